@@ -1,0 +1,171 @@
+//! The crate's errors: opaque structs that tell their kind.
+
+use std::{borrow::Cow, error::Error, fmt};
+
+/// A quota or limiter was configured with a value that makes no sense.
+///
+/// The text says which value was wrong and what is accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    kind: ConfigErrorKind,
+    message: Cow<'static, str>,
+}
+
+/// What was wrong with a configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConfigErrorKind {
+    /// The limit is 0: nothing could ever pass.
+    Limit,
+    /// The period is 0.
+    Period,
+    /// More than a million requests a second.
+    Rate,
+    /// The burst is 0.
+    Burst,
+    /// The burst takes longer to refill than the limiter can count.
+    Overflow,
+    /// The policy name is empty, too long or not printable ASCII.
+    Name,
+    /// The text is not a quota such as `100/minute`.
+    Syntax,
+    /// A table for no keys, or for more keys than fit in memory.
+    MaxKeys,
+}
+
+impl ConfigError {
+    pub(crate) fn new(kind: ConfigErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+
+    /// Which value was wrong.
+    #[must_use]
+    pub const fn kind(&self) -> ConfigErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for ConfigError {}
+
+/// A request has no key.
+///
+/// The two kinds are kept apart because one is the client's doing and the other a fault in the
+/// server's set-up; [`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key)
+/// decides what happens to each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyError {
+    kind: KeyErrorKind,
+    hint: &'static str,
+}
+
+/// Why a request has no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KeyErrorKind {
+    /// The client sent none, or an empty one.
+    Absent,
+    /// The server does not provide what the extractor reads, such as the peer's address.
+    Unavailable,
+}
+
+impl KeyError {
+    /// The client sent no key.
+    #[must_use]
+    pub const fn absent() -> Self {
+        Self {
+            kind: KeyErrorKind::Absent,
+            hint: "the request carries no key",
+        }
+    }
+
+    /// The server is set up in a way that leaves the extractor without its source. `hint` names
+    /// the fix; it goes to the log, never to the client.
+    #[must_use]
+    pub const fn unavailable(hint: &'static str) -> Self {
+        Self {
+            kind: KeyErrorKind::Unavailable,
+            hint,
+        }
+    }
+
+    /// Whose doing it is.
+    #[must_use]
+    pub const fn kind(&self) -> KeyErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.hint)
+    }
+}
+
+impl Error for KeyError {}
+
+/// A limiter could not decide.
+///
+/// This is never a denial: the layer answers it with 503, not 429.
+#[derive(Debug)]
+pub struct LimiterError {
+    kind: LimiterErrorKind,
+    message: Cow<'static, str>,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// Why a limiter could not decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LimiterErrorKind {
+    /// The store behind the limiter did not answer.
+    Unavailable,
+    /// The limiter does not know this operation.
+    Unsupported,
+}
+
+impl LimiterError {
+    /// The store behind the limiter failed with `source`.
+    pub fn unavailable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self {
+            kind: LimiterErrorKind::Unavailable,
+            message: "the limiter's store did not answer".into(),
+            source: Some(source.into()),
+        }
+    }
+
+    /// The limiter does not know an operation; `message` says which, and what to use instead.
+    pub fn unsupported(message: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            kind: LimiterErrorKind::Unsupported,
+            message: message.into(),
+            source: None,
+        }
+    }
+
+    /// Why the limiter could not decide.
+    #[must_use]
+    pub const fn kind(&self) -> LimiterErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for LimiterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for LimiterError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}

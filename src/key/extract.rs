@@ -1,0 +1,107 @@
+use http::request::Parts;
+
+use super::{Key, Or};
+use crate::error::KeyError;
+
+/// Makes a [`Key`] from the head of a request.
+///
+/// Implemented for closures over `&http::request::Parts` and for tuples of extractors. The body is
+/// out of reach on purpose: a limiter that reads it first does the work it should prevent.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not make a key from a request",
+    label = "expected a key extractor: `PeerIp`, `Header::new(\"x-api-key\")`, `Global`, a tuple of these, or a closure",
+    note = "`RateLimitLayer::new` takes the quota first and the key extractor second",
+    note = "a closure needs its argument's type, `|parts: &http::request::Parts| ...`, or `key_fn(|parts| ...)`, and returns `Key`, `Option<Key>` or `Result<Key, KeyError>`"
+)]
+pub trait KeyExtractor: Send + Sync + 'static {
+    /// The key that this request is counted for.
+    ///
+    /// It runs on every request, so it should not take long.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::absent`] when the client sent no key, [`KeyError::unavailable`] when the server
+    /// does not provide what the extractor reads.
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError>;
+
+    /// Takes `other`'s key for requests in which this one's is absent.
+    ///
+    /// An unavailable key stays an error: a fault in the set-up must not look like another kind of
+    /// client. Two extractors of one kind (two headers) share their keys.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Key, KeyExtractor, key::{Global, Header}};
+    ///
+    /// let key = Header::new("x-api-key").or(Global);
+    /// let (parts, ()) = http::Request::new(()).into_parts();
+    /// assert_eq!(key.extract(&parts), Ok(Key::global()));
+    /// ```
+    fn or<E: KeyExtractor>(self, other: E) -> Or<Self, E>
+    where
+        Self: Sized,
+    {
+        Or::new(self, other)
+    }
+}
+
+/// What a closure used as a [`KeyExtractor`] may return.
+#[diagnostic::on_unimplemented(
+    message = "a key closure cannot return `{Self}`",
+    label = "expected `Key`, `Option<Key>` or `Result<Key, KeyError>`",
+    note = "`Key::from` takes `&str`, `String`, `u64` and `IpAddr`"
+)]
+pub trait IntoKey {
+    /// The key, or why there is none.
+    ///
+    /// # Errors
+    ///
+    /// `None` is an absent key; a `Result` stays what it is.
+    fn into_key(self) -> Result<Key, KeyError>;
+}
+
+impl IntoKey for Key {
+    fn into_key(self) -> Result<Key, KeyError> {
+        Ok(self)
+    }
+}
+
+impl IntoKey for Option<Key> {
+    fn into_key(self) -> Result<Key, KeyError> {
+        self.ok_or(KeyError::absent())
+    }
+}
+
+impl IntoKey for Result<Key, KeyError> {
+    fn into_key(self) -> Self {
+        self
+    }
+}
+
+impl<F, K> KeyExtractor for F
+where
+    F: Fn(&Parts) -> K + Send + Sync + 'static,
+    K: IntoKey,
+{
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        self(parts).into_key()
+    }
+}
+
+/// Gives a key closure its argument's type, which a bare closure has to name.
+///
+/// ```
+/// use tower_ratelimit::{Key, Quota, RateLimitLayer, key::key_fn};
+///
+/// let layer = RateLimitLayer::new(
+///     Quota::per_minute(100),
+///     key_fn(|parts| Key::from(parts.uri.path())),
+/// );
+/// # let _ = layer;
+/// ```
+pub fn key_fn<F, K>(f: F) -> F
+where
+    F: Fn(&Parts) -> K + Send + Sync + 'static,
+    K: IntoKey,
+{
+    f
+}

@@ -1,0 +1,92 @@
+use std::net::{IpAddr, SocketAddr};
+
+use http::request::Parts;
+
+use super::{IpPrefix, Key, KeyExtractor};
+use crate::error::KeyError;
+
+/// The address at the other end of the connection, IPv6 grouped by /64.
+///
+/// It is read from the request's extensions: axum's `ConnectInfo<SocketAddr>`, tonic's
+/// `TcpConnectInfo` (feature `tonic`), or a bare [`SocketAddr`], which is what a plain hyper
+/// server inserts. No header is looked at, so no client can choose it.
+///
+/// With axum the server must be started with connection info, or every request is answered 500:
+///
+/// ```ignore
+/// axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())
+/// ```
+///
+/// Behind a proxy this is the proxy's address, the same for all clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
+pub struct PeerIp;
+
+/// [`PeerIp`] with its own grouping. Made by [`PeerIp::grouped_by`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupedPeerIp(IpPrefix);
+
+impl PeerIp {
+    /// Groups addresses by `prefix`. Defaults to /32 for IPv4 and /64 for IPv6.
+    ///
+    /// ```
+    /// use tower_ratelimit::key::{IpPrefix, PeerIp};
+    ///
+    /// let by_site = PeerIp.grouped_by(IpPrefix::new().v6(48));
+    /// # let _ = by_site;
+    /// ```
+    #[must_use]
+    pub const fn grouped_by(self, prefix: IpPrefix) -> GroupedPeerIp {
+        GroupedPeerIp(prefix)
+    }
+}
+
+impl KeyExtractor for PeerIp {
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        self.grouped_by(IpPrefix::new()).extract(parts)
+    }
+}
+
+impl KeyExtractor for GroupedPeerIp {
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        peer_ip(parts)
+            .map(|address| self.0.key(address))
+            .ok_or(KeyError::unavailable(
+                "no peer address in the request's extensions: start axum with \
+                 `into_make_service_with_connect_info::<SocketAddr>()`, tonic with its `transport` \
+                 server and our feature `tonic`, or insert a `std::net::SocketAddr` into the \
+                 extensions of every request",
+            ))
+    }
+}
+
+/// The socket's address, from wherever the server in front of us left it.
+fn peer_ip(parts: &Parts) -> Option<IpAddr> {
+    axum_peer(parts)
+        .or_else(|| parts.extensions.get::<SocketAddr>().copied())
+        .or_else(|| tonic_peer(parts))
+        .map(|address| address.ip())
+}
+
+#[cfg(feature = "axum")]
+fn axum_peer(parts: &Parts) -> Option<SocketAddr> {
+    use axum::extract::ConnectInfo;
+    let connect_info = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+    connect_info.map(|ConnectInfo(address)| *address)
+}
+
+#[cfg(not(feature = "axum"))]
+fn axum_peer(_: &Parts) -> Option<SocketAddr> {
+    None
+}
+
+#[cfg(feature = "tonic")]
+fn tonic_peer(parts: &Parts) -> Option<SocketAddr> {
+    use tonic::transport::server::TcpConnectInfo;
+    parts.extensions.get::<TcpConnectInfo>()?.remote_addr()
+}
+
+#[cfg(not(feature = "tonic"))]
+fn tonic_peer(_: &Parts) -> Option<SocketAddr> {
+    None
+}

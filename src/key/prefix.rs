@@ -1,0 +1,78 @@
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::Key;
+
+/// How addresses are grouped into keys: by the first bits of the address.
+///
+/// One client owns a whole IPv6 network, 2^64 addresses or more; counted one by one they are an
+/// unlimited supply of fresh keys. The default is /32 for IPv4, every address for itself, and /64
+/// for IPv6. IPv4-mapped IPv6 addresses (`::ffff:203.0.113.7`) are unwrapped first, or all IPv4
+/// clients would share one IPv6 group (CVE-2026-30827).
+///
+/// ```
+/// use tower_ratelimit::key::IpPrefix;
+///
+/// let by_64 = IpPrefix::new();
+/// assert_eq!(
+///     by_64.key("2001:db8::1".parse()?),
+///     by_64.key("2001:db8::ffff".parse()?),
+/// );
+/// assert_ne!(
+///     by_64.key("192.0.2.1".parse()?),
+///     by_64.key("192.0.2.2".parse()?),
+/// );
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct IpPrefix {
+    v4: u8,
+    v6: u8,
+}
+
+impl IpPrefix {
+    /// /32 for IPv4 and /64 for IPv6.
+    pub const fn new() -> Self {
+        Self { v4: 32, v6: 64 }
+    }
+
+    /// Groups IPv4 addresses by their first `bits` bits; more than 32 count as 32.
+    pub const fn v4(mut self, bits: u8) -> Self {
+        self.v4 = if bits > 32 { 32 } else { bits };
+        self
+    }
+
+    /// Groups IPv6 addresses by their first `bits` bits; more than 128 count as 128.
+    pub const fn v6(mut self, bits: u8) -> Self {
+        self.v6 = if bits > 128 { 128 } else { bits };
+        self
+    }
+
+    /// The key of the group that `address` belongs to.
+    #[must_use]
+    pub fn key(&self, address: IpAddr) -> Key {
+        let (network, bits) = self.network(address);
+        Key::network(network, bits)
+    }
+
+    /// The network that `address` belongs to: its first address and its prefix length.
+    #[must_use]
+    pub fn network(&self, address: IpAddr) -> (IpAddr, u8) {
+        match address.to_canonical() {
+            IpAddr::V4(v4) => {
+                let mask = u32::MAX.checked_shl(u32::from(32 - self.v4)).unwrap_or(0);
+                (Ipv4Addr::from_bits(v4.to_bits() & mask).into(), self.v4)
+            }
+            IpAddr::V6(v6) => {
+                let mask = u128::MAX.checked_shl(u32::from(128 - self.v6)).unwrap_or(0);
+                (Ipv6Addr::from_bits(v6.to_bits() & mask).into(), self.v6)
+            }
+        }
+    }
+}
+
+impl Default for IpPrefix {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,64 @@
+use http::request::Parts;
+
+use super::{Key, KeyExtractor};
+use crate::error::KeyError;
+
+/// One key for all requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
+pub struct Global;
+
+impl KeyExtractor for Global {
+    fn extract(&self, _: &Parts) -> Result<Key, KeyError> {
+        Ok(Key::global())
+    }
+}
+
+/// The request's method, as in `(PeerIp, RequestMethod)`.
+///
+/// Methods other than those of RFC 9110 and PATCH share one key: a client can invent as many as it
+/// likes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
+pub struct RequestMethod;
+
+impl KeyExtractor for RequestMethod {
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        use http::Method;
+        let known = [
+            Method::GET,
+            Method::HEAD,
+            Method::POST,
+            Method::PUT,
+            Method::PATCH,
+            Method::DELETE,
+            Method::OPTIONS,
+            Method::CONNECT,
+            Method::TRACE,
+        ];
+        let name = if known.contains(&parts.method) {
+            parts.method.as_str()
+        } else {
+            ""
+        };
+        Ok(Key::from(name))
+    }
+}
+
+/// The route that axum matched, such as `/users/{id}`.
+///
+/// Unlike the path it cannot be varied by the client: `/users/1` and `/users/2` are one route.
+/// The route is known only to layers inside the router, so this needs `Router::layer` or
+/// `Router::route_layer`. Requests that matched none, as all do around the router, share one key.
+#[cfg(feature = "axum")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
+pub struct MatchedRoute;
+
+#[cfg(feature = "axum")]
+impl KeyExtractor for MatchedRoute {
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        let route = parts.extensions.get::<axum::extract::MatchedPath>();
+        Ok(Key::from(route.map_or("", |route| route.as_str())))
+    }
+}

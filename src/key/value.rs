@@ -1,0 +1,194 @@
+use std::{fmt, net::IpAddr};
+
+use sha2::{Digest, Sha256};
+
+/// Keys up to this length stay where they are; longer ones move to the heap.
+const INLINE_LEN: usize = 38;
+
+/// Longer keys are replaced by their digest.
+const MAX_LEN: usize = 256;
+
+/// Whom a request is counted for: opaque, injective bytes.
+///
+/// Two keys are equal only when they were made from equal values of the same kind: the text
+/// `203.0.113.7` is not the address, `("ab", "c")` is not `("a", "bc")`, and `Alice` is not
+/// `alice`; nothing is folded or normalised. An address stays within the value, with no allocation.
+/// A key of more than 256 bytes is replaced by its SHA-256 digest, which is the same on every node.
+///
+/// `Debug` tells the kind and the length, never the content: keys are addresses and credentials.
+///
+/// ```
+/// use tower_ratelimit::Key;
+///
+/// assert_ne!(Key::from("7"), Key::from(7_u64));
+/// assert_ne!(
+///     Key::tuple([Key::from("ab"), Key::from("c")]),
+///     Key::tuple([Key::from("a"), Key::from("bc")]),
+/// );
+/// assert_eq!(format!("{:?}", Key::from("secret")), "Key(str, 6 bytes)");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Key(Repr);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Repr {
+    /// Bytes past the length are 0, so that derived equality and hashing hold.
+    Inline(u8, [u8; INLINE_LEN]),
+    Heap(Box<[u8]>),
+}
+
+/// The first byte of every key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Global = 0,
+    Anonymous = 1,
+    Ip = 2,
+    Str = 3,
+    Bytes = 4,
+    U64 = 5,
+    Tuple = 6,
+    Digest = 7,
+}
+
+impl Kind {
+    const ALL: [(Self, &'static str); 8] = [
+        (Self::Global, "global"),
+        (Self::Anonymous, "anonymous"),
+        (Self::Ip, "ip"),
+        (Self::Str, "str"),
+        (Self::Bytes, "bytes"),
+        (Self::U64, "u64"),
+        (Self::Tuple, "tuple"),
+        (Self::Digest, "digest"),
+    ];
+}
+
+impl Key {
+    /// The one key that all requests share.
+    #[must_use]
+    pub fn global() -> Self {
+        Self::encode(Kind::Global, &[])
+    }
+
+    /// The one key that all requests without a key of their own share by default.
+    #[must_use]
+    pub fn anonymous() -> Self {
+        Self::encode(Kind::Anonymous, &[])
+    }
+
+    /// Arbitrary bytes.
+    #[must_use]
+    pub fn bytes(bytes: &[u8]) -> Self {
+        Self::encode(Kind::Bytes, bytes)
+    }
+
+    /// The SHA-256 digest of `bytes`, for what must not be kept as it is.
+    #[must_use]
+    pub fn digest(bytes: &[u8]) -> Self {
+        Self::digest_of(Kind::Bytes, bytes)
+    }
+
+    fn digest_of(kind: Kind, content: &[u8]) -> Self {
+        let digest = Sha256::new_with_prefix([kind as u8]).chain_update(content);
+        Self::encode(Kind::Digest, &digest.finalize())
+    }
+
+    /// Several keys as one, each with its length, so that no two lists give the same key.
+    #[must_use]
+    pub fn tuple(parts: impl IntoIterator<Item = Self>) -> Self {
+        let mut joined = Vec::with_capacity(INLINE_LEN);
+        for part in parts {
+            let bytes = part.as_bytes();
+            // A part is at most MAX_LEN bytes long, so two bytes hold its length.
+            joined.extend_from_slice(&(bytes.len() as u16).to_be_bytes());
+            joined.extend_from_slice(bytes);
+        }
+        Self::encode(Kind::Tuple, &joined)
+    }
+
+    /// A network: its address with the host bits already cleared, and the prefix length.
+    pub(crate) fn network(address: IpAddr, prefix: u8) -> Self {
+        match address {
+            IpAddr::V4(v4) => {
+                let [a, b, c, d] = v4.octets();
+                Self::encode(Kind::Ip, &[prefix, a, b, c, d])
+            }
+            IpAddr::V6(v6) => {
+                let mut bytes = [prefix; 17];
+                bytes[1..].copy_from_slice(&v6.octets());
+                Self::encode(Kind::Ip, &bytes)
+            }
+        }
+    }
+
+    fn encode(kind: Kind, content: &[u8]) -> Self {
+        let len = content.len() + 1;
+        if len <= INLINE_LEN {
+            let mut bytes = [0; INLINE_LEN];
+            bytes[0] = kind as u8;
+            bytes[1..len].copy_from_slice(content);
+            return Self(Repr::Inline(len as u8, bytes));
+        }
+        if len > MAX_LEN {
+            return Self::digest_of(kind, content);
+        }
+        let mut bytes = Vec::with_capacity(len);
+        bytes.push(kind as u8);
+        bytes.extend_from_slice(content);
+        Self(Repr::Heap(bytes.into_boxed_slice()))
+    }
+
+    /// The kind tag and the content; equal for equal keys only. A limiter that keeps its state
+    /// elsewhere uses them as the name of a subject.
+    #[must_use]
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Inline(len, bytes) => &bytes[..usize::from(*len)],
+            Repr::Heap(bytes) => bytes,
+        }
+    }
+
+    fn kind_name(&self) -> &'static str {
+        let tag = self.as_bytes()[0];
+        Kind::ALL
+            .iter()
+            .find(|(kind, _)| *kind as u8 == tag)
+            .map_or("unknown", |(_, name)| name)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let content = self.as_bytes().len() - 1;
+        write!(f, "Key({}, {content} bytes)", self.kind_name())
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        Self::encode(Kind::Str, text.as_bytes())
+    }
+}
+
+impl From<String> for Key {
+    fn from(text: String) -> Self {
+        Self::from(text.as_str())
+    }
+}
+
+impl From<u64> for Key {
+    fn from(number: u64) -> Self {
+        Self::encode(Kind::U64, &number.to_be_bytes())
+    }
+}
+
+/// The address itself; [`IpPrefix::key`](crate::key::IpPrefix::key) groups addresses.
+impl From<IpAddr> for Key {
+    fn from(address: IpAddr) -> Self {
+        let address = address.to_canonical();
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        Self::network(address, bits)
+    }
+}

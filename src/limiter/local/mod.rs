@@ -1,0 +1,8 @@
+//! The limiter in this process.
+
+mod builder;
+mod hash;
+mod limiter;
+mod table;
+
+pub use self::{builder::LocalLimiterBuilder, limiter::LocalLimiter};

@@ -1,0 +1,263 @@
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use super::hash::KeyHash;
+
+/// Entries in a bucket: four of 16 bytes are one cache line.
+const WAYS: usize = 4;
+
+/// Inserts that may go on at the same time.
+const STRIPES: usize = 256;
+
+/// Low bits of an entry's state that count how often it changed hands.
+const GENERATION_BITS: u32 = 3;
+
+/// The state of an entry that is changing hands. No state of 61 bits packs into it, see `pack`.
+const CLAIMED: u64 = u64::MAX;
+
+/// The largest state that an entry can hold.
+pub(super) const MAX_STATE: u64 = (u64::MAX >> GENERATION_BITS) - 1;
+
+/// A hash table of fixed size from keys to one number each, updated without locks.
+///
+/// The number is an instant: an entry whose instant has passed has nothing left to remember, so it
+/// is free, whatever key it belonged to. Nothing has to be swept. A key can live in two buckets;
+/// a new one goes to the emptier, and where both are full it takes the place of the entry whose
+/// instant comes first, the one with the least to forget.
+///
+/// # Memory ordering
+///
+/// An entry is a tag and a state. Only the holder of a claim (the state `CLAIMED`) writes the tag,
+/// and an update is one compare-and-swap on the state. The rules that make this exact:
+///
+/// 1. A claim swaps the state to `CLAIMED`, stores the tag, then stores the new state. Both stores
+///    release, so who acquires the new tag sees `CLAIMED` or later, and who acquires the new state
+///    sees the new tag. An entry that is claimed is nobody's.
+/// 2. A reader loads tag, state and tag again: the state then belongs to that tag.
+/// 3. Each claim counts up a generation in the state's low bits, so a swap by a reader that slept
+///    through a change of hands fails even if the new owner's instant is the same.
+/// 4. A key is inserted under a lock, after looking once more. The lock is chosen by the key, not
+///    by the bucket, so no key is ever inserted twice.
+#[derive(Debug)]
+pub(super) struct Table {
+    buckets: Box<[Bucket]>,
+    inserting: Box<[Mutex<()>]>,
+    evictions: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Bucket([Entry; WAYS]);
+
+#[derive(Debug, Default)]
+struct Entry {
+    tag: AtomicU64,
+    state: AtomicU64,
+}
+
+impl Table {
+    /// A table that keeps `max_keys` live keys and loses fewer than 1 in 10,000 of them.
+    pub(super) fn new(max_keys: usize) -> Self {
+        // 15 entries for 8 keys, 30 bytes a key: at this load two choices of a 4-way bucket lose
+        // about 1 key in 30,000.
+        let entries = max_keys.saturating_mul(15).div_ceil(8);
+        let buckets = entries.div_ceil(WAYS).max(2);
+        Self {
+            buckets: (0..buckets).map(|_| Bucket::default()).collect(),
+            inserting: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            evictions: AtomicU64::new(0),
+        }
+    }
+
+    /// Replaces the state of a key in one step. `step` gets the old state, 0 for an unknown key,
+    /// and returns the new one, if it is to change, with a result; it may run several times.
+    #[inline]
+    pub(super) fn update<R>(
+        &self,
+        key: KeyHash,
+        now: u64,
+        mut step: impl FnMut(u64) -> (Option<u64>, R),
+    ) -> R {
+        if let Some(result) = self.update_known(key, &mut step) {
+            return result;
+        }
+        self.update_unknown(key, now, step)
+    }
+
+    fn update_known<R>(
+        &self,
+        key: KeyHash,
+        step: &mut impl FnMut(u64) -> (Option<u64>, R),
+    ) -> Option<R> {
+        let entries = self.candidates(key).into_iter().flat_map(|b| &b.0);
+        let mut owned = entries.filter(|e| e.tag.load(Ordering::Acquire) == key.tag);
+        owned.find_map(|entry| entry.update(key.tag, step))
+    }
+
+    #[cold]
+    fn update_unknown<R>(
+        &self,
+        key: KeyHash,
+        now: u64,
+        mut step: impl FnMut(u64) -> (Option<u64>, R),
+    ) -> R {
+        if let (None, result) = step(0) {
+            return result;
+        }
+        let _inserting = self.lock_inserts_of(key);
+        loop {
+            if let Some(result) = self.update_known(key, &mut step) {
+                return result;
+            }
+            let (next, result) = step(0);
+            let Some(next) = next else { return result };
+            if self.insert(key, now, next) {
+                return result;
+            }
+        }
+    }
+
+    /// Fails when another thread was faster at the entry that was to be replaced.
+    fn insert(&self, key: KeyHash, now: u64, state: u64) -> bool {
+        let Some((victim, old)) = self.victim(key, now) else {
+            std::hint::spin_loop();
+            return false;
+        };
+        if !victim.claim(old, key.tag, state) {
+            return false;
+        }
+        if unpack(old) > now {
+            self.evictions.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// The entry to replace, and the state in which it was seen: a free one of the emptier bucket,
+    /// else the one with the least to forget. `None` while all of them change hands.
+    fn victim(&self, key: KeyHash, now: u64) -> Option<(&Entry, u64)> {
+        let [first, second] = self.candidates(key).map(|bucket| bucket.survey(now));
+        let emptier = if second.free > first.free {
+            second
+        } else if first.free > 0 {
+            first
+        } else {
+            return [first, second]
+                .into_iter()
+                .filter_map(|survey| survey.least)
+                .min_by_key(|(_, state)| unpack(*state));
+        };
+        emptier.least
+    }
+
+    fn candidates(&self, key: KeyHash) -> [&Bucket; 2] {
+        let bucket = |bits: u32| {
+            let index = (u64::from(bits) * self.buckets.len() as u64) >> 32;
+            &self.buckets[index as usize]
+        };
+        key.buckets.map(bucket)
+    }
+
+    fn lock_inserts_of(&self, key: KeyHash) -> MutexGuard<'_, ()> {
+        let stripe = key.tag as usize % STRIPES;
+        // The lock guards no data of its own, so a panic elsewhere leaves nothing half done.
+        self.inserting[stripe]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keys with something to remember at `now`. Walks the whole table.
+    pub(super) fn live_keys(&self, now: u64) -> usize {
+        let entries = self.buckets.iter().flat_map(|bucket| &bucket.0);
+        entries
+            .filter(|entry| {
+                let state = entry.state.load(Ordering::Relaxed);
+                state != CLAIMED && unpack(state) > now
+            })
+            .count()
+    }
+
+    /// How many keys were given up while they still had something to remember.
+    pub(super) fn evictions(&self) -> u64 {
+        self.evictions.load(Ordering::Relaxed)
+    }
+}
+
+struct Survey<'a> {
+    free: usize,
+    least: Option<(&'a Entry, u64)>,
+}
+
+impl Bucket {
+    fn survey(&self, now: u64) -> Survey<'_> {
+        let mut survey = Survey {
+            free: 0,
+            least: None,
+        };
+        for entry in &self.0 {
+            let state = entry.state.load(Ordering::Acquire);
+            if state == CLAIMED {
+                continue;
+            }
+            survey.free += usize::from(unpack(state) <= now);
+            if survey
+                .least
+                .is_none_or(|(_, least)| unpack(state) < unpack(least))
+            {
+                survey.least = Some((entry, state));
+            }
+        }
+        survey
+    }
+}
+
+impl Entry {
+    /// `None` when the entry does not, or no longer, belong to `tag`.
+    #[inline]
+    fn update<R>(&self, tag: u64, step: &mut impl FnMut(u64) -> (Option<u64>, R)) -> Option<R> {
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            if state == CLAIMED || self.tag.load(Ordering::Acquire) != tag {
+                return None;
+            }
+            let (next, result) = step(unpack(state));
+            let Some(next) = next else {
+                return Some(result);
+            };
+            match self.state.compare_exchange_weak(
+                state,
+                pack(next, state),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return Some(result),
+                Err(changed) => state = changed,
+            }
+        }
+    }
+
+    /// Takes the entry over if it is still in state `old`.
+    fn claim(&self, old: u64, tag: u64, state: u64) -> bool {
+        let claimed =
+            self.state
+                .compare_exchange(old, CLAIMED, Ordering::AcqRel, Ordering::Relaxed);
+        if claimed.is_err() {
+            return false;
+        }
+        self.tag.store(tag, Ordering::Release);
+        self.state
+            .store(pack(state, old.wrapping_add(1)), Ordering::Release);
+        true
+    }
+}
+
+/// `state` with the generation of `generation_of`'s low bits.
+fn pack(state: u64, generation_of: u64) -> u64 {
+    let generation = generation_of & ((1 << GENERATION_BITS) - 1);
+    (state.min(MAX_STATE) << GENERATION_BITS) | generation
+}
+
+fn unpack(packed: u64) -> u64 {
+    packed >> GENERATION_BITS
+}

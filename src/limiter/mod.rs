@@ -1,0 +1,42 @@
+//! What decides: one operation, [`Limiter::apply`], with a backend behind it.
+//!
+//! | limiter | state |
+//! |---|---|
+//! | [`LocalLimiter`] | a table of fixed size in this process; what a bare [`Quota`](crate::Quota) becomes |
+//! | [`GovernorLimiter`] | a `governor::RateLimiter` that you already have (feature `governor`) |
+//! | [`AsyncLimiter`] | whatever your `async fn` asks |
+//!
+//! A layer takes any of them, and a clone of a limiter is a handle to the same state: handlers and
+//! admin routes use it to look ([`peek`](Limiter::peek)), charge ([`hit`](Limiter::hit)), give
+//! back ([`refund`](Limiter::refund)) and forget ([`reset`](Limiter::reset)).
+//!
+//! ```
+//! use tower_ratelimit::{Key, LocalLimiter, Quota, RateLimitLayer, PeerIp};
+//!
+//! let limiter = LocalLimiter::new(Quota::per_minute(100));
+//! let layer = RateLimitLayer::new(limiter.clone(), PeerIp);
+//!
+//! let key = Key::from("alice");
+//! assert_eq!(limiter.hit(&key, 30).remaining(), Some(70));
+//! assert_eq!(limiter.peek(&key, 1).remaining(), Some(70));
+//! assert_eq!(limiter.reset(&key).remaining(), Some(100));
+//! # let _ = layer;
+//! ```
+
+#[cfg(feature = "governor")]
+mod governor;
+mod into;
+mod local;
+mod pending;
+mod traits;
+mod user;
+
+#[cfg(feature = "governor")]
+pub use self::governor::{GovernorLimiter, GovernorOutcome};
+pub use self::{
+    into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
+    local::{LocalLimiter, LocalLimiterBuilder},
+    pending::{Pending, PendingFuture},
+    traits::Limiter,
+    user::{AsyncLimiter, BoxedLimiter},
+};

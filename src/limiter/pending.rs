@@ -1,0 +1,78 @@
+use std::{
+    fmt,
+    future::{Future, IntoFuture},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use crate::{decision::Decision, error::LimiterError};
+
+/// An answer that is there, or a future that will have it.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums, reason = "an answer is there or it is not")]
+#[must_use = "the limiter's answer may be that the request is denied"]
+pub enum Pending<F> {
+    /// The answer.
+    Ready(Result<Decision, LimiterError>),
+    /// The answer is on its way.
+    Later(F),
+}
+
+impl<F> IntoFuture for Pending<F>
+where
+    F: Future<Output = Result<Decision, LimiterError>>,
+{
+    type Output = F::Output;
+    type IntoFuture = PendingFuture<F>;
+
+    fn into_future(self) -> PendingFuture<F> {
+        match self {
+            Self::Ready(answer) => PendingFuture {
+                state: State::Ready {
+                    answer: Some(answer),
+                },
+            },
+            Self::Later(future) => PendingFuture {
+                state: State::Later { future },
+            },
+        }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// A [`Pending`] that is awaited.
+    pub struct PendingFuture<F> {
+        #[pin]
+        state: State<F>,
+    }
+}
+
+pin_project_lite::pin_project! {
+    #[project = StateProjection]
+    enum State<F> {
+        Ready { answer: Option<Result<Decision, LimiterError>> },
+        Later { #[pin] future: F },
+    }
+}
+
+impl<F> Future for PendingFuture<F>
+where
+    F: Future<Output = Result<Decision, LimiterError>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        match self.project().state.project() {
+            StateProjection::Ready { answer } => {
+                Poll::Ready(answer.take().expect("polled after it was ready"))
+            }
+            StateProjection::Later { future } => future.poll(cx),
+        }
+    }
+}
+
+impl<F> fmt::Debug for PendingFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingFuture").finish_non_exhaustive()
+    }
+}

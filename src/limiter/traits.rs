@@ -1,0 +1,68 @@
+use std::future::Future;
+
+use super::Pending;
+use crate::{
+    decision::{Decision, Policy, Receipt},
+    error::LimiterError,
+    key::Key,
+    op::Op,
+};
+
+/// A limiter: decides about one key at a time, and keeps what it needs for that.
+///
+/// A limiter that waits for something is easier to write as an
+/// [`AsyncLimiter`](crate::limiter::AsyncLimiter).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a limiter",
+    label = "expected a `Quota`, a `LocalLimiter`, a `GovernorLimiter`, or a `Limiter` of your own"
+)]
+pub trait Limiter: Send + Sync + 'static {
+    /// What [`Pending::Later`] holds. A limiter that never waits says [`std::future::Ready`].
+    type Future: Future<Output = Result<Decision, LimiterError>> + Send + 'static;
+
+    /// Does `op` for `key` in one step, which no other operation on this key comes between.
+    ///
+    /// An answer that is there at once is returned as [`Pending::Ready`]: the layer then calls the
+    /// inner service right away. A future that is dropped may or may not have done its work.
+    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future>;
+
+    /// The policies that decisions are about, in the same order.
+    fn policies(&self) -> &[Policy];
+
+    /// Takes `cost` units if they are available.
+    ///
+    /// ```
+    /// # async fn f(limiter: impl tower_ratelimit::Limiter) -> Result<(), tower_ratelimit::LimiterError> {
+    /// let decision = limiter.acquire(&"alice".into(), 1).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn acquire(&self, key: &Key, cost: u64) -> Pending<Self::Future> {
+        self.apply(key, Op::Acquire(cost))
+    }
+
+    /// Takes what is available, at most `most` units.
+    fn acquire_up_to(&self, key: &Key, most: u64) -> Pending<Self::Future> {
+        self.apply(key, Op::AcquireUpTo(most))
+    }
+
+    /// Says what [`acquire`](Self::acquire) would say, and takes nothing.
+    fn peek(&self, key: &Key, cost: u64) -> Pending<Self::Future> {
+        self.apply(key, Op::Peek(cost))
+    }
+
+    /// Takes `cost` units whether or not they are available.
+    fn hit(&self, key: &Key, cost: u64) -> Pending<Self::Future> {
+        self.apply(key, Op::Hit(cost))
+    }
+
+    /// Gives back `cost` units of the decision that `receipt` belongs to.
+    fn refund(&self, key: &Key, cost: u64, receipt: Option<Receipt>) -> Pending<Self::Future> {
+        self.apply(key, Op::Refund(cost, receipt))
+    }
+
+    /// Forgets the key.
+    fn reset(&self, key: &Key) -> Pending<Self::Future> {
+        self.apply(key, Op::Reset)
+    }
+}

@@ -1,0 +1,111 @@
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
+
+use super::{Limiter, Pending};
+use crate::{
+    decision::{Decision, Policy},
+    error::LimiterError,
+    key::Key,
+    op::Op,
+};
+
+/// A limiter written as an ordinary `async fn`.
+///
+/// A layer takes it as it takes any other; every decision costs one boxed future.
+///
+/// ```
+/// use tower_ratelimit::{
+///     AsyncLimiter, Clock, Decision, Global, Key, LimiterError, Op, OsClock, Policy,
+///     QuotaStatus, RateLimitLayer, Receipt,
+/// };
+///
+/// struct OneOfTwo {
+///     policy: [Policy; 1],
+///     seen: std::sync::atomic::AtomicU64,
+/// }
+///
+/// impl AsyncLimiter for OneOfTwo {
+///     async fn apply(&self, _: &Key, op: Op) -> Result<Decision, LimiterError> {
+///         let Op::Acquire(cost) = op else {
+///             return Err(LimiterError::unsupported("only acquire"));
+///         };
+///         let receipt = Receipt::new(OsClock::new().now());
+///         let status = QuotaStatus::new(&self.policy[0]);
+///         let seen = self.seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+///         Ok(if seen.is_multiple_of(2) {
+///             Decision::allowed(cost, receipt, status)
+///         } else {
+///             Decision::denied(receipt, status.with_denial(None))
+///         })
+///     }
+///
+///     fn policies(&self) -> &[Policy] {
+///         &self.policy
+///     }
+/// }
+///
+/// let layer = RateLimitLayer::new(
+///     OneOfTwo {
+///         policy: [Policy::new("half", 1)],
+///         seen: 0.into(),
+///     },
+///     Global,
+/// );
+/// # let _ = layer;
+/// ```
+pub trait AsyncLimiter: Send + Sync + 'static {
+    /// Does `op` for `key`. See [`Limiter::apply`].
+    ///
+    /// # Errors
+    ///
+    /// When the limiter cannot decide. The layer then answers 503, so a limiter that would rather
+    /// let requests through returns an allowed decision instead.
+    fn apply(
+        &self,
+        key: &Key,
+        op: Op,
+    ) -> impl Future<Output = Result<Decision, LimiterError>> + Send;
+
+    /// The policies that decisions are about, in the same order.
+    fn policies(&self) -> &[Policy];
+}
+
+/// An [`AsyncLimiter`] as a [`Limiter`]. Clones share it.
+pub struct BoxedLimiter<A>(Arc<A>);
+
+impl<A> BoxedLimiter<A> {
+    pub(crate) fn new(limiter: A) -> Self {
+        Self(Arc::new(limiter))
+    }
+
+    /// The limiter that was given.
+    #[must_use]
+    pub fn get_ref(&self) -> &A {
+        &self.0
+    }
+}
+
+impl<A> Clone for BoxedLimiter<A> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<A> fmt::Debug for BoxedLimiter<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoxedLimiter").finish_non_exhaustive()
+    }
+}
+
+impl<A: AsyncLimiter> Limiter for BoxedLimiter<A> {
+    type Future = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
+
+    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
+        let limiter = Arc::clone(&self.0);
+        let key = key.clone();
+        Pending::Later(Box::pin(async move { limiter.apply(&key, op).await }))
+    }
+
+    fn policies(&self) -> &[Policy] {
+        self.0.policies()
+    }
+}
