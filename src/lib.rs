@@ -16,9 +16,7 @@ pub mod limiter;
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
     decision::{Decision, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},
-    error::{
-        ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind,
-    },
+    error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
     key::{Global, Header, Key, KeyExtractor, PeerIp},
     limiter::{AsyncLimiter, Limiter, LocalLimiter},
     op::Op,

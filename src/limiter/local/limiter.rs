@@ -1,8 +1,4 @@
-use std::{
-    fmt,
-    future::Ready,
-    sync::Arc,
-};
+use std::{fmt, future::Ready, sync::Arc};
 
 use super::{
     LocalLimiterBuilder,
