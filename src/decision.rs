@@ -88,10 +88,8 @@ impl From<&Quota> for Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It passes now.
+    /// It passes.
     Allowed,
-    /// It passes after this wait; its place is already taken.
-    Delayed(Duration),
     /// It does not pass.
     Denied,
 }
@@ -183,7 +181,7 @@ impl Decision {
         matches!(self.outcome, Outcome::Denied)
     }
 
-    /// Whether the request passes, now or after a wait.
+    /// Whether the request passes.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         !self.is_denied()

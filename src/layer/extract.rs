@@ -1,0 +1,26 @@
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use http::{StatusCode, request::Parts};
+
+use crate::decision::Decision;
+
+/// The decision that let this request in, for handlers behind a layer with
+/// [`expose_decision`](super::RateLimitLayer::expose_decision). Without one: 500, or `None` for
+/// `Option<Decision>`.
+impl<S: Sync> FromRequestParts<S> for Decision {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        parts.extensions.get().cloned().ok_or((
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "no rate limit decision: the layer needs expose_decision(true)",
+        ))
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Decision {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
+        Ok(parts.extensions.get().cloned())
+    }
+}

@@ -1,0 +1,85 @@
+//! The tower wiring: [`RateLimitLayer`], [`RateLimit`] and [`ResponseFuture`].
+//!
+//! What happens to a request:
+//!
+//! 1. [`skip`](RateLimitLayer::skip) says whether it is counted at all.
+//! 2. The [`KeyExtractor`](crate::KeyExtractor) says whom it is counted for;
+//!    [`on_missing_key`](RateLimitLayer::on_missing_key) what happens if it says nobody.
+//! 3. [`cost`](RateLimitLayer::cost) says how much it takes, one unit by default.
+//! 4. The [`Limiter`](crate::Limiter) decides. When it answers at once, as the local one does, the
+//!    inner service is called at once, with no allocation and nothing awaited.
+//! 5. Allowed: the inner service answers, and rate limit headers are added to its response.
+//!    Denied: the [`Reject`](crate::reject::Reject) answers 429, or in gRPC, and the inner service
+//!    hears nothing of it.
+//!
+//! The service's error type is left alone: a rejection is a response.
+//!
+//! # Where the state lives
+//!
+//! In the layer. Clones of a layer, all services made by it, and their clones share one budget; two
+//! layers share one only when they were given clones of one limiter.
+//!
+//! # Deployment
+//!
+//! The layer has to see what it keys on. Put it inside (in axum: add it before) whatever makes the
+//! key, such as authentication, and inside CORS, or browsers hide the 429 from scripts. Around a
+//! whole axum `Router` rather than through `Router::layer` it saves about 130 ns a request.
+//!
+//! # Examples
+//!
+//! ```
+//! use http::{Request, Response};
+//! use tower::{ServiceBuilder, ServiceExt, service_fn};
+//! use tower_ratelimit::{Global, Quota, RateLimitLayer};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let service = ServiceBuilder::new()
+//!     .layer(RateLimitLayer::new(Quota::per_minute(1), Global))
+//!     .service(service_fn(async |_: Request<String>| {
+//!         Ok::<_, std::io::Error>(Response::new(String::from("hello")))
+//!     }));
+//!
+//! let first = service.clone().oneshot(Request::new(String::new())).await?;
+//! assert_eq!(first.status(), 200);
+//! assert_eq!(first.headers()["ratelimit-policy"], r#""default";q=1;w=60"#);
+//!
+//! let second = service.clone().oneshot(Request::new(String::new())).await?;
+//! assert_eq!(second.status(), 429);
+//! assert_eq!(second.headers()["retry-after"], "60");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With more said:
+//!
+//! ```
+//! use tower_ratelimit::{
+//!     Header, Headers, KeyErrorKind, KeyExtractor, PeerIp, Quota, RateLimitLayer,
+//!     layer::MissingKey, reject::PlainText,
+//! };
+//!
+//! let layer = RateLimitLayer::new(
+//!     Quota::per_minute(100).burst(20).named("api"),
+//!     Header::new("x-api-key").or(PeerIp),
+//! )
+//! .skip(|parts| parts.uri.path() == "/health")
+//! .cost(|parts| if parts.method == http::Method::POST { 5 } else { 1 })
+//! .headers(Headers::new().retry_after(true))
+//! .on_missing_key(KeyErrorKind::Absent, MissingKey::Reject)
+//! .rejection(PlainText);
+//! # let _ = layer;
+//! ```
+
+#[cfg(feature = "axum")]
+mod extract;
+mod future;
+mod gate;
+#[allow(clippy::module_inception, reason = "files are named by their role")]
+mod layer;
+mod service;
+mod settings;
+
+pub use self::{
+    future::ResponseFuture, layer::RateLimitLayer, service::RateLimit, settings::MissingKey,
+};

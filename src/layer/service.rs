@@ -1,0 +1,97 @@
+use std::{
+    fmt, mem,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use http::{Request, Response};
+use tower_service::Service;
+
+use super::{
+    ResponseFuture,
+    future::Checking,
+    gate::{Asked, Gate},
+};
+use crate::{
+    limiter::{Limiter, LocalLimiter, Pending},
+    reject::{ProblemJson, Reject},
+};
+
+/// A service whose requests are rate limited. Made by [`RateLimitLayer`](super::RateLimitLayer).
+///
+/// Clones share the layer's budget.
+pub struct RateLimit<S, L = LocalLimiter, R = ProblemJson> {
+    inner: S,
+    gate: Arc<Gate<L, R>>,
+}
+
+impl<S, L, R> RateLimit<S, L, R> {
+    pub(super) const fn new(inner: S, gate: Arc<Gate<L, R>>) -> Self {
+        Self { inner, gate }
+    }
+
+    /// The inner service.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub const fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, L, R, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S, L, R>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+    L: Limiter,
+    R: Reject<ResBody>,
+{
+    type Response = Response<ResBody>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, ReqBody, L, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
+        let (parts, body) = request.into_parts();
+        let verdict = match self.gate.ask(&parts) {
+            Asked::Settled(verdict) => verdict,
+            Asked::Waiting(Pending::Ready(answer), ticket) => self.gate.settle(answer, &ticket),
+            Asked::Waiting(Pending::Later(answer), ticket) => {
+                // The clone is not ready; the instance that was polled ready goes along.
+                // https://docs.rs/tower/latest/tower/trait.Service.html#be-careful-when-cloning-inner-services
+                let unready = self.inner.clone();
+                let inner = mem::replace(&mut self.inner, unready);
+                let gate = Arc::clone(&self.gate);
+                let request = Request::from_parts(parts, body);
+                return ResponseFuture::checking(Checking::new(answer, ticket, gate, inner, request));
+            }
+        };
+        ResponseFuture::judged(verdict, &self.gate, &mut self.inner, parts, body)
+    }
+}
+
+impl<S: Clone, L, R> Clone for RateLimit<S, L, R> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            gate: Arc::clone(&self.gate),
+        }
+    }
+}
+
+impl<S: fmt::Debug, L, R> fmt::Debug for RateLimit<S, L, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,118 @@
+use metrics::{counter, gauge, histogram};
+
+use super::{Decided, Event, Observer};
+use crate::{decision::Policy, error::LimiterErrorKind};
+
+const REQUESTS: &str = "ratelimit_requests_total";
+const NEAR_LIMIT: &str = "ratelimit_near_limit_total";
+const COST: &str = "ratelimit_cost_total";
+const DURATION: &str = "ratelimit_check_duration_seconds";
+const ERRORS: &str = "ratelimit_backend_errors_total";
+const TRACKED_KEYS: &str = "ratelimit_tracked_keys";
+const EVICTIONS: &str = "ratelimit_evictions_total";
+
+/// Counts through the [`metrics`] facade.
+///
+/// | metric | labels |
+/// |---|---|
+/// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shadow_limited`, `bypassed`, `no_key`, `error` |
+/// | `ratelimit_near_limit_total` | `policy`: decisions that left a fifth of the limit or less |
+/// | `ratelimit_cost_total` | `policy`: units taken |
+/// | `ratelimit_check_duration_seconds` | `policy`, `backend`: a histogram |
+/// | `ratelimit_backend_errors_total` | `backend`, `kind` |
+/// | `ratelimit_tracked_keys`, `ratelimit_evictions_total` | `backend`, see [`record_table`](Self::record_table) |
+///
+/// Labels come from the configuration alone, never from a request: what a client can vary would
+/// let it grow the registry without bound.
+///
+/// ```
+/// use tower_ratelimit::{Global, Quota, RateLimitLayer, observe::MetricsObserver};
+///
+/// let layer = RateLimitLayer::new(Quota::per_second(10).named("api"), Global)
+///     .observer(MetricsObserver::new());
+/// # let _ = layer;
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct MetricsObserver {
+    backend: &'static str,
+}
+
+impl MetricsObserver {
+    /// An observer that counts with the recorder of the moment, for the backend `local`.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { backend: "local" }
+    }
+
+    /// The `backend` label. Defaults to `local`.
+    #[must_use]
+    pub const fn backend(mut self, backend: &'static str) -> Self {
+        self.backend = backend;
+        self
+    }
+
+    /// Records how full a [`LocalLimiter`](crate::LocalLimiter)'s table is. Call it from where
+    /// metrics are scraped; counting the keys walks the table.
+    ///
+    /// ```
+    /// # use tower_ratelimit::{LocalLimiter, Quota, observe::MetricsObserver};
+    /// # let limiter = LocalLimiter::new(Quota::per_second(10));
+    /// MetricsObserver::new().record_table(limiter.tracked_keys(), limiter.evictions());
+    /// ```
+    pub fn record_table(&self, tracked_keys: usize, evictions: u64) {
+        gauge!(TRACKED_KEYS, "backend" => self.backend).set(tracked_keys as f64);
+        counter!(EVICTIONS, "backend" => self.backend).absolute(evictions);
+    }
+
+    fn decided(&self, decided: &Decided<'_>) {
+        let seconds = decided.latency().as_secs_f64();
+        for quota in decided.decision().quotas() {
+            let policy = quota.name();
+            let result = match (quota.is_denied(), decided.is_shadow()) {
+                (false, _) => "allowed",
+                (true, false) => "limited",
+                (true, true) => "shadow_limited",
+            };
+            count(policy, result);
+            if quota.is_near_limit() {
+                counter!(NEAR_LIMIT, "policy" => policy).increment(1);
+            }
+            counter!(COST, "policy" => policy).increment(decided.decision().charged());
+            histogram!(DURATION, "policy" => policy, "backend" => self.backend).record(seconds);
+        }
+    }
+}
+
+impl Default for MetricsObserver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Observer for MetricsObserver {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::Decided(decided) => self.decided(decided),
+            Event::Bypassed { policies } => count_all(policies, "bypassed"),
+            Event::KeyMissing { policies, .. } => count_all(policies, "no_key"),
+            Event::Failed { policies, error } => {
+                count_all(policies, "error");
+                let kind = match error.kind() {
+                    LimiterErrorKind::Unavailable => "unavailable",
+                    LimiterErrorKind::Unsupported => "unsupported",
+                };
+                counter!(ERRORS, "backend" => self.backend, "kind" => kind).increment(1);
+            }
+        }
+    }
+}
+
+fn count(policy: &'static str, result: &'static str) {
+    counter!(REQUESTS, "policy" => policy, "result" => result).increment(1);
+}
+
+fn count_all(policies: &[Policy], result: &'static str) {
+    for policy in policies {
+        count(policy.name(), result);
+    }
+}

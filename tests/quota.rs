@@ -1,0 +1,197 @@
+//! Quotas: what they accept, and what they say about the rest.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tower_ratelimit::{ConfigErrorKind as Kind, LocalLimiter, Quota};
+
+fn kind_of(quota: Quota) -> Option<Kind> {
+    quota.check().err().map(|error| error.kind())
+}
+
+#[test]
+fn nonsense_is_a_named_error() {
+    let minute = Duration::from_secs(60);
+    let forever = Duration::from_secs(u64::MAX);
+    let cases = [
+        (Quota::per_second(0), Kind::Limit, "limit"),
+        (Quota::per(1, Duration::ZERO), Kind::Period, "period"),
+        (Quota::per_second(1).burst(0), Kind::Burst, "burst"),
+        (Quota::per_second(1_000_001), Kind::Rate, "million"),
+        (Quota::per(u64::MAX, minute), Kind::Rate, "million"),
+        (Quota::per(1, forever), Kind::Overflow, "18 years"),
+        (
+            Quota::per_second(1).burst(u64::MAX),
+            Kind::Overflow,
+            "18 years",
+        ),
+        (
+            Quota::per_second(1).named(""),
+            Kind::Name,
+            "printable ASCII",
+        ),
+        (
+            Quota::per_second(1).named("naïve"),
+            Kind::Name,
+            "printable ASCII",
+        ),
+        (
+            Quota::per_second(1).named("a\nb"),
+            Kind::Name,
+            "printable ASCII",
+        ),
+    ];
+    for (quota, kind, said) in cases {
+        let error = quota.check().expect_err("accepted");
+        assert_eq!(error.kind(), kind, "{quota:?}");
+        assert!(error.to_string().contains(said), "{error}");
+        let refused = LocalLimiter::try_new(quota).expect_err("accepted");
+        assert_eq!(refused, error);
+    }
+}
+
+#[test]
+fn the_edges_of_what_makes_sense_are_accepted() {
+    assert_eq!(kind_of(Quota::per_second(1_000_000)), None);
+    assert_eq!(kind_of(Quota::per(1, Duration::from_micros(1))), None);
+    assert_eq!(kind_of(Quota::per_day(1).burst(6_000)), None);
+    assert_eq!(
+        kind_of(Quota::per_second(1).named("a \"quoted\" name")),
+        None
+    );
+}
+
+#[test]
+fn constructors_say_n_per_period() {
+    let per_second = Quota::per_second(20);
+    assert_eq!((per_second.limit(), per_second.period().as_secs()), (20, 1));
+    assert_eq!(Quota::per_minute(1).period().as_secs(), 60);
+    assert_eq!(Quota::per_hour(1).period().as_secs(), 3_600);
+    assert_eq!(Quota::per_day(1).period().as_secs(), 86_400);
+    assert_eq!(Quota::per_second(10).capacity(), 10);
+    assert_eq!(Quota::per_second(10).burst(20).capacity(), 20);
+}
+
+#[test]
+fn rates_are_read_as_people_write_them() {
+    let accepted = [
+        ("100/minute", Quota::per_minute(100)),
+        ("5/10s", Quota::per(5, Duration::from_secs(10))),
+        ("1/day", Quota::per_day(1)),
+        ("7 / 2 hours", Quota::per(7, Duration::from_secs(7_200))),
+        ("3/250ms", Quota::per(3, Duration::from_millis(250))),
+        ("3/m", Quota::per_minute(3)),
+    ];
+    for (text, quota) in accepted {
+        assert_eq!(text.parse(), Ok(quota), "{text}");
+    }
+}
+
+#[test]
+fn other_texts_are_refused_with_an_example() {
+    let refused = [
+        "",
+        "/",
+        "10",
+        "10/",
+        "/s",
+        "10/fortnight",
+        "-1/s",
+        "+1/s",
+        "1.5/s",
+        "10 per second",
+        "10/s/s",
+        "10/1.5s",
+        "10/99999999999999999999s",
+        "99999999999999999999/s",
+        "१०/s",
+    ];
+    for text in refused {
+        let error = text.parse::<Quota>().expect_err(text);
+        assert_eq!(error.kind(), Kind::Syntax, "{text}");
+        assert!(error.to_string().contains("100/minute"), "{error}");
+    }
+    assert_eq!(
+        "0/s".parse::<Quota>().map_err(|e| e.kind()),
+        Err(Kind::Limit)
+    );
+    assert_eq!(
+        "1/0s".parse::<Quota>().map_err(|e| e.kind()),
+        Err(Kind::Period)
+    );
+    let long = "9".repeat(100_000);
+    let error = long.parse::<Quota>().expect_err("too long");
+    assert!(error.to_string().len() < 200);
+}
+
+proptest! {
+    #[test]
+    fn parsing_never_panics(text in "\\PC*") {
+        let _ = text.parse::<Quota>();
+    }
+
+    #[test]
+    fn what_is_displayed_can_be_read(limit in 1..1_000_000_u64, nanos in 1..1_u64 << 55) {
+        let quota = Quota::per(limit, Duration::from_nanos(nanos));
+        let read = quota.to_string().parse::<Quota>();
+        // Both or neither: the text of a quota that makes no sense is refused as the quota is.
+        prop_assert_eq!(read, quota.check().map(|()| quota));
+    }
+}
+
+#[cfg(feature = "serde")]
+mod serde {
+    use tower_ratelimit::Quota;
+
+    fn read(json: &str) -> Result<Quota, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+
+    #[test]
+    fn a_string_or_a_table() {
+        assert_eq!(read(r#""100/minute""#).unwrap(), Quota::per_minute(100));
+        assert_eq!(
+            read(r#"{"rate": "10/s", "burst": 20, "name": "api"}"#).unwrap(),
+            Quota::per_second(10).burst(20).named("api"),
+        );
+        assert_eq!(read(r#"{"rate": "10/s"}"#).unwrap(), Quota::per_second(10));
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        for quota in [
+            Quota::per_minute(100),
+            Quota::per_second(10).burst(20),
+            Quota::per_day(1).named("daily"),
+        ] {
+            let json = serde_json::to_string(&quota).unwrap();
+            assert_eq!(read(&json).unwrap(), quota, "{json}");
+        }
+        assert_eq!(
+            serde_json::to_string(&Quota::per_minute(100)).unwrap(),
+            r#""100/60s""#
+        );
+    }
+
+    #[test]
+    fn nonsense_says_what_is_wrong() {
+        for (json, said) in [
+            (r#""10/fortnight""#, "100/minute"),
+            (r#"{"rate": "10/s", "burst": 0}"#, "burst of 0"),
+            (r#"{"rate": "10/s", "name": ""}"#, "printable ASCII"),
+            (r#"{"rate": "10/s", "brust": 5}"#, "unknown field"),
+            (r#"{"burst": 5}"#, "missing field `rate`"),
+            ("7", "expected a quota"),
+        ] {
+            let error = read(json).expect_err(json).to_string();
+            assert!(error.contains(said), "{json}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_kept_once() {
+        let first = read(r#"{"rate": "1/s", "name": "same"}"#).unwrap();
+        let second = read(r#"{"rate": "2/s", "name": "same"}"#).unwrap();
+        assert!(std::ptr::eq(first.name().unwrap(), second.name().unwrap()));
+    }
+}
