@@ -83,16 +83,25 @@ pub mod observe;
 mod algorithm;
 pub mod limiter;
 
+pub mod headers;
+pub mod reject;
+
+pub mod layer;
+
 #[cfg(feature = "quanta")]
 pub use self::clock::QuantaClock;
+#[cfg(feature = "governor")]
+pub use self::limiter::GovernorLimiter;
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
     decision::{Decision, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},
-    error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
+    error::{
+        ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind,
+    },
+    headers::Headers,
     key::{Global, Header, Key, KeyExtractor, PeerIp},
+    layer::{RateLimit, RateLimitLayer},
     limiter::{AsyncLimiter, Limiter, LocalLimiter},
     op::Op,
     quota::{Algorithm, Quota},
 };
-#[cfg(feature = "governor")]
-use std as _;

@@ -1,0 +1,203 @@
+//! The adapters for `tracing` and `metrics`, and the one error that the crate logs itself.
+
+mod common;
+
+#[cfg(feature = "tracing")]
+mod tracing {
+    use std::io;
+
+    use tower::Layer;
+    use tower_ratelimit::{
+        AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, LimiterError, Op, PeerIp,
+        Policy, Quota, RateLimitLayer, layer::MissingKey, observe::TracingObserver,
+    };
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use crate::common::{Lines, Probe, get, limiter, send};
+
+    #[derive(Clone, Default)]
+    struct Log(Lines);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(String::from_utf8_lossy(bytes).into_owned());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Log {
+        type Writer = Self;
+
+        fn make_writer(&'a self) -> Self {
+            self.clone()
+        }
+    }
+
+    fn logged(run: impl FnOnce()) -> Vec<String> {
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_ansi(false)
+            .without_time()
+            .with_writer(log.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, run);
+        log.0.take()
+    }
+
+    #[test]
+    fn a_missing_connect_info_is_one_error_that_names_the_fix() {
+        let lines = logged(|| {
+            let layer = RateLimitLayer::new(Quota::per_hour(1), PeerIp);
+            let service = layer.layer(Probe::default());
+            for _ in 0..5 {
+                assert_eq!(send(&service, get("/")).status(), 500);
+            }
+        });
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].starts_with("ERROR"), "{lines:?}");
+        assert!(lines[0].contains("into_make_service_with_connect_info"), "{lines:?}");
+    }
+
+    #[test]
+    fn decisions_are_logged_without_their_keys() {
+        let lines = logged(|| {
+            let (limiter, _) = limiter(Quota::per_hour(1).named("api"));
+            let layer = RateLimitLayer::new(limiter, Header::new("x-api-key"))
+                .on_missing_key(KeyErrorKind::Absent, MissingKey::Reject)
+                .skip(|parts| parts.uri.path() == "/free")
+                .observer(TracingObserver::new());
+            let service = layer.layer(Probe::default());
+            for _ in 0..2 {
+                send(&service, get("/").header("x-api-key", "hunter2"));
+            }
+            send(&service, get("/free"));
+            send(&service, get("/"));
+        });
+        let heads: Vec<_> = lines.iter().map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(heads, [Some("TRACE"), Some("DEBUG"), Some("TRACE"), Some("DEBUG")]);
+        assert!(lines[1].contains(r#"policy="api""#), "{lines:?}");
+        assert!(lines[1].contains("retry_after=Some(3600s)"), "{lines:?}");
+        assert!(lines.iter().all(|line| !line.contains("hunter2")), "{lines:?}");
+    }
+
+    struct Flaky(std::sync::atomic::AtomicU32);
+
+    impl AsyncLimiter for Flaky {
+        async fn apply(&self, _: &Key, _: Op) -> Result<Decision, LimiterError> {
+            let call = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if call == 3 {
+                let receipt = tower_ratelimit::Receipt::new(Default::default());
+                let status = tower_ratelimit::QuotaStatus::new(&self.policies()[0]);
+                return Ok(Decision::allowed(1, receipt, status));
+            }
+            Err(LimiterError::unavailable("connection refused"))
+        }
+
+        fn policies(&self) -> &[Policy] {
+            const { &[Policy::new("flaky", 1)] }
+        }
+    }
+
+    #[test]
+    fn a_failing_limiter_warns_once_per_outage() {
+        let lines = logged(|| {
+            let layer = RateLimitLayer::new(Flaky(0.into()), Global)
+                .observer(TracingObserver::new());
+            let service = layer.layer(Probe::default());
+            for _ in 0..6 {
+                send(&service, get("/"));
+            }
+        });
+        let warned = lines.iter().filter(|line| line.trim_start().starts_with("WARN"));
+        assert_eq!(warned.count(), 2, "{lines:?}");
+        assert!(lines[0].contains("connection refused"), "{lines:?}");
+    }
+}
+
+#[cfg(feature = "metrics")]
+mod metrics {
+    use std::collections::BTreeMap;
+
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+    use tower::Layer;
+    use tower_ratelimit::{Header, LocalLimiter, Quota, RateLimitLayer, observe::MetricsObserver};
+
+    use crate::common::{Probe, get, limiter, send};
+
+    /// Counters and gauges by name and labels; histograms by their number of samples.
+    fn recorded(run: impl FnOnce()) -> BTreeMap<String, u64> {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        metrics::with_local_recorder(&recorder, run);
+        let metrics = snapshotter.snapshot().into_vec();
+        metrics
+            .into_iter()
+            .map(|(key, _, _, value)| {
+                let (name, labels) = key.key().clone().into_parts();
+                let labels = labels.iter().map(|l| format!("{}={}", l.key(), l.value()));
+                let labels: Vec<_> = labels.collect();
+                let value = match value {
+                    DebugValue::Counter(count) => count,
+                    DebugValue::Gauge(value) => value.into_inner() as u64,
+                    DebugValue::Histogram(samples) => samples.len() as u64,
+                };
+                (format!("{}{{{}}}", name.as_str(), labels.join(",")), value)
+            })
+            .collect()
+    }
+
+    fn service(limiter: &LocalLimiter, shadow: bool) -> impl Fn(&str) {
+        let layer = RateLimitLayer::new(limiter.clone(), Header::new("x-api-key"))
+            .skip(|parts| parts.uri.path() == "/free")
+            .shadow(shadow)
+            .cost(|_| 2)
+            .observer(MetricsObserver::new());
+        let service = layer.layer(Probe::default());
+        move |path| {
+            send(&service, get(path).header("x-api-key", "hunter2"));
+        }
+    }
+
+    #[test]
+    fn results_costs_and_durations_are_counted_by_policy() {
+        let (limiter, _) = limiter(Quota::per_hour(10).named("api"));
+        let metrics = recorded(|| {
+            let enforced = service(&limiter, false);
+            for _ in 0..6 {
+                enforced("/");
+            }
+            enforced("/free");
+            service(&limiter, true)("/");
+        });
+        let expected = [
+            ("ratelimit_requests_total{policy=api,result=allowed}", 5),
+            ("ratelimit_requests_total{policy=api,result=limited}", 1),
+            ("ratelimit_requests_total{policy=api,result=shadow_limited}", 1),
+            ("ratelimit_requests_total{policy=api,result=bypassed}", 1),
+            ("ratelimit_near_limit_total{policy=api}", 4),
+            ("ratelimit_cost_total{policy=api}", 10),
+            ("ratelimit_check_duration_seconds{policy=api,backend=local}", 7),
+        ];
+        let expected: BTreeMap<_, _> =
+            expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        assert_eq!(metrics, expected);
+    }
+
+    #[test]
+    fn the_table_is_recorded_on_request() {
+        let (limiter, _) = limiter(Quota::per_hour(1));
+        for key in 0..7_u64 {
+            assert!(limiter.acquire(&key.into(), 1).is_allowed());
+        }
+        let metrics = recorded(|| {
+            MetricsObserver::new().record_table(limiter.tracked_keys(), limiter.evictions());
+        });
+        assert_eq!(metrics["ratelimit_tracked_keys{backend=local}"], 7);
+        assert_eq!(metrics["ratelimit_evictions_total{backend=local}"], 0);
+    }
+}

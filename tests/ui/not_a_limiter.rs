@@ -1,0 +1,5 @@
+use tower_ratelimit::{PeerIp, RateLimitLayer};
+
+fn main() {
+    let _ = RateLimitLayer::new("10/second", PeerIp);
+}
