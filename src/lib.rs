@@ -13,10 +13,14 @@ mod op;
 mod algorithm;
 pub mod limiter;
 
+pub mod headers;
+pub mod reject;
+
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
     decision::{Decision, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},
     error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
+    headers::Headers,
     key::{Global, Header, Key, KeyExtractor, PeerIp},
     limiter::{AsyncLimiter, Limiter, LocalLimiter},
     op::Op,
