@@ -90,14 +90,12 @@ pub mod layer;
 
 #[cfg(feature = "quanta")]
 pub use self::clock::QuantaClock;
-#[cfg(feature = "governor")]
+#[cfg(any())]
 pub use self::limiter::GovernorLimiter;
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
     decision::{Decision, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},
-    error::{
-        ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind,
-    },
+    error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
     headers::Headers,
     key::{Global, Header, Key, KeyExtractor, PeerIp},
     layer::{RateLimit, RateLimitLayer},

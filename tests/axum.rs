@@ -56,7 +56,10 @@ fn the_line_of_the_readme() {
     let denied = send(&app, from("192.0.2.1", "/"));
     assert_eq!(denied.status(), 429);
     assert_eq!(field(&denied, "retry-after"), Some("1"));
-    assert_eq!(field(&denied, "content-type"), Some("application/problem+json"));
+    assert_eq!(
+        field(&denied, "content-type"),
+        Some("application/problem+json")
+    );
     assert_eq!(status(&app, from("192.0.2.2", "/")), 200);
 }
 
@@ -139,7 +142,11 @@ fn nested_routers_and_layers_around_the_router() {
     assert_eq!(status(&app, from("192.0.2.1", "/")), 200);
 
     let around = once_a_day().layer(Router::new().route("/", get(ok)));
-    let sent = |peer| now(around.clone().oneshot(from(peer, "/"))).unwrap().status();
+    let sent = |peer| {
+        now(around.clone().oneshot(from(peer, "/")))
+            .unwrap()
+            .status()
+    };
     assert_eq!(sent("192.0.2.1"), 200);
     assert_eq!(sent("192.0.2.1"), 429);
 }
@@ -187,7 +194,10 @@ fn a_bare_socket_address_will_do() {
     let app = Router::new().route("/", get(ok)).layer(once_a_day());
     let request = |peer: &str| {
         let peer: SocketAddr = peer.parse().unwrap();
-        Request::get("/").extension(peer).body(Body::empty()).unwrap()
+        Request::get("/")
+            .extension(peer)
+            .body(Body::empty())
+            .unwrap()
     };
     assert_eq!(status(&app, request("192.0.2.1:1")), 200);
     assert_eq!(status(&app, request("192.0.2.1:2")), 429);
@@ -203,7 +213,11 @@ fn handlers_extract_the_decision() {
         format!("{}", decision.is_some())
     }
     let layer = RateLimitLayer::new(Quota::per_day(5), PeerIp);
-    let routes = || Router::new().route("/left", get(left)).route("/maybe", get(maybe));
+    let routes = || {
+        Router::new()
+            .route("/left", get(left))
+            .route("/maybe", get(maybe))
+    };
     let exposed = routes().layer(layer.clone().expose_decision(true));
     let hidden = routes().layer(layer);
     let body = |app: &Router, path| {

@@ -101,7 +101,9 @@ fn services_of_one_layer_share_a_budget_and_two_layers_do_not() {
 fn a_denied_request_never_reaches_the_inner_service() {
     let probe = Probe::default();
     let service = RateLimitLayer::new(Quota::per_hour(2), Global).layer(probe.clone());
-    let statuses: Vec<_> = (0..5).map(|_| send(&service, get("/")).status().as_u16()).collect();
+    let statuses: Vec<_> = (0..5)
+        .map(|_| send(&service, get("/")).status().as_u16())
+        .collect();
     assert_eq!(statuses, [200, 200, 429, 429, 429]);
     assert_eq!(probe.count(), 2);
 }
@@ -115,7 +117,10 @@ fn the_service_s_error_passes_as_it_is() {
     let error: Odd = now(service.clone().oneshot(Request::new(()))).unwrap_err();
     assert_eq!(error, Odd(7));
     // The attempt counts all the same.
-    assert_eq!(now(service.oneshot(Request::new(()))).unwrap().status(), 429);
+    assert_eq!(
+        now(service.oneshot(Request::new(()))).unwrap().status(),
+        429
+    );
 }
 
 #[test]

@@ -9,10 +9,8 @@ use http::{Request, Response, StatusCode};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     AsyncLimiter, Decision, Global, Header, Headers, Key, KeyError, KeyErrorKind, KeyExtractor,
-    LimiterError, LimiterErrorKind, Op, PeerIp, Policy, Quota, RateLimitLayer,
-    key::key_fn,
-    layer::MissingKey,
-    observe::Event,
+    LimiterError, LimiterErrorKind, Op, PeerIp, Policy, Quota, RateLimitLayer, key::key_fn,
+    layer::MissingKey, observe::Event,
 };
 
 #[test]
@@ -40,7 +38,10 @@ fn responses_show_how_the_quota_stands() {
     let (limiter, _) = limiter(Quota::per_second(10).burst(20));
     let service = RateLimitLayer::new(limiter, Global).layer(Probe::default());
     let response = send(&service, get("/"));
-    assert_eq!(field(&response, "ratelimit-policy"), Some(r#""default";q=20;w=2"#));
+    assert_eq!(
+        field(&response, "ratelimit-policy"),
+        Some(r#""default";q=20;w=2"#)
+    );
     assert_eq!(field(&response, "ratelimit"), Some(r#""default";r=19;t=2"#));
     assert_eq!(field(&response, "x-ratelimit-limit"), Some("20"));
     assert_eq!(field(&response, "x-ratelimit-remaining"), Some("19"));
@@ -62,12 +63,22 @@ fn headers_can_be_switched_off() {
 #[test]
 fn a_cost_of_several_takes_several() {
     let (limiter, _) = limiter(Quota::per_hour(10));
-    let layer = RateLimitLayer::new(limiter, Global)
-        .cost(|parts| if parts.method == http::Method::POST { 4 } else { 1 });
+    let layer = RateLimitLayer::new(limiter, Global).cost(|parts| {
+        if parts.method == http::Method::POST {
+            4
+        } else {
+            1
+        }
+    });
     let service = layer.layer(Probe::default());
     let left = |request| {
         let response = send(&service, request);
-        (response.status().as_u16(), field(&response, "x-ratelimit-remaining").unwrap().to_owned())
+        (
+            response.status().as_u16(),
+            field(&response, "x-ratelimit-remaining")
+                .unwrap()
+                .to_owned(),
+        )
     };
     assert_eq!(left(Request::post("/")), (200, "6".into()));
     assert_eq!(left(Request::get("/")), (200, "5".into()));
@@ -101,8 +112,8 @@ fn a_cost_above_the_burst_is_denied_for_ever_and_says_so() {
 #[test]
 fn skipped_requests_pass_uncounted_and_untouched() {
     let (limiter, _) = limiter(Quota::per_hour(1));
-    let layer = RateLimitLayer::new(limiter.clone(), Global)
-        .skip(|parts| parts.uri.path() == "/health");
+    let layer =
+        RateLimitLayer::new(limiter.clone(), Global).skip(|parts| parts.uri.path() == "/health");
     let service = layer.layer(Probe::default());
     for _ in 0..5 {
         let response = send(&service, get("/health"));
@@ -119,10 +130,19 @@ fn clients_without_a_key_share_one_bucket_by_default() {
     let layer = RateLimitLayer::new(Quota::per_hour(1), Header::new("x-api-key"));
     let service = layer.layer(Probe::default());
     assert_eq!(send(&service, get("/")).status(), 200);
-    assert_eq!(send(&service, get("/").header("x-api-key", "")).status(), 429);
+    assert_eq!(
+        send(&service, get("/").header("x-api-key", "")).status(),
+        429
+    );
     assert_eq!(send(&service, get("/")).status(), 429);
-    assert_eq!(send(&service, get("/").header("x-api-key", "k")).status(), 200);
-    assert_eq!(send(&service, get("/").header("x-api-key", "k")).status(), 429);
+    assert_eq!(
+        send(&service, get("/").header("x-api-key", "k")).status(),
+        200
+    );
+    assert_eq!(
+        send(&service, get("/").header("x-api-key", "k")).status(),
+        429
+    );
 }
 
 #[test]
@@ -134,7 +154,10 @@ fn clients_without_a_key_can_be_rejected_or_let_pass() {
     };
     let rejecting = with(MissingKey::Reject);
     assert_eq!(send(&rejecting, get("/")).status(), 400);
-    assert_eq!(send(&rejecting, get("/").header("x-api-key", "k")).status(), 200);
+    assert_eq!(
+        send(&rejecting, get("/").header("x-api-key", "k")).status(),
+        200
+    );
     let skipping = with(MissingKey::Skip);
     for _ in 0..3 {
         assert_eq!(send(&skipping, get("/")).status(), 200);
@@ -149,7 +172,11 @@ fn a_server_that_is_set_up_wrong_answers_500_and_is_never_unlimited() {
         let response = send(&service, get("/"));
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(field(&response, "ratelimit"), None);
-        assert!(!response.body().contains("connect_info"), "{}", response.body());
+        assert!(
+            !response.body().contains("connect_info"),
+            "{}",
+            response.body()
+        );
     }
     assert_eq!(probe.count(), 0);
 
@@ -162,7 +189,8 @@ fn a_server_that_is_set_up_wrong_answers_500_and_is_never_unlimited() {
 
 #[test]
 fn an_unavailable_key_is_not_papered_over_by_another_extractor() {
-    let service = RateLimitLayer::new(Quota::per_hour(1), PeerIp.or(Global)).layer(Probe::default());
+    let service =
+        RateLimitLayer::new(Quota::per_hour(1), PeerIp.or(Global)).layer(Probe::default());
     assert_eq!(send(&service, get("/")).status(), 500);
 }
 
@@ -193,9 +221,15 @@ fn a_shadow_counts_and_reports_and_touches_nothing() {
 #[test]
 fn a_shadow_lets_pass_what_has_no_key_and_what_cannot_be_decided() {
     let keyless = RateLimitLayer::new(Quota::per_hour(1), PeerIp).shadow(true);
-    assert_eq!(send(&keyless.layer(Probe::default()), get("/")).status(), 200);
+    assert_eq!(
+        send(&keyless.layer(Probe::default()), get("/")).status(),
+        200
+    );
     let failing = RateLimitLayer::new(Broken, Global).shadow(true);
-    assert_eq!(send(&failing.layer(Probe::default()), get("/")).status(), 200);
+    assert_eq!(
+        send(&failing.layer(Probe::default()), get("/")).status(),
+        200
+    );
 }
 
 struct Broken;
@@ -336,9 +370,15 @@ fn nested_layers_show_both_policies_and_the_tighter_set() {
 #[test]
 fn redirects_carry_no_fields() {
     let redirect = service_fn(async |_: Request<String>| {
-        Response::builder().status(302).header("location", "/login").body(String::new())
+        Response::builder()
+            .status(302)
+            .header("location", "/login")
+            .body(String::new())
     });
-    let response = send(&RateLimitLayer::new(Quota::per_hour(1), Global).layer(redirect), get("/"));
+    let response = send(
+        &RateLimitLayer::new(Quota::per_hour(1), Global).layer(redirect),
+        get("/"),
+    );
     assert_eq!(response.headers().len(), 1);
 }
 
@@ -353,11 +393,17 @@ fn jitter_lengthens_every_number_of_a_denial_alike() {
     for _ in 0..100 {
         let denied = send(&service, get("/"));
         let wait = field(&denied, "retry-after").unwrap().to_owned();
-        assert_eq!(field(&denied, "ratelimit"), Some(&*format!(r#""default";r=0;t={wait}"#)));
+        assert_eq!(
+            field(&denied, "ratelimit"),
+            Some(&*format!(r#""default";r=0;t={wait}"#))
+        );
         assert_eq!(field(&denied, "x-ratelimit-reset"), Some(&*wait));
         waits.insert(wait.parse::<u64>().unwrap());
     }
-    assert!(waits.first() >= Some(&60) && waits.last() <= Some(&1_060), "{waits:?}");
+    assert!(
+        waits.first() >= Some(&60) && waits.last() <= Some(&1_060),
+        "{waits:?}"
+    );
     assert!(waits.len() > 20, "all the same: {waits:?}");
 }
 

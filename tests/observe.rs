@@ -60,7 +60,10 @@ mod tracing {
         });
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with("ERROR"), "{lines:?}");
-        assert!(lines[0].contains("into_make_service_with_connect_info"), "{lines:?}");
+        assert!(
+            lines[0].contains("into_make_service_with_connect_info"),
+            "{lines:?}"
+        );
     }
 
     #[test]
@@ -78,11 +81,20 @@ mod tracing {
             send(&service, get("/free"));
             send(&service, get("/"));
         });
-        let heads: Vec<_> = lines.iter().map(|line| line.split_whitespace().next()).collect();
-        assert_eq!(heads, [Some("TRACE"), Some("DEBUG"), Some("TRACE"), Some("DEBUG")]);
+        let heads: Vec<_> = lines
+            .iter()
+            .map(|line| line.split_whitespace().next())
+            .collect();
+        assert_eq!(
+            heads,
+            [Some("TRACE"), Some("DEBUG"), Some("TRACE"), Some("DEBUG")]
+        );
         assert!(lines[1].contains(r#"policy="api""#), "{lines:?}");
         assert!(lines[1].contains("retry_after=Some(3600s)"), "{lines:?}");
-        assert!(lines.iter().all(|line| !line.contains("hunter2")), "{lines:?}");
+        assert!(
+            lines.iter().all(|line| !line.contains("hunter2")),
+            "{lines:?}"
+        );
     }
 
     struct Flaky(std::sync::atomic::AtomicU32);
@@ -106,14 +118,16 @@ mod tracing {
     #[test]
     fn a_failing_limiter_warns_once_per_outage() {
         let lines = logged(|| {
-            let layer = RateLimitLayer::new(Flaky(0.into()), Global)
-                .observer(TracingObserver::new());
+            let layer =
+                RateLimitLayer::new(Flaky(0.into()), Global).observer(TracingObserver::new());
             let service = layer.layer(Probe::default());
             for _ in 0..6 {
                 send(&service, get("/"));
             }
         });
-        let warned = lines.iter().filter(|line| line.trim_start().starts_with("WARN"));
+        let warned = lines
+            .iter()
+            .filter(|line| line.trim_start().starts_with("WARN"));
         assert_eq!(warned.count(), 2, "{lines:?}");
         assert!(lines[0].contains("connection refused"), "{lines:?}");
     }
@@ -177,14 +191,22 @@ mod metrics {
         let expected = [
             ("ratelimit_requests_total{policy=api,result=allowed}", 5),
             ("ratelimit_requests_total{policy=api,result=limited}", 1),
-            ("ratelimit_requests_total{policy=api,result=shadow_limited}", 1),
+            (
+                "ratelimit_requests_total{policy=api,result=shadow_limited}",
+                1,
+            ),
             ("ratelimit_requests_total{policy=api,result=bypassed}", 1),
             ("ratelimit_near_limit_total{policy=api}", 4),
             ("ratelimit_cost_total{policy=api}", 10),
-            ("ratelimit_check_duration_seconds{policy=api,backend=local}", 7),
+            (
+                "ratelimit_check_duration_seconds{policy=api,backend=local}",
+                7,
+            ),
         ];
-        let expected: BTreeMap<_, _> =
-            expected.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let expected: BTreeMap<_, _> = expected
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
         assert_eq!(metrics, expected);
     }
 

@@ -26,12 +26,18 @@ async fn serve(layer: RateLimitLayer) -> HealthClient<Channel> {
 }
 
 async fn check(client: &mut HealthClient<Channel>) -> Result<(), Status> {
-    client.check(HealthCheckRequest::default()).await.map(|_| ())
+    client
+        .check(HealthCheckRequest::default())
+        .await
+        .map(|_| ())
 }
 
 fn limiter(quota: Quota) -> (LocalLimiter, ManualClock) {
     let clock = ManualClock::new();
-    let limiter = LocalLimiter::builder(quota).clock(clock.clone()).build().unwrap();
+    let limiter = LocalLimiter::builder(quota)
+        .clock(clock.clone())
+        .build()
+        .unwrap();
     (limiter, clock)
 }
 
@@ -61,8 +67,14 @@ async fn an_allowed_call_carries_the_fields_as_metadata() {
     let (limiter, _) = limiter(Quota::per_minute(2).named("grpc"));
     let mut client = serve(RateLimitLayer::new(limiter, PeerIp)).await;
     let response = client.check(HealthCheckRequest::default()).await.unwrap();
-    assert_eq!(response.metadata().get("ratelimit").unwrap(), r#""grpc";r=1;t=30"#);
-    assert_eq!(response.metadata().get("ratelimit-policy").unwrap(), r#""grpc";q=2;w=60"#);
+    assert_eq!(
+        response.metadata().get("ratelimit").unwrap(),
+        r#""grpc";r=1;t=30"#
+    );
+    assert_eq!(
+        response.metadata().get("ratelimit-policy").unwrap(),
+        r#""grpc";q=2;w=60"#
+    );
 }
 
 #[tokio::test]
@@ -72,7 +84,10 @@ async fn a_call_that_can_never_fit_is_told_not_to_retry() {
     let status = check(&mut serve(layer).await).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert!(status.get_details_retry_info().is_none());
-    assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");
+    assert_eq!(
+        status.metadata().get("grpc-retry-pushback-ms").unwrap(),
+        "-1"
+    );
 }
 
 #[tokio::test]

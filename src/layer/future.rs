@@ -129,8 +129,11 @@ where
                     shown: shown.map(|decision| (Arc::clone(gate), decision)),
                 }
             }
-            Verdict::Stop(kind, decision) => Self::Rejected {
-                response: Some(gate.reject(kind, &parts, decision.as_ref())),
+            Verdict::Deny(decision) => Self::Rejected {
+                response: Some(gate.deny(&parts, &decision)),
+            },
+            Verdict::Refuse(kind) => Self::Rejected {
+                response: Some(gate.refuse_with(kind, &parts)),
             },
         }
     }
@@ -149,14 +152,13 @@ where
         loop {
             match state.as_mut().project() {
                 StateProjection::Checking { check } => {
-                    let judged = ready!(check.as_mut().poll(cx));
+                    let judged = ready!(check.as_mut().poll_judged(cx));
                     state.set(judged);
                 }
                 StateProjection::Running { response, shown } => {
                     let mut response = ready!(response.poll(cx))?;
                     if let Some((gate, decision)) = shown {
-                        let status = response.status();
-                        gate.decorate(decision, status, response.headers_mut());
+                        gate.decorate(decision, &mut response);
                     }
                     return Poll::Ready(Ok(response));
                 }
@@ -169,15 +171,14 @@ where
     }
 }
 
-impl<S, B, L, R, ResBody> Future for Checking<S, B, L, R>
+impl<S, B, L, R, ResBody> Checking<S, B, L, R>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,
     L: Limiter,
     R: Reject<ResBody>,
 {
-    type Output = State<S, B, L, R>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    /// The state that the limiter's answer leads to.
+    fn poll_judged(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<State<S, B, L, R>> {
         let check = self.project();
         let answer = ready!(check.answer.poll(cx));
         let verdict = check.gate.settle(answer, check.ticket);

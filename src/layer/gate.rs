@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{HeaderMap, Response, StatusCode, request::Parts};
+use http::{Response, request::Parts};
 
 use super::{MissingKey, settings::Settings};
 use crate::{
@@ -49,10 +49,12 @@ pub(super) struct Ticket {
 
 /// Whether a request passes.
 pub(super) enum Verdict {
-    /// It does; the decision is to be shown in the response.
+    /// It does, and the response may show the decision.
     Pass(Option<Decision>),
-    /// It does not.
-    Stop(RejectionKind, Option<Decision>),
+    /// The limiter denied it.
+    Deny(Decision),
+    /// It was not decided about, for this reason.
+    Refuse(RejectionKind),
 }
 
 impl<L: Limiter, R> Gate<L, R> {
@@ -96,34 +98,30 @@ impl<L: Limiter, R> Gate<L, R> {
         ticket: &Ticket,
     ) -> Verdict {
         match answer {
-            Ok(decision) => {
+            Ok(mut decision) => {
                 self.observe_decision(&decision, ticket);
-                self.judge(decision)
+                if decision.is_allowed() || self.settings.shadow {
+                    return Verdict::Pass(Some(decision));
+                }
+                decision.lengthen(self.settings.headers.draw_jitter());
+                Verdict::Deny(decision)
             }
             Err(error) => {
                 self.observe(|| Event::Failed {
                     policies: self.limiter.policies(),
                     error: &error,
                 });
-                self.stop(RejectionKind::LimiterFailed, None)
+                self.refuse(RejectionKind::LimiterFailed)
             }
         }
     }
 
-    fn judge(&self, mut decision: Decision) -> Verdict {
-        if decision.is_allowed() {
-            return Verdict::Pass(Some(decision));
-        }
-        decision.lengthen(self.settings.headers.draw_jitter());
-        self.stop(RejectionKind::Denied, Some(decision))
-    }
-
-    /// The one place where a shadow lets pass what would be stopped.
-    fn stop(&self, kind: RejectionKind, decision: Option<Decision>) -> Verdict {
+    /// A shadow lets pass what could not be decided, too.
+    fn refuse(&self, kind: RejectionKind) -> Verdict {
         if self.settings.shadow {
-            Verdict::Pass(decision)
+            Verdict::Pass(None)
         } else {
-            Verdict::Stop(kind, decision)
+            Verdict::Refuse(kind)
         }
     }
 
@@ -151,7 +149,7 @@ impl<L: Limiter, R> Gate<L, R> {
             KeyErrorKind::Absent => RejectionKind::KeyMissing,
             KeyErrorKind::Unavailable => RejectionKind::KeyUnavailable,
         };
-        self.stop(kind, None)
+        self.refuse(kind)
     }
 
     fn observe_decision(&self, decision: &Decision, ticket: &Ticket) {
@@ -173,38 +171,39 @@ impl<L: Limiter, R> Gate<L, R> {
         }
     }
 
-    /// The answer to a request that does not pass.
-    pub(super) fn reject<B>(
-        &self,
-        kind: RejectionKind,
-        parts: &Parts,
-        decision: Option<&Decision>,
-    ) -> Response<B>
+    /// The answer to a request that the limiter denied.
+    pub(super) fn deny<B>(&self, parts: &Parts, decision: &Decision) -> Response<B>
     where
         R: Reject<B>,
     {
-        let rejection = Rejection::new(kind, parts, decision);
-        let mut response = self.rejection.reject(&rejection);
+        let mut response = self.rejection.reject(&Rejection::denied(parts, decision));
         // A gRPC client reads the gRPC fields, and a trailers-only answer should stay small.
-        if let Some(decision) = decision
-            && !is_grpc(response.headers())
-        {
-            let status = response.status();
-            self.renderer.apply(decision, status, response.headers_mut());
+        if !is_grpc(response.headers()) {
+            self.decorate(decision, &mut response);
         }
         response
     }
 
+    /// The answer to a request that was not decided about.
+    pub(super) fn refuse_with<B>(&self, kind: RejectionKind, parts: &Parts) -> Response<B>
+    where
+        R: Reject<B>,
+    {
+        self.rejection.reject(&Rejection::new(kind, parts))
+    }
+
     /// Whether anything is to be added to the response of a request that passed.
     pub(super) fn decorates(&self) -> bool {
-        !self.settings.shadow && self.renderer.renders_anything()
+        !self.settings.shadow && self.renderer.renders_limits()
     }
 
     pub(super) fn exposes_decision(&self) -> bool {
         self.settings.expose_decision
     }
 
-    pub(super) fn decorate(&self, decision: &Decision, status: StatusCode, headers: &mut HeaderMap) {
-        self.renderer.apply(decision, status, headers);
+    pub(super) fn decorate<B>(&self, decision: &Decision, response: &mut Response<B>) {
+        let status = response.status();
+        self.renderer
+            .apply(decision, status, response.headers_mut());
     }
 }

@@ -3,11 +3,7 @@ use std::{fmt, sync::Arc};
 use http::{Response, request::Parts};
 use tower_layer::Layer;
 
-use super::{
-    MissingKey, RateLimit,
-    gate::Gate,
-    settings::Settings,
-};
+use super::{MissingKey, RateLimit, gate::Gate, settings::Settings};
 use crate::{
     error::{ConfigError, KeyErrorKind},
     headers::Headers,
@@ -61,7 +57,7 @@ impl RateLimitLayer {
     {
         Ok(RateLimitLayer {
             limiter: Arc::new(limiter.into_limiter()?),
-            rejection: Arc::new(ProblemJson::default()),
+            rejection: Arc::new(ProblemJson),
             settings: Settings::new(extractor),
         })
     }

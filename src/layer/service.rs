@@ -72,7 +72,9 @@ where
                 let inner = mem::replace(&mut self.inner, unready);
                 let gate = Arc::clone(&self.gate);
                 let request = Request::from_parts(parts, body);
-                return ResponseFuture::checking(Checking::new(answer, ticket, gate, inner, request));
+                return ResponseFuture::checking(Checking::new(
+                    answer, ticket, gate, inner, request,
+                ));
             }
         };
         ResponseFuture::judged(verdict, &self.gate, &mut self.inner, parts, body)

@@ -61,7 +61,9 @@ pub fn field<'r, B>(response: &'r Response<B>, name: &str) -> Option<&'r str> {
 /// All lines of a field.
 pub fn fields<'r, B>(response: &'r Response<B>, name: &str) -> Vec<&'r str> {
     let lines = response.headers().get_all(name).iter();
-    lines.map(|line| line.to_str().expect("an ASCII field")).collect()
+    lines
+        .map(|line| line.to_str().expect("an ASCII field"))
+        .collect()
 }
 
 /// Answers 200 `inner`, counts its calls, and panics when an instance is called that was not
@@ -114,7 +116,11 @@ pub struct Slow {
 
 impl AsyncLimiter for Slow {
     async fn apply(&self, key: &Key, op: Op) -> Result<Decision, LimiterError> {
-        let permit = self.gate.acquire().await.map_err(LimiterError::unavailable)?;
+        let permit = self
+            .gate
+            .acquire()
+            .await
+            .map_err(LimiterError::unavailable)?;
         permit.forget();
         use tower_ratelimit::Limiter as _;
         self.limiter.apply(key, op).await

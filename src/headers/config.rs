@@ -1,0 +1,122 @@
+use std::time::Duration;
+
+use super::jitter;
+
+/// Which fields responses carry; see the [module](self) for what they say.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_ratelimit::headers::{Headers, ResetFormat};
+///
+/// // What GitHub's clients expect, and clients that were denied don't all come back at once.
+/// let headers = Headers::none()
+///     .x_ratelimit(Some(ResetFormat::EpochSeconds))
+///     .retry_after(true)
+///     .jitter(Duration::from_secs(5));
+/// assert_ne!(headers, Headers::new());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct Headers {
+    pub(super) ietf: Option<IetfDraft>,
+    pub(super) x_ratelimit: Option<ResetFormat>,
+    pub(super) x_ratelimit_retry_after: bool,
+    pub(super) retry_after: bool,
+    jitter: Duration,
+}
+
+/// A version of draft-ietf-httpapi-ratelimit-headers.
+///
+/// The draft is no standard yet, and its syntax has changed between versions. A version that is
+/// here stays; a new one is added beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum IetfDraft {
+    /// [Version 11](https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-11)
+    /// of May 2026; 08 to 10 look the same.
+    Draft11,
+}
+
+/// What the number in `X-RateLimit-Reset` counts. No specification says, and services differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ResetFormat {
+    /// Seconds from the response on, as Envoy and Kong send.
+    DeltaSeconds,
+    /// Seconds since 1970-01-01T00:00Z, as GitHub sends.
+    EpochSeconds,
+}
+
+impl Headers {
+    /// The default: the IETF fields of draft 11, the three `X-RateLimit-` fields with a reset in
+    /// seconds from now, and `Retry-After`, without jitter.
+    pub const fn new() -> Self {
+        Self::none()
+            .ietf(Some(IetfDraft::Draft11))
+            .x_ratelimit(Some(ResetFormat::DeltaSeconds))
+            .retry_after(true)
+    }
+
+    /// No field at all.
+    pub const fn none() -> Self {
+        Self {
+            ietf: None,
+            x_ratelimit: None,
+            x_ratelimit_retry_after: false,
+            retry_after: false,
+            jitter: Duration::ZERO,
+        }
+    }
+
+    /// `RateLimit-Policy` and `RateLimit`, as this version of the draft says. Defaults to
+    /// [`IetfDraft::Draft11`].
+    pub const fn ietf(mut self, draft: Option<IetfDraft>) -> Self {
+        self.ietf = draft;
+        self
+    }
+
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, the last in this
+    /// format. Defaults to [`ResetFormat::DeltaSeconds`].
+    pub const fn x_ratelimit(mut self, reset: Option<ResetFormat>) -> Self {
+        self.x_ratelimit = reset;
+        self
+    }
+
+    /// `X-RateLimit-Retry-After` on denials, in seconds from now, for clients that read nothing
+    /// else. Defaults to `false`.
+    pub const fn x_ratelimit_retry_after(mut self, on: bool) -> Self {
+        self.x_ratelimit_retry_after = on;
+        self
+    }
+
+    /// `Retry-After` on denials, in seconds from now. Defaults to `true`.
+    pub const fn retry_after(mut self, on: bool) -> Self {
+        self.retry_after = on;
+        self
+    }
+
+    /// The most by which the wait of a denial is lengthened at random, so that clients that were
+    /// denied together don't come back together. Defaults to zero.
+    ///
+    /// Every field that tells the wait gets the same lengthening, gRPC's too. The limiter knows
+    /// nothing of it: who comes earlier is not denied for that.
+    pub const fn jitter(mut self, most: Duration) -> Self {
+        self.jitter = most;
+        self
+    }
+
+    /// By how much to lengthen the waits of one denial.
+    #[inline]
+    pub(crate) fn draw_jitter(&self) -> Duration {
+        if self.jitter.is_zero() {
+            return Duration::ZERO;
+        }
+        jitter::draw(self.jitter)
+    }
+}
+
+impl Default for Headers {
+    fn default() -> Self {
+        Self::new()
+    }
+}

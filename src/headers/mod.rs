@@ -1,0 +1,60 @@
+//! What responses tell clients about their limits.
+//!
+//! | field | on | switch |
+//! |---|---|---|
+//! | `RateLimit-Policy: "default";q=100;w=60` | every response | [`ietf`](Headers::ietf) |
+//! | `RateLimit: "default";r=42;t=26` | every response | [`ietf`](Headers::ietf) |
+//! | `X-RateLimit-Limit: 100` | every response | [`x_ratelimit`](Headers::x_ratelimit) |
+//! | `X-RateLimit-Remaining: 42` | every response | [`x_ratelimit`](Headers::x_ratelimit) |
+//! | `X-RateLimit-Reset: 26` | every response | [`x_ratelimit`](Headers::x_ratelimit) |
+//! | `Retry-After: 7` | denials | [`retry_after`](Headers::retry_after) |
+//! | `X-RateLimit-Retry-After: 7` | denials, off by default | [`x_ratelimit_retry_after`](Headers::x_ratelimit_retry_after) |
+//!
+//! Redirects (3xx) get none of them: a client that has nothing left might not follow. Denials of
+//! gRPC calls tell the wait in gRPC's own fields instead, see [`reject`](crate::reject).
+//!
+//! # The numbers
+//!
+//! - `q` and `X-RateLimit-Limit`: the most units that can be there at once; `w`: the seconds in
+//!   which that many come back.
+//! - `r` and `X-RateLimit-Remaining`: units that are left.
+//! - `t` and `X-RateLimit-Reset`: seconds within which a client can use no more than what is left;
+//!   of a quota that denied, the wait. A client that spreads its requests evenly over them is
+//!   never denied.
+//! - `Retry-After`: the longest wait of the quotas that denied. It is left out when the request
+//!   can never fit, and when nobody knows the wait, as for a limit on concurrency.
+//!
+//! Seconds are rounded up, so that nobody who waits comes too early, and units down. With several
+//! quotas the IETF fields list each, the others tell about the one that binds, see
+//! [`Decision::binding`](crate::Decision::binding). A limiter that does not say how much is left
+//! gets the policy and the limit alone.
+//!
+//! # Fields that are there already
+//!
+//! From an inner layer or from the handler, treated alike:
+//!
+//! - the IETF fields are lists, so a second line is added;
+//! - of two `X-RateLimit-` sets the one with less remaining stays, as a whole; of equals the one
+//!   that is there. A set that does not say what remains gives way to one that does. One whose
+//!   remaining is no number, or is there twice, is left alone;
+//! - of two waits the longer stays; a date is left alone.
+//!
+//! Two layers whose policies have the same name are not detected: name them apart, see
+//! [`Quota::named`](crate::Quota::named).
+//!
+//! Scripts in a browser can read these fields across origins only when
+//! `Access-Control-Expose-Headers` lists them.
+
+mod config;
+mod ietf;
+mod jitter;
+mod legacy;
+mod number;
+mod renderer;
+mod retry_after;
+mod scratch;
+#[cfg(test)]
+mod tests;
+
+pub use self::config::{Headers, IetfDraft, ResetFormat};
+pub(crate) use self::renderer::Renderer;

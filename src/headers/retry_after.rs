@@ -1,0 +1,20 @@
+use http::{HeaderMap, HeaderName, header::Entry};
+
+use super::number;
+
+/// Sets the field `name` to `seconds`, unless it already asks for a longer wait, or for one in a
+/// form that cannot be compared.
+pub(super) fn put(name: HeaderName, seconds: u64, headers: &mut HeaderMap) {
+    match headers.entry(name) {
+        Entry::Vacant(free) => {
+            free.insert(number::header_value(seconds));
+        }
+        Entry::Occupied(mut present) => {
+            let single = present.iter().count() == 1;
+            let theirs = number::parse(present.get()).filter(|_| single);
+            if theirs.is_some_and(|theirs| theirs < seconds) {
+                present.insert(number::header_value(seconds));
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! gRPC's answers: a response that consists of trailers only, which travel as HTTP headers.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+
+use super::{Rejection, RejectionBody, RejectionKind, base64, response};
+use crate::decision::Decision;
+
+static STATUS: HeaderName = HeaderName::from_static("grpc-status");
+static MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+static DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+static PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+
+const CONTENT_TYPE: &str = "application/grpc";
+
+/// The type of the message in `grpc-status-details-bin`.
+const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
+
+/// The longest `google.protobuf.Duration`, about 10,000 years.
+const LONGEST_SECONDS: u64 = 315_576_000_000;
+
+/// Whether the content type is gRPC's own. gRPC-Web, whose trailers are part of the body, is not.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else {
+        return false;
+    };
+    let Some((media_type, rest)) = value.as_bytes().split_at_checked(CONTENT_TYPE.len()) else {
+        return false;
+    };
+    media_type.eq_ignore_ascii_case(CONTENT_TYPE.as_bytes())
+        && matches!(rest, [] | [b'+' | b';' | b' ' | b'\t', ..])
+}
+
+pub(super) const fn default_message(kind: RejectionKind) -> &'static str {
+    match kind {
+        RejectionKind::Denied => "rate limit exceeded",
+        RejectionKind::KeyMissing => "bad request",
+        RejectionKind::KeyUnavailable => "internal server error",
+        RejectionKind::LimiterFailed => "service unavailable",
+    }
+}
+
+/// The code of a denial, as protobuf encodes it.
+const RESOURCE_EXHAUSTED: u64 = 8;
+
+/// The code as text.
+const fn status(kind: RejectionKind) -> &'static str {
+    match kind {
+        RejectionKind::KeyMissing => "3",
+        RejectionKind::Denied => "8",
+        RejectionKind::KeyUnavailable => "13",
+        RejectionKind::LimiterFailed => "14",
+    }
+}
+
+pub(super) fn response<B: RejectionBody>(rejection: &Rejection<'_>, message: &str) -> Response<B> {
+    let mut response = response::with_status(StatusCode::OK, B::empty());
+    let status = status(rejection.kind());
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
+    headers.insert(&STATUS, HeaderValue::from_static(status));
+    headers.insert(&MESSAGE, ascii(percent_encode(message)));
+    if rejection.kind() == RejectionKind::Denied {
+        let wait = rejection.decision().and_then(Decision::retry_after);
+        put_wait(wait, message, headers);
+    }
+    response
+}
+
+fn put_wait(wait: Option<Duration>, message: &str, headers: &mut HeaderMap) {
+    let Some(wait) = wait else {
+        headers.insert(&PUSHBACK, HeaderValue::from_static("-1"));
+        return;
+    };
+    let details = status_with_retry_info(message, wait);
+    headers.insert(&DETAILS, ascii(base64::encode(&details)));
+    headers.insert(&PUSHBACK, HeaderValue::from(pushback_millis(wait)));
+}
+
+/// Rounded up, so that nobody comes too early.
+fn pushback_millis(wait: Duration) -> i32 {
+    let millis = wait.as_nanos().div_ceil(1_000_000);
+    i32::try_from(millis).unwrap_or(i32::MAX)
+}
+
+fn ascii(text: Vec<u8>) -> HeaderValue {
+    HeaderValue::try_from(text).expect("encoders write printable ASCII only")
+}
+
+/// What gRPC's HTTP/2 protocol asks for in `grpc-message`; the space too, as tonic does it.
+fn percent_encode(message: &str) -> Vec<u8> {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+    let mut text = Vec::with_capacity(message.len() + 16);
+    for byte in message.bytes() {
+        match byte {
+            b'%' | b'\0'..=b' ' | b'\x7F'.. => {
+                let [high, low] = [byte >> 4, byte & 0xF].map(|half| HEX[usize::from(half)]);
+                text.extend([b'%', high, low]);
+            }
+            _ => text.push(byte),
+        }
+    }
+    text
+}
+
+/// A `google.rpc.Status` whose details are one `google.rpc.RetryInfo`, in protobuf.
+fn status_with_retry_info(message: &str, wait: Duration) -> Vec<u8> {
+    let mut retry_info = Vec::new();
+    put_bytes(1, &duration(wait), &mut retry_info);
+
+    let mut any = Vec::new();
+    put_bytes(1, RETRY_INFO.as_bytes(), &mut any);
+    put_bytes(2, &retry_info, &mut any);
+
+    let mut status = Vec::new();
+    put_varint(1, RESOURCE_EXHAUSTED, &mut status);
+    put_bytes(2, message.as_bytes(), &mut status);
+    put_bytes(3, &any, &mut status);
+    status
+}
+
+/// A `google.protobuf.Duration`.
+fn duration(wait: Duration) -> Vec<u8> {
+    let mut message = Vec::new();
+    put_varint(1, wait.as_secs().min(LONGEST_SECONDS), &mut message);
+    put_varint(2, u64::from(wait.subsec_nanos()), &mut message);
+    message
+}
+
+/// A field of wire type 0; as in proto3, 0 is left out.
+fn put_varint(field: u8, value: u64, to: &mut Vec<u8>) {
+    if value > 0 {
+        to.push(field << 3);
+        varint(value, to);
+    }
+}
+
+/// A field of wire type 2.
+fn put_bytes(field: u8, bytes: &[u8], to: &mut Vec<u8>) {
+    to.push(field << 3 | 2);
+    varint(bytes.len() as u64, to);
+    to.extend_from_slice(bytes);
+}
+
+fn varint(mut value: u64, to: &mut Vec<u8>) {
+    while value >= 0x80 {
+        to.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    to.push(value as u8);
+}

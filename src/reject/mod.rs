@@ -1,0 +1,88 @@
+//! What a client gets instead of the response.
+//!
+//! | rejection | status | body |
+//! |---|---|---|
+//! | [`ProblemJson`], the default | by [kind](RejectionKind) | `application/problem+json`, RFC 9457 |
+//! | [`PlainText`] | by kind | the status in words |
+//! | [`Empty`] | by kind | none |
+//! | a closure, with `.rejection_fn(…)` | any | any |
+//!
+//! The first three need to know how to make the service's response body, see [`RejectionBody`]. A
+//! closure makes it itself, so it works with any body.
+//!
+//! They also say `Cache-Control: no-store`, since RFC 6585 forbids caches to keep a 429, and send
+//! no body in answer to HEAD. Nothing in them tells about the key, the server's set-up or other
+//! clients. The [rate-limit fields](crate::headers) are added afterwards, whatever made the
+//! response.
+//!
+//! # gRPC
+//!
+//! A gRPC client takes a bare 429 for `UNAVAILABLE`. So calls whose content type is
+//! `application/grpc` are answered with HTTP status 200 and these fields only:
+//!
+//! - `grpc-status`: 8 (`RESOURCE_EXHAUSTED`) for a denial, 3 (`INVALID_ARGUMENT`) for a missing
+//!   key, 13 (`INTERNAL`) for one that the server could not read, 14 (`UNAVAILABLE`) for a limiter
+//!   that failed;
+//! - `grpc-message`;
+//! - on denials whose wait is known `grpc-status-details-bin` with a `google.rpc.RetryInfo`, and
+//!   `grpc-retry-pushback-ms` with the wait in milliseconds;
+//! - on other denials `grpc-retry-pushback-ms: -1`: don't retry.
+//!
+//! gRPC-Web (`application/grpc-web`) is not gRPC here: put the layer inside the one that
+//! translates it. A closure calls [`Rejection::grpc_response`] where it wants the same.
+//!
+//! # Examples
+//!
+//! ```
+//! use bytes::Bytes;
+//! use http::{Response, StatusCode, header};
+//! use http_body_util::Full;
+//! use tower_ratelimit::reject::{ProblemJson, Reject, Rejection, RejectionKind};
+//!
+//! let (parts, ()) = http::Request::new(()).into_parts();
+//! let rejection = Rejection::new(RejectionKind::LimiterFailed, &parts);
+//!
+//! let response: Response<Full<Bytes>> = ProblemJson.reject(&rejection);
+//! assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+//! assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
+//! ```
+//!
+//! A closure sees the request and the decision:
+//!
+//! ```
+//! use http::Response;
+//! use tower_ratelimit::reject::{Reject, RejectFn, Rejection, RejectionKind};
+//!
+//! let busy = RejectFn::new(|rejection| {
+//!     if rejection.is_grpc() {
+//!         return rejection.grpc_response();
+//!     }
+//!     let mut response = Response::new(format!("{} is busy", rejection.parts().uri.path()));
+//!     *response.status_mut() = rejection.status();
+//!     response
+//! });
+//!
+//! let (parts, ()) = http::Request::get("/search").body(())?.into_parts();
+//! let response = busy.reject(&Rejection::new(RejectionKind::Denied, &parts));
+//! assert_eq!(response.status(), 429);
+//! assert_eq!(response.body(), "/search is busy");
+//! # Ok::<(), http::Error>(())
+//! ```
+
+mod base64;
+mod body;
+mod function;
+mod grpc;
+mod problem;
+mod rejection;
+mod response;
+mod text;
+
+pub(crate) use self::grpc::is_grpc;
+pub use self::{
+    body::RejectionBody,
+    function::RejectFn,
+    problem::ProblemJson,
+    rejection::{Reject, Rejection, RejectionKind},
+    text::{Empty, PlainText},
+};

@@ -1,0 +1,101 @@
+use std::fmt::Write;
+
+use bytes::Bytes;
+use http::Response;
+
+use super::{Reject, Rejection, RejectionBody, RejectionKind, response};
+use crate::decision::Decision;
+
+/// A problem document (RFC 9457) as `application/problem+json`. This is the default.
+///
+/// A denial is of the type that draft-ietf-httpapi-ratelimit-headers registers, and lists the
+/// policies that denied:
+///
+/// ```
+/// use tower_ratelimit::{Key, LocalLimiter, Quota};
+/// use tower_ratelimit::reject::{ProblemJson, Reject, Rejection};
+///
+/// let decision = LocalLimiter::new(Quota::per_day(1)).acquire(&Key::global(), 2);
+/// let (parts, ()) = http::Request::new(()).into_parts();
+/// let response: http::Response<String> =
+///     ProblemJson.reject(&Rejection::denied(&parts, &decision));
+/// assert_eq!(
+///     response.body(),
+///     "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+///      \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
+///      \"status\":429,\"violated-policies\":[\"default\"]}",
+/// );
+/// ```
+///
+/// Anything else is of the type `about:blank`, which says no more than the status does.
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(
+    clippy::exhaustive_structs,
+    reason = "a name for a choice, with nothing to it"
+)]
+pub struct ProblemJson;
+
+impl<B: RejectionBody> Reject<B> for ProblemJson {
+    fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
+        if rejection.is_grpc() {
+            return rejection.grpc_response();
+        }
+        response::http(rejection, "application/problem+json", || {
+            document(rejection)
+        })
+    }
+}
+
+fn document(rejection: &Rejection<'_>) -> Bytes {
+    match rejection.kind() {
+        RejectionKind::Denied => quota_exceeded(rejection.decision()),
+        RejectionKind::KeyMissing => {
+            Bytes::from_static(br#"{"type":"about:blank","title":"Bad Request","status":400}"#)
+        }
+        RejectionKind::KeyUnavailable => Bytes::from_static(
+            br#"{"type":"about:blank","title":"Internal Server Error","status":500}"#,
+        ),
+        RejectionKind::LimiterFailed => Bytes::from_static(
+            br#"{"type":"about:blank","title":"Service Unavailable","status":503}"#,
+        ),
+    }
+}
+
+const OPENING: &str = concat!(
+    r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
+    r#""title":"Request cannot be satisfied as assigned quota has been exceeded","#,
+    r#""status":429,"violated-policies":["#,
+);
+const CLOSING: &str = "]}";
+
+fn quota_exceeded(decision: Option<&Decision>) -> Bytes {
+    let names = || decision.into_iter().flat_map(Decision::violated);
+    // Exact unless a name has to be escaped: `Bytes` takes a full buffer over without a second
+    // allocation.
+    let quotes = names().map(|name| name.len() + 2).sum::<usize>();
+    let commas = names().count().saturating_sub(1);
+    let mut text = String::with_capacity(OPENING.len() + quotes + commas + CLOSING.len());
+    text.push_str(OPENING);
+    for (position, name) in names().enumerate() {
+        if position > 0 {
+            text.push(',');
+        }
+        push_json_string(&mut text, name);
+    }
+    text.push_str(CLOSING);
+    text.into()
+}
+
+fn push_json_string(text: &mut String, content: &str) {
+    text.push('"');
+    for character in content.chars() {
+        match character {
+            '"' | '\\' => text.extend(['\\', character]),
+            '\0'..'\x20' => {
+                let _ = write!(text, "\\u{:04x}", u32::from(character));
+            }
+            _ => text.push(character),
+        }
+    }
+    text.push('"');
+}

@@ -1,0 +1,123 @@
+use http::{Method, Response, StatusCode, request::Parts};
+
+use super::{RejectionBody, grpc};
+use crate::decision::Decision;
+
+/// Makes the response to a request that is not let through.
+///
+/// [`RejectFn`](super::RejectFn) makes one from a closure.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not make a `Response<{B}>`",
+    label = "expected a rejection: `ProblemJson`, `PlainText`, `Empty` or a `Reject<{B}>` of your own",
+    note = "the built-in rejections know some bodies only, see `RejectionBody`; for any other use `.rejection_fn(|rejection| ...)` with a closure that returns `Response<{B}>`"
+)]
+pub trait Reject<B>: Send + Sync + 'static {
+    /// The response. The layer adds the rate-limit fields to it.
+    fn reject(&self, rejection: &Rejection<'_>) -> Response<B>;
+}
+
+/// A request that is not let through, and why.
+#[derive(Debug, Clone, Copy)]
+pub struct Rejection<'a> {
+    kind: RejectionKind,
+    parts: &'a Parts,
+    decision: Option<&'a Decision>,
+}
+
+/// Why a request is not let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RejectionKind {
+    /// The limit is used up: 429.
+    Denied,
+    /// The client sent no key: 400.
+    KeyMissing,
+    /// The server is set up in a way that leaves the extractor without its source: 500.
+    KeyUnavailable,
+    /// The limiter could not decide: 503.
+    LimiterFailed,
+}
+
+impl RejectionKind {
+    /// The status that tells an HTTP client so.
+    #[must_use]
+    pub const fn status(self) -> StatusCode {
+        match self {
+            Self::Denied => StatusCode::TOO_MANY_REQUESTS,
+            Self::KeyMissing => StatusCode::BAD_REQUEST,
+            Self::KeyUnavailable => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::LimiterFailed => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl<'a> Rejection<'a> {
+    /// A rejection of this kind without a limiter's decision.
+    #[must_use]
+    pub const fn new(kind: RejectionKind, parts: &'a Parts) -> Self {
+        Self {
+            kind,
+            parts,
+            decision: None,
+        }
+    }
+
+    /// A limiter's denial.
+    #[must_use]
+    pub const fn denied(parts: &'a Parts, decision: &'a Decision) -> Self {
+        Self {
+            kind: RejectionKind::Denied,
+            parts,
+            decision: Some(decision),
+        }
+    }
+
+    /// Why the request is not let through.
+    #[must_use]
+    pub const fn kind(&self) -> RejectionKind {
+        self.kind
+    }
+
+    /// The [kind](Self::kind)'s status: 429, 400, 500 or 503.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        self.kind.status()
+    }
+
+    /// The decision of a limiter that denied. Its waits include the
+    /// [jitter](crate::headers::Headers::jitter).
+    #[must_use]
+    pub const fn decision(&self) -> Option<&'a Decision> {
+        self.decision
+    }
+
+    /// The head of the request.
+    #[must_use]
+    pub const fn parts(&self) -> &'a Parts {
+        self.parts
+    }
+
+    /// Whether the request is a gRPC call, by its content type.
+    #[must_use]
+    pub fn is_grpc(&self) -> bool {
+        grpc::is_grpc(&self.parts.headers)
+    }
+
+    /// The answer to a gRPC call, see the [module](super#grpc).
+    #[must_use]
+    pub fn grpc_response<B: RejectionBody>(&self) -> Response<B> {
+        self.grpc_response_with(grpc::default_message(self.kind))
+    }
+
+    /// The same with a message of your own; it is percent-encoded as gRPC asks for. Servers
+    /// accept about 8 KiB of fields, so it should be short.
+    #[must_use]
+    pub fn grpc_response_with<B: RejectionBody>(&self, message: &str) -> Response<B> {
+        grpc::response(self, message)
+    }
+
+    /// The answer to HEAD has no body.
+    pub(super) fn wants_body(&self) -> bool {
+        self.parts.method != Method::HEAD
+    }
+}

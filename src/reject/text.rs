@@ -1,0 +1,68 @@
+use bytes::Bytes;
+use http::Response;
+
+use super::{Reject, Rejection, RejectionBody, RejectionKind, response};
+
+/// The status in words, as `text/plain`.
+///
+/// ```
+/// use tower_ratelimit::reject::{PlainText, Reject, Rejection, RejectionKind};
+///
+/// let (parts, ()) = http::Request::new(()).into_parts();
+/// let rejection = Rejection::new(RejectionKind::Denied, &parts);
+/// let response: http::Response<String> = PlainText.reject(&rejection);
+/// assert_eq!(response.body(), "Too Many Requests\n");
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(
+    clippy::exhaustive_structs,
+    reason = "a name for a choice, with nothing to it"
+)]
+pub struct PlainText;
+
+/// Only the status and the fields.
+///
+/// ```
+/// use tower_ratelimit::reject::{Empty, Reject, Rejection, RejectionKind};
+///
+/// let (parts, ()) = http::Request::new(()).into_parts();
+/// let rejection = Rejection::new(RejectionKind::Denied, &parts);
+/// let response: http::Response<String> = Empty.reject(&rejection);
+/// assert_eq!(response.status(), 429);
+/// assert!(response.body().is_empty());
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(
+    clippy::exhaustive_structs,
+    reason = "a name for a choice, with nothing to it"
+)]
+pub struct Empty;
+
+impl<B: RejectionBody> Reject<B> for PlainText {
+    fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
+        if rejection.is_grpc() {
+            return rejection.grpc_response();
+        }
+        response::http(rejection, "text/plain; charset=utf-8", || {
+            Bytes::from_static(in_words(rejection.kind()).as_bytes())
+        })
+    }
+}
+
+impl<B: RejectionBody> Reject<B> for Empty {
+    fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
+        if rejection.is_grpc() {
+            return rejection.grpc_response();
+        }
+        response::without_content(rejection)
+    }
+}
+
+const fn in_words(kind: RejectionKind) -> &'static str {
+    match kind {
+        RejectionKind::Denied => "Too Many Requests\n",
+        RejectionKind::KeyMissing => "Bad Request\n",
+        RejectionKind::KeyUnavailable => "Internal Server Error\n",
+        RejectionKind::LimiterFailed => "Service Unavailable\n",
+    }
+}
