@@ -25,6 +25,11 @@ fn slow(limiter: &LocalLimiter) -> (Slow, Arc<Semaphore>) {
     (slow, gate)
 }
 
+/// Waits until the service is ready, and calls it.
+fn call<S: Service<Request<()>, Error: std::fmt::Debug>>(service: &mut S) -> S::Future {
+    now(service.ready()).unwrap().call(Request::new(()))
+}
+
 fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     let mut cx = Context::from_waker(std::task::Waker::noop());
     std::pin::Pin::new(future).poll(&mut cx)
@@ -36,8 +41,7 @@ fn the_instance_that_was_polled_ready_is_the_one_that_is_called() {
     let probe = Probe::default();
     let mut service = RateLimitLayer::new(limiter, Global).layer(probe.clone());
     for _ in 0..3 {
-        let ready = now(service.ready()).unwrap();
-        let response = now(ready.call(Request::new(()))).unwrap();
+        let response = now(call(&mut service)).unwrap();
         assert_eq!(response.status(), StatusCode::OK);
     }
     assert_eq!(probe.count(), 3);
@@ -50,8 +54,8 @@ fn a_limiter_that_waits_keeps_the_ready_instance() {
     let probe = Probe::default();
     let mut service = RateLimitLayer::new(slow, Global).layer(probe.clone());
 
-    let mut first = now(service.ready()).unwrap().call(Request::new(()));
-    let mut second = now(service.ready()).unwrap().call(Request::new(()));
+    let mut first = call(&mut service);
+    let mut second = call(&mut service);
     assert!(poll(&mut Box::pin(&mut first)).is_pending());
     assert_eq!(probe.count(), 0);
     gate.add_permits(2);
@@ -146,7 +150,7 @@ fn services_and_bodies_need_not_be_send() {
 fn a_future_that_is_dropped_unpolled_has_been_charged() {
     let (limiter, _) = limiter(Quota::per_hour(3));
     let mut service = RateLimitLayer::new(limiter.clone(), Global).layer(Probe::default());
-    drop(now(service.ready()).unwrap().call(Request::new(())));
+    drop(call(&mut service));
     assert_eq!(limiter.peek(&Key::global(), 1).remaining(), Some(2));
 }
 
@@ -157,14 +161,14 @@ fn a_future_that_is_dropped_while_the_limiter_thinks_leaves_the_service_usable()
     let probe = Probe::default();
     let mut service = RateLimitLayer::new(slow, Global).layer(probe.clone());
     for _ in 0..1_000 {
-        let mut waiting = Box::pin(now(service.ready()).unwrap().call(Request::new(())));
+        let mut waiting = Box::pin(call(&mut service));
         assert!(poll(&mut waiting).is_pending());
     }
     assert_eq!(probe.count(), 0);
     assert_eq!(limiter.peek(&Key::global(), 1).remaining(), Some(3));
 
     gate.add_permits(1);
-    let response = now(now(service.ready()).unwrap().call(Request::new(()))).unwrap();
+    let response = now(call(&mut service)).unwrap();
     assert_eq!(response.status(), 200);
     assert_eq!(probe.calls.load(Ordering::SeqCst), 1);
 }

@@ -1,5 +1,5 @@
 //! What several test files need.
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 use std::{
     convert::Infallible,
