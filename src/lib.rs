@@ -13,6 +13,8 @@ mod op;
 mod algorithm;
 pub mod limiter;
 
+#[cfg(feature = "governor")]
+pub use self::limiter::GovernorLimiter;
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
     decision::{Decision, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},

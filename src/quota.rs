@@ -208,7 +208,7 @@ impl Quota {
     }
 }
 
-fn check_name(name: &str) -> Result<(), ConfigError> {
+pub(crate) fn check_name(name: &str) -> Result<(), ConfigError> {
     let printable = name.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     if name.is_empty() || name.len() > MAX_NAME_LEN || !printable {
         return Err(ConfigError::new(
