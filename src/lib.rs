@@ -90,7 +90,7 @@ pub mod layer;
 
 #[cfg(feature = "quanta")]
 pub use self::clock::QuantaClock;
-#[cfg(any())]
+#[cfg(feature = "governor")]
 pub use self::limiter::GovernorLimiter;
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},

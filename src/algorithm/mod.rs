@@ -12,7 +12,7 @@ use crate::decision::Measure;
 /// What an operation does to a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step<S> {
-    /// The new state; `None` leaves the old one, as every denial does.
+    /// The new state; `None` leaves the old one, as denials do.
     pub(crate) next: Option<S>,
     /// Units that were taken.
     pub(crate) charged: u64,

@@ -1,6 +1,10 @@
 use super::Step;
 use crate::{decision::Measure, op::Op, quota::Quota};
 
+/// A thread that is held up between reading the clock and writing sees a TAT that is ahead of its
+/// time by as long as that took. Up to a second of this is no sign that the clock stepped back.
+const MAX_STALE_NANOS: u64 = 1_000_000_000;
+
 /// The token bucket as GCRA, the generic cell rate algorithm of ITU-T I.371.
 ///
 /// The state is one number, the theoretical arrival time (TAT): the instant at which the bucket is
@@ -31,7 +35,19 @@ impl TokenBucket {
     pub(crate) fn apply(&self, tat: u64, now: u64, op: Op) -> Step<u64> {
         // A TAT beyond a full refill comes from a clock that stepped back or from a larger quota;
         // honouring it would lock the key out for longer than this quota can.
-        let used = tat.saturating_sub(now).min(self.refill);
+        let ahead = tat.saturating_sub(now);
+        let used = ahead.min(self.refill);
+        let mut step = self.step(used, now, op);
+        let stepped_back = ahead > self.refill + self.refill.max(MAX_STALE_NANOS);
+        if step.measure.denied && stepped_back && !matches!(op, Op::Peek(_)) {
+            // Denials write nothing else. But unless this one keeps what it made of the TAT, the
+            // next one starts over, and the key stays locked until the clock has caught up.
+            step.next = Some(now.saturating_add(used));
+        }
+        step
+    }
+
+    fn step(&self, used: u64, now: u64, op: Op) -> Step<u64> {
         match op {
             Op::Acquire(cost) => self.acquire(used, now, cost),
             Op::AcquireUpTo(most) => {

@@ -3,6 +3,7 @@
 //! | limiter | state |
 //! |---|---|
 //! | [`LocalLimiter`] | a table of fixed size in this process; what a bare [`Quota`](crate::Quota) becomes |
+//! | `GovernorLimiter` | a `governor::RateLimiter` that you already have (feature `governor`) |
 //! | [`AsyncLimiter`] | whatever your `async fn` asks |
 //!
 //! A layer takes any of them, and a clone of a limiter is a handle to the same state: handlers and
@@ -22,12 +23,16 @@
 //! # let _ = layer;
 //! ```
 
+#[cfg(feature = "governor")]
+mod governor;
 mod into;
 mod local;
 mod pending;
 mod traits;
 mod user;
 
+#[cfg(feature = "governor")]
+pub use self::governor::{GovernorLimiter, GovernorMiddleware};
 pub use self::{
     into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     local::{LocalLimiter, LocalLimiterBuilder},

@@ -1,0 +1,379 @@
+use std::{fmt, future::Ready, hash::Hash, num::NonZeroU32, sync::Arc, time::Duration};
+
+use governor::{
+    InsufficientCapacity, NotUntil, RateLimiter,
+    clock::{Clock, Reference},
+    middleware::{RateLimitingMiddleware, StateSnapshot},
+    state::{
+        StateStore,
+        direct::{DirectStateStore, NotKeyed},
+        keyed::KeyedStateStore,
+    },
+};
+
+use super::{Limiter, Pending};
+use crate::{
+    clock::{Clock as _, OsClock, Timestamp},
+    decision::{Decision, Policy, QuotaStatus, Receipt},
+    error::LimiterError,
+    key::Key,
+    op::Op,
+    quota::check_name,
+};
+
+/// A [`governor::RateLimiter`] that you already have, with this crate's keys, headers and
+/// rejections around it.
+///
+/// Its store, clock and quota stay as they are, and other code can go on using it. The quota has
+/// to be passed a second time, since governor does not give it back. A clone is a handle to the
+/// same limiter.
+///
+/// # What it tells
+///
+/// What governor tells, and nothing else:
+///
+/// | answer | with `NoOpMiddleware`, governor's default | with `StateInformationMiddleware` |
+/// |---|---|---|
+/// | allowed | the policy | also how much remains |
+/// | denied | the wait, and for a cost of 1 that nothing remains | the same |
+/// | a cost above the burst | that it can never fit | the same |
+///
+/// How long the bucket takes until it is full is not told, so there is no `reset_after`. The one
+/// operation is [`Op::Acquire`]; every other is an error of the kind
+/// [`Unsupported`](crate::LimiterErrorKind::Unsupported). A [`LocalLimiter`](crate::LocalLimiter)
+/// knows them all.
+///
+/// # Memory
+///
+/// A keyed governor keeps each key until its `retain_recent` is called. Without such a call now
+/// and then, clients that vary their key fill the memory.
+///
+/// # Example
+///
+/// ```
+/// use std::num::NonZeroU32;
+///
+/// use governor::{
+///     Quota, RateLimiter, clock::FakeRelativeClock, middleware::StateInformationMiddleware,
+/// };
+/// use tower_ratelimit::{GovernorLimiter, Key};
+///
+/// let quota = Quota::per_minute(NonZeroU32::MIN.saturating_add(1));
+/// let clock = FakeRelativeClock::default();
+/// let existing = RateLimiter::hashmap_with_clock(quota, clock)
+///     .with_middleware::<StateInformationMiddleware>();
+/// let limiter = GovernorLimiter::keyed(existing, quota).named("api");
+///
+/// let alice = Key::from("alice");
+/// assert_eq!(limiter.acquire(&alice, 1).remaining(), Some(1));
+/// assert_eq!(limiter.acquire(&alice, 1).remaining(), Some(0));
+/// assert_eq!(limiter.acquire(&alice, 1).retry_after_seconds(), Some(30));
+/// assert!(limiter.acquire(&Key::from("bob"), 1).is_allowed());
+/// ```
+#[derive(Clone)]
+pub struct GovernorLimiter {
+    policies: [Policy; 1],
+    quota: governor::Quota,
+    backend: Arc<dyn Backend>,
+}
+
+impl GovernorLimiter {
+    /// A limiter that keeps our [`Key`]s apart. `quota` is what `limiter` was made with.
+    #[must_use]
+    pub fn keyed<S, C, M>(
+        limiter: impl Into<Arc<RateLimiter<Key, S, C, M>>>,
+        quota: governor::Quota,
+    ) -> Self
+    where
+        S: KeyedStateStore<Key> + Send + Sync + 'static,
+        C: Clock + Send + Sync + 'static,
+        M: GovernorMiddleware<C::Instant>,
+    {
+        Self::new(limiter.into(), quota, |limiter, key, cost| {
+            limiter.check_key_n(key, cost)
+        })
+    }
+
+    /// A limiter with keys of its own type, which `key_of` makes from ours. `quota` is what
+    /// `limiter` was made with.
+    ///
+    /// A [`Key`] does not give back the value that it was made from; `key_of` works with its
+    /// [bytes](Key::as_bytes). Keys for which it returns the same share a bucket.
+    #[must_use]
+    pub fn keyed_by<K, S, C, M>(
+        limiter: impl Into<Arc<RateLimiter<K, S, C, M>>>,
+        quota: governor::Quota,
+        key_of: impl Fn(&Key) -> K + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Hash + Send + Sync + 'static,
+        S: KeyedStateStore<K> + Send + Sync + 'static,
+        C: Clock + Send + Sync + 'static,
+        M: GovernorMiddleware<C::Instant>,
+    {
+        Self::new(limiter.into(), quota, move |limiter, key, cost| {
+            limiter.check_key_n(&key_of(key), cost)
+        })
+    }
+
+    /// A limiter without keys: whatever the layer's key is, all requests share one bucket. `quota`
+    /// is what `limiter` was made with.
+    #[must_use]
+    pub fn direct<S, C, M>(
+        limiter: impl Into<Arc<RateLimiter<NotKeyed, S, C, M>>>,
+        quota: governor::Quota,
+    ) -> Self
+    where
+        S: DirectStateStore + Send + Sync + 'static,
+        C: Clock + Send + Sync + 'static,
+        M: GovernorMiddleware<C::Instant>,
+    {
+        Self::new(limiter.into(), quota, |limiter, _, cost| {
+            limiter.check_n(cost)
+        })
+    }
+
+    fn new<S, C, M, F>(
+        limiter: Arc<RateLimiter<S::Key, S, C, M>>,
+        quota: governor::Quota,
+        check: F,
+    ) -> Self
+    where
+        S: StateStore,
+        C: Clock,
+        M: GovernorMiddleware<C::Instant>,
+        F: Fn(&RateLimiter<S::Key, S, C, M>, &Key, NonZeroU32) -> Checked<C::Instant, M>,
+        Governed<S, C, M, F>: Backend + 'static,
+    {
+        let start = (OsClock::new().now(), limiter.clock().now());
+        Self {
+            policies: [policy("default", &quota)],
+            quota,
+            backend: Arc::new(Governed {
+                limiter,
+                check,
+                start,
+            }),
+        }
+    }
+
+    /// The policy's name in headers, problem documents and metrics. Defaults to `default`.
+    ///
+    /// # Panics
+    ///
+    /// When it is not 1 to 64 printable ASCII characters.
+    #[must_use]
+    #[track_caller]
+    pub fn named(mut self, name: &'static str) -> Self {
+        if let Err(error) = check_name(name) {
+            panic!("{error}");
+        }
+        self.policies = [policy(name, &self.quota)];
+        self
+    }
+
+    /// Takes `cost` units if they are available.
+    #[must_use = "the decision may be a denial"]
+    pub fn acquire(&self, key: &Key, cost: u64) -> Decision {
+        let Answer { verdict, at } = self.ask(key, cost);
+        let receipt = Receipt::new(at);
+        let status = QuotaStatus::new(&self.policies[0]);
+        match verdict {
+            Verdict::Allowed { remaining } => {
+                Decision::allowed(cost, receipt, self.with_remaining(status, remaining))
+            }
+            // That one unit does not fit says that none is left; that several do not fit says
+            // nothing about one.
+            Verdict::Denied { wait } if cost == 1 => {
+                Decision::denied(receipt, status.with_remaining(0).with_denial(Some(wait)))
+            }
+            Verdict::Denied { wait } => Decision::denied(receipt, status.with_denial(Some(wait))),
+            Verdict::Never => Decision::denied(receipt, status.with_denial(None)),
+        }
+    }
+
+    fn ask(&self, key: &Key, cost: u64) -> Answer {
+        // governor multiplies before it compares, so a cost far above the burst would overflow.
+        let fits = u32::try_from(cost)
+            .ok()
+            .filter(|units| *units <= self.quota.burst_size().get());
+        match fits.map(NonZeroU32::new) {
+            Some(Some(units)) => self.backend.check(key, units),
+            Some(None) => self.backend.answer(Verdict::Allowed { remaining: None }),
+            None => self.backend.answer(Verdict::Never),
+        }
+    }
+
+    fn with_remaining(&self, status: QuotaStatus, remaining: Option<u32>) -> QuotaStatus {
+        match remaining {
+            None => status,
+            // The window would be the time to the next unit, which governor does not tell.
+            Some(0) => status.with_remaining(0),
+            Some(units) => status
+                .with_remaining(u64::from(units))
+                .with_effective_window(self.quota.replenish_interval().saturating_mul(units)),
+        }
+    }
+}
+
+/// `burst_size_replenished_in` would wrap around where this saturates.
+fn policy(name: &'static str, quota: &governor::Quota) -> Policy {
+    let burst = quota.burst_size().get();
+    Policy::new(name, u64::from(burst))
+        .with_window(quota.replenish_interval().saturating_mul(burst))
+}
+
+/// A middleware of governor that a [`GovernorLimiter`] understands: one that tells what governor's
+/// own `NoOpMiddleware` or `StateInformationMiddleware` tells.
+///
+/// It is implemented for every middleware whose positive outcome is `()` or `StateSnapshot`, and
+/// whose negative one is `NotUntil`.
+pub trait GovernorMiddleware<P: Reference>:
+    RateLimitingMiddleware<P, PositiveOutcome: sealed::Outcome, NegativeOutcome = NotUntil<P>>
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<P, M> GovernorMiddleware<P> for M
+where
+    P: Reference,
+    M: RateLimitingMiddleware<P, NegativeOutcome = NotUntil<P>> + Send + Sync + 'static,
+    M::PositiveOutcome: sealed::Outcome,
+{
+}
+
+mod sealed {
+    use super::StateSnapshot;
+
+    /// What governor tells about a request that passes.
+    pub trait Outcome {
+        /// Units that are left, if that is told.
+        fn remaining(&self) -> Option<u32>;
+    }
+
+    impl Outcome for () {
+        fn remaining(&self) -> Option<u32> {
+            None
+        }
+    }
+
+    impl Outcome for StateSnapshot {
+        fn remaining(&self) -> Option<u32> {
+            Some(self.remaining_burst_capacity())
+        }
+    }
+}
+
+/// What governor answers.
+type Checked<P, M> = Result<
+    Result<<M as RateLimitingMiddleware<P>>::PositiveOutcome, NotUntil<P>>,
+    InsufficientCapacity,
+>;
+
+/// A governor without its type parameters.
+trait Backend: Send + Sync {
+    fn check(&self, key: &Key, units: NonZeroU32) -> Answer;
+
+    /// `verdict`, given now without asking.
+    fn answer(&self, verdict: Verdict) -> Answer;
+}
+
+struct Answer {
+    verdict: Verdict,
+    at: Timestamp,
+}
+
+enum Verdict {
+    Allowed { remaining: Option<u32> },
+    Denied { wait: Duration },
+    Never,
+}
+
+struct Governed<S: StateStore, C: Clock, M: RateLimitingMiddleware<C::Instant>, F> {
+    limiter: Arc<RateLimiter<S::Key, S, C, M>>,
+    check: F,
+    /// The same instant on the wall clock and on governor's clock, which tells only differences.
+    start: (Timestamp, C::Instant),
+}
+
+impl<S, C, M, F> Governed<S, C, M, F>
+where
+    S: StateStore,
+    C: Clock,
+    M: RateLimitingMiddleware<C::Instant>,
+{
+    fn wall_clock(&self, now: C::Instant) -> Timestamp {
+        let (wall, start) = self.start;
+        wall.saturating_add(now.duration_since(start).into())
+    }
+}
+
+impl<S, C, M, F> Backend for Governed<S, C, M, F>
+where
+    S: StateStore + Send + Sync,
+    S::Key: Send + Sync,
+    C: Clock + Send + Sync,
+    M: GovernorMiddleware<C::Instant>,
+    F: Fn(&RateLimiter<S::Key, S, C, M>, &Key, NonZeroU32) -> Checked<C::Instant, M> + Send + Sync,
+{
+    fn check(&self, key: &Key, units: NonZeroU32) -> Answer {
+        use sealed::Outcome;
+        let checked = (self.check)(&self.limiter, key, units);
+        let now = self.limiter.clock().now();
+        let verdict = match checked {
+            Ok(Ok(outcome)) => Verdict::Allowed {
+                remaining: outcome.remaining(),
+            },
+            Ok(Err(not_until)) => Verdict::Denied {
+                wait: not_until.wait_time_from(now),
+            },
+            Err(InsufficientCapacity(_)) => Verdict::Never,
+        };
+        Answer {
+            verdict,
+            at: self.wall_clock(now),
+        }
+    }
+
+    fn answer(&self, verdict: Verdict) -> Answer {
+        Answer {
+            verdict,
+            at: self.wall_clock(self.limiter.clock().now()),
+        }
+    }
+}
+
+impl Limiter for GovernorLimiter {
+    type Future = Ready<Result<Decision, LimiterError>>;
+
+    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
+        Pending::Ready(match op {
+            Op::Acquire(cost) => Ok(self.acquire(key, cost)),
+            Op::AcquireUpTo(_) => Err(unsupported("acquire_up_to")),
+            Op::Peek(_) => Err(unsupported("peek")),
+            Op::Hit(_) => Err(unsupported("hit")),
+            Op::Refund(..) => Err(unsupported("refund")),
+            Op::Reset => Err(unsupported("reset")),
+        })
+    }
+
+    fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+}
+
+fn unsupported(operation: &str) -> LimiterError {
+    LimiterError::unsupported(format!(
+        "governor has no `{operation}`, only `acquire`; use a `LocalLimiter` where it is needed"
+    ))
+}
+
+impl fmt::Debug for GovernorLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GovernorLimiter")
+            .field("policies", &self.policies)
+            .finish_non_exhaustive()
+    }
+}

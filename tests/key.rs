@@ -1,0 +1,435 @@
+//! Keys are injective and tell nothing; extractors find them, or say whose doing it is.
+
+use std::{
+    collections::HashSet,
+    fs,
+    net::{IpAddr, SocketAddr},
+    panic::catch_unwind,
+    path::Path,
+};
+
+use http::{Request, request::Parts};
+use serde_json::Value;
+use tower_ratelimit::{
+    Global, Header, Key, KeyError, KeyErrorKind, KeyExtractor, PeerIp,
+    key::{IpPrefix, RequestMethod, key_fn},
+};
+
+fn vectors(part: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/http.json");
+    let text = fs::read_to_string(path).expect("the vectors are there");
+    let file: Value = serde_json::from_str(&text).expect("the vectors are JSON");
+    file[part].as_array().expect("a list").clone()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+fn request() -> Parts {
+    Request::new(()).into_parts().0
+}
+
+fn request_with(headers: &[(&'static str, &[u8])]) -> Parts {
+    let mut parts = request();
+    for (name, value) in headers {
+        let value = http::HeaderValue::from_bytes(value).expect("a header value");
+        parts.headers.append(*name, value);
+    }
+    parts
+}
+
+fn request_from(peer: &str) -> Parts {
+    let mut parts = request();
+    parts.extensions.insert(SocketAddr::new(ip(peer), 1234));
+    parts
+}
+
+fn kind_of(error: Result<Key, KeyError>) -> KeyErrorKind {
+    error.expect_err("no key").kind()
+}
+
+#[test]
+fn encoding_vectors() {
+    let all = vectors("key_encoding");
+    assert_eq!(all.len(), 6);
+    for vector in all {
+        let keys = ["parts_a", "parts_b"].map(|side| {
+            let parts = vector[side].as_array().expect("a list");
+            let keys = parts
+                .iter()
+                .map(|part| Key::from(part.as_str().expect("a text")));
+            keys.collect::<Vec<_>>()
+        });
+        assert_eq!(vector["must_differ"], true);
+        let [a, b] = &keys;
+        assert_ne!(
+            Key::tuple(a.clone()),
+            Key::tuple(b.clone()),
+            "{}",
+            vector["id"]
+        );
+        if let ([a], [b]) = (a.as_slice(), b.as_slice()) {
+            assert_ne!(a, b, "{}", vector["id"]);
+        }
+    }
+}
+
+#[test]
+fn ip_grouping_vectors() {
+    let all = vectors("ip_grouping");
+    assert_eq!(all.len(), 11);
+    for vector in all {
+        let bits = vector["ipv6_prefix"].as_u64().expect("a number");
+        let prefix = IpPrefix::new().v6(u8::try_from(bits).expect("at most 128"));
+        let address = ip(vector["ip"].as_str().expect("a text"));
+        let expected = vector["expect_key"].as_str().expect("a text");
+
+        let (network, bits) = prefix.network(address);
+        let full = if network.is_ipv4() { 32 } else { 128 };
+        let found = if bits == full {
+            network.to_string()
+        } else {
+            format!("{network}/{bits}")
+        };
+        assert_eq!(found, expected);
+        assert_eq!(prefix.key(address), prefix.key(network), "{expected}");
+        if bits == full {
+            assert_eq!(prefix.key(address), Key::from(network), "{expected}");
+        } else {
+            assert_ne!(prefix.key(address), Key::from(network), "{expected}");
+        }
+    }
+}
+
+#[test]
+fn prefixes_beyond_the_address_count_as_the_address() {
+    let prefix = IpPrefix::new().v4(33).v6(255);
+    for address in ["192.0.2.1", "2001:db8::1"].map(ip) {
+        assert_eq!(prefix.key(address), Key::from(address));
+    }
+}
+
+#[test]
+fn prefix_of_0_bits_is_one_group_for_each_family() {
+    let all = IpPrefix::new().v4(0).v6(0);
+    assert_eq!(all.key(ip("192.0.2.1")), all.key(ip("203.0.113.7")));
+    assert_eq!(all.key(ip("2001:db8::1")), all.key(ip("::")));
+    assert_ne!(all.key(ip("192.0.2.1")), all.key(ip("::")));
+}
+
+/// Equal content under another kind, split or length is another key.
+#[test]
+fn keys_of_different_values_differ() {
+    let mut keys = vec![
+        Key::global(),
+        Key::anonymous(),
+        Key::from(""),
+        Key::bytes(b""),
+        Key::tuple([]),
+        Key::from(7),
+        Key::from("7"),
+        Key::bytes(b"7"),
+        Key::bytes(&7_u64.to_be_bytes()),
+        Key::digest(b"7"),
+        Key::from(ip("192.0.2.1")),
+        Key::from("192.0.2.1"),
+        IpPrefix::new().v4(31).key(ip("192.0.2.0")),
+        Key::from(ip("192.0.2.0")),
+        Key::tuple([Key::from("7")]),
+        Key::tuple([Key::tuple([Key::from("7")])]),
+        Key::tuple([Key::from("7"), Key::from("")]),
+        Key::tuple([Key::from("")]),
+    ];
+    // Around the lengths at which a key moves to the heap and is replaced by its digest.
+    keys.extend(
+        (30..45)
+            .chain(250..260)
+            .map(|len| Key::from("a".repeat(len))),
+    );
+    keys.extend(
+        (30..45)
+            .chain(250..260)
+            .map(|len| Key::bytes("a".repeat(len).as_bytes())),
+    );
+    let encoded: HashSet<_> = keys.iter().map(|key| key.as_bytes().to_vec()).collect();
+    assert_eq!(encoded.len(), keys.len());
+    let distinct: HashSet<_> = keys.iter().collect();
+    assert_eq!(distinct.len(), keys.len());
+}
+
+#[test]
+fn keys_of_equal_values_are_equal() {
+    for len in [0, 1, 36, 37, 38, 254, 255, 256, 10_000] {
+        let text = "a".repeat(len);
+        assert_eq!(Key::from(text.as_str()), Key::from(text.clone()), "{len}");
+        assert_eq!(Key::from(text.clone()), Key::from(text).clone(), "{len}");
+    }
+    assert_eq!(
+        Key::from(ip("::ffff:192.0.2.1")),
+        Key::from(ip("192.0.2.1"))
+    );
+}
+
+/// A node that computed another digest would count the same client apart.
+#[test]
+fn long_key_is_its_sha_256() {
+    let longest = Key::from("a".repeat(255));
+    assert_eq!(longest.as_bytes().len(), 256);
+    let digest = Key::from("a".repeat(300));
+    let hex: String = digest
+        .as_bytes()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert_eq!(
+        hex,
+        "07905faa315cb4cfef03a09d0634ea782bd2870e1300f5c6654837e485acea513e"
+    );
+}
+
+#[test]
+fn debug_tells_kind_and_length_only() {
+    let secret = "s3cr3t";
+    let long = secret.repeat(100);
+    let cases = [
+        (Key::global(), "Key(global, 0 bytes)"),
+        (Key::anonymous(), "Key(anonymous, 0 bytes)"),
+        (Key::from(secret), "Key(str, 6 bytes)"),
+        (Key::bytes(secret.as_bytes()), "Key(bytes, 6 bytes)"),
+        (Key::from(42), "Key(u64, 8 bytes)"),
+        (Key::from(ip("192.0.2.1")), "Key(ip, 5 bytes)"),
+        (Key::from(ip("2001:db8::1")), "Key(ip, 17 bytes)"),
+        (Key::tuple([Key::from(secret)]), "Key(tuple, 9 bytes)"),
+        (Key::from(long), "Key(digest, 32 bytes)"),
+    ];
+    for (key, expected) in cases {
+        assert_eq!(format!("{key:?}"), expected);
+    }
+}
+
+#[test]
+fn header_is_found_by_any_case() {
+    let parts = request_with(&[("x-api-key", b"k-123")]);
+    for name in ["x-api-key", "X-API-Key"] {
+        assert_eq!(Header::new(name).extract(&parts), Ok(Key::from("k-123")));
+    }
+    let name = http::HeaderName::from_static("x-api-key");
+    assert_eq!(Header::new(name).extract(&parts), Ok(Key::from("k-123")));
+}
+
+#[test]
+fn missing_or_empty_header_is_absent() {
+    let header = Header::new("x-api-key");
+    for parts in [request(), request_with(&[("x-api-key", b"")])] {
+        assert_eq!(kind_of(header.extract(&parts)), KeyErrorKind::Absent);
+    }
+}
+
+#[test]
+fn first_of_several_header_lines_counts() {
+    let parts = request_with(&[("x-api-key", b"first"), ("x-api-key", b"second")]);
+    assert_eq!(
+        Header::new("x-api-key").extract(&parts),
+        Ok(Key::from("first"))
+    );
+}
+
+#[test]
+fn header_that_is_no_text_is_its_digest() {
+    let keys: HashSet<_> = [&b"\xff"[..], b"\xfe", b"\xff\xfe"]
+        .into_iter()
+        .map(|value| {
+            let parts = request_with(&[("x-api-key", value)]);
+            let key = Header::new("x-api-key").extract(&parts).expect("a key");
+            assert_eq!(key, Key::digest(value));
+            key
+        })
+        .collect();
+    assert_eq!(keys.len(), 3);
+}
+
+#[test]
+fn bad_header_name_panics_with_what_is_accepted() {
+    let panic = catch_unwind(|| Header::new("x api key")).expect_err("no header name");
+    let text = panic.downcast_ref::<String>().expect("a text");
+    assert!(
+        text.contains("x api key") && text.contains("letters"),
+        "{text}"
+    );
+}
+
+#[test]
+fn peer_ip_is_the_sockets_address_by_64() {
+    let key = |peer| PeerIp.extract(&request_from(peer));
+    assert_eq!(key("192.0.2.1"), Ok(Key::from(ip("192.0.2.1"))));
+    assert_eq!(key("::ffff:192.0.2.1"), key("192.0.2.1"));
+    assert_ne!(key("192.0.2.2"), key("192.0.2.1"));
+    assert_eq!(key("2001:db8::1"), key("2001:db8::ffff:ffff"));
+    assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));
+
+    let by_48 = PeerIp.grouped_by(IpPrefix::new().v6(48));
+    assert_eq!(
+        by_48.extract(&request_from("2001:db8::1")),
+        by_48.extract(&request_from("2001:db8:0:1::1")),
+    );
+}
+
+#[test]
+fn peer_ip_looks_at_no_header() {
+    let mut parts = request_with(&[
+        ("x-forwarded-for", b"203.0.113.7"),
+        ("forwarded", b"for=203.0.113.7"),
+        ("x-real-ip", b"203.0.113.7"),
+    ]);
+    assert_eq!(kind_of(PeerIp.extract(&parts)), KeyErrorKind::Unavailable);
+    parts.extensions.insert(SocketAddr::new(ip("192.0.2.1"), 1));
+    assert_eq!(PeerIp.extract(&parts), Ok(Key::from(ip("192.0.2.1"))));
+}
+
+#[test]
+fn peer_ip_without_an_address_names_the_fix() {
+    let error = PeerIp.extract(&request()).expect_err("no address");
+    assert_eq!(error.kind(), KeyErrorKind::Unavailable);
+    assert!(
+        error
+            .to_string()
+            .contains("into_make_service_with_connect_info")
+    );
+}
+
+#[cfg(feature = "axum")]
+#[test]
+fn peer_ip_reads_axums_connect_info() {
+    let mut parts = request();
+    let peer = SocketAddr::new(ip("192.0.2.1"), 1);
+    parts.extensions.insert(axum::extract::ConnectInfo(peer));
+    assert_eq!(PeerIp.extract(&parts), Ok(Key::from(ip("192.0.2.1"))));
+}
+
+#[cfg(feature = "tonic")]
+#[test]
+fn peer_ip_reads_tonics_connect_info() {
+    use tonic::transport::server::TcpConnectInfo;
+    let mut parts = request();
+    parts.extensions.insert(TcpConnectInfo {
+        local_addr: None,
+        remote_addr: Some(SocketAddr::new(ip("192.0.2.1"), 1)),
+    });
+    assert_eq!(PeerIp.extract(&parts), Ok(Key::from(ip("192.0.2.1"))));
+}
+
+#[cfg(feature = "axum")]
+#[test]
+fn requests_without_a_matched_route_share_a_key() {
+    use tower_ratelimit::key::MatchedRoute;
+    assert_eq!(MatchedRoute.extract(&request()), Ok(Key::from("")));
+}
+
+#[test]
+fn global_is_one_key_for_all() {
+    let parts = request_with(&[("x-api-key", b"k-123")]);
+    assert_eq!(Global.extract(&parts), Ok(Key::global()));
+    assert_eq!(Global.extract(&request()), Ok(Key::global()));
+}
+
+#[test]
+fn invented_methods_share_a_key() {
+    let key = |method: &str| {
+        let parts = Request::builder()
+            .method(method)
+            .body(())
+            .expect("a method");
+        RequestMethod.extract(&parts.into_parts().0).expect("a key")
+    };
+    assert_eq!(key("GET"), Key::from("GET"));
+    assert_ne!(key("GET"), key("POST"));
+    assert_eq!(key("BREW"), key("get"));
+    assert_ne!(key("BREW"), key("GET"));
+}
+
+#[test]
+fn or_takes_the_second_where_the_first_is_absent() {
+    let extractor = Header::new("x-api-key")
+        .or(Header::new("x-user"))
+        .or(Global);
+    let both = request_with(&[("x-api-key", b"k-123"), ("x-user", b"alice")]);
+    assert_eq!(extractor.extract(&both), Ok(Key::from("k-123")));
+    let second = request_with(&[("x-api-key", b""), ("x-user", b"alice")]);
+    assert_eq!(extractor.extract(&second), Ok(Key::from("alice")));
+    assert_eq!(extractor.extract(&request()), Ok(Key::global()));
+
+    let neither = Header::new("x-api-key").or(Header::new("x-user"));
+    assert_eq!(kind_of(neither.extract(&request())), KeyErrorKind::Absent);
+}
+
+#[test]
+fn or_keeps_a_fault_of_the_server_visible() {
+    let extractor = PeerIp.or(Global);
+    assert_eq!(
+        kind_of(extractor.extract(&request())),
+        KeyErrorKind::Unavailable
+    );
+}
+
+#[test]
+fn tuple_is_all_of_its_keys_in_order() {
+    let parts = request_with(&[("x-a", b"a"), ("x-b", b"b")]);
+    let (a, b) = (Header::new("x-a"), Header::new("x-b"));
+    let [key_a, key_b] = ["a", "b"].map(Key::from);
+
+    let two = (a.clone(), b.clone()).extract(&parts);
+    assert_eq!(two, Ok(Key::tuple([key_a.clone(), key_b.clone()])));
+    assert_ne!((b.clone(), a.clone()).extract(&parts), two);
+    assert_eq!(
+        (a.clone(), Global, b.clone()).extract(&parts),
+        Ok(Key::tuple([key_a.clone(), Key::global(), key_b.clone()])),
+    );
+    assert_eq!(
+        (a.clone(), b.clone(), b, a).extract(&parts),
+        Ok(Key::tuple([key_a.clone(), key_b.clone(), key_b, key_a])),
+    );
+}
+
+#[test]
+fn tuple_with_a_missing_part_has_no_key() {
+    let with_header = request_with(&[("x-a", b"a")]);
+    let tuple = (Header::new("x-a"), PeerIp);
+    assert_eq!(
+        kind_of(tuple.extract(&with_header)),
+        KeyErrorKind::Unavailable
+    );
+    assert_eq!(
+        kind_of(tuple.extract(&request_from("192.0.2.1"))),
+        KeyErrorKind::Absent
+    );
+}
+
+#[test]
+fn closures_return_a_key_an_option_or_a_result() {
+    let parts = request();
+    let always = |_: &Parts| Key::from("always");
+    assert_eq!(always.extract(&parts), Ok(Key::from("always")));
+
+    let maybe = key_fn(|parts| parts.headers.get("x-a").map(|_| Key::from("there")));
+    assert_eq!(kind_of(maybe.extract(&parts)), KeyErrorKind::Absent);
+    let with_header = request_with(&[("x-a", b"")]);
+    assert_eq!(maybe.extract(&with_header), Ok(Key::from("there")));
+
+    let failing = key_fn(|_| Err(KeyError::unavailable("plug it in")));
+    let error = failing.extract(&parts).expect_err("it fails");
+    assert_eq!(error, KeyError::unavailable("plug it in"));
+    assert_eq!(error.to_string(), "plug it in");
+}
+
+#[test]
+fn extractors_can_be_chosen_at_run_time() {
+    let extractors: [Box<dyn KeyExtractor>; 3] = [
+        Box::new(Global),
+        Box::new(PeerIp.or(Global)),
+        Box::new(|parts: &Parts| Key::from(parts.uri.path())),
+    ];
+    let keys = extractors.map(|extractor| extractor.extract(&request_from("192.0.2.1")));
+    let expected = [Key::global(), Key::from(ip("192.0.2.1")), Key::from("/")];
+    assert_eq!(keys, expected.map(Ok));
+}

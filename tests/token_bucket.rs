@@ -1,0 +1,517 @@
+//! The token bucket against two independent oracles, and its promises as properties.
+
+use std::{env, num::NonZeroU32, time::Duration};
+
+use governor::{RateLimiter, clock::FakeRelativeClock, middleware::StateInformationMiddleware};
+use proptest::prelude::*;
+use tower_ratelimit::{Decision, Key, LocalLimiter, ManualClock, Quota, Timestamp};
+
+/// At least 2,000 cases, unless `PROPTEST_CASES` says otherwise.
+fn config() -> ProptestConfig {
+    let mut config = ProptestConfig::default();
+    if env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = 2_000;
+    }
+    config.failure_persistence = None;
+    config
+}
+
+fn limiter(quota: Quota, clock: &ManualClock) -> LocalLimiter {
+    LocalLimiter::builder(quota)
+        .max_keys(4)
+        .clock(clock.clone())
+        .build()
+        .expect("a good quota")
+}
+
+fn alice() -> Key {
+    Key::from("alice")
+}
+
+fn micros(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+fn micros_up(nanos: i128) -> Duration {
+    let micros = (nanos + 999).div_euclid(1_000);
+    Duration::from_micros(u64::try_from(micros).expect("a time of this crate"))
+}
+
+/// A quota with its T in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    quota: Quota,
+    interval: u64,
+}
+
+impl Rate {
+    fn new(limit: u64, period: Duration, burst: u64) -> Self {
+        Self {
+            quota: Quota::per(limit, period).burst(burst),
+            interval: u64::try_from(period.as_nanos() / u128::from(limit)).expect("in range"),
+        }
+    }
+
+    fn burst(&self) -> u64 {
+        self.quota.capacity()
+    }
+
+    fn refill(&self) -> u64 {
+        self.interval * self.burst()
+    }
+}
+
+/// Rates with whole and with cut-off intervals, from 1 µs to 11 days.
+fn rate() -> impl Strategy<Value = Rate> {
+    let period = prop_oneof![
+        Just(Duration::from_secs(1)),
+        Just(Duration::from_secs(60)),
+        Just(Duration::from_secs(86_400)),
+        (1_000_u64..10_000_000_000).prop_map(Duration::from_nanos),
+        Just(Duration::from_secs(1_000_000)),
+    ];
+    (period, 1_u64..2_000, prop_oneof![1_u64..8, 1_u64..100]).prop_map(|(period, limit, burst)| {
+        let most = u64::try_from(period.as_nanos() / 1_000).expect("in range");
+        Rate::new(limit.min(most), period, burst)
+    })
+}
+
+/// Times that matter to a rate, in microseconds: nothing, about an interval, about a refill.
+fn span(choice: u8, fraction: u64, rate: &Rate) -> u64 {
+    let (interval, refill) = (rate.interval / 1_000, rate.refill() / 1_000);
+    match choice % 8 {
+        0 | 1 => 0,
+        2 => 1,
+        3 => interval,
+        4 => interval + fraction % 3,
+        5 => fraction % (2 * interval),
+        6 => fraction % (refill + 2),
+        _ => fraction % (4 * refill + 4),
+    }
+}
+
+mod governor_agrees {
+    use super::*;
+
+    fn governors_quota(rate: &Rate) -> governor::Quota {
+        let burst = u32::try_from(rate.burst()).expect("small");
+        governor::Quota::with_period(Duration::from_nanos(rate.interval))
+            .expect("not 0")
+            .allow_burst(NonZeroU32::new(burst).expect("not 0"))
+    }
+
+    proptest! {
+        #![proptest_config(config())]
+
+        #[test]
+        fn on_random_traces(
+            rate in rate(),
+            trace in prop::collection::vec((any::<u8>(), any::<u64>(), 1_u32..120), 1..60),
+        ) {
+            let (clock, governors_clock) = (ManualClock::new(), FakeRelativeClock::default());
+            let limiter = limiter(rate.quota, &clock);
+            let governor =
+                RateLimiter::direct_with_clock(governors_quota(&rate), governors_clock.clone())
+                    .with_middleware::<StateInformationMiddleware>();
+            let burst = u32::try_from(rate.burst()).expect("small");
+
+            for (choice, fraction, cost) in trace {
+                let step = micros(span(choice, fraction, &rate));
+                clock.advance(step);
+                governors_clock.advance(step);
+                let cost = if choice >= 128 { cost } else { 1 + cost % burst };
+
+                let ours = limiter.acquire(&alice(), u64::from(cost));
+                let units = NonZeroU32::new(cost).expect("not 0");
+                match governor.check_n(units) {
+                    Ok(Ok(snapshot)) => {
+                        prop_assert!(ours.is_allowed());
+                        let remaining = u64::from(snapshot.remaining_burst_capacity());
+                        prop_assert_eq!(ours.remaining(), Some(remaining));
+                    }
+                    Ok(Err(not_until)) => {
+                        prop_assert!(ours.is_denied());
+                        let wait = not_until.wait_time_from(now(&governors_clock));
+                        let wait = micros_up(i128::try_from(wait.as_nanos()).expect("in range"));
+                        prop_assert_eq!(ours.retry_after(), Some(wait));
+                    }
+                    Err(_) => {
+                        prop_assert!(ours.is_denied());
+                        prop_assert_eq!(ours.retry_after(), None);
+                    }
+                }
+            }
+        }
+    }
+
+    fn now(clock: &FakeRelativeClock) -> governor::nanos::Nanos {
+        governor::clock::Clock::now(clock)
+    }
+}
+
+/// A bucket with a level, where the crate keeps the instant at which the bucket is full. Levels
+/// are exact: a token is worth `interval` nanoseconds.
+#[derive(Debug, Clone)]
+struct Bucket {
+    interval: i128,
+    capacity: i128,
+    level: i128,
+    /// The nanosecond at which the level was as it is.
+    at: i128,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Ask {
+    Acquire(u64),
+    AcquireUpTo(u64),
+    Peek(u64),
+    Hit(u64),
+    Refund(u64),
+    Reset,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    allowed: bool,
+    charged: u64,
+    remaining: Option<u64>,
+    retry_after: Option<Duration>,
+    reset_after: Option<Duration>,
+    effective_window: Option<Duration>,
+}
+
+impl From<Decision> for Answer {
+    fn from(decision: Decision) -> Self {
+        Self {
+            allowed: decision.is_allowed(),
+            charged: decision.charged(),
+            remaining: decision.remaining(),
+            retry_after: decision.retry_after(),
+            reset_after: decision.binding().reset_after(),
+            effective_window: decision.binding().effective_window(),
+        }
+    }
+}
+
+impl Bucket {
+    fn new(rate: &Rate) -> Self {
+        let capacity = i128::from(rate.refill());
+        Self {
+            interval: i128::from(rate.interval),
+            capacity,
+            level: capacity,
+            at: i128::MIN / 2,
+        }
+    }
+
+    fn ask(&mut self, now: i128, ask: Ask) -> Answer {
+        let unclamped = self.level + (now - self.at);
+        let before = unclamped.clamp(0, self.capacity);
+        let tokens = before / self.interval;
+        let worth = |units: u64| i128::from(units) * self.interval;
+
+        // What is asked for, whether it is checked, and the level afterwards if it fits and if not.
+        let (asked, fits_to, else_to) = match ask {
+            Ask::Acquire(cost) => (cost, before - worth(cost), before),
+            Ask::AcquireUpTo(most) => {
+                let cost = most.min(u64::try_from(tokens.max(1)).expect("small"));
+                (cost, before - worth(cost), before)
+            }
+            Ask::Peek(cost) => (cost, before, before),
+            Ask::Hit(cost) => (cost, before - worth(cost), 0),
+            Ask::Refund(units) => (0, (before + worth(units)).min(self.capacity), 0),
+            Ask::Reset => (0, self.capacity, 0),
+        };
+        let missing = worth(asked) - before;
+        let allowed = missing <= 0;
+        let after = if allowed { fits_to } else { else_to };
+        let fits_empty = worth(asked) <= self.capacity;
+
+        let charged = match ask {
+            Ask::Acquire(_) | Ask::AcquireUpTo(_) if allowed => asked,
+            Ask::Hit(cost) => cost.min(u64::try_from(tokens).expect("small")),
+            _ => 0,
+        };
+        self.keep(
+            now,
+            unclamped,
+            before,
+            after,
+            !allowed && !matches!(ask, Ask::Peek(_)),
+        );
+        Answer {
+            allowed,
+            charged,
+            remaining: Some(u64::try_from(after / self.interval).expect("small")),
+            retry_after: if allowed {
+                Some(Duration::ZERO)
+            } else {
+                fits_empty.then(|| micros_up(missing))
+            },
+            reset_after: Some(micros_up(self.capacity - after)),
+            effective_window: Some(if !allowed && fits_empty {
+                micros_up(missing)
+            } else if after >= self.interval {
+                micros_up(after / self.interval * self.interval)
+            } else {
+                micros_up(self.interval - after)
+            }),
+        }
+    }
+
+    /// A level that did not change is not kept, except by a denial after the clock stepped back
+    /// by more than a refill and more than a second.
+    fn keep(&mut self, now: i128, unclamped: i128, before: i128, after: i128, denied: bool) {
+        let stepped_back = -unclamped > self.capacity.max(1_000_000_000);
+        if after != before || (denied && stepped_back) {
+            self.level = after;
+            self.at = now;
+        }
+    }
+}
+
+fn apply(limiter: &LocalLimiter, ask: Ask) -> Answer {
+    let key = alice();
+    let decision = match ask {
+        Ask::Acquire(cost) => limiter.acquire(&key, cost),
+        Ask::AcquireUpTo(most) => limiter.acquire_up_to(&key, most),
+        Ask::Peek(cost) => limiter.peek(&key, cost),
+        Ask::Hit(cost) => limiter.hit(&key, cost),
+        Ask::Refund(units) => limiter.refund(&key, units, None),
+        Ask::Reset => limiter.reset(&key),
+    };
+    decision.into()
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let units =
+        || prop_oneof![3 => 0_u64..5, 3 => 0_u64..120, 1 => any::<u64>(), 1 => Just(u64::MAX)];
+    prop_oneof![
+        6 => units().prop_map(Ask::Acquire),
+        2 => units().prop_map(Ask::AcquireUpTo),
+        2 => units().prop_map(Ask::Peek),
+        3 => units().prop_map(Ask::Hit),
+        2 => units().prop_map(Ask::Refund),
+        1 => Just(Ask::Reset),
+    ]
+}
+
+/// Rates up to the largest and the slowest that are accepted.
+fn any_rate() -> impl Strategy<Value = Rate> {
+    let refill = 1_u64 << 59;
+    prop_oneof![
+        8 => rate(),
+        1 => Just(Rate::new(1, Duration::from_nanos(refill), 1)),
+        1 => Just(Rate::new(1, Duration::from_nanos(1_000), refill / 1_000)),
+        1 => Just(Rate::new(1_000_000, Duration::from_secs(1), 50)),
+        1 => Just(Rate::new(3, Duration::from_secs(31_556_952), 7)),
+    ]
+}
+
+/// 18 years, which a clock may step back behind the limiter's start.
+const BACK: u64 = (1 << 59) / 1_000;
+
+/// 36 years, for which a limiter is valid.
+const UPTIME: u64 = (1 << 60) / 1_000;
+
+/// The first and the last start of which nothing saturates, and today.
+fn start() -> impl Strategy<Value = u64> {
+    let last = u64::MAX / 1_000 - UPTIME - BACK;
+    prop_oneof![Just(0), Just(1_767_225_600_000_000), Just(last), 0..=last,]
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn exact_oracle_agrees(
+        rate in any_rate(),
+        start in start(),
+        trace in prop::collection::vec((any::<u8>(), any::<u64>(), 0_u8..8, ask()), 1..40),
+    ) {
+        let clock = ManualClock::at(Timestamp::from_micros(start));
+        let limiter = limiter(rate.quota, &clock);
+        let mut bucket = Bucket::new(&rate);
+        let mut now = start;
+        for (choice, fraction, direction, ask) in trace {
+            let step = span(choice, fraction, &rate);
+            now = if direction == 0 { now.saturating_sub(step) } else { now + step };
+            now = now.clamp(start.saturating_sub(BACK), start + UPTIME - 1);
+            clock.set(Timestamp::from_micros(now));
+            let expected = bucket.ask(i128::from(now) * 1_000, ask);
+            prop_assert_eq!(apply(&limiter, ask), expected, "{:?} at {}", ask, now);
+        }
+    }
+
+    #[test]
+    fn no_window_admits_more_than_burst_and_rate(
+        rate in rate(),
+        trace in prop::collection::vec((any::<u8>(), any::<u64>(), 1_u64..8), 1..80),
+    ) {
+        let clock = ManualClock::at(Timestamp::default());
+        let limiter = limiter(rate.quota, &clock);
+        let mut now = 0;
+        let mut admitted = Vec::new();
+        for (choice, fraction, most) in trace {
+            now += span(choice, fraction, &rate);
+            clock.set(Timestamp::from_micros(now));
+            admitted.push((now, limiter.acquire_up_to(&alice(), most).charged()));
+        }
+
+        for (first, (start, _)) in admitted.iter().enumerate() {
+            let mut units = 0;
+            for (end, charged) in &admitted[first..] {
+                units += charged;
+                let refilled = (end - start) * 1_000 / rate.interval;
+                prop_assert!(units <= rate.burst() + refilled, "{start} to {end} µs");
+            }
+        }
+    }
+
+    #[test]
+    fn denied_passes_at_retry_after_and_not_a_microsecond_earlier(
+        rate in rate(),
+        trace in prop::collection::vec((any::<u8>(), any::<u64>(), 1_u64..8), 1..20),
+        cost in any::<u64>(),
+    ) {
+        let clock = ManualClock::new();
+        let limiter = limiter(rate.quota, &clock);
+        for (choice, fraction, most) in trace {
+            clock.advance(micros(span(choice, fraction, &rate)));
+            let _ = limiter.acquire_up_to(&alice(), most);
+        }
+        let cost = 1 + cost % rate.burst();
+        let _ = limiter.hit(&alice(), rate.burst() - cost + 1);
+
+        let denied = limiter.acquire(&alice(), cost);
+        prop_assert!(denied.is_denied());
+        let wait = denied.retry_after().expect("it fits an empty bucket");
+        clock.advance(wait - micros(1));
+        let early = limiter.acquire(&alice(), cost);
+        prop_assert!(early.is_denied());
+        prop_assert_eq!(early.retry_after(), Some(micros(1)));
+        clock.advance(micros(1));
+        prop_assert!(limiter.acquire(&alice(), cost).is_allowed());
+    }
+
+    #[test]
+    fn idle_key_admits_exactly_the_burst(
+        rate in rate(),
+        trace in prop::collection::vec((any::<u8>(), any::<u64>(), 1_u64..8), 1..20),
+        longer in prop_oneof![Just(0), any::<u64>()],
+    ) {
+        let clock = ManualClock::new();
+        let limiter = limiter(rate.quota, &clock);
+        for (choice, fraction, most) in trace {
+            clock.advance(micros(span(choice, fraction, &rate)));
+            let _ = limiter.acquire_up_to(&alice(), most);
+        }
+        let full_in = limiter.peek(&alice(), 1).binding().reset_after().expect("known");
+        let longer = longer % (3 * rate.refill() / 1_000);
+        clock.advance(full_in + micros(longer));
+
+        let admitted = (0..2 * rate.burst()).filter(|_| limiter.acquire(&alice(), 1).is_allowed());
+        prop_assert_eq!(admitted.count() as u64, rate.burst());
+    }
+
+    #[test]
+    fn denials_and_looks_consume_nothing(
+        rate in rate(),
+        trace in prop::collection::vec((any::<u8>(), any::<u64>(), 1_u64..8), 1..40),
+    ) {
+        let clock = ManualClock::new();
+        let (limiter, bothered) = (limiter(rate.quota, &clock), limiter(rate.quota, &clock));
+        for (choice, fraction, cost) in trace {
+            clock.advance(micros(span(choice, fraction, &rate)));
+            let remaining = bothered.peek(&alice(), 1).remaining().expect("known");
+            prop_assert!(bothered.acquire(&alice(), remaining + 1).is_denied());
+            prop_assert!(bothered.acquire(&alice(), u64::MAX).is_denied());
+            prop_assert!(bothered.acquire(&alice(), 0).is_allowed());
+            prop_assert_eq!(
+                bothered.acquire(&alice(), cost),
+                limiter.acquire(&alice(), cost)
+            );
+        }
+    }
+}
+
+/// Pauses in which a bucket that keeps too old a TAT, or takes the first unit for free, would let
+/// more than the burst through: just under, at and just over a full bucket.
+#[test]
+fn pause_around_a_refill_gives_no_second_burst() {
+    for burst in [1, 2, 5, 10, 50] {
+        let interval = Duration::from_millis(100);
+        let quota = Quota::per_second(10).burst(burst);
+        for tenths in 0..=30 * u32::try_from(burst).expect("small") {
+            let clock = ManualClock::new();
+            let limiter = limiter(quota, &clock);
+            assert!(limiter.acquire(&alice(), 1).is_allowed());
+            let pause = interval * tenths / 10;
+            clock.advance(pause);
+            let admitted = (0..3 * burst)
+                .filter(|_| limiter.acquire(&alice(), 1).is_allowed())
+                .count();
+            let whole = u64::from(tenths / 10);
+            let expected = (burst - 1 + whole).min(burst);
+            assert_eq!(admitted as u64, expected, "burst {burst}, {pause:?}");
+        }
+    }
+}
+
+#[test]
+fn fresh_key_admits_exactly_the_burst() {
+    for burst in [1, 2, 5, 10, 50, 1_000] {
+        let limiter = limiter(Quota::per_second(10).burst(burst), &ManualClock::new());
+        assert!(limiter.peek(&alice(), burst).is_allowed());
+        assert!(limiter.peek(&alice(), burst + 1).is_denied());
+        let admitted = (0..burst + 5)
+            .filter(|_| limiter.acquire(&alice(), 1).is_allowed())
+            .count();
+        assert_eq!(admitted as u64, burst);
+    }
+}
+
+#[test]
+fn what_takes_nothing_stores_nothing() {
+    let limiter = limiter(Quota::per_second(10), &ManualClock::new());
+    let idle = [
+        Ask::Acquire(0),
+        Ask::AcquireUpTo(0),
+        Ask::Hit(0),
+        Ask::Peek(1),
+        Ask::Peek(11),
+        Ask::Acquire(11),
+        Ask::Acquire(u64::MAX),
+        Ask::Refund(0),
+        Ask::Refund(5),
+        Ask::Reset,
+    ];
+    for ask in idle {
+        let answer = apply(&limiter, ask);
+        assert_eq!(answer.charged, 0, "{ask:?}");
+        assert_eq!(answer.remaining, Some(10), "{ask:?}");
+        assert_eq!(limiter.tracked_keys(), 0, "{ask:?}");
+    }
+    assert_eq!(apply(&limiter, Ask::Acquire(1)).charged, 1);
+    assert_eq!(limiter.tracked_keys(), 1);
+}
+
+/// Products of a long period and a large burst stay within the numbers, or the quota is refused.
+#[test]
+fn largest_quotas_count_right() {
+    let most = Rate::new(1, Duration::from_nanos(1_000), (1 << 59) / 1_000);
+    let limiter = limiter(most.quota, &ManualClock::new());
+    assert!(limiter.acquire(&alice(), most.burst()).is_allowed());
+    let denied = limiter.acquire(&alice(), most.burst());
+    assert_eq!(
+        denied.retry_after(),
+        Some(Duration::from_nanos(most.refill()))
+    );
+    assert_eq!(denied.remaining(), Some(0));
+    assert!(
+        Quota::per(1, Duration::from_nanos((1 << 59) + 1))
+            .check()
+            .is_err()
+    );
+    assert!(Quota::per_day(1).burst(u64::MAX).check().is_err());
+}
