@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Holds the dependencies to the `rust-version` in Cargo.toml: none that a user has to build may ask for a newer compiler,
+# on any platform and with any feature. Where that toolchain is installed, the crate is also checked with it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/need.sh
+
+need_rust
+need python3 python3
+
+msrv=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml)
+[ -n "$msrv" ] || { echo "error: no rust-version in Cargo.toml" >&2; exit 1; }
+
+python3 - "$msrv" <<'PYTHON'
+import json, subprocess, sys
+
+
+def version(text):
+    """(1, 88, 0) for "1.88", so that "1.88" and "1.88.0" are the same."""
+    numbers = [int(part) for part in text.split("-")[0].split(".")]
+    return tuple(numbers + [0] * (3 - len(numbers)))
+
+
+msrv = sys.argv[1]
+command = ["cargo", "metadata", "--locked", "--all-features", "--format-version", "1"]
+metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+packages = {package["id"]: package for package in metadata["packages"]}
+nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
+
+root = metadata["resolve"]["root"]
+seen, queue = {root}, [root]
+while queue:
+    for dependency in nodes[queue.pop()]["deps"]:
+        for_users = any(kind["kind"] != "dev" for kind in dependency["dep_kinds"])
+        if for_users and dependency["pkg"] not in seen:
+            seen.add(dependency["pkg"])
+            queue.append(dependency["pkg"])
+
+users = [packages[id] for id in sorted(seen - {root})]
+too_new = [p for p in users if p["rust_version"] and version(p["rust_version"]) > version(msrv)]
+silent = sum(1 for p in users if not p["rust_version"])
+for package in too_new:
+    name = f"{package['name']} {package['version']}"
+    print(f"error: {name} needs Rust {package['rust_version']}, we promise {msrv}", file=sys.stderr)
+if too_new:
+    sys.exit(1)
+print(f"{len(users)} dependencies are content with Rust {msrv} ({silent} of them declare nothing)")
+PYTHON
+
+toolchain=$(rustup toolchain list 2>/dev/null | sed -n "s/^\(${msrv//./\\.}\(\.[0-9]*\)\{0,1\}-[^ ]*\).*/\1/p" | head -n 1 || true)
+if [ -n "$toolchain" ]; then
+    cargo "+$toolchain" check --locked --all-features
+    cargo "+$toolchain" check --locked --no-default-features
+else
+    echo "Rust $msrv is not installed: the crate itself was not checked with it"
+fi

@@ -1,0 +1,57 @@
+# shellcheck shell=bash
+# What the other scripts need of the machine; they source this file. Nothing here asks questions.
+
+apt_updated=
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null 2>&1; then
+        sudo -n "$@"
+    else
+        echo "neither root nor sudo: cannot run \`$*\`" >&2
+        return 1
+    fi
+}
+
+apt_install() {
+    # An unreachable extra repository must not stop us: whether the package can be had is what counts.
+    [ -n "$apt_updated" ] || as_root apt-get update -qq || true
+    apt_updated=yes
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@"
+}
+
+# need <command> <debian package>...: makes sure that the command is there, or says what to install and stops.
+need() {
+    local command=$1
+    shift
+    command -v "$command" >/dev/null 2>&1 && return
+    if [ -e /etc/debian_version ]; then
+        echo "\`$command\` is missing: installing $*" >&2
+        apt_install "$@" >&2 || true
+        hash -r
+        command -v "$command" >/dev/null 2>&1 && return
+    fi
+    echo "error: \`$command\` is needed and missing; please install it (on Debian: apt-get install $*)" >&2
+    exit 1
+}
+
+# need_rust: a toolchain is the user's choice, so this only says where to get one.
+need_rust() {
+    command -v cargo >/dev/null 2>&1 || {
+        echo "error: \`cargo\` is needed and missing; please install Rust from https://rustup.rs" >&2
+        exit 1
+    }
+    # rustc links through `cc` on Linux; elsewhere the toolchain's own installer sees to it.
+    case $(uname -s) in
+        Linux) need cc gcc libc6-dev ;;
+    esac
+}
+
+# have_cargo_tool <crate>: makes sure that the cargo subcommand is there, builds it if not; fails if it cannot be had.
+# The build has its own target directory and flags, so that it leaves the project's artifacts alone.
+have_cargo_tool() {
+    cargo "${1#cargo-}" --version >/dev/null 2>&1 && return
+    echo "\`$1\` is missing: building it from crates.io, which takes a few minutes" >&2
+    env -u CARGO_TARGET_DIR -u RUSTFLAGS cargo install --quiet --locked "$1" >&2
+}

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Runs all tests, from whatever directory it is called: `bash scripts/test.sh`.
+# On Debian it first installs what the tests need; elsewhere it says what is missing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+exec </dev/null
+source scripts/need.sh
+
+need_rust
+
+if have_cargo_tool cargo-nextest; then
+    run_tests() { cargo nextest run --locked --no-fail-fast "$@"; }
+else
+    echo "cargo-nextest cannot be had: using cargo test" >&2
+    run_tests() { cargo test --locked --no-fail-fast --lib --bins --tests "$@"; }
+fi
+
+# The largest set comes last: its summary is what a reader finds at the end.
+failed=()
+cargo test --locked --no-fail-fast --doc --all-features || failed+=("doctests")
+run_tests --no-default-features || failed+=("tests without features")
+run_tests --all-features || failed+=("tests with all features")
+
+if [ ${#failed[@]} -gt 0 ]; then
+    printf 'failed: %s\n' "${failed[@]}" >&2
+    exit 1
+fi
