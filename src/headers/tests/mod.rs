@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
 mod merge;
 mod numbers;
 mod vectors;
