@@ -422,8 +422,8 @@ impl QuotaStatus {
     /// [`retry_after`](Self::retry_after).
     #[must_use]
     pub const fn effective_window(&self) -> Option<Duration> {
-        match self.retry_after_micros {
-            Some(wait) if self.denied => Some(Duration::from_micros(wait)),
+        match self.retry_after() {
+            Some(wait) if self.denied => Some(wait),
             _ => from_micros(self.effective_window_micros),
         }
     }
@@ -471,8 +471,10 @@ const fn micros_up(duration: Duration) -> u64 {
         .saturating_add(duration.subsec_micros() as u64 + partial as u64)
 }
 
+/// `u64::MAX` stands for whatever did not fit, so a wait of `Duration::MAX` stays that long.
 const fn from_micros(micros: Option<u64>) -> Option<Duration> {
     match micros {
+        Some(u64::MAX) => Some(Duration::MAX),
         Some(micros) => Some(Duration::from_micros(micros)),
         None => None,
     }

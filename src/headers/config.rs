@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::jitter;
 
-/// Which fields responses carry; see the [module](self) for what they say.
+/// Which fields responses carry; see the [module](super) for what they say.
 ///
 /// ```
 /// use std::time::Duration;

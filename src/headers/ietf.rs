@@ -2,7 +2,10 @@
 
 use http::HeaderName;
 
-use super::{renderer::PolicyText, scratch::Scratch};
+use super::{
+    policy::{PolicyText, quoted},
+    scratch::Scratch,
+};
 use crate::decision::{Decision, Policy, QuotaStatus, Unit, whole_seconds};
 
 pub(super) static POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -57,22 +60,4 @@ fn write_window(status: &QuotaStatus, policies: &[PolicyText], to: &mut Scratch)
         to.push(b";t=");
         to.push_number(whole_seconds(window));
     }
-}
-
-/// A String of RFC 9651.
-///
-/// A checked quota's name is printable ASCII. A policy from a limiter of the user's own may have
-/// any name, and one odd character would cost clients the whole field: it becomes a `?`.
-pub(super) fn quoted(name: &str) -> Vec<u8> {
-    let mut text = Vec::with_capacity(name.len() + 2);
-    text.push(b'"');
-    for character in name.chars() {
-        match character {
-            '"' | '\\' => text.extend([b'\\', character as u8]),
-            ' '..='~' => text.push(character as u8),
-            _ => text.push(b'?'),
-        }
-    }
-    text.push(b'"');
-    text
 }

@@ -12,8 +12,7 @@
 //!
 //! They also say `Cache-Control: no-store`, since RFC 6585 forbids caches to keep a 429, and send
 //! no body in answer to HEAD. Nothing in them tells about the key, the server's set-up or other
-//! clients. The [rate-limit fields](crate::headers) are added afterwards, whatever made the
-//! response.
+//! clients. The layer then adds the [rate-limit fields](crate::headers), whatever made the response.
 //!
 //! # gRPC
 //!

@@ -12,7 +12,8 @@ use crate::decision::Decision;
     note = "the built-in rejections know some bodies only, see `RejectionBody`; for any other use `.rejection_fn(|rejection| ...)` with a closure that returns `Response<{B}>`"
 )]
 pub trait Reject<B>: Send + Sync + 'static {
-    /// The response. The layer adds the rate-limit fields to it.
+    /// The response. The layer adds the [rate-limit fields](crate::headers) to it, unless the
+    /// request is a gRPC call.
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B>;
 }
 
