@@ -1,5 +1,7 @@
+//~ there is no built-in rejection for the response body `OddBody`
+//~ `.rejection_fn(|rejection| ...)`
 use http::{Request, Response};
-use tower::{Layer, ServiceExt, service_fn};
+use tower::{Layer, Service, service_fn};
 use tower_ratelimit::{Global, Quota, RateLimitLayer};
 
 struct OddBody;
@@ -8,7 +10,9 @@ async fn handle(_: Request<()>) -> Result<Response<OddBody>, std::io::Error> {
     Ok(Response::new(OddBody))
 }
 
+fn serve(_: impl Service<Request<()>>) {}
+
 fn main() {
     let layer = RateLimitLayer::new(Quota::per_second(10), Global);
-    let _ = layer.layer(service_fn(handle)).oneshot(Request::new(()));
+    serve(layer.layer(service_fn(handle)));
 }

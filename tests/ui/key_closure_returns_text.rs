@@ -1,3 +1,5 @@
+//~ a key closure cannot return `String`
+//~ expected `Key`, `Option<Key>` or `Result<Key, KeyError>`
 use tower_ratelimit::{Quota, RateLimitLayer, key::key_fn};
 
 fn main() {

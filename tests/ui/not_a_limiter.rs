@@ -1,3 +1,5 @@
+//~ `&str` is not a limiter
+//~ expected a `Quota`, a `LocalLimiter`, a `GovernorLimiter`
 use tower_ratelimit::{PeerIp, RateLimitLayer};
 
 fn main() {

@@ -1,3 +1,5 @@
+//~ `PeerIp` is not a limiter
+//~ `RateLimitLayer::new` takes the quota first and the key extractor second
 use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
 
 fn main() {
