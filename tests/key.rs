@@ -140,6 +140,9 @@ fn keys_of_different_values_differ() {
         Key::tuple([Key::tuple([Key::from("7")])]),
         Key::tuple([Key::from("7"), Key::from("")]),
         Key::tuple([Key::from("")]),
+        // A part's content that looks like the start of the next part.
+        Key::tuple([Key::from("a\u{3}b")]),
+        Key::tuple([Key::from("a"), Key::from("b")]),
     ];
     // Around the lengths at which a key moves to the heap and is replaced by its digest.
     keys.extend(

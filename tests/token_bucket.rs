@@ -471,6 +471,25 @@ fn fresh_key_admits_exactly_the_burst() {
     }
 }
 
+/// The clock has microseconds, intervals have nanoseconds: one that ends just after a microsecond
+/// is waited for until the next.
+#[test]
+fn no_nanosecond_too_early() {
+    for (nanos, wait) in [(1_000_000, 1_000), (1_000_001, 1_001), (1_000_999, 1_001)] {
+        let clock = ManualClock::new();
+        let limiter = limiter(Quota::per(1, Duration::from_nanos(nanos)), &clock);
+        assert!(limiter.acquire(&alice(), 1).is_allowed());
+        assert_eq!(
+            limiter.acquire(&alice(), 1).retry_after(),
+            Some(micros(wait))
+        );
+        clock.advance(micros(wait - 1));
+        assert!(limiter.acquire(&alice(), 1).is_denied(), "{nanos}");
+        clock.advance(micros(1));
+        assert!(limiter.acquire(&alice(), 1).is_allowed(), "{nanos}");
+    }
+}
+
 #[test]
 fn what_takes_nothing_stores_nothing() {
     let limiter = limiter(Quota::per_second(10), &ManualClock::new());
