@@ -1,10 +1,13 @@
 //! The token bucket against two independent oracles, and its promises as properties.
 
-use std::{env, num::NonZeroU32, time::Duration};
+mod exact_oracle;
+mod governor_oracle;
 
-use governor::{RateLimiter, clock::FakeRelativeClock, middleware::StateInformationMiddleware};
+use std::{env, time::Duration};
+
+use exact_oracle::{Ask, ask_limiter};
 use proptest::prelude::*;
-use tower_ratelimit::{Decision, Key, LocalLimiter, ManualClock, Quota, Timestamp};
+use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, Timestamp};
 
 /// At least 2,000 cases, unless `PROPTEST_CASES` says otherwise.
 fn config() -> ProptestConfig {
@@ -90,258 +93,8 @@ fn span(choice: u8, fraction: u64, rate: &Rate) -> u64 {
     }
 }
 
-mod governor_agrees {
-    use super::*;
-
-    fn governors_quota(rate: &Rate) -> governor::Quota {
-        let burst = u32::try_from(rate.burst()).expect("small");
-        governor::Quota::with_period(Duration::from_nanos(rate.interval))
-            .expect("not 0")
-            .allow_burst(NonZeroU32::new(burst).expect("not 0"))
-    }
-
-    proptest! {
-        #![proptest_config(config())]
-
-        #[test]
-        fn on_random_traces(
-            rate in rate(),
-            trace in prop::collection::vec((any::<u8>(), any::<u64>(), 1_u32..120), 1..60),
-        ) {
-            let (clock, governors_clock) = (ManualClock::new(), FakeRelativeClock::default());
-            let limiter = limiter(rate.quota, &clock);
-            let governor =
-                RateLimiter::direct_with_clock(governors_quota(&rate), governors_clock.clone())
-                    .with_middleware::<StateInformationMiddleware>();
-            let burst = u32::try_from(rate.burst()).expect("small");
-
-            for (choice, fraction, cost) in trace {
-                let step = micros(span(choice, fraction, &rate));
-                clock.advance(step);
-                governors_clock.advance(step);
-                let cost = if choice >= 128 { cost } else { 1 + cost % burst };
-
-                let ours = limiter.acquire(&alice(), u64::from(cost));
-                let units = NonZeroU32::new(cost).expect("not 0");
-                match governor.check_n(units) {
-                    Ok(Ok(snapshot)) => {
-                        prop_assert!(ours.is_allowed());
-                        let remaining = u64::from(snapshot.remaining_burst_capacity());
-                        prop_assert_eq!(ours.remaining(), Some(remaining));
-                    }
-                    Ok(Err(not_until)) => {
-                        prop_assert!(ours.is_denied());
-                        let wait = not_until.wait_time_from(now(&governors_clock));
-                        let wait = micros_up(i128::try_from(wait.as_nanos()).expect("in range"));
-                        prop_assert_eq!(ours.retry_after(), Some(wait));
-                    }
-                    Err(_) => {
-                        prop_assert!(ours.is_denied());
-                        prop_assert_eq!(ours.retry_after(), None);
-                    }
-                }
-            }
-        }
-    }
-
-    fn now(clock: &FakeRelativeClock) -> governor::nanos::Nanos {
-        governor::clock::Clock::now(clock)
-    }
-}
-
-/// A bucket with a level, where the crate keeps the instant at which the bucket is full. Levels
-/// are exact: a token is worth `interval` nanoseconds.
-#[derive(Debug, Clone)]
-struct Bucket {
-    interval: i128,
-    capacity: i128,
-    level: i128,
-    /// The nanosecond at which the level was as it is.
-    at: i128,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Ask {
-    Acquire(u64),
-    AcquireUpTo(u64),
-    Peek(u64),
-    Hit(u64),
-    Refund(u64),
-    Reset,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Answer {
-    allowed: bool,
-    charged: u64,
-    remaining: Option<u64>,
-    retry_after: Option<Duration>,
-    reset_after: Option<Duration>,
-    effective_window: Option<Duration>,
-}
-
-impl From<Decision> for Answer {
-    fn from(decision: Decision) -> Self {
-        Self {
-            allowed: decision.is_allowed(),
-            charged: decision.charged(),
-            remaining: decision.remaining(),
-            retry_after: decision.retry_after(),
-            reset_after: decision.binding().reset_after(),
-            effective_window: decision.binding().effective_window(),
-        }
-    }
-}
-
-impl Bucket {
-    fn new(rate: &Rate) -> Self {
-        let capacity = i128::from(rate.refill());
-        Self {
-            interval: i128::from(rate.interval),
-            capacity,
-            level: capacity,
-            at: i128::MIN / 2,
-        }
-    }
-
-    fn ask(&mut self, now: i128, ask: Ask) -> Answer {
-        let unclamped = self.level + (now - self.at);
-        let before = unclamped.clamp(0, self.capacity);
-        let tokens = before / self.interval;
-        let worth = |units: u64| i128::from(units) * self.interval;
-
-        // What is asked for, whether it is checked, and the level afterwards if it fits and if not.
-        let (asked, fits_to, else_to) = match ask {
-            Ask::Acquire(cost) => (cost, before - worth(cost), before),
-            Ask::AcquireUpTo(most) => {
-                let cost = most.min(u64::try_from(tokens.max(1)).expect("small"));
-                (cost, before - worth(cost), before)
-            }
-            Ask::Peek(cost) => (cost, before, before),
-            Ask::Hit(cost) => (cost, before - worth(cost), 0),
-            Ask::Refund(units) => (0, (before + worth(units)).min(self.capacity), 0),
-            Ask::Reset => (0, self.capacity, 0),
-        };
-        let missing = worth(asked) - before;
-        let allowed = missing <= 0;
-        let after = if allowed { fits_to } else { else_to };
-        let fits_empty = worth(asked) <= self.capacity;
-
-        let charged = match ask {
-            Ask::Acquire(_) | Ask::AcquireUpTo(_) if allowed => asked,
-            Ask::Hit(cost) => cost.min(u64::try_from(tokens).expect("small")),
-            _ => 0,
-        };
-        self.keep(
-            now,
-            unclamped,
-            before,
-            after,
-            !allowed && !matches!(ask, Ask::Peek(_)),
-        );
-        Answer {
-            allowed,
-            charged,
-            remaining: Some(u64::try_from(after / self.interval).expect("small")),
-            retry_after: if allowed {
-                Some(Duration::ZERO)
-            } else {
-                fits_empty.then(|| micros_up(missing))
-            },
-            reset_after: Some(micros_up(self.capacity - after)),
-            effective_window: Some(if !allowed && fits_empty {
-                micros_up(missing)
-            } else if after >= self.interval {
-                micros_up(after / self.interval * self.interval)
-            } else {
-                micros_up(self.interval - after)
-            }),
-        }
-    }
-
-    /// A level that did not change is not kept, except by a denial after the clock stepped back
-    /// by more than a refill and more than a second.
-    fn keep(&mut self, now: i128, unclamped: i128, before: i128, after: i128, denied: bool) {
-        let stepped_back = -unclamped > self.capacity.max(1_000_000_000);
-        if after != before || (denied && stepped_back) {
-            self.level = after;
-            self.at = now;
-        }
-    }
-}
-
-fn apply(limiter: &LocalLimiter, ask: Ask) -> Answer {
-    let key = alice();
-    let decision = match ask {
-        Ask::Acquire(cost) => limiter.acquire(&key, cost),
-        Ask::AcquireUpTo(most) => limiter.acquire_up_to(&key, most),
-        Ask::Peek(cost) => limiter.peek(&key, cost),
-        Ask::Hit(cost) => limiter.hit(&key, cost),
-        Ask::Refund(units) => limiter.refund(&key, units, None),
-        Ask::Reset => limiter.reset(&key),
-    };
-    decision.into()
-}
-
-fn ask() -> impl Strategy<Value = Ask> {
-    let units =
-        || prop_oneof![3 => 0_u64..5, 3 => 0_u64..120, 1 => any::<u64>(), 1 => Just(u64::MAX)];
-    prop_oneof![
-        6 => units().prop_map(Ask::Acquire),
-        2 => units().prop_map(Ask::AcquireUpTo),
-        2 => units().prop_map(Ask::Peek),
-        3 => units().prop_map(Ask::Hit),
-        2 => units().prop_map(Ask::Refund),
-        1 => Just(Ask::Reset),
-    ]
-}
-
-/// Rates up to the largest and the slowest that are accepted.
-fn any_rate() -> impl Strategy<Value = Rate> {
-    let refill = 1_u64 << 59;
-    prop_oneof![
-        8 => rate(),
-        1 => Just(Rate::new(1, Duration::from_nanos(refill), 1)),
-        1 => Just(Rate::new(1, Duration::from_nanos(1_000), refill / 1_000)),
-        1 => Just(Rate::new(1_000_000, Duration::from_secs(1), 50)),
-        1 => Just(Rate::new(3, Duration::from_secs(31_556_952), 7)),
-    ]
-}
-
-/// 18 years, which a clock may step back behind the limiter's start.
-const BACK: u64 = (1 << 59) / 1_000;
-
-/// 36 years, for which a limiter is valid.
-const UPTIME: u64 = (1 << 60) / 1_000;
-
-/// The first and the last start of which nothing saturates, and today.
-fn start() -> impl Strategy<Value = u64> {
-    let last = u64::MAX / 1_000 - UPTIME - BACK;
-    prop_oneof![Just(0), Just(1_767_225_600_000_000), Just(last), 0..=last,]
-}
-
 proptest! {
     #![proptest_config(config())]
-
-    #[test]
-    fn exact_oracle_agrees(
-        rate in any_rate(),
-        start in start(),
-        trace in prop::collection::vec((any::<u8>(), any::<u64>(), 0_u8..8, ask()), 1..40),
-    ) {
-        let clock = ManualClock::at(Timestamp::from_micros(start));
-        let limiter = limiter(rate.quota, &clock);
-        let mut bucket = Bucket::new(&rate);
-        let mut now = start;
-        for (choice, fraction, direction, ask) in trace {
-            let step = span(choice, fraction, &rate);
-            now = if direction == 0 { now.saturating_sub(step) } else { now + step };
-            now = now.clamp(start.saturating_sub(BACK), start + UPTIME - 1);
-            clock.set(Timestamp::from_micros(now));
-            let expected = bucket.ask(i128::from(now) * 1_000, ask);
-            prop_assert_eq!(apply(&limiter, ask), expected, "{:?} at {}", ask, now);
-        }
-    }
 
     #[test]
     fn no_window_admits_more_than_burst_and_rate(
@@ -506,12 +259,12 @@ fn what_takes_nothing_stores_nothing() {
         Ask::Reset,
     ];
     for ask in idle {
-        let answer = apply(&limiter, ask);
+        let answer = ask_limiter(&limiter, ask);
         assert_eq!(answer.charged, 0, "{ask:?}");
         assert_eq!(answer.remaining, Some(10), "{ask:?}");
         assert_eq!(limiter.tracked_keys(), 0, "{ask:?}");
     }
-    assert_eq!(apply(&limiter, Ask::Acquire(1)).charged, 1);
+    assert_eq!(ask_limiter(&limiter, Ask::Acquire(1)).charged, 1);
     assert_eq!(limiter.tracked_keys(), 1);
 }
 
