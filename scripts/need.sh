@@ -49,9 +49,10 @@ need_rust() {
 }
 
 # have_cargo_tool <crate>: makes sure that the cargo subcommand is there, builds it if not; fails if it cannot be had.
-# The build has its own target directory and flags, so that it leaves the project's artifacts alone.
+# The build has its own target directory and flags, so that it leaves the project's artifacts alone,
+# and it is a debug build: that is ready sooner, and these tools only start other programs.
 have_cargo_tool() {
     cargo "${1#cargo-}" --version >/dev/null 2>&1 && return
     echo "\`$1\` is missing: building it from crates.io, which takes a few minutes" >&2
-    env -u CARGO_TARGET_DIR -u RUSTFLAGS cargo install --quiet --locked "$1" >&2
+    env -u CARGO_TARGET_DIR -u RUSTFLAGS cargo install --quiet --locked --debug "$1" >&2
 }
