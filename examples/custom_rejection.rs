@@ -24,7 +24,8 @@ fn too_many(rejection: &Rejection<'_>) -> Response {
     let browser = accept.is_some_and(|value| value.as_bytes().starts_with(b"text/html"));
     let status = rejection.status();
     if browser {
-        let page = format!("<h1>{status}</h1><p>Please come back in {wait:?} seconds.</p>");
+        let when = wait.map_or("later".into(), |wait| format!("in {wait} seconds"));
+        let page = format!("<h1>{status}</h1><p>Please come back {when}.</p>\n");
         (status, Html(page)).into_response()
     } else {
         let problem = json!({ "error": "slow_down", "retry_after": wait });

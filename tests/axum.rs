@@ -1,5 +1,6 @@
 //! In axum: where layers go, what they key on, and what handlers can read.
 #![cfg(feature = "axum")]
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -2,6 +2,7 @@
 //!
 //! Each file in `tests/ui` must fail to compile, and the compiler must say what the file's `//~`
 //! lines quote: our words, not the compiler's, so that the test holds for every toolchain.
+#![allow(clippy::unwrap_used)]
 
 use std::{
     fmt::Write as _,

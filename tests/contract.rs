@@ -1,4 +1,5 @@
 //! What tower asks of a middleware: readiness, clones, errors, dropped futures.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

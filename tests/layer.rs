@@ -1,4 +1,5 @@
 //! What the layer does with a request: costs, exceptions, missing keys, shadows, failures.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! The adapters for `tracing` and `metrics`, and the one error that the crate logs itself.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! gRPC with a real tonic server and client.
 #![cfg(feature = "tonic")]
+#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 

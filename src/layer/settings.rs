@@ -21,12 +21,15 @@ pub enum MissingKey {
     Skip,
 }
 
+/// Something that a closure says of each request.
+pub(super) type PerRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
+
 /// What a layer was told, apart from its limiter and its rejection.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) extractor: Arc<dyn KeyExtractor>,
-    pub(super) cost: Option<Arc<dyn Fn(&Parts) -> u64 + Send + Sync>>,
-    pub(super) skip: Option<Arc<dyn Fn(&Parts) -> bool + Send + Sync>>,
+    pub(super) cost: Option<PerRequest<u64>>,
+    pub(super) skip: Option<PerRequest<bool>>,
     pub(super) on_absent_key: MissingKey,
     pub(super) on_unavailable_key: MissingKey,
     pub(super) headers: Headers,

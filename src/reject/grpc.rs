@@ -20,6 +20,27 @@ const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 /// The longest `google.protobuf.Duration`, about 10,000 years.
 const LONGEST_SECONDS: u64 = 315_576_000_000;
 
+impl Rejection<'_> {
+    /// Whether the request is a gRPC call, by its content type.
+    #[must_use]
+    pub fn is_grpc(&self) -> bool {
+        is_grpc(&self.parts().headers)
+    }
+
+    /// The answer to a gRPC call, see the [module](super#grpc).
+    #[must_use]
+    pub fn grpc_response<B: RejectionBody>(&self) -> Response<B> {
+        self.grpc_response_with(default_message(self.kind()))
+    }
+
+    /// The same with a message of your own, percent-encoded as gRPC asks for. Many peers accept no
+    /// more than 8 KiB of fields, so it should be short.
+    #[must_use]
+    pub fn grpc_response_with<B: RejectionBody>(&self, message: &str) -> Response<B> {
+        response(self, message)
+    }
+}
+
 /// Whether the content type is gRPC's own. gRPC-Web, whose trailers are part of the body, is not.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::CONTENT_TYPE) else {
@@ -32,7 +53,7 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
         && matches!(rest, [] | [b'+' | b';' | b' ' | b'\t', ..])
 }
 
-pub(super) const fn default_message(kind: RejectionKind) -> &'static str {
+const fn default_message(kind: RejectionKind) -> &'static str {
     match kind {
         RejectionKind::Denied => "rate limit exceeded",
         RejectionKind::KeyMissing => "bad request",
@@ -54,7 +75,7 @@ const fn status(kind: RejectionKind) -> &'static str {
     }
 }
 
-pub(super) fn response<B: RejectionBody>(rejection: &Rejection<'_>, message: &str) -> Response<B> {
+fn response<B: RejectionBody>(rejection: &Rejection<'_>, message: &str) -> Response<B> {
     let mut response = response::with_status(StatusCode::OK, B::empty());
     let status = status(rejection.kind());
     let headers = response.headers_mut();

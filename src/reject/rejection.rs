@@ -1,6 +1,5 @@
 use http::{Method, Response, StatusCode, request::Parts};
 
-use super::{RejectionBody, grpc};
 use crate::decision::Decision;
 
 /// Makes the response to a request that is not let through.
@@ -96,25 +95,6 @@ impl<'a> Rejection<'a> {
     #[must_use]
     pub const fn parts(&self) -> &'a Parts {
         self.parts
-    }
-
-    /// Whether the request is a gRPC call, by its content type.
-    #[must_use]
-    pub fn is_grpc(&self) -> bool {
-        grpc::is_grpc(&self.parts.headers)
-    }
-
-    /// The answer to a gRPC call, see the [module](super#grpc).
-    #[must_use]
-    pub fn grpc_response<B: RejectionBody>(&self) -> Response<B> {
-        self.grpc_response_with(grpc::default_message(self.kind))
-    }
-
-    /// The same with a message of your own; it is percent-encoded as gRPC asks for. Servers
-    /// accept about 8 KiB of fields, so it should be short.
-    #[must_use]
-    pub fn grpc_response_with<B: RejectionBody>(&self, message: &str) -> Response<B> {
-        grpc::response(self, message)
     }
 
     /// The answer to HEAD has no body.

@@ -37,7 +37,7 @@ use crate::{
 ///
 /// # Time
 ///
-/// Valid for 36 years of uptime.
+/// Valid for 36 years of uptime, and for clocks that step back to 18 years before the start.
 #[derive(Clone)]
 pub struct LocalLimiter(Arc<Inner>);
 
@@ -113,17 +113,20 @@ impl LocalLimiter {
 
     /// Takes `cost` units whether or not they are available, down to exhaustion; the outcome is
     /// what [`acquire`](Self::acquire) would have said.
+    #[allow(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn hit(&self, key: &Key, cost: u64) -> Decision {
         self.decide(key, Op::Hit(cost))
     }
 
     /// Gives back `cost` units. `receipt` is that of the decision that charged them; without one
     /// they count as charged now.
+    #[allow(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn refund(&self, key: &Key, cost: u64, receipt: Option<Receipt>) -> Decision {
         self.decide(key, Op::Refund(cost, receipt))
     }
 
     /// Forgets the key: it is as good as new.
+    #[allow(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn reset(&self, key: &Key) -> Decision {
         self.decide(key, Op::Reset)
     }
@@ -135,7 +138,7 @@ impl LocalLimiter {
     #[must_use]
     pub fn tracked_keys(&self) -> usize {
         let now = self.0.clock.now().as_nanos();
-        self.0.table.live_keys(self.0.to_table(now))
+        self.0.table.live_keys(self.0.state_of(now))
     }
 
     /// Keys that were given up while they still had something to remember, since the start. More
@@ -151,9 +154,9 @@ impl LocalLimiter {
         let time = self.0.clock.now();
         let now = time.as_nanos();
         let hash = self.0.hasher.hash(key);
-        let step = table.update(hash, self.0.to_table(now), |state| {
-            let step = bucket.apply(self.0.from_table(state), now, op);
-            (step.next.map(|tat| self.0.to_table(tat)), step)
+        let step = table.update(hash, self.0.state_of(now), |state| {
+            let step = bucket.apply(self.0.nanos_of(state), now, op);
+            (step.next.map(|tat| self.0.state_of(tat)), step)
         });
 
         let status = QuotaStatus::measured(&self.0.policies[0], &step.measure);
@@ -162,11 +165,11 @@ impl LocalLimiter {
 }
 
 impl Inner {
-    fn to_table(&self, nanos: u64) -> u64 {
+    fn state_of(&self, nanos: u64) -> u64 {
         nanos.saturating_sub(self.origin).min(MAX_STATE)
     }
 
-    fn from_table(&self, state: u64) -> u64 {
+    fn nanos_of(&self, state: u64) -> u64 {
         self.origin.saturating_add(state)
     }
 }

@@ -61,7 +61,7 @@ impl Table {
     /// A table that keeps `max_keys` live keys and loses fewer than 1 in 10,000 of them.
     pub(super) fn new(max_keys: usize) -> Self {
         // 15 entries for 8 keys, 30 bytes a key: at this load two choices of a 4-way bucket lose
-        // about 1 key in 30,000.
+        // about 1 key in 27,000.
         let entries = max_keys.saturating_mul(15).div_ceil(8);
         let buckets = entries.div_ceil(WAYS).max(2);
         Self {
