@@ -314,7 +314,6 @@ impl From<Vec<QuotaStatus>> for QuotaStatuses {
 ///
 /// Durations are counted from the decision and kept in microseconds, rounded up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
 pub struct QuotaStatus {
     name: &'static str,
     limit: u64,
@@ -328,6 +327,7 @@ pub struct QuotaStatus {
 impl QuotaStatus {
     /// The quota that `policy` describes, of which nothing more is known: not denied, remaining
     /// and times unknown.
+    #[must_use]
     pub const fn new(policy: &Policy) -> Self {
         Self {
             name: policy.name,
@@ -341,12 +341,14 @@ impl QuotaStatus {
     }
 
     /// Units that are left. Defaults to unknown: the `RateLimit` field is then left out.
+    #[must_use]
     pub const fn with_remaining(mut self, remaining: u64) -> Self {
         self.remaining = Some(remaining);
         self
     }
 
     /// Time until the key is as good as new. Defaults to unknown.
+    #[must_use]
     pub const fn with_reset_after(mut self, reset_after: Duration) -> Self {
         self.reset_after_micros = Some(micros_up(reset_after));
         self
@@ -354,6 +356,7 @@ impl QuotaStatus {
 
     /// The time within which a client can use no more than what remains: the `t` of draft-11.
     /// Defaults to unknown: `t` is then left out.
+    #[must_use]
     pub const fn with_effective_window(mut self, window: Duration) -> Self {
         self.effective_window_micros = Some(micros_up(window));
         self
@@ -361,6 +364,7 @@ impl QuotaStatus {
 
     /// This quota denied, and the same cost passes after `retry_after`; `None` when it never
     /// will, or nobody knows when.
+    #[must_use]
     pub const fn with_denial(mut self, retry_after: Option<Duration>) -> Self {
         self.denied = true;
         self.retry_after_micros = match retry_after {

@@ -38,12 +38,13 @@ impl Header {
     #[track_caller]
     pub fn new<N>(name: N) -> Self
     where
-        N: TryInto<HeaderName> + Clone + fmt::Debug,
+        N: TryInto<HeaderName> + fmt::Debug,
     {
-        match name.clone().try_into() {
+        let given = format!("{name:?}");
+        match name.try_into() {
             Ok(name) => Self(name),
             Err(_) => panic!(
-                "{name:?} is no header name; accepted are letters, digits and -_.~!#$%&'*+^`|"
+                "{given} is no header name; accepted are letters, digits and -_.~!#$%&'*+^`|"
             ),
         }
     }
