@@ -101,5 +101,5 @@ pub use self::{
     layer::{RateLimit, RateLimitLayer},
     limiter::{AsyncLimiter, Limiter, LocalLimiter},
     op::Op,
-    quota::{Algorithm, Quota},
+    quota::{Algorithm, IntoQuotas, Quota},
 };

@@ -1,4 +1,4 @@
-use std::{collections::BTreeSet, fmt, sync::Mutex};
+use std::fmt;
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -23,12 +23,12 @@ struct Table {
 impl Serialize for Quota {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let rate = self.to_string();
-        if self.set_burst().is_none() && self.name().is_none() {
+        if self.get_burst().is_none() && self.name().is_none() {
             return serializer.serialize_str(&rate);
         }
         let table = Table {
             rate,
-            burst: self.set_burst(),
+            burst: self.get_burst(),
             name: self.name().map(str::to_owned),
         };
         table.serialize(serializer)
@@ -66,23 +66,9 @@ impl<'de> Visitor<'de> for QuotaVisitor {
         }
         if let Some(name) = table.name {
             super::check_name(&name).map_err(Error::custom)?;
-            quota = quota.named(interned(name));
+            quota = quota.named(super::name::interned(name));
         }
         quota.check().map_err(Error::custom)?;
         Ok(quota)
     }
-}
-
-/// A name that lives as long as the process, leaked once however often it is read.
-fn interned(name: String) -> &'static str {
-    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
-    if let Some(known) = names.get(name.as_str()) {
-        return known;
-    }
-    let name = Box::leak(name.into_boxed_str());
-    names.insert(name);
-    name
 }
