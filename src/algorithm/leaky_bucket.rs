@@ -69,7 +69,7 @@ impl LeakyBucket {
     /// Frees the last slots; one that was promised to another is not moved.
     pub(super) fn refund(&self, next: u64, now: u64, cost: u64) -> u64 {
         let cost = cost.saturating_mul(self.interval);
-        now.saturating_add(self.ahead(next, now).saturating_sub(cost))
+        next.saturating_sub(cost).max(now).min(next)
     }
 
     /// A slot beyond the end of the queue comes from a clock that stepped back or from a longer

@@ -90,8 +90,8 @@ impl TokenBucket {
 
     pub(super) fn refund(&self, tat: u64, now: u64, cost: u64) -> u64 {
         let cost = cost.saturating_mul(self.interval);
-        let used = self.used(tat, now).saturating_sub(cost);
-        self.last_step(now).saturating_add(used)
+        // A bucket that is full already stays as it is.
+        tat.saturating_sub(cost).max(self.last_step(now)).min(tat)
     }
 
     /// A TAT beyond a full refill comes from a clock that stepped back or from a larger quota;

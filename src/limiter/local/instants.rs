@@ -49,7 +49,8 @@ impl Instants {
                 &mut measures,
             );
             let new = states[0].instant();
-            let stays = new == old || new.max(old) <= fresh_until;
+            // A key that is not in the table need not get there with nothing to remember.
+            let stays = new == old || (state == 0 && new <= fresh_until);
             let next = (!stays).then(|| self.state_of(new));
             (next, (answer, measures[0]))
         });
