@@ -103,12 +103,16 @@ impl SlidingLog {
         }
     }
 
-    /// Takes back what was noted at `charged_at`, else the newest.
+    /// Takes back what was noted at `charged_at`, else the newest. What has left the window by
+    /// itself is not given back a second time: that would make room for more than the limit.
     pub(super) fn refund(&self, log: &mut Log, now: u64, cost: u64, charged_at: u64) {
         self.tidy(log, now);
+        if charged_at.saturating_add(self.period) <= now {
+            return;
+        }
         let mut left = cost;
-        let noted = log.entries.iter_mut().find(|entry| entry.at == charged_at);
-        if let Some(entry) = noted {
+        let noted = |entry: &&mut Entry| entry.at == charged_at;
+        for entry in log.entries.iter_mut().filter(noted) {
             left -= take(entry, left);
         }
         for entry in log.entries.iter_mut().rev() {
