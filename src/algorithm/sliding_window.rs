@@ -160,6 +160,10 @@ impl SlidingWindow {
         if let Some(count) = age.and_then(|age| state.counts.get_mut(age)) {
             *count = count.saturating_sub(cost);
         }
+        // As good as new, wherever the newest slice was.
+        if state.counts.iter().all(|count| *count == 0) {
+            *state = Slices::FRESH;
+        }
     }
 
     /// Makes now's slice the newest.
