@@ -2,15 +2,17 @@
 //! soft limits, tiers and changes of quota do to them.
 
 mod agreement;
+mod blocks;
 mod oracle;
 mod quotas;
 mod refunds;
+mod soft;
 mod stack;
 
 use std::env;
 
 use proptest::prelude::ProptestConfig;
-use tower_ratelimit::Key;
+use tower_ratelimit::{Key, Quota};
 
 /// So many cases, unless `PROPTEST_CASES` says otherwise.
 fn cases(cases: u32) -> ProptestConfig {
@@ -24,4 +26,18 @@ fn cases(cases: u32) -> ProptestConfig {
 
 fn alice() -> Key {
     Key::from("alice")
+}
+
+/// The quota in every algorithm, each of which lets as much pass at once.
+fn every_algorithm(quota: Quota) -> [Quota; 7] {
+    let second = std::time::Duration::from_secs(1);
+    [
+        quota,
+        quota.refill_every(second),
+        quota.leaky_bucket(quota.limit() - 1),
+        quota.fixed_window(),
+        quota.sliding_window(),
+        quota.sliding_window().slices(5),
+        quota.sliding_log(),
+    ]
 }

@@ -51,7 +51,7 @@ fn log_gives_back_all_that_bears_the_receipts_time() {
     clock.advance(seconds(20));
     let _ = limiter.acquire(&alice(), 1);
 
-    // Of the three the newest is left, which leaves 40 seconds from now plus those that passed.
+    // What is left was charged just now.
     let refunded = limiter.refund(&alice(), 2, Some(receipt));
     assert_eq!(refunded.remaining(), Some(2));
     assert_eq!(refunded.binding().reset_after(), Some(seconds(60)));
