@@ -3,6 +3,7 @@
 
 mod agreement;
 mod blocks;
+mod changes;
 mod oracle;
 mod quotas;
 mod refunds;

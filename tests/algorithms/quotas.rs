@@ -37,6 +37,39 @@ impl Spec {
         nanos(self.quota.period()) / self.quota.limit()
     }
 
+    /// The same limit, algorithm and capacity in another quota's period and slices.
+    pub(crate) fn with_period_of(&self, other: &Self) -> Self {
+        let period = other.quota.period();
+        let quota = Quota::per(self.quota.limit(), period);
+        let quota = match self.quota.algorithm() {
+            Algorithm::TokenBucket => quota.burst(self.quota.capacity()),
+            Algorithm::LeakyBucket { queue } => quota.leaky_bucket(queue),
+            Algorithm::FixedWindow => quota.fixed_window(),
+            Algorithm::SlidingWindow => quota.sliding_window().slices(other.extras.slices),
+            _ => quota.sliding_log(),
+        };
+        let mut spec = Self::hard(quota);
+        spec.extras.slices = other.extras.slices;
+        spec
+    }
+
+    /// How long one unit may have to wait for, whatever was counted before.
+    pub(crate) fn longest_denial(&self) -> Duration {
+        let full = self.interval() * self.capacity();
+        let step = self.extras.refill_every.unwrap_or(0);
+        let nanos = match self.quota.algorithm() {
+            // Without a lock, an overdraft of a second or a full bucket is left alone: it may be
+            // another thread's.
+            Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => {
+                full.max(1_000_000_000) + self.interval()
+            }
+            // The oldest slice weighs in full in the instant in which it begins to leave.
+            _ => nanos(self.quota.period()) + 1_000,
+        };
+        let step = u64::try_from(step).expect("small");
+        Duration::from_micros((nanos + step).div_ceil(1_000))
+    }
+
     /// Spans that matter, in microseconds.
     fn marks(&self) -> [u64; 5] {
         let period = nanos(self.quota.period());
