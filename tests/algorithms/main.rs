@@ -9,6 +9,7 @@ mod quotas;
 mod refunds;
 mod soft;
 mod stack;
+mod tiers;
 
 use std::env;
 

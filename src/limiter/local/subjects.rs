@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     hash::KeyHash,
-    quotas::{Quotas, Replaced, Rules},
+    quotas::{Quotas, Replaced, Rules, TierIndex},
 };
 use crate::{
     algorithm::{Answer, State, step},
@@ -47,6 +47,8 @@ struct Shard {
     blocked_until: Box<[u64]>,
     /// As many for each entry as the widest tier has quotas.
     states: Box<[State]>,
+    /// The tier by whose quota each state was counted; left out where there is but one.
+    counted_by: Box<[TierIndex]>,
 }
 
 impl Subjects {
@@ -72,19 +74,17 @@ impl Subjects {
         // Read under the lock, so that no state is later than now unless the clock stepped back.
         let time = clock.now();
         let rules = Arc::clone(&shard.rules);
-        let quotas = rules.tiers.get(tier)?;
+        let tier = rules.tiers.find(tier)?;
         let request = Request {
             now: time.as_nanos(),
             receipt: Receipt::new(time),
             block_for: rules.block_for,
-            quotas,
+            tier,
+            quotas: rules.tiers.quotas(tier),
             op,
         };
         Ok(match shard.find(key) {
-            Some(entry) => {
-                let (states, blocked_until) = shard.entry(entry);
-                request.decide(states, blocked_until)
-            }
+            Some(entry) => shard.decide(entry, &request),
             None => self.decide_new(&mut shard, key, &request),
         })
     }
@@ -95,9 +95,11 @@ impl Subjects {
         let mut states = vec![State::FRESH; shard.width()];
         let mut blocked_until = 0;
         let decision = request.decide(&mut states, &mut blocked_until);
-        if shard.rules.to_forget(&states, blocked_until, request.now) > 0 {
-            let (entry, lost) = shard.victim(key, request.now);
+        let (rules, tier, now) = (&shard.rules, request.tier, request.now);
+        if rules.to_forget(&states, |_| tier, blocked_until, now) > 0 {
+            let (entry, lost) = shard.victim(key, now);
             shard.put(entry, key.tag, states, blocked_until);
+            shard.set_counted_by(entry, tier);
             self.evictions
                 .fetch_add(u64::from(lost > 0), Ordering::Relaxed);
         }
@@ -110,11 +112,7 @@ impl Subjects {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.rules = Arc::clone(rules);
             if !replaced.keeps_state {
-                let width = shard.width();
-                let states = shard.states.iter_mut().skip(replaced.at);
-                states
-                    .step_by(width)
-                    .for_each(|state| *state = State::FRESH);
+                shard.forget_default(replaced.at);
             }
         }
     }
@@ -142,6 +140,7 @@ impl Subjects {
 struct Request<'a> {
     now: u64,
     receipt: Receipt,
+    tier: TierIndex,
     quotas: &'a Quotas,
     block_for: Option<u64>,
     op: Op,
@@ -166,6 +165,8 @@ impl Request<'_> {
             Op::Refund(..) => decision,
             Op::Reset => {
                 *blocked_until = 0;
+                // Also what only other tiers count.
+                states.fill(State::FRESH);
                 decision
             }
             _ if blocked > 0 => decision.into_blocked(Duration::from_nanos(blocked)),
@@ -209,6 +210,13 @@ impl Request<'_> {
     }
 }
 
+/// A state that another tier counted.
+struct Aside {
+    at: usize,
+    counted_by: TierIndex,
+    state: State,
+}
+
 /// What can be had in a bucket.
 struct Survey {
     free: usize,
@@ -220,7 +228,13 @@ struct Survey {
 impl Shard {
     fn new(entries: usize, rules: Arc<Rules>) -> Self {
         let width = rules.tiers.width();
+        let counted = if rules.tiers.are_several() {
+            entries * width
+        } else {
+            0
+        };
         Self {
+            counted_by: vec![0; counted].into(),
             tags: vec![0; entries].into(),
             blocked_until: vec![0; entries].into(),
             states: vec![State::FRESH; entries * width].into(),
@@ -240,6 +254,86 @@ impl Shard {
     fn entry(&mut self, entry: usize) -> (&mut [State], &mut u64) {
         let range = self.states_of(entry);
         (&mut self.states[range], &mut self.blocked_until[entry])
+    }
+
+    fn decide(&mut self, entry: usize, request: &Request<'_>) -> Decision {
+        let aside = self.set_aside(entry, request);
+        let (states, blocked_until) = self.entry(entry);
+        let decision = request.decide(states, blocked_until);
+        self.put_back(entry, request, aside);
+        decision
+    }
+
+    /// Takes out what another tier counted and `request` must not go on from, or not change.
+    fn set_aside(&mut self, entry: usize, request: &Request<'_>) -> Vec<Aside> {
+        if self.counted_by.is_empty() {
+            return Vec::new();
+        }
+        let looks = matches!(request.op, Op::Peek(_));
+        let mut aside = Vec::new();
+        let first = self.states_of(entry).start;
+        for at in 0..request.quotas.meters.len() {
+            let counted_by = self.counted_by[first + at];
+            if counted_by == request.tier {
+                continue;
+            }
+            let state = &mut self.states[first + at];
+            let alike = self.rules.tiers.count_alike(at, counted_by, request.tier);
+            let state = match (alike, looks) {
+                (true, false) => continue,
+                (true, true) => state.clone(),
+                (false, _) => std::mem::replace(state, State::FRESH),
+            };
+            aside.push(Aside {
+                at,
+                counted_by,
+                state,
+            });
+        }
+        aside
+    }
+
+    /// Puts back what was taken out, unless the tier of `request` has begun to count in its place.
+    fn put_back(&mut self, entry: usize, request: &Request<'_>, aside: Vec<Aside>) {
+        let looks = matches!(request.op, Op::Peek(_));
+        if !looks {
+            self.set_counted_by(entry, request.tier);
+        }
+        if request.op == Op::Reset {
+            return;
+        }
+        let first = self.states_of(entry).start;
+        for Aside {
+            at,
+            counted_by,
+            state,
+        } in aside
+        {
+            let begun = request.quotas.meters[at].to_forget(&self.states[first + at], request.now);
+            if looks || begun == 0 {
+                self.states[first + at] = state;
+                self.counted_by[first + at] = counted_by;
+            }
+        }
+    }
+
+    /// Notes whose quotas the entry was counted by, as far as that tier has any.
+    fn set_counted_by(&mut self, entry: usize, tier: TierIndex) {
+        if self.counted_by.is_empty() {
+            return;
+        }
+        let first = self.states_of(entry).start;
+        let quotas = self.rules.tiers.quotas(tier).meters.len();
+        self.counted_by[first..first + quotas].fill(tier);
+    }
+
+    /// Forgets what the default tier's quota at this place has counted.
+    fn forget_default(&mut self, at: usize) {
+        for index in (at..self.states.len()).step_by(self.width()) {
+            if self.counted_by.get(index).is_none_or(|tier| *tier == 0) {
+                self.states[index] = State::FRESH;
+            }
+        }
     }
 
     fn put(&mut self, entry: usize, tag: u64, states: Vec<State>, blocked_until: u64) {
@@ -295,8 +389,11 @@ impl Shard {
     }
 
     fn to_forget(&self, entry: usize, now: u64) -> u64 {
-        let states = &self.states[self.states_of(entry)];
-        self.rules.to_forget(states, self.blocked_until[entry], now)
+        let range = self.states_of(entry);
+        let counted_by = |at| self.counted_by.get(range.start + at).copied().unwrap_or(0);
+        let states = &self.states[range.clone()];
+        let blocked_until = self.blocked_until[entry];
+        self.rules.to_forget(states, counted_by, blocked_until, now)
     }
 
     fn live_keys(&self, now: u64) -> usize {
