@@ -62,7 +62,7 @@ fn each_tier_counts_by_its_own_quota() {
 #[test]
 fn quota_that_only_one_tier_has_is_kept() {
     let daily = Quota::per_day(5).fixed_window();
-    let (limiter, clock) = tiered([Quota::per_second(1)], [Quota::per_second(5), daily]);
+    let (limiter, clock) = tiered([Quota::per_second(2)], [Quota::per_second(5), daily]);
     assert_eq!(pro(&limiter, Op::AcquireUpTo(99)).charged(), 5);
     clock.advance(Duration::from_secs(10));
     assert_eq!(limiter.tracked_keys(), 1);

@@ -23,8 +23,12 @@ use crate::{
 /// Entries in a bucket; a key can live in two buckets of its shard.
 const WAYS: usize = 4;
 
-/// Parts of the table with a lock of their own.
-const SHARDS: usize = 256;
+/// The most parts of the table with a lock of their own.
+const MAX_SHARDS: usize = 256;
+
+/// Keys spread unevenly over the shards. Of one with fewer entries too many would be given up while
+/// there is room elsewhere.
+const MIN_SHARD: usize = 4_096;
 
 /// Keys of which more is to be remembered than one instant: several quotas, windows, a log, a
 /// block. Each is updated under the lock of its shard.
@@ -55,10 +59,11 @@ impl Subjects {
     pub(super) fn new(max_keys: usize, rules: &Arc<Rules>) -> Self {
         // The same load as the lock-free table's, see there.
         let entries = max_keys.saturating_mul(15).div_ceil(8);
-        let buckets = entries.div_ceil(SHARDS * WAYS).max(2);
+        let shards = (entries / MIN_SHARD).clamp(1, MAX_SHARDS);
+        let buckets = entries.div_ceil(shards * WAYS).max(2);
         let shard = |_| Mutex::new(Shard::new(buckets * WAYS, Arc::clone(rules)));
         Self {
-            shards: (0..SHARDS).map(shard).collect(),
+            shards: (0..shards).map(shard).collect(),
             evictions: AtomicU64::new(0),
         }
     }
@@ -118,7 +123,7 @@ impl Subjects {
     }
 
     fn lock(&self, key: KeyHash) -> MutexGuard<'_, Shard> {
-        let shard = &self.shards[key.tag as usize % SHARDS];
+        let shard = &self.shards[key.tag as usize % self.shards.len()];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
