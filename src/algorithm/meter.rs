@@ -238,7 +238,7 @@ impl Meter {
 
     /// How much would be lost if the state were forgotten: 0 for nothing, the most for a key that
     /// is exhausted.
-    pub(crate) fn to_forget(&self, state: &State, now: u64) -> u64 {
+    pub(crate) fn loss_of(&self, state: &State, now: u64) -> u64 {
         if self.reset_after(state, now) == 0 {
             return 0;
         }

@@ -48,7 +48,12 @@ fn starts_with_the_first_denial_and_is_not_extended() {
         let first = limiter.acquire(&alice(), 1);
         assert_eq!(facts(&first), (true, true, Some(0), Some(BLOCK)));
 
-        clock.advance(seconds(599));
+        // Denied by the quota too, which is no new breach.
+        clock.advance(seconds(1));
+        let again = limiter.acquire(&alice(), 5);
+        assert_eq!(again.retry_after(), Some(seconds(599)), "{quota:?}");
+
+        clock.advance(seconds(598));
         for again in [
             limiter.acquire(&alice(), 1),
             limiter.acquire(&alice(), 5),

@@ -5,6 +5,7 @@ mod agreement;
 mod blocks;
 mod bounds;
 mod changes;
+mod extremes;
 mod memory;
 mod oracle;
 mod quotas;

@@ -55,7 +55,7 @@ impl Rules {
         let each = states.iter().enumerate().map(|(at, state)| {
             let quotas = self.tiers.quotas(counted_by(at));
             let meter = quotas.meters.get(at);
-            meter.map_or(0, |meter| meter.to_forget(state, now))
+            meter.map_or(0, |meter| meter.loss_of(state, now))
         });
         each.max().unwrap_or(0)
     }

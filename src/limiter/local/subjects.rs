@@ -314,7 +314,7 @@ impl Shard {
             state,
         } in aside
         {
-            let begun = request.quotas.meters[at].to_forget(&self.states[first + at], request.now);
+            let begun = request.quotas.meters[at].loss_of(&self.states[first + at], request.now);
             if looks || begun == 0 {
                 self.states[first + at] = state;
                 self.counted_by[first + at] = counted_by;

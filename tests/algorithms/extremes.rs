@@ -1,0 +1,69 @@
+//! Times at which numbers would overflow: nothing panics, and nothing is given away.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tower_ratelimit::{LocalLimiter, ManualClock, Receipt};
+
+use super::{
+    alice, cases,
+    quotas::{Spec, at, spec},
+    stack::{Ask, ask_limiter},
+};
+
+/// Any time, and those next to the year 2554, the last one in nanoseconds.
+fn time() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(0),
+        Just(u64::MAX),
+        any::<u64>(),
+        (u64::MAX / 1_000 - 5..u64::MAX / 1_000 + 5),
+        (0_u64..5),
+    ]
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let units = || prop_oneof![0_u64..40, any::<u64>(), Just(u64::MAX)];
+    prop_oneof![
+        4 => units().prop_map(Ask::Acquire),
+        1 => units().prop_map(Ask::AcquireUpTo),
+        1 => units().prop_map(Ask::Peek),
+        2 => units().prop_map(Ask::Hit),
+        2 => (units(), time()).prop_map(|(n, time)| Ask::Refund(n, Some(Receipt::new(at(time))))),
+        1 => Just(Ask::Reset),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases(1_000))]
+
+    #[test]
+    fn any_time_goes(
+        specs in prop::collection::vec(spec(), 1..4),
+        block in prop::option::of(1_u64..1 << 59),
+        start in time(),
+        trace in prop::collection::vec((time(), ask()), 1..20),
+    ) {
+        let clock = ManualClock::at(at(start));
+        let names = ["first", "second", "third"];
+        let named = specs.iter().zip(names).map(|(spec, name)| spec.quota.named(name));
+        let builder = LocalLimiter::builder(named.collect::<Vec<_>>())
+            .max_keys(4)
+            .clock(clock.clone());
+        let limiter = match block {
+            Some(nanos) => builder.block_for(Duration::from_nanos(nanos)),
+            None => builder,
+        };
+        let limiter = limiter.build().expect("good quotas");
+        let least = specs.iter().map(Spec::capacity).min().expect("one");
+        for (time, ask) in trace {
+            clock.set(at(time));
+            let decision = ask_limiter(&limiter, &alice(), ask);
+            prop_assert!(decision.charged() <= least);
+            for (status, spec) in decision.quotas().iter().zip(&specs) {
+                prop_assert!(status.remaining() <= Some(spec.quota.capacity()));
+            }
+            let _ = limiter.tracked_keys();
+        }
+    }
+}
