@@ -1,21 +1,18 @@
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use http::{Response, request::Parts};
 
-use super::{MissingKey, settings::Settings};
+use super::{identify::Subject, settings::Settings};
 use crate::{
     decision::Decision,
     error::{KeyError, KeyErrorKind, LimiterError},
     headers::Renderer,
     key::Key,
     limiter::{Limiter, Pending},
-    observe::{Decided, Event, log},
+    observe::{Decided, Event},
     op::Op,
     reject::{Reject, Rejection, RejectionKind, is_grpc},
 };
@@ -27,8 +24,6 @@ pub(super) struct Gate<L, R> {
     rejection: Arc<R>,
     settings: Settings,
     renderer: Renderer,
-    /// Whether the fault in the server's set-up has been reported.
-    reported: AtomicBool,
 }
 
 /// What is known of a request before the limiter has answered.
@@ -64,21 +59,14 @@ impl<L: Limiter, R> Gate<L, R> {
             limiter,
             rejection,
             settings,
-            reported: AtomicBool::new(false),
         }
     }
 
     pub(super) fn ask(&self, parts: &Parts) -> Asked<L::Future> {
-        if self.settings.is_skipped(parts) {
-            return Asked::Settled(self.bypass());
-        }
-        let key = match self.settings.extractor.extract(parts) {
-            Ok(key) => key,
-            Err(error) => match self.missing_key(error) {
-                MissingKey::Share => Key::anonymous(),
-                MissingKey::Skip => return Asked::Settled(self.bypass()),
-                MissingKey::Reject => return Asked::Settled(self.reject_keyless(error)),
-            },
+        let key = match self.settings.identify.subject(parts) {
+            Subject::Key(key) => key,
+            Subject::Nobody => return Asked::Settled(self.bypass()),
+            Subject::Unknown(error) => return Asked::Settled(self.reject_keyless(error)),
         };
         let cost = self.settings.cost_of(parts);
         let asked_at = self.settings.observer.is_some().then(Instant::now);
@@ -130,14 +118,6 @@ impl<L: Limiter, R> Gate<L, R> {
             policies: self.limiter.policies(),
         });
         Verdict::Pass(None)
-    }
-
-    fn missing_key(&self, error: KeyError) -> MissingKey {
-        let unavailable = error.kind() == KeyErrorKind::Unavailable;
-        if unavailable && !self.reported.swap(true, Ordering::Relaxed) {
-            log::error(&error.to_string());
-        }
-        self.settings.on_missing_key(error)
     }
 
     fn reject_keyless(&self, error: KeyError) -> Verdict {

@@ -75,11 +75,12 @@
 mod extract;
 mod future;
 mod gate;
+mod identify;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod layer;
 mod service;
 mod settings;
 
 pub use self::{
-    future::ResponseFuture, layer::RateLimitLayer, service::RateLimit, settings::MissingKey,
+    future::ResponseFuture, identify::MissingKey, layer::RateLimitLayer, service::RateLimit,
 };
