@@ -80,6 +80,7 @@ mod identify;
 mod layer;
 mod service;
 mod settings;
+mod voice;
 
 pub use self::{
     future::ResponseFuture, identify::MissingKey, layer::RateLimitLayer, service::RateLimit,
