@@ -317,6 +317,7 @@ impl From<Vec<QuotaStatus>> for QuotaStatuses {
 pub struct QuotaStatus {
     name: &'static str,
     limit: u64,
+    unit: Unit,
     remaining: Option<u64>,
     reset_after_micros: Option<u64>,
     effective_window_micros: Option<u64>,
@@ -332,6 +333,7 @@ impl QuotaStatus {
         Self {
             name: policy.name,
             limit: policy.limit,
+            unit: policy.unit,
             remaining: None,
             reset_after_micros: None,
             effective_window_micros: None,
@@ -380,6 +382,7 @@ impl QuotaStatus {
         Self {
             name: policy.name,
             limit: policy.limit,
+            unit: policy.unit,
             remaining: Some(measure.remaining),
             reset_after_micros: Some(measure.reset_after.div_ceil(1_000)),
             effective_window_micros: Some(measure.effective_window.div_ceil(1_000)),
@@ -401,6 +404,12 @@ impl QuotaStatus {
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub const fn unit(&self) -> Unit {
+        self.unit
     }
 
     /// Units that are left, `None` where the limiter does not tell.
