@@ -85,3 +85,7 @@ mod voice;
 pub use self::{
     future::ResponseFuture, identify::MissingKey, layer::RateLimitLayer, service::RateLimit,
 };
+pub(crate) use self::{
+    identify::{Identify, Subject},
+    voice::Voice,
+};

@@ -5,7 +5,5 @@ mod parse;
 mod serde;
 mod value;
 
-pub(crate) use self::value::MAX_REFILL_NANOS;
-#[cfg(any(feature = "governor", feature = "serde"))]
-pub(crate) use self::value::check_name;
 pub use self::value::{Algorithm, Quota};
+pub(crate) use self::value::{MAX_REFILL_NANOS, check_name};
