@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{
-    Policy,
+    Policy, Unit,
     round::{from_micros, micros_up},
 };
 
@@ -141,6 +141,12 @@ impl QuotaStatus {
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.policy.limit()
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub const fn unit(&self) -> Unit {
+        self.policy.unit()
     }
 
     /// Units that are left, `None` where the limiter does not tell.

@@ -1,34 +1,24 @@
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use http::{Response, request::Parts};
 
-use super::{MissingKey, settings::Settings};
+use super::{identify::Subject, settings::Settings, voice::Voice};
 use crate::{
     decision::Decision,
-    error::{KeyError, KeyErrorKind, LimiterError},
-    headers::Renderer,
+    error::LimiterError,
     key::Key,
     limiter::{Limiter, Pending},
-    observe::{Decided, Event, log},
+    observe::Event,
     op::Op,
-    reject::{Reject, Rejection, RejectionKind, is_grpc},
+    reject::{Reject, RejectionKind},
 };
 
 /// Where requests are decided about, apart from everything tower: one for all services of a layer's
 /// `layer()` call and their clones.
 pub(super) struct Gate<L, R> {
     limiter: Arc<L>,
-    rejection: Arc<R>,
     settings: Settings,
-    renderer: Renderer,
-    /// Whether the fault in the server's set-up has been reported.
-    reported: AtomicBool,
+    voice: Voice<R>,
 }
 
 /// What is known of a request before the limiter has answered.
@@ -60,28 +50,29 @@ pub(super) enum Verdict {
 impl<L: Limiter, R> Gate<L, R> {
     pub(super) fn new(limiter: Arc<L>, rejection: Arc<R>, settings: Settings) -> Self {
         Self {
-            renderer: Renderer::new(&settings.headers, limiter.policies()),
+            voice: Voice::new(
+                rejection,
+                &settings.headers,
+                limiter.policies(),
+                settings.observer.clone(),
+                settings.shadow,
+            ),
             limiter,
-            rejection,
             settings,
-            reported: AtomicBool::new(false),
         }
     }
 
     pub(super) fn ask(&self, parts: &Parts) -> Asked<L::Future> {
-        if self.settings.is_skipped(parts) {
-            return Asked::Settled(self.bypass());
-        }
-        let key = match self.settings.extractor.extract(parts) {
-            Ok(key) => key,
-            Err(error) => match self.missing_key(error) {
-                MissingKey::Share => Key::anonymous(),
-                MissingKey::Skip => return Asked::Settled(self.bypass()),
-                MissingKey::Reject => return Asked::Settled(self.reject_keyless(error)),
-            },
+        let key = match self.settings.identify.subject(parts) {
+            Subject::Key(key) => key,
+            Subject::Nobody => return Asked::Settled(self.bypass()),
+            Subject::Unknown(error) => {
+                let kind = self.voice.keyless(self.limiter.policies(), error);
+                return Asked::Settled(self.refuse(kind));
+            }
         };
         let cost = self.settings.cost_of(parts);
-        let asked_at = self.settings.observer.is_some().then(Instant::now);
+        let asked_at = self.voice.start();
         let answer = self.limiter.apply(&key, Op::Acquire(cost));
         let ticket = Ticket {
             key,
@@ -99,15 +90,16 @@ impl<L: Limiter, R> Gate<L, R> {
     ) -> Verdict {
         match answer {
             Ok(mut decision) => {
-                self.observe_decision(&decision, ticket);
-                if decision.is_allowed() || self.settings.shadow {
+                self.voice
+                    .decided(&decision, &ticket.key, ticket.cost, ticket.asked_at);
+                if decision.is_allowed() || self.voice.is_shadow() {
                     return Verdict::Pass(Some(decision));
                 }
                 decision.lengthen(self.settings.headers.draw_jitter());
                 Verdict::Deny(decision)
             }
             Err(error) => {
-                self.observe(|| Event::Failed {
+                self.voice.observe(|| Event::Failed {
                     policies: self.limiter.policies(),
                     error: &error,
                 });
@@ -118,7 +110,7 @@ impl<L: Limiter, R> Gate<L, R> {
 
     /// A shadow lets pass what could not be decided, too.
     fn refuse(&self, kind: RejectionKind) -> Verdict {
-        if self.settings.shadow {
+        if self.voice.is_shadow() {
             Verdict::Pass(None)
         } else {
             Verdict::Refuse(kind)
@@ -126,49 +118,10 @@ impl<L: Limiter, R> Gate<L, R> {
     }
 
     fn bypass(&self) -> Verdict {
-        self.observe(|| Event::Bypassed {
+        self.voice.observe(|| Event::Bypassed {
             policies: self.limiter.policies(),
         });
         Verdict::Pass(None)
-    }
-
-    fn missing_key(&self, error: KeyError) -> MissingKey {
-        let unavailable = error.kind() == KeyErrorKind::Unavailable;
-        if unavailable && !self.reported.swap(true, Ordering::Relaxed) {
-            log::error(&error.to_string());
-        }
-        self.settings.on_missing_key(error)
-    }
-
-    fn reject_keyless(&self, error: KeyError) -> Verdict {
-        self.observe(|| Event::KeyMissing {
-            policies: self.limiter.policies(),
-            error: &error,
-        });
-        let kind = match error.kind() {
-            KeyErrorKind::Absent => RejectionKind::KeyMissing,
-            KeyErrorKind::Unavailable => RejectionKind::KeyUnavailable,
-        };
-        self.refuse(kind)
-    }
-
-    fn observe_decision(&self, decision: &Decision, ticket: &Ticket) {
-        let latency = ticket.asked_at.map_or(Duration::ZERO, |at| at.elapsed());
-        self.observe(|| {
-            Event::Decided(Decided {
-                decision,
-                key: &ticket.key,
-                cost: ticket.cost,
-                latency,
-                shadow: self.settings.shadow,
-            })
-        });
-    }
-
-    fn observe<'a>(&self, event: impl FnOnce() -> Event<'a>) {
-        if let Some(observer) = &self.settings.observer {
-            observer.observe(&event());
-        }
     }
 
     /// The answer to a request that the limiter denied.
@@ -176,12 +129,7 @@ impl<L: Limiter, R> Gate<L, R> {
     where
         R: Reject<B>,
     {
-        let mut response = self.rejection.reject(&Rejection::denied(parts, decision));
-        // A gRPC client reads the gRPC fields, and a trailers-only answer should stay small.
-        if !is_grpc(response.headers()) {
-            self.decorate(decision, &mut response);
-        }
-        response
+        self.voice.deny(parts, decision)
     }
 
     /// The answer to a request that was not decided about.
@@ -189,12 +137,12 @@ impl<L: Limiter, R> Gate<L, R> {
     where
         R: Reject<B>,
     {
-        self.rejection.reject(&Rejection::new(kind, parts))
+        self.voice.refuse(parts, kind)
     }
 
     /// Whether anything is to be added to the response of a request that passed.
     pub(super) fn decorates(&self) -> bool {
-        !self.settings.shadow && self.renderer.renders_limits()
+        self.voice.decorates()
     }
 
     pub(super) fn exposes_decision(&self) -> bool {
@@ -202,8 +150,6 @@ impl<L: Limiter, R> Gate<L, R> {
     }
 
     pub(super) fn decorate<B>(&self, decision: &Decision, response: &mut Response<B>) {
-        let status = response.status();
-        self.renderer
-            .apply(decision, status, response.headers_mut());
+        self.voice.decorate(decision, response);
     }
 }

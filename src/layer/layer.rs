@@ -76,7 +76,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// Which requests pass uncounted and without headers: health checks, an allow list. Defaults
     /// to none. A second call replaces the first.
     pub fn skip(mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.settings.skip = Some(Arc::new(skip));
+        self.settings.identify.set_skip(skip);
         self
     }
 
@@ -84,10 +84,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// that sent none ([`KeyErrorKind::Absent`]) and to [`MissingKey::Reject`], which is a 500, for
     /// a server that is set up wrong ([`KeyErrorKind::Unavailable`]).
     pub const fn on_missing_key(mut self, kind: KeyErrorKind, action: MissingKey) -> Self {
-        match kind {
-            KeyErrorKind::Absent => self.settings.on_absent_key = action,
-            KeyErrorKind::Unavailable => self.settings.on_unavailable_key = action,
-        }
+        self.settings.identify.set_missing_key(kind, action);
         self
     }
 
