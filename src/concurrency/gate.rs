@@ -9,7 +9,7 @@ use crate::{
     key::Key,
     layer::{Identify, Subject, Voice},
     observe::Event,
-    reject::Reject,
+    reject::{Reject, RejectionKind},
 };
 
 /// Where requests are decided about, apart from everything tower: one for all services of a layer's
@@ -59,6 +59,10 @@ impl<R> Gate<R> {
             Subject::Nobody => {
                 self.voice.observe(|| Event::Bypassed { policies });
                 Ok(None)
+            }
+            Subject::Banned => {
+                self.voice.observe(|| Event::Banned { policies });
+                self.reject(|| self.voice.refuse(parts, RejectionKind::Banned))
             }
             Subject::Unknown(error) => {
                 let kind = self.voice.keyless(policies, error);

@@ -29,11 +29,17 @@ pub enum MissingKey {
 /// Something that a closure says of each request.
 pub(super) type PerRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
+/// Something that a closure says of each key.
+type PerKey = Arc<dyn Fn(&Key) -> bool + Send + Sync>;
+
 /// Finds out whom a request is counted for; the same for every layer.
 #[derive(Clone)]
 pub(crate) struct Identify {
     extractor: Arc<dyn KeyExtractor>,
     skip: Option<PerRequest<bool>>,
+    deny: Option<PerRequest<bool>>,
+    skip_key: Option<PerKey>,
+    deny_key: Option<PerKey>,
     on_absent_key: MissingKey,
     on_unavailable_key: MissingKey,
     /// Whether the fault in the server's set-up has been reported.
@@ -46,6 +52,8 @@ pub(crate) enum Subject {
     Key(Key),
     /// Nobody: it passes uncounted.
     Nobody,
+    /// Somebody on a deny list.
+    Banned,
     /// Unknown: it is rejected.
     Unknown(KeyError),
 }
@@ -55,6 +63,9 @@ impl Identify {
         Self {
             extractor: Arc::new(extractor),
             skip: None,
+            deny: None,
+            skip_key: None,
+            deny_key: None,
             on_absent_key: MissingKey::Share,
             on_unavailable_key: MissingKey::Reject,
             reported: Arc::default(),
@@ -63,6 +74,18 @@ impl Identify {
 
     pub(crate) fn set_skip(&mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) {
         self.skip = Some(Arc::new(skip));
+    }
+
+    pub(super) fn set_deny(&mut self, deny: impl Fn(&Parts) -> bool + Send + Sync + 'static) {
+        self.deny = Some(Arc::new(deny));
+    }
+
+    pub(super) fn set_skip_key(&mut self, skip: impl Fn(&Key) -> bool + Send + Sync + 'static) {
+        self.skip_key = Some(Arc::new(skip));
+    }
+
+    pub(super) fn set_deny_key(&mut self, deny: impl Fn(&Key) -> bool + Send + Sync + 'static) {
+        self.deny_key = Some(Arc::new(deny));
     }
 
     pub(crate) const fn set_missing_key(&mut self, kind: KeyErrorKind, action: MissingKey) {
@@ -76,10 +99,23 @@ impl Identify {
         if self.skip.as_ref().is_some_and(|skip| skip(parts)) {
             return Subject::Nobody;
         }
+        if self.deny.as_ref().is_some_and(|deny| deny(parts)) {
+            return Subject::Banned;
+        }
         match self.extractor.extract(parts) {
-            Ok(key) => Subject::Key(key),
+            Ok(key) => self.listed(key),
             Err(error) => self.without_key(error),
         }
+    }
+
+    fn listed(&self, key: Key) -> Subject {
+        if self.skip_key.as_ref().is_some_and(|skip| skip(&key)) {
+            return Subject::Nobody;
+        }
+        if self.deny_key.as_ref().is_some_and(|deny| deny(&key)) {
+            return Subject::Banned;
+        }
+        Subject::Key(key)
     }
 
     fn without_key(&self, error: KeyError) -> Subject {

@@ -80,7 +80,9 @@ mod identify;
 mod layer;
 mod service;
 mod settings;
+mod timer;
 mod voice;
+mod waiting;
 
 pub use self::{
     future::ResponseFuture, identify::MissingKey, layer::RateLimitLayer, service::RateLimit,

@@ -1,9 +1,18 @@
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
-use http::request::Parts;
+use http::{request::Parts, response};
 
-use super::identify::{Identify, PerRequest};
-use crate::{headers::Headers, key::KeyExtractor, observe::Observer};
+use super::{
+    identify::{Identify, PerRequest},
+    waiting::WaitingRoom,
+};
+use crate::{headers::Headers, key::KeyExtractor, limiter::Tier, observe::Observer};
 
 /// What a layer was told, apart from its limiter and its rejection.
 #[derive(Clone)]
@@ -14,7 +23,17 @@ pub(super) struct Settings {
     pub(super) shadow: bool,
     pub(super) expose_decision: bool,
     pub(super) observer: Option<Arc<dyn Observer>>,
+    /// Whether the layer does anything at all.
+    pub(super) enabled: Option<Arc<AtomicBool>>,
+    pub(super) tier: Option<PerRequest<Tier>>,
+    /// Whether a denied request passes all the same.
+    pub(super) elastic: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+    pub(super) wait: Option<WaitingRoom>,
+    /// What a request turns out to have cost, from its response and what it was charged.
+    pub(super) final_cost: Option<FinalCost>,
 }
+
+pub(super) type FinalCost = Arc<dyn Fn(&response::Parts, u64) -> u64 + Send + Sync>;
 
 impl Settings {
     pub(super) fn new(extractor: impl KeyExtractor) -> Self {
@@ -25,7 +44,26 @@ impl Settings {
             shadow: false,
             expose_decision: false,
             observer: None,
+            enabled: None,
+            tier: None,
+            elastic: None,
+            wait: None,
+            final_cost: None,
         }
+    }
+
+    pub(super) fn is_enabled(&self) -> bool {
+        let switch = self.enabled.as_ref();
+        switch.is_none_or(|enabled| enabled.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn tier_of(&self, parts: &Parts) -> Tier {
+        self.tier.as_ref().map_or(Tier::DEFAULT, |tier| tier(parts))
+    }
+
+    /// Whether a denial may turn into something else.
+    pub(super) fn bends(&self) -> bool {
+        self.elastic.is_some() || self.wait.is_some()
     }
 
     pub(super) fn cost_of(&self, parts: &Parts) -> u64 {

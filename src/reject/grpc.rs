@@ -56,6 +56,7 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
 const fn default_message(kind: RejectionKind) -> &'static str {
     match kind {
         RejectionKind::Denied => "rate limit exceeded",
+        RejectionKind::Banned => "forbidden",
         RejectionKind::KeyMissing => "bad request",
         RejectionKind::KeyUnavailable => "internal server error",
         RejectionKind::LimiterFailed => "service unavailable",
@@ -69,6 +70,7 @@ const RESOURCE_EXHAUSTED: u64 = 8;
 const fn status(kind: RejectionKind) -> &'static str {
     match kind {
         RejectionKind::KeyMissing => "3",
+        RejectionKind::Banned => "7",
         RejectionKind::Denied => "8",
         RejectionKind::KeyUnavailable => "13",
         RejectionKind::LimiterFailed => "14",
