@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use axum::{
     Router,
     body::Body,
-    extract::ConnectInfo,
+    extract::connect_info::{ConnectInfo, MockConnectInfo},
     http::{Request, Response},
     routing::{get, post},
 };
@@ -188,6 +188,21 @@ fn without_connect_info_every_answer_is_500() {
     let request = || Request::get("/").body(Body::empty()).unwrap();
     assert_eq!(status(&app, request()), 500);
     assert_eq!(status(&app, request()), 500);
+}
+
+#[test]
+fn a_mock_connect_info_stands_in_for_a_connection() {
+    let mock: SocketAddr = "192.0.2.1:1".parse().unwrap();
+    let app = Router::new()
+        .route(
+            "/",
+            get(async |ConnectInfo(peer): ConnectInfo<SocketAddr>| peer.to_string()),
+        )
+        .layer(once_a_day())
+        .layer(MockConnectInfo(mock));
+    let request = || Request::get("/").body(Body::empty()).unwrap();
+    assert_eq!(status(&app, request()), 200);
+    assert_eq!(status(&app, request()), 429);
 }
 
 #[test]
