@@ -28,6 +28,8 @@ pub struct GroupedPeerIp(IpPrefix);
 impl PeerIp {
     /// Groups addresses by `prefix`. Defaults to /32 for IPv4 and /64 for IPv6.
     ///
+    /// A handler finds the same key with [`IpPrefix::key`]; ungrouped, `Key::from(peer.ip())` does.
+    ///
     /// ```
     /// use std::net::SocketAddr;
     /// use http::Request;
