@@ -244,7 +244,7 @@ impl Decision {
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
         let wait = self.retry_after().filter(|_| self.is_denied())?;
-        Some(whole_seconds(wait).max(1))
+        Some(whole_seconds(told_wait(wait)))
     }
 
     /// Units left of the binding quota, `None` where the limiter does not tell.
@@ -465,6 +465,12 @@ impl QuotaStatus {
 pub(crate) const fn whole_seconds(duration: Duration) -> u64 {
     let partial = duration.subsec_nanos() > 0;
     duration.as_secs().saturating_add(partial as u64)
+}
+
+/// A denial's wait as clients are told it: never nothing, so that every field rounds it up to a
+/// second at least, and nobody is denied and asked back at once.
+pub(crate) fn told_wait(wait: Duration) -> Duration {
+    wait.max(Duration::from_micros(1))
 }
 
 const fn micros_up(duration: Duration) -> u64 {

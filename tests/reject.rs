@@ -250,6 +250,8 @@ fn grpc_waits_are_exact_and_pushback_is_rounded_up() {
         let millis = field(&response, "grpc-retry-pushback-ms").map(str::to_owned);
         (millis.unwrap(), details.unwrap())
     };
+    // A pushback of 0 would be an invitation to come at once.
+    assert_eq!(pushback(Duration::ZERO).0, "1");
     assert_eq!(pushback(Duration::from_micros(1)).0, "1");
     assert_eq!(pushback(Duration::from_micros(7_000_001)).0, "7001");
     assert_eq!(pushback(Duration::MAX).0, i32::MAX.to_string());

@@ -3,7 +3,7 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::number;
-use crate::decision::{Policy, QuotaStatus, Unit};
+use crate::decision::{Policy, QuotaStatus, Unit, told_wait};
 
 /// What is ready of a policy before any decision.
 #[derive(Debug)]
@@ -31,12 +31,17 @@ impl PolicyText {
         policies.iter().find(|policy| policy.name == name)
     }
 
-    /// The status's effective window, which a limit on concurrency has none of.
+    /// The status's effective window, which a limit on concurrency has none of; of a denial
+    /// the wait, as it is told.
     #[inline]
     pub(super) fn window_of(policies: &[Self], status: &QuotaStatus) -> Option<Duration> {
         let timed = Self::of(policies, status.name())
             .is_none_or(|policy| policy.unit != Unit::ConcurrentRequests);
-        status.effective_window().filter(|_| timed)
+        let window = match status.retry_after() {
+            Some(wait) => Some(told_wait(wait)),
+            None => status.effective_window(),
+        };
+        window.filter(|_| timed)
     }
 }
 

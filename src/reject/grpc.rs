@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
 use super::{Rejection, RejectionBody, RejectionKind, base64, response};
-use crate::decision::Decision;
+use crate::decision::{Decision, told_wait};
 
 static STATUS: HeaderName = HeaderName::from_static("grpc-status");
 static MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -84,7 +84,7 @@ fn response<B: RejectionBody>(rejection: &Rejection<'_>, message: &str) -> Respo
     headers.insert(&MESSAGE, ascii(percent_encode(message)));
     if rejection.kind() == RejectionKind::Denied {
         let wait = rejection.decision().and_then(Decision::retry_after);
-        put_wait(wait, message, headers);
+        put_wait(wait.map(told_wait), message, headers);
     }
     response
 }
