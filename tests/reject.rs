@@ -139,15 +139,24 @@ fn an_empty_rejection_has_no_content_type() {
 }
 
 #[test]
-fn head_gets_the_fields_and_no_body() {
+fn head_gets_the_fields_of_get_and_no_body() {
     let (head, get) = (request(Method::HEAD, None), get());
-    for rejection in built_in() {
+    let lengths = built_in().map(|rejection| {
         let to_get = rejection.reject(&Rejection::new(RejectionKind::Denied, &get));
-        let to_head = rejection.reject(&Rejection::new(RejectionKind::Denied, &head));
+        let mut to_head = rejection.reject(&Rejection::new(RejectionKind::Denied, &head));
+        assert_eq!(field(&to_get, "content-length"), None);
+        let length = to_head.headers_mut().remove(header::CONTENT_LENGTH);
         assert_eq!(to_head.headers(), to_get.headers());
         assert_eq!(to_head.status(), to_get.status());
         assert_eq!(to_head.body(), "");
-    }
+        let length = length.map(|length| length.to_str().unwrap().to_owned());
+        (length, to_get.body().len().to_string())
+    });
+    let [problem, text, empty] = lengths;
+    assert_eq!(problem.0, Some(problem.1));
+    assert_eq!(text.0, Some(text.1));
+    // The server says 0 of an empty body by itself, to GET as to HEAD.
+    assert_eq!(empty, (None, "0".to_owned()));
 }
 
 #[test]
@@ -241,6 +250,8 @@ fn grpc_waits_are_exact_and_pushback_is_rounded_up() {
         let millis = field(&response, "grpc-retry-pushback-ms").map(str::to_owned);
         (millis.unwrap(), details.unwrap())
     };
+    // A pushback of 0 would be an invitation to come at once.
+    assert_eq!(pushback(Duration::ZERO).0, "1");
     assert_eq!(pushback(Duration::from_micros(1)).0, "1");
     assert_eq!(pushback(Duration::from_micros(7_000_001)).0, "7001");
     assert_eq!(pushback(Duration::MAX).0, i32::MAX.to_string());

@@ -159,7 +159,7 @@ impl Decision {
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
         let wait = self.retry_after().filter(|_| self.is_denied())?;
-        Some(whole_seconds(wait).max(1))
+        Some(whole_seconds(wait))
     }
 
     /// Units left of the binding quota, `None` where the limiter does not tell.

@@ -98,11 +98,13 @@ impl QuotaStatus {
     }
 
     /// This quota denied, and the same cost passes after `retry_after`; `None` when it never
-    /// will, or nobody knows when.
+    /// will, or nobody knows when. No wait at all counts as a microsecond, so that nobody is told
+    /// to come back at once.
     #[must_use]
     pub const fn with_denial(mut self, retry_after: Option<Duration>) -> Self {
         self.denied = true;
         self.retry_after_micros = match retry_after {
+            Some(wait) if wait.is_zero() => Some(1),
             Some(wait) => Some(micros_up(wait)),
             None => None,
         };

@@ -37,11 +37,8 @@ pub struct ProblemJson;
 
 impl<B: RejectionBody> Reject<B> for ProblemJson {
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
-        if rejection.is_grpc() {
-            return rejection.grpc_response();
-        }
-        response::http(rejection, "application/problem+json", || {
-            document(rejection)
+        response::built_in(rejection, || {
+            response::with_content(rejection, "application/problem+json", document(rejection))
         })
     }
 }

@@ -11,8 +11,8 @@ use crate::decision::Decision;
     note = "the built-in rejections know some bodies only, see `RejectionBody`; for any other use `.rejection_fn(|rejection| ...)` with a closure that returns `Response<{B}>`"
 )]
 pub trait Reject<B>: Send + Sync + 'static {
-    /// The response. The layer adds the [rate-limit fields](crate::headers) to it, unless the
-    /// request is a gRPC call.
+    /// The response. The layer adds the [rate-limit fields](crate::headers) to a denial, unless the
+    /// response's content type is gRPC's: a gRPC client reads the wait from gRPC's own fields.
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B>;
 }
 
@@ -100,8 +100,7 @@ impl<'a> Rejection<'a> {
         self.parts
     }
 
-    /// The answer to HEAD has no body.
-    pub(super) fn wants_body(&self) -> bool {
-        self.parts.method != Method::HEAD
+    pub(super) fn is_head(&self) -> bool {
+        self.parts.method == Method::HEAD
     }
 }

@@ -2,10 +2,15 @@
 
 mod extractors;
 
-use std::{collections::HashSet, fs, net::IpAddr, path::Path};
+use std::{
+    collections::HashSet,
+    fs,
+    net::{IpAddr, SocketAddr},
+    path::Path,
+};
 
 use serde_json::Value;
-use tower_ratelimit::{Key, key::IpPrefix};
+use tower_ratelimit::{Key, KeyExtractor, PeerIp, key::IpPrefix};
 
 fn vectors(part: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/http.json");
@@ -63,20 +68,34 @@ fn ip_grouping_vectors() {
         };
         assert_eq!(found, expected);
         assert_eq!(prefix.key(address), prefix.key(network), "{expected}");
-        if bits == full {
-            assert_eq!(prefix.key(address), Key::from(network), "{expected}");
-        } else {
-            assert_ne!(prefix.key(address), Key::from(network), "{expected}");
-        }
+        let alone = IpPrefix::new().v6(128).key(network);
+        assert_eq!(prefix.key(address) == alone, bits == full, "{expected}");
     }
 }
 
 #[test]
 fn prefixes_beyond_the_address_count_as_the_address() {
-    let prefix = IpPrefix::new().v4(33).v6(255);
+    let beyond = IpPrefix::new().v4(33).v6(255);
+    let whole = IpPrefix::new().v4(32).v6(128);
     for address in ["192.0.2.1", "2001:db8::1"].map(ip) {
-        assert_eq!(prefix.key(address), Key::from(address));
+        assert_eq!(beyond.key(address), whole.key(address));
+        assert_eq!(beyond.network(address).0, address);
     }
+}
+
+/// A handler that looks with `Key::from(peer.ip())` finds the bucket that the layer charges.
+#[test]
+fn key_of_an_address_is_the_one_that_peer_ip_makes() {
+    for address in ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1"].map(ip) {
+        let (mut parts, ()) = http::Request::new(()).into_parts();
+        parts.extensions.insert(SocketAddr::new(address, 4000));
+        assert_eq!(PeerIp.extract(&parts), Ok(Key::from(address)));
+    }
+    assert_eq!(Key::from(ip("2001:db8::1")), Key::from(ip("2001:db8::2")));
+    assert_ne!(
+        Key::from(ip("2001:db8::1")),
+        Key::from(ip("2001:db8:0:1::1"))
+    );
 }
 
 #[test]
