@@ -70,6 +70,9 @@ mod axum {
 
 #[cfg(feature = "tonic")]
 mod tonic {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
     use tokio_stream::wrappers::TcpListenerStream;
     use tonic::{
         Code,
@@ -95,6 +98,16 @@ mod tonic {
         HealthClient::new(channel.connect().await.unwrap())
     }
 
+    /// Waits until the server has heard that its response is over; in vain no longer than 10 s.
+    async fn all_have_come_back(layer: &ConcurrencyLayer) {
+        let all = async {
+            while in_flight(layer) > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(10), all).await.unwrap();
+    }
+
     #[tokio::test]
     async fn a_server_stream_counts_until_the_client_has_enough() {
         let layer = at_most(1);
@@ -110,14 +123,10 @@ mod tonic {
         assert!(status.metadata().get("grpc-retry-pushback-ms").is_none());
 
         drop(stream);
-        while in_flight(&layer) > 0 {
-            tokio::task::yield_now().await;
-        }
+        all_have_come_back(&layer).await;
         let allowed = client.check(request).await.unwrap();
         let limits = allowed.metadata().get_all("ratelimit").iter();
         assert_eq!(limits.count(), 2);
-        while in_flight(&layer) > 0 {
-            tokio::task::yield_now().await;
-        }
+        all_have_come_back(&layer).await;
     }
 }
