@@ -21,6 +21,11 @@ impl Log {
     pub(super) const FRESH: Self = Self {
         entries: VecDeque::new(),
     };
+
+    /// How many times are kept.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

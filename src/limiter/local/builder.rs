@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::{
     LocalLimiter,
-    quotas::{Quotas, Rules, Tiers},
+    quotas::{Capacity, Quotas, Rules, Tiers},
 };
 use crate::{
     clock::{Clock, OsClock, SharedClock},
@@ -13,6 +13,9 @@ use crate::{
 
 /// 2^18 keys: about 8 MB.
 const DEFAULT_MAX_KEYS: usize = 1 << 18;
+
+/// 2^22 times.
+const DEFAULT_MAX_LOG_TIMES: usize = 1 << 22;
 
 /// A bucket's number has 32 bits and its size is a power of two.
 const MOST_KEYS: usize = 1 << 32;
@@ -25,6 +28,7 @@ pub struct LocalLimiterBuilder {
     tiers: Vec<(Tier, Vec<Quota>)>,
     block_for: Option<Duration>,
     max_keys: usize,
+    max_log_times: usize,
     clock: SharedClock,
 }
 
@@ -34,6 +38,7 @@ impl LocalLimiterBuilder {
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
             block_for: None,
             max_keys: DEFAULT_MAX_KEYS,
+            max_log_times: DEFAULT_MAX_LOG_TIMES,
             clock: SharedClock::new(OsClock::new()),
         }
     }
@@ -72,6 +77,15 @@ impl LocalLimiterBuilder {
         self
     }
 
+    /// How many times the [logs](crate::Algorithm::SlidingLog) of all keys may keep together, at 16
+    /// to 32 bytes each. Defaults to 4,194,304, up to 128 MB.
+    ///
+    /// Beyond it logs are given up, those with little to forget before those that are exhausted.
+    pub const fn max_log_times(mut self, max_log_times: usize) -> Self {
+        self.max_log_times = max_log_times;
+        self
+    }
+
     /// Where the time comes from. Defaults to [`OsClock`].
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = SharedClock::new(clock);
@@ -90,6 +104,7 @@ impl LocalLimiterBuilder {
             tiers,
             block_for,
             max_keys,
+            max_log_times,
             clock,
         } = self;
         let mut all = Tiers::default();
@@ -106,7 +121,11 @@ impl LocalLimiterBuilder {
                 format!("max_keys is {max_keys}; accepted are 1 to {MOST_KEYS}"),
             ));
         }
-        Ok(LocalLimiter::from_parts(rules, max_keys, clock))
+        let capacity = Capacity {
+            keys: max_keys,
+            log_times: max_log_times,
+        };
+        Ok(LocalLimiter::from_parts(rules, capacity, clock))
     }
 }
 

@@ -5,7 +5,11 @@ use std::{
 };
 
 use super::{
-    LocalLimiterBuilder, hash::KeyHasher, instants::Instants, live_quota::LiveQuota, quotas::Rules,
+    LocalLimiterBuilder,
+    hash::KeyHasher,
+    instants::Instants,
+    live_quota::LiveQuota,
+    quotas::{Capacity, Rules},
     subjects::Subjects,
 };
 use crate::{
@@ -48,7 +52,7 @@ struct Inner {
     policies: Vec<Policy>,
     clock: SharedClock,
     hasher: KeyHasher,
-    max_keys: usize,
+    capacity: Capacity,
     /// What is in force, for whoever changes it next.
     rules: Mutex<Arc<Rules>>,
     /// Where one instant for each key is enough.
@@ -86,21 +90,21 @@ impl LocalLimiter {
         LocalLimiterBuilder::new(quotas)
     }
 
-    pub(super) fn from_parts(rules: Rules, max_keys: usize, clock: SharedClock) -> Self {
+    pub(super) fn from_parts(rules: Rules, capacity: Capacity, clock: SharedClock) -> Self {
         let rules = Arc::new(rules);
         let instants = rules.lone_instant().map(|(quota, policy)| {
-            let instants = Instants::new(max_keys, clock.now());
+            let instants = Instants::new(capacity.keys, clock.now());
             (LiveQuota::new(quota, *policy), instants)
         });
         let subjects = OnceLock::new();
         if instants.is_none() {
-            subjects.get_or_init(|| Subjects::new(max_keys, &rules));
+            subjects.get_or_init(|| Subjects::new(capacity, &rules));
         }
         Self(Arc::new(Inner {
             policies: rules.tiers.default_tier().policies.clone(),
             clock,
             hasher: KeyHasher::new(),
-            max_keys,
+            capacity,
             rules: Mutex::new(rules),
             instants,
             subjects,
@@ -133,7 +137,7 @@ impl LocalLimiter {
             (None, _) => {
                 inner
                     .subjects
-                    .get_or_init(|| Subjects::new(inner.max_keys, &current));
+                    .get_or_init(|| Subjects::new(inner.capacity, &current));
             }
             (Some(subjects), _) => subjects.install(&current, replaced),
         }

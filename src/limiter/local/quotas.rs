@@ -6,6 +6,14 @@ use crate::{
     quota::{IntoQuotas, Quota},
 };
 
+/// How much a limiter may remember.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Capacity {
+    pub(super) keys: usize,
+    /// The times that all logs keep together.
+    pub(super) log_times: usize,
+}
+
 /// The quotas that are in force, for each tier.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tiers {

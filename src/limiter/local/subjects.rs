@@ -2,17 +2,17 @@ use std::{
     ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use super::{
     hash::KeyHash,
-    quotas::{Quotas, Replaced, Rules},
+    quotas::{Capacity, Quotas, Replaced, Rules},
 };
 use crate::{
-    algorithm::{Answer, State, step},
+    algorithm::{Answer, Meter, State, step},
     clock::SharedClock,
     decision::{Decision, Measure, QuotaStatus, QuotaStatuses, Receipt},
     error::LimiterError,
@@ -26,6 +26,10 @@ const WAYS: usize = 4;
 /// Parts of the table with a lock of their own.
 const SHARDS: usize = 256;
 
+/// How many entries a request looks at first to make room for its log: enough to find one with
+/// little to forget, few enough not to be felt.
+const LOGS_LOOKED_AT: usize = 32;
+
 /// Keys of which more is to be remembered than one instant: several quotas, windows, a log, a
 /// block. Each is updated under the lock of its shard.
 ///
@@ -35,6 +39,9 @@ const SHARDS: usize = 256;
 pub(super) struct Subjects {
     shards: Box<[Mutex<Shard>]>,
     evictions: AtomicU64,
+    /// How many times all logs keep together, and how many they may.
+    times_kept: AtomicUsize,
+    max_times: usize,
 }
 
 #[derive(Debug)]
@@ -47,17 +54,21 @@ struct Shard {
     blocked_until: Box<[u64]>,
     /// As many for each entry as the widest tier has quotas.
     states: Box<[State]>,
+    /// Where the search for logs to give up goes on.
+    hand: usize,
 }
 
 impl Subjects {
-    pub(super) fn new(max_keys: usize, rules: &Arc<Rules>) -> Self {
+    pub(super) fn new(capacity: Capacity, rules: &Arc<Rules>) -> Self {
         // The same load as the lock-free table's, see there.
-        let entries = max_keys.saturating_mul(15).div_ceil(8);
+        let entries = capacity.keys.saturating_mul(15).div_ceil(8);
         let buckets = entries.div_ceil(SHARDS * WAYS).max(2);
         let shard = |_| Mutex::new(Shard::new(buckets * WAYS, Arc::clone(rules)));
         Self {
             shards: (0..SHARDS).map(shard).collect(),
             evictions: AtomicU64::new(0),
+            times_kept: AtomicUsize::new(0),
+            max_times: capacity.log_times,
         }
     }
 
@@ -80,28 +91,68 @@ impl Subjects {
             quotas,
             op,
         };
-        Ok(match shard.find(key) {
-            Some(entry) => {
-                let (states, blocked_until) = shard.entry(entry);
-                request.decide(states, blocked_until)
-            }
+        let (decision, entry) = match shard.find(key) {
+            Some(entry) => (self.decide_known(&mut shard, entry, &request), Some(entry)),
             None => self.decide_new(&mut shard, key, &request),
-        })
+        };
+        self.relieve(&mut shard, entry, request.now);
+        Ok(decision)
+    }
+
+    fn decide_known(&self, shard: &mut Shard, entry: usize, request: &Request<'_>) -> Decision {
+        let (states, blocked_until) = shard.entry(entry);
+        let before = times_kept(states);
+        let decision = request.decide(states, blocked_until);
+        self.count_times(before, times_kept(states));
+        decision
     }
 
     /// Decides about a key that is not there, and makes room for it if it leaves anything to
     /// remember.
-    fn decide_new(&self, shard: &mut Shard, key: KeyHash, request: &Request<'_>) -> Decision {
+    fn decide_new(
+        &self,
+        shard: &mut Shard,
+        key: KeyHash,
+        request: &Request<'_>,
+    ) -> (Decision, Option<usize>) {
         let mut states = vec![State::FRESH; shard.width()];
         let mut blocked_until = 0;
         let decision = request.decide(&mut states, &mut blocked_until);
-        if shard.rules.to_forget(&states, blocked_until, request.now) > 0 {
-            let (entry, lost) = shard.victim(key, request.now);
-            shard.put(entry, key.tag, states, blocked_until);
-            self.evictions
-                .fetch_add(u64::from(lost > 0), Ordering::Relaxed);
+        if shard.rules.to_forget(&states, blocked_until, request.now) == 0 {
+            return (decision, None);
         }
-        decision
+        let (entry, lost) = shard.victim(key, request.now);
+        let (old, _) = shard.entry(entry);
+        self.count_times(times_kept(old), times_kept(&states));
+        shard.put(entry, key.tag, states, blocked_until);
+        self.evictions
+            .fetch_add(u64::from(lost > 0), Ordering::Relaxed);
+        (decision, Some(entry))
+    }
+
+    fn count_times(&self, before: usize, after: usize) {
+        // Most states are no logs, and most requests of a log that is full change nothing.
+        if after > before {
+            self.times_kept.fetch_add(after - before, Ordering::Relaxed);
+        } else if after < before {
+            self.times_kept.fetch_sub(before - after, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives up a log with little to forget, but not `current`, if all logs together keep too many
+    /// times.
+    fn relieve(&self, shard: &mut Shard, current: Option<usize>, now: u64) {
+        if self.times_kept.load(Ordering::Relaxed) <= self.max_times {
+            return;
+        }
+        let Some((entry, lost)) = shard.least_log(current, now) else {
+            return;
+        };
+        let (states, _) = shard.entry(entry);
+        self.count_times(times_kept(states), 0);
+        states.fill(State::FRESH);
+        self.evictions
+            .fetch_add(u64::from(lost > 0), Ordering::Relaxed);
     }
 
     /// Puts other rules in force, shard by shard.
@@ -136,6 +187,10 @@ impl Subjects {
     pub(super) fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::Relaxed)
     }
+}
+
+fn times_kept(states: &[State]) -> usize {
+    states.iter().map(State::times_kept).sum()
 }
 
 /// An operation on one key, with all that does not depend on the key.
@@ -223,6 +278,7 @@ impl Shard {
             tags: vec![0; entries].into(),
             blocked_until: vec![0; entries].into(),
             states: vec![State::FRESH; entries * width].into(),
+            hand: 0,
             rules,
         }
     }
@@ -291,6 +347,32 @@ impl Shard {
             }
         }
         survey
+    }
+
+    /// Of the next few entries the log with the least to forget; if that is exhausted, of all.
+    fn least_log(&mut self, current: Option<usize>, now: u64) -> Option<(usize, u64)> {
+        let entries = self.tags.len();
+        let from = self.hand;
+        self.hand = (from + LOGS_LOOKED_AT) % entries;
+        let nearby = (from..from + LOGS_LOOKED_AT).map(|entry| entry % entries);
+        let found = self.least_log_of(nearby, current, now);
+        if found.is_some_and(|(_, lost)| lost < Meter::EXHAUSTED) {
+            return found;
+        }
+        self.least_log_of(0..entries, current, now)
+    }
+
+    fn least_log_of(
+        &self,
+        entries: impl Iterator<Item = usize>,
+        current: Option<usize>,
+        now: u64,
+    ) -> Option<(usize, u64)> {
+        entries
+            .filter(|entry| Some(*entry) != current)
+            .filter(|entry| times_kept(&self.states[self.states_of(*entry)]) > 0)
+            .map(|entry| (entry, self.to_forget(entry, now)))
+            .min_by_key(|(_, lost)| *lost)
     }
 
     fn to_forget(&self, entry: usize, now: u64) -> u64 {
