@@ -76,7 +76,7 @@ fn main() -> io::Result<()> {
 }
 
 /// All that goes into `docs/plots`.
-pub fn files() -> Vec<(String, String)> {
+pub(crate) fn files() -> Vec<(String, String)> {
     let offered = offered();
     let mut files = Vec::new();
     let mut links = String::new();

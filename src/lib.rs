@@ -23,7 +23,7 @@
 //!
 //! | step | module | what you choose |
 //! |---|---|---|
-//! | what is allowed | [`Quota`] | rate, burst, name |
+//! | what is allowed | [`Quota`] | rate, burst, name, and one of [five algorithms](guide) |
 //! | whom it is counted for | [`key`] | [`PeerIp`], [`Header`], a closure, a tuple of these |
 //! | who decides | [`limiter`] | [`LocalLimiter`], [`GovernorLimiter`], your own |
 //! | what responses say | [`headers`] | draft-11 and `X-RateLimit-*` by default |
@@ -90,6 +90,9 @@ pub mod reject;
 pub mod layer;
 
 pub mod concurrency;
+
+#[cfg(any(doc, doctest))]
+pub mod guide;
 
 #[cfg(feature = "quanta")]
 pub use self::clock::QuantaClock;

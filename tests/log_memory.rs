@@ -54,7 +54,7 @@ fn even_exhausted_logs_are_bounded() {
 
 #[test]
 fn within_the_bound_nothing_is_lost() {
-    let (limiter, clock) = limiter(20_000);
+    let (limiter, clock) = limiter(24_000);
     for key in 0..20_000_u64 {
         assert!(limiter.acquire(&key.into(), 1).is_allowed());
     }

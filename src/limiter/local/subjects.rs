@@ -139,20 +139,29 @@ impl Subjects {
         }
     }
 
-    /// Gives up a log with little to forget, but not `current`, if all logs together keep too many
-    /// times.
+    /// Makes room when all logs together keep too many times: those that have run out go first,
+    /// and beyond the bound one with little to forget, but not `current`.
     fn relieve(&self, shard: &mut Shard, current: Option<usize>, now: u64) {
-        if self.times_kept.load(Ordering::Relaxed) <= self.max_times {
+        let kept = || self.times_kept.load(Ordering::Relaxed);
+        if kept() <= self.max_times - self.max_times / 8 {
             return;
         }
-        let Some((entry, lost)) = shard.least_log(current, now) else {
-            return;
-        };
+        for entry in shard.logs_run_out(now) {
+            self.give_up(shard, entry);
+        }
+        if kept() > self.max_times
+            && let Some((entry, lost)) = shard.least_log(current, now)
+        {
+            self.give_up(shard, entry);
+            self.evictions
+                .fetch_add(u64::from(lost > 0), Ordering::Relaxed);
+        }
+    }
+
+    fn give_up(&self, shard: &mut Shard, entry: usize) {
         let (states, _) = shard.entry(entry);
         self.count_times(times_kept(states), 0);
         states.fill(State::FRESH);
-        self.evictions
-            .fetch_add(u64::from(lost > 0), Ordering::Relaxed);
     }
 
     /// Puts other rules in force, shard by shard.
@@ -349,30 +358,36 @@ impl Shard {
         survey
     }
 
+    /// Of the next few entries the logs with nothing left to remember.
+    fn logs_run_out(&mut self, now: u64) -> Vec<usize> {
+        self.hand = (self.hand + LOGS_LOOKED_AT) % self.tags.len();
+        let mut run_out = self.logs(self.nearby()).collect::<Vec<_>>();
+        run_out.retain(|entry| self.to_forget(*entry, now) == 0);
+        run_out
+    }
+
     /// Of the next few entries the log with the least to forget; if that is exhausted, of all.
-    fn least_log(&mut self, current: Option<usize>, now: u64) -> Option<(usize, u64)> {
-        let entries = self.tags.len();
-        let from = self.hand;
-        self.hand = (from + LOGS_LOOKED_AT) % entries;
-        let nearby = (from..from + LOGS_LOOKED_AT).map(|entry| entry % entries);
-        let found = self.least_log_of(nearby, current, now);
+    fn least_log(&self, current: Option<usize>, now: u64) -> Option<(usize, u64)> {
+        let least = |entries| {
+            let others = self.logs(entries).filter(|entry| Some(*entry) != current);
+            let losses = others.map(|entry| (entry, self.to_forget(entry, now)));
+            losses.min_by_key(|(_, lost)| *lost)
+        };
+        let found = least(self.nearby());
         if found.is_some_and(|(_, lost)| lost < Meter::EXHAUSTED) {
             return found;
         }
-        self.least_log_of(0..entries, current, now)
+        least(0..self.tags.len())
     }
 
-    fn least_log_of(
-        &self,
-        entries: impl Iterator<Item = usize>,
-        current: Option<usize>,
-        now: u64,
-    ) -> Option<(usize, u64)> {
-        entries
-            .filter(|entry| Some(*entry) != current)
-            .filter(|entry| times_kept(&self.states[self.states_of(*entry)]) > 0)
-            .map(|entry| (entry, self.to_forget(entry, now)))
-            .min_by_key(|(_, lost)| *lost)
+    /// The entries that `hand` points at, up to the end of the shard.
+    fn nearby(&self) -> Range<usize> {
+        self.hand..(self.hand + LOGS_LOOKED_AT).min(self.tags.len())
+    }
+
+    /// Those of `entries` that keep logs.
+    fn logs(&self, entries: Range<usize>) -> impl Iterator<Item = usize> {
+        entries.filter(|entry| times_kept(&self.states[self.states_of(*entry)]) > 0)
     }
 
     fn to_forget(&self, entry: usize, now: u64) -> u64 {
