@@ -41,8 +41,8 @@
 //! - A request without a key is never silently let through. By default requests whose client sent
 //!   no key share one bucket, and a server that is set up wrong answers 500 and logs the fix.
 //! - A limiter that fails is answered 503, never 429.
-//! - The clock is read once per decision, and may step back without locking anybody out or giving
-//!   anything away. Tests use [`ManualClock`] and never wait.
+//! - The clock is read once per decision. One that steps back locks nobody out for longer than one
+//!   full quota, or a second if that is longer. Tests use [`ManualClock`] and never wait.
 //!
 //! # Behind a proxy
 //!

@@ -47,8 +47,11 @@ impl LocalLimiterBuilder {
     /// into the tier of this name. Defaults to no tier but the default one.
     ///
     /// Counters belong to the key and are matched by position: a key that changes its tier keeps
-    /// what it has used of the first quota, the second, and so on. Where tiers differ in algorithm,
-    /// period or slices at one position, a change of tier starts that one afresh.
+    /// what it has used of the first quota, the second, and so on. Windows and logs keep a count.
+    /// Token buckets and leaky buckets keep the time until they are full again, so a bucket that
+    /// was empty in one tier is empty in the next, and then fills at that one's rate. Where tiers
+    /// differ in algorithm, period or slices at one position, a change of tier starts that one
+    /// afresh or counts in other windows; tiers of one period and algorithm are what works.
     pub fn tier(mut self, name: &'static str, quotas: impl IntoQuotas) -> Self {
         self.tiers.push((Tier::named(name), quotas.into_quotas()));
         self
@@ -68,10 +71,10 @@ impl LocalLimiterBuilder {
     /// bucket.
     ///
     /// A key takes 30 bytes, whatever its length, for one token bucket or leaky bucket; 75 bytes
-    /// and 45 more for each further quota otherwise, plus 8 bytes for each slice of a sliding
-    /// window and 16 for each time in a log. The table is allocated at once and never grows. A key
-    /// counts only while it has used something that has not come back; beyond `max_keys` the key
-    /// with the least to forget is given up first.
+    /// and 45 more for each further quota otherwise. On top come 40 bytes and 8 for each slice of a
+    /// sliding window, and 16 to 32 for each time in a log. The table is allocated at once and never
+    /// grows. A key counts only while it has used something that has not come back; beyond
+    /// `max_keys` the key with the least to forget is given up first.
     pub const fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
         self
