@@ -103,3 +103,8 @@ pub use self::{
     op::Op,
     quota::{Algorithm, Quota},
 };
+
+/// The README's example compiles.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -4,9 +4,9 @@
 //! the check took. `TracingObserver` (feature `tracing`) and `MetricsObserver` (feature `metrics`)
 //! are ready to use; a closure will do for the rest.
 //!
-//! Observers run within the request, so they should only count or hand on. Neither of the two adapters
-//! records a key: a key in a metric's label would grow the registry with every client, and in
-//! a log it would leak addresses and credentials.
+//! Observers run within the request, so they should only count or hand on. Neither of the two
+//! adapters records a key: a key in a metric's label would grow the registry with every client, and
+//! in a log it would leak addresses and credentials.
 //!
 //! A closure:
 //!
