@@ -21,12 +21,25 @@ pub enum ConfigErrorKind {
     Period,
     /// More than a million requests a second.
     Rate,
-    /// The burst is 0.
+    /// The burst is 0, or set on something that is no token bucket.
     Burst,
-    /// The burst takes longer to refill than the limiter can count.
+    /// A leaky bucket without a queue, or a queue without a leaky bucket.
+    Queue,
+    /// The refill step is 0, not whole microseconds, or set on something that is no token bucket.
+    RefillStep,
+    /// The number of slices is 0 or too large, a slice is not whole microseconds, or they are set
+    /// on something that is no sliding window.
+    Slices,
+    /// A sliding log of more than 65,536 units.
+    LogLimit,
+    /// A soft limit of more than 1000 %.
+    Soft,
+    /// The capacity takes longer to come back than the limiter can count.
     Overflow,
     /// The policy name is empty, too long or not printable ASCII.
     Name,
+    /// No quota at all, or two of one name.
+    Names,
     /// The text is not a quota such as `100/minute`.
     Syntax,
     /// A table for no keys, or for more keys than fit in memory.

@@ -30,6 +30,7 @@
 //! | what a denial looks like | [`reject`] | problem document, text, empty, a closure; gRPC by itself |
 //! | who is told | [`observe`] | tracing, metrics, a closure |
 //! | where it sits | [`layer`] | costs, exceptions, shadow mode |
+//! | how many at the same time | [`concurrency`] | a limit around the rate |
 //!
 //! # What is guaranteed
 //!
@@ -89,12 +90,15 @@ pub mod reject;
 
 pub mod layer;
 
+pub mod concurrency;
+
 #[cfg(feature = "quanta")]
 pub use self::clock::QuantaClock;
 #[cfg(feature = "governor")]
 pub use self::limiter::GovernorLimiter;
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
+    concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit},
     decision::{Decision, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},
     error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
     headers::Headers,
@@ -102,7 +106,7 @@ pub use self::{
     layer::{RateLimit, RateLimitLayer},
     limiter::{AsyncLimiter, Limiter, LocalLimiter},
     op::Op,
-    quota::{Algorithm, Quota},
+    quota::{Algorithm, IntoQuotas, Quota},
 };
 
 /// The README's example compiles.

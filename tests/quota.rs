@@ -187,6 +187,8 @@ proptest! {
 
 #[cfg(feature = "serde")]
 mod serde {
+    use std::time::Duration;
+
     use tower_ratelimit::Quota;
 
     fn read(json: &str) -> Result<Quota, serde_json::Error> {
@@ -209,6 +211,11 @@ mod serde {
             Quota::per_minute(100),
             Quota::per_second(10).burst(20),
             Quota::per_day(1).named("daily"),
+            Quota::per_day(1).fixed_window(),
+            Quota::per_second(5).leaky_bucket(20).named("queue"),
+            Quota::per_minute(5).sliding_window().slices(6).soft(50),
+            Quota::per_minute(5).sliding_log(),
+            Quota::per_minute(3).refill_every(Duration::from_secs(20)),
         ] {
             let json = serde_json::to_string(&quota).unwrap();
             assert_eq!(read(&json).unwrap(), quota, "{json}");
@@ -228,6 +235,17 @@ mod serde {
             (r#"{"rate": "10/s", "brust": 5}"#, "unknown field"),
             (r#"{"burst": 5}"#, "missing field `rate`"),
             ("7", "expected a quota"),
+            (r#"{"rate": "1/s", "algorithm": "magic"}"#, "sliding_window"),
+            (
+                r#"{"rate": "1/s", "algorithm": "leaky_bucket"}"#,
+                "needs one",
+            ),
+            (r#"{"rate": "1/s", "queue": 3}"#, "only a leaky bucket"),
+            (
+                r#"{"rate": "1/s", "algorithm": "fixed_window", "burst": 3}"#,
+                "token bucket",
+            ),
+            (r#"{"rate": "1/s", "refill_every": "soon"}"#, "soon"),
         ] {
             let error = read(json).expect_err(json).to_string();
             assert!(error.contains(said), "{json}: {error}");

@@ -1,21 +1,61 @@
-//! The arithmetic: pure functions of the old state, the time, the quota and the operation.
+//! The arithmetic: functions of the old state, the time, the quota and the operation, nothing else.
 //!
-//! Nothing here reads a clock, keeps state or allocates, so that every store decides alike. Times
-//! are nanoseconds; the time now is a whole number of microseconds.
+//! Nothing here reads a clock or keeps state, so that every store decides alike. Times are
+//! nanoseconds since the epoch; the time now is a whole number of microseconds.
+//!
+//! Each algorithm answers the same few questions about its state: does a cost fit ([`Verdict`]),
+//! what is left, how long until it is as good as new. [`step`] makes the operations out of them,
+//! for one quota or for several that are charged together.
 
+mod fixed_window;
+mod leaky_bucket;
+mod meter;
+mod sliding_log;
+mod sliding_window;
+mod step;
 mod token_bucket;
 
-pub(crate) use self::token_bucket::TokenBucket;
+pub(crate) use self::{
+    meter::{Meter, State},
+    step::{Answer, step},
+};
 
-use crate::decision::Measure;
-
-/// What an operation does to a state.
+/// Whether a cost fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Step<S> {
-    /// The new state; `None` leaves the old one, as denials do.
-    pub(crate) next: Option<S>,
-    /// Units that were taken.
-    pub(crate) charged: u64,
-    /// How the quota stands afterwards.
-    pub(crate) measure: Measure,
+pub(crate) enum Verdict {
+    /// It does, after waiting this long in the queue.
+    Fits { wait: u64 },
+    /// It will after this long if nothing else comes.
+    After(u64),
+    /// It never will.
+    Never,
+}
+
+impl Verdict {
+    /// It fits at once.
+    pub(crate) const FITS: Self = Self::Fits { wait: 0 };
+
+    pub(crate) const fn fits(self) -> bool {
+        matches!(self, Self::Fits { .. })
+    }
+}
+
+/// Whether a thread may see a state that others wrote later than it read the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClockSkew {
+    /// It cannot: the clock is read while the key is locked.
+    None,
+    /// It can, by as long as it was held up between reading the clock and the update. Up to a
+    /// second, or one more full quota, is then no sign of a clock that stepped back: to correct it
+    /// would give away what the others took.
+    Threads,
+}
+
+impl ClockSkew {
+    fn tolerance(self, full: u64) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Threads => full.max(1_000_000_000),
+        }
+    }
 }

@@ -1,9 +1,5 @@
-use super::Step;
-use crate::{decision::Measure, op::Op, quota::Quota};
-
-/// A thread that is held up between reading the clock and writing sees a TAT that is ahead of its
-/// time by as long as that took. Up to a second of this is no sign that the clock stepped back.
-const MAX_STALE_NANOS: u64 = 1_000_000_000;
+use super::{ClockSkew, Verdict};
+use crate::quota::Quota;
 
 /// The token bucket as GCRA, the generic cell rate algorithm of ITU-T I.371.
 ///
@@ -14,137 +10,97 @@ const MAX_STALE_NANOS: u64 = 1_000_000_000;
 pub(crate) struct TokenBucket {
     /// T: the time in which one token comes.
     interval: u64,
-    burst: u64,
-    /// burst · T: the time in which an empty bucket fills.
+    capacity: u64,
+    /// capacity · T: the time in which an empty bucket fills.
     refill: u64,
+    /// Tokens come at multiples of this; 1 for an even flow.
+    step: u64,
+    /// How far beyond a full refill a TAT may lie and count.
+    tolerance: u64,
 }
 
 impl TokenBucket {
     /// The bucket of a quota that was checked, which keeps every product here within 2^59.
-    pub(crate) fn new(quota: &Quota) -> Self {
+    pub(super) fn new(quota: &Quota, skew: ClockSkew) -> Self {
         let interval = quota.interval_nanos();
+        let capacity = quota.capacity() + quota.extra();
+        let refill = interval * capacity;
         Self {
             interval,
-            burst: quota.capacity(),
-            refill: interval.saturating_mul(quota.capacity()),
+            capacity,
+            refill,
+            step: quota.refill_every_nanos().unwrap_or(1),
+            tolerance: skew.tolerance(refill),
         }
     }
 
-    /// Does `op` at `now` to a bucket whose TAT is `tat`.
-    #[inline]
-    pub(crate) fn apply(&self, tat: u64, now: u64, op: Op) -> Step<u64> {
-        // A TAT beyond a full refill comes from a clock that stepped back or from a larger quota;
-        // honouring it would lock the key out for longer than this quota can.
-        let ahead = tat.saturating_sub(now);
-        let used = ahead.min(self.refill);
-        let mut step = self.step(used, now, op);
-        let stepped_back = ahead > self.refill + self.refill.max(MAX_STALE_NANOS);
-        if step.measure.denied && stepped_back && !matches!(op, Op::Peek(_)) {
-            // Denials write nothing else. But unless this one keeps what it made of the TAT, the
-            // next one starts over, and the key stays locked until the clock has caught up.
-            step.next = Some(now.saturating_add(used));
-        }
-        step
-    }
-
-    fn step(&self, used: u64, now: u64, op: Op) -> Step<u64> {
-        match op {
-            Op::Acquire(cost) => self.acquire(used, now, cost),
-            Op::AcquireUpTo(most) => {
-                let available = (self.refill - used) / self.interval;
-                self.acquire(used, now, most.min(available.max(1)))
-            }
-            Op::Peek(cost) => self.unchanged(used, self.verdict(used, cost)),
-            Op::Hit(cost) => self.hit(used, now, cost),
-            Op::Refund(cost, _) => {
-                let left = used.saturating_sub(cost.saturating_mul(self.interval));
-                self.settle(used, now, left, 0, Verdict::Fits)
-            }
-            Op::Reset => self.settle(used, now, 0, 0, Verdict::Fits),
+    /// The last instant at which tokens came.
+    pub(super) fn last_step(&self, now: u64) -> u64 {
+        if self.step == 1 {
+            now
+        } else {
+            now - now % self.step
         }
     }
 
-    fn acquire(&self, used: u64, now: u64, cost: u64) -> Step<u64> {
-        match self.verdict(used, cost) {
-            Verdict::Fits => {
-                let needed = used + cost * self.interval;
-                self.settle(used, now, needed, cost, Verdict::Fits)
-            }
-            verdict => self.unchanged(used, verdict),
+    /// From `now` to the first instant at which tokens come, `wait` or more after the last one.
+    fn until_step(&self, wait: u64, now: u64) -> u64 {
+        if self.step == 1 || wait == 0 {
+            return wait;
         }
+        let ready = self.last_step(now).saturating_add(wait);
+        ready.div_ceil(self.step).saturating_mul(self.step) - now
     }
 
-    fn hit(&self, used: u64, now: u64, cost: u64) -> Step<u64> {
-        let verdict = self.verdict(used, cost);
-        let available = (self.refill - used) / self.interval;
-        let charge = cost.saturating_mul(self.interval);
-        let exhausted = used.saturating_add(charge).min(self.refill);
-        self.settle(used, now, exhausted, cost.min(available), verdict)
+    /// How far the bucket is from full.
+    fn used(&self, tat: u64, now: u64) -> u64 {
+        tat.saturating_sub(self.last_step(now))
     }
 
-    fn unchanged(&self, used: u64, verdict: Verdict) -> Step<u64> {
-        Step {
-            next: None,
-            charged: 0,
-            measure: self.measure(used, verdict),
-        }
-    }
-
-    /// Moves the bucket from `used` to `now_used`; a bucket that stays as it was is not written.
-    fn settle(
-        &self,
-        used: u64,
-        now: u64,
-        now_used: u64,
-        charged: u64,
-        verdict: Verdict,
-    ) -> Step<u64> {
-        Step {
-            next: (now_used != used).then(|| now.saturating_add(now_used)),
-            charged,
-            measure: self.measure(now_used, verdict),
-        }
-    }
-
-    fn verdict(&self, used: u64, cost: u64) -> Verdict {
+    pub(super) fn verdict(&self, tat: u64, now: u64, cost: u64) -> Verdict {
         if cost == 0 {
-            return Verdict::Fits;
+            return Verdict::FITS;
         }
-        if cost > self.burst {
+        if cost > self.capacity {
             return Verdict::Never;
         }
-        let needed = used + cost * self.interval;
+        let needed = self.used(tat, now) + cost * self.interval;
         match needed.checked_sub(self.refill) {
-            None | Some(0) => Verdict::Fits,
-            Some(wait) => Verdict::After(wait),
+            None | Some(0) => Verdict::FITS,
+            Some(wait) => Verdict::After(self.until_step(wait, now)),
         }
     }
 
-    fn measure(&self, used: u64, verdict: Verdict) -> Measure {
-        let remaining = (self.refill - used) / self.interval;
-        // Within `remaining` intervals a client gets no more than what remains; with nothing left
-        // it gets nothing until the next token is there.
-        let effective_window = if remaining > 0 {
-            remaining * self.interval
+    pub(super) fn available(&self, tat: u64, now: u64) -> u64 {
+        self.refill.saturating_sub(self.used(tat, now)) / self.interval
+    }
+
+    pub(super) fn reset_after(&self, tat: u64, now: u64) -> u64 {
+        self.until_step(self.used(tat, now), now)
+    }
+
+    /// Takes `cost`, down to an empty bucket and no further.
+    pub(super) fn charge(&self, tat: u64, now: u64, cost: u64) -> u64 {
+        let cost = cost.saturating_mul(self.interval);
+        let used = self.used(tat, now).saturating_add(cost).min(self.refill);
+        // A thread that read the clock a little earlier than the last one must not take back what
+        // that one charged.
+        self.last_step(now).saturating_add(used).max(tat)
+    }
+
+    pub(super) fn refund(&self, tat: u64, now: u64, cost: u64) -> u64 {
+        let cost = cost.saturating_mul(self.interval);
+        // A bucket that is full already stays as it is.
+        tat.saturating_sub(cost).max(self.last_step(now)).min(tat)
+    }
+
+    /// A TAT beyond a full refill comes from a clock that stepped back or from a larger quota;
+    /// it would lock the key out for longer than this quota can.
+    pub(super) fn healed(&self, tat: u64, now: u64) -> u64 {
+        if self.used(tat, now) > self.refill + self.tolerance {
+            self.last_step(now).saturating_add(self.refill)
         } else {
-            used + self.interval - self.refill
-        };
-        Measure {
-            denied: !matches!(verdict, Verdict::Fits),
-            remaining,
-            reset_after: used,
-            effective_window,
-            retry_after: match verdict {
-                Verdict::After(wait) => Some(wait),
-                Verdict::Fits | Verdict::Never => None,
-            },
+            tat
         }
     }
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Verdict {
-    Fits,
-    After(u64),
-    Never,
 }

@@ -101,8 +101,8 @@ impl<'a> SetText<'a> {
                 reset: None,
             };
         };
-        let reset = PolicyText::window_of(policies, status)
-            .map(|window| reset_seconds(format, decision, window));
+        let reset =
+            PolicyText::window_of(status).map(|window| reset_seconds(format, decision, window));
         Self {
             limit,
             remaining: Some((remaining, to.number(remaining))),

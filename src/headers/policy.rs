@@ -3,14 +3,13 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::number;
-use crate::decision::{Policy, QuotaStatus, Unit, told_wait};
+use crate::decision::{Policy, QuotaStatus, Unit};
 
 /// What is ready of a policy before any decision.
 #[derive(Debug)]
 pub(super) struct PolicyText {
     name: &'static str,
     pub(super) quoted_name: Box<[u8]>,
-    unit: Unit,
     pub(super) limit: u64,
     pub(super) limit_value: HeaderValue,
 }
@@ -20,7 +19,6 @@ impl PolicyText {
         Self {
             name: policy.name(),
             quoted_name: quoted(policy.name()).into_boxed_slice(),
-            unit: policy.unit(),
             limit: policy.limit(),
             limit_value: number::header_value(policy.limit()),
         }
@@ -31,17 +29,11 @@ impl PolicyText {
         policies.iter().find(|policy| policy.name == name)
     }
 
-    /// The status's effective window, which a limit on concurrency has none of; of a denial
-    /// the wait, as it is told.
+    /// The status's effective window, which a limit on concurrency has none of.
     #[inline]
-    pub(super) fn window_of(policies: &[Self], status: &QuotaStatus) -> Option<Duration> {
-        let timed = Self::of(policies, status.name())
-            .is_none_or(|policy| policy.unit != Unit::ConcurrentRequests);
-        let window = match status.retry_after() {
-            Some(wait) => Some(told_wait(wait)),
-            None => status.effective_window(),
-        };
-        window.filter(|_| timed)
+    pub(super) fn window_of(status: &QuotaStatus) -> Option<Duration> {
+        let timed = status.unit() != Unit::ConcurrentRequests;
+        status.effective_window().filter(|_| timed)
     }
 }
 

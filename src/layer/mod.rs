@@ -75,11 +75,19 @@
 mod extract;
 mod future;
 mod gate;
+mod identify;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod layer;
 mod service;
 mod settings;
+mod timer;
+mod voice;
+mod waiting;
 
 pub use self::{
-    future::ResponseFuture, layer::RateLimitLayer, service::RateLimit, settings::MissingKey,
+    future::ResponseFuture, identify::MissingKey, layer::RateLimitLayer, service::RateLimit,
+};
+pub(crate) use self::{
+    identify::{Identify, Subject},
+    voice::Voice,
 };

@@ -32,7 +32,7 @@ pub struct FromLimiter;
 #[non_exhaustive]
 pub struct FromAsync;
 
-/// It is a [`Quota`], for a [`LocalLimiter`].
+/// It is a [`Quota`] or several, for a [`LocalLimiter`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FromQuota;
@@ -54,6 +54,22 @@ impl<A: AsyncLimiter> IntoLimiter<FromAsync> for A {
 }
 
 impl IntoLimiter<FromQuota> for Quota {
+    type Limiter = LocalLimiter;
+
+    fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
+        LocalLimiter::try_new(self)
+    }
+}
+
+impl<const N: usize> IntoLimiter<FromQuota> for [Quota; N] {
+    type Limiter = LocalLimiter;
+
+    fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
+        LocalLimiter::try_new(self)
+    }
+}
+
+impl IntoLimiter<FromQuota> for Vec<Quota> {
     type Limiter = LocalLimiter;
 
     fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {

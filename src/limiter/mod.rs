@@ -28,6 +28,7 @@ mod governor;
 mod into;
 mod local;
 mod pending;
+mod tier;
 mod traits;
 mod user;
 
@@ -37,6 +38,7 @@ pub use self::{
     into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     local::{LocalLimiter, LocalLimiterBuilder},
     pending::{Pending, PendingFuture},
+    tier::Tier,
     traits::Limiter,
     user::{AsyncLimiter, BoxedLimiter},
 };

@@ -1,6 +1,6 @@
 use std::future::Future;
 
-use super::Pending;
+use super::{Pending, Tier};
 use crate::{
     decision::{Decision, Policy, Receipt},
     error::LimiterError,
@@ -25,6 +25,19 @@ pub trait Limiter: Send + Sync + 'static {
     /// An answer that is there at once is returned as [`Pending::Ready`]: the layer then calls the
     /// inner service right away. A future that is dropped may or may not have done its work.
     fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future>;
+
+    /// Does `op` for `key` by the quotas of `tier`.
+    ///
+    /// A limiter without tiers need not know of them: by default every tier but
+    /// [`Tier::DEFAULT`] is an error.
+    fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<Self::Future> {
+        if tier == Tier::DEFAULT {
+            return self.apply(key, op);
+        }
+        Pending::Ready(Err(LimiterError::unsupported(format!(
+            "the limiter was given no quota for {tier:?}"
+        ))))
+    }
 
     /// The policies that decisions are about, in the same order.
     fn policies(&self) -> &[Policy];
@@ -64,5 +77,21 @@ pub trait Limiter: Send + Sync + 'static {
     /// Forgets the key.
     fn reset(&self, key: &Key) -> Pending<Self::Future> {
         self.apply(key, Op::Reset)
+    }
+}
+
+impl<L: Limiter> Limiter for std::sync::Arc<L> {
+    type Future = L::Future;
+
+    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
+        L::apply(self, key, op)
+    }
+
+    fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<Self::Future> {
+        L::apply_in(self, tier, key, op)
+    }
+
+    fn policies(&self) -> &[Policy] {
+        L::policies(self)
     }
 }

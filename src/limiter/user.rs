@@ -109,3 +109,17 @@ impl<A: AsyncLimiter> Limiter for BoxedLimiter<A> {
         self.0.policies()
     }
 }
+
+impl<A: AsyncLimiter> AsyncLimiter for Arc<A> {
+    fn apply(
+        &self,
+        key: &Key,
+        op: Op,
+    ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
+        A::apply(self, key, op)
+    }
+
+    fn policies(&self) -> &[Policy] {
+        A::policies(self)
+    }
+}

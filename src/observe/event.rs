@@ -56,6 +56,11 @@ pub enum Event<'a> {
         /// The layer's policies.
         policies: &'a [Policy],
     },
+    /// The request was rejected: its key, or something else about it, is on a deny list.
+    Banned {
+        /// The layer's policies.
+        policies: &'a [Policy],
+    },
     /// The request has no key, and the layer rejects such requests.
     KeyMissing {
         /// The layer's policies.

@@ -15,7 +15,7 @@ const EVICTIONS: &str = "ratelimit_evictions_total";
 ///
 /// | metric | labels |
 /// |---|---|
-/// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shadow_limited`, `bypassed`, `no_key`, `error` |
+/// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shadow_limited`, `bypassed`, `banned`, `no_key`, `error` |
 /// | `ratelimit_near_limit_total` | `policy`: decisions that left a fifth of the limit or less |
 /// | `ratelimit_cost_total` | `policy`: units taken |
 /// | `ratelimit_check_duration_seconds` | `policy`, `backend`: a histogram |
@@ -85,6 +85,7 @@ impl Observer for MetricsObserver {
         match event {
             Event::Decided(decided) => self.decided(decided),
             Event::Bypassed { policies } => count_all(policies, "bypassed"),
+            Event::Banned { policies } => count_all(policies, "banned"),
             Event::KeyMissing { policies, .. } => count_all(policies, "no_key"),
             Event::Failed { policies, error } => {
                 count_all(policies, "error");

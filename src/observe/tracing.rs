@@ -63,6 +63,7 @@ impl Observer for TracingObserver {
         match event {
             Event::Decided(decided) => self.decided(decided),
             Event::Bypassed { .. } => trace!("request not counted"),
+            Event::Banned { .. } => debug!("request rejected by a deny list"),
             Event::KeyMissing { error, .. } => debug!(%error, "request rejected, it has no key"),
             Event::Failed { error, .. } => {
                 if self.failing.swap(true, Ordering::Relaxed) {

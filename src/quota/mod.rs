@@ -1,11 +1,15 @@
 //! What is allowed: a number of requests per period, and the algorithm that counts them.
 
+mod check;
+mod list;
+mod name;
 mod parse;
 #[cfg(feature = "serde")]
 mod serde;
 mod value;
 
-pub(crate) use self::value::MAX_REFILL_NANOS;
-#[cfg(any(feature = "governor", feature = "serde"))]
-pub(crate) use self::value::check_name;
-pub use self::value::{Algorithm, Quota};
+pub(crate) use self::check::{MAX_REFILL_NANOS, check_name};
+pub use self::{
+    list::IntoQuotas,
+    value::{Algorithm, Quota},
+};

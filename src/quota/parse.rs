@@ -93,6 +93,18 @@ impl fmt::Display for Shortened<'_> {
     }
 }
 
+/// A period such as `10s` or `minute`.
+#[cfg(feature = "serde")]
+pub(super) fn period(text: &str) -> Result<Duration, ConfigError> {
+    parse_period(text.trim()).map_err(|fault| fault.in_text(text))
+}
+
+/// A period as [`period`] reads it.
+#[cfg(feature = "serde")]
+pub(super) fn period_text(period: Duration) -> String {
+    Quota::per(1, period).to_string().split_off(2)
+}
+
 fn parse_rate(text: &str) -> Result<Quota, Fault<'_>> {
     let (limit, period) = text.split_once('/').ok_or(Fault::Form)?;
     let limit = parse_digits(limit.trim())?;

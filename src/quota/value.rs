@@ -1,21 +1,10 @@
 use std::time::Duration;
 
-use crate::error::{ConfigError, ConfigErrorKind};
-
-/// The longest time a full burst may take to refill, about 18 years: it keeps the local table's
-/// 61-bit nanoseconds valid for decades of uptime.
-pub(crate) const MAX_REFILL_NANOS: u64 = 1 << 59;
-
-/// The shortest time between two units: a million requests a second.
-const MIN_INTERVAL_NANOS: u64 = 1_000;
-
-/// A policy name goes into a header of every response.
-const MAX_NAME_LEN: usize = 64;
-
 /// What is allowed.
 ///
 /// A quota is `limit` units per `period`; a request costs one unit unless the layer is told
-/// otherwise. The default algorithm is a token bucket that holds `limit` units when full.
+/// otherwise. The default algorithm is a token bucket that holds `limit` units when full;
+/// [`Algorithm`] tells what the others promise.
 ///
 /// Constructors and builders never fail, so that a quota can be a constant; [`check`](Self::check)
 /// and whatever takes a quota say what is wrong with one that makes no sense.
@@ -26,11 +15,13 @@ const MAX_NAME_LEN: usize = 64;
 /// const LOGIN: Quota = Quota::per_minute(5).named("login");
 /// // 10 a second in the long run, 20 at once after a pause.
 /// const API: Quota = Quota::per_second(10).burst(20);
+/// // No more than 1000 from midnight to midnight UTC.
+/// const DAILY: Quota = Quota::per_day(1_000).fixed_window();
 ///
-/// assert!(LOGIN.check().is_ok());
-/// assert!(API.check().is_ok());
+/// assert!([LOGIN, API, DAILY].iter().all(|quota| quota.check().is_ok()));
 /// assert_eq!("100/minute".parse(), Ok(Quota::per_minute(100)));
 /// assert!(Quota::per_second(0).check().is_err());
+/// assert!(DAILY.burst(5).check().is_err());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use]
@@ -39,6 +30,9 @@ pub struct Quota {
     period: Duration,
     algorithm: Algorithm,
     burst: Option<u64>,
+    refill_every: Option<Duration>,
+    slices: Option<u32>,
+    soft_percent: u32,
     name: Option<&'static str>,
 }
 
@@ -48,8 +42,26 @@ pub struct Quota {
 pub enum Algorithm {
     /// A bucket of `burst` tokens that refills evenly, `limit` tokens per period; also known as
     /// GCRA (the generic cell rate algorithm of ITU-T I.371) and as the leaky bucket as a meter.
+    /// At most `burst + limit` in any period.
     #[default]
     TokenBucket,
+    /// A queue that lets one unit out every `period / limit`. Requests are delayed to their turn;
+    /// those that find more than `queue` units before them are denied.
+    LeakyBucket {
+        /// How many units may wait.
+        queue: u64,
+    },
+    /// A counter that starts over with each window. Windows are multiples of the period since
+    /// 1970-01-01T00:00Z: a minute starts on the minute, a day at 00:00 UTC, a week on Thursday,
+    /// and a period that does not divide a day drifts through it. At most `limit` in a window, so
+    /// up to twice that across the edge of two.
+    FixedWindow,
+    /// Counters of [slices](Quota::slices) of the period, of which the oldest counts in proportion
+    /// to how much of it still lies in the trailing window. Close to `limit` in any period.
+    SlidingWindow,
+    /// The time of every admitted request of the last period. Exactly at most `limit` in any
+    /// period, at 16 bytes for each of them.
+    SlidingLog,
 }
 
 impl Quota {
@@ -80,22 +92,80 @@ impl Quota {
             period,
             algorithm: Algorithm::TokenBucket,
             burst: None,
+            refill_every: None,
+            slices: None,
+            soft_percent: 0,
             name: None,
         }
     }
 
-    /// Counts with a token bucket. This is the default.
+    /// Counts with a [token bucket](Algorithm::TokenBucket). This is the default.
     pub const fn token_bucket(mut self) -> Self {
         self.algorithm = Algorithm::TokenBucket;
         self
     }
 
-    /// How many units a key that was idle can take at once. Defaults to the limit.
+    /// Delays requests in a [queue](Algorithm::LeakyBucket) of `queue` units, one every
+    /// `period / limit`.
+    pub const fn leaky_bucket(mut self, queue: u64) -> Self {
+        self.algorithm = Algorithm::LeakyBucket { queue };
+        self
+    }
+
+    /// Counts in [fixed windows](Algorithm::FixedWindow).
+    pub const fn fixed_window(mut self) -> Self {
+        self.algorithm = Algorithm::FixedWindow;
+        self
+    }
+
+    /// Counts in a [sliding window](Algorithm::SlidingWindow).
+    pub const fn sliding_window(mut self) -> Self {
+        self.algorithm = Algorithm::SlidingWindow;
+        self
+    }
+
+    /// Counts with a [log](Algorithm::SlidingLog) of what was admitted.
+    pub const fn sliding_log(mut self) -> Self {
+        self.algorithm = Algorithm::SlidingLog;
+        self
+    }
+
+    /// How many units a key that was idle can take at once from a token bucket. Defaults to the
+    /// limit.
     ///
     /// The rate stays what it was: `per_second(10).burst(20)` refills 10 tokens a second into a
     /// bucket that holds 20.
     pub const fn burst(mut self, burst: u64) -> Self {
         self.burst = Some(burst);
+        self
+    }
+
+    /// Hands the tokens of a token bucket out in steps of `step`, at multiples of `step` since
+    /// 1970-01-01T00:00Z. Defaults to an even flow.
+    ///
+    /// `per_minute(3).refill_every(Duration::from_secs(60))` gives three tokens on the minute.
+    pub const fn refill_every(mut self, step: Duration) -> Self {
+        self.refill_every = Some(step);
+        self
+    }
+
+    /// Into how many slices a sliding window is cut. Defaults to 1: the classic two counters, this
+    /// period's and the last one's.
+    ///
+    /// More slices cost 8 bytes a key each and bring the count closer to the truth. The slices have
+    /// to be whole microseconds long.
+    pub const fn slices(mut self, slices: u32) -> Self {
+        self.slices = Some(slices);
+        self
+    }
+
+    /// Lets `percent` percent more pass than the limit says (for a token bucket: than the burst).
+    /// Defaults to 0, a hard limit; at most 1000.
+    ///
+    /// Headers go on to count to the nominal limit, and say 0 beyond it; decisions for what passes
+    /// there are marked as [excess](crate::Decision::is_excess).
+    pub const fn soft(mut self, percent: u32) -> Self {
+        self.soft_percent = percent;
         self
     }
 
@@ -125,18 +195,52 @@ impl Quota {
         self.algorithm
     }
 
-    /// The most units that can be taken at once: the burst where one was set, else the limit.
+    /// The most units that can be available at once, as headers tell it: a token bucket's burst,
+    /// a leaky bucket's queue and one more, else the limit.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
-        match self.burst {
-            Some(burst) => burst,
-            None => self.limit,
+        match (self.algorithm, self.burst) {
+            (Algorithm::TokenBucket, Some(burst)) => burst,
+            (Algorithm::LeakyBucket { queue }, _) => queue.saturating_add(1),
+            _ => self.limit,
         }
     }
 
+    /// What may pass beyond the [capacity](Self::capacity): ⌊capacity · (1 + p)⌋ less the capacity.
+    pub(crate) const fn extra(&self) -> u64 {
+        let extra = self.capacity() as u128 * self.soft_percent as u128 / 100;
+        if extra > u64::MAX as u128 {
+            u64::MAX
+        } else {
+            extra as u64
+        }
+    }
+
+    /// The period of a quota that was checked.
+    pub(crate) fn period_nanos(&self) -> u64 {
+        u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The refill step of a quota that was checked.
+    pub(crate) fn refill_every_nanos(&self) -> Option<u64> {
+        let step = self.refill_every?;
+        Some(u64::try_from(step.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) const fn get_refill_every(&self) -> Option<Duration> {
+        self.refill_every
+    }
+
+    pub(crate) const fn get_slices(&self) -> Option<u32> {
+        self.slices
+    }
+
+    pub(crate) const fn get_soft(&self) -> u32 {
+        self.soft_percent
+    }
+
     /// The burst that [`burst`](Self::burst) set.
-    #[cfg(feature = "serde")]
-    pub(crate) const fn set_burst(&self) -> Option<u64> {
+    pub(crate) const fn get_burst(&self) -> Option<u64> {
         self.burst
     }
 
@@ -146,63 +250,11 @@ impl Quota {
         self.name
     }
 
-    /// Whether the quota makes sense.
-    ///
-    /// # Errors
-    ///
-    /// A limit, period or burst of 0; more than a million units a second; a burst that takes more
-    /// than 18 years to refill; a name that is empty, longer than 64 bytes or not printable ASCII.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        use ConfigErrorKind as Kind;
-        if self.limit == 0 {
-            return Err(ConfigError::new(
-                Kind::Limit,
-                "a limit of 0 lets nothing pass; it must be at least 1",
-            ));
-        }
-        if self.period.is_zero() {
-            return Err(ConfigError::new(
-                Kind::Period,
-                "a period of 0 is no rate; it must be at least 1 microsecond per unit",
-            ));
-        }
-        if self.burst == Some(0) {
-            return Err(ConfigError::new(
-                Kind::Burst,
-                "a burst of 0 lets nothing pass; it must be at least 1",
-            ));
-        }
-        if let Some(name) = self.name {
-            check_name(name)?;
-        }
-        self.check_span()
-    }
-
-    fn check_span(&self) -> Result<(), ConfigError> {
-        let interval = self.period.as_nanos() / u128::from(self.limit);
-        if interval < u128::from(MIN_INTERVAL_NANOS) {
-            return Err(ConfigError::new(
-                ConfigErrorKind::Rate,
-                format!(
-                    "{} in {:?} is more than a million a second, the most that is accepted",
-                    self.limit, self.period
-                ),
-            ));
-        }
-        let refill = interval.checked_mul(u128::from(self.capacity()));
-        if refill.is_none_or(|refill| refill > u128::from(MAX_REFILL_NANOS)) {
-            return Err(ConfigError::new(
-                ConfigErrorKind::Overflow,
-                format!(
-                    "a bucket of {} at {} in {:?} takes more than 18 years to refill, the most \
-                     that is accepted",
-                    self.capacity(),
-                    self.limit,
-                    self.period
-                ),
-            ));
-        }
-        Ok(())
+    /// Whether what was counted for this quota means the same for `other`.
+    pub(crate) fn counts_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(&self.algorithm) == std::mem::discriminant(&other.algorithm)
+            && self.period == other.period
+            && self.slices.unwrap_or(1) == other.slices.unwrap_or(1)
     }
 
     /// T = ⌊period / limit⌋ in nanoseconds, for a quota that was checked.
@@ -210,18 +262,16 @@ impl Quota {
         let interval = self.period.as_nanos() / u128::from(self.limit.max(1));
         u64::try_from(interval).unwrap_or(u64::MAX)
     }
-}
 
-pub(crate) fn check_name(name: &str) -> Result<(), ConfigError> {
-    let printable = name.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-    if name.is_empty() || name.len() > MAX_NAME_LEN || !printable {
-        return Err(ConfigError::new(
-            ConfigErrorKind::Name,
-            format!(
-                "{name:?} is no policy name; accepted are 1 to {MAX_NAME_LEN} printable ASCII \
-                 characters"
-            ),
-        ));
+    /// The time in which the whole capacity becomes available again.
+    pub(crate) fn window(&self) -> Duration {
+        match self.algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => {
+                Duration::from_nanos(self.interval_nanos().saturating_mul(self.capacity()))
+            }
+            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => {
+                self.period
+            }
+        }
     }
-    Ok(())
 }

@@ -26,6 +26,7 @@
 //! - `grpc-message`;
 //! - on denials whose wait is known `grpc-status-details-bin` with a `google.rpc.RetryInfo`, and
 //!   `grpc-retry-pushback-ms` with the wait in milliseconds;
+//! - on denials by a limit on [concurrency](crate::concurrency) no wait, since nobody knows it;
 //! - on other denials `grpc-retry-pushback-ms: -1`: don't retry.
 //!
 //! gRPC-Web (`application/grpc-web`) is not gRPC here: put the layer inside the one that

@@ -46,6 +46,9 @@ impl<B: RejectionBody> Reject<B> for ProblemJson {
 fn document(rejection: &Rejection<'_>) -> Bytes {
     match rejection.kind() {
         RejectionKind::Denied => quota_exceeded(rejection.decision()),
+        RejectionKind::Banned => {
+            Bytes::from_static(br#"{"type":"about:blank","title":"Forbidden","status":403}"#)
+        }
         RejectionKind::KeyMissing => {
             Bytes::from_static(br#"{"type":"about:blank","title":"Bad Request","status":400}"#)
         }

@@ -56,6 +56,7 @@ impl<B: RejectionBody> Reject<B> for Empty {
 const fn in_words(kind: RejectionKind) -> &'static str {
     match kind {
         RejectionKind::Denied => "Too Many Requests\n",
+        RejectionKind::Banned => "Forbidden\n",
         RejectionKind::KeyMissing => "Bad Request\n",
         RejectionKind::KeyUnavailable => "Internal Server Error\n",
         RejectionKind::LimiterFailed => "Service Unavailable\n",

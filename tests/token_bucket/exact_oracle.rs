@@ -63,11 +63,11 @@ impl Bucket {
     }
 
     fn ask(&mut self, now: i128, ask: Ask) -> Answer {
-        let unclamped = self.level + (now - self.at);
-        let before = unclamped.clamp(0, self.capacity);
+        self.heal(now);
+        let before = (self.level + (now - self.at)).min(self.capacity);
         let (asked, fits_to, else_to) = self.plan(before, ask);
         let missing = self.worth(asked) - before;
-        let allowed = missing <= 0;
+        let allowed = asked == 0 || missing <= 0;
         let after = if allowed { fits_to } else { else_to };
         let fits_empty = self.worth(asked) <= self.capacity;
 
@@ -76,13 +76,17 @@ impl Bucket {
             Ask::Hit(cost) => cost.min(self.tokens(before)),
             _ => 0,
         };
-        self.keep(
-            now,
-            unclamped,
-            before,
-            after,
-            !allowed && !matches!(ask, Ask::Peek(_)),
-        );
+        if matches!(ask, Ask::Reset) {
+            *self = Self {
+                at: i128::MIN / 2,
+                level: self.capacity,
+                ..*self
+            };
+        } else if after != before {
+            // A level that did not change is not kept.
+            self.level = after;
+            self.at = now;
+        }
         Answer {
             allowed,
             charged,
@@ -112,7 +116,7 @@ impl Bucket {
                 (cost, before - self.worth(cost), before)
             }
             Ask::Peek(cost) => (cost, before, before),
-            Ask::Hit(cost) => (cost, before - self.worth(cost), 0),
+            Ask::Hit(cost) => (cost, before - self.worth(cost), before.min(0)),
             Ask::Refund(units) => (0, (before + self.worth(units)).min(self.capacity), before),
             Ask::Reset => (0, self.capacity, before),
         }
@@ -123,15 +127,15 @@ impl Bucket {
     }
 
     fn tokens(&self, level: i128) -> u64 {
-        u64::try_from(level / self.interval).expect("small")
+        u64::try_from(level.max(0) / self.interval).expect("small")
     }
 
-    /// A level that did not change is not kept, except by a denial after the clock stepped back
-    /// by more than a refill and more than a second.
-    fn keep(&mut self, now: i128, unclamped: i128, before: i128, after: i128, denied: bool) {
-        let stepped_back = -unclamped > self.capacity.max(1_000_000_000);
-        if after != before || (denied && stepped_back) {
-            self.level = after;
+    /// A clock that stepped back leaves a debt, which is waited for like any other. One of more
+    /// than a full bucket, and more than a second, is forgiven down to an empty bucket.
+    fn heal(&mut self, now: i128) {
+        let debt = -(self.level + (now - self.at));
+        if debt > self.capacity.max(1_000_000_000) {
+            self.level = 0;
             self.at = now;
         }
     }

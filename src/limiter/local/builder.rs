@@ -1,12 +1,21 @@
-use super::LocalLimiter;
+use std::time::Duration;
+
+use super::{
+    LocalLimiter,
+    quotas::{Capacity, Quotas, Rules, Tiers},
+};
 use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::{ConfigError, ConfigErrorKind},
-    quota::Quota,
+    limiter::Tier,
+    quota::{IntoQuotas, MAX_REFILL_NANOS, Quota},
 };
 
 /// 2^18 keys: about 8 MB.
 const DEFAULT_MAX_KEYS: usize = 1 << 18;
+
+/// 2^22 times.
+const DEFAULT_MAX_LOG_TIMES: usize = 1 << 22;
 
 /// A bucket's number has 32 bits and its size is a power of two.
 const MOST_KEYS: usize = 1 << 32;
@@ -15,28 +24,65 @@ const MOST_KEYS: usize = 1 << 32;
 #[derive(Debug)]
 #[must_use]
 pub struct LocalLimiterBuilder {
-    quota: Quota,
+    /// The first one is the default.
+    tiers: Vec<(Tier, Vec<Quota>)>,
+    block_for: Option<Duration>,
     max_keys: usize,
+    max_log_times: usize,
     clock: SharedClock,
 }
 
 impl LocalLimiterBuilder {
-    pub(super) fn new(quota: Quota) -> Self {
+    pub(super) fn new(quotas: impl IntoQuotas) -> Self {
         Self {
-            quota,
+            tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
+            block_for: None,
             max_keys: DEFAULT_MAX_KEYS,
+            max_log_times: DEFAULT_MAX_LOG_TIMES,
             clock: SharedClock::new(OsClock::new()),
         }
     }
 
-    /// How many keys can be tracked at the same time, at 30 bytes each, whatever their length.
-    /// Defaults to 262,144, about 8 MB.
+    /// Quotas for the requests that [`RateLimitLayer::tier`](crate::RateLimitLayer::tier) puts
+    /// into the tier of this name. Defaults to no tier but the default one.
     ///
-    /// The memory is taken at once and stays constant. A key counts only while it has used
-    /// something that has not come back; beyond `max_keys` the key with the least to forget is
-    /// given up first.
+    /// Counters belong to the key and are matched by position: a key that changes its tier keeps
+    /// what it has used of the first quota, the second, and so on. Where tiers differ in algorithm,
+    /// period or slices at one position, a change of tier starts that one afresh.
+    pub fn tier(mut self, name: &'static str, quotas: impl IntoQuotas) -> Self {
+        self.tiers.push((Tier::named(name), quotas.into_quotas()));
+        self
+    }
+
+    /// Keeps a key that was denied out for this long. Defaults to not at all.
+    ///
+    /// The block starts with the first denial of a cost that could fit; further requests do not
+    /// extend it. While it lasts nothing passes and nothing is counted. A reset ends it, a refund
+    /// does not.
+    pub const fn block_for(mut self, block: Duration) -> Self {
+        self.block_for = Some(block);
+        self
+    }
+
+    /// How many keys can be tracked at the same time. Defaults to 262,144, about 8 MB for one token
+    /// bucket.
+    ///
+    /// A key takes 30 bytes, whatever its length, for one token bucket or leaky bucket; 75 bytes
+    /// and 45 more for each further quota otherwise, plus 8 bytes for each slice of a sliding
+    /// window and 16 for each time in a log. The table is allocated at once and never grows. A key
+    /// counts only while it has used something that has not come back; beyond `max_keys` the key
+    /// with the least to forget is given up first.
     pub const fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
+        self
+    }
+
+    /// How many times the [logs](crate::Algorithm::SlidingLog) of all keys may keep together, at 16
+    /// to 32 bytes each. Defaults to 4,194,304, up to 128 MB.
+    ///
+    /// Beyond it logs are given up, those with little to forget before those that are exhausted.
+    pub const fn max_log_times(mut self, max_log_times: usize) -> Self {
+        self.max_log_times = max_log_times;
         self
     }
 
@@ -50,20 +96,46 @@ impl LocalLimiterBuilder {
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, see [`Quota::check`], or `max_keys` is 0 or above 2^32.
+    /// When a quota makes no sense, see [`Quota::check`], two quotas or two tiers have one name,
+    /// there is no quota at all, the block lasts longer than 18 years, or `max_keys` is 0 or above
+    /// 2^32.
     pub fn build(self) -> Result<LocalLimiter, ConfigError> {
         let Self {
-            quota,
+            tiers,
+            block_for,
             max_keys,
+            max_log_times,
             clock,
         } = self;
-        quota.check()?;
+        let mut all = Tiers::default();
+        for (tier, quotas) in tiers {
+            all.add(tier, Quotas::new(quotas)?)?;
+        }
+        let rules = Rules {
+            tiers: all,
+            block_for: block_for.map(checked_block).transpose()?,
+        };
         if max_keys == 0 || max_keys > MOST_KEYS {
             return Err(ConfigError::new(
                 ConfigErrorKind::MaxKeys,
                 format!("max_keys is {max_keys}; accepted are 1 to {MOST_KEYS}"),
             ));
         }
-        Ok(LocalLimiter::from_parts(&quota, max_keys, clock))
+        let capacity = Capacity {
+            keys: max_keys,
+            log_times: max_log_times,
+        };
+        Ok(LocalLimiter::from_parts(rules, capacity, clock))
     }
+}
+
+fn checked_block(block: Duration) -> Result<u64, ConfigError> {
+    let nanos = u64::try_from(block.as_nanos()).unwrap_or(u64::MAX);
+    if nanos > MAX_REFILL_NANOS {
+        return Err(ConfigError::new(
+            ConfigErrorKind::Overflow,
+            format!("a block of {block:?} is longer than 18 years, the most that is accepted"),
+        ));
+    }
+    Ok(nanos)
 }

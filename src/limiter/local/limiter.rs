@@ -1,19 +1,25 @@
-use std::{fmt, future::Ready, sync::Arc};
+use std::{
+    fmt,
+    future::Ready,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
 
 use super::{
     LocalLimiterBuilder,
     hash::KeyHasher,
-    table::{MAX_STATE, Table},
+    instants::Instants,
+    live_quota::LiveQuota,
+    quotas::{Capacity, Rules},
+    subjects::Subjects,
 };
 use crate::{
-    algorithm::TokenBucket,
     clock::SharedClock,
-    decision::{Decision, Policy, QuotaStatus, Receipt},
+    decision::{Decision, Policy, Receipt},
     error::{ConfigError, LimiterError},
     key::Key,
-    limiter::{Limiter, Pending},
+    limiter::{Limiter, Pending, Tier},
     op::Op,
-    quota::{MAX_REFILL_NANOS, Quota},
+    quota::{IntoQuotas, Quota},
 };
 
 /// The limiter in this process: exact, bounded in memory, with no background task.
@@ -42,13 +48,17 @@ use crate::{
 pub struct LocalLimiter(Arc<Inner>);
 
 struct Inner {
-    policies: [Policy; 1],
-    bucket: TokenBucket,
+    /// Those of the default tier, as they were at first.
+    policies: Vec<Policy>,
     clock: SharedClock,
     hasher: KeyHasher,
-    table: Table,
-    /// The nanosecond that the table's instant 0 stands for.
-    origin: u64,
+    capacity: Capacity,
+    /// What is in force, for whoever changes it next.
+    rules: Mutex<Arc<Rules>>,
+    /// Where one instant for each key is enough.
+    instants: Option<(LiveQuota, Instants)>,
+    /// Where it is not, from the start or since a change of quota.
+    subjects: OnceLock<Subjects>,
 }
 
 impl LocalLimiter {
@@ -59,8 +69,8 @@ impl LocalLimiter {
     /// When the quota makes no sense, with the text of [`Quota::check`].
     #[must_use]
     #[track_caller]
-    pub fn new(quota: Quota) -> Self {
-        match Self::try_new(quota) {
+    pub fn new(quotas: impl IntoQuotas) -> Self {
+        match Self::try_new(quotas) {
             Ok(limiter) => limiter,
             Err(error) => panic!("{error}"),
         }
@@ -71,26 +81,67 @@ impl LocalLimiter {
     /// # Errors
     ///
     /// When the quota makes no sense, see [`Quota::check`].
-    pub fn try_new(quota: Quota) -> Result<Self, ConfigError> {
-        Self::builder(quota).build()
+    pub fn try_new(quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
+        Self::builder(quotas).build()
     }
 
     /// Starts to configure a limiter for `quota`.
-    pub fn builder(quota: Quota) -> LocalLimiterBuilder {
-        LocalLimiterBuilder::new(quota)
+    pub fn builder(quotas: impl IntoQuotas) -> LocalLimiterBuilder {
+        LocalLimiterBuilder::new(quotas)
     }
 
-    pub(super) fn from_parts(quota: &Quota, max_keys: usize, clock: SharedClock) -> Self {
-        // Room for a clock that steps back behind its start.
-        let origin = clock.now().as_nanos().saturating_sub(MAX_REFILL_NANOS);
+    pub(super) fn from_parts(rules: Rules, capacity: Capacity, clock: SharedClock) -> Self {
+        let rules = Arc::new(rules);
+        let instants = rules.lone_instant().map(|(quota, policy)| {
+            let instants = Instants::new(capacity.keys, clock.now());
+            (LiveQuota::new(quota, *policy), instants)
+        });
+        let subjects = OnceLock::new();
+        if instants.is_none() {
+            subjects.get_or_init(|| Subjects::new(capacity, &rules));
+        }
         Self(Arc::new(Inner {
-            policies: [Policy::from(quota)],
-            bucket: TokenBucket::new(quota),
+            policies: rules.tiers.default_tier().policies.clone(),
             clock,
             hasher: KeyHasher::new(),
-            table: Table::new(max_keys),
-            origin,
+            capacity,
+            rules: Mutex::new(rules),
+            instants,
+            subjects,
         }))
+    }
+
+    /// Changes the quota of this name (`default` for one that stands alone and was given none) in
+    /// the default tier, for this limiter and all its clones.
+    ///
+    /// A changed limit, burst or queue leaves what was counted, at most as much as the new quota
+    /// holds; a changed algorithm, period or number of slices starts that quota afresh. Headers
+    /// show the new quota from the next decision on.
+    ///
+    /// # Errors
+    ///
+    /// When the quota makes no sense, see [`Quota::check`], or there is none of this name.
+    pub fn set_quota(&self, name: &str, quota: Quota) -> Result<(), ConfigError> {
+        let inner = &*self.0;
+        let mut current = inner.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rules = Rules::clone(&current);
+        let replaced = rules.tiers.replace(name, quota)?;
+        *current = Arc::new(rules);
+        match (inner.subjects.get(), &inner.instants) {
+            (None, Some((live, instants))) if current.lone_instant().is_some() => {
+                live.replace(&quota);
+                if !replaced.keeps_state {
+                    instants.clear();
+                }
+            }
+            (None, _) => {
+                inner
+                    .subjects
+                    .get_or_init(|| Subjects::new(inner.capacity, &current));
+            }
+            (Some(subjects), _) => subjects.install(&current, replaced),
+        }
+        Ok(())
     }
 
     /// Takes `cost` units if they are available.
@@ -137,40 +188,47 @@ impl LocalLimiter {
     /// scrape, not for every request.
     #[must_use]
     pub fn tracked_keys(&self) -> usize {
-        let now = self.0.clock.now().as_nanos();
-        self.0.table.live_keys(self.0.state_of(now))
+        let now = self.0.clock.now();
+        match (self.0.subjects.get(), &self.0.instants) {
+            (Some(subjects), _) => subjects.live_keys(now.as_nanos()),
+            (None, Some((_, instants))) => instants.live_keys(now),
+            (None, None) => 0,
+        }
     }
 
     /// Keys that were given up while they still had something to remember, since the start. More
     /// than a few mean that `max_keys` is too small for the traffic, or that somebody floods it.
     #[must_use]
     pub fn evictions(&self) -> u64 {
-        self.0.table.evictions()
+        let instants = self
+            .0
+            .instants
+            .as_ref()
+            .map(|(_, instants)| instants.evictions());
+        let subjects = self.0.subjects.get().map(Subjects::evictions);
+        instants.unwrap_or(0) + subjects.unwrap_or(0)
     }
 
     #[inline]
     fn decide(&self, key: &Key, op: Op) -> Decision {
-        let Inner { bucket, table, .. } = &*self.0;
-        let time = self.0.clock.now();
-        let now = time.as_nanos();
+        self.decide_in(Tier::DEFAULT, key, op)
+            .expect("there is always a default tier")
+    }
+
+    #[inline]
+    fn decide_in(&self, tier: Tier, key: &Key, op: Op) -> Result<Decision, LimiterError> {
+        let Inner { clock, .. } = &*self.0;
         let hash = self.0.hasher.hash(key);
-        let step = table.update(hash, self.0.state_of(now), |state| {
-            let step = bucket.apply(self.0.nanos_of(state), now, op);
-            (step.next.map(|tat| self.0.state_of(tat)), step)
-        });
-
-        let status = QuotaStatus::measured(&self.0.policies[0], &step.measure);
-        Decision::single(step.charged, Receipt::new(time), status)
-    }
-}
-
-impl Inner {
-    fn state_of(&self, nanos: u64) -> u64 {
-        nanos.saturating_sub(self.origin).min(MAX_STATE)
-    }
-
-    fn nanos_of(&self, state: u64) -> u64 {
-        self.origin.saturating_add(state)
+        match (self.0.subjects.get(), &self.0.instants) {
+            (None, Some((quota, instants))) if tier == Tier::DEFAULT => {
+                let (meter, policy) = quota.read();
+                Ok(instants.decide(hash, clock.now(), (&meter, &policy), op))
+            }
+            (Some(subjects), _) => subjects.decide(hash, clock, tier, op),
+            (None, _) => Err(LimiterError::unsupported(format!(
+                "the limiter was given no quota for {tier:?}"
+            ))),
+        }
     }
 }
 
@@ -180,6 +238,11 @@ impl Limiter for LocalLimiter {
     #[inline]
     fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
         Pending::Ready(Ok(self.decide(key, op)))
+    }
+
+    #[inline]
+    fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<Self::Future> {
+        Pending::Ready(self.decide_in(tier, key, op))
     }
 
     fn policies(&self) -> &[Policy] {

@@ -2,7 +2,11 @@
 
 mod builder;
 mod hash;
+mod instants;
 mod limiter;
+mod live_quota;
+mod quotas;
+mod subjects;
 mod table;
 
 pub use self::{builder::LocalLimiterBuilder, limiter::LocalLimiter};

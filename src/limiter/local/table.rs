@@ -167,6 +167,18 @@ impl Table {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Forgets all keys.
+    pub(super) fn clear(&self) {
+        for entry in self.buckets.iter().flat_map(|bucket| &bucket.0) {
+            // An entry that is claimed belongs to a key that comes after this.
+            let _ = entry
+                .state
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+                    (state != CLAIMED).then(|| pack(0, state))
+                });
+        }
+    }
+
     /// Keys with something to remember at `now`. Walks the whole table.
     pub(super) fn live_keys(&self, now: u64) -> usize {
         let entries = self.buckets.iter().flat_map(|bucket| &bucket.0);

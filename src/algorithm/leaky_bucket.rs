@@ -1,0 +1,84 @@
+use super::{ClockSkew, Verdict};
+use crate::quota::Quota;
+
+/// The leaky bucket as a queue: one unit leaves every `interval`, in order of arrival.
+///
+/// The state is the next free slot: the instant at which the queue has run empty. One that has
+/// passed is an empty queue, so 0 is the state of a key that was never seen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeakyBucket {
+    /// T: the time between two slots.
+    interval: u64,
+    /// The one that passes at once, and those that may wait.
+    capacity: u64,
+    /// capacity · T: how far ahead the next slot can be.
+    longest: u64,
+    /// How far beyond the end of the queue the next slot may lie and count.
+    tolerance: u64,
+}
+
+impl LeakyBucket {
+    pub(super) fn new(quota: &Quota, skew: ClockSkew) -> Self {
+        let interval = quota.interval_nanos();
+        let capacity = quota.capacity() + quota.extra();
+        let longest = interval * capacity;
+        Self {
+            interval,
+            capacity,
+            longest,
+            tolerance: skew.tolerance(longest),
+        }
+    }
+
+    /// How far ahead the next slot is.
+    fn ahead(&self, next: u64, now: u64) -> u64 {
+        next.saturating_sub(now)
+    }
+
+    pub(super) fn verdict(&self, next: u64, now: u64, cost: u64) -> Verdict {
+        if cost == 0 {
+            return Verdict::FITS;
+        }
+        if cost > self.capacity {
+            return Verdict::Never;
+        }
+        // The last of several units has to wait for those before it.
+        let wait = self.ahead(next, now) + (cost - 1) * self.interval;
+        match wait.checked_sub(self.longest - self.interval) {
+            None | Some(0) => Verdict::Fits { wait },
+            Some(wait) => Verdict::After(wait),
+        }
+    }
+
+    pub(super) fn available(&self, next: u64, now: u64) -> u64 {
+        let booked = self.ahead(next, now).div_ceil(self.interval);
+        self.capacity.saturating_sub(booked)
+    }
+
+    pub(super) fn reset_after(&self, next: u64, now: u64) -> u64 {
+        self.ahead(next, now)
+    }
+
+    /// Books slots for `cost`, up to the end of the queue.
+    pub(super) fn charge(&self, next: u64, now: u64, cost: u64) -> u64 {
+        let cost = cost.saturating_mul(self.interval);
+        let ahead = self.ahead(next, now).saturating_add(cost);
+        now.saturating_add(ahead.min(self.longest)).max(next)
+    }
+
+    /// Frees the last slots; one that was promised to another is not moved.
+    pub(super) fn refund(&self, next: u64, now: u64, cost: u64) -> u64 {
+        let cost = cost.saturating_mul(self.interval);
+        next.saturating_sub(cost).max(now).min(next)
+    }
+
+    /// A slot beyond the end of the queue comes from a clock that stepped back or from a longer
+    /// queue; it would lock the key out for longer than this queue can.
+    pub(super) fn healed(&self, next: u64, now: u64) -> u64 {
+        if self.ahead(next, now) > self.longest + self.tolerance {
+            now.saturating_add(self.longest)
+        } else {
+            next
+        }
+    }
+}

@@ -1,0 +1,185 @@
+use super::Verdict;
+use crate::quota::Quota;
+
+/// Counters of slices of the period, of which the oldest counts in proportion to how much of it
+/// still lies in the trailing window.
+///
+/// Slices are multiples of their length since the epoch. Here times are microseconds: the weights
+/// are fractions of a slice, which is a whole number of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SlidingWindow {
+    limit: u64,
+    /// The length of a slice in microseconds.
+    slice: u64,
+    slices: usize,
+}
+
+/// The number of the newest slice, and what was counted in it and the ones before, newest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slices {
+    newest: u64,
+    /// One more than there are slices in a period; none at all for a key that was never seen.
+    counts: Vec<u64>,
+}
+
+impl Slices {
+    /// The state of a key that was never seen.
+    pub(super) const FRESH: Self = Self {
+        newest: 0,
+        counts: Vec::new(),
+    };
+}
+
+impl SlidingWindow {
+    pub(super) fn new(quota: &Quota) -> Self {
+        let slices = quota.get_slices().unwrap_or(1);
+        Self {
+            limit: quota.capacity() + quota.extra(),
+            slice: quota.period_nanos() / 1_000 / u64::from(slices),
+            slices: slices as usize,
+        }
+    }
+
+    /// The number of now's slice, and how much of it has passed.
+    fn position(&self, state: &Slices, now: u64) -> (u64, u64) {
+        let micros = now / 1_000;
+        let index = micros / self.slice;
+        // The slice after now's stays in force, as for a fixed window.
+        if state.newest == index + 1 {
+            return (state.newest, 0);
+        }
+        (index, micros % self.slice)
+    }
+
+    /// What was counted `age` slices before `newest`.
+    fn count(&self, state: &Slices, newest: u64, age: usize) -> u64 {
+        // Further ahead than one slice is a clock that stepped back: it counts as now's.
+        let passed = newest.saturating_sub(state.newest);
+        let at = usize::try_from(passed)
+            .ok()
+            .and_then(|passed| age.checked_sub(passed));
+        at.and_then(|at| state.counts.get(at)).copied().unwrap_or(0)
+    }
+
+    fn weighted(&self, count: u64, passed: u64) -> u64 {
+        let left = u128::from(self.slice - passed);
+        (u128::from(count) * left / u128::from(self.slice)) as u64
+    }
+
+    /// What counts at `passed` microseconds into slice `newest`.
+    fn used_at(&self, state: &Slices, newest: u64, passed: u64) -> u64 {
+        let oldest = self.count(state, newest, self.slices);
+        let used = self.whole(state, newest) + self.weighted(oldest, passed);
+        used.min(self.limit)
+    }
+
+    /// What counts whole in slice `newest`. No counter exceeds a limit that was in force, so the
+    /// sum of 1,000 of them is far from overflowing.
+    fn whole(&self, state: &Slices, newest: u64) -> u64 {
+        (0..self.slices)
+            .map(|age| self.count(state, newest, age))
+            .sum()
+    }
+
+    fn used(&self, state: &Slices, now: u64) -> u64 {
+        let (newest, passed) = self.position(state, now);
+        self.used_at(state, newest, passed)
+    }
+
+    pub(super) fn verdict(&self, state: &Slices, now: u64, cost: u64) -> Verdict {
+        if cost > self.limit {
+            return Verdict::Never;
+        }
+        if cost == 0 || cost <= self.limit - self.used(state, now) {
+            return Verdict::FITS;
+        }
+        Verdict::After(self.first_fit(state, now, self.limit - cost))
+    }
+
+    /// The time until no more than `room` counts, which can be several slices away.
+    fn first_fit(&self, state: &Slices, now: u64, room: u64) -> u64 {
+        let (newest, passed) = self.position(state, now);
+        let mut whole = self.whole(state, newest);
+        for ahead in 0..=self.slices {
+            // In each slice ahead the oldest that counted whole begins to leave.
+            let oldest = self.count(state, newest, self.slices - ahead);
+            whole -= if ahead > 0 { oldest } else { 0 };
+            let from = if ahead > 0 { 0 } else { passed };
+            let Some(room) = room.checked_sub(whole) else {
+                continue;
+            };
+            let at = self.weighs_at_most(oldest, room).max(from);
+            if at < self.slice {
+                return self.until(newest + ahead as u64, at, now);
+            }
+        }
+        self.until(newest + self.slices as u64 + 1, 0, now)
+    }
+
+    /// How much of its slice has to pass until `count` weighs no more than `room`:
+    /// ⌊count · left / slice⌋ ≤ room exactly if count · left < (room + 1) · slice.
+    fn weighs_at_most(&self, count: u64, room: u64) -> u64 {
+        if count == 0 {
+            return 0;
+        }
+        let slice = u128::from(self.slice);
+        let left = ((u128::from(room) + 1) * slice - 1) / u128::from(count);
+        (slice - left.min(slice)) as u64
+    }
+
+    /// From now to `at` microseconds into slice `index`.
+    fn until(&self, index: u64, at: u64, now: u64) -> u64 {
+        let instant = index.saturating_mul(self.slice).saturating_add(at);
+        instant.saturating_mul(1_000).saturating_sub(now)
+    }
+
+    pub(super) fn available(&self, state: &Slices, now: u64) -> u64 {
+        self.limit - self.used(state, now)
+    }
+
+    /// The time until the last count weighs nothing.
+    pub(super) fn reset_after(&self, state: &Slices, now: u64) -> u64 {
+        if self.used(state, now) == 0 {
+            return 0;
+        }
+        self.first_fit(state, now, 0)
+    }
+
+    /// Counts `cost`, up to the limit and no further.
+    pub(super) fn charge(&self, state: &mut Slices, now: u64, cost: u64) {
+        let room = self.limit - self.used(state, now);
+        self.advance(state, now);
+        state.counts[0] += cost.min(room);
+    }
+
+    /// Gives `cost` back to the slice it was charged in, if that still counts.
+    pub(super) fn refund(&self, state: &mut Slices, now: u64, cost: u64, charged_at: u64) {
+        self.advance(state, now);
+        let age = state.newest.checked_sub(charged_at / 1_000 / self.slice);
+        let age = age.and_then(|age| usize::try_from(age).ok());
+        if let Some(count) = age.and_then(|age| state.counts.get_mut(age)) {
+            *count = count.saturating_sub(cost);
+        }
+    }
+
+    /// Makes now's slice the newest.
+    fn advance(&self, state: &mut Slices, now: u64) {
+        let (newest, _) = self.position(state, now);
+        if state.newest == newest && !state.counts.is_empty() {
+            return;
+        }
+        let counts = (0..=self.slices).map(|age| self.count(state, newest, age));
+        *state = Slices {
+            counts: counts.collect(),
+            newest,
+        };
+    }
+
+    /// Moves slices that a clock that stepped back left too far ahead to now.
+    pub(super) fn heal(&self, state: &mut Slices, now: u64) {
+        let (newest, _) = self.position(state, now);
+        if state.newest > newest {
+            self.advance(state, now);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+use std::{slice, time::Duration};
+
+use super::{QuotaStatus, QuotaStatuses, round::whole_seconds, status::Quotas};
+use crate::clock::Timestamp;
+
+/// Whether a request may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It passes now.
+    Allowed,
+    /// It passes after this wait.
+    Delayed(Duration),
+    /// It does not pass.
+    Denied,
+}
+
+/// Proof of when units were charged, which a refund needs to find them again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Receipt {
+    charged_at: Timestamp,
+}
+
+impl Receipt {
+    /// Units that were charged at `charged_at`.
+    #[must_use]
+    pub const fn new(charged_at: Timestamp) -> Self {
+        Self { charged_at }
+    }
+
+    /// When the units were charged.
+    #[must_use]
+    pub const fn charged_at(&self) -> Timestamp {
+        self.charged_at
+    }
+}
+
+/// A limiter's answer: the outcome, and how each quota stands.
+///
+/// Limiters of your own build one with [`allowed`](Self::allowed) or [`denied`](Self::denied).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    outcome: Outcome,
+    charged: u64,
+    receipt: Receipt,
+    quotas: Quotas,
+    marks: Marks,
+}
+
+/// What is special about a decision.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Marks {
+    excess: bool,
+    blocked: bool,
+}
+
+impl Decision {
+    /// The request passes, and `charged` units were taken at `receipt`'s time.
+    #[must_use]
+    pub fn allowed(charged: u64, receipt: Receipt, quotas: impl Into<QuotaStatuses>) -> Self {
+        Self::new(Outcome::Allowed, charged, receipt, quotas.into())
+    }
+
+    /// The request does not pass, and nothing was taken.
+    #[must_use]
+    pub fn denied(receipt: Receipt, quotas: impl Into<QuotaStatuses>) -> Self {
+        Self::new(Outcome::Denied, 0, receipt, quotas.into())
+    }
+
+    /// The answer of a limiter of ours; a hit may be charged although it is denied.
+    #[inline]
+    pub(crate) fn new(
+        outcome: Outcome,
+        charged: u64,
+        receipt: Receipt,
+        quotas: QuotaStatuses,
+    ) -> Self {
+        Self {
+            outcome,
+            charged,
+            receipt,
+            quotas: quotas.0,
+            marks: Marks::default(),
+        }
+    }
+
+    /// Whether the request may pass.
+    #[must_use]
+    pub const fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// Whether the request does not pass.
+    #[must_use]
+    pub const fn is_denied(&self) -> bool {
+        matches!(self.outcome, Outcome::Denied)
+    }
+
+    /// Whether the request passes, now or after a wait.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        !self.is_denied()
+    }
+
+    /// The units that were taken: 0 for a denial and for a look, what fitted for
+    /// [`AcquireUpTo`](crate::Op::AcquireUpTo).
+    #[must_use]
+    pub const fn charged(&self) -> u64 {
+        self.charged
+    }
+
+    /// What a later refund of these units needs.
+    #[must_use]
+    pub const fn receipt(&self) -> Receipt {
+        self.receipt
+    }
+
+    /// How each quota stands, in the order in which they were listed.
+    #[must_use]
+    pub fn quotas(&self) -> &[QuotaStatus] {
+        match &self.quotas {
+            Quotas::One(status) => slice::from_ref(status),
+            Quotas::Many(statuses) => statuses,
+        }
+    }
+
+    fn quotas_mut(&mut self) -> &mut [QuotaStatus] {
+        match &mut self.quotas {
+            Quotas::One(status) => slice::from_mut(status),
+            Quotas::Many(statuses) => statuses,
+        }
+    }
+
+    /// The quota that binds: of those that denied, the one with the longest wait; if none did, the
+    /// one with the least left in proportion to its limit. The first listed of equals.
+    #[must_use]
+    pub fn binding(&self) -> &QuotaStatus {
+        match &self.quotas {
+            Quotas::One(status) => status,
+            Quotas::Many(statuses) => QuotaStatus::binding_of(statuses),
+        }
+    }
+
+    /// How long until what was denied would pass if nothing else came: zero when it was allowed,
+    /// `None` when it can never fit or the wait is unknown.
+    ///
+    /// At exactly this time the same request passes, a microsecond earlier it does not.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        if self.is_denied() {
+            self.binding().retry_after()
+        } else {
+            Some(Duration::ZERO)
+        }
+    }
+
+    /// [`retry_after`](Self::retry_after) of a denial in whole seconds, rounded up, at least 1:
+    /// what a `Retry-After` field says.
+    #[must_use]
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        let wait = self.retry_after().filter(|_| self.is_denied())?;
+        Some(whole_seconds(wait))
+    }
+
+    /// Units left of the binding quota, `None` where the limiter does not tell.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        self.binding().remaining()
+    }
+
+    /// Names of the quotas that denied.
+    pub(crate) fn violated(&self) -> impl Iterator<Item = &'static str> {
+        let denied = self.quotas().iter().filter(|quota| quota.is_denied());
+        denied.map(QuotaStatus::name)
+    }
+
+    /// How long the request waits in the queue of a
+    /// [leaky bucket](crate::Algorithm::LeakyBucket), or waited for a
+    /// [denial to end](crate::RateLimitLayer::wait); zero for all others.
+    #[must_use]
+    pub const fn delay(&self) -> Duration {
+        match self.outcome {
+            Outcome::Delayed(wait) => wait,
+            Outcome::Allowed | Outcome::Denied => Duration::ZERO,
+        }
+    }
+
+    /// Whether the request passes although a nominal limit is used up: in the extra share of a
+    /// [soft](crate::Quota::soft) quota, or because an
+    /// [elastic](crate::RateLimitLayer::elastic) layer let it.
+    #[must_use]
+    pub fn is_excess(&self) -> bool {
+        self.marks.excess || (self.is_allowed() && self.quotas().iter().any(QuotaStatus::is_excess))
+    }
+
+    /// Whether the key is kept out for breaking its limit before, see
+    /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
+    #[must_use]
+    pub const fn is_blocked(&self) -> bool {
+        self.marks.blocked
+    }
+
+    /// Marks a decision as one that the request waited for.
+    pub(crate) fn delayed_by(mut self, waited: Duration) -> Self {
+        if self.is_allowed() && !waited.is_zero() {
+            self.outcome = Outcome::Delayed(self.delay().saturating_add(waited));
+        }
+        self
+    }
+
+    /// Marks a decision as let through in spite of a denial.
+    pub(crate) fn into_excess(mut self) -> Self {
+        self.outcome = Outcome::Allowed;
+        self.marks.excess = true;
+        self
+    }
+
+    /// Denies for at least `block`.
+    pub(crate) fn into_blocked(mut self, block: Duration) -> Self {
+        self.outcome = Outcome::Denied;
+        self.marks.blocked = true;
+        for quota in self.quotas_mut() {
+            quota.block(block);
+        }
+        self
+    }
+
+    /// Makes everyone who was denied wait this much longer.
+    pub(crate) fn lengthen(&mut self, jitter: Duration) {
+        for quota in self.quotas_mut() {
+            quota.lengthen(jitter);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What a limiter answers, and the only place where durations become whole seconds.
+
+mod answer;
+mod policy;
+mod round;
+mod status;
+
+pub use self::{
+    answer::{Decision, Outcome, Receipt},
+    policy::{Policy, Unit},
+    status::{QuotaStatus, QuotaStatuses},
+};
+pub(crate) use self::{round::whole_seconds, status::Measure};

@@ -1,0 +1,86 @@
+use super::{
+    hash::KeyHash,
+    table::{MAX_STATE, Table},
+};
+use crate::{
+    algorithm::{Meter, State, step},
+    clock::Timestamp,
+    decision::{Decision, Measure, Policy, QuotaStatus, Receipt},
+    op::Op,
+    quota::MAX_REFILL_NANOS,
+};
+
+/// Keys of which all there is to remember is one instant, updated without locks.
+#[derive(Debug)]
+pub(super) struct Instants {
+    table: Table,
+    /// The nanosecond that the table's instant 0 stands for.
+    origin: u64,
+}
+
+impl Instants {
+    pub(super) fn new(max_keys: usize, now: Timestamp) -> Self {
+        Self {
+            table: Table::new(max_keys),
+            // Room for a clock that steps back behind its start.
+            origin: now.as_nanos().saturating_sub(MAX_REFILL_NANOS),
+        }
+    }
+
+    #[inline]
+    pub(super) fn decide(
+        &self,
+        key: KeyHash,
+        time: Timestamp,
+        (meter, policy): (&Meter, &Policy),
+        op: Op,
+    ) -> Decision {
+        let now = time.as_nanos();
+        let fresh_until = meter.fresh_until(now);
+        let (answer, measure) = self.table.update(key, self.state_of(fresh_until), |state| {
+            let old = self.nanos_of(state);
+            let mut states = [State::Instant(old)];
+            let mut measures = [Measure::default()];
+            let answer = step(
+                std::slice::from_ref(meter),
+                &mut states,
+                now,
+                op,
+                &mut measures,
+            );
+            let new = states[0].instant();
+            // A key that is not in the table need not get there with nothing to remember.
+            let stays = new == old || (state == 0 && new <= fresh_until);
+            let next = (!stays).then(|| self.state_of(new));
+            (next, (answer, measures[0]))
+        });
+        let status = QuotaStatus::measured(policy, &measure);
+        Decision::new(
+            answer.outcome(),
+            answer.charged,
+            Receipt::new(time),
+            status.into(),
+        )
+    }
+
+    /// Forgets all keys.
+    pub(super) fn clear(&self) {
+        self.table.clear();
+    }
+
+    pub(super) fn live_keys(&self, now: Timestamp) -> usize {
+        self.table.live_keys(self.state_of(now.as_nanos()))
+    }
+
+    pub(super) fn evictions(&self) -> u64 {
+        self.table.evictions()
+    }
+
+    fn state_of(&self, nanos: u64) -> u64 {
+        nanos.saturating_sub(self.origin).min(MAX_STATE)
+    }
+
+    fn nanos_of(&self, state: u64) -> u64 {
+        self.origin.saturating_add(state)
+    }
+}

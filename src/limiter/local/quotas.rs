@@ -1,0 +1,178 @@
+use crate::{
+    algorithm::{ClockSkew, Meter, State},
+    decision::Policy,
+    error::{ConfigError, ConfigErrorKind, LimiterError},
+    limiter::Tier,
+    quota::{IntoQuotas, Quota},
+};
+
+/// How much a limiter may remember.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Capacity {
+    pub(super) keys: usize,
+    /// The times that all logs keep together.
+    pub(super) log_times: usize,
+}
+
+/// The quotas that are in force, for each tier.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tiers {
+    /// The first one is the default.
+    tiers: Vec<(Tier, Quotas)>,
+}
+
+/// What is in force.
+#[derive(Debug, Clone)]
+pub(super) struct Rules {
+    pub(super) tiers: Tiers,
+    /// How long a key that broke its limit stays out, in nanoseconds.
+    pub(super) block_for: Option<u64>,
+}
+
+impl Rules {
+    /// The one quota, if all there is to count for a key is one instant for it.
+    pub(super) fn lone_instant(&self) -> Option<(&Quota, &Policy)> {
+        if self.block_for.is_some() {
+            return None;
+        }
+        let [(_, quotas)] = self.tiers.tiers.as_slice() else {
+            return None;
+        };
+        let ([meter], [quota], [policy]) = (
+            quotas.meters.as_slice(),
+            quotas.quotas.as_slice(),
+            quotas.policies.as_slice(),
+        ) else {
+            return None;
+        };
+        meter.keeps_an_instant().then_some((quota, policy))
+    }
+
+    /// How much is lost with the states of a key: 0 for nothing, the most for one that is
+    /// exhausted or blocked in any respect.
+    pub(super) fn to_forget(&self, states: &[State], blocked_until: u64, now: u64) -> u64 {
+        if blocked_until > now {
+            return u64::MAX;
+        }
+        let meters = &self.tiers.default_tier().meters;
+        let pairs = meters.iter().zip(states);
+        let each = pairs.map(|(meter, state)| meter.to_forget(state, now));
+        each.max().unwrap_or(0)
+    }
+}
+
+/// Quotas that are charged together.
+#[derive(Debug, Clone)]
+pub(super) struct Quotas {
+    pub(super) policies: Vec<Policy>,
+    pub(super) meters: Vec<Meter>,
+    quotas: Vec<Quota>,
+}
+
+impl Quotas {
+    /// # Errors
+    ///
+    /// When there are none, one of them makes no sense, or two have one name.
+    pub(super) fn new(quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
+        let quotas = quotas.into_quotas();
+        if quotas.is_empty() {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Names,
+                "no quota at all; at least one is needed",
+            ));
+        }
+        let mut policies: Vec<Policy> = Vec::with_capacity(quotas.len());
+        for quota in &quotas {
+            quota.check()?;
+            let name = quota.name_in(quotas.len());
+            if policies.iter().any(|policy| policy.name() == name) {
+                return Err(ConfigError::new(
+                    ConfigErrorKind::Names,
+                    format!("two quotas are named {name:?}; names have to be unique"),
+                ));
+            }
+            policies.push(Policy::of_quota(name, quota));
+        }
+        Ok(Self {
+            meters: quotas.iter().map(meter).collect(),
+            policies,
+            quotas,
+        })
+    }
+
+    /// Replaces the quota of this name, and says where it stood and whether what was counted for
+    /// it goes on to count.
+    fn replace(&mut self, name: &str, quota: Quota) -> Result<Replaced, ConfigError> {
+        quota.check()?;
+        let at = self
+            .policies
+            .iter()
+            .position(|policy| policy.name() == name);
+        let at = at.ok_or_else(|| {
+            let known: Vec<_> = self.policies.iter().map(Policy::name).collect();
+            ConfigError::new(
+                ConfigErrorKind::Names,
+                format!("no quota is named {name:?}; there are {known:?}"),
+            )
+        })?;
+        let keeps_state = self.quotas[at].counts_like(&quota);
+        let name = self.policies[at].name();
+        self.policies[at] = Policy::of_quota(name, &quota);
+        self.meters[at] = meter(&quota);
+        self.quotas[at] = quota;
+        Ok(Replaced { at, keeps_state })
+    }
+}
+
+/// What a change of quota did.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Replaced {
+    pub(super) at: usize,
+    pub(super) keeps_state: bool,
+}
+
+impl Tiers {
+    /// # Errors
+    ///
+    /// When there is a tier of this name already.
+    pub(super) fn add(&mut self, tier: Tier, quotas: Quotas) -> Result<(), ConfigError> {
+        if self.tiers.iter().any(|(known, _)| *known == tier) {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Names,
+                format!("two tiers are {tier:?}"),
+            ));
+        }
+        self.tiers.push((tier, quotas));
+        Ok(())
+    }
+
+    pub(super) fn default_tier(&self) -> &Quotas {
+        &self.tiers[0].1
+    }
+
+    pub(super) fn replace(&mut self, name: &str, quota: Quota) -> Result<Replaced, ConfigError> {
+        self.tiers[0].1.replace(name, quota)
+    }
+
+    /// The quotas of `tier`.
+    pub(super) fn get(&self, tier: Tier) -> Result<&Quotas, LimiterError> {
+        if tier == Tier::DEFAULT {
+            return Ok(self.default_tier());
+        }
+        let found = self.tiers.iter().find(|(known, _)| *known == tier);
+        found.map(|(_, quotas)| quotas).ok_or_else(|| {
+            LimiterError::unsupported(format!("the limiter was given no quota for {tier:?}"))
+        })
+    }
+
+    /// The most quotas that a tier has.
+    pub(super) fn width(&self) -> usize {
+        let widths = self.tiers.iter().map(|(_, quotas)| quotas.meters.len());
+        widths.max().unwrap_or(1)
+    }
+}
+
+/// The meter of a key that is locked.
+fn meter(quota: &Quota) -> Meter {
+    Meter::new(quota, ClockSkew::None)
+}

@@ -1,0 +1,175 @@
+use std::time::Duration;
+
+use super::{Algorithm, Quota};
+use crate::error::{ConfigError, ConfigErrorKind as Kind};
+
+/// The longest time that a full capacity may take to come back, about 18 years: it keeps the local
+/// table's 61-bit nanoseconds valid for decades of uptime.
+pub(crate) const MAX_REFILL_NANOS: u64 = 1 << 59;
+
+/// The shortest time between two units: a million requests a second.
+const MIN_INTERVAL_NANOS: u64 = 1_000;
+
+/// A policy name goes into a header of every response.
+const MAX_NAME_LEN: usize = 64;
+
+/// 16 bytes for each admitted request.
+const MAX_LOG_LIMIT: u64 = 65_536;
+
+/// 8 bytes for each slice of each key.
+const MAX_SLICES: u32 = 1_000;
+
+const MAX_SOFT_PERCENT: u32 = 1_000;
+
+impl Quota {
+    /// Whether the quota makes sense.
+    ///
+    /// # Errors
+    ///
+    /// A limit, period, burst, refill step or number of slices of 0; more than a million units a
+    /// second; a capacity that takes more than 18 years to come back; a burst or a refill step
+    /// without a token bucket; slices without a sliding window, more than 1,000 of them, or ones
+    /// that are not whole microseconds; a log for more than 65,536 units; soft above 1000 %; a name
+    /// that is empty, longer than 64 bytes or not printable ASCII.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.check_rate()?;
+        self.check_token_bucket()?;
+        self.check_slices()?;
+        if self.get_soft() > MAX_SOFT_PERCENT {
+            return refuse(
+                Kind::Soft,
+                format!(
+                    "soft({}) is too soft; accepted are 0 to {MAX_SOFT_PERCENT} percent",
+                    self.get_soft()
+                ),
+            );
+        }
+        let most = self.capacity().saturating_add(self.extra());
+        if self.algorithm() == Algorithm::SlidingLog && most > MAX_LOG_LIMIT {
+            return refuse(
+                Kind::LogLimit,
+                format!("a log of {most} times is too long; accepted are up to {MAX_LOG_LIMIT}"),
+            );
+        }
+        self.name().map_or(Ok(()), check_name)?;
+        self.check_span()
+    }
+
+    fn check_rate(&self) -> Result<(), ConfigError> {
+        if self.limit() == 0 {
+            return refuse(
+                Kind::Limit,
+                "a limit of 0 lets nothing pass; it must be at least 1",
+            );
+        }
+        if self.period().is_zero() {
+            return refuse(
+                Kind::Period,
+                "a period of 0 is no rate; it must be at least 1 microsecond per unit",
+            );
+        }
+        if self.interval_nanos() < MIN_INTERVAL_NANOS {
+            return refuse(
+                Kind::Rate,
+                format!(
+                    "{} in {:?} is more than a million a second, the most that is accepted",
+                    self.limit(),
+                    self.period()
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    fn check_token_bucket(&self) -> Result<(), ConfigError> {
+        let token_bucket = self.algorithm() == Algorithm::TokenBucket;
+        match (self.get_burst(), self.get_refill_every()) {
+            (Some(0), _) => refuse(
+                Kind::Burst,
+                "a burst of 0 lets nothing pass; it must be at least 1",
+            ),
+            (Some(_), _) if !token_bucket => refuse(Kind::Burst, "only a token bucket has a burst"),
+            (_, Some(Duration::ZERO)) => refuse(
+                Kind::RefillStep,
+                "tokens cannot be handed out every 0 seconds; the step must be at least 1 \
+                 microsecond",
+            ),
+            (_, Some(step)) if step.subsec_nanos() % 1_000 > 0 => refuse(
+                Kind::RefillStep,
+                format!("a step of {step:?} is not a whole number of microseconds"),
+            ),
+            (_, Some(_)) if !token_bucket => {
+                refuse(Kind::RefillStep, "only a token bucket is refilled in steps")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_slices(&self) -> Result<(), ConfigError> {
+        let sliding = self.algorithm() == Algorithm::SlidingWindow;
+        let slices = self.get_slices().unwrap_or(1);
+        if self.get_slices().is_some() && !sliding {
+            return refuse(Kind::Slices, "only a sliding window has slices");
+        }
+        if slices == 0 || slices > MAX_SLICES {
+            return refuse(
+                Kind::Slices,
+                format!("slices({slices}): accepted are 1 to {MAX_SLICES}"),
+            );
+        }
+        let whole = self
+            .period()
+            .as_nanos()
+            .is_multiple_of(u128::from(slices) * 1_000);
+        if sliding && !whole {
+            return refuse(
+                Kind::Slices,
+                format!(
+                    "{:?} in {slices} slices: a slice must be a whole number of microseconds",
+                    self.period()
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    fn check_span(&self) -> Result<(), ConfigError> {
+        let capacity = u128::from(self.capacity()) + u128::from(self.extra());
+        let refill = u128::from(self.interval_nanos()).checked_mul(capacity);
+        let step = self.get_refill_every().unwrap_or_default().as_nanos();
+        let longest = refill.map(|refill| refill.max(self.period().as_nanos()).max(step));
+        if longest.is_none_or(|longest| longest > u128::from(MAX_REFILL_NANOS)) {
+            return refuse(
+                Kind::Overflow,
+                format!(
+                    "{capacity} at {} in {:?} take more than 18 years to come back, the most that \
+                     is accepted",
+                    self.limit(),
+                    self.period()
+                ),
+            );
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn check_name(name: &str) -> Result<(), ConfigError> {
+    let printable = name.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    if name.is_empty() || name.len() > MAX_NAME_LEN || !printable {
+        return refuse(
+            Kind::Name,
+            format!(
+                "{name:?} is no policy name; accepted are 1 to {MAX_NAME_LEN} printable ASCII \
+                 characters"
+            ),
+        );
+    }
+    Ok(())
+}
+
+fn refuse<T>(
+    kind: Kind,
+    message: impl Into<std::borrow::Cow<'static, str>>,
+) -> Result<T, ConfigError> {
+    Err(ConfigError::new(kind, message))
+}
