@@ -35,9 +35,10 @@
 //! # What is guaranteed
 //!
 //! - A key that was idle gets exactly its burst, never more. At exactly
-//!   [`Decision::retry_after`] the denied request passes, a microsecond earlier it does not.
-//! - Memory is taken once and stays constant, however many keys arrive. Nothing is swept, no task
-//!   runs in the background.
+//!   [`Decision::retry_after`] the denied request passes if nothing else came on its key, a
+//!   microsecond earlier it does not.
+//! - The [local limiter](LocalLimiter)'s memory is taken once, 8 MB by default, and stays constant,
+//!   however many keys arrive. Nothing is swept, no task runs in the background.
 //! - A request without a key is never silently let through. By default requests whose client sent
 //!   no key share one bucket, and a server that is set up wrong answers 500 and logs the fix.
 //! - A limiter that fails is answered 503, never 429.
@@ -110,3 +111,8 @@ pub use self::{
     op::Op,
     quota::{Algorithm, IntoQuotas, Quota},
 };
+
+/// The README's example compiles.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
