@@ -25,10 +25,10 @@ impl FixedWindow {
     }
 
     /// The window that is in force: now's, or one ahead of it. A clock that stepped back a little
-    /// must not open a window again.
+    /// must not open a window again; one in which nothing counts is as good as any.
     fn current(&self, state: Window, now: u64) -> Window {
         let index = now / self.period;
-        if state.index < index {
+        if state.index < index || state.count == 0 {
             return Window { index, count: 0 };
         }
         Window {

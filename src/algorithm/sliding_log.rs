@@ -99,15 +99,18 @@ impl SlidingLog {
         }
     }
 
-    /// Takes back what was noted at `charged_at`, else the newest.
+    /// Takes back what was noted at `charged_at`, else the newest. What has left the window by
+    /// itself is not given back a second time: that would make room for more than the limit.
     pub(super) fn refund(&self, log: &mut Log, now: u64, cost: u64, charged_at: u64) {
         self.tidy(log, now);
-        let noted = log
-            .entries
-            .binary_search_by_key(&charged_at, |entry| entry.at);
+        if charged_at.saturating_add(self.period) <= now {
+            return;
+        }
         let mut left = cost;
-        if let Ok(at) = noted {
-            left -= log.entries[at].take(left);
+        let from = log.entries.partition_point(|entry| entry.at < charged_at);
+        let noted = log.entries.range_mut(from..);
+        for entry in noted.take_while(|entry| entry.at == charged_at) {
+            left -= entry.take(left);
         }
         for entry in log.entries.iter_mut().rev() {
             if left == 0 {

@@ -51,14 +51,16 @@ impl SlidingWindow {
         (index, micros % self.slice)
     }
 
-    /// What was counted `age` slices before `newest`.
+    /// What was counted `age` slices before `newest`, at most the limit: more is left of a larger
+    /// quota, and would keep the key out for longer than a period.
     fn count(&self, state: &Slices, newest: u64, age: usize) -> u64 {
         // Further ahead than one slice is a clock that stepped back: it counts as now's.
         let passed = newest.saturating_sub(state.newest);
         let at = usize::try_from(passed)
             .ok()
             .and_then(|passed| age.checked_sub(passed));
-        at.and_then(|at| state.counts.get(at)).copied().unwrap_or(0)
+        let count = at.and_then(|at| state.counts.get(at)).copied();
+        count.unwrap_or(0).min(self.limit)
     }
 
     fn weighted(&self, count: u64, passed: u64) -> u64 {
@@ -158,7 +160,11 @@ impl SlidingWindow {
         let age = state.newest.checked_sub(charged_at / 1_000 / self.slice);
         let age = age.and_then(|age| usize::try_from(age).ok());
         if let Some(count) = age.and_then(|age| state.counts.get_mut(age)) {
-            *count = count.saturating_sub(cost);
+            *count = (*count).min(self.limit).saturating_sub(cost);
+        }
+        // As good as new, wherever the newest slice was.
+        if state.counts.iter().all(|count| *count == 0) {
+            *state = Slices::FRESH;
         }
     }
 

@@ -215,8 +215,9 @@ impl Request<'_> {
     fn decide(&self, states: &mut [State], blocked_until: &mut u64) -> Decision {
         let blocked = self.blocked_for(blocked_until);
         let op = match self.op {
-            // Who is blocked takes nothing.
-            Op::Acquire(cost) | Op::AcquireUpTo(cost) if blocked > 0 => Op::Peek(cost),
+            // Who is blocked takes nothing. One unit is what taking up to some number hangs on.
+            Op::Acquire(cost) if blocked > 0 => Op::Peek(cost),
+            Op::AcquireUpTo(most) if blocked > 0 => Op::Peek(most.min(1)),
             op => op,
         };
         let (answer, statuses) = self.step(states, op);

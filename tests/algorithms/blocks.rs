@@ -1,0 +1,210 @@
+//! `block_for`: who breaks the limit stays out.
+
+use std::time::Duration;
+
+use tower_ratelimit::{Decision, Key, LocalLimiter, ManualClock, Quota};
+
+use super::{alice, every_algorithm};
+
+const BLOCK: Duration = Duration::from_secs(600);
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn blocking(quota: Quota, max_keys: usize) -> (LocalLimiter, ManualClock) {
+    let clock = ManualClock::new();
+    let limiter = LocalLimiter::builder(quota)
+        .block_for(BLOCK)
+        .max_keys(max_keys)
+        .clock(clock.clone())
+        .build()
+        .expect("a good quota");
+    (limiter, clock)
+}
+
+/// A key that has just been blocked.
+fn blocked(quota: Quota) -> (LocalLimiter, ManualClock) {
+    let (limiter, clock) = blocking(quota, 8);
+    let _ = limiter.hit(&alice(), u64::MAX);
+    assert!(limiter.acquire(&alice(), 1).is_blocked());
+    (limiter, clock)
+}
+
+fn facts(decision: &Decision) -> (bool, bool, Option<u64>, Option<Duration>) {
+    (
+        decision.is_denied(),
+        decision.is_blocked(),
+        decision.remaining(),
+        decision.retry_after(),
+    )
+}
+
+#[test]
+fn starts_with_the_first_denial_and_is_not_extended() {
+    for quota in every_algorithm(Quota::per_minute(5)) {
+        let (limiter, clock) = blocking(quota, 8);
+        let _ = limiter.acquire_up_to(&alice(), u64::MAX);
+        let first = limiter.acquire(&alice(), 1);
+        assert_eq!(facts(&first), (true, true, Some(0), Some(BLOCK)));
+
+        clock.advance(seconds(599));
+        for again in [
+            limiter.acquire(&alice(), 1),
+            limiter.acquire(&alice(), 5),
+            limiter.acquire_up_to(&alice(), 1),
+            limiter.acquire_up_to(&alice(), u64::MAX),
+        ] {
+            let expected = (true, true, Some(0), Some(seconds(1)));
+            assert_eq!(facts(&again), expected, "{quota:?}");
+            assert_eq!(again.charged(), 0);
+        }
+        clock.advance(seconds(1));
+        let free = limiter.acquire(&alice(), 5);
+        assert!(free.is_allowed() && !free.is_blocked(), "{quota:?}");
+    }
+}
+
+/// A quota may take longer than the block, and then says so.
+#[test]
+fn retry_after_is_the_longer_of_both() {
+    let (limiter, clock) = blocked(Quota::per_day(10).sliding_log());
+    let denied = limiter.acquire(&alice(), 1);
+    assert_eq!(denied.retry_after(), Some(seconds(86_400)));
+    clock.advance(BLOCK);
+    let denied = limiter.acquire(&alice(), 1);
+    assert_eq!(denied.retry_after(), Some(seconds(86_400) - BLOCK));
+
+    let (limiter, _) = blocked(Quota::per_second(10));
+    let denied = limiter.acquire(&alice(), 1);
+    assert_eq!(denied.retry_after(), Some(BLOCK));
+    assert_eq!(denied.binding().effective_window(), Some(BLOCK));
+}
+
+#[test]
+fn peek_tells_of_a_block_and_starts_none() {
+    let (limiter, _) = blocking(Quota::per_minute(1), 8);
+    let _ = limiter.acquire(&alice(), 1);
+    let looked = limiter.peek(&alice(), 1);
+    assert!(looked.is_denied() && !looked.is_blocked());
+    assert_eq!(looked.retry_after(), Some(seconds(60)));
+
+    let _ = limiter.acquire(&alice(), 1);
+    let looked = limiter.peek(&alice(), 1);
+    assert_eq!(facts(&looked), (true, true, Some(0), Some(BLOCK)));
+}
+
+/// A hit is charged while the key is out, a refund is credited; the block takes its time.
+#[test]
+fn hit_and_refund_neither_start_nor_end_one() {
+    for quota in every_algorithm(Quota::per_minute(5)) {
+        let (limiter, clock) = blocking(quota, 8);
+        let hit = limiter.hit(&alice(), 10);
+        assert!(hit.is_denied() && !hit.is_blocked(), "{quota:?}");
+        let again = limiter.hit(&alice(), 1);
+        assert!(again.is_denied() && !again.is_blocked(), "{quota:?}");
+        let refunded = limiter.refund(&alice(), 5, None);
+        assert_eq!(refunded.remaining(), Some(5), "{quota:?}");
+        assert!(limiter.acquire(&alice(), 2).is_allowed(), "{quota:?}");
+
+        assert!(limiter.acquire(&alice(), 4).is_blocked(), "{quota:?}");
+        let _ = limiter.refund(&alice(), 5, None);
+        let hit = limiter.hit(&alice(), 1);
+        assert_eq!((hit.is_blocked(), hit.charged()), (true, 1), "{quota:?}");
+        clock.advance(BLOCK - Duration::from_micros(1));
+        assert!(limiter.acquire(&alice(), 1).is_blocked(), "{quota:?}");
+        clock.advance(Duration::from_micros(1));
+        assert!(limiter.acquire(&alice(), 1).is_allowed(), "{quota:?}");
+    }
+}
+
+#[test]
+fn reset_ends_it() {
+    for quota in every_algorithm(Quota::per_minute(5)) {
+        let (limiter, _) = blocked(quota);
+        let reset = limiter.reset(&alice());
+        assert_eq!(facts(&reset), (false, false, Some(5), Some(seconds(0))));
+        assert_eq!(limiter.tracked_keys(), 0);
+        assert!(limiter.acquire(&alice(), 5).is_allowed());
+    }
+}
+
+#[test]
+fn cost_that_can_never_fit_starts_none() {
+    for quota in every_algorithm(Quota::per_minute(5)) {
+        let (limiter, _) = blocking(quota, 8);
+        for cost in [6, u64::MAX] {
+            let denied = limiter.acquire(&alice(), cost);
+            assert_eq!(facts(&denied), (true, false, Some(5), None));
+        }
+        assert_eq!(limiter.tracked_keys(), 0);
+        assert!(limiter.acquire(&alice(), 5).is_allowed());
+    }
+    // It does not fit after the block either.
+    let (limiter, _) = blocked(Quota::per_minute(5));
+    let never = limiter.acquire(&alice(), 6);
+    assert_eq!(facts(&never), (true, true, Some(0), None));
+}
+
+#[test]
+fn cost_0_passes_and_is_told_nothing() {
+    let (limiter, _) = blocked(Quota::per_minute(5));
+    for free in [
+        limiter.acquire(&alice(), 0),
+        limiter.acquire_up_to(&alice(), 0),
+        limiter.peek(&alice(), 0),
+    ] {
+        assert!(free.is_allowed() && !free.is_blocked());
+    }
+}
+
+#[test]
+fn clock_that_steps_back_locks_nobody_out_beyond_the_block() {
+    for step in [1, 599, 3_600, 86_400 * 365].map(seconds) {
+        let (limiter, clock) = blocked(Quota::per_second(5));
+        clock.step_back(step);
+        let denied = limiter.acquire(&alice(), 1);
+        assert_eq!(denied.retry_after(), Some(BLOCK), "{step:?}");
+        clock.advance(BLOCK);
+        assert!(limiter.acquire(&alice(), 1).is_allowed(), "{step:?}");
+    }
+}
+
+/// One quota of a list that denies blocks the key for all of them.
+#[test]
+fn list_is_blocked_as_one() {
+    let clock = ManualClock::new();
+    let limiter = LocalLimiter::builder([Quota::per_second(2), Quota::per_day(100).fixed_window()])
+        .block_for(BLOCK)
+        .clock(clock.clone())
+        .build()
+        .expect("good quotas");
+    assert!(limiter.acquire(&alice(), 2).is_allowed());
+    let denied = limiter.acquire(&alice(), 1);
+    assert!(denied.quotas().iter().all(|quota| quota.is_denied()));
+    assert_eq!(facts(&denied), (true, true, Some(0), Some(BLOCK)));
+    clock.advance(BLOCK);
+    let free = limiter.acquire(&alice(), 2);
+    let daily = &free.quotas()[1];
+    assert_eq!((free.is_allowed(), daily.remaining()), (true, Some(96)));
+}
+
+/// The quota of a blocked key may be as good as new; the block is still not forgotten for others.
+#[test]
+fn blocked_keys_survive_a_flood() {
+    let max_keys = 1_000;
+    let (limiter, clock) = blocking(Quota::per_second(2), max_keys);
+    let offenders: Vec<_> = (0..20_u64).map(Key::from).collect();
+    for offender in &offenders {
+        let _ = limiter.hit(offender, 2);
+        assert!(limiter.acquire(offender, 1).is_blocked());
+    }
+    clock.advance(seconds(60));
+    for fresh in 0..2 * max_keys as u64 {
+        assert!(limiter.acquire(&Key::from(1_000 + fresh), 1).is_allowed());
+    }
+    assert!(limiter.evictions() > 0, "the flood did not fill the table");
+    for offender in &offenders {
+        assert!(limiter.acquire(offender, 1).is_blocked());
+    }
+}

@@ -1,0 +1,44 @@
+//! What the algorithms promise: their definitions as an oracle, their bounds, and what blocks,
+//! soft limits, tiers and changes of quota do to them.
+
+mod agreement;
+mod blocks;
+mod changes;
+mod oracle;
+mod quotas;
+mod refunds;
+mod soft;
+mod stack;
+
+use std::env;
+
+use proptest::prelude::ProptestConfig;
+use tower_ratelimit::{Key, Quota};
+
+/// So many cases, unless `PROPTEST_CASES` says otherwise.
+fn cases(cases: u32) -> ProptestConfig {
+    let mut config = ProptestConfig::default();
+    if env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = cases;
+    }
+    config.failure_persistence = None;
+    config
+}
+
+fn alice() -> Key {
+    Key::from("alice")
+}
+
+/// The quota in every algorithm, each of which lets as much pass at once.
+fn every_algorithm(quota: Quota) -> [Quota; 7] {
+    let second = std::time::Duration::from_secs(1);
+    [
+        quota,
+        quota.refill_every(second),
+        quota.leaky_bucket(quota.limit() - 1),
+        quota.fixed_window(),
+        quota.sliding_window(),
+        quota.sliding_window().slices(5),
+        quota.sliding_log(),
+    ]
+}
