@@ -102,7 +102,7 @@ impl State {
 }
 
 impl Meter {
-    /// What there is [`to_forget`](Self::to_forget) of a key that is exhausted.
+    /// What there is [`loss_of`](Self::loss_of) of a key that is exhausted.
     pub(crate) const EXHAUSTED: u64 = 1 + u32::MAX as u64;
 
     /// The meter of a quota that was checked.
@@ -246,7 +246,7 @@ impl Meter {
 
     /// How much would be lost if the state were forgotten: 0 for nothing, the most for a key that
     /// is exhausted.
-    pub(crate) fn to_forget(&self, state: &State, now: u64) -> u64 {
+    pub(crate) fn loss_of(&self, state: &State, now: u64) -> u64 {
         if self.reset_after(state, now) == 0 {
             return 0;
         }

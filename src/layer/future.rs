@@ -64,6 +64,14 @@ struct FollowUp<L, R> {
     ticket: Ticket,
 }
 
+/// A response that is there.
+enum Finished<P, L: Limiter, R> {
+    /// It is complete.
+    Shown(P),
+    /// What it cost is corrected.
+    Correcting(Box<Correcting<P, L, R>>),
+}
+
 /// A response that waits for the limiter to correct what it cost.
 struct Correcting<P, L: Limiter, R> {
     answer: Pin<Box<PendingFuture<L::Future>>>,
@@ -177,20 +185,17 @@ where
 impl<L: Limiter, R> FollowUp<L, R> {
     /// Corrects what the response cost, if it has to be, and shows in it how the quota stands; or
     /// says what has to be waited for.
-    fn finish<B>(
-        self,
-        response: Response<B>,
-    ) -> Result<Response<B>, Correcting<Response<B>, L, R>> {
+    fn finish<B>(self, response: Response<B>) -> Finished<Response<B>, L, R> {
         let (parts, body) = response.into_parts();
         let correction = self.gate.correct(&parts, &self.decision, &self.ticket);
         let response = Response::from_parts(parts, body);
         match correction {
-            None => Ok(self.show(response)),
-            Some(answer) => Err(Correcting {
+            None => Finished::Shown(self.show(response)),
+            Some(answer) => Finished::Correcting(Box::new(Correcting {
                 answer: Box::pin(answer.into_future()),
                 follow_up: self,
                 response: Some(response),
-            }),
+            })),
         }
     }
 
@@ -239,10 +244,10 @@ where
                         return Poll::Ready(Ok(response));
                     };
                     match follow_up.finish(response) {
-                        Ok(response) => return Poll::Ready(Ok(response)),
-                        Err(correcting) => state.set(State::Correcting {
-                            correcting: Box::new(correcting),
-                        }),
+                        Finished::Shown(response) => return Poll::Ready(Ok(response)),
+                        Finished::Correcting(correcting) => {
+                            state.set(State::Correcting { correcting })
+                        }
                     }
                 }
                 StateProjection::Correcting { correcting } => {

@@ -1,5 +1,6 @@
 use std::{
     cmp::Ordering,
+    ops::ControlFlow,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -73,8 +74,8 @@ impl<L: Limiter, R> Gate<L, R> {
     /// Asks the limiter about a request, and judges the answer if it is there at once.
     pub(super) fn ask(&self, parts: &Parts) -> Asked<L::Future> {
         let ticket = match self.ticket(parts) {
-            Ok(ticket) => ticket,
-            Err(verdict) => return Asked::Settled(verdict),
+            ControlFlow::Continue(ticket) => ticket,
+            ControlFlow::Break(verdict) => return Asked::Settled(verdict),
         };
         match self.apply(&ticket, Op::Acquire(ticket.cost)) {
             Pending::Ready(Ok(decision)) if !self.has_to_wait(&decision) => {
@@ -85,28 +86,28 @@ impl<L: Limiter, R> Gate<L, R> {
     }
 
     /// What to ask the limiter, or a verdict without it.
-    fn ticket(&self, parts: &Parts) -> Result<Ticket, Verdict> {
+    fn ticket(&self, parts: &Parts) -> ControlFlow<Verdict, Ticket> {
         if !self.settings.is_enabled() {
-            return Err(self.bypass());
+            return ControlFlow::Break(self.bypass());
         }
         let key = match self.settings.identify.subject(parts) {
             Subject::Key(key) => key,
-            Subject::Nobody => return Err(self.bypass()),
+            Subject::Nobody => return ControlFlow::Break(self.bypass()),
             Subject::Banned => {
                 let policies = self.limiter.policies();
                 self.voice.observe(|| Event::Banned { policies });
-                return Err(self.refuse(RejectionKind::Banned));
+                return ControlFlow::Break(self.refuse(RejectionKind::Banned));
             }
             Subject::Unknown(error) => {
                 let kind = self.voice.keyless(self.limiter.policies(), error);
-                return Err(self.refuse(kind));
+                return ControlFlow::Break(self.refuse(kind));
             }
         };
         let tier = self.settings.tier_of(parts);
         if tier == Tier::UNLIMITED {
-            return Err(self.bypass());
+            return ControlFlow::Break(self.bypass());
         }
-        Ok(Ticket {
+        ControlFlow::Continue(Ticket {
             key,
             tier,
             cost: self.settings.cost_of(parts),

@@ -3,12 +3,17 @@
 
 mod agreement;
 mod blocks;
+mod bounds;
 mod changes;
+mod memory;
 mod oracle;
 mod quotas;
 mod refunds;
+mod retries;
 mod soft;
 mod stack;
+mod tiers;
+mod together;
 
 use std::env;
 

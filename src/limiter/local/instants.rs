@@ -80,7 +80,11 @@ impl Instants {
         nanos.saturating_sub(self.origin).min(MAX_STATE)
     }
 
+    /// 0 for a key that was never seen, however far the clock stepped back.
     fn nanos_of(&self, state: u64) -> u64 {
+        if state == 0 {
+            return 0;
+        }
         self.origin.saturating_add(state)
     }
 }

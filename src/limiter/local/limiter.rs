@@ -45,7 +45,7 @@ use crate::{
 /// # Concurrency
 ///
 /// One token bucket or leaky bucket for each key is updated without locks; all else under the lock
-/// of a 256th of the table.
+/// of a part of the table, of which there are up to 256.
 ///
 /// # Time
 ///

@@ -49,17 +49,28 @@ impl Rules {
     }
 
     /// How much is lost with the states of a key: 0 for nothing, the most for one that is
-    /// exhausted or blocked in any respect.
-    pub(super) fn to_forget(&self, states: &[State], blocked_until: u64, now: u64) -> u64 {
+    /// exhausted or blocked in any respect. `counted_by` is the tier that each state is of.
+    pub(super) fn loss_of(
+        &self,
+        states: &[State],
+        counted_by: impl Fn(usize) -> TierIndex,
+        blocked_until: u64,
+        now: u64,
+    ) -> u64 {
         if blocked_until > now {
             return u64::MAX;
         }
-        let meters = &self.tiers.default_tier().meters;
-        let pairs = meters.iter().zip(states);
-        let each = pairs.map(|(meter, state)| meter.to_forget(state, now));
+        let each = states.iter().enumerate().map(|(at, state)| {
+            let quotas = self.tiers.quotas(counted_by(at));
+            let meter = quotas.meters.get(at);
+            meter.map_or(0, |meter| meter.loss_of(state, now))
+        });
         each.max().unwrap_or(0)
     }
 }
+
+/// Where a tier stands among the tiers; the default one is the first.
+pub(super) type TierIndex = u32;
 
 /// Quotas that are charged together.
 #[derive(Debug, Clone)]
@@ -154,15 +165,29 @@ impl Tiers {
         self.tiers[0].1.replace(name, quota)
     }
 
-    /// The quotas of `tier`.
-    pub(super) fn get(&self, tier: Tier) -> Result<&Quotas, LimiterError> {
-        if tier == Tier::DEFAULT {
-            return Ok(self.default_tier());
-        }
-        let found = self.tiers.iter().find(|(known, _)| *known == tier);
-        found.map(|(_, quotas)| quotas).ok_or_else(|| {
+    /// Where `tier` stands.
+    pub(super) fn find(&self, tier: Tier) -> Result<TierIndex, LimiterError> {
+        let found = self.tiers.iter().position(|(known, _)| *known == tier);
+        found.map(|at| at as TierIndex).ok_or_else(|| {
             LimiterError::unsupported(format!("the limiter was given no quota for {tier:?}"))
         })
+    }
+
+    pub(super) fn quotas(&self, tier: TierIndex) -> &Quotas {
+        &self.tiers[tier as usize].1
+    }
+
+    /// Whether what was counted for the quotas that two tiers have at one place means the same.
+    pub(super) fn count_alike(&self, at: usize, one: TierIndex, other: TierIndex) -> bool {
+        let quota = |tier| self.quotas(tier).quotas.get(at);
+        match (quota(one), quota(other)) {
+            (Some(one), Some(other)) => one.counts_like(other),
+            _ => false,
+        }
+    }
+
+    pub(super) fn are_several(&self) -> bool {
+        self.tiers.len() > 1
     }
 
     /// The most quotas that a tier has.

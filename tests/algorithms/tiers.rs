@@ -1,0 +1,197 @@
+//! Tiers: other quotas for the same key.
+
+use std::time::Duration;
+
+use tower_ratelimit::{
+    ConfigErrorKind, Decision, Key, Limiter, LimiterError, LimiterErrorKind, LocalLimiter,
+    ManualClock, Op, Quota, limiter::Pending, limiter::Tier,
+};
+
+use super::{alice, every_algorithm};
+
+const PRO: Tier = Tier::named("pro");
+
+/// A limiter whose default tier has the first quotas, and tier `pro` the second.
+fn tiered<const N: usize, const M: usize>(
+    free: [Quota; N],
+    pro: [Quota; M],
+) -> (LocalLimiter, ManualClock) {
+    let clock = ManualClock::new();
+    let limiter = LocalLimiter::builder(free)
+        .tier("pro", pro)
+        .max_keys(8)
+        .clock(clock.clone())
+        .build()
+        .expect("good quotas");
+    (limiter, clock)
+}
+
+fn ask(limiter: &LocalLimiter, tier: Tier, op: Op) -> Result<Decision, LimiterError> {
+    match limiter.apply_in(tier, &alice(), op) {
+        Pending::Ready(decision) => decision,
+        Pending::Later(_) => panic!("a local limiter never waits"),
+    }
+}
+
+fn pro(limiter: &LocalLimiter, op: Op) -> Decision {
+    ask(limiter, PRO, op).expect("there is such a tier")
+}
+
+fn free(limiter: &LocalLimiter, op: Op) -> Decision {
+    ask(limiter, Tier::DEFAULT, op).expect("there is always one")
+}
+
+#[test]
+fn each_tier_counts_by_its_own_quota() {
+    for quota in every_algorithm(Quota::per_hour(10)) {
+        for other in every_algorithm(Quota::per_minute(4)) {
+            let (limiter, clock) = tiered([quota], [other]);
+            assert_eq!(pro(&limiter, Op::AcquireUpTo(99)).charged(), 4);
+            let denied = pro(&limiter, Op::Acquire(1));
+            assert!(denied.is_denied(), "{quota:?}, {other:?}");
+            assert_eq!(denied.binding().limit(), 4);
+            assert_eq!(limiter.tracked_keys(), 1, "{quota:?}, {other:?}");
+            clock.advance(Duration::from_secs(180));
+            assert_eq!(limiter.tracked_keys(), 0, "{quota:?}, {other:?}");
+            assert_eq!(pro(&limiter, Op::AcquireUpTo(99)).charged(), 4);
+        }
+    }
+}
+
+/// A second quota that only one tier has is remembered even when the first is as good as new.
+#[test]
+fn quota_that_only_one_tier_has_is_kept() {
+    let daily = Quota::per_day(5).fixed_window();
+    let (limiter, clock) = tiered([Quota::per_second(2)], [Quota::per_second(5), daily]);
+    assert_eq!(pro(&limiter, Op::AcquireUpTo(99)).charged(), 5);
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(limiter.tracked_keys(), 1);
+    for n in 0..1_000_u64 {
+        let _ = limiter.acquire(&Key::from(n), 1);
+    }
+    assert!(limiter.evictions() > 0, "nothing had to give way");
+    assert!(pro(&limiter, Op::Acquire(1)).is_denied());
+}
+
+#[test]
+fn counters_belong_to_the_key() {
+    let small = every_algorithm(Quota::per_hour(10));
+    let large = every_algorithm(Quota::per_hour(20));
+    for (small, large) in small.into_iter().zip(large) {
+        let (limiter, _) = tiered([small], [large]);
+        assert_eq!(pro(&limiter, Op::AcquireUpTo(99)).charged(), 20);
+        let downgraded = free(&limiter, Op::Peek(1));
+        assert_eq!(downgraded.remaining(), Some(0), "{small:?}");
+        let wait = downgraded.retry_after().expect("it fits");
+        let hour = Duration::from_secs(3_600) + Duration::from_micros(1);
+        assert!(wait <= hour, "{small:?}: {wait:?}");
+
+        let (limiter, _) = tiered([small], [large]);
+        assert_eq!(free(&limiter, Op::Acquire(5)).charged(), 5);
+        let upgraded = pro(&limiter, Op::Peek(1));
+        assert!(upgraded.remaining() < Some(20), "{small:?}");
+        assert!(upgraded.remaining() >= Some(10), "{small:?}");
+    }
+}
+
+#[test]
+fn other_algorithm_period_or_slices_start_afresh() {
+    let hourly = every_algorithm(Quota::per_hour(10));
+    let all = || {
+        hourly
+            .into_iter()
+            .chain(every_algorithm(Quota::per_minute(10)))
+    };
+    for (i, before) in all().enumerate() {
+        for (j, after) in all().enumerate() {
+            let same = i == j || (i / 7 == j / 7 && i % 7 < 2 && j % 7 < 2);
+            let (limiter, _) = tiered([before], [after]);
+            let _ = free(&limiter, Op::Acquire(10));
+            let expected = if same { 0 } else { 10 };
+            let looked = pro(&limiter, Op::Peek(1));
+            assert_eq!(looked.remaining(), Some(expected), "{before:?}, {after:?}");
+            let taken = pro(&limiter, Op::AcquireUpTo(10));
+            assert_eq!(taken.charged(), expected, "{before:?}, {after:?}");
+
+            let back = free(&limiter, Op::Peek(1)).remaining();
+            assert_eq!(back, Some(expected), "{before:?}, {after:?}");
+        }
+    }
+}
+
+/// Who looks a key up by the wrong tier, or gives back what was never charged there, must not wipe
+/// what counts.
+#[test]
+fn other_tier_that_takes_nothing_changes_nothing() {
+    for quota in every_algorithm(Quota::per_hour(10)) {
+        for other in every_algorithm(Quota::per_minute(30)) {
+            let (limiter, _) = tiered([quota], [other]);
+            let charged = pro(&limiter, Op::Acquire(20));
+            let _ = limiter.peek(&alice(), 1);
+            let _ = limiter.acquire(&alice(), 11);
+            let _ = limiter.refund(&alice(), 3, Some(charged.receipt()));
+            let kept = pro(&limiter, Op::Peek(1)).remaining();
+            assert_eq!(kept, Some(10), "{quota:?}, {other:?}");
+        }
+    }
+    // A look by a smaller quota does not cut down what counts in the larger one.
+    let (small, large) = (Quota::per_hour(10).burst(2), Quota::per_hour(10).burst(50));
+    let (limiter, _) = tiered([small], [large]);
+    let _ = pro(&limiter, Op::Acquire(50));
+    assert_eq!(limiter.peek(&alice(), 1).remaining(), Some(0));
+    assert_eq!(pro(&limiter, Op::Peek(1)).remaining(), Some(0));
+}
+
+#[test]
+fn reset_forgets_what_every_tier_counted() {
+    let daily = Quota::per_day(5).fixed_window();
+    for quota in every_algorithm(Quota::per_hour(5)) {
+        let (limiter, _) = tiered([Quota::per_second(1)], [quota, daily]);
+        let _ = pro(&limiter, Op::Acquire(5));
+        let _ = limiter.reset(&alice());
+        assert_eq!(limiter.tracked_keys(), 0);
+        assert_eq!(pro(&limiter, Op::AcquireUpTo(99)).charged(), 5);
+    }
+}
+
+#[test]
+fn change_of_the_default_quota_leaves_other_tiers_alone() {
+    let (limiter, _) = tiered([Quota::per_hour(10)], [Quota::per_hour(20).fixed_window()]);
+    let _ = pro(&limiter, Op::Acquire(15));
+    limiter
+        .set_quota("default", Quota::per_minute(10).sliding_log())
+        .expect("a good quota");
+    assert_eq!(pro(&limiter, Op::Peek(1)).remaining(), Some(5));
+    assert_eq!(free(&limiter, Op::AcquireUpTo(99)).charged(), 10);
+    limiter
+        .set_quota("default", Quota::per_hour(10))
+        .expect("a good quota");
+    assert_eq!(free(&limiter, Op::AcquireUpTo(99)).charged(), 10);
+}
+
+#[test]
+fn unknown_tier_is_an_error() {
+    let (limiter, _) = tiered([Quota::per_hour(10)], [Quota::per_hour(20)]);
+    let plain = LocalLimiter::new(Quota::per_hour(10));
+    for limiter in [limiter, plain] {
+        for tier in [Tier::named("gold"), Tier::UNLIMITED] {
+            let error = ask(&limiter, tier, Op::Acquire(1)).expect_err("no such tier");
+            assert_eq!(error.kind(), LimiterErrorKind::Unsupported);
+            assert!(error.to_string().contains(&format!("{tier:?}")), "{error}");
+        }
+        assert_eq!(free(&limiter, Op::Peek(1)).remaining(), Some(10));
+    }
+}
+
+#[test]
+fn bad_tiers_are_named_errors() {
+    let builder = || LocalLimiter::builder(Quota::per_hour(10)).tier("pro", Quota::per_hour(20));
+    let twice = builder().tier("pro", Quota::per_hour(30)).build();
+    let twice = twice.expect_err("two of one name");
+    assert_eq!(twice.kind(), ConfigErrorKind::Names);
+    assert!(twice.to_string().contains("\"pro\""), "{twice}");
+    let nothing = builder().tier("gold", Quota::per_hour(0)).build();
+    assert_eq!(nothing.expect_err("0").kind(), ConfigErrorKind::Limit);
+    let empty = builder().tier("gold", Vec::new()).build();
+    assert_eq!(empty.expect_err("none").kind(), ConfigErrorKind::Names);
+}
