@@ -1,13 +1,16 @@
 //! What clients get instead of the response.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod common;
+
 use std::{
-    fs, pin,
+    pin,
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
 use bytes::Bytes;
+use common::vectors;
 use http::{Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::{
     BodyExt, Full,
@@ -27,12 +30,6 @@ const KINDS: [RejectionKind; 4] = [
     RejectionKind::KeyUnavailable,
     RejectionKind::LimiterFailed,
 ];
-
-fn group(name: &str) -> Vec<Value> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/http.json");
-    let vectors: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
-    vectors[name].as_array().unwrap().clone()
-}
 
 fn request(method: Method, content_type: Option<&str>) -> Parts {
     let mut request = Request::builder().method(method);
@@ -71,7 +68,7 @@ fn field<'a, B>(response: &'a Response<B>, name: &str) -> Option<&'a str> {
 
 #[test]
 fn problem_documents_follow_the_vectors() {
-    for vector in group("problem_json") {
+    for vector in vectors::group("http.json", "problem_json") {
         let decision = denied(vec![status("default", None)]);
         let parts = get();
         let response: Response<String> = ProblemJson.reject(&Rejection::denied(&parts, &decision));
@@ -169,7 +166,10 @@ fn grpc_is_told_by_its_content_type() {
         json!({"content_type": "application/json", "is_grpc": false}),
         json!({"content_type": "", "is_grpc": false}),
     ];
-    for vector in group("grpc_detect").into_iter().chain(more) {
+    for vector in vectors::group("http.json", "grpc_detect")
+        .into_iter()
+        .chain(more)
+    {
         let parts = request(Method::POST, vector["content_type"].as_str());
         let rejection = Rejection::new(RejectionKind::Denied, &parts);
         assert_eq!(rejection.is_grpc(), vector["is_grpc"], "{vector}");
@@ -178,7 +178,7 @@ fn grpc_is_told_by_its_content_type() {
 
 #[test]
 fn grpc_answers_follow_the_vectors() {
-    for vector in group("grpc") {
+    for vector in vectors::group("http.json", "grpc") {
         let input = &vector["input"];
         let wait = input["retry_after_ms"].as_u64().map(Duration::from_millis);
         let decision = denied(vec![status("default", wait)]);

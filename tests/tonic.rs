@@ -2,8 +2,11 @@
 #![cfg(feature = "tonic")]
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::time::Duration;
 
+use common::limiter;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{
     Code, Status,
@@ -11,7 +14,7 @@ use tonic::{
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;
-use tower_ratelimit::{LocalLimiter, ManualClock, PeerIp, Quota, RateLimitLayer};
+use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
 
 async fn serve(layer: RateLimitLayer) -> HealthClient<Channel> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -31,15 +34,6 @@ async fn check(client: &mut HealthClient<Channel>) -> Result<(), Status> {
         .check(HealthCheckRequest::default())
         .await
         .map(|_| ())
-}
-
-fn limiter(quota: Quota) -> (LocalLimiter, ManualClock) {
-    let clock = ManualClock::new();
-    let limiter = LocalLimiter::builder(quota)
-        .clock(clock.clone())
-        .build()
-        .unwrap();
-    (limiter, clock)
 }
 
 #[tokio::test]

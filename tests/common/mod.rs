@@ -1,6 +1,8 @@
 //! What several test files need.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
+pub mod vectors;
+
 use std::{
     convert::Infallible,
     future::{Ready, ready},

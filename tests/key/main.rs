@@ -1,23 +1,16 @@
 //! Keys are injective and tell nothing; extractors find them, or say whose doing it is.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod extractors;
 
 use std::{
     collections::HashSet,
-    fs,
     net::{IpAddr, SocketAddr},
-    path::Path,
 };
 
-use serde_json::Value;
+use common::vectors;
 use tower_ratelimit::{Key, KeyExtractor, PeerIp, key::IpPrefix};
-
-fn vectors(part: &str) -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/http.json");
-    let text = fs::read_to_string(path).expect("the vectors are there");
-    let file: Value = serde_json::from_str(&text).expect("the vectors are JSON");
-    file[part].as_array().expect("a list").clone()
-}
 
 fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
@@ -25,7 +18,7 @@ fn ip(text: &str) -> IpAddr {
 
 #[test]
 fn encoding_vectors() {
-    let all = vectors("key_encoding");
+    let all = vectors::group("http.json", "key_encoding");
     assert_eq!(all.len(), 6);
     for vector in all {
         let keys = ["parts_a", "parts_b"].map(|side| {
@@ -51,7 +44,7 @@ fn encoding_vectors() {
 
 #[test]
 fn ip_grouping_vectors() {
-    let all = vectors("ip_grouping");
+    let all = vectors::group("http.json", "ip_grouping");
     assert_eq!(all.len(), 11);
     for vector in all {
         let bits = vector["ipv6_prefix"].as_u64().expect("a number");
