@@ -9,7 +9,7 @@ use crate::{
 const DEFAULT_MAX_KEYS: usize = 1 << 18;
 
 /// A bucket's number has 32 bits and its size is a power of two.
-const MOST_KEYS: usize = 1 << 32;
+const MOST_KEYS: u64 = 1 << 32;
 
 /// Configures a [`LocalLimiter`]. Made by [`LocalLimiter::builder`].
 #[derive(Debug)]
@@ -50,7 +50,8 @@ impl LocalLimiterBuilder {
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, see [`Quota::check`], or `max_keys` is 0 or above 2^32.
+    /// When the quota makes no sense, see [`Quota::check`], or `max_keys` is 0, above 2^32 or more than
+    /// there is memory for.
     pub fn build(self) -> Result<LocalLimiter, ConfigError> {
         let Self {
             quota,
@@ -58,12 +59,17 @@ impl LocalLimiterBuilder {
             clock,
         } = self;
         quota.check()?;
-        if max_keys == 0 || max_keys > MOST_KEYS {
+        if max_keys == 0 || max_keys as u64 > MOST_KEYS {
             return Err(ConfigError::new(
                 ConfigErrorKind::MaxKeys,
                 format!("max_keys is {max_keys}; accepted are 1 to {MOST_KEYS}"),
             ));
         }
-        Ok(LocalLimiter::from_parts(&quota, max_keys, clock))
+        LocalLimiter::from_parts(&quota, max_keys, clock).map_err(|error| {
+            ConfigError::new(
+                ConfigErrorKind::MaxKeys,
+                format!("max_keys is {max_keys}, and there is no room for so many: {error}"),
+            )
+        })
     }
 }

@@ -1,4 +1,4 @@
-use std::{fmt, future::Ready, sync::Arc};
+use std::{collections::TryReserveError, fmt, future::Ready, sync::Arc};
 
 use super::{
     LocalLimiterBuilder,
@@ -80,17 +80,21 @@ impl LocalLimiter {
         LocalLimiterBuilder::new(quota)
     }
 
-    pub(super) fn from_parts(quota: &Quota, max_keys: usize, clock: SharedClock) -> Self {
+    pub(super) fn from_parts(
+        quota: &Quota,
+        max_keys: usize,
+        clock: SharedClock,
+    ) -> Result<Self, TryReserveError> {
         // Room for a clock that steps back behind its start.
         let origin = clock.now().as_nanos().saturating_sub(MAX_REFILL_NANOS);
-        Self(Arc::new(Inner {
+        Ok(Self(Arc::new(Inner {
             policies: [Policy::from(quota)],
             bucket: TokenBucket::new(quota),
             clock,
             hasher: KeyHasher::new(),
-            table: Table::new(max_keys),
+            table: Table::try_new(max_keys)?,
             origin,
-        }))
+        })))
     }
 
     /// Takes `cost` units if they are available.

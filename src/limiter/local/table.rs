@@ -1,6 +1,9 @@
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::TryReserveError,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use super::hash::KeyHash;
@@ -59,16 +62,25 @@ struct Entry {
 
 impl Table {
     /// A table that keeps `max_keys` live keys and loses fewer than 1 in 10,000 of them.
-    pub(super) fn new(max_keys: usize) -> Self {
+    ///
+    /// Fails when there is no memory for that many: the number comes from somebody's settings, and
+    /// an allocation that fails otherwise takes the process with it.
+    pub(super) fn try_new(max_keys: usize) -> Result<Self, TryReserveError> {
         // 15 entries for 8 keys, 30 bytes a key: at this load two choices of a 4-way bucket lose
         // about 1 key in 27,000.
         let entries = max_keys.saturating_mul(15).div_ceil(8);
-        let buckets = entries.div_ceil(WAYS).max(2);
-        Self {
-            buckets: (0..buckets).map(|_| Bucket::default()).collect(),
+        Self::with_buckets(entries.div_ceil(WAYS).max(2))
+    }
+
+    fn with_buckets(count: usize) -> Result<Self, TryReserveError> {
+        let mut buckets = Vec::new();
+        buckets.try_reserve_exact(count)?;
+        buckets.resize_with(count, Bucket::default);
+        Ok(Self {
+            buckets: buckets.into_boxed_slice(),
             inserting: (0..STRIPES).map(|_| Mutex::default()).collect(),
             evictions: AtomicU64::new(0),
-        }
+        })
     }
 
     /// Replaces the state of a key in one step. `step` gets the old state, 0 for an unknown key,
@@ -260,4 +272,14 @@ fn pack(state: u64, generation_of: u64) -> u64 {
 
 fn unpack(packed: u64) -> u64 {
     packed >> GENERATION_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Table;
+
+    #[test]
+    fn table_without_memory_for_it_is_an_error() {
+        assert!(Table::try_new(usize::MAX).is_err());
+    }
 }
