@@ -38,7 +38,8 @@ pub(super) const MAX_STATE: u64 = (u64::MAX >> GENERATION_BITS) - 1;
 /// 1. A claim swaps the state to `CLAIMED`, stores the tag, then stores the new state. Both stores
 ///    release, so who acquires the new tag sees `CLAIMED` or later, and who acquires the new state
 ///    sees the new tag. An entry that is claimed is nobody's.
-/// 2. A reader loads tag, state and tag again: the state then belongs to that tag.
+/// 2. A reader loads the state, then the tag, and then finds the state unchanged: by the swap, or,
+///    when it writes nothing, by loading it once more. So the state belongs to that tag.
 /// 3. Each claim counts up a generation in the state's low bits, so a swap by a reader that slept
 ///    through a change of hands fails even if the new owner's instant is the same.
 /// 4. A key is inserted under a lock, after looking once more. The lock is chosen by the key, not
@@ -235,7 +236,14 @@ impl Entry {
             }
             let (next, result) = step(unpack(state));
             let Some(next) = next else {
-                return Some(result);
+                // No swap will find out that the state is another key's: the entry may have changed
+                // hands before the state was loaded, and back before the tag was.
+                let again = self.state.load(Ordering::Acquire);
+                if again == state {
+                    return Some(result);
+                }
+                state = again;
+                continue;
             };
             match self.state.compare_exchange_weak(
                 state,
