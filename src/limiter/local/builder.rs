@@ -50,8 +50,8 @@ impl LocalLimiterBuilder {
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, see [`Quota::check`], or `max_keys` is 0, above 2^32 or more than
-    /// there is memory for.
+    /// When the quota makes no sense, see [`Quota::check`], or `max_keys` is 0, above 2^32 or more
+    /// than there is memory for.
     pub fn build(self) -> Result<LocalLimiter, ConfigError> {
         let Self {
             quota,

@@ -4,6 +4,7 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
 };
 
 use super::hash::KeyHash;
@@ -44,6 +45,7 @@ pub(super) const MAX_STATE: u64 = (u64::MAX >> GENERATION_BITS) - 1;
 ///    through a change of hands fails even if the new owner's instant is the same.
 /// 4. A key is inserted under a lock, after looking once more. The lock is chosen by the key, not
 ///    by the bucket, so no key is ever inserted twice.
+/// 5. Nothing live is given up next to an entry that is claimed, which may have less to forget.
 #[derive(Debug)]
 pub(super) struct Table {
     buckets: Box<[Bucket]>,
@@ -132,10 +134,11 @@ impl Table {
         }
     }
 
-    /// Fails when another thread was faster at the entry that was to be replaced.
+    /// Fails when another thread was faster at the entry that was to be replaced, or is at it.
     fn insert(&self, key: KeyHash, now: u64, state: u64) -> bool {
         let Some((victim, old)) = self.victim(key, now) else {
-            std::hint::spin_loop();
+            // A claim is two stores long: its holder is nearly done, or was put to sleep.
+            thread::yield_now();
             return false;
         };
         if !victim.claim(old, key.tag, state) {
@@ -148,20 +151,22 @@ impl Table {
     }
 
     /// The entry to replace, and the state in which it was seen: a free one of the emptier bucket,
-    /// else the one with the least to forget. `None` while all of them change hands.
+    /// else the one with the least to forget. `None` while an entry that changes hands hides that.
     fn victim(&self, key: KeyHash, now: u64) -> Option<(&Entry, u64)> {
         let [first, second] = self.candidates(key).map(|bucket| bucket.survey(now));
-        let emptier = if second.free > first.free {
-            second
-        } else if first.free > 0 {
-            first
-        } else {
-            return [first, second]
-                .into_iter()
-                .filter_map(|survey| survey.least)
-                .min_by_key(|(_, state)| unpack(*state));
-        };
-        emptier.least
+        if second.free > first.free {
+            return second.least;
+        }
+        if first.free > 0 {
+            return first.least;
+        }
+        // With the claimed entry passed over, a few inserts at the same time would give up all of
+        // the rest, the exhausted ones last but also.
+        if first.claimed || second.claimed {
+            return None;
+        }
+        let least = [first.least, second.least].into_iter().flatten();
+        least.min_by_key(|(_, state)| unpack(*state))
     }
 
     fn candidates(&self, key: KeyHash) -> [&Bucket; 2] {
@@ -199,6 +204,7 @@ impl Table {
 
 struct Survey<'a> {
     free: usize,
+    claimed: bool,
     least: Option<(&'a Entry, u64)>,
 }
 
@@ -206,11 +212,13 @@ impl Bucket {
     fn survey(&self, now: u64) -> Survey<'_> {
         let mut survey = Survey {
             free: 0,
+            claimed: false,
             least: None,
         };
         for entry in &self.0 {
             let state = entry.state.load(Ordering::Acquire);
             if state == CLAIMED {
+                survey.claimed = true;
                 continue;
             }
             survey.free += usize::from(unpack(state) <= now);
