@@ -17,8 +17,8 @@ const DEFAULT_MAX_KEYS: usize = 1 << 18;
 /// 2^22 times.
 const DEFAULT_MAX_LOG_TIMES: usize = 1 << 22;
 
-/// A bucket's number has 32 bits and its size is a power of two.
-const MOST_KEYS: usize = 1 << 32;
+/// A bucket's number is made of 32 bits.
+const MOST_KEYS: u64 = 1 << 32;
 
 /// Configures a [`LocalLimiter`]. Made by [`LocalLimiter::builder`].
 #[derive(Debug)]
@@ -100,8 +100,8 @@ impl LocalLimiterBuilder {
     /// # Errors
     ///
     /// When a quota makes no sense, see [`Quota::check`], two quotas or two tiers have one name,
-    /// there is no quota at all, the block lasts longer than 18 years, or `max_keys` is 0 or above
-    /// 2^32.
+    /// there is no quota at all, the block lasts longer than 18 years, or `max_keys` is 0, above
+    /// 2^32 or more than there is memory for.
     pub fn build(self) -> Result<LocalLimiter, ConfigError> {
         let Self {
             tiers,
@@ -118,7 +118,7 @@ impl LocalLimiterBuilder {
             tiers: all,
             block_for: block_for.map(checked_block).transpose()?,
         };
-        if max_keys == 0 || max_keys > MOST_KEYS {
+        if max_keys == 0 || max_keys as u64 > MOST_KEYS {
             return Err(ConfigError::new(
                 ConfigErrorKind::MaxKeys,
                 format!("max_keys is {max_keys}; accepted are 1 to {MOST_KEYS}"),
@@ -128,7 +128,7 @@ impl LocalLimiterBuilder {
             keys: max_keys,
             log_times: max_log_times,
         };
-        Ok(LocalLimiter::from_parts(rules, capacity, clock))
+        LocalLimiter::from_parts(rules, capacity, clock)
     }
 }
 

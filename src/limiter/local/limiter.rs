@@ -96,17 +96,25 @@ impl LocalLimiter {
         LocalLimiterBuilder::new(quotas)
     }
 
-    pub(super) fn from_parts(rules: Rules, capacity: Capacity, clock: SharedClock) -> Self {
+    pub(super) fn from_parts(
+        rules: Rules,
+        capacity: Capacity,
+        clock: SharedClock,
+    ) -> Result<Self, ConfigError> {
         let rules = Arc::new(rules);
-        let instants = rules.lone_instant().map(|(quota, policy)| {
-            let instants = Instants::new(capacity.keys, clock.now());
-            (LiveQuota::new(quota, *policy), instants)
-        });
         let subjects = OnceLock::new();
-        if instants.is_none() {
-            subjects.get_or_init(|| Subjects::new(capacity, &rules));
-        }
-        Self(Arc::new(Inner {
+        let instants = match rules.lone_instant() {
+            Some((quota, policy)) => {
+                let instants = Instants::try_new(capacity, clock.now())?;
+                Some((LiveQuota::new(quota, *policy), instants))
+            }
+            None => {
+                let made = Subjects::try_new(capacity, &rules)?;
+                subjects.get_or_init(|| made);
+                None
+            }
+        };
+        Ok(Self(Arc::new(Inner {
             policies: rules.tiers.default_tier().policies.clone(),
             clock,
             hasher: KeyHasher::new(),
@@ -114,7 +122,7 @@ impl LocalLimiter {
             rules: Mutex::new(rules),
             instants,
             subjects,
-        }))
+        })))
     }
 
     /// Changes the quota of this name (`default` for one that stands alone and was given none) in
@@ -132,21 +140,21 @@ impl LocalLimiter {
         let mut current = inner.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rules = Rules::clone(&current);
         let replaced = rules.tiers.replace(name, quota)?;
-        *current = Arc::new(rules);
+        let rules = Arc::new(rules);
         match (inner.subjects.get(), &inner.instants) {
-            (None, Some((live, instants))) if current.lone_instant().is_some() => {
+            (None, Some((live, instants))) if rules.lone_instant().is_some() => {
                 live.replace(&quota);
                 if !replaced.keeps_state {
                     instants.clear();
                 }
             }
             (None, _) => {
-                inner
-                    .subjects
-                    .get_or_init(|| Subjects::new(inner.capacity, &current));
+                let made = Subjects::try_new(inner.capacity, &rules)?;
+                inner.subjects.get_or_init(|| made);
             }
-            (Some(subjects), _) => subjects.install(&current, replaced),
+            (Some(subjects), _) => subjects.install(&rules, replaced),
         }
+        *current = rules;
         Ok(())
     }
 

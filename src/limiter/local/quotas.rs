@@ -1,3 +1,5 @@
+use std::collections::TryReserveError;
+
 use crate::{
     algorithm::{ClockSkew, Meter, State},
     decision::Policy,
@@ -12,6 +14,19 @@ pub(super) struct Capacity {
     pub(super) keys: usize,
     /// The times that all logs keep together.
     pub(super) log_times: usize,
+}
+
+impl Capacity {
+    /// Says that there is no memory for so much.
+    pub(super) fn refused(&self, error: &TryReserveError) -> ConfigError {
+        ConfigError::new(
+            ConfigErrorKind::MaxKeys,
+            format!(
+                "max_keys is {}, and there is no room for so many: {error}",
+                self.keys
+            ),
+        )
+    }
 }
 
 /// The quotas that are in force, for each tier.

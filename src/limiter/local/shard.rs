@@ -1,4 +1,4 @@
-use std::{ops::Range, sync::Arc};
+use std::{collections::TryReserveError, ops::Range, sync::Arc};
 
 use super::{
     hash::KeyHash,
@@ -39,6 +39,13 @@ pub(super) fn times_kept(states: &[State]) -> usize {
     states.iter().map(State::times_kept).sum()
 }
 
+fn filled<T: Clone>(len: usize, value: T) -> Result<Box<[T]>, TryReserveError> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(len)?;
+    all.resize(len, value);
+    Ok(all.into_boxed_slice())
+}
+
 /// A state that another tier counted.
 struct Aside {
     at: usize,
@@ -55,21 +62,17 @@ struct Survey {
 }
 
 impl Shard {
-    pub(super) fn new(entries: usize, rules: Arc<Rules>) -> Self {
-        let width = rules.tiers.width();
-        let counted = if rules.tiers.are_several() {
-            entries * width
-        } else {
-            0
-        };
-        Self {
-            counted_by: vec![0; counted].into(),
-            tags: vec![0; entries].into(),
-            blocked_until: vec![0; entries].into(),
-            states: vec![State::FRESH; entries * width].into(),
+    pub(super) fn try_new(entries: usize, rules: Arc<Rules>) -> Result<Self, TryReserveError> {
+        let states = entries.saturating_mul(rules.tiers.width());
+        let counted = if rules.tiers.are_several() { states } else { 0 };
+        Ok(Self {
+            tags: filled(entries, 0)?,
+            blocked_until: filled(entries, 0)?,
+            states: filled(states, State::FRESH)?,
+            counted_by: filled(counted, 0)?,
             hand: 0,
             rules,
-        }
+        })
     }
 
     pub(super) fn width(&self) -> usize {

@@ -13,7 +13,7 @@ use crate::{
     algorithm::State,
     clock::SharedClock,
     decision::{Decision, Receipt},
-    error::LimiterError,
+    error::{ConfigError, LimiterError},
     limiter::Tier,
     op::Op,
 };
@@ -40,18 +40,19 @@ pub(super) struct Subjects {
 }
 
 impl Subjects {
-    pub(super) fn new(capacity: Capacity, rules: &Arc<Rules>) -> Self {
+    pub(super) fn try_new(capacity: Capacity, rules: &Arc<Rules>) -> Result<Self, ConfigError> {
         // The same load as the lock-free table's, see there.
         let entries = capacity.keys.saturating_mul(15).div_ceil(8);
         let shards = (entries / MIN_SHARD).clamp(1, MAX_SHARDS);
         let buckets = entries.div_ceil(shards * WAYS).max(2);
-        let shard = |_| Mutex::new(Shard::new(buckets * WAYS, Arc::clone(rules)));
-        Self {
-            shards: (0..shards).map(shard).collect(),
+        let shard = |_| Shard::try_new(buckets * WAYS, Arc::clone(rules)).map(Mutex::new);
+        let shards: Result<_, _> = (0..shards).map(shard).collect();
+        Ok(Self {
+            shards: shards.map_err(|error| capacity.refused(&error))?,
             evictions: AtomicU64::new(0),
             times_kept: AtomicUsize::new(0),
             max_times: capacity.log_times,
-        }
+        })
     }
 
     pub(super) fn decide(
