@@ -34,7 +34,8 @@ pub enum ConfigErrorKind {
     LogLimit,
     /// A soft limit of more than 1000 %.
     Soft,
-    /// The capacity takes longer to come back than the limiter can count.
+    /// The capacity takes longer to come back than the limiter can count, or a number in a text is
+    /// too large.
     Overflow,
     /// The policy name is empty, too long or not printable ASCII.
     Name,

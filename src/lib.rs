@@ -29,7 +29,7 @@
 //! | what responses say | [`headers`] | draft-11 and `X-RateLimit-*` by default |
 //! | what a denial looks like | [`reject`] | problem document, text, empty, a closure; gRPC by itself |
 //! | who is told | [`observe`] | tracing, metrics, a closure |
-//! | where it sits | [`layer`] | costs, exceptions, shadow mode |
+//! | where it sits | [`layer`] | costs, tiers, lists, what counts, waiting, shadow mode |
 //! | how many at the same time | [`concurrency`] | a limit around the rate |
 //!
 //! # What is guaranteed
@@ -57,6 +57,7 @@
 //! | `axum` | yes | [`PeerIp`] from `ConnectInfo`, matched routes, [`Decision`] as an extractor, rejections for axum's body | axum without its default features |
 //! | `governor` | yes | [`GovernorLimiter`] | governor without its default features |
 //! | `tonic` | no | [`PeerIp`] from tonic's connection info, rejections for tonic's body | tonic without its default features |
+//! | `tokio` | with `axum`, `tonic` | delays: leaky buckets as queues, denied requests that wait | tokio's timer |
 //! | `serde` | no | [`Quota`] in configuration files | serde with derive |
 //! | `tracing` | no | `TracingObserver`; faults in the set-up are logged as errors, not printed | tracing |
 //! | `metrics` | no | `MetricsObserver` | metrics |

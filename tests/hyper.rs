@@ -13,7 +13,7 @@ use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use tower::{ServiceBuilder, service_fn};
-use tower_ratelimit::{Global, Quota, RateLimitLayer};
+use tower_ratelimit::{Global, LocalLimiter, ManualClock, Quota, RateLimitLayer};
 
 async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     Ok(Response::new(Full::from("hello")))
@@ -73,4 +73,36 @@ async fn a_denied_head_request_is_told_the_length_of_get_s_body() {
     assert!(head.starts_with("HTTP/1.1 429"), "{head}");
     assert_eq!(content_length(&head), [&length]);
     assert_eq!(body, "");
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_queue_in_a_leaky_bucket() {
+    // Time stands still for the limiter; those that wait do so for a millisecond or two.
+    let limiter = LocalLimiter::builder(Quota::per_second(1_000).leaky_bucket(2))
+        .clock(ManualClock::new())
+        .build()
+        .unwrap();
+    let server = serve(RateLimitLayer::new(limiter, Global)).await;
+    let heads = tokio::task::spawn_blocking(move || [(); 4].map(|()| ask(server, "GET").0));
+    let heads = heads.await.unwrap();
+    let lines = heads.each_ref().map(|head| head.lines().next().unwrap());
+    assert_eq!(lines[..3], ["HTTP/1.1 200 OK"; 3]);
+    assert_eq!(lines[3], "HTTP/1.1 429 Too Many Requests");
+    assert!(heads[3].contains("retry-after: 1"), "{}", heads[3]);
+}
+
+/// Without a timer a request that should wait is an error of the server, not let through.
+#[cfg(not(feature = "tokio"))]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_timer_nothing_waits() {
+    let limiter = LocalLimiter::builder(Quota::per_second(1_000).leaky_bucket(2))
+        .clock(ManualClock::new())
+        .build()
+        .unwrap();
+    let server = serve(RateLimitLayer::new(limiter, Global)).await;
+    let heads = tokio::task::spawn_blocking(move || [(); 2].map(|()| ask(server, "GET").0));
+    let heads = heads.await.unwrap();
+    assert!(heads[0].starts_with("HTTP/1.1 200"), "{}", heads[0]);
+    assert!(heads[1].starts_with("HTTP/1.1 503"), "{}", heads[1]);
 }

@@ -95,3 +95,17 @@ async fn a_server_stream_is_denied_before_it_starts() {
     let status = client.watch(request).await.map(|_| ()).unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
 }
+
+#[tokio::test]
+async fn calls_queue_in_a_leaky_bucket() {
+    let (limiter, _) = limiter(Quota::per_second(1_000).leaky_bucket(2));
+    let mut client = serve(RateLimitLayer::new(limiter, PeerIp)).await;
+    // One passes at once and two wait for a millisecond or two; time stands still for the limiter.
+    for _ in 0..3 {
+        check(&mut client).await.unwrap();
+    }
+    let status = check(&mut client).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    let info = status.get_details_retry_info().expect("RetryInfo");
+    assert_eq!(info.retry_delay, Some(Duration::from_millis(1)));
+}
