@@ -10,10 +10,7 @@
 //! curl -i -d '{"pages":13}' -H 'content-type: application/json' http://127.0.0.1:3000/render # 500, refunded
 //! ```
 
-use std::{
-    env,
-    net::{IpAddr, SocketAddr},
-};
+use std::{env, net::SocketAddr};
 
 use axum::{
     Json, Router,
@@ -23,7 +20,7 @@ use axum::{
     routing::post,
 };
 use serde::Deserialize;
-use tower_ratelimit::{LocalLimiter, PeerIp, Quota, RateLimitLayer, key::IpPrefix};
+use tower_ratelimit::{Key, LocalLimiter, PeerIp, Quota, RateLimitLayer};
 
 #[derive(Deserialize)]
 struct Job {
@@ -35,8 +32,7 @@ async fn render(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     Json(job): Json<Job>,
 ) -> Response {
-    let client: IpAddr = peer.ip();
-    let key = IpPrefix::new().key(client);
+    let key = Key::from(peer.ip());
     let decision = pages.acquire(&key, job.pages);
     if decision.is_denied() {
         // No wait is known for a job that is larger than the quota.

@@ -5,7 +5,7 @@
 //! curl -i 'http://127.0.0.1:3000/?[1-4]'
 //! ```
 
-use std::{env, net::SocketAddr, time::Duration};
+use std::{env, net::SocketAddr};
 
 use axum::{Router, routing::get};
 use tokio::sync::{mpsc, oneshot};
@@ -34,14 +34,16 @@ impl Turnstile {
         });
         Self {
             turns,
-            policies: [Policy::new("turnstile", limit).with_window(Duration::from_secs(86_400))],
+            // No window: the count never comes back.
+            policies: [Policy::new("turnstile", limit)],
         }
     }
 }
 
 impl AsyncLimiter for Turnstile {
     async fn apply(&self, _key: &Key, op: Op) -> Result<Decision, LimiterError> {
-        let Op::Acquire(cost) = op else {
+        // One turn for each request, whatever it costs.
+        let Op::Acquire(_) = op else {
             return Err(LimiterError::unsupported(
                 "the turnstile only knows acquire",
             ));
@@ -54,7 +56,7 @@ impl AsyncLimiter for Turnstile {
         let receipt = Receipt::new(OsClock::new().now());
         let status = QuotaStatus::new(&self.policies[0]);
         Ok(match turn {
-            Some(left) => Decision::allowed(cost, receipt, status.with_remaining(left)),
+            Some(left) => Decision::allowed(1, receipt, status.with_remaining(left)),
             None => Decision::denied(receipt, status.with_remaining(0).with_denial(None)),
         })
     }

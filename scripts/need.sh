@@ -36,9 +36,15 @@ need() {
     exit 1
 }
 
-# need_rust: a toolchain is the user's choice, so this only says where to get one.
+# need_rust: makes sure that there is a Rust toolchain, or says what to install and stops. Debian's own `rustc` is older
+# than what we need, but from Debian 13 on there is a package of rustup.
 need_rust() {
-    command -v cargo >/dev/null 2>&1 || {
+    # rustup's own installer puts it here; shells that were open before don't know.
+    command -v cargo >/dev/null 2>&1 || PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+    # Not `command -v`: rustup without a toolchain has a `cargo` that only says so.
+    cargo --version >/dev/null 2>&1 || install_rust >&2
+    hash -r
+    cargo --version >/dev/null 2>&1 || {
         echo "error: \`cargo\` is needed and missing; please install Rust from https://rustup.rs" >&2
         exit 1
     }
@@ -46,6 +52,18 @@ need_rust() {
     case $(uname -s) in
         Linux) need cc gcc libc6-dev ;;
     esac
+}
+
+install_rust() {
+    if ! command -v rustup >/dev/null 2>&1 && [ -e /etc/debian_version ]; then
+        echo "\`cargo\` is missing: installing rustup"
+        apt_install ca-certificates rustup || return 0
+        hash -r
+    fi
+    # A toolchain that is there and fails is the user's to repair.
+    if command -v rustup >/dev/null 2>&1 && ! rustup default >/dev/null 2>&1; then
+        rustup default stable || return 0
+    fi
 }
 
 # have_cargo_tool <crate>: makes sure that the cargo subcommand is there, builds it if not; fails if it cannot be had.

@@ -23,6 +23,8 @@ pub enum ConfigErrorKind {
     Rate,
     /// The burst is 0, or set on something that is no token bucket.
     Burst,
+    /// A leaky bucket without a queue, or a queue without a leaky bucket.
+    Queue,
     /// The refill step is 0, not whole microseconds, or set on something that is no token bucket.
     RefillStep,
     /// The number of slices is 0 or too large, a slice is not whole microseconds, or they are set
@@ -32,7 +34,8 @@ pub enum ConfigErrorKind {
     LogLimit,
     /// A soft limit of more than 1000 %.
     Soft,
-    /// The capacity takes longer to come back than the limiter can count.
+    /// The capacity takes longer to come back than the limiter can count, or a number in a text is
+    /// too large.
     Overflow,
     /// The policy name is empty, too long or not printable ASCII.
     Name,

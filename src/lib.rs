@@ -23,25 +23,27 @@
 //!
 //! | step | module | what you choose |
 //! |---|---|---|
-//! | what is allowed | [`Quota`] | rate, burst, name |
+//! | what is allowed | [`Quota`] | rate, burst, name, and one of [five algorithms](guide) |
 //! | whom it is counted for | [`key`] | [`PeerIp`], [`Header`], a closure, a tuple of these |
 //! | who decides | [`limiter`] | [`LocalLimiter`], [`GovernorLimiter`], your own |
 //! | what responses say | [`headers`] | draft-11 and `X-RateLimit-*` by default |
 //! | what a denial looks like | [`reject`] | problem document, text, empty, a closure; gRPC by itself |
 //! | who is told | [`observe`] | tracing, metrics, a closure |
-//! | where it sits | [`layer`] | costs, exceptions, shadow mode |
+//! | where it sits | [`layer`] | costs, tiers, lists, what counts, waiting, shadow mode |
+//! | how many at the same time | [`concurrency`] | a limit around the rate |
 //!
 //! # What is guaranteed
 //!
 //! - A key that was idle gets exactly its burst, never more. At exactly
-//!   [`Decision::retry_after`] the denied request passes, a microsecond earlier it does not.
-//! - Memory is taken once and stays constant, however many keys arrive. Nothing is swept, no task
-//!   runs in the background.
+//!   [`Decision::retry_after`] the denied request passes if nothing else came on its key, a
+//!   microsecond earlier it does not.
+//! - The [local limiter](LocalLimiter)'s memory is taken once, 8 MB by default, and stays constant,
+//!   however many keys arrive. Nothing is swept, no task runs in the background.
 //! - A request without a key is never silently let through. By default requests whose client sent
 //!   no key share one bucket, and a server that is set up wrong answers 500 and logs the fix.
 //! - A limiter that fails is answered 503, never 429.
-//! - The clock is read once per decision, and may step back without locking anybody out or giving
-//!   anything away. Tests use [`ManualClock`] and never wait.
+//! - The clock is read once per decision. One that steps back locks nobody out for longer than one
+//!   full quota, or a second if that is longer. Tests use [`ManualClock`] and never wait.
 //!
 //! # Behind a proxy
 //!
@@ -55,6 +57,7 @@
 //! | `axum` | yes | [`PeerIp`] from `ConnectInfo`, matched routes, [`Decision`] as an extractor, rejections for axum's body | axum without its default features |
 //! | `governor` | yes | [`GovernorLimiter`] | governor without its default features |
 //! | `tonic` | no | [`PeerIp`] from tonic's connection info, rejections for tonic's body | tonic without its default features |
+//! | `tokio` | with `axum`, `tonic` | delays: leaky buckets as queues, denied requests that wait | tokio's timer |
 //! | `serde` | no | [`Quota`] in configuration files | serde with derive |
 //! | `tracing` | no | `TracingObserver`; faults in the set-up are logged as errors, not printed | tracing |
 //! | `metrics` | no | `MetricsObserver` | metrics |
@@ -88,12 +91,18 @@ pub mod reject;
 
 pub mod layer;
 
+pub mod concurrency;
+
+#[cfg(any(doc, doctest))]
+pub mod guide;
+
 #[cfg(feature = "quanta")]
 pub use self::clock::QuantaClock;
 #[cfg(feature = "governor")]
 pub use self::limiter::GovernorLimiter;
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
+    concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit},
     decision::{Decision, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},
     error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
     headers::Headers,
@@ -103,3 +112,8 @@ pub use self::{
     op::Op,
     quota::{Algorithm, IntoQuotas, Quota},
 };
+
+/// The README's example compiles.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use axum::{
     Router,
     body::Body,
-    extract::ConnectInfo,
-    http::{Request, Response},
+    extract::connect_info::{ConnectInfo, MockConnectInfo},
+    http::{Method, Request, Response},
     routing::{get, post},
 };
 use common::{field, limiter, now};
@@ -164,7 +164,7 @@ fn matched_routes_cannot_be_varied_by_the_client() {
     assert_eq!(status(&app, from("192.0.2.1", "/users/2?x=1")), 429);
     assert_eq!(status(&app, from("192.0.2.1", "/posts/1")), 200);
     let mut posted = from("192.0.2.1", "/users/3");
-    *posted.method_mut() = axum::http::Method::POST;
+    *posted.method_mut() = Method::POST;
     assert_eq!(status(&app, posted), 200);
     // Whatever matches no route is one more, however it is spelled.
     assert_eq!(status(&app, from("192.0.2.1", "//users/1")), 404);
@@ -188,6 +188,21 @@ fn without_connect_info_every_answer_is_500() {
     let request = || Request::get("/").body(Body::empty()).unwrap();
     assert_eq!(status(&app, request()), 500);
     assert_eq!(status(&app, request()), 500);
+}
+
+#[test]
+fn a_mock_connect_info_stands_in_for_a_connection() {
+    let mock: SocketAddr = "192.0.2.1:1".parse().unwrap();
+    let app = Router::new()
+        .route(
+            "/",
+            get(async |ConnectInfo(peer): ConnectInfo<SocketAddr>| peer.to_string()),
+        )
+        .layer(once_a_day())
+        .layer(MockConnectInfo(mock));
+    let request = || Request::get("/").body(Body::empty()).unwrap();
+    assert_eq!(status(&app, request()), 200);
+    assert_eq!(status(&app, request()), 429);
 }
 
 #[test]
@@ -236,16 +251,28 @@ fn handlers_extract_the_decision() {
 }
 
 #[test]
-fn a_head_request_is_denied_without_a_body() {
-    let app = Router::new().route("/", get(ok)).layer(once_a_day());
-    let head = || {
-        let mut request = from("192.0.2.1", "/");
-        *request.method_mut() = axum::http::Method::HEAD;
-        request
-    };
-    assert_eq!(status(&app, head()), 200);
-    let denied = send(&app, head());
-    assert_eq!(denied.status(), 429);
-    let bytes = now(axum::body::to_bytes(denied.into_body(), 1_000)).unwrap();
-    assert!(bytes.is_empty());
+fn a_denied_head_request_is_told_the_length_of_get_s_body() {
+    let router = || Router::new().route("/", get(ok));
+    // Inside the router axum takes the body of HEAD away itself, around it nobody does.
+    let inside = router().layer(once_a_day());
+    let around = once_a_day().layer(router());
+    for send in [
+        &(|request| send(&inside, request)) as &dyn Fn(Request<Body>) -> Response<Body>,
+        &|request| now(around.clone().oneshot(request)).unwrap(),
+    ] {
+        let denied = |method| {
+            let mut request = from("192.0.2.1", "/");
+            *request.method_mut() = method;
+            let response = send(request);
+            let length = field(&response, "content-length").map(str::to_owned);
+            let status = response.status().as_u16();
+            let body = now(axum::body::to_bytes(response.into_body(), 1_000)).unwrap();
+            (status, length, body.len())
+        };
+        assert_eq!(denied(Method::GET).0, 200);
+        let (status, _, length) = denied(Method::GET);
+        assert_eq!(status, 429);
+        assert!(length > 0);
+        assert_eq!(denied(Method::HEAD), (429, Some(length.to_string()), 0));
+    }
 }

@@ -1,8 +1,11 @@
 //! The decision vectors, which come from other limiters' documentation and tests, and the worked
 //! cases of the design.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+mod common;
 
+use std::{collections::BTreeMap, time::Duration};
+
+use common::vectors;
 use serde_json::Value;
 use tower_ratelimit::{
     Clock, Decision, Key, LocalLimiter, ManualClock, Quota, QuotaStatus, Timestamp,
@@ -30,13 +33,6 @@ const THE_ONE_KEY: &str = "the one key";
 /// Fields that are there for the reader.
 const PROSE: [&str; 5] = ["semantics", "source", "provenance", "tags", "note"];
 
-fn vectors() -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/decisions.json");
-    let text = fs::read_to_string(path).expect("the vectors are there");
-    let file: Value = serde_json::from_str(&text).expect("the vectors are JSON");
-    file["vectors"].as_array().expect("a list").clone()
-}
-
 fn text<'a>(of: &'a Value, field: &str) -> &'a str {
     of[field]
         .as_str()
@@ -63,7 +59,7 @@ fn numbers(of: &Value, field: &str) -> Vec<u64> {
 fn every_vector_holds() {
     let mut counts = BTreeMap::new();
     let mut steps = 0;
-    for vector in &vectors() {
+    for vector in &vectors::group("decisions.json", "vectors") {
         *counts
             .entry(text(vector, "algorithm").to_owned())
             .or_insert(0) += 1;

@@ -3,6 +3,55 @@
 
 mod common;
 
+use std::sync::Arc;
+
+use common::{Lines, Probe, get, limiter, send};
+use tower::Layer;
+use tower_ratelimit::{
+    Global, Quota, RateLimitLayer,
+    observe::{Event, Observer},
+};
+
+/// Writes what it hears under its name.
+fn named(name: &'static str, lines: &Lines) -> impl Observer {
+    let lines = lines.clone();
+    move |event: &Event<'_>| {
+        if let Event::Decided(decided) = event {
+            lines.push(format!("{name} {:?}", decided.decision().outcome()));
+        }
+    }
+}
+
+#[test]
+fn all_observers_of_a_tuple_are_told_in_order() {
+    let lines = Lines::default();
+    let named = |name| named(name, &lines);
+    let (limiter, _) = limiter(Quota::per_hour(1));
+    let two = RateLimitLayer::new(limiter.clone(), Global).observer((named("a"), named("b")));
+    let three = RateLimitLayer::new(limiter, Global).observer((named("c"), named("d"), named("e")));
+    send(&two.layer(Probe::default()), get("/"));
+    send(&three.layer(Probe::default()), get("/"));
+    assert_eq!(
+        lines.take(),
+        ["a Allowed", "b Allowed", "c Denied", "d Denied", "e Denied"]
+    );
+}
+
+#[test]
+fn layers_can_share_an_observer() {
+    let lines = Lines::default();
+    let shared: Arc<dyn Observer> = Arc::new(named("shared", &lines));
+    let concrete = Arc::new(named("concrete", &lines));
+    for _ in 0..2 {
+        let (limiter, _) = limiter(Quota::per_hour(1));
+        let layer = RateLimitLayer::new(limiter, Global)
+            .observer((Arc::clone(&shared), Arc::clone(&concrete)));
+        send(&layer.layer(Probe::default()), get("/"));
+    }
+    let both = ["shared Allowed", "concrete Allowed"];
+    assert_eq!(lines.take(), [both, both].concat());
+}
+
 #[cfg(feature = "tracing")]
 mod tracing {
     use std::io;
@@ -38,7 +87,7 @@ mod tracing {
         }
     }
 
-    fn logged(run: impl FnOnce()) -> Vec<String> {
+    pub(crate) fn logged(run: impl FnOnce()) -> Vec<String> {
         let log = Log::default();
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::TRACE)
@@ -92,6 +141,9 @@ mod tracing {
         );
         assert!(lines[1].contains(r#"policy="api""#), "{lines:?}");
         assert!(lines[1].contains("retry_after=Some(3600s)"), "{lines:?}");
+        for decided in &lines[..2] {
+            assert!(decided.contains(" latency="), "{decided}");
+        }
         assert!(
             lines.iter().all(|line| !line.contains("hunter2")),
             "{lines:?}"
@@ -209,6 +261,28 @@ mod metrics {
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
         assert_eq!(metrics, expected);
+    }
+
+    #[cfg(feature = "tracing")]
+    #[test]
+    fn logs_and_metrics_go_together() {
+        use tower_ratelimit::{Global, observe::TracingObserver};
+
+        let (limiter, _) = limiter(Quota::per_hour(1));
+        let layer = RateLimitLayer::new(limiter, Global)
+            .observer((TracingObserver::new(), MetricsObserver::new()));
+        let service = layer.layer(Probe::default());
+        let mut metrics = BTreeMap::new();
+        let lines = crate::tracing::logged(|| {
+            metrics = recorded(|| {
+                send(&service, get("/"));
+            });
+        });
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert_eq!(
+            metrics["ratelimit_requests_total{policy=default,result=allowed}"],
+            1
+        );
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! What clients get instead of the response.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod common;
+
 use std::{
-    fs, pin,
+    pin,
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
 use bytes::Bytes;
+use common::vectors;
 use http::{Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::{
     BodyExt, Full,
@@ -27,12 +30,6 @@ const KINDS: [RejectionKind; 4] = [
     RejectionKind::KeyUnavailable,
     RejectionKind::LimiterFailed,
 ];
-
-fn group(name: &str) -> Vec<Value> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/http.json");
-    let vectors: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
-    vectors[name].as_array().unwrap().clone()
-}
 
 fn request(method: Method, content_type: Option<&str>) -> Parts {
     let mut request = Request::builder().method(method);
@@ -71,7 +68,7 @@ fn field<'a, B>(response: &'a Response<B>, name: &str) -> Option<&'a str> {
 
 #[test]
 fn problem_documents_follow_the_vectors() {
-    for vector in group("problem_json") {
+    for vector in vectors::group("http.json", "problem_json") {
         let decision = denied(vec![status("default", None)]);
         let parts = get();
         let response: Response<String> = ProblemJson.reject(&Rejection::denied(&parts, &decision));
@@ -139,15 +136,24 @@ fn an_empty_rejection_has_no_content_type() {
 }
 
 #[test]
-fn head_gets_the_fields_and_no_body() {
+fn head_gets_the_fields_of_get_and_no_body() {
     let (head, get) = (request(Method::HEAD, None), get());
-    for rejection in built_in() {
+    let lengths = built_in().map(|rejection| {
         let to_get = rejection.reject(&Rejection::new(RejectionKind::Denied, &get));
-        let to_head = rejection.reject(&Rejection::new(RejectionKind::Denied, &head));
+        let mut to_head = rejection.reject(&Rejection::new(RejectionKind::Denied, &head));
+        assert_eq!(field(&to_get, "content-length"), None);
+        let length = to_head.headers_mut().remove(header::CONTENT_LENGTH);
         assert_eq!(to_head.headers(), to_get.headers());
         assert_eq!(to_head.status(), to_get.status());
         assert_eq!(to_head.body(), "");
-    }
+        let length = length.map(|length| length.to_str().unwrap().to_owned());
+        (length, to_get.body().len().to_string())
+    });
+    let [problem, text, empty] = lengths;
+    assert_eq!(problem.0, Some(problem.1));
+    assert_eq!(text.0, Some(text.1));
+    // The server says 0 of an empty body by itself, to GET as to HEAD.
+    assert_eq!(empty, (None, "0".to_owned()));
 }
 
 #[test]
@@ -160,7 +166,10 @@ fn grpc_is_told_by_its_content_type() {
         json!({"content_type": "application/json", "is_grpc": false}),
         json!({"content_type": "", "is_grpc": false}),
     ];
-    for vector in group("grpc_detect").into_iter().chain(more) {
+    for vector in vectors::group("http.json", "grpc_detect")
+        .into_iter()
+        .chain(more)
+    {
         let parts = request(Method::POST, vector["content_type"].as_str());
         let rejection = Rejection::new(RejectionKind::Denied, &parts);
         assert_eq!(rejection.is_grpc(), vector["is_grpc"], "{vector}");
@@ -169,7 +178,7 @@ fn grpc_is_told_by_its_content_type() {
 
 #[test]
 fn grpc_answers_follow_the_vectors() {
-    for vector in group("grpc") {
+    for vector in vectors::group("http.json", "grpc") {
         let input = &vector["input"];
         let wait = input["retry_after_ms"].as_u64().map(Duration::from_millis);
         let decision = denied(vec![status("default", wait)]);
@@ -241,6 +250,8 @@ fn grpc_waits_are_exact_and_pushback_is_rounded_up() {
         let millis = field(&response, "grpc-retry-pushback-ms").map(str::to_owned);
         (millis.unwrap(), details.unwrap())
     };
+    // A pushback of 0 would be an invitation to come at once.
+    assert_eq!(pushback(Duration::ZERO).0, "1");
     assert_eq!(pushback(Duration::from_micros(1)).0, "1");
     assert_eq!(pushback(Duration::from_micros(7_000_001)).0, "7001");
     assert_eq!(pushback(Duration::MAX).0, i32::MAX.to_string());

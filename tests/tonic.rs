@@ -2,8 +2,11 @@
 #![cfg(feature = "tonic")]
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::time::Duration;
 
+use common::limiter;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{
     Code, Status,
@@ -11,7 +14,7 @@ use tonic::{
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;
-use tower_ratelimit::{LocalLimiter, ManualClock, PeerIp, Quota, RateLimitLayer};
+use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
 
 async fn serve(layer: RateLimitLayer) -> HealthClient<Channel> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -31,15 +34,6 @@ async fn check(client: &mut HealthClient<Channel>) -> Result<(), Status> {
         .check(HealthCheckRequest::default())
         .await
         .map(|_| ())
-}
-
-fn limiter(quota: Quota) -> (LocalLimiter, ManualClock) {
-    let clock = ManualClock::new();
-    let limiter = LocalLimiter::builder(quota)
-        .clock(clock.clone())
-        .build()
-        .unwrap();
-    (limiter, clock)
 }
 
 #[tokio::test]
@@ -100,4 +94,18 @@ async fn a_server_stream_is_denied_before_it_starts() {
     assert!(stream.message().await.unwrap().is_some());
     let status = client.watch(request).await.map(|_| ()).unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
+}
+
+#[tokio::test]
+async fn calls_queue_in_a_leaky_bucket() {
+    let (limiter, _) = limiter(Quota::per_second(1_000).leaky_bucket(2));
+    let mut client = serve(RateLimitLayer::new(limiter, PeerIp)).await;
+    // One passes at once and two wait for a millisecond or two; time stands still for the limiter.
+    for _ in 0..3 {
+        check(&mut client).await.unwrap();
+    }
+    let status = check(&mut client).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    let info = status.get_details_retry_info().expect("RetryInfo");
+    assert_eq!(info.retry_delay, Some(Duration::from_millis(1)));
 }

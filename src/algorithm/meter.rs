@@ -77,6 +77,11 @@ impl State {
         }
     }
 
+    /// How many times a log keeps; 0 for all other states, whose size is fixed.
+    pub(crate) fn times_kept(&self) -> usize {
+        self.log().len()
+    }
+
     fn log(&self) -> &Log {
         static FRESH: Log = Log::FRESH;
         match self {
@@ -97,6 +102,9 @@ impl State {
 }
 
 impl Meter {
+    /// What there is [`loss_of`](Self::loss_of) of a key that is exhausted.
+    pub(crate) const EXHAUSTED: u64 = 1 + u32::MAX as u64;
+
     /// The meter of a quota that was checked.
     pub(crate) fn new(quota: &Quota, skew: ClockSkew) -> Self {
         Self {

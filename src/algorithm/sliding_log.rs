@@ -14,13 +14,21 @@ pub(crate) struct SlidingLog {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Log {
     entries: VecDeque<Entry>,
+    /// The sum of all counts, those that have left the window included.
+    total: u64,
 }
 
 impl Log {
     /// The state of a key that was never seen.
     pub(super) const FRESH: Self = Self {
         entries: VecDeque::new(),
+        total: 0,
     };
+
+    /// How many times are kept.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,49 +45,36 @@ impl SlidingLog {
         }
     }
 
-    /// What lies in (now − period, now]. A time later than now, which a clock that stepped back
-    /// left, counts as now.
-    fn kept<'a>(&self, log: &'a Log, now: u64) -> impl DoubleEndedIterator<Item = Entry> + 'a {
-        let gone = log
-            .entries
-            .partition_point(|entry| self.is_gone(entry, now));
-        log.entries.range(gone..).map(move |entry| Entry {
-            at: entry.at.min(now),
-            count: entry.count,
-        })
+    /// How many units lie in (now − period, now]. A time later than now, which a clock that stepped
+    /// back left, counts as now.
+    fn used(&self, log: &Log, now: u64) -> u64 {
+        let gone = log.entries.iter().take_while(|e| self.is_gone(e, now));
+        let gone = gone.map(|entry| entry.count).sum::<u64>();
+        (log.total - gone).min(self.limit)
     }
 
     fn is_gone(&self, entry: &Entry, now: u64) -> bool {
         entry.at.saturating_add(self.period) <= now
     }
 
-    fn used(&self, log: &Log, now: u64) -> u64 {
-        let counts = self.kept(log, now).map(|entry| entry.count);
-        counts.sum::<u64>().min(self.limit)
-    }
-
-    fn leaves_after(&self, entry: Entry, now: u64) -> u64 {
-        entry.at.saturating_add(self.period) - now
+    fn leaves_after(&self, entry: &Entry, now: u64) -> u64 {
+        entry.at.min(now).saturating_add(self.period) - now
     }
 
     pub(super) fn verdict(&self, log: &Log, now: u64, cost: u64) -> Verdict {
         if cost > self.limit {
             return Verdict::Never;
         }
-        let mut used: u64 = self.kept(log, now).map(|entry| entry.count).sum();
         let room = self.limit - cost;
-        if cost == 0 || used <= room {
+        if cost == 0 || self.used(log, now) <= room {
             return Verdict::FITS;
         }
-        let mut wait = 0;
-        for entry in self.kept(log, now) {
-            wait = self.leaves_after(entry, now);
-            used -= entry.count;
-            if used <= room {
-                break;
-            }
-        }
-        Verdict::After(wait)
+        let mut left = log.total;
+        let blocking = log.entries.iter().find(|entry| {
+            left -= entry.count;
+            left <= room
+        });
+        Verdict::After(blocking.map_or(0, |entry| self.leaves_after(entry, now)))
     }
 
     pub(super) fn available(&self, log: &Log, now: u64) -> u64 {
@@ -88,7 +83,7 @@ impl SlidingLog {
 
     /// The time until the newest entry leaves.
     pub(super) fn reset_after(&self, log: &Log, now: u64) -> u64 {
-        let newest = self.kept(log, now).next_back();
+        let newest = log.entries.back().filter(|e| !self.is_gone(e, now));
         newest.map_or(0, |entry| self.leaves_after(entry, now))
     }
 
@@ -96,6 +91,7 @@ impl SlidingLog {
     pub(super) fn charge(&self, log: &mut Log, now: u64, cost: u64) {
         let count = cost.min(self.available(log, now));
         self.tidy(log, now);
+        log.total += count;
         match log.entries.back_mut() {
             Some(newest) if newest.at == now => newest.count += count,
             _ if count > 0 => log.entries.push_back(Entry { at: now, count }),
@@ -111,19 +107,25 @@ impl SlidingLog {
             return;
         }
         let mut left = cost;
-        let noted = |entry: &&mut Entry| entry.at == charged_at;
-        for entry in log.entries.iter_mut().filter(noted) {
-            left -= take(entry, left);
+        let from = log.entries.partition_point(|entry| entry.at < charged_at);
+        let noted = log.entries.range_mut(from..);
+        for entry in noted.take_while(|entry| entry.at == charged_at) {
+            left -= entry.take(left);
         }
         for entry in log.entries.iter_mut().rev() {
-            left -= take(entry, left);
+            if left == 0 {
+                break;
+            }
+            left -= entry.take(left);
         }
+        log.total -= cost - left;
         log.entries.retain(|entry| entry.count > 0);
     }
 
     /// Forgets what has left the window, and moves times later than now to now.
     fn tidy(&self, log: &mut Log, now: u64) {
-        while log.entries.front().is_some_and(|e| self.is_gone(e, now)) {
+        while let Some(oldest) = log.entries.front().filter(|e| self.is_gone(e, now)) {
+            log.total -= oldest.count;
             log.entries.pop_front();
         }
         for entry in log.entries.iter_mut().rev().take_while(|e| e.at > now) {
@@ -139,9 +141,11 @@ impl SlidingLog {
     }
 }
 
-/// Takes up to `most` from an entry, and says how much it was.
-fn take(entry: &mut Entry, most: u64) -> u64 {
-    let taken = most.min(entry.count);
-    entry.count -= taken;
-    taken
+impl Entry {
+    /// Takes up to `most`, and says how much it was.
+    fn take(&mut self, most: u64) -> u64 {
+        let taken = most.min(self.count);
+        self.count -= taken;
+        taken
+    }
 }

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 pub enum Outcome {
     /// It passes now.
     Allowed,
-    /// It passes after this wait; its place in the queue is taken.
+    /// It passes after this wait.
     Delayed(Duration),
     /// It does not pass.
     Denied,
@@ -159,7 +159,7 @@ impl Decision {
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
         let wait = self.retry_after().filter(|_| self.is_denied())?;
-        Some(whole_seconds(wait).max(1))
+        Some(whole_seconds(wait))
     }
 
     /// Units left of the binding quota, `None` where the limiter does not tell.
@@ -175,7 +175,8 @@ impl Decision {
     }
 
     /// How long the request waits in the queue of a
-    /// [leaky bucket](crate::Algorithm::LeakyBucket); zero for all others.
+    /// [leaky bucket](crate::Algorithm::LeakyBucket), or waited for a
+    /// [denial to end](crate::RateLimitLayer::wait); zero for all others.
     #[must_use]
     pub const fn delay(&self) -> Duration {
         match self.outcome {
@@ -197,6 +198,14 @@ impl Decision {
     #[must_use]
     pub const fn is_blocked(&self) -> bool {
         self.marks.blocked
+    }
+
+    /// Marks a decision as one that the request waited for.
+    pub(crate) fn delayed_by(mut self, waited: Duration) -> Self {
+        if self.is_allowed() && !waited.is_zero() {
+            self.outcome = Outcome::Delayed(self.delay().saturating_add(waited));
+        }
+        self
     }
 
     /// Marks a decision as let through in spite of a denial.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{
-    Policy,
+    Policy, Unit,
     round::{from_micros, micros_up},
 };
 
@@ -98,11 +98,13 @@ impl QuotaStatus {
     }
 
     /// This quota denied, and the same cost passes after `retry_after`; `None` when it never
-    /// will, or nobody knows when.
+    /// will, or nobody knows when. No wait at all counts as a microsecond, so that nobody is told
+    /// to come back at once.
     #[must_use]
     pub const fn with_denial(mut self, retry_after: Option<Duration>) -> Self {
         self.denied = true;
         self.retry_after_micros = match retry_after {
+            Some(wait) if wait.is_zero() => Some(1),
             Some(wait) => Some(micros_up(wait)),
             None => None,
         };
@@ -141,6 +143,12 @@ impl QuotaStatus {
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.policy.limit()
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub const fn unit(&self) -> Unit {
+        self.policy.unit()
     }
 
     /// Units that are left, `None` where the limiter does not tell.

@@ -6,14 +6,27 @@ use super::jitter;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_ratelimit::headers::{Headers, ResetFormat};
+/// use http::{Request, Response};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_ratelimit::{Global, Headers, Quota, RateLimitLayer, headers::ResetFormat};
 ///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// // What GitHub's clients expect, and clients that were denied don't all come back at once.
 /// let headers = Headers::none()
 ///     .x_ratelimit(Some(ResetFormat::EpochSeconds))
 ///     .retry_after(true)
 ///     .jitter(Duration::from_secs(5));
-/// assert_ne!(headers, Headers::new());
+///
+/// let layer = RateLimitLayer::new(Quota::per_day(2), Global).headers(headers);
+/// let service = layer.layer(service_fn(async |_: Request<String>| {
+///     Ok::<_, std::io::Error>(Response::new(String::new()))
+/// }));
+/// let response = service.oneshot(Request::new(String::new())).await?;
+/// let fields: Vec<_> = response.headers().keys().collect();
+/// assert_eq!(fields, ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]);
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]

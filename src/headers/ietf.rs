@@ -50,13 +50,13 @@ pub(super) fn write_statuses(decision: &Decision, policies: &[PolicyText], to: &
         }
         to.push(b";r=");
         to.push_number(remaining);
-        write_window(status, policies, to);
+        write_window(status, to);
     }
 }
 
 #[inline]
-fn write_window(status: &QuotaStatus, policies: &[PolicyText], to: &mut Scratch) {
-    if let Some(window) = PolicyText::window_of(policies, status) {
+fn write_window(status: &QuotaStatus, to: &mut Scratch) {
+    if let Some(window) = PolicyText::window_of(status) {
         to.push(b";t=");
         to.push_number(whole_seconds(window));
     }

@@ -59,12 +59,8 @@ impl Set {
         let Some((ours, _)) = self.remaining else {
             return false;
         };
-        let mut lines = headers.get_all(&REMAINING).iter();
-        match (lines.next(), lines.next()) {
-            (None, _) => true,
-            (Some(theirs), None) => number::parse(theirs).is_some_and(|theirs| ours < theirs),
-            (Some(_), Some(_)) => false,
-        }
+        !headers.contains_key(&REMAINING)
+            || number::parse(headers.get_all(&REMAINING)).is_some_and(|theirs| ours < theirs)
     }
 }
 
@@ -105,8 +101,8 @@ impl<'a> SetText<'a> {
                 reset: None,
             };
         };
-        let reset = PolicyText::window_of(policies, status)
-            .map(|window| reset_seconds(format, decision, window));
+        let reset =
+            PolicyText::window_of(status).map(|window| reset_seconds(format, decision, window));
         Self {
             limit,
             remaining: Some((remaining, to.number(remaining))),

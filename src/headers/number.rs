@@ -63,10 +63,11 @@ pub(super) fn header_value(number: u64) -> HeaderValue {
     }
 }
 
-/// The number that a field consists of; `None` for anything but digits.
-pub(super) fn parse(value: &HeaderValue) -> Option<u64> {
-    let text = value.to_str().ok()?;
+/// The number that a field says; `None` for several lines, and for anything but digits.
+pub(super) fn parse<'a>(lines: impl IntoIterator<Item = &'a HeaderValue>) -> Option<u64> {
+    let mut lines = lines.into_iter();
+    let text = lines.next()?.to_str().ok()?;
     // `u64::from_str` would also take a sign.
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = lines.next().is_none() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
 }

@@ -10,7 +10,6 @@ use crate::decision::{Policy, QuotaStatus, Unit};
 pub(super) struct PolicyText {
     name: &'static str,
     pub(super) quoted_name: Box<[u8]>,
-    unit: Unit,
     pub(super) limit: u64,
     pub(super) limit_value: HeaderValue,
 }
@@ -20,7 +19,6 @@ impl PolicyText {
         Self {
             name: policy.name(),
             quoted_name: quoted(policy.name()).into_boxed_slice(),
-            unit: policy.unit(),
             limit: policy.limit(),
             limit_value: number::header_value(policy.limit()),
         }
@@ -33,9 +31,8 @@ impl PolicyText {
 
     /// The status's effective window, which a limit on concurrency has none of.
     #[inline]
-    pub(super) fn window_of(policies: &[Self], status: &QuotaStatus) -> Option<Duration> {
-        let timed = Self::of(policies, status.name())
-            .is_none_or(|policy| policy.unit != Unit::ConcurrentRequests);
+    pub(super) fn window_of(status: &QuotaStatus) -> Option<Duration> {
+        let timed = status.unit() != Unit::ConcurrentRequests;
         status.effective_window().filter(|_| timed)
     }
 }

@@ -7,7 +7,7 @@ use super::{
     retry_after,
     scratch::{Scratch, Text},
 };
-use crate::decision::{Decision, Policy};
+use crate::decision::{Decision, Policy, QuotaStatus};
 
 /// Writes the fields of a limiter's decisions; what never changes is rendered once.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(crate) struct Renderer {
     /// The value of `RateLimit-Policy`, if it is sent.
     policy_list: Option<HeaderValue>,
     policies: Box<[PolicyText]>,
+    /// The policies that the rest was rendered for.
+    rendered: Box<[Policy]>,
 }
 
 impl Renderer {
@@ -24,6 +26,7 @@ impl Renderer {
             headers: headers.clone(),
             policy_list: headers.ietf.and_then(|draft| policy_list(draft, policies)),
             policies: policies.iter().map(PolicyText::new).collect(),
+            rendered: policies.into(),
         }
     }
 
@@ -68,8 +71,8 @@ impl Renderer {
         let set = (self.headers.x_ratelimit)
             .map(|format| SetText::write(decision, format, &self.policies, &mut scratch));
         let finished = scratch.finish();
-        if let Some(policies) = &self.policy_list {
-            headers.append(&ietf::POLICY, policies.clone());
+        if let Some(policies) = self.policies_of(decision) {
+            headers.append(&ietf::POLICY, policies);
         }
         if let Some(list) = list {
             headers.append(&ietf::RATELIMIT, finished.value(list));
@@ -77,6 +80,20 @@ impl Renderer {
         if let Some(set) = set {
             set.finish(&finished).put(headers);
         }
+    }
+
+    /// The policies that a decision is about: those that were rendered, unless it was made by
+    /// another tier's quotas, or since a quota was changed.
+    #[inline]
+    fn policies_of(&self, decision: &Decision) -> Option<HeaderValue> {
+        let policies = decision.quotas().iter().map(QuotaStatus::policy);
+        if policies.clone().eq(&self.rendered) {
+            return self.policy_list.clone();
+        }
+        let policies: Vec<_> = policies.copied().collect();
+        self.headers
+            .ietf
+            .and_then(|draft| policy_list(draft, &policies))
     }
 
     #[inline]

@@ -10,9 +10,7 @@ pub(super) fn put(name: HeaderName, seconds: u64, headers: &mut HeaderMap) {
             free.insert(number::header_value(seconds));
         }
         Entry::Occupied(mut present) => {
-            let single = present.iter().count() == 1;
-            let theirs = number::parse(present.get()).filter(|_| single);
-            if theirs.is_some_and(|theirs| theirs < seconds) {
+            if number::parse(present.iter()).is_some_and(|theirs| theirs < seconds) {
                 present.insert(number::header_value(seconds));
             }
         }

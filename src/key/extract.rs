@@ -90,13 +90,13 @@ where
 /// Gives a key closure its argument's type, which a bare closure has to name.
 ///
 /// ```
-/// use tower_ratelimit::{Key, Quota, RateLimitLayer, key::key_fn};
+/// use tower_ratelimit::{Key, KeyExtractor, key::key_fn};
 ///
-/// let layer = RateLimitLayer::new(
-///     Quota::per_minute(100),
-///     key_fn(|parts| Key::from(parts.uri.path())),
-/// );
-/// # let _ = layer;
+/// let by_path = key_fn(|parts| Key::from(parts.uri.path()));
+///
+/// let (parts, ()) = http::Request::get("/search?q=tower").body(())?.into_parts();
+/// assert_eq!(by_path.extract(&parts), Ok(Key::from("/search")));
+/// # Ok::<(), http::Error>(())
 /// ```
 pub fn key_fn<F, K>(f: F) -> F
 where

@@ -7,15 +7,14 @@ use crate::error::KeyError;
 
 /// The address at the other end of the connection, IPv6 grouped by /64.
 ///
-/// It is read from the request's extensions: axum's `ConnectInfo<SocketAddr>`, tonic's
-/// `TcpConnectInfo` (feature `tonic`), or a bare [`SocketAddr`], which is what a plain hyper
-/// server inserts. No header is looked at, so no client can choose it.
+/// It is read from the request's extensions: axum's `ConnectInfo<SocketAddr>`, a bare
+/// [`SocketAddr`], which is what a plain hyper server inserts, or tonic's `TcpConnectInfo` (feature
+/// `tonic`). No header is looked at, so no client can choose it.
 ///
-/// With axum the server must be started with connection info, or every request is answered 500:
-///
-/// ```ignore
-/// axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())
-/// ```
+/// An axum server must be started with
+/// `app.into_make_service_with_connect_info::<SocketAddr>()`, or every request is answered 500.
+/// Tests of an axum router have no connection: add axum's `MockConnectInfo` after this layer, and
+/// its address stands in where there is no `ConnectInfo`, as it does for handlers.
 ///
 /// Behind a proxy this is the proxy's address, the same for all clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,11 +28,22 @@ pub struct GroupedPeerIp(IpPrefix);
 impl PeerIp {
     /// Groups addresses by `prefix`. Defaults to /32 for IPv4 and /64 for IPv6.
     ///
+    /// A handler finds the same key with [`IpPrefix::key`]; ungrouped, `Key::from(peer.ip())` does.
+    ///
     /// ```
-    /// use tower_ratelimit::key::{IpPrefix, PeerIp};
+    /// use std::net::SocketAddr;
+    /// use http::Request;
+    /// use tower_ratelimit::{KeyExtractor, key::{IpPrefix, PeerIp}};
     ///
     /// let by_site = PeerIp.grouped_by(IpPrefix::new().v6(48));
-    /// # let _ = by_site;
+    ///
+    /// let [one, other] = ["[2001:db8:0:1::1]:4000", "[2001:db8:0:2::1]:4000"].map(|peer| {
+    ///     let (mut parts, ()) = Request::new(()).into_parts();
+    ///     parts.extensions.insert(peer.parse::<SocketAddr>().unwrap());
+    ///     parts
+    /// });
+    /// assert_eq!(by_site.extract(&one), by_site.extract(&other));
+    /// assert_ne!(PeerIp.extract(&one), PeerIp.extract(&other));
     /// ```
     #[must_use]
     pub const fn grouped_by(self, prefix: IpPrefix) -> GroupedPeerIp {
@@ -70,9 +80,12 @@ fn peer_ip(parts: &Parts) -> Option<IpAddr> {
 
 #[cfg(feature = "axum")]
 fn axum_peer(parts: &Parts) -> Option<SocketAddr> {
-    use axum::extract::ConnectInfo;
-    let connect_info = parts.extensions.get::<ConnectInfo<SocketAddr>>();
-    connect_info.map(|ConnectInfo(address)| *address)
+    use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+    if let Some(ConnectInfo(address)) = parts.extensions.get() {
+        return Some(*address);
+    }
+    let mock = parts.extensions.get();
+    mock.map(|MockConnectInfo(address)| *address)
 }
 
 #[cfg(not(feature = "axum"))]

@@ -10,17 +10,17 @@ use super::Key;
 /// clients would share one IPv6 group (CVE-2026-30827).
 ///
 /// ```
-/// use tower_ratelimit::key::IpPrefix;
+/// use std::net::IpAddr;
+/// use tower_ratelimit::{Key, key::IpPrefix};
 ///
-/// let by_64 = IpPrefix::new();
-/// assert_eq!(
-///     by_64.key("2001:db8::1".parse()?),
-///     by_64.key("2001:db8::ffff".parse()?),
-/// );
-/// assert_ne!(
-///     by_64.key("192.0.2.1".parse()?),
-///     by_64.key("192.0.2.2".parse()?),
-/// );
+/// let one: IpAddr = "2001:db8::1".parse()?;
+/// let neighbour: IpAddr = "2001:db8::ffff".parse()?;
+/// assert_eq!(IpPrefix::new().key(one), IpPrefix::new().key(neighbour));
+/// // The same, and what `PeerIp` makes.
+/// assert_eq!(Key::from(one), Key::from(neighbour));
+///
+/// let each = IpPrefix::new().v6(128);
+/// assert_ne!(each.key(one), each.key(neighbour));
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,5 +74,13 @@ impl IpPrefix {
 impl Default for IpPrefix {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// The key that [`PeerIp`](super::PeerIp) makes of the address: IPv6 grouped by /64, see
+/// [`IpPrefix`]. `IpPrefix::new().v6(128).key(address)` is the key of an IPv6 address alone.
+impl From<IpAddr> for Key {
+    fn from(address: IpAddr) -> Self {
+        IpPrefix::new().key(address)
     }
 }

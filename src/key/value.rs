@@ -183,12 +183,3 @@ impl From<u64> for Key {
         Self::encode(Kind::U64, &number.to_be_bytes())
     }
 }
-
-/// The address itself; [`IpPrefix::key`](crate::key::IpPrefix::key) groups addresses.
-impl From<IpAddr> for Key {
-    fn from(address: IpAddr) -> Self {
-        let address = address.to_canonical();
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        Self::network(address, bits)
-    }
-}

@@ -1,6 +1,7 @@
 use std::{
     fmt,
-    future::Future,
+    future::{Future, IntoFuture},
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -10,7 +11,11 @@ use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
 use super::gate::{Gate, Ticket, Verdict};
-use crate::{decision::Decision, limiter::Limiter, reject::Reject};
+use crate::{
+    decision::Decision,
+    limiter::{Limiter, PendingFuture},
+    reject::Reject,
+};
 
 pin_project_lite::pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit) service.
@@ -33,44 +38,45 @@ pin_project_lite::pin_project! {
         S: Service<Request<B>>,
         L: Limiter,
     {
-        // Boxed, so that a request that waits for nothing does not carry the room for it.
-        Checking { check: Pin<Box<Checking<S, B, L, R>>> },
-        Running { #[pin] response: S::Future, shown: Option<Shown<L, R>> },
+        // The limiter thinks, or the request waits for its turn.
+        Waiting { waiting: Box<Waiting<S, B, L, R>> },
+        // The inner service works.
+        Running { #[pin] response: S::Future, follow_up: Option<FollowUp<L, R>> },
+        // The response is there, and what it cost is corrected.
+        Correcting { correcting: Box<Correcting<S::Response, L, R>> },
+        // It was rejected.
         Rejected { response: Option<S::Response> },
     }
 }
 
-/// What the response has to show.
-type Shown<L, R> = (Arc<Gate<L, R>>, Decision);
-
-pin_project_lite::pin_project! {
-    /// A request that waits for the limiter's answer.
-    pub(super) struct Checking<S, B, L: Limiter, R> {
-        #[pin]
-        answer: L::Future,
-        ticket: Ticket,
-        gate: Arc<Gate<L, R>>,
-        inner: S,
-        request: Option<Request<B>>,
-    }
+/// A request that waits; boxed, so that one that does not wait carries no room for it.
+struct Waiting<S, B, L, R> {
+    verdict: Pin<Box<dyn Future<Output = Verdict> + Send>>,
+    gate: Arc<Gate<L, R>>,
+    inner: S,
+    request: Option<(Parts, B)>,
 }
 
-impl<S, B, L: Limiter, R> Checking<S, B, L, R> {
-    pub(super) const fn new(
-        answer: L::Future,
-        ticket: Ticket,
-        gate: Arc<Gate<L, R>>,
-        inner: S,
-        request: Request<B>,
-    ) -> Self {
-        Self {
-            answer,
-            ticket,
-            gate,
-            inner,
-            request: Some(request),
-        }
-    }
+/// What is done when the response is there.
+struct FollowUp<L, R> {
+    gate: Arc<Gate<L, R>>,
+    decision: Decision,
+    ticket: Ticket,
+}
+
+/// A response that is there.
+enum Finished<P, L: Limiter, R> {
+    /// It is complete.
+    Shown(P),
+    /// What it cost is corrected.
+    Correcting(Box<Correcting<P, L, R>>),
+}
+
+/// A response that waits for the limiter to correct what it cost.
+struct Correcting<P, L: Limiter, R> {
+    answer: Pin<Box<PendingFuture<L::Future>>>,
+    follow_up: FollowUp<L, R>,
+    response: Option<P>,
 }
 
 impl<S, B, L, R> ResponseFuture<S, B, L, R>
@@ -78,10 +84,21 @@ where
     S: Service<Request<B>>,
     L: Limiter,
 {
-    pub(super) fn checking(check: Checking<S, B, L, R>) -> Self {
-        let check = Box::pin(check);
+    pub(super) fn waiting(
+        verdict: impl Future<Output = Verdict> + Send + 'static,
+        gate: Arc<Gate<L, R>>,
+        inner: S,
+        parts: Parts,
+        body: B,
+    ) -> Self {
+        let waiting = Box::new(Waiting {
+            verdict: Box::pin(verdict),
+            gate,
+            inner,
+            request: Some((parts, body)),
+        });
         Self {
-            state: State::Checking { check },
+            state: State::Waiting { waiting },
         }
     }
 }
@@ -92,6 +109,7 @@ where
     L: Limiter,
     R: Reject<ResBody>,
 {
+    #[inline]
     pub(super) fn judged(
         verdict: Verdict,
         gate: &Arc<Gate<L, R>>,
@@ -111,6 +129,7 @@ where
     L: Limiter,
     R: Reject<ResBody>,
 {
+    #[inline]
     fn judged(
         verdict: Verdict,
         gate: &Arc<Gate<L, R>>,
@@ -118,24 +137,85 @@ where
         mut parts: Parts,
         body: B,
     ) -> Self {
-        match verdict {
-            Verdict::Pass(decision) => {
-                if let Some(decision) = decision.as_ref().filter(|_| gate.exposes_decision()) {
+        let follow_up = match verdict {
+            Verdict::Uncounted => None,
+            Verdict::Pass(decision, ticket) => {
+                if gate.exposes_decision() {
                     parts.extensions.insert(decision.clone());
                 }
-                let shown = decision.filter(|_| gate.decorates());
-                Self::Running {
-                    response: inner.call(Request::from_parts(parts, body)),
-                    shown: shown.map(|decision| (Arc::clone(gate), decision)),
-                }
+                gate.follows_up().then(|| FollowUp {
+                    gate: Arc::clone(gate),
+                    decision,
+                    ticket,
+                })
             }
-            Verdict::Deny(decision) => Self::Rejected {
-                response: Some(gate.deny(&parts, &decision)),
-            },
-            Verdict::Refuse(kind) => Self::Rejected {
-                response: Some(gate.refuse_with(kind, &parts)),
-            },
+            Verdict::Deny(decision) => {
+                return Self::Rejected {
+                    response: Some(gate.voice().deny(&parts, &decision)),
+                };
+            }
+            Verdict::Refuse(kind) => {
+                return Self::Rejected {
+                    response: Some(gate.voice().refuse(&parts, kind)),
+                };
+            }
+        };
+        Self::Running {
+            response: inner.call(Request::from_parts(parts, body)),
+            follow_up,
         }
+    }
+}
+
+impl<S, B, L, R, ResBody> Waiting<S, B, L, R>
+where
+    S: Service<Request<B>, Response = Response<ResBody>>,
+    L: Limiter,
+    R: Reject<ResBody>,
+{
+    /// The state that the verdict leads to.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<State<S, B, L, R>> {
+        let verdict = ready!(self.verdict.as_mut().poll(cx));
+        let (parts, body) = self.request.take().expect("polled after it was ready");
+        let state = State::judged(verdict, &self.gate, &mut self.inner, parts, body);
+        Poll::Ready(state)
+    }
+}
+
+impl<L: Limiter, R> FollowUp<L, R> {
+    /// Corrects what the response cost, if it has to be, and shows in it how the quota stands; or
+    /// says what has to be waited for.
+    fn finish<B>(self, response: Response<B>) -> Finished<Response<B>, L, R> {
+        let (parts, body) = response.into_parts();
+        let correction = self.gate.correct(&parts, &self.decision, &self.ticket);
+        let response = Response::from_parts(parts, body);
+        match correction {
+            None => Finished::Shown(self.show(response)),
+            Some(answer) => Finished::Correcting(Box::new(Correcting {
+                answer: Box::pin(answer.into_future()),
+                follow_up: self,
+                response: Some(response),
+            })),
+        }
+    }
+
+    fn show<B>(&self, mut response: Response<B>) -> Response<B> {
+        if self.gate.voice().decorates() {
+            self.gate.voice().decorate(&self.decision, &mut response);
+        }
+        response
+    }
+}
+
+impl<B, L: Limiter, R> Correcting<Response<B>, L, R> {
+    /// The response, showing how the quota stands after the correction; if that failed, before it.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<B>> {
+        let answer = ready!(self.answer.as_mut().poll(cx));
+        if let Ok(decision) = answer {
+            self.follow_up.decision = decision;
+        }
+        let response = self.response.take().expect("polled after it was ready");
+        Poll::Ready(self.follow_up.show(response))
     }
 }
 
@@ -151,16 +231,27 @@ where
         let mut state = self.project().state;
         loop {
             match state.as_mut().project() {
-                StateProjection::Checking { check } => {
-                    let judged = ready!(check.as_mut().poll_judged(cx));
+                StateProjection::Waiting { waiting } => {
+                    let judged = ready!(waiting.poll(cx));
                     state.set(judged);
                 }
-                StateProjection::Running { response, shown } => {
-                    let mut response = ready!(response.poll(cx))?;
-                    if let Some((gate, decision)) = shown {
-                        gate.decorate(decision, &mut response);
+                StateProjection::Running {
+                    response,
+                    follow_up,
+                } => {
+                    let response = ready!(response.poll(cx))?;
+                    let Some(follow_up) = mem::take(follow_up) else {
+                        return Poll::Ready(Ok(response));
+                    };
+                    match follow_up.finish(response) {
+                        Finished::Shown(response) => return Poll::Ready(Ok(response)),
+                        Finished::Correcting(correcting) => {
+                            state.set(State::Correcting { correcting })
+                        }
                     }
-                    return Poll::Ready(Ok(response));
+                }
+                StateProjection::Correcting { correcting } => {
+                    return correcting.poll(cx).map(Ok);
                 }
                 StateProjection::Rejected { response } => {
                     let response = response.take().expect("polled after it was ready");
@@ -168,23 +259,6 @@ where
                 }
             }
         }
-    }
-}
-
-impl<S, B, L, R, ResBody> Checking<S, B, L, R>
-where
-    S: Service<Request<B>, Response = Response<ResBody>>,
-    L: Limiter,
-    R: Reject<ResBody>,
-{
-    /// The state that the limiter's answer leads to.
-    fn poll_judged(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<State<S, B, L, R>> {
-        let check = self.project();
-        let answer = ready!(check.answer.poll(cx));
-        let verdict = check.gate.settle(answer, check.ticket);
-        let request = check.request.take().expect("polled after it was ready");
-        let (parts, body) = request.into_parts();
-        Poll::Ready(State::judged(verdict, check.gate, check.inner, parts, body))
     }
 }
 

@@ -1,47 +1,44 @@
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    cmp::Ordering,
+    ops::ControlFlow,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use http::{Response, request::Parts};
+use http::{request::Parts, response};
 
-use super::{MissingKey, settings::Settings};
+use super::{identify::Subject, settings::Settings, timer, voice::Voice};
 use crate::{
-    decision::Decision,
-    error::{KeyError, KeyErrorKind, LimiterError},
-    headers::Renderer,
+    decision::{Decision, Receipt},
+    error::LimiterError,
     key::Key,
-    limiter::{Limiter, Pending},
-    observe::{Decided, Event, log},
+    limiter::{Limiter, Pending, Tier},
+    observe::Event,
     op::Op,
-    reject::{Reject, Rejection, RejectionKind, is_grpc},
+    reject::RejectionKind,
 };
 
-/// Where requests are decided about, apart from everything tower: one for all services of a layer's
-/// `layer()` call and their clones.
+/// Where requests are decided about, apart from everything tower: one for all services of a layer
+/// and their clones.
 pub(super) struct Gate<L, R> {
     limiter: Arc<L>,
-    rejection: Arc<R>,
     settings: Settings,
-    renderer: Renderer,
-    /// Whether the fault in the server's set-up has been reported.
-    reported: AtomicBool,
+    voice: Voice<R>,
 }
 
-/// What is known of a request before the limiter has answered.
+/// What the limiter makes of a request.
 pub(super) enum Asked<F> {
-    /// It needs no answer.
+    /// It is settled.
     Settled(Verdict),
-    /// The limiter's answer, and what [`Gate::settle`] needs to judge it.
+    /// The limiter thinks, or the request has to wait: [`Gate::wait`] goes on from here.
     Waiting(Pending<F>, Ticket),
 }
 
 /// A request that the limiter was asked about.
+#[derive(Debug, Clone)]
 pub(super) struct Ticket {
     key: Key,
+    tier: Tier,
     cost: u64,
     /// Only kept for an observer.
     asked_at: Option<Instant>,
@@ -49,8 +46,10 @@ pub(super) struct Ticket {
 
 /// Whether a request passes.
 pub(super) enum Verdict {
-    /// It does, and the response may show the decision.
-    Pass(Option<Decision>),
+    /// It does, and the limiter knows nothing of it.
+    Uncounted,
+    /// It does.
+    Pass(Decision, Ticket),
     /// The limiter denied it.
     Deny(Decision),
     /// It was not decided about, for this reason.
@@ -60,54 +59,83 @@ pub(super) enum Verdict {
 impl<L: Limiter, R> Gate<L, R> {
     pub(super) fn new(limiter: Arc<L>, rejection: Arc<R>, settings: Settings) -> Self {
         Self {
-            renderer: Renderer::new(&settings.headers, limiter.policies()),
+            voice: Voice::new(
+                rejection,
+                &settings.headers,
+                limiter.policies(),
+                settings.observer.clone(),
+                settings.shadow,
+            ),
             limiter,
-            rejection,
             settings,
-            reported: AtomicBool::new(false),
         }
     }
 
+    /// Asks the limiter about a request, and judges the answer if it is there at once.
     pub(super) fn ask(&self, parts: &Parts) -> Asked<L::Future> {
-        if self.settings.is_skipped(parts) {
-            return Asked::Settled(self.bypass());
+        let ticket = match self.ticket(parts) {
+            ControlFlow::Continue(ticket) => ticket,
+            ControlFlow::Break(verdict) => return Asked::Settled(verdict),
+        };
+        match self.apply(&ticket, Op::Acquire(ticket.cost)) {
+            Pending::Ready(Ok(decision)) if !self.has_to_wait(&decision) => {
+                Asked::Settled(self.judge(decision, ticket))
+            }
+            answer => Asked::Waiting(answer, ticket),
         }
-        let key = match self.settings.extractor.extract(parts) {
-            Ok(key) => key,
-            Err(error) => match self.missing_key(error) {
-                MissingKey::Share => Key::anonymous(),
-                MissingKey::Skip => return Asked::Settled(self.bypass()),
-                MissingKey::Reject => return Asked::Settled(self.reject_keyless(error)),
-            },
-        };
-        let cost = self.settings.cost_of(parts);
-        let asked_at = self.settings.observer.is_some().then(Instant::now);
-        let answer = self.limiter.apply(&key, Op::Acquire(cost));
-        let ticket = Ticket {
-            key,
-            cost,
-            asked_at,
-        };
-        Asked::Waiting(answer, ticket)
     }
 
-    /// Judges the limiter's answer.
-    pub(super) fn settle(
-        &self,
-        answer: Result<Decision, LimiterError>,
-        ticket: &Ticket,
-    ) -> Verdict {
-        match answer {
-            Ok(mut decision) => {
-                self.observe_decision(&decision, ticket);
-                if decision.is_allowed() || self.settings.shadow {
-                    return Verdict::Pass(Some(decision));
-                }
-                decision.lengthen(self.settings.headers.draw_jitter());
-                Verdict::Deny(decision)
+    /// What to ask the limiter, or a verdict without it.
+    fn ticket(&self, parts: &Parts) -> ControlFlow<Verdict, Ticket> {
+        if !self.settings.is_enabled() {
+            return ControlFlow::Break(self.bypass());
+        }
+        let key = match self.settings.identify.subject(parts) {
+            Subject::Key(key) => key,
+            Subject::Nobody => return ControlFlow::Break(self.bypass()),
+            Subject::Banned => {
+                let policies = self.limiter.policies();
+                self.voice.observe(|| Event::Banned { policies });
+                return ControlFlow::Break(self.refuse(RejectionKind::Banned));
             }
+            Subject::Unknown(error) => {
+                let kind = self.voice.keyless(self.limiter.policies(), error);
+                return ControlFlow::Break(self.refuse(kind));
+            }
+        };
+        let tier = self.settings.tier_of(parts);
+        if tier == Tier::UNLIMITED {
+            return ControlFlow::Break(self.bypass());
+        }
+        ControlFlow::Continue(Ticket {
+            key,
+            tier,
+            cost: self.settings.cost_of(parts),
+            asked_at: self.voice.start(),
+        })
+    }
+
+    fn apply(&self, ticket: &Ticket, op: Op) -> Pending<L::Future> {
+        self.limiter.apply_in(ticket.tier, &ticket.key, op)
+    }
+
+    fn has_to_wait(&self, decision: &Decision) -> bool {
+        if self.voice.is_shadow() {
+            return false;
+        }
+        !decision.delay().is_zero() || (decision.is_denied() && self.settings.bends())
+    }
+
+    /// The way of a request that cannot be judged at once.
+    pub(super) async fn wait(
+        self: Arc<Self>,
+        answer: Pending<L::Future>,
+        ticket: Ticket,
+    ) -> Verdict {
+        match self.decide_in_time(answer, &ticket).await {
+            Ok(decision) => self.judge(decision, ticket),
             Err(error) => {
-                self.observe(|| Event::Failed {
+                self.voice.observe(|| Event::Failed {
                     policies: self.limiter.policies(),
                     error: &error,
                 });
@@ -116,94 +144,99 @@ impl<L: Limiter, R> Gate<L, R> {
         }
     }
 
+    /// The decision, after whatever waiting it asks for and a denial allows.
+    async fn decide_in_time(
+        &self,
+        answer: Pending<L::Future>,
+        ticket: &Ticket,
+    ) -> Result<Decision, LimiterError> {
+        let mut decision = answer.await?;
+        let mut waited = Duration::ZERO;
+        while decision.is_denied() && self.has_to_wait(&decision) {
+            if self
+                .settings
+                .elastic
+                .as_ref()
+                .is_some_and(|passes| passes())
+            {
+                let hit = self.apply(ticket, Op::Hit(ticket.cost)).await?;
+                return Ok(hit.into_excess());
+            }
+            let room = self.settings.wait.as_ref();
+            let place = room.and_then(|room| room.enter(decision.retry_after(), waited));
+            let Some((wait, _seat)) = place else {
+                return Ok(decision);
+            };
+            timer::sleep(wait)
+                .await
+                .map_err(LimiterError::unavailable)?;
+            waited += wait;
+            decision = self.apply(ticket, Op::Acquire(ticket.cost)).await?;
+        }
+        if !decision.delay().is_zero() && !self.voice.is_shadow() {
+            let turn = timer::sleep(decision.delay()).await;
+            turn.map_err(LimiterError::unavailable)?;
+        }
+        Ok(decision.delayed_by(waited))
+    }
+
+    fn judge(&self, mut decision: Decision, ticket: Ticket) -> Verdict {
+        self.voice
+            .decided(&decision, &ticket.key, ticket.cost, ticket.asked_at);
+        if decision.is_allowed() || self.voice.is_shadow() {
+            return Verdict::Pass(decision, ticket);
+        }
+        decision.lengthen(self.settings.headers.draw_jitter());
+        Verdict::Deny(decision)
+    }
+
     /// A shadow lets pass what could not be decided, too.
     fn refuse(&self, kind: RejectionKind) -> Verdict {
-        if self.settings.shadow {
-            Verdict::Pass(None)
+        if self.voice.is_shadow() {
+            Verdict::Uncounted
         } else {
             Verdict::Refuse(kind)
         }
     }
 
     fn bypass(&self) -> Verdict {
-        self.observe(|| Event::Bypassed {
+        self.voice.observe(|| Event::Bypassed {
             policies: self.limiter.policies(),
         });
-        Verdict::Pass(None)
+        Verdict::Uncounted
     }
 
-    fn missing_key(&self, error: KeyError) -> MissingKey {
-        let unavailable = error.kind() == KeyErrorKind::Unavailable;
-        if unavailable && !self.reported.swap(true, Ordering::Relaxed) {
-            log::error(&error.to_string());
-        }
-        self.settings.on_missing_key(error)
+    pub(super) const fn voice(&self) -> &Voice<R> {
+        &self.voice
     }
 
-    fn reject_keyless(&self, error: KeyError) -> Verdict {
-        self.observe(|| Event::KeyMissing {
-            policies: self.limiter.policies(),
-            error: &error,
-        });
-        let kind = match error.kind() {
-            KeyErrorKind::Absent => RejectionKind::KeyMissing,
-            KeyErrorKind::Unavailable => RejectionKind::KeyUnavailable,
-        };
-        self.refuse(kind)
-    }
-
-    fn observe_decision(&self, decision: &Decision, ticket: &Ticket) {
-        let latency = ticket.asked_at.map_or(Duration::ZERO, |at| at.elapsed());
-        self.observe(|| {
-            Event::Decided(Decided {
-                decision,
-                key: &ticket.key,
-                cost: ticket.cost,
-                latency,
-                shadow: self.settings.shadow,
-            })
-        });
-    }
-
-    fn observe<'a>(&self, event: impl FnOnce() -> Event<'a>) {
-        if let Some(observer) = &self.settings.observer {
-            observer.observe(&event());
-        }
-    }
-
-    /// The answer to a request that the limiter denied.
-    pub(super) fn deny<B>(&self, parts: &Parts, decision: &Decision) -> Response<B>
-    where
-        R: Reject<B>,
-    {
-        let mut response = self.rejection.reject(&Rejection::denied(parts, decision));
-        // A gRPC client reads the gRPC fields, and a trailers-only answer should stay small.
-        if !is_grpc(response.headers()) {
-            self.decorate(decision, &mut response);
-        }
-        response
-    }
-
-    /// The answer to a request that was not decided about.
-    pub(super) fn refuse_with<B>(&self, kind: RejectionKind, parts: &Parts) -> Response<B>
-    where
-        R: Reject<B>,
-    {
-        self.rejection.reject(&Rejection::new(kind, parts))
-    }
-
-    /// Whether anything is to be added to the response of a request that passed.
-    pub(super) fn decorates(&self) -> bool {
-        !self.settings.shadow && self.renderer.renders_limits()
-    }
-
-    pub(super) fn exposes_decision(&self) -> bool {
+    pub(super) const fn exposes_decision(&self) -> bool {
         self.settings.expose_decision
     }
 
-    pub(super) fn decorate<B>(&self, decision: &Decision, response: &mut Response<B>) {
-        let status = response.status();
-        self.renderer
-            .apply(decision, status, response.headers_mut());
+    /// Whether a request that passed needs looking after when its response is there.
+    pub(super) fn follows_up(&self) -> bool {
+        self.settings.final_cost.is_some() || self.voice.decorates()
+    }
+
+    /// Corrects what a request was charged by what its response says that it cost.
+    pub(super) fn correct(
+        &self,
+        response: &response::Parts,
+        decision: &Decision,
+        ticket: &Ticket,
+    ) -> Option<Pending<L::Future>> {
+        let final_cost = self.settings.final_cost.as_ref()?;
+        let charged = decision.charged();
+        let op = correction(charged, final_cost(response, charged), decision.receipt())?;
+        Some(self.apply(ticket, op))
+    }
+}
+
+fn correction(charged: u64, cost: u64, receipt: Receipt) -> Option<Op> {
+    match cost.cmp(&charged) {
+        Ordering::Equal => None,
+        Ordering::Greater => Some(Op::Hit(cost - charged)),
+        Ordering::Less => Some(Op::Refund(charged - cost, Some(receipt))),
     }
 }

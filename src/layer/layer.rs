@@ -1,14 +1,21 @@
-use std::{fmt, sync::Arc};
+#[cfg(feature = "tokio")]
+use std::time::Duration;
+use std::{
+    fmt,
+    sync::{Arc, OnceLock, atomic::AtomicBool},
+};
 
-use http::{Response, request::Parts};
+use http::{Response, request::Parts, response};
 use tower_layer::Layer;
 
+#[cfg(feature = "tokio")]
+use super::waiting::WaitingRoom;
 use super::{MissingKey, RateLimit, gate::Gate, settings::Settings};
 use crate::{
     error::{ConfigError, KeyErrorKind},
     headers::Headers,
-    key::KeyExtractor,
-    limiter::{IntoLimiter, Limiter, LocalLimiter},
+    key::{Key, KeyExtractor},
+    limiter::{IntoLimiter, Limiter, LocalLimiter, Tier},
     observe::Observer,
     reject::{ProblemJson, RejectFn, Rejection},
 };
@@ -22,6 +29,9 @@ pub struct RateLimitLayer<L = LocalLimiter, R = ProblemJson> {
     limiter: Arc<L>,
     rejection: Arc<R>,
     settings: Settings,
+    /// Made once, since axum calls `layer` for every route, and for a router without state on every
+    /// request.
+    gate: Arc<OnceLock<Arc<Gate<L, R>>>>,
 }
 
 impl RateLimitLayer {
@@ -59,63 +69,160 @@ impl RateLimitLayer {
             limiter: Arc::new(limiter.into_limiter()?),
             rejection: Arc::new(ProblemJson),
             settings: Settings::new(extractor),
+            gate: Arc::default(),
         })
     }
 }
 
 impl<L, R> RateLimitLayer<L, R> {
+    fn with(mut self, set: impl FnOnce(&mut Settings)) -> Self {
+        set(&mut self.settings);
+        self.gate = Arc::default();
+        self
+    }
+
     /// How many units a request takes. Defaults to 1.
     ///
     /// A request of cost 0 is always allowed and takes nothing; one that costs more than the quota
     /// holds is always denied, without `Retry-After`.
-    pub fn cost(mut self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
-        self.settings.cost = Some(Arc::new(cost));
-        self
+    pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.cost = Some(Arc::new(cost)))
+    }
+
+    /// By whose quotas a request is measured, from the plan that an outer layer found out, say.
+    /// Defaults to [`Tier::DEFAULT`] for all.
+    ///
+    /// A named tier has to be known to the limiter, see
+    /// [`LocalLimiterBuilder::tier`](crate::limiter::LocalLimiterBuilder::tier); one that is not is
+    /// answered 503. [`Tier::UNLIMITED`] passes uncounted.
+    pub fn tier(self, tier: impl Fn(&Parts) -> Tier + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.tier = Some(Arc::new(tier)))
     }
 
     /// Which requests pass uncounted and without headers: health checks, an allow list. Defaults
     /// to none. A second call replaces the first.
-    pub fn skip(mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.settings.skip = Some(Arc::new(skip));
-        self
+    pub fn skip(self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.identify.set_skip(skip))
+    }
+
+    /// Which keys pass uncounted and without headers. Defaults to none. A second call replaces the
+    /// first.
+    pub fn skip_key(self, skip: impl Fn(&Key) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.identify.set_skip_key(skip))
+    }
+
+    /// Which requests are rejected at once, with 403: a deny list. Defaults to none. A second call
+    /// replaces the first; what is skipped is not asked about.
+    pub fn deny(self, deny: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.identify.set_deny(deny))
+    }
+
+    /// Which keys are rejected at once, with 403. Defaults to none. A second call replaces the
+    /// first; what is skipped is not asked about.
+    pub fn deny_key(self, deny: impl Fn(&Key) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.identify.set_deny_key(deny))
+    }
+
+    /// A switch for operators: while it is off, all requests pass uncounted and untouched. Defaults
+    /// to always on.
+    pub fn enabled(self, switch: Arc<AtomicBool>) -> Self {
+        self.with(|settings| settings.enabled = Some(switch))
+    }
+
+    /// Which responses count. Defaults to all.
+    ///
+    /// A request is charged when it comes and refunded when its response turns out not to count, so
+    /// that requests at the same time cannot slip through. One that is dropped, or fails with the
+    /// service's error, stays counted.
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
+    ///
+    /// // Five failed logins a minute; those that succeed cost nothing.
+    /// let layer = RateLimitLayer::new(Quota::per_minute(5), PeerIp)
+    ///     .count_if(|response| response.status == StatusCode::UNAUTHORIZED);
+    /// # let _ = layer;
+    /// ```
+    pub fn count_if(
+        self,
+        counts: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.final_cost(move |response, charged| if counts(response) { charged } else { 0 })
+    }
+
+    /// What a request turns out to have cost, from its response and what it was charged. Defaults
+    /// to what it was charged. It replaces [`count_if`](Self::count_if), and the other way round.
+    ///
+    /// What is more than was charged is taken whether or not it is available; what is less is
+    /// refunded.
+    pub fn final_cost(
+        self,
+        cost: impl Fn(&response::Parts, u64) -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|settings| settings.final_cost = Some(Arc::new(cost)))
+    }
+
+    /// Lets denied requests pass while `passes` says so, because the service has room to spare.
+    /// Defaults to never.
+    ///
+    /// It is asked only when a request would be denied. Those that pass take what is left, down to
+    /// nothing, and their decision is marked as [excess](crate::Decision::is_excess).
+    pub fn elastic(self, passes: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.elastic = Some(Arc::new(passes)))
+    }
+
+    /// Makes denied requests wait until they pass, if that takes no longer than `longest`. Defaults
+    /// to not waiting.
+    ///
+    /// At most 1,024 requests wait at the same time, see [`max_waiting`](Self::max_waiting). A
+    /// request that waits holds the service instance that was ready for it, so limits on
+    /// concurrency belong outside. The decision tells the
+    /// [delay](crate::Decision::delay).
+    #[cfg(feature = "tokio")]
+    pub fn wait(self, longest: Duration) -> Self {
+        self.with(|settings| settings.wait = Some(WaitingRoom::new(longest)))
+    }
+
+    /// How many requests may [wait](Self::wait) at the same time; more are denied at once. Defaults
+    /// to 1,024.
+    #[cfg(feature = "tokio")]
+    pub fn max_waiting(self, most: usize) -> Self {
+        self.with(|settings| {
+            if let Some(room) = &mut settings.wait {
+                room.most = most;
+            }
+        })
     }
 
     /// What happens to a request that has no key. Defaults to [`MissingKey::Share`] for a client
     /// that sent none ([`KeyErrorKind::Absent`]) and to [`MissingKey::Reject`], which is a 500, for
     /// a server that is set up wrong ([`KeyErrorKind::Unavailable`]).
-    pub const fn on_missing_key(mut self, kind: KeyErrorKind, action: MissingKey) -> Self {
-        match kind {
-            KeyErrorKind::Absent => self.settings.on_absent_key = action,
-            KeyErrorKind::Unavailable => self.settings.on_unavailable_key = action,
-        }
-        self
+    pub fn on_missing_key(self, kind: KeyErrorKind, action: MissingKey) -> Self {
+        self.with(|settings| settings.identify.set_missing_key(kind, action))
     }
 
     /// Which headers responses carry. Defaults to [`Headers::new`].
-    pub fn headers(mut self, headers: Headers) -> Self {
-        self.settings.headers = headers;
-        self
+    pub fn headers(self, headers: Headers) -> Self {
+        self.with(|settings| settings.headers = headers)
     }
 
     /// Only watches: requests are counted and the observer hears the decisions, but all of them
     /// pass and no response is touched. Defaults to false.
-    pub const fn shadow(mut self, shadow: bool) -> Self {
-        self.settings.shadow = shadow;
-        self
+    pub fn shadow(self, shadow: bool) -> Self {
+        self.with(|settings| settings.shadow = shadow)
     }
 
     /// Puts the [`Decision`](crate::Decision) into the extensions of requests that pass, where
     /// handlers find it; with axum it is an extractor. Defaults to false, because it allocates.
-    pub const fn expose_decision(mut self, expose: bool) -> Self {
-        self.settings.expose_decision = expose;
-        self
+    pub fn expose_decision(self, expose: bool) -> Self {
+        self.with(|settings| settings.expose_decision = expose)
     }
 
     /// Who is told of every decision. Defaults to nobody; with an observer the check is timed,
     /// which reads the clock twice more.
-    pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.settings.observer = Some(Arc::new(observer));
-        self
+    pub fn observer(self, observer: impl Observer) -> Self {
+        self.with(|settings| settings.observer = Some(Arc::new(observer)))
     }
 
     /// What a request that does not pass is answered with. Defaults to
@@ -125,6 +232,7 @@ impl<L, R> RateLimitLayer<L, R> {
             limiter: self.limiter,
             rejection: Arc::new(rejection),
             settings: self.settings,
+            gate: Arc::default(),
         }
     }
 
@@ -169,12 +277,14 @@ impl<S, L: Limiter, R> Layer<S> for RateLimitLayer<L, R> {
     type Service = RateLimit<S, L, R>;
 
     fn layer(&self, inner: S) -> RateLimit<S, L, R> {
-        let gate = Gate::new(
-            Arc::clone(&self.limiter),
-            Arc::clone(&self.rejection),
-            self.settings.clone(),
-        );
-        RateLimit::new(inner, Arc::new(gate))
+        let gate = self.gate.get_or_init(|| {
+            Arc::new(Gate::new(
+                Arc::clone(&self.limiter),
+                Arc::clone(&self.rejection),
+                self.settings.clone(),
+            ))
+        });
+        RateLimit::new(inner, Arc::clone(gate))
     }
 }
 
@@ -184,6 +294,7 @@ impl<L, R> Clone for RateLimitLayer<L, R> {
             limiter: Arc::clone(&self.limiter),
             rejection: Arc::clone(&self.rejection),
             settings: self.settings.clone(),
+            gate: Arc::clone(&self.gate),
         }
     }
 }

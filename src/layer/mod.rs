@@ -2,15 +2,21 @@
 //!
 //! What happens to a request:
 //!
-//! 1. [`skip`](RateLimitLayer::skip) says whether it is counted at all.
+//! 1. [`enabled`](RateLimitLayer::enabled), [`skip`](RateLimitLayer::skip) and
+//!    [`deny`](RateLimitLayer::deny) say whether it is counted at all.
 //! 2. The [`KeyExtractor`](crate::KeyExtractor) says whom it is counted for;
 //!    [`on_missing_key`](RateLimitLayer::on_missing_key) what happens if it says nobody.
-//! 3. [`cost`](RateLimitLayer::cost) says how much it takes, one unit by default.
+//! 3. [`tier`](RateLimitLayer::tier) says by whose quotas, [`cost`](RateLimitLayer::cost) how much
+//!    it takes: one unit of the default ones, unless told otherwise.
 //! 4. The [`Limiter`](crate::Limiter) decides. When it answers at once, as the local one does, the
 //!    inner service is called at once, with no allocation and nothing awaited.
-//! 5. Allowed: the inner service answers, and rate limit headers are added to its response.
-//!    Denied: the [`Reject`](crate::reject::Reject) answers 429, or in gRPC, and the inner service
-//!    hears nothing of it.
+//! 5. Delayed by a leaky bucket: the request waits for its turn. Denied: it passes all the same if
+//!    the layer is [`elastic`](RateLimitLayer::elastic), or waits if it may
+//!    [`wait`](RateLimitLayer::wait).
+//! 6. Allowed: the inner service answers. [`count_if`](RateLimitLayer::count_if) and
+//!    [`final_cost`](RateLimitLayer::final_cost) correct what it took by the response, to which
+//!    rate limit headers are added. Denied: the [`Reject`](crate::reject::Reject) answers 429, or in
+//!    gRPC, and the inner service hears nothing of it.
 //!
 //! The service's error type is left alone: a rejection is a response.
 //!
@@ -30,12 +36,14 @@
 //! ```
 //! use http::{Request, Response};
 //! use tower::{ServiceBuilder, ServiceExt, service_fn};
-//! use tower_ratelimit::{Global, Quota, RateLimitLayer};
+//! use tower_ratelimit::{Global, LocalLimiter, ManualClock, Quota, RateLimitLayer};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A clock that stands still, for the sake of the assertions; `Quota::per_minute(1)` would do.
+//! let limiter = LocalLimiter::builder(Quota::per_minute(1)).clock(ManualClock::new()).build()?;
 //! let service = ServiceBuilder::new()
-//!     .layer(RateLimitLayer::new(Quota::per_minute(1), Global))
+//!     .layer(RateLimitLayer::new(limiter, Global))
 //!     .service(service_fn(async |_: Request<String>| {
 //!         Ok::<_, std::io::Error>(Response::new(String::from("hello")))
 //!     }));
@@ -75,11 +83,19 @@
 mod extract;
 mod future;
 mod gate;
+mod identify;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod layer;
 mod service;
 mod settings;
+mod timer;
+mod voice;
+mod waiting;
 
 pub use self::{
-    future::ResponseFuture, layer::RateLimitLayer, service::RateLimit, settings::MissingKey,
+    future::ResponseFuture, identify::MissingKey, layer::RateLimitLayer, service::RateLimit,
+};
+pub(crate) use self::{
+    identify::{Identify, Subject},
+    voice::Voice,
 };

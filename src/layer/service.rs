@@ -9,17 +9,18 @@ use tower_service::Service;
 
 use super::{
     ResponseFuture,
-    future::Checking,
     gate::{Asked, Gate},
 };
 use crate::{
-    limiter::{Limiter, LocalLimiter, Pending},
+    limiter::{Limiter, LocalLimiter},
     reject::{ProblemJson, Reject},
 };
 
 /// A service whose requests are rate limited. Made by [`RateLimitLayer`](super::RateLimitLayer).
 ///
-/// Clones share the layer's budget.
+/// Clones share the layer's budget. The inner service has to be `Clone`: while a request waits,
+/// for a shared limiter's answer or for its turn, it keeps the instance that was ready for it, and
+/// a clone takes that one's place.
 pub struct RateLimit<S, L = LocalLimiter, R = ProblemJson> {
     inner: S,
     gate: Arc<Gate<L, R>>,
@@ -62,22 +63,19 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        let verdict = match self.gate.ask(&parts) {
-            Asked::Settled(verdict) => verdict,
-            Asked::Waiting(Pending::Ready(answer), ticket) => self.gate.settle(answer, &ticket),
-            Asked::Waiting(Pending::Later(answer), ticket) => {
+        match self.gate.ask(&parts) {
+            Asked::Settled(verdict) => {
+                ResponseFuture::judged(verdict, &self.gate, &mut self.inner, parts, body)
+            }
+            Asked::Waiting(answer, ticket) => {
                 // The clone is not ready; the instance that was polled ready goes along.
                 // https://docs.rs/tower/latest/tower/trait.Service.html#be-careful-when-cloning-inner-services
                 let unready = self.inner.clone();
                 let inner = mem::replace(&mut self.inner, unready);
-                let gate = Arc::clone(&self.gate);
-                let request = Request::from_parts(parts, body);
-                return ResponseFuture::checking(Checking::new(
-                    answer, ticket, gate, inner, request,
-                ));
+                let verdict = Arc::clone(&self.gate).wait(answer, ticket);
+                ResponseFuture::waiting(verdict, Arc::clone(&self.gate), inner, parts, body)
             }
-        };
-        ResponseFuture::judged(verdict, &self.gate, &mut self.inner, parts, body)
+        }
     }
 }
 

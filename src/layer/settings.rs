@@ -1,79 +1,80 @@
-use std::{fmt, sync::Arc};
-
-use http::request::Parts;
-
-use crate::{
-    error::{KeyError, KeyErrorKind},
-    headers::Headers,
-    key::KeyExtractor,
-    observe::Observer,
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-/// What happens to a request that has no key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MissingKey {
-    /// It is rejected: 400 when the client sent no key, 500 when the server has none to offer.
-    Reject,
-    /// It is counted under one key that all such requests share.
-    Share,
-    /// It passes uncounted.
-    Skip,
-}
+use http::{request::Parts, response};
 
-/// Something that a closure says of each request.
-pub(super) type PerRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
+use super::{
+    identify::{Identify, PerRequest},
+    waiting::WaitingRoom,
+};
+use crate::{headers::Headers, key::KeyExtractor, limiter::Tier, observe::Observer};
 
 /// What a layer was told, apart from its limiter and its rejection.
 #[derive(Clone)]
 pub(super) struct Settings {
-    pub(super) extractor: Arc<dyn KeyExtractor>,
+    pub(super) identify: Identify,
     pub(super) cost: Option<PerRequest<u64>>,
-    pub(super) skip: Option<PerRequest<bool>>,
-    pub(super) on_absent_key: MissingKey,
-    pub(super) on_unavailable_key: MissingKey,
     pub(super) headers: Headers,
     pub(super) shadow: bool,
     pub(super) expose_decision: bool,
     pub(super) observer: Option<Arc<dyn Observer>>,
+    /// Whether the layer does anything at all.
+    pub(super) enabled: Option<Arc<AtomicBool>>,
+    pub(super) tier: Option<PerRequest<Tier>>,
+    /// Whether a denied request passes all the same.
+    pub(super) elastic: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+    pub(super) wait: Option<WaitingRoom>,
+    /// What a request turns out to have cost, from its response and what it was charged.
+    pub(super) final_cost: Option<FinalCost>,
 }
+
+pub(super) type FinalCost = Arc<dyn Fn(&response::Parts, u64) -> u64 + Send + Sync>;
 
 impl Settings {
     pub(super) fn new(extractor: impl KeyExtractor) -> Self {
         Self {
-            extractor: Arc::new(extractor),
+            identify: Identify::new(extractor),
             cost: None,
-            skip: None,
-            on_absent_key: MissingKey::Share,
-            on_unavailable_key: MissingKey::Reject,
             headers: Headers::new(),
             shadow: false,
             expose_decision: false,
             observer: None,
+            enabled: None,
+            tier: None,
+            elastic: None,
+            wait: None,
+            final_cost: None,
         }
     }
 
-    pub(super) fn is_skipped(&self, parts: &Parts) -> bool {
-        self.skip.as_ref().is_some_and(|skip| skip(parts))
+    pub(super) fn is_enabled(&self) -> bool {
+        let switch = self.enabled.as_ref();
+        switch.is_none_or(|enabled| enabled.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn tier_of(&self, parts: &Parts) -> Tier {
+        self.tier.as_ref().map_or(Tier::DEFAULT, |tier| tier(parts))
+    }
+
+    /// Whether a denial may turn into something else.
+    pub(super) fn bends(&self) -> bool {
+        self.elastic.is_some() || self.wait.is_some()
     }
 
     pub(super) fn cost_of(&self, parts: &Parts) -> u64 {
         self.cost.as_ref().map_or(1, |cost| cost(parts))
-    }
-
-    pub(super) fn on_missing_key(&self, error: KeyError) -> MissingKey {
-        match error.kind() {
-            KeyErrorKind::Absent => self.on_absent_key,
-            KeyErrorKind::Unavailable => self.on_unavailable_key,
-        }
     }
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
-            .field("on_absent_key", &self.on_absent_key)
-            .field("on_unavailable_key", &self.on_unavailable_key)
+            .field("identify", &self.identify)
             .field("headers", &self.headers)
             .field("shadow", &self.shadow)
             .field("expose_decision", &self.expose_decision)

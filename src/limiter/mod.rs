@@ -13,7 +13,7 @@
 //! ```
 //! use tower_ratelimit::{Key, LocalLimiter, Quota, RateLimitLayer, PeerIp};
 //!
-//! let limiter = LocalLimiter::new(Quota::per_minute(100));
+//! let limiter = LocalLimiter::new(Quota::per_day(100));
 //! let layer = RateLimitLayer::new(limiter.clone(), PeerIp);
 //!
 //! let key = Key::from("alice");

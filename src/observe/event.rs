@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     decision::{Decision, Policy},
@@ -8,7 +8,8 @@ use crate::{
 
 /// Is told what a layer does with each request.
 ///
-/// Implemented for closures over `&Event<'_>`.
+/// Implemented for closures over `&Event<'_>`, for tuples of two or three observers, which are told
+/// one after another, and for an observer in an [`Arc`], which several layers can share.
 pub trait Observer: Send + Sync + 'static {
     /// Something was decided. Runs within the request.
     fn observe(&self, event: &Event<'_>);
@@ -23,6 +24,27 @@ where
     }
 }
 
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn observe(&self, event: &Event<'_>) {
+        (**self).observe(event);
+    }
+}
+
+macro_rules! tuple_observer {
+    ($($name:ident),+) => {
+        impl<$($name: Observer),+> Observer for ($($name,)+) {
+            #[allow(non_snake_case)]
+            fn observe(&self, event: &Event<'_>) {
+                let ($($name,)+) = self;
+                $($name.observe(event);)+
+            }
+        }
+    };
+}
+
+tuple_observer!(A, B);
+tuple_observer!(A, B, C);
+
 /// What a layer did with a request.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -31,6 +53,11 @@ pub enum Event<'a> {
     Decided(Decided<'a>),
     /// The request passed without being counted: the layer skips it.
     Bypassed {
+        /// The layer's policies.
+        policies: &'a [Policy],
+    },
+    /// The request was rejected: its key, or something else about it, is on a deny list.
+    Banned {
         /// The layer's policies.
         policies: &'a [Policy],
     },

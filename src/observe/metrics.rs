@@ -15,7 +15,7 @@ const EVICTIONS: &str = "ratelimit_evictions_total";
 ///
 /// | metric | labels |
 /// |---|---|
-/// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shadow_limited`, `bypassed`, `no_key`, `error` |
+/// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shadow_limited`, `bypassed`, `banned`, `no_key`, `error` |
 /// | `ratelimit_near_limit_total` | `policy`: decisions that left a fifth of the limit or less |
 /// | `ratelimit_cost_total` | `policy`: units taken |
 /// | `ratelimit_check_duration_seconds` | `policy`, `backend`: a histogram |
@@ -25,13 +25,8 @@ const EVICTIONS: &str = "ratelimit_evictions_total";
 /// Labels come from the configuration alone, never from a request: what a client can vary would
 /// let it grow the registry without bound.
 ///
-/// ```
-/// use tower_ratelimit::{Global, Quota, RateLimitLayer, observe::MetricsObserver};
-///
-/// let layer = RateLimitLayer::new(Quota::per_second(10).named("api"), Global)
-///     .observer(MetricsObserver::new());
-/// # let _ = layer;
-/// ```
+/// A layer gets it by `.observer(MetricsObserver::new())`; the policy's name is the quota's, see
+/// [`Quota::named`](crate::Quota::named).
 #[derive(Debug, Clone, Copy)]
 pub struct MetricsObserver {
     backend: &'static str,
@@ -51,14 +46,10 @@ impl MetricsObserver {
         self
     }
 
-    /// Records how full a [`LocalLimiter`](crate::LocalLimiter)'s table is. Call it from where
-    /// metrics are scraped; counting the keys walks the table.
-    ///
-    /// ```
-    /// # use tower_ratelimit::{LocalLimiter, Quota, observe::MetricsObserver};
-    /// # let limiter = LocalLimiter::new(Quota::per_second(10));
-    /// MetricsObserver::new().record_table(limiter.tracked_keys(), limiter.evictions());
-    /// ```
+    /// Records how full a [`LocalLimiter`](crate::LocalLimiter)'s table is: its
+    /// [`tracked_keys`](crate::LocalLimiter::tracked_keys) and
+    /// [`evictions`](crate::LocalLimiter::evictions). Call it from where metrics are scraped;
+    /// counting the keys walks the table.
     pub fn record_table(&self, tracked_keys: usize, evictions: u64) {
         gauge!(TRACKED_KEYS, "backend" => self.backend).set(tracked_keys as f64);
         counter!(EVICTIONS, "backend" => self.backend).absolute(evictions);
@@ -94,6 +85,7 @@ impl Observer for MetricsObserver {
         match event {
             Event::Decided(decided) => self.decided(decided),
             Event::Bypassed { policies } => count_all(policies, "bypassed"),
+            Event::Banned { policies } => count_all(policies, "banned"),
             Event::KeyMissing { policies, .. } => count_all(policies, "no_key"),
             Event::Failed { policies, error } => {
                 count_all(policies, "error");

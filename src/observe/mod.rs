@@ -4,17 +4,23 @@
 //! the check took. `TracingObserver` (feature `tracing`) and `MetricsObserver` (feature `metrics`)
 //! are ready to use; a closure will do for the rest.
 //!
-//! Observers run within the request, so they should only count or hand on. None of the two adapters
-//! ever records a key: a key in a metric's label would grow the registry with every client, and in
-//! a log it would leak addresses and credentials.
+//! Observers run within the request, so they should only count or hand on. Neither of the two
+//! adapters records a key: a key in a metric's label would grow the registry with every client, and
+//! in a log it would leak addresses and credentials.
+//!
+//! A closure:
 //!
 //! ```
 //! use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+//! use http::{Request, Response};
+//! use tower::{Layer, ServiceExt, service_fn};
 //! use tower_ratelimit::{Global, Quota, RateLimitLayer, observe::Event};
 //!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let denials = Arc::new(AtomicU64::new(0));
 //! let counter = Arc::clone(&denials);
-//! let layer = RateLimitLayer::new(Quota::per_second(10), Global)
+//! let layer = RateLimitLayer::new(Quota::per_day(1), Global)
 //!     .observer(move |event: &Event<'_>| {
 //!         if let Event::Decided(decided) = event
 //!             && decided.decision().is_denied()
@@ -22,8 +28,25 @@
 //!             counter.fetch_add(1, Ordering::Relaxed);
 //!         }
 //!     });
-//! # let _ = layer;
+//!
+//! let service = layer.layer(service_fn(async |_: Request<String>| {
+//!     Ok::<_, std::io::Error>(Response::new(String::new()))
+//! }));
+//! for _ in 0..3 {
+//!     service.clone().oneshot(Request::new(String::new())).await?;
+//! }
+//! assert_eq!(denials.load(Ordering::Relaxed), 2);
+//! # Ok(())
+//! # }
 //! ```
+//!
+//! # Several observers
+//!
+//! A layer has one observer; a tuple makes one of two or three, such as logs and metrics:
+//! `.observer((TracingObserver::new(), MetricsObserver::new()))`. An observer in an [`Arc`] can be
+//! given to several layers, and read from outside.
+//!
+//! [`Arc`]: std::sync::Arc
 
 mod event;
 pub(crate) mod log;

@@ -15,13 +15,8 @@ use super::{Decided, Event, Observer};
 /// | denied, or would be by a shadow; no key | `DEBUG` |
 /// | the limiter fails | `WARN`, once when it begins and `DEBUG` while it lasts |
 ///
-/// ```
-/// use tower_ratelimit::{Global, Quota, RateLimitLayer, observe::TracingObserver};
-///
-/// let layer = RateLimitLayer::new(Quota::per_second(10), Global)
-///     .observer(TracingObserver::new());
-/// # let _ = layer;
-/// ```
+/// A layer gets it by `.observer(TracingObserver::new())`. Decisions come with the policy, its limit,
+/// the cost and the latency of the check.
 #[derive(Debug, Default)]
 pub struct TracingObserver {
     failing: AtomicBool,
@@ -46,6 +41,7 @@ impl TracingObserver {
                 cost = decided.cost(),
                 retry_after = ?quota.retry_after(),
                 shadow = decided.is_shadow(),
+                latency = ?decided.latency(),
                 "rate limit exceeded"
             );
         } else {
@@ -55,6 +51,7 @@ impl TracingObserver {
                 remaining = quota.remaining(),
                 cost = decided.cost(),
                 near_limit = decided.is_near_limit(),
+                latency = ?decided.latency(),
                 "request allowed"
             );
         }
@@ -66,6 +63,7 @@ impl Observer for TracingObserver {
         match event {
             Event::Decided(decided) => self.decided(decided),
             Event::Bypassed { .. } => trace!("request not counted"),
+            Event::Banned { .. } => debug!("request rejected by a deny list"),
             Event::KeyMissing { error, .. } => debug!(%error, "request rejected, it has no key"),
             Event::Failed { error, .. } => {
                 if self.failing.swap(true, Ordering::Relaxed) {

@@ -30,57 +30,118 @@ impl fmt::Display for Quota {
 ///
 /// # Errors
 ///
-/// A text of another form, and every quota that [`Quota::check`] refuses.
+/// A text of another form or with an unknown unit ([`ConfigErrorKind::Syntax`]), a number that is
+/// too large ([`ConfigErrorKind::Overflow`]), and every quota that [`Quota::check`] refuses.
 impl FromStr for Quota {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let quota = parse_rate(text).ok_or_else(|| {
-            ConfigError::new(
-                ConfigErrorKind::Syntax,
-                format!(
-                    "{:?} is no quota; accepted are a limit and a period, such as \"100/minute\", \
-                     \"5/10s\" or \"1000/day\"",
-                    shortened(text)
-                ),
-            )
-        })?;
+        let quota = parse_rate(text).map_err(|fault| fault.in_text(text))?;
         quota.check()?;
         Ok(quota)
     }
 }
 
-/// What an error message repeats of a text that may be of any length.
-fn shortened(text: &str) -> &str {
-    let end = text.char_indices().nth(40).map_or(text.len(), |(i, _)| i);
-    &text[..end]
+/// What is wrong with a text that is no rate.
+enum Fault<'a> {
+    Form,
+    Unit(&'a str),
+    TooLarge(&'a str),
 }
 
-fn parse_rate(text: &str) -> Option<Quota> {
-    let (limit, period) = text.split_once('/')?;
+impl Fault<'_> {
+    fn in_text(self, text: &str) -> ConfigError {
+        let text = Shortened(text);
+        match self {
+            Self::Form => ConfigError::new(
+                ConfigErrorKind::Syntax,
+                format!(
+                    "{text} is no quota; accepted are a limit and a period, such as \
+                     \"100/minute\", \"5/10s\" or \"1000/day\""
+                ),
+            ),
+            Self::Unit(unit) => ConfigError::new(
+                ConfigErrorKind::Syntax,
+                format!(
+                    "unknown unit {} in {text}; accepted are {}",
+                    Shortened(unit),
+                    UNITS.map(|unit| unit.names.join(", ")).join(", ")
+                ),
+            ),
+            Self::TooLarge(number) => ConfigError::new(
+                ConfigErrorKind::Overflow,
+                format!(
+                    "{} in {text} is too large; accepted are up to a million a second and periods \
+                     of up to 18 years",
+                    Shortened(number)
+                ),
+            ),
+        }
+    }
+}
+
+/// What an error message repeats of a text that may be of any length.
+struct Shortened<'a>(&'a str);
+
+impl fmt::Display for Shortened<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(text) = self;
+        match text.char_indices().nth(40) {
+            Some((end, _)) => write!(f, "{:?}...", &text[..end]),
+            None => write!(f, "{text:?}"),
+        }
+    }
+}
+
+/// A period such as `10s` or `minute`.
+#[cfg(feature = "serde")]
+pub(super) fn period(text: &str) -> Result<Duration, ConfigError> {
+    parse_period(text.trim()).map_err(|fault| fault.in_text(text))
+}
+
+/// A period as [`period`] reads it.
+#[cfg(feature = "serde")]
+pub(super) fn period_text(period: Duration) -> String {
+    Quota::per(1, period).to_string().split_off(2)
+}
+
+fn parse_rate(text: &str) -> Result<Quota, Fault<'_>> {
+    let (limit, period) = text.split_once('/').ok_or(Fault::Form)?;
     let limit = parse_digits(limit.trim())?;
-    let period = period.trim();
-    let unit_at = period
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(period.len());
-    let (count, unit) = period.split_at(unit_at);
+    Ok(Quota::per(limit, parse_period(period.trim())?))
+}
+
+fn parse_period(text: &str) -> Result<Duration, Fault<'_>> {
+    let is_unit = |c: char| !c.is_ascii_digit();
+    let (count, unit) = text.split_at(text.find(is_unit).unwrap_or(text.len()));
     let count = if count.is_empty() {
         1
     } else {
         parse_digits(count)?
     };
-    let unit = unit.trim_start();
-    let unit = UNITS.iter().find(|known| known.names.contains(&unit))?;
-    let nanos = unit.duration.as_nanos() * u128::from(count);
-    let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
-    let period = Duration::new(seconds, (nanos % 1_000_000_000) as u32);
-    Some(Quota::per(limit, period))
+    let unit = parse_unit(unit.trim_start())?;
+    let nanos = unit.as_nanos() * u128::from(count);
+    let seconds = u64::try_from(nanos / 1_000_000_000).map_err(|_| Fault::TooLarge(text))?;
+    Ok(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
+}
+
+fn parse_unit(text: &str) -> Result<Duration, Fault<'_>> {
+    let known = UNITS.iter().find(|unit| unit.names.contains(&text));
+    // `10/1.5s` has no unit `.5s`: it is of another form.
+    let is_word = !text.is_empty() && text.chars().all(char::is_alphabetic);
+    known.map(|unit| unit.duration).ok_or(if is_word {
+        Fault::Unit(text)
+    } else {
+        Fault::Form
+    })
 }
 
 /// `u64::from_str` would also take a sign.
-fn parse_digits(text: &str) -> Option<u64> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then(|| text.parse().ok()).flatten()
+fn parse_digits(text: &str) -> Result<u64, Fault<'_>> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Fault::Form);
+    }
+    text.parse().map_err(|_| Fault::TooLarge(text))
 }
 
 struct Unit {

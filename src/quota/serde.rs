@@ -5,7 +5,8 @@ use serde::{
     de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::Quota;
+use super::{Algorithm, Quota, check_name, name::interned, parse};
+use crate::error::{ConfigError, ConfigErrorKind};
 
 /// The form with more than a rate in it.
 #[derive(Serialize, Deserialize)]
@@ -13,30 +14,113 @@ use super::Quota;
 struct Table {
     rate: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(default, skip_serializing_if = "AlgorithmName::is_default")]
+    algorithm: AlgorithmName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     burst: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
+    refill_every: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    queue: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    slices: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    soft: Option<u32>,
 }
 
-/// As a string, `"100/60s"`, where the rate says it all; else as a table of `rate`, `burst` and
-/// `name`.
-impl Serialize for Quota {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let rate = self.to_string();
-        if self.get_burst().is_none() && self.name().is_none() {
-            return serializer.serialize_str(&rate);
-        }
-        let table = Table {
-            rate,
-            burst: self.get_burst(),
-            name: self.name().map(str::to_owned),
-        };
-        table.serialize(serializer)
+#[derive(Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum AlgorithmName {
+    #[default]
+    TokenBucket,
+    LeakyBucket,
+    FixedWindow,
+    SlidingWindow,
+    SlidingLog,
+}
+
+impl AlgorithmName {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
     }
 }
 
-/// From a string such as `"100/minute"`, or from a table: `rate` is such a string; `burst` and
-/// `name` may be left out. What [`Quota::check`] refuses is an error.
+impl From<&Quota> for Table {
+    fn from(quota: &Quota) -> Self {
+        let (algorithm, queue) = match quota.algorithm() {
+            Algorithm::TokenBucket => (AlgorithmName::TokenBucket, None),
+            Algorithm::LeakyBucket { queue } => (AlgorithmName::LeakyBucket, Some(queue)),
+            Algorithm::FixedWindow => (AlgorithmName::FixedWindow, None),
+            Algorithm::SlidingWindow => (AlgorithmName::SlidingWindow, None),
+            Algorithm::SlidingLog => (AlgorithmName::SlidingLog, None),
+        };
+        Self {
+            rate: quota.to_string(),
+            name: quota.name().map(str::to_owned),
+            algorithm,
+            burst: quota.get_burst(),
+            refill_every: quota.get_refill_every().map(parse::period_text),
+            queue,
+            slices: quota.get_slices(),
+            soft: Some(quota.get_soft()).filter(|percent| *percent > 0),
+        }
+    }
+}
+
+impl TryFrom<Table> for Quota {
+    type Error = ConfigError;
+
+    fn try_from(table: Table) -> Result<Self, ConfigError> {
+        let mut quota: Self = table.rate.parse()?;
+        quota = match (table.algorithm, table.queue) {
+            (AlgorithmName::LeakyBucket, Some(queue)) => quota.leaky_bucket(queue),
+            (AlgorithmName::LeakyBucket, None) => return Err(queue("a leaky bucket needs one")),
+            (_, Some(_)) => return Err(queue("only a leaky bucket has one")),
+            (AlgorithmName::TokenBucket, None) => quota.token_bucket(),
+            (AlgorithmName::FixedWindow, None) => quota.fixed_window(),
+            (AlgorithmName::SlidingWindow, None) => quota.sliding_window(),
+            (AlgorithmName::SlidingLog, None) => quota.sliding_log(),
+        };
+        if let Some(burst) = table.burst {
+            quota = quota.burst(burst);
+        }
+        if let Some(step) = table.refill_every {
+            quota = quota.refill_every(parse::period(&step)?);
+        }
+        if let Some(slices) = table.slices {
+            quota = quota.slices(slices);
+        }
+        if let Some(name) = table.name {
+            check_name(&name)?;
+            quota = quota.named(interned(name));
+        }
+        quota = quota.soft(table.soft.unwrap_or(0));
+        quota.check()?;
+        Ok(quota)
+    }
+}
+
+fn queue(what: &str) -> ConfigError {
+    ConfigError::new(ConfigErrorKind::Queue, format!("queue: {what}"))
+}
+
+/// As a string, `"100/60s"`, where the rate says it all; else as a table.
+impl Serialize for Quota {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let rate = Self::per(self.limit(), self.period());
+        if *self == rate {
+            serializer.serialize_str(&rate.to_string())
+        } else {
+            Table::from(self).serialize(serializer)
+        }
+    }
+}
+
+/// From a string such as `"100/minute"`, or from a table of `rate`, which is such a string, and
+/// whatever else is to be said: `name`, `algorithm` (`token_bucket`, `leaky_bucket`,
+/// `fixed_window`, `sliding_window` or `sliding_log`), `burst`, `refill_every` (`"10s"`), `queue`
+/// (of a leaky bucket), `slices` and `soft` (percent). What [`Quota::check`] refuses is an error.
 ///
 /// Each distinct name is kept for the rest of the process, as a constant would be.
 impl<'de> Deserialize<'de> for Quota {
@@ -51,7 +135,7 @@ impl<'de> Visitor<'de> for QuotaVisitor {
     type Value = Quota;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a quota, such as \"100/minute\" or a table with rate, burst and name")
+        f.write_str("a quota, such as \"100/minute\" or a table with a rate")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Quota, E> {
@@ -60,15 +144,6 @@ impl<'de> Visitor<'de> for QuotaVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Quota, A::Error> {
         let table = Table::deserialize(MapAccessDeserializer::new(map))?;
-        let mut quota: Quota = self.visit_str(&table.rate)?;
-        if let Some(burst) = table.burst {
-            quota = quota.burst(burst);
-        }
-        if let Some(name) = table.name {
-            super::check_name(&name).map_err(Error::custom)?;
-            quota = quota.named(super::name::interned(name));
-        }
-        quota.check().map_err(Error::custom)?;
-        Ok(quota)
+        table.try_into().map_err(Error::custom)
     }
 }

@@ -57,7 +57,9 @@ pub enum Algorithm {
     /// up to twice that across the edge of two.
     FixedWindow,
     /// Counters of [slices](Quota::slices) of the period, of which the oldest counts in proportion
-    /// to how much of it still lies in the trailing window. Close to `limit` in any period.
+    /// to how much of it still lies in the trailing window. Close to `limit` in any period as long
+    /// as requests come evenly; at worst twice that, and at most `limit` in any `(n - 1) / n` of a
+    /// period cut into `n` slices.
     SlidingWindow,
     /// The time of every admitted request of the last period. Exactly at most `limit` in any
     /// period, at 16 bytes for each of them.
@@ -152,8 +154,8 @@ impl Quota {
     /// Into how many slices a sliding window is cut. Defaults to 1: the classic two counters, this
     /// period's and the last one's.
     ///
-    /// More slices cost 8 bytes a key each and bring the count closer to the truth. The slices have
-    /// to be whole microseconds long.
+    /// More slices cost 8 bytes a key each and bring the count closer to the truth. At most 1,000,
+    /// each a whole number of microseconds long.
     pub const fn slices(mut self, slices: u32) -> Self {
         self.slices = Some(slices);
         self

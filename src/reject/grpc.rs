@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
 use super::{Rejection, RejectionBody, RejectionKind, base64, response};
-use crate::decision::Decision;
+use crate::decision::{Decision, Unit};
 
 static STATUS: HeaderName = HeaderName::from_static("grpc-status");
 static MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -56,6 +56,7 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
 const fn default_message(kind: RejectionKind) -> &'static str {
     match kind {
         RejectionKind::Denied => "rate limit exceeded",
+        RejectionKind::Banned => "forbidden",
         RejectionKind::KeyMissing => "bad request",
         RejectionKind::KeyUnavailable => "internal server error",
         RejectionKind::LimiterFailed => "service unavailable",
@@ -69,6 +70,7 @@ const RESOURCE_EXHAUSTED: u64 = 8;
 const fn status(kind: RejectionKind) -> &'static str {
     match kind {
         RejectionKind::KeyMissing => "3",
+        RejectionKind::Banned => "7",
         RejectionKind::Denied => "8",
         RejectionKind::KeyUnavailable => "13",
         RejectionKind::LimiterFailed => "14",
@@ -83,20 +85,25 @@ fn response<B: RejectionBody>(rejection: &Rejection<'_>, message: &str) -> Respo
     headers.insert(&STATUS, HeaderValue::from_static(status));
     headers.insert(&MESSAGE, ascii(percent_encode(message)));
     if rejection.kind() == RejectionKind::Denied {
-        let wait = rejection.decision().and_then(Decision::retry_after);
-        put_wait(wait, message, headers);
+        put_wait(rejection.decision(), message, headers);
     }
     response
 }
 
-fn put_wait(wait: Option<Duration>, message: &str, headers: &mut HeaderMap) {
-    let Some(wait) = wait else {
+fn put_wait(decision: Option<&Decision>, message: &str, headers: &mut HeaderMap) {
+    if let Some(wait) = decision.and_then(Decision::retry_after) {
+        let details = status_with_retry_info(message, wait);
+        headers.insert(&DETAILS, ascii(base64::encode(&details)));
+        headers.insert(&PUSHBACK, HeaderValue::from(pushback_millis(wait)));
+    } else if !decision.is_some_and(ends_some_time) {
         headers.insert(&PUSHBACK, HeaderValue::from_static("-1"));
-        return;
-    };
-    let details = status_with_retry_info(message, wait);
-    headers.insert(&DETAILS, ascii(base64::encode(&details)));
-    headers.insert(&PUSHBACK, HeaderValue::from(pushback_millis(wait)));
+    }
+}
+
+/// Whether it passes once others have ended, which may be soon: the client's own back-off serves
+/// better than any number of ours.
+fn ends_some_time(denial: &Decision) -> bool {
+    denial.binding().unit() == Unit::ConcurrentRequests
 }
 
 /// Rounded up, so that nobody comes too early.

@@ -10,9 +10,10 @@
 //! The first three need to know how to make the service's response body, see [`RejectionBody`]. A
 //! closure makes it itself, so it works with any body.
 //!
-//! They also say `Cache-Control: no-store`, since RFC 6585 forbids caches to keep a 429, and send
-//! no body in answer to HEAD. Nothing in them tells about the key, the server's set-up or other
-//! clients. The layer then adds the [rate-limit fields](crate::headers), whatever made the response.
+//! They also say `Cache-Control: no-store`, since RFC 6585 forbids caches to keep a 429, and answer
+//! HEAD with the fields that GET would get, its `Content-Length` too, and no body. Nothing in them
+//! tells about the key, the server's set-up or other clients. To a denial the layer then adds the
+//! [rate-limit fields](crate::headers), whatever made it, unless it is in gRPC.
 //!
 //! # gRPC
 //!
@@ -25,6 +26,7 @@
 //! - `grpc-message`;
 //! - on denials whose wait is known `grpc-status-details-bin` with a `google.rpc.RetryInfo`, and
 //!   `grpc-retry-pushback-ms` with the wait in milliseconds;
+//! - on denials by a limit on [concurrency](crate::concurrency) no wait, since nobody knows it;
 //! - on other denials `grpc-retry-pushback-ms: -1`: don't retry.
 //!
 //! gRPC-Web (`application/grpc-web`) is not gRPC here: put the layer inside the one that

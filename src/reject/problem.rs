@@ -37,11 +37,8 @@ pub struct ProblemJson;
 
 impl<B: RejectionBody> Reject<B> for ProblemJson {
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
-        if rejection.is_grpc() {
-            return rejection.grpc_response();
-        }
-        response::http(rejection, "application/problem+json", || {
-            document(rejection)
+        response::built_in(rejection, || {
+            response::with_content(rejection, "application/problem+json", document(rejection))
         })
     }
 }
@@ -49,6 +46,9 @@ impl<B: RejectionBody> Reject<B> for ProblemJson {
 fn document(rejection: &Rejection<'_>) -> Bytes {
     match rejection.kind() {
         RejectionKind::Denied => quota_exceeded(rejection.decision()),
+        RejectionKind::Banned => {
+            Bytes::from_static(br#"{"type":"about:blank","title":"Forbidden","status":403}"#)
+        }
         RejectionKind::KeyMissing => {
             Bytes::from_static(br#"{"type":"about:blank","title":"Bad Request","status":400}"#)
         }

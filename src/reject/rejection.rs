@@ -11,8 +11,8 @@ use crate::decision::Decision;
     note = "the built-in rejections know some bodies only, see `RejectionBody`; for any other use `.rejection_fn(|rejection| ...)` with a closure that returns `Response<{B}>`"
 )]
 pub trait Reject<B>: Send + Sync + 'static {
-    /// The response. The layer adds the [rate-limit fields](crate::headers) to it, unless the
-    /// request is a gRPC call.
+    /// The response. The layer adds the [rate-limit fields](crate::headers) to a denial, unless the
+    /// response's content type is gRPC's: a gRPC client reads the wait from gRPC's own fields.
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B>;
 }
 
@@ -30,6 +30,8 @@ pub struct Rejection<'a> {
 pub enum RejectionKind {
     /// The limit is used up: 429.
     Denied,
+    /// The client is on a deny list: 403.
+    Banned,
     /// The client sent no key: 400.
     KeyMissing,
     /// The server is set up in a way that leaves the extractor without its source: 500.
@@ -44,6 +46,7 @@ impl RejectionKind {
     pub const fn status(self) -> StatusCode {
         match self {
             Self::Denied => StatusCode::TOO_MANY_REQUESTS,
+            Self::Banned => StatusCode::FORBIDDEN,
             Self::KeyMissing => StatusCode::BAD_REQUEST,
             Self::KeyUnavailable => StatusCode::INTERNAL_SERVER_ERROR,
             Self::LimiterFailed => StatusCode::SERVICE_UNAVAILABLE,
@@ -78,7 +81,7 @@ impl<'a> Rejection<'a> {
         self.kind
     }
 
-    /// The [kind](Self::kind)'s status: 429, 400, 500 or 503.
+    /// The [kind](Self::kind)'s status: 429, 403, 400, 500 or 503.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         self.kind.status()
@@ -97,8 +100,7 @@ impl<'a> Rejection<'a> {
         self.parts
     }
 
-    /// The answer to HEAD has no body.
-    pub(super) fn wants_body(&self) -> bool {
-        self.parts.method != Method::HEAD
+    pub(super) fn is_head(&self) -> bool {
+        self.parts.method == Method::HEAD
     }
 }

@@ -6,21 +6,37 @@ use super::{Rejection, RejectionBody};
 /// Room for what a rejection and the rate-limit fields need, so that the map is built once.
 const MOST_FIELDS: usize = 10;
 
-/// A response to HTTP clients; `body` is not asked for in answer to HEAD.
-pub(super) fn http<B: RejectionBody>(
+/// What a built-in rejection answers: `http` makes it, except to gRPC calls.
+pub(super) fn built_in<B: RejectionBody>(
+    rejection: &Rejection<'_>,
+    http: impl FnOnce() -> Response<B>,
+) -> Response<B> {
+    if rejection.is_grpc() {
+        rejection.grpc_response()
+    } else {
+        http()
+    }
+}
+
+/// A response to HTTP clients with this content, of which HEAD gets the length alone.
+pub(super) fn with_content<B: RejectionBody>(
     rejection: &Rejection<'_>,
     content_type: &'static str,
-    body: impl FnOnce() -> Bytes,
+    content: Bytes,
 ) -> Response<B> {
-    let body = if rejection.wants_body() {
-        B::from_bytes(body())
-    } else {
-        B::empty()
+    // What GET would be told (RFC 9110, section 8.6); from an empty body a server concludes 0.
+    let length_only = rejection.is_head().then_some(content.len());
+    let body = match length_only {
+        Some(_) => B::empty(),
+        None => B::from_bytes(content),
     };
     let mut response = with_status(rejection.status(), body);
     let content_type = HeaderValue::from_static(content_type);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, content_type);
+    if let Some(length) = length_only {
+        headers.insert(header::CONTENT_LENGTH, length.into());
+    }
     forbid_caching(headers);
     response
 }

@@ -40,27 +40,23 @@ pub struct Empty;
 
 impl<B: RejectionBody> Reject<B> for PlainText {
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
-        if rejection.is_grpc() {
-            return rejection.grpc_response();
-        }
-        response::http(rejection, "text/plain; charset=utf-8", || {
-            Bytes::from_static(in_words(rejection.kind()).as_bytes())
+        response::built_in(rejection, || {
+            let words = Bytes::from_static(in_words(rejection.kind()).as_bytes());
+            response::with_content(rejection, "text/plain; charset=utf-8", words)
         })
     }
 }
 
 impl<B: RejectionBody> Reject<B> for Empty {
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
-        if rejection.is_grpc() {
-            return rejection.grpc_response();
-        }
-        response::without_content(rejection)
+        response::built_in(rejection, || response::without_content(rejection))
     }
 }
 
 const fn in_words(kind: RejectionKind) -> &'static str {
     match kind {
         RejectionKind::Denied => "Too Many Requests\n",
+        RejectionKind::Banned => "Forbidden\n",
         RejectionKind::KeyMissing => "Bad Request\n",
         RejectionKind::KeyUnavailable => "Internal Server Error\n",
         RejectionKind::LimiterFailed => "Service Unavailable\n",

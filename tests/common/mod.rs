@@ -1,6 +1,8 @@
 //! What several test files need.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
+pub mod vectors;
+
 use std::{
     convert::Infallible,
     future::{Ready, ready},
@@ -14,13 +16,13 @@ use std::{
 use http::{Request, Response};
 use tower::{Service, ServiceExt};
 use tower_ratelimit::{
-    AsyncLimiter, Decision, Key, LimiterError, LocalLimiter, ManualClock, Op, Policy, Quota,
+    AsyncLimiter, Decision, IntoQuotas, Key, LimiterError, LocalLimiter, ManualClock, Op, Policy,
 };
 
 /// A local limiter whose time stands still.
-pub fn limiter(quota: Quota) -> (LocalLimiter, ManualClock) {
+pub fn limiter(quotas: impl IntoQuotas) -> (LocalLimiter, ManualClock) {
     let clock = ManualClock::new();
-    let limiter = LocalLimiter::builder(quota)
+    let limiter = LocalLimiter::builder(quotas)
         .max_keys(1_000)
         .clock(clock.clone())
         .build()

@@ -132,6 +132,18 @@ fn peer_ip_reads_axums_connect_info() {
     assert_eq!(PeerIp.extract(&parts), Ok(Key::from(ip("192.0.2.1"))));
 }
 
+#[cfg(feature = "axum")]
+#[test]
+fn peer_ip_reads_axums_mock_where_there_is_no_connect_info() {
+    use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+    let [mock, real] = ["192.0.2.1", "192.0.2.2"].map(|peer| SocketAddr::new(ip(peer), 1));
+    let mut parts = request();
+    parts.extensions.insert(MockConnectInfo(mock));
+    assert_eq!(PeerIp.extract(&parts), Ok(Key::from(mock.ip())));
+    parts.extensions.insert(ConnectInfo(real));
+    assert_eq!(PeerIp.extract(&parts), Ok(Key::from(real.ip())));
+}
+
 #[cfg(feature = "tonic")]
 #[test]
 fn peer_ip_reads_tonics_connect_info() {

@@ -1,18 +1,16 @@
 //! Keys are injective and tell nothing; extractors find them, or say whose doing it is.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod extractors;
 
-use std::{collections::HashSet, fs, net::IpAddr, path::Path};
+use std::{
+    collections::HashSet,
+    net::{IpAddr, SocketAddr},
+};
 
-use serde_json::Value;
-use tower_ratelimit::{Key, key::IpPrefix};
-
-fn vectors(part: &str) -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/http.json");
-    let text = fs::read_to_string(path).expect("the vectors are there");
-    let file: Value = serde_json::from_str(&text).expect("the vectors are JSON");
-    file[part].as_array().expect("a list").clone()
-}
+use common::vectors;
+use tower_ratelimit::{Key, KeyExtractor, PeerIp, key::IpPrefix};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
@@ -20,7 +18,7 @@ fn ip(text: &str) -> IpAddr {
 
 #[test]
 fn encoding_vectors() {
-    let all = vectors("key_encoding");
+    let all = vectors::group("http.json", "key_encoding");
     assert_eq!(all.len(), 6);
     for vector in all {
         let keys = ["parts_a", "parts_b"].map(|side| {
@@ -46,7 +44,7 @@ fn encoding_vectors() {
 
 #[test]
 fn ip_grouping_vectors() {
-    let all = vectors("ip_grouping");
+    let all = vectors::group("http.json", "ip_grouping");
     assert_eq!(all.len(), 11);
     for vector in all {
         let bits = vector["ipv6_prefix"].as_u64().expect("a number");
@@ -63,20 +61,34 @@ fn ip_grouping_vectors() {
         };
         assert_eq!(found, expected);
         assert_eq!(prefix.key(address), prefix.key(network), "{expected}");
-        if bits == full {
-            assert_eq!(prefix.key(address), Key::from(network), "{expected}");
-        } else {
-            assert_ne!(prefix.key(address), Key::from(network), "{expected}");
-        }
+        let alone = IpPrefix::new().v6(128).key(network);
+        assert_eq!(prefix.key(address) == alone, bits == full, "{expected}");
     }
 }
 
 #[test]
 fn prefixes_beyond_the_address_count_as_the_address() {
-    let prefix = IpPrefix::new().v4(33).v6(255);
+    let beyond = IpPrefix::new().v4(33).v6(255);
+    let whole = IpPrefix::new().v4(32).v6(128);
     for address in ["192.0.2.1", "2001:db8::1"].map(ip) {
-        assert_eq!(prefix.key(address), Key::from(address));
+        assert_eq!(beyond.key(address), whole.key(address));
+        assert_eq!(beyond.network(address).0, address);
     }
+}
+
+/// A handler that looks with `Key::from(peer.ip())` finds the bucket that the layer charges.
+#[test]
+fn key_of_an_address_is_the_one_that_peer_ip_makes() {
+    for address in ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1"].map(ip) {
+        let (mut parts, ()) = http::Request::new(()).into_parts();
+        parts.extensions.insert(SocketAddr::new(address, 4000));
+        assert_eq!(PeerIp.extract(&parts), Ok(Key::from(address)));
+    }
+    assert_eq!(Key::from(ip("2001:db8::1")), Key::from(ip("2001:db8::2")));
+    assert_ne!(
+        Key::from(ip("2001:db8::1")),
+        Key::from(ip("2001:db8:0:1::1"))
+    );
 }
 
 #[test]

@@ -114,5 +114,13 @@ fn the_longer_wait_stays() {
         for unreadable in ["Wed, 21 Oct 2026 07:28:00 GMT", "soon", "-1", ""] {
             assert_eq!(wait_after(unreadable), unreadable);
         }
+        let twice = [(name, "3"), (name, "4")];
+        assert_eq!(
+            added_to(&twice, &headers, &[PER_MINUTE], &denial)
+                .into_iter()
+                .filter(|field| field.0 == name)
+                .collect::<Vec<_>>(),
+            pairs(&twice)
+        );
     }
 }

@@ -135,6 +135,25 @@ fn an_epoch_reset_is_rounded_up_once() {
 }
 
 #[test]
+fn a_denial_never_says_to_wait_nothing() {
+    let at_once = denied(denied_for(Some(Duration::ZERO)));
+    let waits = |reset| {
+        let headers = Headers::new()
+            .x_ratelimit(Some(reset))
+            .x_ratelimit_retry_after(true);
+        let fields = fields(&headers, &[PER_MINUTE], &at_once);
+        [1, 4, 5, 6].map(|field: usize| fields[field].1.clone())
+    };
+    let status = "\"default\";r=0;t=1";
+    assert_eq!(waits(ResetFormat::DeltaSeconds), [status, "1", "1", "1"]);
+    let next_second = "1700000001";
+    assert_eq!(
+        waits(ResetFormat::EpochSeconds),
+        [status, next_second, "1", "1"]
+    );
+}
+
+#[test]
 fn names_of_any_kind() {
     let long: &str = "n".repeat(300).leak();
     let odd = Policy::new("d\u{e9}j\u{e0}\n\"vu\"", 1);
@@ -143,10 +162,10 @@ fn names_of_any_kind() {
     let expected = format!("\"{long}\";r=1, \"d?j??\\\"vu\\\"\";r=1");
     let decision = allowed(statuses.to_vec());
     assert_eq!(fields(&IETF, &policies, &decision)[1].1, expected);
-    // A decision about quotas that the limiter did not announce.
+    // A decision about quotas that the limiter did not announce is rendered like any other.
     assert_eq!(
         fields(&IETF, &[], &decision),
-        pairs(&[("ratelimit", &expected)]),
+        fields(&IETF, &policies, &decision),
     );
 }
 

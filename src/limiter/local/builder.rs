@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::{
     LocalLimiter,
-    quotas::{Quotas, Rules, Tiers},
+    quotas::{Capacity, Quotas, Rules, Tiers},
 };
 use crate::{
     clock::{Clock, OsClock, SharedClock},
@@ -14,8 +14,11 @@ use crate::{
 /// 2^18 keys: about 8 MB.
 const DEFAULT_MAX_KEYS: usize = 1 << 18;
 
-/// A bucket's number has 32 bits and its size is a power of two.
-const MOST_KEYS: usize = 1 << 32;
+/// 2^22 times.
+const DEFAULT_MAX_LOG_TIMES: usize = 1 << 22;
+
+/// A bucket's number is made of 32 bits.
+const MOST_KEYS: u64 = 1 << 32;
 
 /// Configures a [`LocalLimiter`]. Made by [`LocalLimiter::builder`].
 #[derive(Debug)]
@@ -25,6 +28,7 @@ pub struct LocalLimiterBuilder {
     tiers: Vec<(Tier, Vec<Quota>)>,
     block_for: Option<Duration>,
     max_keys: usize,
+    max_log_times: usize,
     clock: SharedClock,
 }
 
@@ -34,6 +38,7 @@ impl LocalLimiterBuilder {
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
             block_for: None,
             max_keys: DEFAULT_MAX_KEYS,
+            max_log_times: DEFAULT_MAX_LOG_TIMES,
             clock: SharedClock::new(OsClock::new()),
         }
     }
@@ -42,8 +47,11 @@ impl LocalLimiterBuilder {
     /// into the tier of this name. Defaults to no tier but the default one.
     ///
     /// Counters belong to the key and are matched by position: a key that changes its tier keeps
-    /// what it has used of the first quota, the second, and so on. Where tiers differ in algorithm,
-    /// period or slices at one position, a change of tier starts that one afresh.
+    /// what it has used of the first quota, the second, and so on. Windows and logs keep a count.
+    /// Token buckets and leaky buckets keep the time until they are full again, so a bucket that
+    /// was empty in one tier is empty in the next, and then fills at that one's rate. Where tiers
+    /// differ in algorithm, period or slices at one position, a change of tier starts that one
+    /// afresh or counts in other windows; tiers of one period and algorithm are what works.
     pub fn tier(mut self, name: &'static str, quotas: impl IntoQuotas) -> Self {
         self.tiers.push((Tier::named(name), quotas.into_quotas()));
         self
@@ -63,12 +71,21 @@ impl LocalLimiterBuilder {
     /// bucket.
     ///
     /// A key takes 30 bytes, whatever its length, for one token bucket or leaky bucket; 75 bytes
-    /// and 45 more for each further quota otherwise, plus 8 bytes for each slice of a sliding
-    /// window and 16 for each time in a log. The table is allocated at once and never grows. A key
-    /// counts only while it has used something that has not come back; beyond `max_keys` the key
-    /// with the least to forget is given up first.
+    /// and 45 more for each further quota otherwise. On top come 40 bytes and 8 for each slice of a
+    /// sliding window, and 16 to 32 for each time in a log. The table is allocated at once and never
+    /// grows. A key counts only while it has used something that has not come back; beyond
+    /// `max_keys` the key with the least to forget is given up first.
     pub const fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
+        self
+    }
+
+    /// How many times the [logs](crate::Algorithm::SlidingLog) of all keys may keep together, at 16
+    /// to 32 bytes each. Defaults to 4,194,304, up to 128 MB.
+    ///
+    /// Beyond it logs are given up, those with little to forget before those that are exhausted.
+    pub const fn max_log_times(mut self, max_log_times: usize) -> Self {
+        self.max_log_times = max_log_times;
         self
     }
 
@@ -83,13 +100,14 @@ impl LocalLimiterBuilder {
     /// # Errors
     ///
     /// When a quota makes no sense, see [`Quota::check`], two quotas or two tiers have one name,
-    /// there is no quota at all, the block lasts longer than 18 years, or `max_keys` is 0 or above
-    /// 2^32.
+    /// there is no quota at all, the block lasts longer than 18 years, or `max_keys` is 0, above
+    /// 2^32 or more than there is memory for.
     pub fn build(self) -> Result<LocalLimiter, ConfigError> {
         let Self {
             tiers,
             block_for,
             max_keys,
+            max_log_times,
             clock,
         } = self;
         let mut all = Tiers::default();
@@ -100,13 +118,17 @@ impl LocalLimiterBuilder {
             tiers: all,
             block_for: block_for.map(checked_block).transpose()?,
         };
-        if max_keys == 0 || max_keys > MOST_KEYS {
+        if max_keys == 0 || max_keys as u64 > MOST_KEYS {
             return Err(ConfigError::new(
                 ConfigErrorKind::MaxKeys,
                 format!("max_keys is {max_keys}; accepted are 1 to {MOST_KEYS}"),
             ));
         }
-        Ok(LocalLimiter::from_parts(rules, max_keys, clock))
+        let capacity = Capacity {
+            keys: max_keys,
+            log_times: max_log_times,
+        };
+        LocalLimiter::from_parts(rules, capacity, clock)
     }
 }
 

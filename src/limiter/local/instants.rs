@@ -1,11 +1,13 @@
 use super::{
     hash::KeyHash,
+    quotas::Capacity,
     table::{MAX_STATE, Table},
 };
 use crate::{
     algorithm::{Meter, State, step},
     clock::Timestamp,
     decision::{Decision, Measure, Policy, QuotaStatus, Receipt},
+    error::ConfigError,
     op::Op,
     quota::MAX_REFILL_NANOS,
 };
@@ -19,12 +21,13 @@ pub(super) struct Instants {
 }
 
 impl Instants {
-    pub(super) fn new(max_keys: usize, now: Timestamp) -> Self {
-        Self {
-            table: Table::new(max_keys),
+    pub(super) fn try_new(capacity: Capacity, now: Timestamp) -> Result<Self, ConfigError> {
+        let table = Table::try_new(capacity.keys);
+        Ok(Self {
+            table: table.map_err(|error| capacity.refused(&error))?,
             // Room for a clock that steps back behind its start.
             origin: now.as_nanos().saturating_sub(MAX_REFILL_NANOS),
-        }
+        })
     }
 
     #[inline]
@@ -80,7 +83,11 @@ impl Instants {
         nanos.saturating_sub(self.origin).min(MAX_STATE)
     }
 
+    /// 0 for a key that was never seen, however far the clock stepped back.
     fn nanos_of(&self, state: u64) -> u64 {
+        if state == 0 {
+            return 0;
+        }
         self.origin.saturating_add(state)
     }
 }

@@ -5,7 +5,11 @@ use std::{
 };
 
 use super::{
-    LocalLimiterBuilder, hash::KeyHasher, instants::Instants, live_quota::LiveQuota, quotas::Rules,
+    LocalLimiterBuilder,
+    hash::KeyHasher,
+    instants::Instants,
+    live_quota::LiveQuota,
+    quotas::{Capacity, Rules},
     subjects::Subjects,
 };
 use crate::{
@@ -25,17 +29,23 @@ use crate::{
 /// # Memory
 ///
 /// A table of fixed size, 30 bytes for each of the most keys it is to track, 262,144 unless
-/// [`max_keys`](LocalLimiterBuilder::max_keys) says otherwise. Keys themselves are not kept, only a
-/// 64-bit tag of their keyed 128-bit hash; the other half of the hash chooses the place. Two given
-/// keys are taken for one another with a probability of less than 2^-64, and a client cannot look
-/// for such pairs, since the hash is keyed at random.
+/// [`max_keys`](LocalLimiterBuilder::max_keys) says otherwise: about 8 MB, taken at once, for every
+/// limiter. Windows, logs, blocks and several quotas take more, see there. Keys themselves are not
+/// kept, only a 64-bit tag of their keyed 128-bit hash; the other half of the hash chooses the
+/// place. Two given keys are taken for one another with a probability of less than 2^-64, and a
+/// client cannot look for such pairs, since the hash is keyed at random.
 ///
 /// A key takes up room only while it has something to remember: once its bucket is full again its
-/// entry is free. When more keys are live than fit, the one that is closest to a full bucket is
-/// given up, and [`evictions`](Self::evictions) counts it. So a flood of fresh keys cannot push
-/// out one that has exhausted a burst of 2 or more. With a burst of 1 every key in use is as
-/// exhausted as any other, and a flood beyond `max_keys` does push some out: size the table for
-/// the keys that can arrive within one refill.
+/// entry is free. When more keys are live than fit, the one with the least to forget is given up,
+/// and [`evictions`](Self::evictions) counts it. So a flood of fresh keys that send a request each
+/// cannot push out a key that has exhausted a burst of 2 or more. Keys that are all exhausted, as
+/// with a burst of 1, are as good as each other, and a flood of more of them than `max_keys` does
+/// push some out: size the table for the keys that can arrive within one refill.
+///
+/// # Concurrency
+///
+/// One token bucket or leaky bucket for each key is updated without locks; all else under the lock
+/// of a part of the table, of which there are up to 256.
 ///
 /// # Time
 ///
@@ -48,7 +58,7 @@ struct Inner {
     policies: Vec<Policy>,
     clock: SharedClock,
     hasher: KeyHasher,
-    max_keys: usize,
+    capacity: Capacity,
     /// What is in force, for whoever changes it next.
     rules: Mutex<Arc<Rules>>,
     /// Where one instant for each key is enough.
@@ -86,25 +96,33 @@ impl LocalLimiter {
         LocalLimiterBuilder::new(quotas)
     }
 
-    pub(super) fn from_parts(rules: Rules, max_keys: usize, clock: SharedClock) -> Self {
+    pub(super) fn from_parts(
+        rules: Rules,
+        capacity: Capacity,
+        clock: SharedClock,
+    ) -> Result<Self, ConfigError> {
         let rules = Arc::new(rules);
-        let instants = rules.lone_instant().map(|(quota, policy)| {
-            let instants = Instants::new(max_keys, clock.now());
-            (LiveQuota::new(quota, *policy), instants)
-        });
         let subjects = OnceLock::new();
-        if instants.is_none() {
-            subjects.get_or_init(|| Subjects::new(max_keys, &rules));
-        }
-        Self(Arc::new(Inner {
+        let instants = match rules.lone_instant() {
+            Some((quota, policy)) => {
+                let instants = Instants::try_new(capacity, clock.now())?;
+                Some((LiveQuota::new(quota, *policy), instants))
+            }
+            None => {
+                let made = Subjects::try_new(capacity, &rules)?;
+                subjects.get_or_init(|| made);
+                None
+            }
+        };
+        Ok(Self(Arc::new(Inner {
             policies: rules.tiers.default_tier().policies.clone(),
             clock,
             hasher: KeyHasher::new(),
-            max_keys,
+            capacity,
             rules: Mutex::new(rules),
             instants,
             subjects,
-        }))
+        })))
     }
 
     /// Changes the quota of this name (`default` for one that stands alone and was given none) in
@@ -122,21 +140,21 @@ impl LocalLimiter {
         let mut current = inner.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rules = Rules::clone(&current);
         let replaced = rules.tiers.replace(name, quota)?;
-        *current = Arc::new(rules);
+        let rules = Arc::new(rules);
         match (inner.subjects.get(), &inner.instants) {
-            (None, Some((live, instants))) if current.lone_instant().is_some() => {
+            (None, Some((live, instants))) if rules.lone_instant().is_some() => {
                 live.replace(&quota);
                 if !replaced.keeps_state {
                     instants.clear();
                 }
             }
             (None, _) => {
-                inner
-                    .subjects
-                    .get_or_init(|| Subjects::new(inner.max_keys, &current));
+                let made = Subjects::try_new(inner.capacity, &rules)?;
+                inner.subjects.get_or_init(|| made);
             }
-            (Some(subjects), _) => subjects.install(&current, replaced),
+            (Some(subjects), _) => subjects.install(&rules, replaced),
         }
+        *current = rules;
         Ok(())
     }
 

@@ -6,6 +6,8 @@ mod instants;
 mod limiter;
 mod live_quota;
 mod quotas;
+mod request;
+mod shard;
 mod subjects;
 mod table;
 

@@ -1,3 +1,5 @@
+use std::collections::TryReserveError;
+
 use crate::{
     algorithm::{ClockSkew, Meter, State},
     decision::Policy,
@@ -5,6 +7,27 @@ use crate::{
     limiter::Tier,
     quota::{IntoQuotas, Quota},
 };
+
+/// How much a limiter may remember.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Capacity {
+    pub(super) keys: usize,
+    /// The times that all logs keep together.
+    pub(super) log_times: usize,
+}
+
+impl Capacity {
+    /// Says that there is no memory for so much.
+    pub(super) fn refused(&self, error: &TryReserveError) -> ConfigError {
+        ConfigError::new(
+            ConfigErrorKind::MaxKeys,
+            format!(
+                "max_keys is {}, and there is no room for so many: {error}",
+                self.keys
+            ),
+        )
+    }
+}
 
 /// The quotas that are in force, for each tier.
 #[derive(Debug, Clone, Default)]
@@ -42,7 +65,7 @@ impl Rules {
 
     /// How much is lost with the states of a key: 0 for nothing, the most for one that is
     /// exhausted or blocked in any respect. `counted_by` is the tier that each state is of.
-    pub(super) fn to_forget(
+    pub(super) fn loss_of(
         &self,
         states: &[State],
         counted_by: impl Fn(usize) -> TierIndex,

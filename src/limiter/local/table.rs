@@ -1,12 +1,15 @@
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
-};
+#[cfg(all(test, check_model))]
+mod model;
+mod sync;
 
+use std::{collections::TryReserveError, sync::PoisonError};
+
+use self::sync::{AtomicU64, Mutex, MutexGuard, Ordering, thread};
 use super::hash::KeyHash;
 
-/// Entries in a bucket: four of 16 bytes are one cache line.
-const WAYS: usize = 4;
+/// Entries in a bucket: four of 16 bytes are one cache line. In the model it is two, because the
+/// schedules grow with the square of what a call reads.
+const WAYS: usize = if cfg!(all(test, check_model)) { 2 } else { 4 };
 
 /// Inserts that may go on at the same time.
 const STRIPES: usize = 256;
@@ -35,11 +38,15 @@ pub(super) const MAX_STATE: u64 = (u64::MAX >> GENERATION_BITS) - 1;
 /// 1. A claim swaps the state to `CLAIMED`, stores the tag, then stores the new state. Both stores
 ///    release, so who acquires the new tag sees `CLAIMED` or later, and who acquires the new state
 ///    sees the new tag. An entry that is claimed is nobody's.
-/// 2. A reader loads tag, state and tag again: the state then belongs to that tag.
+/// 2. A reader loads the state, then the tag, and then finds the state unchanged: by the swap, or,
+///    when it writes nothing, by loading it once more. So the state belongs to that tag.
 /// 3. Each claim counts up a generation in the state's low bits, so a swap by a reader that slept
 ///    through a change of hands fails even if the new owner's instant is the same.
 /// 4. A key is inserted under a lock, after looking once more. The lock is chosen by the key, not
 ///    by the bucket, so no key is ever inserted twice.
+/// 5. Nothing live is given up next to an entry that is claimed, which may have less to forget.
+///
+/// The model in `table/model.rs` fails without any one of them.
 #[derive(Debug)]
 pub(super) struct Table {
     buckets: Box<[Bucket]>,
@@ -59,16 +66,25 @@ struct Entry {
 
 impl Table {
     /// A table that keeps `max_keys` live keys and loses fewer than 1 in 10,000 of them.
-    pub(super) fn new(max_keys: usize) -> Self {
+    ///
+    /// Fails when there is no memory for that many: the number comes from somebody's settings, and
+    /// an allocation that fails otherwise takes the process with it.
+    pub(super) fn try_new(max_keys: usize) -> Result<Self, TryReserveError> {
         // 15 entries for 8 keys, 30 bytes a key: at this load two choices of a 4-way bucket lose
         // about 1 key in 27,000.
         let entries = max_keys.saturating_mul(15).div_ceil(8);
-        let buckets = entries.div_ceil(WAYS).max(2);
-        Self {
-            buckets: (0..buckets).map(|_| Bucket::default()).collect(),
+        Self::with_buckets(entries.div_ceil(WAYS).max(2))
+    }
+
+    fn with_buckets(count: usize) -> Result<Self, TryReserveError> {
+        let mut buckets = Vec::new();
+        buckets.try_reserve_exact(count)?;
+        buckets.resize_with(count, Bucket::default);
+        Ok(Self {
+            buckets: buckets.into_boxed_slice(),
             inserting: (0..STRIPES).map(|_| Mutex::default()).collect(),
             evictions: AtomicU64::new(0),
-        }
+        })
     }
 
     /// Replaces the state of a key in one step. `step` gets the old state, 0 for an unknown key,
@@ -119,10 +135,11 @@ impl Table {
         }
     }
 
-    /// Fails when another thread was faster at the entry that was to be replaced.
+    /// Fails when another thread was faster at the entry that was to be replaced, or is at it.
     fn insert(&self, key: KeyHash, now: u64, state: u64) -> bool {
         let Some((victim, old)) = self.victim(key, now) else {
-            std::hint::spin_loop();
+            // A claim is two stores long: its holder is nearly done, or was put to sleep.
+            thread::yield_now();
             return false;
         };
         if !victim.claim(old, key.tag, state) {
@@ -135,20 +152,22 @@ impl Table {
     }
 
     /// The entry to replace, and the state in which it was seen: a free one of the emptier bucket,
-    /// else the one with the least to forget. `None` while all of them change hands.
+    /// else the one with the least to forget. `None` while an entry that changes hands hides that.
     fn victim(&self, key: KeyHash, now: u64) -> Option<(&Entry, u64)> {
         let [first, second] = self.candidates(key).map(|bucket| bucket.survey(now));
-        let emptier = if second.free > first.free {
-            second
-        } else if first.free > 0 {
-            first
-        } else {
-            return [first, second]
-                .into_iter()
-                .filter_map(|survey| survey.least)
-                .min_by_key(|(_, state)| unpack(*state));
-        };
-        emptier.least
+        if second.free > first.free {
+            return second.least;
+        }
+        if first.free > 0 {
+            return first.least;
+        }
+        // With the claimed entry passed over, a few inserts at the same time would give up all of
+        // the rest, the exhausted ones last but also.
+        if first.claimed || second.claimed {
+            return None;
+        }
+        let least = [first.least, second.least].into_iter().flatten();
+        least.min_by_key(|(_, state)| unpack(*state))
     }
 
     fn candidates(&self, key: KeyHash) -> [&Bucket; 2] {
@@ -198,6 +217,7 @@ impl Table {
 
 struct Survey<'a> {
     free: usize,
+    claimed: bool,
     least: Option<(&'a Entry, u64)>,
 }
 
@@ -205,11 +225,13 @@ impl Bucket {
     fn survey(&self, now: u64) -> Survey<'_> {
         let mut survey = Survey {
             free: 0,
+            claimed: false,
             least: None,
         };
         for entry in &self.0 {
             let state = entry.state.load(Ordering::Acquire);
             if state == CLAIMED {
+                survey.claimed = true;
                 continue;
             }
             survey.free += usize::from(unpack(state) <= now);
@@ -235,7 +257,14 @@ impl Entry {
             }
             let (next, result) = step(unpack(state));
             let Some(next) = next else {
-                return Some(result);
+                // No swap will find out that the state is another key's: the entry may have changed
+                // hands before the state was loaded, and back before the tag was.
+                let again = self.state.load(Ordering::Acquire);
+                if again == state {
+                    return Some(result);
+                }
+                state = again;
+                continue;
             };
             match self.state.compare_exchange_weak(
                 state,
@@ -272,4 +301,14 @@ fn pack(state: u64, generation_of: u64) -> u64 {
 
 fn unpack(packed: u64) -> u64 {
     packed >> GENERATION_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Table;
+
+    #[test]
+    fn table_without_memory_for_it_is_an_error() {
+        assert!(Table::try_new(usize::MAX).is_err());
+    }
 }

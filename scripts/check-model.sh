@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Explores the schedules of the local table's threads with loom: `bash scripts/check-model.sh`, or only the tests whose
+# name contains an argument. `LOOM_MAX_PREEMPTIONS=4` searches deeper than each test does by itself, and takes longer.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+exec </dev/null
+source scripts/need.sh
+
+need_rust
+
+# The flag builds every dependency anew, so it gets a directory of its own, next to the usual one.
+RUSTFLAGS="--cfg check_model" cargo test --locked --release --lib --target-dir "${CARGO_TARGET_DIR:-target}/model" \
+    "local::table::model::${1:-}" -- --show-output

@@ -1,0 +1,79 @@
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::in_flight::Permit;
+use crate::reject::RejectionBody;
+
+pin_project_lite::pin_project! {
+    /// The body of a response that counts as in flight until it has ended or is dropped.
+    #[derive(Debug, Default)]
+    pub struct ConcurrencyBody<B> {
+        #[pin]
+        inner: B,
+        permit: Option<Permit>,
+    }
+}
+
+impl<B> ConcurrencyBody<B> {
+    /// The inner service's body.
+    pub const fn get_ref(&self) -> &B {
+        &self.inner
+    }
+}
+
+impl<B: Body> ConcurrencyBody<B> {
+    /// A body that is over before it begins may never be polled, so it holds nothing.
+    pub(super) fn new(inner: B, permit: Option<Permit>) -> Self {
+        let permit = permit.filter(|_| !inner.is_end_stream());
+        Self { inner, permit }
+    }
+}
+
+impl<B: Body> Body for ConcurrencyBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.project();
+        let mut inner = this.inner;
+        let frame = ready!(inner.as_mut().poll_frame(cx));
+        // Who asks for the end of the stream does not poll again after the last frame.
+        if !matches!(frame, Some(Ok(_))) || inner.is_end_stream() {
+            *this.permit = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// So that a layer outside of this one can reject, which takes no permit.
+impl<B: RejectionBody> RejectionBody for ConcurrencyBody<B> {
+    fn from_bytes(bytes: Bytes) -> Self {
+        Self {
+            inner: B::from_bytes(bytes),
+            permit: None,
+        }
+    }
+
+    fn empty() -> Self {
+        Self {
+            inner: B::empty(),
+            permit: None,
+        }
+    }
+}

@@ -1,0 +1,146 @@
+use std::{
+    collections::HashMap,
+    fmt,
+    hash::{BuildHasher, RandomState},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::key::Key;
+
+/// So many locks that threads seldom meet at one, unless they serve the same key.
+const SHARDS: usize = 64;
+
+/// A shard keeps room for this many keys, however few there are.
+const ROOM: usize = 16;
+
+/// How many requests each key has in flight. A key without any is not there.
+pub(super) struct InFlight {
+    limit: u64,
+    random: RandomState,
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+type Shard = HashMap<Key, u64, RandomState>;
+
+/// One request in flight, until it is dropped.
+pub(super) struct Permit {
+    key: Key,
+    in_flight: Arc<InFlight>,
+}
+
+impl InFlight {
+    pub(super) fn new(limit: u64) -> Self {
+        // Seeded from the operating system's random source: clients choose keys, and must not be
+        // able to make them meet.
+        let random = RandomState::new();
+        Self {
+            limit,
+            shards: std::array::from_fn(|_| Mutex::new(Shard::with_hasher(random.clone()))),
+            random,
+        }
+    }
+
+    /// A permit, and how many more there are; the key when there is none left.
+    pub(super) fn acquire(self: &Arc<Self>, key: Key) -> Result<(Permit, u64), Key> {
+        let Some(left) = self.enter(&key) else {
+            return Err(key);
+        };
+        let in_flight = Arc::clone(self);
+        Ok((Permit { key, in_flight }, left))
+    }
+
+    fn enter(&self, key: &Key) -> Option<u64> {
+        let mut shard = self.shard(key);
+        let taken = match shard.get_mut(key) {
+            Some(taken) if *taken == self.limit => return None,
+            Some(taken) => {
+                *taken += 1;
+                *taken
+            }
+            None => {
+                shard.insert(key.clone(), 1);
+                1
+            }
+        };
+        Some(self.limit - taken)
+    }
+
+    fn leave(&self, key: &Key) {
+        let mut shard = self.shard(key);
+        match shard.get_mut(key) {
+            Some(taken) if *taken > 1 => *taken -= 1,
+            _ => {
+                shard.remove(key);
+                shrink(&mut shard);
+            }
+        }
+    }
+
+    /// Requests of `key`.
+    pub(super) fn of(&self, key: &Key) -> u64 {
+        self.shard(key).get(key).copied().unwrap_or_default()
+    }
+
+    /// Keys that have any.
+    pub(super) fn keys(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
+        // The maps use the lowest and the highest bits of the same hash.
+        let hash = self.random.hash_one(key) >> 32;
+        lock(&self.shards[hash as usize % SHARDS])
+    }
+}
+
+/// Counts are changed in one step, so they are right even where a thread panicked.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives memory back after a crowd. Room for twice as many stays, so that it is not done often.
+fn shrink(shard: &mut Shard) {
+    if shard.capacity() > ROOM && shard.len() < shard.capacity() / 4 {
+        shard.shrink_to((shard.len() * 2).max(ROOM / 2));
+    }
+}
+
+impl Permit {
+    pub(super) const fn key(&self) -> &Key {
+        &self.key
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.in_flight.leave(&self.key);
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_comes_back_after_a_crowd() {
+        let in_flight = Arc::new(InFlight::new(1));
+        let room = || -> usize {
+            let shards = in_flight.shards.iter();
+            shards.map(|shard| lock(shard).capacity()).sum()
+        };
+        let acquire = |n: u64| in_flight.acquire(Key::from(n)).expect("each has its own");
+        let crowd: Vec<_> = (0..100_000).map(acquire).collect();
+        assert_eq!(in_flight.keys(), 100_000);
+        assert!(room() >= 100_000);
+
+        drop(crowd);
+        assert_eq!(in_flight.keys(), 0);
+        assert!(room() <= 2 * ROOM * SHARDS, "{}", room());
+    }
+}

@@ -1,0 +1,195 @@
+use std::{fmt, sync::Arc};
+
+use http::{Response, request::Parts};
+use tower_layer::Layer;
+
+use super::{Concurrency, ConcurrencyLimit, gate::Gate, in_flight::InFlight};
+use crate::{
+    decision::Policy,
+    error::{ConfigError, KeyErrorKind},
+    headers::Headers,
+    key::{Key, KeyExtractor},
+    layer::{Identify, MissingKey, Voice},
+    observe::Observer,
+    reject::{ProblemJson, RejectFn, Rejection},
+};
+
+/// Limits how many requests of one key are in flight at the same time.
+///
+/// See the [module page](crate::concurrency) for what happens to a request, when it is over and
+/// where to place the layer.
+#[must_use]
+pub struct ConcurrencyLayer<R = ProblemJson> {
+    policy: Policy,
+    in_flight: Arc<InFlight>,
+    identify: Identify,
+    rejection: Arc<R>,
+    headers: Headers,
+    observer: Option<Arc<dyn Observer>>,
+    shadow: bool,
+}
+
+impl ConcurrencyLayer {
+    /// A layer that counts requests by the key that `extractor` finds.
+    ///
+    /// # Panics
+    ///
+    /// When the limit makes no sense, with the text of [`Concurrency::check`].
+    #[track_caller]
+    pub fn new(concurrency: Concurrency, extractor: impl KeyExtractor) -> Self {
+        match Self::try_new(concurrency, extractor) {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A layer that counts requests by the key that `extractor` finds.
+    ///
+    /// # Errors
+    ///
+    /// When the limit makes no sense, see [`Concurrency::check`].
+    pub fn try_new(
+        concurrency: Concurrency,
+        extractor: impl KeyExtractor,
+    ) -> Result<Self, ConfigError> {
+        concurrency.check()?;
+        Ok(Self {
+            policy: Policy::from(&concurrency),
+            in_flight: Arc::new(InFlight::new(concurrency.limit())),
+            identify: Identify::new(extractor),
+            rejection: Arc::new(ProblemJson),
+            headers: Headers::new(),
+            observer: None,
+            shadow: false,
+        })
+    }
+}
+
+impl<R> ConcurrencyLayer<R> {
+    /// Which requests pass uncounted and without headers: health checks, an allow list. Defaults
+    /// to none. A second call replaces the first.
+    pub fn skip(mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.identify.set_skip(skip);
+        self
+    }
+
+    /// What happens to a request that has no key. Defaults to [`MissingKey::Share`] for a client
+    /// that sent none ([`KeyErrorKind::Absent`]) and to [`MissingKey::Reject`], which is a 500, for
+    /// a server that is set up wrong ([`KeyErrorKind::Unavailable`]).
+    pub const fn on_missing_key(mut self, kind: KeyErrorKind, action: MissingKey) -> Self {
+        self.identify.set_missing_key(kind, action);
+        self
+    }
+
+    /// Which headers responses carry. Defaults to [`Headers::new`]; of those that tell a time there
+    /// are none.
+    pub fn headers(mut self, headers: Headers) -> Self {
+        self.headers = headers;
+        self
+    }
+
+    /// Only watches: requests are counted and the observer hears the decisions, but all of them
+    /// pass and no response is touched. Defaults to false.
+    ///
+    /// One that would have been rejected is not counted as in flight, since it would not have been.
+    pub const fn shadow(mut self, shadow: bool) -> Self {
+        self.shadow = shadow;
+        self
+    }
+
+    /// Who is told of every decision. Defaults to nobody; with an observer the check is timed,
+    /// which reads the clock twice more.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// What a request that does not pass is answered with. Defaults to
+    /// [`ProblemJson`](crate::reject::ProblemJson).
+    pub fn rejection<R2>(self, rejection: R2) -> ConcurrencyLayer<R2> {
+        ConcurrencyLayer {
+            policy: self.policy,
+            in_flight: self.in_flight,
+            identify: self.identify,
+            rejection: Arc::new(rejection),
+            headers: self.headers,
+            observer: self.observer,
+            shadow: self.shadow,
+        }
+    }
+
+    /// What a request that does not pass is answered with, by a closure, which returns the inner
+    /// service's own body. The headers of [`headers`](Self::headers) are added to its response.
+    ///
+    /// ```
+    /// use http::Response;
+    /// use tower_ratelimit::{Concurrency, ConcurrencyLayer, Global};
+    ///
+    /// let layer = ConcurrencyLayer::new(Concurrency::max(8), Global).rejection_fn(|rejection| {
+    ///     let mut response = Response::new(String::from("one after another, please"));
+    ///     *response.status_mut() = rejection.status();
+    ///     response
+    /// });
+    /// # let _ = layer;
+    /// ```
+    pub fn rejection_fn<F, B>(self, rejection: F) -> ConcurrencyLayer<RejectFn<F>>
+    where
+        F: Fn(&Rejection<'_>) -> Response<B> + Send + Sync + 'static,
+    {
+        self.rejection(RejectFn::new(rejection))
+    }
+
+    /// How many requests of `key` are in flight, for admin routes and metrics.
+    #[must_use]
+    pub fn in_flight(&self, key: &Key) -> u64 {
+        self.in_flight.of(key)
+    }
+
+    /// How many keys have requests in flight. Counting them locks each part of the table in turn.
+    #[must_use]
+    pub fn tracked_keys(&self) -> usize {
+        self.in_flight.keys()
+    }
+}
+
+impl<S, R> Layer<S> for ConcurrencyLayer<R> {
+    type Service = ConcurrencyLimit<S, R>;
+
+    fn layer(&self, inner: S) -> ConcurrencyLimit<S, R> {
+        let voice = Voice::new(
+            Arc::clone(&self.rejection),
+            &self.headers,
+            &[self.policy],
+            self.observer.clone(),
+            self.shadow,
+        );
+        let in_flight = Arc::clone(&self.in_flight);
+        let gate = Gate::new(self.policy, in_flight, self.identify.clone(), voice);
+        ConcurrencyLimit::new(inner, Arc::new(gate))
+    }
+}
+
+impl<R> Clone for ConcurrencyLayer<R> {
+    fn clone(&self) -> Self {
+        Self {
+            policy: self.policy,
+            in_flight: Arc::clone(&self.in_flight),
+            identify: self.identify.clone(),
+            rejection: Arc::clone(&self.rejection),
+            headers: self.headers.clone(),
+            observer: self.observer.clone(),
+            shadow: self.shadow,
+        }
+    }
+}
+
+impl<R> fmt::Debug for ConcurrencyLayer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConcurrencyLayer")
+            .field("policy", &self.policy)
+            .field("identify", &self.identify)
+            .field("headers", &self.headers)
+            .field("shadow", &self.shadow)
+            .finish_non_exhaustive()
+    }
+}

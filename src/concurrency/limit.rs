@@ -1,0 +1,78 @@
+use crate::{
+    decision::{Policy, Unit},
+    error::{ConfigError, ConfigErrorKind},
+    quota::check_name,
+};
+
+/// How many requests of one key may be in flight at the same time.
+///
+/// As with a [`Quota`](crate::Quota), constructors and builders never fail, so that it can be a
+/// constant; [`check`](Self::check) and [`ConcurrencyLayer`](super::ConcurrencyLayer) say what is
+/// wrong with one that makes no sense.
+///
+/// ```
+/// use tower_ratelimit::Concurrency;
+///
+/// const EXPORTS: Concurrency = Concurrency::max(2).named("exports");
+///
+/// assert!(EXPORTS.check().is_ok());
+/// assert!(Concurrency::max(0).check().is_err());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct Concurrency {
+    limit: u64,
+    name: &'static str,
+}
+
+impl Concurrency {
+    /// At most `limit` requests of one key at the same time.
+    pub const fn max(limit: u64) -> Self {
+        Self {
+            limit,
+            name: "concurrency",
+        }
+    }
+
+    /// The policy's name in headers, problem documents and metrics. Defaults to `concurrency`.
+    ///
+    /// 1 to 64 printable ASCII characters.
+    pub const fn named(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+
+    /// The most requests of one key at the same time.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The policy's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether the limit makes sense.
+    ///
+    /// # Errors
+    ///
+    /// A limit of 0; a name that is empty, longer than 64 bytes or not printable ASCII.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.limit == 0 {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Limit,
+                "a concurrency of 0 lets nothing pass; it must be at least 1",
+            ));
+        }
+        check_name(self.name)
+    }
+}
+
+/// Nobody knows in what time permits come back, so the policy has no window.
+impl From<&Concurrency> for Policy {
+    fn from(concurrency: &Concurrency) -> Self {
+        Self::new(concurrency.name, concurrency.limit).with_unit(Unit::ConcurrentRequests)
+    }
+}

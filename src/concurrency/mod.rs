@@ -1,0 +1,100 @@
+//! A limit on how many requests of one key are in flight at the same time.
+//!
+//! A rate says how often a client may ask; it does not stop one client from keeping every worker
+//! busy with slow requests. [`ConcurrencyLayer`] does. What happens to a request:
+//!
+//! 1. [`skip`](ConcurrencyLayer::skip) says whether it is counted at all, the
+//!    [`KeyExtractor`](crate::KeyExtractor) whom it is counted for, and
+//!    [`on_missing_key`](ConcurrencyLayer::on_missing_key) what happens if it says nobody.
+//! 2. With fewer than the allowed number in flight it takes a permit, and the inner service is
+//!    called at once. Its response gets [`headers`](crate::headers):
+//!    `RateLimit-Policy: "concurrency";q=8;qu="concurrent-requests"` and `RateLimit: "concurrency";r=3`.
+//! 3. Otherwise the [`Reject`](crate::reject::Reject) answers 429 at once, or in gRPC, without
+//!    `Retry-After`: nobody knows when one of the others ends. Nothing queues.
+//!
+//! The permit comes back when the response's body has ended, or when whatever holds it is dropped:
+//! the response future, running or not, or the body midway. So it comes back too when the service
+//! fails or panics, when the client goes away, and when an inner layer denies.
+//!
+//! # Where the state lives
+//!
+//! In the layer, as a count for each key that has a request in flight; other keys take no memory.
+//! Clones of a layer, all services made by it, and their clones share it. Another process counts
+//! for itself.
+//!
+//! # Deployment
+//!
+//! Put it outside a [`RateLimitLayer`](crate::RateLimitLayer): a request that the rate then denies
+//! gives its permit back, while a request denied here would have been charged there.
+//!
+//! A response that is sent slowly holds its permit until it is sent: a streaming response as long as
+//! it streams. An upgraded connection, a WebSocket, does not: its response has no body. Limits of
+//! time belong to a timeout layer.
+//!
+//! The response's body has a type of its own, [`ConcurrencyBody`]. In axum `Router::layer` boxes it,
+//! which costs an allocation for each response.
+//!
+//! # Examples
+//!
+//! ```
+//! use http::{Request, Response};
+//! use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+//! use tower_ratelimit::{Concurrency, ConcurrencyLayer, Global};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let service = ServiceBuilder::new()
+//!     .layer(ConcurrencyLayer::new(Concurrency::max(1), Global))
+//!     .service(service_fn(async |_: Request<String>| {
+//!         Ok::<_, std::io::Error>(Response::new(String::from("hello")))
+//!     }));
+//!
+//! let first = service.clone().oneshot(Request::new(String::new())).await?;
+//! assert_eq!(first.status(), 200);
+//! assert_eq!(first.headers()["ratelimit"], r#""concurrency";r=0"#);
+//!
+//! // Nobody has read the first response yet.
+//! let second = service.clone().oneshot(Request::new(String::new())).await?;
+//! assert_eq!(second.status(), 429);
+//! assert!(!second.headers().contains_key("retry-after"));
+//!
+//! drop(first);
+//! let third = service.clone().oneshot(Request::new(String::new())).await?;
+//! assert_eq!(third.status(), 200);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With more said, and around a rate:
+//!
+//! ```
+//! use tower::ServiceBuilder;
+//! use tower_ratelimit::{
+//!     Concurrency, ConcurrencyLayer, Header, KeyExtractor, PeerIp, Quota, RateLimitLayer,
+//!     reject::PlainText,
+//! };
+//!
+//! const EXPORTS: Concurrency = Concurrency::max(2).named("exports");
+//!
+//! let layers = ServiceBuilder::new()
+//!     .layer(
+//!         ConcurrencyLayer::new(EXPORTS, Header::new("x-api-key").or(PeerIp))
+//!             .skip(|parts| parts.uri.path() == "/health")
+//!             .rejection(PlainText),
+//!     )
+//!     .layer(RateLimitLayer::new(Quota::per_minute(100), PeerIp));
+//! # let _ = layers;
+//! ```
+
+mod body;
+mod future;
+mod gate;
+mod in_flight;
+mod layer;
+mod limit;
+mod service;
+
+pub use self::{
+    body::ConcurrencyBody, future::ResponseFuture, layer::ConcurrencyLayer, limit::Concurrency,
+    service::ConcurrencyLimit,
+};

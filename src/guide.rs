@@ -1,0 +1,9 @@
+//! [`Quota`]: crate::Quota
+//! [`retry_after`]: crate::Decision::retry_after
+//! [`delay`]: crate::Decision::delay
+//! [`block_for`]: crate::limiter::LocalLimiterBuilder::block_for
+//! [`tier`]: crate::limiter::LocalLimiterBuilder::tier
+// The page is also read on GitHub, and says at its end where its links lead there. Of two
+// definitions the first one counts, so here they lead to items, and the pictures are in the page.
+#![doc = include_str!("../docs/plots/links.md")]
+#![doc = include_str!("../docs/algorithms.md")]

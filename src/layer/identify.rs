@@ -1,0 +1,150 @@
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use http::request::Parts;
+
+use crate::{
+    error::{KeyError, KeyErrorKind},
+    key::{Key, KeyExtractor},
+    observe::log,
+};
+
+/// What happens to a request that has no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MissingKey {
+    /// It is rejected: 400 when the client sent no key, 500 when the server has none to offer.
+    Reject,
+    /// It is counted under one key that all such requests share.
+    Share,
+    /// It passes uncounted.
+    Skip,
+}
+
+/// Something that a closure says of each request.
+pub(super) type PerRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
+
+/// Something that a closure says of each key.
+type PerKey = Arc<dyn Fn(&Key) -> bool + Send + Sync>;
+
+/// Finds out whom a request is counted for; the same for every layer.
+#[derive(Clone)]
+pub(crate) struct Identify {
+    extractor: Arc<dyn KeyExtractor>,
+    skip: Option<PerRequest<bool>>,
+    deny: Option<PerRequest<bool>>,
+    skip_key: Option<PerKey>,
+    deny_key: Option<PerKey>,
+    on_absent_key: MissingKey,
+    on_unavailable_key: MissingKey,
+    /// Whether the fault in the server's set-up has been reported.
+    reported: Arc<AtomicBool>,
+}
+
+/// Whom a request is counted for.
+pub(crate) enum Subject {
+    /// This key.
+    Key(Key),
+    /// Nobody: it passes uncounted.
+    Nobody,
+    /// Somebody on a deny list.
+    Banned,
+    /// Unknown: it is rejected.
+    Unknown(KeyError),
+}
+
+impl Identify {
+    pub(crate) fn new(extractor: impl KeyExtractor) -> Self {
+        Self {
+            extractor: Arc::new(extractor),
+            skip: None,
+            deny: None,
+            skip_key: None,
+            deny_key: None,
+            on_absent_key: MissingKey::Share,
+            on_unavailable_key: MissingKey::Reject,
+            reported: Arc::default(),
+        }
+    }
+
+    pub(crate) fn set_skip(&mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) {
+        self.skip = Some(Arc::new(skip));
+    }
+
+    pub(super) fn set_deny(&mut self, deny: impl Fn(&Parts) -> bool + Send + Sync + 'static) {
+        self.deny = Some(Arc::new(deny));
+    }
+
+    pub(super) fn set_skip_key(&mut self, skip: impl Fn(&Key) -> bool + Send + Sync + 'static) {
+        self.skip_key = Some(Arc::new(skip));
+    }
+
+    pub(super) fn set_deny_key(&mut self, deny: impl Fn(&Key) -> bool + Send + Sync + 'static) {
+        self.deny_key = Some(Arc::new(deny));
+    }
+
+    pub(crate) const fn set_missing_key(&mut self, kind: KeyErrorKind, action: MissingKey) {
+        match kind {
+            KeyErrorKind::Absent => self.on_absent_key = action,
+            KeyErrorKind::Unavailable => self.on_unavailable_key = action,
+        }
+    }
+
+    pub(crate) fn subject(&self, parts: &Parts) -> Subject {
+        if self.skip.as_ref().is_some_and(|skip| skip(parts)) {
+            return Subject::Nobody;
+        }
+        if self.deny.as_ref().is_some_and(|deny| deny(parts)) {
+            return Subject::Banned;
+        }
+        match self.extractor.extract(parts) {
+            Ok(key) => self.listed(key),
+            Err(error) => self.without_key(error),
+        }
+    }
+
+    fn listed(&self, key: Key) -> Subject {
+        if self.skip_key.as_ref().is_some_and(|skip| skip(&key)) {
+            return Subject::Nobody;
+        }
+        if self.deny_key.as_ref().is_some_and(|deny| deny(&key)) {
+            return Subject::Banned;
+        }
+        Subject::Key(key)
+    }
+
+    fn without_key(&self, error: KeyError) -> Subject {
+        let action = match error.kind() {
+            KeyErrorKind::Absent => self.on_absent_key,
+            KeyErrorKind::Unavailable => {
+                self.report(error);
+                self.on_unavailable_key
+            }
+        };
+        match action {
+            MissingKey::Share => Subject::Key(Key::anonymous()),
+            MissingKey::Skip => Subject::Nobody,
+            MissingKey::Reject => Subject::Unknown(error),
+        }
+    }
+
+    fn report(&self, error: KeyError) {
+        if !self.reported.swap(true, Ordering::Relaxed) {
+            log::error(&error.to_string());
+        }
+    }
+}
+
+impl fmt::Debug for Identify {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identify")
+            .field("on_absent_key", &self.on_absent_key)
+            .field("on_unavailable_key", &self.on_unavailable_key)
+            .finish_non_exhaustive()
+    }
+}

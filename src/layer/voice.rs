@@ -1,0 +1,120 @@
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use http::{Response, request::Parts};
+
+use crate::{
+    decision::{Decision, Policy},
+    error::{KeyError, KeyErrorKind},
+    headers::{Headers, Renderer},
+    key::Key,
+    observe::{Decided, Event, Observer},
+    reject::{Reject, Rejection, RejectionKind, is_grpc},
+};
+
+/// What a layer says of its decisions, to clients in responses and to the observer in events; the
+/// same whatever the layer limits.
+pub(crate) struct Voice<R> {
+    rejection: Arc<R>,
+    renderer: Renderer,
+    observer: Option<Arc<dyn Observer>>,
+    shadow: bool,
+}
+
+impl<R> Voice<R> {
+    pub(crate) fn new(
+        rejection: Arc<R>,
+        headers: &Headers,
+        policies: &[Policy],
+        observer: Option<Arc<dyn Observer>>,
+        shadow: bool,
+    ) -> Self {
+        Self {
+            rejection,
+            renderer: Renderer::new(headers, policies),
+            observer,
+            shadow,
+        }
+    }
+
+    /// Whether the layer only watches.
+    pub(crate) const fn is_shadow(&self) -> bool {
+        self.shadow
+    }
+
+    /// When a decision is begun; only asked for an observer.
+    pub(crate) fn start(&self) -> Option<Instant> {
+        self.observer.is_some().then(Instant::now)
+    }
+
+    pub(crate) fn decided(
+        &self,
+        decision: &Decision,
+        key: &Key,
+        cost: u64,
+        asked_at: Option<Instant>,
+    ) {
+        let latency = asked_at.map_or(Duration::ZERO, |at| at.elapsed());
+        self.observe(|| {
+            Event::Decided(Decided {
+                decision,
+                key,
+                cost,
+                latency,
+                shadow: self.shadow,
+            })
+        });
+    }
+
+    /// Tells of a request without a key that the layer rejects; the kind of its rejection.
+    pub(crate) fn keyless(&self, policies: &[Policy], error: KeyError) -> RejectionKind {
+        self.observe(|| Event::KeyMissing {
+            policies,
+            error: &error,
+        });
+        match error.kind() {
+            KeyErrorKind::Absent => RejectionKind::KeyMissing,
+            KeyErrorKind::Unavailable => RejectionKind::KeyUnavailable,
+        }
+    }
+
+    pub(crate) fn observe<'a>(&self, event: impl FnOnce() -> Event<'a>) {
+        if let Some(observer) = &self.observer {
+            observer.observe(&event());
+        }
+    }
+
+    /// The answer to a request that was denied.
+    pub(crate) fn deny<B>(&self, parts: &Parts, decision: &Decision) -> Response<B>
+    where
+        R: Reject<B>,
+    {
+        let mut response = self.rejection.reject(&Rejection::denied(parts, decision));
+        // A gRPC client reads the gRPC fields, and a trailers-only answer should stay small.
+        if !is_grpc(response.headers()) {
+            self.decorate(decision, &mut response);
+        }
+        response
+    }
+
+    /// The answer to a request that was not decided about.
+    pub(crate) fn refuse<B>(&self, parts: &Parts, kind: RejectionKind) -> Response<B>
+    where
+        R: Reject<B>,
+    {
+        self.rejection.reject(&Rejection::new(kind, parts))
+    }
+
+    /// Whether anything is to be added to the response of a request that passed.
+    pub(crate) fn decorates(&self) -> bool {
+        !self.shadow && self.renderer.renders_limits()
+    }
+
+    pub(crate) fn decorate<B>(&self, decision: &Decision, response: &mut Response<B>) {
+        let status = response.status();
+        self.renderer
+            .apply(decision, status, response.headers_mut());
+    }
+}

@@ -1,0 +1,422 @@
+//! The protocol of the table, tried in every schedule that loom can think of: run by
+//! `scripts/check-model.sh`.
+//!
+//! Each test lets a few threads make a few calls, and then asks for an order of these calls, one
+//! after the other, in which a plain map would have told every caller the same, given up as many
+//! keys and ended with the same content. So nothing that anybody was told may be lost, counted
+//! twice or land on another key.
+
+mod atomic;
+mod replay;
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use loom::thread;
+
+pub(super) use self::atomic::AtomicU64;
+use self::replay::{Call, Op, Spec};
+use super::{CLAIMED, KeyHash, Ordering, Table, WAYS, unpack};
+
+const NOW: u64 = 1_000;
+
+/// Can live in the first and in the last bucket.
+const A: KeyHash = in_buckets(1, [0, u32::MAX]);
+const B: KeyHash = in_buckets(2, [0, u32::MAX]);
+/// Can live in the first bucket only.
+const C: KeyHash = in_buckets(3, [0, 0]);
+
+const fn in_buckets(tag: u64, buckets: [u32; 2]) -> KeyHash {
+    KeyHash { tag, buckets }
+}
+
+/// Costs of one test are different powers of two where that can be had, so that a state says which
+/// calls it is made of.
+const fn acquire(key: KeyHash, cost: u64) -> Call {
+    acquire_of(key, cost, 1 << 20)
+}
+
+const fn acquire_of(key: KeyHash, cost: u64, limit: u64) -> Call {
+    Call {
+        key,
+        op: Op::Acquire(cost),
+        limit,
+    }
+}
+
+const fn call(key: KeyHash, op: Op) -> Call {
+    Call {
+        key,
+        op,
+        limit: 1 << 20,
+    }
+}
+
+/// Keys that fill the first bucket up to `free` entries and have more to forget than anybody else.
+fn walls(free: u64) -> Vec<Call> {
+    let wall = |n| acquire(in_buckets(100 + n, [0, 0]), 1 << 16);
+    (0..WAYS as u64 - free).map(wall).collect()
+}
+
+fn with(mut calls: Vec<Call>, more: &[Call]) -> Vec<Call> {
+    calls.extend(more);
+    calls
+}
+
+impl Table {
+    /// What a caller is told is how much of the key's limit was used before the call.
+    fn make(&self, call: Call) -> u64 {
+        self.update(call.key, NOW, |state| {
+            let used = state.saturating_sub(NOW);
+            (call.next(used).map(|next| NOW + next), used)
+        })
+    }
+
+    /// Tag and use of the entries that have something to remember.
+    fn content(&self) -> Vec<(u64, u64)> {
+        let entries = self.buckets.iter().flat_map(|bucket| &bucket.0);
+        let mut tags = BTreeSet::new();
+        let mut live = Vec::new();
+        for entry in entries {
+            let tag = entry.tag.load(Ordering::Acquire);
+            let state = entry.state.load(Ordering::Acquire);
+            assert_ne!(state, CLAIMED, "a claim was not given back");
+            assert!(tag == 0 || tags.insert(tag), "key {tag} has two entries");
+            if unpack(state) > NOW {
+                live.push((tag, unpack(state) - NOW));
+            }
+        }
+        live.sort_unstable();
+        live
+    }
+}
+
+/// A test: the threads start when `before` has been done.
+struct Model {
+    buckets: usize,
+    before: Vec<Call>,
+    threads: Vec<Vec<Call>>,
+    /// How often a schedule may take the turn from a thread that could go on: as often as takes a
+    /// few seconds. `LOOM_MAX_PREEMPTIONS` is for more patience.
+    preemptions: usize,
+}
+
+impl Model {
+    /// Fails in the first schedule whose outcome cannot be explained. `outcomes` different ones
+    /// must show up: a search that misses them proves nothing.
+    fn check(self, outcomes: usize) {
+        let started = Instant::now();
+        let mut model = loom::model::Builder::new();
+        model.max_branches = 10_000;
+        model.preemption_bound.get_or_insert(self.preemptions);
+        let bound = model.preemption_bound;
+
+        let seen = Arc::new(Mutex::new((0_u64, BTreeSet::new())));
+        let (this, tell) = (Arc::new(self), Arc::clone(&seen));
+        model.check(move || {
+            let outcome = this.run();
+            let mut seen = tell.lock().expect("no panic so far");
+            seen.0 += 1;
+            seen.1.insert(outcome);
+        });
+
+        let (schedules, seen) = &*seen.lock().expect("no panic");
+        let test = std::thread::current().name().unwrap_or_default().to_owned();
+        println!(
+            "{test}: {schedules} schedules, {} outcomes, {bound:?} preemptions, {:.1?}",
+            seen.len(),
+            started.elapsed()
+        );
+        assert!(seen.len() >= outcomes, "only {seen:?}");
+    }
+
+    fn run(self: &Arc<Self>) -> Outcome {
+        let table = loom::sync::Arc::new(Table::with_buckets(self.buckets).expect("a little"));
+        let mut spec = Spec::new(self.buckets * WAYS);
+        for call in &self.before {
+            assert_eq!(table.make(*call), spec.make(*call));
+        }
+
+        let run = |thread: usize| {
+            let (model, table) = (Arc::clone(self), loom::sync::Arc::clone(&table));
+            move || -> Vec<u64> {
+                let calls = model.threads[thread].iter();
+                calls.map(|call| table.make(*call)).collect()
+            }
+        };
+        // The first one's work is done here: loom's time grows with the number of threads.
+        let others: Vec<_> = (1..self.threads.len())
+            .map(|n| thread::spawn(run(n)))
+            .collect();
+        let mut told = vec![run(0)()];
+        told.extend(
+            others
+                .into_iter()
+                .map(|thread| thread.join().expect("no panic")),
+        );
+
+        let outcome = Outcome {
+            told,
+            content: table.content(),
+            evictions: table.evictions(),
+        };
+        assert!(
+            spec.explains(&self.threads, &outcome),
+            "no order of the calls explains {outcome:?}"
+        );
+        outcome
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Outcome {
+    /// By thread.
+    told: Vec<Vec<u64>>,
+    content: Vec<(u64, u64)>,
+    evictions: u64,
+}
+
+#[test]
+fn unknown_key_is_inserted_once() {
+    let model = Model {
+        buckets: 2,
+        before: vec![],
+        threads: vec![
+            vec![acquire(A, 1), acquire(A, 2)],
+            vec![acquire(A, 4), acquire(A, 8)],
+        ],
+        preemptions: 3,
+    };
+    model.check(6);
+}
+
+#[test]
+fn unknown_key_of_three_threads_is_inserted_once() {
+    let model = Model {
+        buckets: 1,
+        before: vec![],
+        threads: vec![
+            vec![acquire(A, 1)],
+            vec![acquire(A, 2)],
+            vec![acquire(A, 4)],
+        ],
+        preemptions: 2,
+    };
+    model.check(6);
+}
+
+/// The entry where the one thread wants to insert A is taken by C, and then the other thread finds
+/// A's other bucket emptier.
+#[test]
+fn key_is_inserted_once_while_its_bucket_fills() {
+    let model = Model {
+        buckets: 2,
+        before: vec![],
+        threads: vec![vec![acquire(A, 1)], vec![acquire(C, 2), acquire(A, 4)]],
+        preemptions: 3,
+    };
+    model.check(2);
+}
+
+#[test]
+fn limit_of_an_unknown_key_is_exact() {
+    let model = Model {
+        buckets: 1,
+        before: vec![],
+        threads: vec![
+            vec![acquire_of(A, 1, 3), acquire_of(A, 1, 3)],
+            vec![acquire_of(A, 1, 3), acquire_of(A, 1, 3)],
+        ],
+        preemptions: 3,
+    };
+    model.check(6);
+}
+
+#[test]
+fn known_key_counts_every_charge() {
+    let model = Model {
+        buckets: 1,
+        before: vec![acquire(A, 1)],
+        threads: vec![
+            vec![acquire(A, 2), acquire(A, 4), acquire(A, 8)],
+            vec![acquire(A, 16), acquire(A, 32), acquire(A, 64)],
+        ],
+        preemptions: 3,
+    };
+    model.check(16);
+}
+
+#[test]
+fn known_key_of_three_threads_counts_every_charge() {
+    let model = Model {
+        buckets: 1,
+        before: vec![acquire(A, 1)],
+        threads: vec![
+            vec![acquire(A, 2)],
+            vec![acquire(A, 4)],
+            vec![acquire(A, 8), acquire(A, 16)],
+        ],
+        preemptions: 2,
+    };
+    model.check(10);
+}
+
+#[test]
+fn key_is_given_up_while_it_is_charged() {
+    let model = Model {
+        buckets: 1,
+        before: with(walls(1), &[acquire(A, 8)]),
+        threads: vec![
+            vec![acquire(A, 16), acquire(A, 32)],
+            vec![acquire(B, 1), acquire(B, 2)],
+        ],
+        preemptions: 2,
+    };
+    model.check(5);
+}
+
+#[test]
+fn key_is_given_up_while_two_threads_charge_it() {
+    let model = Model {
+        buckets: 1,
+        before: with(walls(1), &[acquire(A, 8)]),
+        threads: vec![
+            vec![acquire(A, 16)],
+            vec![acquire(A, 32)],
+            vec![acquire(B, 1)],
+        ],
+        preemptions: 2,
+    };
+    model.check(6);
+}
+
+/// The state that the first thread read is there again, but it is B's, or a later one of A's.
+#[test]
+fn key_is_given_up_for_one_in_the_same_state() {
+    let model = Model {
+        buckets: 1,
+        before: with(walls(1), &[acquire(A, 8)]),
+        threads: vec![vec![acquire(A, 16)], vec![acquire(B, 8), acquire(A, 8)]],
+        preemptions: 3,
+    };
+    model.check(3);
+}
+
+/// A sleeping reader of B can find B's tag, the state of A and B's tag again.
+#[test]
+fn reader_sees_no_other_key() {
+    let model = Model {
+        buckets: 1,
+        before: with(walls(1), &[acquire(B, 1)]),
+        threads: vec![
+            vec![call(B, Op::Peek), call(B, Op::Peek)],
+            vec![acquire(A, 2), acquire(B, 4)],
+        ],
+        preemptions: 2,
+    };
+    model.check(6);
+}
+
+#[test]
+fn denial_is_never_for_what_another_key_used() {
+    let model = Model {
+        buckets: 1,
+        before: with(walls(1), &[acquire(B, 1)]),
+        threads: vec![
+            vec![acquire_of(B, 8, 15)],
+            vec![acquire(A, 64), acquire(B, 4)],
+        ],
+        preemptions: 3,
+    };
+    model.check(3);
+}
+
+#[test]
+fn refund_and_reset_are_counted_once() {
+    let model = Model {
+        buckets: 1,
+        before: vec![acquire(A, 1)],
+        threads: vec![
+            vec![acquire(A, 4), call(A, Op::Refund(4)), acquire(A, 8)],
+            vec![acquire(A, 16), call(A, Op::Reset)],
+        ],
+        preemptions: 3,
+    };
+    model.check(10);
+}
+
+/// A's entry is free between the first thread's calls, and B wants it.
+#[test]
+fn entry_freed_by_a_reset_is_claimed() {
+    let model = Model {
+        buckets: 1,
+        before: with(walls(1), &[acquire(A, 1)]),
+        threads: vec![
+            vec![call(A, Op::Reset), acquire(A, 2)],
+            vec![acquire(B, 4), call(B, Op::Peek)],
+        ],
+        preemptions: 2,
+    };
+    model.check(5);
+}
+
+#[test]
+fn entry_freed_by_a_refund_is_claimed() {
+    let model = Model {
+        buckets: 1,
+        before: with(walls(1), &[acquire(A, 1)]),
+        threads: vec![
+            vec![call(A, Op::Refund(1)), acquire(A, 2)],
+            vec![acquire(B, 4)],
+            vec![call(A, Op::Peek)],
+        ],
+        preemptions: 1,
+    };
+    model.check(9);
+}
+
+#[test]
+fn two_keys_want_the_same_free_entry_and_find_one_each() {
+    let model = Model {
+        buckets: 1,
+        before: walls(2),
+        threads: vec![
+            vec![acquire(A, 1), acquire(A, 2)],
+            vec![acquire(B, 4), acquire(B, 8)],
+        ],
+        preemptions: 2,
+    };
+    // Nobody sees anything of the other: what counts is that nothing is given up.
+    model.check(1);
+}
+
+/// The last free entry: whoever comes second takes it from the first, never from the walls, even
+/// though it is hidden while it is claimed.
+#[test]
+fn exhausted_key_outlives_two_that_want_the_last_entry() {
+    let model = Model {
+        buckets: 1,
+        before: walls(1),
+        threads: vec![vec![acquire(A, 1)], vec![acquire(B, 2)]],
+        preemptions: 3,
+    };
+    model.check(2);
+}
+
+/// What is above the smaller limit is clamped by whoever has that limit.
+#[test]
+fn callers_with_different_limits_share_one_state() {
+    let model = Model {
+        buckets: 1,
+        before: vec![acquire(A, 1)],
+        threads: vec![
+            vec![acquire_of(A, 1, 3), acquire_of(A, 1, 3)],
+            vec![acquire_of(A, 4, 16), acquire_of(A, 4, 16)],
+        ],
+        preemptions: 3,
+    };
+    model.check(6);
+}

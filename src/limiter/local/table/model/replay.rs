@@ -1,0 +1,103 @@
+//! What a table would do if one call came after the other.
+
+use std::collections::BTreeMap;
+
+use super::{KeyHash, Outcome};
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call {
+    pub(super) key: KeyHash,
+    pub(super) op: Op,
+    pub(super) limit: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Op {
+    Acquire(u64),
+    Peek,
+    Refund(u64),
+    Reset,
+}
+
+impl Call {
+    /// How much is used after the call, if that changes.
+    pub(super) fn next(&self, used: u64) -> Option<u64> {
+        let used = used.min(self.limit);
+        let next = match self.op {
+            Op::Acquire(cost) if used + cost <= self.limit => used + cost,
+            Op::Acquire(_) | Op::Peek => used,
+            Op::Refund(cost) => used.saturating_sub(cost),
+            Op::Reset => 0,
+        };
+        (next != used).then_some(next)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Spec {
+    entries: usize,
+    /// By tag.
+    used: BTreeMap<u64, u64>,
+    evictions: u64,
+}
+
+impl Spec {
+    pub(super) fn new(entries: usize) -> Self {
+        Self {
+            entries,
+            used: BTreeMap::new(),
+            evictions: 0,
+        }
+    }
+
+    pub(super) fn make(&mut self, call: Call) -> u64 {
+        let tag = call.key.tag;
+        let used = self.used.remove(&tag);
+        if let Some(next) = call.next(used.unwrap_or(0)) {
+            if next > 0 {
+                self.make_room();
+                self.used.insert(tag, next);
+            }
+        } else if let Some(used) = used {
+            self.used.insert(tag, used);
+        }
+        used.unwrap_or(0)
+    }
+
+    fn make_room(&mut self) {
+        if self.used.len() < self.entries {
+            return;
+        }
+        let least = self.used.iter().min_by_key(|(_, used)| **used);
+        let tag = *least.expect("some entry").0;
+        self.used.remove(&tag);
+        self.evictions += 1;
+    }
+
+    /// Whether some order of the threads' calls tells every caller the same and ends the same.
+    pub(super) fn explains(&self, calls: &[Vec<Call>], outcome: &Outcome) -> bool {
+        let calls: Vec<_> = calls.iter().map(Vec::as_slice).collect();
+        let told: Vec<_> = outcome.told.iter().map(Vec::as_slice).collect();
+        self.explains_rest(&calls, &told, outcome)
+    }
+
+    fn explains_rest(&self, calls: &[&[Call]], told: &[&[u64]], outcome: &Outcome) -> bool {
+        if calls.iter().all(|calls| calls.is_empty()) {
+            let content = self.used.iter().map(|(tag, used)| (*tag, *used));
+            return self.evictions == outcome.evictions && content.eq(outcome.content.clone());
+        }
+        (0..calls.len()).any(|thread| {
+            let Some((call, rest)) = calls[thread].split_first() else {
+                return false;
+            };
+            let mut then = self.clone();
+            if then.make(*call) != told[thread][0] {
+                return false;
+            }
+            let (mut calls, mut told) = (calls.to_vec(), told.to_vec());
+            calls[thread] = rest;
+            told[thread] = &told[thread][1..];
+            then.explains_rest(&calls, &told, outcome)
+        })
+    }
+}

@@ -1,0 +1,67 @@
+//! The memory of all logs together stays bounded.
+
+use std::time::Duration;
+
+use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota};
+
+fn limiter(max_log_times: usize) -> (LocalLimiter, ManualClock) {
+    let clock = ManualClock::new();
+    let limiter = LocalLimiter::builder(Quota::per_hour(10).sliding_log())
+        .max_keys(100_000)
+        .max_log_times(max_log_times)
+        .clock(clock.clone())
+        .build()
+        .expect("a good quota");
+    (limiter, clock)
+}
+
+#[test]
+fn logs_with_little_to_forget_give_way_to_new_ones() {
+    let (limiter, clock) = limiter(20_000);
+    let offenders: Vec<Key> = (0..50_u64).map(|n| Key::tuple([n.into()])).collect();
+    for offender in &offenders {
+        for _ in 0..10 {
+            clock.advance(Duration::from_micros(1));
+            assert!(limiter.acquire(offender, 1).is_allowed());
+        }
+    }
+    for key in 0..60_000_u64 {
+        clock.advance(Duration::from_micros(1));
+        assert!(limiter.acquire(&key.into(), 1).is_allowed());
+    }
+    // 500 times of the offenders, and 19,500 others.
+    let tracked = limiter.tracked_keys();
+    assert!((19_000..19_600).contains(&tracked), "{tracked} logs");
+    assert!(limiter.evictions() > 40_000);
+    for offender in &offenders {
+        assert!(limiter.acquire(offender, 1).is_denied());
+    }
+}
+
+#[test]
+fn even_exhausted_logs_are_bounded() {
+    let (limiter, clock) = limiter(1_000);
+    for key in 0..5_000_u64 {
+        for _ in 0..10 {
+            clock.advance(Duration::from_micros(1));
+            assert!(limiter.acquire(&key.into(), 1).is_allowed());
+        }
+    }
+    let tracked = limiter.tracked_keys();
+    assert!(tracked <= 400, "{tracked} logs of 10 times");
+}
+
+#[test]
+fn within_the_bound_nothing_is_lost() {
+    let (limiter, clock) = limiter(24_000);
+    for key in 0..20_000_u64 {
+        assert!(limiter.acquire(&key.into(), 1).is_allowed());
+    }
+    assert_eq!((limiter.tracked_keys(), limiter.evictions()), (20_000, 0));
+    // What has left its window makes room without being missed.
+    clock.advance(Duration::from_secs(3_600));
+    for key in 0..20_000_u64 {
+        assert!(limiter.acquire(&Key::tuple([key.into()]), 1).is_allowed());
+    }
+    assert_eq!((limiter.tracked_keys(), limiter.evictions()), (20_000, 0));
+}
