@@ -189,12 +189,9 @@ impl Table {
     /// Forgets all keys.
     pub(super) fn clear(&self) {
         for entry in self.buckets.iter().flat_map(|bucket| &bucket.0) {
-            // An entry that is claimed belongs to a key that comes after this.
-            let _ = entry
-                .state
-                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
-                    (state != CLAIMED).then(|| pack(0, state))
-                });
+            // An entry that changes hands meanwhile belongs to a key that comes after this.
+            let tag = entry.tag.load(Ordering::Acquire);
+            entry.update(tag, &mut |_| (Some(0), ()));
         }
     }
 
