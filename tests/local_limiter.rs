@@ -345,3 +345,16 @@ fn table_of_no_keys_or_of_too_many_is_a_named_error() {
         assert!(error.to_string().contains(&max_keys.to_string()), "{error}");
     }
 }
+
+#[test]
+fn keys_between_two_steps_of_a_refill_are_tracked() {
+    let clock = ManualClock::new();
+    let quota = Quota::per_minute(60).refill_every(seconds(60));
+    let limiter = LocalLimiter::builder(quota).clock(clock.clone()).build();
+    let limiter = limiter.expect("a good quota");
+    assert!(limiter.acquire(&Key::from("alice"), 1).is_allowed());
+    clock.advance(seconds(59));
+    assert_eq!(limiter.tracked_keys(), 1);
+    clock.advance(seconds(1));
+    assert_eq!(limiter.tracked_keys(), 0);
+}

@@ -71,8 +71,10 @@ impl Instants {
         self.table.clear();
     }
 
-    pub(super) fn live_keys(&self, now: Timestamp) -> usize {
-        self.table.live_keys(self.state_of(now.as_nanos()))
+    /// Keys with something to remember at `now`. Walks the whole table.
+    pub(super) fn live_keys(&self, meter: &Meter, now: Timestamp) -> usize {
+        let fresh_until = meter.fresh_until(now.as_nanos());
+        self.table.live_keys(self.state_of(fresh_until))
     }
 
     pub(super) fn evictions(&self) -> u64 {

@@ -205,7 +205,7 @@ impl LocalLimiter {
         let now = self.0.clock.now();
         match (self.0.subjects.get(), &self.0.instants) {
             (Some(subjects), _) => subjects.live_keys(now.as_nanos()),
-            (None, Some((_, instants))) => instants.live_keys(now),
+            (None, Some((live, instants))) => instants.live_keys(&live.read().0, now),
             (None, None) => 0,
         }
     }
