@@ -134,6 +134,12 @@ impl Meter {
         }
     }
 
+    /// The latest instant that a state can be at: that of a key that is exhausted now.
+    pub(crate) fn latest(&self, now: u64) -> u64 {
+        let full = self.interval.saturating_mul(self.capacity);
+        self.fresh_until(now).saturating_add(full)
+    }
+
     #[inline]
     pub(super) fn verdict(&self, state: &State, now: u64, cost: u64) -> Verdict {
         match &self.rate {

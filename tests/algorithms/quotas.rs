@@ -55,14 +55,10 @@ impl Spec {
 
     /// How long one unit may have to wait for, whatever was counted before.
     pub(crate) fn longest_denial(&self) -> Duration {
-        let full = self.interval() * self.capacity();
         let step = self.extras.refill_every.unwrap_or(0);
         let nanos = match self.quota.algorithm() {
-            // Without a lock, an overdraft of a second or a full bucket is left alone: it may be
-            // another thread's.
-            Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => {
-                full.max(1_000_000_000) + self.interval()
-            }
+            // Of an empty bucket one unit comes after one interval.
+            Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => self.interval(),
             // The oldest slice weighs in full in the instant in which it begins to leave.
             _ => nanos(self.quota.period()) + 1_000,
         };

@@ -68,7 +68,14 @@ impl Instants {
 
     /// Forgets all keys.
     pub(super) fn clear(&self) {
-        self.table.clear();
+        self.table.limit_states(0);
+    }
+
+    /// Lets no key be further from fresh than `meter`'s quota allows: a larger one may have been in
+    /// force before.
+    pub(super) fn fit_to(&self, meter: &Meter, now: Timestamp) {
+        let latest = meter.latest(now.as_nanos());
+        self.table.limit_states(self.state_of(latest));
     }
 
     /// Keys with something to remember at `now`. Walks the whole table.

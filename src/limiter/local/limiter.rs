@@ -144,7 +144,9 @@ impl LocalLimiter {
         match (inner.subjects.get(), &inner.instants) {
             (None, Some((live, instants))) if rules.lone_instant().is_some() => {
                 live.replace(&quota);
-                if !replaced.keeps_state {
+                if replaced.keeps_state {
+                    instants.fit_to(&live.read().0, inner.clock.now());
+                } else {
                     instants.clear();
                 }
             }

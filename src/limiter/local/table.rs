@@ -186,12 +186,12 @@ impl Table {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets all keys.
-    pub(super) fn clear(&self) {
+    /// Brings every state down to `most`; 0 forgets all keys.
+    pub(super) fn limit_states(&self, most: u64) {
         for entry in self.buckets.iter().flat_map(|bucket| &bucket.0) {
             // An entry that changes hands meanwhile belongs to a key that comes after this.
             let tag = entry.tag.load(Ordering::Acquire);
-            entry.update(tag, &mut |_| (Some(0), ()));
+            entry.update(tag, &mut |state| ((state > most).then_some(most), ()));
         }
     }
 
