@@ -293,14 +293,25 @@ fn key_is_given_up_while_two_threads_charge_it() {
     model.check(6);
 }
 
-/// The state that the first thread read is there again, but it is B's, or a later one of A's.
+/// The state that the first thread read is there again, but it is B's.
 #[test]
 fn key_is_given_up_for_one_in_the_same_state() {
     let model = Model {
         buckets: 1,
         before: with(walls(1), &[acquire(A, 8)]),
-        threads: vec![vec![acquire(A, 16)], vec![acquire(B, 8), acquire(A, 8)]],
+        threads: vec![vec![acquire(A, 16)], vec![acquire(B, 8), call(B, Op::Peek)]],
         preemptions: 3,
+    };
+    model.check(3);
+}
+
+#[test]
+fn key_comes_back_in_the_state_it_had() {
+    let model = Model {
+        buckets: 1,
+        before: with(walls(1), &[acquire(A, 8)]),
+        threads: vec![vec![acquire(A, 16)], vec![acquire(B, 8), acquire(A, 8)]],
+        preemptions: 2,
     };
     model.check(3);
 }
