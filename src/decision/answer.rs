@@ -212,6 +212,9 @@ impl Decision {
     pub(crate) fn into_excess(mut self) -> Self {
         self.outcome = Outcome::Allowed;
         self.marks.excess = true;
+        for quota in self.quotas_mut() {
+            quota.pardon();
+        }
         self
     }
 

@@ -231,6 +231,12 @@ impl QuotaStatus {
         }
     }
 
+    /// Takes a denial back that does not count.
+    pub(super) fn pardon(&mut self) {
+        self.denied = false;
+        self.retry_after_micros = None;
+    }
+
     /// Denies for at least `block`, with nothing left, whatever the quota itself says.
     pub(crate) fn block(&mut self, block: Duration) {
         let block = micros_up(block);

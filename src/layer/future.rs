@@ -212,7 +212,8 @@ impl<B, L: Limiter, R> Correcting<Response<B>, L, R> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<B>> {
         let answer = ready!(self.answer.as_mut().poll(cx));
         if let Ok(decision) = answer {
-            self.follow_up.decision = decision;
+            // The request has passed, even if it took more than there was: no wait is to be shown.
+            self.follow_up.decision = decision.into_excess();
         }
         let response = self.response.take().expect("polled after it was ready");
         Poll::Ready(self.follow_up.show(response))

@@ -160,7 +160,7 @@ impl<L: Limiter, R> Gate<L, R> {
                 .is_some_and(|passes| passes())
             {
                 let hit = self.apply(ticket, Op::Hit(ticket.cost)).await?;
-                return Ok(hit.into_excess());
+                return Ok(hit.into_excess().delayed_by(waited));
             }
             let room = self.settings.wait.as_ref();
             let place = room.and_then(|room| room.enter(decision.retry_after(), waited));
@@ -227,6 +227,10 @@ impl<L: Limiter, R> Gate<L, R> {
         ticket: &Ticket,
     ) -> Option<Pending<L::Future>> {
         let final_cost = self.settings.final_cost.as_ref()?;
+        if decision.is_denied() {
+            // Only a shadow let it pass; it was charged nothing, and would not have run.
+            return None;
+        }
         let charged = decision.charged();
         let op = correction(charged, final_cost(response, charged), decision.receipt())?;
         Some(self.apply(ticket, op))

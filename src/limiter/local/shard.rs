@@ -160,13 +160,17 @@ impl Shard {
         self.counted_by[first..first + quotas].fill(tier);
     }
 
-    /// Forgets what the default tier's quota at this place has counted.
-    pub(super) fn forget_default(&mut self, at: usize) {
+    /// Forgets what the default tier's quota at this place has counted, and says how many times
+    /// that were.
+    pub(super) fn forget_default(&mut self, at: usize) -> usize {
+        let mut times = 0;
         for index in (at..self.states.len()).step_by(self.width()) {
             if self.counted_by.get(index).is_none_or(|tier| *tier == 0) {
+                times += self.states[index].times_kept();
                 self.states[index] = State::FRESH;
             }
         }
+        times
     }
 
     pub(super) fn put(&mut self, entry: usize, tag: u64, states: Vec<State>, blocked_until: u64) {

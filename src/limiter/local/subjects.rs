@@ -154,7 +154,7 @@ impl Subjects {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.rules = Arc::clone(rules);
             if !replaced.keeps_state {
-                shard.forget_default(replaced.at);
+                self.count_times(shard.forget_default(replaced.at), 0);
             }
         }
     }
