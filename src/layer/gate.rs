@@ -153,12 +153,8 @@ impl<L: Limiter, R> Gate<L, R> {
         let mut decision = answer.await?;
         let mut waited = Duration::ZERO;
         while decision.is_denied() && self.has_to_wait(&decision) {
-            if self
-                .settings
-                .elastic
-                .as_ref()
-                .is_some_and(|passes| passes())
-            {
+            let elastic = self.settings.elastic.as_ref();
+            if !decision.is_blocked() && elastic.is_some_and(|passes| passes()) {
                 let hit = self.apply(ticket, Op::Hit(ticket.cost)).await?;
                 return Ok(hit.into_excess().delayed_by(waited));
             }

@@ -167,7 +167,8 @@ impl<L, R> RateLimitLayer<L, R> {
     /// Defaults to never.
     ///
     /// It is asked only when a request would be denied. Those that pass take what is left, down to
-    /// nothing, and their decision is marked as [excess](crate::Decision::is_excess).
+    /// nothing, and their decision is marked as [excess](crate::Decision::is_excess). A key that is
+    /// [blocked](crate::limiter::LocalLimiterBuilder::block_for) stays out.
     pub fn elastic(self, passes: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.elastic = Some(Arc::new(passes)))
     }
