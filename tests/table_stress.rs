@@ -79,6 +79,28 @@ fn without_evictions_every_key_gets_exactly_its_quota() {
     assert_eq!(limiter.evictions(), 0);
 }
 
+/// All threads ask for the same new keys in the same order. Whoever is ahead has to insert, which
+/// takes longer than to find, so the others catch up and want to insert the same key or to claim
+/// the same entry.
+#[test]
+fn every_key_that_many_insert_at_once_has_one_limit() {
+    const KEYS: u64 = 24;
+    let clock = ManualClock::new();
+    let quota = Quota::per_hour(5);
+    let tables: Vec<_> = (0..500).map(|_| limiter(quota, 64, &clock)).collect();
+    let admitted = in_parallel(|_| {
+        let ask = |limiter: &LocalLimiter, n| limiter.acquire(&key(n), 1).charged();
+        let of_table = |limiter| (0..KEYS).map(move |n| ask(limiter, n));
+        tables.iter().flat_map(of_table).collect()
+    });
+    let wrong = summed(&admitted).into_iter().find(|of_key| *of_key != 5);
+    assert_eq!(wrong, None);
+    for limiter in tables {
+        assert_eq!(limiter.evictions(), 0);
+        assert_eq!(limiter.tracked_keys() as u64, KEYS);
+    }
+}
+
 /// Fresh keys from all sides, many more than fit. They have less to forget than the exhausted, so
 /// these never get more than what comes back to them.
 #[test]
