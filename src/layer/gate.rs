@@ -163,10 +163,8 @@ impl<L: Limiter, R> Gate<L, R> {
             let Some((wait, _seat)) = place else {
                 return Ok(decision);
             };
-            timer::sleep(wait)
-                .await
-                .map_err(LimiterError::unavailable)?;
-            waited += wait;
+            let slept = timer::sleep(wait).await;
+            waited += slept.map_err(LimiterError::unavailable)?;
             decision = self.apply(ticket, Op::Acquire(ticket.cost)).await?;
         }
         if !decision.delay().is_zero() && !self.voice.is_shadow() {

@@ -2,20 +2,22 @@
 
 use std::time::Duration;
 
-/// Waits, if there is anything to wait with.
+/// Waits, if there is anything to wait with, and says for how long: timers are late rather than
+/// early.
 ///
 /// # Errors
 ///
 /// Without the feature `tokio` nothing can wait.
 #[cfg(feature = "tokio")]
-pub(super) async fn sleep(duration: Duration) -> Result<(), NoTimer> {
+pub(super) async fn sleep(duration: Duration) -> Result<Duration, NoTimer> {
+    let start = tokio::time::Instant::now();
     tokio::time::sleep(duration).await;
-    Ok(())
+    Ok(start.elapsed())
 }
 
 #[cfg(not(feature = "tokio"))]
 #[allow(clippy::unused_async, reason = "its twin waits")]
-pub(super) async fn sleep(_: Duration) -> Result<(), NoTimer> {
+pub(super) async fn sleep(_: Duration) -> Result<Duration, NoTimer> {
     Err(NoTimer)
 }
 
