@@ -45,6 +45,12 @@ pub enum ConfigErrorKind {
     Syntax,
     /// A table for no keys, or for more keys than fit in memory.
     MaxKeys,
+    /// The address of a store is not one, or of a kind that this build does not know.
+    Address,
+    /// The prefix of a store's keys is empty, too long or has characters that are not accepted.
+    Prefix,
+    /// A deadline of 0: nothing could ever be answered in time.
+    Deadline,
 }
 
 impl ConfigError {

@@ -100,6 +100,10 @@ pub mod guide;
 pub use self::clock::QuantaClock;
 #[cfg(feature = "governor")]
 pub use self::limiter::GovernorLimiter;
+#[cfg(feature = "redis")]
+pub use self::limiter::{
+    RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind, StoreHealth, StoreStats,
+};
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
     concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit},

@@ -28,12 +28,18 @@ mod governor;
 mod into;
 mod local;
 mod pending;
+#[cfg(feature = "redis")]
+mod redis;
 mod tier;
 mod traits;
 mod user;
 
 #[cfg(feature = "governor")]
 pub use self::governor::{GovernorLimiter, GovernorMiddleware};
+#[cfg(feature = "redis")]
+pub use self::redis::{
+    RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind, StoreHealth, StoreStats,
+};
 pub use self::{
     into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     local::{LocalLimiter, LocalLimiterBuilder},

@@ -12,3 +12,24 @@ pub(crate) fn error(message: &str) {
 pub(crate) fn error(message: &str) {
     eprintln!("tower-ratelimit: {message}");
 }
+
+/// Reports that something the limiters depend on stopped working. The caller does so once.
+#[cfg(all(feature = "redis", feature = "tracing"))]
+pub(crate) fn warn(message: &str) {
+    tracing::warn!("tower-ratelimit: {message}");
+}
+
+/// Reports that something the limiters depend on stopped working. Without a logger nobody is told:
+/// requests are still answered.
+#[cfg(all(feature = "redis", not(feature = "tracing")))]
+pub(crate) const fn warn(_message: &str) {}
+
+/// Reports that it works again.
+#[cfg(all(feature = "redis", feature = "tracing"))]
+pub(crate) fn info(message: &str) {
+    tracing::info!("tower-ratelimit: {message}");
+}
+
+/// Reports that it works again.
+#[cfg(all(feature = "redis", not(feature = "tracing")))]
+pub(crate) const fn info(_message: &str) {}

@@ -1,0 +1,199 @@
+use redis::{
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, parse_redis_url,
+};
+
+use crate::error::{ConfigError, ConfigErrorKind};
+
+/// Where Redis is.
+#[derive(Clone)]
+pub(super) enum Address {
+    Node(ConnectionInfo),
+    Cluster(Vec<ConnectionInfo>),
+    Sentinel(Sentinels),
+}
+
+/// Sentinels, and the name of the master that they watch. User, password, database and protocol of
+/// their addresses are those of the servers.
+#[derive(Clone)]
+pub(super) struct Sentinels {
+    pub(super) nodes: Vec<ConnectionInfo>,
+    pub(super) master: String,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+}
+
+impl Address {
+    /// Reads one text, whose scheme tells the kind of set-up.
+    pub(super) fn parse(text: &str) -> Result<Self, ConfigError> {
+        let (scheme, rest) = text.split_once("://").ok_or_else(unreadable)?;
+        match scheme {
+            "redis" | "rediss" | "valkey" | "valkeys" => node(text).map(Self::Node),
+            "unix" | "redis+unix" | "valkey+unix" => node(text).map(Self::Node),
+            "redis-cluster" | "valkey-cluster" => Self::cluster(Hosts::new("redis", rest).each()),
+            "rediss-cluster" | "valkeys-cluster" => {
+                Self::cluster(Hosts::new("rediss", rest).each())
+            }
+            "redis-sentinel" | "valkey-sentinel" => Self::named_sentinels("redis", rest),
+            "rediss-sentinel" | "valkeys-sentinel" => Self::named_sentinels("rediss", rest),
+            _ => Err(bad(
+                "the address of Redis has an unknown scheme; accepted are redis, rediss, unix, \
+                 redis-cluster, rediss-cluster, redis-sentinel and rediss-sentinel",
+            )),
+        }
+    }
+
+    pub(super) fn cluster<T: AsRef<str>>(
+        texts: impl IntoIterator<Item = T>,
+    ) -> Result<Self, ConfigError> {
+        nodes(texts).map(Self::Cluster)
+    }
+
+    pub(super) fn sentinel<T: AsRef<str>>(
+        texts: impl IntoIterator<Item = T>,
+        master: &str,
+    ) -> Result<Self, ConfigError> {
+        if master.is_empty() {
+            return Err(bad(
+                "the address of the sentinels lacks the master's name, as in \
+                 redis-sentinel://host:26379/mymaster",
+            ));
+        }
+        let texts: Vec<T> = texts.into_iter().collect();
+        let first = texts.first().map_or("", AsRef::as_ref);
+        Ok(Self::Sentinel(Sentinels {
+            user: parameter(first, "sentinel_user"),
+            password: parameter(first, "sentinel_password"),
+            nodes: nodes(texts)?,
+            master: master.to_owned(),
+        }))
+    }
+
+    /// `hosts/master` or `hosts/master/database`.
+    fn named_sentinels(scheme: &'static str, rest: &str) -> Result<Self, ConfigError> {
+        let mut hosts = Hosts::new(scheme, rest);
+        let path = hosts.path.trim_matches('/');
+        let (master, database) = path.split_once('/').unwrap_or((path, ""));
+        hosts.path = database;
+        Self::sentinel(hosts.each(), master)
+    }
+
+    /// The address without user and password.
+    pub(super) fn shown(&self) -> String {
+        let join = |nodes: &[ConnectionInfo]| {
+            let nodes: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
+            nodes.join(",")
+        };
+        match self {
+            Self::Node(node) => node.addr().to_string(),
+            Self::Cluster(nodes) => format!("cluster {}", join(nodes)),
+            Self::Sentinel(sentinels) => {
+                format!("sentinels {}/{}", join(&sentinels.nodes), sentinels.master)
+            }
+        }
+    }
+}
+
+impl Sentinels {
+    /// How to log in to the servers.
+    pub(super) fn servers(&self) -> &RedisConnectionInfo {
+        self.nodes[0].redis_settings()
+    }
+}
+
+/// An address with several hosts, in parts.
+struct Hosts<'a> {
+    scheme: &'static str,
+    login: &'a str,
+    hosts: &'a str,
+    path: &'a str,
+    query: &'a str,
+}
+
+impl<'a> Hosts<'a> {
+    fn new(scheme: &'static str, rest: &'a str) -> Self {
+        let (rest, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+        Self {
+            scheme,
+            login,
+            hosts,
+            path: path.trim_start_matches('/'),
+            query,
+        }
+    }
+
+    /// One address per host.
+    fn each(&self) -> impl Iterator<Item = String> {
+        let Self {
+            scheme,
+            login,
+            hosts,
+            path,
+            query,
+        } = self;
+        hosts
+            .split(',')
+            .map(move |host| format!("{scheme}://{login}{host}/{path}{query}"))
+    }
+}
+
+fn nodes<T: AsRef<str>>(
+    texts: impl IntoIterator<Item = T>,
+) -> Result<Vec<ConnectionInfo>, ConfigError> {
+    let nodes: Vec<_> = texts
+        .into_iter()
+        .map(|text| node(text.as_ref()))
+        .collect::<Result<_, _>>()?;
+    if nodes.is_empty() {
+        return Err(bad("no address of Redis was given"));
+    }
+    if nodes
+        .iter()
+        .any(|node| matches!(node.addr(), ConnectionAddr::Unix(_)))
+    {
+        return Err(bad("clusters and sentinels have no unix sockets"));
+    }
+    Ok(nodes)
+}
+
+fn node(text: &str) -> Result<ConnectionInfo, ConfigError> {
+    let url = parse_redis_url(text).ok_or_else(unreadable)?;
+    if matches!(url.scheme(), "rediss" | "valkeys") && !cfg!(feature = "redis-tls") {
+        return Err(bad(
+            "an encrypted connection to Redis needs this crate's feature `redis-tls`",
+        ));
+    }
+    if url.fragment().is_some() {
+        return Err(bad(
+            "the address of Redis has a fragment (`#`), which has no meaning; in a password it is \
+             written %23",
+        ));
+    }
+    text.into_connection_info().map_err(|error| {
+        // Its first part is fixed, what follows can be part of the address.
+        let error = error.to_string();
+        let reason = error.split(" - ").next().unwrap_or_default();
+        bad(format!("the address of Redis is not usable: {reason}"))
+    })
+}
+
+/// A parameter of the query.
+fn parameter(text: &str, name: &str) -> Option<String> {
+    let url = parse_redis_url(text)?;
+    url.query_pairs()
+        .find(|(key, _)| key == name)
+        .map(|(_, value)| value.into_owned())
+}
+
+/// Does not repeat the text: it can hold a password, in whatever place.
+fn unreadable() -> ConfigError {
+    bad(
+        "the address of Redis is not a URL like redis://user:password@host:6379/0; special \
+         characters in user and password are percent-encoded",
+    )
+}
+
+pub(super) fn bad(message: impl Into<std::borrow::Cow<'static, str>>) -> ConfigError {
+    ConfigError::new(ConfigErrorKind::Address, message)
+}

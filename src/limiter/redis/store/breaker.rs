@@ -1,0 +1,166 @@
+use std::time::{Duration, Instant};
+
+use super::fault::{StoreError, StoreErrorKind};
+
+/// So many failures in a row, and Redis is not asked any more.
+const FAILURES: u32 = 3;
+
+/// From the opening to the first trial.
+const FIRST_TRIAL: Duration = Duration::from_millis(100);
+
+/// From the start of a trial to the start of the next.
+const BETWEEN_TRIALS: Duration = Duration::from_millis(250);
+
+/// Keeps calls away from a Redis that is failing, and says when to try whether it works again.
+///
+/// Holds no clock: the caller says what time it is.
+#[derive(Debug, Default)]
+pub(super) struct Breaker {
+    answered: bool,
+    failures_in_a_row: u32,
+    open: Option<Open>,
+    /// Goes up whenever the breaker closes: what a call from before then saw is no longer news.
+    epoch: u64,
+    /// The connection whose end was counted last.
+    broken: u64,
+    trying: bool,
+    next_trial: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Open {
+    since: Instant,
+    cause: StoreError,
+}
+
+/// Whether a call may ask Redis.
+#[derive(Debug)]
+pub(super) enum Admission {
+    /// It may; the epoch goes with its outcome.
+    Pass { epoch: u64 },
+    /// It fails with this error. With `trial` the caller starts one, and reports its end.
+    Stop { error: StoreError, trial: bool },
+}
+
+/// What the breaker knows of Redis.
+#[derive(Debug, Clone)]
+pub(super) enum Verdict {
+    Untried,
+    Works,
+    Fails { since: Instant, cause: StoreError },
+}
+
+/// The breaker has just opened or closed.
+#[derive(Debug)]
+pub(super) enum Change {
+    Opened { cause: StoreError },
+    Closed { after: Duration },
+}
+
+impl Breaker {
+    pub(super) fn admit(&mut self, now: Instant) -> Admission {
+        let Some(open) = &self.open else {
+            return Admission::Pass { epoch: self.epoch };
+        };
+        Admission::Stop {
+            error: open.cause.not_asked(),
+            trial: self.begin_trial(now),
+        }
+    }
+
+    /// Redis answered a call in time, if only with an error that concerns one subject.
+    pub(super) const fn succeeded(&mut self, epoch: u64) {
+        if epoch == self.epoch {
+            self.answered = true;
+            self.failures_in_a_row = 0;
+        }
+    }
+
+    /// A call failed. The end of `connection` counts once, however many calls were waiting on it.
+    pub(super) fn failed(
+        &mut self,
+        epoch: u64,
+        connection: u64,
+        error: &StoreError,
+        now: Instant,
+    ) -> Option<Change> {
+        if epoch != self.epoch || self.open.is_some() {
+            return None;
+        }
+        if error.kind() == StoreErrorKind::Disconnected {
+            if self.broken == connection {
+                return None;
+            }
+            self.broken = connection;
+        }
+        self.failures_in_a_row += 1;
+        (self.failures_in_a_row >= FAILURES).then(|| self.open(error, now))
+    }
+
+    /// Redis answered with an error that says nothing about its health. Whether to try.
+    pub(super) fn doubted(&mut self, epoch: u64, now: Instant) -> bool {
+        epoch == self.epoch && self.open.is_none() && self.begin_trial(now)
+    }
+
+    pub(super) fn trial_ended(
+        &mut self,
+        outcome: Result<(), &StoreError>,
+        now: Instant,
+    ) -> Option<Change> {
+        self.trying = false;
+        match (outcome, &mut self.open) {
+            (Ok(()), _) => self.close(now),
+            (Err(error), Some(open)) => {
+                open.cause = error.clone();
+                None
+            }
+            (Err(error), None) => Some(self.open(error, now)),
+        }
+    }
+
+    /// The trial's task ended without an outcome, together with its runtime.
+    pub(super) const fn trial_lost(&mut self) {
+        self.trying = false;
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        match &self.open {
+            Some(Open { since, cause }) => Verdict::Fails {
+                since: *since,
+                cause: cause.clone(),
+            },
+            None if self.answered => Verdict::Works,
+            None => Verdict::Untried,
+        }
+    }
+
+    fn begin_trial(&mut self, now: Instant) -> bool {
+        let due = !self.trying && self.next_trial.is_none_or(|at| now >= at);
+        if due {
+            self.trying = true;
+            self.next_trial = Some(now + BETWEEN_TRIALS);
+        }
+        due
+    }
+
+    fn open(&mut self, cause: &StoreError, now: Instant) -> Change {
+        self.open = Some(Open {
+            since: now,
+            cause: cause.clone(),
+        });
+        self.next_trial = Some(now + FIRST_TRIAL);
+        Change::Opened {
+            cause: cause.clone(),
+        }
+    }
+
+    fn close(&mut self, now: Instant) -> Option<Change> {
+        self.answered = true;
+        self.failures_in_a_row = 0;
+        let open = self.open.take()?;
+        self.epoch += 1;
+        Some(Change::Closed {
+            after: now.saturating_duration_since(open.since),
+        })
+    }
+}

@@ -1,0 +1,203 @@
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use futures_util::future::{FutureExt, Shared};
+use tokio::sync::oneshot;
+
+use super::{fault::StoreError, opener::Opener, wire::Wire};
+
+/// A cluster's connection is renewed at most this often while calls fail.
+const BETWEEN_RENEWALS: Duration = Duration::from_secs(1);
+
+/// The one connection of a store, made when it is first needed and again after it broke.
+pub(super) struct Link {
+    opener: Opener,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    live: Option<Live>,
+    attempt: Option<Attempt>,
+    /// Attempts so far: the number of the latest.
+    attempts: u64,
+    /// Attempts that succeeded.
+    connections: u64,
+    renewed: Option<Instant>,
+}
+
+/// A connection that works, as far as is known, and its number.
+#[derive(Debug, Clone)]
+pub(super) struct Live {
+    pub(super) number: u64,
+    pub(super) wire: Wire,
+}
+
+/// A connection in the making, which any number of calls wait for.
+type Outcome = Shared<oneshot::Receiver<Result<Live, StoreError>>>;
+
+#[derive(Clone)]
+struct Attempt {
+    number: u64,
+    outcome: Outcome,
+}
+
+impl Link {
+    pub(super) fn new(opener: Opener) -> Self {
+        Self {
+            opener,
+            state: Mutex::default(),
+        }
+    }
+
+    /// The connection, once there is one. `number` tells which one was waited for, even if the
+    /// caller gives up waiting. Connecting goes on without the caller, within a tokio runtime.
+    pub(super) async fn live(self: &Arc<Self>, number: &mut u64) -> Result<Live, StoreError> {
+        let attempt = {
+            let state = self.lock();
+            if let Some(live) = &state.live {
+                *number = live.number;
+                return Ok(live.clone());
+            }
+            state.attempt.clone()
+        };
+        let attempt = attempt.unwrap_or_else(|| self.attempt());
+        *number = attempt.number;
+        attempt
+            .outcome
+            .await
+            .unwrap_or_else(|_| Err(StoreError::abandoned()))
+    }
+
+    /// Gives the connection up, if it is still this one.
+    pub(super) fn discard(&self, number: u64) {
+        if self.is_given() {
+            return;
+        }
+        let mut state = self.lock();
+        if state
+            .live
+            .as_ref()
+            .is_some_and(|live| live.number == number)
+        {
+            state.live = None;
+        }
+    }
+
+    /// Makes another connection in place of this one, which serves until then: in a cluster only
+    /// some of the servers may be unreachable.
+    pub(super) fn renew(self: &Arc<Self>, number: u64, now: Instant) {
+        let due = {
+            let mut state = self.lock();
+            let current = state
+                .live
+                .as_ref()
+                .is_some_and(|live| live.number == number);
+            let rested = state
+                .renewed
+                .is_none_or(|at| now.saturating_duration_since(at) >= BETWEEN_RENEWALS);
+            if current && rested {
+                state.renewed = Some(now);
+            }
+            current && rested && state.attempt.is_none()
+        };
+        if due {
+            self.attempt();
+        }
+    }
+
+    pub(super) const fn is_cluster(&self) -> bool {
+        matches!(self.opener, Opener::Cluster(..))
+    }
+
+    const fn is_given(&self) -> bool {
+        matches!(self.opener, Opener::Given(_))
+    }
+
+    /// How many connections have been made.
+    pub(super) fn connections(&self) -> u64 {
+        if self.is_given() {
+            0
+        } else {
+            self.lock().connections
+        }
+    }
+
+    /// Starts to connect, or joins whoever has just started.
+    fn attempt(self: &Arc<Self>) -> Attempt {
+        let (tell, outcome) = oneshot::channel();
+        let attempt = {
+            let mut state = self.lock();
+            if let Some(attempt) = &state.attempt {
+                return attempt.clone();
+            }
+            state.attempts += 1;
+            let attempt = Attempt {
+                number: state.attempts,
+                outcome: outcome.shared(),
+            };
+            state.attempt = Some(attempt.clone());
+            attempt
+        };
+        let opening = Opening {
+            link: Arc::clone(self),
+            number: attempt.number,
+            tell: Some(tell),
+        };
+        // Not while the state is locked: a runtime that is shutting down drops the task at once.
+        tokio::spawn(opening.run());
+        attempt
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The task that connects. When it is dropped, the next call starts another.
+struct Opening {
+    link: Arc<Link>,
+    number: u64,
+    tell: Option<oneshot::Sender<Result<Live, StoreError>>>,
+}
+
+impl Opening {
+    async fn run(mut self) {
+        let outcome = self.link.opener.open().await;
+        let outcome = outcome.map(|wire| Live {
+            number: self.number,
+            wire,
+        });
+        {
+            let mut state = self.link.lock();
+            state.attempt = None;
+            if let Ok(live) = &outcome {
+                state.connections += 1;
+                state.live = Some(live.clone());
+            }
+        }
+        if let Some(tell) = self.tell.take() {
+            // Nobody may be waiting any more.
+            let _ = tell.send(outcome);
+        }
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if self.tell.is_some() {
+            self.link.lock().attempt = None;
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("live", &self.lock().live)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,25 @@
+//! The connection to Redis: one handle, [`RedisStore`], that many limiters share.
+//!
+//! A call asks the breaker, takes the connection, sends one command and waits, all within one
+//! deadline. What came of it goes back to the breaker, which stops calls after failures in a row and
+//! has trials run until Redis works again.
+
+mod address;
+mod breaker;
+mod builder;
+mod fault;
+mod handle;
+mod health;
+mod link;
+mod opener;
+mod script;
+mod shared;
+mod wire;
+
+pub(in crate::limiter) use self::script::Script;
+pub use self::{
+    builder::RedisStoreBuilder,
+    fault::{StoreError, StoreErrorKind},
+    handle::RedisStore,
+    health::{StoreHealth, StoreStats},
+};
