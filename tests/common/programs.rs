@@ -38,22 +38,24 @@ pub fn find(program: &str, variable: Option<&str>) -> Option<PathBuf> {
 /// When it is not there and `CI` or `TEST_SERVERS` is set, as `scripts/test.sh` does: there nothing
 /// is left out.
 pub fn missing(there: bool, what: &str, install: &str) -> bool {
-    let required = ["CI", "TEST_SERVERS"]
-        .into_iter()
-        .any(|variable| env::var_os(variable).is_some());
-    left_out(there, required, what, install)
+    let variables = ["CI", "TEST_SERVERS"];
+    let required = variables.iter().any(|name| env::var_os(name).is_some());
+    let reason = left_out(there, required, what, install);
+    if let Some(reason) = &reason {
+        let _ = writeln!(std::io::stderr(), "LEFT OUT: {reason}");
+    }
+    reason.is_some()
 }
 
-/// [`missing`] for an environment in which all programs are `required` or not.
-pub fn left_out(there: bool, required: bool, what: &str, install: &str) -> bool {
+/// Why a test is left out, in an environment in which all programs are `required` or not.
+pub fn left_out(there: bool, required: bool, what: &str, install: &str) -> Option<String> {
     if there {
-        return false;
+        return None;
     }
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    let text = format!("{test} needs {what}, which is missing: {install}");
-    assert!(!required, "{text}");
-    let _ = writeln!(std::io::stderr(), "LEFT OUT: {text}");
-    true
+    let reason = format!("{test} needs {what}, which is missing: {install}");
+    assert!(!required, "{reason}");
+    Some(reason)
 }
 
 /// A port of 127.0.0.1 on which nobody listens, never given out twice by this process.

@@ -16,13 +16,7 @@ async fn a_replica_takes_over_from_a_killed_primary() {
         .ask::<()>(["SET", "key", "value"])
         .await
         .unwrap();
-    // Replication is asynchronous: the value is safe once a replica said so.
-    let replicas: u64 = cluster
-        .node(primary)
-        .ask(["WAIT", "1", "10000"])
-        .await
-        .unwrap();
-    assert_eq!(replicas, 1);
+    cluster.node(primary).replicated(1).await;
 
     assert_eq!(cluster.kill_primary_of(slot).await, primary);
     let successor = cluster.primary_of(slot).await;

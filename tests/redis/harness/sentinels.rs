@@ -11,13 +11,7 @@ async fn sentinels_make_a_replica_the_primary_when_it_was_killed() {
         .ask::<()>(["SET", "key", "value"])
         .await
         .unwrap();
-    assert_eq!(
-        all.server(0)
-            .ask::<u64>(["WAIT", "2", "10000"])
-            .await
-            .unwrap(),
-        2
-    );
+    all.server(0).replicated(2).await;
 
     assert_eq!(all.kill_primary().await, 0);
     let successor = all.primary().await;

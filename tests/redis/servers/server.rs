@@ -196,6 +196,28 @@ impl Server {
             .expect("a number of calls")
     }
 
+    /// Waits until so many replicas have what it has now. `WAIT` would know only of writes on its own
+    /// connection.
+    pub(crate) async fn replicated(&self, replicas: usize) {
+        let offset = |text: &str| text.parse::<u64>().ok();
+        let now = self.info("replication").await;
+        let goal = offset(&now["master_repl_offset"]).expect("an offset");
+        eventually("replicas that have everything", async || {
+            let info = self.info("replication").await;
+            let reached = |index| {
+                let replica = info.get(&format!("slave{index}"))?;
+                let (_, rest) = replica.split_once("offset=")?;
+                offset(rest.split(',').next()?)
+            };
+            let reached: Vec<_> = (0..replicas).map(reached).collect();
+            reached
+                .iter()
+                .all(|offset| *offset >= Some(goal))
+                .then_some(())
+        })
+        .await;
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
