@@ -21,18 +21,36 @@ apt_install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@"
 }
 
+has_command() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+has_file() {
+    compgen -G "$1" >/dev/null
+}
+
 # need <command> <debian package>...: makes sure that the command is there, or says what to install and stops.
 need() {
-    local command=$1
-    shift
-    command -v "$command" >/dev/null 2>&1 && return
+    need_that has_command "$@"
+}
+
+# need_file <pattern> <debian package>...: the same for a file, such as a library.
+need_file() {
+    need_that has_file "$@"
+}
+
+# need_that <has_...> <what> <debian package>...
+need_that() {
+    local has=$1 what=$2
+    shift 2
+    "$has" "$what" && return
     if [ -e /etc/debian_version ]; then
-        echo "\`$command\` is missing: installing $*" >&2
+        echo "\`$what\` is missing: installing $*" >&2
         apt_install "$@" >&2 || true
         hash -r
-        command -v "$command" >/dev/null 2>&1 && return
+        "$has" "$what" && return
     fi
-    echo "error: \`$command\` is needed and missing; please install it (on Debian: apt-get install $*)" >&2
+    echo "error: \`$what\` is needed and missing; please install it (on Debian: apt-get install $*)" >&2
     exit 1
 }
 

@@ -8,6 +8,17 @@ source scripts/need.sh
 
 need_rust
 
+# The servers of the tests. They run on Linux only; there nothing is left out.
+if [ "$(uname -s)" = Linux ]; then
+    need redis-server redis-server
+    need openssl openssl
+    need nginx nginx
+    need haproxy haproxy
+    need_file '/usr/lib/*/faketime/libfaketimeMT.so.1' libfaketime
+    VALKEY_SERVER=$(bash scripts/get-valkey.sh)
+    export VALKEY_SERVER TEST_SERVERS=required
+fi
+
 if have_cargo_tool cargo-nextest; then
     run_tests() { cargo nextest run --locked --no-fail-fast "$@"; }
 else

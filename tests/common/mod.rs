@@ -1,6 +1,8 @@
 //! What several test files need.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
+#[cfg(target_os = "linux")]
+pub mod programs;
 pub mod vectors;
 
 use std::{

@@ -1,0 +1,56 @@
+use redis::Value;
+
+use crate::servers::{Cluster, no_redis};
+
+#[tokio::test]
+async fn a_replica_takes_over_from_a_killed_primary() {
+    if no_redis() {
+        return;
+    }
+    let mut cluster = Cluster::start().await;
+    assert_eq!(cluster.urls().len(), 6);
+    let slot = cluster.slot("key").await;
+    let primary = cluster.primary_of(slot).await;
+    cluster
+        .node(primary)
+        .ask::<()>(["SET", "key", "value"])
+        .await
+        .unwrap();
+    cluster.node(primary).replicated(1).await;
+
+    assert_eq!(cluster.kill_primary_of(slot).await, primary);
+    let successor = cluster.primary_of(slot).await;
+    assert_ne!(successor, primary);
+    let value: String = cluster.node(successor).ask(["GET", "key"]).await.unwrap();
+    assert_eq!(value, "value");
+}
+
+#[tokio::test]
+async fn a_slot_on_the_move_answers_ask_and_then_moved() {
+    if no_redis() {
+        return;
+    }
+    let cluster = Cluster::start().await;
+    let slot = cluster.slot("key").await;
+    let from = cluster.primary_of(slot).await;
+    let to = cluster.primary_of((slot + 8_000) % 16_384).await;
+    assert_ne!(from, to);
+    cluster
+        .node(from)
+        .ask::<()>(["SET", "key", "value"])
+        .await
+        .unwrap();
+
+    cluster.begin_move(slot, to).await;
+    let value: String = cluster.node(from).ask(["GET", "key"]).await.unwrap();
+    assert_eq!(value, "value");
+    cluster.move_keys(slot, to).await;
+    let asked = cluster.node(from).ask::<Value>(["GET", "key"]).await;
+    assert_eq!(asked.unwrap_err().code(), Some("ASK"));
+
+    cluster.finish_move(slot, to).await;
+    let moved = cluster.node(from).ask::<Value>(["GET", "key"]).await;
+    assert_eq!(moved.unwrap_err().code(), Some("MOVED"));
+    let value: String = cluster.node(to).ask(["GET", "key"]).await.unwrap();
+    assert_eq!(value, "value");
+}

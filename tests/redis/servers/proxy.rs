@@ -1,0 +1,185 @@
+//! A TCP proxy that fails on demand.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::{oneshot, watch},
+    task::{JoinHandle, JoinSet},
+};
+
+use crate::common::programs::free_port;
+
+/// What a proxy does with what it gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Forward,
+    /// Every piece waits so long before it is passed on, in either direction: a round trip takes
+    /// twice as long.
+    Delay(Duration),
+    /// Connections open and stay open, and nothing comes through. What was sent meanwhile comes
+    /// through when the flow goes on, as TCP would send it again.
+    BlackHole,
+    /// Requests come through and are served, their responses don't until the flow goes on.
+    BlackHoleResponses,
+}
+
+/// Forwards connections to a server, as long as it lives. It runs on the test's runtime.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    server: SocketAddr,
+    port: u16,
+    flow: watch::Sender<Flow>,
+    accepted: Arc<AtomicUsize>,
+    task: Option<Task>,
+}
+
+impl Proxy {
+    /// Opens it on a free port of 127.0.0.1.
+    pub(crate) async fn before(server: SocketAddr) -> Self {
+        let mut proxy = Self {
+            server,
+            port: free_port(),
+            flow: watch::Sender::new(Flow::Forward),
+            accepted: Arc::default(),
+            task: None,
+        };
+        proxy.accept().await;
+        proxy
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Changes the flow of all connections, open ones too.
+    pub(crate) fn set(&self, flow: Flow) {
+        self.flow.send_replace(flow);
+    }
+
+    /// Cuts all connections. New ones are taken.
+    pub(crate) async fn cut(&mut self) {
+        self.refuse().await;
+        self.accept().await;
+    }
+
+    /// Cuts all connections and refuses new ones until [`accept`](Self::accept).
+    pub(crate) async fn refuse(&mut self) {
+        let Some(Task { stop, ended }) = self.task.take() else {
+            return;
+        };
+        drop(stop);
+        ended.await.expect("the proxy's task");
+    }
+
+    /// Takes connections again, on the same port.
+    pub(crate) async fn accept(&mut self) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).await;
+        let listener = listener.expect("the proxy's port");
+        let (stop, stopped) = oneshot::channel();
+        let connections = Connections {
+            server: self.server,
+            flow: self.flow.clone(),
+            accepted: self.accepted.clone(),
+        };
+        let ended = tokio::spawn(connections.serve(listener, stopped));
+        self.task = Some(Task { stop, ended });
+    }
+
+    /// How many connections it has taken so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
+    }
+}
+
+/// A task that closes the port and all connections, and ends, when `stop` is dropped.
+#[derive(Debug)]
+struct Task {
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<()>,
+}
+
+struct Connections {
+    server: SocketAddr,
+    flow: watch::Sender<Flow>,
+    accepted: Arc<AtomicUsize>,
+}
+
+impl Connections {
+    async fn serve(self, listener: TcpListener, mut stopped: oneshot::Receiver<()>) {
+        let mut open = JoinSet::new();
+        loop {
+            let client = tokio::select! {
+                _ = &mut stopped => break,
+                client = listener.accept() => client.expect("a connection").0,
+            };
+            self.accepted.fetch_add(1, Ordering::SeqCst);
+            open.spawn(connect(client, self.server, self.flow.subscribe()));
+        }
+        drop(listener);
+        open.shutdown().await;
+    }
+}
+
+async fn connect(
+    client: TcpStream,
+    server: SocketAddr,
+    flow: watch::Receiver<Flow>,
+) -> io::Result<()> {
+    let server = TcpStream::connect(server).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    // Either end that closes closes both.
+    tokio::select! {
+        ended = pump(from_client, to_server, flow.clone(), Direction::Request) => ended,
+        ended = pump(from_server, to_client, flow, Direction::Response) => ended,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Request,
+    Response,
+}
+
+async fn pump(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut flow: watch::Receiver<Flow>,
+    direction: Direction,
+) -> io::Result<()> {
+    let mut piece = vec![0; 16 * 1024];
+    loop {
+        let length = from.read(&mut piece).await?;
+        let open = flow.wait_for(|flow| passes(*flow, direction)).await;
+        let Ok(flow) = open.map(|flow| *flow) else {
+            return Ok(());
+        };
+        if let Flow::Delay(time) = flow {
+            tokio::time::sleep(time).await;
+        }
+        if length == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&piece[..length]).await?;
+    }
+}
+
+fn passes(flow: Flow, direction: Direction) -> bool {
+    match flow {
+        Flow::Forward | Flow::Delay(_) => true,
+        Flow::BlackHole => false,
+        Flow::BlackHoleResponses => direction == Direction::Request,
+    }
+}
