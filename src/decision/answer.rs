@@ -52,6 +52,7 @@ pub struct Decision {
 struct Marks {
     excess: bool,
     blocked: bool,
+    degraded: bool,
 }
 
 impl Decision {
@@ -198,6 +199,29 @@ impl Decision {
     #[must_use]
     pub const fn is_blocked(&self) -> bool {
         self.marks.blocked
+    }
+
+    /// Whether the limiter's store did not decide, and what stands in for it did: see
+    /// [`OnFailure`](crate::limiter::OnFailure).
+    #[must_use]
+    pub const fn is_degraded(&self) -> bool {
+        self.marks.degraded
+    }
+
+    /// Marks a decision as one that the limiter's store had no part in.
+    #[cfg(feature = "redis")]
+    pub(crate) fn into_degraded(mut self) -> Self {
+        self.marks.degraded = true;
+        self
+    }
+
+    /// The same decision after `elapsed`, in which nothing came: all that is waited for is nearer.
+    #[cfg(feature = "redis")]
+    pub(crate) fn aged(mut self, elapsed: Duration) -> Self {
+        for quota in self.quotas_mut() {
+            quota.age(elapsed);
+        }
+        self
     }
 
     /// Marks a decision as one that the request waited for.

@@ -231,6 +231,21 @@ impl QuotaStatus {
         }
     }
 
+    /// Lets all times come nearer; a wait of a denial stays one.
+    #[cfg(feature = "redis")]
+    pub(super) fn age(&mut self, elapsed: Duration) {
+        // Whole microseconds, cut off: no wait is told too short.
+        let passed = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        let times = [
+            (&mut self.retry_after_micros, 1),
+            (&mut self.reset_after_micros, 0),
+            (&mut self.effective_window_micros, 0),
+        ];
+        for (time, least) in times {
+            *time = time.map(|micros| micros.saturating_sub(passed).max(least));
+        }
+    }
+
     /// Takes a denial back that does not count.
     pub(super) fn pardon(&mut self) {
         self.denied = false;

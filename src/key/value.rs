@@ -150,6 +150,32 @@ impl Key {
         }
     }
 
+    /// A text that no other key has, if there is a short one: `ip:203.0.113.7`, `ip:2001:db8::/64`,
+    /// `str:alice`.
+    pub(crate) fn readable(&self) -> Option<String> {
+        let (tag, content) = self.as_bytes().split_first()?;
+        let text = match content {
+            _ if *tag == Kind::Str as u8 => str::from_utf8(content).ok()?.to_owned(),
+            [] => return Some(self.kind_name().to_owned()),
+            _ if *tag == Kind::U64 as u8 => {
+                u64::from_be_bytes(content.try_into().ok()?).to_string()
+            }
+            [prefix, octets @ ..] if *tag == Kind::Ip as u8 => {
+                let address = match <[u8; 4]>::try_from(octets) {
+                    Ok(v4) => IpAddr::from(v4),
+                    Err(_) => IpAddr::from(<[u8; 16]>::try_from(octets).ok()?),
+                };
+                let host = if address.is_ipv4() { 32 } else { 128 };
+                match *prefix {
+                    all if all == host => address.to_string(),
+                    prefix => format!("{address}/{prefix}"),
+                }
+            }
+            _ => return None,
+        };
+        Some(format!("{}:{text}", self.kind_name()))
+    }
+
     fn kind_name(&self) -> &'static str {
         let tag = self.as_bytes()[0];
         Kind::ALL

@@ -28,6 +28,7 @@ mod governor;
 mod into;
 mod local;
 mod pending;
+mod quotas;
 #[cfg(feature = "redis")]
 mod redis;
 mod tier;
@@ -38,7 +39,8 @@ mod user;
 pub use self::governor::{GovernorLimiter, GovernorMiddleware};
 #[cfg(feature = "redis")]
 pub use self::redis::{
-    RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind, StoreHealth, StoreStats,
+    OnFailure, RedisFuture, RedisLimiter, RedisLimiterBuilder, RedisStore, RedisStoreBuilder,
+    StoreError, StoreErrorKind, StoreHealth, StoreStats,
 };
 pub use self::{
     into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},

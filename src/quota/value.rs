@@ -259,6 +259,18 @@ impl Quota {
             && self.slices.unwrap_or(1) == other.slices.unwrap_or(1)
     }
 
+    /// The share of one of `nodes` equal ones, rounded up.
+    #[cfg(feature = "redis")]
+    pub(crate) fn shared_by(mut self, nodes: std::num::NonZeroU32) -> Self {
+        let share = |whole: u64| whole.div_ceil(u64::from(nodes.get()));
+        self.limit = share(self.limit);
+        self.burst = self.burst.map(share);
+        if let Algorithm::LeakyBucket { queue } = &mut self.algorithm {
+            *queue = share(*queue);
+        }
+        self
+    }
+
     /// T = ⌊period / limit⌋ in nanoseconds, for a quota that was checked.
     pub(crate) fn interval_nanos(&self) -> u64 {
         let interval = self.period.as_nanos() / u128::from(self.limit.max(1));

@@ -5,5 +5,12 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod differential;
 mod harness;
+#[path = "../algorithms/oracle.rs"]
+#[allow(dead_code, reason = "the differential test needs its quotas alone")]
+mod oracle;
+#[path = "../algorithms/quotas.rs"]
+#[allow(dead_code, reason = "the differential test needs its quotas alone")]
+mod quotas;
 mod servers;

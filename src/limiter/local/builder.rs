@@ -1,14 +1,14 @@
 use std::time::Duration;
 
-use super::{
-    LocalLimiter,
-    quotas::{Capacity, Quotas, Rules, Tiers},
-};
+use super::{LocalLimiter, capacity::Capacity};
 use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::{ConfigError, ConfigErrorKind},
-    limiter::Tier,
-    quota::{IntoQuotas, MAX_REFILL_NANOS, Quota},
+    limiter::{
+        Tier,
+        quotas::{Quotas, Rules, Tiers, checked_block},
+    },
+    quota::{IntoQuotas, Quota},
 };
 
 /// 2^18 keys: about 8 MB.
@@ -52,8 +52,12 @@ impl LocalLimiterBuilder {
     /// was empty in one tier is empty in the next, and then fills at that one's rate. Where tiers
     /// differ in algorithm, period or slices at one position, a change of tier starts that one
     /// afresh or counts in other windows; tiers of one period and algorithm are what works.
-    pub fn tier(mut self, name: &'static str, quotas: impl IntoQuotas) -> Self {
-        self.tiers.push((Tier::named(name), quotas.into_quotas()));
+    pub fn tier(self, name: &'static str, quotas: impl IntoQuotas) -> Self {
+        self.with_tier(Tier::named(name), quotas)
+    }
+
+    pub(crate) fn with_tier(mut self, tier: Tier, quotas: impl IntoQuotas) -> Self {
+        self.tiers.push((tier, quotas.into_quotas()));
         self
     }
 
@@ -130,15 +134,4 @@ impl LocalLimiterBuilder {
         };
         LocalLimiter::from_parts(rules, capacity, clock)
     }
-}
-
-fn checked_block(block: Duration) -> Result<u64, ConfigError> {
-    let nanos = u64::try_from(block.as_nanos()).unwrap_or(u64::MAX);
-    if nanos > MAX_REFILL_NANOS {
-        return Err(ConfigError::new(
-            ConfigErrorKind::Overflow,
-            format!("a block of {block:?} is longer than 18 years, the most that is accepted"),
-        ));
-    }
-    Ok(nanos)
 }

@@ -1,6 +1,6 @@
 use super::{
+    capacity::Capacity,
     hash::KeyHash,
-    quotas::Capacity,
     table::{MAX_STATE, Table},
 };
 use crate::{

@@ -5,19 +5,15 @@ use std::{
 };
 
 use super::{
-    LocalLimiterBuilder,
-    hash::KeyHasher,
-    instants::Instants,
-    live_quota::LiveQuota,
-    quotas::{Capacity, Rules},
-    subjects::Subjects,
+    LocalLimiterBuilder, capacity::Capacity, hash::KeyHasher, instants::Instants,
+    live_quota::LiveQuota, subjects::Subjects,
 };
 use crate::{
     clock::SharedClock,
     decision::{Decision, Policy, Receipt},
     error::{ConfigError, LimiterError},
     key::Key,
-    limiter::{Limiter, Pending, Tier},
+    limiter::{Limiter, Pending, Tier, quotas::Rules},
     op::Op,
     quota::{IntoQuotas, Quota},
 };

@@ -1,11 +1,11 @@
 //! The limiter in this process.
 
 mod builder;
+mod capacity;
 mod hash;
 mod instants;
 mod limiter;
 mod live_quota;
-mod quotas;
 mod request;
 mod shard;
 mod subjects;

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use super::quotas::{Quotas, TierIndex};
 use crate::{
     algorithm::{Answer, State, step},
     decision::{Decision, Measure, QuotaStatus, QuotaStatuses, Receipt},
+    limiter::quotas::{Quotas, TierIndex},
     op::Op,
 };
 

@@ -1,13 +1,10 @@
 use std::{collections::TryReserveError, ops::Range, sync::Arc};
 
-use super::{
-    hash::KeyHash,
-    quotas::{Rules, TierIndex},
-    request::Request,
-};
+use super::{hash::KeyHash, request::Request};
 use crate::{
     algorithm::{Meter, State},
     decision::Decision,
+    limiter::quotas::{Rules, TierIndex},
     op::Op,
 };
 

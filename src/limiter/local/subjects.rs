@@ -4,8 +4,8 @@ use std::sync::{
 };
 
 use super::{
+    capacity::Capacity,
     hash::KeyHash,
-    quotas::{Capacity, Replaced, Rules},
     request::Request,
     shard::{Shard, WAYS, times_kept},
 };
@@ -14,7 +14,10 @@ use crate::{
     clock::SharedClock,
     decision::{Decision, Receipt},
     error::{ConfigError, LimiterError},
-    limiter::Tier,
+    limiter::{
+        Tier,
+        quotas::{Replaced, Rules},
+    },
     op::Op,
 };
 

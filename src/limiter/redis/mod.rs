@@ -1,7 +1,19 @@
-//! Limits shared by all nodes through Redis.
+//! The limiter that all nodes share, through Redis.
 
+mod builder;
+mod deny_cache;
+mod limiter;
+mod on_failure;
+mod plan;
+mod queue;
+mod reply;
+mod script;
 mod store;
+mod subject;
 
-pub use self::store::{
-    RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind, StoreHealth, StoreStats,
+pub use self::{
+    builder::RedisLimiterBuilder,
+    limiter::{RedisFuture, RedisLimiter},
+    on_failure::OnFailure,
+    store::{RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind, StoreHealth, StoreStats},
 };

@@ -123,7 +123,12 @@ impl StoreError {
         }
     }
 
-    pub(super) fn timeout(deadline: Duration) -> Self {
+    /// The server answered with what no script of ours says.
+    pub(in crate::limiter) fn foreign(detail: &'static str) -> Self {
+        Self::new(StoreErrorKind::ForeignData, detail)
+    }
+
+    pub(in crate::limiter) fn timeout(deadline: Duration) -> Self {
         Self::new(
             StoreErrorKind::Timeout,
             format!("no answer within {deadline:?}"),
@@ -167,11 +172,11 @@ impl StoreError {
         )
     }
 
-    /// The runtime that was connecting has ended.
-    pub(super) fn abandoned() -> Self {
+    /// The runtime that was to ask has ended.
+    pub(in crate::limiter) fn abandoned() -> Self {
         Self::new(
             StoreErrorKind::Disconnected,
-            "the runtime that was connecting has ended",
+            "the runtime that was to ask has ended",
         )
     }
 

@@ -138,6 +138,11 @@ impl RedisStore {
         self.shared.deadline
     }
 
+    /// Why a call would fail at once, without asking Redis.
+    pub(in crate::limiter) fn refusal(&self) -> Option<StoreError> {
+        self.shared.refusal()
+    }
+
     /// Runs `script` on the value of `key`: one round trip, and never more than the deadline. After
     /// an error of kind [`Timeout`](super::StoreErrorKind::Timeout) it may have run.
     pub(in crate::limiter) async fn call<A: ToRedisArgs>(

@@ -35,6 +35,7 @@ const SEVERAL: u32 = 3;
 
 /// Makes connections.
 #[derive(Clone)]
+#[allow(clippy::large_enum_variant, reason = "there is one for each store")]
 pub(super) enum Opener {
     Node(Client, Limits),
     Cluster(ClusterClient, Limits),

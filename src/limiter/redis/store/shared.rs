@@ -79,6 +79,13 @@ impl Shared {
         answer.map_err(|error| StoreError::replied(&error))
     }
 
+    /// Why a call would fail at once.
+    pub(super) fn refusal(self: &Arc<Self>) -> Option<StoreError> {
+        let error = self.admit().err()?;
+        self.counters.count(&Err::<(), _>(error.clone()));
+        Some(error)
+    }
+
     /// Whether Redis may be asked; otherwise starts a trial when one is due.
     fn admit(self: &Arc<Self>) -> Result<u64, StoreError> {
         if Handle::try_current().is_err() {

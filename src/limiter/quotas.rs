@@ -1,33 +1,12 @@
-use std::collections::TryReserveError;
+use std::time::Duration;
 
+use super::Tier;
 use crate::{
     algorithm::{ClockSkew, Meter, State},
     decision::Policy,
     error::{ConfigError, ConfigErrorKind, LimiterError},
-    limiter::Tier,
-    quota::{IntoQuotas, Quota},
+    quota::{IntoQuotas, MAX_REFILL_NANOS, Quota},
 };
-
-/// How much a limiter may remember.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Capacity {
-    pub(super) keys: usize,
-    /// The times that all logs keep together.
-    pub(super) log_times: usize,
-}
-
-impl Capacity {
-    /// Says that there is no memory for so much.
-    pub(super) fn refused(&self, error: &TryReserveError) -> ConfigError {
-        ConfigError::new(
-            ConfigErrorKind::MaxKeys,
-            format!(
-                "max_keys is {}, and there is no room for so many: {error}",
-                self.keys
-            ),
-        )
-    }
-}
 
 /// The quotas that are in force, for each tier.
 #[derive(Debug, Clone, Default)]
@@ -126,6 +105,10 @@ impl Quotas {
         })
     }
 
+    pub(super) fn quotas(&self) -> &[Quota] {
+        &self.quotas
+    }
+
     /// Replaces the quota of this name, and says where it stood and whether what was counted for
     /// it goes on to count.
     fn replace(&mut self, name: &str, quota: Quota) -> Result<Replaced, ConfigError> {
@@ -188,6 +171,10 @@ impl Tiers {
         })
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(Tier, Quotas)> {
+        self.tiers.iter()
+    }
+
     pub(super) fn quotas(&self, tier: TierIndex) -> &Quotas {
         &self.tiers[tier as usize].1
     }
@@ -215,4 +202,16 @@ impl Tiers {
 /// The meter of a key that is locked.
 fn meter(quota: &Quota) -> Meter {
     Meter::new(quota, ClockSkew::None)
+}
+
+/// A block in nanoseconds, if it is not too long.
+pub(super) fn checked_block(block: Duration) -> Result<u64, ConfigError> {
+    let nanos = u64::try_from(block.as_nanos()).unwrap_or(u64::MAX);
+    if nanos > MAX_REFILL_NANOS {
+        return Err(ConfigError::new(
+            ConfigErrorKind::Overflow,
+            format!("a block of {block:?} is longer than 18 years, the most that is accepted"),
+        ));
+    }
+    Ok(nanos)
 }

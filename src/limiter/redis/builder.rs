@@ -1,0 +1,160 @@
+use std::time::Duration;
+
+use super::{
+    RedisLimiter,
+    deny_cache::DenyCache,
+    limiter::Parts,
+    on_failure::{Fallback, OnFailure},
+    store::RedisStore,
+};
+use crate::{
+    clock::ManualClock,
+    error::{ConfigError, ConfigErrorKind},
+    limiter::{
+        Tier,
+        quotas::{Quotas, Rules, Tiers, checked_block},
+    },
+    quota::{IntoQuotas, Quota},
+};
+
+/// The longest name that is part of every key.
+const MAX_NAME_LEN: usize = 64;
+
+/// Configures a [`RedisLimiter`]. Made by [`RedisLimiter::builder`].
+#[derive(Debug)]
+#[must_use]
+pub struct RedisLimiterBuilder {
+    name: Option<String>,
+    /// The first one is the default.
+    tiers: Vec<(Tier, Vec<Quota>)>,
+    block_for: Option<Duration>,
+    on_failure: OnFailure,
+    remembers_denials: bool,
+    test_clock: Option<ManualClock>,
+}
+
+impl RedisLimiterBuilder {
+    pub(super) fn new(quotas: impl IntoQuotas) -> Self {
+        Self {
+            name: None,
+            tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
+            block_for: None,
+            on_failure: OnFailure::local(),
+            remembers_denials: true,
+            test_clock: None,
+        }
+    }
+
+    /// What the limiter is called in Redis. Limiters of one name on one server share their counts,
+    /// on whatever node they are; others do not.
+    ///
+    /// Defaults to the names of the quotas, and for one without a name to its rate, such as
+    /// `10-per-1s`: so two limits that have nothing to do with each other are kept apart, but a
+    /// limit whose numbers change starts afresh. Give it a name to keep its counts.
+    ///
+    /// 1 to 64 letters, digits, `-`, `_` and `.`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Quotas for the requests that [`RateLimitLayer::tier`](crate::RateLimitLayer::tier) puts
+    /// into the tier of this name. Defaults to no tier but the default one.
+    ///
+    /// Counters belong to the key and are matched by position: a key that changes its tier keeps
+    /// what it has used of the first quota, the second, and so on, where the two count alike, by
+    /// the same algorithm, period and slices; where they do not, each counts for itself.
+    pub fn tier(mut self, name: &'static str, quotas: impl IntoQuotas) -> Self {
+        self.tiers.push((Tier::named(name), quotas.into_quotas()));
+        self
+    }
+
+    /// Keeps a key that was denied out for this long, on all nodes. Defaults to not at all. See
+    /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
+    pub const fn block_for(mut self, block: Duration) -> Self {
+        self.block_for = Some(block);
+        self
+    }
+
+    /// What happens when Redis does not decide in time. Defaults to [`OnFailure::local`].
+    pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = on_failure;
+        self
+    }
+
+    /// Whether a denial is remembered in this process until its time has come, so that a client
+    /// who keeps trying costs Redis nothing. Defaults to true.
+    ///
+    /// What another node gives back, by a refund or a reset, is then seen at the time that the
+    /// denial told, not at once; what this limiter and its clones give back is.
+    pub const fn remember_denials(mut self, remember: bool) -> Self {
+        self.remembers_denials = remember;
+        self
+    }
+
+    /// Takes the time from this clock instead of the server's, for tests of this crate: keys stay
+    /// an hour longer than they should.
+    #[doc(hidden)]
+    pub fn test_clock(mut self, clock: ManualClock) -> Self {
+        self.test_clock = Some(clock);
+        self
+    }
+
+    /// Makes the limiter.
+    ///
+    /// # Errors
+    ///
+    /// When a quota makes no sense, see [`Quota::check`], two quotas or two tiers have one name,
+    /// there is no quota at all, the block lasts longer than 18 years, or the limiter's name has
+    /// other characters than are accepted.
+    pub fn build(self, store: &RedisStore) -> Result<RedisLimiter, ConfigError> {
+        let mut tiers = Tiers::default();
+        let default_name = default_name(&self.tiers[0].1);
+        for (tier, quotas) in self.tiers {
+            tiers.add(tier, Quotas::new(quotas)?)?;
+        }
+        let rules = Rules {
+            tiers,
+            block_for: self.block_for.map(checked_block).transpose()?,
+        };
+        let name = match self.name {
+            Some(name) => checked_name(name)?,
+            None => default_name,
+        };
+        let fallback = Fallback::new(self.on_failure, &rules)?;
+        let parts = Parts {
+            name,
+            rules,
+            fallback,
+            denials: self.remembers_denials.then(DenyCache::new),
+            test_clock: self.test_clock,
+        };
+        Ok(RedisLimiter::from_parts(store, parts))
+    }
+}
+
+/// The quotas' names, with what is not accepted in a key replaced.
+fn default_name(quotas: &[Quota]) -> String {
+    let names: Vec<_> = quotas.iter().map(|quota| quota.name_in(2)).collect();
+    let mut name = names.join("-and-");
+    name.retain(|letter| letter.is_ascii());
+    let accepted = |letter| if is_accepted(letter) { letter } else { '_' };
+    name.chars().map(accepted).take(MAX_NAME_LEN).collect()
+}
+
+fn is_accepted(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "-_.".contains(letter)
+}
+
+fn checked_name(name: String) -> Result<String, ConfigError> {
+    if name.is_empty() || name.len() > MAX_NAME_LEN || !name.chars().all(is_accepted) {
+        return Err(ConfigError::new(
+            ConfigErrorKind::Name,
+            format!(
+                "{name:?} is no limiter name; accepted are 1 to {MAX_NAME_LEN} letters, digits, \
+                 `-`, `_` and `.`"
+            ),
+        ));
+    }
+    Ok(name)
+}

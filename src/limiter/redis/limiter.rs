@@ -1,0 +1,323 @@
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use super::{
+    builder::RedisLimiterBuilder,
+    deny_cache::DenyCache,
+    on_failure::Fallback,
+    plan::Plan,
+    queue::{Ask, Queue},
+    reply,
+    script::DECIDE,
+    store::{RedisStore, StoreError, StoreHealth},
+    subject,
+};
+use crate::{
+    clock::{Clock, ManualClock},
+    decision::{Decision, Policy},
+    error::{ConfigError, LimiterError},
+    key::Key,
+    limiter::{Limiter, Pending, Tier, quotas::Rules},
+    op::Op,
+    quota::{IntoQuotas, Quota},
+};
+
+/// A limit that all nodes share, through Redis.
+///
+/// ```no_run
+/// use tower_ratelimit::{PeerIp, Quota, RateLimitLayer, RedisLimiter};
+///
+/// # fn f() -> Result<(), tower_ratelimit::ConfigError> {
+/// let limiter = RedisLimiter::connect("redis://localhost", Quota::per_second(10).burst(20))?;
+/// let layer = RateLimitLayer::new(limiter, PeerIp);
+/// # let _ = layer;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The server's clock counts, so nodes need not agree about the time, and decisions are those of
+/// the [`LocalLimiter`](crate::LocalLimiter) to the microsecond. Each costs one round trip, however
+/// many quotas there are, and less where it can be avoided: a subject that was denied costs none
+/// until its time has come, and requests of one subject that arrive while another one is under way
+/// travel together.
+///
+/// A clone is a handle to the same limiter. See the [guide](crate::guide) for running Redis for
+/// rate limits.
+#[derive(Clone)]
+pub struct RedisLimiter(Arc<Inner>);
+
+struct Inner {
+    store: RedisStore,
+    name: String,
+    /// Those of the default tier, as they were at first.
+    policies: Vec<Policy>,
+    rules: Mutex<Rules>,
+    current: RwLock<Arc<Current>>,
+    queue: Arc<Queue<Asker, Current>>,
+    denials: Option<Arc<DenyCache>>,
+    fallback: Fallback,
+}
+
+/// What a limiter is made of.
+pub(super) struct Parts {
+    pub(super) name: String,
+    pub(super) rules: Rules,
+    pub(super) fallback: Fallback,
+    pub(super) denials: Option<DenyCache>,
+    pub(super) test_clock: Option<ManualClock>,
+}
+
+/// What is in force.
+#[derive(Debug)]
+pub(super) struct Current {
+    plan: Plan,
+    /// What the keys of all subjects begin with.
+    keyspace: String,
+}
+
+/// Asks the server, and remembers its denials.
+struct Asker {
+    store: RedisStore,
+    denials: Option<Arc<DenyCache>>,
+    test_clock: Option<ManualClock>,
+}
+
+impl RedisLimiter {
+    /// A limiter for `quotas` with the default settings, on the server at `url`.
+    ///
+    /// Nothing is connected yet: that happens with the first request, so the service starts
+    /// whether or not Redis is there. Limiters that should share one connection are made with
+    /// [`RedisLimiter::builder`] on one [`RedisStore`].
+    ///
+    /// # Errors
+    ///
+    /// When the address is none, see [`RedisStore::connect`], or a quota makes no sense, see
+    /// [`Quota::check`].
+    pub fn connect(url: &str, quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
+        Self::builder(quotas).build(&RedisStore::connect(url)?)
+    }
+
+    /// Starts to configure a limiter for `quotas`.
+    pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
+        RedisLimiterBuilder::new(quotas)
+    }
+
+    pub(super) fn from_parts(store: &RedisStore, parts: Parts) -> Self {
+        let Parts {
+            name,
+            rules,
+            fallback,
+            denials,
+            test_clock,
+        } = parts;
+        let denials = denials.map(Arc::new);
+        let asker = Asker {
+            store: store.clone(),
+            denials: denials.clone(),
+            test_clock,
+        };
+        let current = Current::new(store, &name, &rules);
+        Self(Arc::new(Inner {
+            store: store.clone(),
+            policies: rules.tiers.default_tier().policies.clone(),
+            rules: Mutex::new(rules),
+            current: RwLock::new(Arc::new(current)),
+            queue: Arc::new(Queue::new(asker)),
+            name,
+            denials,
+            fallback,
+        }))
+    }
+
+    /// Changes the quota of this name (`default` for one that stands alone and was given none) in
+    /// the default tier, for this limiter and all its clones, on this node; other nodes have to be
+    /// told, too.
+    ///
+    /// A changed limit, burst or queue leaves what was counted, at most as much as the new quota
+    /// holds. A changed algorithm, period or number of slices starts all quotas of this limiter
+    /// afresh: they are counted under other keys, so nodes that have the new configuration already
+    /// and nodes that have the old one do not disturb each other.
+    ///
+    /// # Errors
+    ///
+    /// When the quota makes no sense, see [`Quota::check`], or there is none of this name.
+    pub fn set_quota(&self, name: &str, quota: Quota) -> Result<(), ConfigError> {
+        let inner = &*self.0;
+        let mut rules = inner.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = rules.clone();
+        changed.tiers.replace(name, quota)?;
+        inner.fallback.set_quota(name, quota)?;
+        let current = Current::new(&inner.store, &inner.name, &changed);
+        let mut place = inner
+            .current
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *place = Arc::new(current);
+        if let Some(denials) = &inner.denials {
+            denials.clear();
+        }
+        *rules = changed;
+        Ok(())
+    }
+
+    /// How the server is doing, as far as requests have found out.
+    #[must_use]
+    pub fn health(&self) -> StoreHealth {
+        self.0.store.health()
+    }
+
+    /// The handle to the server, for further limiters.
+    #[must_use]
+    pub fn store(&self) -> &RedisStore {
+        &self.0.store
+    }
+
+    fn submit(&self, tier: Tier, key: &Key, op: Op) -> Result<Pending<RedisFuture>, LimiterError> {
+        let inner = &*self.0;
+        let current = Arc::clone(&inner.current());
+        let policies = &current.plan.tier(tier)?.policies;
+        let subject = format!("{}{}", current.keyspace, subject::name(key));
+        if let Some(denied) = inner.remembered(&subject, tier, op) {
+            return Ok(Pending::Ready(Ok(denied)));
+        }
+        if op == Op::Reset {
+            inner.fallback.reset(key);
+        }
+        if let Some(error) = inner.store.refusal() {
+            let decision = inner
+                .fallback
+                .decide(tier, key, op, policies, || LimiterError::unavailable(error));
+            return Ok(Pending::Ready(decision));
+        }
+        let answer = inner.queue.submit(subject, Arc::clone(&current), tier, op);
+        let in_time = tokio::time::timeout(inner.store.deadline(), answer);
+        let limiter = self.clone();
+        let key = key.clone();
+        Ok(Pending::Later(RedisFuture(Box::pin(async move {
+            let error = match in_time.await {
+                Ok(Ok(Ok(decision))) => return Ok(decision),
+                Ok(Ok(Err(error))) => error,
+                Ok(Err(_)) => StoreError::abandoned(),
+                Err(_) => StoreError::timeout(limiter.0.store.deadline()),
+            };
+            let policies = &current.plan.tier(tier)?.policies;
+            let fallback = &limiter.0.fallback;
+            fallback.decide(tier, &key, op, policies, || {
+                LimiterError::unavailable(error)
+            })
+        }))))
+    }
+}
+
+impl Inner {
+    /// The answer that needs no server. What gives something back ends it.
+    fn remembered(&self, subject: &str, tier: Tier, op: Op) -> Option<Decision> {
+        let denials = self.denials.as_ref()?;
+        if matches!(op, Op::Refund(..) | Op::Reset) {
+            denials.forget(subject);
+        }
+        denials.answer(subject, tier, op, Instant::now())
+    }
+
+    fn current(&self) -> RwLockReadGuard<'_, Arc<Current>> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Current {
+    fn new(store: &RedisStore, name: &str, rules: &Rules) -> Self {
+        let plan = Plan::new(rules);
+        Self {
+            keyspace: subject::keyspace(store.prefix(), name, plan.id()),
+            plan,
+        }
+    }
+}
+
+impl Ask<Current> for Asker {
+    async fn ask(
+        &self,
+        subject: &str,
+        current: &Current,
+        tier: Tier,
+        ops: &[Op],
+    ) -> Result<Vec<Decision>, StoreError> {
+        let plan = current
+            .plan
+            .tier(tier)
+            .map_err(|_| StoreError::foreign("no such tier"))?;
+        let now = self
+            .test_clock
+            .as_ref()
+            .map(|clock| clock.now().as_micros());
+        let arguments = plan.arguments(now, ops.iter().copied());
+        let asked_at = Instant::now();
+        let reply = self
+            .store
+            .call(&DECIDE, subject.as_bytes(), &arguments)
+            .await?;
+        let decisions = reply::decisions(&reply, plan, ops.len());
+        let decisions = decisions.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
+        if let Some(denials) = &self.denials {
+            for (op, decision) in ops.iter().zip(&decisions) {
+                match op {
+                    Op::Refund(..) | Op::Reset => denials.forget(subject),
+                    op => denials.note(subject, tier, *op, asked_at, decision),
+                }
+            }
+        }
+        Ok(decisions)
+    }
+}
+
+impl Limiter for RedisLimiter {
+    type Future = RedisFuture;
+
+    fn apply(&self, key: &Key, op: Op) -> Pending<RedisFuture> {
+        self.apply_in(Tier::DEFAULT, key, op)
+    }
+
+    fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<RedisFuture> {
+        self.submit(tier, key, op)
+            .unwrap_or_else(|error| Pending::Ready(Err(error)))
+    }
+
+    fn policies(&self) -> &[Policy] {
+        &self.0.policies
+    }
+}
+
+/// The answer of a [`RedisLimiter`], no later than its deadline.
+///
+/// The operation is on its way already. When this is dropped it is done all the same.
+pub struct RedisFuture(Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>);
+
+impl Future for RedisFuture {
+    type Output = Result<Decision, LimiterError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for RedisFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisFuture").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for RedisLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisLimiter")
+            .field("name", &self.0.name)
+            .field("policies", &self.0.policies)
+            .field("store", &self.0.store)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,149 @@
+use std::num::NonZeroU32;
+
+use crate::{
+    decision::{Decision, Policy, QuotaStatus, QuotaStatuses, Receipt},
+    error::{ConfigError, LimiterError},
+    key::Key,
+    limiter::{Limiter, LocalLimiter, LocalLimiterBuilder, Pending, Tier, quotas::Rules},
+    op::Op,
+    quota::Quota,
+};
+
+/// What happens to a request when Redis does not decide: it is gone, too slow, or refuses.
+///
+/// It is never a 429 because of the failure. [`Decision::is_degraded`](crate::Decision::is_degraded)
+/// tells such decisions apart, so an observer can count them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct OnFailure(Action);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Local(NonZeroU32),
+    Allow,
+    Deny,
+}
+
+impl OnFailure {
+    /// Each node goes on by itself with the same quotas. The default.
+    ///
+    /// Together `n` nodes then let through up to `n` times as much; see
+    /// [`nodes`](Self::nodes). What they counted meanwhile is not told to Redis afterwards, and
+    /// what Redis counted before is not known to them.
+    pub const fn local() -> Self {
+        Self(Action::Local(NonZeroU32::MIN))
+    }
+
+    /// Like [`local`](Self::local), with each quota divided by the number of nodes that are
+    /// expected to share the load, rounded up. 0 counts as 1.
+    pub const fn nodes(nodes: u32) -> Self {
+        match NonZeroU32::new(nodes) {
+            Some(nodes) => Self(Action::Local(nodes)),
+            None => Self::local(),
+        }
+    }
+
+    /// Every request passes, uncounted.
+    pub const fn allow() -> Self {
+        Self(Action::Allow)
+    }
+
+    /// No request passes: 503 with `Retry-After`.
+    pub const fn deny() -> Self {
+        Self(Action::Deny)
+    }
+}
+
+impl Default for OnFailure {
+    fn default() -> Self {
+        Self::local()
+    }
+}
+
+/// What decides when Redis does not.
+#[derive(Debug)]
+pub(super) enum Fallback {
+    Local {
+        limiter: LocalLimiter,
+        nodes: NonZeroU32,
+    },
+    Allow,
+    Deny,
+}
+
+impl Fallback {
+    pub(super) fn new(on_failure: OnFailure, rules: &Rules) -> Result<Self, ConfigError> {
+        Ok(match on_failure.0 {
+            Action::Local(nodes) => Self::Local {
+                limiter: local_limiter(rules, nodes)?,
+                nodes,
+            },
+            Action::Allow => Self::Allow,
+            Action::Deny => Self::Deny,
+        })
+    }
+
+    /// Decides in place of the server, which failed with `error`.
+    pub(super) fn decide(
+        &self,
+        tier: Tier,
+        key: &Key,
+        op: Op,
+        policies: &[Policy],
+        error: impl FnOnce() -> LimiterError,
+    ) -> Result<Decision, LimiterError> {
+        match self {
+            Self::Local { limiter, .. } => match limiter.apply_in(tier, key, op) {
+                Pending::Ready(decision) => decision.map(Decision::into_degraded),
+                Pending::Later(ready) => ready.into_inner().map(Decision::into_degraded),
+            },
+            Self::Allow => Ok(unmeasured(policies).into_degraded()),
+            Self::Deny => Err(error()),
+        }
+    }
+
+    /// Forgets what was counted for the key during an earlier failure.
+    pub(super) fn reset(&self, key: &Key) {
+        if let Self::Local { limiter, .. } = self {
+            limiter.reset(key);
+        }
+    }
+
+    pub(super) fn set_quota(&self, name: &str, quota: Quota) -> Result<(), ConfigError> {
+        match self {
+            Self::Local { limiter, nodes } => limiter.set_quota(name, quota.shared_by(*nodes)),
+            Self::Allow | Self::Deny => Ok(()),
+        }
+    }
+}
+
+/// Lets pass, and says nothing of what is left.
+fn unmeasured(policies: &[Policy]) -> Decision {
+    let receipt = Receipt::new(crate::clock::Clock::now(&crate::clock::OsClock));
+    let statuses: Vec<_> = policies.iter().map(QuotaStatus::new).collect();
+    let statuses = match statuses.as_slice() {
+        [one] => QuotaStatuses::from(*one),
+        _ => QuotaStatuses::from(statuses),
+    };
+    Decision::allowed(0, receipt, statuses)
+}
+
+fn local_limiter(rules: &Rules, nodes: NonZeroU32) -> Result<LocalLimiter, ConfigError> {
+    let mut builder: Option<LocalLimiterBuilder> = None;
+    for (tier, quotas) in rules.tiers.iter() {
+        // Under their names: one that is made of the numbers would change with them.
+        let named = quotas.quotas().iter().zip(&quotas.policies);
+        let shares = named.map(|(quota, policy)| quota.shared_by(nodes).named(policy.name()));
+        let shares = shares.collect::<Vec<_>>();
+        builder = Some(match builder {
+            None => LocalLimiter::builder(shares),
+            Some(builder) => builder.with_tier(*tier, shares),
+        });
+    }
+    let builder = builder.expect("there is always a default tier");
+    let builder = match rules.block_for {
+        Some(nanos) => builder.block_for(std::time::Duration::from_nanos(nanos)),
+        None => builder,
+    };
+    builder.build()
+}

@@ -1,0 +1,246 @@
+-- Decides about one subject: KEYS[1] holds all that is remembered of it.
+--
+-- ARGV: the time in microseconds (empty for the server's), the time of a block in two parts (empty
+-- for none), the number of slots, what describes each of them, and then the operations, which are
+-- done one after another: letter, cost, and when the cost was charged (empty for now).
+--
+-- A slot is what one algorithm counts. Some may belong to quotas of other tiers: they are kept, and
+-- not asked. The value has the slots' texts, the end of a block if there is one, and the bytes of
+-- logs: `slot;slot!blocked\nbytes`. A lone token bucket is one whole number.
+--
+-- The reply is one list of whole numbers: the time, and for each operation what `answer` says.
+
+local ALGORITHMS = {
+    t = TokenBucket, l = LeakyBucket, f = FixedWindow, s = SlidingWindow, g = SlidingLog,
+}
+local SLOT_FIELDS, OP_FIELDS = 8, 3
+
+local slots, active = {}, {}
+
+local function read_slot(at)
+    local q = {
+        algorithm = ALGORITHMS[ARGV[at]],
+        capacity = tonumber(ARGV[at + 2]), extra = tonumber(ARGV[at + 3]),
+        tu = tonumber(ARGV[at + 4]), tn = tonumber(ARGV[at + 5]),
+    }
+    local one, two = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7])
+    q.step, q.slice, q.slices, q.period_u, q.period_n = one, one, two, one, two
+    q.full_u, q.full_n = mul(q.capacity, q.tu, q.tn)
+    slots[#slots + 1] = q
+    if ARGV[at + 1] == '1' then active[#active + 1] = q end
+end
+
+local block_u, block_n = tonumber(ARGV[2]), tonumber(ARGV[3])
+local first_op = 5 + ARGV[4] * SLOT_FIELDS
+for at = 5, first_op - 1, SLOT_FIELDS do read_slot(at) end
+
+-- The value
+
+local blocked_until = TokenBucket.fresh()
+
+local function forget()
+    for _, q in ipairs(slots) do q.state = q.algorithm.fresh() end
+end
+
+-- Whether the value could be read.
+local function read(value)
+    local head, bytes = value, ''
+    local line = value:find('\n', 1, true)
+    if line then head, bytes = value:sub(1, line - 1), value:sub(line + 1) end
+    local mark = head:find('!', 1, true)
+    if mark then
+        blocked_until = TokenBucket.parse(head:sub(mark + 1))
+        head = head:sub(1, mark - 1)
+    end
+    local count = 0
+    for text in head:gmatch('[^;]+') do
+        count = count + 1
+        local q = slots[count]
+        if not q then return false end
+        local rest
+        q.state, rest = q.algorithm.parse(text, q, bytes)
+        if not q.state then return false end
+        bytes = rest or bytes
+    end
+    return count == #slots and bytes == '' and blocked_until ~= nil
+end
+
+local function write()
+    local heads, tails = {}, {}
+    for at, q in ipairs(slots) do
+        local head, tail = q.algorithm.text(q.state)
+        heads[at], tails[#tails + 1] = head, tail
+    end
+    local value = table.concat(heads, ';')
+    local blocked = TokenBucket.text(blocked_until)
+    if blocked ~= '0' then value = value .. '!' .. blocked end
+    local bytes = table.concat(tails)
+    if bytes ~= '' then value = value .. '\n' .. bytes end
+    return value
+end
+
+-- Whole milliseconds until there is nothing left to remember, at least 1.
+local function time_to_live()
+    local u, n = sub(blocked_until.u, blocked_until.n, now, 0)
+    for _, q in ipairs(slots) do
+        local ru, rn = q.algorithm.reset_after(q, q.state)
+        if less(u, n, ru, rn) then u, n = ru, rn end
+    end
+    local milliseconds = math.max(math.ceil(micros_up(u, n) / 1000), 1)
+    -- The time of a test may stand still while the server's goes on.
+    if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
+    return string.format('%.0f', milliseconds)
+end
+
+-- Operations
+
+-- Whether the cost fits all quotas. Each remembers what it said, for `measure`.
+local function judge(cost)
+    local result = { denied = false, breached = false, wait_u = 0, wait_n = 0, charged = 0 }
+    local can_fit = true
+    for _, q in ipairs(active) do
+        local verdict, u, n = q.algorithm.verdict(q, q.state, cost)
+        q.denied = verdict ~= FITS
+        q.retry_after = -1
+        if verdict == AFTER then q.retry_after = micros_up(u, n) end
+        if verdict == FITS and less(result.wait_u, result.wait_n, u, n) then
+            result.wait_u, result.wait_n = u, n
+        end
+        can_fit = can_fit and verdict ~= NEVER
+        result.denied = result.denied or q.denied
+    end
+    result.breached = result.denied and can_fit
+    return result
+end
+
+-- The most that every quota can give.
+local function available()
+    local least
+    for _, q in ipairs(active) do
+        local here = q.algorithm.available(q, q.state)
+        if not least or here < least then least = here end
+    end
+    return least
+end
+
+local function charge(cost)
+    for _, q in ipairs(active) do q.algorithm.charge(q, q.state, cost) end
+end
+
+local function acquire(cost)
+    local result = judge(cost)
+    if not result.denied and cost > 0 then
+        charge(cost)
+        result.charged = cost
+    end
+    return result
+end
+
+local DO = { a = acquire, p = judge }
+
+function DO.u(most)
+    return acquire(math.min(most, math.max(available(), 1)))
+end
+
+function DO.h(cost)
+    local result = judge(cost)
+    result.charged = math.min(cost, available())
+    if cost > 0 then charge(cost) end
+    -- What passes whatever the limit says waits in no queue.
+    result.wait_u, result.wait_n = 0, 0
+    return result
+end
+
+function DO.r(cost, charged_at)
+    for _, q in ipairs(active) do
+        q.algorithm.refund(q, q.state, cost, charged_at or now)
+    end
+    return judge(0)
+end
+
+function DO.x()
+    forget()
+    blocked_until = TokenBucket.fresh()
+    return judge(0)
+end
+
+-- How long the subject stays out. A clock that stepped back must not make it longer than a block.
+local function blocked_for()
+    if not block_u then return 0 end
+    if less(now + block_u, block_n, blocked_until.u, blocked_until.n) then
+        blocked_until.u, blocked_until.n = now + block_u, block_n
+    end
+    return micros_up(sub(blocked_until.u, blocked_until.n, now, 0))
+end
+
+-- The result of an operation, and for how long the subject is blocked. Who is blocked takes
+-- nothing; the first denial of a cost that could fit starts a block.
+local function apply(op, cost, charged_at)
+    local blocked = blocked_for()
+    local takes = op == 'a' or op == 'u'
+    if blocked > 0 and takes then
+        local result = judge(op == 'u' and math.min(cost, 1) or cost)
+        return result, cost > 0 and blocked or 0
+    end
+    local result = DO[op](cost, charged_at)
+    if cost == 0 or op == 'r' or op == 'x' then return result, 0 end
+    if block_u and takes and result.breached then
+        blocked_until = { u = now + block_u, n = block_n }
+        return result, micros_up(block_u, block_n)
+    end
+    return result, blocked
+end
+
+local reply = { now }
+
+local function tell(number)
+    reply[#reply + 1] = number
+end
+
+-- How a quota stands.
+local function measure(q)
+    local algorithm, state = q.algorithm, q.state
+    local left = algorithm.available(q, state)
+    local remaining = math.max(left - q.extra, 0)
+    tell((q.denied and 1 or 0) + (left < q.extra and 2 or 0))
+    tell(q.retry_after)
+    tell(remaining)
+    tell(micros_up(algorithm.reset_after(q, state)))
+    if algorithm.window_end then
+        tell(micros_up(algorithm.window_end(q, state)))
+    elseif remaining > 0 then
+        tell(micros_up(mul(remaining, q.tu, q.tn)))
+    else
+        local verdict, u, n = algorithm.verdict(q, state, q.extra + 1)
+        tell(verdict == AFTER and micros_up(u, n) or 0)
+    end
+end
+
+-- Says of an operation: whether it was denied, the wait in a queue, the units that were taken, the
+-- time of a block, and how each quota stands.
+local function answer(result, blocked)
+    tell(result.denied and 1 or 0)
+    tell(micros_up(result.wait_u, result.wait_n))
+    tell(result.charged)
+    tell(blocked)
+    for _, q in ipairs(active) do measure(q) end
+end
+
+local value = redis.call('GET', KEYS[1])
+if not value then
+    forget()
+elseif not read(value) then
+    return redis.error_reply('RATELIMIT the value of this key is not one of ours')
+end
+
+local before = value or write()
+
+for _, q in ipairs(active) do q.algorithm.heal(q, q.state) end
+for at = first_op, #ARGV, OP_FIELDS do
+    answer(apply(ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])))
+end
+
+-- What has not changed, a denial above all, is not written.
+local after = write()
+if after ~= before then redis.call('SET', KEYS[1], after, 'PX', time_to_live()) end
+return reply

@@ -1,0 +1,71 @@
+-- A counter that starts over with each window. The state is the window's number and the count.
+
+local FixedWindow = {}
+
+-- The window in force: now's, or one ahead of it that a clock that stepped back left.
+local function current(q, window)
+    local index = div(now, 0, q.period_u, q.period_n)
+    if window.index < index or window.count == 0 then return index, 0 end
+    return window.index, math.min(window.count, q.capacity)
+end
+
+local function until_end(q, index)
+    local u, n = mul(index + 1, q.period_u, q.period_n)
+    return sub(u, n, now, 0)
+end
+
+function FixedWindow.verdict(q, window, cost)
+    local index, count = current(q, window)
+    if cost > q.capacity then return NEVER end
+    if cost == 0 or cost <= q.capacity - count then return FITS, 0, 0 end
+    return AFTER, until_end(q, index)
+end
+
+function FixedWindow.available(q, window)
+    local _, count = current(q, window)
+    return q.capacity - count
+end
+
+function FixedWindow.reset_after(q, window)
+    local index, count = current(q, window)
+    if count == 0 then return 0, 0 end
+    return until_end(q, index)
+end
+
+function FixedWindow.window_end(q, window)
+    return until_end(q, (current(q, window)))
+end
+
+function FixedWindow.charge(q, window, cost)
+    local index, count = current(q, window)
+    window.index, window.count = index, math.min(count + cost, q.capacity)
+end
+
+function FixedWindow.refund(q, window, cost, charged_at)
+    local index, count = current(q, window)
+    if div(charged_at, 0, q.period_u, q.period_n) == index then
+        count = math.max(count - cost, 0)
+    end
+    window.index, window.count = index, count
+end
+
+-- More than one ahead comes from a clock that stepped back.
+function FixedWindow.heal(q, window)
+    local index = div(now, 0, q.period_u, q.period_n)
+    if window.index > index + 1 then window.index = index end
+end
+
+function FixedWindow.fresh()
+    return { index = 0, count = 0 }
+end
+
+function FixedWindow.parse(text)
+    if text == '0' then return FixedWindow.fresh() end
+    local index, count = text:match('^(%d+):(%d+)$')
+    if not index or #index > 16 or #count > 15 then return nil end
+    return { index = tonumber(index), count = tonumber(count) }
+end
+
+function FixedWindow.text(window)
+    return string.format('%.0f:%.0f', window.index, window.count)
+end

@@ -1,0 +1,132 @@
+-- Counters of slices of the period, of which the oldest counts in proportion. The state is the
+-- number of the newest slice, and its count and those before it, newest first; none if never used.
+
+local SlidingWindow = {}
+
+-- The number of now's slice, and how much of it has passed. The slice after it stays in force.
+local function position(q, slices)
+    local passed = fmod(now, q.slice)
+    local index = (now - passed) / q.slice
+    if slices.newest == index + 1 then return index + 1, 0 end
+    return index, passed
+end
+
+-- What was counted this many slices before `newest`.
+local function count_of(q, slices, newest, age)
+    local at = age - math.max(newest - slices.newest, 0)
+    if at < 0 then return 0 end
+    return math.min(slices[at + 1] or 0, q.capacity)
+end
+
+local function weighted(q, count, passed)
+    return (mul_div(count, q.slice - passed, q.slice))
+end
+
+local function whole(q, slices, newest)
+    local sum = 0
+    for age = 0, q.slices - 1 do sum = sum + count_of(q, slices, newest, age) end
+    return sum
+end
+
+local function slices_used(q, slices)
+    local newest, passed = position(q, slices)
+    local oldest = count_of(q, slices, newest, q.slices)
+    return math.min(whole(q, slices, newest) + weighted(q, oldest, passed), q.capacity)
+end
+
+-- How much of its slice has to pass until `count` weighs no more than `room`:
+-- floor(count · left / slice) <= room exactly if count · left < (room + 1) · slice.
+local function weighs_at_most(q, count, room)
+    if room >= count then return 0 end
+    local left, rest = mul_div(room + 1, q.slice, count)
+    if rest == 0 then left = left - 1 end
+    return q.slice - math.min(left, q.slice)
+end
+
+-- The time until no more than `room` counts, which can be several slices away.
+local function first_fit(q, slices, room)
+    local newest, passed = position(q, slices)
+    local counted = whole(q, slices, newest)
+    for ahead = 0, q.slices do
+        -- In each slice ahead the oldest that counted whole begins to leave.
+        local oldest = count_of(q, slices, newest, q.slices - ahead)
+        local from = passed
+        if ahead > 0 then counted, from = counted - oldest, 0 end
+        if counted <= room then
+            local at = math.max(weighs_at_most(q, oldest, room - counted), from)
+            if at < q.slice then return (newest + ahead) * q.slice + at - now end
+        end
+    end
+    return (newest + q.slices + 1) * q.slice - now
+end
+
+-- Makes now's slice the newest.
+local function advance(q, slices)
+    local newest = position(q, slices)
+    if slices.newest == newest and slices[1] then return end
+    local counts = {}
+    for age = 0, q.slices do counts[age + 1] = count_of(q, slices, newest, age) end
+    for at = 1, q.slices + 1 do slices[at] = counts[at] end
+    slices.newest = newest
+end
+
+function SlidingWindow.verdict(q, slices, cost)
+    if cost > q.capacity then return NEVER end
+    if cost == 0 or cost <= q.capacity - slices_used(q, slices) then return FITS, 0, 0 end
+    return AFTER, first_fit(q, slices, q.capacity - cost), 0
+end
+
+function SlidingWindow.available(q, slices)
+    return q.capacity - slices_used(q, slices)
+end
+
+function SlidingWindow.reset_after(q, slices)
+    if slices_used(q, slices) == 0 then return 0, 0 end
+    return first_fit(q, slices, 0), 0
+end
+
+function SlidingWindow.charge(q, slices, cost)
+    local room = q.capacity - slices_used(q, slices)
+    advance(q, slices)
+    slices[1] = slices[1] + math.min(cost, room)
+end
+
+function SlidingWindow.refund(q, slices, cost, charged_at)
+    advance(q, slices)
+    local age = slices.newest - quotient(charged_at, q.slice)
+    if age >= 0 and slices[age + 1] then
+        slices[age + 1] = math.max(math.min(slices[age + 1], q.capacity) - cost, 0)
+    end
+    for at = 1, q.slices + 1 do
+        if slices[at] > 0 then return end
+    end
+    slices.newest = 0
+    for at = 1, q.slices + 1 do slices[at] = nil end
+end
+
+-- Slices too far ahead come from a clock that stepped back.
+function SlidingWindow.heal(q, slices)
+    if slices.newest > position(q, slices) then advance(q, slices) end
+end
+
+function SlidingWindow.fresh()
+    return { newest = 0 }
+end
+
+function SlidingWindow.parse(text, q)
+    local slices = {}
+    for number in text:gmatch('[^:]+') do
+        if not number:match('^%d+$') or #number > 16 then return nil end
+        slices[#slices + 1] = tonumber(number)
+    end
+    local newest = table.remove(slices, 1)
+    if #slices ~= 0 and #slices ~= q.slices + 1 then return nil end
+    slices.newest = newest
+    return newest and slices
+end
+
+function SlidingWindow.text(slices)
+    local numbers = { string.format('%.0f', slices.newest) }
+    for at, count in ipairs(slices) do numbers[at + 1] = string.format('%.0f', count) end
+    return table.concat(numbers, ':')
+end
