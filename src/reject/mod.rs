@@ -70,7 +70,6 @@
 //! # Ok::<(), http::Error>(())
 //! ```
 
-mod base64;
 mod body;
 mod function;
 mod grpc;
