@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 use tower::Layer;
 use tower_ratelimit::{
-    Header, Key, KeyExtractor, Quota, RateLimitLayer,
+    Header, Key, KeyExtractor, LocalLimiter, Quota, RateLimitLayer,
     key::{BasicUser, BearerToken, Cookie, QueryParameter, key_fn},
-    reject::{Empty, PlainText},
+    reject::{Empty, PlainText, Reject},
 };
 
 use super::{
@@ -141,9 +141,9 @@ fn a_batch_costs_as_much_as_what_is_in_it() {
 
 #[test]
 fn no_response_and_no_debug_text_tells_a_key() {
-    fn responses<R>(layer: RateLimitLayer<tower_ratelimit::LocalLimiter, R>) -> String
+    fn responses<R>(layer: &RateLimitLayer<LocalLimiter, R>) -> String
     where
-        R: tower_ratelimit::reject::Reject<String>,
+        R: Reject<String>,
     {
         let mut seen = format!("{layer:#?} {:#?}", layer.limiter());
         let service = layer.layer(Probe::default());
@@ -162,9 +162,9 @@ fn no_response_and_no_debug_text_tells_a_key() {
             .deny(|parts| parts.uri.path() == "/banned")
     };
     for seen in [
-        responses(layer()),
-        responses(layer().rejection(PlainText)),
-        responses(layer().rejection(Empty)),
+        responses(&layer()),
+        responses(&layer().rejection(PlainText)),
+        responses(&layer().rejection(Empty)),
     ] {
         assert!(seen.contains("api") && !seen.contains("hunter2"), "{seen}");
     }
