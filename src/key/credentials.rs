@@ -10,9 +10,9 @@ use crate::error::KeyError;
 /// The digest of the bearer token in `Authorization: Bearer …` (RFC 6750).
 ///
 /// The key is `Key::digest(token)`; the token itself is kept nowhere. Absent when there is no such
-/// field, when it is of another scheme, and when the token is empty. The scheme's case and the white
-/// space around the token make no difference, and any characters are accepted in it. Of several
-/// lines the first counts.
+/// field, when it is of another scheme, when the token is empty, and when there are several fields
+/// that differ. The scheme's case and the white space around the token make no difference, and any
+/// characters are accepted in it.
 ///
 /// Nothing is verified: the limit holds only where a wrong token is refused later. To count what
 /// is in a token, such as its subject, see [`extension_fn`](super::extension_fn).
@@ -42,8 +42,8 @@ impl KeyExtractor for BearerToken {
 ///
 /// The key is `Key::digest(name)`, since many services take an API key for the name; the password
 /// never enters it. Absent when there is no such field, when it is of another scheme or cannot be
-/// decoded, and when the name is empty. Padding makes no difference. Of several lines the first
-/// counts.
+/// decoded, when the name is empty, and when there are several fields that differ. Padding makes no
+/// difference.
 ///
 /// Nothing is verified. That suits a limit on attempts to log in; but whoever knows a name can use
 /// up its limit, so let only [failures count](crate::RateLimitLayer::count_if), or count by name
@@ -86,8 +86,16 @@ impl KeyExtractor for BasicUser {
 
 /// What follows the scheme in the `Authorization` field.
 fn credentials<'p>(parts: &'p Parts, scheme: &str) -> Option<&'p [u8]> {
-    let value = parts.headers.get(header::AUTHORIZATION)?.as_bytes();
-    let (name, rest) = value.trim_ascii().split_at_checked(scheme.len())?;
+    let mut lines = parts.headers.get_all(header::AUTHORIZATION).iter();
+    let line = lines.next()?;
+    // Whoever reads another line than we do would know another client than we count.
+    if lines.any(|other| other != line) {
+        return None;
+    }
+    let (name, rest) = line
+        .as_bytes()
+        .trim_ascii()
+        .split_at_checked(scheme.len())?;
     let credentials = rest.trim_ascii_start();
     let separated = credentials.len() < rest.len();
     (separated && name.eq_ignore_ascii_case(scheme.as_bytes())).then_some(credentials)

@@ -39,8 +39,10 @@
 //! [`digested_with`](KeyExtractor::digested_with), which needs a secret.
 //!
 //! A client that writes one credential in several ways has one key. Where it sends two that differ
-//! it has none, and is counted with those who sent none, or by the extractor after
-//! [`or`](KeyExtractor::or).
+//! in one place (`Authorization`, a cookie, a parameter), it has none, and is counted with those who
+//! sent none, or by the extractor after [`or`](KeyExtractor::or). Where a credential may stand in
+//! several places, list them in the order in which the application looks: a client could put a made
+//! up one where only the limiter looks first.
 //!
 //! # Verified identities
 //!

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tower::Layer;
 use tower_ratelimit::{
     Header, Key, KeyExtractor, LocalLimiter, Quota, RateLimitLayer,
-    key::{BasicUser, BearerToken, Cookie, QueryParameter, key_fn},
+    key::{BasicUser, BearerToken, Cookie, QueryParameter},
     reject::{Empty, PlainText, Reject},
 };
 
@@ -75,7 +75,7 @@ fn a_null_byte_ends_no_key() {
 fn path_tricks_reach_no_route_and_are_one_key() {
     use axum::{Router, body::Body, http::Request, routing::post};
     use tower::ServiceExt;
-    use tower_ratelimit::key::MatchedRoute;
+    use tower_ratelimit::key::{MatchedRoute, key_fn};
 
     let tricks = [
         "//login",

@@ -5,9 +5,7 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use tower::Layer;
 use tower_ratelimit::{
-    Header, Key, KeyExtractor, Quota, RateLimitLayer,
-    key::{BearerToken, IpPrefix},
-    observe::Event,
+    Header, Key, KeyExtractor, Quota, RateLimitLayer, key::IpPrefix, observe::Event,
 };
 
 use super::common::{Lines, Probe, get, limiter, send};
@@ -110,7 +108,7 @@ fn an_observer_sees_a_key_only_if_it_asks() {
 mod logs {
     use std::{io, net::SocketAddr};
 
-    use tower_ratelimit::{PeerIp, observe::TracingObserver};
+    use tower_ratelimit::{PeerIp, key::BearerToken, observe::TracingObserver};
 
     use super::*;
 
