@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use http::{header, request::Parts};
 use percent_encoding::percent_decode;
 
@@ -48,12 +50,12 @@ impl Cookie {
         Self(name)
     }
 
-    fn value(&self, pair: &[u8]) -> Option<Vec<u8>> {
+    fn value<'p>(&self, pair: &'p [u8]) -> Option<Cow<'p, [u8]>> {
         let end = pair.iter().position(|byte| *byte == b'=')?;
         let (name, value) = (&pair[..end], &pair[end + 1..]);
         percent_decode(name.trim_ascii())
             .eq(self.0.bytes())
-            .then(|| unquoted(percent_decode(value.trim_ascii()).collect()))
+            .then(|| unquoted(percent_decode(value.trim_ascii()).into()))
     }
 }
 
@@ -66,9 +68,9 @@ impl KeyExtractor for Cookie {
     }
 }
 
-fn unquoted(value: Vec<u8>) -> Vec<u8> {
-    match value.as_slice() {
-        [b'"', inner @ .., b'"'] => inner.to_vec(),
+fn unquoted(value: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    match &*value {
+        [b'"', inner @ .., b'"'] => Cow::Owned(inner.to_vec()),
         _ => value,
     }
 }
