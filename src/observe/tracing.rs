@@ -3,11 +3,11 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use tracing::{debug, trace, warn};
+use tracing::{debug, field::display, trace, warn};
 
 use super::{Decided, Event, Observer};
 
-/// Writes `tracing` events, never with a key in them.
+/// Writes `tracing` events, without keys unless told to [reveal](Self::reveal_keys) them.
 ///
 /// | what happened | level |
 /// |---|---|
@@ -20,6 +20,7 @@ use super::{Decided, Event, Observer};
 #[derive(Debug, Default)]
 pub struct TracingObserver {
     failing: AtomicBool,
+    reveal_keys: bool,
 }
 
 impl TracingObserver {
@@ -28,15 +29,29 @@ impl TracingObserver {
     pub const fn new() -> Self {
         Self {
             failing: AtomicBool::new(false),
+            reveal_keys: false,
         }
+    }
+
+    /// Whether decisions come with the field `key`, as [`Key::reveal`](crate::Key::reveal) writes it. Defaults to
+    /// false, because keys are personal data, and credentials unless they are digests: the logs
+    /// should be kept as such.
+    ///
+    /// A digest is recognised by `Key::digest(value).reveal()`.
+    #[must_use]
+    pub const fn reveal_keys(mut self, reveal: bool) -> Self {
+        self.reveal_keys = reveal;
+        self
     }
 
     fn decided(&self, decided: &Decided<'_>) {
         self.failing.store(false, Ordering::Relaxed);
         let quota = decided.decision().binding();
+        let key = self.reveal_keys.then(|| display(decided.key().reveal()));
         if decided.decision().is_denied() {
             debug!(
                 policy = quota.name(),
+                key,
                 limit = quota.limit(),
                 cost = decided.cost(),
                 retry_after = ?quota.retry_after(),
@@ -47,6 +62,7 @@ impl TracingObserver {
         } else {
             trace!(
                 policy = quota.name(),
+                key,
                 limit = quota.limit(),
                 remaining = quota.remaining(),
                 cost = decided.cost(),
