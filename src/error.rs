@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, error::Error, fmt};
 
-/// A quota or limiter was configured with a value that makes no sense.
+/// A quota, limiter or key extractor was configured with a value that makes no sense.
 ///
 /// The text says which value was wrong and what is accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub enum ConfigErrorKind {
     Syntax,
     /// A table for no keys, or for more keys than fit in memory.
     MaxKeys,
+    /// A trusted proxy that is no address or network, or is everybody.
+    Proxy,
 }
 
 impl ConfigError {

@@ -5,6 +5,7 @@
 //! | extractor | key |
 //! |---|---|
 //! | [`PeerIp`] | the address at the other end of the connection, IPv6 by /64 |
+//! | [`ClientIp`] | the client's address behind proxies that you trust |
 //! | [`Header`] | the value of a header, such as an API key |
 //! | [`Global`] | one key for all |
 //! | [`MatchedRoute`] | the route that axum matched, such as `/users/{id}` (feature `axum`) |
@@ -20,7 +21,7 @@
 //! [`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key).
 //!
 //! Behind a proxy every request comes from the proxy's address, so [`PeerIp`] puts all clients
-//! into one bucket. And a header that the client writes is a key that the client chooses: limit by
+//! into one bucket; [`ClientIp`] reads whom the proxy got it from. And a header that the client writes is a key that the client chooses: limit by
 //! it only where a wrong value is refused later, as an API key is.
 //!
 //! # Examples
@@ -46,6 +47,7 @@
 //! # Ok::<(), http::Error>(())
 //! ```
 
+mod client_ip;
 mod combine;
 mod extract;
 mod header;
@@ -57,6 +59,7 @@ mod value;
 #[cfg(feature = "axum")]
 pub use self::route::MatchedRoute;
 pub use self::{
+    client_ip::{AddressOrigin, ClientAddress, ClientIp, ClientIpHeader, IntoNetwork},
     combine::Or,
     extract::{IntoKey, KeyExtractor, key_fn},
     header::Header,

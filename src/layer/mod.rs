@@ -79,6 +79,7 @@
 //! # let _ = layer;
 //! ```
 
+mod client_address;
 #[cfg(feature = "axum")]
 mod extract;
 mod future;
@@ -93,7 +94,11 @@ mod voice;
 mod waiting;
 
 pub use self::{
-    future::ResponseFuture, identify::MissingKey, layer::RateLimitLayer, service::RateLimit,
+    client_address::{ClientAddressLayer, WithClientAddress},
+    future::ResponseFuture,
+    identify::MissingKey,
+    layer::RateLimitLayer,
+    service::RateLimit,
 };
 pub(crate) use self::{
     identify::{Identify, Subject},
