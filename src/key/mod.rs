@@ -5,6 +5,7 @@
 //! | extractor | key |
 //! |---|---|
 //! | [`PeerIp`] | the address at the other end of the connection, IPv6 by /64 |
+//! | [`ClientIp`] | the client's address behind proxies that you trust |
 //! | [`Header`] | the value of a header, such as a tenant's name |
 //! | [`Header::secret`] | the digest of a header, such as an API key |
 //! | [`BearerToken`], [`BasicUser`] | the digest of what `Authorization` holds |
@@ -25,8 +26,9 @@
 //! [`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key).
 //!
 //! Behind a proxy every request comes from the proxy's address, so [`PeerIp`] puts all clients
-//! into one bucket. And a header that the client writes is a key that the client chooses: limit by
-//! it only where a wrong value is refused later, as an API key is.
+//! into one bucket; [`ClientIp`] reads whom the proxy got it from. And a header that the client
+//! writes is a key that the client chooses: limit by it only where a wrong value is refused later,
+//! as an API key is.
 //!
 //! # Credentials
 //!
@@ -115,6 +117,7 @@
 //! # Ok::<(), http::Error>(())
 //! ```
 
+mod client_ip;
 mod combine;
 mod cookie;
 mod credentials;
@@ -133,6 +136,7 @@ mod value;
 #[cfg(feature = "axum")]
 pub use self::route::MatchedRoute;
 pub use self::{
+    client_ip::{AddressOrigin, ClientAddress, ClientIp, ClientIpHeader, IntoNetwork},
     combine::Or,
     cookie::Cookie,
     credentials::{BasicUser, BearerToken},

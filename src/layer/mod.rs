@@ -95,6 +95,7 @@
 //! # let _ = layer;
 //! ```
 
+mod client_address;
 #[cfg(feature = "axum")]
 mod extract;
 mod future;
@@ -109,7 +110,11 @@ mod voice;
 mod waiting;
 
 pub use self::{
-    future::ResponseFuture, identify::MissingKey, layer::RateLimitLayer, service::RateLimit,
+    client_address::{ClientAddressLayer, WithClientAddress},
+    future::ResponseFuture,
+    identify::MissingKey,
+    layer::RateLimitLayer,
+    service::RateLimit,
 };
 pub(crate) use self::{
     identify::{Identify, Subject},
