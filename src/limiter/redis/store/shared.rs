@@ -165,14 +165,22 @@ impl Shared {
         self.herald.tell();
     }
 
-    /// A trial that somebody waits for.
+    /// What a trial does, for somebody who waits for it. Its failure counts like a call's.
     pub(super) async fn check(self: &Arc<Self>) -> Result<(), StoreError> {
         if Handle::try_current().is_err() {
             return Err(StoreError::no_runtime());
         }
         let mut connection = 0;
         let outcome = self.try_out(&mut connection).await;
-        self.trial_ended(connection, outcome.as_ref().err());
+        let (error, now) = (outcome.as_ref().err(), Instant::now().into_std());
+        if let Some(error) = error {
+            self.mistrust(error.kind(), connection);
+        }
+        let checked = error.map_or(Ok(()), Err);
+        self.change(
+            |breaker| breaker.checked(connection, checked, now),
+            connection,
+        );
         outcome
     }
 
