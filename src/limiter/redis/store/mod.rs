@@ -16,6 +16,9 @@ mod script;
 mod shared;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 pub(in crate::limiter) use self::script::Script;
 pub use self::{
     builder::RedisStoreBuilder,

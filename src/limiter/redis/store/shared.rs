@@ -1,8 +1,11 @@
 use std::{
+    future::poll_fn,
+    pin::pin,
     sync::{
         Arc, LazyLock, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
@@ -75,7 +78,19 @@ impl Shared {
         connection: &mut u64,
     ) -> Result<Value, StoreError> {
         let live = self.link.live(connection).await?;
-        let answer = script.run(&live.wire, call).await;
+        let mut answer = pin!(script.run(&live.wire, call));
+        let at_once = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
+        let answer = match at_once {
+            // The connection had ended before, as idle ones do, so nothing was sent: no reason to
+            // let the request fail. An answer to what was sent cannot be there yet.
+            Poll::Ready(Err(error)) if error.is_io_error() && live.wire.is_node() => {
+                self.link.discard(live.number);
+                let live = self.link.live(connection).await?;
+                script.run(&live.wire, call).await
+            }
+            Poll::Ready(answer) => answer,
+            Poll::Pending => answer.await,
+        };
         answer.map_err(|error| StoreError::replied(&error))
     }
 
@@ -128,14 +143,14 @@ impl Shared {
 
     /// Decides what becomes of a connection on which a call failed.
     fn mistrust(&self, kind: StoreErrorKind, connection: u64) {
-        if self.link.is_cluster() {
+        use StoreErrorKind::{Cluster, Disconnected, ReadOnly, Timeout};
+        if !self.link.is_cluster() {
+            if matches!(kind, Disconnected | ReadOnly) {
+                self.link.discard(connection);
+            }
+        } else if matches!(kind, Disconnected | ReadOnly | Timeout | Cluster) {
             // It reconnects to its servers by itself, but does not notice all that happens to them.
             self.link.renew(connection, Instant::now().into_std());
-        } else if matches!(
-            kind,
-            StoreErrorKind::Disconnected | StoreErrorKind::ReadOnly
-        ) {
-            self.link.discard(connection);
         }
     }
 
@@ -157,14 +172,22 @@ impl Shared {
         self.herald.tell();
     }
 
-    /// A trial that somebody waits for.
+    /// What a trial does, for somebody who waits for it. Its failure counts like a call's.
     pub(super) async fn check(self: &Arc<Self>) -> Result<(), StoreError> {
         if Handle::try_current().is_err() {
             return Err(StoreError::no_runtime());
         }
         let mut connection = 0;
         let outcome = self.try_out(&mut connection).await;
-        self.trial_ended(connection, outcome.as_ref().err());
+        let (error, now) = (outcome.as_ref().err(), Instant::now().into_std());
+        if let Some(error) = error {
+            self.mistrust(error.kind(), connection);
+        }
+        let checked = error.map_or(Ok(()), Err);
+        self.change(
+            |breaker| breaker.checked(connection, checked, now),
+            connection,
+        );
         outcome
     }
 
