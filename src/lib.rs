@@ -114,7 +114,10 @@ pub use self::clock::QuantaClock;
 #[cfg(feature = "governor")]
 pub use self::limiter::GovernorLimiter;
 #[cfg(feature = "redis")]
-pub use self::limiter::{OnFailure, RedisLimiter, RedisStore};
+pub use self::limiter::{
+    OnFailure, RedisLimiter, RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind, StoreHealth,
+    StoreStats,
+};
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
     concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit},
