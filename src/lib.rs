@@ -115,8 +115,8 @@ pub use self::clock::QuantaClock;
 pub use self::limiter::GovernorLimiter;
 #[cfg(feature = "redis")]
 pub use self::limiter::{
-    OnFailure, RedisLimiter, RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind, StoreHealth,
-    StoreStats,
+    OnFailure, RedisLimiter, RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind,
+    StoreHealth, StoreStats,
 };
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},

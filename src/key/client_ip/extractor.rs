@@ -135,6 +135,12 @@ impl ClientIp {
         Trust::networks(proxies).map(Self::trusting)
     }
 
+    /// Behind proxies anywhere in [`PRIVATE_NETWORKS`](Self::PRIVATE_NETWORKS): a start for a
+    /// container network or a single machine, with the danger that is told there.
+    pub fn private_networks() -> Self {
+        Self::behind(Self::PRIVATE_NETWORKS)
+    }
+
     /// Behind exactly `proxies` proxies, whatever their addresses: the client is the entry of that
     /// number from the right. More than [`MAX_ENTRIES`](Self::MAX_ENTRIES) count as that; with 0 it
     /// is the peer.
