@@ -16,7 +16,8 @@ use super::{Decided, Event, Observer};
 /// | the limiter fails | `WARN`, once when it begins and `DEBUG` while it lasts |
 ///
 /// A layer gets it by `.observer(TracingObserver::new())`. Decisions come with the policy, its limit,
-/// the cost and the latency of the check.
+/// the cost and the latency of the check; `blocked`, `excess` and `degraded` stand only in those of
+/// which [`Decision`](crate::Decision) says so.
 #[derive(Debug, Default)]
 pub struct TracingObserver {
     failing: AtomicBool,
@@ -46,15 +47,21 @@ impl TracingObserver {
 
     fn decided(&self, decided: &Decided<'_>) {
         self.failing.store(false, Ordering::Relaxed);
-        let quota = decided.decision().binding();
+        let decision = decided.decision();
+        let quota = decision.binding();
+        // Only named where they are so.
+        let mark = |so: bool| so.then_some(true);
+        let degraded = mark(decision.is_degraded());
         let key = self.reveal_keys.then(|| display(decided.key().reveal()));
-        if decided.decision().is_denied() {
+        if decision.is_denied() {
             debug!(
                 policy = quota.name(),
                 key,
                 limit = quota.limit(),
                 cost = decided.cost(),
                 retry_after = ?quota.retry_after(),
+                blocked = mark(decision.is_blocked()),
+                degraded,
                 shadow = decided.is_shadow(),
                 latency = ?decided.latency(),
                 "rate limit exceeded"
@@ -67,6 +74,8 @@ impl TracingObserver {
                 remaining = quota.remaining(),
                 cost = decided.cost(),
                 near_limit = decided.is_near_limit(),
+                excess = mark(decision.is_excess()),
+                degraded,
                 latency = ?decided.latency(),
                 "request allowed"
             );
