@@ -26,7 +26,7 @@ fn networks_are_texts_addresses_or_parsed() {
         ClientIp::behind(&texts),
         ClientIp::behind(texts),
         ClientIp::behind([network, address.into()]),
-        ClientIp::behind(&[network, address.into()]),
+        ClientIp::behind([network, address.into()].iter()),
     ] {
         for (peer, trusted) in [
             ("10.0.0.0", true),

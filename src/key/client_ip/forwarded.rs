@@ -34,29 +34,26 @@ struct Elements<'l> {
 impl<'l> Elements<'l> {
     fn new(line: &'l [u8]) -> Self {
         let mut elements = Self {
-            line,
+            // An empty line has one empty element, which is a fault.
+            line: if line.len() > MAX_LINE { b"" } else { line },
             starts: [0; KEPT],
             count: 1,
             left: 1,
         };
-        if line.len() > MAX_LINE || !elements.split() {
-            // One empty element, which is a fault too.
-            elements.line = b"";
-            elements.count = 1;
-            elements.starts[0] = 0;
-        }
+        elements.split();
         elements.left = elements.count.min(KEPT);
         elements
     }
 
-    /// Notes where the elements start. `false` if a quote stays open: what a client opened has
-    /// swallowed what our proxy appended to the same line.
+    /// Notes where the elements start.
     ///
-    /// It has to begin on the left, since only there is it known to be outside a quote. That cannot
-    /// be turned to choose an address: a client's odd quote makes all of a proxy's quotes change
-    /// sides, and so stays open, unless the proxy wrote an escaped quote; then a backslash is left
-    /// outside the quotes, and its element is a fault, to the right of all that the client wrote.
-    fn split(&mut self) -> bool {
+    /// It has to begin on the left, since only there is it known to be outside a quote. So a quote
+    /// that a client leaves open swallows what our proxy appended to the same line, up to its end,
+    /// and is a fault. It cannot be turned into more: the odd quote makes all of the proxy's quotes
+    /// change sides, so that the last one stays open, unless the proxy wrote an escaped one; then
+    /// that one's backslash is left outside the quotes, and its element is a fault, to the right of
+    /// all that the client wrote.
+    fn split(&mut self) {
         let (mut quoted, mut escaped) = (false, false);
         for (at, byte) in self.line.iter().enumerate() {
             match byte {
@@ -70,7 +67,6 @@ impl<'l> Elements<'l> {
                 _ => {}
             }
         }
-        !quoted
     }
 }
 
