@@ -65,6 +65,25 @@ async fn it_survives_a_restart_of_the_server() {
     assert_eq!(*told.lock().unwrap(), [down, up, down, up, down, up]);
 }
 
+/// Servers and what lies between close connections on which nothing happens.
+#[tokio::test]
+async fn a_connection_that_ended_while_idle_is_replaced_unnoticed() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let store = patient().connect(&server.url()).unwrap();
+    store.check().await.unwrap();
+    for connections in 1..4 {
+        assert_eq!(store.stats().connections(), connections);
+        let kill = ["CLIENT", "KILL", "TYPE", "normal"];
+        assert_eq!(server.ask::<u64>(kill).await.unwrap(), 1);
+        // Until its end has been heard of.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        store.check().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_hangs_is_left_for_a_new_connection() {
     if no_redis() {

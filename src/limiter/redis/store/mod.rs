@@ -14,6 +14,7 @@ mod link;
 mod opener;
 mod script;
 mod shared;
+mod trial;
 mod wire;
 
 #[cfg(test)]
