@@ -43,6 +43,12 @@ impl Renderer {
         }
     }
 
+    /// Adds to the answer to a request that the limiter could not decide about when to come back:
+    /// a store that failed is tried several times a second.
+    pub(crate) fn apply_failure(&self, headers: &mut HeaderMap) {
+        self.put_wait(1, headers);
+    }
+
     /// Whether a response that is no denial gets any field.
     pub(crate) fn renders_limits(&self) -> bool {
         self.count(false) > 0

@@ -14,7 +14,11 @@ mod link;
 mod opener;
 mod script;
 mod shared;
+mod trial;
 mod wire;
+
+#[cfg(test)]
+mod tests;
 
 pub(in crate::limiter) use self::script::Script;
 pub use self::{

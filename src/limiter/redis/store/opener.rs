@@ -78,10 +78,10 @@ impl Opener {
         match self {
             Self::Node(client, limits) => limited(limits.connect, node(client)).await,
             Self::Cluster(client, limits) => {
-                limited(limits.connect * SEVERAL, cluster(client)).await
+                limited(limits.connect.saturating_mul(SEVERAL), cluster(client)).await
             }
             Self::Sentinel(sentinels, limits) => {
-                limited(limits.connect * SEVERAL, master(sentinels)).await
+                limited(limits.connect.saturating_mul(SEVERAL), master(sentinels)).await
             }
             Self::Given(wire) => Ok(wire.clone()),
         }
@@ -131,7 +131,7 @@ fn cluster_client(nodes: Vec<ConnectionInfo>, limits: Limits) -> RedisResult<Clu
         .connection_timeout(limits.connect)
         // Longer than anybody waits for a call, which must not be sent twice. It ends what the
         // cluster's own questions about its nodes wait for.
-        .response_timeout(limits.response * 2)
+        .response_timeout(limits.response.saturating_mul(2))
         .overall_response_timeout(None)
         .retries(CLUSTER_RETRIES)
         .min_retry_wait(min_wait)
