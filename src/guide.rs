@@ -7,3 +7,7 @@
 // definitions the first one counts, so here they lead to items, and the pictures are in the page.
 #![doc = include_str!("../docs/plots/links.md")]
 #![doc = include_str!("../docs/algorithms.md")]
+
+#[cfg(feature = "redis")]
+pub mod redis;
+pub mod security;

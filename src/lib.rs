@@ -25,7 +25,7 @@
 //! |---|---|---|
 //! | what is allowed | [`Quota`] | rate, burst, name, and one of [five algorithms](guide) |
 //! | whom it is counted for | [`key`] | [`PeerIp`], [`ClientIp`], [`Header`], a closure, a tuple of these |
-//! | who decides | [`limiter`] | [`LocalLimiter`], [`GovernorLimiter`], your own |
+//! | who decides | [`limiter`] | [`LocalLimiter`], `RedisLimiter` for all nodes together, [`GovernorLimiter`], your own |
 //! | what responses say | [`headers`] | draft-11 and `X-RateLimit-*` by default |
 //! | what a denial looks like | [`reject`] | problem document, text, empty, a closure; gRPC by itself |
 //! | who is told | [`observe`] | tracing, metrics, a closure |
@@ -63,6 +63,29 @@
 //! # let _ = (limit, address);
 //! ```
 //!
+//! The [page on security](guide::security) has the lines for nginx, HAProxy, Envoy, Cloudflare, AWS,
+//! Fly.io and Kubernetes, says in which order layers go, and lists the known ways around a limit.
+//!
+//! # Several nodes
+//!
+//! A limiter in this process counts what this process gets. With the feature `redis`, limiters of
+//! one name share their counts through Redis; when it does not answer, each node goes on by itself:
+//!
+//! ```
+//! # #[cfg(feature = "redis")] {
+//! use tower_ratelimit::{PeerIp, Quota, RateLimitLayer, RedisLimiter};
+//!
+//! let limiter = RedisLimiter::builder(Quota::per_second(10).burst(20))
+//!     .name("api")
+//!     .build(&tower_ratelimit::RedisStore::connect("redis://10.0.0.7")?)?;
+//! let limit = RateLimitLayer::new(limiter, PeerIp);
+//! # let _ = limit;
+//! # }
+//! # Ok::<_, tower_ratelimit::ConfigError>(())
+//! ```
+//!
+//! The guide has a page on running Redis for it.
+//!
 //! # Features
 //!
 //! | feature | default | gives | costs |
@@ -74,6 +97,8 @@
 //! | `serde` | no | [`Quota`] in configuration files | serde with derive |
 //! | `tracing` | no | `TracingObserver`; faults in the set-up are logged as errors, not printed | tracing |
 //! | `metrics` | no | `MetricsObserver` | metrics |
+//! | `redis` | no | `RedisLimiter`, `RedisStore`: one limit for all nodes, through a server, a cluster or sentinels | redis without its default features, tokio |
+//! | `redis-tls` | no | `rediss://` addresses | rustls with ring |
 //! | `quanta` | no | `QuantaClock`, 10 ns a read instead of 24 | quanta |
 //!
 //! gRPC answers need no feature, and without default features the crate serves plain tower and

@@ -47,8 +47,8 @@ use crate::{
 /// until its time has come, and requests of one subject that arrive while another one is under way
 /// travel together.
 ///
-/// A clone is a handle to the same limiter. See the [guide](crate::guide) for running Redis for
-/// rate limits.
+/// A clone is a handle to the same limiter. See the [guide](crate::guide::redis) for running
+/// Redis for rate limits.
 #[derive(Clone)]
 pub struct RedisLimiter(Arc<Inner>);
 

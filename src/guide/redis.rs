@@ -1,0 +1,21 @@
+//! [`RedisLimiter`]: crate::RedisLimiter
+//! [`LocalLimiter`]: crate::LocalLimiter
+//! [`RedisStore`]: crate::RedisStore
+//! [`RedisStore::check`]: crate::RedisStore::check
+//! [`RedisStore::health`]: crate::RedisStore::health
+//! [`RedisStore::stats`]: crate::RedisStore::stats
+//! [`RedisStore::from_connection`]: crate::RedisStore::from_connection
+//! [`prefix`]: crate::RedisStoreBuilder::prefix
+//! [`deadline`]: crate::RedisStoreBuilder::deadline
+//! [`on_health_change`]: crate::RedisStoreBuilder::on_health_change
+//! [`name`]: crate::limiter::RedisLimiterBuilder::name
+//! [`remember_denials`]: crate::limiter::RedisLimiterBuilder::remember_denials
+//! [`OnFailure`]: crate::OnFailure
+//! [`Decision::is_degraded`]: crate::Decision::is_degraded
+//! [`Observer`]: crate::observe::Observer
+// As on the page before: of two definitions of a link the first one counts.
+#![cfg_attr(
+    feature = "metrics",
+    doc = "[`MetricsObserver`]: crate::observe::MetricsObserver"
+)]
+#![doc = include_str!("../../docs/redis.md")]
