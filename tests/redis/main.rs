@@ -14,3 +14,4 @@ mod oracle;
 #[allow(dead_code, reason = "the differential test needs its quotas alone")]
 mod quotas;
 mod servers;
+mod vectors;
