@@ -24,7 +24,7 @@ impl Subject for Redis {
 
     fn limiter(&self, name: &str, quotas: Vec<Quota>, clock: ManualClock) -> RedisLimiter {
         let builder = RedisLimiter::builder(quotas)
-            .name(name)
+            .name(name.replace('@', "."))
             .remember_denials(false)
             .on_failure(OnFailure::deny())
             .test_clock(clock);
