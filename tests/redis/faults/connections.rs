@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use redis::Value;
 use tower_ratelimit::limiter::StoreErrorKind::{Disconnected, Timeout};
 
-use super::trial::Trial;
+use super::trial::{DEADLINE, Trial};
 use crate::servers::{Flow, Proxy, Server, no_redis};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,7 +67,7 @@ async fn everything_takes_longer_than_the_deadline() {
     if no_redis() {
         return;
     }
-    lost_in(Flow::Delay(Duration::from_millis(300)), "slow").await;
+    lost_in(Flow::Delay(DEADLINE), "slow").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -95,4 +96,21 @@ async fn the_server_hangs_for_two_seconds() {
     server.resume();
     server.answered().await;
     trial.recovers().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_break_again_and_again() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let trial = Trial::start_well("killed connections", &server.url()).await;
+    for _ in 0..5 {
+        server
+            .ask::<Value>(["CLIENT", "KILL", "TYPE", "normal"])
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    trial.goes_on().await;
 }

@@ -4,14 +4,14 @@
 //! something go wrong and be well again, and look at every answer that anybody got: see
 //! [`Trial`](trial::Trial). Those in `counts` look at how many were let through.
 
-// mod cancelled;
-// mod clocks;
-// mod clusters;
+mod cancelled;
+mod clocks;
+mod clusters;
 mod connections;
-// mod counts;
+mod counts;
 mod load;
-// mod policies;
+mod policies;
 mod refusals;
-// mod subjects;
+mod subjects;
 mod trial;
-// mod values;
+mod values;

@@ -1,9 +1,6 @@
 //! Redis answers, but refuses.
 
-use std::{
-    hash::{BuildHasher as _, RandomState},
-    time::Duration,
-};
+use std::hash::{BuildHasher as _, RandomState};
 
 use redis::Value;
 use tower_ratelimit::limiter::StoreErrorKind::{
@@ -157,18 +154,4 @@ async fn the_users_scripts_may_not_write() {
         return;
     }
     without("set", "no writes").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn disconnected_again_and_again() {
-    if no_redis() {
-        return;
-    }
-    let server = Server::start().await;
-    let trial = Trial::start_well("killed connections", &server.url()).await;
-    for _ in 0..5 {
-        tell(&server, &["CLIENT", "KILL", "TYPE", "normal"]).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    trial.goes_on().await;
 }

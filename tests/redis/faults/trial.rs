@@ -14,7 +14,7 @@ use super::load::{Answer, Load, Sample, cause, times, undecided};
 use crate::common::programs::eventually;
 
 /// Longer than a busy machine takes for an answer, and short enough for a test.
-pub(super) const DEADLINE: Duration = Duration::from_millis(250);
+pub(super) const DEADLINE: Duration = Duration::from_millis(750);
 
 /// A busy machine wakes nobody up on the dot.
 const SLACK: Duration = Duration::from_secs(1);
@@ -141,38 +141,21 @@ impl Trial {
 
     /// Nothing happened that Redis would be given up for: ends the load and checks that.
     pub(super) async fn goes_on(self) {
-        self.works().await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        let what = self.what;
-        for ((action, _), load) in self.limiters.iter().zip(self.loads) {
-            let samples = load.stop().await;
-            println!(
-                "{what}, {action:?}: {}, {} without Redis",
-                times(&samples),
-                undecided(&samples)
-            );
-            check(what, *action, &samples);
+        let (what, changes) = (self.what, Arc::clone(&self.changes));
+        for (action, samples) in self.end().await {
+            println!("{what}, {action:?}: {} without Redis", undecided(&samples));
         }
-        let changes = self.changes.lock().unwrap();
-        assert_eq!(*changes, [], "{what}");
+        assert_eq!(*changes.lock().unwrap(), [], "{what}");
     }
 
     /// Redis answers again as of now: waits until it decides, ends the load, and checks all that
     /// was answered.
     pub(super) async fn recovers(self) {
+        let failed_at = self.failed_at.expect("it failed");
+        let (what, changes, store) = (self.what, Arc::clone(&self.changes), self.store.clone());
         let back = Instant::now();
-        self.works().await;
-        let took = back.elapsed();
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        println!("{}: {took:?} until Redis decided again", self.what);
-        assert!(took <= RECOVERY, "{}: it took {took:?}", self.what);
-
-        let what = self.what;
-        let span = self.failed_at.expect("it failed")..back;
-        for ((action, _), load) in self.limiters.iter().zip(self.loads) {
-            let samples = load.stop().await;
-            println!("{what}, {action:?}: {}", times(&samples));
-            check(what, *action, &samples);
+        for (action, samples) in self.end().await {
+            let span = failed_at..back;
             let during = samples
                 .iter()
                 .filter(|sample| span.contains(&sample.asked_at));
@@ -182,9 +165,54 @@ impl Trial {
                 assert!(action.expects(answer), "{what}, {action:?}: {answer:?}");
             }
         }
-        check_changes(what, &self.changes.lock().unwrap());
-        assert_eq!(self.store.health(), StoreHealth::Up, "{what}");
-        assert_eq!(self.store.stats().openings(), 1, "{what}");
+        // Each change is told once, not once for each request.
+        let changes: Vec<_> = changes.lock().unwrap().clone();
+        let down: Vec<_> = changes.iter().map(StoreHealth::is_down).collect();
+        assert_eq!(down, [true, false], "{what}: {changes:?}");
+        assert_eq!(store.health(), StoreHealth::Up, "{what}");
+        assert_eq!(store.stats().openings(), 1, "{what}");
+    }
+
+    /// Waits until somebody goes without Redis, where it may go on serving others.
+    pub(super) async fn fails_for_some(&self) {
+        let failures = || self.store.stats().failures_by_kind().count();
+        eventually("a failure", async || (failures() > 0).then_some(())).await;
+    }
+
+    /// The same as [`recovers`](Self::recovers) after [`fails_for_some`](Self::fails_for_some).
+    pub(super) async fn recovers_for_all(self) {
+        let (what, changes) = (self.what, Arc::clone(&self.changes));
+        for (action, samples) in self.end().await {
+            assert!(undecided(&samples) > 0, "{what}, {action:?}");
+        }
+        let changes: Vec<_> = changes.lock().unwrap().clone();
+        println!("{what}: {changes:?}");
+        let alternate = (0..changes.len()).map(|at| at % 2 == 0);
+        assert!(
+            changes.iter().map(StoreHealth::is_down).eq(alternate),
+            "{what}: {changes:?}"
+        );
+    }
+
+    /// Redis answers as of now: waits until it decides, ends the load, and checks what holds of all
+    /// answers.
+    async fn end(self) -> Vec<(Action, Vec<Sample>)> {
+        let back = Instant::now();
+        self.works().await;
+        let took = back.elapsed();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let what = self.what;
+        println!("{what}: {took:?} until Redis decided again");
+        assert!(took <= RECOVERY, "{what}: it took {took:?}");
+
+        let mut all = Vec::new();
+        for ((action, _), load) in self.limiters.into_iter().zip(self.loads) {
+            let samples = load.stop().await;
+            println!("{what}, {action:?}: {}", times(&samples));
+            check(what, action, &samples);
+            all.push((action, samples));
+        }
+        all
     }
 }
 
@@ -206,10 +234,4 @@ fn check(what: &str, action: Action, samples: &[Sample]) {
     }
     let last = samples.last().expect("many requests");
     assert_eq!(last.answer, Answer::Allowed, "{what}, {action:?}");
-}
-
-/// Each change is told once, not once for each request.
-fn check_changes(what: &str, changes: &[StoreHealth]) {
-    let down: Vec<_> = changes.iter().map(StoreHealth::is_down).collect();
-    assert_eq!(down, [true, false], "{what}: {changes:?}");
 }
