@@ -1,7 +1,7 @@
 use std::{
     future::poll_fn,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{Arc, atomic::AtomicU64},
     task::Poll,
     time::Duration,
 };
