@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod differential;
+mod faults;
 mod harness;
 #[path = "../algorithms/oracle.rs"]
 #[allow(dead_code, reason = "the differential test needs its quotas alone")]
@@ -15,3 +16,4 @@ mod oracle;
 mod quotas;
 mod servers;
 mod store;
+mod vectors;

@@ -1,6 +1,9 @@
 use std::time::{Duration, Instant};
 
-use super::fault::{StoreError, StoreErrorKind};
+use super::{
+    fault::{StoreError, StoreErrorKind},
+    gate::Summary,
+};
 
 /// So many failures in a row, and Redis is not asked any more.
 const FAILURES: u32 = 3;
@@ -139,6 +142,14 @@ impl Breaker {
             },
             None if self.answered => Verdict::Works,
             None => Verdict::Untried,
+        }
+    }
+
+    pub(super) const fn summary(&self) -> Summary {
+        Summary {
+            epoch: self.epoch,
+            is_open: self.open.is_some(),
+            is_settled: self.answered && self.failures_in_a_row == 0,
         }
     }
 

@@ -8,6 +8,7 @@ mod address;
 mod breaker;
 mod builder;
 mod fault;
+mod gate;
 mod handle;
 mod health;
 mod link;

@@ -37,9 +37,9 @@ const SEVERAL: u32 = 3;
 #[derive(Clone)]
 #[allow(clippy::large_enum_variant, reason = "there is one for each store")]
 pub(super) enum Opener {
-    Node(Client, Limits),
-    Cluster(ClusterClient, Limits),
-    Sentinel(Sentinels, Limits),
+    Node(Box<Client>, Limits),
+    Cluster(Box<ClusterClient>, Limits),
+    Sentinel(Box<Sentinels>, Limits),
     /// Whoever handed it in sees to it.
     Given(Wire),
 }
@@ -58,13 +58,13 @@ impl Opener {
         match address {
             Address::Node(node) => {
                 let client = Client::open(node.set_tcp_settings(tcp_settings()));
-                client.map(|client| Self::Node(client, limits))
+                client.map(|client| Self::Node(Box::new(client), limits))
             }
             Address::Cluster(nodes) => {
-                cluster_client(nodes, limits).map(|client| Self::Cluster(client, limits))
+                cluster_client(nodes, limits).map(|client| Self::Cluster(Box::new(client), limits))
             }
             Address::Sentinel(sentinels) => {
-                sentinel_client(&sentinels).map(|_| Self::Sentinel(sentinels, limits))
+                sentinel_client(&sentinels).map(|_| Self::Sentinel(Box::new(sentinels), limits))
             }
         }
         .map_err(|error| {

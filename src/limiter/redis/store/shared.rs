@@ -1,7 +1,7 @@
 use std::{
     future::poll_fn,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{Arc, atomic::AtomicU64},
     task::Poll,
     time::Duration,
 };
@@ -15,6 +15,7 @@ use tokio::{
 use super::{
     breaker::{Admission, Breaker, Change},
     fault::{StoreError, StoreErrorKind},
+    gate::Gate,
     health::{Counters, Herald, StoreHealth, StoreStats},
     link::Link,
     script::Script,
@@ -27,7 +28,7 @@ pub(super) struct Shared {
     pub(super) prefix: String,
     pub(super) deadline: Duration,
     pub(super) link: Arc<Link>,
-    pub(super) breaker: Mutex<Breaker>,
+    pub(super) gate: Gate,
     pub(super) herald: Herald,
     pub(super) counters: Counters,
     pub(super) trials: AtomicU64,
@@ -93,7 +94,12 @@ impl Shared {
         if Handle::try_current().is_err() {
             return Err(StoreError::no_runtime());
         }
-        let admission = self.breaker().admit(Instant::now().into_std());
+        let summary = self.gate.summary();
+        if !summary.is_open {
+            return Ok(summary.epoch);
+        }
+        let now = Instant::now().into_std();
+        let admission = self.gate.with(|breaker| breaker.admit(now));
         match admission {
             Admission::Pass { epoch } => Ok(epoch),
             Admission::Stop { error, trial } => {
@@ -106,15 +112,14 @@ impl Shared {
     }
 
     fn learn(self: &Arc<Self>, epoch: u64, connection: u64, error: Option<&StoreError>) {
-        let now = Instant::now().into_std();
         let Some(error) = error else {
-            return self.breaker().succeeded(epoch);
+            return self.praise(epoch);
         };
+        let now = Instant::now().into_std();
         match error.kind() {
-            StoreErrorKind::ForeignData => self.breaker().succeeded(epoch),
+            StoreErrorKind::ForeignData => self.praise(epoch),
             StoreErrorKind::Other => {
-                let trial = self.breaker().doubted(epoch, now);
-                if trial {
+                if self.gate.with(|breaker| breaker.doubted(epoch, now)) {
                     self.start_trial();
                 }
             }
@@ -125,6 +130,12 @@ impl Shared {
                     connection,
                 );
             }
+        }
+    }
+
+    fn praise(&self, epoch: u64) {
+        if !self.gate.summary().is_settled {
+            self.gate.with(|breaker| breaker.succeeded(epoch));
         }
     }
 
@@ -148,30 +159,25 @@ impl Shared {
         change: impl FnOnce(&mut Breaker) -> Option<Change>,
         connection: u64,
     ) {
-        {
-            let mut breaker = self.breaker();
-            let Some(change) = change(&mut breaker) else {
-                return;
-            };
+        let changed = self.gate.with(|breaker| {
+            let change = change(breaker)?;
             self.herald
                 .note(StoreHealth::from(breaker.verdict()), &change);
-            if matches!(change, Change::Opened { .. }) {
-                self.counters.count_opening();
-                self.link.discard(connection);
-            }
+            Some(change)
+        });
+        let Some(change) = changed else { return };
+        if matches!(change, Change::Opened { .. }) {
+            self.counters.count_opening();
+            self.link.discard(connection);
         }
         self.herald.tell();
     }
 
     pub(super) fn health(&self) -> StoreHealth {
-        self.breaker().verdict().into()
+        self.gate.with(|breaker| breaker.verdict()).into()
     }
 
     pub(super) fn stats(&self) -> StoreStats {
         self.counters.read(self.link.connections())
-    }
-
-    pub(super) fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{fault::StoreError, script::Script, shared::Shared};
+use super::{breaker::Breaker, fault::StoreError, script::Script, shared::Shared};
 
 /// A step of a trial may take longer than a call: nobody waits for it.
 const STEP_LIMIT: Duration = Duration::from_millis(200);
@@ -39,7 +39,7 @@ impl Trial {
 impl Drop for Trial {
     fn drop(&mut self) {
         if let Some(shared) = &self.0 {
-            shared.breaker().trial_lost();
+            shared.gate.with(Breaker::trial_lost);
         }
     }
 }

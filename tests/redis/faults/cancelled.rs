@@ -1,0 +1,119 @@
+//! Requests that nobody waits for any more.
+
+use std::{
+    future::Future as _,
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use tokio::runtime::Handle;
+use tower_ratelimit::{
+    Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore, limiter::Pending,
+};
+
+use crate::{
+    common::programs::eventually,
+    servers::{Server, no_redis},
+};
+
+const LIMIT: u64 = 1_000_000;
+const KEYS: u64 = 20;
+
+fn limiter(server: &Server, deadline: Duration) -> RedisLimiter {
+    let store = RedisStore::builder().deadline(deadline);
+    let store = store.connect(&server.url()).unwrap();
+    let builder = RedisLimiter::builder(Quota::per_day(LIMIT).fixed_window());
+    builder.on_failure(OnFailure::deny()).build(&store).unwrap()
+}
+
+/// Begins so many requests of each key, and drops them: every second one after a first look.
+fn begin_and_drop(limiter: &RedisLimiter, requests: u64) {
+    for request in 0..requests {
+        for key in 0..KEYS {
+            let Pending::Later(mut future) = limiter.acquire(&Key::from(key), 1) else {
+                panic!("Redis was not asked");
+            };
+            if request % 2 == 0 {
+                let mut context = Context::from_waker(Waker::noop());
+                let future = std::pin::Pin::new(&mut future);
+                assert!(future.poll(&mut context).is_pending());
+            }
+        }
+    }
+}
+
+async fn used(limiter: &RedisLimiter, key: u64) -> u64 {
+    let decision = limiter.peek(&Key::from(key), 1).await.unwrap();
+    LIMIT - decision.remaining().unwrap()
+}
+
+/// Waits until no more tasks run than before.
+async fn settled(tasks: usize) {
+    eventually("the end of all tasks", async || {
+        (Handle::current().metrics().num_alive_tasks() <= tasks).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn all_are_counted_and_nothing_is_left_of_them() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let limiter = limiter(&server, Duration::from_secs(20));
+    for key in 0..KEYS {
+        assert_eq!(used(&limiter, key).await, 0);
+    }
+    let tasks = Handle::current().metrics().num_alive_tasks();
+
+    begin_and_drop(&limiter, 500);
+    for key in 0..KEYS {
+        assert_eq!(used(&limiter, key).await, 500, "it came after them");
+    }
+    settled(tasks).await;
+    let stats = limiter.store().stats();
+    assert_eq!(stats.connections(), 1);
+    assert_eq!(stats.failures_by_kind().count(), 0, "{stats:?}");
+}
+
+#[tokio::test]
+async fn a_hung_server_keeps_none_of_them_waiting() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let limiter = limiter(&server, Duration::from_millis(250));
+    for key in 0..KEYS {
+        assert_eq!(used(&limiter, key).await, 0);
+    }
+    let tasks = Handle::current().metrics().num_alive_tasks();
+
+    server.pause();
+    begin_and_drop(&limiter, 500);
+    eventually("Redis to be given up", async || {
+        limiter.health().is_down().then_some(())
+    })
+    .await;
+    // A trial may be under way, which holds a connection in the making.
+    settled(tasks + 2).await;
+    server.resume();
+
+    eventually("decisions by Redis", async || {
+        limiter.peek(&Key::from(0), 1).await.ok()
+    })
+    .await;
+    settled(tasks).await;
+    for key in 0..KEYS {
+        let before = used(&limiter, key).await;
+        assert!(before <= 500, "{before} were counted");
+        assert!(
+            limiter
+                .acquire(&Key::from(key), 1)
+                .await
+                .unwrap()
+                .is_allowed()
+        );
+        assert_eq!(used(&limiter, key).await, before + 1);
+    }
+}

@@ -1,0 +1,142 @@
+//! Clocks that are wrong.
+
+use std::time::Duration;
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    net::TcpStream,
+};
+use tower_ratelimit::{Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore};
+
+use crate::servers::{Server, Setup, no_fake_clock, no_redis};
+
+const LIMIT: u64 = 10;
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// A quota of each algorithm.
+const QUOTAS: [(&str, Quota); 6] = [
+    ("token", Quota::per(LIMIT, PERIOD)),
+    ("steps", Quota::per(LIMIT, PERIOD).refill_every(PERIOD)),
+    ("leaky", Quota::per(LIMIT, PERIOD).leaky_bucket(LIMIT - 1)),
+    ("fixed", Quota::per(LIMIT, PERIOD).fixed_window()),
+    ("sliding", Quota::per(LIMIT, PERIOD).sliding_window()),
+    ("log", Quota::per(LIMIT, PERIOD).sliding_log()),
+];
+
+fn limiters(server: &Server) -> Vec<(&'static str, RedisLimiter)> {
+    let store = RedisStore::builder().deadline(Duration::from_secs(20));
+    let store = store.connect(&server.url()).unwrap();
+    let limiter = |(name, quota): (&'static str, Quota)| {
+        let builder = RedisLimiter::builder(quota).name(name);
+        // What a node remembers is measured by its own monotonic clock; here the server's counts.
+        let builder = builder
+            .remember_denials(false)
+            .on_failure(OnFailure::deny());
+        (name, builder.build(&store).unwrap())
+    };
+    QUOTAS.map(limiter).into()
+}
+
+/// Takes one unit after another until it is denied: how many, and how long to wait for the next.
+async fn exhaust(limiter: &RedisLimiter) -> (u64, Duration) {
+    let mut taken = 0;
+    loop {
+        let decision = limiter.acquire(&Key::from("alice"), 1).await.unwrap();
+        if decision.is_denied() {
+            return (taken, decision.retry_after().unwrap());
+        }
+        taken += 1;
+        assert!(taken < 100, "there is no limit any more");
+    }
+}
+
+/// What is refilled or crosses an edge while the test runs.
+const MEANWHILE: u64 = LIMIT;
+
+#[tokio::test]
+async fn the_servers_clock_is_put_back() {
+    if no_fake_clock() {
+        return;
+    }
+    let server = Setup::valkey().fake_clock().start().await;
+    for (name, limiter) in limiters(&server) {
+        let (taken, _) = exhaust(&limiter).await;
+        assert!(
+            (LIMIT..=LIMIT + MEANWHILE).contains(&taken),
+            "{name}: {taken}"
+        );
+    }
+    server.shift_clock(-3_600).await;
+    for (name, limiter) in limiters(&server) {
+        let (taken, wait) = exhaust(&limiter).await;
+        println!("{name}: {taken} more after an hour back, then a wait of {wait:?}");
+        assert!(taken <= LIMIT + MEANWHILE, "{name}: {taken}");
+        assert!(wait <= 2 * PERIOD, "{name}: {wait:?}");
+        let decision = limiter.peek(&Key::from("alice"), LIMIT).await.unwrap();
+        let full = decision.retry_after().unwrap();
+        assert!(
+            full <= 2 * PERIOD,
+            "{name}: nobody waits longer than a quota takes, {full:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_servers_clock_is_put_forward() {
+    if no_fake_clock() {
+        return;
+    }
+    let server = Setup::valkey().fake_clock().start().await;
+    for (name, limiter) in limiters(&server) {
+        let (taken, _) = exhaust(&limiter).await;
+        assert!(
+            (LIMIT..=LIMIT + MEANWHILE).contains(&taken),
+            "{name}: {taken}"
+        );
+    }
+    server.shift_clock(3_600).await;
+    for (name, limiter) in limiters(&server) {
+        let (taken, wait) = exhaust(&limiter).await;
+        println!("{name}: {taken} more after an hour forward, then a wait of {wait:?}");
+        assert!(
+            (LIMIT..=LIMIT + MEANWHILE).contains(&taken),
+            "{name}: one more burst, {taken}"
+        );
+        assert!(wait <= 2 * PERIOD, "{name}: {wait:?}");
+    }
+}
+
+/// The arguments of the next call that the server gets, as `MONITOR` prints them.
+async fn monitored(server: &Server, limiter: &RedisLimiter) -> String {
+    let mut monitor = TcpStream::connect(server.address()).await.unwrap();
+    monitor.write_all(b"MONITOR\r\n").await.unwrap();
+    let mut lines = BufReader::new(monitor).lines();
+    assert_eq!(lines.next_line().await.unwrap().unwrap(), "+OK");
+    limiter.acquire(&Key::from("alice"), 1).await.unwrap();
+    loop {
+        let line = lines.next_line().await.unwrap().unwrap();
+        // What the script does is printed, too, with `lua` for the address.
+        if line.contains("EVALSHA") {
+            return line;
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_nodes_clock_is_told_to_the_server() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    for (name, limiter) in limiters(&server) {
+        limiter.acquire(&Key::from("bob"), 1).await.unwrap();
+        let line = monitored(&server, &limiter).await;
+        let (_, arguments) = line.split_once("EVALSHA").unwrap();
+        let arguments: Vec<_> = arguments.split('"').skip(2).step_by(2).collect();
+        let numbers = arguments.iter().filter_map(|text| text.parse::<f64>().ok());
+        let largest = numbers.fold(0.0, f64::max);
+        // Periods are told in microseconds: an hour at most, here. A time would be far larger.
+        assert!(largest <= 3_600e6, "{name}: {arguments:?}");
+        println!("{name}: {arguments:?}");
+    }
+}

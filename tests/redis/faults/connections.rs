@@ -1,0 +1,116 @@
+//! Redis cannot be reached, or is silent.
+
+use std::time::Duration;
+
+use redis::Value;
+use tower_ratelimit::limiter::StoreErrorKind::{Disconnected, Timeout};
+
+use super::trial::{DEADLINE, Trial};
+use crate::servers::{Flow, Proxy, Server, no_redis};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn not_there_at_the_start() {
+    if no_redis() {
+        return;
+    }
+    let mut server = Server::start().await;
+    server.kill9();
+    let mut trial = Trial::start("not there", &server.url());
+    trial.fails(&[Disconnected]).await;
+    server.restart().await;
+    trial.recovers().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_refused() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let mut proxy = Proxy::before(server.address()).await;
+    let mut trial = Trial::start_well("refused", &server.url_through(proxy.port())).await;
+    proxy.refuse().await;
+    trial.fails(&[Disconnected]).await;
+    proxy.accept().await;
+    trial.recovers().await;
+}
+
+async fn lost_in(flow: Flow, what: &'static str) {
+    let server = Server::start().await;
+    let proxy = Proxy::before(server.address()).await;
+    let mut trial = Trial::start_well(what, &server.url_through(proxy.port())).await;
+    proxy.set(flow);
+    // New connections are taken, and answer nothing.
+    trial.fails(&[Timeout, Disconnected]).await;
+    proxy.set(Flow::Forward);
+    trial.recovers().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packets_are_dropped() {
+    if no_redis() {
+        return;
+    }
+    lost_in(Flow::BlackHole, "black hole").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn responses_are_dropped() {
+    if no_redis() {
+        return;
+    }
+    lost_in(Flow::BlackHoleResponses, "black hole for responses").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_takes_longer_than_the_deadline() {
+    if no_redis() {
+        return;
+    }
+    lost_in(Flow::Delay(DEADLINE), "slow").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_is_killed_and_restarted() {
+    if no_redis() {
+        return;
+    }
+    let mut server = Server::start().await;
+    let mut trial = Trial::start_well("killed", &server.url()).await;
+    server.kill9();
+    trial.fails(&[Disconnected]).await;
+    server.restart().await;
+    trial.recovers().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_hangs_for_two_seconds() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let mut trial = Trial::start_well("hung", &server.url()).await;
+    server.pause();
+    trial.fails(&[Timeout, Disconnected]).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    server.resume();
+    server.answered().await;
+    trial.recovers().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_break_again_and_again() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let trial = Trial::start_well("killed connections", &server.url()).await;
+    for _ in 0..5 {
+        server
+            .ask::<Value>(["CLIENT", "KILL", "TYPE", "normal"])
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    trial.goes_on().await;
+}

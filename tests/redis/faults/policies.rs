@@ -1,0 +1,125 @@
+//! What stands in for Redis is what was configured, and everybody can see it.
+
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, Response},
+    routing::get,
+};
+use tower::ServiceExt as _;
+use tower_ratelimit::{
+    Global, Key, LimiterErrorKind, OnFailure, Quota, RateLimitLayer, RedisLimiter, observe::Event,
+};
+
+use super::{
+    load::{Answer, sample},
+    trial::store,
+};
+use crate::common::{Lines, field, programs::free_port};
+
+/// A limiter of 10 a day whose server does not exist.
+fn lonely(on_failure: OnFailure) -> RedisLimiter {
+    let (store, _) = store(&format!("redis://127.0.0.1:{}", free_port()));
+    let builder = RedisLimiter::builder(Quota::per_day(10).fixed_window());
+    builder.on_failure(on_failure).build(&store).unwrap()
+}
+
+/// What becomes of 30 requests of one key.
+async fn thirty(on_failure: OnFailure) -> Vec<Answer> {
+    let limiter = lonely(on_failure);
+    let mut answers = Vec::new();
+    for _ in 0..30 {
+        answers.push(sample(&limiter, &Key::from("alice")).await.answer);
+    }
+    answers
+}
+
+/// So many pass and no more.
+fn passed(answers: &[Answer]) -> usize {
+    let allowed = |answer: &&Answer| **answer == Answer::DegradedAllowed;
+    let count = answers.iter().take_while(allowed).count();
+    let denied = |answer: &Answer| *answer == Answer::DegradedDenied;
+    assert!(answers[count..].iter().all(denied), "{answers:?}");
+    count
+}
+
+#[tokio::test]
+async fn each_node_goes_on_with_the_whole_quota_or_its_share() {
+    assert_eq!(passed(&thirty(OnFailure::local()).await), 10);
+    assert_eq!(passed(&thirty(OnFailure::nodes(2)).await), 5);
+    assert_eq!(passed(&thirty(OnFailure::nodes(4)).await), 3, "rounded up");
+    assert_eq!(passed(&thirty(OnFailure::nodes(1_000)).await), 1);
+}
+
+#[tokio::test]
+async fn everybody_passes_or_nobody_does() {
+    assert_eq!(passed(&thirty(OnFailure::allow()).await), 30);
+    let answers = thirty(OnFailure::deny()).await;
+    assert!(
+        answers
+            .iter()
+            .all(|answer| matches!(answer, Answer::Failed(_))),
+        "{answers:?}"
+    );
+}
+
+/// The answers to 12 requests, and what an observer heard of them.
+async fn served(on_failure: OnFailure) -> (Vec<Response<Body>>, Vec<String>) {
+    let lines = Lines::default();
+    let heard = lines.clone();
+    let layer =
+        RateLimitLayer::new(lonely(on_failure), Global).observer(move |event: &Event<'_>| {
+            heard.push(match event {
+                Event::Decided(decided) if decided.decision().is_degraded() => {
+                    "degraded".to_owned()
+                }
+                Event::Failed { error, .. } if error.kind() == LimiterErrorKind::Unavailable => {
+                    "failed".to_owned()
+                }
+                other => format!("{other:?}"),
+            });
+        });
+    let app = Router::new().route("/", get(async || "hello")).layer(layer);
+    let mut responses = Vec::new();
+    for _ in 0..12 {
+        let request = Request::get("/").body(Body::empty()).unwrap();
+        responses.push(app.clone().oneshot(request).await.unwrap());
+    }
+    (responses, lines.take())
+}
+
+fn statuses(responses: &[Response<Body>]) -> Vec<u16> {
+    responses
+        .iter()
+        .map(|response| response.status().as_u16())
+        .collect()
+}
+
+#[tokio::test]
+async fn nobody_is_told_that_it_was_too_many_when_redis_failed() {
+    let (responses, heard) = served(OnFailure::deny()).await;
+    assert_eq!(statuses(&responses), [503; 12]);
+    assert_eq!(heard, ["failed"; 12]);
+    for response in &responses {
+        assert_eq!(field(response, "retry-after"), Some("1"));
+        assert_eq!(field(response, "ratelimit"), None, "nothing is known");
+    }
+}
+
+#[tokio::test]
+async fn without_redis_everybody_is_served() {
+    let (responses, heard) = served(OnFailure::allow()).await;
+    assert_eq!(statuses(&responses), [200; 12]);
+    assert_eq!(heard, ["degraded"; 12]);
+}
+
+#[tokio::test]
+async fn without_redis_a_node_still_limits() {
+    let (responses, heard) = served(OnFailure::local()).await;
+    assert_eq!(
+        statuses(&responses),
+        [[200; 10].as_slice(), &[429; 2]].concat()
+    );
+    assert_eq!(heard, ["degraded"; 12]);
+    assert!(field(&responses[11], "retry-after").is_some());
+}

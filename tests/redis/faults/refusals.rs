@@ -1,0 +1,157 @@
+//! Redis answers, but refuses.
+
+use std::hash::{BuildHasher as _, RandomState};
+
+use redis::Value;
+use tower_ratelimit::limiter::StoreErrorKind::{
+    Busy, Disconnected, Loading, OutOfMemory, ReadOnly, Refused, Timeout,
+};
+
+use super::trial::Trial;
+use crate::servers::{Server, Setup, no_redis};
+
+async fn tell(server: &Server, words: &[&str]) {
+    let answer = server.ask::<Value>(words).await;
+    answer.unwrap_or_else(|error| panic!("{words:?}: {error}"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_is_demoted() {
+    if no_redis() {
+        return;
+    }
+    let (server, other) = tokio::join!(Server::start(), Server::start());
+    let mut trial = Trial::start_well("demoted", &server.url()).await;
+    let port = other.port().to_string();
+    tell(&server, &["REPLICAOF", "127.0.0.1", &port]).await;
+    // It loads what the other one has.
+    trial.fails(&[ReadOnly, Loading]).await;
+    tell(&server, &["REPLICAOF", "NO", "ONE"]).await;
+    trial.recovers().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_is_full_and_nothing_is_evicted() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let mut trial = Trial::start_well("out of memory", &server.url()).await;
+    tell(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    trial.fails(&[OutOfMemory]).await;
+    tell(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
+    trial.recovers().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_loads_its_data() {
+    if no_redis() {
+        return;
+    }
+    // A twentieth of a second for every key, and a look at the clients after each.
+    let setup = Setup::redis()
+        .config("key-load-delay", "50000")
+        .config("loading-process-events-interval-bytes", "1024");
+    let mut server = setup.start().await;
+    for key in 0..60 {
+        tell(&server, &["SET", &key.to_string(), &unlike(2_000)]).await;
+    }
+    tell(&server, &["SAVE"]).await;
+    let mut trial = Trial::start_well("loading", &server.url()).await;
+    server.restart_loading().await;
+    trial.fails(&[Loading]).await;
+    server.answered().await;
+    trial.recovers().await;
+}
+
+/// Text that does not get shorter when it is compressed.
+fn unlike(length: u64) -> String {
+    let hash = |at| RandomState::new().hash_one(at);
+    (0..length)
+        .map(|at| char::from(b' ' + (hash(at) % 95) as u8))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_is_busy_with_somebody_elses_script() {
+    if no_redis() {
+        return;
+    }
+    let setup = Setup::redis().config("lua-time-limit", "50");
+    let server = setup.start().await;
+    let mut trial = Trial::start_well("busy", &server.url()).await;
+    let endless = server.ask::<Value>(["EVAL", "while true do end", "0"]);
+    let end = async {
+        trial.fails(&[Busy, Timeout]).await;
+        tell(&server, &["SCRIPT", "KILL"]).await;
+        trial.recovers().await;
+    };
+    let (killed, ()) = tokio::join!(endless, end);
+    assert!(killed.unwrap_err().to_string().contains("killed"));
+}
+
+/// A server with a user whose permissions the test changes, and the user's address.
+async fn with_user() -> (Server, String) {
+    let setup = Setup::redis()
+        .user("limiter on >sesame ~ratelimit:* -@all +evalsha +script|load +get +set +time");
+    let server = setup.start().await;
+    let url = format!("redis://limiter:sesame@127.0.0.1:{}", server.port());
+    (server, url)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_password_is_changed() {
+    if no_redis() {
+        return;
+    }
+    let (server, url) = with_user().await;
+    let mut trial = Trial::start_well("password", &url).await;
+    tell(
+        &server,
+        &["ACL", "SETUSER", "limiter", "resetpass", ">other"],
+    )
+    .await;
+    tell(&server, &["CLIENT", "KILL", "USER", "limiter"]).await;
+    trial.fails(&[Refused]).await;
+    tell(&server, &["ACL", "SETUSER", "limiter", ">sesame"]).await;
+    trial.recovers().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_password_is_wrong_from_the_start() {
+    if no_redis() {
+        return;
+    }
+    let (server, url) = with_user().await;
+    let mut trial = Trial::start("wrong password", &url.replace("sesame", "guess"));
+    trial.fails(&[Refused, Disconnected]).await;
+    tell(&server, &["ACL", "SETUSER", "limiter", ">guess"]).await;
+    trial.recovers().await;
+}
+
+async fn without(permission: &str, what: &'static str) {
+    let (server, url) = with_user().await;
+    let mut trial = Trial::start_well(what, &url).await;
+    let taken = format!("-{permission}");
+    tell(&server, &["ACL", "SETUSER", "limiter", &taken]).await;
+    trial.fails(&[Refused]).await;
+    let given = format!("+{permission}");
+    tell(&server, &["ACL", "SETUSER", "limiter", &given]).await;
+    trial.recovers().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_user_may_run_no_scripts() {
+    if no_redis() {
+        return;
+    }
+    without("evalsha", "no scripts").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_users_scripts_may_not_write() {
+    if no_redis() {
+        return;
+    }
+    without("set", "no writes").await;
+}

@@ -1,0 +1,237 @@
+//! A load that goes through a fault and back.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use tower_ratelimit::{
+    Key, Limiter, OnFailure, Quota, RedisLimiter, RedisStore,
+    limiter::{StoreErrorKind, StoreHealth},
+};
+
+use super::load::{Answer, Load, Sample, cause, times, undecided};
+use crate::common::programs::eventually;
+
+/// Longer than a busy machine takes for an answer, and short enough for a test.
+pub(super) const DEADLINE: Duration = Duration::from_millis(750);
+
+/// A busy machine wakes nobody up on the dot.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// How soon Redis is used again after it answers.
+const RECOVERY: Duration = Duration::from_secs(3);
+
+/// How long a fault lasts at least after it was noticed.
+const HOLD: Duration = Duration::from_millis(400);
+
+/// Every change of a store's health.
+pub(super) type Changes = Arc<Mutex<Vec<StoreHealth>>>;
+
+/// The store at the address, and a list of what it tells of its health.
+pub(super) fn store(url: &str) -> (RedisStore, Changes) {
+    let changes = Changes::default();
+    let list = Arc::clone(&changes);
+    let store = RedisStore::builder()
+        .deadline(DEADLINE)
+        .on_health_change(move |health| list.lock().unwrap().push(health))
+        .connect(url)
+        .unwrap();
+    (store, changes)
+}
+
+/// What one of the limiters does when Redis does not decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Local,
+    Allow,
+    Deny,
+}
+
+impl Action {
+    const ALL: [Self; 3] = [Self::Local, Self::Allow, Self::Deny];
+
+    fn limiter(self, store: &RedisStore) -> RedisLimiter {
+        let (name, on_failure) = match self {
+            Self::Local => ("local", OnFailure::local()),
+            Self::Allow => ("allow", OnFailure::allow()),
+            Self::Deny => ("deny", OnFailure::deny()),
+        };
+        // So much that a denial could only come from a fault.
+        let builder = RedisLimiter::builder(Quota::per_day(10_000_000));
+        let builder = builder.name(name).on_failure(on_failure);
+        builder.build(store).unwrap()
+    }
+
+    /// Whether the answer is one that the limiter gives when Redis is not there.
+    fn expects(self, answer: Answer) -> bool {
+        match self {
+            Self::Local | Self::Allow => answer == Answer::DegradedAllowed,
+            Self::Deny => matches!(answer, Answer::Failed(_)),
+        }
+    }
+}
+
+/// Three limiters of one store, each under load.
+pub(super) struct Trial {
+    what: &'static str,
+    store: RedisStore,
+    changes: Changes,
+    limiters: Vec<(Action, RedisLimiter)>,
+    loads: Vec<Load>,
+    /// When somebody first went without Redis.
+    failed_at: Option<Instant>,
+}
+
+impl Trial {
+    /// Starts the load, whether or not Redis is there.
+    pub(super) fn start(what: &'static str, url: &str) -> Self {
+        let (store, changes) = store(url);
+        let limiters = Action::ALL.map(|action| (action, action.limiter(&store)));
+        let keys: Vec<_> = (0..24_u64).map(Key::from).collect();
+        let loads = limiters
+            .iter()
+            .map(|(_, limiter)| Load::start(limiter, 4, &keys));
+        Self {
+            what,
+            loads: loads.collect(),
+            limiters: limiters.into(),
+            store,
+            changes,
+            failed_at: None,
+        }
+    }
+
+    /// The same, and waits until Redis decides.
+    pub(super) async fn start_well(what: &'static str, url: &str) -> Self {
+        let trial = Self::start(what, url);
+        trial.works().await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        trial
+    }
+
+    async fn works(&self) {
+        eventually("decisions by Redis", async || {
+            for (_, limiter) in &self.limiters {
+                let decision = limiter.peek(&Key::from("probe"), 1).await.ok()?;
+                (!decision.is_degraded()).then_some(())?;
+            }
+            Some(())
+        })
+        .await;
+    }
+
+    /// Waits until Redis is given up for one of these reasons, and for a while longer.
+    pub(super) async fn fails(&mut self, reasons: &[StoreErrorKind]) {
+        eventually("Redis to be given up", async || {
+            self.store.health().is_down().then_some(())
+        })
+        .await;
+        self.failed_at = Some(Instant::now());
+        tokio::time::sleep(HOLD).await;
+        let health = self.store.health();
+        let StoreHealth::Down { cause: reason, .. } = health else {
+            panic!("{}: {health:?}", self.what);
+        };
+        assert!(reasons.contains(&reason), "{}: {reason}", self.what);
+        let (_, deny) = &self.limiters[2];
+        let error = deny.acquire(&Key::from("probe"), 1).await.unwrap_err();
+        assert_eq!(cause(&error), StoreErrorKind::BreakerOpen, "{}", self.what);
+    }
+
+    /// Nothing happened that Redis would be given up for: ends the load and checks that.
+    pub(super) async fn goes_on(self) {
+        let (what, changes) = (self.what, Arc::clone(&self.changes));
+        for (action, samples) in self.end().await {
+            println!("{what}, {action:?}: {} without Redis", undecided(&samples));
+        }
+        assert_eq!(*changes.lock().unwrap(), [], "{what}");
+    }
+
+    /// Redis answers again as of now: waits until it decides, ends the load, and checks all that
+    /// was answered.
+    pub(super) async fn recovers(self) {
+        let failed_at = self.failed_at.expect("it failed");
+        let (what, changes, store) = (self.what, Arc::clone(&self.changes), self.store.clone());
+        let back = Instant::now();
+        for (action, samples) in self.end().await {
+            let span = failed_at..back;
+            let during = samples
+                .iter()
+                .filter(|sample| span.contains(&sample.asked_at));
+            let answers: Vec<_> = during.map(|sample| sample.answer).collect();
+            assert!(!answers.is_empty(), "{what}: nobody asked meanwhile");
+            for answer in answers {
+                assert!(action.expects(answer), "{what}, {action:?}: {answer:?}");
+            }
+        }
+        // Each change is told once, not once for each request.
+        let changes: Vec<_> = changes.lock().unwrap().clone();
+        let down: Vec<_> = changes.iter().map(StoreHealth::is_down).collect();
+        assert_eq!(down, [true, false], "{what}: {changes:?}");
+        assert_eq!(store.health(), StoreHealth::Up, "{what}");
+        assert_eq!(store.stats().openings(), 1, "{what}");
+    }
+
+    /// Waits until somebody goes without Redis, where it may go on serving others.
+    pub(super) async fn fails_for_some(&self) {
+        let failures = || self.store.stats().failures_by_kind().count();
+        eventually("a failure", async || (failures() > 0).then_some(())).await;
+    }
+
+    /// The same as [`recovers`](Self::recovers) after [`fails_for_some`](Self::fails_for_some).
+    pub(super) async fn recovers_for_all(self) {
+        let (what, changes) = (self.what, Arc::clone(&self.changes));
+        for (action, samples) in self.end().await {
+            assert!(undecided(&samples) > 0, "{what}, {action:?}");
+        }
+        let changes: Vec<_> = changes.lock().unwrap().clone();
+        println!("{what}: {changes:?}");
+        let alternate = (0..changes.len()).map(|at| at % 2 == 0);
+        assert!(
+            changes.iter().map(StoreHealth::is_down).eq(alternate),
+            "{what}: {changes:?}"
+        );
+    }
+
+    /// Redis answers as of now: waits until it decides, ends the load, and checks what holds of all
+    /// answers.
+    async fn end(self) -> Vec<(Action, Vec<Sample>)> {
+        let back = Instant::now();
+        self.works().await;
+        let took = back.elapsed();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let what = self.what;
+        println!("{what}: {took:?} until Redis decided again");
+        assert!(took <= RECOVERY, "{what}: it took {took:?}");
+
+        let mut all = Vec::new();
+        for ((action, _), load) in self.limiters.into_iter().zip(self.loads) {
+            let samples = load.stop().await;
+            println!("{what}, {action:?}: {}", times(&samples));
+            check(what, action, &samples);
+            all.push((action, samples));
+        }
+        all
+    }
+}
+
+/// Whatever happens when: nobody waits for longer than the deadline, is denied because of the
+/// fault, or is answered other than as configured.
+fn check(what: &str, action: Action, samples: &[Sample]) {
+    for Sample {
+        latency, answer, ..
+    } in samples
+    {
+        assert!(
+            *latency <= DEADLINE + SLACK,
+            "{what}, {action:?}: {latency:?}"
+        );
+        assert!(
+            *answer == Answer::Allowed || action.expects(*answer),
+            "{what}, {action:?}: {answer:?}"
+        );
+    }
+    let last = samples.last().expect("many requests");
+    assert_eq!(last.answer, Answer::Allowed, "{what}, {action:?}");
+}

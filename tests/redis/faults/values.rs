@@ -1,0 +1,103 @@
+//! Somebody else wrote into a subject's key.
+
+use redis::Value;
+use tower_ratelimit::{
+    Key, Limiter as _, OnFailure, Quota, RedisLimiter,
+    limiter::{StoreErrorKind, StoreHealth},
+};
+
+use super::{
+    load::{Answer, sample},
+    trial::store,
+};
+use crate::servers::{Server, no_redis};
+
+/// The one key in Redis.
+async fn only_key(server: &Server) -> String {
+    let keys: Vec<String> = server.ask(["KEYS", "*"]).await.unwrap();
+    let [key] = keys.as_slice() else {
+        panic!("{keys:?}");
+    };
+    key.clone()
+}
+
+/// Spoils alice's value by `words`, in which `KEY` stands for its key, and sees what becomes of her
+/// and of bob.
+async fn spoiled(quota: Quota, words: &[&[u8]]) {
+    let server = Server::start().await;
+    let (store, changes) = store(&server.url());
+    let limiter = |name, on_failure| {
+        let builder = RedisLimiter::builder(quota).name(name);
+        builder.on_failure(on_failure).build(&store).unwrap()
+    };
+    let (local, deny) = (
+        limiter("one", OnFailure::local()),
+        limiter("one", OnFailure::deny()),
+    );
+    let (alice, bob) = (Key::from("alice"), Key::from("bob"));
+    assert_eq!(sample(&local, &alice).await.answer, Answer::Allowed);
+
+    let key = only_key(&server).await;
+    server.ask::<Value>(["DEL", &key]).await.unwrap();
+    let name = |word: &&[u8]| {
+        if *word == b"KEY" {
+            key.as_bytes().to_vec()
+        } else {
+            word.to_vec()
+        }
+    };
+    let words: Vec<_> = words.iter().map(name).collect();
+    server.ask::<Value>(words).await.unwrap();
+
+    for _ in 0..10 {
+        let failed = Answer::Failed(StoreErrorKind::ForeignData);
+        assert_eq!(sample(&deny, &alice).await.answer, failed);
+        assert_eq!(sample(&local, &alice).await.answer, Answer::DegradedAllowed);
+        assert_eq!(sample(&local, &bob).await.answer, Answer::Allowed);
+    }
+    assert_eq!(store.health(), StoreHealth::Up, "it concerns alice alone");
+    assert_eq!(*changes.lock().unwrap(), []);
+    assert_eq!(store.stats().failures(StoreErrorKind::ForeignData), 20);
+
+    server.ask::<Value>(["DEL", &key]).await.unwrap();
+    let decision = deny.acquire(&alice, 1).await.unwrap();
+    assert_eq!(decision.remaining(), Some(99), "she starts afresh");
+}
+
+const QUOTA: Quota = Quota::per_day(100).fixed_window();
+
+#[tokio::test]
+async fn of_another_type() {
+    if no_redis() {
+        return;
+    }
+    spoiled(QUOTA, &[b"HSET", b"KEY", b"field", b"1"]).await;
+    spoiled(QUOTA, &[b"RPUSH", b"KEY", b"1"]).await;
+}
+
+#[tokio::test]
+async fn in_a_layout_of_the_future() {
+    if no_redis() {
+        return;
+    }
+    spoiled(QUOTA, &[b"SET", b"KEY", b"v2|{\"count\":7}"]).await;
+}
+
+#[tokio::test]
+async fn that_makes_no_sense() {
+    if no_redis() {
+        return;
+    }
+    for value in [
+        b"".as_slice(),
+        b"hello",
+        b"-1",
+        b"1e400",
+        b"nan",
+        b"99999999999999999999999999",
+        b"\xff\0\r\n",
+        b"1;2;3",
+    ] {
+        spoiled(QUOTA, &[b"SET", b"KEY", value]).await;
+    }
+}
