@@ -165,6 +165,7 @@ impl Key {
 
     /// A text that no other key has, if there is a short one: `ip:203.0.113.7`, `ip:2001:db8::/64`,
     /// `str:alice`.
+    #[cfg(feature = "redis")]
     pub(crate) fn readable(&self) -> Option<String> {
         let (tag, content) = self.as_bytes().split_first()?;
         let text = match content {

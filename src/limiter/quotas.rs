@@ -105,6 +105,7 @@ impl Quotas {
         })
     }
 
+    #[cfg(feature = "redis")]
     pub(super) fn quotas(&self) -> &[Quota] {
         &self.quotas
     }
@@ -171,6 +172,7 @@ impl Tiers {
         })
     }
 
+    #[cfg(feature = "redis")]
     pub(super) fn iter(&self) -> impl Iterator<Item = &(Tier, Quotas)> {
         self.tiers.iter()
     }

@@ -35,7 +35,6 @@ const SEVERAL: u32 = 3;
 
 /// Makes connections.
 #[derive(Clone)]
-#[allow(clippy::large_enum_variant, reason = "there is one for each store")]
 pub(super) enum Opener {
     Node(Box<Client>, Limits),
     Cluster(Box<ClusterClient>, Limits),
