@@ -23,15 +23,7 @@ const ROUNDS: usize = 9;
 const CALLS: u64 = 20_000;
 
 /// The limiter's script, for calls without the limiter.
-const SCRIPT: &str = concat!(
-    include_str!("../src/limiter/redis/script/time.lua"),
-    include_str!("../src/limiter/redis/script/token_bucket.lua"),
-    include_str!("../src/limiter/redis/script/leaky_bucket.lua"),
-    include_str!("../src/limiter/redis/script/fixed_window.lua"),
-    include_str!("../src/limiter/redis/script/sliding_window.lua"),
-    include_str!("../src/limiter/redis/script/sliding_log.lua"),
-    include_str!("../src/limiter/redis/script/decide.lua"),
-);
+const SCRIPT: &str = include!("../src/limiter/redis/script/code.rs");
 
 /// What the limiter tells the script of one unit of [`quota`].
 const ARGUMENTS: [&str; 15] = [

@@ -6,14 +6,5 @@ use super::store::Script;
 /// that every server that speaks Redis' protocol can run it.
 ///
 /// Its text is constant: a script made from what clients send would fill the server's script cache.
-pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
-        include_str!("script/time.lua"),
-        include_str!("script/token_bucket.lua"),
-        include_str!("script/leaky_bucket.lua"),
-        include_str!("script/fixed_window.lua"),
-        include_str!("script/sliding_window.lua"),
-        include_str!("script/sliding_log.lua"),
-        include_str!("script/decide.lua"),
-    ))
-});
+pub(super) static DECIDE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include!("script/code.rs")));

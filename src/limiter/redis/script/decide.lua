@@ -10,8 +10,9 @@
 --
 -- The reply is one list of whole numbers: the time, and for each operation what `answer` says.
 
+-- Each is made only where it is asked for: a script makes all its functions anew in every call.
 local ALGORITHMS = {
-    t = TokenBucket, l = LeakyBucket, f = FixedWindow, s = SlidingWindow, g = SlidingLog,
+    t = token_bucket, l = leaky_bucket, f = fixed_window, s = sliding_window, g = sliding_log,
 }
 local SLOT_FIELDS, OP_FIELDS = 8, 3
 
@@ -19,7 +20,7 @@ local slots, active = {}, {}
 
 local function read_slot(at)
     local q = {
-        algorithm = ALGORITHMS[ARGV[at]],
+        algorithm = ALGORITHMS[ARGV[at]](),
         capacity = tonumber(ARGV[at + 2]), extra = tonumber(ARGV[at + 3]),
         tu = tonumber(ARGV[at + 4]), tn = tonumber(ARGV[at + 5]),
     }
@@ -36,7 +37,7 @@ for at = 5, first_op - 1, SLOT_FIELDS do read_slot(at) end
 
 -- The value
 
-local blocked_until = TokenBucket.fresh()
+local blocked_until = Instant.fresh()
 
 local function forget()
     for _, q in ipairs(slots) do q.state = q.algorithm.fresh() end
@@ -49,7 +50,7 @@ local function read(value)
     if line then head, bytes = value:sub(1, line - 1), value:sub(line + 1) end
     local mark = head:find('!', 1, true)
     if mark then
-        blocked_until = TokenBucket.parse(head:sub(mark + 1))
+        blocked_until = Instant.parse(head:sub(mark + 1))
         head = head:sub(1, mark - 1)
     end
     local count = 0
@@ -72,7 +73,7 @@ local function write()
         heads[at], tails[#tails + 1] = head, tail
     end
     local value = table.concat(heads, ';')
-    local blocked = TokenBucket.text(blocked_until)
+    local blocked = Instant.text(blocked_until)
     if blocked ~= '0' then value = value .. '!' .. blocked end
     local bytes = table.concat(tails)
     if bytes ~= '' then value = value .. '\n' .. bytes end
@@ -160,7 +161,7 @@ end
 
 function DO.x()
     forget()
-    blocked_until = TokenBucket.fresh()
+    blocked_until = Instant.fresh()
     return judge(0)
 end
 

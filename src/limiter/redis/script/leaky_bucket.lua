@@ -1,6 +1,6 @@
 -- The leaky bucket as a queue. The state is the next free slot, an instant like a TAT.
 
-local LeakyBucket = { fresh = TokenBucket.fresh, parse = TokenBucket.parse, text = TokenBucket.text }
+local LeakyBucket = { fresh = Instant.fresh, parse = Instant.parse, text = Instant.text }
 
 local function ahead(next)
     return sub(next.u, next.n, now, 0)

@@ -1,6 +1,6 @@
 -- The token bucket as GCRA. The state is the TAT, the instant at which the bucket is full again.
 
-local TokenBucket = {}
+local TokenBucket = { fresh = Instant.fresh, parse = Instant.parse, text = Instant.text }
 
 local function last_step(q)
     if q.step == 0 then return now end
@@ -59,21 +59,4 @@ function TokenBucket.heal(q, tat)
     if less(q.full_u, q.full_n, u, n) then
         tat.u, tat.n = last_step(q) + q.full_u, q.full_n
     end
-end
-
-function TokenBucket.fresh()
-    return { u = 0, n = 0 }
-end
-
--- The text of an instant is its nanoseconds, which Redis keeps in the least memory.
-function TokenBucket.parse(text)
-    if text == '0' then return TokenBucket.fresh() end
-    local u, n = text:match('^(%d+)(%d%d%d)$')
-    if not u or #u > 16 then return nil end
-    return { u = tonumber(u), n = tonumber(n) }
-end
-
-function TokenBucket.text(tat)
-    if tat.u == 0 and tat.n == 0 then return '0' end
-    return string.format('%.0f%03d', tat.u, tat.n)
 end
