@@ -1,0 +1,21 @@
+//! What must hold for any bytes: functions that panic when it does not.
+//!
+//! The fuzz targets call them, and so do the property tests in `tests/fuzz_twins.rs`, which run
+//! wherever the other tests do.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each fuzz target uses one of them"
+)]
+#![allow(clippy::unwrap_used, reason = "a check that panics has failed")]
+
+pub mod forwarded;
+pub mod grpc;
+pub mod headers;
+pub mod provider_headers;
+pub mod quota;
+pub mod x_forwarded_for;
+
+mod answers;
+mod proxies;
+mod structured;

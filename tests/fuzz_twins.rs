@@ -1,0 +1,169 @@
+//! Property tests of what the fuzz targets check, for machines where no fuzzer runs. `fuzz/README.md`
+//! tells how to run the targets themselves.
+
+#[path = "../fuzz/bodies/mod.rs"]
+mod bodies;
+
+use proptest::{collection::vec, prelude::*, sample::select};
+
+/// Half of it bytes, half of it what the syntax is made of.
+fn data(fragments: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
+    let pieces = vec(select(fragments), 0..24).prop_map(|pieces| pieces.concat().into_bytes());
+    let mixed = (any::<u8>(), pieces).prop_map(|(choice, mut pieces)| {
+        pieces.insert(0, choice);
+        pieces
+    });
+    prop_oneof![1 => vec(any::<u8>(), 0..200), 3 => mixed]
+}
+
+const ADDRESSES: &[&str] = &[
+    "203.0.113.7",
+    "6.6.6.6",
+    "10.0.0.2",
+    "10.255.0.9",
+    "2001:db8::1",
+    "[2001:db8::1]",
+    "2001:db8:ffff::7",
+    "::ffff:10.0.0.3",
+    "[::ffff:6.6.6.6]",
+    "::",
+    "unknown",
+    "_hidden",
+    "fe80::1%eth0",
+    ":80",
+    ":65536",
+    ":",
+    ",",
+    ", ",
+    ",",
+    "\n",
+    " ",
+    "\t",
+    "0",
+    ".",
+    "x",
+    "\u{e9}",
+    "\0",
+];
+
+const ELEMENTS: &[&str] = &[
+    "for=",
+    "For=",
+    "by=",
+    "host=",
+    "proto=https",
+    "=",
+    ";",
+    ";",
+    ",",
+    ", ",
+    "\n",
+    "\"",
+    "\"",
+    "\\",
+    "\\\"",
+    " ",
+    "\t",
+    "203.0.113.7",
+    "6.6.6.6",
+    "10.0.0.2",
+    "[2001:db8::1]",
+    "[2001:db8:ffff::7]",
+    "[::ffff:10.0.0.3]",
+    ":80",
+    ":_x",
+    ":65536",
+    "unknown",
+    "_hidden",
+    "@",
+    "\u{e9}",
+    "for=6.6.6.6",
+    "for=10.0.0.2,",
+    "for=\"[2001:db8::1]:80\"",
+    "for=\"",
+    "\0",
+];
+
+const RATES: &[&str] = &[
+    "1",
+    "0",
+    "100",
+    "18446744073709551615",
+    "99999999999999999999",
+    "1000000",
+    "/",
+    "/",
+    " ",
+    "s",
+    "sec",
+    "seconds",
+    "m",
+    "minute",
+    "hours",
+    "d",
+    "ns",
+    "us",
+    "ms",
+    "minu",
+    "-",
+    "+",
+    ".",
+    "\u{e9}",
+    "\u{a0}",
+    "\t",
+];
+
+const CONTENT_TYPES: &[&str] = &[
+    "application/grpc",
+    "Application/GRPC",
+    "application/",
+    "grpc",
+    "-web",
+    "-web-text",
+    "+proto",
+    "+",
+    ";",
+    "; charset=utf-8",
+    " ",
+    "\t",
+    "\n",
+    "x",
+    ",",
+    "text/plain",
+    "\u{e9}",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4_000) })]
+
+    #[test]
+    fn x_forwarded_for(data in data(ADDRESSES)) {
+        bodies::x_forwarded_for::check(&data);
+    }
+
+    #[test]
+    fn forwarded(data in data(ELEMENTS)) {
+        bodies::forwarded::check(&data);
+    }
+
+    #[test]
+    fn provider_headers(data in data(ADDRESSES)) {
+        bodies::provider_headers::check(&data);
+    }
+
+    #[test]
+    fn quota(data in data(RATES)) {
+        // Without the byte that chooses.
+        bodies::quota::check(data.get(1..).unwrap_or_default());
+    }
+
+    #[test]
+    fn headers(data in vec(any::<u8>(), 0..120)) {
+        bodies::headers::check(&data);
+    }
+
+    #[test]
+    fn grpc(data in data(CONTENT_TYPES)) {
+        bodies::grpc::check(data.get(1..).unwrap_or_default());
+    }
+}
