@@ -107,6 +107,11 @@ impl Renderer {
         (to.len() > 0).then(|| Text::Written(0..to.len()))
     }
 
+    /// When to try again after nobody could decide: nobody knows, but stores come back soon.
+    pub(crate) fn ask_to_come_back(&self, headers: &mut HeaderMap) {
+        self.put_wait(1, headers);
+    }
+
     fn put_wait(&self, seconds: u64, headers: &mut HeaderMap) {
         if self.headers.retry_after {
             retry_after::put(header::RETRY_AFTER, seconds, headers);

@@ -104,7 +104,11 @@ impl<R> Voice<R> {
     where
         R: Reject<B>,
     {
-        self.rejection.reject(&Rejection::new(kind, parts))
+        let mut response = self.rejection.reject(&Rejection::new(kind, parts));
+        if kind == RejectionKind::LimiterFailed && !is_grpc(response.headers()) {
+            self.renderer.ask_to_come_back(response.headers_mut());
+        }
+        response
     }
 
     /// Whether anything is to be added to the response of a request that passed.
