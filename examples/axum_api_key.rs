@@ -32,7 +32,8 @@ async fn hello(headers: HeaderMap) -> Result<String, StatusCode> {
 async fn main() -> std::io::Result<()> {
     let limit = RateLimitLayer::new(
         Quota::per_minute(5).named("per-key"),
-        Header::new("x-api-key").or(PeerIp),
+        // Only a digest of the API key is kept.
+        Header::new("x-api-key").secret().or(PeerIp),
     );
     let app = Router::new().route("/", get(hello)).layer(limit);
 

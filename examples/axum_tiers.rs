@@ -7,7 +7,7 @@
 
 use axum::{Router, body::Body, extract::Request, middleware, routing::get};
 use tower::ServiceExt;
-use tower_ratelimit::{LocalLimiter, Quota, RateLimitLayer, key::key_fn, limiter::Tier};
+use tower_ratelimit::{Key, LocalLimiter, Quota, RateLimitLayer, key::extension_fn, limiter::Tier};
 
 /// What authentication found out about a request.
 #[derive(Clone)]
@@ -39,10 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build()?;
     let limit = RateLimitLayer::new(
         limiter,
-        key_fn(|parts| {
-            let customer = parts.extensions.get::<Customer>()?;
-            Some(customer.name.as_str().into())
-        }),
+        extension_fn(|customer: &Customer| Key::from(customer.name.as_str())),
     )
     .tier(|parts| {
         let customer = parts.extensions.get::<Customer>();

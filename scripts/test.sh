@@ -10,6 +10,8 @@ need_rust
 
 # The servers of the tests. They run on Linux only; there nothing is left out.
 if [ "$(uname -s)" = Linux ]; then
+    # Where nginx and HAProxy are, and not in every user's search path.
+    PATH=$PATH:/usr/sbin
     need redis-server redis-server
     need openssl openssl
     need nginx nginx

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, error::Error, fmt};
 
-/// A quota or limiter was configured with a value that makes no sense.
+/// A quota, limiter or key extractor was configured with a value that makes no sense.
 ///
 /// The text says which value was wrong and what is accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub enum ConfigErrorKind {
     Prefix,
     /// A deadline of 0: nothing could ever be answered in time.
     Deadline,
+    /// A trusted proxy that is no address or network, or is everybody.
+    Proxy,
 }
 
 impl ConfigError {

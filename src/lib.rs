@@ -24,7 +24,7 @@
 //! | step | module | what you choose |
 //! |---|---|---|
 //! | what is allowed | [`Quota`] | rate, burst, name, and one of [five algorithms](guide) |
-//! | whom it is counted for | [`key`] | [`PeerIp`], [`Header`], a closure, a tuple of these |
+//! | whom it is counted for | [`key`] | [`PeerIp`], [`ClientIp`], [`Header`], a closure, a tuple of these |
 //! | who decides | [`limiter`] | [`LocalLimiter`], [`GovernorLimiter`], your own |
 //! | what responses say | [`headers`] | draft-11 and `X-RateLimit-*` by default |
 //! | what a denial looks like | [`reject`] | problem document, text, empty, a closure; gRPC by itself |
@@ -48,7 +48,20 @@
 //! # Behind a proxy
 //!
 //! [`PeerIp`] is the other end of the connection. Behind a proxy that is the proxy, so all clients
-//! share one bucket.
+//! share one bucket. [`ClientIp`] finds the client in the header that your proxies write, and
+//! believes nobody else:
+//!
+//! ```
+//! use tower_ratelimit::{ClientIp, Quota, RateLimitLayer, layer::ClientAddressLayer};
+//!
+//! // The networks of your proxies, and `X-Forwarded-For`. `.forwarded()` and `.header(..)` choose
+//! // another header.
+//! let client_ip = ClientIp::behind(["10.0.0.0/8", "2001:db8:ffff::/48"]);
+//! let limit = RateLimitLayer::new(Quota::per_second(10).burst(20), client_ip.clone());
+//! // If handlers want the address as well: they take a `ClientAddress`.
+//! let address = ClientAddressLayer::new(client_ip);
+//! # let _ = (limit, address);
+//! ```
 //!
 //! # Features
 //!
@@ -101,14 +114,17 @@ pub use self::clock::QuantaClock;
 #[cfg(feature = "governor")]
 pub use self::limiter::GovernorLimiter;
 #[cfg(feature = "redis")]
-pub use self::limiter::{OnFailure, RedisLimiter, RedisStore};
+pub use self::limiter::{
+    OnFailure, RedisLimiter, RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind,
+    StoreHealth, StoreStats,
+};
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
     concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit},
     decision::{Decision, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},
     error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
     headers::Headers,
-    key::{Global, Header, Key, KeyExtractor, PeerIp},
+    key::{ClientAddress, ClientIp, Global, Header, Key, KeyExtractor, PeerIp},
     layer::{RateLimit, RateLimitLayer},
     limiter::{AsyncLimiter, Limiter, LocalLimiter},
     op::Op,

@@ -259,6 +259,7 @@ fn a_limiter_that_fails_is_503_and_never_429() {
     let response = send(&layer.layer(probe.clone()), get("/"));
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(field(&response, "ratelimit"), None);
+    assert_eq!(field(&response, "retry-after"), Some("1"));
     assert!(!response.body().contains("store"), "{}", response.body());
     assert_eq!(probe.count(), 0);
     assert_eq!(lines.take(), ["broken"]);

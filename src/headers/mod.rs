@@ -7,7 +7,7 @@
 //! | `X-RateLimit-Limit: 100` | every response | [`x_ratelimit`](Headers::x_ratelimit) |
 //! | `X-RateLimit-Remaining: 42` | every response | [`x_ratelimit`](Headers::x_ratelimit) |
 //! | `X-RateLimit-Reset: 26` | every response | [`x_ratelimit`](Headers::x_ratelimit) |
-//! | `Retry-After: 7` | denials | [`retry_after`](Headers::retry_after) |
+//! | `Retry-After: 7` | denials; 1 with a limiter that fails | [`retry_after`](Headers::retry_after) |
 //! | `X-RateLimit-Retry-After: 7` | denials, off by default | [`x_ratelimit_retry_after`](Headers::x_ratelimit_retry_after) |
 //!
 //! Redirects (3xx) get none of them: a client that has nothing left might not follow. Denials of

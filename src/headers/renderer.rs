@@ -43,6 +43,12 @@ impl Renderer {
         }
     }
 
+    /// Adds to the answer to a request that the limiter could not decide about when to come back:
+    /// a store that failed is tried several times a second.
+    pub(crate) fn apply_failure(&self, headers: &mut HeaderMap) {
+        self.put_wait(1, headers);
+    }
+
     /// Whether a response that is no denial gets any field.
     pub(crate) fn renders_limits(&self) -> bool {
         self.count(false) > 0
@@ -105,11 +111,6 @@ impl Renderer {
     ) -> Option<Text> {
         ietf::write_statuses(decision, &self.policies, to);
         (to.len() > 0).then(|| Text::Written(0..to.len()))
-    }
-
-    /// When to try again after nobody could decide: nobody knows, but stores come back soon.
-    pub(crate) fn ask_to_come_back(&self, headers: &mut HeaderMap) {
-        self.put_wait(1, headers);
     }
 
     fn put_wait(&self, seconds: u64, headers: &mut HeaderMap) {

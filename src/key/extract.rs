@@ -1,6 +1,6 @@
 use http::request::Parts;
 
-use super::{Key, Or};
+use super::{Digested, Key, Or};
 use crate::error::KeyError;
 
 /// Makes a [`Key`] from the head of a request.
@@ -41,6 +41,41 @@ pub trait KeyExtractor: Send + Sync + 'static {
         Self: Sized,
     {
         Or::new(self, other)
+    }
+
+    /// Replaces every key by a keyed digest of it (HMAC-SHA-256), which only those who have
+    /// `secret` can compute.
+    ///
+    /// A plain digest such as [`BearerToken`](super::BearerToken)'s hides what nobody can guess. An
+    /// address, a user name, a number or a short token can be guessed: whoever reads a store or a log
+    /// tries all of them until a digest matches. With a secret that is kept elsewhere they cannot.
+    /// All nodes that share a store need the same one; with another one all keys are new.
+    ///
+    /// ```
+    /// use tower_ratelimit::{KeyExtractor, key::BasicUser};
+    ///
+    /// # let environment = |_: &str| "0b7bd6a2c54fc1d4".to_string();
+    /// let key = BasicUser.digested_with(environment("RATE_LIMIT_SECRET"));
+    ///
+    /// let (parts, ()) = http::Request::builder()
+    ///     .header("authorization", "Basic YWxpY2U6d29uZGVybGFuZA==")
+    ///     .body(())?
+    ///     .into_parts();
+    /// let plain = BasicUser.extract(&parts).unwrap();
+    /// assert_eq!(key.extract(&parts), Ok(key.digest(&plain)));
+    /// assert_ne!(key.extract(&parts), Ok(plain));
+    /// # Ok::<(), http::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When `secret` has fewer than 16 bytes, as an environment variable has that was never set.
+    #[track_caller]
+    fn digested_with(self, secret: impl AsRef<[u8]>) -> Digested<Self>
+    where
+        Self: Sized,
+    {
+        Digested::new(self, secret.as_ref())
     }
 }
 

@@ -12,7 +12,8 @@ use crate::error::KeyError;
 /// UTF-8, or longer than 255 bytes, is replaced by its digest.
 ///
 /// The client writes the header, so this is a key that the client chooses: the limit holds only
-/// where a wrong value is refused later.
+/// where a wrong value is refused later. The value stands in the key as it is, and so in a store
+/// that keeps keys; for one that is a credential there is [`secret`](Self::secret).
 ///
 /// ```
 /// use tower_ratelimit::{Key, KeyExtractor, key::Header};
@@ -26,7 +27,10 @@ use crate::error::KeyError;
 /// # Ok::<(), http::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header(HeaderName);
+pub struct Header {
+    name: HeaderName,
+    secret: bool,
+}
 
 impl Header {
     /// The header of this name, a `&str` or a [`HeaderName`].
@@ -42,22 +46,47 @@ impl Header {
     {
         let given = format!("{name:?}");
         match name.try_into() {
-            Ok(name) => Self(name),
+            Ok(name) => Self {
+                name,
+                secret: false,
+            },
             Err(_) => panic!(
                 "{given} is no header name; accepted are letters, digits and -_.~!#$%&'*+^`|"
             ),
+        }
+    }
+
+    /// Keeps only the value's digest in the key, `Key::digest(value)`: an API key then stands in no
+    /// table, store or log, and looking it up takes as long as for any other.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Key, KeyExtractor, key::Header};
+    ///
+    /// let (parts, ()) = http::Request::builder()
+    ///     .header("x-api-key", "k-123")
+    ///     .body(())?
+    ///     .into_parts();
+    /// let key = Header::new("x-api-key").secret().extract(&parts);
+    /// assert_eq!(key, Ok(Key::digest(b"k-123")));
+    /// # Ok::<(), http::Error>(())
+    /// ```
+    #[must_use]
+    pub fn secret(self) -> Self {
+        Self {
+            secret: true,
+            ..self
         }
     }
 }
 
 impl KeyExtractor for Header {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        let value = parts.headers.get(&self.0).map(|value| value.as_bytes());
+        let value = parts.headers.get(&self.name).map(|value| value.as_bytes());
         match value {
             None | Some([]) => Err(KeyError::absent()),
             Some(bytes) => Ok(match str::from_utf8(bytes) {
-                Ok(text) => Key::from(text),
-                Err(_) => Key::digest(bytes),
+                Ok(text) if !self.secret => Key::from(text),
+                _ => Key::digest(bytes),
             }),
         }
     }

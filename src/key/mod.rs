@@ -5,13 +5,19 @@
 //! | extractor | key |
 //! |---|---|
 //! | [`PeerIp`] | the address at the other end of the connection, IPv6 by /64 |
-//! | [`Header`] | the value of a header, such as an API key |
+//! | [`ClientIp`] | the client's address behind proxies that you trust |
+//! | [`Header`] | the value of a header, such as a tenant's name |
+//! | [`Header::secret`] | the digest of a header, such as an API key |
+//! | [`BearerToken`], [`BasicUser`] | the digest of what `Authorization` holds |
+//! | [`Cookie`], [`QueryParameter`] | the digest of a cookie or of a query parameter |
+//! | [`extension_fn`] | what an outer layer found out, such as verified claims |
 //! | [`Global`] | one key for all |
 //! | [`MatchedRoute`] | the route that axum matched, such as `/users/{id}` (feature `axum`) |
 //! | [`RequestMethod`] | the method |
 //! | `\|parts: &Parts\| …` | what a closure returns: `Key`, `Option<Key>` or `Result<Key, KeyError>` |
 //! | `(PeerIp, MatchedRoute)` | a tuple: all of them together |
-//! | `Header::new("x-api-key").or(PeerIp)` | the first that the request has |
+//! | `BearerToken.or(PeerIp)` | the first that the request has |
+//! | `PeerIp.digested_with(secret)` | a keyed digest of another one's key |
 //!
 //! # What goes wrong
 //!
@@ -20,8 +26,73 @@
 //! [`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key).
 //!
 //! Behind a proxy every request comes from the proxy's address, so [`PeerIp`] puts all clients
-//! into one bucket. And a header that the client writes is a key that the client chooses: limit by
-//! it only where a wrong value is refused later, as an API key is.
+//! into one bucket; [`ClientIp`] reads whom the proxy got it from. And a header that the client
+//! writes is a key that the client chooses: limit by it only where a wrong value is refused later,
+//! as an API key is.
+//!
+//! # Credentials
+//!
+//! A key is made of what a request carries, and stands in tables, in a shared store, and in logs
+//! where they [reveal](Key::reveal) it. So credentials enter it as SHA-256 digests only. All digests
+//! of a value are the same key, `Key::digest(value)`, wherever the value stood: that is how a handler
+//! peeks at a client's limit or resets it, and how a digest in a log is recognised.
+//!
+//! A digest hides what nobody can guess, as a generated token. For what can be guessed there is
+//! [`digested_with`](KeyExtractor::digested_with), which needs a secret.
+//!
+//! A client that writes one credential in several ways has one key. Where it sends two that differ
+//! in one place (`Authorization`, a cookie, a parameter), it has none, and is counted with those who
+//! sent none, or by the extractor after [`or`](KeyExtractor::or). Where a credential may stand in
+//! several places, list them in the order in which the application looks: a client could put a made
+//! up one where only the limiter looks first.
+//!
+//! # Verified identities
+//!
+//! Until something has verified a credential, the key is one that the client chooses: by making up
+//! tokens it has as many limits as it likes, and by naming somebody else it uses up theirs. What a
+//! token says, such as a subject or a plan, must never be read by an extractor; it is read by the
+//! layer that verifies the token and passed on in the request's extensions, from which
+//! [`extension_fn`] makes a key:
+//!
+//! ```
+//! # #[cfg(feature = "axum")] {
+//! use axum::{Router, extract::Request, middleware, routing::get};
+//! use tower_ratelimit::{Key, Quota, RateLimitLayer, key::extension_fn};
+//!
+//! #[derive(Clone)]
+//! enum Caller {
+//!     User(String),
+//!     Nobody,
+//! }
+//!
+//! /// Verifies the request's token.
+//! fn verified(request: &Request) -> Caller {
+//!     // ...
+//! #   let _ = Caller::User(request.uri().to_string());
+//! #   Caller::Nobody
+//! }
+//!
+//! let authenticate = middleware::from_fn(async |mut request: Request, next: middleware::Next| {
+//!     let caller = verified(&request);
+//!     request.extensions_mut().insert(caller);
+//!     next.run(request).await
+//! });
+//! let by_user = extension_fn(|caller: &Caller| match caller {
+//!     Caller::User(name) => Some(Key::from(name.as_str())),
+//!     Caller::Nobody => None,
+//! });
+//!
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(RateLimitLayer::new(Quota::per_second(10), by_user))
+//!     // Runs first, since it is added last.
+//!     .layer(authenticate);
+//! # }
+//! ```
+//!
+//! With the two layers the other way round there is no `Caller`, every request is answered 500, and
+//! the log names the fix. Attempts to log in are what verification cannot come before: limit them
+//! by address in a layer of their own around it.
 //!
 //! # Examples
 //!
@@ -46,22 +117,37 @@
 //! # Ok::<(), http::Error>(())
 //! ```
 
+mod client_ip;
 mod combine;
+mod cookie;
+mod credentials;
+mod digested;
+mod extension;
 mod extract;
 mod header;
 mod peer;
 mod prefix;
+mod query;
+mod revealed;
 mod route;
+mod secret;
 mod value;
 
 #[cfg(feature = "axum")]
 pub use self::route::MatchedRoute;
 pub use self::{
+    client_ip::{AddressOrigin, ClientAddress, ClientIp, ClientIpHeader, IntoNetwork},
     combine::Or,
+    cookie::Cookie,
+    credentials::{BasicUser, BearerToken},
+    digested::Digested,
+    extension::extension_fn,
     extract::{IntoKey, KeyExtractor, key_fn},
     header::Header,
     peer::{GroupedPeerIp, PeerIp},
     prefix::IpPrefix,
+    query::QueryParameter,
+    revealed::Revealed,
     route::{Global, RequestMethod},
     value::Key,
 };

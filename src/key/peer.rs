@@ -16,7 +16,8 @@ use crate::error::KeyError;
 /// Tests of an axum router have no connection: add axum's `MockConnectInfo` after this layer, and
 /// its address stands in where there is no `ConnectInfo`, as it does for handlers.
 ///
-/// Behind a proxy this is the proxy's address, the same for all clients.
+/// Behind a proxy this is the proxy's address, the same for all clients: use
+/// [`ClientIp`](super::ClientIp) there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
 pub struct PeerIp;
@@ -59,23 +60,22 @@ impl KeyExtractor for PeerIp {
 
 impl KeyExtractor for GroupedPeerIp {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        peer_ip(parts)
-            .map(|address| self.0.key(address))
-            .ok_or(KeyError::unavailable(
-                "no peer address in the request's extensions: start axum with \
-                 `into_make_service_with_connect_info::<SocketAddr>()`, tonic with its `transport` \
-                 server and our feature `tonic`, or insert a `std::net::SocketAddr` into the \
-                 extensions of every request",
-            ))
+        peer_ip(parts).map(|address| self.0.key(address))
     }
 }
 
 /// The socket's address, from wherever the server in front of us left it.
-fn peer_ip(parts: &Parts) -> Option<IpAddr> {
+pub(super) fn peer_ip(parts: &Parts) -> Result<IpAddr, KeyError> {
     axum_peer(parts)
         .or_else(|| parts.extensions.get::<SocketAddr>().copied())
         .or_else(|| tonic_peer(parts))
         .map(|address| address.ip())
+        .ok_or(KeyError::unavailable(
+            "no peer address in the request's extensions: start axum with \
+             `into_make_service_with_connect_info::<SocketAddr>()`, tonic with its `transport` \
+             server and our feature `tonic`, or insert a `std::net::SocketAddr` into the \
+             extensions of every request",
+        ))
 }
 
 #[cfg(feature = "axum")]

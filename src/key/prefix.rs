@@ -28,12 +28,20 @@ use super::Key;
 pub struct IpPrefix {
     v4: u8,
     v6: u8,
+    nat64: bool,
 }
+
+/// 64:ff9b::/96, RFC 6052.
+const NAT64: u128 = 0x0064_ff9b << 96;
 
 impl IpPrefix {
     /// /32 for IPv4 and /64 for IPv6.
     pub const fn new() -> Self {
-        Self { v4: 32, v6: 64 }
+        Self {
+            v4: 32,
+            v6: 64,
+            nat64: false,
+        }
     }
 
     /// Groups IPv4 addresses by their first `bits` bits; more than 32 count as 32.
@@ -48,6 +56,14 @@ impl IpPrefix {
         self
     }
 
+    /// Whether addresses in 64:ff9b::/96 count as the IPv4 addresses in their last 32 bits, for
+    /// servers behind a translator from IPv4 to IPv6: all its clients are in one /64. Defaults to
+    /// no.
+    pub const fn unwrap_nat64(mut self, unwrap: bool) -> Self {
+        self.nat64 = unwrap;
+        self
+    }
+
     /// The key of the group that `address` belongs to.
     #[must_use]
     pub fn key(&self, address: IpAddr) -> Key {
@@ -58,7 +74,7 @@ impl IpPrefix {
     /// The network that `address` belongs to: its first address and its prefix length.
     #[must_use]
     pub fn network(&self, address: IpAddr) -> (IpAddr, u8) {
-        match address.to_canonical() {
+        match self.unwrap(address) {
             IpAddr::V4(v4) => {
                 let mask = u32::MAX.checked_shl(u32::from(32 - self.v4)).unwrap_or(0);
                 (Ipv4Addr::from_bits(v4.to_bits() & mask).into(), self.v4)
@@ -67,6 +83,16 @@ impl IpPrefix {
                 let mask = u128::MAX.checked_shl(u32::from(128 - self.v6)).unwrap_or(0);
                 (Ipv6Addr::from_bits(v6.to_bits() & mask).into(), self.v6)
             }
+        }
+    }
+
+    /// The IPv4 address within an IPv6 one, where there is one.
+    fn unwrap(&self, address: IpAddr) -> IpAddr {
+        match address.to_canonical() {
+            IpAddr::V6(v6) if self.nat64 && v6.to_bits() >> 32 == NAT64 >> 32 => {
+                Ipv4Addr::from_bits(v6.to_bits() as u32).into()
+            }
+            canonical => canonical,
         }
     }
 }

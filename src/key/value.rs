@@ -16,6 +16,7 @@ const MAX_LEN: usize = 256;
 /// A key of more than 256 bytes is replaced by its SHA-256 digest, which is the same on every node.
 ///
 /// `Debug` tells the kind and the length, never the content: keys are addresses and credentials.
+/// [`reveal`](Self::reveal) shows it to those who ask.
 ///
 /// ```
 /// use tower_ratelimit::Key;
@@ -40,7 +41,7 @@ enum Repr {
 /// The first byte of every key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum Kind {
+pub(super) enum Kind {
     Global = 0,
     Anonymous = 1,
     Ip = 2,
@@ -62,6 +63,11 @@ impl Kind {
         (Self::Tuple, "tuple"),
         (Self::Digest, "digest"),
     ];
+
+    /// The kind of a key by its first byte, and what it is called.
+    pub(super) fn named(tag: u8) -> Option<(Self, &'static str)> {
+        Self::ALL.into_iter().find(|(kind, _)| *kind as u8 == tag)
+    }
 }
 
 impl Key {
@@ -84,6 +90,9 @@ impl Key {
     }
 
     /// The SHA-256 digest of `bytes`, for what must not be kept as it is.
+    ///
+    /// What can be guessed can be found out from its digest, see
+    /// [`digested_with`](super::KeyExtractor::digested_with).
     #[must_use]
     pub fn digest(bytes: &[u8]) -> Self {
         Self::digest_of(Kind::Bytes, bytes)
@@ -91,7 +100,11 @@ impl Key {
 
     fn digest_of(kind: Kind, content: &[u8]) -> Self {
         let digest = Sha256::new_with_prefix([kind as u8]).chain_update(content);
-        Self::encode(Kind::Digest, &digest.finalize())
+        Self::from_digest(&digest.finalize())
+    }
+
+    pub(super) fn from_digest(digest: &[u8]) -> Self {
+        Self::encode(Kind::Digest, digest)
     }
 
     /// Several keys as one, each with its length, so that no two lists give the same key.
@@ -177,11 +190,7 @@ impl Key {
     }
 
     fn kind_name(&self) -> &'static str {
-        let tag = self.as_bytes()[0];
-        Kind::ALL
-            .iter()
-            .find(|(kind, _)| *kind as u8 == tag)
-            .map_or("unknown", |(_, name)| name)
+        Kind::named(self.as_bytes()[0]).map_or("unknown", |(_, name)| name)
     }
 }
 

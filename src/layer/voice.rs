@@ -106,7 +106,7 @@ impl<R> Voice<R> {
     {
         let mut response = self.rejection.reject(&Rejection::new(kind, parts));
         if kind == RejectionKind::LimiterFailed && !is_grpc(response.headers()) {
-            self.renderer.ask_to_come_back(response.headers_mut());
+            self.renderer.apply_failure(response.headers_mut());
         }
         response
     }

@@ -94,7 +94,8 @@ impl Decided<'_> {
         self.decision
     }
 
-    /// Whom the request was counted for. Its `Debug` does not show the content.
+    /// Whom the request was counted for. Its `Debug` does not show the content,
+    /// [`Key::reveal`] does.
     #[must_use]
     pub const fn key(&self) -> &Key {
         self.key

@@ -4,6 +4,7 @@ use super::{Decided, Event, Observer};
 use crate::{decision::Policy, error::LimiterErrorKind};
 
 const REQUESTS: &str = "ratelimit_requests_total";
+const DEGRADED: &str = "ratelimit_degraded_total";
 const NEAR_LIMIT: &str = "ratelimit_near_limit_total";
 const COST: &str = "ratelimit_cost_total";
 const DURATION: &str = "ratelimit_check_duration_seconds";
@@ -16,6 +17,7 @@ const EVICTIONS: &str = "ratelimit_evictions_total";
 /// | metric | labels |
 /// |---|---|
 /// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shadow_limited`, `bypassed`, `banned`, `no_key`, `error` |
+/// | `ratelimit_degraded_total` | `policy`: decisions that the store had no part in, see [`Decision::is_degraded`](crate::Decision::is_degraded) |
 /// | `ratelimit_near_limit_total` | `policy`: decisions that left a fifth of the limit or less |
 /// | `ratelimit_cost_total` | `policy`: units taken |
 /// | `ratelimit_check_duration_seconds` | `policy`, `backend`: a histogram |
@@ -65,6 +67,9 @@ impl MetricsObserver {
                 (true, true) => "shadow_limited",
             };
             count(policy, result);
+            if decided.decision().is_degraded() {
+                counter!(DEGRADED, "policy" => policy).increment(1);
+            }
             if quota.is_near_limit() {
                 counter!(NEAR_LIMIT, "policy" => policy).increment(1);
             }

@@ -4,9 +4,18 @@
 //! the check took. `TracingObserver` (feature `tracing`) and `MetricsObserver` (feature `metrics`)
 //! are ready to use; a closure will do for the rest.
 //!
-//! Observers run within the request, so they should only count or hand on. Neither of the two
-//! adapters records a key: a key in a metric's label would grow the registry with every client, and
-//! in a log it would leak addresses and credentials.
+//! Observers run within the request, so they should only count or hand on.
+//!
+//! # Keys
+//!
+//! Neither of the two adapters records a key: a key in a metric's label would grow the registry with
+//! every client, and in a log it would leak addresses and credentials. To find out who is limited,
+//! `TracingObserver::new().reveal_keys(true)` logs keys readably, such as `key=203.0.113.7`,
+//! `key=2001:db8::/64` or `key=digest:8f860ac30f5b54c4`. An observer of one's own sees the
+//! [key](Decided::key), whose `Debug` hides its content and whose [`reveal`](crate::Key::reveal)
+//! shows it.
+//!
+//! # Examples
 //!
 //! A closure:
 //!

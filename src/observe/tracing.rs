@@ -3,11 +3,11 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use tracing::{debug, trace, warn};
+use tracing::{debug, field::display, trace, warn};
 
 use super::{Decided, Event, Observer};
 
-/// Writes `tracing` events, never with a key in them.
+/// Writes `tracing` events, without keys unless told to [reveal](Self::reveal_keys) them.
 ///
 /// | what happened | level |
 /// |---|---|
@@ -16,10 +16,12 @@ use super::{Decided, Event, Observer};
 /// | the limiter fails | `WARN`, once when it begins and `DEBUG` while it lasts |
 ///
 /// A layer gets it by `.observer(TracingObserver::new())`. Decisions come with the policy, its limit,
-/// the cost and the latency of the check.
+/// the cost and the latency of the check; `blocked`, `excess` and `degraded` stand only in those of
+/// which [`Decision`](crate::Decision) says so.
 #[derive(Debug, Default)]
 pub struct TracingObserver {
     failing: AtomicBool,
+    reveal_keys: bool,
 }
 
 impl TracingObserver {
@@ -28,18 +30,38 @@ impl TracingObserver {
     pub const fn new() -> Self {
         Self {
             failing: AtomicBool::new(false),
+            reveal_keys: false,
         }
+    }
+
+    /// Whether decisions come with the field `key`, as [`Key::reveal`](crate::Key::reveal) writes it. Defaults to
+    /// false, because keys are personal data, and credentials unless they are digests: the logs
+    /// should be kept as such.
+    ///
+    /// A digest is recognised by `Key::digest(value).reveal()`.
+    #[must_use]
+    pub const fn reveal_keys(mut self, reveal: bool) -> Self {
+        self.reveal_keys = reveal;
+        self
     }
 
     fn decided(&self, decided: &Decided<'_>) {
         self.failing.store(false, Ordering::Relaxed);
-        let quota = decided.decision().binding();
-        if decided.decision().is_denied() {
+        let decision = decided.decision();
+        let quota = decision.binding();
+        // Only named where they are so.
+        let mark = |so: bool| so.then_some(true);
+        let degraded = mark(decision.is_degraded());
+        let key = self.reveal_keys.then(|| display(decided.key().reveal()));
+        if decision.is_denied() {
             debug!(
                 policy = quota.name(),
+                key,
                 limit = quota.limit(),
                 cost = decided.cost(),
                 retry_after = ?quota.retry_after(),
+                blocked = mark(decision.is_blocked()),
+                degraded,
                 shadow = decided.is_shadow(),
                 latency = ?decided.latency(),
                 "rate limit exceeded"
@@ -47,10 +69,13 @@ impl TracingObserver {
         } else {
             trace!(
                 policy = quota.name(),
+                key,
                 limit = quota.limit(),
                 remaining = quota.remaining(),
                 cost = decided.cost(),
                 near_limit = decided.is_near_limit(),
+                excess = mark(decision.is_excess()),
+                degraded,
                 latency = ?decided.latency(),
                 "request allowed"
             );

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
-use super::{Rejection, RejectionBody, RejectionKind, base64, response};
+use super::{Rejection, RejectionBody, RejectionKind, response};
 use crate::decision::{Decision, Unit};
 
 static STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -93,7 +94,7 @@ fn response<B: RejectionBody>(rejection: &Rejection<'_>, message: &str) -> Respo
 fn put_wait(decision: Option<&Decision>, message: &str, headers: &mut HeaderMap) {
     if let Some(wait) = decision.and_then(Decision::retry_after) {
         let details = status_with_retry_info(message, wait);
-        headers.insert(&DETAILS, ascii(base64::encode(&details)));
+        headers.insert(&DETAILS, ascii(BASE64_STANDARD_NO_PAD.encode(details)));
         headers.insert(&PUSHBACK, HeaderValue::from(pushback_millis(wait)));
     } else if !decision.is_some_and(ends_some_time) {
         headers.insert(&PUSHBACK, HeaderValue::from_static("-1"));
@@ -112,8 +113,8 @@ fn pushback_millis(wait: Duration) -> i32 {
     i32::try_from(millis).unwrap_or(i32::MAX)
 }
 
-fn ascii(text: Vec<u8>) -> HeaderValue {
-    HeaderValue::try_from(text).expect("encoders write printable ASCII only")
+fn ascii(text: impl Into<Vec<u8>>) -> HeaderValue {
+    HeaderValue::try_from(text.into()).expect("encoders write printable ASCII only")
 }
 
 /// What gRPC's HTTP/2 protocol asks for in `grpc-message`; the space too, as tonic does it.

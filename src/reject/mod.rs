@@ -29,8 +29,15 @@
 //! - on denials by a limit on [concurrency](crate::concurrency) no wait, since nobody knows it;
 //! - on other denials `grpc-retry-pushback-ms: -1`: don't retry.
 //!
-//! gRPC-Web (`application/grpc-web`) is not gRPC here: put the layer inside the one that
-//! translates it. A closure calls [`Rejection::grpc_response`] where it wants the same.
+//! The answer is one HEADERS frame that ends the stream, so the connection and the other calls on
+//! it go on, and a client that is still sending is told to stop.
+//!
+//! gRPC-Web (`application/grpc-web`) is not gRPC here. Put the layer inside the one that translates
+//! it, such as tonic-web's, and a denial is the above, which that layer hands on as fields of a
+//! gRPC-Web response; CORS has to expose them to scripts. Around it a denial is a plain 429, since
+//! a response to gRPC-Web is best framed by whoever frames the others.
+//!
+//! A closure calls [`Rejection::grpc_response`] where it wants the same.
 //!
 //! # Examples
 //!
@@ -70,7 +77,6 @@
 //! # Ok::<(), http::Error>(())
 //! ```
 
-mod base64;
 mod body;
 mod function;
 mod grpc;

@@ -35,10 +35,10 @@ pub fn find(program: &str, variable: Option<&str>) -> Option<PathBuf> {
 ///
 /// # Panics
 ///
-/// When it is not there and `CI` or `TEST_SERVERS` is set, as `scripts/test.sh` does: there nothing
-/// is left out.
+/// When it is not there, where nothing is left out: in CI, in `scripts/test.sh`, which sets
+/// `TEST_SERVERS`, and under nextest, which shows nothing of what a passed test says.
 pub fn missing(there: bool, what: &str, install: &str) -> bool {
-    let variables = ["CI", "TEST_SERVERS"];
+    let variables = ["CI", "NEXTEST", "TEST_SERVERS"];
     let required = variables.iter().any(|name| env::var_os(name).is_some());
     let reason = left_out(there, required, what, install);
     if let Some(reason) = &reason {

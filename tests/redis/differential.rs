@@ -134,7 +134,7 @@ impl Pair {
             let answers: Vec<_> = ops.iter().map(|op| self.redis.apply(key, *op)).collect();
             for (op, answer) in ops.into_iter().zip(answers) {
                 let expected = self.local.apply(key, op).await.expect("it is local");
-                let decision = answer.await.map_err(broken)?;
+                let decision = answer.await.map_err(|error| broken(&error))?;
                 receipts.push(decision.receipt());
                 prop_assert_eq!(decision, expected, "{:?} at {}", op, now);
             }
@@ -143,8 +143,8 @@ impl Pair {
     }
 }
 
-fn broken(error: LimiterError) -> TestCaseError {
-    TestCaseError::fail(format!("{error}: {:?}", std::error::Error::source(&error)))
+fn broken(error: &LimiterError) -> TestCaseError {
+    TestCaseError::fail(format!("{error}: {:?}", std::error::Error::source(error)))
 }
 
 /// Runs traces over quotas of `specs` against the server, unless `PROPTEST_CASES` says how many.

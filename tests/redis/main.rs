@@ -16,4 +16,5 @@ mod processes;
 #[allow(dead_code, reason = "the differential test needs its quotas alone")]
 mod quotas;
 mod servers;
+mod store;
 mod vectors;

@@ -5,6 +5,7 @@ use super::{
     deny_cache::DenyCache,
     limiter::Parts,
     on_failure::{Fallback, OnFailure},
+    plan,
     store::RedisStore,
 };
 use crate::{
@@ -48,9 +49,10 @@ impl RedisLimiterBuilder {
     /// What the limiter is called in Redis. Limiters of one name on one server share their counts,
     /// on whatever node they are; others do not.
     ///
-    /// Defaults to the names of the quotas, and for one without a name to its rate, such as
-    /// `10-per-1s`: so two limits that have nothing to do with each other are kept apart, but a
-    /// limit whose numbers change starts afresh. Give it a name to keep its counts.
+    /// Defaults to the names of the quotas, and for one without a name to its numbers, such as
+    /// `10-per-1s-of-20` for a burst of 20: so two limits that have nothing to do with each other are
+    /// kept apart unless they are the same, but one whose numbers change starts afresh. Give it a
+    /// name to keep its counts.
     ///
     /// 1 to 64 letters, digits, `-`, `_` and `.`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -118,7 +120,7 @@ impl RedisLimiterBuilder {
             block_for: self.block_for.map(checked_block).transpose()?,
         };
         let name = match self.name {
-            Some(name) => checked_name(name)?,
+            Some(name) => checked_name(&name).map(|()| name)?,
             None => default_name,
         };
         let fallback = Fallback::new(self.on_failure, &rules)?;
@@ -133,20 +135,41 @@ impl RedisLimiterBuilder {
     }
 }
 
-/// The quotas' names, with what is not accepted in a key replaced.
+/// The quotas' names or rates; with a few letters of a digest where that is no accepted name.
 fn default_name(quotas: &[Quota]) -> String {
-    let names: Vec<_> = quotas.iter().map(|quota| quota.name_in(2)).collect();
-    let mut name = names.join("-and-");
-    name.retain(|letter| letter.is_ascii());
-    let accepted = |letter| if is_accepted(letter) { letter } else { '_' };
-    name.chars().map(accepted).take(MAX_NAME_LEN).collect()
+    let names: Vec<_> = quotas.iter().map(label).collect();
+    let name = names.join("-and-");
+    if checked_name(&name).is_ok() {
+        return name;
+    }
+    let digest = plan::letters_of(&name);
+    let accepted = name.chars().filter(|letter| is_accepted(*letter));
+    let kept: String = accepted.take(MAX_NAME_LEN - 1 - digest.len()).collect();
+    format!("{kept}.{digest}")
+}
+
+/// The quota's name, else all that distinguishes its capacity.
+fn label(quota: &Quota) -> String {
+    if let Some(name) = quota.name() {
+        return name.to_owned();
+    }
+    let mut label = quota.to_string().replace('/', "-per-");
+    for (word, number, usual) in [
+        ("of", quota.capacity(), quota.limit()),
+        ("soft", u64::from(quota.get_soft()), 0),
+    ] {
+        if number != usual {
+            label += &format!("-{word}-{number}");
+        }
+    }
+    label
 }
 
 fn is_accepted(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "-_.".contains(letter)
 }
 
-fn checked_name(name: String) -> Result<String, ConfigError> {
+fn checked_name(name: &str) -> Result<(), ConfigError> {
     if name.is_empty() || name.len() > MAX_NAME_LEN || !name.chars().all(is_accepted) {
         return Err(ConfigError::new(
             ConfigErrorKind::Name,
@@ -156,5 +179,32 @@ fn checked_name(name: String) -> Result<String, ConfigError> {
             ),
         ));
     }
-    Ok(name)
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_that_differ_have_names_that_differ() {
+        let name = |quotas: &[Quota]| default_name(quotas);
+        let ten = Quota::per_second(10);
+        assert_eq!(name(&[ten]), "10-per-1s");
+        assert_eq!(name(&[ten.burst(20)]), "10-per-1s-of-20");
+        assert_eq!(name(&[ten.soft(50)]), "10-per-1s-soft-50");
+        assert_eq!(name(&[ten.burst(20).named("api")]), "api");
+        assert_eq!(
+            name(&[ten, Quota::per_day(99)]),
+            "10-per-1s-and-99-per-86400s"
+        );
+
+        let spaced = [name(&[ten.named("a b")]), name(&[ten.named("a/b")])];
+        assert_ne!(spaced[0], spaced[1]);
+        let long = [(); 9].map(|()| ten);
+        for name in spaced.into_iter().chain([name(&long), name(&long[1..])]) {
+            assert_eq!(checked_name(&name), Ok(()), "{name}");
+        }
+        assert_ne!(name(&long), name(&long[1..]));
+    }
 }

@@ -1,6 +1,9 @@
 use std::{
     hash::{BuildHasher, RandomState},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Instant,
 };
 
@@ -21,6 +24,19 @@ const BUCKETS: usize = 4_096;
 pub(super) struct DenyCache {
     random: RandomState,
     buckets: Box<[Mutex<Bucket>]>,
+    /// Of the quotas in force: a denial by others is no longer news.
+    generation: AtomicU64,
+}
+
+/// A question that the server has answered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) subject: &'a str,
+    pub(super) tier: Tier,
+    /// An instant before it was sent.
+    pub(super) at: Instant,
+    /// Of the quotas that it was asked for.
+    pub(super) generation: u64,
 }
 
 type Bucket = [Option<Box<Denial>>; WAYS];
@@ -41,6 +57,7 @@ impl DenyCache {
         Self {
             random: RandomState::new(),
             buckets: (0..BUCKETS).map(|_| Mutex::default()).collect(),
+            generation: AtomicU64::new(0),
         }
     }
 
@@ -66,26 +83,34 @@ impl DenyCache {
         Some(denial.decision.clone().aged(elapsed))
     }
 
-    /// Remembers the answer to `op`, which was asked at `asked_at`, if it is a denial that holds.
-    pub(super) fn note(
-        &self,
-        subject: &str,
-        tier: Tier,
-        op: Op,
-        asked_at: Instant,
-        decision: &Decision,
-    ) {
-        if let Some(denial) = Denial::of(subject, tier, op, asked_at, decision) {
-            let mut bucket = self.bucket(subject);
-            // Its own entry, a free one, or the one that ends first.
-            let place = bucket.iter_mut().min_by_key(|entry| {
-                let entry = entry.as_deref();
-                let own = entry.is_some_and(|known| known.is_about(&denial));
-                (!own, entry.map(|known| known.until))
-            });
-            if let Some(place) = place {
-                *place = Some(Box::new(denial));
+    /// Learns what the server answered to `op`: remembers a denial that holds, and forgets all that
+    /// is known of a subject that something was given back to.
+    pub(super) fn learn(&self, asked: &Asked<'_>, op: Op, decision: &Decision) {
+        match op {
+            Op::Acquire(cost) => {
+                if let Some(denial) = Denial::of(asked, cost, decision) {
+                    self.put(denial, asked.generation);
+                }
             }
+            Op::Refund(..) | Op::Reset => self.forget(asked.subject),
+            Op::AcquireUpTo(_) | Op::Peek(_) | Op::Hit(_) => {}
+        }
+    }
+
+    fn put(&self, denial: Denial, generation: u64) {
+        let mut bucket = self.bucket(&denial.subject);
+        // Read under the lock: `begin` empties this bucket after it has changed the number.
+        if generation != self.generation.load(Ordering::Relaxed) {
+            return;
+        }
+        // Its own entry, a free one, or the one that ends first.
+        let place = bucket.iter_mut().min_by_key(|entry| {
+            let entry = entry.as_deref();
+            let own = entry.is_some_and(|known| known.is_about(&denial));
+            (!own, entry.map(|known| known.until))
+        });
+        if let Some(place) = place {
+            *place = Some(Box::new(denial));
         }
     }
 
@@ -96,7 +121,9 @@ impl DenyCache {
         }
     }
 
-    pub(super) fn clear(&self) {
+    /// Forgets everything, and goes on with the quotas of this generation.
+    pub(super) fn begin(&self, generation: u64) {
+        self.generation.store(generation, Ordering::Relaxed);
         for bucket in &self.buckets {
             *lock(bucket) = Default::default();
         }
@@ -113,24 +140,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Denial {
-    fn of(
-        subject: &str,
-        tier: Tier,
-        op: Op,
-        asked_at: Instant,
-        decision: &Decision,
-    ) -> Option<Self> {
-        let Op::Acquire(cost) = op else {
-            return None;
-        };
+    fn of(asked: &Asked<'_>, cost: u64, decision: &Decision) -> Option<Self> {
         let wait = decision.retry_after().filter(|_| decision.is_denied())?;
         Some(Self {
-            subject: subject.to_owned(),
-            tier,
+            subject: asked.subject.to_owned(),
+            tier: asked.tier,
             // A block keeps every cost out.
             cost: if decision.is_blocked() { 1 } else { cost },
-            asked_at,
-            until: asked_at.checked_add(wait)?,
+            asked_at: asked.at,
+            until: asked.at.checked_add(wait)?,
             decision: decision.clone(),
         })
     }
@@ -158,6 +176,17 @@ mod tests {
         Decision::denied(receipt, status.with_denial(wait))
     }
 
+    /// Has `cache` learn that alice asked this and heard that.
+    fn learn(cache: &DenyCache, op: Op, at: Instant, decision: &Decision) {
+        let asked = Asked {
+            subject: "alice",
+            tier: Tier::DEFAULT,
+            at,
+            generation: 0,
+        };
+        cache.learn(&asked, op, decision);
+    }
+
     fn ask(cache: &DenyCache, op: Op, at: Instant) -> Option<Duration> {
         let answer = cache.answer("alice", Tier::DEFAULT, op, at)?;
         assert!(answer.is_denied());
@@ -168,13 +197,7 @@ mod tests {
     fn a_denial_holds_until_its_time_and_no_longer() {
         let cache = DenyCache::new();
         let start = Instant::now();
-        cache.note(
-            "alice",
-            Tier::DEFAULT,
-            Op::Acquire(3),
-            start,
-            &denied(Some(WAIT)),
-        );
+        learn(&cache, Op::Acquire(3), start, &denied(Some(WAIT)));
 
         assert_eq!(ask(&cache, Op::Acquire(3), start), Some(WAIT));
         let second = Duration::from_secs(1);
@@ -192,13 +215,7 @@ mod tests {
     fn it_answers_nothing_but_the_same_and_larger_costs() {
         let cache = DenyCache::new();
         let now = Instant::now();
-        cache.note(
-            "alice",
-            Tier::DEFAULT,
-            Op::Acquire(3),
-            now,
-            &denied(Some(WAIT)),
-        );
+        learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
 
         for op in [
             Op::Acquire(2),
@@ -219,17 +236,11 @@ mod tests {
     fn only_denials_with_a_known_end_are_kept() {
         let cache = DenyCache::new();
         let now = Instant::now();
-        cache.note("alice", Tier::DEFAULT, Op::Acquire(3), now, &denied(None));
-        cache.note(
-            "alice",
-            Tier::DEFAULT,
-            Op::Peek(3),
-            now,
-            &denied(Some(WAIT)),
-        );
+        learn(&cache, Op::Acquire(3), now, &denied(None));
+        learn(&cache, Op::Peek(3), now, &denied(Some(WAIT)));
         let status = QuotaStatus::new(&Policy::new("test", 10));
         let allowed = Decision::allowed(1, Receipt::new(Timestamp::from_secs(1)), status);
-        cache.note("alice", Tier::DEFAULT, Op::Acquire(1), now, &allowed);
+        learn(&cache, Op::Acquire(1), now, &allowed);
         assert_eq!(ask(&cache, Op::Acquire(99), now), None);
     }
 
@@ -237,22 +248,27 @@ mod tests {
     fn a_newer_denial_replaces_the_older_and_forgetting_removes_it() {
         let cache = DenyCache::new();
         let now = Instant::now();
-        cache.note(
-            "alice",
-            Tier::DEFAULT,
-            Op::Acquire(3),
-            now,
-            &denied(Some(WAIT)),
-        );
-        cache.note(
-            "alice",
-            Tier::DEFAULT,
-            Op::Acquire(1),
-            now,
-            &denied(Some(2 * WAIT)),
-        );
+        learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
+        learn(&cache, Op::Acquire(1), now, &denied(Some(2 * WAIT)));
         assert_eq!(ask(&cache, Op::Acquire(3), now), Some(2 * WAIT));
         cache.forget("alice");
+        assert_eq!(ask(&cache, Op::Acquire(3), now), None);
+    }
+
+    #[test]
+    fn what_is_given_back_and_new_quotas_end_it() {
+        let cache = DenyCache::new();
+        let now = Instant::now();
+        for op in [Op::Refund(1, None), Op::Reset] {
+            learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
+            learn(&cache, op, now, &denied(None));
+            assert_eq!(ask(&cache, Op::Acquire(3), now), None, "{op:?}");
+        }
+        learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
+        cache.begin(1);
+        assert_eq!(ask(&cache, Op::Acquire(3), now), None);
+        // The answer to a question from before.
+        learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
         assert_eq!(ask(&cache, Op::Acquire(3), now), None);
     }
 
@@ -262,13 +278,13 @@ mod tests {
         let now = Instant::now();
         for n in 0..200_000 {
             let subject = n.to_string();
-            cache.note(
-                &subject,
-                Tier::DEFAULT,
-                Op::Acquire(1),
-                now,
-                &denied(Some(WAIT)),
-            );
+            let asked = Asked {
+                subject: &subject,
+                tier: Tier::DEFAULT,
+                at: now,
+                generation: 0,
+            };
+            cache.learn(&asked, Op::Acquire(1), &denied(Some(WAIT)));
         }
         let buckets = cache.buckets.iter();
         let kept: usize = buckets

@@ -7,15 +7,17 @@ use std::{
     time::Instant,
 };
 
+use tokio::time::timeout;
+
 use super::{
     builder::RedisLimiterBuilder,
-    deny_cache::DenyCache,
+    deny_cache::{Asked, DenyCache},
     on_failure::Fallback,
     plan::Plan,
     queue::{Ask, Queue},
     reply,
     script::DECIDE,
-    store::{RedisStore, StoreError, StoreHealth},
+    store::{RedisStore, StoreError, StoreErrorKind, StoreHealth},
     subject,
 };
 use crate::{
@@ -79,6 +81,8 @@ pub(super) struct Current {
     plan: Plan,
     /// What the keys of all subjects begin with.
     keyspace: String,
+    /// How many times the quotas have been changed.
+    generation: u64,
 }
 
 /// Asks the server, and remembers its denials.
@@ -122,7 +126,7 @@ impl RedisLimiter {
             denials: denials.clone(),
             test_clock,
         };
-        let current = Current::new(store, &name, &rules);
+        let current = Current::new(store, &name, &rules, 0);
         Self(Arc::new(Inner {
             store: store.clone(),
             policies: rules.tiers.default_tier().policies.clone(),
@@ -153,14 +157,12 @@ impl RedisLimiter {
         let mut changed = rules.clone();
         changed.tiers.replace(name, quota)?;
         inner.fallback.set_quota(name, quota)?;
-        let current = Current::new(&inner.store, &inner.name, &changed);
-        let mut place = inner
-            .current
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        *place = Arc::new(current);
+        let generation = inner.current().generation + 1;
+        let current = Current::new(&inner.store, &inner.name, &changed, generation);
+        let place = inner.current.write();
+        *place.unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
         if let Some(denials) = &inner.denials {
-            denials.clear();
+            denials.begin(generation);
         }
         *rules = changed;
         Ok(())
@@ -181,7 +183,8 @@ impl RedisLimiter {
     fn submit(&self, tier: Tier, key: &Key, op: Op) -> Result<Pending<RedisFuture>, LimiterError> {
         let inner = &*self.0;
         let current = Arc::clone(&inner.current());
-        let policies = &current.plan.tier(tier)?.policies;
+        // A tier that is not known is a mistake, not a failure of the store.
+        current.plan.tier(tier)?;
         let subject = format!("{}{}", current.keyspace, subject::name(key));
         if let Some(denied) = inner.remembered(&subject, tier, op) {
             return Ok(Pending::Ready(Ok(denied)));
@@ -189,29 +192,56 @@ impl RedisLimiter {
         if op == Op::Reset {
             inner.fallback.reset(key);
         }
-        if let Some(error) = inner.store.refusal() {
-            let decision = inner
-                .fallback
-                .decide(tier, key, op, policies, || LimiterError::unavailable(error));
-            return Ok(Pending::Ready(decision));
-        }
-        let answer = inner.queue.submit(subject, Arc::clone(&current), tier, op);
-        let in_time = tokio::time::timeout(inner.store.deadline(), answer);
-        let limiter = self.clone();
-        let key = key.clone();
-        Ok(Pending::Later(RedisFuture(Box::pin(async move {
-            let error = match in_time.await {
+        let question = Question {
+            limiter: self.clone(),
+            current,
+            tier,
+            key: key.clone(),
+            op,
+        };
+        Ok(match inner.store.refusal() {
+            Some(error) => Pending::Ready(question.fall_back(error)),
+            None => Pending::Later(question.ask(subject)),
+        })
+    }
+}
+
+/// What was asked, for when nobody answers.
+struct Question {
+    limiter: RedisLimiter,
+    current: Arc<Current>,
+    tier: Tier,
+    key: Key,
+    op: Op,
+}
+
+impl Question {
+    /// Has the operation done, and waits for the answer no longer than the deadline.
+    fn ask(self, subject: String) -> RedisFuture {
+        let Inner { queue, store, .. } = &*self.limiter.0;
+        let answer = queue.submit(subject, Arc::clone(&self.current), self.tier, self.op);
+        let deadline = store.deadline();
+        let answer = timeout(deadline, answer);
+        RedisFuture(Box::pin(async move {
+            let error = match answer.await {
                 Ok(Ok(Ok(decision))) => return Ok(decision),
                 Ok(Ok(Err(error))) => error,
                 Ok(Err(_)) => StoreError::abandoned(),
-                Err(_) => StoreError::timeout(limiter.0.store.deadline()),
+                Err(_) => StoreError::timeout(deadline),
             };
-            let policies = &current.plan.tier(tier)?.policies;
-            let fallback = &limiter.0.fallback;
-            fallback.decide(tier, &key, op, policies, || {
-                LimiterError::unavailable(error)
-            })
-        }))))
+            self.fall_back(error)
+        }))
+    }
+
+    fn fall_back(&self, error: StoreError) -> Result<Decision, LimiterError> {
+        // A call from outside of a runtime is a mistake, not a failure of the store.
+        if error.kind() == StoreErrorKind::NoRuntime {
+            return Err(LimiterError::unavailable(error));
+        }
+        let policies = &self.current.plan.tier(self.tier)?.policies;
+        let fallback = &self.limiter.0.fallback;
+        let decision = fallback.decide(self.tier, &self.key, self.op, policies);
+        decision.unwrap_or_else(|| Err(LimiterError::unavailable(error)))
     }
 }
 
@@ -231,11 +261,12 @@ impl Inner {
 }
 
 impl Current {
-    fn new(store: &RedisStore, name: &str, rules: &Rules) -> Self {
+    fn new(store: &RedisStore, name: &str, rules: &Rules, generation: u64) -> Self {
         let plan = Plan::new(rules);
         Self {
             keyspace: subject::keyspace(store.prefix(), name, plan.id()),
             plan,
+            generation,
         }
     }
 }
@@ -248,28 +279,26 @@ impl Ask<Current> for Asker {
         tier: Tier,
         ops: &[Op],
     ) -> Result<Vec<Decision>, StoreError> {
-        let plan = current
-            .plan
-            .tier(tier)
-            .map_err(|_| StoreError::foreign("no such tier"))?;
+        let plan = current.plan.tier(tier);
+        let plan = plan.map_err(|_| StoreError::foreign("there is no such tier"))?;
         let now = self
             .test_clock
             .as_ref()
             .map(|clock| clock.now().as_micros());
         let arguments = plan.arguments(now, ops.iter().copied());
         let asked_at = Instant::now();
-        let reply = self
-            .store
-            .call(&DECIDE, subject.as_bytes(), &arguments)
-            .await?;
-        let decisions = reply::decisions(&reply, plan, ops.len());
+        let call = self.store.call(&DECIDE, subject.as_bytes(), &arguments);
+        let decisions = reply::decisions(&call.await?, plan, ops.len());
         let decisions = decisions.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
         if let Some(denials) = &self.denials {
+            let asked = Asked {
+                subject,
+                tier,
+                at: asked_at,
+                generation: current.generation,
+            };
             for (op, decision) in ops.iter().zip(&decisions) {
-                match op {
-                    Op::Refund(..) | Op::Reset => denials.forget(subject),
-                    op => denials.note(subject, tier, *op, asked_at, decision),
-                }
+                denials.learn(&asked, *op, decision);
             }
         }
         Ok(decisions)

@@ -1,6 +1,7 @@
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, time::Duration};
 
 use crate::{
+    clock::{Clock, OsClock},
     decision::{Decision, Policy, QuotaStatus, QuotaStatuses, Receipt},
     error::{ConfigError, LimiterError},
     key::Key,
@@ -83,23 +84,23 @@ impl Fallback {
         })
     }
 
-    /// Decides in place of the server, which failed with `error`.
+    /// Decides in place of the server, if it is to.
     pub(super) fn decide(
         &self,
         tier: Tier,
         key: &Key,
         op: Op,
         policies: &[Policy],
-        error: impl FnOnce() -> LimiterError,
-    ) -> Result<Decision, LimiterError> {
-        match self {
+    ) -> Option<Result<Decision, LimiterError>> {
+        let decision = match self {
             Self::Local { limiter, .. } => match limiter.apply_in(tier, key, op) {
-                Pending::Ready(decision) => decision.map(Decision::into_degraded),
-                Pending::Later(ready) => ready.into_inner().map(Decision::into_degraded),
+                Pending::Ready(decision) => decision,
+                Pending::Later(ready) => ready.into_inner(),
             },
-            Self::Allow => Ok(unmeasured(policies).into_degraded()),
-            Self::Deny => Err(error()),
-        }
+            Self::Allow => Ok(unmeasured(policies)),
+            Self::Deny => return None,
+        };
+        Some(decision.map(Decision::into_degraded))
     }
 
     /// Forgets what was counted for the key during an earlier failure.
@@ -119,7 +120,7 @@ impl Fallback {
 
 /// Lets pass, and says nothing of what is left.
 fn unmeasured(policies: &[Policy]) -> Decision {
-    let receipt = Receipt::new(crate::clock::Clock::now(&crate::clock::OsClock));
+    let receipt = Receipt::new(OsClock.now());
     let statuses: Vec<_> = policies.iter().map(QuotaStatus::new).collect();
     let statuses = match statuses.as_slice() {
         [one] => QuotaStatuses::from(*one),
@@ -142,7 +143,7 @@ fn local_limiter(rules: &Rules, nodes: NonZeroU32) -> Result<LocalLimiter, Confi
     }
     let builder = builder.expect("there is always a default tier");
     let builder = match rules.block_for {
-        Some(nanos) => builder.block_for(std::time::Duration::from_nanos(nanos)),
+        Some(nanos) => builder.block_for(Duration::from_nanos(nanos)),
         None => builder,
     };
     builder.build()

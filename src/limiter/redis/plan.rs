@@ -167,9 +167,7 @@ fn micros_and_rest(nanos: u64) -> [String; 2] {
     [(nanos / 1_000).to_string(), (nanos % 1_000).to_string()]
 }
 
-/// Two configurations get one id in one of a million pairs.
 fn id(slots: &[Slot]) -> String {
-    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let mut shapes = String::new();
     for slot in slots {
         let period = slot.quota.period_nanos();
@@ -177,9 +175,15 @@ fn id(slots: &[Slot]) -> String {
         let (at, letter) = (slot.at, slot.letter());
         write!(shapes, "{at}{letter}{period}/{slices};").expect("a text takes all");
     }
-    let digest = Sha256::digest(shapes);
-    let letters = digest.iter().take(4);
-    letters
+    letters_of(&shapes)
+}
+
+/// Four letters that are the same for two different texts in one of a million pairs.
+pub(super) fn letters_of(text: &str) -> String {
+    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let digest = Sha256::digest(text);
+    let bytes = digest.iter().take(4);
+    bytes
         .map(|byte| char::from(LETTERS[usize::from(byte & 31)]))
         .collect()
 }

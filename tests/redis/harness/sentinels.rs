@@ -1,4 +1,4 @@
-use crate::servers::{PRIMARY_NAME, Sentinels, no_redis};
+use crate::servers::{PRIMARY_NAME, Sentinels, connect, no_redis};
 
 #[tokio::test]
 async fn sentinels_make_a_replica_the_primary_when_it_was_killed() {
@@ -20,7 +20,7 @@ async fn sentinels_make_a_replica_the_primary_when_it_was_killed() {
     assert_eq!(value, "value");
 
     let client = redis::Client::open(all.urls()[0].as_str()).unwrap();
-    let mut sentinel = client.get_multiplexed_async_connection().await.unwrap();
+    let mut sentinel = connect(client).await.unwrap();
     let question = redis::cmd("SENTINEL")
         .arg("GET-MASTER-ADDR-BY-NAME")
         .arg(PRIMARY_NAME)

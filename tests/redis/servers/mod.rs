@@ -22,7 +22,7 @@ pub(crate) use self::{
     cluster::Cluster,
     proxy::{Flow, Proxy},
     sentinel::Sentinels,
-    server::Server,
+    server::{Server, connect},
     setup::{
         PRIMARY_NAME, Setup, faketime_library, no_fake_clock, no_openssl, no_redis, no_valkey,
     },

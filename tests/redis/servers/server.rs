@@ -9,7 +9,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisResult, ToRedisArgs, Value};
+use redis::{
+    AsyncConnectionConfig, Client, FromRedisValue, RedisResult, ToRedisArgs, Value,
+    aio::MultiplexedConnection,
+};
 use tempfile::TempDir;
 
 use super::{
@@ -17,6 +20,17 @@ use super::{
     setup::{ADMIN_SOCKET, CLOCK, Setup},
 };
 use crate::common::programs::{Process, eventually, free_port};
+
+/// Connects with more time than the library gives, half a second: a machine under load is no fault.
+pub(crate) async fn connect(client: Client) -> RedisResult<MultiplexedConnection> {
+    let time = Some(Duration::from_secs(30));
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(time)
+        .set_response_timeout(time);
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+}
 
 /// One server on a free port of 127.0.0.1 and on a Unix socket, gone with all its files on drop.
 ///
@@ -161,15 +175,8 @@ impl Server {
         for word in words {
             command.arg(word);
         }
-        // Above the library's half a second: a machine under load is no fault.
-        let timeout = Some(Duration::from_secs(10));
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(timeout)
-            .set_response_timeout(timeout);
         let client = Client::open(self.unix_url())?;
-        let mut connection = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let mut connection = connect(client).await?;
         command.query_async(&mut connection).await
     }
 

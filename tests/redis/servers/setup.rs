@@ -45,7 +45,8 @@ impl Setup {
         Self::new(redis_program().unwrap_or_else(|| "redis-server".into()))
     }
 
-    /// The Valkey in `VALKEY_SERVER`, or `valkey-server` of the search path.
+    /// The Valkey in `VALKEY_SERVER`, or `valkey-server` of the search path. That from
+    /// `scripts/get-valkey.sh` has no TLS.
     pub(crate) fn valkey() -> Self {
         Self::new(valkey_program().unwrap_or_else(|| "valkey-server".into()))
     }

@@ -1,6 +1,9 @@
 use std::time::{Duration, Instant};
 
-use super::fault::{StoreError, StoreErrorKind};
+use super::{
+    fault::{StoreError, StoreErrorKind},
+    gate::Summary,
+};
 
 /// So many failures in a row, and Redis is not asked any more.
 const FAILURES: u32 = 3;
@@ -87,14 +90,21 @@ impl Breaker {
         if epoch != self.epoch || self.open.is_some() {
             return None;
         }
-        if error.kind() == StoreErrorKind::Disconnected {
-            if self.broken == connection {
-                return None;
-            }
-            self.broken = connection;
+        self.count(connection, error, now)
+    }
+
+    /// Somebody asked whether Redis works, whether or not calls may be made.
+    pub(super) fn checked(
+        &mut self,
+        connection: u64,
+        outcome: Result<(), &StoreError>,
+        now: Instant,
+    ) -> Option<Change> {
+        match outcome {
+            Ok(()) => self.close(now),
+            Err(error) if self.open.is_none() => self.count(connection, error, now),
+            Err(_) => None,
         }
-        self.failures_in_a_row += 1;
-        (self.failures_in_a_row >= FAILURES).then(|| self.open(error, now))
     }
 
     /// Redis answered with an error that says nothing about its health. Whether to try.
@@ -102,6 +112,7 @@ impl Breaker {
         epoch == self.epoch && self.open.is_none() && self.begin_trial(now)
     }
 
+    /// A trial that this started. Unlike a call's, its failure is enough.
     pub(super) fn trial_ended(
         &mut self,
         outcome: Result<(), &StoreError>,
@@ -132,6 +143,25 @@ impl Breaker {
             None if self.answered => Verdict::Works,
             None => Verdict::Untried,
         }
+    }
+
+    pub(super) const fn summary(&self) -> Summary {
+        Summary {
+            epoch: self.epoch,
+            is_open: self.open.is_some(),
+            is_settled: self.answered && self.failures_in_a_row == 0,
+        }
+    }
+
+    fn count(&mut self, connection: u64, error: &StoreError, now: Instant) -> Option<Change> {
+        if error.kind() == StoreErrorKind::Disconnected {
+            if self.broken == connection {
+                return None;
+            }
+            self.broken = connection;
+        }
+        self.failures_in_a_row += 1;
+        (self.failures_in_a_row >= FAILURES).then(|| self.open(error, now))
     }
 
     fn begin_trial(&mut self, now: Instant) -> bool {

@@ -1,6 +1,6 @@
 use std::{
     fmt,
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -9,7 +9,7 @@ use redis::aio::ConnectionLike;
 use super::{
     RedisStore,
     address::Address,
-    breaker::Breaker,
+    gate::Gate,
     health::{Counters, Herald, Listener, StoreHealth},
     link::Link,
     opener::{Limits, Opener},
@@ -164,7 +164,7 @@ impl RedisStoreBuilder {
             prefix,
             deadline,
             link: Arc::new(Link::new(opener)),
-            breaker: Mutex::new(Breaker::default()),
+            gate: Gate::default(),
             herald: Herald::new(on_health_change),
             counters: Counters::default(),
             trials: AtomicU64::new(0),

@@ -38,7 +38,7 @@ pub enum StoreErrorKind {
     Other,
     /// Redis was not asked, because it has been failing.
     BreakerOpen,
-    /// The future does not run inside a tokio runtime.
+    /// The future does not run inside a tokio runtime. That needs its I/O and time enabled.
     NoRuntime,
 }
 

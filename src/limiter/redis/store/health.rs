@@ -178,7 +178,7 @@ impl Herald {
 fn text(change: &Change) -> String {
     match change {
         Change::Opened { cause } => {
-            format!("{cause}; limits are decided without Redis until it answers again")
+            format!("{cause}; requests no longer wait for it until it answers again")
         }
         Change::Closed { after } => {
             let after = Duration::from_millis(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));

@@ -33,7 +33,7 @@ struct State {
 #[derive(Debug, Clone)]
 pub(super) struct Live {
     pub(super) number: u64,
-    pub(super) wire: Wire,
+    pub(super) wire: Arc<Wire>,
 }
 
 /// A connection in the making, which any number of calls wait for.
@@ -169,7 +169,7 @@ impl Opening {
         let outcome = self.link.opener.open().await;
         let outcome = outcome.map(|wire| Live {
             number: self.number,
-            wire,
+            wire: Arc::new(wire),
         });
         {
             let mut state = self.link.lock();

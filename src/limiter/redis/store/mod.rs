@@ -8,13 +8,18 @@ mod address;
 mod breaker;
 mod builder;
 mod fault;
+mod gate;
 mod handle;
 mod health;
 mod link;
 mod opener;
 mod script;
 mod shared;
+mod trial;
 mod wire;
+
+#[cfg(test)]
+mod tests;
 
 pub(in crate::limiter) use self::script::Script;
 pub use self::{

@@ -37,9 +37,9 @@ const SEVERAL: u32 = 3;
 #[derive(Clone)]
 #[allow(clippy::large_enum_variant, reason = "there is one for each store")]
 pub(super) enum Opener {
-    Node(Client, Limits),
-    Cluster(ClusterClient, Limits),
-    Sentinel(Sentinels, Limits),
+    Node(Box<Client>, Limits),
+    Cluster(Box<ClusterClient>, Limits),
+    Sentinel(Box<Sentinels>, Limits),
     /// Whoever handed it in sees to it.
     Given(Wire),
 }
@@ -58,13 +58,13 @@ impl Opener {
         match address {
             Address::Node(node) => {
                 let client = Client::open(node.set_tcp_settings(tcp_settings()));
-                client.map(|client| Self::Node(client, limits))
+                client.map(|client| Self::Node(Box::new(client), limits))
             }
             Address::Cluster(nodes) => {
-                cluster_client(nodes, limits).map(|client| Self::Cluster(client, limits))
+                cluster_client(nodes, limits).map(|client| Self::Cluster(Box::new(client), limits))
             }
             Address::Sentinel(sentinels) => {
-                sentinel_client(&sentinels).map(|_| Self::Sentinel(sentinels, limits))
+                sentinel_client(&sentinels).map(|_| Self::Sentinel(Box::new(sentinels), limits))
             }
         }
         .map_err(|error| {
@@ -78,10 +78,10 @@ impl Opener {
         match self {
             Self::Node(client, limits) => limited(limits.connect, node(client)).await,
             Self::Cluster(client, limits) => {
-                limited(limits.connect * SEVERAL, cluster(client)).await
+                limited(limits.connect.saturating_mul(SEVERAL), cluster(client)).await
             }
             Self::Sentinel(sentinels, limits) => {
-                limited(limits.connect * SEVERAL, master(sentinels)).await
+                limited(limits.connect.saturating_mul(SEVERAL), master(sentinels)).await
             }
             Self::Given(wire) => Ok(wire.clone()),
         }
@@ -131,7 +131,7 @@ fn cluster_client(nodes: Vec<ConnectionInfo>, limits: Limits) -> RedisResult<Clu
         .connection_timeout(limits.connect)
         // Longer than anybody waits for a call, which must not be sent twice. It ends what the
         // cluster's own questions about its nodes wait for.
-        .response_timeout(limits.response * 2)
+        .response_timeout(limits.response.saturating_mul(2))
         .overall_response_timeout(None)
         .retries(CLUSTER_RETRIES)
         .min_retry_wait(min_wait)

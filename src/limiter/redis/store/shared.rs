@@ -1,8 +1,8 @@
 use std::{
-    sync::{
-        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    future::poll_fn,
+    pin::pin,
+    sync::{Arc, atomic::AtomicU64},
+    task::Poll,
     time::Duration,
 };
 
@@ -15,21 +15,11 @@ use tokio::{
 use super::{
     breaker::{Admission, Breaker, Change},
     fault::{StoreError, StoreErrorKind},
+    gate::Gate,
     health::{Counters, Herald, StoreHealth, StoreStats},
     link::Link,
     script::Script,
 };
-
-/// A trial may take longer than a call: nobody waits for it.
-const TRIAL_LIMIT: Duration = Duration::from_millis(200);
-
-/// Trials go through this many keys, which in a cluster belong to different servers: one that is
-/// down must not keep all of it from being used.
-const TRIAL_KEYS: u64 = 16;
-
-/// What the limiters' scripts need permission for, except for writing.
-static TRIAL: LazyLock<Script> =
-    LazyLock::new(|| Script::new("redis.call('TIME') return redis.call('GET', KEYS[1])"));
 
 /// What all handles to one store share.
 #[derive(Debug)]
@@ -38,7 +28,7 @@ pub(super) struct Shared {
     pub(super) prefix: String,
     pub(super) deadline: Duration,
     pub(super) link: Arc<Link>,
-    pub(super) breaker: Mutex<Breaker>,
+    pub(super) gate: Gate,
     pub(super) herald: Herald,
     pub(super) counters: Counters,
     pub(super) trials: AtomicU64,
@@ -68,14 +58,27 @@ impl Shared {
         outcome
     }
 
-    async fn run(
+    /// Runs a command, which is a call of `script` or no call of a script at all.
+    pub(super) async fn run(
         &self,
         script: &Script,
-        call: &Cmd,
+        command: &Cmd,
         connection: &mut u64,
     ) -> Result<Value, StoreError> {
         let live = self.link.live(connection).await?;
-        let answer = script.run(&live.wire, call).await;
+        let mut answer = pin!(script.run(&live.wire, command));
+        let at_once = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
+        let answer = match at_once {
+            // The connection had ended before, as idle ones do, so nothing was sent: no reason to
+            // let the request fail. An answer to what was sent cannot be there yet.
+            Poll::Ready(Err(error)) if error.is_io_error() && live.wire.is_node() => {
+                self.link.discard(live.number);
+                let live = self.link.live(connection).await?;
+                script.run(&live.wire, command).await
+            }
+            Poll::Ready(answer) => answer,
+            Poll::Pending => answer.await,
+        };
         answer.map_err(|error| StoreError::replied(&error))
     }
 
@@ -91,7 +94,12 @@ impl Shared {
         if Handle::try_current().is_err() {
             return Err(StoreError::no_runtime());
         }
-        let admission = self.breaker().admit(Instant::now().into_std());
+        let summary = self.gate.summary();
+        if !summary.is_open {
+            return Ok(summary.epoch);
+        }
+        let now = Instant::now().into_std();
+        let admission = self.gate.with(|breaker| breaker.admit(now));
         match admission {
             Admission::Pass { epoch } => Ok(epoch),
             Admission::Stop { error, trial } => {
@@ -104,15 +112,14 @@ impl Shared {
     }
 
     fn learn(self: &Arc<Self>, epoch: u64, connection: u64, error: Option<&StoreError>) {
-        let now = Instant::now().into_std();
         let Some(error) = error else {
-            return self.breaker().succeeded(epoch);
+            return self.praise(epoch);
         };
+        let now = Instant::now().into_std();
         match error.kind() {
-            StoreErrorKind::ForeignData => self.breaker().succeeded(epoch),
+            StoreErrorKind::ForeignData => self.praise(epoch),
             StoreErrorKind::Other => {
-                let trial = self.breaker().doubted(epoch, now);
-                if trial {
+                if self.gate.with(|breaker| breaker.doubted(epoch, now)) {
                     self.start_trial();
                 }
             }
@@ -126,122 +133,51 @@ impl Shared {
         }
     }
 
+    fn praise(&self, epoch: u64) {
+        if !self.gate.summary().is_settled {
+            self.gate.with(|breaker| breaker.succeeded(epoch));
+        }
+    }
+
     /// Decides what becomes of a connection on which a call failed.
-    fn mistrust(&self, kind: StoreErrorKind, connection: u64) {
-        if self.link.is_cluster() {
+    pub(super) fn mistrust(&self, kind: StoreErrorKind, connection: u64) {
+        use StoreErrorKind::{Cluster, Disconnected, ReadOnly, Timeout};
+        if !self.link.is_cluster() {
+            if matches!(kind, Disconnected | ReadOnly) {
+                self.link.discard(connection);
+            }
+        } else if matches!(kind, Disconnected | ReadOnly | Timeout | Cluster) {
             // It reconnects to its servers by itself, but does not notice all that happens to them.
             self.link.renew(connection, Instant::now().into_std());
-        } else if matches!(
-            kind,
-            StoreErrorKind::Disconnected | StoreErrorKind::ReadOnly
-        ) {
-            self.link.discard(connection);
         }
     }
 
     /// Lets the breaker change, and tells of it. With an opening the connection is given up too:
     /// calls that time out on it would do so for ever.
-    fn change(&self, change: impl FnOnce(&mut Breaker) -> Option<Change>, connection: u64) {
-        {
-            let mut breaker = self.breaker();
-            let Some(change) = change(&mut breaker) else {
-                return;
-            };
+    pub(super) fn change(
+        &self,
+        change: impl FnOnce(&mut Breaker) -> Option<Change>,
+        connection: u64,
+    ) {
+        let changed = self.gate.with(|breaker| {
+            let change = change(breaker)?;
             self.herald
                 .note(StoreHealth::from(breaker.verdict()), &change);
-            if matches!(change, Change::Opened { .. }) {
-                self.counters.count_opening();
-                self.link.discard(connection);
-            }
+            Some(change)
+        });
+        let Some(change) = changed else { return };
+        if matches!(change, Change::Opened { .. }) {
+            self.counters.count_opening();
+            self.link.discard(connection);
         }
         self.herald.tell();
     }
 
-    /// A trial that somebody waits for.
-    pub(super) async fn check(self: &Arc<Self>) -> Result<(), StoreError> {
-        if Handle::try_current().is_err() {
-            return Err(StoreError::no_runtime());
-        }
-        let mut connection = 0;
-        let outcome = self.try_out(&mut connection).await;
-        self.trial_ended(connection, outcome.as_ref().err());
-        outcome
-    }
-
-    fn start_trial(self: &Arc<Self>) {
-        tokio::spawn(Trial(Some(Arc::clone(self))).run());
-    }
-
-    /// Does what calls do, and a write.
-    pub(super) async fn try_out(&self, connection: &mut u64) -> Result<(), StoreError> {
-        let live = self.link.live(connection).await?;
-        let number = self.trials.fetch_add(1, Ordering::Relaxed) % TRIAL_KEYS;
-        let key = format!("{}:trial:{number}", self.prefix);
-        let read = TRIAL.call::<&str>(key.as_bytes(), &[]);
-        let mut write = redis::cmd("SET");
-        write.arg(key).arg(1).arg("PX").arg(1000);
-
-        let limit = self.deadline.max(TRIAL_LIMIT);
-        within(limit, live.wire.send(&write)).await?;
-        within(limit, TRIAL.run(&live.wire, &read)).await?;
-        // What calls are held to. Otherwise a slow server would be tried with success and given
-        // up again by the next calls, over and over.
-        within(self.deadline, live.wire.send(&read)).await?;
-        Ok(())
-    }
-
     pub(super) fn health(&self) -> StoreHealth {
-        self.breaker().verdict().into()
+        self.gate.with(|breaker| breaker.verdict()).into()
     }
 
     pub(super) fn stats(&self) -> StoreStats {
         self.counters.read(self.link.connections())
-    }
-
-    fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-async fn within(
-    limit: Duration,
-    command: impl Future<Output = redis::RedisResult<Value>>,
-) -> Result<Value, StoreError> {
-    match timeout(limit, command).await {
-        Ok(outcome) => outcome.map_err(|error| StoreError::replied(&error)),
-        Err(_) => Err(StoreError::timeout(limit)),
-    }
-}
-
-/// The task that finds out whether Redis works again.
-struct Trial(Option<Arc<Shared>>);
-
-impl Trial {
-    async fn run(mut self) {
-        let Some(shared) = &self.0 else { return };
-        let mut connection = 0;
-        let outcome = shared.try_out(&mut connection).await;
-        if let Some(shared) = self.0.take() {
-            shared.trial_ended(connection, outcome.as_ref().err());
-        }
-    }
-}
-
-impl Drop for Trial {
-    fn drop(&mut self) {
-        if let Some(shared) = &self.0 {
-            shared.breaker().trial_lost();
-        }
-    }
-}
-
-impl Shared {
-    fn trial_ended(&self, connection: u64, error: Option<&StoreError>) {
-        if error.is_some() {
-            self.link.discard(connection);
-        }
-        let now = Instant::now().into_std();
-        let outcome = error.map_or(Ok(()), Err);
-        self.change(|breaker| breaker.trial_ended(outcome, now), connection);
     }
 }

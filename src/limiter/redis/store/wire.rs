@@ -37,6 +37,10 @@ impl Wire {
         }
     }
 
+    pub(super) const fn is_node(&self) -> bool {
+        matches!(self, Self::Node(_))
+    }
+
     /// Sends a command to every server that may own a key. In a cluster one that is down must not
     /// keep the others from working, so the first answer is enough; on each connection the command
     /// is before those that are sent after that answer.

@@ -1,0 +1,274 @@
+//! What a limit shared through Redis costs: `cargo bench --bench redis --features redis`.
+//!
+//! Starts a `redis-server` of its own. Rates are medians of interleaved rounds, so that a busy
+//! machine slows both sides of a ratio.
+
+use std::{
+    error::Error,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use redis::aio::MultiplexedConnection;
+use tokio::task::JoinSet;
+use tower_ratelimit::{
+    Key, Limiter, OnFailure, Quota, RedisLimiter, RedisStore, limiter::StoreHealth,
+};
+
+type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+
+const IN_FLIGHT: u64 = 128;
+const ROUNDS: usize = 9;
+const CALLS: u64 = 20_000;
+
+/// The limiter's script, for calls without the limiter.
+const SCRIPT: &str = concat!(
+    include_str!("../src/limiter/redis/script/time.lua"),
+    include_str!("../src/limiter/redis/script/token_bucket.lua"),
+    include_str!("../src/limiter/redis/script/leaky_bucket.lua"),
+    include_str!("../src/limiter/redis/script/fixed_window.lua"),
+    include_str!("../src/limiter/redis/script/sliding_window.lua"),
+    include_str!("../src/limiter/redis/script/sliding_log.lua"),
+    include_str!("../src/limiter/redis/script/decide.lua"),
+);
+
+/// What the limiter tells the script of one unit of [`quota`].
+const ARGUMENTS: [&str; 15] = [
+    "", "", "", "1", "t", "1", "1000000", "0", "60", "0", "0", "", "a", "1", "",
+];
+
+/// A million a minute, so that nothing is denied.
+const fn quota() -> Quota {
+    Quota::per_minute(1_000_000)
+}
+
+struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Server {
+    async fn start() -> Result<Self> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?
+            .local_addr()?
+            .port();
+        let process = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--save", ""])
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("redis-server is needed: {error}"))?;
+        let server = Self { process, port };
+        for _ in 0..100 {
+            if server.connection().await.is_ok() {
+                return Ok(server);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Err("redis-server does not answer".into())
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    async fn connection(&self) -> Result<MultiplexedConnection> {
+        let client = redis::Client::open(self.url())?;
+        Ok(client.get_multiplexed_async_connection().await?)
+    }
+
+    /// How many scripts the server has run.
+    async fn scripts(&self) -> Result<u64> {
+        let mut connection = self.connection().await?;
+        let info: String = redis::cmd("INFO")
+            .arg("commandstats")
+            .query_async(&mut connection)
+            .await?;
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        let calls = line.and_then(|rest| rest.split(',').next());
+        Ok(calls.map_or(Ok(0), str::parse)?)
+    }
+
+    fn signal(&self, signal: &str) -> Result<()> {
+        let id = self.process.id().to_string();
+        Command::new("kill").args([signal, &id]).status()?;
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Calls a second, with [`IN_FLIGHT`] of them at any time.
+async fn rate<F>(call: impl Fn(u64) -> F) -> f64
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let started = Instant::now();
+    let mut running = JoinSet::new();
+    for n in 0..CALLS {
+        if n >= IN_FLIGHT {
+            running.join_next().await;
+        }
+        running.spawn(call(n));
+    }
+    running.join_all().await;
+    CALLS as f64 / started.elapsed().as_secs_f64()
+}
+
+async fn bare(connection: MultiplexedConnection, script: Arc<redis::Script>, key: String) {
+    let mut connection = connection;
+    let mut call = script.prepare_invoke();
+    call.key(key);
+    for argument in ARGUMENTS {
+        call.arg(argument);
+    }
+    let reply: redis::Value = call
+        .invoke_async(&mut connection)
+        .await
+        .expect("Redis is there");
+    assert!(matches!(reply, redis::Value::Array(_)), "{reply:?}");
+}
+
+async fn decided(limiter: RedisLimiter, key: Key) {
+    let decision = limiter.acquire(&key, 1).await.expect("a decision");
+    assert!(decision.is_allowed() && !decision.is_degraded());
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+/// The longest of all but one in a hundred.
+fn p99(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() * 99 / 100]
+}
+
+/// The time of each decision at 2,000 a second.
+async fn paced(limiter: &RedisLimiter, seconds: u64) -> Result<Vec<Duration>> {
+    let mut tick = tokio::time::interval(Duration::from_millis(1));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut running = JoinSet::new();
+    for n in 0..1_000 * seconds {
+        tick.tick().await;
+        for half in 0..2 {
+            let limiter = limiter.clone();
+            let key = Key::from(2 * n + half);
+            running.spawn(async move {
+                let started = Instant::now();
+                let decision = limiter.acquire(&key, 1).await;
+                decision.map(|_| started.elapsed())
+            });
+        }
+    }
+    let times = running.join_all().await.into_iter();
+    Ok(times.collect::<Result<_, _>>()?)
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let server = Server::start().await?;
+    // A busy machine must not look like a failing server.
+    let store = RedisStore::builder()
+        .deadline(Duration::from_secs(5))
+        .connect(&server.url())?;
+    let limiter = RedisLimiter::builder(quota()).name("bench").build(&store)?;
+    throughput(&server, &limiter).await?;
+    denied(&server, &store).await?;
+    latency(&server).await
+}
+
+async fn throughput(server: &Server, limiter: &RedisLimiter) -> Result<()> {
+    let connection = server.connection().await?;
+    let script = Arc::new(redis::Script::new(SCRIPT));
+    let mut rates: [Vec<f64>; 4] = Default::default();
+    for _ in 0..ROUNDS {
+        let spread = |n: u64| {
+            bare(
+                connection.clone(),
+                Arc::clone(&script),
+                format!("ratelimit:bare:{}", n % 5_000),
+            )
+        };
+        rates[0].push(rate(spread).await);
+        rates[1].push(rate(|n| decided(limiter.clone(), Key::from(n % 5_000))).await);
+        let hot = |_| {
+            bare(
+                connection.clone(),
+                Arc::clone(&script),
+                "ratelimit:bare:hot".to_owned(),
+            )
+        };
+        rates[2].push(rate(hot).await);
+        rates[3].push(rate(|_| decided(limiter.clone(), Key::from("hot"))).await);
+    }
+    let [bare, ours, bare_hot, ours_hot] = rates.map(median);
+    println!("{IN_FLIGHT} in flight on one connection, median of {ROUNDS} rounds:");
+    println!("  bare EVALSHA, 5,000 keys      {bare:>9.0}/s");
+    println!(
+        "  decisions, 5,000 keys         {ours:>9.0}/s  {:.2} of bare (target 0.85)",
+        ours / bare
+    );
+    println!("  bare EVALSHA, one hot key     {bare_hot:>9.0}/s");
+    println!(
+        "  decisions, one hot key        {ours_hot:>9.0}/s  {:.1} times bare (target 5)",
+        ours_hot / bare_hot
+    );
+    Ok(())
+}
+
+async fn denied(server: &Server, store: &RedisStore) -> Result<()> {
+    let limiter = RedisLimiter::builder(Quota::per_hour(1))
+        .name("denied")
+        .build(store)?;
+    let key = Key::from("attacker");
+    for _ in 0..2 {
+        limiter.acquire(&key, 1).await?;
+    }
+    let before = server.scripts().await?;
+    let started = Instant::now();
+    for _ in 0..100_000 {
+        assert!(limiter.acquire(&key, 1).await?.is_denied());
+    }
+    let rate = 100_000.0 / started.elapsed().as_secs_f64();
+    let commands = server.scripts().await? - before;
+    println!("100,000 requests of a denied key: {commands} commands (target 0), {rate:.0}/s");
+    Ok(())
+}
+
+async fn latency(server: &Server) -> Result<()> {
+    let store = RedisStore::connect(&server.url())?;
+    let limiter = RedisLimiter::builder(quota())
+        .name("latency")
+        .on_failure(OnFailure::local());
+    let limiter = limiter.build(&store)?;
+    paced(&limiter, 1).await?;
+    let up = p99(paced(&limiter, 5).await?);
+    server.signal("-STOP")?;
+    while !matches!(limiter.health(), StoreHealth::Down { .. }) {
+        limiter
+            .acquire(&Key::from("until it is noticed"), 1)
+            .await?;
+    }
+    let down = p99(paced(&limiter, 5).await?);
+    server.signal("-CONT")?;
+    let resumed = Instant::now();
+    while limiter
+        .acquire(&Key::from("until it is back"), 1)
+        .await?
+        .is_degraded()
+    {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    println!("at 2,000 a second: p99 {up:?} with Redis, {down:?} with Redis stopped (target 1 ms)");
+    println!("back after {:?} (target 1 s)", resumed.elapsed());
+    Ok(())
+}

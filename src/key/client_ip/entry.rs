@@ -1,0 +1,53 @@
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What a proxy says of the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// Its address, with IPv4-mapped IPv6 unwrapped.
+    Address(IpAddr),
+    /// It is not told: `unknown`, or an obfuscated name.
+    Hidden,
+    /// Nothing that can be read.
+    Malformed,
+}
+
+impl From<Option<IpAddr>> for Entry {
+    fn from(address: Option<IpAddr>) -> Self {
+        address.map_or(Self::Malformed, |ip| Self::Address(ip.to_canonical()))
+    }
+}
+
+/// `v4`, `v4:port`, `v6`, `[v6]` or `[v6]:port`, with white space around it.
+///
+/// The standard library's parser takes neither zone ids nor leading zeros in IPv4, which some read
+/// as octal.
+pub(super) fn host(bytes: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(bytes.trim_ascii()).ok()?;
+    if text.starts_with('[') {
+        let (v6, port) = bracketed(text)?;
+        return port.is_none_or(is_port).then_some(v6.into());
+    }
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let (v4, port) = text.split_once(':')?;
+    let v4: Ipv4Addr = v4.parse().ok()?;
+    is_port(port).then_some(v4.into())
+}
+
+/// `[v6]` or `[v6]:port`; the port is not looked at.
+pub(super) fn bracketed(text: &str) -> Option<(Ipv6Addr, Option<&str>)> {
+    let (v6, port) = text.strip_prefix('[')?.split_once(']')?;
+    let port = match port {
+        "" => None,
+        port => Some(port.strip_prefix(':')?),
+    };
+    Some((v6.parse().ok()?, port))
+}
+
+/// Digits only: the standard library also takes a sign.
+pub(super) fn is_port(text: &str) -> bool {
+    (1..=5).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+        && text.parse::<u16>().is_ok()
+}

@@ -1,0 +1,269 @@
+use std::net::IpAddr;
+
+use http::{HeaderName, HeaderValue, request::Parts};
+
+use super::{
+    AddressOrigin, ClientAddress, ClientIpHeader, IntoNetwork, entry::Entry, forwarded,
+    header::Syntax, single, trust::Trust, x_forwarded_for,
+};
+use crate::{
+    error::{ConfigError, KeyError},
+    key::{IpPrefix, Key, KeyExtractor, peer::peer_ip},
+};
+
+/// The client's address behind proxies, IPv6 grouped by /64.
+///
+/// ```
+/// use tower_ratelimit::{ClientIp, Quota, RateLimitLayer};
+///
+/// let layer = RateLimitLayer::new(
+///     Quota::per_second(10).burst(20),
+///     ClientIp::behind(["10.0.0.0/8", "2001:db8:ffff::/48"]),
+/// );
+/// # let _ = layer;
+/// ```
+///
+/// # How it is found
+///
+/// A proxy appends the address it got the request from to a header, and a client can send that
+/// header with anything in it. So only what a trusted proxy wrote is believed:
+///
+/// 1. The peer of the connection, see [`PeerIp`](crate::PeerIp), is the client if it is no trusted
+///    proxy. No header is looked at.
+/// 2. Else the entries of the one chosen header are read from the right, the last line first. One
+///    that is a trusted proxy leads on to the left; the first that is none is the client. If all
+///    are, it is the leftmost.
+/// 3. Reading stops at a fault: what is no address, `unknown`, an obfuscated name, an empty entry.
+///    The client is then the trusted proxy that wrote it, never something further left, and no
+///    other header is tried.
+/// 4. The address is grouped by [`IpPrefix`].
+///
+/// So whatever a client puts to the left, its key is the one of its own address or of a trusted
+/// proxy. The latter is a bucket that everybody shares whose address that proxy does not tell; its
+/// own requests, such as health checks, are in it too and better
+/// [skipped](crate::RateLimitLayer::skip).
+///
+/// [`resolve`](Self::resolve) tells how an address was found, and
+/// [`ClientAddressLayer`](crate::layer::ClientAddressLayer) hands it to handlers.
+///
+/// # What has to hold
+///
+/// - Each trusted proxy appends to the header, or replaces it. One that hands on what a client
+///   sent lets it choose its address.
+/// - Nobody else has an address in the trusted networks. Who does can name any address.
+/// - The header is the one that the proxies write.
+///
+/// # Without an address
+///
+/// Behind a proxy on a unix socket there is no peer address; let an outer layer insert
+/// `SocketAddr::from(([127, 0, 0, 1], 0))` into the request's extensions, and trust `"127.0.0.1"`.
+/// The PROXY protocol lies below HTTP: a listener that reads it provides the client as the peer.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct ClientIp {
+    trust: Trust,
+    name: HeaderName,
+    syntax: Syntax,
+    prefix: IpPrefix,
+}
+
+impl ClientIp {
+    /// How many entries of a header are read at most, from its right end. If all of them are
+    /// trusted proxies, the client is the last one read.
+    pub const MAX_ENTRIES: usize = 32;
+
+    /// Loopback, private (RFC 1918, RFC 4193) and link-local networks, for
+    /// [`behind`](Self::behind).
+    ///
+    /// A start where the proxies' addresses change: in a container network, on one machine. **Who
+    /// has an address in these networks can name any client**: a neighbouring container, an office
+    /// network, a VPN. List the proxies' own networks where they are known.
+    ///
+    /// Addresses shared by carriers (100.64.0.0/10, RFC 6598) are not among them, since there they
+    /// are clients; where proxies have such ones, list the network.
+    ///
+    /// ```
+    /// use tower_ratelimit::ClientIp;
+    ///
+    /// let key = ClientIp::behind(ClientIp::PRIVATE_NETWORKS);
+    /// let proxies = ClientIp::PRIVATE_NETWORKS.iter().copied().chain(["100.64.0.0/10"]);
+    /// let with_shared = ClientIp::behind(proxies);
+    /// # let _ = (key, with_shared);
+    /// ```
+    pub const PRIVATE_NETWORKS: &[&str] = &[
+        "127.0.0.0/8",
+        "10.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "169.254.0.0/16",
+        "::1",
+        "fc00::/7",
+        "fe80::/10",
+    ];
+
+    /// Behind proxies with these addresses, which write `X-Forwarded-For` unless another
+    /// [`header`](Self::header) is chosen.
+    ///
+    /// Takes texts, addresses and [`ipnet::IpNet`], see [`IntoNetwork`]. With none no header is
+    /// ever looked at, as for [`PeerIp`](crate::PeerIp).
+    ///
+    /// # Panics
+    ///
+    /// When a text is neither an address nor a network, or a network is everybody
+    /// (`0.0.0.0/0`, `::/0`).
+    #[track_caller]
+    pub fn behind<I>(proxies: I) -> Self
+    where
+        I: IntoIterator<Item: IntoNetwork>,
+    {
+        match Self::try_behind(proxies) {
+            Ok(client_ip) => client_ip,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// As [`behind`](Self::behind), for proxies from a configuration file.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigErrorKind::Proxy`](crate::ConfigErrorKind::Proxy) when a text is neither an address
+    /// nor a network, or a network is everybody (`0.0.0.0/0`, `::/0`).
+    pub fn try_behind<I>(proxies: I) -> Result<Self, ConfigError>
+    where
+        I: IntoIterator<Item: IntoNetwork>,
+    {
+        Trust::networks(proxies).map(Self::trusting)
+    }
+
+    /// Behind proxies anywhere in [`PRIVATE_NETWORKS`](Self::PRIVATE_NETWORKS): a start for a
+    /// container network or a single machine, with the danger that is told there.
+    pub fn private_networks() -> Self {
+        Self::behind(Self::PRIVATE_NETWORKS)
+    }
+
+    /// Behind exactly `proxies` proxies, whatever their addresses: the client is the entry of that
+    /// number from the right. More than [`MAX_ENTRIES`](Self::MAX_ENTRIES) count as that; with 0 it
+    /// is the peer.
+    ///
+    /// **This trusts whoever connects**: who reaches the server past a proxy can choose its
+    /// address. For platforms whose load balancers have no fixed addresses and are the only way in;
+    /// prefer [`behind`](Self::behind). With fewer entries than proxies it is the leftmost one.
+    /// With a header of a single value, any number but 0 means that it is believed.
+    pub fn hops(proxies: u8) -> Self {
+        Self::trusting(Trust::Hops(proxies.min(Self::MAX_ENTRIES as u8)))
+    }
+
+    fn trusting(trust: Trust) -> Self {
+        let (name, syntax) = ClientIpHeader::XForwardedFor.into_parts();
+        Self {
+            trust,
+            name,
+            syntax,
+            prefix: IpPrefix::new(),
+        }
+    }
+
+    /// The proxies write `Forwarded`, as in RFC 7239. Short for
+    /// [`header`](Self::header)`(ClientIpHeader::Forwarded)`.
+    ///
+    /// A line of more than 8 KiB, or with a quote left open, is a fault.
+    pub fn forwarded(self) -> Self {
+        self.header(ClientIpHeader::Forwarded)
+    }
+
+    /// The one header that the proxies write. Defaults to `X-Forwarded-For`.
+    ///
+    /// A header of a single value, such as `CF-Connecting-IP`, names the client outright; it has to
+    /// be one line with one address, or the client is the peer.
+    ///
+    /// ```
+    /// use tower_ratelimit::{ClientIp, key::ClientIpHeader};
+    ///
+    /// // The tunnel's end runs on this machine.
+    /// let key = ClientIp::behind(["127.0.0.1"]).header(ClientIpHeader::CfConnectingIp);
+    /// # let _ = key;
+    /// ```
+    pub fn header(mut self, header: ClientIpHeader) -> Self {
+        (self.name, self.syntax) = header.into_parts();
+        self
+    }
+
+    /// Groups addresses by `prefix`. Defaults to /32 for IPv4 and /64 for IPv6.
+    pub const fn grouped_by(mut self, prefix: IpPrefix) -> Self {
+        self.prefix = prefix;
+        self
+    }
+
+    /// The client's address, whole, and how it was found.
+    ///
+    /// ```
+    /// use std::net::SocketAddr;
+    /// use tower_ratelimit::{ClientIp, key::AddressOrigin};
+    ///
+    /// let (mut parts, ()) = http::Request::builder()
+    ///     .header("x-forwarded-for", "6.6.6.6, 203.0.113.7")
+    ///     .extension(SocketAddr::from(([10, 0, 0, 1], 4000)))
+    ///     .body(())?
+    ///     .into_parts();
+    ///
+    /// let client = ClientIp::behind(["10.0.0.0/8"]).resolve(&parts)?;
+    /// assert_eq!(client.ip().to_string(), "203.0.113.7");
+    /// assert_eq!(client.origin(), AddressOrigin::Client);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::unavailable`] when the request has no peer address, as for
+    /// [`PeerIp`](crate::PeerIp).
+    pub fn resolve(&self, parts: &Parts) -> Result<ClientAddress, KeyError> {
+        let peer = peer_ip(parts)?.to_canonical();
+        if !self.trust.covers(peer, 0) {
+            return Ok(ClientAddress::peer(peer));
+        }
+        let lines = parts.headers.get_all(&self.name).iter();
+        let lines = lines.map(HeaderValue::as_bytes);
+        Ok(match self.syntax {
+            Syntax::List => self.walk(peer, lines.rev().flat_map(x_forwarded_for::entries)),
+            Syntax::Forwarded => self.walk(peer, lines.rev().flat_map(forwarded::entries)),
+            Syntax::Single => only(peer, lines.map(single::address)),
+            Syntax::ViewerAddress => only(peer, lines.map(single::viewer_address)),
+        })
+    }
+
+    /// Goes from proxy to proxy towards the client.
+    fn walk(&self, peer: IpAddr, entries: impl Iterator<Item = Entry>) -> ClientAddress {
+        let mut found = ClientAddress::peer(peer);
+        for entry in entries {
+            if found.entries() == Self::MAX_ENTRIES {
+                return found.with_origin(AddressOrigin::TooManyEntries);
+            }
+            let Some(address) = found.read(entry) else {
+                return found;
+            };
+            if !self.trust.covers(address, found.entries()) {
+                return found.with_origin(AddressOrigin::Client);
+            }
+        }
+        found.with_origin(AddressOrigin::AllTrusted)
+    }
+}
+
+/// The one value of a header that must have one.
+fn only(peer: IpAddr, mut values: impl Iterator<Item = Entry>) -> ClientAddress {
+    let mut found = ClientAddress::peer(peer);
+    match (values.next(), values.next()) {
+        (None, _) => found.with_origin(AddressOrigin::AllTrusted),
+        (Some(_), Some(_)) => found.with_origin(AddressOrigin::Malformed),
+        (Some(value), None) => match found.read(value) {
+            Some(_) => found.with_origin(AddressOrigin::Client),
+            None => found,
+        },
+    }
+}
+
+impl KeyExtractor for ClientIp {
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        Ok(self.prefix.key(self.resolve(parts)?.ip()))
+    }
+}

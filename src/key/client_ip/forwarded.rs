@@ -1,0 +1,200 @@
+//! RFC 7239.
+
+use std::net::Ipv4Addr;
+
+use super::{
+    entry::{Entry, bracketed, is_port},
+    extractor::ClientIp,
+};
+
+/// A longer line is a fault. Servers in front of us take no more than this by default: nginx 8 KiB,
+/// Apache 8,190 bytes.
+const MAX_LINE: usize = 8 * 1024;
+
+/// A longest address with a port has 53 bytes.
+const MAX_NODE: usize = 64;
+
+/// One more than are read, to know whether there are more.
+const KEPT: usize = ClientIp::MAX_ENTRIES + 1;
+
+/// What the elements of one line say, from the right.
+pub(super) fn entries(line: &[u8]) -> impl Iterator<Item = Entry> {
+    Elements::new(line).map(|bytes| element(bytes.trim_ascii()).unwrap_or(Entry::Malformed))
+}
+
+/// The elements of one line, from the right, at most `KEPT`.
+struct Elements<'l> {
+    line: &'l [u8],
+    /// Where the last `KEPT` elements start: the one of number n at n % KEPT.
+    starts: [u16; KEPT],
+    count: usize,
+    left: usize,
+}
+
+impl<'l> Elements<'l> {
+    fn new(line: &'l [u8]) -> Self {
+        let mut elements = Self {
+            // An empty line has one empty element, which is a fault.
+            line: if line.len() > MAX_LINE { b"" } else { line },
+            starts: [0; KEPT],
+            count: 1,
+            left: 1,
+        };
+        elements.split();
+        elements.left = elements.count.min(KEPT);
+        elements
+    }
+
+    /// Notes where the elements start.
+    ///
+    /// It has to begin on the left, since only there is it known to be outside a quote. So a quote
+    /// that a client leaves open swallows what our proxy appended to the same line, up to its end,
+    /// and is a fault. It cannot be turned into more: the odd quote makes all of the proxy's quotes
+    /// change sides, so that the last one stays open, unless the proxy wrote an escaped one; then
+    /// that one's backslash is left outside the quotes, and its element is a fault, to the right of
+    /// all that the client wrote.
+    fn split(&mut self) {
+        let (mut quoted, mut escaped) = (false, false);
+        for (at, byte) in self.line.iter().enumerate() {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if quoted => escaped = true,
+                b'"' => quoted = !quoted,
+                b',' if !quoted => {
+                    self.starts[self.count % KEPT] = at as u16 + 1;
+                    self.count += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl<'l> Iterator for Elements<'l> {
+    type Item = &'l [u8];
+
+    fn next(&mut self) -> Option<&'l [u8]> {
+        self.left = self.left.checked_sub(1)?;
+        self.count -= 1;
+        let (before, element) = self.line.split_at(self.starts[self.count % KEPT].into());
+        self.line = before.strip_suffix(b",").unwrap_or(before);
+        Some(element)
+    }
+}
+
+/// What an element's `for` says. `None` if the element is faulty or has none, or two.
+fn element(mut rest: &[u8]) -> Option<Entry> {
+    let mut found = None;
+    while !rest.is_empty() {
+        // Pairs may be empty, as in `for=192.0.2.1;`.
+        if rest[0] != b';' {
+            let (name, value, after) = pair(rest)?;
+            if name.eq_ignore_ascii_case(b"for") && found.replace(value.node()).is_some() {
+                return None;
+            }
+            rest = after.trim_ascii_start();
+        }
+        rest = match rest {
+            [] => rest,
+            [b';', after @ ..] => after.trim_ascii_start(),
+            _ => return None,
+        };
+    }
+    found
+}
+
+/// A parameter's name and value, and what follows.
+fn pair(bytes: &[u8]) -> Option<(&[u8], Value<'_>, &[u8])> {
+    let (name, rest) = token(bytes)?;
+    let rest = rest.strip_prefix(b"=")?;
+    if let Some(rest) = rest.strip_prefix(b"\"") {
+        let (content, rest) = quoted(rest)?;
+        return Some((name, Value::Quoted(content), rest));
+    }
+    let (value, rest) = token(rest)?;
+    Some((name, Value::Token(value), rest))
+}
+
+enum Value<'l> {
+    Token(&'l [u8]),
+    /// Without the quotes, with the escapes.
+    Quoted(&'l [u8]),
+}
+
+impl Value<'_> {
+    fn node(&self) -> Entry {
+        let mut buffer = [0; MAX_NODE];
+        let bytes = match *self {
+            Self::Quoted(content) if content.contains(&b'\\') => unescape(content, &mut buffer),
+            Self::Token(bytes) | Self::Quoted(bytes) => Some(bytes),
+        };
+        let text = bytes.and_then(|bytes| str::from_utf8(bytes).ok());
+        text.and_then(node).unwrap_or(Entry::Malformed)
+    }
+}
+
+/// A non-empty token and what follows it.
+fn token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    let end = bytes.iter().position(|byte| !is_token(byte));
+    match bytes.split_at(end.unwrap_or(bytes.len())) {
+        ([], _) => None,
+        found => Some(found),
+    }
+}
+
+/// What stands before the closing quote and after it.
+fn quoted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut escaped = false;
+    let end = bytes.iter().position(|byte| {
+        let closes = *byte == b'"' && !escaped;
+        escaped = *byte == b'\\' && !escaped;
+        closes
+    })?;
+    Some((&bytes[..end], &bytes[end + 1..]))
+}
+
+/// `None` if it is too long for an address.
+fn unescape<'b>(content: &[u8], buffer: &'b mut [u8; MAX_NODE]) -> Option<&'b [u8]> {
+    let mut len = 0;
+    let mut bytes = content.iter();
+    while let Some(mut byte) = bytes.next() {
+        if *byte == b'\\' {
+            byte = bytes.next()?;
+        }
+        *buffer.get_mut(len)? = *byte;
+        len += 1;
+    }
+    Some(&buffer[..len])
+}
+
+/// `v4`, `[v6]`, `unknown` or `_name`, each with or without `:port` or `:_name`.
+fn node(text: &str) -> Option<Entry> {
+    if text.starts_with('[') {
+        let (v6, port) = bracketed(text)?;
+        return port
+            .is_none_or(is_node_port)
+            .then_some(Some(v6.into()).into());
+    }
+    let (name, port) = match text.split_once(':') {
+        Some((name, port)) => (name, Some(port)),
+        None => (text, None),
+    };
+    if !port.is_none_or(is_node_port) {
+        return None;
+    }
+    if name.eq_ignore_ascii_case("unknown") || is_obfuscated(name) {
+        return Some(Entry::Hidden);
+    }
+    Some(name.parse::<Ipv4Addr>().ok().map(Into::into).into())
+}
+
+fn is_node_port(text: &str) -> bool {
+    is_port(text) || is_obfuscated(text)
+}
+
+fn is_obfuscated(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    text.strip_prefix('_')
+        .is_some_and(|name| !name.is_empty() && name.bytes().all(allowed))
+}

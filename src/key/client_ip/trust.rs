@@ -1,0 +1,115 @@
+use std::{net::IpAddr, sync::Arc};
+
+use ipnet::{IpNet, Ipv4Net};
+
+use crate::error::{ConfigError, ConfigErrorKind};
+
+/// Who is believed when it says whom it got a request from.
+#[derive(Debug, Clone)]
+pub(super) enum Trust {
+    /// Whoever has an address in these networks: disjoint, sorted, and no IPv4-mapped ones.
+    Networks(Arc<[IpNet]>),
+    /// This many proxies in front of us, whatever their addresses.
+    Hops(u8),
+}
+
+impl Trust {
+    pub(super) fn networks<I>(proxies: I) -> Result<Self, ConfigError>
+    where
+        I: IntoIterator<Item: IntoNetwork>,
+    {
+        let networks: Result<Vec<_>, _> = proxies.into_iter().map(network).collect();
+        Ok(Self::Networks(IpNet::aggregate(&networks?).into()))
+    }
+
+    /// Whether to believe the one at `address`, which is `hops` proxies away: 0 is the peer.
+    pub(super) fn covers(&self, address: IpAddr, hops: usize) -> bool {
+        match self {
+            Self::Hops(count) => hops < usize::from(*count),
+            Self::Networks(networks) => {
+                let after = networks.partition_point(|network| network.network() <= address);
+                after > 0 && networks[after - 1].contains(&address)
+            }
+        }
+    }
+}
+
+fn network(proxy: impl IntoNetwork) -> Result<IpNet, ConfigError> {
+    let network = unmapped(proxy.into_network()?);
+    if network.prefix_len() > 0 {
+        return Ok(network);
+    }
+    let message = format!(
+        "{network} as a trusted proxy would let every client choose its address; where the proxies \
+         have no known addresses, use `ClientIp::hops`"
+    );
+    Err(ConfigError::new(ConfigErrorKind::Proxy, message))
+}
+
+/// IPv4-mapped networks as IPv4 ones: addresses are unwrapped before they are compared.
+fn unmapped(network: IpNet) -> IpNet {
+    let IpNet::V6(v6) = network else {
+        return network;
+    };
+    let v4 = v6.network().to_ipv4_mapped();
+    let bits = v6.prefix_len().checked_sub(96);
+    let v4 = v4
+        .zip(bits)
+        .and_then(|(v4, bits)| Ipv4Net::new(v4, bits).ok());
+    v4.map_or(network, IpNet::V4)
+}
+
+/// What names a trusted proxy, or a network of them, in [`ClientIp::behind`](super::ClientIp::behind).
+///
+/// Texts are addresses (`"10.0.0.1"`) or networks (`"10.0.0.0/8"`), with white space around them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` names no trusted proxy",
+    label = "expected a text such as \"10.0.0.0/8\", an `IpAddr` or an `ipnet::IpNet`"
+)]
+pub trait IntoNetwork {
+    /// The network; a single address is one of /32 or /128.
+    ///
+    /// # Errors
+    ///
+    /// When a text is neither an address nor a network.
+    fn into_network(self) -> Result<IpNet, ConfigError>;
+}
+
+impl IntoNetwork for &str {
+    fn into_network(self) -> Result<IpNet, ConfigError> {
+        let text = self.trim();
+        let address = text.parse::<IpAddr>().map(IpNet::from);
+        address.or_else(|_| text.parse()).map_err(|_| {
+            let message = format!(
+                "the trusted proxy {self:?} is neither an address such as \"10.0.0.1\" nor a \
+                 network such as \"10.0.0.0/8\" or \"2001:db8::/32\""
+            );
+            ConfigError::new(ConfigErrorKind::Proxy, message)
+        })
+    }
+}
+
+impl IntoNetwork for String {
+    fn into_network(self) -> Result<IpNet, ConfigError> {
+        self.as_str().into_network()
+    }
+}
+
+impl IntoNetwork for IpAddr {
+    fn into_network(self) -> Result<IpNet, ConfigError> {
+        Ok(self.into())
+    }
+}
+
+impl IntoNetwork for IpNet {
+    fn into_network(self) -> Result<IpNet, ConfigError> {
+        Ok(self)
+    }
+}
+
+/// The items of a list that is borrowed.
+impl<T: IntoNetwork + Clone> IntoNetwork for &T {
+    fn into_network(self) -> Result<IpNet, ConfigError> {
+        self.clone().into_network()
+    }
+}

@@ -1,0 +1,102 @@
+use base64::{
+    Engine, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use http::{header, request::Parts};
+
+use super::{Key, KeyExtractor};
+use crate::error::KeyError;
+
+/// The digest of the bearer token in `Authorization: Bearer …` (RFC 6750).
+///
+/// The key is `Key::digest(token)`; the token itself is kept nowhere. Absent when there is no such
+/// field, when it is of another scheme, when the token is empty, and when there are several fields
+/// that differ. The scheme's case and the white space around the token make no difference, and any
+/// characters are accepted in it.
+///
+/// Nothing is verified: the limit holds only where a wrong token is refused later. To count what
+/// is in a token, such as its subject, see [`extension_fn`](super::extension_fn).
+///
+/// ```
+/// use tower_ratelimit::{Key, KeyExtractor, key::BearerToken};
+///
+/// let (parts, ()) = http::Request::builder()
+///     .header("authorization", "Bearer t0ken")
+///     .body(())?
+///     .into_parts();
+/// assert_eq!(BearerToken.extract(&parts), Ok(Key::digest(b"t0ken")));
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
+pub struct BearerToken;
+
+impl KeyExtractor for BearerToken {
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        let token = credentials(parts, "Bearer").ok_or(KeyError::absent())?;
+        Ok(Key::digest(token))
+    }
+}
+
+/// The digest of the user name in `Authorization: Basic …` (RFC 7617).
+///
+/// The key is `Key::digest(name)`, since many services take an API key for the name; the password
+/// never enters it. Absent when there is no such field, when it is of another scheme or cannot be
+/// decoded, when the name is empty, and when there are several fields that differ. Padding makes no
+/// difference.
+///
+/// Nothing is verified. That suits a limit on attempts to log in; but whoever knows a name can use
+/// up its limit, so let only [failures count](crate::RateLimitLayer::count_if), or count by name
+/// and address, `(BasicUser, PeerIp)`.
+///
+/// ```
+/// use tower_ratelimit::{Key, KeyExtractor, key::BasicUser};
+///
+/// let (parts, ()) = http::Request::builder()
+///     .header("authorization", "Basic YWxpY2U6d29uZGVybGFuZA==")
+///     .body(())?
+///     .into_parts();
+/// assert_eq!(BasicUser.extract(&parts), Ok(Key::digest(b"alice")));
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
+pub struct BasicUser;
+
+/// Takes what any application may take: one that is laxer than this would know a user who is not
+/// counted.
+const LAX: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+impl KeyExtractor for BasicUser {
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        let decoded = credentials(parts, "Basic").and_then(|encoded| LAX.decode(encoded).ok());
+        let decoded = decoded.ok_or(KeyError::absent())?;
+        // A name has no colon (RFC 7617, section 2), a password may.
+        match decoded.iter().position(|byte| *byte == b':') {
+            None | Some(0) => Err(KeyError::absent()),
+            Some(end) => Ok(Key::digest(&decoded[..end])),
+        }
+    }
+}
+
+/// What follows the scheme in the `Authorization` field.
+fn credentials<'p>(parts: &'p Parts, scheme: &str) -> Option<&'p [u8]> {
+    let mut lines = parts.headers.get_all(header::AUTHORIZATION).iter();
+    let line = lines.next()?;
+    // Whoever reads another line than we do would know another client than we count.
+    if lines.any(|other| other != line) {
+        return None;
+    }
+    let (name, rest) = line
+        .as_bytes()
+        .trim_ascii()
+        .split_at_checked(scheme.len())?;
+    let credentials = rest.trim_ascii_start();
+    let separated = credentials.len() < rest.len();
+    (separated && name.eq_ignore_ascii_case(scheme.as_bytes())).then_some(credentials)
+}

@@ -1,0 +1,8 @@
+#![allow(clippy::unwrap_used)]
+
+mod address;
+mod breaker;
+mod calls;
+mod fake;
+mod faults;
+mod settings;

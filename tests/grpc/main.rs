@@ -1,0 +1,10 @@
+//! gRPC from end to end: a real tonic server and client, and calls of all four kinds.
+#![cfg(feature = "tonic")]
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod answers;
+#[path = "../common/mod.rs"]
+mod common;
+mod connection;
+mod service;
+mod web;

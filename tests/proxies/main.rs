@@ -1,0 +1,18 @@
+//! The limit follows the client's true address behind real proxies, whatever the client sends.
+//! Only on Linux, where one machine has as many loopback addresses as clients are needed; on Debian
+//! `scripts/test.sh` installs the proxies.
+#![cfg(all(target_os = "linux", feature = "axum"))]
+#![allow(clippy::unwrap_used)]
+
+mod app;
+mod client;
+#[path = "../common/mod.rs"]
+mod common;
+#[allow(dead_code, reason = "its `main` is not called")]
+#[path = "../../examples/axum_behind_proxy.rs"]
+mod example;
+mod proxy;
+mod suite;
+
+suite::behind!(nginx, crate::proxy::Kind::Nginx);
+suite::behind!(haproxy, crate::proxy::Kind::Haproxy);

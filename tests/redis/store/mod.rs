@@ -1,0 +1,23 @@
+//! A store finds its server, notices what happens to it, and recovers.
+
+mod clusters;
+mod sentinels;
+mod servers;
+
+use std::time::Duration;
+
+use tower_ratelimit::{RedisStore, RedisStoreBuilder, StoreErrorKind};
+
+/// No test depends on a machine's being fast.
+fn patient() -> RedisStoreBuilder {
+    RedisStore::builder()
+        .deadline(Duration::from_secs(10))
+        .connect_limit(Duration::from_secs(10))
+}
+
+async fn fault(store: &RedisStore) -> StoreErrorKind {
+    match store.check().await {
+        Ok(()) => panic!("it works"),
+        Err(error) => error.kind(),
+    }
+}

@@ -1,0 +1,325 @@
+use std::{
+    env,
+    process::Command,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tower_ratelimit::{RedisStore, StoreErrorKind, StoreHealth};
+
+use super::{fault, patient};
+use crate::{
+    common::programs::{eventually, free_port},
+    servers::{Flow, Proxy, Server, Setup, no_openssl, no_redis},
+};
+
+#[tokio::test]
+async fn it_starts_without_a_server() {
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let store = patient().connect(&url).unwrap();
+    assert_eq!(store.health(), StoreHealth::Untried);
+    assert_eq!(fault(&store).await, StoreErrorKind::Disconnected);
+    assert_eq!(store.stats().connections(), 0);
+}
+
+#[tokio::test]
+async fn it_connects_once_however_many_ask() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let store = patient().connect(&server.url()).unwrap();
+    let all = (0..100).map(|_| async { store.check().await });
+    for outcome in futures_util::future::join_all(all).await {
+        outcome.unwrap();
+    }
+    assert_eq!(store.stats().connections(), 1);
+    assert_eq!(store.health(), StoreHealth::Up);
+}
+
+#[tokio::test]
+async fn it_survives_a_restart_of_the_server() {
+    if no_redis() {
+        return;
+    }
+    let mut server = Server::start().await;
+    let told: Arc<Mutex<Vec<bool>>> = Arc::default();
+    let listener = Arc::clone(&told);
+    let store = patient()
+        .on_health_change(move |health| listener.lock().unwrap().push(health.is_down()))
+        .connect(&server.url())
+        .unwrap();
+    for round in 1..4 {
+        store.check().await.unwrap();
+        assert_eq!(store.stats().connections(), round);
+        server.kill9();
+        for _ in 0..3 {
+            assert!(!store.health().is_down());
+            assert_eq!(fault(&store).await, StoreErrorKind::Disconnected);
+        }
+        assert!(store.health().is_down());
+        server.restart().await;
+    }
+    store.check().await.unwrap();
+    let [down, up] = [true, false];
+    assert_eq!(*told.lock().unwrap(), [down, up, down, up, down, up]);
+}
+
+/// Servers and what lies between close connections on which nothing happens.
+#[tokio::test]
+async fn a_connection_that_ended_while_idle_is_replaced_unnoticed() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let store = patient().connect(&server.url()).unwrap();
+    store.check().await.unwrap();
+    for connections in 1..4 {
+        assert_eq!(store.stats().connections(), connections);
+        let kill = ["CLIENT", "KILL", "TYPE", "normal"];
+        assert_eq!(server.ask::<u64>(kill).await.unwrap(), 1);
+        // Until its end has been heard of.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        store.check().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_left_for_a_new_connection() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let store = RedisStore::connect(&server.url()).unwrap();
+    eventually("a connection", async || store.check().await.ok()).await;
+    let connections = store.stats().connections();
+
+    server.pause();
+    for _ in 0..3 {
+        assert_eq!(fault(&store).await, StoreErrorKind::Timeout);
+    }
+    assert_eq!(fault(&store).await, StoreErrorKind::Disconnected);
+    server.resume();
+    eventually("an answer", async || store.check().await.ok()).await;
+    assert!(store.stats().connections() > connections);
+}
+
+#[tokio::test]
+async fn a_black_hole_is_left_for_a_new_connection() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let proxy = Proxy::before(server.address()).await;
+    let url = server.url_through(proxy.port());
+    let store = RedisStore::connect(&url).unwrap();
+    eventually("a connection", async || store.check().await.ok()).await;
+    let connections = proxy.connections();
+
+    proxy.set(Flow::BlackHole);
+    for _ in 0..3 {
+        assert_eq!(fault(&store).await, StoreErrorKind::Timeout);
+    }
+    assert_eq!(fault(&store).await, StoreErrorKind::Disconnected);
+    assert!(proxy.connections() > connections);
+    proxy.set(Flow::Forward);
+    eventually("an answer", async || store.check().await.ok()).await;
+}
+
+#[tokio::test]
+async fn a_server_that_became_a_replica_is_left_and_comes_back() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let store = patient().connect(&server.url()).unwrap();
+    store.check().await.unwrap();
+
+    let port = free_port().to_string();
+    server
+        .ask::<()>(["REPLICAOF", "127.0.0.1", &port])
+        .await
+        .unwrap();
+    for connections in 1..4 {
+        assert_eq!(fault(&store).await, StoreErrorKind::ReadOnly);
+        assert_eq!(store.stats().connections(), connections);
+    }
+    server.ask::<()>(["REPLICAOF", "NO", "ONE"]).await.unwrap();
+    store.check().await.unwrap();
+}
+
+#[tokio::test]
+async fn it_tells_why_a_server_does_not_serve() {
+    if no_redis() {
+        return;
+    }
+    let server = Setup::redis().config("lua-time-limit", "10").start().await;
+    let store = patient().connect(&server.url()).unwrap();
+    let set = async |name: &str, value: &str| {
+        server
+            .ask::<()>(["CONFIG", "SET", name, value])
+            .await
+            .unwrap();
+    };
+    set("maxmemory", "1").await;
+    assert_eq!(fault(&store).await, StoreErrorKind::OutOfMemory);
+    set("maxmemory", "0").await;
+    store.check().await.unwrap();
+
+    server.ask::<()>(["SCRIPT", "FLUSH"]).await.unwrap();
+    store.check().await.unwrap();
+
+    let endless = server.ask::<()>(["EVAL", "while true do end", "0"]);
+    let watch = async {
+        eventually("a busy server", async || {
+            let kind = store.check().await.err()?.kind();
+            (kind == StoreErrorKind::Busy).then_some(())
+        })
+        .await;
+        server.ask::<()>(["SCRIPT", "KILL"]).await.unwrap();
+    };
+    let (killed, ()) = tokio::join!(endless, watch);
+    assert!(killed.is_err());
+    store.check().await.unwrap();
+}
+
+#[tokio::test]
+async fn logins_and_permissions() {
+    if no_redis() {
+        return;
+    }
+    let enough = "~ratelimit:* -@all +evalsha +script|load +get +set +time";
+    let server = Setup::redis()
+        .password("hunter2")
+        .user(&format!("limiter on >pa5s {enough}"))
+        .user("reader on >pa5s ~ratelimit:* -@all +get")
+        .user(&format!("stranger on >pa5s {enough} -set"))
+        .start()
+        .await;
+    let at = |login: &str| format!("redis://{login}127.0.0.1:{}", server.port());
+    for login in [":hunter2@", "limiter:pa5s@"] {
+        for protocol in ["", "?protocol=resp3"] {
+            let url = format!("{}/{protocol}", at(login));
+            patient().connect(&url).unwrap().check().await.unwrap();
+        }
+    }
+    for login in [
+        "",
+        ":wrong@",
+        "nobody:hunter2@",
+        "reader:pa5s@",
+        "stranger:pa5s@",
+    ] {
+        let store = patient().connect(&at(login)).unwrap();
+        let error = store.check().await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Refused, "{login}: {error}");
+        let text = format!("{error} {error:?} {store:?}");
+        assert!(
+            !text.contains("hunter2") && !text.contains("pa5s"),
+            "{text}"
+        );
+    }
+    let store = patient().prefix("other").connect(&at("limiter:pa5s@"));
+    assert_eq!(fault(&store.unwrap()).await, StoreErrorKind::Refused);
+}
+
+#[tokio::test]
+async fn a_unix_socket() {
+    if no_redis() {
+        return;
+    }
+    let server = Setup::redis().password("hunter2").start().await;
+    let store = patient().connect(&server.unix_url()).unwrap();
+    store.check().await.unwrap();
+    let text = format!("{store:?}");
+    assert!(text.contains("sock") && !text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test]
+async fn a_connection_that_was_handed_in_is_its_owners_to_renew() {
+    if no_redis() {
+        return;
+    }
+    let mut server = Server::start().await;
+    let client = redis::Client::open(server.url()).unwrap();
+    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let store = patient().connection(connection).unwrap();
+    store.check().await.unwrap();
+    server.restart().await;
+    for _ in 0..2 {
+        assert_eq!(fault(&store).await, StoreErrorKind::Disconnected);
+    }
+    assert_eq!(store.stats().connections(), 0);
+}
+
+#[tokio::test]
+async fn a_certificate_of_an_unknown_authority_is_refused() {
+    if no_redis() || no_openssl() {
+        return;
+    }
+    let server = Setup::redis().tls().start().await;
+    let store = patient().connect(&server.url()).unwrap();
+    let error = store.check().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Disconnected);
+    assert!(error.to_string().contains("certificate"), "{error}");
+}
+
+/// Authorities are read from the environment, which a test can set only for another process.
+#[tokio::test]
+async fn an_encrypted_connection() {
+    const URL: &str = "TOWER_RATELIMIT_TLS_URL";
+    const NAME: &str = "store::servers::an_encrypted_connection";
+    if let Ok(url) = env::var(URL) {
+        patient().connect(&url).unwrap().check().await.unwrap();
+        return;
+    }
+    if no_redis() || no_openssl() {
+        return;
+    }
+    let server = Setup::redis().tls().password("hunter2").start().await;
+    let output = Command::new(env::current_exe().unwrap())
+        .args([NAME, "--exact", "--nocapture"])
+        .env(URL, server.url())
+        .env("SSL_CERT_FILE", server.authority())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+/// What was connected in one runtime ends with it, and is connected anew in the next.
+#[test]
+fn a_store_outlives_a_runtime() {
+    if no_redis() {
+        return;
+    }
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let outer = runtime();
+    let server = outer.block_on(Server::start());
+    let store = patient().connect(&server.url()).unwrap();
+    runtime().block_on(store.check()).unwrap();
+    runtime().block_on(async {
+        eventually("a new connection", async || store.check().await.ok()).await;
+    });
+    assert_eq!(store.stats().connections(), 2);
+
+    // One that is dropped while it connects leaves the next free to do so.
+    let proxy = outer.block_on(Proxy::before(server.address()));
+    proxy.set(Flow::BlackHole);
+    let store = patient()
+        .connect(&server.url_through(proxy.port()))
+        .unwrap();
+    runtime().block_on(async {
+        let _ = tokio::time::timeout(Duration::from_millis(20), store.check()).await;
+    });
+    proxy.set(Flow::Forward);
+    runtime().block_on(store.check()).unwrap();
+    drop(proxy);
+}
