@@ -2,11 +2,12 @@
 
 use std::{
     collections::BTreeMap,
-    env,
+    env, fs,
     net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::Arc,
+    time::SystemTime,
 };
 
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -32,9 +33,28 @@ fn program() -> PathBuf {
     folder.join("examples/axum_redis")
 }
 
+/// Whether the tests have to be left out because the example is not there, or of another day: it
+/// would say nothing of the code as it is now.
 fn no_example() -> bool {
     let install = "cargo build --examples --all-features";
-    missing(program().is_file(), "the example axum_redis", install)
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let built = fs::metadata(program()).and_then(|file| file.modified());
+    let there = built.is_ok_and(|built| built >= newest(&package.join("src")));
+    missing(
+        there,
+        "the example axum_redis, built from this code",
+        install,
+    )
+}
+
+/// When a file of the folder was last changed.
+fn newest(folder: &Path) -> SystemTime {
+    let entries = fs::read_dir(folder).expect("a folder").flatten();
+    let times = entries.map(|entry| match entry.metadata().expect("an entry") {
+        folder if folder.is_dir() => newest(&entry.path()),
+        file => file.modified().expect("a time"),
+    });
+    times.max().expect("files")
 }
 
 /// A process of the example.
