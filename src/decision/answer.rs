@@ -15,23 +15,33 @@ pub enum Outcome {
     Denied,
 }
 
-/// Proof of when units were charged, which a refund needs to find them again.
+/// Proof of when units were charged, and by whom, which a refund needs to find them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Receipt {
     charged_at: Timestamp,
+    degraded: bool,
 }
 
 impl Receipt {
     /// Units that were charged at `charged_at`.
     #[must_use]
     pub const fn new(charged_at: Timestamp) -> Self {
-        Self { charged_at }
+        Self {
+            charged_at,
+            degraded: false,
+        }
     }
 
     /// When the units were charged.
     #[must_use]
     pub const fn charged_at(&self) -> Timestamp {
         self.charged_at
+    }
+
+    /// Whether the units were charged by what stands in for the limiter's store.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn is_degraded(&self) -> bool {
+        self.degraded
     }
 }
 
@@ -52,7 +62,6 @@ pub struct Decision {
 struct Marks {
     excess: bool,
     blocked: bool,
-    degraded: bool,
 }
 
 impl Decision {
@@ -205,13 +214,13 @@ impl Decision {
     /// [`OnFailure`](crate::limiter::OnFailure).
     #[must_use]
     pub const fn is_degraded(&self) -> bool {
-        self.marks.degraded
+        self.receipt.degraded
     }
 
     /// Marks a decision as one that the limiter's store had no part in.
     #[cfg(feature = "redis")]
     pub(crate) fn into_degraded(mut self) -> Self {
-        self.marks.degraded = true;
+        self.receipt.degraded = true;
         self
     }
 

@@ -11,6 +11,7 @@ mod harness;
 #[path = "../algorithms/oracle.rs"]
 #[allow(dead_code, reason = "the differential test needs its quotas alone")]
 mod oracle;
+mod processes;
 #[path = "../algorithms/quotas.rs"]
 #[allow(dead_code, reason = "the differential test needs its quotas alone")]
 mod quotas;

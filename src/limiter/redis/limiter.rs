@@ -184,7 +184,13 @@ impl RedisLimiter {
         let inner = &*self.0;
         let current = Arc::clone(&inner.current());
         // A tier that is not known is a mistake, not a failure of the store.
-        current.plan.tier(tier)?;
+        let policies = &current.plan.tier(tier)?.policies;
+        if let Op::Refund(_, Some(receipt)) = op
+            && receipt.is_degraded()
+            && let Some(decision) = inner.fallback.decide(tier, key, op, policies)
+        {
+            return decision.map(|decision| Pending::Ready(Ok(decision)));
+        }
         let subject = format!("{}{}", current.keyspace, subject::name(key));
         if let Some(denied) = inner.remembered(&subject, tier, op) {
             return Ok(Pending::Ready(Ok(denied)));

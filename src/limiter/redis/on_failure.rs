@@ -30,7 +30,9 @@ impl OnFailure {
     ///
     /// Together `n` nodes then let through up to `n` times as much; see
     /// [`nodes`](Self::nodes). What they counted meanwhile is not told to Redis afterwards, and
-    /// what Redis counted before is not known to them.
+    /// what Redis counted before is not known to them. A refund with a receipt gives back to whom
+    /// the receipt is of: once Redis is back, what a node had counted by itself goes back to the
+    /// node, and while it is gone, what Redis had counted is not given back.
     pub const fn local() -> Self {
         Self(Action::Local(NonZeroU32::MIN))
     }
@@ -92,6 +94,11 @@ impl Fallback {
         op: Op,
         policies: &[Policy],
     ) -> Option<Result<Decision, LimiterError>> {
+        let op = match op {
+            // What the server charged is not here to be given back.
+            Op::Refund(_, Some(receipt)) if !receipt.is_degraded() => Op::Peek(0),
+            op => op,
+        };
         let decision = match self {
             Self::Local { limiter, .. } => match limiter.apply_in(tier, key, op) {
                 Pending::Ready(decision) => decision,

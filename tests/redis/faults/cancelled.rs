@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tower_ratelimit::{
     Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore, limiter::Pending,
 };
@@ -116,4 +116,41 @@ async fn a_hung_server_keeps_none_of_them_waiting() {
         );
         assert_eq!(used(&limiter, key).await, before + 1);
     }
+}
+
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().unwrap()
+}
+
+/// A runtime that ends takes the connection, its requests and a trial with it.
+#[test]
+fn a_limiter_outlives_its_runtime() {
+    if no_redis() {
+        return;
+    }
+    let first = runtime();
+    let server = first.block_on(Server::start());
+    let limiter = limiter(&server, Duration::from_millis(750));
+    first.block_on(async {
+        assert_eq!(used(&limiter, 0).await, 0);
+        server.pause();
+        begin_and_drop(&limiter, 50);
+    });
+    drop(first);
+    server.resume();
+
+    let second = runtime();
+    second.block_on(async {
+        eventually("decisions by Redis", async || {
+            limiter.peek(&Key::from(0), 1).await.ok()
+        })
+        .await;
+        for key in 0..KEYS {
+            let before = used(&limiter, key).await;
+            assert!(before <= 50, "{before} were counted");
+            let decision = limiter.acquire(&Key::from(key), 1).await.unwrap();
+            assert!(decision.is_allowed());
+        }
+    });
 }

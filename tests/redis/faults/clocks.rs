@@ -50,6 +50,16 @@ async fn exhaust(limiter: &RedisLimiter) -> (u64, Duration) {
     }
 }
 
+/// What a full quota takes to be there again, at most.
+fn longest(name: &str) -> Duration {
+    // What is counted in one window weighs until the end of the next.
+    if name == "sliding" {
+        2 * PERIOD
+    } else {
+        PERIOD
+    }
+}
+
 /// What is refilled or crosses an edge while the test runs.
 const MEANWHILE: u64 = LIMIT;
 
@@ -70,12 +80,12 @@ async fn the_servers_clock_is_put_back() {
     for (name, limiter) in limiters(&server) {
         let (taken, wait) = exhaust(&limiter).await;
         println!("{name}: {taken} more after an hour back, then a wait of {wait:?}");
-        assert!(taken <= LIMIT + MEANWHILE, "{name}: {taken}");
-        assert!(wait <= 2 * PERIOD, "{name}: {wait:?}");
+        assert!(taken <= LIMIT, "{name}: {taken}");
+        assert!(wait <= longest(name), "{name}: {wait:?}");
         let decision = limiter.peek(&Key::from("alice"), LIMIT).await.unwrap();
         let full = decision.retry_after().unwrap();
         assert!(
-            full <= 2 * PERIOD,
+            full <= longest(name),
             "{name}: nobody waits longer than a quota takes, {full:?}"
         );
     }
@@ -102,7 +112,7 @@ async fn the_servers_clock_is_put_forward() {
             (LIMIT..=LIMIT + MEANWHILE).contains(&taken),
             "{name}: one more burst, {taken}"
         );
-        assert!(wait <= 2 * PERIOD, "{name}: {wait:?}");
+        assert!(wait <= longest(name), "{name}: {wait:?}");
     }
 }
 

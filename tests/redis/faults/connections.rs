@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redis::Value;
+use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 use tower_ratelimit::limiter::StoreErrorKind::{Disconnected, Timeout};
 
 use super::trial::{DEADLINE, Trial};
@@ -113,4 +114,28 @@ async fn connections_break_again_and_again() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     trial.goes_on().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn something_else_answers() {
+    if no_redis() {
+        return;
+    }
+    let mut server = Server::start().await;
+    server.kill9();
+    let listener = TcpListener::bind(server.address()).await.unwrap();
+    let web = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let answer = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n";
+            // Whoever hung up does not hear it.
+            let _ = stream.write_all(answer).await;
+        }
+    });
+    let mut trial = Trial::start("something else", &server.url());
+    trial.fails(&[Disconnected]).await;
+    web.abort();
+    assert!(web.await.unwrap_err().is_cancelled());
+    server.restart().await;
+    trial.recovers().await;
 }

@@ -8,14 +8,21 @@ use axum::{
 };
 use tower::ServiceExt as _;
 use tower_ratelimit::{
-    Global, Key, LimiterErrorKind, OnFailure, Quota, RateLimitLayer, RedisLimiter, observe::Event,
+    Decision, Global, Key, Limiter as _, LimiterErrorKind, OnFailure, Op, Quota, RateLimitLayer,
+    RedisLimiter, observe::Event,
 };
 
 use super::{
     load::{Answer, sample},
     trial::store,
 };
-use crate::common::{Lines, field, programs::free_port};
+use crate::{
+    common::{
+        Lines, field,
+        programs::{eventually, free_port},
+    },
+    servers::{Server, no_redis},
+};
 
 /// A limiter of 10 a day whose server does not exist.
 fn lonely(on_failure: OnFailure) -> RedisLimiter {
@@ -122,4 +129,66 @@ async fn without_redis_a_node_still_limits() {
     );
     assert_eq!(heard, ["degraded"; 12]);
     assert!(field(&responses[11], "retry-after").is_some());
+}
+
+/// A limiter that goes on by itself, and its server.
+async fn with_server() -> (RedisLimiter, Server) {
+    let server = Server::start().await;
+    let (store, _) = store(&server.url());
+    let builder = RedisLimiter::builder(Quota::per_day(10).fixed_window());
+    let limiter = builder.remember_denials(false).build(&store).unwrap();
+    (limiter, server)
+}
+
+async fn decided(limiter: &RedisLimiter, op: Op, by_redis: bool) -> Decision {
+    let what = if by_redis {
+        "decisions by Redis"
+    } else {
+        "decisions without Redis"
+    };
+    eventually(what, async || {
+        let probe = limiter.peek(&Key::from("probe"), 1).await.ok()?;
+        (probe.is_degraded() != by_redis).then_some(())
+    })
+    .await;
+    let decision = limiter.apply(&Key::from("alice"), op).await.unwrap();
+    assert_eq!(decision.is_degraded(), !by_redis, "{op:?}");
+    decision
+}
+
+#[tokio::test]
+async fn what_was_charged_without_redis_is_not_given_back_by_redis() {
+    if no_redis() {
+        return;
+    }
+    let (limiter, mut server) = with_server().await;
+    server.kill9();
+    let taken = decided(&limiter, Op::Acquire(4), false).await;
+    assert_eq!(taken.remaining(), Some(6));
+
+    server.restart().await;
+    decided(&limiter, Op::Acquire(7), true).await;
+    let refund = Op::Refund(4, Some(taken.receipt()));
+    let given_back = limiter.apply(&Key::from("alice"), refund).await.unwrap();
+    assert!(given_back.is_degraded());
+    assert_eq!(given_back.remaining(), Some(10), "to the node");
+    let left = decided(&limiter, Op::Peek(1), true).await.remaining();
+    assert_eq!(left, Some(3), "Redis charged other units");
+}
+
+#[tokio::test]
+async fn what_redis_charged_is_not_given_back_without_it() {
+    if no_redis() {
+        return;
+    }
+    let (limiter, mut server) = with_server().await;
+    let taken = decided(&limiter, Op::Acquire(4), true).await;
+    server.kill9();
+    decided(&limiter, Op::Acquire(7), false).await;
+    let refund = Op::Refund(4, Some(taken.receipt()));
+    let left = decided(&limiter, refund, false).await.remaining();
+    assert_eq!(left, Some(3), "the node charged other units");
+    // Without a receipt it is about now.
+    let left = decided(&limiter, Op::Refund(1, None), false).await;
+    assert_eq!(left.remaining(), Some(4));
 }

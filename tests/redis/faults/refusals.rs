@@ -4,11 +4,14 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use redis::Value;
 use tower_ratelimit::limiter::StoreErrorKind::{
-    Busy, Disconnected, Loading, OutOfMemory, ReadOnly, Refused, Timeout,
+    Busy, Disconnected, Loading, Other, OutOfMemory, ReadOnly, Refused, Timeout,
 };
 
 use super::trial::Trial;
-use crate::servers::{Server, Setup, no_redis};
+use crate::{
+    common::programs::free_port,
+    servers::{Server, Setup, no_redis},
+};
 
 async fn tell(server: &Server, words: &[&str]) {
     let answer = server.ask::<Value>(words).await;
@@ -27,6 +30,34 @@ async fn a_primary_is_demoted() {
     // It loads what the other one has.
     trial.fails(&[ReadOnly, Loading]).await;
     tell(&server, &["REPLICAOF", "NO", "ONE"]).await;
+    trial.recovers().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_has_lost_its_primary_and_serves_nothing_old() {
+    if no_redis() {
+        return;
+    }
+    let setup = Setup::redis().config("replica-serve-stale-data", "no");
+    let server = setup.start().await;
+    let mut trial = Trial::start_well("primary lost", &server.url()).await;
+    let nobody = free_port().to_string();
+    tell(&server, &["REPLICAOF", "127.0.0.1", &nobody]).await;
+    trial.fails(&[ReadOnly]).await;
+    tell(&server, &["REPLICAOF", "NO", "ONE"]).await;
+    trial.recovers().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_lacks_the_replicas_that_it_must_have() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let mut trial = Trial::start_well("no replicas", &server.url()).await;
+    tell(&server, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    trial.fails(&[Other]).await;
+    tell(&server, &["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
     trial.recovers().await;
 }
 

@@ -23,5 +23,7 @@ pub(crate) use self::{
     proxy::{Flow, Proxy},
     sentinel::Sentinels,
     server::{Server, connect},
-    setup::{PRIMARY_NAME, Setup, no_fake_clock, no_openssl, no_redis, no_valkey},
+    setup::{
+        PRIMARY_NAME, Setup, faketime_library, no_fake_clock, no_openssl, no_redis, no_valkey,
+    },
 };

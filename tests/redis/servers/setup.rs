@@ -208,7 +208,8 @@ fn valkey_program() -> Option<PathBuf> {
     find("valkey-server", Some("VALKEY_SERVER"))
 }
 
-fn faketime_library() -> Option<PathBuf> {
+/// Fakes the clock of a program that preloads it.
+pub(crate) fn faketime_library() -> Option<PathBuf> {
     let folders = fs::read_dir("/usr/lib").ok()?;
     let named = |folder: PathBuf| folder.join("faketime/libfaketimeMT.so.1");
     let paths = folders.flatten().map(|folder| named(folder.path()));
