@@ -51,6 +51,8 @@ pub enum ConfigErrorKind {
     Prefix,
     /// A deadline of 0: nothing could ever be answered in time.
     Deadline,
+    /// A lease that ends too soon to be renewed, or too late to be of use.
+    Lease,
 }
 
 impl ConfigError {

@@ -42,6 +42,8 @@ pub use self::redis::{
     OnFailure, RedisFuture, RedisLimiter, RedisLimiterBuilder, RedisStore, RedisStoreBuilder,
     StoreError, StoreErrorKind, StoreHealth, StoreStats,
 };
+#[cfg(feature = "redis")]
+pub(crate) use self::redis::{Action, Lease, Leases, accepted_name, checked_name};
 pub use self::{
     into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     local::{LocalLimiter, LocalLimiterBuilder},

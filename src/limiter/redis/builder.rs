@@ -133,20 +133,24 @@ impl RedisLimiterBuilder {
     }
 }
 
-/// The quotas' names, with what is not accepted in a key replaced.
+/// The quotas' names.
 fn default_name(quotas: &[Quota]) -> String {
     let names: Vec<_> = quotas.iter().map(|quota| quota.name_in(2)).collect();
-    let mut name = names.join("-and-");
-    name.retain(|letter| letter.is_ascii());
+    accepted_name(&names.join("-and-"))
+}
+
+/// The nearest name that is accepted in a key.
+pub(crate) fn accepted_name(text: &str) -> String {
+    let letters = text.chars().filter(char::is_ascii);
     let accepted = |letter| if is_accepted(letter) { letter } else { '_' };
-    name.chars().map(accepted).take(MAX_NAME_LEN).collect()
+    letters.map(accepted).take(MAX_NAME_LEN).collect()
 }
 
 fn is_accepted(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "-_.".contains(letter)
 }
 
-fn checked_name(name: String) -> Result<String, ConfigError> {
+pub(crate) fn checked_name(name: String) -> Result<String, ConfigError> {
     if name.is_empty() || name.len() > MAX_NAME_LEN || !name.chars().all(is_accepted) {
         return Err(ConfigError::new(
             ConfigErrorKind::Name,

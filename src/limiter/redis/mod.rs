@@ -2,6 +2,7 @@
 
 mod builder;
 mod deny_cache;
+mod leases;
 mod limiter;
 mod on_failure;
 mod plan;
@@ -11,6 +12,11 @@ mod script;
 mod store;
 mod subject;
 
+pub(crate) use self::{
+    builder::{accepted_name, checked_name},
+    leases::{Lease, Leases},
+    on_failure::Action,
+};
 pub use self::{
     builder::RedisLimiterBuilder,
     limiter::{RedisFuture, RedisLimiter},
