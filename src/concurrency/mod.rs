@@ -92,9 +92,18 @@ mod gate;
 mod in_flight;
 mod layer;
 mod limit;
+mod permits;
 mod service;
+#[cfg(feature = "redis")]
+mod shared;
 
+#[cfg(feature = "redis")]
+pub use self::shared::{SharedConcurrency, SharedPermits, SharedResponseFuture};
 pub use self::{
-    body::ConcurrencyBody, future::ResponseFuture, layer::ConcurrencyLayer, limit::Concurrency,
+    body::ConcurrencyBody,
+    future::ResponseFuture,
+    layer::ConcurrencyLayer,
+    limit::Concurrency,
+    permits::{IntoPermits, LocalPermits},
     service::ConcurrencyLimit,
 };

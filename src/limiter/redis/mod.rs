@@ -12,14 +12,14 @@ mod script;
 mod store;
 mod subject;
 
-pub(crate) use self::{
-    builder::{accepted_name, checked_name},
-    leases::{Lease, Leases},
-    on_failure::Action,
-};
 pub use self::{
     builder::RedisLimiterBuilder,
     limiter::{RedisFuture, RedisLimiter},
     on_failure::OnFailure,
     store::{RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind, StoreHealth, StoreStats},
+};
+pub(crate) use self::{
+    builder::{accepted_name, checked_name},
+    leases::{Lease, Leases},
+    on_failure::Action,
 };

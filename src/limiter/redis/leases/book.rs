@@ -210,7 +210,9 @@ mod tests {
         let name = held(&mut book, 2, "a", start + LEASE / 3);
         assert!(book.due(start).is_empty());
         let due = book.due(start + LEASE / 3);
-        assert!(matches!(&due[..], [errand] if matches!(errand.steps[..], [Step::Renew(it)] if it == name)));
+        assert!(
+            matches!(&due[..], [errand] if matches!(errand.steps[..], [Step::Renew(it)] if it == name))
+        );
 
         book.done(&due[0], start + LEASE);
         assert!(book.due(start + LEASE / 2).is_empty());
@@ -254,6 +256,9 @@ mod tests {
             .map(|errand| (&*errand.subject, errand.steps.len()))
             .collect();
         lengths.sort_unstable();
-        assert_eq!(lengths, [("cold", 10), ("hot", 78), ("hot", 256), ("hot", 256)]);
+        assert_eq!(
+            lengths,
+            [("cold", 10), ("hot", 78), ("hot", 256), ("hot", 256)]
+        );
     }
 }
