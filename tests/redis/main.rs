@@ -7,6 +7,7 @@
 mod common;
 mod differential;
 mod harness;
+mod leases;
 #[path = "../algorithms/oracle.rs"]
 #[allow(dead_code, reason = "the differential test needs its quotas alone")]
 mod oracle;
