@@ -154,6 +154,7 @@ impl<R, P> ConcurrencyLayer<R, P> {
     }
 
     /// How many requests of `key` are in flight in this process, for admin routes and metrics.
+    /// Those that other nodes hold of a shared limit are not among them.
     #[must_use]
     pub fn in_flight(&self, key: &Key) -> u64 {
         self.in_flight.of(key)

@@ -43,7 +43,7 @@ const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// A request holds a lease, which a background task renews as long as the response is being sent.
 /// A node that crashes renews nothing, so its permits are back after the time of a lease. Redis
 /// keeps 15 bytes for each request in flight, and writes those of a key anew with each request of
-/// that key: it is made for limits of up to some thousands.
+/// that key: it is made for limits of up to about a thousand.
 ///
 /// As with a [`Concurrency`], constructors and builders never fail; [`check`](Self::check) and the
 /// layer say what is wrong.

@@ -38,14 +38,15 @@ impl SharedPermits {
         in_flight: &Arc<InFlight>,
         key: &Key,
     ) -> Result<(Option<Permit>, Decision), LimiterError> {
-        let lease = self.leases.lease(key);
         if let Some(error) = self.leases.refusal() {
+            let lease = self.leases.lease(key);
             return self.stand_in(policy, in_flight, key, lease, error.into());
         }
         // Whoever holds all there are need not ask whether there is another one.
         if in_flight.of(key) >= policy.limit() {
             return Ok((None, denied(policy)));
         }
+        let lease = self.leases.lease(key);
         match lease.ask().await {
             Ok(Some(left)) => {
                 let permit = in_flight.add(key.clone()).with(lease);

@@ -52,7 +52,7 @@ end
 local function heal()
     local first = 1
     while first < #entries and end_at(first) <= now do first = first + ENTRY end
-    entries = entries:sub(first)
+    if first > 1 then entries = entries:sub(first) end
 
     local latest = now + longest
     local last, moved = #entries, {}
@@ -74,30 +74,42 @@ local function find(name)
     end
 end
 
+local function remove(at)
+    entries = entries:sub(1, at - 1) .. entries:sub(at + ENTRY)
+end
+
+-- Among longer leases it is not the last one to end.
+local function add(name)
+    local ends = now + lease
+    local last = #entries
+    while last > 0 and end_at(last - ENTRY + 1) > ends do last = last - ENTRY end
+    local entry = name .. time_bytes(ends)
+    if last == #entries then
+        entries = entries .. entry
+    else
+        entries = entries:sub(1, last) .. entry .. entries:sub(last + 1)
+    end
+end
+
 local function release(name)
     local at = find(name)
-    if not at then return 0 end
-    entries = entries:sub(1, at - 1) .. entries:sub(at + ENTRY)
-    return 1
+    if at then remove(at) end
+    return at and 1 or 0
 end
 
 -- From now on; one that was lost comes back, since its request is in flight whatever the limit says.
 local function renew(name)
     release(name)
-    local ends = now + lease
-    local last = #entries
-    while last > 0 and end_at(last - ENTRY + 1) > ends do last = last - ENTRY end
-    entries = entries:sub(1, last) .. name .. time_bytes(ends) .. entries:sub(last + 1)
+    add(name)
     return 1
 end
 
 -- How many more there may be, or -1 if this one would be too many.
 local function acquire(name)
-    local count = #entries / ENTRY
-    if not find(name) then count = count + 1 end
-    if count > limit then return -1 end
-    renew(name)
-    return limit - count
+    local left = limit - #entries / ENTRY
+    if left < 1 then return -1 end
+    add(name)
+    return left - 1
 end
 
 local DO = { a = acquire, r = release, k = renew }
