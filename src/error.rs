@@ -53,6 +53,8 @@ pub enum ConfigErrorKind {
     Deadline,
     /// A trusted proxy that is no address or network, or is everybody.
     Proxy,
+    /// A lease that ends too soon to be renewed, or too late to be of use.
+    Lease,
 }
 
 impl ConfigError {

@@ -136,6 +136,8 @@ pub mod guide;
 
 #[cfg(feature = "quanta")]
 pub use self::clock::QuantaClock;
+#[cfg(feature = "redis")]
+pub use self::concurrency::SharedConcurrency;
 #[cfg(feature = "governor")]
 pub use self::limiter::GovernorLimiter;
 #[cfg(feature = "redis")]

@@ -6,15 +6,16 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::Response;
+use http::{Request, Response, request::Parts};
 use http_body::Body;
+use tower_service::Service;
 
 use super::{
     ConcurrencyBody,
-    gate::{Admitted, Gate},
+    gate::{Admitted, Gate, Verdict},
     in_flight::Permit,
 };
-use crate::decision::Decision;
+use crate::{decision::Decision, reject::Reject};
 
 pin_project_lite::pin_project! {
     /// The response of a [`ConcurrencyLimit`](super::ConcurrencyLimit) service.
@@ -38,22 +39,39 @@ pin_project_lite::pin_project! {
 type Shown<R> = (Arc<Gate<R>>, Decision);
 
 impl<F, B, R> ResponseFuture<F, B, R> {
-    pub(super) fn running(response: F, admitted: Option<Admitted>, gate: &Arc<Gate<R>>) -> Self {
+    /// Calls the service, or answers in its place.
+    pub(super) fn settled<S, ReqBody>(
+        verdict: Verdict,
+        gate: &Arc<Gate<R>>,
+        inner: &mut S,
+        parts: Parts,
+        body: ReqBody,
+    ) -> Self
+    where
+        S: Service<Request<ReqBody>, Response = Response<B>, Future = F>,
+        R: Reject<B>,
+    {
+        let state = match gate.settle(verdict, &parts) {
+            Ok(admitted) => {
+                let response = inner.call(Request::from_parts(parts, body));
+                State::running(response, admitted, gate)
+            }
+            Err(response) => State::Rejected {
+                response: Some(response),
+            },
+        };
+        Self { state }
+    }
+}
+
+impl<F, B, R> State<F, B, R> {
+    fn running(response: F, admitted: Option<Admitted>, gate: &Arc<Gate<R>>) -> Self {
         let (permit, decision) = admitted.map(Admitted::into_parts).unzip();
         let shown = decision.filter(|_| gate.decorates());
-        Self {
-            state: State::Running {
-                response,
-                permit,
-                shown: shown.map(|decision| (Arc::clone(gate), decision)),
-            },
-        }
-    }
-
-    pub(super) const fn rejected(response: Response<B>) -> Self {
-        let response = Some(response);
-        Self {
-            state: State::Rejected { response },
+        Self::Running {
+            response,
+            permit: permit.flatten(),
+            shown: shown.map(|decision| (Arc::clone(gate), decision)),
         }
     }
 }

@@ -1,7 +1,9 @@
-use std::{slice, sync::Arc};
+use std::{ops::ControlFlow, slice, sync::Arc};
 
 use http::{Response, request::Parts};
 
+#[cfg(feature = "redis")]
+use super::SharedPermits;
 use super::in_flight::{InFlight, Permit};
 use crate::{
     clock::{Clock, OsClock},
@@ -21,14 +23,27 @@ pub(super) struct Gate<R> {
     voice: Voice<R>,
 }
 
-/// A request that passed and is counted.
+/// Whether a request passes.
+pub(super) enum Verdict {
+    /// It does, and nobody counts it.
+    Uncounted,
+    /// It does.
+    Pass(Admitted),
+    /// The limit is used up.
+    Deny(Decision),
+    /// It was not decided about, for this reason.
+    Refuse(RejectionKind),
+}
+
+/// A request that passed.
 pub(super) struct Admitted {
-    permit: Permit,
+    /// `None` when it was let pass without being counted.
+    permit: Option<Permit>,
     decision: Decision,
 }
 
 impl Admitted {
-    pub(super) fn into_parts(self) -> (Permit, Decision) {
+    pub(super) fn into_parts(self) -> (Option<Permit>, Decision) {
         (self.permit, self.decision)
     }
 }
@@ -48,67 +63,78 @@ impl<R> Gate<R> {
         }
     }
 
-    /// Lets a request pass, or answers it. One that passes with nothing is not counted.
-    pub(super) fn admit<B>(&self, parts: &Parts) -> Result<Option<Admitted>, Response<B>>
-    where
-        R: Reject<B>,
-    {
+    /// Decides about a request by what this process counts.
+    pub(super) fn admit(&self, parts: &Parts) -> Verdict {
+        match self.key(parts) {
+            ControlFlow::Continue(key) => self.count(key),
+            ControlFlow::Break(verdict) => verdict,
+        }
+    }
+
+    /// Whom a request is counted for, or a verdict without that.
+    pub(super) fn key(&self, parts: &Parts) -> ControlFlow<Verdict, Key> {
         let policies = slice::from_ref(&self.policy);
-        match self.identify.subject(parts) {
-            Subject::Key(key) => self.count(parts, key),
+        ControlFlow::Break(match self.identify.subject(parts) {
+            Subject::Key(key) => return ControlFlow::Continue(key),
             Subject::Nobody => {
                 self.voice.observe(|| Event::Bypassed { policies });
-                Ok(None)
+                Verdict::Uncounted
             }
             Subject::Banned => {
                 self.voice.observe(|| Event::Banned { policies });
-                self.reject(|| self.voice.refuse(parts, RejectionKind::Banned))
+                self.refuse(RejectionKind::Banned)
             }
-            Subject::Unknown(error) => {
-                let kind = self.voice.keyless(policies, error);
-                self.reject(|| self.voice.refuse(parts, kind))
-            }
-        }
+            Subject::Unknown(error) => self.refuse(self.voice.keyless(policies, error)),
+        })
     }
 
-    fn count<B>(&self, parts: &Parts, key: Key) -> Result<Option<Admitted>, Response<B>>
-    where
-        R: Reject<B>,
-    {
+    fn count(&self, key: Key) -> Verdict {
         let asked_at = self.voice.start();
         match self.in_flight.acquire(key) {
             Ok((permit, left)) => {
-                let decision = self.decision(Some(left));
+                let decision = allowed(&self.policy, left);
                 self.voice.decided(&decision, permit.key(), 1, asked_at);
-                Ok(Some(Admitted { permit, decision }))
+                self.judge(Some(permit), decision)
             }
             Err(key) => {
-                let decision = self.decision(None);
+                let decision = denied(&self.policy);
                 self.voice.decided(&decision, &key, 1, asked_at);
-                self.reject(|| self.voice.deny(parts, &decision))
+                self.judge(None, decision)
             }
         }
     }
 
-    /// The decision about a request after which this many may come, or that is one too many.
-    fn decision(&self, left: Option<u64>) -> Decision {
-        let receipt = Receipt::new(OsClock.now());
-        let status = QuotaStatus::new(&self.policy).with_remaining(left.unwrap_or(0));
-        match left {
-            Some(_) => Decision::allowed(1, receipt, status),
-            None => Decision::denied(receipt, status.with_denial(None)),
+    fn judge(&self, permit: Option<Permit>, decision: Decision) -> Verdict {
+        match decision.is_allowed() {
+            true => Verdict::Pass(Admitted { permit, decision }),
+            // A shadow lets pass what it would reject.
+            false if self.voice.is_shadow() => Verdict::Uncounted,
+            false => Verdict::Deny(decision),
         }
     }
 
-    /// A shadow lets pass what it would reject.
-    fn reject<B>(
-        &self,
-        response: impl FnOnce() -> Response<B>,
-    ) -> Result<Option<Admitted>, Response<B>> {
+    fn refuse(&self, kind: RejectionKind) -> Verdict {
         if self.voice.is_shadow() {
-            Ok(None)
+            Verdict::Uncounted
         } else {
-            Err(response())
+            Verdict::Refuse(kind)
+        }
+    }
+
+    /// Lets a request pass, or answers it.
+    pub(super) fn settle<B>(
+        &self,
+        verdict: Verdict,
+        parts: &Parts,
+    ) -> Result<Option<Admitted>, Response<B>>
+    where
+        R: Reject<B>,
+    {
+        match verdict {
+            Verdict::Uncounted => Ok(None),
+            Verdict::Pass(admitted) => Ok(Some(admitted)),
+            Verdict::Deny(decision) => Err(self.voice.deny(parts, &decision)),
+            Verdict::Refuse(kind) => Err(self.voice.refuse(parts, kind)),
         }
     }
 
@@ -120,4 +146,47 @@ impl<R> Gate<R> {
     pub(super) fn decorate<B>(&self, decision: &Decision, response: &mut Response<B>) {
         self.voice.decorate(decision, response);
     }
+}
+
+#[cfg(feature = "redis")]
+impl<R> Gate<R> {
+    /// Decides about a request of `key` by what all nodes count.
+    pub(super) async fn ask(self: Arc<Self>, permits: SharedPermits, key: Key) -> Verdict {
+        let asked_at = self.voice.start();
+        let answer = permits.acquire(&self.policy, &self.in_flight, &key);
+        match answer.await {
+            Ok((permit, decision)) => {
+                self.voice.decided(&decision, &key, 1, asked_at);
+                self.judge(permit, decision)
+            }
+            Err(error) => {
+                self.voice.observe(|| Event::Failed {
+                    policies: slice::from_ref(&self.policy),
+                    error: &error,
+                });
+                self.refuse(RejectionKind::LimiterFailed)
+            }
+        }
+    }
+}
+
+/// The decision about a request after which so many more may come.
+pub(super) fn allowed(policy: &Policy, left: u64) -> Decision {
+    Decision::allowed(1, receipt(), QuotaStatus::new(policy).with_remaining(left))
+}
+
+/// The decision about a request that is one too many.
+pub(super) fn denied(policy: &Policy) -> Decision {
+    let status = QuotaStatus::new(policy).with_remaining(0);
+    Decision::denied(receipt(), status.with_denial(None))
+}
+
+/// The decision about a request that passes uncounted.
+#[cfg(feature = "redis")]
+pub(super) fn unmeasured(policy: &Policy) -> Decision {
+    Decision::allowed(0, receipt(), QuotaStatus::new(policy))
+}
+
+fn receipt() -> Receipt {
+    Receipt::new(OsClock.now())
 }

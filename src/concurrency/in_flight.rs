@@ -26,7 +26,11 @@ type Shard = HashMap<Key, u64, RandomState>;
 pub(super) struct Permit {
     key: Key,
     in_flight: Arc<InFlight>,
+    /// What else comes back then.
+    _attached: Option<Attached>,
 }
+
+type Attached = Box<dyn Send + Sync>;
 
 impl InFlight {
     pub(super) fn new(limit: u64) -> Self {
@@ -42,17 +46,29 @@ impl InFlight {
 
     /// A permit, and how many more there are; the key when there is none left.
     pub(super) fn acquire(self: &Arc<Self>, key: Key) -> Result<(Permit, u64), Key> {
-        let Some(left) = self.enter(&key) else {
-            return Err(key);
-        };
-        let in_flight = Arc::clone(self);
-        Ok((Permit { key, in_flight }, left))
+        self.acquire_of(key, self.limit)
     }
 
-    fn enter(&self, key: &Key) -> Option<u64> {
+    /// The same as if there were so many.
+    pub(super) fn acquire_of(self: &Arc<Self>, key: Key, limit: u64) -> Result<(Permit, u64), Key> {
+        match self.enter(&key, limit) {
+            Some(left) => Ok((self.permit(key), left)),
+            None => Err(key),
+        }
+    }
+
+    fn permit(self: &Arc<Self>, key: Key) -> Permit {
+        Permit {
+            key,
+            in_flight: Arc::clone(self),
+            _attached: None,
+        }
+    }
+
+    fn enter(&self, key: &Key, limit: u64) -> Option<u64> {
         let mut shard = self.shard(key);
         let taken = match shard.get_mut(key) {
-            Some(taken) if *taken == self.limit => return None,
+            Some(taken) if *taken >= limit => return None,
             Some(taken) => {
                 *taken += 1;
                 *taken
@@ -62,7 +78,7 @@ impl InFlight {
                 1
             }
         };
-        Some(self.limit - taken)
+        Some(limit - taken)
     }
 
     fn leave(&self, key: &Key) {
@@ -108,6 +124,24 @@ fn shrink(shard: &mut Shard) {
 impl Permit {
     pub(super) const fn key(&self) -> &Key {
         &self.key
+    }
+}
+
+#[cfg(feature = "redis")]
+impl InFlight {
+    /// A permit that somebody else has given.
+    pub(super) fn add(self: &Arc<Self>, key: Key) -> Permit {
+        self.enter(&key, u64::MAX);
+        self.permit(key)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Permit {
+    /// The same, and `attached` is dropped together with it.
+    pub(super) fn with(mut self, attached: impl Send + Sync + 'static) -> Self {
+        self._attached = Some(Box::new(attached));
+        self
     }
 }
 

@@ -3,7 +3,12 @@ use std::{fmt, sync::Arc};
 use http::{Response, request::Parts};
 use tower_layer::Layer;
 
-use super::{Concurrency, ConcurrencyLimit, gate::Gate, in_flight::InFlight};
+use super::{
+    ConcurrencyLimit, LocalPermits,
+    gate::Gate,
+    in_flight::InFlight,
+    permits::{IntoPermits, Opened},
+};
 use crate::{
     decision::Policy,
     error::{ConfigError, KeyErrorKind},
@@ -19,9 +24,10 @@ use crate::{
 /// See the [module page](crate::concurrency) for what happens to a request, when it is over and
 /// where to place the layer.
 #[must_use]
-pub struct ConcurrencyLayer<R = ProblemJson> {
+pub struct ConcurrencyLayer<R = ProblemJson, P = LocalPermits> {
     policy: Policy,
     in_flight: Arc<InFlight>,
+    permits: P,
     identify: Identify,
     rejection: Arc<R>,
     headers: Headers,
@@ -29,14 +35,16 @@ pub struct ConcurrencyLayer<R = ProblemJson> {
     shadow: bool,
 }
 
-impl ConcurrencyLayer {
+impl<P> ConcurrencyLayer<ProblemJson, P> {
     /// A layer that counts requests by the key that `extractor` finds.
+    ///
+    /// The limit is a [`Concurrency`](super::Concurrency), or a `SharedConcurrency` of all nodes.
     ///
     /// # Panics
     ///
-    /// When the limit makes no sense, with the text of [`Concurrency::check`].
+    /// When the limit makes no sense, with the text of its `check`.
     #[track_caller]
-    pub fn new(concurrency: Concurrency, extractor: impl KeyExtractor) -> Self {
+    pub fn new(concurrency: impl IntoPermits<Permits = P>, extractor: impl KeyExtractor) -> Self {
         match Self::try_new(concurrency, extractor) {
             Ok(layer) => layer,
             Err(error) => panic!("{error}"),
@@ -47,15 +55,20 @@ impl ConcurrencyLayer {
     ///
     /// # Errors
     ///
-    /// When the limit makes no sense, see [`Concurrency::check`].
+    /// When the limit makes no sense, see [`Concurrency::check`](super::Concurrency::check).
     pub fn try_new(
-        concurrency: Concurrency,
+        concurrency: impl IntoPermits<Permits = P>,
         extractor: impl KeyExtractor,
     ) -> Result<Self, ConfigError> {
-        concurrency.check()?;
+        let Opened {
+            policy,
+            in_flight,
+            permits,
+        } = concurrency.into_permits()?;
         Ok(Self {
-            policy: Policy::from(&concurrency),
-            in_flight: Arc::new(InFlight::new(concurrency.limit())),
+            policy,
+            in_flight,
+            permits,
             identify: Identify::new(extractor),
             rejection: Arc::new(ProblemJson),
             headers: Headers::new(),
@@ -65,7 +78,7 @@ impl ConcurrencyLayer {
     }
 }
 
-impl<R> ConcurrencyLayer<R> {
+impl<R, P> ConcurrencyLayer<R, P> {
     /// Which requests pass uncounted and without headers: health checks, an allow list. Defaults
     /// to none. A second call replaces the first.
     pub fn skip(mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
@@ -106,10 +119,11 @@ impl<R> ConcurrencyLayer<R> {
 
     /// What a request that does not pass is answered with. Defaults to
     /// [`ProblemJson`](crate::reject::ProblemJson).
-    pub fn rejection<R2>(self, rejection: R2) -> ConcurrencyLayer<R2> {
+    pub fn rejection<R2>(self, rejection: R2) -> ConcurrencyLayer<R2, P> {
         ConcurrencyLayer {
             policy: self.policy,
             in_flight: self.in_flight,
+            permits: self.permits,
             identify: self.identify,
             rejection: Arc::new(rejection),
             headers: self.headers,
@@ -132,30 +146,31 @@ impl<R> ConcurrencyLayer<R> {
     /// });
     /// # let _ = layer;
     /// ```
-    pub fn rejection_fn<F, B>(self, rejection: F) -> ConcurrencyLayer<RejectFn<F>>
+    pub fn rejection_fn<F, B>(self, rejection: F) -> ConcurrencyLayer<RejectFn<F>, P>
     where
         F: Fn(&Rejection<'_>) -> Response<B> + Send + Sync + 'static,
     {
         self.rejection(RejectFn::new(rejection))
     }
 
-    /// How many requests of `key` are in flight, for admin routes and metrics.
+    /// How many requests of `key` are in flight in this process, for admin routes and metrics.
+    /// Those that other nodes hold of a shared limit are not among them.
     #[must_use]
     pub fn in_flight(&self, key: &Key) -> u64 {
         self.in_flight.of(key)
     }
 
-    /// How many keys have requests in flight. Counting them locks each part of the table in turn.
+    /// How many keys have requests in flight in this process. Counting them locks each part of the table in turn.
     #[must_use]
     pub fn tracked_keys(&self) -> usize {
         self.in_flight.keys()
     }
 }
 
-impl<S, R> Layer<S> for ConcurrencyLayer<R> {
-    type Service = ConcurrencyLimit<S, R>;
+impl<S, R, P: Clone> Layer<S> for ConcurrencyLayer<R, P> {
+    type Service = ConcurrencyLimit<S, R, P>;
 
-    fn layer(&self, inner: S) -> ConcurrencyLimit<S, R> {
+    fn layer(&self, inner: S) -> ConcurrencyLimit<S, R, P> {
         let voice = Voice::new(
             Arc::clone(&self.rejection),
             &self.headers,
@@ -165,15 +180,16 @@ impl<S, R> Layer<S> for ConcurrencyLayer<R> {
         );
         let in_flight = Arc::clone(&self.in_flight);
         let gate = Gate::new(self.policy, in_flight, self.identify.clone(), voice);
-        ConcurrencyLimit::new(inner, Arc::new(gate))
+        ConcurrencyLimit::new(inner, Arc::new(gate), self.permits.clone())
     }
 }
 
-impl<R> Clone for ConcurrencyLayer<R> {
+impl<R, P: Clone> Clone for ConcurrencyLayer<R, P> {
     fn clone(&self) -> Self {
         Self {
             policy: self.policy,
             in_flight: Arc::clone(&self.in_flight),
+            permits: self.permits.clone(),
             identify: self.identify.clone(),
             rejection: Arc::clone(&self.rejection),
             headers: self.headers.clone(),
@@ -183,7 +199,7 @@ impl<R> Clone for ConcurrencyLayer<R> {
     }
 }
 
-impl<R> fmt::Debug for ConcurrencyLayer<R> {
+impl<R, P> fmt::Debug for ConcurrencyLayer<R, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConcurrencyLayer")
             .field("policy", &self.policy)

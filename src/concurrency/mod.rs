@@ -22,6 +22,34 @@
 //! Clones of a layer, all services made by it, and their clones share it. Another process counts
 //! for itself.
 //!
+//! For several nodes there is `SharedConcurrency` (feature `redis`), which a layer takes as it takes
+//! a [`Concurrency`]:
+//!
+//! ```
+//! # #[cfg(feature = "redis")]
+//! # fn f() -> Result<(), tower_ratelimit::ConfigError> {
+//! use tower_ratelimit::{Concurrency, ConcurrencyLayer, PeerIp, RedisStore, SharedConcurrency};
+//!
+//! let store = RedisStore::connect("redis://localhost")?;
+//! let shared = SharedConcurrency::new(&store, Concurrency::max(10));
+//! let layer = ConcurrencyLayer::new(shared, PeerIp);
+//! # let _ = layer;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Its permits are leases in Redis. Taking one costs a round trip, none if this process holds all
+//! there are. It is given back by a background task, so a permit can be dropped anywhere, and other
+//! nodes hear of it a moment later. The same task renews the leases of requests that last, also of
+//! those that Redis has lost. A node that crashes renews nothing: its permits come back by
+//! themselves after the time of a lease, a minute by default. So do those that a process did not
+//! give back before it ended.
+//!
+//! [`in_flight`](ConcurrencyLayer::in_flight) and [`tracked_keys`](ConcurrencyLayer::tracked_keys)
+//! tell what this process holds, with either.
+//!
+//! The inner service of a shared limit has to be `Clone`, since a request waits for Redis.
+//!
 //! # Deployment
 //!
 //! Put it outside a [`RateLimitLayer`](crate::RateLimitLayer): a request that the rate then denies
@@ -92,9 +120,18 @@ mod gate;
 mod in_flight;
 mod layer;
 mod limit;
+mod permits;
 mod service;
+#[cfg(feature = "redis")]
+mod shared;
 
+#[cfg(feature = "redis")]
+pub use self::shared::{SharedConcurrency, SharedPermits, SharedResponseFuture};
 pub use self::{
-    body::ConcurrencyBody, future::ResponseFuture, layer::ConcurrencyLayer, limit::Concurrency,
+    body::ConcurrencyBody,
+    future::ResponseFuture,
+    layer::ConcurrencyLayer,
+    limit::Concurrency,
+    permits::{IntoPermits, LocalPermits},
     service::ConcurrencyLimit,
 };

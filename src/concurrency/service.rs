@@ -8,21 +8,26 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::{ConcurrencyBody, ResponseFuture, gate::Gate};
+use super::{ConcurrencyBody, LocalPermits, ResponseFuture, gate::Gate};
 use crate::reject::{ProblemJson, Reject};
 
 /// A service that has a limited number of requests in flight for each key. Made by
 /// [`ConcurrencyLayer`](super::ConcurrencyLayer).
 ///
 /// Clones share the layer's permits.
-pub struct ConcurrencyLimit<S, R = ProblemJson> {
-    inner: S,
-    gate: Arc<Gate<R>>,
+pub struct ConcurrencyLimit<S, R = ProblemJson, P = LocalPermits> {
+    pub(super) inner: S,
+    pub(super) gate: Arc<Gate<R>>,
+    pub(super) permits: P,
 }
 
-impl<S, R> ConcurrencyLimit<S, R> {
-    pub(super) const fn new(inner: S, gate: Arc<Gate<R>>) -> Self {
-        Self { inner, gate }
+impl<S, R, P> ConcurrencyLimit<S, R, P> {
+    pub(super) const fn new(inner: S, gate: Arc<Gate<R>>, permits: P) -> Self {
+        Self {
+            inner,
+            gate,
+            permits,
+        }
     }
 
     /// The inner service.
@@ -41,7 +46,7 @@ impl<S, R> ConcurrencyLimit<S, R> {
     }
 }
 
-impl<S, R, ReqBody, ResBody> Service<Request<ReqBody>> for ConcurrencyLimit<S, R>
+impl<S, R, ReqBody, ResBody> Service<Request<ReqBody>> for ConcurrencyLimit<S, R, LocalPermits>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>>,
     R: Reject<ResBody>,
@@ -57,26 +62,22 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        match self.gate.admit(&parts) {
-            Ok(admitted) => {
-                let response = self.inner.call(Request::from_parts(parts, body));
-                ResponseFuture::running(response, admitted, &self.gate)
-            }
-            Err(response) => ResponseFuture::rejected(response),
-        }
+        let verdict = self.gate.admit(&parts);
+        ResponseFuture::settled(verdict, &self.gate, &mut self.inner, parts, body)
     }
 }
 
-impl<S: Clone, R> Clone for ConcurrencyLimit<S, R> {
+impl<S: Clone, R, P: Clone> Clone for ConcurrencyLimit<S, R, P> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
             gate: Arc::clone(&self.gate),
+            permits: self.permits.clone(),
         }
     }
 }
 
-impl<S: fmt::Debug, R> fmt::Debug for ConcurrencyLimit<S, R> {
+impl<S: fmt::Debug, R, P> fmt::Debug for ConcurrencyLimit<S, R, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConcurrencyLimit")
             .field("inner", &self.inner)

@@ -38,6 +38,8 @@ mod user;
 #[cfg(feature = "governor")]
 pub use self::governor::{GovernorLimiter, GovernorMiddleware};
 #[cfg(feature = "redis")]
+pub(crate) use self::redis::{Action, Lease, Leases, accepted_name, checked_name};
+#[cfg(feature = "redis")]
 pub use self::redis::{
     OnFailure, RedisFuture, RedisLimiter, RedisLimiterBuilder, RedisStore, RedisStoreBuilder,
     StoreError, StoreErrorKind, StoreHealth, StoreStats,

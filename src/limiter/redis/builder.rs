@@ -135,10 +135,13 @@ impl RedisLimiterBuilder {
     }
 }
 
-/// The quotas' names or rates; with a few letters of a digest where that is no accepted name.
 fn default_name(quotas: &[Quota]) -> String {
     let names: Vec<_> = quotas.iter().map(label).collect();
-    let name = names.join("-and-");
+    accepted_name(names.join("-and-"))
+}
+
+/// The name; with a few letters of its digest where not all of it is accepted in a key.
+pub(crate) fn accepted_name(name: String) -> String {
     if checked_name(&name).is_ok() {
         return name;
     }
@@ -169,7 +172,7 @@ fn is_accepted(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "-_.".contains(letter)
 }
 
-fn checked_name(name: &str) -> Result<(), ConfigError> {
+pub(crate) fn checked_name(name: &str) -> Result<(), ConfigError> {
     if name.is_empty() || name.len() > MAX_NAME_LEN || !name.chars().all(is_accepted) {
         return Err(ConfigError::new(
             ConfigErrorKind::Name,

@@ -2,6 +2,7 @@
 
 mod builder;
 mod deny_cache;
+mod leases;
 mod limiter;
 mod on_failure;
 mod plan;
@@ -16,4 +17,9 @@ pub use self::{
     limiter::{RedisFuture, RedisLimiter},
     on_failure::OnFailure,
     store::{RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind, StoreHealth, StoreStats},
+};
+pub(crate) use self::{
+    builder::{accepted_name, checked_name},
+    leases::{Lease, Leases},
+    on_failure::Action,
 };

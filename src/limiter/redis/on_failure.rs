@@ -18,8 +18,10 @@ use crate::{
 #[must_use]
 pub struct OnFailure(Action);
 
+/// Who goes on in place of Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Action {
+pub(crate) enum Action {
+    /// This node, with its share among so many.
     Local(NonZeroU32),
     Allow,
     Deny,
@@ -54,6 +56,10 @@ impl OnFailure {
     /// No request passes: 503 with `Retry-After`.
     pub const fn deny() -> Self {
         Self(Action::Deny)
+    }
+
+    pub(crate) const fn action(self) -> Action {
+        self.0
     }
 }
 

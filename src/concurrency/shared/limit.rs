@@ -1,0 +1,158 @@
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::SharedPermits;
+use crate::{
+    concurrency::{
+        Concurrency,
+        in_flight::InFlight,
+        permits::{IntoPermits, Opened},
+    },
+    decision::Policy,
+    error::{ConfigError, ConfigErrorKind},
+    limiter::{Leases, OnFailure, RedisStore, accepted_name, checked_name},
+};
+
+const DEFAULT_LEASE: Duration = Duration::from_secs(60);
+
+/// Renewals come a third of it apart, and have to be answered before the next one.
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+
+const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How many requests of one key may be in flight at the same time on all nodes together, through
+/// Redis.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_ratelimit::{
+///     Concurrency, ConcurrencyLayer, OnFailure, PeerIp, RedisStore, SharedConcurrency,
+/// };
+///
+/// # fn f() -> Result<(), tower_ratelimit::ConfigError> {
+/// let store = RedisStore::connect("redis://localhost")?;
+/// let exports = SharedConcurrency::new(&store, Concurrency::max(10).named("exports"))
+///     .lease(Duration::from_secs(30))
+///     .on_failure(OnFailure::nodes(3));
+/// let layer = ConcurrencyLayer::new(exports, PeerIp);
+/// # let _ = layer;
+/// # Ok(())
+/// # }
+/// # f().unwrap();
+/// ```
+///
+/// A request holds a lease, which a background task renews as long as the response is being sent.
+/// A node that crashes renews nothing, so its permits are back after the time of a lease. Redis
+/// keeps 15 bytes for each request in flight, and writes those of a key anew with each request of
+/// that key: it is made for limits of up to about a thousand.
+///
+/// As with a [`Concurrency`], constructors and builders never fail; [`check`](Self::check) and the
+/// layer say what is wrong.
+#[derive(Clone)]
+#[must_use]
+pub struct SharedConcurrency {
+    store: RedisStore,
+    concurrency: Concurrency,
+    name: Option<String>,
+    lease: Duration,
+    on_failure: OnFailure,
+}
+
+impl SharedConcurrency {
+    /// The limit of `concurrency`, counted on the server of `store`. The connection can be the one
+    /// of other limits.
+    pub fn new(store: &RedisStore, concurrency: Concurrency) -> Self {
+        Self {
+            store: store.clone(),
+            concurrency,
+            name: None,
+            lease: DEFAULT_LEASE,
+            on_failure: OnFailure::local(),
+        }
+    }
+
+    /// What the limit is called in Redis. Limits of one name on one server are counted together,
+    /// on whatever node they are; others are not.
+    ///
+    /// Defaults to the policy's name, [`Concurrency::named`], with `_` for what is not accepted.
+    ///
+    /// 1 to 64 letters, digits, `-`, `_` and `.`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// After what time the permits of a node come back that has crashed. Defaults to 60 seconds;
+    /// from 100 milliseconds to a day.
+    ///
+    /// Leases are renewed at a third of it, so a node that does not reach Redis for two thirds of
+    /// it loses them, until it does. Nodes may have different ones.
+    pub const fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// What happens when Redis does not decide in time. Defaults to [`OnFailure::local`]: this
+    /// process goes on by itself with the same limit, and [`OnFailure::nodes`] divides it.
+    ///
+    /// What is in flight in this process already counts. What it lets pass meanwhile is told to
+    /// Redis afterwards, if it is still in flight. With [`OnFailure::allow`] it is not.
+    pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = on_failure;
+        self
+    }
+
+    /// Whether the limit makes sense.
+    ///
+    /// # Errors
+    ///
+    /// When [`Concurrency::check`] says so, the lease is shorter than 100 milliseconds or longer
+    /// than a day, or the name has other characters than are accepted.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.concurrency.check()?;
+        if self.lease < SHORTEST_LEASE || self.lease > LONGEST_LEASE {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Lease,
+                format!(
+                    "a lease of {:?}; it must be from {SHORTEST_LEASE:?} to a day",
+                    self.lease
+                ),
+            ));
+        }
+        self.redis_name().map(drop)
+    }
+
+    fn redis_name(&self) -> Result<String, ConfigError> {
+        match &self.name {
+            Some(name) => checked_name(name).map(|()| name.clone()),
+            None => Ok(accepted_name(self.concurrency.name().to_owned())),
+        }
+    }
+}
+
+impl IntoPermits for SharedConcurrency {
+    type Permits = SharedPermits;
+
+    fn into_permits(self) -> Result<Opened<SharedPermits>, ConfigError> {
+        self.check()?;
+        let name = self.redis_name()?;
+        let limit = self.concurrency.limit();
+        let leases = Leases::new(&self.store, &name, limit, self.lease);
+        Ok(Opened {
+            policy: Policy::from(&self.concurrency),
+            in_flight: Arc::new(InFlight::new(limit)),
+            permits: SharedPermits::new(leases, self.on_failure),
+        })
+    }
+}
+
+impl fmt::Debug for SharedConcurrency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedConcurrency")
+            .field("concurrency", &self.concurrency)
+            .field("name", &self.name)
+            .field("lease", &self.lease)
+            .field("on_failure", &self.on_failure)
+            .field("store", &self.store)
+            .finish()
+    }
+}

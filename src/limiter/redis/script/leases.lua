@@ -1,0 +1,138 @@
+-- Keeps the leases of one subject, one for each of its requests in flight: KEYS[1] holds them.
+--
+-- ARGV: how many there may be, the time of a lease in microseconds, and then the operations, which
+-- are done one after another: letter, and the lease's name of eight bytes.
+--
+-- The value has a mark, the longest time of a lease among them, and the leases, which end soonest
+-- first, as bytes: eight for the name, seven for the microsecond at which it ends. They stay bytes
+-- because most operations look at one or two of them.
+--
+-- The reply is one whole number for each operation.
+
+local MARK, NAME, TIME = 'leases', 8, 7
+local HEAD, ENTRY = #MARK + TIME, NAME + TIME
+
+local limit, lease = tonumber(ARGV[1]), tonumber(ARGV[2])
+local longest, entries = lease, ''
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+local function time_bytes(number)
+    local bytes = {}
+    for place = TIME, 1, -1 do
+        bytes[place] = number % 256
+        number = math.floor(number / 256)
+    end
+    return string.char(unpack(bytes))
+end
+
+local function time_at(text, at)
+    local a, b, c, d, e, f, g = text:byte(at, at + TIME - 1)
+    return (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+end
+
+-- When the lease ends whose entry begins here.
+local function end_at(at)
+    return time_at(entries, at + NAME)
+end
+
+-- Whether the value could be read.
+local function read(value)
+    if #value < HEAD or value:sub(1, #MARK) ~= MARK or (#value - HEAD) % ENTRY ~= 0 then
+        return false
+    end
+    entries = value:sub(HEAD + 1)
+    if entries ~= '' then longest = math.max(lease, time_at(value, #MARK + 1)) end
+    return true
+end
+
+-- Forgets leases that have ended. After a step of the clock backwards none lasts longer than the
+-- longest lease.
+local function heal()
+    local first = 1
+    while first < #entries and end_at(first) <= now do first = first + ENTRY end
+    if first > 1 then entries = entries:sub(first) end
+
+    local latest = now + longest
+    local last, moved = #entries, {}
+    while last > 0 and end_at(last - ENTRY + 1) > latest do
+        local name = entries:sub(last - ENTRY + 1, last - TIME)
+        table.insert(moved, 1, name .. time_bytes(latest))
+        last = last - ENTRY
+    end
+    if #moved > 0 then entries = entries:sub(1, last) .. table.concat(moved) end
+end
+
+-- Where the entry of this name begins.
+local function find(name)
+    local from = 1
+    while true do
+        local at = entries:find(name, from, true)
+        if not at or at % ENTRY == 1 then return at end
+        from = at + 1
+    end
+end
+
+local function remove(at)
+    entries = entries:sub(1, at - 1) .. entries:sub(at + ENTRY)
+end
+
+-- Among longer leases it is not the last one to end.
+local function add(name)
+    local ends = now + lease
+    local last = #entries
+    while last > 0 and end_at(last - ENTRY + 1) > ends do last = last - ENTRY end
+    local entry = name .. time_bytes(ends)
+    if last == #entries then
+        entries = entries .. entry
+    else
+        entries = entries:sub(1, last) .. entry .. entries:sub(last + 1)
+    end
+end
+
+local function release(name)
+    local at = find(name)
+    if at then remove(at) end
+    return at and 1 or 0
+end
+
+-- From now on; one that was lost comes back, since its request is in flight whatever the limit says.
+local function renew(name)
+    release(name)
+    add(name)
+    return 1
+end
+
+-- How many more there may be, or -1 if this one would be too many.
+local function acquire(name)
+    local left = limit - #entries / ENTRY
+    if left < 1 then return -1 end
+    add(name)
+    return left - 1
+end
+
+local DO = { a = acquire, r = release, k = renew }
+
+local value = redis.call('GET', KEYS[1])
+if value and not read(value) then
+    return redis.error_reply('RATELIMIT the value of this key is not one of ours')
+end
+
+local before = entries
+heal()
+local reply = {}
+for at = 3, #ARGV, 2 do reply[#reply + 1] = DO[ARGV[at]](ARGV[at + 1]) end
+
+-- Without any lease it is gone in a moment: a script that may not delete needs fewer permissions.
+local function time_to_live()
+    if entries == '' then return '1' end
+    local milliseconds = math.ceil((end_at(#entries - ENTRY + 1) - now) / 1000)
+    return string.format('%.0f', math.max(milliseconds, 1))
+end
+
+-- What has not changed, a denial above all, is not written.
+if entries ~= before then
+    redis.call('SET', KEYS[1], MARK .. time_bytes(longest) .. entries, 'PX', time_to_live())
+end
+return reply
