@@ -98,16 +98,17 @@ impl Contender {
         case == Case::Allowed || self.answers_denials
     }
 
-    /// What sends requests to it, not over a network.
+    /// What sends requests to it, not over a network. `with_state` is what a server does before it
+    /// starts; without it axum calls `Layer::layer` for every request.
     pub fn client(&self, rate: Rate) -> Box<dyn Client> {
         match self.make {
             Make::Axum(make) => Box::new(Direct {
-                service: make(rate),
+                service: make(rate).with_state::<()>(()),
                 body: axum::body::Body::empty,
                 connect: connect_info,
             }),
             Make::Axum07(make) => Box::new(Direct {
-                service: make(rate),
+                service: make(rate).with_state::<()>(()),
                 body: axum07::body::Body::empty,
                 connect: connect_info_07,
             }),
@@ -271,7 +272,7 @@ fn tower_rate_limiter_window(rate: Rate) -> axum::Router {
 fn tower_rate_limit(_: Rate) -> Box<dyn Client> {
     let layer = tower::limit::RateLimitLayer::new(u64::MAX, Duration::from_secs(3_600));
     Box::new(Direct {
-        service: layer.layer(app()),
+        service: layer.layer(app().with_state(())),
         body: axum::body::Body::empty,
         connect: connect_info,
     })
