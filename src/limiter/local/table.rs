@@ -102,14 +102,23 @@ impl Table {
         self.update_unknown(key, now, step)
     }
 
+    #[inline]
     fn update_known<R>(
         &self,
         key: KeyHash,
         step: &mut impl FnMut(u64) -> (Option<u64>, R),
     ) -> Option<R> {
-        let entries = self.candidates(key).into_iter().flat_map(|b| &b.0);
-        let mut owned = entries.filter(|e| e.tag.load(Ordering::Acquire) == key.tag);
-        owned.find_map(|entry| entry.update(key.tag, step))
+        let buckets = self.candidates(key);
+        // Both are read before either is judged, so that the memory is waited for once.
+        let owned = buckets.map(|bucket| bucket.owned_by(key.tag));
+        for (bucket, owned) in buckets.into_iter().zip(owned) {
+            for (entry, _) in bucket.0.iter().zip(owned).filter(|(_, owned)| *owned) {
+                if let Some(result) = entry.update(key.tag, step) {
+                    return Some(result);
+                }
+            }
+        }
+        None
     }
 
     #[cold]
@@ -219,6 +228,14 @@ struct Survey<'a> {
 }
 
 impl Bucket {
+    /// Which entries have this tag. That says no more than where to look: see [`Entry::update`].
+    #[inline]
+    fn owned_by(&self, tag: u64) -> [bool; WAYS] {
+        self.0
+            .each_ref()
+            .map(|entry| entry.tag.load(Ordering::Acquire) == tag)
+    }
+
     fn survey(&self, now: u64) -> Survey<'_> {
         let mut survey = Survey {
             free: 0,
