@@ -110,13 +110,15 @@ impl Table {
     ) -> Option<R> {
         let buckets = self.candidates(key);
         // Both are read before either is judged, so that the memory is waited for once.
-        let owned = buckets.map(|bucket| bucket.owned_by(key.tag));
-        for (bucket, owned) in buckets.into_iter().zip(owned) {
-            for (entry, _) in bucket.0.iter().zip(owned).filter(|(_, owned)| *owned) {
-                if let Some(result) = entry.update(key.tag, step) {
-                    return Some(result);
-                }
+        let [first, second] = buckets.map(|bucket| bucket.owned_by(key.tag));
+        let mut owned = first | second << WAYS;
+        while owned > 0 {
+            let at = owned.trailing_zeros() as usize;
+            let entry = &buckets[at / WAYS].0[at % WAYS];
+            if let Some(result) = entry.update(key.tag, step) {
+                return Some(result);
             }
+            owned &= owned - 1;
         }
         None
     }
@@ -228,12 +230,14 @@ struct Survey<'a> {
 }
 
 impl Bucket {
-    /// Which entries have this tag. That says no more than where to look: see [`Entry::update`].
+    /// A bit for each entry that has this tag. That says no more than where to look, see
+    /// [`Entry::update`].
     #[inline]
-    fn owned_by(&self, tag: u64) -> [bool; WAYS] {
-        self.0
-            .each_ref()
-            .map(|entry| entry.tag.load(Ordering::Acquire) == tag)
+    fn owned_by(&self, tag: u64) -> u32 {
+        let entries = self.0.iter().enumerate();
+        entries.fold(0, |owned, (at, entry)| {
+            owned | u32::from(entry.tag.load(Ordering::Acquire) == tag) << at
+        })
     }
 
     fn survey(&self, now: u64) -> Survey<'_> {
