@@ -72,6 +72,7 @@ impl<L: Limiter, R> Gate<L, R> {
     }
 
     /// Asks the limiter about a request, and judges the answer if it is there at once.
+    #[inline]
     pub(super) fn ask(&self, parts: &Parts) -> Asked<L::Future> {
         let ticket = match self.ticket(parts) {
             ControlFlow::Continue(ticket) => ticket,
@@ -86,6 +87,7 @@ impl<L: Limiter, R> Gate<L, R> {
     }
 
     /// What to ask the limiter, or a verdict without it.
+    #[inline]
     fn ticket(&self, parts: &Parts) -> ControlFlow<Verdict, Ticket> {
         if !self.settings.is_enabled() {
             return ControlFlow::Break(self.bypass());
@@ -115,10 +117,12 @@ impl<L: Limiter, R> Gate<L, R> {
         })
     }
 
+    #[inline]
     fn apply(&self, ticket: &Ticket, op: Op) -> Pending<L::Future> {
         self.limiter.apply_in(ticket.tier, &ticket.key, op)
     }
 
+    #[inline]
     fn has_to_wait(&self, decision: &Decision) -> bool {
         if self.voice.is_shadow() {
             return false;
@@ -174,6 +178,7 @@ impl<L: Limiter, R> Gate<L, R> {
         Ok(decision.delayed_by(waited))
     }
 
+    #[inline]
     fn judge(&self, mut decision: Decision, ticket: Ticket) -> Verdict {
         self.voice
             .decided(&decision, &ticket.key, ticket.cost, ticket.asked_at);
@@ -209,6 +214,7 @@ impl<L: Limiter, R> Gate<L, R> {
     }
 
     /// Whether a request that passed needs looking after when its response is there.
+    #[inline]
     pub(super) fn follows_up(&self) -> bool {
         self.settings.final_cost.is_some() || self.voice.decorates()
     }
