@@ -48,8 +48,9 @@ pub(super) struct Ticket {
 pub(super) enum Verdict {
     /// It does, and the limiter knows nothing of it.
     Uncounted,
-    /// It does.
-    Pass(Decision, Ticket),
+    /// It does. The ticket is kept where the response may change what was charged; boxed, because
+    /// elsewhere the room for it would be moved about with every request.
+    Pass(Decision, Option<Box<Ticket>>),
     /// The limiter denied it.
     Deny(Decision),
     /// It was not decided about, for this reason.
@@ -183,7 +184,8 @@ impl<L: Limiter, R> Gate<L, R> {
         self.voice
             .decided(&decision, &ticket.key, ticket.cost, ticket.asked_at);
         if decision.is_allowed() || self.voice.is_shadow() {
-            return Verdict::Pass(decision, ticket);
+            let corrected = self.settings.final_cost.is_some();
+            return Verdict::Pass(decision, corrected.then(|| Box::new(ticket)));
         }
         decision.lengthen(self.settings.headers.draw_jitter());
         Verdict::Deny(decision)
