@@ -2,6 +2,7 @@
 
 pub mod child;
 pub mod count;
+pub mod cpu_time;
 pub mod decision;
 pub mod growth;
 pub mod http_load;

@@ -17,6 +17,7 @@ pub use self::{
     kinds::{BenchKey, LongText, address},
 };
 use crate::{
+    cpu_time::CpuTime,
     keys::Spread,
     rate::Rate,
     report::{Report, Row, Table},
@@ -95,7 +96,7 @@ impl<K: BenchKey, D: Decide<K>> Batches for Of<K, D> {
     }
 }
 
-/// Nanoseconds per decision, with `count` decisions in each of so many threads.
+/// Nanoseconds of CPU time per decision, with `count` decisions in each of so many threads.
 pub fn time(
     batches: &dyn Batches,
     spread: &Spread,
@@ -106,9 +107,9 @@ pub fn time(
     let start = Barrier::new(threads);
     let work = |thread: usize| {
         start.wait();
-        let begin = Instant::now();
+        let begin = CpuTime::now();
         black_box(batches.run(spread, seed * 64 + thread as u64, count));
-        begin.elapsed()
+        begin.nanos_since()
     };
     let longest = if threads == 1 {
         work(0)
@@ -121,7 +122,7 @@ pub fn time(
             longest.expect("at least one thread")
         })
     };
-    longest.as_nanos() as f64 / count as f64
+    longest as f64 / count as f64
 }
 
 /// What requests of one run look like.

@@ -4,10 +4,9 @@ mod client;
 mod contenders;
 mod noop;
 
-use std::time::Instant;
-
 pub use self::{client::Client, contenders::*};
 use crate::{
+    cpu_time::CpuTime,
     rate::Rate,
     report::{Report, Row, Table},
     rounds::{Samples, interleaved},
@@ -79,14 +78,13 @@ pub fn warm(mut client: Box<dyn Client>) -> Box<dyn Client> {
     client
 }
 
-/// Nanoseconds per request.
+/// Nanoseconds of CPU time per request.
 fn time(client: &mut dyn Client) -> f64 {
-    let begin = Instant::now();
+    let begin = CpuTime::now();
     for number in 0..COUNT {
         client.send(number % CLIENTS);
     }
-    let samples = begin.elapsed().as_nanos() as f64;
-    samples / f64::from(COUNT)
+    begin.nanos_since() as f64 / f64::from(COUNT)
 }
 
 /// # Panics
