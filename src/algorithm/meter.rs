@@ -45,6 +45,7 @@ impl State {
     /// The state of a key that was never seen.
     pub(crate) const FRESH: Self = Self::Instant(0);
 
+    #[inline]
     pub(crate) const fn instant(&self) -> u64 {
         match self {
             Self::Instant(instant) => *instant,
@@ -127,6 +128,7 @@ impl Meter {
     }
 
     /// A state that is an instant has nothing left to remember once this has reached it.
+    #[inline]
     pub(crate) fn fresh_until(&self, now: u64) -> u64 {
         match &self.rate {
             Rate::TokenBucket(bucket) => bucket.last_step(now),
@@ -231,12 +233,14 @@ impl Meter {
     }
 
     /// What is left of the nominal limit, and whether more than that is used.
+    #[inline]
     pub(super) fn remaining(&self, state: &State, now: u64) -> (u64, bool) {
         let available = self.available(state, now);
         (available.saturating_sub(self.extra), available < self.extra)
     }
 
     /// The time within which a client gets no more than `remaining`.
+    #[inline]
     pub(super) fn effective_window(&self, state: &State, now: u64, remaining: u64) -> u64 {
         if let Rate::FixedWindow(window) = &self.rate {
             return window.end(state.window(), now);

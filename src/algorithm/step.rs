@@ -20,6 +20,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// What the outside world hears of it.
+    #[inline]
     pub(crate) fn outcome(&self) -> Outcome {
         if self.denied {
             Outcome::Denied
@@ -74,6 +75,7 @@ struct Key<'a> {
 }
 
 impl Key<'_> {
+    #[inline]
     fn acquire(&mut self, cost: u64, measures: &mut [Measure]) -> Answer {
         let now = self.now;
         let mut answer = self.judge(cost, measures);
@@ -84,6 +86,7 @@ impl Key<'_> {
         answer
     }
 
+    #[inline]
     fn hit(&mut self, cost: u64, measures: &mut [Measure]) -> Answer {
         let now = self.now;
         let mut answer = self.judge(cost, measures);
@@ -97,6 +100,7 @@ impl Key<'_> {
     }
 
     /// Whether `cost` fits every quota.
+    #[inline]
     fn judge(&self, cost: u64, measures: &mut [Measure]) -> Answer {
         let mut answer = Answer {
             denied: false,
@@ -122,6 +126,7 @@ impl Key<'_> {
         answer
     }
 
+    #[inline]
     fn measure(&self, measures: &mut [Measure]) {
         for (i, (meter, state)) in self.meters.iter().zip(&*self.states).enumerate() {
             let (remaining, excess) = meter.remaining(state, self.now);
@@ -134,12 +139,14 @@ impl Key<'_> {
     }
 
     /// The most that every quota can give.
+    #[inline]
     fn available(&self) -> u64 {
         let pairs = self.meters.iter().zip(&*self.states);
         let available = pairs.map(|(meter, state)| meter.available(state, self.now));
         available.min().unwrap_or(0)
     }
 
+    #[inline]
     fn each(&mut self, mut change: impl FnMut(&Meter, &mut State)) {
         for (meter, state) in self.meters.iter().zip(&mut *self.states) {
             change(meter, state);

@@ -35,6 +35,7 @@ impl TokenBucket {
     }
 
     /// The last instant at which tokens came.
+    #[inline]
     pub(super) fn last_step(&self, now: u64) -> u64 {
         if self.step == 1 {
             now
@@ -44,6 +45,7 @@ impl TokenBucket {
     }
 
     /// From `now` to the first instant at which tokens come, `wait` or more after the last one.
+    #[inline]
     fn until_step(&self, wait: u64, now: u64) -> u64 {
         if self.step == 1 || wait == 0 {
             return wait;
@@ -53,10 +55,12 @@ impl TokenBucket {
     }
 
     /// How far the bucket is from full.
+    #[inline]
     fn used(&self, tat: u64, now: u64) -> u64 {
         tat.saturating_sub(self.last_step(now))
     }
 
+    #[inline]
     pub(super) fn verdict(&self, tat: u64, now: u64, cost: u64) -> Verdict {
         if cost == 0 {
             return Verdict::FITS;
@@ -71,15 +75,18 @@ impl TokenBucket {
         }
     }
 
+    #[inline]
     pub(super) fn available(&self, tat: u64, now: u64) -> u64 {
         self.refill.saturating_sub(self.used(tat, now)) / self.interval
     }
 
+    #[inline]
     pub(super) fn reset_after(&self, tat: u64, now: u64) -> u64 {
         self.until_step(self.used(tat, now), now)
     }
 
     /// Takes `cost`, down to an empty bucket and no further.
+    #[inline]
     pub(super) fn charge(&self, tat: u64, now: u64, cost: u64) -> u64 {
         let cost = cost.saturating_mul(self.interval);
         let used = self.used(tat, now).saturating_add(cost).min(self.refill);
@@ -96,6 +103,7 @@ impl TokenBucket {
 
     /// A TAT beyond a full refill comes from a clock that stepped back or from a larger quota;
     /// it would lock the key out for longer than this quota can.
+    #[inline]
     pub(super) fn healed(&self, tat: u64, now: u64) -> u64 {
         if self.used(tat, now) > self.refill + self.tolerance {
             self.last_step(now).saturating_add(self.refill)

@@ -50,6 +50,7 @@ impl Renderer {
     }
 
     /// Whether a response that is no denial gets any field.
+    #[inline]
     pub(crate) fn renders_limits(&self) -> bool {
         self.count(false) > 0
     }

@@ -53,18 +53,21 @@ impl PeerIp {
 }
 
 impl KeyExtractor for PeerIp {
+    #[inline]
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         self.grouped_by(IpPrefix::new()).extract(parts)
     }
 }
 
 impl KeyExtractor for GroupedPeerIp {
+    #[inline]
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         peer_ip(parts).map(|address| self.0.key(address))
     }
 }
 
 /// The socket's address, from wherever the server in front of us left it.
+#[inline]
 pub(super) fn peer_ip(parts: &Parts) -> Result<IpAddr, KeyError> {
     axum_peer(parts)
         .or_else(|| parts.extensions.get::<SocketAddr>().copied())
@@ -79,6 +82,7 @@ pub(super) fn peer_ip(parts: &Parts) -> Result<IpAddr, KeyError> {
 }
 
 #[cfg(feature = "axum")]
+#[inline]
 fn axum_peer(parts: &Parts) -> Option<SocketAddr> {
     use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
     if let Some(ConnectInfo(address)) = parts.extensions.get() {
@@ -89,6 +93,7 @@ fn axum_peer(parts: &Parts) -> Option<SocketAddr> {
 }
 
 #[cfg(not(feature = "axum"))]
+#[inline]
 fn axum_peer(_: &Parts) -> Option<SocketAddr> {
     None
 }

@@ -66,6 +66,7 @@ impl IpPrefix {
 
     /// The key of the group that `address` belongs to.
     #[must_use]
+    #[inline]
     pub fn key(&self, address: IpAddr) -> Key {
         let (network, bits) = self.network(address);
         Key::network(network, bits)

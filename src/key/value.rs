@@ -121,6 +121,7 @@ impl Key {
     }
 
     /// A network: its address with the host bits already cleared, and the prefix length.
+    #[inline]
     pub(crate) fn network(address: IpAddr, prefix: u8) -> Self {
         match address {
             IpAddr::V4(v4) => {
@@ -135,6 +136,7 @@ impl Key {
         }
     }
 
+    #[inline]
     fn encode(kind: Kind, content: &[u8]) -> Self {
         let len = content.len() + 1;
         if len <= INLINE_LEN {

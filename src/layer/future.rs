@@ -1,7 +1,6 @@
 use std::{
     fmt,
     future::{Future, IntoFuture},
-    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -61,7 +60,7 @@ struct Waiting<S, B, L, R> {
 struct FollowUp<L, R> {
     gate: Arc<Gate<L, R>>,
     decision: Decision,
-    ticket: Ticket,
+    ticket: Option<Box<Ticket>>,
 }
 
 /// A response that is there.
@@ -185,18 +184,25 @@ where
 impl<L: Limiter, R> FollowUp<L, R> {
     /// Corrects what the response cost, if it has to be, and shows in it how the quota stands; or
     /// says what has to be waited for.
-    fn finish<B>(self, response: Response<B>) -> Finished<Response<B>, L, R> {
+    #[inline]
+    fn finish<B>(slot: &mut Option<Self>, response: Response<B>) -> Finished<Response<B>, L, R> {
+        let Some(follow_up) = slot else {
+            return Finished::Shown(response);
+        };
+        let Some(ticket) = &follow_up.ticket else {
+            return Finished::Shown(follow_up.show(response));
+        };
         let (parts, body) = response.into_parts();
-        let correction = self.gate.correct(&parts, &self.decision, &self.ticket);
+        let correction = (follow_up.gate).correct(&parts, &follow_up.decision, ticket);
         let response = Response::from_parts(parts, body);
-        match correction {
-            None => Finished::Shown(self.show(response)),
-            Some(answer) => Finished::Correcting(Box::new(Correcting {
-                answer: Box::pin(answer.into_future()),
-                follow_up: self,
-                response: Some(response),
-            })),
-        }
+        let Some(answer) = correction else {
+            return Finished::Shown(follow_up.show(response));
+        };
+        Finished::Correcting(Box::new(Correcting {
+            answer: Box::pin(answer.into_future()),
+            follow_up: slot.take().expect("it was just there"),
+            response: Some(response),
+        }))
     }
 
     fn show<B>(&self, mut response: Response<B>) -> Response<B> {
@@ -241,10 +247,7 @@ where
                     follow_up,
                 } => {
                     let response = ready!(response.poll(cx))?;
-                    let Some(follow_up) = mem::take(follow_up) else {
-                        return Poll::Ready(Ok(response));
-                    };
-                    match follow_up.finish(response) {
+                    match FollowUp::finish(follow_up, response) {
                         Finished::Shown(response) => return Poll::Ready(Ok(response)),
                         Finished::Correcting(correcting) => {
                             state.set(State::Correcting { correcting })

@@ -48,8 +48,9 @@ pub(super) struct Ticket {
 pub(super) enum Verdict {
     /// It does, and the limiter knows nothing of it.
     Uncounted,
-    /// It does.
-    Pass(Decision, Ticket),
+    /// It does. The ticket is kept where the response may change what was charged; boxed, because
+    /// elsewhere the room for it would be moved about with every request.
+    Pass(Decision, Option<Box<Ticket>>),
     /// The limiter denied it.
     Deny(Decision),
     /// It was not decided about, for this reason.
@@ -72,6 +73,7 @@ impl<L: Limiter, R> Gate<L, R> {
     }
 
     /// Asks the limiter about a request, and judges the answer if it is there at once.
+    #[inline]
     pub(super) fn ask(&self, parts: &Parts) -> Asked<L::Future> {
         let ticket = match self.ticket(parts) {
             ControlFlow::Continue(ticket) => ticket,
@@ -86,6 +88,7 @@ impl<L: Limiter, R> Gate<L, R> {
     }
 
     /// What to ask the limiter, or a verdict without it.
+    #[inline]
     fn ticket(&self, parts: &Parts) -> ControlFlow<Verdict, Ticket> {
         if !self.settings.is_enabled() {
             return ControlFlow::Break(self.bypass());
@@ -115,10 +118,12 @@ impl<L: Limiter, R> Gate<L, R> {
         })
     }
 
+    #[inline]
     fn apply(&self, ticket: &Ticket, op: Op) -> Pending<L::Future> {
         self.limiter.apply_in(ticket.tier, &ticket.key, op)
     }
 
+    #[inline]
     fn has_to_wait(&self, decision: &Decision) -> bool {
         if self.voice.is_shadow() {
             return false;
@@ -174,11 +179,13 @@ impl<L: Limiter, R> Gate<L, R> {
         Ok(decision.delayed_by(waited))
     }
 
+    #[inline]
     fn judge(&self, mut decision: Decision, ticket: Ticket) -> Verdict {
         self.voice
             .decided(&decision, &ticket.key, ticket.cost, ticket.asked_at);
         if decision.is_allowed() || self.voice.is_shadow() {
-            return Verdict::Pass(decision, ticket);
+            let corrected = self.settings.final_cost.is_some();
+            return Verdict::Pass(decision, corrected.then(|| Box::new(ticket)));
         }
         decision.lengthen(self.settings.headers.draw_jitter());
         Verdict::Deny(decision)
@@ -209,6 +216,7 @@ impl<L: Limiter, R> Gate<L, R> {
     }
 
     /// Whether a request that passed needs looking after when its response is there.
+    #[inline]
     pub(super) fn follows_up(&self) -> bool {
         self.settings.final_cost.is_some() || self.voice.decorates()
     }

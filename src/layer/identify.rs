@@ -95,6 +95,7 @@ impl Identify {
         }
     }
 
+    #[inline]
     pub(crate) fn subject(&self, parts: &Parts) -> Subject {
         if self.skip.as_ref().is_some_and(|skip| skip(parts)) {
             return Subject::Nobody;
@@ -108,6 +109,7 @@ impl Identify {
         }
     }
 
+    #[inline]
     fn listed(&self, key: Key) -> Subject {
         if self.skip_key.as_ref().is_some_and(|skip| skip(&key)) {
             return Subject::Nobody;

@@ -52,20 +52,24 @@ impl Settings {
         }
     }
 
+    #[inline]
     pub(super) fn is_enabled(&self) -> bool {
         let switch = self.enabled.as_ref();
         switch.is_none_or(|enabled| enabled.load(Ordering::Relaxed))
     }
 
+    #[inline]
     pub(super) fn tier_of(&self, parts: &Parts) -> Tier {
         self.tier.as_ref().map_or(Tier::DEFAULT, |tier| tier(parts))
     }
 
     /// Whether a denial may turn into something else.
+    #[inline]
     pub(super) fn bends(&self) -> bool {
         self.elastic.is_some() || self.wait.is_some()
     }
 
+    #[inline]
     pub(super) fn cost_of(&self, parts: &Parts) -> u64 {
         self.cost.as_ref().map_or(1, |cost| cost(parts))
     }

@@ -40,15 +40,18 @@ impl<R> Voice<R> {
     }
 
     /// Whether the layer only watches.
+    #[inline]
     pub(crate) const fn is_shadow(&self) -> bool {
         self.shadow
     }
 
     /// When a decision is begun; only asked for an observer.
+    #[inline]
     pub(crate) fn start(&self) -> Option<Instant> {
         self.observer.is_some().then(Instant::now)
     }
 
+    #[inline]
     pub(crate) fn decided(
         &self,
         decision: &Decision,
@@ -80,6 +83,7 @@ impl<R> Voice<R> {
         }
     }
 
+    #[inline]
     pub(crate) fn observe<'a>(&self, event: impl FnOnce() -> Event<'a>) {
         if let Some(observer) = &self.observer {
             observer.observe(&event());
@@ -112,6 +116,7 @@ impl<R> Voice<R> {
     }
 
     /// Whether anything is to be added to the response of a request that passed.
+    #[inline]
     pub(crate) fn decorates(&self) -> bool {
         !self.shadow && self.renderer.renders_limits()
     }

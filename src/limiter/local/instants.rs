@@ -35,7 +35,7 @@ impl Instants {
         &self,
         key: KeyHash,
         time: Timestamp,
-        (meter, policy): (&Meter, &Policy),
+        (meter, policy): &(Meter, Policy),
         op: Op,
     ) -> Decision {
         let now = time.as_nanos();

@@ -233,8 +233,7 @@ impl LocalLimiter {
         let hash = self.0.hasher.hash(key);
         match (self.0.subjects.get(), &self.0.instants) {
             (None, Some((quota, instants))) if tier == Tier::DEFAULT => {
-                let (meter, policy) = quota.read();
-                Ok(instants.decide(hash, clock.now(), (&meter, &policy), op))
+                Ok(instants.decide(hash, clock.now(), &quota.read(), op))
             }
             (Some(subjects), _) => subjects.decide(hash, clock, tier, op),
             (None, _) => Err(LimiterError::unsupported(format!(

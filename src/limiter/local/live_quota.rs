@@ -1,6 +1,9 @@
-use std::sync::{
-    PoisonError, RwLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    ops::Deref,
+    sync::{
+        PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use crate::{
@@ -18,6 +21,24 @@ pub(super) struct LiveQuota {
     current: RwLock<(Meter, Policy)>,
 }
 
+/// What is in force.
+pub(super) enum InForce<'a> {
+    First(&'a (Meter, Policy)),
+    Current(RwLockReadGuard<'a, (Meter, Policy)>),
+}
+
+impl Deref for InForce<'_> {
+    type Target = (Meter, Policy);
+
+    #[inline]
+    fn deref(&self) -> &(Meter, Policy) {
+        match self {
+            Self::First(first) => first,
+            Self::Current(current) => current,
+        }
+    }
+}
+
 impl LiveQuota {
     pub(super) fn new(quota: &Quota, policy: Policy) -> Self {
         let first = (Meter::new(quota, ClockSkew::Threads), policy);
@@ -29,11 +50,11 @@ impl LiveQuota {
     }
 
     #[inline]
-    pub(super) fn read(&self) -> (Meter, Policy) {
+    pub(super) fn read(&self) -> InForce<'_> {
         if !self.changed.load(Ordering::Acquire) {
-            return self.first;
+            return InForce::First(&self.first);
         }
-        *self.current.read().unwrap_or_else(PoisonError::into_inner)
+        InForce::Current(self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn replace(&self, quota: &Quota) {

@@ -102,14 +102,25 @@ impl Table {
         self.update_unknown(key, now, step)
     }
 
+    #[inline]
     fn update_known<R>(
         &self,
         key: KeyHash,
         step: &mut impl FnMut(u64) -> (Option<u64>, R),
     ) -> Option<R> {
-        let entries = self.candidates(key).into_iter().flat_map(|b| &b.0);
-        let mut owned = entries.filter(|e| e.tag.load(Ordering::Acquire) == key.tag);
-        owned.find_map(|entry| entry.update(key.tag, step))
+        let buckets = self.candidates(key);
+        // Both are read before either is judged, so that the memory is waited for once.
+        let [first, second] = buckets.map(|bucket| bucket.owned_by(key.tag));
+        let mut owned = first | second << WAYS;
+        while owned > 0 {
+            let at = owned.trailing_zeros() as usize;
+            let entry = &buckets[at / WAYS].0[at % WAYS];
+            if let Some(result) = entry.update(key.tag, step) {
+                return Some(result);
+            }
+            owned &= owned - 1;
+        }
+        None
     }
 
     #[cold]
@@ -219,6 +230,16 @@ struct Survey<'a> {
 }
 
 impl Bucket {
+    /// A bit for each entry that has this tag. That says no more than where to look, see
+    /// [`Entry::update`].
+    #[inline]
+    fn owned_by(&self, tag: u64) -> u32 {
+        let entries = self.0.iter().enumerate();
+        entries.fold(0, |owned, (at, entry)| {
+            owned | u32::from(entry.tag.load(Ordering::Acquire) == tag) << at
+        })
+    }
+
     fn survey(&self, now: u64) -> Survey<'_> {
         let mut survey = Survey {
             free: 0,

@@ -1,0 +1,128 @@
+//! What `scripts/check-instructions.sh` runs under callgrind: a thousand requests, or decisions, of
+//! the kind that its argument names. Without one it runs all kinds, and tells nothing.
+
+use std::{
+    convert::Infallible,
+    env,
+    hint::black_box,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+use axum::{Router, body::Body, extract::ConnectInfo, routing::get};
+use http::{Request, Response};
+use tower::{Service, layer::layer_fn};
+use tower_ratelimit::{Headers, Key, LocalLimiter, PeerIp, Quota, RateLimitLayer};
+
+/// Requests, each from an address of its own.
+const COUNT: u16 = 1_000;
+
+/// What a service grants, and what denies all but the first request.
+const USUAL: Quota = Quota::per_second(100_000).burst(1_000);
+const USED_UP: Quota = Quota::per_day(1);
+
+type Kind = (&'static str, fn());
+
+const KINDS: [Kind; 6] = [
+    ("decision", || decisions(USUAL)),
+    ("decision-denied", || decisions(USED_UP)),
+    ("no-op", || requests(app().layer(layer_fn(NoOp)))),
+    ("plain", || requests(app().layer(plain()))),
+    ("default", || {
+        requests(app().layer(RateLimitLayer::new(USUAL, PeerIp)))
+    }),
+    ("denied", || {
+        requests(app().layer(RateLimitLayer::new(USED_UP, PeerIp)))
+    }),
+];
+
+fn main() {
+    let named = env::args()
+        .skip(1)
+        .find(|argument| !argument.starts_with('-'));
+    for (name, run) in KINDS {
+        if named.as_ref().is_none_or(|named| named == name) {
+            run();
+        }
+    }
+}
+
+fn app() -> Router {
+    Router::new().route("/", get(async || "hello"))
+}
+
+fn plain() -> RateLimitLayer {
+    RateLimitLayer::new(USUAL, PeerIp).headers(Headers::none())
+}
+
+fn address(number: u16) -> Ipv4Addr {
+    Ipv4Addr::from(0x0A00_0000 + u32::from(number))
+}
+
+fn decisions(quota: Quota) {
+    let limiter = LocalLimiter::new(quota);
+    let keys: Vec<_> = (0..COUNT)
+        .map(|number| Key::from(IpAddr::from(address(number))))
+        .collect();
+    // The first time a key is put into the table, and a quota that is used up is used up.
+    for key in &keys {
+        let _ = limiter.acquire(key, 1);
+    }
+    counted(|| {
+        for key in &keys {
+            black_box(limiter.acquire(black_box(key), 1).is_allowed());
+        }
+    });
+}
+
+/// `with_state` is what a server does before it starts: without it axum would make every route's
+/// service anew for each request.
+fn requests(app: Router) {
+    let mut app = app.with_state::<()>(());
+    for number in 0..COUNT {
+        send(&mut app, number);
+    }
+    counted(|| {
+        for number in 0..COUNT {
+            send(&mut app, number);
+        }
+    });
+}
+
+fn send(app: &mut Router, number: u16) {
+    let mut request = Request::new(Body::empty());
+    let peer = SocketAddr::from((address(number), 4_000));
+    request.extensions_mut().insert(ConnectInfo(peer));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(Service::<Request<Body>>::poll_ready(app, &mut cx).is_ready());
+    let response = pin!(app.call(request)).poll(&mut cx);
+    assert!(response.is_ready(), "the answer is not there at once");
+}
+
+/// Callgrind counts from here on, and no longer than here.
+#[inline(never)]
+fn counted(work: impl FnOnce()) {
+    work();
+}
+
+/// A layer's service that does nothing: what any layer costs.
+#[derive(Clone)]
+struct NoOp<S>(S);
+
+impl<S, B> Service<Request<B>> for NoOp<S>
+where
+    S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
+{
+    type Response = S::Response;
+    type Error = Infallible;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> S::Future {
+        self.0.call(request)
+    }
+}

@@ -1,0 +1,104 @@
+//! Requests through an axum router with a layer, beside the same router with a layer that does
+//! nothing: `cargo bench --bench middleware`.
+#![allow(missing_docs, reason = "criterion's macros")]
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    pin::pin,
+    task::{Context, Waker},
+};
+
+use axum::{Router, body::Body, extract::ConnectInfo, routing::get};
+use criterion::{Criterion, criterion_group, criterion_main};
+use http::{Request, Response};
+use tower::{Layer, Service, layer::util::Identity, service_fn};
+use tower_ratelimit::{
+    Global, Header, Headers, IntoQuotas, KeyExtractor, LocalLimiter, PeerIp, Quota, RateLimitLayer,
+    headers::{IetfDraft, ResetFormat},
+};
+
+/// What a service grants, more than one client of a bench can ask for; and what denies all but the
+/// first request.
+const ALLOWED: Quota = Quota::per_second(1_000_000).burst(4_000_000_000);
+const DENIED: Quota = Quota::per_day(1);
+
+fn app() -> Router {
+    Router::new().route("/", get(async || "hello"))
+}
+
+fn layer(extractor: impl KeyExtractor) -> RateLimitLayer {
+    RateLimitLayer::new(ALLOWED, extractor)
+}
+
+fn plain(extractor: impl KeyExtractor) -> RateLimitLayer {
+    layer(extractor).headers(Headers::none())
+}
+
+fn send(app: &mut Router) {
+    let mut request = Request::new(Body::empty());
+    let peer = SocketAddr::from(([203, 0, 113, 7], 4_000));
+    request.extensions_mut().insert(ConnectInfo(peer));
+    request.headers_mut().insert("x-api-key", "k-123".parse().expect("a value"));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(Service::<Request<Body>>::poll_ready(app, &mut cx).is_ready());
+    let response = pin!(app.call(request)).poll(&mut cx);
+    assert!(response.is_ready(), "the answer is not there at once");
+}
+
+/// `with_state` is what a server does before it starts.
+fn requests(c: &mut Criterion) {
+    let key = || (PeerIp, Header::new("x-api-key"));
+    let mut group = c.benchmark_group("request");
+    for (name, app) in [
+        ("bare router", app()),
+        ("no-op layer", app().layer(Identity::new())),
+        ("no headers, one key for all", app().layer(plain(Global))),
+        ("no headers, by address", app().layer(plain(PeerIp))),
+        ("no headers, by header", app().layer(plain(Header::new("x-api-key")))),
+        ("no headers, by both", app().layer(plain(key()))),
+        ("default headers, by address", app().layer(layer(PeerIp))),
+        ("denied", app().layer(RateLimitLayer::new(DENIED, PeerIp))),
+    ] {
+        let mut app = app.with_state::<()>(());
+        group.bench_function(name, |bencher| bencher.iter(|| send(&mut app)));
+    }
+    group.finish();
+}
+
+/// Around a service that is next to nothing, so that what is left is the layer.
+fn headers(c: &mut Criterion) {
+    let three = [ALLOWED.named("a"), ALLOWED.named("b"), ALLOWED.named("c")];
+    let mut group = c.benchmark_group("headers");
+    for (name, headers, layer) in [
+        ("none", Headers::none(), around(ALLOWED)),
+        ("RateLimit", Headers::none().ietf(Some(IetfDraft::Draft11)), around(ALLOWED)),
+        (
+            "X-RateLimit",
+            Headers::none().x_ratelimit(Some(ResetFormat::DeltaSeconds)),
+            around(ALLOWED),
+        ),
+        ("default", Headers::new(), around(ALLOWED)),
+        ("default, three quotas", Headers::new(), around(three)),
+    ] {
+        let inner = service_fn(async |_: Request<()>| {
+            Ok::<_, Infallible>(Response::new(String::new()))
+        });
+        let mut service = layer.headers(headers).layer(inner);
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                let mut cx = Context::from_waker(Waker::noop());
+                let response = pin!(service.call(Request::new(()))).poll(&mut cx);
+                assert!(response.is_ready(), "the answer is not there at once");
+            });
+        });
+    }
+    group.finish();
+}
+
+fn around(quotas: impl IntoQuotas) -> RateLimitLayer {
+    RateLimitLayer::new(LocalLimiter::new(quotas), Global)
+}
+
+criterion_group!(benches, requests, headers);
+criterion_main!(benches);

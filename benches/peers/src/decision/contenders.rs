@@ -1,0 +1,194 @@
+use std::{fmt, hash::RandomState, net::IpAddr, time::Instant};
+
+use governor::{RateLimiter, middleware::NoOpMiddleware, state::keyed::DashMapStateStore};
+use tower_ratelimit::{Key, LocalLimiter, OsClock, QuantaClock};
+
+use super::{
+    Batches, BenchKey, Decide, LongText, Of,
+    floor::{Floor, OsNanos, ReadClock, TscNanos},
+};
+use crate::rate::Rate;
+
+pub const OURS: &str = "tower-ratelimit";
+pub const GOVERNOR: &str = "governor";
+pub const FLOOR: &str = "floor";
+
+/// Which clock a contender reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// The operating system's.
+    Os,
+    /// The CPU's time stamp counter, through quanta.
+    Tsc,
+}
+
+impl fmt::Display for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Os => "OS clock",
+            Self::Tsc => "TSC",
+        })
+    }
+}
+
+/// A limiter to be made for a rate and a number of keys.
+pub struct Contender {
+    pub name: String,
+    pub make: fn(Rate, u32) -> Box<dyn Batches>,
+}
+
+impl Contender {
+    fn new(name: &str, clock: Clock, make: fn(Rate, u32) -> Box<dyn Batches>) -> Self {
+        let name = format!("{name}, {clock}");
+        Self { name, make }
+    }
+}
+
+/// All limiters, for strings of 36 bytes or for addresses.
+pub fn contenders(text_keys: bool) -> Vec<Contender> {
+    if text_keys {
+        of::<String>()
+    } else {
+        of::<IpAddr>()
+    }
+}
+
+fn of<K: EveryKey>() -> Vec<Contender> {
+    vec![
+        Contender::new(FLOOR, Clock::Os, |rate, keys| {
+            Box::new(Of::<K, _>::new(os_floor(rate, keys)))
+        }),
+        Contender::new(FLOOR, Clock::Tsc, |rate, keys| {
+            Box::new(Of::<K, _>::new(tsc_floor(rate, keys)))
+        }),
+        Contender::new(OURS, Clock::Os, |rate, keys| {
+            Box::new(ours::<K>(rate, keys))
+        }),
+        Contender::new(OURS, Clock::Tsc, |rate, keys| {
+            let clock = QuantaClock::new();
+            Box::new(Of::<K, _>::new(local(rate, keys, clock)))
+        }),
+        Contender::new(GOVERNOR, Clock::Os, |rate, _| {
+            let clock = governor::clock::MonotonicClock;
+            let limiter = RateLimiter::<K, _, _, _>::dashmap_with_clock(rate.governor(), clock);
+            Box::new(Of::<K, _>::new(limiter))
+        }),
+        Contender::new(GOVERNOR, Clock::Tsc, |rate, _| {
+            Box::new(governor::<K>(rate))
+        }),
+        Contender::new("axum_gcra", Clock::Os, |rate, _| Box::new(gcra::<K>(rate))),
+    ]
+}
+
+/// Ours, as it is without settings.
+pub fn ours<K: EveryKey>(rate: Rate, keys: u32) -> impl Batches {
+    Of::<K, _>::new(local(rate, keys, OsClock::new()))
+}
+
+/// governor, as it is without settings.
+pub fn governor<K: EveryKey>(rate: Rate) -> impl Batches {
+    Of::<K, _>::new(RateLimiter::<K, _, _>::dashmap(rate.governor()))
+}
+
+/// axum_gcra's limiter, cleaned up as often as its layer does without settings.
+pub fn gcra<K: EveryKey>(rate: Rate) -> impl Batches {
+    Of::<K, _>::new(Gcra {
+        limiter: axum_gcra::gcra::RateLimiter::new(8_192, RandomState::new()),
+        quota: rate.axum_gcra(),
+    })
+}
+
+pub fn os_floor(rate: Rate, keys: u32) -> Floor<OsNanos> {
+    Floor::new(rate, keys, OsNanos(Instant::now()))
+}
+
+fn tsc_floor(rate: Rate, keys: u32) -> Floor<TscNanos> {
+    let clock = quanta::Clock::new();
+    let start = clock.now();
+    Floor::new(rate, keys, TscNanos(clock, start))
+}
+
+fn local(rate: Rate, keys: u32, clock: impl tower_ratelimit::Clock) -> LocalLimiter {
+    let builder = LocalLimiter::builder(rate.ours()).max_keys(keys as usize);
+    builder.clock(clock).build().expect("a good quota and size")
+}
+
+/// A key that every contender takes.
+pub trait EveryKey: BenchKey + std::hash::Hash + Eq + Clone + Sync {
+    fn ours(&self) -> Key;
+    fn with_bytes<R>(&self, take: impl FnOnce(&[u8]) -> R) -> R;
+}
+
+impl EveryKey for IpAddr {
+    fn ours(&self) -> Key {
+        Key::from(*self)
+    }
+
+    fn with_bytes<R>(&self, take: impl FnOnce(&[u8]) -> R) -> R {
+        match self {
+            Self::V4(v4) => take(&v4.octets()),
+            Self::V6(v6) => take(&v6.octets()),
+        }
+    }
+}
+
+impl EveryKey for String {
+    fn ours(&self) -> Key {
+        Key::from(self.as_str())
+    }
+
+    fn with_bytes<R>(&self, take: impl FnOnce(&[u8]) -> R) -> R {
+        take(self.as_bytes())
+    }
+}
+
+impl EveryKey for LongText {
+    fn ours(&self) -> Key {
+        self.0.ours()
+    }
+
+    fn with_bytes<R>(&self, take: impl FnOnce(&[u8]) -> R) -> R {
+        self.0.with_bytes(take)
+    }
+}
+
+impl<K: EveryKey> Decide<K> for LocalLimiter {
+    fn decide(&self, key: &K) -> bool {
+        self.acquire(&key.ours(), 1).is_allowed()
+    }
+}
+
+impl<K: EveryKey, C: ReadClock> Decide<K> for Floor<C> {
+    fn decide(&self, key: &K) -> bool {
+        key.with_bytes(|bytes| self.take(bytes))
+    }
+}
+
+impl<K, C> Decide<K> for RateLimiter<K, DashMapStateStore<K>, C, NoOpMiddleware<C::Instant>>
+where
+    K: EveryKey,
+    C: governor::clock::Clock + Sync,
+    C::Instant: Sync,
+{
+    fn decide(&self, key: &K) -> bool {
+        self.check_key(key).is_ok()
+    }
+
+    fn clean_up(&self) {
+        self.retain_recent();
+    }
+}
+
+struct Gcra<K: Eq + std::hash::Hash> {
+    limiter: axum_gcra::gcra::RateLimiter<K>,
+    quota: axum_gcra::gcra::Quota,
+}
+
+impl<K: EveryKey> Decide<K> for Gcra<K> {
+    fn decide(&self, key: &K) -> bool {
+        let answer = self
+            .limiter
+            .req_sync(key.clone(), self.quota, Instant::now());
+        answer.is_ok()
+    }
+}

@@ -1,0 +1,226 @@
+//! Decisions alone, without HTTP.
+
+mod contenders;
+mod floor;
+mod kinds;
+
+use std::{
+    hint::black_box,
+    marker::PhantomData,
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+pub use self::{
+    contenders::*,
+    kinds::{BenchKey, LongText, address},
+};
+use crate::{
+    cpu_time::CpuTime,
+    keys::Spread,
+    rate::Rate,
+    report::{Report, Row, Table},
+    rounds::{Samples, interleaved},
+};
+
+/// Keys in the large runs.
+pub const MANY: u32 = 1_000_000;
+
+const ROUNDS: usize = 11;
+
+/// A limiter of keys of one type.
+pub trait Decide<K>: Sync {
+    /// Whether one unit was granted.
+    fn decide(&self, key: &K) -> bool;
+
+    /// Forgets what need not be remembered, where that does not happen by itself.
+    fn clean_up(&self) {}
+}
+
+/// A limiter of whatever keys, asked in batches, so that a call through a pointer does not count.
+pub trait Batches: Sync {
+    /// How many of `count` decisions were granted.
+    fn run(&self, spread: &Spread, seed: u64, count: usize) -> usize;
+
+    /// Asks once for each of so many keys.
+    fn fill(&self, keys: u32);
+
+    /// The longest of `count` single decisions.
+    fn longest(&self, spread: &Spread, seed: u64, count: usize) -> Duration;
+
+    fn clean_up(&self);
+}
+
+/// [`Batches`] of a limiter.
+pub struct Of<K, D>(D, PhantomData<fn() -> K>);
+
+impl<K, D> Of<K, D> {
+    pub const fn new(decider: D) -> Self {
+        Self(decider, PhantomData)
+    }
+}
+
+impl<K: BenchKey, D: Decide<K>> Batches for Of<K, D> {
+    fn run(&self, spread: &Spread, seed: u64, count: usize) -> usize {
+        let mut key = K::first();
+        let numbers = spread.numbers(seed).take(count);
+        let granted = numbers.filter(|&number| {
+            key.set(number);
+            black_box(self.0.decide(&key))
+        });
+        granted.count()
+    }
+
+    fn fill(&self, keys: u32) {
+        let mut key = K::first();
+        for number in 0..keys {
+            key.set(number);
+            black_box(self.0.decide(&key));
+        }
+    }
+
+    fn longest(&self, spread: &Spread, seed: u64, count: usize) -> Duration {
+        let mut key = K::first();
+        let times = spread.numbers(seed).take(count).map(|number| {
+            key.set(number);
+            let start = Instant::now();
+            black_box(self.0.decide(&key));
+            start.elapsed()
+        });
+        times.max().unwrap_or_default()
+    }
+
+    fn clean_up(&self) {
+        self.0.clean_up();
+    }
+}
+
+/// Nanoseconds of CPU time per decision, with `count` decisions in each of so many threads.
+pub fn time(
+    batches: &dyn Batches,
+    spread: &Spread,
+    threads: usize,
+    count: usize,
+    seed: u64,
+) -> f64 {
+    let start = Barrier::new(threads);
+    let work = |thread: usize| {
+        start.wait();
+        let begin = CpuTime::now();
+        black_box(batches.run(spread, seed * 64 + thread as u64, count));
+        begin.nanos_since()
+    };
+    let longest = if threads == 1 {
+        work(0)
+    } else {
+        thread::scope(|scope| {
+            let spawn = |thread| scope.spawn(move || work(thread));
+            let running: Vec<_> = (0..threads).map(spawn).collect();
+            let times = running.into_iter().map(|thread| thread.join());
+            let longest = times.map(|time| time.expect("no panic")).max();
+            longest.expect("at least one thread")
+        })
+    };
+    longest as f64 / count as f64
+}
+
+/// What requests of one run look like.
+struct Load {
+    title: &'static str,
+    text_keys: bool,
+    spread: Spread,
+    rate: Rate,
+    threads: usize,
+    /// Decisions in a thread's turn.
+    count: usize,
+}
+
+fn loads() -> Vec<Load> {
+    let load = |title, text_keys, spread, rate, threads, count| Load {
+        title,
+        text_keys,
+        spread,
+        rate,
+        threads,
+        count,
+    };
+    let one = || Spread::OneKey;
+    let many = || Spread::Uniform(MANY);
+    vec![
+        load(HOT_1, false, one(), Rate::UNBOUNDED, 1, 300_000),
+        load(HOT_2, false, one(), Rate::UNBOUNDED, 2, 150_000),
+        load(DENIED_1, false, one(), Rate::USED_UP, 1, 300_000),
+        load(MANY_1, false, many(), Rate::SLOW, 1, 100_000),
+        load(MANY_2, false, many(), Rate::SLOW, 2, 100_000),
+        load(
+            ZIPF_1,
+            false,
+            Spread::zipf(MANY),
+            Rate::UNBOUNDED,
+            1,
+            200_000,
+        ),
+        load(TEXT_1, true, many(), Rate::SLOW, 1, 100_000),
+        load(TEXT_2, true, many(), Rate::SLOW, 2, 100_000),
+    ]
+}
+
+pub const HOT_1: &str = "decision, one address, 1 thread";
+pub const HOT_2: &str = "decision, one address, 2 threads";
+pub const DENIED_1: &str = "decision, one address, denied, 1 thread";
+pub const MANY_1: &str = "decision, 1 M addresses, 1 thread";
+pub const MANY_2: &str = "decision, 1 M addresses, 2 threads";
+pub const ZIPF_1: &str = "decision, 1 M addresses by Zipf, 1 thread";
+pub const TEXT_1: &str = "decision, 1 M strings of 36 bytes, 1 thread";
+pub const TEXT_2: &str = "decision, 1 M strings of 36 bytes, 2 threads";
+
+pub fn measure(report: &mut Report) {
+    for load in loads() {
+        report.add(table(&load));
+    }
+}
+
+fn table(load: &Load) -> Table {
+    let mut limiters: Vec<_> = contenders(load.text_keys)
+        .into_iter()
+        .map(|contender| {
+            check(&contender);
+            let limiter = (contender.make)(load.rate, MANY);
+            if matches!(load.spread, Spread::Uniform(_)) {
+                limiter.fill(MANY);
+            }
+            (contender.name, limiter)
+        })
+        .collect();
+    let samples = interleaved(ROUNDS, &mut limiters, |(_, limiter), round| {
+        time(
+            &**limiter,
+            &load.spread,
+            load.threads,
+            load.count,
+            round as u64,
+        )
+    });
+    let names = limiters.iter().map(|(name, _)| name.clone());
+    let row = |(name, samples): (String, Samples)| Row::new(name, samples);
+    Table {
+        title: load.title.to_owned(),
+        unit: "ns".to_owned(),
+        reference: format!("{OURS}, {}", Clock::Os),
+        rows: names.zip(samples).map(row).collect(),
+    }
+}
+
+/// # Panics
+///
+/// When a limiter grants something other than its burst.
+fn check(contender: &Contender) {
+    let limiter = (contender.make)(Rate::FIVE, 1_000);
+    let granted = limiter.run(&Spread::OneKey, 0, 10);
+    let name = &contender.name;
+    assert_eq!(
+        granted, 5,
+        "{name} grants {granted} of 10 with a burst of 5"
+    );
+}

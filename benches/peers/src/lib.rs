@@ -1,0 +1,19 @@
+//! This crate beside its peers, measured on the machine that runs it. `run.sh` says how.
+
+pub mod child;
+pub mod count;
+pub mod cpu_time;
+pub mod decision;
+pub mod growth;
+pub mod http_load;
+pub mod instructions;
+#[path = "../../common/keys.rs"]
+pub mod keys;
+pub mod machine;
+pub mod memory;
+pub mod middleware;
+pub mod rate;
+pub mod report;
+pub mod rounds;
+pub mod stall;
+pub mod targets;

@@ -1,0 +1,52 @@
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+use http::{Extensions, Request, Response};
+use tower::Service;
+
+use crate::decision::address;
+
+/// Sends requests to a service and waits for none of them.
+pub trait Client {
+    /// The status of the answer to the client of this number.
+    fn send(&mut self, client: u32) -> u16;
+}
+
+/// A service whose future is ready when it is polled first, with how its requests are made.
+pub struct Direct<S, B> {
+    pub service: S,
+    pub body: fn() -> B,
+    pub connect: fn(&mut Extensions, SocketAddr),
+}
+
+impl<S, B, R> Client for Direct<S, B>
+where
+    S: Service<Request<B>, Response = Response<R>, Error = Infallible>,
+{
+    #[inline(never)]
+    fn send(&mut self, client: u32) -> u16 {
+        let mut request = Request::new((self.body)());
+        let peer = SocketAddr::from((address(client), 4_000));
+        (self.connect)(request.extensions_mut(), peer);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(self.service.poll_ready(&mut cx).is_ready(), "busy");
+        let future = pin!(self.service.call(request));
+        match future.poll(&mut cx) {
+            Poll::Ready(Ok(response)) => response.status().as_u16(),
+            Poll::Ready(Err(never)) => match never {},
+            Poll::Pending => panic!("the answer is not there at once"),
+        }
+    }
+}
+
+pub fn connect_info(extensions: &mut Extensions, peer: SocketAddr) {
+    extensions.insert(axum::extract::ConnectInfo(peer));
+}
+
+pub fn connect_info_07(extensions: &mut Extensions, peer: SocketAddr) {
+    extensions.insert(axum07::extract::ConnectInfo(peer));
+}

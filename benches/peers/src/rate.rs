@@ -1,0 +1,57 @@
+//! One rate, said to every crate in its own words. None of them is asked for more than it can say.
+
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
+
+/// One unit comes back in every `interval`, and at most `burst` are there at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Rate {
+    pub interval: Duration,
+    pub burst: u32,
+}
+
+impl Rate {
+    /// One key may ask as often as it likes.
+    pub const UNBOUNDED: Self = Self::new(Duration::from_micros(1), 4_000_000_000);
+
+    /// What a service grants: never used up here, since a thousand clients share the requests.
+    pub const USUAL: Self = Self::new(Duration::from_micros(10), 1_000);
+
+    /// What a key used comes back so late that every key stays in the table.
+    pub const SLOW: Self = Self::new(Duration::from_secs(100), 1_000_000);
+
+    /// One request a day: all but the first are denied.
+    pub const USED_UP: Self = Self::new(Duration::from_secs(86_400), 1);
+
+    /// To see whether a limiter limits.
+    pub const FIVE: Self = Self::new(Duration::from_secs(3_600), 5);
+
+    const fn new(interval: Duration, burst: u32) -> Self {
+        Self { interval, burst }
+    }
+
+    pub fn ours(self) -> tower_ratelimit::Quota {
+        tower_ratelimit::Quota::per(1, self.interval).burst(self.burst.into())
+    }
+
+    pub fn governor(self) -> governor::Quota {
+        let quota = governor::Quota::with_period(self.interval).expect("an interval above 0");
+        quota.allow_burst(self.burst_u32())
+    }
+
+    pub fn axum_gcra(self) -> axum_gcra::gcra::Quota {
+        let burst = NonZeroU64::from(self.burst_u32());
+        axum_gcra::gcra::Quota::new(self.interval, burst)
+    }
+
+    /// The same rate as a fixed window.
+    pub fn as_window(self) -> (u64, Duration) {
+        (self.burst.into(), self.interval * self.burst)
+    }
+
+    pub fn burst_u32(self) -> NonZeroU32 {
+        NonZeroU32::new(self.burst).expect("a burst above 0")
+    }
+}

@@ -1,0 +1,130 @@
+//! What a run found out, as text, JSON and pictures.
+
+mod plot;
+mod text;
+
+use std::{fs, io, path::Path};
+
+use serde::Serialize;
+
+pub use self::plot::{Line, Plot};
+use crate::{
+    machine::Machine,
+    rounds::Samples,
+    targets::{Target, Verdict},
+};
+
+/// A run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    machine: Machine,
+    tables: Vec<Table>,
+    plots: Vec<Plot>,
+    targets: Vec<Target>,
+}
+
+/// Contenders in the same work.
+#[derive(Debug, Serialize)]
+pub struct Table {
+    pub title: String,
+    pub unit: String,
+    /// The name of the row that the others are compared with.
+    pub reference: String,
+    pub rows: Vec<Row>,
+}
+
+/// A contender.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    pub name: String,
+    pub median: f64,
+    pub quartiles: (f64, f64),
+    pub samples: Samples,
+}
+
+impl Row {
+    pub fn new(name: impl Into<String>, samples: Samples) -> Self {
+        Self {
+            name: name.into(),
+            median: samples.median(),
+            quartiles: samples.quartiles(),
+            samples,
+        }
+    }
+
+    /// A number that is the same in every round.
+    pub fn exact(name: impl Into<String>, value: f64) -> Self {
+        Self::new(name, Samples(vec![value]))
+    }
+}
+
+impl Report {
+    pub fn new() -> Self {
+        Self {
+            machine: Machine::this(),
+            tables: Vec::new(),
+            plots: Vec::new(),
+            targets: Vec::new(),
+        }
+    }
+
+    pub const fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Adds a table, and prints it for whoever waits.
+    pub fn add(&mut self, table: Table) {
+        print!("{}", text::table(&table));
+        self.tables.push(table);
+    }
+
+    /// Adds a plot, and prints its numbers.
+    pub fn add_plot(&mut self, plot: Plot) {
+        print!("{}", text::plot(&plot));
+        self.plots.push(plot);
+    }
+
+    pub fn set_targets(&mut self, targets: Vec<Target>) {
+        print!("{}", text::targets(&targets));
+        self.targets = targets;
+    }
+
+    /// A contender's samples, `None` when that was not measured.
+    pub fn samples(&self, title: &str, name: &str) -> Option<&Samples> {
+        let table = self.tables.iter().find(|table| table.title == title)?;
+        let row = table.rows.iter().find(|row| row.name == name)?;
+        Some(&row.samples)
+    }
+
+    /// `targets met: N of M`.
+    pub fn summary(&self) -> String {
+        let met = |target: &&Target| target.verdict != Verdict::Missed;
+        let met = self.targets.iter().filter(met).count();
+        format!("targets met: {met} of {}", self.targets.len())
+    }
+
+    /// Writes `report.txt`, `report.json` and the pictures.
+    pub fn write(&self, directory: &Path) -> io::Result<()> {
+        fs::create_dir_all(directory)?;
+        fs::write(
+            directory.join("report.json"),
+            serde_json::to_vec_pretty(self)?,
+        )?;
+        fs::write(directory.join("report.txt"), text::report(self))?;
+        if !self.tables.is_empty() {
+            let bars = plot::bars(&self.tables).map_err(io::Error::other)?;
+            fs::write(directory.join("bars.svg"), bars)?;
+        }
+        for plot in &self.plots {
+            let drawn = plot.draw().map_err(io::Error::other)?;
+            fs::write(directory.join(format!("{}.svg", plot.file)), drawn)?;
+        }
+        Ok(())
+    }
+}
+
+impl Default for Report {
+    fn default() -> Self {
+        Self::new()
+    }
+}

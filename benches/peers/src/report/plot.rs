@@ -1,0 +1,171 @@
+use std::error::Error;
+
+use plotters::prelude::*;
+use serde::Serialize;
+
+use super::Table;
+use crate::rounds::Samples;
+
+/// Lines over a common axis, both logarithmic.
+#[derive(Debug, Serialize)]
+pub struct Plot {
+    /// Its name without an ending.
+    pub file: &'static str,
+    pub title: String,
+    pub along: String,
+    pub unit: String,
+    pub lines: Vec<Line>,
+}
+
+/// A contender.
+#[derive(Debug, Serialize)]
+pub struct Line {
+    pub(super) name: String,
+    points: Vec<(f64, Samples)>,
+}
+
+impl Line {
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            points: Vec::new(),
+        }
+    }
+
+    pub fn push(&mut self, at: f64, samples: Samples) {
+        self.points.push((at, samples));
+    }
+
+    pub(super) fn medians(&self) -> impl Iterator<Item = (f64, f64)> {
+        self.points
+            .iter()
+            .map(|(at, samples)| (*at, samples.median()))
+    }
+}
+
+type Drawn<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const COLORS: [RGBColor; 6] = [
+    RGBColor(0x88, 0x88, 0x88),
+    RGBColor(0xC4, 0x3C, 0x2E),
+    RGBColor(0xE8, 0x9A, 0x3C),
+    RGBColor(0x2E, 0x6F, 0xB5),
+    RGBColor(0x3A, 0x91, 0x5B),
+    RGBColor(0x7C, 0x4D, 0xA8),
+];
+
+impl Plot {
+    pub(super) fn draw(&self) -> Drawn<String> {
+        let mut svg = String::new();
+        self.draw_on(&SVGBackend::with_string(&mut svg, (860, 480)).into_drawing_area())
+            .map_err(|error| error.to_string())?;
+        Ok(svg)
+    }
+
+    fn draw_on(&self, area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn<()> {
+        area.fill(&WHITE).map_err(text)?;
+        let points = || self.lines.iter().flat_map(Line::medians);
+        let most = |number: fn((f64, f64)) -> f64| points().map(number).fold(0.0, f64::max);
+        let least = points().map(|(at, _)| at).fold(f64::MAX, f64::min);
+        let mut chart = ChartBuilder::on(area)
+            .caption(&self.title, ("sans-serif", 20))
+            .margin(16)
+            .x_label_area_size(44)
+            .y_label_area_size(64)
+            .build_cartesian_2d(
+                (least..most(|(at, _)| at)).log_scale(),
+                0.0..most(|(_, y)| y) * 1.1,
+            )
+            .map_err(text)?;
+        chart
+            .configure_mesh()
+            .x_desc(&self.along)
+            .y_desc(&self.unit)
+            .x_label_formatter(&|at| super::text::number(*at))
+            .draw()
+            .map_err(text)?;
+        for (line, color) in self.lines.iter().zip(COLORS) {
+            let series = LineSeries::new(line.medians(), color.stroke_width(2)).point_size(3);
+            chart
+                .draw_series(series)
+                .map_err(text)?
+                .label(&line.name)
+                .legend(move |(x, y)| {
+                    Rectangle::new([(x, y - 4), (x + 14, y + 4)], color.filled())
+                });
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .border_style(RGBColor(0xCC, 0xCC, 0xCC))
+            .background_style(WHITE.mix(0.8))
+            .draw()
+            .map_err(text)?;
+        area.present().map_err(text)
+    }
+}
+
+fn text(error: impl std::fmt::Display) -> Box<dyn Error + Send + Sync> {
+    error.to_string().into()
+}
+
+/// All tables, a bar for each row.
+pub(super) fn bars(tables: &[Table]) -> Drawn<String> {
+    const ROW: i32 = 20;
+    const WIDTH: i32 = 860;
+    let rows: usize = tables.iter().map(|table| table.rows.len() + 2).sum();
+    let mut svg = String::new();
+    {
+        let size = (WIDTH as u32, rows as u32 * ROW as u32);
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        area.fill(&WHITE).map_err(text)?;
+        let mut y = 4;
+        for table in tables {
+            bars_of(table, &area, &mut y, WIDTH, ROW)?;
+        }
+        area.present().map_err(text)?;
+    }
+    Ok(svg)
+}
+
+fn bars_of(
+    table: &Table,
+    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    y: &mut i32,
+    width: i32,
+    row: i32,
+) -> Drawn<()> {
+    const LEFT: i32 = 330;
+    let name = |bold: bool| {
+        let font = ("sans-serif", 13).into_font();
+        if bold {
+            font.style(FontStyle::Bold)
+        } else {
+            font
+        }
+    };
+    let heading = format!("{} ({})", table.title, table.unit);
+    area.draw(&Text::new(heading, (8, *y), name(true)))
+        .map_err(text)?;
+    let most = table.rows.iter().map(|row| row.median).fold(0.0, f64::max);
+    for one in &table.rows {
+        *y += row;
+        let ours = one.name.starts_with(crate::decision::OURS);
+        let color = COLORS[if ours { 1 } else { 0 }];
+        let share = if most > 0.0 {
+            one.median.max(0.0) / most
+        } else {
+            0.0
+        };
+        let end = LEFT + (share * f64::from(width - LEFT - 80)) as i32;
+        area.draw(&Text::new(one.name.as_str(), (16, *y), name(false)))
+            .map_err(text)?;
+        let bar = Rectangle::new([(LEFT, *y), (end, *y + row - 6)], color.filled());
+        area.draw(&bar).map_err(text)?;
+        let value = super::text::number(one.median);
+        area.draw(&Text::new(value, (end + 6, *y), name(false)))
+            .map_err(text)?;
+    }
+    *y += 2 * row;
+    Ok(())
+}

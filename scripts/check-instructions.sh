@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Holds what a request costs to its budget, in instructions as callgrind counts them: they are the same in every run,
+# where times are noise. A router with a layer is compared with the same router with a layer that does nothing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+exec </dev/null
+source scripts/need.sh
+
+need_rust
+need valgrind valgrind libc6-dbg
+need python3 python3
+
+target=${CARGO_TARGET_DIR:-$PWD/target}/instructions
+cargo build --locked --release --quiet --manifest-path benches/instructions/Cargo.toml --target-dir "$target"
+binary=$target/release/tower-ratelimit-instructions
+
+count() {
+    valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no --toggle-collect='*::counted*' \
+        "$binary" "$1" 2>&1 | sed -n 's/.*Collected : \([0-9]*\).*/\1/p'
+}
+
+noop=$(count no-op)
+failed=
+# check <kind> <what it is> <what it is compared with, per thousand> <budget>
+check() {
+    local instructions=$((($(count "$1") - $3) / 1000)) verdict=
+    if [ "$instructions" -gt "$4" ]; then
+        verdict='  OVER BUDGET'
+        failed=yes
+    fi
+    printf '%-50s %6d of %6d%s\n' "$2" "$instructions" "$4" "$verdict"
+}
+
+check decision 'a decision' 0 600
+check decision-denied 'a decision, denied' 0 600
+check plain 'a request without headers, over a no-op layer' "$noop" 600
+check default 'a request with the default headers, likewise' "$noop" 1400
+check denied 'a denied request, likewise' "$noop" 1400
+[ -z "$failed" ]

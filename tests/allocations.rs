@@ -1,0 +1,120 @@
+//! What a request allocates, counted by the allocator.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    net::SocketAddr,
+    task::{Context, Poll, Waker},
+};
+
+use common::now;
+use http::{HeaderMap, Request, Response};
+use tower::{Layer, Service};
+use tower_ratelimit::{
+    Header, Headers, Key, KeyExtractor, LocalLimiter, PeerIp, Quota, RateLimitLayer,
+};
+
+/// Answers with room for as many fields as the layer adds, so that it is not the map that grows.
+#[derive(Clone)]
+struct Roomy;
+
+impl Service<Request<()>> for Roomy {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<String>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        let mut response = Response::new(String::new());
+        *response.headers_mut() = HeaderMap::with_capacity(16);
+        ready(Ok(response))
+    }
+}
+
+/// Allocations and what comes of `work`.
+fn counted<R>(work: impl FnOnce() -> R) -> (u64, R) {
+    let mut result = None;
+    let counted = allocation_counter::measure(|| result = Some(work()));
+    (counted.count_total, result.unwrap())
+}
+
+fn request() -> Request<()> {
+    let mut request = Request::builder().header("x-api-key", "k-123").body(()).unwrap();
+    let peer = SocketAddr::from(([203, 0, 113, 7], 4_000));
+    request.extensions_mut().insert(peer);
+    request
+}
+
+/// Allocations of the second request, and its status: the first fills what is filled once.
+fn of_a_request(service: &mut impl Service<Request<()>, Response = Response<String>, Error = Infallible>) -> (u64, u16) {
+    let mut send = || {
+        let request = request();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(service.poll_ready(&mut cx).is_ready());
+        counted(|| now(service.call(request)).unwrap().status().as_u16())
+    };
+    send();
+    send()
+}
+
+/// Allocations that a layer adds to an allowed request.
+fn added(layer: &RateLimitLayer) -> u64 {
+    let (bare, _) = of_a_request(&mut Roomy);
+    let (limited, status) = of_a_request(&mut layer.layer(Roomy));
+    assert_eq!(status, 200);
+    limited - bare
+}
+
+fn layer(extractor: impl KeyExtractor) -> RateLimitLayer {
+    RateLimitLayer::new(Quota::per_hour(100), extractor)
+}
+
+#[test]
+fn counting_counts() {
+    assert_eq!(counted(|| Box::new(1)).0, 1);
+}
+
+#[test]
+fn a_decision_allocates_nothing() {
+    let limiter = LocalLimiter::new(Quota::per_hour(2));
+    let key = Key::from("alice");
+    for allowed in [true, true, false] {
+        let (allocations, decision) = counted(|| limiter.acquire(&key, 1));
+        assert_eq!((allocations, decision.is_allowed()), (0, allowed));
+    }
+}
+
+#[test]
+fn a_request_without_headers_allocates_nothing() {
+    let plain = |layer: RateLimitLayer| added(&layer.headers(Headers::none()));
+    assert_eq!(plain(layer(PeerIp)), 0);
+    assert_eq!(plain(layer(Header::new("x-api-key"))), 0);
+}
+
+/// The text of all fields is one piece.
+#[test]
+fn a_request_with_the_default_headers_allocates_once() {
+    assert_eq!(added(&layer(PeerIp)), 1);
+}
+
+/// Limits of three digits need no text but that of `RateLimit`; larger ones share its piece.
+#[test]
+fn large_numbers_allocate_no_more() {
+    let quota = Quota::per_hour(1_000_000);
+    assert_eq!(added(&RateLimitLayer::new(quota, PeerIp)), 1);
+}
+
+/// The map of the fields, which takes two, their text, and the body.
+#[test]
+fn a_denied_request_allocates_four_times() {
+    let layer = RateLimitLayer::new(Quota::per_hour(1), PeerIp);
+    let (allocations, status) = of_a_request(&mut layer.layer(Roomy));
+    assert_eq!(status, 429);
+    assert!(allocations <= 4, "{allocations}");
+}
