@@ -183,8 +183,8 @@ async fn a_denied_request_can_wait_for_its_turn() {
 async fn so_many_wait_and_no_more() {
     let layer = RateLimitLayer::new(limiter(Quota::per_second(1)), Global)
         .expose_decision(true)
-        .wait(Duration::from_secs(60))
-        .max_waiting(2);
+        .max_waiting(2)
+        .wait(Duration::from_secs(60));
     let service = layer.layer(told());
     let answers = flood(&service, 6).await;
     let denied_at_once = answers

@@ -163,8 +163,8 @@ impl<L: Limiter, R> Gate<L, R> {
                 let hit = self.apply(ticket, Op::Hit(ticket.cost)).await?;
                 return Ok(hit.into_excess().delayed_by(waited));
             }
-            let room = self.settings.wait.as_ref();
-            let place = room.and_then(|room| room.enter(decision.retry_after(), waited));
+            let room = &self.settings.waiting_room;
+            let place = room.enter(decision.retry_after(), waited);
             let Some((wait, _seat)) = place else {
                 return Ok(decision);
             };

@@ -8,8 +8,6 @@ use std::{
 use http::{Response, request::Parts, response};
 use tower_layer::Layer;
 
-#[cfg(feature = "tokio")]
-use super::waiting::WaitingRoom;
 use super::{MissingKey, RateLimit, gate::Gate, settings::Settings};
 use crate::{
     error::{ConfigError, KeyErrorKind},
@@ -182,18 +180,14 @@ impl<L, R> RateLimitLayer<L, R> {
     /// [delay](crate::Decision::delay).
     #[cfg(feature = "tokio")]
     pub fn wait(self, longest: Duration) -> Self {
-        self.with(|settings| settings.wait = Some(WaitingRoom::new(longest)))
+        self.with(|settings| settings.waiting_room.longest = Some(longest))
     }
 
     /// How many requests may [wait](Self::wait) at the same time; more are denied at once. Defaults
-    /// to 1,024.
+    /// to 1,024. Without `wait` nobody does.
     #[cfg(feature = "tokio")]
     pub fn max_waiting(self, most: usize) -> Self {
-        self.with(|settings| {
-            if let Some(room) = &mut settings.wait {
-                room.most = most;
-            }
-        })
+        self.with(|settings| settings.waiting_room.most = most)
     }
 
     /// What happens to a request that has no key. Defaults to [`MissingKey::Share`] for a client

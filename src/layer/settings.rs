@@ -28,7 +28,7 @@ pub(super) struct Settings {
     pub(super) tier: Option<PerRequest<Tier>>,
     /// Whether a denied request passes all the same.
     pub(super) elastic: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
-    pub(super) wait: Option<WaitingRoom>,
+    pub(super) waiting_room: WaitingRoom,
     /// What a request turns out to have cost, from its response and what it was charged.
     pub(super) final_cost: Option<FinalCost>,
 }
@@ -47,7 +47,7 @@ impl Settings {
             enabled: None,
             tier: None,
             elastic: None,
-            wait: None,
+            waiting_room: WaitingRoom::new(),
             final_cost: None,
         }
     }
@@ -66,7 +66,7 @@ impl Settings {
     /// Whether a denial may turn into something else.
     #[inline]
     pub(super) fn bends(&self) -> bool {
-        self.elastic.is_some() || self.wait.is_some()
+        self.elastic.is_some() || self.waiting_room.is_open()
     }
 
     #[inline]

@@ -9,19 +9,23 @@ use std::{
 /// Who waits for a denial to end, and how many may.
 #[derive(Debug, Clone)]
 pub(super) struct WaitingRoom {
-    pub(super) longest: Duration,
+    /// Nobody waits unless this is set.
+    pub(super) longest: Option<Duration>,
     pub(super) most: usize,
     waiting: Arc<AtomicUsize>,
 }
 
 impl WaitingRoom {
-    #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "nothing can wait"))]
-    pub(super) fn new(longest: Duration) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            longest,
+            longest: None,
             most: 1_024,
             waiting: Arc::default(),
         }
+    }
+
+    pub(super) const fn is_open(&self) -> bool {
+        self.longest.is_some()
     }
 
     /// A place for one that has to wait this much longer, after having waited that much.
@@ -30,8 +34,8 @@ impl WaitingRoom {
         wait: Option<Duration>,
         waited: Duration,
     ) -> Option<(Duration, Seat)> {
-        let wait = wait?;
-        if waited.saturating_add(wait) > self.longest {
+        let (wait, longest) = (wait?, self.longest?);
+        if waited.saturating_add(wait) > longest {
             return None;
         }
         let taken = self.waiting.fetch_add(1, Ordering::AcqRel);
