@@ -14,7 +14,9 @@ struct Redis(RedisStore);
 impl Redis {
     fn at(server: &Server) -> Self {
         // A busy machine must not look like a failing server.
-        let store = RedisStore::builder().deadline(Duration::from_secs(20));
+        let patience = Duration::from_secs(20);
+        let store = RedisStore::builder().deadline(patience);
+        let store = store.connect_limit(patience);
         Self(store.connect(&server.url()).unwrap())
     }
 }

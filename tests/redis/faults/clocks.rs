@@ -6,8 +6,9 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpStream,
 };
-use tower_ratelimit::{Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore};
+use tower_ratelimit::{Key, Limiter as _, OnFailure, Quota, RedisLimiter};
 
+use super::trial::patient_store;
 use crate::servers::{Server, Setup, no_fake_clock, no_redis};
 
 const LIMIT: u64 = 10;
@@ -24,8 +25,7 @@ const QUOTAS: [(&str, Quota); 6] = [
 ];
 
 fn limiters(server: &Server) -> Vec<(&'static str, RedisLimiter)> {
-    let store = RedisStore::builder().deadline(Duration::from_secs(20));
-    let store = store.connect(&server.url()).unwrap();
+    let store = patient_store(&server.url());
     let limiter = |(name, quota): (&'static str, Quota)| {
         let builder = RedisLimiter::builder(quota).name(name);
         // What a node remembers is measured by its own monotonic clock; here the server's counts.

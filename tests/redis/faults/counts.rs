@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use redis::Value;
 use tokio::task::JoinSet;
-use tower_ratelimit::{Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore};
+use tower_ratelimit::{Key, Limiter as _, OnFailure, Quota, RedisLimiter};
 
 use super::{
     load::{Answer, Load, count, times, undecided},
-    trial::store,
+    trial::{patient_store, store},
 };
 use crate::{
     common::programs::eventually,
@@ -84,8 +84,7 @@ async fn a_thousand_requests_at_once_through_twenty_limiters() {
     let mut requests = JoinSet::new();
     let mut limiters = Vec::new();
     for _ in 0..20 {
-        let store = RedisStore::builder().deadline(Duration::from_secs(20));
-        let store = store.connect(&server.url()).unwrap();
+        let store = patient_store(&server.url());
         let builder = RedisLimiter::builder(Quota::per_day(100).fixed_window());
         let limiter = builder.on_failure(OnFailure::deny()).build(&store).unwrap();
         for _ in 0..50 {

@@ -1,17 +1,17 @@
 //! Keys that clients choose.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
 use redis::Value;
-use tower_ratelimit::{Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore};
+use tower_ratelimit::{Key, Limiter as _, OnFailure, Quota, RedisLimiter};
 
+use super::trial::patient_store;
 use crate::servers::{Cluster, Server, no_redis};
 
 const LIMIT: u64 = 3;
 
 fn limiter(url: &str, quota: Quota) -> RedisLimiter {
-    let store = RedisStore::builder().deadline(Duration::from_secs(20));
-    let store = store.connect(url).unwrap();
+    let store = patient_store(url);
     let builder = RedisLimiter::builder(quota).on_failure(OnFailure::deny());
     builder.build(&store).unwrap()
 }

@@ -40,6 +40,13 @@ pub(super) fn store(url: &str) -> (RedisStore, Changes) {
     (store, changes)
 }
 
+/// The store at the address, for tests without a fault: a busy machine must not look like one.
+pub(super) fn patient_store(url: &str) -> RedisStore {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let builder = RedisStore::builder().deadline(PATIENCE);
+    builder.connect_limit(PATIENCE).connect(url).unwrap()
+}
+
 /// What one of the limiters does when Redis does not decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
