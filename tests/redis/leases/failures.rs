@@ -1,6 +1,6 @@
 //! What happens when Redis does not decide.
 
-use tower_ratelimit::OnFailure;
+use tower_ratelimit::{OnFailure, limiter::StoreErrorKind};
 
 use super::*;
 use crate::servers::{Flow, Proxy};
@@ -67,13 +67,20 @@ async fn what_redis_gave_counts_when_it_is_gone_and_is_given_back_when_it_is_bac
     }
     let server = Server::start().await;
     let mut proxy = Proxy::before(server.address()).await;
-    let shared = at_most(3, &server.url_through(proxy.port()), LONG);
+    let store = store(&server.url_through(proxy.port()));
+    let shared = SharedConcurrency::new(&store, Concurrency::max(3)).lease(LONG);
     let (_, node, lines) = observed(shared);
     let mut responses = vec![held(&node).await, held(&node).await];
     proxy.refuse().await;
     responses.push(held(&node).await);
     assert_eq!(send(&node).await.status(), 429);
+    let failures = || -> u64 { store.stats().failures_by_kind().map(|(_, n)| n).sum() };
+    let before = failures();
     responses.truncate(1);
+    eventually("a release that fails", async || {
+        (failures() > before).then_some(())
+    })
+    .await;
     let expected = ["Allowed false", "Allowed false", "Allowed true"];
     assert_eq!(lines.take()[..3], expected);
 
@@ -175,7 +182,9 @@ async fn a_value_of_somebody_else_is_a_failure_of_its_subject_and_stays() {
     }
     let server = Server::start().await;
     let by_path = key_fn(|parts| Key::from(parts.uri.path()));
-    let shared = at_most(1, &server.url(), LONG).on_failure(OnFailure::deny());
+    let store = store(&server.url());
+    let shared = SharedConcurrency::new(&store, Concurrency::max(1)).lease(LONG);
+    let shared = shared.on_failure(OnFailure::deny());
     let node = ConcurrencyLayer::new(shared, by_path).layer(Probe::default());
     let to = async |path: &str| {
         let request = get(path).body(String::new()).unwrap();
@@ -202,6 +211,8 @@ async fn a_value_of_somebody_else_is_a_failure_of_its_subject_and_stays() {
         }
         assert_eq!(to("/others").await.status(), 200);
     }
+    let foreign = store.stats().failures(StoreErrorKind::ForeignData);
+    assert_eq!(foreign, 20);
     let text: String = server.ask(["GET", &theirs("/text")]).await.unwrap();
     assert_eq!(text, "their own words");
     drop(held);

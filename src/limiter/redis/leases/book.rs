@@ -63,10 +63,10 @@ impl Book {
         self.leases.insert(name, entry);
     }
 
-    /// The server is about to be asked for it.
-    pub(super) fn ask(&mut self, name: LeaseName) {
+    /// From now on the server may know it, or surely does not.
+    pub(super) fn set_asked(&mut self, name: LeaseName, is_asked: bool) {
         if let Some(entry) = self.leases.get_mut(&name) {
-            entry.is_asked = true;
+            entry.is_asked = is_asked;
         }
     }
 
@@ -188,7 +188,7 @@ mod tests {
     fn held(book: &mut Book, name: u8, subject: &str, renew_at: Instant) -> LeaseName {
         let name = [name; 8];
         book.begin(name, &Arc::from(subject));
-        book.ask(name);
+        book.set_asked(name, true);
         book.hold(name, renew_at);
         name
     }
@@ -196,8 +196,13 @@ mod tests {
     #[test]
     fn a_lease_that_the_server_never_heard_of_is_not_released() {
         let mut book = Book::default();
-        book.begin([1; 8], &Arc::from("a"));
+        for name in [[1; 8], [2; 8]] {
+            book.begin(name, &Arc::from("a"));
+        }
+        book.set_asked([2; 8], true);
+        book.set_asked([2; 8], false);
         assert!(!book.drop_lease([1; 8], Instant::now()));
+        assert!(!book.drop_lease([2; 8], Instant::now()));
         assert!(book.releases().is_empty());
         assert!(book.dismisses_keeper());
     }
@@ -247,7 +252,7 @@ mod tests {
         for number in 0..600_u64 {
             let subject = if number < 590 { "hot" } else { "cold" };
             book.begin(number.to_be_bytes(), &Arc::from(subject));
-            book.ask(number.to_be_bytes());
+            book.set_asked(number.to_be_bytes(), true);
             book.drop_lease(number.to_be_bytes(), now);
         }
         let errands = book.releases();

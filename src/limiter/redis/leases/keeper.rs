@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::book::{Book, Errand, LeaseName, Step};
-use crate::limiter::redis::store::{RedisStore, Script, StoreError};
+use crate::limiter::redis::store::{RedisStore, Script, StoreError, StoreErrorKind};
 
 /// So often, at least, is looked for what is due: what failed is soon repeated.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -142,9 +142,14 @@ impl InHand<'_> {
             Step::Renew(name) => (b"k", *name),
             Step::Release(dropped) => (b"r", dropped.name),
         });
-        if self.keeper.call(&errand.subject, steps).await.is_ok() {
-            self.keeper.book().done(errand, self.keeper.renewal(now));
-            self.errand = None;
+        match self.keeper.call(&errand.subject, steps).await {
+            Ok(_) => {
+                self.keeper.book().done(errand, self.keeper.renewal(now));
+                self.errand = None;
+            }
+            // Somebody has written over the leases, so there is nothing to release.
+            Err(error) if error.kind() == StoreErrorKind::ForeignData => self.errand = None,
+            Err(_) => {}
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{book::LeaseName, keeper::Keeper};
 use crate::{
     key::Key,
     limiter::redis::{
-        store::{RedisStore, StoreError},
+        store::{RedisStore, StoreError, StoreErrorKind},
         subject,
     },
 };
@@ -83,14 +83,16 @@ impl Lease {
     ///
     /// After an error, and when the future is dropped, the server may have given it all the same.
     pub(crate) async fn ask(&self) -> Result<Option<u64>, StoreError> {
-        self.keeper.book().ask(self.name);
+        self.keeper.book().set_asked(self.name, true);
         let asked_at = Instant::now();
-        let left = self.keeper.acquire(&self.subject, self.name).await?;
-        match left {
-            Some(_) => self.renew_at(self.keeper.renewal(asked_at)),
-            None => self.keeper.book().forget(self.name),
+        let answer = self.keeper.acquire(&self.subject, self.name).await;
+        match &answer {
+            Ok(Some(_)) => self.renew_at(self.keeper.renewal(asked_at)),
+            Ok(None) => self.keeper.book().forget(self.name),
+            Err(error) if may_have_run(error.kind()) => {}
+            Err(_) => self.keeper.book().set_asked(self.name, false),
         }
-        Ok(left)
+        answer
     }
 
     /// Keeps it although the server has not given it: as soon as it can, it is told.
@@ -102,6 +104,15 @@ impl Lease {
         self.keeper.book().hold(self.name, at);
         self.keeper.keep();
     }
+}
+
+/// Whether a call that failed may have been done all the same. All other kinds are what the server
+/// says when it does nothing.
+const fn may_have_run(kind: StoreErrorKind) -> bool {
+    matches!(
+        kind,
+        StoreErrorKind::Timeout | StoreErrorKind::Disconnected | StoreErrorKind::Other
+    )
 }
 
 impl Drop for Lease {
