@@ -31,9 +31,11 @@ pub fn check(data: &[u8]) {
 fn accepted(text: &str, quota: Quota) {
     assert_eq!(quota.check(), Ok(()));
     assert!((Duration::from_nanos(1)..=NINETEEN_YEARS).contains(&quota.period()));
-    // The limit is what stands before the slash.
+    // The limit is what stands before the slash: digits, no sign.
     let (limit, _) = text.split_once('/').unwrap();
-    assert_eq!(limit.trim().parse(), Ok(quota.limit()));
+    let limit = limit.trim();
+    assert!(limit.bytes().all(|byte| byte.is_ascii_digit()), "{limit:?}");
+    assert_eq!(limit.parse(), Ok(quota.limit()));
 
     let again: Quota = quota.to_string().parse().unwrap();
     assert_eq!(again, quota);

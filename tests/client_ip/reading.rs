@@ -104,6 +104,8 @@ fn forwarded_takes_nothing_else() {
         "for=203.0.113.7;proto=",
         "for=203.0.113.7;pr oto=https",
         "for=203.0.113.7;proto=https;@",
+        "for=203.0.113.7;x=\\",
+        "for=203.0.113.7;x=a\"b\"",
         "for=203.0.113.7;FOR=203.0.113.7",
         "proto=https",
         "for=\\203.0.113.7",
@@ -146,6 +148,8 @@ fn an_open_quote_is_a_fault_however_the_rest_is_made_up() {
         "for=\"203.0.113.7:4711\"",
         "for=\"[2001:db8::1]:4711\";proto=https",
         "for=203.0.113.7;host=\", for=6.6.6.6, x=\\\"\"",
+        "for=203.0.113.7;host=\", for=6.6.6.6;x=\\\"\"",
+        "for=203.0.113.7;host=\", for=6.6.6.6;x=\\\";y=\"",
         "for=203.0.113.7;host=\"\\\", for=6.6.6.6\"",
         "for=203.0.113.7;host=\"a\\\\\\\", for=6.6.6.6\"",
     ];

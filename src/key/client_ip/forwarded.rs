@@ -54,17 +54,19 @@ impl<'l> Elements<'l> {
     /// that one's backslash is left outside the quotes, and its element is a fault, to the right of
     /// all that the client wrote.
     fn split(&mut self) {
-        let (mut quoted, mut escaped) = (false, false);
-        for (at, byte) in self.line.iter().enumerate() {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' if quoted => escaped = true,
-                b'"' => quoted = !quoted,
-                b',' if !quoted => {
-                    self.starts[self.count % KEPT] = at as u16 + 1;
-                    self.count += 1;
-                }
-                _ => {}
+        let mut at = 0;
+        while let Some(skipped) = self.line[at..]
+            .iter()
+            .position(|byte| matches!(byte, b',' | b'"'))
+        {
+            at += skipped + 1;
+            if self.line[at - 1] == b',' {
+                self.starts[self.count % KEPT] = at as u16;
+                self.count += 1;
+            } else if let Some((content, _)) = quoted(&self.line[at..]) {
+                at += content.len() + 1;
+            } else {
+                break;
             }
         }
     }

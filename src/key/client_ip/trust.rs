@@ -1,6 +1,6 @@
 use std::{net::IpAddr, sync::Arc};
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::error::{ConfigError, ConfigErrorKind};
 
@@ -8,7 +8,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 #[derive(Debug, Clone)]
 pub(super) enum Trust {
     /// Whoever has an address in these networks: disjoint, sorted, and no IPv4-mapped ones.
-    Networks(Arc<[IpNet]>),
+    Networks(Arc<[Ipv4Net]>, Arc<[Ipv6Net]>),
     /// This many proxies in front of us, whatever their addresses.
     Hops(u8),
 }
@@ -18,17 +18,28 @@ impl Trust {
     where
         I: IntoIterator<Item: IntoNetwork>,
     {
-        let networks: Result<Vec<_>, _> = proxies.into_iter().map(network).collect();
-        Ok(Self::Networks(IpNet::aggregate(&networks?).into()))
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for proxy in proxies {
+            match network(proxy)? {
+                IpNet::V4(network) => v4.push(network),
+                IpNet::V6(network) => v6.push(network),
+            }
+        }
+        let (v4, v6) = (Ipv4Net::aggregate(&v4), Ipv6Net::aggregate(&v6));
+        Ok(Self::Networks(v4.into(), v6.into()))
     }
 
     /// Whether to believe the one at `address`, which is `hops` proxies away: 0 is the peer.
     pub(super) fn covers(&self, address: IpAddr, hops: usize) -> bool {
-        match self {
-            Self::Hops(count) => hops < usize::from(*count),
-            Self::Networks(networks) => {
-                let after = networks.partition_point(|network| network.network() <= address);
-                after > 0 && networks[after - 1].contains(&address)
+        match (self, address) {
+            (Self::Hops(count), _) => hops < usize::from(*count),
+            (Self::Networks(networks, _), IpAddr::V4(v4)) => {
+                let after = networks.partition_point(|network| network.network() <= v4);
+                after > 0 && networks[after - 1].contains(&v4)
+            }
+            (Self::Networks(_, networks), IpAddr::V6(v6)) => {
+                let after = networks.partition_point(|network| network.network() <= v6);
+                after > 0 && networks[after - 1].contains(&v6)
             }
         }
     }
