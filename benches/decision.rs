@@ -43,7 +43,11 @@ fn limiter(quota: Quota, keys: u32) -> LocalLimiter {
 
 fn ask(limiter: &LocalLimiter, spread: &Spread, seed: u64, count: u64) {
     for number in spread.numbers(seed).take(count as usize) {
-        black_box(limiter.acquire(&Key::from(u64::from(number)), 1).is_allowed());
+        black_box(
+            limiter
+                .acquire(&Key::from(u64::from(number)), 1)
+                .is_allowed(),
+        );
     }
 }
 
@@ -62,7 +66,10 @@ fn in_threads(limiter: &LocalLimiter, spread: &Spread, threads: u64, count: u64)
         };
         let running: Vec<_> = (0..threads).map(work).collect();
         let times = running.into_iter().map(|thread| thread.join());
-        times.map(|time| time.expect("no panic")).max().unwrap_or_default()
+        times
+            .map(|time| time.expect("no panic"))
+            .max()
+            .unwrap_or_default()
     })
 }
 

@@ -39,7 +39,9 @@ fn send(app: &mut Router) {
     let mut request = Request::new(Body::empty());
     let peer = SocketAddr::from(([203, 0, 113, 7], 4_000));
     request.extensions_mut().insert(ConnectInfo(peer));
-    request.headers_mut().insert("x-api-key", "k-123".parse().expect("a value"));
+    request
+        .headers_mut()
+        .insert("x-api-key", "k-123".parse().expect("a value"));
     let mut cx = Context::from_waker(Waker::noop());
     assert!(Service::<Request<Body>>::poll_ready(app, &mut cx).is_ready());
     let response = pin!(app.call(request)).poll(&mut cx);
@@ -55,7 +57,10 @@ fn requests(c: &mut Criterion) {
         ("no-op layer", app().layer(Identity::new())),
         ("no headers, one key for all", app().layer(plain(Global))),
         ("no headers, by address", app().layer(plain(PeerIp))),
-        ("no headers, by header", app().layer(plain(Header::new("x-api-key")))),
+        (
+            "no headers, by header",
+            app().layer(plain(Header::new("x-api-key"))),
+        ),
         ("no headers, by both", app().layer(plain(key()))),
         ("default headers, by address", app().layer(layer(PeerIp))),
         ("denied", app().layer(RateLimitLayer::new(DENIED, PeerIp))),
@@ -72,7 +77,11 @@ fn headers(c: &mut Criterion) {
     let mut group = c.benchmark_group("headers");
     for (name, headers, layer) in [
         ("none", Headers::none(), around(ALLOWED)),
-        ("RateLimit", Headers::none().ietf(Some(IetfDraft::Draft11)), around(ALLOWED)),
+        (
+            "RateLimit",
+            Headers::none().ietf(Some(IetfDraft::Draft11)),
+            around(ALLOWED),
+        ),
         (
             "X-RateLimit",
             Headers::none().x_ratelimit(Some(ResetFormat::DeltaSeconds)),
@@ -81,9 +90,8 @@ fn headers(c: &mut Criterion) {
         ("default", Headers::new(), around(ALLOWED)),
         ("default, three quotas", Headers::new(), around(three)),
     ] {
-        let inner = service_fn(async |_: Request<()>| {
-            Ok::<_, Infallible>(Response::new(String::new()))
-        });
+        let inner =
+            service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
         let mut service = layer.headers(headers).layer(inner);
         group.bench_function(name, |bencher| {
             bencher.iter(|| {

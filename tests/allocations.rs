@@ -45,14 +45,19 @@ fn counted<R>(work: impl FnOnce() -> R) -> (u64, R) {
 }
 
 fn request() -> Request<()> {
-    let mut request = Request::builder().header("x-api-key", "k-123").body(()).unwrap();
+    let mut request = Request::builder()
+        .header("x-api-key", "k-123")
+        .body(())
+        .unwrap();
     let peer = SocketAddr::from(([203, 0, 113, 7], 4_000));
     request.extensions_mut().insert(peer);
     request
 }
 
 /// Allocations of the second request, and its status: the first fills what is filled once.
-fn of_a_request(service: &mut impl Service<Request<()>, Response = Response<String>, Error = Infallible>) -> (u64, u16) {
+fn of_a_request(
+    service: &mut impl Service<Request<()>, Response = Response<String>, Error = Infallible>,
+) -> (u64, u16) {
     let mut send = || {
         let request = request();
         let mut cx = Context::from_waker(Waker::noop());
