@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # This crate beside its peers, on this machine: `bash benches/peers/run.sh`, or only some parts, which its first lines
-# name. It takes about eight minutes after the first build. Tables go to the terminal, and with JSON and pictures to
+# name. It takes under ten minutes after the first build. Tables go to the terminal, and with JSON and pictures to
 # target/peers/report; `--save` puts them into benches/peers/results and the numbers into COMPARE.md.
 #
 # Parts: decision middleware instructions allocations memory stall growth http
