@@ -187,7 +187,7 @@ async fn throughput(server: &Server, limiter: &RedisLimiter) -> Result<()> {
             bare(
                 connection.clone(),
                 Arc::clone(&script),
-                format!("ratelimit:bare:{}", n % 5_000),
+                format!("rl:bare:{}", n % 5_000),
             )
         };
         rates[0].push(rate(spread).await);
@@ -196,7 +196,7 @@ async fn throughput(server: &Server, limiter: &RedisLimiter) -> Result<()> {
             bare(
                 connection.clone(),
                 Arc::clone(&script),
-                "ratelimit:bare:hot".to_owned(),
+                "rl:bare:hot".to_owned(),
             )
         };
         rates[2].push(rate(hot).await);

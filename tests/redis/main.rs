@@ -8,6 +8,7 @@ mod common;
 mod differential;
 mod faults;
 mod harness;
+mod keys;
 mod leases;
 #[path = "../algorithms/oracle.rs"]
 #[allow(dead_code, reason = "the differential test needs its quotas alone")]

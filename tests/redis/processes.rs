@@ -147,7 +147,7 @@ async fn connect(nodes: &[Node], servers: &[&Server]) {
             ask(node.address, Arc::new(Barrier::new(1))).await;
             let mut subjects = 0;
             for server in servers {
-                let keys: Vec<String> = server.ask(["KEYS", "ratelimit:v1:*"]).await.ok()?;
+                let keys: Vec<String> = server.ask(["KEYS", "rl:v1:*"]).await.ok()?;
                 subjects += keys.len();
             }
             (subjects == 1).then_some(())

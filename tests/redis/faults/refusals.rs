@@ -123,8 +123,8 @@ async fn the_server_is_busy_with_somebody_elses_script() {
 
 /// A server with a user whose permissions the test changes, and the user's address.
 async fn with_user() -> (Server, String) {
-    let setup = Setup::redis()
-        .user("limiter on >sesame ~ratelimit:* -@all +evalsha +script|load +get +set +time");
+    let setup =
+        Setup::redis().user("limiter on >sesame ~rl:* -@all +evalsha +script|load +get +set +time");
     let server = setup.start().await;
     let url = format!("redis://limiter:sesame@127.0.0.1:{}", server.port());
     (server, url)

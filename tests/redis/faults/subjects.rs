@@ -54,7 +54,7 @@ fn keys() -> Vec<Key> {
         "*",
         "?",
         "[a]",
-        "ratelimit:v1:",
+        "rl:v1:",
         ":",
         "#",
     ]
@@ -97,7 +97,7 @@ async fn names(server: &Server) -> Vec<Vec<u8>> {
 fn assert_harmless(names: &[Vec<u8>]) {
     for name in names {
         let text = String::from_utf8_lossy(name);
-        assert!(name.starts_with(b"ratelimit:v1:"), "{text}");
+        assert!(name.starts_with(b"rl:v1:"), "{text}");
         assert!(name.len() <= 200, "{text}");
         let is_harmless = |byte: &u8| byte.is_ascii_alphanumeric() || b":./-_@+#".contains(byte);
         assert!(name.iter().all(is_harmless), "{text}");

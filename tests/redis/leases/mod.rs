@@ -153,8 +153,7 @@ async fn a_user_needs_no_more_permissions_than_for_rates() {
     if no_redis() {
         return;
     }
-    let rule =
-        "limiter on >sesame resetkeys ~ratelimit:* -@all +evalsha +script|load +get +set +time";
+    let rule = "limiter on >sesame resetkeys ~rl:* -@all +evalsha +script|load +get +set +time";
     let server = Setup::redis().user(rule).start().await;
     let url = format!("redis://limiter:sesame@127.0.0.1:{}", server.port());
     let node = layered(at_most(1, &url, LONG)).layer(Probe::default());

@@ -24,7 +24,7 @@ async fn a_cluster_is_found_from_one_server_and_followed_through_a_failover() {
     }
 
     // A slot that moves to another server.
-    let slot = cluster.slot("ratelimit:trial:0").await;
+    let slot = cluster.slot("rl:trial:0").await;
     let target = cluster.primary_of((slot + 8_192) % 16_384).await;
     cluster.begin_move(slot, target).await;
     for _ in 0..ROUND {
@@ -37,7 +37,7 @@ async fn a_cluster_is_found_from_one_server_and_followed_through_a_failover() {
     }
 
     // One that dies, and whose replica takes over.
-    let other = cluster.slot("ratelimit:trial:1").await;
+    let other = cluster.slot("rl:trial:1").await;
     let killed = cluster.kill_primary_of(other).await;
     assert_ne!(cluster.primary_of(other).await, killed);
     eventually("all slots", async || {

@@ -188,11 +188,11 @@ async fn logins_and_permissions() {
     if no_redis() {
         return;
     }
-    let enough = "~ratelimit:* -@all +evalsha +script|load +get +set +time";
+    let enough = "~rl:* -@all +evalsha +script|load +get +set +time";
     let server = Setup::redis()
         .password("hunter2")
         .user(&format!("limiter on >pa5s {enough}"))
-        .user("reader on >pa5s ~ratelimit:* -@all +get")
+        .user("reader on >pa5s ~rl:* -@all +get")
         .user(&format!("stranger on >pa5s {enough} -set"))
         .start()
         .await;

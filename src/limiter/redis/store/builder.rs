@@ -18,7 +18,7 @@ use super::{
 };
 use crate::error::{ConfigError, ConfigErrorKind};
 
-const DEFAULT_PREFIX: &str = "ratelimit";
+const DEFAULT_PREFIX: &str = "rl";
 const MAX_PREFIX_LEN: usize = 64;
 const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 const DEFAULT_CONNECT_LIMIT: Duration = Duration::from_millis(500);
@@ -42,7 +42,8 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// What the names of all keys in Redis begin with. Defaults to `ratelimit`.
+    /// What the names of all keys in Redis begin with. Defaults to `rl`, which is
+    /// short because it is part of every key.
     ///
     /// Limiters with different prefixes share nothing. Accepted are 1 to 64 printable ASCII
     /// characters other than the space and `{ } * ? [ ] \`, which mean something to Redis.

@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_millis(50);
 
 async fn call(store: &RedisStore) -> Result<Value, StoreError> {
     let script = Script::new("return 1");
-    store.call(&script, b"ratelimit:v1:a:b", &["1", "2"]).await
+    store.call(&script, b"rl:v1:a:b", &["1", "2"]).await
 }
 
 async fn kind(store: &RedisStore) -> StoreErrorKind {

@@ -63,7 +63,7 @@ fn the_servers_of_a_cluster_have_one_login() {
 #[test]
 fn defaults() {
     let store = RedisStore::connect("redis://localhost").unwrap();
-    assert_eq!(store.prefix(), "ratelimit");
+    assert_eq!(store.prefix(), "rl");
     assert_eq!(store.deadline(), Duration::from_millis(50));
     assert_eq!(store.health(), StoreHealth::Untried);
     assert_eq!(store.stats(), StoreStats::default());
