@@ -1,4 +1,5 @@
-//! The tower wiring: [`RateLimitLayer`], [`RateLimit`] and [`ResponseFuture`].
+//! The tower wiring: [`RateLimitLayer`], [`RateLimit`] and [`ResponseFuture`]; and
+//! [`ClientAddressLayer`], which hands the client's address to handlers.
 //!
 //! What happens to a request:
 //!

@@ -8,6 +8,7 @@ mod configuration;
 #[cfg(feature = "axum")]
 mod handlers;
 mod reading;
+mod services;
 mod vectors;
 
 use std::net::{IpAddr, SocketAddr};

@@ -39,9 +39,9 @@ use crate::{
 /// 4. The address is grouped by [`IpPrefix`].
 ///
 /// So whatever a client puts to the left, its key is the one of its own address or of a trusted
-/// proxy. The latter is a bucket that everybody shares whose address that proxy does not tell; its
-/// own requests, such as health checks, are in it too and better
-/// [skipped](crate::RateLimitLayer::skip).
+/// proxy. The latter is a bucket that everybody shares whose address that proxy does not tell, or
+/// who spoiled the line that it was appended to. The proxy's own requests, such as health checks,
+/// are in it too and better [skipped](crate::RateLimitLayer::skip).
 ///
 /// [`resolve`](Self::resolve) tells how an address was found, and
 /// [`ClientAddressLayer`](crate::layer::ClientAddressLayer) hands it to handlers.
