@@ -2,6 +2,7 @@
 //! `cargo bench --bench decision`.
 #![allow(missing_docs, reason = "criterion's macros")]
 
+#[allow(unreachable_pub, reason = "another package uses it, too")]
 #[path = "common/keys.rs"]
 mod keys;
 

@@ -69,6 +69,10 @@ fn with(mut calls: Vec<Call>, more: &[Call]) -> Vec<Call> {
 impl Table {
     /// What a caller is told is how much of the key's limit was used before the call.
     fn make(&self, call: Call) -> u64 {
+        if let Op::LimitAll(most) = call.op {
+            self.limit_states(NOW + most);
+            return 0;
+        }
         self.update(call.key, NOW, |state| {
             let used = state.saturating_sub(NOW);
             (call.next(used).map(|next| NOW + next), used)
@@ -357,6 +361,35 @@ fn refund_and_reset_are_counted_once() {
         preemptions: 3,
     };
     model.check(10);
+}
+
+#[test]
+fn limit_of_all_states_loses_no_charge() {
+    let model = Model {
+        buckets: 1,
+        before: vec![acquire(A, 8)],
+        threads: vec![
+            vec![acquire(A, 1), acquire(A, 16)],
+            vec![call(A, Op::LimitAll(4)), acquire(A, 2)],
+        ],
+        preemptions: 3,
+    };
+    model.check(5);
+}
+
+/// The entry that B takes over is limited as B's or not at all.
+#[test]
+fn key_is_given_up_while_all_states_are_limited() {
+    let model = Model {
+        buckets: 1,
+        before: with(walls(1), &[acquire(A, 1)]),
+        threads: vec![
+            vec![acquire(B, 8), call(B, Op::Peek)],
+            vec![call(A, Op::LimitAll(4)), call(A, Op::Peek)],
+        ],
+        preemptions: 3,
+    };
+    model.check(2);
 }
 
 /// A's entry is free between the first thread's calls, and B wants it.

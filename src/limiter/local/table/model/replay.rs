@@ -17,6 +17,8 @@ pub(super) enum Op {
     Peek,
     Refund(u64),
     Reset,
+    /// Brings every key down to this, whichever the call is for.
+    LimitAll(u64),
 }
 
 impl Call {
@@ -28,6 +30,7 @@ impl Call {
             Op::Acquire(_) | Op::Peek => used,
             Op::Refund(cost) => used.saturating_sub(cost),
             Op::Reset => 0,
+            Op::LimitAll(most) => used.min(most),
         };
         (next != used).then_some(next)
     }
@@ -51,6 +54,12 @@ impl Spec {
     }
 
     pub(super) fn make(&mut self, call: Call) -> u64 {
+        if let Op::LimitAll(most) = call.op {
+            self.used
+                .values_mut()
+                .for_each(|used| *used = most.min(*used));
+            return 0;
+        }
         let tag = call.key.tag;
         let used = self.used.remove(&tag);
         if let Some(next) = call.next(used.unwrap_or(0)) {
