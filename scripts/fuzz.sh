@@ -32,7 +32,7 @@ for target in "${targets[@]}"; do
     status=0
     # The artifacts stay in fuzz/target, whatever directory other builds use.
     env -u CARGO_TARGET_DIR cargo +nightly fuzz run --sanitizer "$sanitizer" "$target" -- \
-        -max_total_time="$seconds" -max_len=4096 -dict=fuzz/tokens.dict -print_final_stats=1 >"$log" 2>&1 || status=$?
+        -max_total_time="$seconds" -max_len=4096 -timeout=5 -dict=fuzz/tokens.dict -print_final_stats=1 >"$log" 2>&1 || status=$?
     executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     if [ $status -eq 0 ]; then
         echo "$target: ${executions:-no} executions, nothing found"

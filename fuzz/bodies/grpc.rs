@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, header::CONTENT_TYPE};
 use tower_ratelimit::{Decision, Headers, Policy, QuotaStatus, Receipt, Timestamp};
 
 use super::answers::answer;
@@ -10,6 +10,7 @@ use super::answers::answer;
 /// The lines of `Content-Type`.
 pub fn check(data: &[u8]) {
     let mut request = Request::new(String::new());
+    *request.method_mut() = Method::POST;
     for line in data.split(|byte| *byte == b'\n') {
         if let Ok(value) = HeaderValue::from_bytes(line) {
             request.headers_mut().append(CONTENT_TYPE, value);

@@ -2,14 +2,15 @@ use std::fmt;
 
 use http::{HeaderName, request::Parts};
 
-use super::{Key, KeyExtractor};
+use super::{Key, KeyExtractor, secret::only};
 use crate::error::KeyError;
 
 /// The value of a header, such as an API key.
 ///
-/// Absent when the header is missing or empty. Of several lines the first counts, as for
-/// [`HeaderMap::get`](http::HeaderMap::get), which is what applications read. A value that is not
-/// UTF-8, or longer than 255 bytes, is replaced by its digest.
+/// White space around the value does not count. Absent when the header is missing or empty, or has
+/// lines that differ: some applications read the first, some the last, and a client must not be
+/// counted by one and known by the other. A value that is not UTF-8, or longer than 255 bytes, is
+/// replaced by its digest.
 ///
 /// The client writes the header, so this is a key that the client chooses: the limit holds only
 /// where a wrong value is refused later. The value stands in the key as it is, and so in a store
@@ -81,13 +82,11 @@ impl Header {
 
 impl KeyExtractor for Header {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        let value = parts.headers.get(&self.name).map(|value| value.as_bytes());
-        match value {
-            None | Some([]) => Err(KeyError::absent()),
-            Some(bytes) => Ok(match str::from_utf8(bytes) {
-                Ok(text) if !self.secret => Key::from(text),
-                _ => Key::digest(bytes),
-            }),
-        }
+        let lines = parts.headers.get_all(&self.name).iter();
+        let value = only(lines.map(|line| line.as_bytes().trim_ascii()))?;
+        Ok(match str::from_utf8(value) {
+            Ok(text) if !self.secret => Key::from(text),
+            _ => Key::digest(value),
+        })
     }
 }

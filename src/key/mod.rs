@@ -41,8 +41,9 @@
 //! [`digested_with`](KeyExtractor::digested_with), which needs a secret.
 //!
 //! A client that writes one credential in several ways has one key. Where it sends two that differ
-//! in one place (`Authorization`, a cookie, a parameter), it has none, and is counted with those who
-//! sent none, or by the extractor after [`or`](KeyExtractor::or). Where a credential may stand in
+//! in one place (`Authorization`, a cookie, a header, a parameter), it has none, and is counted with
+//! those who sent none, or by the extractor after [`or`](KeyExtractor::or). So `or` gives a client a
+//! second limit; what has to bound an account is a limit inside authentication. Where a credential may stand in
 //! several places, list them in the order in which the application looks: a client could put a made
 //! up one where only the limiter looks first.
 //!
@@ -99,20 +100,20 @@
 //! ```
 //! use tower_ratelimit::{Key, KeyExtractor, key::{Header, key_fn}};
 //!
-//! let by_tenant = key_fn(|parts| {
-//!     let host = parts.headers.get("host")?.to_str().ok()?;
-//!     Some(Key::from(host.split('.').next()?))
+//! // Only what the service knows: whatever else is asked for shares one key.
+//! let by_kind = key_fn(|parts| match parts.uri.path() {
+//!     "/export" => Key::from("export"),
+//!     _ => Key::from("other"),
 //! });
-//! let (parts, ()) = http::Request::builder()
-//!     .header("host", "acme.example.com")
+//! let (parts, ()) = http::Request::get("/export")
 //!     .header("x-api-key", "k-123")
 //!     .body(())?
 //!     .into_parts();
 //!
-//! assert_eq!(by_tenant.extract(&parts), Ok(Key::from("acme")));
+//! assert_eq!(by_kind.extract(&parts), Ok(Key::from("export")));
 //! assert_eq!(
-//!     (by_tenant, Header::new("x-api-key")).extract(&parts),
-//!     Ok(Key::tuple([Key::from("acme"), Key::from("k-123")])),
+//!     (by_kind, Header::new("x-api-key")).extract(&parts),
+//!     Ok(Key::tuple([Key::from("export"), Key::from("k-123")])),
 //! );
 //! # Ok::<(), http::Error>(())
 //! ```

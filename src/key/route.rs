@@ -1,4 +1,4 @@
-use http::request::Parts;
+use http::{Method, request::Parts};
 
 use super::{Key, KeyExtractor};
 use crate::error::KeyError;
@@ -16,31 +16,31 @@ impl KeyExtractor for Global {
 
 /// The request's method, as in `(PeerIp, RequestMethod)`.
 ///
-/// Methods other than those of RFC 9110 and PATCH share one key: a client can invent as many as it
-/// likes.
+/// HEAD has the key of GET, which does the same work. Methods other than those of RFC 9110 and PATCH
+/// share one key: a client can invent as many as it likes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
 pub struct RequestMethod;
 
+const KNOWN_METHODS: [Method; 8] = [
+    Method::GET,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+    Method::OPTIONS,
+    Method::CONNECT,
+    Method::TRACE,
+];
+
 impl KeyExtractor for RequestMethod {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        use http::Method;
-        let known = [
-            Method::GET,
-            Method::HEAD,
-            Method::POST,
-            Method::PUT,
-            Method::PATCH,
-            Method::DELETE,
-            Method::OPTIONS,
-            Method::CONNECT,
-            Method::TRACE,
-        ];
-        let name = if known.contains(&parts.method) {
-            parts.method.as_str()
-        } else {
-            ""
+        let method = match &parts.method {
+            &Method::HEAD => &Method::GET,
+            sent => sent,
         };
+        let known = KNOWN_METHODS.contains(method);
+        let name = if known { method.as_str() } else { "" };
         Ok(Key::from(name))
     }
 }

@@ -1,17 +1,22 @@
 use crate::{error::KeyError, key::Key};
 
-/// The digest of the one value that the client sent.
+/// The one value that the client sent.
 ///
 /// Of two that differ neither counts: readers disagree on whether the first or the last does, and a
 /// client that is known to the application by one must not be counted by the other, which it could
 /// choose anew for every request.
-pub(super) fn digest_of_only<V: AsRef<[u8]>>(
-    mut values: impl Iterator<Item = V>,
-) -> Result<Key, KeyError> {
+pub(super) fn only<V: AsRef<[u8]>>(mut values: impl Iterator<Item = V>) -> Result<V, KeyError> {
     let only = values.next().ok_or(KeyError::absent())?;
-    let only = only.as_ref();
-    if only.is_empty() || values.any(|other| other.as_ref() != only) {
+    let bytes = only.as_ref();
+    if bytes.is_empty() || values.any(|other| other.as_ref() != bytes) {
         return Err(KeyError::absent());
     }
-    Ok(Key::digest(only))
+    Ok(only)
+}
+
+/// The digest of the one value that the client sent.
+pub(super) fn digest_of_only<V: AsRef<[u8]>>(
+    values: impl Iterator<Item = V>,
+) -> Result<Key, KeyError> {
+    only(values).map(|only| Key::digest(only.as_ref()))
 }

@@ -105,6 +105,8 @@ impl<L, R> RateLimitLayer<L, R> {
 
     /// Which keys pass uncounted and without headers. Defaults to none. A second call replaces the
     /// first.
+    ///
+    /// Not for a proxy's address: clients whose address it does not tell have its key.
     pub fn skip_key(self, skip: impl Fn(&Key) -> bool + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.identify.set_skip_key(skip))
     }

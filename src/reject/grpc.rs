@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 
 use super::{Rejection, RejectionBody, RejectionKind, response};
 use crate::decision::{Decision, Unit};
@@ -22,10 +22,12 @@ const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 const LONGEST_SECONDS: u64 = 315_576_000_000;
 
 impl Rejection<'_> {
-    /// Whether the request is a gRPC call, by its content type.
+    /// Whether the request is a gRPC call, by its method and content type.
     #[must_use]
     pub fn is_grpc(&self) -> bool {
-        is_grpc(&self.parts().headers)
+        // A call is always a POST: a GET that claims to be one must not be answered 200, which caches
+        // keep.
+        self.parts().method == Method::POST && is_grpc(&self.parts().headers)
     }
 
     /// The answer to a gRPC call, see the [module](super#grpc).

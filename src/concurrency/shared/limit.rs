@@ -45,6 +45,9 @@ const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// keeps 15 bytes for each request in flight, and writes those of a key anew with each request of
 /// that key: it is made for limits of up to about a thousand.
 ///
+/// After Redis has lost its data, requests in flight are known to it again with their next renewal,
+/// within a third of a lease; until then each node holds itself to the limit.
+///
 /// As with a [`Concurrency`], constructors and builders never fail; [`check`](Self::check) and the
 /// layer say what is wrong.
 #[derive(Clone)]

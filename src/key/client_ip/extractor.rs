@@ -41,7 +41,8 @@ use crate::{
 /// So whatever a client puts to the left, its key is the one of its own address or of a trusted
 /// proxy. The latter is a bucket that everybody shares whose address that proxy does not tell, or
 /// who spoiled the line that it was appended to. The proxy's own requests, such as health checks,
-/// are in it too and better [skipped](crate::RateLimitLayer::skip).
+/// are in it too: [skip](crate::RateLimitLayer::skip) those by their path, never by the proxy's
+/// address or key, since clients can get into that bucket.
 ///
 /// [`resolve`](Self::resolve) tells how an address was found, and
 /// [`ClientAddressLayer`](crate::layer::ClientAddressLayer) hands it to handlers.
@@ -77,7 +78,9 @@ impl ClientIp {
     ///
     /// A start where the proxies' addresses change: in a container network, on one machine. **Who
     /// has an address in these networks can name any client**: a neighbouring container, an office
-    /// network, a VPN. List the proxies' own networks where they are known.
+    /// network, a VPN; and every client where source NAT gives it such an address, as a published
+    /// container port or a Kubernetes `NodePort` may. List the proxies' own networks where they are
+    /// known.
     ///
     /// Addresses shared by carriers (100.64.0.0/10, RFC 6598) are not among them, since there they
     /// are clients; where proxies have such ones, list the network.

@@ -20,12 +20,16 @@ impl Trust {
     {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for proxy in proxies {
-            match network(proxy)? {
+            match unmapped(proxy.into_network()?) {
                 IpNet::V4(network) => v4.push(network),
                 IpNet::V6(network) => v6.push(network),
             }
         }
         let (v4, v6) = (Ipv4Net::aggregate(&v4), Ipv6Net::aggregate(&v6));
+        // Looked at together: two halves are everybody, too.
+        let all = v4.iter().copied().map(IpNet::V4);
+        all.chain(v6.iter().copied().map(IpNet::V6))
+            .try_for_each(somebody_else)?;
         Ok(Self::Networks(v4.into(), v6.into()))
     }
 
@@ -45,10 +49,10 @@ impl Trust {
     }
 }
 
-fn network(proxy: impl IntoNetwork) -> Result<IpNet, ConfigError> {
-    let network = unmapped(proxy.into_network()?);
+/// Whether anybody is not in the network.
+fn somebody_else(network: IpNet) -> Result<(), ConfigError> {
     if network.prefix_len() > 0 {
-        return Ok(network);
+        return Ok(());
     }
     let message = format!(
         "{network} as a trusted proxy would let every client choose its address; where the proxies \

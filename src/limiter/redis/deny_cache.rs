@@ -17,9 +17,10 @@ const BUCKETS: usize = 4_096;
 
 /// Denials that hold until a known instant, so that a refused subject costs no round trip.
 ///
-/// A denial says when the same cost passes if nothing else comes; until then it and every larger
-/// cost are denied, whatever other nodes do, unless one of them gives something back. The wait is
-/// counted from before the question was sent, so an entry never outlives what the server said.
+/// A denial says when the same cost passes if nothing else comes; until then it is denied, whatever
+/// other nodes do, unless one of them gives something back. Of larger costs it does not tell the
+/// wait. The wait is counted from before the question was sent, so an entry never outlives what the
+/// server said.
 #[derive(Debug)]
 pub(super) struct DenyCache {
     random: RandomState,
@@ -45,7 +46,6 @@ type Bucket = [Option<Box<Denial>>; WAYS];
 struct Denial {
     subject: String,
     tier: Tier,
-    /// This cost was refused, and so is every larger one.
     cost: u64,
     asked_at: Instant,
     until: Instant,
@@ -74,7 +74,7 @@ impl DenyCache {
         };
         let bucket = self.bucket(subject);
         let denial = bucket.iter().flatten().find(|denial| {
-            denial.subject == subject && denial.tier == tier && denial.cost <= cost
+            denial.subject == subject && denial.tier == tier && denial.cost == cost
         })?;
         if now >= denial.until {
             return None;
@@ -145,8 +145,7 @@ impl Denial {
         Some(Self {
             subject: asked.subject.to_owned(),
             tier: asked.tier,
-            // A block keeps every cost out.
-            cost: if decision.is_blocked() { 1 } else { cost },
+            cost,
             asked_at: asked.at,
             until: asked.at.checked_add(wait)?,
             decision: decision.clone(),
@@ -154,7 +153,7 @@ impl Denial {
     }
 
     fn is_about(&self, other: &Self) -> bool {
-        self.subject == other.subject && self.tier == other.tier
+        (self.tier, self.cost) == (other.tier, other.cost) && self.subject == other.subject
     }
 }
 
@@ -202,7 +201,7 @@ mod tests {
         assert_eq!(ask(&cache, Op::Acquire(3), start), Some(WAIT));
         let second = Duration::from_secs(1);
         assert_eq!(
-            ask(&cache, Op::Acquire(9), start + second),
+            ask(&cache, Op::Acquire(3), start + second),
             Some(WAIT - second)
         );
         let last = WAIT - Duration::from_nanos(1);
@@ -212,13 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn it_answers_nothing_but_the_same_and_larger_costs() {
+    fn it_answers_nothing_but_the_same_cost() {
         let cache = DenyCache::new();
         let now = Instant::now();
         learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
 
         for op in [
             Op::Acquire(2),
+            Op::Acquire(4),
             Op::AcquireUpTo(3),
             Op::Peek(3),
             Op::Hit(3),
@@ -249,7 +249,7 @@ mod tests {
         let cache = DenyCache::new();
         let now = Instant::now();
         learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
-        learn(&cache, Op::Acquire(1), now, &denied(Some(2 * WAIT)));
+        learn(&cache, Op::Acquire(3), now, &denied(Some(2 * WAIT)));
         assert_eq!(ask(&cache, Op::Acquire(3), now), Some(2 * WAIT));
         cache.forget("alice");
         assert_eq!(ask(&cache, Op::Acquire(3), now), None);

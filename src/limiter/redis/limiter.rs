@@ -277,6 +277,16 @@ impl Current {
     }
 }
 
+impl Asker {
+    /// A call that failed may have been made, and given something back.
+    fn forget_what_may_be_over(&self, subject: &str, ops: &[Op]) {
+        let gives_back = |op: &Op| matches!(op, Op::Refund(..) | Op::Reset);
+        if let Some(denials) = self.denials.as_ref().filter(|_| ops.iter().any(gives_back)) {
+            denials.forget(subject);
+        }
+    }
+}
+
 impl Ask<Current> for Asker {
     async fn ask(
         &self,
@@ -294,7 +304,10 @@ impl Ask<Current> for Asker {
         let arguments = plan.arguments(now, ops.iter().copied());
         let asked_at = Instant::now();
         let call = self.store.call(&DECIDE, subject.as_bytes(), &arguments);
-        let decisions = reply::decisions(&call.await?, plan, ops.len());
+        let reply = call
+            .await
+            .inspect_err(|_| self.forget_what_may_be_over(subject, ops))?;
+        let decisions = reply::decisions(&reply, plan, ops.len());
         let decisions = decisions.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
         if let Some(denials) = &self.denials {
             let asked = Asked {

@@ -14,6 +14,9 @@ use crate::{decision::Decision, limiter::Tier, op::Op};
 /// The most operations that one call carries: few enough for the server not to be held up.
 const MOST: usize = 256;
 
+/// So many operations of one subject wait: more than the next calls could carry in time.
+const LONGEST_LANE: usize = 4 * MOST;
+
 /// So many locks that threads seldom meet at one.
 const SHARDS: usize = 32;
 
@@ -60,7 +63,8 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Queue<A, P> {
         }
     }
 
-    /// Has `op` done, within a tokio runtime. It is done even if nobody waits for the answer.
+    /// Has `op` done, within a tokio runtime. It is done even if nobody waits for the answer; but not
+    /// where too many wait already, which is an error at once.
     pub(super) fn submit(
         self: &Arc<Self>,
         subject: String,
@@ -77,6 +81,9 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Queue<A, P> {
         };
         let mut lanes = self.lanes(&subject);
         match lanes.entry(subject) {
+            Entry::Occupied(lane) if lane.get().len() >= LONGEST_LANE => {
+                let _ = waiting.answer.send(Err(StoreError::crowded()));
+            }
             Entry::Occupied(mut lane) => lane.get_mut().push_back(waiting),
             Entry::Vacant(place) => {
                 let lane = Lane {

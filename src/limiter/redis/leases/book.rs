@@ -120,6 +120,17 @@ impl Book {
         errands(self.dropped.drain(..).map(Step::release))
     }
 
+    /// Takes what is to be given back of one subject, for a call that asks for another lease of it:
+    /// so a request finds the places free that those before it have left.
+    pub(super) fn releases_of(&mut self, subject: &Arc<str>) -> Errand {
+        let own = |dropped: &mut Dropped| dropped.subject == *subject;
+        let released = self.dropped.extract_if(.., own).take(MOST);
+        Errand {
+            subject: Arc::clone(subject),
+            steps: released.map(Step::Release).collect(),
+        }
+    }
+
     /// Strikes out releases that failed until `lease` was over: those leases have ended.
     pub(super) fn strike(&mut self, now: Instant, lease: Duration) {
         self.unreleased

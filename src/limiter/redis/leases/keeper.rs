@@ -60,12 +60,21 @@ impl Keeper {
     /// Asks for a lease: how many more there may be, or `None` when it would be too many.
     pub(super) async fn acquire(
         &self,
-        subject: &str,
+        subject: &Arc<str>,
         name: LeaseName,
     ) -> Result<Option<u64>, StoreError> {
-        let reply = self.call(subject, [(b"a", name)]).await?;
-        match reply.as_slice() {
-            [Value::Int(left)] => Ok(u64::try_from(*left).ok()),
+        let errand = self.book().releases_of(subject);
+        let steps: Vec<_> = errand.steps.iter().map(Step::told).collect();
+        let mut releases = InHand {
+            keeper: self,
+            errand: Some(errand),
+        };
+        let reply = self
+            .call(subject, steps.into_iter().chain([(b"a", name)]))
+            .await;
+        releases.end(reply.as_ref().err());
+        match reply?.last() {
+            Some(Value::Int(left)) => Ok(u64::try_from(*left).ok()),
             _ => Err(StoreError::foreign("not the script's reply")),
         }
     }
@@ -138,18 +147,29 @@ impl InHand<'_> {
     async fn run(mut self) {
         let Some(errand) = &self.errand else { return };
         let now = Instant::now();
-        let steps = errand.steps.iter().map(|step| match step {
-            Step::Renew(name) => (b"k", *name),
-            Step::Release(dropped) => (b"r", dropped.name),
-        });
-        match self.keeper.call(&errand.subject, steps).await {
-            Ok(_) => {
-                self.keeper.book().done(errand, self.keeper.renewal(now));
-                self.errand = None;
-            }
-            // Somebody has written over the leases, so there is nothing to release.
-            Err(error) if error.kind() == StoreErrorKind::ForeignData => self.errand = None,
-            Err(_) => {}
+        let steps = errand.steps.iter().map(Step::told);
+        let outcome = self.keeper.call(&errand.subject, steps).await;
+        if outcome.is_ok() {
+            self.keeper.book().done(errand, self.keeper.renewal(now));
+        }
+        self.end(outcome.err().as_ref());
+    }
+
+    /// It is over unless it failed. Where somebody has written over the leases, there is nothing to
+    /// release.
+    fn end(&mut self, error: Option<&StoreError>) {
+        if error.is_none_or(|error| error.kind() == StoreErrorKind::ForeignData) {
+            self.errand = None;
+        }
+    }
+}
+
+impl Step {
+    /// The script's letter for it, and the lease's name.
+    const fn told(&self) -> (&'static [u8; 1], LeaseName) {
+        match self {
+            Self::Renew(name) => (b"k", *name),
+            Self::Release(dropped) => (b"r", dropped.name),
         }
     }
 }

@@ -58,7 +58,7 @@ local function heal()
     local last, moved = #entries, {}
     while last > 0 and end_at(last - ENTRY + 1) > latest do
         local name = entries:sub(last - ENTRY + 1, last - TIME)
-        table.insert(moved, 1, name .. time_bytes(latest))
+        moved[#moved + 1] = name .. time_bytes(latest)
         last = last - ENTRY
     end
     if #moved > 0 then entries = entries:sub(1, last) .. table.concat(moved) end
@@ -104,8 +104,10 @@ local function renew(name)
     return 1
 end
 
--- How many more there may be, or -1 if this one would be too many.
+-- How many more there may be, or -1 if this one would be too many. A cluster's client may send a
+-- call twice when its connection breaks: then it is the same lease.
 local function acquire(name)
+    release(name)
     local left = limit - #entries / ENTRY
     if left < 1 then return -1 end
     add(name)

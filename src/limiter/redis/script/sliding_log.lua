@@ -1,6 +1,7 @@
 -- The times of what was admitted in the trailing period. The state is the sum of all counts, and
 -- the entries, oldest first, as bytes: seven for the microsecond, three for the count. They stay
--- bytes because most decisions look at one or two of them, and a log can be long.
+-- bytes because most decisions look at one or two of them, and a log can be long. What is noted now
+-- is added to them at the end of the call, so that many operations copy them once.
 
 local SlidingLog = {}
 
@@ -37,14 +38,19 @@ local function is_gone(q, at)
     return not less(now, 0, u, n)
 end
 
--- How many entries have left the window, and how much they counted.
+-- How many entries have left the window, and how much they counted: the same all through the call,
+-- until they are forgotten.
 local function gone(q, log)
-    local entries, sum = 0, 0
-    while true do
-        local at, count = entry_at(log, entries)
-        if not at or not is_gone(q, at) then return entries, sum end
-        entries, sum = entries + 1, sum + count
+    if not log.gone then
+        local entries, sum = 0, 0
+        while true do
+            local at, count = entry_at(log, entries)
+            if not at or not is_gone(q, at) then break end
+            entries, sum = entries + 1, sum + count
+        end
+        log.gone, log.gone_sum = entries, sum
     end
+    return log.gone, log.gone_sum
 end
 
 local function log_used(q, log)
@@ -52,23 +58,28 @@ local function log_used(q, log)
     return math.min(log.total - sum, q.capacity)
 end
 
+-- When the newest was noted.
 local function newest_of(log)
-    return entry_at(log, #log.bytes / ENTRY - 1)
+    if log.noted > 0 then return now end
+    return (entry_at(log, #log.bytes / ENTRY - 1))
 end
 
 -- Forgets what has left the window, and moves times later than now to now.
 local function tidy(q, log)
     local entries, sum = gone(q, log)
-    log.bytes, log.total = log.bytes:sub(entries * ENTRY + 1), log.total - sum
-    local last = #log.bytes / ENTRY
-    local moved = {}
+    if entries > 0 then
+        log.bytes, log.total = log.bytes:sub(entries * ENTRY + 1), log.total - sum
+        log.gone, log.gone_sum = 0, 0
+    end
+    local last, later = #log.bytes / ENTRY, 0
     while last > 0 do
         local at, count = entry_at(log, last - 1)
-        if at <= now then break end
-        table.insert(moved, 1, entry_bytes(now, count))
-        last = last - 1
+        if at < now then break end
+        later, last = later + count, last - 1
     end
-    if #moved > 0 then log.bytes = log.bytes:sub(1, last * ENTRY) .. table.concat(moved) end
+    if later > 0 then
+        log.bytes, log.noted = log.bytes:sub(1, last * ENTRY), log.noted + later
+    end
 end
 
 function SlidingLog.verdict(q, log, cost)
@@ -81,7 +92,7 @@ function SlidingLog.verdict(q, log, cost)
         left = left - count
         if left <= room then return AFTER, leaves_after(q, at) end
     end
-    return AFTER, 0, 0
+    return AFTER, leaves_after(q, now)
 end
 
 function SlidingLog.available(q, log)
@@ -96,42 +107,52 @@ end
 
 function SlidingLog.charge(q, log, cost)
     local count = math.min(cost, SlidingLog.available(q, log))
-    if count == 0 then return tidy(q, log) end
     tidy(q, log)
-    log.total = log.total + count
-    local at, already = newest_of(log)
-    if at == now then
-        log.bytes = log.bytes:sub(1, -ENTRY - 1)
-        count = count + already
+    log.total, log.noted = log.total + count, log.noted + count
+end
+
+-- The first entry that is not older than this.
+local function first_since(log, time)
+    local from, to = 0, #log.bytes / ENTRY
+    while from < to do
+        local middle = floor((from + to) / 2)
+        if entry_at(log, middle) < time then from = middle + 1 else to = middle end
     end
-    log.bytes = log.bytes .. entry_bytes(now, count)
+    return from
+end
+
+-- Takes up to `most` from the entry, and says how much is left to take.
+local function take(log, index, most)
+    local at, count = entry_at(log, index)
+    local taken = math.min(most, count)
+    local rest = taken < count and entry_bytes(at, count - taken) or ''
+    log.bytes = log.bytes:sub(1, index * ENTRY) .. rest .. log.bytes:sub((index + 1) * ENTRY + 1)
+    return most - taken
+end
+
+-- Takes up to `most` from the newest, and says how much is left to take.
+local function take_newest(log, most)
+    local noted = math.min(most, log.noted)
+    log.noted, most = log.noted - noted, most - noted
+    local last, rest = #log.bytes / ENTRY, ''
+    while most > 0 and last > 0 do
+        local at, count = entry_at(log, last - 1)
+        if count > most then rest = entry_bytes(at, count - most) end
+        most, last = math.max(most - count, 0), last - 1
+    end
+    if last < #log.bytes / ENTRY then log.bytes = log.bytes:sub(1, last * ENTRY) .. rest end
+    return most
 end
 
 -- Takes back what was noted at `charged_at`, else the newest.
 function SlidingLog.refund(q, log, cost, charged_at)
     tidy(q, log)
     if is_gone(q, charged_at) then return end
-    local times, counts = {}, {}
-    for index = 1, #log.bytes / ENTRY do
-        times[index], counts[index] = entry_at(log, index - 1)
-    end
     local left = cost
-    local function take(index)
-        local taken = math.min(left, counts[index])
-        counts[index], left = counts[index] - taken, left - taken
-    end
-    for index = 1, #times do
-        if times[index] == charged_at then take(index) end
-    end
-    for index = #times, 1, -1 do take(index) end
+    local index = first_since(log, charged_at)
+    if entry_at(log, index) == charged_at then left = take(log, index, left) end
+    left = take_newest(log, left)
     log.total = log.total - (cost - left)
-    local kept = {}
-    for index = 1, #times do
-        if counts[index] > 0 then
-            kept[#kept + 1] = entry_bytes(times[index], counts[index])
-        end
-    end
-    log.bytes = table.concat(kept)
 end
 
 -- Times ahead of now come from a clock that stepped back.
@@ -141,7 +162,7 @@ function SlidingLog.heal(q, log)
 end
 
 function SlidingLog.fresh()
-    return { total = 0, bytes = '' }
+    return { total = 0, bytes = '', noted = 0 }
 end
 
 -- The text has the length of the bytes, which stand at the end of the value.
@@ -150,9 +171,12 @@ function SlidingLog.parse(text, _, bytes)
     if not total or #total > 15 or #length > 9 then return nil end
     length = tonumber(length)
     if #bytes < length or length % ENTRY > 0 then return nil end
-    return { total = tonumber(total), bytes = bytes:sub(1, length) }, bytes:sub(length + 1)
+    local log = { total = tonumber(total), bytes = bytes:sub(1, length), noted = 0 }
+    return log, bytes:sub(length + 1)
 end
 
 function SlidingLog.text(log)
-    return string.format('%.0f:%d', log.total, #log.bytes), log.bytes
+    local bytes = log.bytes
+    if log.noted > 0 then bytes = bytes .. entry_bytes(now, log.noted) end
+    return string.format('%.0f:%d', log.total, #bytes), bytes
 end

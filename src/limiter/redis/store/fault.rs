@@ -128,6 +128,14 @@ impl StoreError {
         Self::new(StoreErrorKind::ForeignData, detail)
     }
 
+    /// It would wait for longer than any deadline, so it was not asked.
+    pub(in crate::limiter) fn crowded() -> Self {
+        Self::new(
+            StoreErrorKind::Timeout,
+            "too many operations of this key wait already",
+        )
+    }
+
     pub(in crate::limiter) fn timeout(deadline: Duration) -> Self {
         Self::new(
             StoreErrorKind::Timeout,
