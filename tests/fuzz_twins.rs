@@ -145,8 +145,20 @@ const CONTENT_TYPES: &[&str] = &[
     "\u{e9}",
 ];
 
+/// 4,000 cases, unless `PROPTEST_CASES` says otherwise.
+fn config() -> ProptestConfig {
+    let mut config = ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = 4_000;
+    }
+    config
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4_000) })]
+    #![proptest_config(config())]
 
     #[test]
     fn x_forwarded_for(data in data(ADDRESSES)) {
