@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::{
-    decision::{Batches, GOVERNOR, MANY, OURS, Of, governor, os_floor, ours, time},
+    decision::{Batches, FLOOR, GOVERNOR, MANY, OURS, Of, governor, os_floor, ours, time},
     keys::Spread,
     rate::Rate,
     report::{Line, Plot, Report},
@@ -65,29 +65,39 @@ fn by_keys() -> Plot {
     }
 }
 
+/// Processor time, which does not grow with threads that wait for a core: only with what they do to
+/// each other.
 fn by_threads() -> Plot {
-    let makes = [MAKE[0], MAKE[1], MAKE[3]];
-    let spread = Spread::Uniform(MANY);
-    let mut limiters = makes.map(|(_, make)| make(MANY));
-    for limiter in &limiters {
-        limiter.fill(MANY);
+    let spreads = [
+        ("1 M keys", Spread::Uniform(MANY), Rate::SLOW),
+        ("one key", Spread::OneKey, Rate::UNBOUNDED),
+    ];
+    let mut lines = Vec::new();
+    for (keys, spread, rate) in spreads {
+        let contenders: [(&str, Box<dyn Batches>); 3] = [
+            (FLOOR, Box::new(Of::<IpAddr, _>::new(os_floor(rate, MANY)))),
+            (OURS, Box::new(ours::<IpAddr>(rate, MANY))),
+            (GOVERNOR, Box::new(governor::<IpAddr>(rate))),
+        ];
+        for (name, limiter) in contenders {
+            limiter.fill(MANY);
+            let line = Line::new(&format!("{name}, {keys}"));
+            lines.push((line, limiter, spread.clone()));
+        }
     }
-    let mut lines = makes.map(|(name, _)| Line::new(name));
     for threads in THREADS {
-        let samples = interleaved(ROUNDS, &mut limiters, |limiter, round| {
-            // All threads together, so that lines stay level while there are cores for them.
-            let per_thread = time(&**limiter, &spread, threads, COUNT / threads, round as u64);
-            per_thread / threads as f64
+        let samples = interleaved(ROUNDS, &mut lines, |(_, limiter, spread), round| {
+            time(&**limiter, spread, threads, COUNT, round as u64)
         });
-        for (line, samples) in lines.iter_mut().zip(samples) {
+        for ((line, ..), samples) in lines.iter_mut().zip(samples) {
             line.push(threads as f64, samples);
         }
     }
     Plot {
         file: BY_THREADS,
-        title: "time over decisions of all threads, 1 M keys".to_owned(),
+        title: "one decision by the number of threads".to_owned(),
         along: "threads".to_owned(),
         unit: "ns".to_owned(),
-        lines: lines.into(),
+        lines: lines.into_iter().map(|(line, ..)| line).collect(),
     }
 }

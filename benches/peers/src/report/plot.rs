@@ -70,11 +70,12 @@ impl Plot {
         let mut chart = ChartBuilder::on(area)
             .caption(&self.title, ("sans-serif", 20))
             .margin(16)
+            .margin_right(44)
             .x_label_area_size(44)
             .y_label_area_size(64)
             .build_cartesian_2d(
                 (least..most(|(at, _)| at)).log_scale(),
-                0.0..most(|(_, y)| y) * 1.1,
+                0.0..most(|(_, y)| y) * 1.3,
             )
             .map_err(text)?;
         chart

@@ -374,7 +374,7 @@ fn limit_of_all_states_loses_no_charge() {
         ],
         preemptions: 3,
     };
-    model.check(5);
+    model.check(6);
 }
 
 /// The entry that B takes over is limited as B's or not at all.
@@ -389,7 +389,7 @@ fn key_is_given_up_while_all_states_are_limited() {
         ],
         preemptions: 3,
     };
-    model.check(2);
+    model.check(4);
 }
 
 /// A's entry is free between the first thread's calls, and B wants it.
