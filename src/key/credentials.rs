@@ -45,6 +45,9 @@ impl KeyExtractor for BearerToken {
 /// decoded, when the name is empty, and when there are several fields that differ. Padding makes no
 /// difference.
 ///
+/// Names are compared as they are: where the service takes `alice` and `Alice` for one user, count by
+/// the name as the service normalises it, in a [closure](super::key_fn).
+///
 /// Nothing is verified. That suits a limit on attempts to log in; but whoever knows a name can use
 /// up its limit, so let only [failures count](crate::RateLimitLayer::count_if), or count by name
 /// and address, `(BasicUser, PeerIp)`.
