@@ -377,19 +377,19 @@ fn limit_of_all_states_loses_no_charge() {
     model.check(6);
 }
 
-/// The entry that B takes over is limited as B's or not at all.
+/// B claims the entry that A leaves while A, which has more than is allowed, is limited there.
 #[test]
-fn key_is_given_up_while_all_states_are_limited() {
+fn entry_changes_hands_while_it_is_limited() {
     let model = Model {
         buckets: 1,
-        before: with(walls(1), &[acquire(A, 1)]),
+        before: with(vec![acquire(A, 6)], &walls(1)),
         threads: vec![
-            vec![acquire(B, 8), call(B, Op::Peek)],
-            vec![call(A, Op::LimitAll(4)), call(A, Op::Peek)],
+            vec![call(A, Op::Reset), acquire(B, 2)],
+            vec![call(A, Op::LimitAll(4))],
         ],
         preemptions: 3,
     };
-    model.check(4);
+    model.check(2);
 }
 
 /// A's entry is free between the first thread's calls, and B wants it.
