@@ -6,7 +6,7 @@ local FixedWindow = {}
 local function current(q, window)
     local index = div(now, 0, q.period_u, q.period_n)
     if window.index < index or window.count == 0 then return index, 0 end
-    return window.index, math.min(window.count, q.capacity)
+    return window.index, min(window.count, q.capacity)
 end
 
 local function until_end(q, index)
@@ -38,13 +38,13 @@ end
 
 function FixedWindow.charge(q, window, cost)
     local index, count = current(q, window)
-    window.index, window.count = index, math.min(count + cost, q.capacity)
+    window.index, window.count = index, min(count + cost, q.capacity)
 end
 
 function FixedWindow.refund(q, window, cost, charged_at)
     local index, count = current(q, window)
     if div(charged_at, 0, q.period_u, q.period_n) == index then
-        count = math.max(count - cost, 0)
+        count = max(count - cost, 0)
     end
     window.index, window.count = index, count
 end

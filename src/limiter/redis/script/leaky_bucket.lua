@@ -18,7 +18,7 @@ end
 
 function LeakyBucket.available(q, next)
     local u, n = ahead(next)
-    return math.max(q.capacity - div_ceil(u, n, q.tu, q.tn), 0)
+    return max(q.capacity - div_ceil(u, n, q.tu, q.tn), 0)
 end
 
 function LeakyBucket.reset_after(_, next)
@@ -26,7 +26,7 @@ function LeakyBucket.reset_after(_, next)
 end
 
 function LeakyBucket.charge(q, next, cost)
-    local bu, bn = mul(math.min(cost, q.capacity), q.tu, q.tn)
+    local bu, bn = mul(min(cost, q.capacity), q.tu, q.tn)
     local u, n = add(bu, bn, ahead(next))
     if less(q.full_u, q.full_n, u, n) then u, n = q.full_u, q.full_n end
     next.u, next.n = now + u, n
@@ -34,7 +34,7 @@ end
 
 function LeakyBucket.refund(q, next, cost)
     if not less(now, 0, next.u, next.n) then return end
-    local u, n = sub(next.u, next.n, mul(math.min(cost, q.capacity), q.tu, q.tn))
+    local u, n = sub(next.u, next.n, mul(min(cost, q.capacity), q.tu, q.tn))
     if less(u, n, now, 0) then u, n = now, 0 end
     next.u, next.n = u, n
 end

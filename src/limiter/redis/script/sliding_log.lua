@@ -29,7 +29,7 @@ end
 
 -- From now until what was noted then leaves; a time later than now counts as now.
 local function leaves_after(q, at)
-    local u, n = add(math.min(at, now), 0, q.period_u, q.period_n)
+    local u, n = add(min(at, now), 0, q.period_u, q.period_n)
     return sub(u, n, now, 0)
 end
 
@@ -55,7 +55,7 @@ end
 
 local function log_used(q, log)
     local _, sum = gone(q, log)
-    return math.min(log.total - sum, q.capacity)
+    return min(log.total - sum, q.capacity)
 end
 
 -- When the newest was noted.
@@ -106,7 +106,7 @@ function SlidingLog.reset_after(q, log)
 end
 
 function SlidingLog.charge(q, log, cost)
-    local count = math.min(cost, SlidingLog.available(q, log))
+    local count = min(cost, SlidingLog.available(q, log))
     tidy(q, log)
     log.total, log.noted = log.total + count, log.noted + count
 end
@@ -124,7 +124,7 @@ end
 -- Takes up to `most` from the entry, and says how much is left to take.
 local function take(log, index, most)
     local at, count = entry_at(log, index)
-    local taken = math.min(most, count)
+    local taken = min(most, count)
     local rest = taken < count and entry_bytes(at, count - taken) or ''
     log.bytes = log.bytes:sub(1, index * ENTRY) .. rest .. log.bytes:sub((index + 1) * ENTRY + 1)
     return most - taken
@@ -132,13 +132,13 @@ end
 
 -- Takes up to `most` from the newest, and says how much is left to take.
 local function take_newest(log, most)
-    local noted = math.min(most, log.noted)
+    local noted = min(most, log.noted)
     log.noted, most = log.noted - noted, most - noted
     local last, rest = #log.bytes / ENTRY, ''
     while most > 0 and last > 0 do
         local at, count = entry_at(log, last - 1)
         if count > most then rest = entry_bytes(at, count - most) end
-        most, last = math.max(most - count, 0), last - 1
+        most, last = max(most - count, 0), last - 1
     end
     if last < #log.bytes / ENTRY then log.bytes = log.bytes:sub(1, last * ENTRY) .. rest end
     return most

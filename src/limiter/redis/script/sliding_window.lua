@@ -13,9 +13,9 @@ end
 
 -- What was counted this many slices before `newest`.
 local function count_of(q, slices, newest, age)
-    local at = age - math.max(newest - slices.newest, 0)
+    local at = age - max(newest - slices.newest, 0)
     if at < 0 then return 0 end
-    return math.min(slices[at + 1] or 0, q.capacity)
+    return min(slices[at + 1] or 0, q.capacity)
 end
 
 local function weighted(q, count, passed)
@@ -31,7 +31,7 @@ end
 local function slices_used(q, slices)
     local newest, passed = position(q, slices)
     local oldest = count_of(q, slices, newest, q.slices)
-    return math.min(whole(q, slices, newest) + weighted(q, oldest, passed), q.capacity)
+    return min(whole(q, slices, newest) + weighted(q, oldest, passed), q.capacity)
 end
 
 -- How much of its slice has to pass until `count` weighs no more than `room`:
@@ -40,7 +40,7 @@ local function weighs_at_most(q, count, room)
     if room >= count then return 0 end
     local left, rest = mul_div(room + 1, q.slice, count)
     if rest == 0 then left = left - 1 end
-    return q.slice - math.min(left, q.slice)
+    return q.slice - min(left, q.slice)
 end
 
 -- The time until no more than `room` counts, which can be several slices away.
@@ -53,7 +53,7 @@ local function first_fit(q, slices, room)
         local from = passed
         if ahead > 0 then counted, from = counted - oldest, 0 end
         if counted <= room then
-            local at = math.max(weighs_at_most(q, oldest, room - counted), from)
+            local at = max(weighs_at_most(q, oldest, room - counted), from)
             if at < q.slice then return (newest + ahead) * q.slice + at - now end
         end
     end
@@ -88,14 +88,14 @@ end
 function SlidingWindow.charge(q, slices, cost)
     local room = q.capacity - slices_used(q, slices)
     advance(q, slices)
-    slices[1] = slices[1] + math.min(cost, room)
+    slices[1] = slices[1] + min(cost, room)
 end
 
 function SlidingWindow.refund(q, slices, cost, charged_at)
     advance(q, slices)
     local age = slices.newest - quotient(charged_at, q.slice)
     if age >= 0 and slices[age + 1] then
-        slices[age + 1] = math.max(math.min(slices[age + 1], q.capacity) - cost, 0)
+        slices[age + 1] = max(min(slices[age + 1], q.capacity) - cost, 0)
     end
     for at = 1, q.slices + 1 do
         if slices[at] > 0 then return end

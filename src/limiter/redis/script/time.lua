@@ -2,7 +2,7 @@
 -- They are kept as two numbers: whole microseconds, and a rest of 0 to 999 nanoseconds. All that is
 -- divided here was checked to be within 2^59 ns, so every product and quotient below is exact.
 
-local floor, fmod = math.floor, math.fmod
+local floor, fmod, max, min = math.floor, math.fmod, math.max, math.min
 
 -- The server's clock, read once; a test gives its own.
 local now = tonumber(ARGV[1])
@@ -36,6 +36,7 @@ end
 
 -- times · (u, n): the rest is multiplied in two parts, so that neither leaves the exact range.
 local function mul(times, u, n)
+    if times == 1 then return u, n end
     local thousands = floor(times / 1000)
     local rest = (times - thousands * 1000) * n
     local carry = floor(rest / 1000)
@@ -44,7 +45,7 @@ end
 
 -- floor(a / b). The first guess is at most a little off.
 local function div(au, an, bu, bn)
-    if an == 0 and bn == 0 then return quotient(au, bu) end
+    if bn == 0 then return quotient(au, bu) end
     local times = floor((au * 1000 + an) / (bu * 1000 + bn))
     while less(au, an, mul(times, bu, bn)) do times = times - 1 end
     while not less(au, an, mul(times + 1, bu, bn)) do times = times + 1 end

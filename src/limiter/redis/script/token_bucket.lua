@@ -16,8 +16,10 @@ local function until_step(q, u, n)
     return ready - now, 0
 end
 
+-- How far the bucket is from full: the same until the TAT is changed.
 local function used(q, tat)
-    return sub(tat.u, tat.n, last_step(q), 0)
+    if not tat.used_u then tat.used_u, tat.used_n = sub(tat.u, tat.n, last_step(q), 0) end
+    return tat.used_u, tat.used_n
 end
 
 function TokenBucket.verdict(q, tat, cost)
@@ -39,24 +41,24 @@ function TokenBucket.reset_after(q, tat)
 end
 
 function TokenBucket.charge(q, tat, cost)
-    local cu, cn = mul(math.min(cost, q.capacity), q.tu, q.tn)
+    local cu, cn = mul(min(cost, q.capacity), q.tu, q.tn)
     local u, n = add(cu, cn, used(q, tat))
     if less(q.full_u, q.full_n, u, n) then u, n = q.full_u, q.full_n end
-    tat.u, tat.n = last_step(q) + u, n
+    tat.u, tat.n, tat.used_u, tat.used_n = last_step(q) + u, n, u, n
 end
 
 function TokenBucket.refund(q, tat, cost)
     local last = last_step(q)
     if not less(last, 0, tat.u, tat.n) then return end
-    local u, n = sub(tat.u, tat.n, mul(math.min(cost, q.capacity), q.tu, q.tn))
+    local u, n = sub(tat.u, tat.n, mul(min(cost, q.capacity), q.tu, q.tn))
     if less(u, n, last, 0) then u, n = last, 0 end
-    tat.u, tat.n = u, n
+    tat.u, tat.n, tat.used_u = u, n, nil
 end
 
 -- A TAT beyond a full refill comes from a clock that stepped back or from a larger quota.
 function TokenBucket.heal(q, tat)
     local u, n = used(q, tat)
     if less(q.full_u, q.full_n, u, n) then
-        tat.u, tat.n = last_step(q) + q.full_u, q.full_n
+        tat.u, tat.n, tat.used_u = last_step(q) + q.full_u, q.full_n, nil
     end
 end
