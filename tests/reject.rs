@@ -335,3 +335,21 @@ fn rejections_can_be_shared() {
     shared::<Empty>();
     shared::<RejectFn<fn(&Rejection<'_>) -> Response<String>>>();
 }
+
+/// A 200 to a GET would be kept by caches, whatever content type the client claims.
+#[test]
+fn only_a_post_is_a_grpc_call() {
+    let decision = denied(vec![status("default", Some(Duration::from_secs(7)))]);
+    for method in [Method::GET, Method::HEAD, Method::PUT] {
+        let parts = request(method, Some("application/grpc"));
+        for reject in built_in() {
+            let response = reject.reject(&Rejection::denied(&parts, &decision));
+            assert_eq!(response.status(), 429);
+            assert_eq!(response.headers()["cache-control"], "no-store");
+        }
+    }
+    for reject in built_in() {
+        let response = reject.reject(&Rejection::denied(&call(), &decision));
+        assert_eq!(response.headers()["grpc-status"], "8");
+    }
+}

@@ -118,8 +118,16 @@ fn nonsense_is_a_named_error_that_tells_the_text() {
 
 #[test]
 fn everybody_is_no_trusted_proxy() {
-    for text in ["0.0.0.0/0", "::/0", "10.0.0.0/0", "::ffff:0:0/96"] {
-        let error = ClientIp::try_behind([text]).expect_err("accepted");
+    for texts in [
+        &["0.0.0.0/0"][..],
+        &["::/0"],
+        &["10.0.0.0/0"],
+        &["::ffff:0:0/96"],
+        // In two halves.
+        &["0.0.0.0/1", "128.0.0.0/1"],
+        &["::/1", "10.0.0.1", "8000::/1"],
+    ] {
+        let error = ClientIp::try_behind(texts.iter().copied()).expect_err("accepted");
         assert_eq!(error.kind(), ConfigErrorKind::Proxy);
         assert!(error.to_string().contains("`ClientIp::hops`"), "{error}");
     }

@@ -186,6 +186,7 @@ fn invented_methods_share_a_key() {
         RequestMethod.extract(&parts.into_parts().0).expect("a key")
     };
     assert_eq!(key("GET"), Key::from("GET"));
+    assert_eq!(key("HEAD"), key("GET"));
     assert_ne!(key("GET"), key("POST"));
     assert_eq!(key("BREW"), key("get"));
     assert_ne!(key("BREW"), key("GET"));

@@ -5,6 +5,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod denials;
 mod differential;
 mod faults;
 mod harness;

@@ -76,7 +76,8 @@ impl SharedConcurrency {
     /// What the limit is called in Redis. Limits of one name on one server are counted together,
     /// on whatever node they are; others are not.
     ///
-    /// Defaults to the policy's name, [`Concurrency::named`], with `_` for what is not accepted.
+    /// Defaults to the policy's name, [`Concurrency::named`], with a few letters of
+    /// its digest where not all of it is accepted.
     ///
     /// 1 to 64 letters, digits, `-`, `_` and `.`.
     pub fn name(mut self, name: impl Into<String>) -> Self {

@@ -45,8 +45,8 @@ use crate::{
 ///
 /// The server's clock counts, so nodes need not agree about the time, and decisions are those of
 /// the [`LocalLimiter`](crate::LocalLimiter) to the microsecond. Each costs one round trip, however
-/// many quotas there are, and less where it can be avoided: a subject that was denied costs none
-/// until its time has come, and requests of one subject that arrive while another one is under way
+/// many quotas there are, and less where it can be avoided: who asks again for what was denied
+/// costs none until its time has come, and requests of one subject that arrive while another one is under way
 /// travel together.
 ///
 /// A clone is a handle to the same limiter. See the [guide](crate::guide::redis) for running
@@ -301,7 +301,7 @@ impl Ask<Current> for Asker {
             .test_clock
             .as_ref()
             .map(|clock| clock.now().as_micros());
-        let arguments = plan.arguments(now, ops.iter().copied());
+        let arguments = plan.arguments(now, ops);
         let asked_at = Instant::now();
         let call = self.store.call(&DECIDE, subject.as_bytes(), &arguments);
         let reply = call

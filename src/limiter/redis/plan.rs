@@ -1,4 +1,4 @@
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
 use sha2::{Digest, Sha256};
 
@@ -66,19 +66,26 @@ impl Plan {
 }
 
 impl TierPlan {
-    /// The script's arguments for `ops`, at `now` or at the time of the server.
-    pub(super) fn arguments(&self, now: Option<u64>, ops: impl Iterator<Item = Op>) -> Vec<String> {
-        let mut arguments = Vec::with_capacity(self.arguments.len() + 4);
-        arguments.push(now.map_or_else(String::new, |now| now.to_string()));
-        arguments.extend_from_slice(&self.arguments);
+    /// The script's arguments for `ops`, at `now` or at the time of the server. What is the same in
+    /// every call is only lent.
+    pub(super) fn arguments(&self, now: Option<u64>, ops: &[Op]) -> Vec<Cow<'_, str>> {
+        let mut arguments = Vec::with_capacity(1 + self.arguments.len() + 3 * ops.len());
+        arguments.push(number_or_empty(now));
+        arguments.extend(self.arguments.iter().map(|text| Cow::from(text.as_str())));
         for op in ops {
-            let (letter, cost, charged_at) = letters(op);
+            let (letter, cost, charged_at) = letters(*op);
             arguments.push(letter.into());
-            arguments.push(cost.min(MOST).to_string());
-            arguments.push(charged_at.map_or_else(String::new, |at| at.min(MOST).to_string()));
+            arguments.push(number_or_empty(Some(cost)));
+            arguments.push(number_or_empty(charged_at));
         }
         arguments
     }
+}
+
+fn number_or_empty(number: Option<u64>) -> Cow<'static, str> {
+    number.map_or(Cow::Borrowed(""), |number| {
+        number.min(MOST).to_string().into()
+    })
 }
 
 fn letters(op: Op) -> (&'static str, u64, Option<u64>) {

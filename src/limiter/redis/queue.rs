@@ -172,3 +172,87 @@ impl<A, P> fmt::Debug for Queue<A, P> {
         f.debug_struct("Queue").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::Timestamp,
+        decision::{Policy, QuotaStatus, Receipt},
+        limiter::redis::store::StoreErrorKind,
+    };
+
+    /// Answers when it is told to, and notes how many operations each call carries.
+    struct Slow {
+        go: tokio::sync::Semaphore,
+        calls: Mutex<Vec<usize>>,
+    }
+
+    impl Ask<()> for Arc<Slow> {
+        async fn ask(
+            &self,
+            _: &str,
+            (): &(),
+            _: Tier,
+            ops: &[Op],
+        ) -> Result<Vec<Decision>, StoreError> {
+            self.calls.lock().expect("no panic").push(ops.len());
+            self.go.acquire().await.expect("it is open").forget();
+            let status = QuotaStatus::new(&Policy::new("test", 1));
+            let receipt = Receipt::new(Timestamp::default());
+            let decided = |op: &Op| match op {
+                Op::Acquire(cost) => Decision::allowed(*cost, receipt, status),
+                other => panic!("{other:?} was not asked"),
+            };
+            Ok(ops.iter().map(decided).collect())
+        }
+    }
+
+    fn new() -> (Arc<Slow>, Arc<Queue<Arc<Slow>, ()>>) {
+        let slow = Arc::new(Slow {
+            go: tokio::sync::Semaphore::new(0),
+            calls: Mutex::default(),
+        });
+        (Arc::clone(&slow), Arc::new(Queue::new(slow)))
+    }
+
+    #[tokio::test]
+    async fn what_comes_meanwhile_travels_together_in_order_and_no_more_than_can() {
+        let (slow, queue) = new();
+        let plan = Arc::new(());
+        let submit = |cost| {
+            let plan = Arc::clone(&plan);
+            queue.submit("alice".into(), plan, Tier::DEFAULT, Op::Acquire(cost))
+        };
+        let first = submit(0);
+        while slow.calls.lock().expect("no panic").is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let waiting: Vec<_> = (1..=LONGEST_LANE as u64).map(submit).collect();
+        let crowded = submit(9_999)
+            .await
+            .expect("an answer")
+            .expect_err("too many");
+        assert_eq!(crowded.kind(), StoreErrorKind::Timeout);
+
+        slow.go.add_permits(1 + LONGEST_LANE / MOST);
+        assert_eq!(
+            first.await.expect("an answer").expect("it works").charged(),
+            0
+        );
+        for (answer, cost) in waiting.into_iter().zip(1..) {
+            assert_eq!(
+                answer
+                    .await
+                    .expect("an answer")
+                    .expect("it works")
+                    .charged(),
+                cost
+            );
+        }
+        assert_eq!(
+            *slow.calls.lock().expect("no panic"),
+            [1, MOST, MOST, MOST, MOST]
+        );
+    }
+}

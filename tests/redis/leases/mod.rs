@@ -321,3 +321,37 @@ fn public_types_have_the_auto_traits_that_servers_need() {
     send_sync_clone::<Node>();
     send::<SharedResponseFuture<Probe, String, String, ProblemJson>>();
 }
+
+/// A place that a request has left is free for the next one of the same node, though Redis hears of
+/// both at once.
+#[tokio::test]
+async fn requests_one_after_another_never_meet() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let node = node(1, &server, LONG);
+    for _ in 0..300 {
+        drop(held(&node).await);
+    }
+}
+
+/// As a cluster's client sends it when its connection breaks.
+#[tokio::test]
+async fn a_lease_that_is_asked_for_twice_is_one() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let script = include_str!("../../../src/limiter/redis/script/leases.lua");
+    let ask = async || -> Vec<i64> {
+        let words = ["EVAL", script, "1", "rl:v1:test.leases:a", "1", "60000000"];
+        let words = words
+            .into_iter()
+            .chain(["a", "8 bytes.", "a", "8 bytes.", "a", "another."]);
+        server.ask(words).await.unwrap()
+    };
+    assert_eq!(ask().await, [0, 0, -1]);
+    assert_eq!(ask().await, [0, 0, -1]);
+    assert_eq!(leases(&server).await.len(), 1);
+}

@@ -8,18 +8,14 @@
 
 mod atomic;
 mod replay;
-
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex},
-    time::Instant,
-};
-
-use loom::thread;
+mod run;
 
 pub(super) use self::atomic::AtomicU64;
-use self::replay::{Call, Op, Spec};
-use super::{CLAIMED, KeyHash, Ordering, Table, WAYS, unpack};
+use self::{
+    replay::{Call, Op},
+    run::Model,
+};
+use super::{KeyHash, WAYS};
 
 const NOW: u64 = 1_000;
 
@@ -64,123 +60,6 @@ fn walls(free: u64) -> Vec<Call> {
 fn with(mut calls: Vec<Call>, more: &[Call]) -> Vec<Call> {
     calls.extend(more);
     calls
-}
-
-impl Table {
-    /// What a caller is told is how much of the key's limit was used before the call.
-    fn make(&self, call: Call) -> u64 {
-        if let Op::LimitAll(most) = call.op {
-            self.limit_states(NOW + most);
-            return 0;
-        }
-        self.update(call.key, NOW, |state| {
-            let used = state.saturating_sub(NOW);
-            (call.next(used).map(|next| NOW + next), used)
-        })
-    }
-
-    /// Tag and use of the entries that have something to remember.
-    fn content(&self) -> Vec<(u64, u64)> {
-        let entries = self.buckets.iter().flat_map(|bucket| &bucket.0);
-        let mut tags = BTreeSet::new();
-        let mut live = Vec::new();
-        for entry in entries {
-            let tag = entry.tag.load(Ordering::Acquire);
-            let state = entry.state.load(Ordering::Acquire);
-            assert_ne!(state, CLAIMED, "a claim was not given back");
-            assert!(tag == 0 || tags.insert(tag), "key {tag} has two entries");
-            if unpack(state) > NOW {
-                live.push((tag, unpack(state) - NOW));
-            }
-        }
-        live.sort_unstable();
-        live
-    }
-}
-
-/// A test: the threads start when `before` has been done.
-struct Model {
-    buckets: usize,
-    before: Vec<Call>,
-    threads: Vec<Vec<Call>>,
-    /// How often a schedule may take the turn from a thread that could go on: as often as takes a
-    /// few seconds. `LOOM_MAX_PREEMPTIONS` is for more patience.
-    preemptions: usize,
-}
-
-impl Model {
-    /// Fails in the first schedule whose outcome cannot be explained. `outcomes` different ones
-    /// must show up: a search that misses them proves nothing.
-    fn check(self, outcomes: usize) {
-        let started = Instant::now();
-        let mut model = loom::model::Builder::new();
-        model.max_branches = 10_000;
-        model.preemption_bound.get_or_insert(self.preemptions);
-        let bound = model.preemption_bound;
-
-        let seen = Arc::new(Mutex::new((0_u64, BTreeSet::new())));
-        let (this, tell) = (Arc::new(self), Arc::clone(&seen));
-        model.check(move || {
-            let outcome = this.run();
-            let mut seen = tell.lock().expect("no panic so far");
-            seen.0 += 1;
-            seen.1.insert(outcome);
-        });
-
-        let (schedules, seen) = &*seen.lock().expect("no panic");
-        let test = std::thread::current().name().unwrap_or_default().to_owned();
-        println!(
-            "{test}: {schedules} schedules, {} outcomes, {bound:?} preemptions, {:.1?}",
-            seen.len(),
-            started.elapsed()
-        );
-        assert!(seen.len() >= outcomes, "only {seen:?}");
-    }
-
-    fn run(self: &Arc<Self>) -> Outcome {
-        let table = loom::sync::Arc::new(Table::with_buckets(self.buckets).expect("a little"));
-        let mut spec = Spec::new(self.buckets * WAYS);
-        for call in &self.before {
-            assert_eq!(table.make(*call), spec.make(*call));
-        }
-
-        let run = |thread: usize| {
-            let (model, table) = (Arc::clone(self), loom::sync::Arc::clone(&table));
-            move || -> Vec<u64> {
-                let calls = model.threads[thread].iter();
-                calls.map(|call| table.make(*call)).collect()
-            }
-        };
-        // The first one's work is done here: loom's time grows with the number of threads.
-        let others: Vec<_> = (1..self.threads.len())
-            .map(|n| thread::spawn(run(n)))
-            .collect();
-        let mut told = vec![run(0)()];
-        told.extend(
-            others
-                .into_iter()
-                .map(|thread| thread.join().expect("no panic")),
-        );
-
-        let outcome = Outcome {
-            told,
-            content: table.content(),
-            evictions: table.evictions(),
-        };
-        assert!(
-            spec.explains(&self.threads, &outcome),
-            "no order of the calls explains {outcome:?}"
-        );
-        outcome
-    }
-}
-
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Outcome {
-    /// By thread.
-    told: Vec<Vec<u64>>,
-    content: Vec<(u64, u64)>,
-    evictions: u64,
 }
 
 #[test]

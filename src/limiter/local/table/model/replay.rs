@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{KeyHash, Outcome};
+use super::{KeyHash, run::Outcome};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
