@@ -69,14 +69,15 @@ impl TierPlan {
     /// The script's arguments for `ops`, at `now` or at the time of the server. What is the same in
     /// every call is only lent.
     pub(super) fn arguments(&self, now: Option<u64>, ops: &[Op]) -> Vec<Cow<'_, str>> {
-        let mut arguments = Vec::with_capacity(1 + self.arguments.len() + 3 * ops.len());
+        let mut arguments = Vec::with_capacity(1 + self.arguments.len() + 4 * ops.len());
         arguments.push(number_or_empty(now));
         arguments.extend(self.arguments.iter().map(|text| Cow::from(text.as_str())));
-        for op in ops {
-            let (letter, cost, charged_at) = letters(*op);
+        for alike in ops.chunk_by(|one, next| one == next) {
+            let (letter, cost, charged_at) = letters(alike[0]);
             arguments.push(letter.into());
             arguments.push(number_or_empty(Some(cost)));
             arguments.push(number_or_empty(charged_at));
+            arguments.push(number_or_empty(Some(alike.len() as u64)));
         }
         arguments
     }

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use futures_util::future::join;
 use tokio::sync::oneshot;
 
 use super::store::StoreError;
@@ -116,13 +117,18 @@ struct Lane<A: Ask<P>, P: Send + Sync + 'static> {
 
 impl<A: Ask<P>, P: Send + Sync + 'static> Lane<A, P> {
     async fn serve(mut self) {
+        let mut last = None;
         while let Some(batch) = self.next_batch() {
             let ops: Vec<_> = batch.iter().map(|waiting| waiting.op).collect();
             let Waiting { plan, tier, .. } = &batch[0];
             let ask = &self.queue.ask;
-            let answers = ask.ask(&self.subject, plan, *tier, &ops).await;
-            deliver(batch, answers);
+            let call = ask.ask(&self.subject, plan, *tier, &ops);
+            // The last call's answers are handed out when this one is on its way, so that the server
+            // is busy while their requests go on.
+            let (answers, ()) = join(call, async { deliver(last.take()) }).await;
+            last = Some((batch, answers));
         }
+        deliver(last);
     }
 
     /// What the next call carries: all that waits, as far as it is measured by the same quotas.
@@ -151,7 +157,13 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Drop for Lane<A, P> {
     }
 }
 
-fn deliver<P>(batch: Vec<Waiting<P>>, answers: Result<Vec<Decision>, StoreError>) {
+/// What a call carried, and what came of it.
+type Answered<P> = (Vec<Waiting<P>>, Result<Vec<Decision>, StoreError>);
+
+fn deliver<P>(answered: Option<Answered<P>>) {
+    let Some((batch, answers)) = answered else {
+        return;
+    };
     match answers {
         // Who does not wait any more does not hear the answer.
         Ok(decisions) => {

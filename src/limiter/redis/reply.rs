@@ -9,18 +9,18 @@ use crate::{
 };
 
 /// The whole numbers of the script's reply, in order.
-struct Numbers<'a>(std::slice::Iter<'a, Value>);
+struct Numbers<'a>(&'a [u8]);
 
 /// Reads what the script says of each of `ops` operations; `None` for what the script never says.
 pub(super) fn decisions(reply: &Value, plan: &TierPlan, ops: usize) -> Option<Vec<Decision>> {
-    let Value::Array(values) = reply else {
+    let Value::BulkString(bytes) = reply else {
         return None;
     };
-    let mut numbers = Numbers(values.iter());
+    let mut numbers = Numbers(bytes);
     let receipt = Receipt::new(Timestamp::from_micros(numbers.next()?));
     let decisions = (0..ops).map(|_| numbers.decision(plan, receipt));
     let decisions = decisions.collect::<Option<Vec<_>>>()?;
-    numbers.0.next().is_none().then_some(decisions)
+    numbers.0.is_empty().then_some(decisions)
 }
 
 impl Numbers<'_> {
@@ -30,10 +30,9 @@ impl Numbers<'_> {
 
     /// `Some(None)` for a number below 0, which stands for there being none.
     fn optional(&mut self) -> Option<Option<u64>> {
-        match self.0.next()? {
-            Value::Int(number) => Some(u64::try_from(*number).ok()),
-            _ => None,
-        }
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::try_from(i64::from_be_bytes(*number)).ok())
     }
 
     fn decision(&mut self, plan: &TierPlan, receipt: Receipt) -> Option<Decision> {

@@ -2,19 +2,21 @@
 --
 -- ARGV: the time in microseconds (empty for the server's), the time of a block in two parts (empty
 -- for none), the number of slots, what describes each of them, and then the operations, which are
--- done one after another: letter, cost, and when the cost was charged (empty for now).
+-- done one after another: letter, cost, when the cost was charged (empty for now), and how many times
+-- it is done, each time with an answer of its own.
 --
 -- A slot is what one algorithm counts. Some may belong to quotas of other tiers: they are kept, and
 -- not asked. The value has the slots' texts, the end of a block if there is one, and the bytes of
 -- logs: `slot;slot!blocked\nbytes`. A lone token bucket is one whole number.
 --
--- The reply is one list of whole numbers: the time, and for each operation what `answer` says.
+-- The reply is one text of whole numbers of eight bytes each, the highest first: the time, and for each
+-- operation what `answer` says. As a list they took a third of the time that many operations take.
 
 -- Each is made only where it is asked for: a script makes all its functions anew in every call.
 local ALGORITHMS = {
     t = token_bucket, l = leaky_bucket, f = fixed_window, s = sliding_window, g = sliding_log,
 }
-local SLOT_FIELDS, OP_FIELDS = 8, 3
+local SLOT_FIELDS, OP_FIELDS = 8, 4
 
 local slots, active = {}, {}
 
@@ -69,7 +71,7 @@ end
 local function write()
     local heads, tails = {}, {}
     for at, q in ipairs(slots) do
-        local head, tail = q.algorithm.text(q.state)
+        local head, tail = q.algorithm.text(q.state, q)
         heads[at], tails[#tails + 1] = head, tail
     end
     local value = table.concat(heads, ';')
@@ -95,29 +97,32 @@ end
 
 -- Operations
 
+-- What an operation came to. One table for all of them: each is answered before the next is done.
+local result = {}
+
 -- Whether the cost fits all quotas. Each remembers what it said, for `measure`.
 local function judge(cost)
-    local result = { denied = false, breached = false, wait_u = 0, wait_n = 0, charged = 0 }
-    local can_fit = true
-    for _, q in ipairs(active) do
+    local denied, can_fit, wait_u, wait_n = false, true, 0, 0
+    for at = 1, #active do
+        local q = active[at]
         local verdict, u, n = q.algorithm.verdict(q, q.state, cost)
-        q.denied = verdict ~= FITS
-        q.retry_after = -1
-        if verdict == AFTER then q.retry_after = micros_up(u, n) end
-        if verdict == FITS and less(result.wait_u, result.wait_n, u, n) then
-            result.wait_u, result.wait_n = u, n
+        q.denied, q.retry_after = verdict ~= FITS, -1
+        if verdict == FITS then
+            if u > wait_u or (u == wait_u and n > wait_n) then wait_u, wait_n = u, n end
+        else
+            denied = true
+            if verdict == AFTER then q.retry_after = micros_up(u, n) else can_fit = false end
         end
-        can_fit = can_fit and verdict ~= NEVER
-        result.denied = result.denied or q.denied
     end
-    result.breached = result.denied and can_fit
-    return result
+    result.denied, result.breached = denied, denied and can_fit
+    result.wait, result.charged = micros_up(wait_u, wait_n), 0
 end
 
 -- The most that every quota can give.
 local function available()
     local least
-    for _, q in ipairs(active) do
+    for at = 1, #active do
+        local q = active[at]
         local here = q.algorithm.available(q, q.state)
         if not least or here < least then least = here end
     end
@@ -125,108 +130,101 @@ local function available()
 end
 
 local function charge(cost)
-    for _, q in ipairs(active) do q.algorithm.charge(q, q.state, cost) end
+    for at = 1, #active do
+        local q = active[at]
+        q.algorithm.charge(q, q.state, cost)
+    end
 end
 
 local function acquire(cost)
-    local result = judge(cost)
+    judge(cost)
     if not result.denied and cost > 0 then
         charge(cost)
         result.charged = cost
     end
-    return result
 end
 
 local DO = { a = acquire, p = judge }
 
 function DO.u(most)
-    return acquire(min(most, max(available(), 1)))
+    acquire(min(most, max(available(), 1)))
 end
 
 function DO.h(cost)
-    local result = judge(cost)
+    judge(cost)
     result.charged = min(cost, available())
     if cost > 0 then charge(cost) end
     -- What passes whatever the limit says waits in no queue.
-    result.wait_u, result.wait_n = 0, 0
-    return result
+    result.wait = 0
 end
 
 function DO.r(cost, charged_at)
     for _, q in ipairs(active) do
         q.algorithm.refund(q, q.state, cost, charged_at or now)
     end
-    return judge(0)
+    judge(0)
 end
 
 function DO.x()
     forget()
     blocked_until = Instant.fresh()
-    return judge(0)
+    judge(0)
 end
 
 -- How long the subject stays out. A clock that stepped back must not make it longer than a block.
 local function blocked_for()
-    if not block_u then return 0 end
     if less(now + block_u, block_n, blocked_until.u, blocked_until.n) then
         blocked_until.u, blocked_until.n = now + block_u, block_n
     end
     return micros_up(sub(blocked_until.u, blocked_until.n, now, 0))
 end
 
--- The result of an operation, and for how long the subject is blocked. Who is blocked takes
--- nothing; the first denial of a cost that could fit starts a block.
+-- Does an operation, and says for how long the subject is blocked. Who is blocked takes nothing; the
+-- first denial of a cost that could fit starts a block.
 local function apply(op, cost, charged_at)
-    local blocked = blocked_for()
+    local blocked = block_u and blocked_for() or 0
     local takes = op == 'a' or op == 'u'
     if blocked > 0 and takes then
-        local result = judge(op == 'u' and min(cost, 1) or cost)
-        return result, cost > 0 and blocked or 0
+        judge(op == 'u' and min(cost, 1) or cost)
+        return cost > 0 and blocked or 0
     end
-    local result = DO[op](cost, charged_at)
-    if cost == 0 or op == 'r' or op == 'x' then return result, 0 end
+    DO[op](cost, charged_at)
+    if cost == 0 or op == 'r' or op == 'x' then return 0 end
     if block_u and takes and result.breached then
         blocked_until = { u = now + block_u, n = block_n }
-        return result, micros_up(block_u, block_n)
+        return micros_up(block_u, block_n)
     end
-    return result, blocked
+    return blocked
 end
 
--- With its length, which Lua would search for.
-local reply, told = { now }, 1
-
-local function tell(number)
-    told = told + 1
-    reply[told] = number
-end
+local reply, told = { struct.pack('>i8', now) }, 1
 
 -- How a quota stands.
 local function measure(q)
     local algorithm, state = q.algorithm, q.state
     local left = algorithm.available(q, state)
     local remaining = max(left - q.extra, 0)
-    tell((q.denied and 1 or 0) + (left < q.extra and 2 or 0))
-    tell(q.retry_after)
-    tell(remaining)
-    tell(micros_up(algorithm.reset_after(q, state)))
+    local window = 0
     if algorithm.window_end then
-        tell(micros_up(algorithm.window_end(q, state)))
+        window = micros_up(algorithm.window_end(q, state))
     elseif remaining > 0 then
-        tell(micros_up(mul(remaining, q.tu, q.tn)))
+        window = micros_up(mul(remaining, q.tu, q.tn))
     else
         local verdict, u, n = algorithm.verdict(q, state, q.extra + 1)
-        tell(verdict == AFTER and micros_up(u, n) or 0)
+        if verdict == AFTER then window = micros_up(u, n) end
     end
+    local flags = (q.denied and 1 or 0) + (left < q.extra and 2 or 0)
+    local reset_after = micros_up(algorithm.reset_after(q, state))
+    told = told + 1
+    reply[told] = struct.pack('>i8i8i8i8i8', flags, q.retry_after, remaining, reset_after, window)
 end
 
 -- Says of an operation: whether it was denied, the wait in a queue, the units that were taken, the
 -- time of a block, and how each quota stands.
-local function answer(result, blocked)
-    tell(result.denied and 1 or 0)
-    tell(micros_up(result.wait_u, result.wait_n))
-    tell(result.charged)
-    tell(blocked)
-    for _, q in ipairs(active) do measure(q) end
+local function answer(blocked)
+    told = told + 1
+    reply[told] = struct.pack('>i8i8i8i8', result.denied and 1 or 0, result.wait, result.charged, blocked)
+    for at = 1, #active do measure(active[at]) end
 end
 
 local value = redis.call('GET', KEYS[1])
@@ -240,10 +238,11 @@ local before = value or write()
 
 for _, q in ipairs(active) do q.algorithm.heal(q, q.state) end
 for at = first_op, #ARGV, OP_FIELDS do
-    answer(apply(ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])))
+    local op, cost, charged_at = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+    for _ = 1, tonumber(ARGV[at + 3]) do answer(apply(op, cost, charged_at)) end
 end
 
 -- What has not changed, a denial above all, is not written.
 local after = write()
 if after ~= before then redis.call('SET', KEYS[1], after, 'PX', time_to_live()) end
-return reply
+return table.concat(reply)

@@ -36,7 +36,7 @@ end
 
 -- times · (u, n): the rest is multiplied in two parts, so that neither leaves the exact range.
 local function mul(times, u, n)
-    if times == 1 then return u, n end
+    if n == 0 then return times * u, 0 end
     local thousands = floor(times / 1000)
     local rest = (times - thousands * 1000) * n
     local carry = floor(rest / 1000)
@@ -45,7 +45,7 @@ end
 
 -- floor(a / b). The first guess is at most a little off.
 local function div(au, an, bu, bn)
-    if bn == 0 then return quotient(au, bu) end
+    if bn == 0 then return (au - fmod(au, bu)) / bu end
     local times = floor((au * 1000 + an) / (bu * 1000 + bn))
     while less(au, an, mul(times, bu, bn)) do times = times - 1 end
     while not less(au, an, mul(times + 1, bu, bn)) do times = times + 1 end

@@ -1,6 +1,8 @@
--- The token bucket as GCRA. The state is the TAT, the instant at which the bucket is full again.
+-- The token bucket as GCRA. The state is how far the bucket is from full, and the TAT, the instant at
+-- which it is full again. All of a call happens at one time, so the former is enough to count with;
+-- the latter is what is kept.
 
-local TokenBucket = { fresh = Instant.fresh, parse = Instant.parse, text = Instant.text }
+local TokenBucket = {}
 
 local function last_step(q)
     if q.step == 0 then return now end
@@ -16,49 +18,57 @@ local function until_step(q, u, n)
     return ready - now, 0
 end
 
--- How far the bucket is from full: the same until the TAT is changed.
-local function used(q, tat)
-    if not tat.used_u then tat.used_u, tat.used_n = sub(tat.u, tat.n, last_step(q), 0) end
-    return tat.used_u, tat.used_n
-end
-
-function TokenBucket.verdict(q, tat, cost)
+function TokenBucket.verdict(q, bucket, cost)
     if cost == 0 then return FITS, 0, 0 end
     if cost > q.capacity then return NEVER end
     local cu, cn = mul(cost, q.tu, q.tn)
-    local u, n = add(cu, cn, used(q, tat))
+    local u, n = add(cu, cn, bucket.u, bucket.n)
     if not less(q.full_u, q.full_n, u, n) then return FITS, 0, 0 end
     return AFTER, until_step(q, sub(u, n, q.full_u, q.full_n))
 end
 
-function TokenBucket.available(q, tat)
-    local u, n = sub(q.full_u, q.full_n, used(q, tat))
+function TokenBucket.available(q, bucket)
+    local u, n = sub(q.full_u, q.full_n, bucket.u, bucket.n)
     return div(u, n, q.tu, q.tn)
 end
 
-function TokenBucket.reset_after(q, tat)
-    return until_step(q, used(q, tat))
+function TokenBucket.reset_after(q, bucket)
+    return until_step(q, bucket.u, bucket.n)
 end
 
-function TokenBucket.charge(q, tat, cost)
+local function change(bucket, u, n)
+    bucket.u, bucket.n, bucket.tat = u, n, nil
+end
+
+function TokenBucket.charge(q, bucket, cost)
     local cu, cn = mul(min(cost, q.capacity), q.tu, q.tn)
-    local u, n = add(cu, cn, used(q, tat))
+    local u, n = add(cu, cn, bucket.u, bucket.n)
     if less(q.full_u, q.full_n, u, n) then u, n = q.full_u, q.full_n end
-    tat.u, tat.n, tat.used_u, tat.used_n = last_step(q) + u, n, u, n
+    change(bucket, u, n)
 end
 
-function TokenBucket.refund(q, tat, cost)
-    local last = last_step(q)
-    if not less(last, 0, tat.u, tat.n) then return end
-    local u, n = sub(tat.u, tat.n, mul(min(cost, q.capacity), q.tu, q.tn))
-    if less(u, n, last, 0) then u, n = last, 0 end
-    tat.u, tat.n, tat.used_u = u, n, nil
+function TokenBucket.refund(q, bucket, cost)
+    if bucket.u == 0 and bucket.n == 0 then return end
+    change(bucket, sub(bucket.u, bucket.n, mul(min(cost, q.capacity), q.tu, q.tn)))
 end
 
 -- A TAT beyond a full refill comes from a clock that stepped back or from a larger quota.
-function TokenBucket.heal(q, tat)
-    local u, n = used(q, tat)
-    if less(q.full_u, q.full_n, u, n) then
-        tat.u, tat.n, tat.used_u = last_step(q) + q.full_u, q.full_n, nil
-    end
+function TokenBucket.heal(q, bucket)
+    if less(q.full_u, q.full_n, bucket.u, bucket.n) then change(bucket, q.full_u, q.full_n) end
+end
+
+function TokenBucket.fresh()
+    return { u = 0, n = 0, tat = '0' }
+end
+
+function TokenBucket.parse(text, q)
+    local tat = Instant.parse(text)
+    if not tat then return nil end
+    local u, n = sub(tat.u, tat.n, last_step(q), 0)
+    return { u = u, n = n, tat = text }
+end
+
+-- What has not changed stays as it was written.
+function TokenBucket.text(bucket, q)
+    return bucket.tat or Instant.text({ u = last_step(q) + bucket.u, n = bucket.n })
 end
