@@ -70,6 +70,8 @@ fn trace() -> impl Strategy<Value = Vec<Burst>> {
     let asks = prop_oneof![
         3 => prop::collection::vec(ask(), 1..2),
         1 => prop::collection::vec(ask(), 2..6),
+        // Alike in a row, of which the script is told once.
+        1 => (ask(), 2_usize..20).prop_map(|(ask, times)| vec![ask; times]),
     ];
     prop::collection::vec((any_move(), asks), 1..14)
 }

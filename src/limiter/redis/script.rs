@@ -2,8 +2,8 @@ use std::sync::LazyLock;
 
 use super::store::Script;
 
-/// The script that decides: the same arithmetic as in [`crate::algorithm`], in plain Lua 5.1, so
-/// that every server that speaks Redis' protocol can run it.
+/// The script that decides: the same arithmetic as in [`crate::algorithm`], in Lua 5.1 and with no
+/// library but `struct`, which Redis has had since scripts were new and its descendants have, too.
 ///
 /// Its text is constant: a script made from what clients send would fill the server's script cache.
 pub(super) static DECIDE: LazyLock<Script> =
