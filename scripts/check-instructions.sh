@@ -35,6 +35,6 @@ check() {
 check decision 'a decision' 0 880
 check decision-denied 'a decision, denied' 0 860
 check plain 'a request without headers, over a no-op layer' "$noop" 1750
-check default 'a request with the default headers, likewise' "$noop" 5850
-check denied 'a denied request, likewise' "$noop" 6200
+check default 'a request with the default headers, likewise' "$noop" 5570
+check denied 'a denied request, likewise' "$noop" 5680
 [ -z "$failed" ]
