@@ -12,7 +12,7 @@ use tower_service::Service;
 use super::gate::{Exempt, Gate, Ticket};
 use crate::{
     decision::Decision,
-    limiter::{Limiter, PendingFuture},
+    limiter::{Limiter, Pending, PendingFuture},
     reject::Reject,
 };
 
@@ -87,17 +87,21 @@ impl<S, B, L, R> ResponseFuture<S, B, L, R>
 where
     S: Service<Request<B>>,
     L: Limiter,
+    R: Send + Sync + 'static,
 {
+    /// Of a request that cannot be judged at once.
+    #[inline(never)]
     pub(super) fn waiting(
-        judged: impl Future<Output = Judged> + Send + 'static,
-        gate: Arc<Gate<L, R>>,
+        answer: Pending<L::Future>,
+        ticket: Ticket,
+        gate: &Arc<Gate<L, R>>,
         inner: S,
         parts: Parts,
         body: B,
     ) -> Self {
         let waiting = Box::new(Waiting {
-            judged: Box::pin(judged),
-            gate,
+            judged: Box::pin(Arc::clone(gate).wait(answer, ticket)),
+            gate: Arc::clone(gate),
             inner,
             request: Some((parts, body)),
         });
@@ -129,6 +133,7 @@ where
     }
 
     /// Of one that was not.
+    #[cold]
     pub(super) fn exempt(
         exempt: Exempt,
         gate: &Gate<L, R>,
@@ -167,11 +172,15 @@ where
         }
         let response = inner.call(Request::from_parts(parts, body));
         let corrects = gate.corrects();
-        let follow_up = (corrects || gate.voice().decorates()).then(|| FollowUp {
-            gate: Arc::clone(gate),
-            decision,
-            ticket: corrects.then(|| Box::new(ticket)),
-        });
+        let follow_up = if corrects || gate.voice().decorates() {
+            Some(FollowUp {
+                gate: Arc::clone(gate),
+                decision,
+                ticket: corrects.then(|| Box::new(ticket)),
+            })
+        } else {
+            None
+        };
         Self::Running {
             response,
             follow_up,

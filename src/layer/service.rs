@@ -76,8 +76,7 @@ where
                 // https://docs.rs/tower/latest/tower/trait.Service.html#be-careful-when-cloning-inner-services
                 let unready = self.inner.clone();
                 let inner = mem::replace(&mut self.inner, unready);
-                let judged = Arc::clone(&self.gate).wait(answer, ticket);
-                ResponseFuture::waiting(judged, Arc::clone(&self.gate), inner, parts, body)
+                ResponseFuture::waiting(answer, ticket, &self.gate, inner, parts, body)
             }
         }
     }
