@@ -117,10 +117,20 @@ fn large_numbers_allocate_no_more() {
     assert_eq!(added(&RateLimitLayer::new(quota, PeerIp)), 1);
 }
 
-/// The map of the fields, which takes two, their text, and the document.
+/// The map of the fields, which takes two, and their text, which long waits are a part of.
 #[test]
-fn a_denied_request_allocates_four_times() {
-    let layer = RateLimitLayer::new(Quota::per_minute(1), PeerIp);
+fn a_denied_request_allocates_three_times() {
+    for quota in [Quota::per_minute(1), Quota::per_day(1)] {
+        let layer = RateLimitLayer::new(quota, PeerIp);
+        let denied = of_a_request(&mut layer.layer(Roomy));
+        assert_eq!(denied, (3, 429));
+    }
+}
+
+/// The document says the name, too.
+#[test]
+fn a_denial_by_a_named_quota_allocates_once_more() {
+    let layer = RateLimitLayer::new(Quota::per_minute(1).named("login"), PeerIp);
     let denied = of_a_request(&mut layer.layer(Roomy));
     assert_eq!(denied, (4, 429));
 }

@@ -1,21 +1,36 @@
 //! `RateLimit-Policy` and `RateLimit`: RFC 9651 lists of strings with parameters.
 
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 
 use super::{
-    policy::{PolicyText, quoted},
-    scratch::Scratch,
+    IetfDraft,
+    policy::{PolicyTexts, quoted, window_of},
+    scratch::{Scratch, Text},
 };
 use crate::decision::{Decision, Policy, QuotaStatus, Unit, whole_seconds};
 
-pub(super) static POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-pub(super) static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// Between two items of a list.
 const COMMA: &[u8] = b", ";
 
-/// The value of `RateLimit-Policy`.
-pub(super) fn write_policies(policies: &[Policy], to: &mut Scratch) {
+/// The value of `RateLimit-Policy`. An RFC 9651 list must not be empty: without policies there is
+/// none.
+pub(super) fn policy_list(
+    IetfDraft::Draft11: IetfDraft,
+    policies: &[Policy],
+) -> Option<HeaderValue> {
+    if policies.is_empty() {
+        return None;
+    }
+    let mut scratch = Scratch::new();
+    write_policies(policies, &mut scratch);
+    let whole = scratch.field_since(0);
+    Some(scratch.finish().value(whole))
+}
+
+fn write_policies(policies: &[Policy], to: &mut Scratch) {
     for (position, policy) in policies.iter().enumerate() {
         if position > 0 {
             to.push(COMMA);
@@ -36,27 +51,29 @@ pub(super) fn write_policies(policies: &[Policy], to: &mut Scratch) {
 
 /// The value of `RateLimit`; nothing when no quota says what remains.
 #[inline]
-pub(super) fn write_statuses(decision: &Decision, policies: &[PolicyText], to: &mut Scratch) {
-    for status in decision.quotas() {
+pub(super) fn status_list(
+    IetfDraft::Draft11: IetfDraft,
+    decision: &Decision,
+    texts: &PolicyTexts,
+    to: &mut Scratch,
+) -> Option<Text> {
+    for (status, text) in texts.with_statuses(decision) {
         let Some(remaining) = status.remaining() else {
             continue;
         };
         if to.len() > 0 {
             to.push(COMMA);
         }
-        match PolicyText::of(policies, status.name()) {
-            Some(policy) => to.push(&policy.quoted_name),
-            None => to.push(&quoted(status.name())),
-        }
-        to.push(b";r=");
+        to.push(&text.opening);
         to.push_number(remaining);
         write_window(status, to);
     }
+    (to.len() > 0).then(|| to.field_since(0))
 }
 
 #[inline]
 fn write_window(status: &QuotaStatus, to: &mut Scratch) {
-    if let Some(window) = PolicyText::window_of(status) {
+    if let Some(window) = window_of(status) {
         to.push(b";t=");
         to.push_number(whole_seconds(window));
     }

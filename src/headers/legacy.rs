@@ -7,39 +7,60 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
     ResetFormat, number,
-    policy::PolicyText,
+    policy::{PolicyTexts, window_of},
     scratch::{Finished, Scratch, Text},
 };
 use crate::decision::{Decision, whole_seconds};
 
-static LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-static REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-static RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-pub(super) static RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+pub(super) const RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
+
+/// What the names of a set begin with.
+const PREFIX: &str = "x-ratelimit-";
 
 /// The fields about one quota.
-pub(super) struct Set {
-    limit: HeaderValue,
-    /// Units, and the field that says so.
-    remaining: Option<(u64, HeaderValue)>,
-    reset: Option<HeaderValue>,
+pub(super) struct Set<'a> {
+    limit: &'a HeaderValue,
+    /// Units, and how the field says so.
+    remaining: Option<(u64, Text)>,
+    reset: Option<Text>,
 }
 
-impl Set {
+impl<'a> Set<'a> {
+    #[inline]
+    pub(super) fn write(
+        format: ResetFormat,
+        decision: &Decision,
+        texts: &'a PolicyTexts,
+        to: &mut Scratch,
+    ) -> Self {
+        let status = decision.binding();
+        let remaining = status.remaining();
+        // Without what remains there is nothing to reset.
+        let window = window_of(status).filter(|_| remaining.is_some());
+        Self {
+            limit: &texts.of(status, decision).limit,
+            remaining: remaining.map(|units| (units, to.number(units))),
+            reset: window.map(|window| to.number(reset_seconds(format, decision, window))),
+        }
+    }
+
     /// Adds the set, unless the one that is there is to stay.
     #[inline]
-    pub(super) fn put(self, headers: &mut HeaderMap) {
+    pub(super) fn put(self, finished: &Finished<'_>, headers: &mut HeaderMap) {
         // Names are compared rather than looked up: a response has few fields, and three lookups
         // hash some sixty bytes.
         if headers.keys().any(is_of_a_set) && !self.replace(headers) {
             return;
         }
-        headers.insert(&LIMIT, self.limit);
+        headers.insert(LIMIT, self.limit.clone());
         if let Some((_, remaining)) = self.remaining {
-            headers.insert(&REMAINING, remaining);
+            headers.insert(REMAINING, finished.value(remaining));
         }
         if let Some(reset) = self.reset {
-            headers.insert(&RESET, reset);
+            headers.insert(RESET, finished.value(reset));
         }
     }
 
@@ -48,7 +69,7 @@ impl Set {
     fn replace(&self, headers: &mut HeaderMap) -> bool {
         let binds_more = self.binds_more_than(headers);
         if binds_more {
-            for name in [&LIMIT, &REMAINING, &RESET] {
+            for name in [LIMIT, REMAINING, RESET] {
                 headers.remove(name);
             }
         }
@@ -59,70 +80,15 @@ impl Set {
         let Some((ours, _)) = self.remaining else {
             return false;
         };
-        !headers.contains_key(&REMAINING)
-            || number::parse(headers.get_all(&REMAINING)).is_some_and(|theirs| ours < theirs)
+        !headers.contains_key(REMAINING)
+            || number::parse(headers.get_all(REMAINING)).is_some_and(|theirs| ours < theirs)
     }
 }
 
 #[inline]
 fn is_of_a_set(name: &HeaderName) -> bool {
-    *name == LIMIT || *name == REMAINING || *name == RESET
-}
-
-/// A [`Set`] whose text is not cut out yet.
-pub(super) struct SetText<'a> {
-    limit: LimitText<'a>,
-    remaining: Option<(u64, Text)>,
-    reset: Option<Text>,
-}
-
-enum LimitText<'a> {
-    Ready(&'a HeaderValue),
-    New(Text),
-}
-
-impl<'a> SetText<'a> {
-    #[inline]
-    pub(super) fn write(
-        decision: &Decision,
-        format: ResetFormat,
-        policies: &'a [PolicyText],
-        to: &mut Scratch,
-    ) -> Self {
-        let status = decision.binding();
-        let limit = match PolicyText::of(policies, status.name()) {
-            Some(policy) if policy.limit == status.limit() => LimitText::Ready(&policy.limit_value),
-            _ => LimitText::New(to.number(status.limit())),
-        };
-        let Some(remaining) = status.remaining() else {
-            return Self {
-                limit,
-                remaining: None,
-                reset: None,
-            };
-        };
-        let reset =
-            PolicyText::window_of(status).map(|window| reset_seconds(format, decision, window));
-        Self {
-            limit,
-            remaining: Some((remaining, to.number(remaining))),
-            reset: reset.map(|seconds| to.number(seconds)),
-        }
-    }
-
-    #[inline]
-    pub(super) fn finish(self, finished: &Finished) -> Set {
-        Set {
-            limit: match self.limit {
-                LimitText::Ready(value) => value.clone(),
-                LimitText::New(text) => finished.value(text),
-            },
-            remaining: self
-                .remaining
-                .map(|(units, text)| (units, finished.value(text))),
-            reset: self.reset.map(|text| finished.value(text)),
-        }
-    }
+    // Most names are told apart by the first comparison alone.
+    name.as_str().starts_with(PREFIX) && [LIMIT, REMAINING, RESET].contains(name)
 }
 
 #[inline]

@@ -1,40 +1,80 @@
-use std::time::Duration;
+use std::{ptr, time::Duration};
 
 use http::HeaderValue;
 
-use super::number;
-use crate::decision::{Policy, QuotaStatus, Unit};
+use super::{IetfDraft, ietf, number};
+use crate::decision::{Decision, Policy, QuotaStatus, Unit};
 
-/// What is ready of a policy before any decision.
+/// What is ready of some policies before any decision.
 #[derive(Debug)]
-pub(super) struct PolicyText {
-    name: &'static str,
-    pub(super) quoted_name: Box<[u8]>,
-    pub(super) limit: u64,
-    pub(super) limit_value: HeaderValue,
+pub(super) struct PolicyTexts {
+    policies: Box<[Policy]>,
+    texts: Box<[PolicyText]>,
+    /// The value of `RateLimit-Policy`, if it is sent.
+    list: Option<HeaderValue>,
 }
 
-impl PolicyText {
-    pub(super) fn new(policy: &Policy) -> Self {
+/// What is ready of one.
+#[derive(Debug)]
+pub(super) struct PolicyText {
+    /// Its part of `RateLimit` up to the first number.
+    pub(super) opening: Box<[u8]>,
+    pub(super) limit: HeaderValue,
+}
+
+impl PolicyTexts {
+    pub(super) fn new(draft: Option<IetfDraft>, policies: &[Policy]) -> Self {
         Self {
-            name: policy.name(),
-            quoted_name: quoted(policy.name()).into_boxed_slice(),
-            limit: policy.limit(),
-            limit_value: number::header_value(policy.limit()),
+            policies: policies.into(),
+            texts: policies.iter().map(PolicyText::new).collect(),
+            list: draft.and_then(|draft| ietf::policy_list(draft, policies)),
         }
     }
 
+    /// Whether `decision` is about these policies. One made by another tier's quotas is not, nor
+    /// one made since a quota was changed.
     #[inline]
-    pub(super) fn of<'a>(policies: &'a [Self], name: &str) -> Option<&'a Self> {
-        policies.iter().find(|policy| policy.name == name)
+    pub(super) fn fit(&self, decision: &Decision) -> bool {
+        let policies = decision.quotas().iter().map(QuotaStatus::policy);
+        policies.eq(&self.policies)
     }
 
-    /// The status's effective window, which a limit on concurrency has none of.
-    #[inline]
-    pub(super) fn window_of(status: &QuotaStatus) -> Option<Duration> {
-        let timed = status.unit() != Unit::ConcurrentRequests;
-        status.effective_window().filter(|_| timed)
+    pub(super) const fn list(&self) -> Option<&HeaderValue> {
+        self.list.as_ref()
     }
+
+    /// How each quota stands, with its text; `decision` is about these policies.
+    #[inline]
+    pub(super) fn with_statuses<'a>(
+        &'a self,
+        decision: &'a Decision,
+    ) -> impl Iterator<Item = (&'a QuotaStatus, &'a PolicyText)> {
+        decision.quotas().iter().zip(&self.texts)
+    }
+
+    /// The text of the policy that one of the decision's statuses is about.
+    #[inline]
+    pub(super) fn of(&self, status: &QuotaStatus, decision: &Decision) -> &PolicyText {
+        let place = decision.quotas().iter().position(|s| ptr::eq(s, status));
+        &self.texts[place.unwrap_or_default()]
+    }
+}
+
+impl PolicyText {
+    fn new(policy: &Policy) -> Self {
+        let opening = [&quoted(policy.name()), b";r=".as_slice()].concat();
+        Self {
+            opening: opening.into_boxed_slice(),
+            limit: number::header_value(policy.limit()),
+        }
+    }
+}
+
+/// The status's effective window, which a limit on concurrency has none of.
+#[inline]
+pub(super) fn window_of(status: &QuotaStatus) -> Option<Duration> {
+    let timed = status.unit() != Unit::ConcurrentRequests;
+    status.effective_window().filter(|_| timed)
 }
 
 /// A String of RFC 9651.

@@ -1,17 +1,17 @@
-use http::{HeaderMap, HeaderName, header::Entry};
+use http::{HeaderMap, HeaderName, HeaderValue, header::Entry};
 
 use super::number;
 
-/// Sets the field `name` to `seconds`, unless it already asks for a longer wait, or for one in a
-/// form that cannot be compared.
-pub(super) fn put(name: HeaderName, seconds: u64, headers: &mut HeaderMap) {
+/// Sets the field `name` to `value`, which says `seconds`, unless it already asks for a longer
+/// wait, or for one in a form that cannot be compared.
+pub(super) fn put(name: HeaderName, seconds: u64, value: HeaderValue, headers: &mut HeaderMap) {
     match headers.entry(name) {
         Entry::Vacant(free) => {
-            free.insert(number::header_value(seconds));
+            free.insert(value);
         }
         Entry::Occupied(mut present) => {
             if number::parse(present.iter()).is_some_and(|theirs| theirs < seconds) {
-                present.insert(number::header_value(seconds));
+                present.insert(value);
             }
         }
     }

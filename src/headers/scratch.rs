@@ -1,4 +1,4 @@
-use std::ops::Range;
+use std::{mem, ops::Range};
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -10,14 +10,20 @@ const INLINE_LEN: usize = 128;
 
 /// The text of all fields of one response, written one after another.
 ///
-/// It stays on the stack until it is complete and then moves to the heap in one piece, of which
-/// each field is a slice: one allocation, however many fields.
-pub(super) enum Scratch {
+/// It stays on the stack until it is complete, and then a lone field is copied. Several move to
+/// the heap in one piece, of which each is a slice: one allocation, however many fields.
+pub(super) struct Scratch {
+    text: Buffer,
+    fields: usize,
+}
+
+enum Buffer {
     Inline(Inline),
     Heap(Vec<u8>),
 }
 
-pub(super) struct Inline {
+#[derive(Clone, Copy)]
+struct Inline {
     bytes: [u8; INLINE_LEN],
     len: usize,
 }
@@ -31,28 +37,29 @@ pub(super) enum Text {
 impl Scratch {
     #[inline]
     pub(super) const fn new() -> Self {
-        Self::Inline(Inline {
+        let text = Buffer::Inline(Inline {
             bytes: [0; INLINE_LEN],
             len: 0,
-        })
+        });
+        Self { text, fields: 0 }
     }
 
     pub(super) const fn len(&self) -> usize {
-        match self {
-            Self::Inline(inline) => inline.len,
-            Self::Heap(bytes) => bytes.len(),
+        match &self.text {
+            Buffer::Inline(inline) => inline.len,
+            Buffer::Heap(bytes) => bytes.len(),
         }
     }
 
     #[inline]
     pub(super) fn push(&mut self, text: &[u8]) {
-        match self {
-            Self::Inline(inline) => {
+        match &mut self.text {
+            Buffer::Inline(inline) => {
                 if !inline.push(text) {
-                    *self = Self::Heap([inline.as_ref(), text].concat());
+                    self.text = Buffer::Heap([inline.text(), text].concat());
                 }
             }
-            Self::Heap(bytes) => bytes.extend_from_slice(text),
+            Buffer::Heap(bytes) => bytes.extend_from_slice(text),
         }
     }
 
@@ -64,6 +71,13 @@ impl Scratch {
         }
     }
 
+    /// What was written from `start` on, as a field.
+    #[inline]
+    pub(super) fn field_since(&mut self, start: usize) -> Text {
+        self.fields += 1;
+        Text::Written(start..self.len())
+    }
+
     /// Writes a field that is a number, unless it has its text already.
     #[inline]
     pub(super) fn number(&mut self, number: u64) -> Text {
@@ -72,17 +86,19 @@ impl Scratch {
         }
         let start = self.len();
         self.push_number(number);
-        Text::Written(start..self.len())
+        self.field_since(start)
     }
 
     /// The finished text, to cut the fields from.
     #[inline]
-    pub(super) fn finish(self) -> Finished {
-        Finished(match self {
-            Self::Inline(Inline { len: 0, .. }) => Bytes::new(),
-            Self::Inline(inline) => Bytes::from_owner(inline),
-            Self::Heap(bytes) => Bytes::from(bytes),
-        })
+    pub(super) fn finish(&mut self) -> Finished<'_> {
+        match &mut self.text {
+            Buffer::Inline(inline) if self.fields > 1 => {
+                Finished::Shared(Bytes::from_owner(*inline))
+            }
+            Buffer::Inline(inline) => Finished::Lone(inline.text()),
+            Buffer::Heap(bytes) => Finished::Shared(Bytes::from(mem::take(bytes))),
+        }
     }
 }
 
@@ -98,23 +114,34 @@ impl Inline {
         self.len = end;
         true
     }
-}
 
-impl AsRef<[u8]> for Inline {
-    fn as_ref(&self) -> &[u8] {
+    #[inline]
+    fn text(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-pub(super) struct Finished(Bytes);
+impl AsRef<[u8]> for Inline {
+    fn as_ref(&self) -> &[u8] {
+        self.text()
+    }
+}
 
-impl Finished {
+pub(super) enum Finished<'a> {
+    Lone(&'a [u8]),
+    Shared(Bytes),
+}
+
+impl Finished<'_> {
     #[inline]
     pub(super) fn value(&self, text: Text) -> HeaderValue {
-        match text {
-            Text::Fixed(text) => HeaderValue::from_static(text),
-            Text::Written(range) => HeaderValue::from_maybe_shared(self.0.slice(range))
-                .expect("only printable ASCII was written"),
-        }
+        let value = match (text, self) {
+            (Text::Fixed(text), _) => return HeaderValue::from_static(text),
+            (Text::Written(range), Self::Lone(text)) => HeaderValue::from_bytes(&text[range]),
+            (Text::Written(range), Self::Shared(text)) => {
+                HeaderValue::from_maybe_shared(text.slice(range))
+            }
+        };
+        value.expect("only printable ASCII was written")
     }
 }

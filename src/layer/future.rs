@@ -9,10 +9,10 @@ use std::{
 use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
-use super::gate::{Gate, Ticket, Verdict};
+use super::gate::{Exempt, Gate, Ticket};
 use crate::{
     decision::Decision,
-    limiter::{Limiter, PendingFuture},
+    limiter::{Limiter, Pending, PendingFuture},
     reject::Reject,
 };
 
@@ -48,9 +48,12 @@ pin_project_lite::pin_project! {
     }
 }
 
+/// What comes of a request, and what the limiter was asked about it.
+type Judged = Result<(Decision, Ticket), Exempt>;
+
 /// A request that waits; boxed, so that one that does not wait carries no room for it.
 struct Waiting<S, B, L, R> {
-    verdict: Pin<Box<dyn Future<Output = Verdict> + Send>>,
+    judged: Pin<Box<dyn Future<Output = Judged> + Send>>,
     gate: Arc<Gate<L, R>>,
     inner: S,
     request: Option<(Parts, B)>,
@@ -60,6 +63,8 @@ struct Waiting<S, B, L, R> {
 struct FollowUp<L, R> {
     gate: Arc<Gate<L, R>>,
     decision: Decision,
+    /// Kept where the response may change what was charged; boxed, because elsewhere the room for
+    /// it would be moved about with every request.
     ticket: Option<Box<Ticket>>,
 }
 
@@ -82,17 +87,21 @@ impl<S, B, L, R> ResponseFuture<S, B, L, R>
 where
     S: Service<Request<B>>,
     L: Limiter,
+    R: Send + Sync + 'static,
 {
+    /// Of a request that cannot be judged at once.
+    #[inline(never)]
     pub(super) fn waiting(
-        verdict: impl Future<Output = Verdict> + Send + 'static,
-        gate: Arc<Gate<L, R>>,
+        answer: Pending<L::Future>,
+        ticket: Ticket,
+        gate: &Arc<Gate<L, R>>,
         inner: S,
         parts: Parts,
         body: B,
     ) -> Self {
         let waiting = Box::new(Waiting {
-            verdict: Box::pin(verdict),
-            gate,
+            judged: Box::pin(Arc::clone(gate).wait(answer, ticket)),
+            gate: Arc::clone(gate),
             inner,
             request: Some((parts, body)),
         });
@@ -108,16 +117,32 @@ where
     L: Limiter,
     R: Reject<ResBody>,
 {
+    /// Of a request that was decided about.
     #[inline]
-    pub(super) fn judged(
-        verdict: Verdict,
+    pub(super) fn decided(
+        decision: Decision,
+        ticket: Ticket,
         gate: &Arc<Gate<L, R>>,
         inner: &mut S,
         parts: Parts,
         body: B,
     ) -> Self {
         Self {
-            state: State::judged(verdict, gate, inner, parts, body),
+            state: State::decided(decision, ticket, gate, inner, parts, body),
+        }
+    }
+
+    /// Of one that was not.
+    #[cold]
+    pub(super) fn exempt(
+        exempt: Exempt,
+        gate: &Gate<L, R>,
+        inner: &mut S,
+        parts: Parts,
+        body: B,
+    ) -> Self {
+        Self {
+            state: State::exempt(exempt, gate, inner, parts, body),
         }
     }
 }
@@ -129,39 +154,48 @@ where
     R: Reject<ResBody>,
 {
     #[inline]
-    fn judged(
-        verdict: Verdict,
+    fn decided(
+        mut decision: Decision,
+        ticket: Ticket,
         gate: &Arc<Gate<L, R>>,
         inner: &mut S,
         mut parts: Parts,
         body: B,
     ) -> Self {
-        let follow_up = match verdict {
-            Verdict::Uncounted => None,
-            Verdict::Pass(decision, ticket) => {
-                if gate.exposes_decision() {
-                    parts.extensions.insert(decision.clone());
-                }
-                gate.follows_up().then(|| FollowUp {
-                    gate: Arc::clone(gate),
-                    decision,
-                    ticket,
-                })
-            }
-            Verdict::Deny(decision) => {
-                return Self::Rejected {
-                    response: Some(gate.voice().deny(&parts, &decision)),
-                };
-            }
-            Verdict::Refuse(kind) => {
-                return Self::Rejected {
-                    response: Some(gate.voice().refuse(&parts, kind)),
-                };
-            }
+        if !gate.passes(&mut decision, &ticket) {
+            return Self::Rejected {
+                response: Some(gate.voice().deny(&parts, &decision)),
+            };
+        }
+        if gate.exposes_decision() {
+            parts.extensions.insert(decision.clone());
+        }
+        let response = inner.call(Request::from_parts(parts, body));
+        let corrects = gate.corrects();
+        let follow_up = if corrects || gate.voice().decorates() {
+            Some(FollowUp {
+                gate: Arc::clone(gate),
+                decision,
+                ticket: corrects.then(|| Box::new(ticket)),
+            })
+        } else {
+            None
         };
         Self::Running {
-            response: inner.call(Request::from_parts(parts, body)),
+            response,
             follow_up,
+        }
+    }
+
+    fn exempt(exempt: Exempt, gate: &Gate<L, R>, inner: &mut S, parts: Parts, body: B) -> Self {
+        match exempt {
+            Exempt::Uncounted => Self::Running {
+                response: inner.call(Request::from_parts(parts, body)),
+                follow_up: None,
+            },
+            Exempt::Refused(kind) => Self::Rejected {
+                response: Some(gate.voice().refuse(&parts, kind)),
+            },
         }
     }
 }
@@ -172,12 +206,15 @@ where
     L: Limiter,
     R: Reject<ResBody>,
 {
-    /// The state that the verdict leads to.
+    /// The state that what it waits for leads to.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<State<S, B, L, R>> {
-        let verdict = ready!(self.verdict.as_mut().poll(cx));
+        let judged = ready!(self.judged.as_mut().poll(cx));
         let (parts, body) = self.request.take().expect("polled after it was ready");
-        let state = State::judged(verdict, &self.gate, &mut self.inner, parts, body);
-        Poll::Ready(state)
+        let (gate, inner) = (&self.gate, &mut self.inner);
+        Poll::Ready(match judged {
+            Ok((decision, ticket)) => State::decided(decision, ticket, gate, inner, parts, body),
+            Err(exempt) => State::exempt(exempt, gate, inner, parts, body),
+        })
     }
 }
 

@@ -1,6 +1,5 @@
 use std::{
     cmp::Ordering,
-    ops::ControlFlow,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -26,14 +25,6 @@ pub(super) struct Gate<L, R> {
     voice: Voice<R>,
 }
 
-/// What the limiter makes of a request.
-pub(super) enum Asked<F> {
-    /// It is settled.
-    Settled(Verdict),
-    /// The limiter thinks, or the request has to wait: [`Gate::wait`] goes on from here.
-    Waiting(Pending<F>, Ticket),
-}
-
 /// A request that the limiter was asked about.
 #[derive(Debug, Clone)]
 pub(super) struct Ticket {
@@ -44,17 +35,13 @@ pub(super) struct Ticket {
     asked_at: Option<Instant>,
 }
 
-/// Whether a request passes.
-pub(super) enum Verdict {
-    /// It does, and the limiter knows nothing of it.
+/// A request that no decision is about.
+#[derive(Clone, Copy)]
+pub(super) enum Exempt {
+    /// It passes, and the limiter knows nothing of it.
     Uncounted,
-    /// It does. The ticket is kept where the response may change what was charged; boxed, because
-    /// elsewhere the room for it would be moved about with every request.
-    Pass(Decision, Option<Box<Ticket>>),
-    /// The limiter denied it.
-    Deny(Decision),
-    /// It was not decided about, for this reason.
-    Refuse(RejectionKind),
+    /// It is rejected for this reason.
+    Refused(RejectionKind),
 }
 
 impl<L: Limiter, R> Gate<L, R> {
@@ -72,45 +59,30 @@ impl<L: Limiter, R> Gate<L, R> {
         }
     }
 
-    /// Asks the limiter about a request, and judges the answer if it is there at once.
+    /// What to ask the limiter, unless there is nothing to ask.
     #[inline]
-    pub(super) fn ask(&self, parts: &Parts) -> Asked<L::Future> {
-        let ticket = match self.ticket(parts) {
-            ControlFlow::Continue(ticket) => ticket,
-            ControlFlow::Break(verdict) => return Asked::Settled(verdict),
-        };
-        match self.apply(&ticket, Op::Acquire(ticket.cost)) {
-            Pending::Ready(Ok(decision)) if !self.has_to_wait(&decision) => {
-                Asked::Settled(self.judge(decision, ticket))
-            }
-            answer => Asked::Waiting(answer, ticket),
-        }
-    }
-
-    /// What to ask the limiter, or a verdict without it.
-    #[inline]
-    fn ticket(&self, parts: &Parts) -> ControlFlow<Verdict, Ticket> {
+    pub(super) fn ticket(&self, parts: &Parts) -> Result<Ticket, Exempt> {
         if !self.settings.is_enabled() {
-            return ControlFlow::Break(self.bypass());
+            return Err(self.bypass());
         }
         let key = match self.settings.identify.subject(parts) {
             Subject::Key(key) => key,
-            Subject::Nobody => return ControlFlow::Break(self.bypass()),
+            Subject::Nobody => return Err(self.bypass()),
             Subject::Banned => {
                 let policies = self.limiter.policies();
                 self.voice.observe(|| Event::Banned { policies });
-                return ControlFlow::Break(self.refuse(RejectionKind::Banned));
+                return Err(self.refuse(RejectionKind::Banned));
             }
             Subject::Unknown(error) => {
                 let kind = self.voice.keyless(self.limiter.policies(), error);
-                return ControlFlow::Break(self.refuse(kind));
+                return Err(self.refuse(kind));
             }
         };
         let tier = self.settings.tier_of(parts);
         if tier == Tier::UNLIMITED {
-            return ControlFlow::Break(self.bypass());
+            return Err(self.bypass());
         }
-        ControlFlow::Continue(Ticket {
+        Ok(Ticket {
             key,
             tier,
             cost: self.settings.cost_of(parts),
@@ -119,12 +91,18 @@ impl<L: Limiter, R> Gate<L, R> {
     }
 
     #[inline]
+    pub(super) fn ask(&self, ticket: &Ticket) -> Pending<L::Future> {
+        self.apply(ticket, Op::Acquire(ticket.cost))
+    }
+
+    #[inline]
     fn apply(&self, ticket: &Ticket, op: Op) -> Pending<L::Future> {
         self.limiter.apply_in(ticket.tier, &ticket.key, op)
     }
 
+    /// Whether the request cannot be judged at once: [`Gate::wait`] goes on from here.
     #[inline]
-    fn has_to_wait(&self, decision: &Decision) -> bool {
+    pub(super) fn has_to_wait(&self, decision: &Decision) -> bool {
         if self.voice.is_shadow() {
             return false;
         }
@@ -136,15 +114,15 @@ impl<L: Limiter, R> Gate<L, R> {
         self: Arc<Self>,
         answer: Pending<L::Future>,
         ticket: Ticket,
-    ) -> Verdict {
+    ) -> Result<(Decision, Ticket), Exempt> {
         match self.decide_in_time(answer, &ticket).await {
-            Ok(decision) => self.judge(decision, ticket),
+            Ok(decision) => Ok((decision, ticket)),
             Err(error) => {
                 self.voice.observe(|| Event::Failed {
                     policies: self.limiter.policies(),
                     error: &error,
                 });
-                self.refuse(RejectionKind::LimiterFailed)
+                Err(self.refuse(RejectionKind::LimiterFailed))
             }
         }
     }
@@ -179,32 +157,32 @@ impl<L: Limiter, R> Gate<L, R> {
         Ok(decision.delayed_by(waited))
     }
 
+    /// Whether a request that was decided about passes.
     #[inline]
-    fn judge(&self, mut decision: Decision, ticket: Ticket) -> Verdict {
+    pub(super) fn passes(&self, decision: &mut Decision, ticket: &Ticket) -> bool {
         self.voice
-            .decided(&decision, &ticket.key, ticket.cost, ticket.asked_at);
+            .decided(decision, &ticket.key, ticket.cost, ticket.asked_at);
         if decision.is_allowed() || self.voice.is_shadow() {
-            let corrected = self.settings.final_cost.is_some();
-            return Verdict::Pass(decision, corrected.then(|| Box::new(ticket)));
+            return true;
         }
         decision.lengthen(self.settings.headers.draw_jitter());
-        Verdict::Deny(decision)
+        false
     }
 
     /// A shadow lets pass what could not be decided, too.
-    fn refuse(&self, kind: RejectionKind) -> Verdict {
+    fn refuse(&self, kind: RejectionKind) -> Exempt {
         if self.voice.is_shadow() {
-            Verdict::Uncounted
+            Exempt::Uncounted
         } else {
-            Verdict::Refuse(kind)
+            Exempt::Refused(kind)
         }
     }
 
-    fn bypass(&self) -> Verdict {
+    fn bypass(&self) -> Exempt {
         self.voice.observe(|| Event::Bypassed {
             policies: self.limiter.policies(),
         });
-        Verdict::Uncounted
+        Exempt::Uncounted
     }
 
     pub(super) const fn voice(&self) -> &Voice<R> {
@@ -215,10 +193,10 @@ impl<L: Limiter, R> Gate<L, R> {
         self.settings.expose_decision
     }
 
-    /// Whether a request that passed needs looking after when its response is there.
+    /// Whether what a request was charged may change with its response.
     #[inline]
-    pub(super) fn follows_up(&self) -> bool {
-        self.settings.final_cost.is_some() || self.voice.decorates()
+    pub(super) const fn corrects(&self) -> bool {
+        self.settings.final_cost.is_some()
     }
 
     /// Corrects what a request was charged by what its response says that it cost.

@@ -7,12 +7,9 @@ use std::{
 use http::{Request, Response};
 use tower_service::Service;
 
-use super::{
-    ResponseFuture,
-    gate::{Asked, Gate},
-};
+use super::{ResponseFuture, gate::Gate};
 use crate::{
-    limiter::{Limiter, LocalLimiter},
+    limiter::{Limiter, LocalLimiter, Pending},
     reject::{ProblemJson, Reject},
 };
 
@@ -63,17 +60,23 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        match self.gate.ask(&parts) {
-            Asked::Settled(verdict) => {
-                ResponseFuture::judged(verdict, &self.gate, &mut self.inner, parts, body)
+        let ticket = match self.gate.ticket(&parts) {
+            Ok(ticket) => ticket,
+            Err(exempt) => {
+                return ResponseFuture::exempt(exempt, &self.gate, &mut self.inner, parts, body);
             }
-            Asked::Waiting(answer, ticket) => {
+        };
+        match self.gate.ask(&ticket) {
+            Pending::Ready(Ok(decision)) if !self.gate.has_to_wait(&decision) => {
+                let (gate, inner) = (&self.gate, &mut self.inner);
+                ResponseFuture::decided(decision, ticket, gate, inner, parts, body)
+            }
+            answer => {
                 // The clone is not ready; the instance that was polled ready goes along.
                 // https://docs.rs/tower/latest/tower/trait.Service.html#be-careful-when-cloning-inner-services
                 let unready = self.inner.clone();
                 let inner = mem::replace(&mut self.inner, unready);
-                let verdict = Arc::clone(&self.gate).wait(answer, ticket);
-                ResponseFuture::waiting(verdict, Arc::clone(&self.gate), inner, parts, body)
+                ResponseFuture::waiting(answer, ticket, &self.gate, inner, parts, body)
             }
         }
     }

@@ -61,15 +61,27 @@ fn document(rejection: &Rejection<'_>) -> Bytes {
     }
 }
 
-const OPENING: &str = concat!(
-    r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
-    r#""title":"Request cannot be satisfied as assigned quota has been exceeded","#,
-    r#""status":429,"violated-policies":["#,
-);
+macro_rules! opening {
+    () => {
+        concat!(
+            r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
+            r#""title":"Request cannot be satisfied as assigned quota has been exceeded","#,
+            r#""status":429,"violated-policies":["#,
+        )
+    };
+}
+
+const OPENING: &str = opening!();
 const CLOSING: &str = "]}";
+
+/// The document about a lone quota without a name of its own: the usual one needs no memory.
+const UNNAMED: &str = concat!(opening!(), r#""default"]}"#);
 
 fn quota_exceeded(decision: Option<&Decision>) -> Bytes {
     let names = || decision.into_iter().flat_map(Decision::violated);
+    if names().eq(["default"]) {
+        return Bytes::from_static(UNNAMED.as_bytes());
+    }
     // Exact unless a name has to be escaped: `Bytes` takes a full buffer over without a second
     // allocation.
     let quotes = names().map(|name| name.len() + 2).sum::<usize>();
