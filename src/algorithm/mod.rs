@@ -7,6 +7,7 @@
 //! what is left, how long until it is as good as new. [`step`] makes the operations out of them,
 //! for one quota or for several that are charged together.
 
+mod bucket;
 mod fixed_window;
 mod leaky_bucket;
 mod meter;
@@ -16,8 +17,9 @@ mod step;
 mod token_bucket;
 
 pub(crate) use self::{
+    bucket::Bucket,
     meter::{Meter, State},
-    step::{Answer, step},
+    step::{Answer, Counts, step},
 };
 
 /// Whether a cost fits.

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use super::{Meter, State, Verdict};
+use super::Verdict;
 use crate::{
-    decision::{Measure, Outcome},
+    decision::{Measure, Outcome, Standing},
     op::Op,
 };
 
@@ -32,13 +32,42 @@ impl Answer {
     }
 }
 
+/// What [`step`] asks of a quota and the state of a key. A trait, so that for one bucket it comes
+/// down to that bucket's arithmetic.
+pub(crate) trait Counts {
+    /// What is remembered of a key.
+    type State;
+
+    /// The state of a key that was never seen.
+    const FRESH: Self::State;
+
+    fn verdict(&self, state: &Self::State, now: u64, cost: u64) -> Verdict;
+
+    /// The most that fits, soft share included.
+    fn available(&self, state: &Self::State, now: u64) -> u64;
+
+    /// Takes `cost`, down to exhaustion and no further.
+    fn charge(&self, state: &mut Self::State, now: u64, cost: u64);
+
+    /// Gives back `cost` that was charged at `charged_at`.
+    fn refund(&self, state: &mut Self::State, now: u64, cost: u64, charged_at: u64);
+
+    /// Brings a state that lies too far ahead back to now. This is the one thing that a denial or
+    /// a look may write: unless it is kept, the next one starts over, and the key stays locked
+    /// until the clock has caught up.
+    fn heal(&self, state: &mut Self::State, now: u64);
+
+    /// What is left of the nominal limit, and whether more than that is used.
+    fn standing(&self, state: &Self::State, now: u64) -> (Standing, bool);
+}
+
 /// Does `op` at `now` to the states of one key, one for each meter, and measures each quota.
 ///
 /// Several quotas are charged together or not at all: if one denies, none is.
 #[inline]
-pub(crate) fn step(
-    meters: &[Meter],
-    states: &mut [State],
+pub(crate) fn step<M: Counts>(
+    meters: &[M],
+    states: &mut [M::State],
     now: u64,
     op: Op,
     measures: &mut [Measure],
@@ -60,7 +89,7 @@ pub(crate) fn step(
             key.judge(0, measures)
         }
         Op::Reset => {
-            key.each(|_, state| *state = State::FRESH);
+            key.each(|_, state| *state = M::FRESH);
             key.judge(0, measures)
         }
     };
@@ -68,13 +97,13 @@ pub(crate) fn step(
     answer
 }
 
-struct Key<'a> {
-    meters: &'a [Meter],
-    states: &'a mut [State],
+struct Key<'a, M: Counts> {
+    meters: &'a [M],
+    states: &'a mut [M::State],
     now: u64,
 }
 
-impl Key<'_> {
+impl<M: Counts> Key<'_, M> {
     #[inline]
     fn acquire(&mut self, cost: u64, measures: &mut [Measure]) -> Answer {
         let now = self.now;
@@ -129,12 +158,7 @@ impl Key<'_> {
     #[inline]
     fn measure(&self, measures: &mut [Measure]) {
         for (i, (meter, state)) in self.meters.iter().zip(&*self.states).enumerate() {
-            let (remaining, excess) = meter.remaining(state, self.now);
-            let measure = &mut measures[i];
-            measure.remaining = remaining;
-            measure.excess = excess;
-            measure.reset_after = meter.reset_after(state, self.now);
-            measure.effective_window = meter.effective_window(state, self.now, remaining);
+            (measures[i].standing, measures[i].excess) = meter.standing(state, self.now);
         }
     }
 
@@ -147,7 +171,7 @@ impl Key<'_> {
     }
 
     #[inline]
-    fn each(&mut self, mut change: impl FnMut(&Meter, &mut State)) {
+    fn each(&mut self, mut change: impl FnMut(&M, &mut M::State)) {
         for (meter, state) in self.meters.iter().zip(&mut *self.states) {
             change(meter, state);
         }

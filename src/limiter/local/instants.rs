@@ -1,10 +1,12 @@
+use std::slice;
+
 use super::{
     capacity::Capacity,
     hash::KeyHash,
     table::{MAX_STATE, Table},
 };
 use crate::{
-    algorithm::{Meter, State, step},
+    algorithm::{Answer, Bucket, Counts, step},
     clock::Timestamp,
     decision::{Decision, Measure, Policy, QuotaStatus, Receipt},
     error::ConfigError,
@@ -35,28 +37,14 @@ impl Instants {
         &self,
         key: KeyHash,
         time: Timestamp,
-        (meter, policy): &(Meter, Policy),
+        (bucket, policy): &(Bucket, Policy),
         op: Op,
     ) -> Decision {
-        let now = time.as_nanos();
-        let fresh_until = meter.fresh_until(now);
-        let (answer, measure) = self.table.update(key, self.state_of(fresh_until), |state| {
-            let old = self.nanos_of(state);
-            let mut states = [State::Instant(old)];
-            let mut measures = [Measure::default()];
-            let answer = step(
-                std::slice::from_ref(meter),
-                &mut states,
-                now,
-                op,
-                &mut measures,
-            );
-            let new = states[0].instant();
-            // A key that is not in the table need not get there with nothing to remember.
-            let stays = new == old || (state == 0 && new <= fresh_until);
-            let next = (!stays).then(|| self.state_of(new));
-            (next, (answer, measures[0]))
-        });
+        let fresh_until = bucket.fresh_until(time.as_nanos());
+        let (answer, measure) = match bucket {
+            Bucket::Token(bucket) => self.step(key, time, fresh_until, bucket, op),
+            Bucket::Leaky(bucket) => self.step(key, time, fresh_until, bucket, op),
+        };
         let status = QuotaStatus::measured(policy, &measure);
         Decision::new(
             answer.outcome(),
@@ -66,21 +54,50 @@ impl Instants {
         )
     }
 
+    #[inline]
+    fn step(
+        &self,
+        key: KeyHash,
+        time: Timestamp,
+        fresh_until: u64,
+        bucket: &impl Counts<State = u64>,
+        op: Op,
+    ) -> (Answer, Measure) {
+        let now = time.as_nanos();
+        let fresh = self.state_of(fresh_until);
+        self.table.update(key, fresh, |state| {
+            let old = self.nanos_of(state);
+            let mut new = old;
+            let mut measure = Measure::default();
+            let answer = step(
+                slice::from_ref(bucket),
+                slice::from_mut(&mut new),
+                now,
+                op,
+                slice::from_mut(&mut measure),
+            );
+            // A key that is not in the table need not get there with nothing to remember.
+            let stays = new == old || (state == 0 && new <= fresh_until);
+            let next = (!stays).then(|| self.state_of(new));
+            (next, (answer, measure))
+        })
+    }
+
     /// Forgets all keys.
     pub(super) fn clear(&self) {
         self.table.limit_states(0);
     }
 
-    /// Lets no key be further from fresh than `meter`'s quota allows: a larger one may have been in
+    /// Lets no key be further from fresh than `bucket`'s quota allows: a larger one may have been in
     /// force before.
-    pub(super) fn fit_to(&self, meter: &Meter, now: Timestamp) {
-        let latest = meter.latest(now.as_nanos());
+    pub(super) fn fit_to(&self, bucket: &Bucket, now: Timestamp) {
+        let latest = bucket.latest(now.as_nanos());
         self.table.limit_states(self.state_of(latest));
     }
 
     /// Keys with something to remember at `now`. Walks the whole table.
-    pub(super) fn live_keys(&self, meter: &Meter, now: Timestamp) -> usize {
-        let fresh_until = meter.fresh_until(now.as_nanos());
+    pub(super) fn live_keys(&self, bucket: &Bucket, now: Timestamp) -> usize {
+        let fresh_until = bucket.fresh_until(now.as_nanos());
         self.table.live_keys(self.state_of(fresh_until))
     }
 

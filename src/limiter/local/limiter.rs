@@ -99,10 +99,10 @@ impl LocalLimiter {
     ) -> Result<Self, ConfigError> {
         let rules = Arc::new(rules);
         let subjects = OnceLock::new();
-        let instants = match rules.lone_instant() {
-            Some((quota, policy)) => {
+        let instants = match rules.lone_bucket() {
+            Some(quota) => {
                 let instants = Instants::try_new(capacity, clock.now())?;
-                Some((LiveQuota::new(quota, *policy), instants))
+                Some((LiveQuota::new(quota), instants))
             }
             None => {
                 let made = Subjects::try_new(capacity, &rules)?;
@@ -137,20 +137,20 @@ impl LocalLimiter {
         let mut rules = Rules::clone(&current);
         let replaced = rules.tiers.replace(name, quota)?;
         let rules = Arc::new(rules);
-        match (inner.subjects.get(), &inner.instants) {
-            (None, Some((live, instants))) if rules.lone_instant().is_some() => {
-                live.replace(&quota);
+        match (inner.subjects.get(), &inner.instants, rules.lone_bucket()) {
+            (None, Some((live, instants)), Some(bucket)) => {
+                live.replace(bucket);
                 if replaced.keeps_state {
-                    instants.fit_to(&live.read().0, inner.clock.now());
+                    instants.fit_to(&bucket.0, inner.clock.now());
                 } else {
                     instants.clear();
                 }
             }
-            (None, _) => {
+            (None, ..) => {
                 let made = Subjects::try_new(inner.capacity, &rules)?;
                 inner.subjects.get_or_init(|| made);
             }
-            (Some(subjects), _) => subjects.install(&rules, replaced),
+            (Some(subjects), ..) => subjects.install(&rules, replaced),
         }
         *current = rules;
         Ok(())
