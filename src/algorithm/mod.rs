@@ -40,6 +40,19 @@ impl Verdict {
     pub(crate) const fn fits(self) -> bool {
         matches!(self, Self::Fits { .. })
     }
+
+    /// Both as one: the worse, or the longer wait.
+    #[inline]
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Never, _) | (_, Self::Never) => Self::Never,
+            (Self::After(one), Self::After(two)) => Self::After(one.max(two)),
+            (Self::After(wait), _) | (_, Self::After(wait)) => Self::After(wait),
+            (Self::Fits { wait: one }, Self::Fits { wait: two }) => {
+                Self::Fits { wait: one.max(two) }
+            }
+        }
+    }
 }
 
 /// Whether a thread may see a state that others wrote later than it read the clock.

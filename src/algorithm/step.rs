@@ -9,11 +9,8 @@ use crate::{
 /// The outcome of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
-    pub(crate) denied: bool,
-    /// Whether it was denied although the cost can fit.
-    pub(crate) breached: bool,
-    /// The longest wait in a queue.
-    pub(crate) wait: u64,
+    /// That of all quotas together.
+    pub(crate) verdict: Verdict,
     /// Units that were taken.
     pub(crate) charged: u64,
 }
@@ -22,12 +19,10 @@ impl Answer {
     /// What the outside world hears of it.
     #[inline]
     pub(crate) fn outcome(&self) -> Outcome {
-        if self.denied {
-            Outcome::Denied
-        } else if self.wait > 0 {
-            Outcome::Delayed(Duration::from_micros(self.wait.div_ceil(1_000)))
-        } else {
-            Outcome::Allowed
+        match self.verdict {
+            Verdict::Fits { wait: 0 } => Outcome::Allowed,
+            Verdict::Fits { wait } => Outcome::Delayed(Duration::from_micros(wait.div_ceil(1_000))),
+            Verdict::After(_) | Verdict::Never => Outcome::Denied,
         }
     }
 }
@@ -59,9 +54,24 @@ pub(crate) trait Counts {
 
     /// What is left of the nominal limit, and whether more than that is used.
     fn standing(&self, state: &Self::State, now: u64) -> (Standing, bool);
+
+    /// What there is to say of the quota after this verdict.
+    #[inline]
+    fn measure(&self, state: &Self::State, now: u64, verdict: Verdict) -> Measure {
+        let (standing, excess) = self.standing(state, now);
+        Measure {
+            denied: !verdict.fits(),
+            retry_after: match verdict {
+                Verdict::After(wait) => Some(wait),
+                Verdict::Fits { .. } | Verdict::Never => None,
+            },
+            standing,
+            excess,
+        }
+    }
 }
 
-/// Does `op` at `now` to the states of one key, one for each meter, and measures each quota.
+/// Does `op` at `now` to the states of one key, one for each meter, and notes each quota's verdict.
 ///
 /// Several quotas are charged together or not at all: if one denies, none is.
 #[inline]
@@ -70,45 +80,45 @@ pub(crate) fn step<M: Counts>(
     states: &mut [M::State],
     now: u64,
     op: Op,
-    measures: &mut [Measure],
+    verdicts: &mut [Verdict],
 ) -> Answer {
     let mut key = Key {
         meters,
         states,
         now,
+        verdicts,
     };
     key.each(|meter, state| meter.heal(state, now));
-    let answer = match op {
-        Op::Acquire(cost) => key.acquire(cost, measures),
-        Op::AcquireUpTo(most) => key.acquire(most.min(key.available().max(1)), measures),
-        Op::Peek(cost) => key.judge(cost, measures),
-        Op::Hit(cost) => key.hit(cost, measures),
+    match op {
+        Op::Acquire(cost) => key.acquire(cost),
+        Op::AcquireUpTo(most) => key.acquire(most.min(key.available().max(1))),
+        Op::Peek(cost) => key.judge(cost),
+        Op::Hit(cost) => key.hit(cost),
         Op::Refund(cost, receipt) => {
             let charged_at = receipt.map_or(now, |receipt| receipt.charged_at().as_nanos());
             key.each(|meter, state| meter.refund(state, now, cost, charged_at));
-            key.judge(0, measures)
+            key.judge(0)
         }
         Op::Reset => {
             key.each(|_, state| *state = M::FRESH);
-            key.judge(0, measures)
+            key.judge(0)
         }
-    };
-    key.measure(measures);
-    answer
+    }
 }
 
 struct Key<'a, M: Counts> {
     meters: &'a [M],
     states: &'a mut [M::State],
     now: u64,
+    verdicts: &'a mut [Verdict],
 }
 
 impl<M: Counts> Key<'_, M> {
     #[inline]
-    fn acquire(&mut self, cost: u64, measures: &mut [Measure]) -> Answer {
+    fn acquire(&mut self, cost: u64) -> Answer {
         let now = self.now;
-        let mut answer = self.judge(cost, measures);
-        if !answer.denied && cost > 0 {
+        let mut answer = self.judge(cost);
+        if answer.verdict.fits() && cost > 0 {
             self.each(|meter, state| meter.charge(state, now, cost));
             answer.charged = cost;
         }
@@ -116,49 +126,32 @@ impl<M: Counts> Key<'_, M> {
     }
 
     #[inline]
-    fn hit(&mut self, cost: u64, measures: &mut [Measure]) -> Answer {
+    fn hit(&mut self, cost: u64) -> Answer {
         let now = self.now;
-        let mut answer = self.judge(cost, measures);
+        let mut answer = self.judge(cost);
         answer.charged = cost.min(self.available());
         if cost > 0 {
             self.each(|meter, state| meter.charge(state, now, cost));
         }
         // What passes whatever the limit says waits in no queue.
-        answer.wait = 0;
+        if answer.verdict.fits() {
+            answer.verdict = Verdict::FITS;
+        }
         answer
     }
 
     /// Whether `cost` fits every quota.
     #[inline]
-    fn judge(&self, cost: u64, measures: &mut [Measure]) -> Answer {
-        let mut answer = Answer {
-            denied: false,
-            breached: false,
-            wait: 0,
-            charged: 0,
-        };
-        let mut can_fit = true;
+    fn judge(&mut self, cost: u64) -> Answer {
+        let mut all = Verdict::FITS;
         for (i, (meter, state)) in self.meters.iter().zip(&*self.states).enumerate() {
             let verdict = meter.verdict(state, self.now, cost);
-            if let Verdict::Fits { wait } = verdict {
-                answer.wait = answer.wait.max(wait);
-            }
-            can_fit &= verdict != Verdict::Never;
-            answer.denied |= !verdict.fits();
-            measures[i].denied = !verdict.fits();
-            measures[i].retry_after = match verdict {
-                Verdict::After(wait) => Some(wait),
-                Verdict::Fits { .. } | Verdict::Never => None,
-            };
+            self.verdicts[i] = verdict;
+            all = all.and(verdict);
         }
-        answer.breached = answer.denied && can_fit;
-        answer
-    }
-
-    #[inline]
-    fn measure(&self, measures: &mut [Measure]) {
-        for (i, (meter, state)) in self.meters.iter().zip(&*self.states).enumerate() {
-            (measures[i].standing, measures[i].excess) = meter.standing(state, self.now);
+        Answer {
+            verdict: all,
+            charged: 0,
         }
     }
 

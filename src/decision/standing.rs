@@ -74,12 +74,6 @@ impl Standing {
     }
 }
 
-impl Default for Standing {
-    fn default() -> Self {
-        Self::UNKNOWN
-    }
-}
-
 impl fmt::Debug for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.numbers().fmt(f)

@@ -46,7 +46,7 @@ pub struct QuotaStatus {
 }
 
 /// What an algorithm finds out about one quota.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Measure {
     pub(crate) denied: bool,
     /// In nanoseconds; `None` unless it was denied and can fit.

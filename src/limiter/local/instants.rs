@@ -6,9 +6,9 @@ use super::{
     table::{MAX_STATE, Table},
 };
 use crate::{
-    algorithm::{Answer, Bucket, Counts, step},
+    algorithm::{Bucket, Counts, Verdict, step},
     clock::Timestamp,
-    decision::{Decision, Measure, Policy, QuotaStatus, Receipt},
+    decision::{Decision, Policy, QuotaStatus, Receipt},
     error::ConfigError,
     op::Op,
     quota::MAX_REFILL_NANOS,
@@ -37,50 +37,78 @@ impl Instants {
         &self,
         key: KeyHash,
         time: Timestamp,
+        quota: &(Bucket, Policy),
+        op: Op,
+    ) -> Decision {
+        match op {
+            // What nearly every request is, compiled by itself: what the rest needs would be in
+            // its way.
+            Op::Acquire(cost) => self.decide_in(key, time, quota, Op::Acquire(cost)),
+            op => self.decide_rest(key, time, quota, op),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_rest(
+        &self,
+        key: KeyHash,
+        time: Timestamp,
+        quota: &(Bucket, Policy),
+        op: Op,
+    ) -> Decision {
+        self.decide_in(key, time, quota, op)
+    }
+
+    #[inline]
+    fn decide_in(
+        &self,
+        key: KeyHash,
+        time: Timestamp,
         (bucket, policy): &(Bucket, Policy),
         op: Op,
     ) -> Decision {
         let fresh_until = bucket.fresh_until(time.as_nanos());
-        let (answer, measure) = match bucket {
-            Bucket::Token(bucket) => self.step(key, time, fresh_until, bucket, op),
-            Bucket::Leaky(bucket) => self.step(key, time, fresh_until, bucket, op),
-        };
-        let status = QuotaStatus::measured(policy, &measure);
+        match bucket {
+            Bucket::Token(bucket) => self.decide_by(bucket, policy, fresh_until, key, time, op),
+            Bucket::Leaky(bucket) => self.decide_by(bucket, policy, fresh_until, key, time, op),
+        }
+    }
+
+    #[inline]
+    fn decide_by(
+        &self,
+        bucket: &impl Counts<State = u64>,
+        policy: &Policy,
+        fresh_until: u64,
+        key: KeyHash,
+        time: Timestamp,
+        op: Op,
+    ) -> Decision {
+        let now = time.as_nanos();
+        let fresh = self.state_of(fresh_until);
+        let (answer, verdict, instant) = self.table.update(key, fresh, move |state| {
+            let old = self.nanos_of(state);
+            let mut new = old;
+            let mut verdict = Verdict::FITS;
+            let answer = step(
+                slice::from_ref(bucket),
+                slice::from_mut(&mut new),
+                now,
+                op,
+                slice::from_mut(&mut verdict),
+            );
+            // A key that is not in the table need not get there with nothing to remember.
+            let stays = new == old || (state == 0 && new <= fresh_until);
+            let next = (!stays).then(|| self.state_of(new));
+            (next, (answer, verdict, new))
+        });
+        let status = QuotaStatus::measured(policy, &bucket.measure(&instant, now, verdict));
         Decision::new(
             answer.outcome(),
             answer.charged,
             Receipt::new(time),
             status.into(),
         )
-    }
-
-    #[inline]
-    fn step(
-        &self,
-        key: KeyHash,
-        time: Timestamp,
-        fresh_until: u64,
-        bucket: &impl Counts<State = u64>,
-        op: Op,
-    ) -> (Answer, Measure) {
-        let now = time.as_nanos();
-        let fresh = self.state_of(fresh_until);
-        self.table.update(key, fresh, |state| {
-            let old = self.nanos_of(state);
-            let mut new = old;
-            let mut measure = Measure::default();
-            let answer = step(
-                slice::from_ref(bucket),
-                slice::from_mut(&mut new),
-                now,
-                op,
-                slice::from_mut(&mut measure),
-            );
-            // A key that is not in the table need not get there with nothing to remember.
-            let stays = new == old || (state == 0 && new <= fresh_until);
-            let next = (!stays).then(|| self.state_of(new));
-            (next, (answer, measure))
-        })
     }
 
     /// Forgets all keys.
