@@ -137,7 +137,7 @@ where
         body: B,
     ) -> Self {
         let follow_up = match verdict {
-            Verdict::Uncounted => None,
+            Verdict::PassUnseen => None,
             Verdict::Pass(decision, ticket) => {
                 if gate.exposes_decision() {
                     parts.extensions.insert(decision.clone());

@@ -46,8 +46,8 @@ pub(super) struct Ticket {
 
 /// Whether a request passes.
 pub(super) enum Verdict {
-    /// It does, and the limiter knows nothing of it.
-    Uncounted,
+    /// It does, and nobody asks for the decision: nothing is told of it, or there is none.
+    PassUnseen,
     /// It does. The ticket is kept where the response may change what was charged; boxed, because
     /// elsewhere the room for it would be moved about with every request.
     Pass(Decision, Option<Box<Ticket>>),
@@ -184,6 +184,9 @@ impl<L: Limiter, R> Gate<L, R> {
         self.voice
             .decided(&decision, &ticket.key, ticket.cost, ticket.asked_at);
         if decision.is_allowed() || self.voice.is_shadow() {
+            if !self.exposes_decision() && !self.follows_up() {
+                return Verdict::PassUnseen;
+            }
             let corrected = self.settings.final_cost.is_some();
             return Verdict::Pass(decision, corrected.then(|| Box::new(ticket)));
         }
@@ -194,7 +197,7 @@ impl<L: Limiter, R> Gate<L, R> {
     /// A shadow lets pass what could not be decided, too.
     fn refuse(&self, kind: RejectionKind) -> Verdict {
         if self.voice.is_shadow() {
-            Verdict::Uncounted
+            Verdict::PassUnseen
         } else {
             Verdict::Refuse(kind)
         }
@@ -204,7 +207,7 @@ impl<L: Limiter, R> Gate<L, R> {
         self.voice.observe(|| Event::Bypassed {
             policies: self.limiter.policies(),
         });
-        Verdict::Uncounted
+        Verdict::PassUnseen
     }
 
     pub(super) const fn voice(&self) -> &Voice<R> {
