@@ -42,15 +42,13 @@ impl LeakyBucket {
 
     /// How far ahead the next slot is.
     #[inline]
-    pub(super) fn ahead(&self, next: u64, now: u64) -> u64 {
+    fn ahead(&self, next: u64, now: u64) -> u64 {
         next.saturating_sub(now)
     }
 }
 
 impl Counts for LeakyBucket {
     type State = u64;
-
-    const FRESH: u64 = 0;
 
     #[inline]
     fn verdict(&self, next: &u64, now: u64, cost: u64) -> Verdict {

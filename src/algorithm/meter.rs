@@ -1,10 +1,8 @@
 use super::{
     Bucket, ClockSkew, Counts, Verdict,
     fixed_window::{FixedWindow, Window},
-    leaky_bucket::LeakyBucket,
     sliding_log::{Log, SlidingLog},
     sliding_window::{Slices, SlidingWindow},
-    token_bucket::TokenBucket,
 };
 use crate::{
     decision::Standing,
@@ -25,8 +23,7 @@ pub(crate) struct Meter {
 
 #[derive(Debug, Clone, Copy)]
 enum Rate {
-    TokenBucket(TokenBucket),
-    LeakyBucket(LeakyBucket),
+    Bucket(Bucket),
     FixedWindow(FixedWindow),
     SlidingWindow(SlidingWindow),
     SlidingLog(SlidingLog),
@@ -114,6 +111,24 @@ impl State {
     }
 }
 
+impl Default for State {
+    fn default() -> Self {
+        Self::FRESH
+    }
+}
+
+impl Rate {
+    fn new(quota: &Quota, skew: ClockSkew) -> Self {
+        match quota.algorithm() {
+            Algorithm::TokenBucket => Self::Bucket(Bucket::token(quota, skew)),
+            Algorithm::LeakyBucket { .. } => Self::Bucket(Bucket::leaky(quota, skew)),
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota)),
+            Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota)),
+            Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::new(quota)),
+        }
+    }
+}
+
 impl Meter {
     /// What there is [`loss_of`](Self::loss_of) of a key that is exhausted.
     pub(crate) const EXHAUSTED: u64 = 1 + u32::MAX as u64;
@@ -121,33 +136,17 @@ impl Meter {
     /// The meter of a quota that was checked.
     pub(crate) fn new(quota: &Quota, skew: ClockSkew) -> Self {
         Self {
-            rate: match quota.algorithm() {
-                Algorithm::TokenBucket => Rate::TokenBucket(TokenBucket::new(quota, skew)),
-                Algorithm::LeakyBucket { .. } => Rate::LeakyBucket(LeakyBucket::new(quota, skew)),
-                Algorithm::FixedWindow => Rate::FixedWindow(FixedWindow::new(quota)),
-                Algorithm::SlidingWindow => Rate::SlidingWindow(SlidingWindow::new(quota)),
-                Algorithm::SlidingLog => Rate::SlidingLog(SlidingLog::new(quota)),
-            },
+            rate: Rate::new(quota, skew),
             interval: quota.interval_nanos(),
             capacity: quota.capacity() + quota.extra(),
             extra: quota.extra(),
         }
     }
 
-    /// The bucket that counts alone, if that is what it is.
-    pub(crate) const fn bucket(&self) -> Option<Bucket> {
-        match self.rate {
-            Rate::TokenBucket(bucket) => Some(Bucket::Token(bucket)),
-            Rate::LeakyBucket(bucket) => Some(Bucket::Leaky(bucket)),
-            _ => None,
-        }
-    }
-
     /// The time until the state is as good as that of a key that was never seen.
     fn reset_after(&self, state: &State, now: u64) -> u64 {
         match &self.rate {
-            Rate::TokenBucket(bucket) => bucket.reset_after(*state.instant(), now),
-            Rate::LeakyBucket(bucket) => bucket.ahead(*state.instant(), now),
+            Rate::Bucket(bucket) => bucket.reset_after(*state.instant(), now),
             Rate::FixedWindow(window) => window.reset_after(state.window(), now),
             Rate::SlidingWindow(window) => window.reset_after(state.slices(), now),
             Rate::SlidingLog(log) => log.reset_after(state.log(), now),
@@ -182,12 +181,9 @@ impl Meter {
 impl Counts for Meter {
     type State = State;
 
-    const FRESH: State = State::FRESH;
-
     fn verdict(&self, state: &State, now: u64, cost: u64) -> Verdict {
         match &self.rate {
-            Rate::TokenBucket(bucket) => bucket.verdict(state.instant(), now, cost),
-            Rate::LeakyBucket(bucket) => bucket.verdict(state.instant(), now, cost),
+            Rate::Bucket(bucket) => bucket.as_counts().verdict(state.instant(), now, cost),
             Rate::FixedWindow(window) => window.verdict(state.window(), now, cost),
             Rate::SlidingWindow(window) => window.verdict(state.slices(), now, cost),
             Rate::SlidingLog(log) => log.verdict(state.log(), now, cost),
@@ -196,8 +192,7 @@ impl Counts for Meter {
 
     fn available(&self, state: &State, now: u64) -> u64 {
         match &self.rate {
-            Rate::TokenBucket(bucket) => bucket.available(state.instant(), now),
-            Rate::LeakyBucket(bucket) => bucket.available(state.instant(), now),
+            Rate::Bucket(bucket) => bucket.as_counts().available(state.instant(), now),
             Rate::FixedWindow(window) => window.available(state.window(), now),
             Rate::SlidingWindow(window) => window.available(state.slices(), now),
             Rate::SlidingLog(log) => log.available(state.log(), now),
@@ -206,8 +201,7 @@ impl Counts for Meter {
 
     fn charge(&self, state: &mut State, now: u64, cost: u64) {
         match &self.rate {
-            Rate::TokenBucket(bucket) => bucket.charge(state.instant_mut(), now, cost),
-            Rate::LeakyBucket(bucket) => bucket.charge(state.instant_mut(), now, cost),
+            Rate::Bucket(bucket) => bucket.as_counts().charge(state.instant_mut(), now, cost),
             Rate::FixedWindow(window) => {
                 *state = State::Window(window.charge(state.window(), now, cost));
             }
@@ -218,8 +212,11 @@ impl Counts for Meter {
 
     fn refund(&self, state: &mut State, now: u64, cost: u64, charged_at: u64) {
         match &self.rate {
-            Rate::TokenBucket(bucket) => bucket.refund(state.instant_mut(), now, cost, charged_at),
-            Rate::LeakyBucket(bucket) => bucket.refund(state.instant_mut(), now, cost, charged_at),
+            Rate::Bucket(bucket) => {
+                bucket
+                    .as_counts()
+                    .refund(state.instant_mut(), now, cost, charged_at)
+            }
             Rate::FixedWindow(window) => {
                 *state = State::Window(window.refund(state.window(), now, cost, charged_at));
             }
@@ -232,8 +229,9 @@ impl Counts for Meter {
 
     fn heal(&self, state: &mut State, now: u64) {
         match (&self.rate, state) {
-            (Rate::TokenBucket(bucket), State::Instant(tat)) => bucket.heal(tat, now),
-            (Rate::LeakyBucket(bucket), State::Instant(next)) => bucket.heal(next, now),
+            (Rate::Bucket(bucket), State::Instant(instant)) => {
+                bucket.as_counts().heal(instant, now);
+            }
             (Rate::FixedWindow(fixed), State::Window(window)) => {
                 *window = fixed.healed(*window, now);
             }
@@ -246,8 +244,7 @@ impl Counts for Meter {
 
     fn standing(&self, state: &State, now: u64) -> (Standing, bool) {
         match &self.rate {
-            Rate::TokenBucket(bucket) => bucket.standing(state.instant(), now),
-            Rate::LeakyBucket(bucket) => bucket.standing(state.instant(), now),
+            Rate::Bucket(bucket) => bucket.as_counts().standing(state.instant(), now),
             _ => {
                 let available = self.available(state, now);
                 let remaining = available.saturating_sub(self.extra);

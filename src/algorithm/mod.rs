@@ -14,6 +14,7 @@ mod meter;
 mod sliding_log;
 mod sliding_window;
 mod step;
+mod stepped_bucket;
 mod token_bucket;
 
 pub(crate) use self::{

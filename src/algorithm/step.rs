@@ -30,11 +30,8 @@ impl Answer {
 /// What [`step`] asks of a quota and the state of a key. A trait, so that for one bucket it comes
 /// down to that bucket's arithmetic.
 pub(crate) trait Counts {
-    /// What is remembered of a key.
-    type State;
-
-    /// The state of a key that was never seen.
-    const FRESH: Self::State;
+    /// What is remembered of a key; the default is that of a key that was never seen.
+    type State: Default;
 
     fn verdict(&self, state: &Self::State, now: u64, cost: u64) -> Verdict;
 
@@ -100,7 +97,7 @@ pub(crate) fn step<M: Counts>(
             key.judge(0)
         }
         Op::Reset => {
-            key.each(|_, state| *state = M::FRESH);
+            key.each(|_, state| *state = M::State::default());
             key.judge(0)
         }
     }

@@ -18,8 +18,6 @@ pub(crate) struct TokenBucket {
     refill: u64,
     /// The same for the nominal limit, less by the soft share.
     nominal: u64,
-    /// Tokens come at multiples of this; 1 for an even flow.
-    step: u64,
     /// How far beyond a full refill a TAT may lie and count.
     tolerance: u64,
 }
@@ -35,29 +33,8 @@ impl TokenBucket {
             capacity,
             refill,
             nominal: interval * quota.capacity(),
-            step: quota.refill_every_nanos().unwrap_or(1),
             tolerance: skew.tolerance(refill),
         }
-    }
-
-    /// The last instant at which tokens came.
-    #[inline]
-    pub(super) fn last_step(&self, now: u64) -> u64 {
-        if self.step == 1 {
-            now
-        } else {
-            now - now % self.step
-        }
-    }
-
-    /// From `now` to the first instant at which tokens come, `wait` or more after the last one.
-    #[inline]
-    fn until_step(&self, wait: u64, now: u64) -> u64 {
-        if self.step == 1 || wait == 0 {
-            return wait;
-        }
-        let ready = self.last_step(now).saturating_add(wait);
-        ready.div_ceil(self.step).saturating_mul(self.step) - now
     }
 
     pub(super) fn refill(&self) -> u64 {
@@ -67,30 +44,21 @@ impl TokenBucket {
     /// How far the bucket is from full.
     #[inline]
     fn used(&self, tat: u64, now: u64) -> u64 {
-        tat.saturating_sub(self.last_step(now))
+        tat.saturating_sub(now)
     }
 
     #[inline]
-    pub(super) fn reset_after(&self, tat: u64, now: u64) -> u64 {
-        self.until_step(self.used(tat, now), now)
-    }
-
-    /// The same as the level says of an even flow. What comes in steps comes later.
-    #[cold]
-    fn stepped(&self, level: Level, now: u64) -> Standing {
-        let remaining = level.remaining();
-        let window = match remaining {
-            0 => self.until_step(level.effective_window(), now),
-            _ => level.effective_window(),
-        };
-        Standing::counted(remaining, self.until_step(level.used, now), window)
+    pub(super) fn level(&self, tat: u64, now: u64) -> Level {
+        Level {
+            used: self.used(tat, now),
+            refill: self.nominal,
+            interval: self.interval,
+        }
     }
 }
 
 impl Counts for TokenBucket {
     type State = u64;
-
-    const FRESH: u64 = 0;
 
     #[inline]
     fn verdict(&self, tat: &u64, now: u64, cost: u64) -> Verdict {
@@ -103,7 +71,7 @@ impl Counts for TokenBucket {
         let needed = self.used(*tat, now) + cost * self.interval;
         match needed.checked_sub(self.refill) {
             None | Some(0) => Verdict::FITS,
-            Some(wait) => Verdict::After(self.until_step(wait, now)),
+            Some(wait) => Verdict::After(wait),
         }
     }
 
@@ -119,13 +87,13 @@ impl Counts for TokenBucket {
         let used = self.used(*tat, now).saturating_add(cost).min(self.refill);
         // A thread that read the clock a little earlier than the last one must not take back what
         // that one charged.
-        *tat = self.last_step(now).saturating_add(used).max(*tat);
+        *tat = now.saturating_add(used).max(*tat);
     }
 
     fn refund(&self, tat: &mut u64, now: u64, cost: u64, _: u64) {
         let cost = cost.saturating_mul(self.interval);
         // A bucket that is full already stays as it is.
-        let less = tat.saturating_sub(cost).max(self.last_step(now));
+        let less = tat.saturating_sub(cost).max(now);
         *tat = less.min(*tat);
     }
 
@@ -134,22 +102,14 @@ impl Counts for TokenBucket {
     #[inline]
     fn heal(&self, tat: &mut u64, now: u64) {
         if self.used(*tat, now) > self.refill + self.tolerance {
-            *tat = self.last_step(now).saturating_add(self.refill);
+            *tat = now.saturating_add(self.refill);
         }
     }
 
     #[inline]
     fn standing(&self, tat: &u64, now: u64) -> (Standing, bool) {
-        let level = Level {
-            used: self.used(*tat, now),
-            refill: self.nominal,
-            interval: self.interval,
-        };
+        let level = self.level(*tat, now);
         let excess = self.nominal < self.refill && level.used > self.nominal;
-        let standing = match self.step {
-            1 => Standing::Level(level),
-            _ => self.stepped(level, now),
-        };
-        (standing, excess)
+        (Standing::Level(level), excess)
     }
 }

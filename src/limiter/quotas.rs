@@ -35,7 +35,7 @@ impl Rules {
         let ([quota], [policy]) = (quotas.quotas.as_slice(), quotas.policies.as_slice()) else {
             return None;
         };
-        let bucket = Meter::new(quota, ClockSkew::Threads).bucket()?;
+        let bucket = Bucket::new(quota, ClockSkew::Threads)?;
         Some((bucket, *policy))
     }
 

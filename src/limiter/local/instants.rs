@@ -70,6 +70,7 @@ impl Instants {
         let fresh_until = bucket.fresh_until(time.as_nanos());
         match bucket {
             Bucket::Token(bucket) => self.decide_by(bucket, policy, fresh_until, key, time, op),
+            Bucket::Stepped(bucket) => self.decide_by(bucket, policy, fresh_until, key, time, op),
             Bucket::Leaky(bucket) => self.decide_by(bucket, policy, fresh_until, key, time, op),
         }
     }
