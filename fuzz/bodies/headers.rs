@@ -165,7 +165,7 @@ impl Source<'_> {
     fn duration(&mut self) -> Duration {
         match self.byte() % 4 {
             0 => Duration::from_nanos(self.number()),
-            1 => Duration::from_micros(self.number().min(u64::MAX - 1)),
+            1 => Duration::from_micros(self.number().min(u64::MAX - 2)),
             2 => Duration::from_secs(self.number() % 10_000_000),
             _ => Duration::from_secs(self.number() % 1_000),
         }

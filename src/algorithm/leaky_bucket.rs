@@ -1,5 +1,8 @@
-use super::{ClockSkew, Verdict};
-use crate::quota::Quota;
+use super::{ClockSkew, Counts, Verdict};
+use crate::{
+    decision::{Level, Standing},
+    quota::Quota,
+};
 
 /// The leaky bucket as a queue: one unit leaves every `interval`, in order of arrival.
 ///
@@ -13,6 +16,8 @@ pub(crate) struct LeakyBucket {
     capacity: u64,
     /// capacity · T: how far ahead the next slot can be.
     longest: u64,
+    /// The same for the nominal limit, less by the soft share.
+    nominal: u64,
     /// How far beyond the end of the queue the next slot may lie and count.
     tolerance: u64,
 }
@@ -26,16 +31,27 @@ impl LeakyBucket {
             interval,
             capacity,
             longest,
+            nominal: interval * quota.capacity(),
             tolerance: skew.tolerance(longest),
         }
     }
 
+    pub(super) fn longest(&self) -> u64 {
+        self.longest
+    }
+
     /// How far ahead the next slot is.
+    #[inline]
     fn ahead(&self, next: u64, now: u64) -> u64 {
         next.saturating_sub(now)
     }
+}
 
-    pub(super) fn verdict(&self, next: u64, now: u64, cost: u64) -> Verdict {
+impl Counts for LeakyBucket {
+    type State = u64;
+
+    #[inline]
+    fn verdict(&self, next: &u64, now: u64, cost: u64) -> Verdict {
         if cost == 0 {
             return Verdict::FITS;
         }
@@ -43,42 +59,51 @@ impl LeakyBucket {
             return Verdict::Never;
         }
         // The last of several units has to wait for those before it.
-        let wait = self.ahead(next, now) + (cost - 1) * self.interval;
+        let wait = self.ahead(*next, now) + (cost - 1) * self.interval;
         match wait.checked_sub(self.longest - self.interval) {
             None | Some(0) => Verdict::Fits { wait },
             Some(wait) => Verdict::After(wait),
         }
     }
 
-    pub(super) fn available(&self, next: u64, now: u64) -> u64 {
-        let booked = self.ahead(next, now).div_ceil(self.interval);
+    #[inline]
+    fn available(&self, next: &u64, now: u64) -> u64 {
+        let booked = self.ahead(*next, now).div_ceil(self.interval);
         self.capacity.saturating_sub(booked)
     }
 
-    pub(super) fn reset_after(&self, next: u64, now: u64) -> u64 {
-        self.ahead(next, now)
-    }
-
     /// Books slots for `cost`, up to the end of the queue.
-    pub(super) fn charge(&self, next: u64, now: u64, cost: u64) -> u64 {
+    #[inline]
+    fn charge(&self, next: &mut u64, now: u64, cost: u64) {
         let cost = cost.saturating_mul(self.interval);
-        let ahead = self.ahead(next, now).saturating_add(cost);
-        now.saturating_add(ahead.min(self.longest)).max(next)
+        let ahead = self.ahead(*next, now).saturating_add(cost);
+        *next = now.saturating_add(ahead.min(self.longest)).max(*next);
     }
 
     /// Frees the last slots; one that was promised to another is not moved.
-    pub(super) fn refund(&self, next: u64, now: u64, cost: u64) -> u64 {
+    fn refund(&self, next: &mut u64, now: u64, cost: u64, _: u64) {
         let cost = cost.saturating_mul(self.interval);
-        next.saturating_sub(cost).max(now).min(next)
+        *next = next.saturating_sub(cost).max(now).min(*next);
     }
 
     /// A slot beyond the end of the queue comes from a clock that stepped back or from a longer
     /// queue; it would lock the key out for longer than this queue can.
-    pub(super) fn healed(&self, next: u64, now: u64) -> u64 {
-        if self.ahead(next, now) > self.longest + self.tolerance {
-            now.saturating_add(self.longest)
-        } else {
-            next
+    #[inline]
+    fn heal(&self, next: &mut u64, now: u64) {
+        if self.ahead(*next, now) > self.longest + self.tolerance {
+            *next = now.saturating_add(self.longest);
         }
+    }
+
+    /// Slots come free as evenly as tokens flow.
+    #[inline]
+    fn standing(&self, next: &u64, now: u64) -> (Standing, bool) {
+        let level = Level {
+            used: self.ahead(*next, now),
+            refill: self.nominal,
+            interval: self.interval,
+        };
+        let excess = self.nominal < self.longest && level.used > self.nominal;
+        (Standing::Level(level), excess)
     }
 }

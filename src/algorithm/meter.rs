@@ -1,12 +1,13 @@
 use super::{
-    ClockSkew, Verdict,
+    Bucket, ClockSkew, Counts, Verdict,
     fixed_window::{FixedWindow, Window},
-    leaky_bucket::LeakyBucket,
     sliding_log::{Log, SlidingLog},
     sliding_window::{Slices, SlidingWindow},
-    token_bucket::TokenBucket,
 };
-use crate::quota::{Algorithm, Quota};
+use crate::{
+    decision::Standing,
+    quota::{Algorithm, Quota},
+};
 
 /// A quota as its algorithm counts it.
 #[derive(Debug, Clone, Copy)]
@@ -22,8 +23,7 @@ pub(crate) struct Meter {
 
 #[derive(Debug, Clone, Copy)]
 enum Rate {
-    TokenBucket(TokenBucket),
-    LeakyBucket(LeakyBucket),
+    Bucket(Bucket),
     FixedWindow(FixedWindow),
     SlidingWindow(SlidingWindow),
     SlidingLog(SlidingLog),
@@ -45,11 +45,20 @@ impl State {
     /// The state of a key that was never seen.
     pub(crate) const FRESH: Self = Self::Instant(0);
 
-    #[inline]
-    pub(crate) const fn instant(&self) -> u64 {
+    fn instant(&self) -> &u64 {
         match self {
-            Self::Instant(instant) => *instant,
-            _ => 0,
+            Self::Instant(instant) => instant,
+            _ => &0,
+        }
+    }
+
+    fn instant_mut(&mut self) -> &mut u64 {
+        if !matches!(self, Self::Instant(_)) {
+            *self = Self::FRESH;
+        }
+        match self {
+            Self::Instant(instant) => instant,
+            _ => unreachable!("it was just made one"),
         }
     }
 
@@ -102,6 +111,24 @@ impl State {
     }
 }
 
+impl Default for State {
+    fn default() -> Self {
+        Self::FRESH
+    }
+}
+
+impl Rate {
+    fn new(quota: &Quota, skew: ClockSkew) -> Self {
+        match quota.algorithm() {
+            Algorithm::TokenBucket => Self::Bucket(Bucket::token(quota, skew)),
+            Algorithm::LeakyBucket { .. } => Self::Bucket(Bucket::leaky(quota, skew)),
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota)),
+            Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota)),
+            Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::new(quota)),
+        }
+    }
+}
+
 impl Meter {
     /// What there is [`loss_of`](Self::loss_of) of a key that is exhausted.
     pub(crate) const EXHAUSTED: u64 = 1 + u32::MAX as u64;
@@ -109,139 +136,25 @@ impl Meter {
     /// The meter of a quota that was checked.
     pub(crate) fn new(quota: &Quota, skew: ClockSkew) -> Self {
         Self {
-            rate: match quota.algorithm() {
-                Algorithm::TokenBucket => Rate::TokenBucket(TokenBucket::new(quota, skew)),
-                Algorithm::LeakyBucket { .. } => Rate::LeakyBucket(LeakyBucket::new(quota, skew)),
-                Algorithm::FixedWindow => Rate::FixedWindow(FixedWindow::new(quota)),
-                Algorithm::SlidingWindow => Rate::SlidingWindow(SlidingWindow::new(quota)),
-                Algorithm::SlidingLog => Rate::SlidingLog(SlidingLog::new(quota)),
-            },
+            rate: Rate::new(quota, skew),
             interval: quota.interval_nanos(),
             capacity: quota.capacity() + quota.extra(),
             extra: quota.extra(),
         }
     }
 
-    /// Whether the state is a [`State::Instant`], which is all that a lock-free table can keep.
-    pub(crate) const fn keeps_an_instant(&self) -> bool {
-        matches!(self.rate, Rate::TokenBucket(_) | Rate::LeakyBucket(_))
-    }
-
-    /// A state that is an instant has nothing left to remember once this has reached it.
-    #[inline]
-    pub(crate) fn fresh_until(&self, now: u64) -> u64 {
-        match &self.rate {
-            Rate::TokenBucket(bucket) => bucket.last_step(now),
-            _ => now,
-        }
-    }
-
-    /// The latest instant that a state can be at: that of a key that is exhausted now.
-    pub(crate) fn latest(&self, now: u64) -> u64 {
-        let full = self.interval.saturating_mul(self.capacity);
-        self.fresh_until(now).saturating_add(full)
-    }
-
-    #[inline]
-    pub(super) fn verdict(&self, state: &State, now: u64, cost: u64) -> Verdict {
-        match &self.rate {
-            Rate::TokenBucket(bucket) => bucket.verdict(state.instant(), now, cost),
-            Rate::LeakyBucket(bucket) => bucket.verdict(state.instant(), now, cost),
-            Rate::FixedWindow(window) => window.verdict(state.window(), now, cost),
-            Rate::SlidingWindow(window) => window.verdict(state.slices(), now, cost),
-            Rate::SlidingLog(log) => log.verdict(state.log(), now, cost),
-        }
-    }
-
-    /// The most that fits, soft share included.
-    #[inline]
-    pub(super) fn available(&self, state: &State, now: u64) -> u64 {
-        match &self.rate {
-            Rate::TokenBucket(bucket) => bucket.available(state.instant(), now),
-            Rate::LeakyBucket(bucket) => bucket.available(state.instant(), now),
-            Rate::FixedWindow(window) => window.available(state.window(), now),
-            Rate::SlidingWindow(window) => window.available(state.slices(), now),
-            Rate::SlidingLog(log) => log.available(state.log(), now),
-        }
-    }
-
     /// The time until the state is as good as that of a key that was never seen.
-    #[inline]
-    pub(super) fn reset_after(&self, state: &State, now: u64) -> u64 {
+    fn reset_after(&self, state: &State, now: u64) -> u64 {
         match &self.rate {
-            Rate::TokenBucket(bucket) => bucket.reset_after(state.instant(), now),
-            Rate::LeakyBucket(bucket) => bucket.reset_after(state.instant(), now),
+            Rate::Bucket(bucket) => bucket.reset_after(*state.instant(), now),
             Rate::FixedWindow(window) => window.reset_after(state.window(), now),
             Rate::SlidingWindow(window) => window.reset_after(state.slices(), now),
             Rate::SlidingLog(log) => log.reset_after(state.log(), now),
         }
     }
 
-    /// Takes `cost`, down to exhaustion and no further.
-    #[inline]
-    pub(super) fn charge(&self, state: &mut State, now: u64, cost: u64) {
-        match &self.rate {
-            Rate::TokenBucket(bucket) => {
-                *state = State::Instant(bucket.charge(state.instant(), now, cost));
-            }
-            Rate::LeakyBucket(bucket) => {
-                *state = State::Instant(bucket.charge(state.instant(), now, cost));
-            }
-            Rate::FixedWindow(window) => {
-                *state = State::Window(window.charge(state.window(), now, cost));
-            }
-            Rate::SlidingWindow(window) => window.charge(state.slices_mut(), now, cost),
-            Rate::SlidingLog(log) => log.charge(state.log_mut(), now, cost),
-        }
-    }
-
-    /// Gives back `cost` that was charged at `charged_at`.
-    pub(super) fn refund(&self, state: &mut State, now: u64, cost: u64, charged_at: u64) {
-        match &self.rate {
-            Rate::TokenBucket(bucket) => {
-                *state = State::Instant(bucket.refund(state.instant(), now, cost));
-            }
-            Rate::LeakyBucket(bucket) => {
-                *state = State::Instant(bucket.refund(state.instant(), now, cost));
-            }
-            Rate::FixedWindow(window) => {
-                *state = State::Window(window.refund(state.window(), now, cost, charged_at));
-            }
-            Rate::SlidingWindow(window) => {
-                window.refund(state.slices_mut(), now, cost, charged_at);
-            }
-            Rate::SlidingLog(log) => log.refund(state.log_mut(), now, cost, charged_at),
-        }
-    }
-
-    /// Brings a state that lies too far ahead back to now. This is the one thing that a denial or
-    /// a look may write: unless it is kept, the next one starts over, and the key stays locked
-    /// until the clock has caught up.
-    #[inline]
-    pub(super) fn heal(&self, state: &mut State, now: u64) {
-        match (&self.rate, state) {
-            (Rate::TokenBucket(bucket), State::Instant(tat)) => *tat = bucket.healed(*tat, now),
-            (Rate::LeakyBucket(bucket), State::Instant(next)) => *next = bucket.healed(*next, now),
-            (Rate::FixedWindow(fixed), State::Window(window)) => {
-                *window = fixed.healed(*window, now);
-            }
-            (Rate::SlidingWindow(window), State::Slices(slices)) => window.heal(slices, now),
-            (Rate::SlidingLog(sliding), State::Log(log)) => sliding.heal(log, now),
-            // Of another algorithm, or never used: there is nothing to bring back.
-            _ => {}
-        }
-    }
-
-    /// What is left of the nominal limit, and whether more than that is used.
-    #[inline]
-    pub(super) fn remaining(&self, state: &State, now: u64) -> (u64, bool) {
-        let available = self.available(state, now);
-        (available.saturating_sub(self.extra), available < self.extra)
-    }
-
     /// The time within which a client gets no more than `remaining`.
-    #[inline]
-    pub(super) fn effective_window(&self, state: &State, now: u64, remaining: u64) -> u64 {
+    fn effective_window(&self, state: &State, now: u64, remaining: u64) -> u64 {
         if let Rate::FixedWindow(window) = &self.rate {
             return window.end(state.window(), now);
         }
@@ -262,5 +175,84 @@ impl Meter {
         }
         let used = u128::from(self.capacity - self.available(state, now));
         1 + (used * u128::from(u32::MAX) / u128::from(self.capacity)) as u64
+    }
+}
+
+impl Counts for Meter {
+    type State = State;
+
+    fn verdict(&self, state: &State, now: u64, cost: u64) -> Verdict {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.as_counts().verdict(state.instant(), now, cost),
+            Rate::FixedWindow(window) => window.verdict(state.window(), now, cost),
+            Rate::SlidingWindow(window) => window.verdict(state.slices(), now, cost),
+            Rate::SlidingLog(log) => log.verdict(state.log(), now, cost),
+        }
+    }
+
+    fn available(&self, state: &State, now: u64) -> u64 {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.as_counts().available(state.instant(), now),
+            Rate::FixedWindow(window) => window.available(state.window(), now),
+            Rate::SlidingWindow(window) => window.available(state.slices(), now),
+            Rate::SlidingLog(log) => log.available(state.log(), now),
+        }
+    }
+
+    fn charge(&self, state: &mut State, now: u64, cost: u64) {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.as_counts().charge(state.instant_mut(), now, cost),
+            Rate::FixedWindow(window) => {
+                *state = State::Window(window.charge(state.window(), now, cost));
+            }
+            Rate::SlidingWindow(window) => window.charge(state.slices_mut(), now, cost),
+            Rate::SlidingLog(log) => log.charge(state.log_mut(), now, cost),
+        }
+    }
+
+    fn refund(&self, state: &mut State, now: u64, cost: u64, charged_at: u64) {
+        match &self.rate {
+            Rate::Bucket(bucket) => {
+                bucket
+                    .as_counts()
+                    .refund(state.instant_mut(), now, cost, charged_at)
+            }
+            Rate::FixedWindow(window) => {
+                *state = State::Window(window.refund(state.window(), now, cost, charged_at));
+            }
+            Rate::SlidingWindow(window) => {
+                window.refund(state.slices_mut(), now, cost, charged_at);
+            }
+            Rate::SlidingLog(log) => log.refund(state.log_mut(), now, cost, charged_at),
+        }
+    }
+
+    fn heal(&self, state: &mut State, now: u64) {
+        match (&self.rate, state) {
+            (Rate::Bucket(bucket), State::Instant(instant)) => {
+                bucket.as_counts().heal(instant, now);
+            }
+            (Rate::FixedWindow(fixed), State::Window(window)) => {
+                *window = fixed.healed(*window, now);
+            }
+            (Rate::SlidingWindow(window), State::Slices(slices)) => window.heal(slices, now),
+            (Rate::SlidingLog(sliding), State::Log(log)) => sliding.heal(log, now),
+            // Of another algorithm, or never used: there is nothing to bring back.
+            _ => {}
+        }
+    }
+
+    fn standing(&self, state: &State, now: u64) -> (Standing, bool) {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.as_counts().standing(state.instant(), now),
+            _ => {
+                let available = self.available(state, now);
+                let remaining = available.saturating_sub(self.extra);
+                let reset_after = self.reset_after(state, now);
+                let window = self.effective_window(state, now, remaining);
+                let standing = Standing::counted(remaining, reset_after, window);
+                (standing, available < self.extra)
+            }
+        }
     }
 }

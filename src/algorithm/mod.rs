@@ -7,17 +7,20 @@
 //! what is left, how long until it is as good as new. [`step`] makes the operations out of them,
 //! for one quota or for several that are charged together.
 
+mod bucket;
 mod fixed_window;
 mod leaky_bucket;
 mod meter;
 mod sliding_log;
 mod sliding_window;
 mod step;
+mod stepped_bucket;
 mod token_bucket;
 
 pub(crate) use self::{
+    bucket::Bucket,
     meter::{Meter, State},
-    step::{Answer, step},
+    step::{Answer, Counts, step},
 };
 
 /// Whether a cost fits.
@@ -37,6 +40,19 @@ impl Verdict {
 
     pub(crate) const fn fits(self) -> bool {
         matches!(self, Self::Fits { .. })
+    }
+
+    /// Both as one: the worse, or the longer wait.
+    #[inline]
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Never, _) | (_, Self::Never) => Self::Never,
+            (Self::After(one), Self::After(two)) => Self::After(one.max(two)),
+            (Self::After(wait), _) | (_, Self::After(wait)) => Self::After(wait),
+            (Self::Fits { wait: one }, Self::Fits { wait: two }) => {
+                Self::Fits { wait: one.max(two) }
+            }
+        }
     }
 }
 

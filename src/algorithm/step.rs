@@ -1,19 +1,16 @@
 use std::time::Duration;
 
-use super::{Meter, State, Verdict};
+use super::Verdict;
 use crate::{
-    decision::{Measure, Outcome},
+    decision::{Measure, Outcome, Standing},
     op::Op,
 };
 
 /// The outcome of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
-    pub(crate) denied: bool,
-    /// Whether it was denied although the cost can fit.
-    pub(crate) breached: bool,
-    /// The longest wait in a queue.
-    pub(crate) wait: u64,
+    /// That of all quotas together.
+    pub(crate) verdict: Verdict,
     /// Units that were taken.
     pub(crate) charged: u64,
 }
@@ -22,64 +19,103 @@ impl Answer {
     /// What the outside world hears of it.
     #[inline]
     pub(crate) fn outcome(&self) -> Outcome {
-        if self.denied {
-            Outcome::Denied
-        } else if self.wait > 0 {
-            Outcome::Delayed(Duration::from_micros(self.wait.div_ceil(1_000)))
-        } else {
-            Outcome::Allowed
+        match self.verdict {
+            Verdict::Fits { wait: 0 } => Outcome::Allowed,
+            Verdict::Fits { wait } => Outcome::Delayed(Duration::from_micros(wait.div_ceil(1_000))),
+            Verdict::After(_) | Verdict::Never => Outcome::Denied,
         }
     }
 }
 
-/// Does `op` at `now` to the states of one key, one for each meter, and measures each quota.
+/// What [`step`] asks of a quota and the state of a key. A trait, so that for one bucket it comes
+/// down to that bucket's arithmetic.
+pub(crate) trait Counts {
+    /// What is remembered of a key; the default is that of a key that was never seen.
+    type State: Default;
+
+    fn verdict(&self, state: &Self::State, now: u64, cost: u64) -> Verdict;
+
+    /// The most that fits, soft share included.
+    fn available(&self, state: &Self::State, now: u64) -> u64;
+
+    /// Takes `cost`, down to exhaustion and no further.
+    fn charge(&self, state: &mut Self::State, now: u64, cost: u64);
+
+    /// Gives back `cost` that was charged at `charged_at`.
+    fn refund(&self, state: &mut Self::State, now: u64, cost: u64, charged_at: u64);
+
+    /// Brings a state that lies too far ahead back to now. This is the one thing that a denial or
+    /// a look may write: unless it is kept, the next one starts over, and the key stays locked
+    /// until the clock has caught up.
+    fn heal(&self, state: &mut Self::State, now: u64);
+
+    /// What is left of the nominal limit, and whether more than that is used.
+    fn standing(&self, state: &Self::State, now: u64) -> (Standing, bool);
+
+    /// What there is to say of the quota after this verdict.
+    #[inline]
+    fn measure(&self, state: &Self::State, now: u64, verdict: Verdict) -> Measure {
+        let (standing, excess) = self.standing(state, now);
+        Measure {
+            denied: !verdict.fits(),
+            retry_after: match verdict {
+                Verdict::After(wait) => Some(wait),
+                Verdict::Fits { .. } | Verdict::Never => None,
+            },
+            standing,
+            excess,
+        }
+    }
+}
+
+/// Does `op` at `now` to the states of one key, one for each meter, and notes each quota's verdict.
 ///
 /// Several quotas are charged together or not at all: if one denies, none is.
 #[inline]
-pub(crate) fn step(
-    meters: &[Meter],
-    states: &mut [State],
+pub(crate) fn step<M: Counts>(
+    meters: &[M],
+    states: &mut [M::State],
     now: u64,
     op: Op,
-    measures: &mut [Measure],
+    verdicts: &mut [Verdict],
 ) -> Answer {
     let mut key = Key {
         meters,
         states,
         now,
+        verdicts,
     };
     key.each(|meter, state| meter.heal(state, now));
-    let answer = match op {
-        Op::Acquire(cost) => key.acquire(cost, measures),
-        Op::AcquireUpTo(most) => key.acquire(most.min(key.available().max(1)), measures),
-        Op::Peek(cost) => key.judge(cost, measures),
-        Op::Hit(cost) => key.hit(cost, measures),
+    match op {
+        Op::Acquire(cost) => key.acquire(cost),
+        Op::AcquireUpTo(most) => key.acquire(most.min(key.available().max(1))),
+        Op::Peek(cost) => key.judge(cost),
+        Op::Hit(cost) => key.hit(cost),
         Op::Refund(cost, receipt) => {
             let charged_at = receipt.map_or(now, |receipt| receipt.charged_at().as_nanos());
             key.each(|meter, state| meter.refund(state, now, cost, charged_at));
-            key.judge(0, measures)
+            key.judge(0)
         }
         Op::Reset => {
-            key.each(|_, state| *state = State::FRESH);
-            key.judge(0, measures)
+            key.each(|_, state| *state = M::State::default());
+            key.judge(0)
         }
-    };
-    key.measure(measures);
-    answer
+    }
 }
 
-struct Key<'a> {
-    meters: &'a [Meter],
-    states: &'a mut [State],
+struct Key<'a, M: Counts> {
+    meters: &'a [M],
+    states: &'a mut [M::State],
     now: u64,
+    verdicts: &'a mut [Verdict],
 }
 
-impl Key<'_> {
+impl<M: Counts> Key<'_, M> {
     #[inline]
-    fn acquire(&mut self, cost: u64, measures: &mut [Measure]) -> Answer {
+    fn acquire(&mut self, cost: u64) -> Answer {
         let now = self.now;
-        let mut answer = self.judge(cost, measures);
-        if !answer.denied && cost > 0 {
+        let mut answer = self.judge(cost);
+        if answer.verdict.fits() && cost > 0 {
             self.each(|meter, state| meter.charge(state, now, cost));
             answer.charged = cost;
         }
@@ -87,54 +123,32 @@ impl Key<'_> {
     }
 
     #[inline]
-    fn hit(&mut self, cost: u64, measures: &mut [Measure]) -> Answer {
+    fn hit(&mut self, cost: u64) -> Answer {
         let now = self.now;
-        let mut answer = self.judge(cost, measures);
+        let mut answer = self.judge(cost);
         answer.charged = cost.min(self.available());
         if cost > 0 {
             self.each(|meter, state| meter.charge(state, now, cost));
         }
         // What passes whatever the limit says waits in no queue.
-        answer.wait = 0;
+        if answer.verdict.fits() {
+            answer.verdict = Verdict::FITS;
+        }
         answer
     }
 
     /// Whether `cost` fits every quota.
     #[inline]
-    fn judge(&self, cost: u64, measures: &mut [Measure]) -> Answer {
-        let mut answer = Answer {
-            denied: false,
-            breached: false,
-            wait: 0,
-            charged: 0,
-        };
-        let mut can_fit = true;
+    fn judge(&mut self, cost: u64) -> Answer {
+        let mut all = Verdict::FITS;
         for (i, (meter, state)) in self.meters.iter().zip(&*self.states).enumerate() {
             let verdict = meter.verdict(state, self.now, cost);
-            if let Verdict::Fits { wait } = verdict {
-                answer.wait = answer.wait.max(wait);
-            }
-            can_fit &= verdict != Verdict::Never;
-            answer.denied |= !verdict.fits();
-            measures[i].denied = !verdict.fits();
-            measures[i].retry_after = match verdict {
-                Verdict::After(wait) => Some(wait),
-                Verdict::Fits { .. } | Verdict::Never => None,
-            };
+            self.verdicts[i] = verdict;
+            all = all.and(verdict);
         }
-        answer.breached = answer.denied && can_fit;
-        answer
-    }
-
-    #[inline]
-    fn measure(&self, measures: &mut [Measure]) {
-        for (i, (meter, state)) in self.meters.iter().zip(&*self.states).enumerate() {
-            let (remaining, excess) = meter.remaining(state, self.now);
-            let measure = &mut measures[i];
-            measure.remaining = remaining;
-            measure.excess = excess;
-            measure.reset_after = meter.reset_after(state, self.now);
-            measure.effective_window = meter.effective_window(state, self.now, remaining);
+        Answer {
+            verdict: all,
+            charged: 0,
         }
     }
 
@@ -147,7 +161,7 @@ impl Key<'_> {
     }
 
     #[inline]
-    fn each(&mut self, mut change: impl FnMut(&Meter, &mut State)) {
+    fn each(&mut self, mut change: impl FnMut(&M, &mut M::State)) {
         for (meter, state) in self.meters.iter().zip(&mut *self.states) {
             change(meter, state);
         }

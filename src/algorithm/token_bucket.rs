@@ -1,5 +1,8 @@
-use super::{ClockSkew, Verdict};
-use crate::quota::Quota;
+use super::{ClockSkew, Counts, Verdict};
+use crate::{
+    decision::{Level, Standing},
+    quota::Quota,
+};
 
 /// The token bucket as GCRA, the generic cell rate algorithm of ITU-T I.371.
 ///
@@ -13,8 +16,8 @@ pub(crate) struct TokenBucket {
     capacity: u64,
     /// capacity · T: the time in which an empty bucket fills.
     refill: u64,
-    /// Tokens come at multiples of this; 1 for an even flow.
-    step: u64,
+    /// The same for the nominal limit, less by the soft share.
+    nominal: u64,
     /// How far beyond a full refill a TAT may lie and count.
     tolerance: u64,
 }
@@ -29,86 +32,84 @@ impl TokenBucket {
             interval,
             capacity,
             refill,
-            step: quota.refill_every_nanos().unwrap_or(1),
+            nominal: interval * quota.capacity(),
             tolerance: skew.tolerance(refill),
         }
     }
 
-    /// The last instant at which tokens came.
-    #[inline]
-    pub(super) fn last_step(&self, now: u64) -> u64 {
-        if self.step == 1 {
-            now
-        } else {
-            now - now % self.step
-        }
-    }
-
-    /// From `now` to the first instant at which tokens come, `wait` or more after the last one.
-    #[inline]
-    fn until_step(&self, wait: u64, now: u64) -> u64 {
-        if self.step == 1 || wait == 0 {
-            return wait;
-        }
-        let ready = self.last_step(now).saturating_add(wait);
-        ready.div_ceil(self.step).saturating_mul(self.step) - now
+    pub(super) fn refill(&self) -> u64 {
+        self.refill
     }
 
     /// How far the bucket is from full.
     #[inline]
     fn used(&self, tat: u64, now: u64) -> u64 {
-        tat.saturating_sub(self.last_step(now))
+        tat.saturating_sub(now)
     }
 
     #[inline]
-    pub(super) fn verdict(&self, tat: u64, now: u64, cost: u64) -> Verdict {
+    pub(super) fn level(&self, tat: u64, now: u64) -> Level {
+        Level {
+            used: self.used(tat, now),
+            refill: self.nominal,
+            interval: self.interval,
+        }
+    }
+}
+
+impl Counts for TokenBucket {
+    type State = u64;
+
+    #[inline]
+    fn verdict(&self, tat: &u64, now: u64, cost: u64) -> Verdict {
         if cost == 0 {
             return Verdict::FITS;
         }
         if cost > self.capacity {
             return Verdict::Never;
         }
-        let needed = self.used(tat, now) + cost * self.interval;
+        let needed = self.used(*tat, now) + cost * self.interval;
         match needed.checked_sub(self.refill) {
             None | Some(0) => Verdict::FITS,
-            Some(wait) => Verdict::After(self.until_step(wait, now)),
+            Some(wait) => Verdict::After(wait),
         }
     }
 
     #[inline]
-    pub(super) fn available(&self, tat: u64, now: u64) -> u64 {
-        self.refill.saturating_sub(self.used(tat, now)) / self.interval
-    }
-
-    #[inline]
-    pub(super) fn reset_after(&self, tat: u64, now: u64) -> u64 {
-        self.until_step(self.used(tat, now), now)
+    fn available(&self, tat: &u64, now: u64) -> u64 {
+        self.refill.saturating_sub(self.used(*tat, now)) / self.interval
     }
 
     /// Takes `cost`, down to an empty bucket and no further.
     #[inline]
-    pub(super) fn charge(&self, tat: u64, now: u64, cost: u64) -> u64 {
+    fn charge(&self, tat: &mut u64, now: u64, cost: u64) {
         let cost = cost.saturating_mul(self.interval);
-        let used = self.used(tat, now).saturating_add(cost).min(self.refill);
+        let used = self.used(*tat, now).saturating_add(cost).min(self.refill);
         // A thread that read the clock a little earlier than the last one must not take back what
         // that one charged.
-        self.last_step(now).saturating_add(used).max(tat)
+        *tat = now.saturating_add(used).max(*tat);
     }
 
-    pub(super) fn refund(&self, tat: u64, now: u64, cost: u64) -> u64 {
+    fn refund(&self, tat: &mut u64, now: u64, cost: u64, _: u64) {
         let cost = cost.saturating_mul(self.interval);
         // A bucket that is full already stays as it is.
-        tat.saturating_sub(cost).max(self.last_step(now)).min(tat)
+        let less = tat.saturating_sub(cost).max(now);
+        *tat = less.min(*tat);
     }
 
     /// A TAT beyond a full refill comes from a clock that stepped back or from a larger quota;
     /// it would lock the key out for longer than this quota can.
     #[inline]
-    pub(super) fn healed(&self, tat: u64, now: u64) -> u64 {
-        if self.used(tat, now) > self.refill + self.tolerance {
-            self.last_step(now).saturating_add(self.refill)
-        } else {
-            tat
+    fn heal(&self, tat: &mut u64, now: u64) {
+        if self.used(*tat, now) > self.refill + self.tolerance {
+            *tat = now.saturating_add(self.refill);
         }
+    }
+
+    #[inline]
+    fn standing(&self, tat: &u64, now: u64) -> (Standing, bool) {
+        let level = self.level(*tat, now);
+        let excess = self.nominal < self.refill && level.used > self.nominal;
+        (Standing::Level(level), excess)
     }
 }

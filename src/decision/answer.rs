@@ -1,6 +1,10 @@
 use std::{slice, time::Duration};
 
-use super::{QuotaStatus, QuotaStatuses, round::whole_seconds, status::Quotas};
+use super::{
+    QuotaStatus, QuotaStatuses,
+    round::{Micros, whole_seconds},
+    status::Quotas,
+};
 use crate::clock::Timestamp;
 
 /// Whether a request may pass.
@@ -50,18 +54,14 @@ impl Receipt {
 /// Limiters of your own build one with [`allowed`](Self::allowed) or [`denied`](Self::denied).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    outcome: Outcome,
-    charged: u64,
-    receipt: Receipt,
     quotas: Quotas,
-    marks: Marks,
-}
-
-/// What is special about a decision.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Marks {
+    delay: Option<Micros>,
+    charged: u64,
+    charged_at: Timestamp,
+    denied: bool,
     excess: bool,
     blocked: bool,
+    degraded: bool,
 }
 
 impl Decision {
@@ -86,24 +86,34 @@ impl Decision {
         quotas: QuotaStatuses,
     ) -> Self {
         Self {
-            outcome,
-            charged,
-            receipt,
             quotas: quotas.0,
-            marks: Marks::default(),
+            delay: match outcome {
+                Outcome::Delayed(wait) => Some(Micros::from_duration(wait)),
+                Outcome::Allowed | Outcome::Denied => None,
+            },
+            charged,
+            charged_at: receipt.charged_at,
+            denied: outcome == Outcome::Denied,
+            excess: false,
+            blocked: false,
+            degraded: receipt.degraded,
         }
     }
 
     /// Whether the request may pass.
     #[must_use]
     pub const fn outcome(&self) -> Outcome {
-        self.outcome
+        match self.delay {
+            _ if self.denied => Outcome::Denied,
+            Some(wait) => Outcome::Delayed(wait.duration()),
+            None => Outcome::Allowed,
+        }
     }
 
     /// Whether the request does not pass.
     #[must_use]
     pub const fn is_denied(&self) -> bool {
-        matches!(self.outcome, Outcome::Denied)
+        self.denied
     }
 
     /// Whether the request passes, now or after a wait.
@@ -122,7 +132,10 @@ impl Decision {
     /// What a later refund of these units needs.
     #[must_use]
     pub const fn receipt(&self) -> Receipt {
-        self.receipt
+        Receipt {
+            charged_at: self.charged_at,
+            degraded: self.degraded,
+        }
     }
 
     /// How each quota stands, in the order in which they were listed.
@@ -189,7 +202,7 @@ impl Decision {
     /// [denial to end](crate::RateLimitLayer::wait); zero for all others.
     #[must_use]
     pub const fn delay(&self) -> Duration {
-        match self.outcome {
+        match self.outcome() {
             Outcome::Delayed(wait) => wait,
             Outcome::Allowed | Outcome::Denied => Duration::ZERO,
         }
@@ -200,27 +213,27 @@ impl Decision {
     /// [elastic](crate::RateLimitLayer::elastic) layer let it.
     #[must_use]
     pub fn is_excess(&self) -> bool {
-        self.marks.excess || (self.is_allowed() && self.quotas().iter().any(QuotaStatus::is_excess))
+        self.excess || (self.is_allowed() && self.quotas().iter().any(QuotaStatus::is_excess))
     }
 
     /// Whether the key is kept out for breaking its limit before, see
     /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
     #[must_use]
     pub const fn is_blocked(&self) -> bool {
-        self.marks.blocked
+        self.blocked
     }
 
     /// Whether the limiter's store did not decide, and what stands in for it did: see
     /// [`OnFailure`](crate::limiter::OnFailure).
     #[must_use]
     pub const fn is_degraded(&self) -> bool {
-        self.receipt.degraded
+        self.degraded
     }
 
     /// Marks a decision as one that the limiter's store had no part in.
     #[cfg(feature = "redis")]
     pub(crate) fn into_degraded(mut self) -> Self {
-        self.receipt.degraded = true;
+        self.degraded = true;
         self
     }
 
@@ -236,15 +249,20 @@ impl Decision {
     /// Marks a decision as one that the request waited for.
     pub(crate) fn delayed_by(mut self, waited: Duration) -> Self {
         if self.is_allowed() && !waited.is_zero() {
-            self.outcome = Outcome::Delayed(self.delay().saturating_add(waited));
+            let waited = Micros::from_duration(waited);
+            let delay = self
+                .delay
+                .map_or(waited, |delay| delay.saturating_add(waited));
+            self.delay = Some(delay);
         }
         self
     }
 
     /// Marks a decision as let through in spite of a denial.
     pub(crate) fn into_excess(mut self) -> Self {
-        self.outcome = Outcome::Allowed;
-        self.marks.excess = true;
+        self.denied = false;
+        self.delay = None;
+        self.excess = true;
         for quota in self.quotas_mut() {
             quota.pardon();
         }
@@ -253,8 +271,9 @@ impl Decision {
 
     /// Denies for at least `block`.
     pub(crate) fn into_blocked(mut self, block: Duration) -> Self {
-        self.outcome = Outcome::Denied;
-        self.marks.blocked = true;
+        self.denied = true;
+        self.delay = None;
+        self.blocked = true;
         for quota in self.quotas_mut() {
             quota.block(block);
         }
@@ -266,5 +285,16 @@ impl Decision {
         for quota in self.quotas_mut() {
             quota.lengthen(jitter);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Decision;
+
+    /// A longer one is copied by a call, and passes through several hands.
+    #[test]
+    fn decision_is_short() {
+        assert!(size_of::<Decision>() <= 128);
     }
 }

@@ -3,6 +3,7 @@
 mod answer;
 mod policy;
 mod round;
+mod standing;
 mod status;
 
 pub use self::{
@@ -10,4 +11,8 @@ pub use self::{
     policy::{Policy, Unit},
     status::{QuotaStatus, QuotaStatuses},
 };
-pub(crate) use self::{round::whole_seconds, status::Measure};
+pub(crate) use self::{
+    round::whole_seconds,
+    standing::{Level, Standing},
+    status::Measure,
+};

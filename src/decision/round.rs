@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{num::NonZeroU64, time::Duration};
 
 /// Whole seconds, rounded up: who waits that long does not come too early.
 pub(crate) const fn whole_seconds(duration: Duration) -> u64 {
@@ -6,20 +6,44 @@ pub(crate) const fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs().saturating_add(partial as u64)
 }
 
-/// Whole microseconds, rounded up.
-pub(super) const fn micros_up(duration: Duration) -> u64 {
-    let partial = !duration.subsec_nanos().is_multiple_of(1_000);
-    duration
-        .as_secs()
-        .saturating_mul(1_000_000)
-        .saturating_add(duration.subsec_micros() as u64 + partial as u64)
-}
+/// A time in whole microseconds, rounded up; the longest stands for whatever does not fit.
+///
+/// Kept as one more than it is, so that an `Option` of it takes no room of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Micros(NonZeroU64);
 
-/// `u64::MAX` stands for whatever did not fit, so a wait of `Duration::MAX` stays that long.
-pub(super) const fn from_micros(micros: Option<u64>) -> Option<Duration> {
-    match micros {
-        Some(u64::MAX) => Some(Duration::MAX),
-        Some(micros) => Some(Duration::from_micros(micros)),
-        None => None,
+impl Micros {
+    const LONGEST: Self = Self(NonZeroU64::MAX);
+
+    pub(super) const fn new(micros: u64) -> Self {
+        Self(NonZeroU64::MIN.saturating_add(micros))
+    }
+
+    #[inline]
+    pub(super) const fn from_nanos(nanos: u64) -> Self {
+        Self::new(nanos.div_ceil(1_000))
+    }
+
+    pub(super) const fn from_duration(duration: Duration) -> Self {
+        let partial = !duration.subsec_nanos().is_multiple_of(1_000);
+        let below_a_second = duration.subsec_micros() as u64 + partial as u64;
+        let seconds = duration.as_secs().saturating_mul(1_000_000);
+        Self::new(seconds.saturating_add(below_a_second))
+    }
+
+    pub(super) const fn get(self) -> u64 {
+        self.0.get() - 1
+    }
+
+    pub(super) const fn duration(self) -> Duration {
+        if self.get() == Self::LONGEST.get() {
+            Duration::MAX
+        } else {
+            Duration::from_micros(self.get())
+        }
+    }
+
+    pub(super) const fn saturating_add(self, more: Self) -> Self {
+        Self(self.0.saturating_add(more.get()))
     }
 }

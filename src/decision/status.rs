@@ -2,7 +2,8 @@ use std::time::Duration;
 
 use super::{
     Policy, Unit,
-    round::{from_micros, micros_up},
+    round::Micros,
+    standing::{Numbers, Standing},
 };
 
 /// How the quotas of a decision stand; made from one [`QuotaStatus`] or from several.
@@ -38,23 +39,19 @@ impl From<Vec<QuotaStatus>> for QuotaStatuses {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaStatus {
     policy: Policy,
-    remaining: Option<u64>,
-    reset_after_micros: Option<u64>,
-    effective_window_micros: Option<u64>,
-    retry_after_micros: Option<u64>,
+    standing: Standing,
+    retry_after: Option<Micros>,
     denied: bool,
     excess: bool,
 }
 
-/// What an algorithm finds out about one quota, in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What an algorithm finds out about one quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Measure {
     pub(crate) denied: bool,
-    /// `None` unless it was denied and can fit.
+    /// In nanoseconds; `None` unless it was denied and can fit.
     pub(crate) retry_after: Option<u64>,
-    pub(crate) remaining: u64,
-    pub(crate) reset_after: u64,
-    pub(crate) effective_window: u64,
+    pub(crate) standing: Standing,
     /// Whether more is used than the nominal limit.
     pub(crate) excess: bool,
 }
@@ -66,10 +63,8 @@ impl QuotaStatus {
     pub const fn new(policy: &Policy) -> Self {
         Self {
             policy: *policy,
-            remaining: None,
-            reset_after_micros: None,
-            effective_window_micros: None,
-            retry_after_micros: None,
+            standing: Standing::UNKNOWN,
+            retry_after: None,
             denied: false,
             excess: false,
         }
@@ -77,23 +72,34 @@ impl QuotaStatus {
 
     /// Units that are left. Defaults to unknown: the `RateLimit` field is then left out.
     #[must_use]
-    pub const fn with_remaining(mut self, remaining: u64) -> Self {
-        self.remaining = Some(remaining);
-        self
+    pub const fn with_remaining(self, remaining: u64) -> Self {
+        self.with_numbers(Numbers {
+            remaining: Some(remaining),
+            ..self.standing.numbers()
+        })
     }
 
     /// Time until the key is as good as new. Defaults to unknown.
     #[must_use]
-    pub const fn with_reset_after(mut self, reset_after: Duration) -> Self {
-        self.reset_after_micros = Some(micros_up(reset_after));
-        self
+    pub const fn with_reset_after(self, reset_after: Duration) -> Self {
+        self.with_numbers(Numbers {
+            reset_after: Some(Micros::from_duration(reset_after)),
+            ..self.standing.numbers()
+        })
     }
 
     /// The time within which a client can use no more than what remains: the `t` of draft-11.
     /// Defaults to unknown: `t` is then left out.
     #[must_use]
-    pub const fn with_effective_window(mut self, window: Duration) -> Self {
-        self.effective_window_micros = Some(micros_up(window));
+    pub const fn with_effective_window(self, window: Duration) -> Self {
+        self.with_numbers(Numbers {
+            effective_window: Some(Micros::from_duration(window)),
+            ..self.standing.numbers()
+        })
+    }
+
+    const fn with_numbers(mut self, numbers: Numbers) -> Self {
+        self.standing = Standing::Numbers(numbers);
         self
     }
 
@@ -103,24 +109,22 @@ impl QuotaStatus {
     #[must_use]
     pub const fn with_denial(mut self, retry_after: Option<Duration>) -> Self {
         self.denied = true;
-        self.retry_after_micros = match retry_after {
-            Some(wait) if wait.is_zero() => Some(1),
-            Some(wait) => Some(micros_up(wait)),
+        self.retry_after = match retry_after {
+            Some(wait) if wait.is_zero() => Some(Micros::new(1)),
+            Some(wait) => Some(Micros::from_duration(wait)),
             None => None,
         };
         self
     }
 
-    /// The same as the setters say, from an algorithm's nanoseconds.
+    /// The same as the setters say, from what an algorithm found out.
     #[inline]
     pub(crate) const fn measured(policy: &Policy, measure: &Measure) -> Self {
         Self {
             policy: *policy,
-            remaining: Some(measure.remaining),
-            reset_after_micros: Some(measure.reset_after.div_ceil(1_000)),
-            effective_window_micros: Some(measure.effective_window.div_ceil(1_000)),
-            retry_after_micros: match measure.retry_after {
-                Some(wait) => Some(wait.div_ceil(1_000)),
+            standing: measure.standing,
+            retry_after: match measure.retry_after {
+                Some(wait) => Some(Micros::from_nanos(wait)),
                 None => None,
             },
             denied: measure.denied,
@@ -154,20 +158,20 @@ impl QuotaStatus {
     /// Units that are left, `None` where the limiter does not tell.
     #[must_use]
     pub const fn remaining(&self) -> Option<u64> {
-        self.remaining
+        self.standing.numbers().remaining
     }
 
     /// Time until the key is as good as new, `None` where the limiter does not tell.
     #[must_use]
     pub const fn reset_after(&self) -> Option<Duration> {
-        from_micros(self.reset_after_micros)
+        duration(self.standing.numbers().reset_after)
     }
 
     /// The wait after which a denied cost passes; `None` for a quota that did not deny, for a
     /// cost that can never fit, and where nobody knows.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
-        from_micros(self.retry_after_micros)
+        duration(self.retry_after)
     }
 
     /// The time within which a client can use no more than what remains; a denied quota's
@@ -176,7 +180,7 @@ impl QuotaStatus {
     pub const fn effective_window(&self) -> Option<Duration> {
         match self.retry_after() {
             Some(wait) if self.denied => Some(wait),
-            _ => from_micros(self.effective_window_micros),
+            _ => duration(self.standing.numbers().effective_window),
         }
     }
 
@@ -195,7 +199,7 @@ impl QuotaStatus {
     /// Whether at least 80 % of the limit is used up.
     #[must_use]
     pub const fn is_near_limit(&self) -> bool {
-        match self.remaining {
+        match self.remaining() {
             Some(remaining) => remaining <= self.limit() / 5,
             None => self.denied,
         }
@@ -207,10 +211,12 @@ impl QuotaStatus {
         }
         if self.denied {
             // Never is longer than any wait.
-            let wait = |status: &Self| status.retry_after_micros.unwrap_or(u64::MAX);
-            return wait(self) > wait(other);
+            return match (self.retry_after, other.retry_after) {
+                (own, Some(other)) => own.is_none_or(|own| own > other),
+                (_, None) => false,
+            };
         }
-        let left = |status: &Self| u128::from(status.remaining.unwrap_or(status.limit()));
+        let left = |status: &Self| u128::from(status.remaining().unwrap_or(status.limit()));
         left(self) * u128::from(other.limit()) < left(other) * u128::from(self.limit())
     }
 
@@ -226,8 +232,8 @@ impl QuotaStatus {
 
     /// Makes a denial last this much longer.
     pub(super) fn lengthen(&mut self, jitter: Duration) {
-        if let Some(wait) = self.retry_after_micros.as_mut().filter(|_| self.denied) {
-            *wait = wait.saturating_add(micros_up(jitter));
+        if let Some(wait) = self.retry_after.as_mut().filter(|_| self.denied) {
+            *wait = wait.saturating_add(Micros::from_duration(jitter));
         }
     }
 
@@ -236,31 +242,41 @@ impl QuotaStatus {
     pub(super) fn age(&mut self, elapsed: Duration) {
         // Whole microseconds, cut off: no wait is told too short.
         let passed = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
-        let times = [
-            (&mut self.retry_after_micros, 1),
-            (&mut self.reset_after_micros, 0),
-            (&mut self.effective_window_micros, 0),
-        ];
-        for (time, least) in times {
-            *time = time.map(|micros| micros.saturating_sub(passed).max(least));
-        }
+        let later = |time: Micros, least| {
+            let left = time.get().saturating_sub(passed);
+            Micros::new(left.max(least))
+        };
+        let numbers = self.standing.numbers();
+        self.standing = Standing::Numbers(Numbers {
+            reset_after: numbers.reset_after.map(|time| later(time, 0)),
+            effective_window: numbers.effective_window.map(|time| later(time, 0)),
+            ..numbers
+        });
+        self.retry_after = self.retry_after.map(|wait| later(wait, 1));
     }
 
     /// Takes a denial back that does not count.
     pub(super) fn pardon(&mut self) {
         self.denied = false;
-        self.retry_after_micros = None;
+        self.retry_after = None;
     }
 
     /// Denies for at least `block`, with nothing left, whatever the quota itself says.
     pub(crate) fn block(&mut self, block: Duration) {
-        let block = micros_up(block);
-        self.remaining = Some(0);
-        self.retry_after_micros = match self.retry_after_micros {
+        let block = Micros::from_duration(block);
+        *self = self.with_remaining(0);
+        self.retry_after = match self.retry_after {
             // A cost that can never fit does not fit after the block either.
             None if self.denied => None,
-            own => Some(own.unwrap_or(0).max(block)),
+            own => Some(own.map_or(block, |own| own.max(block))),
         };
         self.denied = true;
+    }
+}
+
+const fn duration(micros: Option<Micros>) -> Option<Duration> {
+    match micros {
+        Some(micros) => Some(micros.duration()),
+        None => None,
     }
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::Tier;
 use crate::{
-    algorithm::{ClockSkew, Meter, State},
+    algorithm::{Bucket, ClockSkew, Meter, State},
     decision::Policy,
     error::{ConfigError, ConfigErrorKind, LimiterError},
     quota::{IntoQuotas, MAX_REFILL_NANOS, Quota},
@@ -25,21 +25,18 @@ pub(super) struct Rules {
 
 impl Rules {
     /// The one quota, if all there is to count for a key is one instant for it.
-    pub(super) fn lone_instant(&self) -> Option<(&Quota, &Policy)> {
+    pub(super) fn lone_bucket(&self) -> Option<(Bucket, Policy)> {
         if self.block_for.is_some() {
             return None;
         }
         let [(_, quotas)] = self.tiers.tiers.as_slice() else {
             return None;
         };
-        let ([meter], [quota], [policy]) = (
-            quotas.meters.as_slice(),
-            quotas.quotas.as_slice(),
-            quotas.policies.as_slice(),
-        ) else {
+        let ([quota], [policy]) = (quotas.quotas.as_slice(), quotas.policies.as_slice()) else {
             return None;
         };
-        meter.keeps_an_instant().then_some((quota, policy))
+        let bucket = Bucket::new(quota, ClockSkew::Threads)?;
+        Some((bucket, *policy))
     }
 
     /// How much is lost with the states of a key: 0 for nothing, the most for one that is

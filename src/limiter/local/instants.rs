@@ -1,12 +1,14 @@
+use std::slice;
+
 use super::{
     capacity::Capacity,
     hash::KeyHash,
     table::{MAX_STATE, Table},
 };
 use crate::{
-    algorithm::{Meter, State, step},
+    algorithm::{Bucket, Counts, Verdict, step},
     clock::Timestamp,
-    decision::{Decision, Measure, Policy, QuotaStatus, Receipt},
+    decision::{Decision, Policy, QuotaStatus, Receipt},
     error::ConfigError,
     op::Op,
     quota::MAX_REFILL_NANOS,
@@ -35,29 +37,73 @@ impl Instants {
         &self,
         key: KeyHash,
         time: Timestamp,
-        (meter, policy): &(Meter, Policy),
+        quota: &(Bucket, Policy),
+        op: Op,
+    ) -> Decision {
+        match op {
+            // What nearly every request is, compiled by itself: what the rest needs would be in
+            // its way.
+            Op::Acquire(cost) => self.decide_in(key, time, quota, Op::Acquire(cost)),
+            op => self.decide_rest(key, time, quota, op),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_rest(
+        &self,
+        key: KeyHash,
+        time: Timestamp,
+        quota: &(Bucket, Policy),
+        op: Op,
+    ) -> Decision {
+        self.decide_in(key, time, quota, op)
+    }
+
+    #[inline]
+    fn decide_in(
+        &self,
+        key: KeyHash,
+        time: Timestamp,
+        (bucket, policy): &(Bucket, Policy),
+        op: Op,
+    ) -> Decision {
+        let fresh_until = bucket.fresh_until(time.as_nanos());
+        match bucket {
+            Bucket::Token(bucket) => self.decide_by(bucket, policy, fresh_until, key, time, op),
+            Bucket::Stepped(bucket) => self.decide_by(bucket, policy, fresh_until, key, time, op),
+            Bucket::Leaky(bucket) => self.decide_by(bucket, policy, fresh_until, key, time, op),
+        }
+    }
+
+    #[inline]
+    fn decide_by(
+        &self,
+        bucket: &impl Counts<State = u64>,
+        policy: &Policy,
+        fresh_until: u64,
+        key: KeyHash,
+        time: Timestamp,
         op: Op,
     ) -> Decision {
         let now = time.as_nanos();
-        let fresh_until = meter.fresh_until(now);
-        let (answer, measure) = self.table.update(key, self.state_of(fresh_until), |state| {
+        let fresh = self.state_of(fresh_until);
+        let (answer, verdict, instant) = self.table.update(key, fresh, move |state| {
             let old = self.nanos_of(state);
-            let mut states = [State::Instant(old)];
-            let mut measures = [Measure::default()];
+            let mut new = old;
+            let mut verdict = Verdict::FITS;
             let answer = step(
-                std::slice::from_ref(meter),
-                &mut states,
+                slice::from_ref(bucket),
+                slice::from_mut(&mut new),
                 now,
                 op,
-                &mut measures,
+                slice::from_mut(&mut verdict),
             );
-            let new = states[0].instant();
             // A key that is not in the table need not get there with nothing to remember.
             let stays = new == old || (state == 0 && new <= fresh_until);
             let next = (!stays).then(|| self.state_of(new));
-            (next, (answer, measures[0]))
+            (next, (answer, verdict, new))
         });
-        let status = QuotaStatus::measured(policy, &measure);
+        let status = QuotaStatus::measured(policy, &bucket.measure(&instant, now, verdict));
         Decision::new(
             answer.outcome(),
             answer.charged,
@@ -71,16 +117,16 @@ impl Instants {
         self.table.limit_states(0);
     }
 
-    /// Lets no key be further from fresh than `meter`'s quota allows: a larger one may have been in
+    /// Lets no key be further from fresh than `bucket`'s quota allows: a larger one may have been in
     /// force before.
-    pub(super) fn fit_to(&self, meter: &Meter, now: Timestamp) {
-        let latest = meter.latest(now.as_nanos());
+    pub(super) fn fit_to(&self, bucket: &Bucket, now: Timestamp) {
+        let latest = bucket.latest(now.as_nanos());
         self.table.limit_states(self.state_of(latest));
     }
 
     /// Keys with something to remember at `now`. Walks the whole table.
-    pub(super) fn live_keys(&self, meter: &Meter, now: Timestamp) -> usize {
-        let fresh_until = meter.fresh_until(now.as_nanos());
+    pub(super) fn live_keys(&self, bucket: &Bucket, now: Timestamp) -> usize {
+        let fresh_until = bucket.fresh_until(now.as_nanos());
         self.table.live_keys(self.state_of(fresh_until))
     }
 

@@ -99,10 +99,10 @@ impl LocalLimiter {
     ) -> Result<Self, ConfigError> {
         let rules = Arc::new(rules);
         let subjects = OnceLock::new();
-        let instants = match rules.lone_instant() {
-            Some((quota, policy)) => {
+        let instants = match rules.lone_bucket() {
+            Some(quota) => {
                 let instants = Instants::try_new(capacity, clock.now())?;
-                Some((LiveQuota::new(quota, *policy), instants))
+                Some((LiveQuota::new(quota), instants))
             }
             None => {
                 let made = Subjects::try_new(capacity, &rules)?;
@@ -137,20 +137,20 @@ impl LocalLimiter {
         let mut rules = Rules::clone(&current);
         let replaced = rules.tiers.replace(name, quota)?;
         let rules = Arc::new(rules);
-        match (inner.subjects.get(), &inner.instants) {
-            (None, Some((live, instants))) if rules.lone_instant().is_some() => {
-                live.replace(&quota);
+        match (inner.subjects.get(), &inner.instants, rules.lone_bucket()) {
+            (None, Some((live, instants)), Some(bucket)) => {
+                live.replace(bucket);
                 if replaced.keeps_state {
-                    instants.fit_to(&live.read().0, inner.clock.now());
+                    instants.fit_to(&bucket.0, inner.clock.now());
                 } else {
                     instants.clear();
                 }
             }
-            (None, _) => {
+            (None, ..) => {
                 let made = Subjects::try_new(inner.capacity, &rules)?;
                 inner.subjects.get_or_init(|| made);
             }
-            (Some(subjects), _) => subjects.install(&rules, replaced),
+            (Some(subjects), ..) => subjects.install(&rules, replaced),
         }
         *current = rules;
         Ok(())
@@ -223,23 +223,46 @@ impl LocalLimiter {
 
     #[inline]
     fn decide(&self, key: &Key, op: Op) -> Decision {
-        self.decide_in(Tier::DEFAULT, key, op)
-            .expect("there is always a default tier")
+        match self.instants_of(Tier::DEFAULT) {
+            Some(instants) => self.decide_alone(instants, key, op),
+            None => (self.decide_locked(Tier::DEFAULT, key, op))
+                .expect("there is always a default tier"),
+        }
     }
 
-    #[inline]
     fn decide_in(&self, tier: Tier, key: &Key, op: Op) -> Result<Decision, LimiterError> {
-        let Inner { clock, .. } = &*self.0;
-        let hash = self.0.hasher.hash(key);
-        match (self.0.subjects.get(), &self.0.instants) {
-            (None, Some((quota, instants))) if tier == Tier::DEFAULT => {
-                Ok(instants.decide(hash, clock.now(), &quota.read(), op))
-            }
-            (Some(subjects), _) => subjects.decide(hash, clock, tier, op),
-            (None, _) => Err(LimiterError::unsupported(format!(
-                "the limiter was given no quota for {tier:?}"
-            ))),
+        match self.instants_of(tier) {
+            Some(instants) => Ok(self.decide_alone(instants, key, op)),
+            None => self.decide_locked(tier, key, op),
         }
+    }
+
+    /// The quota and the table of the lock-free way, where that is the way of this tier.
+    #[inline]
+    fn instants_of(&self, tier: Tier) -> Option<&(LiveQuota, Instants)> {
+        let in_force = self.0.subjects.get().is_none() && tier == Tier::DEFAULT;
+        self.0.instants.as_ref().filter(|_| in_force)
+    }
+
+    fn decide_alone(
+        &self,
+        (quota, instants): &(LiveQuota, Instants),
+        key: &Key,
+        op: Op,
+    ) -> Decision {
+        // The clock first: the CPU hashes while it waits for the time.
+        let now = self.0.clock.now();
+        let hash = self.0.hasher.hash(key);
+        instants.decide(hash, now, &quota.read(), op)
+    }
+
+    fn decide_locked(&self, tier: Tier, key: &Key, op: Op) -> Result<Decision, LimiterError> {
+        let Some(subjects) = self.0.subjects.get() else {
+            return Err(LimiterError::unsupported(format!(
+                "the limiter was given no quota for {tier:?}"
+            )));
+        };
+        subjects.decide(self.0.hasher.hash(key), &self.0.clock, tier, op)
     }
 }
 

@@ -6,32 +6,28 @@ use std::{
     },
 };
 
-use crate::{
-    algorithm::{ClockSkew, Meter},
-    decision::Policy,
-    quota::Quota,
-};
+use crate::{algorithm::Bucket, decision::Policy};
 
 /// A quota that is read for every request and hardly ever changed: until it is, reading it takes
 /// no lock.
 #[derive(Debug)]
 pub(super) struct LiveQuota {
-    first: (Meter, Policy),
+    first: (Bucket, Policy),
     changed: AtomicBool,
-    current: RwLock<(Meter, Policy)>,
+    current: RwLock<(Bucket, Policy)>,
 }
 
 /// What is in force.
 pub(super) enum InForce<'a> {
-    First(&'a (Meter, Policy)),
-    Current(RwLockReadGuard<'a, (Meter, Policy)>),
+    First(&'a (Bucket, Policy)),
+    Current(RwLockReadGuard<'a, (Bucket, Policy)>),
 }
 
 impl Deref for InForce<'_> {
-    type Target = (Meter, Policy);
+    type Target = (Bucket, Policy);
 
     #[inline]
-    fn deref(&self) -> &(Meter, Policy) {
+    fn deref(&self) -> &(Bucket, Policy) {
         match self {
             Self::First(first) => first,
             Self::Current(current) => current,
@@ -40,8 +36,7 @@ impl Deref for InForce<'_> {
 }
 
 impl LiveQuota {
-    pub(super) fn new(quota: &Quota, policy: Policy) -> Self {
-        let first = (Meter::new(quota, ClockSkew::Threads), policy);
+    pub(super) fn new(first: (Bucket, Policy)) -> Self {
         Self {
             first,
             changed: AtomicBool::new(false),
@@ -57,12 +52,7 @@ impl LiveQuota {
         InForce::Current(self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn replace(&self, quota: &Quota) {
-        let name = self.first.1.name();
-        let new = (
-            Meter::new(quota, ClockSkew::Threads),
-            Policy::of_quota(name, quota),
-        );
+    pub(super) fn replace(&self, new: (Bucket, Policy)) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
         self.changed.store(true, Ordering::Release);
     }

@@ -1,8 +1,8 @@
-use std::time::Duration;
+use std::{slice, time::Duration};
 
 use crate::{
-    algorithm::{Answer, State, step},
-    decision::{Decision, Measure, QuotaStatus, QuotaStatuses, Receipt},
+    algorithm::{Answer, Counts, Meter, State, Verdict, step},
+    decision::{Decision, QuotaStatus, QuotaStatuses, Receipt},
     limiter::quotas::{Quotas, TierIndex},
     op::Op,
 };
@@ -30,7 +30,9 @@ impl Request<'_> {
         let decision = Decision::new(answer.outcome(), answer.charged, self.receipt, statuses);
         match self.op {
             Op::Acquire(0) | Op::AcquireUpTo(0) | Op::Peek(0) | Op::Hit(0) => decision,
-            Op::Acquire(_) | Op::AcquireUpTo(_) if blocked == 0 && answer.breached => {
+            Op::Acquire(_) | Op::AcquireUpTo(_)
+                if blocked == 0 && matches!(answer.verdict, Verdict::After(_)) =>
+            {
                 self.start_block(decision, blocked_until)
             }
             Op::Refund(..) => decision,
@@ -68,15 +70,20 @@ impl Request<'_> {
             policies, meters, ..
         } = self.quotas;
         let states = &mut states[..meters.len()];
-        if let [policy] = policies.as_slice() {
-            let mut measures = [Measure::default()];
-            let answer = step(meters, states, self.now, op, &mut measures);
-            return (answer, QuotaStatus::measured(policy, &measures[0]).into());
+        let now = self.now;
+        let status = |policy, meter: &Meter, state, verdict| {
+            QuotaStatus::measured(policy, &meter.measure(state, now, verdict))
+        };
+        if let ([policy], [meter]) = (policies.as_slice(), meters.as_slice()) {
+            let mut verdict = Verdict::FITS;
+            let answer = step(meters, states, now, op, slice::from_mut(&mut verdict));
+            return (answer, status(policy, meter, &states[0], verdict).into());
         }
-        let mut measures = vec![Measure::default(); meters.len()];
-        let answer = step(meters, states, self.now, op, &mut measures);
-        let statuses = policies.iter().zip(&measures);
-        let statuses = statuses.map(|(policy, measure)| QuotaStatus::measured(policy, measure));
+        let mut verdicts = vec![Verdict::FITS; meters.len()];
+        let answer = step(meters, states, now, op, &mut verdicts);
+        let quotas = policies.iter().zip(meters).zip(states).zip(verdicts);
+        let statuses = quotas
+            .map(|(((policy, meter), state), verdict)| status(policy, meter, &*state, verdict));
         (answer, statuses.collect::<Vec<_>>().into())
     }
 }

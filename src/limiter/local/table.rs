@@ -108,13 +108,13 @@ impl Table {
         key: KeyHash,
         step: &mut impl FnMut(u64) -> (Option<u64>, R),
     ) -> Option<R> {
-        let buckets = self.candidates(key);
+        let [first, second] = self.candidates(key);
         // Both are read before either is judged, so that the memory is waited for once.
-        let [first, second] = buckets.map(|bucket| bucket.owned_by(key.tag));
-        let mut owned = first | second << WAYS;
+        let mut owned = first.owned_by(key.tag) | second.owned_by(key.tag) << WAYS;
         while owned > 0 {
             let at = owned.trailing_zeros() as usize;
-            let entry = &buckets[at / WAYS].0[at % WAYS];
+            let bucket = if at < WAYS { first } else { second };
+            let entry = &bucket.0[at % WAYS];
             if let Some(result) = entry.update(key.tag, step) {
                 return Some(result);
             }
@@ -124,6 +124,7 @@ impl Table {
     }
 
     #[cold]
+    #[inline(never)]
     fn update_unknown<R>(
         &self,
         key: KeyHash,

@@ -5,7 +5,7 @@ use redis::Value;
 use super::plan::TierPlan;
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Measure, Outcome, QuotaStatus, QuotaStatuses, Receipt},
+    decision::{Decision, Measure, Outcome, QuotaStatus, QuotaStatuses, Receipt, Standing},
 };
 
 /// The whole numbers of the script's reply, in order.
@@ -68,9 +68,7 @@ impl Numbers<'_> {
             denied: flags & 1 > 0,
             excess: flags & 2 > 0,
             retry_after: self.optional()?.map(nanos),
-            remaining: self.next()?,
-            reset_after: nanos(self.next()?),
-            effective_window: nanos(self.next()?),
+            standing: Standing::counted(self.next()?, nanos(self.next()?), nanos(self.next()?)),
         })
     }
 }

@@ -1,0 +1,71 @@
+use super::{
+    ClockSkew, Counts, leaky_bucket::LeakyBucket, stepped_bucket::SteppedBucket,
+    token_bucket::TokenBucket,
+};
+use crate::quota::{Algorithm, Quota};
+
+/// A quota for which an instant is all there is to remember of a key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Bucket {
+    Token(TokenBucket),
+    Stepped(SteppedBucket),
+    Leaky(LeakyBucket),
+}
+
+impl Bucket {
+    /// The bucket of a quota that was checked, if it is counted by one.
+    pub(crate) fn new(quota: &Quota, skew: ClockSkew) -> Option<Self> {
+        match quota.algorithm() {
+            Algorithm::TokenBucket => Some(Self::token(quota, skew)),
+            Algorithm::LeakyBucket { .. } => Some(Self::leaky(quota, skew)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn token(quota: &Quota, skew: ClockSkew) -> Self {
+        match quota.refill_every_nanos() {
+            Some(step) => Self::Stepped(SteppedBucket::new(quota, step, skew)),
+            None => Self::Token(TokenBucket::new(quota, skew)),
+        }
+    }
+
+    pub(super) fn leaky(quota: &Quota, skew: ClockSkew) -> Self {
+        Self::Leaky(LeakyBucket::new(quota, skew))
+    }
+
+    /// For those who need not know which one it is.
+    pub(super) fn as_counts(&self) -> &dyn Counts<State = u64> {
+        match self {
+            Self::Token(bucket) => bucket,
+            Self::Stepped(bucket) => bucket,
+            Self::Leaky(bucket) => bucket,
+        }
+    }
+
+    /// A state has nothing left to remember once this has reached it.
+    #[inline]
+    pub(crate) fn fresh_until(&self, now: u64) -> u64 {
+        match self {
+            Self::Stepped(bucket) => bucket.last_step(now),
+            Self::Token(_) | Self::Leaky(_) => now,
+        }
+    }
+
+    /// The time until the state is as good as that of a key that was never seen.
+    pub(super) fn reset_after(&self, state: u64, now: u64) -> u64 {
+        match self {
+            Self::Stepped(bucket) => bucket.reset_after(state, now),
+            Self::Token(_) | Self::Leaky(_) => state.saturating_sub(now),
+        }
+    }
+
+    /// The latest instant that a state can be at: that of a key that is exhausted now.
+    pub(crate) fn latest(&self, now: u64) -> u64 {
+        let full = match self {
+            Self::Token(bucket) => bucket.refill(),
+            Self::Stepped(bucket) => bucket.refill(),
+            Self::Leaky(bucket) => bucket.longest(),
+        };
+        self.fresh_until(now).saturating_add(full)
+    }
+}
