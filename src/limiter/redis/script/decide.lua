@@ -197,14 +197,12 @@ local function apply(op, cost, charged_at)
     return blocked
 end
 
-local reply, told = { struct.pack('>i8', now) }, 1
-
--- How a quota stands.
+-- How a quota stands, in five numbers.
 local function measure(q)
     local algorithm, state = q.algorithm, q.state
     local left = algorithm.available(q, state)
-    local remaining = max(left - q.extra, 0)
-    local window = 0
+    local remaining, window = left - q.extra, 0
+    if remaining < 0 then remaining = 0 end
     if algorithm.window_end then
         window = micros_up(algorithm.window_end(q, state))
     elseif remaining > 0 then
@@ -214,17 +212,22 @@ local function measure(q)
         if verdict == AFTER then window = micros_up(u, n) end
     end
     local flags = (q.denied and 1 or 0) + (left < q.extra and 2 or 0)
-    local reset_after = micros_up(algorithm.reset_after(q, state))
-    told = told + 1
-    reply[told] = struct.pack('>i8i8i8i8i8', flags, q.retry_after, remaining, reset_after, window)
+    return flags, q.retry_after, remaining, micros_up(algorithm.reset_after(q, state)), window
 end
+
+local pack = struct.pack
+local reply, told = { pack('>i8', now) }, 1
 
 -- Says of an operation: whether it was denied, the wait in a queue, the units that were taken, the
 -- time of a block, and how each quota stands.
 local function answer(blocked)
+    local denied = result.denied and 1 or 0
     told = told + 1
-    reply[told] = struct.pack('>i8i8i8i8', result.denied and 1 or 0, result.wait, result.charged, blocked)
-    for at = 1, #active do measure(active[at]) end
+    reply[told] = pack('>i8i8i8i8i8i8i8i8i8', denied, result.wait, result.charged, blocked, measure(active[1]))
+    for at = 2, #active do
+        told = told + 1
+        reply[told] = pack('>i8i8i8i8i8', measure(active[at]))
+    end
 end
 
 local value = redis.call('GET', KEYS[1])

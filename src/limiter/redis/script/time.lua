@@ -28,7 +28,7 @@ end
 
 -- a - b, at least 0.
 local function sub(au, an, bu, bn)
-    if less(au, an, bu, bn) then return 0, 0 end
+    if au < bu or (au == bu and an < bn) then return 0, 0 end
     local n = an - bn
     if n < 0 then return au - bu - 1, n + 1000 end
     return au - bu, n
