@@ -109,7 +109,7 @@ impl Counts for TokenBucket {
     #[inline]
     fn standing(&self, tat: &u64, now: u64) -> (Standing, bool) {
         let level = self.level(*tat, now);
-        let excess = self.nominal < self.refill && level.used > self.nominal;
+        let excess = self.nominal < self.refill && level.is_excess();
         (Standing::Level(level), excess)
     }
 }

@@ -237,6 +237,17 @@ impl Decision {
         self
     }
 
+    /// The decision about the next one of requests that are alike and pass, if this one is about
+    /// the one before: only the level has moved on.
+    #[cfg(feature = "redis")]
+    pub(crate) fn next_alike(&self) -> Self {
+        let mut next = self.clone();
+        for quota in next.quotas_mut() {
+            quota.lower(self.charged);
+        }
+        next
+    }
+
     /// The same decision after `elapsed`, in which nothing came: all that is waited for is nearer.
     #[cfg(feature = "redis")]
     pub(crate) fn aged(mut self, elapsed: Duration) -> Self {

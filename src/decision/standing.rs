@@ -11,7 +11,7 @@ pub(crate) enum Standing {
 
 /// A bucket that fills evenly, in nanoseconds. All numbers follow from these three, by divisions
 /// that only those pay for who ask for them.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Level {
     /// The time until the bucket is full.
     pub(crate) used: u64,
@@ -30,6 +30,12 @@ pub(crate) struct Numbers {
 }
 
 impl Level {
+    /// Whether more is used than the nominal limit.
+    #[inline]
+    pub(crate) const fn is_excess(self) -> bool {
+        self.used > self.refill
+    }
+
     #[inline]
     pub(crate) const fn remaining(self) -> u64 {
         self.refill.saturating_sub(self.used) / self.interval

@@ -237,6 +237,15 @@ impl QuotaStatus {
         }
     }
 
+    /// Takes `units` off the level, if there is one.
+    #[cfg(feature = "redis")]
+    pub(super) fn lower(&mut self, units: u64) {
+        if let Standing::Level(level) = &mut self.standing {
+            level.used += units * level.interval;
+            self.excess = level.is_excess();
+        }
+    }
+
     /// Lets all times come nearer; a wait of a denial stays one.
     #[cfg(feature = "redis")]
     pub(super) fn age(&mut self, elapsed: Duration) {

@@ -3,7 +3,7 @@ use std::{borrow::Cow, fmt::Write as _};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    decision::Policy,
+    decision::{Level, Policy},
     error::LimiterError,
     limiter::{Tier, quotas::Rules},
     op::Op,
@@ -24,6 +24,8 @@ pub(super) struct Plan {
 #[derive(Debug)]
 pub(super) struct TierPlan {
     pub(super) policies: Vec<Policy>,
+    /// The level of a full bucket, for each quota of which the script tells the level.
+    pub(super) full: Vec<Option<Level>>,
     /// All arguments between the time and the operations.
     arguments: Vec<String>,
 }
@@ -41,6 +43,7 @@ impl Plan {
         let tiers = rules.tiers.iter().map(|(tier, quotas)| {
             let plan = TierPlan {
                 policies: quotas.policies.clone(),
+                full: quotas.quotas().iter().map(full_level).collect(),
                 arguments: arguments(rules.block_for, &slots, quotas.quotas()),
             };
             (*tier, plan)
@@ -152,6 +155,17 @@ fn arguments(block_for: Option<u64>, slots: &[Slot], quotas: &[Quota]) -> Vec<St
         arguments.extend(specifics(quota));
     }
     arguments
+}
+
+/// Only an even token bucket is nothing but its level.
+fn full_level(quota: &Quota) -> Option<Level> {
+    let is_even =
+        quota.algorithm() == Algorithm::TokenBucket && quota.refill_every_nanos().is_none();
+    is_even.then(|| Level {
+        used: 0,
+        refill: quota.capacity() * quota.interval_nanos(),
+        interval: quota.interval_nanos(),
+    })
 }
 
 /// The two arguments that differ by algorithm.

@@ -1,11 +1,13 @@
-use std::time::Duration;
+use std::{iter, time::Duration};
 
 use redis::Value;
 
 use super::plan::TierPlan;
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Measure, Outcome, QuotaStatus, QuotaStatuses, Receipt, Standing},
+    decision::{
+        Decision, Level, Measure, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Standing,
+    },
 };
 
 /// The whole numbers of the script's reply, in order.
@@ -18,8 +20,16 @@ pub(super) fn decisions(reply: &Value, plan: &TierPlan, ops: usize) -> Option<Ve
     };
     let mut numbers = Numbers(bytes);
     let receipt = Receipt::new(Timestamp::from_micros(numbers.next()?));
-    let decisions = (0..ops).map(|_| numbers.decision(plan, receipt));
-    let decisions = decisions.collect::<Option<Vec<_>>>()?;
+    let mut decisions = Vec::with_capacity(ops);
+    while decisions.len() < ops {
+        let alike = usize::try_from(numbers.next()?).ok()?;
+        let decision = numbers.decision(plan, receipt)?;
+        if !(1..=ops - decisions.len()).contains(&alike) {
+            return None;
+        }
+        let row = iter::successors(Some(decision), |last| Some(last.next_alike()));
+        decisions.extend(row.take(alike));
+    }
     numbers.0.is_empty().then_some(decisions)
 }
 
@@ -54,22 +64,33 @@ impl Numbers<'_> {
     }
 
     fn statuses(&mut self, plan: &TierPlan) -> Option<QuotaStatuses> {
-        if let [policy] = plan.policies.as_slice() {
-            return Some(QuotaStatus::measured(policy, &self.measure()?).into());
+        if let ([policy], [full]) = (plan.policies.as_slice(), plan.full.as_slice()) {
+            return Some(self.status(policy, *full)?.into());
         }
-        let statuses = plan.policies.iter();
-        let statuses = statuses.map(|policy| Some(QuotaStatus::measured(policy, &self.measure()?)));
+        let quotas = plan.policies.iter().zip(&plan.full);
+        let statuses = quotas.map(|(policy, full)| self.status(policy, *full));
         Some(statuses.collect::<Option<Vec<_>>>()?.into())
     }
 
-    fn measure(&mut self) -> Option<Measure> {
+    /// `full` is the level of a full bucket where a level is all that the script tells.
+    fn status(&mut self, policy: &Policy, full: Option<Level>) -> Option<QuotaStatus> {
         let flags = self.next()?;
-        Some(Measure {
+        let retry_after = self.optional()?.map(nanos);
+        let [one, two, three] = [self.next()?, self.next()?, self.next()?];
+        let level = full.map(|full| Level {
+            used: nanos(one) + two,
+            ..full
+        });
+        let measure = Measure {
             denied: flags & 1 > 0,
-            excess: flags & 2 > 0,
-            retry_after: self.optional()?.map(nanos),
-            standing: Standing::counted(self.next()?, nanos(self.next()?), nanos(self.next()?)),
-        })
+            excess: level.map_or(flags & 2 > 0, Level::is_excess),
+            retry_after,
+            standing: match level {
+                Some(level) => Standing::Level(level),
+                None => Standing::counted(one, nanos(two), nanos(three)),
+            },
+        };
+        Some(QuotaStatus::measured(policy, &measure))
     }
 }
 

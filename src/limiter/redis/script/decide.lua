@@ -3,14 +3,14 @@
 -- ARGV: the time in microseconds (empty for the server's), the time of a block in two parts (empty
 -- for none), the number of slots, what describes each of them, and then the operations, which are
 -- done one after another: letter, cost, when the cost was charged (empty for now), and how many times
--- it is done, each time with an answer of its own.
+-- it is done.
 --
 -- A slot is what one algorithm counts. Some may belong to quotas of other tiers: they are kept, and
 -- not asked. The value has the slots' texts, the end of a block if there is one, and the bytes of
 -- logs: `slot;slot!blocked\nbytes`. A lone token bucket is one whole number.
 --
--- The reply is one text of whole numbers of eight bytes each, the highest first: the time, and for each
--- operation what `answer` says. As a list they took a third of the time that many operations take.
+-- The reply is one text of whole numbers of eight bytes each, the highest first: the time, and then
+-- what `answer` says.
 
 -- Each is made only where it is asked for: a script makes all its functions anew in every call.
 local ALGORITHMS = {
@@ -29,6 +29,8 @@ local function read_slot(at)
     local one, two = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7])
     q.step, q.slice, q.slices, q.period_u, q.period_n = one, one, two, one, two
     q.full_u, q.full_n = mul(q.capacity, q.tu, q.tn)
+    -- Of a bucket that fills evenly only the level is told: the limiter works out the rest.
+    q.level = q.step == 0 and q.algorithm.level
     slots[#slots + 1] = q
     if ARGV[at + 1] == '1' then active[#active + 1] = q end
 end
@@ -103,12 +105,11 @@ local result = {}
 -- Whether the cost fits all quotas. Each remembers what it said, for `measure`.
 local function judge(cost)
     local denied, can_fit, wait_u, wait_n = false, true, 0, 0
-    for at = 1, #active do
-        local q = active[at]
+    for _, q in ipairs(active) do
         local verdict, u, n = q.algorithm.verdict(q, q.state, cost)
         q.denied, q.retry_after = verdict ~= FITS, -1
         if verdict == FITS then
-            if u > wait_u or (u == wait_u and n > wait_n) then wait_u, wait_n = u, n end
+            if less(wait_u, wait_n, u, n) then wait_u, wait_n = u, n end
         else
             denied = true
             if verdict == AFTER then q.retry_after = micros_up(u, n) else can_fit = false end
@@ -121,8 +122,7 @@ end
 -- The most that every quota can give.
 local function available()
     local least
-    for at = 1, #active do
-        local q = active[at]
+    for _, q in ipairs(active) do
         local here = q.algorithm.available(q, q.state)
         if not least or here < least then least = here end
     end
@@ -130,8 +130,7 @@ local function available()
 end
 
 local function charge(cost)
-    for at = 1, #active do
-        local q = active[at]
+    for _, q in ipairs(active) do
         q.algorithm.charge(q, q.state, cost)
     end
 end
@@ -197,12 +196,26 @@ local function apply(op, cost, charged_at)
     return blocked
 end
 
+-- How often the operation that was just done comes to the same in a row, at most `most` times, as far
+-- as that can be told without doing it. A look or a denial changes nothing; where one level is all there
+-- is, only that moves on.
+local function alike(op, cost, most)
+    if op == 'p' or (op == 'a' and result.charged == 0) then return most end
+    local q = active[1]
+    if op ~= 'a' or #active > 1 or not q.level then return 1 end
+    return min(most, 1 + quotient(q.algorithm.available(q, q.state), cost))
+end
+
 -- How a quota stands, in five numbers.
 local function measure(q)
     local algorithm, state = q.algorithm, q.state
+    local denied = q.denied and 1 or 0
+    if q.level then
+        local u, n = q.level(state)
+        return denied, q.retry_after, u, n, 0
+    end
     local left = algorithm.available(q, state)
-    local remaining, window = left - q.extra, 0
-    if remaining < 0 then remaining = 0 end
+    local remaining, window = max(left - q.extra, 0), 0
     if algorithm.window_end then
         window = micros_up(algorithm.window_end(q, state))
     elseif remaining > 0 then
@@ -211,22 +224,28 @@ local function measure(q)
         local verdict, u, n = algorithm.verdict(q, state, q.extra + 1)
         if verdict == AFTER then window = micros_up(u, n) end
     end
-    local flags = (q.denied and 1 or 0) + (left < q.extra and 2 or 0)
+    local flags = denied + (left < q.extra and 2 or 0)
     return flags, q.retry_after, remaining, micros_up(algorithm.reset_after(q, state)), window
 end
 
-local pack = struct.pack
-local reply, told = { pack('>i8', now) }, 1
+local reply = { struct.pack('>i8', now) }
 
--- Says of an operation: whether it was denied, the wait in a queue, the units that were taken, the
--- time of a block, and how each quota stands.
-local function answer(blocked)
+-- Says of operations that come to the same: how many there are, whether they were denied, the wait in a
+-- queue, the units that each of them took, the time of a block, and how each quota stands after the
+-- first of them.
+local function answer(times, blocked)
     local denied = result.denied and 1 or 0
-    told = told + 1
-    reply[told] = pack('>i8i8i8i8i8i8i8i8i8', denied, result.wait, result.charged, blocked, measure(active[1]))
-    for at = 2, #active do
-        told = told + 1
-        reply[told] = pack('>i8i8i8i8i8', measure(active[at]))
+    reply[#reply + 1] = struct.pack('>i8i8i8i8i8', times, denied, result.wait, result.charged, blocked)
+    for _, q in ipairs(active) do reply[#reply + 1] = struct.pack('>i8i8i8i8i8', measure(q)) end
+end
+
+local function perform(op, cost, charged_at, times)
+    while times > 0 do
+        local blocked = apply(op, cost, charged_at)
+        local here = alike(op, cost, times)
+        answer(here, blocked)
+        if here > 1 and result.charged > 0 then charge((here - 1) * cost) end
+        times = times - here
     end
 end
 
@@ -241,8 +260,7 @@ local before = value or write()
 
 for _, q in ipairs(active) do q.algorithm.heal(q, q.state) end
 for at = first_op, #ARGV, OP_FIELDS do
-    local op, cost, charged_at = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
-    for _ = 1, tonumber(ARGV[at + 3]) do answer(apply(op, cost, charged_at)) end
+    perform(ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]))
 end
 
 -- What has not changed, a denial above all, is not written.

@@ -28,7 +28,7 @@ end
 
 -- a - b, at least 0.
 local function sub(au, an, bu, bn)
-    if au < bu or (au == bu and an < bn) then return 0, 0 end
+    if less(au, an, bu, bn) then return 0, 0 end
     local n = an - bn
     if n < 0 then return au - bu - 1, n + 1000 end
     return au - bu, n
@@ -45,7 +45,7 @@ end
 
 -- floor(a / b). The first guess is at most a little off.
 local function div(au, an, bu, bn)
-    if bn == 0 then return (au - fmod(au, bu)) / bu end
+    if bn == 0 then return quotient(au, bu) end
     local times = floor((au * 1000 + an) / (bu * 1000 + bn))
     while less(au, an, mul(times, bu, bn)) do times = times - 1 end
     while not less(au, an, mul(times + 1, bu, bn)) do times = times + 1 end

@@ -23,8 +23,12 @@ function TokenBucket.verdict(q, bucket, cost)
     if cost > q.capacity then return NEVER end
     local cu, cn = mul(cost, q.tu, q.tn)
     local u, n = add(cu, cn, bucket.u, bucket.n)
-    if u < q.full_u or (u == q.full_u and n <= q.full_n) then return FITS, 0, 0 end
+    if not less(q.full_u, q.full_n, u, n) then return FITS, 0, 0 end
     return AFTER, until_step(q, sub(u, n, q.full_u, q.full_n))
+end
+
+function TokenBucket.level(bucket)
+    return bucket.u, bucket.n
 end
 
 function TokenBucket.available(q, bucket)
@@ -33,29 +37,28 @@ function TokenBucket.available(q, bucket)
 end
 
 function TokenBucket.reset_after(q, bucket)
-    if q.step == 0 then return bucket.u, bucket.n end
     return until_step(q, bucket.u, bucket.n)
 end
 
-function TokenBucket.charge(q, bucket, cost)
-    if cost > q.capacity then cost = q.capacity end
-    local cu, cn = mul(cost, q.tu, q.tn)
-    local u, n = add(cu, cn, bucket.u, bucket.n)
-    if u > q.full_u or (u == q.full_u and n > q.full_n) then u, n = q.full_u, q.full_n end
+local function change(bucket, u, n)
     bucket.u, bucket.n, bucket.tat = u, n, nil
+end
+
+function TokenBucket.charge(q, bucket, cost)
+    local cu, cn = mul(min(cost, q.capacity), q.tu, q.tn)
+    local u, n = add(cu, cn, bucket.u, bucket.n)
+    if less(q.full_u, q.full_n, u, n) then u, n = q.full_u, q.full_n end
+    change(bucket, u, n)
 end
 
 function TokenBucket.refund(q, bucket, cost)
     if bucket.u == 0 and bucket.n == 0 then return end
-    bucket.u, bucket.n = sub(bucket.u, bucket.n, mul(min(cost, q.capacity), q.tu, q.tn))
-    bucket.tat = nil
+    change(bucket, sub(bucket.u, bucket.n, mul(min(cost, q.capacity), q.tu, q.tn)))
 end
 
 -- A TAT beyond a full refill comes from a clock that stepped back or from a larger quota.
 function TokenBucket.heal(q, bucket)
-    if less(q.full_u, q.full_n, bucket.u, bucket.n) then
-        bucket.u, bucket.n, bucket.tat = q.full_u, q.full_n, nil
-    end
+    if less(q.full_u, q.full_n, bucket.u, bucket.n) then change(bucket, q.full_u, q.full_n) end
 end
 
 function TokenBucket.fresh()
