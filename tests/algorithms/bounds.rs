@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_ratelimit::{ManualClock, Outcome};
+use tower_ratelimit::{Clock as _, ManualClock, Outcome};
 
 use super::{
     alice, cases,
-    quotas::{Move, Spec, at, forward, limiter, spec, spec_of},
+    quotas::{Move, Spec, UPTIME, at, forward, limiter, spec, spec_of},
 };
 
 /// Microseconds at which units passed, and how many.
@@ -174,6 +174,8 @@ proptest! {
         let reset_after = used.peek(&alice(), 1).binding().reset_after().expect("known");
         let longer = if longer % 2 == 0 { 0 } else { longer % 10_000_000 };
         clock.advance(reset_after + Duration::from_micros(longer));
+        // A limiter is not valid for longer.
+        prop_assume!(clock.now() < at(START + UPTIME));
         prop_assert_eq!(used.tracked_keys(), 0);
         let fresh = limiter(spec, &clock);
         for cost in [0, 1, spec.capacity(), 1, u64::MAX] {

@@ -246,7 +246,7 @@ impl Move {
 const BACK: u64 = (1 << 59) / 1_000;
 
 /// 36 years, for which a limiter is valid.
-const UPTIME: u64 = (1 << 60) / 1_000;
+pub(crate) const UPTIME: u64 = (1 << 60) / 1_000;
 
 /// The first and the last start of which nothing saturates, an edge of a day, and today.
 pub(crate) fn start() -> impl Strategy<Value = u64> {
