@@ -5,6 +5,8 @@ use super::{
     round::Micros,
     standing::{Numbers, Standing},
 };
+#[cfg(feature = "redis")]
+use crate::quota::MAX_REFILL_NANOS;
 
 /// How the quotas of a decision stand; made from one [`QuotaStatus`] or from several.
 #[derive(Debug, Clone)]
@@ -241,7 +243,10 @@ impl QuotaStatus {
     #[cfg(feature = "redis")]
     pub(super) fn lower(&mut self, units: u64) {
         if let Standing::Level(level) = &mut self.standing {
-            level.used += units * level.interval;
+            let used = level
+                .used
+                .saturating_add(units.saturating_mul(level.interval));
+            level.used = used.min(MAX_REFILL_NANOS);
             self.excess = level.is_excess();
         }
     }

@@ -8,6 +8,7 @@ use crate::{
     decision::{
         Decision, Level, Measure, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Standing,
     },
+    quota::MAX_REFILL_NANOS,
 };
 
 /// The whole numbers of the script's reply, in order.
@@ -77,10 +78,15 @@ impl Numbers<'_> {
         let flags = self.next()?;
         let retry_after = self.optional()?.map(nanos);
         let [one, two, three] = [self.next()?, self.next()?, self.next()?];
-        let level = full.map(|full| Level {
-            used: nanos(one) + two,
-            ..full
-        });
+        let level = match full {
+            Some(full) => Some(Level {
+                used: nanos(one)
+                    .checked_add(two)
+                    .filter(|used| *used <= MAX_REFILL_NANOS)?,
+                ..full
+            }),
+            None => None,
+        };
         let measure = Measure {
             denied: flags & 1 > 0,
             excess: level.map_or(flags & 2 > 0, Level::is_excess),
@@ -96,4 +102,61 @@ impl Numbers<'_> {
 
 const fn nanos(micros: u64) -> u64 {
     micros.saturating_mul(1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        limiter::{
+            Tier,
+            quotas::{Quotas, Rules, Tiers},
+            redis::plan::Plan,
+        },
+        quota::Quota,
+    };
+
+    /// What the numbers say of two operations under a limit of ten a second.
+    fn read(numbers: &[i64]) -> Option<Vec<Decision>> {
+        let mut tiers = Tiers::default();
+        let quotas = Quotas::new(Quota::per_second(10)).expect("a good quota");
+        tiers.add(Tier::DEFAULT, quotas).expect("the only tier");
+        let plan = Plan::new(&Rules {
+            tiers,
+            block_for: None,
+        });
+        let plan = plan.tier(Tier::DEFAULT).expect("the default tier");
+        let bytes = numbers.iter().flat_map(|number| number.to_be_bytes());
+        decisions(&Value::BulkString(bytes.collect()), plan, 2)
+    }
+
+    #[test]
+    fn operations_that_come_to_the_same_are_told_once() {
+        let decisions = read(&[7, 2, 0, 0, 1, 0, 0, -1, 100_000, 0, 0]).expect("a reply");
+        let remaining: Vec<_> = decisions.iter().map(Decision::remaining).collect();
+        assert_eq!(remaining, [Some(9), Some(8)]);
+        let denied = read(&[7, 2, 1, 0, 0, 0, 1, 5, 1_000_000, 0, 0]).expect("a reply");
+        assert_eq!(denied[0].retry_after(), Some(Duration::from_micros(5)));
+        assert_eq!(denied[0], denied[1]);
+    }
+
+    #[test]
+    fn what_the_script_never_says_is_no_decision() {
+        let one = [1, 0, 0, 1, 0, 0, -1, 100_000, 0, 0];
+        let whole = [&[7], &one[..], &one].concat();
+        assert!(read(&whole).is_some());
+        for cut in 0..whole.len() {
+            assert!(read(&whole[..cut]).is_none(), "{cut} numbers");
+        }
+        assert!(read(&[&whole[..], &[0]].concat()).is_none(), "too many");
+        for alike in [-1, 0, 3, i64::MAX] {
+            assert!(read(&[&[7, alike], &one[1..]].concat()).is_none());
+        }
+        for used in [-1, i64::MAX] {
+            let level = [&[7, 2], &one[1..7], &[used, 999, 0]].concat();
+            assert!(read(&level).is_none(), "{used} microseconds from full");
+        }
+        // No sum runs over, whatever is claimed to have been charged.
+        assert!(read(&[7, 2, 0, 0, i64::MAX, 0, 0, -1, 0, 0, 0]).is_some());
+    }
 }
