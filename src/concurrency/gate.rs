@@ -9,7 +9,7 @@ use crate::{
     clock::{Clock, OsClock},
     decision::{Decision, Policy, QuotaStatus, Receipt},
     key::Key,
-    layer::{Identify, Subject, Voice},
+    layer::{Identify, Unkeyed, Voice},
     observe::Event,
     reject::{Reject, RejectionKind},
 };
@@ -74,17 +74,23 @@ impl<R> Gate<R> {
     /// Whom a request is counted for, or a verdict without that.
     pub(super) fn key(&self, parts: &Parts) -> ControlFlow<Verdict, Key> {
         let policies = slice::from_ref(&self.policy);
-        ControlFlow::Break(match self.identify.subject(parts) {
-            Subject::Key(key) => return ControlFlow::Continue(key),
-            Subject::Nobody => {
+        let unkeyed = match self.identify.unkeyed(parts) {
+            Some(unkeyed) => unkeyed,
+            None => match self.identify.key(&self.identify.extract(parts)) {
+                Ok(key) => return ControlFlow::Continue(key.clone()),
+                Err(unkeyed) => unkeyed,
+            },
+        };
+        ControlFlow::Break(match unkeyed {
+            Unkeyed::Skipped => {
                 self.voice.observe(|| Event::Bypassed { policies });
                 Verdict::Uncounted
             }
-            Subject::Banned => {
+            Unkeyed::Banned => {
                 self.voice.observe(|| Event::Banned { policies });
                 self.refuse(RejectionKind::Banned)
             }
-            Subject::Unknown(error) => self.refuse(self.voice.keyless(policies, error)),
+            Unkeyed::Unknown(error) => self.refuse(self.voice.keyless(policies, error)),
         })
     }
 

@@ -1,4 +1,4 @@
-use std::{slice, time::Duration};
+use std::{mem, slice, time::Duration};
 
 use super::{
     QuotaStatus, QuotaStatuses,
@@ -98,6 +98,16 @@ impl Decision {
             blocked: false,
             degraded: receipt.degraded,
         }
+    }
+
+    /// The decision itself, where only a reference to it is at hand; what stays is about no quota.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Self {
+        let quotas = match &mut self.quotas {
+            Quotas::One(status) => Quotas::One(*status),
+            Quotas::Many(statuses) => Quotas::Many(mem::take(statuses)),
+        };
+        Self { quotas, ..*self }
     }
 
     /// Whether the request may pass.
@@ -293,6 +303,9 @@ impl Decision {
 
     /// Makes everyone who was denied wait this much longer.
     pub(crate) fn lengthen(&mut self, jitter: Duration) {
+        if jitter.is_zero() {
+            return;
+        }
         for quota in self.quotas_mut() {
             quota.lengthen(jitter);
         }

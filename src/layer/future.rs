@@ -1,6 +1,7 @@
 use std::{
     fmt,
     future::{Future, IntoFuture},
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -9,9 +10,13 @@ use std::{
 use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
-use super::gate::{Exempt, Gate, Ticket};
+use super::{
+    gate::{Exempt, Gate},
+    ticket::Ticket,
+};
 use crate::{
     decision::Decision,
+    key::Key,
     limiter::{Limiter, Pending, PendingFuture},
     reject::Reject,
 };
@@ -83,67 +88,56 @@ struct Correcting<P, L: Limiter, R> {
     response: Option<P>,
 }
 
-impl<S, B, L, R> ResponseFuture<S, B, L, R>
-where
-    S: Service<Request<B>>,
-    L: Limiter,
-    R: Send + Sync + 'static,
-{
-    /// Of a request that cannot be judged at once.
-    #[inline(never)]
-    pub(super) fn waiting(
-        answer: Pending<L::Future>,
-        ticket: Ticket,
-        gate: &Arc<Gate<L, R>>,
-        inner: S,
-        parts: Parts,
-        body: B,
-    ) -> Self {
-        let waiting = Box::new(Waiting {
-            judged: Box::pin(Arc::clone(gate).wait(answer, ticket)),
-            gate: Arc::clone(gate),
-            inner,
-            request: Some((parts, body)),
-        });
-        Self {
-            state: State::Waiting { waiting },
-        }
-    }
-}
-
 impl<S, B, L, R, ResBody> ResponseFuture<S, B, L, R>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,
     L: Limiter,
     R: Reject<ResBody>,
 {
-    /// Of a request that was decided about.
+    /// Asks the limiter, and calls the inner service at once if the answer is there and is yes.
     #[inline]
-    pub(super) fn decided(
-        decision: Decision,
-        ticket: Ticket,
-        gate: &Arc<Gate<L, R>>,
-        inner: &mut S,
-        parts: Parts,
-        body: B,
-    ) -> Self {
+    pub(super) fn new(gate: &Arc<Gate<L, R>>, inner: &mut S, request: Request<B>) -> Self
+    where
+        S: Clone,
+    {
+        let (mut parts, body) = request.into_parts();
+        // A block, so that nothing is left to be dropped after the call: its future is then built
+        // where it stays.
+        let follow_up = {
+            if let Some(exempt) = gate.exempt(&parts) {
+                return State::exempt(exempt, gate, inner, parts, body).into();
+            }
+            let extracted = gate.extract(&parts);
+            let ticket = match gate.ticket(&extracted, &parts) {
+                Ok(ticket) => ticket,
+                Err(exempt) => return State::exempt(exempt, gate, inner, parts, body).into(),
+            };
+            let mut answer = gate.ask(ticket);
+            let decision = match &mut answer {
+                Pending::Ready(Ok(decision)) if !gate.has_to_wait(decision) => decision,
+                _ => return State::waiting(answer, ticket, gate, inner, parts, body).into(),
+            };
+            match FollowUp::of_decision(decision, ticket, gate, &mut parts) {
+                Ok(follow_up) => follow_up,
+                Err(response) => return State::rejected(response).into(),
+            }
+        };
         Self {
-            state: State::decided(decision, ticket, gate, inner, parts, body),
+            state: State::Running {
+                response: inner.call(Request::from_parts(parts, body)),
+                follow_up,
+            },
         }
     }
+}
 
-    /// Of one that was not.
-    #[cold]
-    pub(super) fn exempt(
-        exempt: Exempt,
-        gate: &Gate<L, R>,
-        inner: &mut S,
-        parts: Parts,
-        body: B,
-    ) -> Self {
-        Self {
-            state: State::exempt(exempt, gate, inner, parts, body),
-        }
+impl<S, B, L, R> From<State<S, B, L, R>> for ResponseFuture<S, B, L, R>
+where
+    S: Service<Request<B>>,
+    L: Limiter,
+{
+    fn from(state: State<S, B, L, R>) -> Self {
+        Self { state }
     }
 }
 
@@ -153,49 +147,51 @@ where
     L: Limiter,
     R: Reject<ResBody>,
 {
-    #[inline]
-    fn decided(
-        mut decision: Decision,
-        ticket: Ticket,
+    /// Of a request that no decision is about.
+    #[cold]
+    fn exempt(exempt: Exempt, gate: &Gate<L, R>, inner: &mut S, parts: Parts, body: B) -> Self {
+        match exempt {
+            Exempt::Uncounted => Self::running(None, inner, parts, body),
+            Exempt::Refused(kind) => Self::rejected(gate.voice().refuse(&parts, kind)),
+        }
+    }
+
+    /// Of one that cannot be judged at once.
+    #[inline(never)]
+    fn waiting(
+        answer: Pending<L::Future>,
+        ticket: Ticket<&Key>,
         gate: &Arc<Gate<L, R>>,
         inner: &mut S,
-        mut parts: Parts,
+        parts: Parts,
         body: B,
-    ) -> Self {
-        if !gate.passes(&mut decision, &ticket) {
-            return Self::Rejected {
-                response: Some(gate.voice().deny(&parts, &decision)),
-            };
-        }
-        if gate.exposes_decision() {
-            parts.extensions.insert(decision.clone());
-        }
-        let response = inner.call(Request::from_parts(parts, body));
-        let corrects = gate.corrects();
-        let follow_up = if corrects || gate.voice().decorates() {
-            Some(FollowUp {
-                gate: Arc::clone(gate),
-                decision,
-                ticket: corrects.then(|| Box::new(ticket)),
-            })
-        } else {
-            None
-        };
+    ) -> Self
+    where
+        S: Clone,
+    {
+        // The clone is not ready; the instance that was polled ready goes along.
+        // https://docs.rs/tower/latest/tower/trait.Service.html#be-careful-when-cloning-inner-services
+        let unready = inner.clone();
+        let waiting = Box::new(Waiting {
+            judged: Box::pin(Arc::clone(gate).wait(answer, ticket.keep())),
+            gate: Arc::clone(gate),
+            inner: mem::replace(inner, unready),
+            request: Some((parts, body)),
+        });
+        Self::Waiting { waiting }
+    }
+
+    /// Of one that passes.
+    fn running(follow_up: Option<FollowUp<L, R>>, inner: &mut S, parts: Parts, body: B) -> Self {
         Self::Running {
-            response,
+            response: inner.call(Request::from_parts(parts, body)),
             follow_up,
         }
     }
 
-    fn exempt(exempt: Exempt, gate: &Gate<L, R>, inner: &mut S, parts: Parts, body: B) -> Self {
-        match exempt {
-            Exempt::Uncounted => Self::Running {
-                response: inner.call(Request::from_parts(parts, body)),
-                follow_up: None,
-            },
-            Exempt::Refused(kind) => Self::Rejected {
-                response: Some(gate.voice().refuse(&parts, kind)),
-            },
+    const fn rejected(response: Response<ResBody>) -> Self {
+        Self::Rejected {
+            response: Some(response),
         }
     }
 }
@@ -209,44 +205,69 @@ where
     /// The state that what it waits for leads to.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<State<S, B, L, R>> {
         let judged = ready!(self.judged.as_mut().poll(cx));
-        let (parts, body) = self.request.take().expect("polled after it was ready");
+        let (mut parts, body) = self.request.take().expect("polled after it was ready");
         let (gate, inner) = (&self.gate, &mut self.inner);
         Poll::Ready(match judged {
-            Ok((decision, ticket)) => State::decided(decision, ticket, gate, inner, parts, body),
             Err(exempt) => State::exempt(exempt, gate, inner, parts, body),
+            Ok((mut decision, ticket)) => {
+                match FollowUp::of_decision(&mut decision, ticket.as_ref(), gate, &mut parts) {
+                    Ok(follow_up) => State::running(follow_up, inner, parts, body),
+                    Err(response) => State::rejected(response),
+                }
+            }
         })
     }
 }
 
 impl<L: Limiter, R> FollowUp<L, R> {
-    /// Corrects what the response cost, if it has to be, and shows in it how the quota stands; or
-    /// says what has to be waited for.
+    /// What is done after a request that was decided about; or, where it does not pass, the answer
+    /// to it.
     #[inline]
-    fn finish<B>(slot: &mut Option<Self>, response: Response<B>) -> Finished<Response<B>, L, R> {
-        let Some(follow_up) = slot else {
-            return Finished::Shown(response);
-        };
-        let Some(ticket) = &follow_up.ticket else {
-            return Finished::Shown(follow_up.show(response));
-        };
+    fn of_decision<B>(
+        decision: &mut Decision,
+        ticket: Ticket<&Key>,
+        gate: &Arc<Gate<L, R>>,
+        parts: &mut Parts,
+    ) -> Result<Option<Self>, Response<B>>
+    where
+        R: Reject<B>,
+    {
+        if !gate.passes(decision, ticket) {
+            return Err(gate.voice().deny(parts, decision));
+        }
+        if gate.exposes_decision() {
+            parts.extensions.insert(decision.clone());
+        }
+        let corrects = gate.corrects();
+        let follow_up = (corrects || gate.voice().decorates()).then(|| Self {
+            gate: Arc::clone(gate),
+            decision: decision.take(),
+            ticket: corrects.then(|| Box::new(ticket.keep())),
+        });
+        Ok(follow_up)
+    }
+
+    /// Corrects what the request was charged, if its response says so.
+    fn correct<B>(self, ticket: &Ticket, response: Response<B>) -> Finished<Response<B>, L, R> {
         let (parts, body) = response.into_parts();
-        let correction = (follow_up.gate).correct(&parts, &follow_up.decision, ticket);
-        let response = Response::from_parts(parts, body);
-        let Some(answer) = correction else {
-            return Finished::Shown(follow_up.show(response));
+        let answer = self.gate.correct(&parts, &self.decision, ticket.as_ref());
+        let mut response = Response::from_parts(parts, body);
+        let Some(answer) = answer else {
+            self.show(&mut response);
+            return Finished::Shown(response);
         };
         Finished::Correcting(Box::new(Correcting {
             answer: Box::pin(answer.into_future()),
-            follow_up: slot.take().expect("it was just there"),
+            follow_up: self,
             response: Some(response),
         }))
     }
 
-    fn show<B>(&self, mut response: Response<B>) -> Response<B> {
+    /// Shows in the response how the quota stands.
+    fn show<B>(&self, response: &mut Response<B>) {
         if self.gate.voice().decorates() {
-            self.gate.voice().decorate(&self.decision, &mut response);
+            self.gate.voice().decorate(&self.decision, response);
         }
-        response
     }
 }
 
@@ -258,8 +279,9 @@ impl<B, L: Limiter, R> Correcting<Response<B>, L, R> {
             // The request has passed, even if it took more than there was: no wait is to be shown.
             self.follow_up.decision = decision.into_excess();
         }
-        let response = self.response.take().expect("polled after it was ready");
-        Poll::Ready(self.follow_up.show(response))
+        let mut response = self.response.take().expect("polled after it was ready");
+        self.follow_up.show(&mut response);
+        Poll::Ready(response)
     }
 }
 
@@ -283,11 +305,19 @@ where
                     response,
                     follow_up,
                 } => {
-                    let response = ready!(response.poll(cx))?;
-                    match FollowUp::finish(follow_up, response) {
+                    let mut response = ready!(response.poll(cx))?;
+                    let Some(ticket) = follow_up.as_mut().and_then(|then| then.ticket.take())
+                    else {
+                        if let Some(follow_up) = follow_up {
+                            follow_up.show(&mut response);
+                        }
+                        return Poll::Ready(Ok(response));
+                    };
+                    let follow_up = follow_up.take().expect("its ticket was just there");
+                    match follow_up.correct(&ticket, response) {
                         Finished::Shown(response) => return Poll::Ready(Ok(response)),
                         Finished::Correcting(correcting) => {
-                            state.set(State::Correcting { correcting })
+                            state.set(State::Correcting { correcting });
                         }
                     }
                 }

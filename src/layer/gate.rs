@@ -1,15 +1,11 @@
-use std::{
-    cmp::Ordering,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{cmp::Ordering, sync::Arc, time::Duration};
 
 use http::{request::Parts, response};
 
-use super::{identify::Subject, settings::Settings, timer, voice::Voice};
+use super::{identify::Unkeyed, settings::Settings, ticket::Ticket, timer, voice::Voice};
 use crate::{
     decision::{Decision, Receipt},
-    error::LimiterError,
+    error::{KeyError, LimiterError},
     key::Key,
     limiter::{Limiter, Pending, Tier},
     observe::Event,
@@ -23,16 +19,6 @@ pub(super) struct Gate<L, R> {
     limiter: Arc<L>,
     settings: Settings,
     voice: Voice<R>,
-}
-
-/// A request that the limiter was asked about.
-#[derive(Debug, Clone)]
-pub(super) struct Ticket {
-    key: Key,
-    tier: Tier,
-    cost: u64,
-    /// Only kept for an observer.
-    asked_at: Option<Instant>,
 }
 
 /// A request that no decision is about.
@@ -59,24 +45,26 @@ impl<L: Limiter, R> Gate<L, R> {
         }
     }
 
-    /// What to ask the limiter, unless there is nothing to ask.
+    /// What comes of a request that needs no key.
     #[inline]
-    pub(super) fn ticket(&self, parts: &Parts) -> Result<Ticket, Exempt> {
+    pub(super) fn exempt(&self, parts: &Parts) -> Option<Exempt> {
         if !self.settings.is_enabled() {
-            return Err(self.bypass());
+            return Some(self.bypass());
         }
-        let key = match self.settings.identify.subject(parts) {
-            Subject::Key(key) => key,
-            Subject::Nobody => return Err(self.bypass()),
-            Subject::Banned => {
-                let policies = self.limiter.policies();
-                self.voice.observe(|| Event::Banned { policies });
-                return Err(self.refuse(RejectionKind::Banned));
-            }
-            Subject::Unknown(error) => {
-                let kind = self.voice.keyless(self.limiter.policies(), error);
-                return Err(self.refuse(kind));
-            }
+        let unkeyed = self.settings.identify.unkeyed(parts)?;
+        Some(self.without_key(unkeyed))
+    }
+
+    /// What the limiter is to be asked, unless that is nothing.
+    #[inline]
+    pub(super) fn ticket<'a>(
+        &'a self,
+        extracted: &'a Result<Key, KeyError>,
+        parts: &Parts,
+    ) -> Result<Ticket<&'a Key>, Exempt> {
+        let key = match self.settings.identify.key(extracted) {
+            Ok(key) => key,
+            Err(unkeyed) => return Err(self.without_key(unkeyed)),
         };
         let tier = self.settings.tier_of(parts);
         if tier == Tier::UNLIMITED {
@@ -91,13 +79,31 @@ impl<L: Limiter, R> Gate<L, R> {
     }
 
     #[inline]
-    pub(super) fn ask(&self, ticket: &Ticket) -> Pending<L::Future> {
+    pub(super) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        self.settings.identify.extract(parts)
+    }
+
+    #[cold]
+    fn without_key(&self, unkeyed: Unkeyed) -> Exempt {
+        let policies = self.limiter.policies();
+        match unkeyed {
+            Unkeyed::Skipped => self.bypass(),
+            Unkeyed::Banned => {
+                self.voice.observe(|| Event::Banned { policies });
+                self.refuse(RejectionKind::Banned)
+            }
+            Unkeyed::Unknown(error) => self.refuse(self.voice.keyless(policies, error)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn ask(&self, ticket: Ticket<&Key>) -> Pending<L::Future> {
         self.apply(ticket, Op::Acquire(ticket.cost))
     }
 
     #[inline]
-    fn apply(&self, ticket: &Ticket, op: Op) -> Pending<L::Future> {
-        self.limiter.apply_in(ticket.tier, &ticket.key, op)
+    fn apply(&self, ticket: Ticket<&Key>, op: Op) -> Pending<L::Future> {
+        self.limiter.apply_in(ticket.tier, ticket.key, op)
     }
 
     /// Whether the request cannot be judged at once: [`Gate::wait`] goes on from here.
@@ -115,7 +121,7 @@ impl<L: Limiter, R> Gate<L, R> {
         answer: Pending<L::Future>,
         ticket: Ticket,
     ) -> Result<(Decision, Ticket), Exempt> {
-        match self.decide_in_time(answer, &ticket).await {
+        match self.decide_in_time(answer, ticket.as_ref()).await {
             Ok(decision) => Ok((decision, ticket)),
             Err(error) => {
                 self.voice.observe(|| Event::Failed {
@@ -131,7 +137,7 @@ impl<L: Limiter, R> Gate<L, R> {
     async fn decide_in_time(
         &self,
         answer: Pending<L::Future>,
-        ticket: &Ticket,
+        ticket: Ticket<&Key>,
     ) -> Result<Decision, LimiterError> {
         let mut decision = answer.await?;
         let mut waited = Duration::ZERO;
@@ -159,9 +165,9 @@ impl<L: Limiter, R> Gate<L, R> {
 
     /// Whether a request that was decided about passes.
     #[inline]
-    pub(super) fn passes(&self, decision: &mut Decision, ticket: &Ticket) -> bool {
+    pub(super) fn passes(&self, decision: &mut Decision, ticket: Ticket<&Key>) -> bool {
         self.voice
-            .decided(decision, &ticket.key, ticket.cost, ticket.asked_at);
+            .decided(decision, ticket.key, ticket.cost, ticket.asked_at);
         if decision.is_allowed() || self.voice.is_shadow() {
             return true;
         }
@@ -204,7 +210,7 @@ impl<L: Limiter, R> Gate<L, R> {
         &self,
         response: &response::Parts,
         decision: &Decision,
-        ticket: &Ticket,
+        ticket: Ticket<&Key>,
     ) -> Option<Pending<L::Future>> {
         let final_cost = self.settings.final_cost.as_ref()?;
         if decision.is_denied() {

@@ -33,6 +33,9 @@ pub(super) type PerRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 type PerKey = Arc<dyn Fn(&Key) -> bool + Send + Sync>;
 
 /// Finds out whom a request is counted for; the same for every layer.
+///
+/// Three steps: does the request need a key, what does the extractor say, and what does that mean.
+/// The last one only looks at the key, where the second one put it.
 #[derive(Clone)]
 pub(crate) struct Identify {
     extractor: Arc<dyn KeyExtractor>,
@@ -42,19 +45,20 @@ pub(crate) struct Identify {
     deny_key: Option<PerKey>,
     on_absent_key: MissingKey,
     on_unavailable_key: MissingKey,
+    /// The key of those who have none.
+    shared: Key,
     /// Whether the fault in the server's set-up has been reported.
     reported: Arc<AtomicBool>,
 }
 
-/// Whom a request is counted for.
-pub(crate) enum Subject {
-    /// This key.
-    Key(Key),
-    /// Nobody: it passes uncounted.
-    Nobody,
-    /// Somebody on a deny list.
+/// Why a request is counted for nobody.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Unkeyed {
+    /// It is to pass uncounted.
+    Skipped,
+    /// It is on a deny list.
     Banned,
-    /// Unknown: it is rejected.
+    /// It has no key, and is rejected for that.
     Unknown(KeyError),
 }
 
@@ -68,6 +72,7 @@ impl Identify {
             deny_key: None,
             on_absent_key: MissingKey::Share,
             on_unavailable_key: MissingKey::Reject,
+            shared: Key::anonymous(),
             reported: Arc::default(),
         }
     }
@@ -95,32 +100,44 @@ impl Identify {
         }
     }
 
+    /// Whether the request needs no key.
     #[inline]
-    pub(crate) fn subject(&self, parts: &Parts) -> Subject {
+    pub(crate) fn unkeyed(&self, parts: &Parts) -> Option<Unkeyed> {
         if self.skip.as_ref().is_some_and(|skip| skip(parts)) {
-            return Subject::Nobody;
+            return Some(Unkeyed::Skipped);
         }
         if self.deny.as_ref().is_some_and(|deny| deny(parts)) {
-            return Subject::Banned;
+            return Some(Unkeyed::Banned);
         }
-        match self.extractor.extract(parts) {
-            Ok(key) => self.listed(key),
-            Err(error) => self.without_key(error),
-        }
+        None
     }
 
     #[inline]
-    fn listed(&self, key: Key) -> Subject {
-        if self.skip_key.as_ref().is_some_and(|skip| skip(&key)) {
-            return Subject::Nobody;
-        }
-        if self.deny_key.as_ref().is_some_and(|deny| deny(&key)) {
-            return Subject::Banned;
-        }
-        Subject::Key(key)
+    pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        self.extractor.extract(parts)
     }
 
-    fn without_key(&self, error: KeyError) -> Subject {
+    /// Whom a request is counted for.
+    #[inline]
+    pub(crate) fn key<'a>(
+        &'a self,
+        extracted: &'a Result<Key, KeyError>,
+    ) -> Result<&'a Key, Unkeyed> {
+        let key = match extracted {
+            Ok(key) => key,
+            Err(error) => self.without_key(*error)?,
+        };
+        if self.skip_key.as_ref().is_some_and(|skip| skip(key)) {
+            return Err(Unkeyed::Skipped);
+        }
+        if self.deny_key.as_ref().is_some_and(|deny| deny(key)) {
+            return Err(Unkeyed::Banned);
+        }
+        Ok(key)
+    }
+
+    #[cold]
+    fn without_key(&self, error: KeyError) -> Result<&Key, Unkeyed> {
         let action = match error.kind() {
             KeyErrorKind::Absent => self.on_absent_key,
             KeyErrorKind::Unavailable => {
@@ -129,9 +146,9 @@ impl Identify {
             }
         };
         match action {
-            MissingKey::Share => Subject::Key(Key::anonymous()),
-            MissingKey::Skip => Subject::Nobody,
-            MissingKey::Reject => Subject::Unknown(error),
+            MissingKey::Share => Ok(&self.shared),
+            MissingKey::Skip => Err(Unkeyed::Skipped),
+            MissingKey::Reject => Err(Unkeyed::Unknown(error)),
         }
     }
 

@@ -106,6 +106,7 @@ mod identify;
 mod layer;
 mod service;
 mod settings;
+mod ticket;
 mod timer;
 mod voice;
 mod waiting;
@@ -118,6 +119,6 @@ pub use self::{
     service::RateLimit,
 };
 pub(crate) use self::{
-    identify::{Identify, Subject},
+    identify::{Identify, Unkeyed},
     voice::Voice,
 };

@@ -1,5 +1,5 @@
 use std::{
-    fmt, mem,
+    fmt,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -9,7 +9,7 @@ use tower_service::Service;
 
 use super::{ResponseFuture, gate::Gate};
 use crate::{
-    limiter::{Limiter, LocalLimiter, Pending},
+    limiter::{Limiter, LocalLimiter},
     reject::{ProblemJson, Reject},
 };
 
@@ -59,26 +59,7 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let (parts, body) = request.into_parts();
-        let ticket = match self.gate.ticket(&parts) {
-            Ok(ticket) => ticket,
-            Err(exempt) => {
-                return ResponseFuture::exempt(exempt, &self.gate, &mut self.inner, parts, body);
-            }
-        };
-        match self.gate.ask(&ticket) {
-            Pending::Ready(Ok(decision)) if !self.gate.has_to_wait(&decision) => {
-                let (gate, inner) = (&self.gate, &mut self.inner);
-                ResponseFuture::decided(decision, ticket, gate, inner, parts, body)
-            }
-            answer => {
-                // The clone is not ready; the instance that was polled ready goes along.
-                // https://docs.rs/tower/latest/tower/trait.Service.html#be-careful-when-cloning-inner-services
-                let unready = self.inner.clone();
-                let inner = mem::replace(&mut self.inner, unready);
-                ResponseFuture::waiting(answer, ticket, &self.gate, inner, parts, body)
-            }
-        }
+        ResponseFuture::new(&self.gate, &mut self.inner, request)
     }
 }
 

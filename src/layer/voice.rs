@@ -95,9 +95,9 @@ impl<R> Voice<R> {
     where
         R: Reject<B>,
     {
-        let mut response = self.rejection.reject(&Rejection::denied(parts, decision));
-        // A gRPC client reads the gRPC fields, and a trailers-only answer should stay small.
-        if !is_grpc(response.headers()) {
+        let rejection = Rejection::denied(parts, decision);
+        let mut response = self.rejection.reject(&rejection);
+        if !answers_grpc(&rejection, &response) {
             self.decorate(decision, &mut response);
         }
         response
@@ -108,8 +108,9 @@ impl<R> Voice<R> {
     where
         R: Reject<B>,
     {
-        let mut response = self.rejection.reject(&Rejection::new(kind, parts));
-        if kind == RejectionKind::LimiterFailed && !is_grpc(response.headers()) {
+        let rejection = Rejection::new(kind, parts);
+        let mut response = self.rejection.reject(&rejection);
+        if kind == RejectionKind::LimiterFailed && !answers_grpc(&rejection, &response) {
             self.renderer.apply_failure(response.headers_mut());
         }
         response
@@ -126,4 +127,10 @@ impl<R> Voice<R> {
         self.renderer
             .apply(decision, status, response.headers_mut());
     }
+}
+
+/// Whether a rejection speaks gRPC. Such a client reads the gRPC fields, and an answer of trailers
+/// alone should stay small.
+fn answers_grpc<B>(rejection: &Rejection<'_>, response: &Response<B>) -> bool {
+    rejection.is_grpc() && is_grpc(response.headers())
 }

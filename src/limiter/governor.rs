@@ -1,4 +1,4 @@
-use std::{fmt, future::Ready, hash::Hash, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{fmt, hash::Hash, num::NonZeroU32, sync::Arc, time::Duration};
 
 use governor::{
     InsufficientCapacity, NotUntil, RateLimiter,
@@ -11,7 +11,7 @@ use governor::{
     },
 };
 
-use super::{Limiter, Pending};
+use super::{Limiter, Never, Pending};
 use crate::{
     clock::{Clock as _, OsClock, Timestamp},
     decision::{Decision, Policy, QuotaStatus, Receipt},
@@ -346,7 +346,7 @@ where
 }
 
 impl Limiter for GovernorLimiter {
-    type Future = Ready<Result<Decision, LimiterError>>;
+    type Future = Never;
 
     fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
         Pending::Ready(match op {

@@ -47,7 +47,7 @@ pub use self::redis::{
 pub use self::{
     into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     local::{LocalLimiter, LocalLimiterBuilder},
-    pending::{Pending, PendingFuture},
+    pending::{Never, Pending, PendingFuture},
     tier::Tier,
     traits::Limiter,
     user::{AsyncLimiter, BoxedLimiter},

@@ -18,6 +18,21 @@ pub enum Pending<F> {
     Later(F),
 }
 
+/// The future of a limiter whose answer is always there: nobody ever has one.
+///
+/// `Pending<Never>` is the answer and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "it is the one that has no values")]
+pub enum Never {}
+
+impl Future for Never {
+    type Output = Result<Decision, LimiterError>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        match *self {}
+    }
+}
+
 impl<F> IntoFuture for Pending<F>
 where
     F: Future<Output = Result<Decision, LimiterError>>,

@@ -5,35 +5,28 @@ use std::fmt;
 /// The counters belong to the key, not to the tier: a key that changes its tier keeps what it has
 /// used.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Tier(Kind);
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
-    Default,
-    Named(&'static str),
-    Unlimited,
-}
+pub struct Tier(Option<&'static str>);
 
 impl Tier {
     /// The quotas that the limiter was made with.
-    pub const DEFAULT: Self = Self(Kind::Default);
+    pub const DEFAULT: Self = Self::named("");
 
     /// No quota: the request passes uncounted.
-    pub const UNLIMITED: Self = Self(Kind::Unlimited);
+    pub const UNLIMITED: Self = Self(None);
 
-    /// The tier of this name, as it was given to the limiter.
+    /// The tier of this name, as it was given to the limiter. No name is the default tier's.
     #[must_use]
     pub const fn named(name: &'static str) -> Self {
-        Self(Kind::Named(name))
+        Self(Some(name))
     }
 }
 
 impl fmt::Debug for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Kind::Default => f.write_str("the default tier"),
-            Kind::Named(name) => write!(f, "tier {name:?}"),
-            Kind::Unlimited => f.write_str("the unlimited tier"),
+            None => f.write_str("the unlimited tier"),
+            Some("") => f.write_str("the default tier"),
+            Some(name) => write!(f, "tier {name:?}"),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     label = "expected a `Quota`, a `LocalLimiter`, a `GovernorLimiter`, or a `Limiter` of your own"
 )]
 pub trait Limiter: Send + Sync + 'static {
-    /// What [`Pending::Later`] holds. A limiter that never waits says [`std::future::Ready`].
+    /// What [`Pending::Later`] holds. A limiter that never waits says [`Never`](super::Never).
     type Future: Future<Output = Result<Decision, LimiterError>> + Send + 'static;
 
     /// Does `op` for `key` in one step, which no other operation on this key comes between.

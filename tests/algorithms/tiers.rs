@@ -27,10 +27,8 @@ fn tiered<const N: usize, const M: usize>(
 }
 
 fn ask(limiter: &LocalLimiter, tier: Tier, op: Op) -> Result<Decision, LimiterError> {
-    match limiter.apply_in(tier, &alice(), op) {
-        Pending::Ready(decision) => decision,
-        Pending::Later(_) => panic!("a local limiter never waits"),
-    }
+    let Pending::Ready(decision) = limiter.apply_in(tier, &alice(), op);
+    decision
 }
 
 fn pro(limiter: &LocalLimiter, op: Op) -> Decision {
@@ -190,6 +188,10 @@ fn bad_tiers_are_named_errors() {
     let twice = twice.expect_err("two of one name");
     assert_eq!(twice.kind(), ConfigErrorKind::Names);
     assert!(twice.to_string().contains("\"pro\""), "{twice}");
+    let unnamed = builder().tier("", Quota::per_hour(30)).build();
+    let unnamed = unnamed.expect_err("the default tier's");
+    assert_eq!(unnamed.kind(), ConfigErrorKind::Names);
+    assert!(unnamed.to_string().contains("default tier"), "{unnamed}");
     let nothing = builder().tier("gold", Quota::per_hour(0)).build();
     assert_eq!(nothing.expect_err("0").kind(), ConfigErrorKind::Limit);
     let empty = builder().tier("gold", Vec::new()).build();

@@ -1,6 +1,5 @@
 use std::{
     fmt,
-    future::Ready,
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
@@ -13,7 +12,7 @@ use crate::{
     decision::{Decision, Policy, Receipt},
     error::{ConfigError, LimiterError},
     key::Key,
-    limiter::{Limiter, Pending, Tier, quotas::Rules},
+    limiter::{Limiter, Never, Pending, Tier, quotas::Rules},
     op::Op,
     quota::{IntoQuotas, Quota},
 };
@@ -230,6 +229,7 @@ impl LocalLimiter {
         }
     }
 
+    #[inline]
     fn decide_in(&self, tier: Tier, key: &Key, op: Op) -> Result<Decision, LimiterError> {
         match self.instants_of(tier) {
             Some(instants) => Ok(self.decide_alone(instants, key, op)),
@@ -267,7 +267,7 @@ impl LocalLimiter {
 }
 
 impl Limiter for LocalLimiter {
-    type Future = Ready<Result<Decision, LimiterError>>;
+    type Future = Never;
 
     #[inline]
     fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {

@@ -106,10 +106,10 @@ impl Fallback {
             op => op,
         };
         let decision = match self {
-            Self::Local { limiter, .. } => match limiter.apply_in(tier, key, op) {
-                Pending::Ready(decision) => decision,
-                Pending::Later(ready) => ready.into_inner(),
-            },
+            Self::Local { limiter, .. } => {
+                let Pending::Ready(decision) = limiter.apply_in(tier, key, op);
+                decision
+            }
             Self::Allow => Ok(unmeasured(policies)),
             Self::Deny => return None,
         };
