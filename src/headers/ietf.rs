@@ -4,10 +4,11 @@ use http::{HeaderName, HeaderValue};
 
 use super::{
     IetfDraft,
-    policy::{PolicyTexts, quoted, window_of},
+    figures::Binding,
+    policy::{PolicyTexts, quoted},
     scratch::{Scratch, Text},
 };
-use crate::decision::{Decision, Policy, QuotaStatus, Unit, whole_seconds};
+use crate::decision::{Decision, Policy, Unit, whole_seconds};
 
 pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -54,11 +55,13 @@ fn write_policies(policies: &[Policy], to: &mut Scratch) {
 pub(super) fn status_list(
     IetfDraft::Draft11: IetfDraft,
     decision: &Decision,
+    binding: &Binding<'_>,
     texts: &PolicyTexts,
     to: &mut Scratch,
 ) -> Option<Text> {
     for (status, text) in texts.with_statuses(decision) {
-        let Some(remaining) = status.remaining() else {
+        let figures = binding.figures_of(status);
+        let Some(remaining) = figures.remaining else {
             continue;
         };
         if to.len() > 0 {
@@ -66,15 +69,10 @@ pub(super) fn status_list(
         }
         to.push(&text.opening);
         to.push_number(remaining);
-        write_window(status, to);
+        if let Some(window) = figures.window {
+            to.push(b";t=");
+            to.push_number(whole_seconds(window));
+        }
     }
     (to.len() > 0).then(|| to.field_since(0))
-}
-
-#[inline]
-fn write_window(status: &QuotaStatus, to: &mut Scratch) {
-    if let Some(window) = window_of(status) {
-        to.push(b";t=");
-        to.push_number(whole_seconds(window));
-    }
 }

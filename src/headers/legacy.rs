@@ -6,8 +6,10 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
-    ResetFormat, number,
-    policy::{PolicyTexts, window_of},
+    ResetFormat,
+    figures::Binding,
+    number,
+    policy::PolicyTexts,
     scratch::{Finished, Scratch, Text},
 };
 use crate::decision::{Decision, whole_seconds};
@@ -33,17 +35,16 @@ impl<'a> Set<'a> {
     pub(super) fn write(
         format: ResetFormat,
         decision: &Decision,
+        binding: &Binding<'_>,
         texts: &'a PolicyTexts,
         to: &mut Scratch,
     ) -> Self {
-        let status = decision.binding();
-        let remaining = status.remaining();
-        // Without what remains there is nothing to reset.
-        let window = window_of(status).filter(|_| remaining.is_some());
+        let figures = binding.figures;
+        let reset = |window| to.number(reset_seconds(format, decision, window));
         Self {
-            limit: &texts.of(status, decision).limit,
-            remaining: remaining.map(|units| (units, to.number(units))),
-            reset: window.map(|window| to.number(reset_seconds(format, decision, window))),
+            limit: &texts.of(binding.status, decision).limit,
+            reset: figures.window.map(reset),
+            remaining: figures.remaining.map(|units| (units, to.number(units))),
         }
     }
 

@@ -45,6 +45,7 @@
 //! `Access-Control-Expose-Headers` lists them.
 
 mod config;
+mod figures;
 mod ietf;
 mod jitter;
 mod legacy;

@@ -1,9 +1,9 @@
-use std::{ptr, time::Duration};
+use std::ptr;
 
 use http::HeaderValue;
 
 use super::{IetfDraft, ietf, number};
-use crate::decision::{Decision, Policy, QuotaStatus, Unit};
+use crate::decision::{Decision, Policy, QuotaStatus};
 
 /// What is ready of some policies before any decision.
 #[derive(Debug)]
@@ -68,13 +68,6 @@ impl PolicyText {
             limit: number::header_value(policy.limit()),
         }
     }
-}
-
-/// The status's effective window, which a limit on concurrency has none of.
-#[inline]
-pub(super) fn window_of(status: &QuotaStatus) -> Option<Duration> {
-    let timed = status.unit() != Unit::ConcurrentRequests;
-    status.effective_window().filter(|_| timed)
 }
 
 /// A String of RFC 9651.

@@ -1,7 +1,9 @@
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::{
-    Headers, ietf,
+    Headers,
+    figures::Binding,
+    ietf,
     legacy::{self, Set},
     number,
     policy::PolicyTexts,
@@ -67,12 +69,14 @@ impl Renderer {
 
     fn put(&self, decision: &Decision, texts: &PolicyTexts, headers: &mut HeaderMap) {
         let wait = decision.retry_after_seconds();
-        headers.reserve(self.count(wait.is_some()));
+        // One more for the length that a router adds last, so that the map grows once.
+        headers.reserve(self.count(wait.is_some()) + 1);
+        let binding = Binding::of(decision);
         let mut scratch = Scratch::new();
         let list = (self.headers.ietf)
-            .and_then(|draft| ietf::status_list(draft, decision, texts, &mut scratch));
+            .and_then(|draft| ietf::status_list(draft, decision, &binding, texts, &mut scratch));
         let set = (self.headers.x_ratelimit)
-            .map(|format| Set::write(format, decision, texts, &mut scratch));
+            .map(|format| Set::write(format, decision, &binding, texts, &mut scratch));
         let wait = wait.map(|seconds| (seconds, scratch.number(seconds)));
         let finished = scratch.finish();
         if let Some(policies) = texts.list() {

@@ -1,0 +1,52 @@
+use std::{ptr, time::Duration};
+
+use crate::decision::{Decision, QuotaStatus, Unit};
+
+/// What the fields say of a quota.
+#[derive(Clone, Copy)]
+pub(super) struct Figures {
+    pub(super) remaining: Option<u64>,
+    /// The effective window, which a limit on concurrency has none of. Without what remains there
+    /// is nothing to reset.
+    pub(super) window: Option<Duration>,
+}
+
+/// The quota that binds, which most fields are about. Its figures are made once: they take
+/// divisions.
+pub(super) struct Binding<'a> {
+    pub(super) status: &'a QuotaStatus,
+    pub(super) figures: Figures,
+}
+
+impl Figures {
+    #[inline]
+    fn of(status: &QuotaStatus) -> Self {
+        let remaining = status.remaining();
+        let timed = remaining.is_some() && status.unit() != Unit::ConcurrentRequests;
+        Self {
+            remaining,
+            window: status.effective_window().filter(|_| timed),
+        }
+    }
+}
+
+impl<'a> Binding<'a> {
+    #[inline]
+    pub(super) fn of(decision: &'a Decision) -> Self {
+        let status = decision.binding();
+        Self {
+            status,
+            figures: Figures::of(status),
+        }
+    }
+
+    /// The figures of this quota or of another one.
+    #[inline]
+    pub(super) fn figures_of(&self, status: &QuotaStatus) -> Figures {
+        if ptr::eq(self.status, status) {
+            self.figures
+        } else {
+            Figures::of(status)
+        }
+    }
+}
