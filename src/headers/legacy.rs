@@ -56,12 +56,13 @@ impl<'a> Set<'a> {
         if headers.keys().any(is_of_a_set) && !self.replace(headers) {
             return;
         }
-        headers.insert(LIMIT, self.limit.clone());
+        // None of the three is there any more.
+        headers.append(LIMIT, self.limit.clone());
         if let Some((_, remaining)) = self.remaining {
-            headers.insert(REMAINING, finished.value(remaining));
+            headers.append(REMAINING, finished.value(remaining));
         }
         if let Some(reset) = self.reset {
-            headers.insert(RESET, finished.value(reset));
+            headers.append(RESET, finished.value(reset));
         }
     }
 
