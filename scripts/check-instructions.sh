@@ -34,7 +34,7 @@ check() {
 # What it costs now, and a little for other compilers. Whoever gains lowers them; whoever needs more says what for.
 check decision 'a decision' 0 665
 check decision-denied 'a decision, denied' 0 640
-check plain 'a request without headers, over a no-op layer' "$noop" 1445
-check default 'a request with the default headers, likewise' "$noop" 5340
-check denied 'a denied request, likewise' "$noop" 5000
+check plain 'a request without headers, over a no-op layer' "$noop" 1280
+check default 'a request with the default headers, likewise' "$noop" 4930
+check denied 'a denied request, likewise' "$noop" 4530
 [ -z "$failed" ]

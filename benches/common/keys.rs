@@ -4,7 +4,7 @@ use std::{iter, sync::Arc};
 
 /// How requests spread over keys, which are numbered from 0.
 #[derive(Debug, Clone)]
-pub(crate) enum Spread {
+pub enum Spread {
     /// All requests are for one key.
     OneKey,
     /// Every one of so many keys is as likely as the others.
@@ -15,7 +15,7 @@ pub(crate) enum Spread {
 
 impl Spread {
     /// A million requests in which the n-th of so many keys has the weight 1/n.
-    pub(crate) fn zipf(keys: u32) -> Self {
+    pub fn zipf(keys: u32) -> Self {
         let mut total = 0.0;
         let up_to: Vec<f64> = (1..=keys)
             .map(|n| {
@@ -31,7 +31,7 @@ impl Spread {
     }
 
     /// Numbers of keys without end, others for every `seed`.
-    pub(crate) fn numbers(&self, seed: u64) -> impl Iterator<Item = u32> + '_ {
+    pub fn numbers(&self, seed: u64) -> impl Iterator<Item = u32> + '_ {
         let mut random = random_numbers(seed);
         let mut position = seed as usize;
         iter::from_fn(move || {
