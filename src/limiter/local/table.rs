@@ -131,16 +131,13 @@ impl Table {
         now: u64,
         mut step: impl FnMut(u64) -> (Option<u64>, R),
     ) -> R {
-        if let (None, result) = step(0) {
-            return result;
-        }
+        let (next, result) = step(0);
+        let Some(next) = next else { return result };
         let _inserting = self.lock_inserts_of(key);
         loop {
             if let Some(result) = self.update_known(key, &mut step) {
                 return result;
             }
-            let (next, result) = step(0);
-            let Some(next) = next else { return result };
             if self.insert(key, now, next) {
                 return result;
             }
