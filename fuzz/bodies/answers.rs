@@ -2,7 +2,6 @@
 
 use std::{
     convert::Infallible,
-    future::Ready,
     pin::pin,
     task::{Context, Poll, Waker},
 };
@@ -10,8 +9,8 @@ use std::{
 use http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Decision, Global, Headers, Key, Limiter, LimiterError, Op, Policy, RateLimitLayer,
-    limiter::Pending,
+    Decision, Global, Headers, Key, Limiter, Op, Policy, RateLimitLayer,
+    limiter::{Never, Pending},
 };
 
 struct Fixed {
@@ -20,7 +19,7 @@ struct Fixed {
 }
 
 impl Limiter for Fixed {
-    type Future = Ready<Result<Decision, LimiterError>>;
+    type Future = Never;
 
     fn apply(&self, _: &Key, _: Op) -> Pending<Self::Future> {
         Pending::Ready(Ok(self.decision.clone()))

@@ -9,7 +9,7 @@ use crate::{
     clock::{Clock, OsClock},
     decision::{Decision, Policy, QuotaStatus, Receipt},
     key::Key,
-    layer::{Identify, Unkeyed, Voice},
+    layer::{Identify, Uncounted, Voice},
     observe::Event,
     reject::{Reject, RejectionKind},
 };
@@ -74,23 +74,20 @@ impl<R> Gate<R> {
     /// Whom a request is counted for, or a verdict without that.
     pub(super) fn key(&self, parts: &Parts) -> ControlFlow<Verdict, Key> {
         let policies = slice::from_ref(&self.policy);
-        let unkeyed = match self.identify.unkeyed(parts) {
-            Some(unkeyed) => unkeyed,
-            None => match self.identify.key(&self.identify.extract(parts)) {
-                Ok(key) => return ControlFlow::Continue(key.clone()),
-                Err(unkeyed) => unkeyed,
-            },
+        let why = match self.identify.owned_key(parts) {
+            Ok(key) => return ControlFlow::Continue(key),
+            Err(why) => why,
         };
-        ControlFlow::Break(match unkeyed {
-            Unkeyed::Skipped => {
+        ControlFlow::Break(match why {
+            Uncounted::Skipped => {
                 self.voice.observe(|| Event::Bypassed { policies });
                 Verdict::Uncounted
             }
-            Unkeyed::Banned => {
+            Uncounted::Banned => {
                 self.voice.observe(|| Event::Banned { policies });
                 self.refuse(RejectionKind::Banned)
             }
-            Unkeyed::Unknown(error) => self.refuse(self.voice.keyless(policies, error)),
+            Uncounted::Keyless(error) => self.refuse(self.voice.keyless(policies, error)),
         })
     }
 

@@ -100,7 +100,8 @@ impl Decision {
         }
     }
 
-    /// The decision itself, where only a reference to it is at hand; what stays is about no quota.
+    /// Moves the decision out from behind a reference. What stays is good for nothing but to be
+    /// dropped: of several quotas it has none left.
     #[inline]
     pub(crate) fn take(&mut self) -> Self {
         let quotas = match &mut self.quotas {

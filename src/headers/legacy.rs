@@ -40,11 +40,11 @@ impl<'a> Set<'a> {
         to: &mut Scratch,
     ) -> Self {
         let figures = binding.figures;
-        let reset = |window| to.number(reset_seconds(format, decision, window));
+        let seconds = |window| reset_seconds(format, decision, window);
         Self {
             limit: &texts.of(binding.status, decision).limit,
-            reset: figures.window.map(reset),
             remaining: figures.remaining.map(|units| (units, to.number(units))),
+            reset: figures.window.map(|window| to.number(seconds(window))),
         }
     }
 
@@ -56,7 +56,7 @@ impl<'a> Set<'a> {
         if headers.keys().any(is_of_a_set) && !self.replace(headers) {
             return;
         }
-        // None of the three is there any more.
+        // None of the three is there now, and to append takes less than to insert.
         headers.append(LIMIT, self.limit.clone());
         if let Some((_, remaining)) = self.remaining {
             headers.append(REMAINING, finished.value(remaining));

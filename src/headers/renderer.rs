@@ -69,8 +69,12 @@ impl Renderer {
 
     fn put(&self, decision: &Decision, texts: &PolicyTexts, headers: &mut HeaderMap) {
         let wait = decision.retry_after_seconds();
+        let fields = self.count(wait.is_some());
+        if fields == 0 {
+            return;
+        }
         // One more for the length that a router adds last, so that the map grows once.
-        headers.reserve(self.count(wait.is_some()) + 1);
+        headers.reserve(fields + 1);
         let binding = Binding::of(decision);
         let mut scratch = Scratch::new();
         let list = (self.headers.ietf)

@@ -117,7 +117,7 @@ where
                 Pending::Ready(Ok(decision)) if !gate.has_to_wait(decision) => decision,
                 _ => return State::waiting(answer, ticket, gate, inner, parts, body).into(),
             };
-            match FollowUp::of_decision(decision, ticket, gate, &mut parts) {
+            match FollowUp::admit(decision, ticket, gate, &mut parts) {
                 Ok(follow_up) => follow_up,
                 Err(response) => return State::rejected(response).into(),
             }
@@ -210,7 +210,7 @@ where
         Poll::Ready(match judged {
             Err(exempt) => State::exempt(exempt, gate, inner, parts, body),
             Ok((mut decision, ticket)) => {
-                match FollowUp::of_decision(&mut decision, ticket.as_ref(), gate, &mut parts) {
+                match FollowUp::admit(&mut decision, ticket.as_ref(), gate, &mut parts) {
                     Ok(follow_up) => State::running(follow_up, inner, parts, body),
                     Err(response) => State::rejected(response),
                 }
@@ -220,10 +220,10 @@ where
 }
 
 impl<L: Limiter, R> FollowUp<L, R> {
-    /// What is done after a request that was decided about; or, where it does not pass, the answer
-    /// to it.
+    /// Lets a request pass that was decided about, and says what is left to be done, for which it
+    /// takes the decision; or says what a request that does not pass is answered.
     #[inline]
-    fn of_decision<B>(
+    fn admit<B>(
         decision: &mut Decision,
         ticket: Ticket<&Key>,
         gate: &Arc<Gate<L, R>>,

@@ -2,7 +2,7 @@ use std::{cmp::Ordering, sync::Arc, time::Duration};
 
 use http::{request::Parts, response};
 
-use super::{identify::Unkeyed, settings::Settings, ticket::Ticket, timer, voice::Voice};
+use super::{identify::Uncounted, settings::Settings, ticket::Ticket, timer, voice::Voice};
 use crate::{
     decision::{Decision, Receipt},
     error::{KeyError, LimiterError},
@@ -51,11 +51,18 @@ impl<L: Limiter, R> Gate<L, R> {
         if !self.settings.is_enabled() {
             return Some(self.bypass());
         }
-        let unkeyed = self.settings.identify.unkeyed(parts)?;
-        Some(self.without_key(unkeyed))
+        let why = self.settings.identify.uncounted(parts)?;
+        Some(self.uncounted(why))
     }
 
-    /// What the limiter is to be asked, unless that is nothing.
+    /// What the extractor says of a request that is not [exempt](Self::exempt).
+    #[inline]
+    pub(super) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        self.settings.identify.extract(parts)
+    }
+
+    /// What the limiter is to be asked about a request that is not [exempt](Self::exempt) and of
+    /// which the extractor said this, unless that is nothing.
     #[inline]
     pub(super) fn ticket<'a>(
         &'a self,
@@ -64,7 +71,7 @@ impl<L: Limiter, R> Gate<L, R> {
     ) -> Result<Ticket<&'a Key>, Exempt> {
         let key = match self.settings.identify.key(extracted) {
             Ok(key) => key,
-            Err(unkeyed) => return Err(self.without_key(unkeyed)),
+            Err(why) => return Err(self.uncounted(why)),
         };
         let tier = self.settings.tier_of(parts);
         if tier == Tier::UNLIMITED {
@@ -78,21 +85,16 @@ impl<L: Limiter, R> Gate<L, R> {
         })
     }
 
-    #[inline]
-    pub(super) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        self.settings.identify.extract(parts)
-    }
-
     #[cold]
-    fn without_key(&self, unkeyed: Unkeyed) -> Exempt {
+    fn uncounted(&self, why: Uncounted) -> Exempt {
         let policies = self.limiter.policies();
-        match unkeyed {
-            Unkeyed::Skipped => self.bypass(),
-            Unkeyed::Banned => {
+        match why {
+            Uncounted::Skipped => self.bypass(),
+            Uncounted::Banned => {
                 self.voice.observe(|| Event::Banned { policies });
                 self.refuse(RejectionKind::Banned)
             }
-            Unkeyed::Unknown(error) => self.refuse(self.voice.keyless(policies, error)),
+            Uncounted::Keyless(error) => self.refuse(self.voice.keyless(policies, error)),
         }
     }
 

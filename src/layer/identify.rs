@@ -34,8 +34,9 @@ type PerKey = Arc<dyn Fn(&Key) -> bool + Send + Sync>;
 
 /// Finds out whom a request is counted for; the same for every layer.
 ///
-/// Three steps: does the request need a key, what does the extractor say, and what does that mean.
-/// The last one only looks at the key, where the second one put it.
+/// It takes three steps, in this order: [`uncounted`](Self::uncounted), unless that settles it
+/// [`extract`](Self::extract), and with what it says [`key`](Self::key), which only looks at the
+/// key: a key is long, and stays where the extractor put it.
 #[derive(Clone)]
 pub(crate) struct Identify {
     extractor: Arc<dyn KeyExtractor>,
@@ -53,13 +54,13 @@ pub(crate) struct Identify {
 
 /// Why a request is counted for nobody.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Unkeyed {
-    /// It is to pass uncounted.
+pub(crate) enum Uncounted {
+    /// It is to pass.
     Skipped,
     /// It is on a deny list.
     Banned,
     /// It has no key, and is rejected for that.
-    Unknown(KeyError),
+    Keyless(KeyError),
 }
 
 impl Identify {
@@ -100,44 +101,56 @@ impl Identify {
         }
     }
 
-    /// Whether the request needs no key.
+    /// Why the request needs no key, if it needs none.
     #[inline]
-    pub(crate) fn unkeyed(&self, parts: &Parts) -> Option<Unkeyed> {
+    pub(crate) fn uncounted(&self, parts: &Parts) -> Option<Uncounted> {
         if self.skip.as_ref().is_some_and(|skip| skip(parts)) {
-            return Some(Unkeyed::Skipped);
+            return Some(Uncounted::Skipped);
         }
         if self.deny.as_ref().is_some_and(|deny| deny(parts)) {
-            return Some(Unkeyed::Banned);
+            return Some(Uncounted::Banned);
         }
         None
     }
 
+    /// What the extractor says of a request that needs a key.
     #[inline]
     pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         self.extractor.extract(parts)
     }
 
-    /// Whom a request is counted for.
+    /// Whom a request is counted for of which the extractor said this.
     #[inline]
     pub(crate) fn key<'a>(
         &'a self,
         extracted: &'a Result<Key, KeyError>,
-    ) -> Result<&'a Key, Unkeyed> {
+    ) -> Result<&'a Key, Uncounted> {
         let key = match extracted {
             Ok(key) => key,
-            Err(error) => self.without_key(*error)?,
+            // No list names those who have no key.
+            Err(error) => return self.without_key(*error),
         };
         if self.skip_key.as_ref().is_some_and(|skip| skip(key)) {
-            return Err(Unkeyed::Skipped);
+            return Err(Uncounted::Skipped);
         }
         if self.deny_key.as_ref().is_some_and(|deny| deny(key)) {
-            return Err(Unkeyed::Banned);
+            return Err(Uncounted::Banned);
         }
         Ok(key)
     }
 
+    /// Whom a request is counted for: the three steps in one, for those who keep the key.
+    pub(crate) fn owned_key(&self, parts: &Parts) -> Result<Key, Uncounted> {
+        if let Some(why) = self.uncounted(parts) {
+            return Err(why);
+        }
+        let extracted = self.extract(parts);
+        self.key(&extracted)?;
+        Ok(extracted.unwrap_or_else(|_| self.shared.clone()))
+    }
+
     #[cold]
-    fn without_key(&self, error: KeyError) -> Result<&Key, Unkeyed> {
+    fn without_key(&self, error: KeyError) -> Result<&Key, Uncounted> {
         let action = match error.kind() {
             KeyErrorKind::Absent => self.on_absent_key,
             KeyErrorKind::Unavailable => {
@@ -147,8 +160,8 @@ impl Identify {
         };
         match action {
             MissingKey::Share => Ok(&self.shared),
-            MissingKey::Skip => Err(Unkeyed::Skipped),
-            MissingKey::Reject => Err(Unkeyed::Unknown(error)),
+            MissingKey::Skip => Err(Uncounted::Skipped),
+            MissingKey::Reject => Err(Uncounted::Keyless(error)),
         }
     }
 

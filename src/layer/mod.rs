@@ -119,6 +119,6 @@ pub use self::{
     service::RateLimit,
 };
 pub(crate) use self::{
-    identify::{Identify, Unkeyed},
+    identify::{Identify, Uncounted},
     voice::Voice,
 };

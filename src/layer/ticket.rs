@@ -2,10 +2,10 @@ use std::time::Instant;
 
 use crate::{key::Key, limiter::Tier};
 
-/// A request that the limiter was asked about.
+/// What the limiter is asked about a request.
 ///
-/// `K` is a reference until the key has to be kept: the key is long, and most requests are done
-/// with where the extractor left it.
+/// `K` is a reference until the key has to be kept: it is long, and for most requests never has to
+/// leave the place where the extractor put it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ticket<K = Key> {
     pub(super) key: K,

@@ -129,8 +129,8 @@ impl<R> Voice<R> {
     }
 }
 
-/// Whether a rejection speaks gRPC. Such a client reads the gRPC fields, and an answer of trailers
-/// alone should stay small.
+/// Whether a gRPC call is answered in gRPC. Its client reads the wait from gRPC's own fields, and an
+/// answer of trailers alone should stay small. The request is asked first: that takes less.
 fn answers_grpc<B>(rejection: &Rejection<'_>, response: &Response<B>) -> bool {
     rejection.is_grpc() && is_grpc(response.headers())
 }

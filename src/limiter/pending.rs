@@ -20,7 +20,16 @@ pub enum Pending<F> {
 
 /// The future of a limiter whose answer is always there: nobody ever has one.
 ///
-/// `Pending<Never>` is the answer and nothing else.
+/// So `Pending<Never>` is the answer and nothing else:
+///
+/// ```
+/// use tower_ratelimit::{Key, Limiter, LocalLimiter, Op, Quota, limiter::Pending};
+///
+/// let limiter = LocalLimiter::new(Quota::per_minute(1));
+/// let Pending::Ready(answer) = limiter.apply(&Key::global(), Op::Acquire(1));
+/// assert!(answer?.is_allowed());
+/// # Ok::<(), tower_ratelimit::LimiterError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums, reason = "it is the one that has no values")]
 pub enum Never {}

@@ -14,7 +14,8 @@ impl Tier {
     /// No quota: the request passes uncounted.
     pub const UNLIMITED: Self = Self(None);
 
-    /// The tier of this name, as it was given to the limiter. No name is the default tier's.
+    /// The tier of this name, as it was given to the limiter. The empty name is the
+    /// [default](Self::DEFAULT) tier's.
     #[must_use]
     pub const fn named(name: &'static str) -> Self {
         Self(Some(name))

@@ -13,7 +13,7 @@
 //! They also say `Cache-Control: no-store`, since RFC 6585 forbids caches to keep a 429, and answer
 //! HEAD with the fields that GET would get, its `Content-Length` too, and no body. Nothing in them
 //! tells about the key, the server's set-up or other clients. To a denial the layer then adds the
-//! [rate-limit fields](crate::headers), whatever made it, unless it is in gRPC.
+//! [rate-limit fields](crate::headers), whatever made it, unless it answers a gRPC call in gRPC.
 //!
 //! # gRPC
 //!

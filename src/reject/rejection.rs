@@ -11,8 +11,9 @@ use crate::decision::Decision;
     note = "the built-in rejections know some bodies only, see `RejectionBody`; for any other use `.rejection_fn(|rejection| ...)` with a closure that returns `Response<{B}>`"
 )]
 pub trait Reject<B>: Send + Sync + 'static {
-    /// The response. The layer adds the [rate-limit fields](crate::headers) to a denial, unless the
-    /// response's content type is gRPC's: a gRPC client reads the wait from gRPC's own fields.
+    /// The response. The layer adds the [rate-limit fields](crate::headers) to a denial, unless
+    /// this answers a gRPC call in gRPC: such a client reads the wait from gRPC's own fields. Both
+    /// are told by the content type, [`is_grpc`](Rejection::is_grpc) and that of the response.
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B>;
 }
 

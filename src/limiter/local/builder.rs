@@ -44,7 +44,7 @@ impl LocalLimiterBuilder {
     }
 
     /// Quotas for the requests that [`RateLimitLayer::tier`](crate::RateLimitLayer::tier) puts
-    /// into the tier of this name. Defaults to no tier but the default one.
+    /// into the tier of this name, which must not be empty. Defaults to no tier but the default one.
     ///
     /// Counters belong to the key and are matched by position: a key that changes its tier keeps
     /// what it has used of the first quota, the second, and so on. Windows and logs keep a count.
