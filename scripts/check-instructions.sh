@@ -14,18 +14,30 @@ target=${CARGO_TARGET_DIR:-$PWD/target}/instructions
 cargo build --locked --release --quiet --manifest-path benches/instructions/Cargo.toml --target-dir "$target"
 binary=$target/release/tower-ratelimit-instructions
 
+# What callgrind counted in a thousand requests of a kind; an error when it counted nothing.
 count() {
-    valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no --toggle-collect='*::counted*' \
-        "$binary" "$1" 2>&1 | sed -n 's/.*Collected : \([0-9]*\).*/\1/p'
+    local total
+    total=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no --toggle-collect='*::counted*' \
+        "$binary" "$1" 2>&1 | sed -n 's/.*Collected : \([0-9]*\).*/\1/p')
+    if [ "${total:-0}" -eq 0 ]; then
+        echo "callgrind counted nothing in the requests of the kind '$1'" >&2
+        return 1
+    fi
+    echo "$total"
 }
 
 noop=$(count no-op)
 failed=
 # check <kind> <what it is> <what it is compared with, per thousand> <budget>
 check() {
-    local instructions=$((($(count "$1") - $3) / 1000)) verdict=
+    local total instructions verdict=
+    total=$(count "$1")
+    instructions=$(((total - $3) / 1000))
     if [ "$instructions" -gt "$4" ]; then
         verdict='  OVER BUDGET'
+        failed=yes
+    elif [ "$instructions" -lt $(($4 * 9 / 10)) ]; then
+        verdict='  FAR BELOW ITS BUDGET: lower it, or see what is no longer measured'
         failed=yes
     fi
     printf '%-50s %6d of %6d%s\n' "$2" "$instructions" "$4" "$verdict"

@@ -10,8 +10,12 @@ need_rust
 
 # The flag builds every dependency anew, so it gets a directory of its own, next to the usual one; and of the
 # dependencies only those that the search runs through are worth optimising.
-RUSTFLAGS="--cfg check_model" cargo test --locked --release --lib --target-dir "${CARGO_TARGET_DIR:-target}/model" \
+searched=$(RUSTFLAGS="--cfg check_model" cargo test --locked --release --lib --target-dir "${CARGO_TARGET_DIR:-target}/model" \
     --config 'profile.release.package."*".opt-level = 0' \
     --config 'profile.release.package.loom.opt-level = 3' \
     --config 'profile.release.package.generator.opt-level = 3' \
-    "local::table::model::${1:-}" -- --show-output
+    "local::table::model::${1:-}" -- --show-output | tee >(cat >&2))
+if grep -q '^test result: ok. 0 passed' <<<"$searched"; then
+    echo "no test of the model has '${1:-}' in its name" >&2
+    exit 1
+fi

@@ -436,3 +436,40 @@ fn a_body_without_a_built_in_rejection_uses_a_closure() {
     assert_eq!(denied.body(), &Odd(429));
     assert!(field(&denied, "retry-after").is_some());
 }
+
+/// A gRPC client reads gRPC's own fields; whoever else gets such an answer does not.
+#[test]
+fn only_grpc_calls_are_spared_the_fields_of_a_denial() {
+    let layer = RateLimitLayer::new(Quota::per_hour(1), Global)
+        .rejection_fn(|rejection| rejection.grpc_response());
+    let service = layer.layer(Probe::default());
+    send(&service, get("/"));
+    assert!(field(&send(&service, get("/")), "retry-after").is_some());
+    let call = || {
+        get("/")
+            .method("POST")
+            .header("content-type", "application/grpc")
+    };
+    let denied = send(&service, call());
+    assert_eq!(field(&denied, "grpc-status"), Some("8"));
+    assert_eq!(field(&denied, "retry-after"), None);
+}
+
+#[test]
+fn handlers_and_clients_see_each_of_several_quotas() {
+    let left = service_fn(async |request: Request<String>| {
+        let decision = request.extensions().get::<Decision>().unwrap();
+        let left: Vec<_> = decision
+            .quotas()
+            .iter()
+            .map(|quota| quota.remaining())
+            .collect();
+        Ok::<_, std::io::Error>(Response::new(format!("{left:?}")))
+    });
+    let quotas = [Quota::per_hour(3), Quota::per_day(5)];
+    let layer = RateLimitLayer::new(quotas, Global).expose_decision(true);
+    let response = send(&layer.layer(left), get("/"));
+    assert_eq!(response.body(), "[Some(2), Some(4)]");
+    let list = field(&response, "ratelimit").unwrap();
+    assert!(list.contains(";r=2;") && list.contains(";r=4;"), "{list}");
+}

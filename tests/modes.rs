@@ -188,6 +188,17 @@ fn deny_lists_are_403_and_cost_nothing() {
 }
 
 #[test]
+fn who_has_no_key_is_on_no_list() {
+    let layer = || RateLimitLayer::new(Quota::per_hour(1), Header::new("x-user"));
+    let skipping = layer().skip_key(|_| true).layer(Probe::default());
+    let denying = layer().deny_key(|_| true).layer(Probe::default());
+    for service in [skipping, denying] {
+        assert_eq!(send(&service, get("/")).status(), 200);
+        assert_eq!(send(&service, get("/")).status(), 429);
+    }
+}
+
+#[test]
 fn the_switch_turns_the_layer_off_and_on() {
     let switch = Arc::new(AtomicBool::new(false));
     let layer = RateLimitLayer::new(Quota::per_hour(1), Global).enabled(Arc::clone(&switch));

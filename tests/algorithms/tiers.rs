@@ -182,6 +182,15 @@ fn unknown_tier_is_an_error() {
 }
 
 #[test]
+fn default_tier_is_the_one_without_a_name() {
+    assert_eq!(Tier::named(""), Tier::DEFAULT);
+    assert_ne!(Tier::named(""), Tier::UNLIMITED);
+    let (limiter, _) = tiered([Quota::per_hour(10)], [Quota::per_hour(20)]);
+    let decision = ask(&limiter, Tier::named(""), Op::Peek(1)).expect("there is always one");
+    assert_eq!(decision.remaining(), Some(10));
+}
+
+#[test]
 fn bad_tiers_are_named_errors() {
     let builder = || LocalLimiter::builder(Quota::per_hour(10)).tier("pro", Quota::per_hour(20));
     let twice = builder().tier("pro", Quota::per_hour(30)).build();
