@@ -170,6 +170,23 @@ fn keys_and_threads(c: &mut Criterion) {
     }
 }
 
+/// One hot key where a decision is made under a lock, which is the way of all that is not one
+/// bucket.
+fn contention(c: &mut Criterion) {
+    let mut group = c.benchmark_group("two quotas, one key");
+    group.throughput(Throughput::Elements(1));
+    for (row, quotas) in [
+        (Row::Allowed, two(LASTING, LASTING)),
+        (Row::Denied, two(SPENT, LASTING)),
+    ] {
+        let limiter = limiter(row, quotas, USUAL, 1);
+        row.check(&limiter, 1);
+        by_threads(&mut group, row.name(), &limiter, &Spread::OneKey);
+        row.check(&limiter, 1);
+    }
+    group.finish();
+}
+
 fn two(one: Quota, other: Quota) -> Vec<Quota> {
     vec![one.named("one"), other.named("other")]
 }
@@ -215,5 +232,5 @@ fn by_algorithm() -> [(&'static str, Row, Vec<Quota>); 12] {
     ]
 }
 
-criterion_group!(benches, keys_and_threads, algorithms);
+criterion_group!(benches, keys_and_threads, contention, algorithms);
 criterion_main!(benches);
