@@ -6,12 +6,14 @@ use std::{
     convert::Infallible,
     net::SocketAddr,
     pin::pin,
-    task::{Context, Waker},
+    task::{Context, Poll, Waker},
 };
 
 use axum::{Router, body::Body, extract::ConnectInfo, routing::get};
-use criterion::{Criterion, criterion_group, criterion_main};
-use http::{Request, Response};
+use criterion::{
+    BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime,
+};
+use http::{Request, Response, StatusCode};
 use tower::{Layer, Service, layer::util::Identity, service_fn};
 use tower_ratelimit::{
     Global, Header, Headers, IntoQuotas, KeyExtractor, LocalLimiter, PeerIp, Quota, RateLimitLayer,
@@ -35,17 +37,41 @@ fn plain(extractor: impl KeyExtractor) -> RateLimitLayer {
     layer(extractor).headers(Headers::none())
 }
 
-fn send(app: &mut Router) {
+/// The status of the answer, which is there at once.
+fn status<S, R, B>(service: &mut S, request: R) -> StatusCode
+where
+    S: Service<R, Response = Response<B>, Error = Infallible>,
+{
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(service.poll_ready(&mut cx).is_ready());
+    match pin!(service.call(request)).poll(&mut cx) {
+        Poll::Ready(Ok(response)) => response.status(),
+        Poll::Pending => panic!("the answer is not there at once"),
+    }
+}
+
+fn send(app: &mut Router) -> StatusCode {
     let mut request = Request::new(Body::empty());
     let peer = SocketAddr::from(([203, 0, 113, 7], 4_000));
     request.extensions_mut().insert(ConnectInfo(peer));
     request
         .headers_mut()
         .insert("x-api-key", "k-123".parse().expect("a value"));
-    let mut cx = Context::from_waker(Waker::noop());
-    assert!(Service::<Request<Body>>::poll_ready(app, &mut cx).is_ready());
-    let response = pin!(app.call(request)).poll(&mut cx);
-    assert!(response.is_ready(), "the answer is not there at once");
+    status(app, request)
+}
+
+/// A row whose requests get this status, which is looked at before and after the measurement.
+fn measure(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    name: &str,
+    expected: StatusCode,
+    mut send: impl FnMut() -> StatusCode,
+) {
+    // It takes what little there is where requests are to be denied.
+    send();
+    assert_eq!(send(), expected, "{name}");
+    group.bench_function(name, |bencher| bencher.iter(&mut send));
+    assert_eq!(send(), expected, "{name}");
 }
 
 /// `with_state` is what a server does before it starts.
@@ -66,7 +92,11 @@ fn requests(c: &mut Criterion) {
         ("denied", app().layer(RateLimitLayer::new(DENIED, PeerIp))),
     ] {
         let mut app = app.with_state::<()>(());
-        group.bench_function(name, |bencher| bencher.iter(|| send(&mut app)));
+        let expected = match name {
+            "denied" => StatusCode::TOO_MANY_REQUESTS,
+            _ => StatusCode::OK,
+        };
+        measure(&mut group, name, expected, || send(&mut app));
     }
     group.finish();
 }
@@ -93,12 +123,8 @@ fn headers(c: &mut Criterion) {
         let inner =
             service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
         let mut service = layer.headers(headers).layer(inner);
-        group.bench_function(name, |bencher| {
-            bencher.iter(|| {
-                let mut cx = Context::from_waker(Waker::noop());
-                let response = pin!(service.call(Request::new(()))).poll(&mut cx);
-                assert!(response.is_ready(), "the answer is not there at once");
-            });
+        measure(&mut group, name, StatusCode::OK, || {
+            status(&mut service, Request::new(()))
         });
     }
     group.finish();

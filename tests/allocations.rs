@@ -16,7 +16,8 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::Full;
 use tower::{Layer, Service};
 use tower_ratelimit::{
-    Header, Headers, Key, KeyExtractor, LocalLimiter, PeerIp, Quota, RateLimitLayer,
+    Header, Headers, Key, KeyErrorKind, KeyExtractor, LocalLimiter, PeerIp, Quota, RateLimitLayer,
+    layer::MissingKey,
 };
 
 /// Answers with room for as many fields as the layer adds, so that it is not the map that grows.
@@ -46,9 +47,13 @@ fn counted<R>(work: impl FnOnce() -> R) -> (u64, R) {
     (counted.count_total, result.unwrap())
 }
 
+/// The longest text that fits into the value of a key, 38 bytes with its kind, is in `x-longest`,
+/// and one of a byte more in `x-longer`.
 fn request() -> Request<()> {
     let mut request = Request::builder()
         .header("x-api-key", "k-123")
+        .header("x-longest", "k".repeat(37))
+        .header("x-longer", "k".repeat(38))
         .body(())
         .unwrap();
     let peer = SocketAddr::from(([203, 0, 113, 7], 4_000));
@@ -82,6 +87,12 @@ fn layer(extractor: impl KeyExtractor) -> RateLimitLayer {
     RateLimitLayer::new(Quota::per_hour(100), extractor)
 }
 
+/// Allocations that a layer without headers adds to an allowed request, which must have a key.
+fn added_by_key(extractor: impl KeyExtractor) -> u64 {
+    let layer = layer(extractor).on_missing_key(KeyErrorKind::Absent, MissingKey::Reject);
+    added(&layer.headers(Headers::none()))
+}
+
 #[test]
 fn counting_counts() {
     assert_eq!(counted(|| Box::new(1)).0, 1);
@@ -99,9 +110,31 @@ fn a_decision_allocates_nothing() {
 
 #[test]
 fn a_request_without_headers_allocates_nothing() {
-    let plain = |layer: RateLimitLayer| added(&layer.headers(Headers::none()));
-    assert_eq!(plain(layer(PeerIp)), 0);
-    assert_eq!(plain(layer(Header::new("x-api-key"))), 0);
+    assert_eq!(added_by_key(PeerIp), 0);
+    assert_eq!(added_by_key(Header::new("x-api-key")), 0);
+    assert_eq!(added_by_key(Header::new("x-longest")), 0);
+}
+
+/// The parts are joined in a buffer on the heap, and what comes of them here, 17 bytes, is copied
+/// from there into the key's value.
+#[test]
+fn a_tuple_allocates_once() {
+    let of_two = (PeerIp, Header::new("x-api-key"));
+    assert_eq!(added_by_key(of_two), 1);
+    let of_three = (PeerIp, Header::new("x-api-key"), Header::new("x-api-key"));
+    assert_eq!(added_by_key(of_three), 1);
+}
+
+/// The key itself; the layer and the limiter only look at it.
+#[test]
+fn a_key_of_more_than_38_bytes_allocates_once() {
+    assert_eq!(added_by_key(Header::new("x-longer")), 1);
+}
+
+/// The long part, the buffer, which grows once, and the key itself, which is long, too.
+#[test]
+fn a_tuple_with_a_long_part_allocates_four_times() {
+    assert_eq!(added_by_key((PeerIp, Header::new("x-longer"))), 4);
 }
 
 /// The text of all fields is one piece.
