@@ -126,6 +126,7 @@ mod digested;
 mod extension;
 mod extract;
 mod header;
+mod joined;
 mod peer;
 mod prefix;
 mod query;

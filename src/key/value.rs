@@ -2,6 +2,8 @@ use std::{fmt, net::IpAddr};
 
 use sha2::{Digest, Sha256};
 
+use super::joined::Joined;
+
 /// Keys up to this length stay where they are; longer ones move to the heap.
 const INLINE_LEN: usize = 38;
 
@@ -110,14 +112,14 @@ impl Key {
     /// Several keys as one, each with its length, so that no two lists give the same key.
     #[must_use]
     pub fn tuple(parts: impl IntoIterator<Item = Self>) -> Self {
-        let mut joined = Vec::with_capacity(INLINE_LEN);
+        let mut joined = Joined::<MAX_LEN>::new();
         for part in parts {
             let bytes = part.as_bytes();
             // A part is at most MAX_LEN bytes long, so two bytes hold its length.
-            joined.extend_from_slice(&(bytes.len() as u16).to_be_bytes());
-            joined.extend_from_slice(bytes);
+            joined.push(&(bytes.len() as u16).to_be_bytes());
+            joined.push(bytes);
         }
-        Self::encode(Kind::Tuple, &joined)
+        Self::encode(Kind::Tuple, joined.as_bytes())
     }
 
     /// A network: its address with the host bits already cleared, and the prefix length.
