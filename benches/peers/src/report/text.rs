@@ -58,8 +58,12 @@ pub(super) fn plot(plot: &Plot) -> String {
     text + "\n"
 }
 
-/// Round by round, because a round's noise is common to all who took part in it.
+/// Round by round, because a round's noise is common to all who took part in it. Nothing where the
+/// reference is not well above zero: a ratio to that says nothing.
 fn ratio(row: &Row, reference: &Row) -> String {
+    if reference.quartiles.0 <= 0.0 {
+        return String::new();
+    }
     let ratio: Samples = row.samples.over(&reference.samples);
     let ratio = ratio.median();
     if ratio.is_finite() {
