@@ -51,6 +51,7 @@ fn run(directory: &str, parts: &[&str]) -> ExitCode {
         // Whatever is measured: a limiter that does not limit is fast.
         decision::check();
         middleware::check();
+        memory::check();
         for (name, measure) in PARTS {
             if parts.is_empty() || parts.contains(&name) {
                 measure(&mut report);

@@ -23,7 +23,8 @@ pub trait Client {
 pub struct Direct<S, B> {
     pub service: S,
     pub body: fn() -> B,
-    pub connect: fn(&mut Extensions, SocketAddr),
+    /// Says in a request which client it comes from.
+    pub mark: fn(&mut Extensions, u32),
 }
 
 impl<S, B, R> Direct<S, B>
@@ -33,8 +34,7 @@ where
     #[inline]
     pub fn answer(&mut self, client: u32) -> Response<R> {
         let mut request = Request::new((self.body)());
-        let peer = SocketAddr::from((address(client), 4_000));
-        (self.connect)(request.extensions_mut(), peer);
+        (self.mark)(request.extensions_mut(), client);
         let mut cx = Context::from_waker(Waker::noop());
         assert!(self.service.poll_ready(&mut cx).is_ready(), "busy");
         let future = pin!(self.service.call(request));
@@ -61,10 +61,14 @@ where
     }
 }
 
-pub fn connect_info(extensions: &mut Extensions, peer: SocketAddr) {
-    extensions.insert(axum::extract::ConnectInfo(peer));
+pub fn connect_info(extensions: &mut Extensions, client: u32) {
+    extensions.insert(axum::extract::ConnectInfo(peer(client)));
 }
 
-pub fn connect_info_07(extensions: &mut Extensions, peer: SocketAddr) {
-    extensions.insert(axum07::extract::ConnectInfo(peer));
+pub fn connect_info_07(extensions: &mut Extensions, client: u32) {
+    extensions.insert(axum07::extract::ConnectInfo(peer(client)));
+}
+
+fn peer(client: u32) -> SocketAddr {
+    (address(client), 4_000).into()
 }

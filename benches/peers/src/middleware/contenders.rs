@@ -93,6 +93,8 @@ pub const PLAIN_TSC: &str = "tower-ratelimit, no headers, TSC";
 pub const TOWER_GOVERNOR: &str = "tower_governor";
 pub const TOWER_GOVERNOR_HEADERS: &str = "tower_governor, use_headers";
 pub const AXUM_GOVERNOR: &str = "axum-governor";
+pub const TOWER_RATE_LIMITER_GCRA: &str = "tower-rate-limiter, GCRA";
+pub const TOWER_RATE_LIMITER_WINDOW: &str = "tower-rate-limiter, fixed window";
 pub const TOWER_RATE_LIMIT: &str = "tower's RateLimit (no key, no answer)";
 
 impl Contender {
@@ -113,7 +115,7 @@ impl Contender {
             Make::Axum07(make) => Box::new(Direct {
                 service: make(rate).with_state::<()>(()),
                 body: axum07::body::Body::empty,
-                connect: connect_info_07,
+                mark: connect_info_07,
             }),
             Make::NoRouter(make) => make(rate),
         }
@@ -130,7 +132,7 @@ pub fn direct(router: axum::Router) -> Direct<axum::Router, axum::body::Body> {
     Direct {
         service: router.with_state(()),
         body: axum::body::Body::empty,
-        connect: connect_info,
+        mark: connect_info,
     }
 }
 
@@ -197,12 +199,9 @@ fn peers() -> Vec<Contender> {
             Make::Axum(tower_governor_with_headers),
         ),
         layer(AXUM_GOVERNOR, Make::Axum(axum_governor)),
+        layer(TOWER_RATE_LIMITER_GCRA, Make::Axum(tower_rate_limiter_gcra)),
         layer(
-            "tower-rate-limiter, GCRA",
-            Make::Axum(tower_rate_limiter_gcra),
-        ),
-        layer(
-            "tower-rate-limiter, fixed window",
+            TOWER_RATE_LIMITER_WINDOW,
             Make::Axum(tower_rate_limiter_window),
         ),
         Contender {
@@ -232,7 +231,7 @@ fn layer(name: &'static str, make: Make) -> Contender {
     }
 }
 
-fn app() -> axum::Router {
+pub fn app() -> axum::Router {
     axum::Router::new().route("/", axum::routing::get(|| async { "hello" }))
 }
 
@@ -298,7 +297,7 @@ pub fn tower_rate_limit(limit: u64) -> Box<dyn Client> {
     Box::new(Direct {
         service: layer.layer(app().with_state(())),
         body: axum::body::Body::empty,
-        connect: connect_info,
+        mark: connect_info,
     })
 }
 
