@@ -207,7 +207,7 @@ fn peers() -> Vec<Contender> {
         Contender {
             baseline: BARE,
             limits: false,
-            // It keeps waiting whom it denies.
+            // Whom it denies, it keeps waiting.
             cases: &[Case::Allowed],
             ..layer(
                 TOWER_RATE_LIMIT,
