@@ -1,12 +1,13 @@
-//! How the cost of a decision grows with keys and with threads.
+//! How the cost of a decision grows with keys and with threads. All read the operating system's
+//! clock: what a clock costs does not grow.
 
 use std::net::IpAddr;
 
 use crate::{
-    decision::{Batches, FLOOR, GOVERNOR, MANY, OURS, Of, governor, os_floor, ours, time},
+    decision::{Batches, FLOOR, GOVERNOR, MANY, OURS, Of, os_floor, os_governor, ours, time},
     keys::Spread,
     rate::Rate,
-    report::{Line, Plot, Report},
+    report::{Line, Plot, Report, Row, Table},
     rounds::interleaved,
 };
 
@@ -20,25 +21,55 @@ const THREADS: [usize; 4] = [1, 2, 4, 8];
 pub const BY_KEYS: &str = "growth-keys";
 pub const BY_THREADS: &str = "growth-threads";
 
+pub const FILLING: &str = "decision before and after the table fills";
+pub const OURS_FOR_1M: &str = "tower-ratelimit, table for 1 M";
+
+/// Numbers of keys: a table for a million has room for nearly two.
+pub const BEFORE: (u32, &str) = (600_000, "600 k keys");
+pub const AFTER: (u32, &str) = (3_000_000, "3 M keys");
+
 type Make = fn(u32) -> Box<dyn Batches>;
 
 /// A table for all keys, and one that is full at a million.
 const MAKE: [(&str, Make); 4] = [
-    ("floor", |keys| {
+    (FLOOR, |keys| {
         Box::new(Of::<IpAddr, _>::new(os_floor(Rate::SLOW, keys)))
     }),
     (OURS, |keys| Box::new(ours::<IpAddr>(Rate::SLOW, keys))),
-    ("tower-ratelimit, table for 1 M", |_| {
-        Box::new(ours::<IpAddr>(Rate::SLOW, MANY))
-    }),
-    (GOVERNOR, |_| Box::new(governor::<IpAddr>(Rate::SLOW))),
+    (OURS_FOR_1M, |_| Box::new(ours::<IpAddr>(Rate::SLOW, MANY))),
+    (GOVERNOR, |_| Box::new(os_governor::<IpAddr>(Rate::SLOW))),
 ];
 
 pub fn measure(report: &mut Report) {
+    report.add(filling());
     let by_keys = by_keys();
     let by_threads = by_threads();
     report.add_plot(by_keys);
     report.add_plot(by_threads);
+}
+
+/// Numbers of keys in the same rounds, so that they can be compared.
+fn filling() -> Table {
+    let mut limiters = Vec::new();
+    for (name, make) in MAKE {
+        for (keys, words) in [BEFORE, AFTER] {
+            let limiter = make(keys);
+            limiter.fill(keys);
+            limiters.push((format!("{name}, {words}"), limiter, Spread::Uniform(keys)));
+        }
+    }
+    let samples = interleaved(2 * ROUNDS, &mut limiters, |(_, limiter, spread), round| {
+        time(&**limiter, spread, 1, COUNT, round as u64)
+    });
+    let rows = limiters.into_iter().zip(samples);
+    Table {
+        title: FILLING.to_owned(),
+        unit: "ns".to_owned(),
+        reference: format!("{OURS_FOR_1M}, {}", BEFORE.1),
+        rows: rows
+            .map(|((name, ..), samples)| Row::new(name, samples))
+            .collect(),
+    }
 }
 
 fn by_keys() -> Plot {
@@ -58,7 +89,7 @@ fn by_keys() -> Plot {
     }
     Plot {
         file: BY_KEYS,
-        title: "one decision by the number of keys, 1 thread".to_owned(),
+        title: "one decision by keys, 1 thread, OS clock".to_owned(),
         along: "keys".to_owned(),
         unit: "ns".to_owned(),
         lines: lines.into(),
@@ -77,7 +108,7 @@ fn by_threads() -> Plot {
         let contenders: [(&str, Box<dyn Batches>); 3] = [
             (FLOOR, Box::new(Of::<IpAddr, _>::new(os_floor(rate, MANY)))),
             (OURS, Box::new(ours::<IpAddr>(rate, MANY))),
-            (GOVERNOR, Box::new(governor::<IpAddr>(rate))),
+            (GOVERNOR, Box::new(os_governor::<IpAddr>(rate))),
         ];
         for (name, limiter) in contenders {
             limiter.fill(MANY);
@@ -95,7 +126,7 @@ fn by_threads() -> Plot {
     }
     Plot {
         file: BY_THREADS,
-        title: "one decision by the number of threads".to_owned(),
+        title: "one decision by threads, OS clock".to_owned(),
         along: "threads".to_owned(),
         unit: "ns".to_owned(),
         lines: lines.into_iter().map(|(line, ..)| line).collect(),

@@ -11,7 +11,7 @@ use tokio::{net::TcpListener, runtime};
 
 use crate::{
     child,
-    middleware::{BARE, Case, Contender, DEFAULT, FIVE_FIELDS, Make, contenders, find},
+    middleware::{Case, Contender, DEFAULT, FIVE_FIELDS, Make, contenders, find},
     rate::Rate,
     report::{Report, Row, Table},
     rounds::Samples,
@@ -139,8 +139,11 @@ impl Server {
             .lines()
             .find_map(|line| line.split_once("Non-2xx or 3xx responses: "));
         let failed: f64 = failed.map_or(0.0, |(_, count)| count.trim().parse().expect("a number"));
-        let denies = self.name != BARE && find(self.name).limits && case == Case::Denied;
-        let expected = if denies { sent - 1.0..=sent } else { 0.0..=0.0 };
+        let expected = if find(self.name).denies(case) {
+            sent - 1.0..=sent
+        } else {
+            0.0..=0.0
+        };
         let name = self.name;
         assert!(
             expected.contains(&failed),

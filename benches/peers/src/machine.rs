@@ -1,4 +1,4 @@
-//! What a run ran on.
+//! What a run ran on, and what it ran.
 
 use std::{fmt, fs, process::Command, thread};
 
@@ -11,6 +11,7 @@ pub struct Machine {
     pub memory_gib: u64,
     pub is_virtual: bool,
     pub compiler: String,
+    pub commit: String,
 }
 
 impl Machine {
@@ -25,6 +26,7 @@ impl Machine {
             memory_gib: kib.unwrap_or(0_u64) >> 20,
             is_virtual: field(&cpu, "flags").is_some_and(|flags| flags.contains("hypervisor")),
             compiler: compiler(),
+            commit: commit(),
         }
     }
 }
@@ -42,6 +44,19 @@ fn compiler() -> String {
     format!("Rust {version}")
 }
 
+/// The short name of what is checked out, with a `+` when files differ from it.
+fn commit() -> String {
+    let output = Command::new("git")
+        .args(["describe", "--always", "--exclude=*", "--dirty=+"])
+        .output();
+    // Without a repository it writes nothing.
+    let text = output.map_or(Vec::new(), |output| output.stdout);
+    match String::from_utf8_lossy(&text).trim() {
+        "" => "unknown".to_owned(),
+        commit => commit.to_owned(),
+    }
+}
+
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -50,6 +65,7 @@ impl fmt::Display for Machine {
             memory_gib,
             is_virtual,
             compiler,
+            commit,
         } = self;
         let kind = if *is_virtual {
             "virtual machine"
@@ -58,7 +74,7 @@ impl fmt::Display for Machine {
         };
         write!(
             f,
-            "{processor}, {cores} cores, {memory_gib} GiB, {kind}, {compiler}"
+            "{processor}, {cores} cores, {memory_gib} GiB, {kind}, {compiler}, commit {commit}"
         )
     }
 }

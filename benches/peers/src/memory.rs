@@ -1,5 +1,7 @@
 //! Memory for each key, and under a flood of keys; every contender in a process of its own.
 
+mod layers;
+
 use std::{alloc::System, fs, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +10,7 @@ use stats_alloc::{Region, StatsAlloc};
 use crate::{
     child,
     decision::{Batches, GOVERNOR, LongText, OURS, gcra, governor, ours},
+    middleware::check_burst,
     rate::Rate,
     report::{Report, Row, Table},
 };
@@ -15,6 +18,8 @@ use crate::{
 pub const PER_KEY_1M: &str = "memory per key, 1 M keys";
 pub const PER_KEY_10M: &str = "memory per key, 10 M keys";
 pub const FLOOD: &str = "resident set, 10 M keys, table for 1 M where there is a bound";
+
+const AXUM_GCRA: &str = "axum_gcra";
 
 const MILLION: u32 = 1_000_000;
 
@@ -25,11 +30,10 @@ struct Found {
     resident_mib: f64,
 }
 
-/// Kinds of limiter and key, by the names of the rows.
-fn names() -> Vec<String> {
-    let kinds = [OURS, GOVERNOR, "axum_gcra"];
-    let names = kinds.map(|kind| [ADDRESS, LONG_TEXT].map(|key| format!("{kind}, {key}")));
-    names.into_iter().flatten().collect()
+/// Kinds of limiter with each kind of key, as the rows are called.
+fn names(kinds: &[&str]) -> Vec<String> {
+    let of = |kind| [false, true].map(|is_long| name(kind, is_long));
+    kinds.iter().copied().flat_map(of).collect()
 }
 
 const ADDRESS: &str = "addresses";
@@ -40,14 +44,22 @@ pub fn name(kind: &str, is_long: bool) -> String {
 }
 
 pub fn measure(report: &mut Report) {
-    per_key(report, PER_KEY_1M, MILLION, &names());
-    // axum_gcra walks its whole map after every 8,192 new keys: at 10 M that takes minutes.
-    let names: Vec<_> = names()
-        .into_iter()
-        .filter(|name| !name.starts_with("axum_gcra"))
-        .collect();
+    let kinds = [&[OURS, GOVERNOR, AXUM_GCRA], layers::KINDS.as_slice()];
+    per_key(report, PER_KEY_1M, MILLION, &names(&kinds.concat()));
+    // At 10 M, each of four runs would take a minute with axum_gcra, which walks its whole map after
+    // every 8,192 new keys, and from half a minute on with those that are asked through layers.
+    let names = names(&[OURS, GOVERNOR]);
     per_key(report, PER_KEY_10M, 10 * MILLION, &names);
     flood(report, &names);
+}
+
+/// # Panics
+///
+/// When a limiter that only this part measures grants something other than its burst.
+pub fn check() {
+    for kind in layers::KINDS {
+        check_burst(kind, &mut *layers::client(kind, true, Rate::FIVE));
+    }
 }
 
 fn per_key(report: &mut Report, title: &str, keys: u32, names: &[String]) {
@@ -90,29 +102,40 @@ fn found(name: &str, capacity: u32, keys: u32) -> Found {
 /// When there is no contender of this name.
 pub fn run(allocator: &StatsAlloc<System>, name: &str, capacity: u32, keys: u32) -> String {
     let region = Region::new(allocator);
-    let limiter = make(name, capacity);
-    limiter.fill(keys);
+    let mut fill = make(name, capacity);
+    fill(keys);
     let change = region.change();
     let bytes = change.bytes_allocated as f64 - change.bytes_deallocated as f64;
     let found = Found {
         bytes_per_key: bytes / f64::from(keys.min(capacity)),
         resident_mib: resident_mib(),
     };
-    drop(limiter);
+    drop(fill);
     serde_json::to_string(&found).expect("numbers")
 }
 
-fn make(name: &str, capacity: u32) -> Box<dyn Batches> {
+/// Asks a limiter, which it holds, once for each of so many keys.
+type Fill = Box<dyn FnMut(u32)>;
+
+fn make(name: &str, capacity: u32) -> Fill {
     let rate = Rate::SLOW;
-    match name.split_once(", ") {
-        Some((OURS, ADDRESS)) => Box::new(ours::<IpAddr>(rate, capacity)),
-        Some((OURS, _)) => Box::new(ours::<LongText>(rate, capacity)),
-        Some((GOVERNOR, ADDRESS)) => Box::new(governor::<IpAddr>(rate)),
-        Some((GOVERNOR, _)) => Box::new(governor::<LongText>(rate)),
-        Some((_, ADDRESS)) => Box::new(gcra::<IpAddr>(rate)),
-        Some(_) => Box::new(gcra::<LongText>(rate)),
+    match name.rsplit_once(", ") {
+        Some((OURS, ADDRESS)) => filling(ours::<IpAddr>(rate, capacity)),
+        Some((OURS, _)) => filling(ours::<LongText>(rate, capacity)),
+        Some((GOVERNOR, ADDRESS)) => filling(governor::<IpAddr>(rate)),
+        Some((GOVERNOR, _)) => filling(governor::<LongText>(rate)),
+        Some((AXUM_GCRA, ADDRESS)) => filling(gcra::<IpAddr>(rate)),
+        Some((AXUM_GCRA, _)) => filling(gcra::<LongText>(rate)),
+        Some((layer, key)) => {
+            let mut client = layers::client(layer, key == LONG_TEXT, Rate::SLOW_IN_A_YEAR);
+            Box::new(move |keys| (0..keys).for_each(|key| assert_eq!(client.send(key), 200)))
+        }
         None => panic!("no contender is called {name:?}"),
     }
+}
+
+fn filling(limiter: impl Batches + 'static) -> Fill {
+    Box::new(move |keys| limiter.fill(keys))
 }
 
 fn resident_mib() -> f64 {

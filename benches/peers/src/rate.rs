@@ -22,6 +22,9 @@ impl Rate {
     /// What a key used comes back so late that every key stays in the table.
     pub const SLOW: Self = Self::new(Duration::from_secs(100), 1_000_000);
 
+    /// The same, for what takes no window of more than a year.
+    pub const SLOW_IN_A_YEAR: Self = Self::new(Duration::from_secs(100), 1_000);
+
     /// One request a day: all but the first are denied.
     pub const USED_UP: Self = Self::new(Duration::from_secs(86_400), 1);
 

@@ -69,9 +69,7 @@ fn of<K: EveryKey>() -> Vec<Contender> {
             Box::new(Of::<K, _>::new(local(rate, keys, clock)))
         }),
         Contender::new(GOVERNOR, Clock::Os, |rate, _| {
-            let clock = governor::clock::MonotonicClock;
-            let limiter = RateLimiter::<K, _, _, _>::dashmap_with_clock(rate.governor(), clock);
-            Box::new(Of::<K, _>::new(limiter))
+            Box::new(os_governor::<K>(rate))
         }),
         Contender::new(GOVERNOR, Clock::Tsc, |rate, _| {
             Box::new(governor::<K>(rate))
@@ -88,6 +86,13 @@ pub fn ours<K: EveryKey>(rate: Rate, keys: u32) -> impl Batches {
 /// governor, as it is without settings.
 pub fn governor<K: EveryKey>(rate: Rate) -> impl Batches {
     Of::<K, _>::new(RateLimiter::<K, _, _>::dashmap(rate.governor()))
+}
+
+/// governor with the clock that we have without settings.
+pub fn os_governor<K: EveryKey>(rate: Rate) -> impl Batches {
+    let clock = governor::clock::MonotonicClock;
+    let limiter = RateLimiter::<K, _, _, _>::dashmap_with_clock(rate.governor(), clock);
+    Of::<K, _>::new(limiter)
 }
 
 /// axum_gcra's limiter, cleaned up as often as its layer does without settings.

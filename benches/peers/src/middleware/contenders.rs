@@ -8,6 +8,7 @@ use tower_ratelimit::{Headers, LocalLimiter, PeerIp, QuantaClock, RateLimitLayer
 
 use super::{
     client::{Client, Direct, connect_info, connect_info_07},
+    denial::ReadyDenialLayer,
     noop::{FiveFieldsLayer, NoOpLayer},
 };
 use crate::rate::Rate;
@@ -66,8 +67,8 @@ pub struct Contender {
     pub baseline: &'static str,
     /// Whether it denies anything.
     pub limits: bool,
-    /// Whether its denials are answers.
-    answers_denials: bool,
+    /// What it takes part in.
+    cases: &'static [Case],
     pub make: Make,
 }
 
@@ -82,6 +83,7 @@ pub enum Make {
 pub const BARE: &str = "bare router";
 pub const NOOP: &str = "no-op layer";
 pub const FIVE_FIELDS: &str = "five ready fields";
+pub const EIGHT_FIELDS: &str = "eight ready fields, 429";
 pub const BARE_07: &str = "bare router (axum 0.7)";
 pub const NOOP_07: &str = "no-op layer (axum 0.7)";
 pub const DEFAULT: &str = "tower-ratelimit";
@@ -91,34 +93,46 @@ pub const PLAIN_TSC: &str = "tower-ratelimit, no headers, TSC";
 pub const TOWER_GOVERNOR: &str = "tower_governor";
 pub const TOWER_GOVERNOR_HEADERS: &str = "tower_governor, use_headers";
 pub const AXUM_GOVERNOR: &str = "axum-governor";
-const TOWER_RATE_LIMIT: &str = "tower's RateLimit (no key, no answer)";
+pub const TOWER_RATE_LIMITER_GCRA: &str = "tower-rate-limiter, GCRA";
+pub const TOWER_RATE_LIMITER_WINDOW: &str = "tower-rate-limiter, fixed window";
+pub const TOWER_RATE_LIMIT: &str = "tower's RateLimit (no key, no answer)";
 
 impl Contender {
     pub fn takes_part(&self, case: Case) -> bool {
-        case == Case::Allowed || self.answers_denials
+        self.cases.contains(&case)
+    }
+
+    /// Whether it answers otherwise than the handler does.
+    pub fn denies(&self, case: Case) -> bool {
+        case == Case::Denied && (self.limits || self.name == EIGHT_FIELDS)
     }
 
     /// What sends requests to it, not over a network. `with_state` is what a server does before it
     /// starts; without it axum calls `Layer::layer` for every request.
     pub fn client(&self, rate: Rate) -> Box<dyn Client> {
         match self.make {
-            Make::Axum(make) => Box::new(Direct {
-                service: make(rate).with_state::<()>(()),
-                body: axum::body::Body::empty,
-                connect: connect_info,
-            }),
+            Make::Axum(make) => Box::new(direct(make(rate))),
             Make::Axum07(make) => Box::new(Direct {
                 service: make(rate).with_state::<()>(()),
                 body: axum07::body::Body::empty,
-                connect: connect_info_07,
+                mark: connect_info_07,
             }),
             Make::NoRouter(make) => make(rate),
         }
     }
 
-    /// Whether it is there for what others are compared with.
-    pub fn is_extra_baseline(&self) -> bool {
-        self.name == FIVE_FIELDS
+    /// Whether it is compared with its baseline: limiters are, and what they cannot do without.
+    pub fn adds(&self) -> bool {
+        self.limits || [FIVE_FIELDS, EIGHT_FIELDS].contains(&self.name)
+    }
+}
+
+/// What sends requests to a router.
+pub fn direct(router: axum::Router) -> Direct<axum::Router, axum::body::Body> {
+    Direct {
+        service: router.with_state(()),
+        body: axum::body::Body::empty,
+        mark: connect_info,
     }
 }
 
@@ -149,7 +163,14 @@ fn baselines() -> Vec<Contender> {
     vec![
         baseline(BARE, Make::Axum(|_| app())),
         baseline(NOOP, Make::Axum(|_| app().layer(NoOpLayer))),
-        baseline(FIVE_FIELDS, Make::Axum(|_| app().layer(FiveFieldsLayer))),
+        Contender {
+            cases: &[Case::Allowed],
+            ..baseline(FIVE_FIELDS, Make::Axum(|_| app().layer(FiveFieldsLayer)))
+        },
+        Contender {
+            cases: &[Case::Denied],
+            ..baseline(EIGHT_FIELDS, Make::Axum(|_| app().layer(ReadyDenialLayer)))
+        },
         baseline(BARE_07, Make::Axum07(|_| app_07())),
         baseline(NOOP_07, Make::Axum07(|_| app_07().layer(NoOpLayer))),
     ]
@@ -178,19 +199,20 @@ fn peers() -> Vec<Contender> {
             Make::Axum(tower_governor_with_headers),
         ),
         layer(AXUM_GOVERNOR, Make::Axum(axum_governor)),
+        layer(TOWER_RATE_LIMITER_GCRA, Make::Axum(tower_rate_limiter_gcra)),
         layer(
-            "tower-rate-limiter, GCRA",
-            Make::Axum(tower_rate_limiter_gcra),
-        ),
-        layer(
-            "tower-rate-limiter, fixed window",
+            TOWER_RATE_LIMITER_WINDOW,
             Make::Axum(tower_rate_limiter_window),
         ),
         Contender {
             baseline: BARE,
             limits: false,
-            answers_denials: false,
-            ..layer(TOWER_RATE_LIMIT, Make::NoRouter(tower_rate_limit))
+            // Whom it denies, it keeps waiting.
+            cases: &[Case::Allowed],
+            ..layer(
+                TOWER_RATE_LIMIT,
+                Make::NoRouter(|_| tower_rate_limit(u64::MAX)),
+            )
         },
         Contender {
             baseline: NOOP_07,
@@ -204,12 +226,12 @@ fn layer(name: &'static str, make: Make) -> Contender {
         name,
         baseline: NOOP,
         limits: true,
-        answers_denials: true,
+        cases: &[Case::Allowed, Case::Denied],
         make,
     }
 }
 
-fn app() -> axum::Router {
+pub fn app() -> axum::Router {
     axum::Router::new().route("/", axum::routing::get(|| async { "hello" }))
 }
 
@@ -269,12 +291,13 @@ fn tower_rate_limiter_window(rate: Rate) -> axum::Router {
     app().layer(builder.build().expect("a good configuration"))
 }
 
-fn tower_rate_limit(_: Rate) -> Box<dyn Client> {
-    let layer = tower::limit::RateLimitLayer::new(u64::MAX, Duration::from_secs(3_600));
+/// All clients share what it grants, so that it takes part with more than a run asks for.
+pub fn tower_rate_limit(limit: u64) -> Box<dyn Client> {
+    let layer = tower::limit::RateLimitLayer::new(limit, Duration::from_secs(3_600));
     Box::new(Direct {
         service: layer.layer(app().with_state(())),
         body: axum::body::Body::empty,
-        connect: connect_info,
+        mark: connect_info,
     })
 }
 

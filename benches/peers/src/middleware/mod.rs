@@ -1,13 +1,18 @@
 //! Whole requests through an axum router, without a network.
 
+mod checks;
 mod client;
 mod contenders;
+mod denial;
 mod noop;
 
-pub use self::{client::Client, contenders::*};
+pub use self::{
+    checks::{check, check_burst},
+    client::{Client, Direct},
+    contenders::*,
+};
 use crate::{
     cpu_time::CpuTime,
-    rate::Rate,
     report::{Report, Row, Table},
     rounds::{Samples, interleaved},
 };
@@ -38,9 +43,6 @@ fn tables(case: Case) -> (Table, Table) {
         .into_iter()
         .filter(|c| c.takes_part(case))
         .collect();
-    for contender in contenders.iter().filter(|contender| contender.limits) {
-        check(contender);
-    }
     let start = |contender: &Contender| warm(contender.client(case.rate()));
     let mut clients: Vec<_> = contenders.iter().map(start).collect();
     let samples = interleaved(ROUNDS, &mut clients, |client, _| time(&mut **client));
@@ -49,7 +51,7 @@ fn tables(case: Case) -> (Table, Table) {
         let found = whole.iter().find(|(contender, _)| contender.name == name);
         &found.expect("every baseline takes part").1
     };
-    let added = whole.iter().filter(|(contender, _)| contender.limits);
+    let added = whole.iter().filter(|(contender, _)| contender.adds());
     let added = added.map(|(contender, samples)| {
         let difference = samples.combine(baseline(contender.baseline), |whole, bare| whole - bare);
         Row::new(contender.name, difference)
@@ -87,19 +89,6 @@ fn time(client: &mut dyn Client) -> f64 {
     begin.nanos_since() as f64 / f64::from(COUNT)
 }
 
-/// # Panics
-///
-/// When a layer lets pass something other than its burst.
-fn check(contender: &Contender) {
-    let mut client = contender.client(Rate::FIVE);
-    let passed = (0..10).filter(|_| client.send(7) == 200).count();
-    let name = contender.name;
-    assert_eq!(
-        passed, 5,
-        "{name} lets {passed} of 10 pass with a burst of 5"
-    );
-}
-
 /// What a contender needs more than its baseline, in numbers that are the same in every round.
 pub fn over_baseline(case: Case, count: impl Fn(&Contender) -> f64) -> Vec<Row> {
     let contenders = contenders();
@@ -109,11 +98,9 @@ pub fn over_baseline(case: Case, count: impl Fn(&Contender) -> f64) -> Vec<Row> 
         let found = counted.iter().find(|(contender, _)| contender.name == name);
         found.expect("every baseline takes part").1
     };
-    let limiting = counted
-        .iter()
-        .filter(|(c, _)| c.limits || c.is_extra_baseline());
+    let adding = counted.iter().filter(|(c, _)| c.adds());
     let row = |(c, count): &(&Contender, f64)| {
         Row::new(c.name, Samples(vec![count - baseline(c.baseline)]))
     };
-    limiting.map(row).collect()
+    adding.map(row).collect()
 }

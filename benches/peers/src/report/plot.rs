@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::Table;
 use crate::rounds::Samples;
 
-/// Lines over a common axis, both logarithmic.
+/// Lines over a common axis, which is logarithmic; what they measure is not.
 #[derive(Debug, Serialize)]
 pub struct Plot {
     /// Its name without an ending.

@@ -17,8 +17,10 @@ pub(super) fn report(report: &Report) -> String {
 
 pub(super) fn table(table: &Table) -> String {
     let reference = table.rows.iter().find(|row| row.name == table.reference);
+    let names = table.rows.iter().map(|row| row.name.len() + 2);
+    let width = names.chain([table.title.len(), 48]).max().unwrap_or(0);
     let mut text = format!(
-        "\n{:<48}{:>12}{:>10}{:>20}\n",
+        "\n{:<width$}{:>12}{:>10}{:>20}\n",
         table.title, table.unit, "ratio", "middle half"
     );
     for row in &table.rows {
@@ -31,8 +33,8 @@ pub(super) fn table(table: &Table) -> String {
         };
         let _ = writeln!(
             text,
-            "  {:<46}{:>12}{ratio:>10}{spread:>20}",
-            row.name,
+            "{:<width$}{:>12}{ratio:>10}{spread:>20}",
+            format!("  {}", row.name),
             number(row.median)
         );
     }
@@ -58,8 +60,12 @@ pub(super) fn plot(plot: &Plot) -> String {
     text + "\n"
 }
 
-/// Round by round, because a round's noise is common to all who took part in it.
+/// Round by round, because a round's noise is common to all who took part in it. Nothing where the
+/// reference is not well above zero: a ratio to that says nothing.
 fn ratio(row: &Row, reference: &Row) -> String {
+    if reference.quartiles.0 <= 0.0 {
+        return String::new();
+    }
     let ratio: Samples = row.samples.over(&reference.samples);
     let ratio = ratio.median();
     if ratio.is_finite() {
