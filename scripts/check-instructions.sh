@@ -48,5 +48,5 @@ check decision 'a decision' 0 665
 check decision-denied 'a decision, denied' 0 640
 check plain 'a request without headers, over a no-op layer' "$noop" 1280
 check default 'a request with the default headers, likewise' "$noop" 4930
-check denied 'a denied request, likewise' "$noop" 4530
+check denied 'a denied request, likewise' "$noop" 4260
 [ -z "$failed" ]

@@ -15,6 +15,8 @@ const INLINE_LEN: usize = 128;
 pub(super) struct Scratch {
     text: Buffer,
     fields: usize,
+    /// The last number that was written out, and where: several fields say the same wait.
+    last: (u64, Range<usize>),
 }
 
 enum Buffer {
@@ -41,7 +43,11 @@ impl Scratch {
             bytes: [0; INLINE_LEN],
             len: 0,
         });
-        Self { text, fields: 0 }
+        Self {
+            text,
+            fields: 0,
+            last: (0, 0..0),
+        }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -67,8 +73,14 @@ impl Scratch {
     pub(super) fn push_number(&mut self, number: u64) {
         match number::short(number) {
             Some(text) => self.push(text.as_bytes()),
-            None => number::digits(number, |digits| self.push(digits)),
+            None => self.push_digits(number),
         }
+    }
+
+    fn push_digits(&mut self, number: u64) {
+        let start = self.len();
+        number::digits(number, |digits| self.push(digits));
+        self.last = (number, start..self.len());
     }
 
     /// What was written from `start` on, as a field.
@@ -84,9 +96,11 @@ impl Scratch {
         if let Some(text) = number::short(number) {
             return Text::Fixed(text);
         }
-        let start = self.len();
-        self.push_number(number);
-        self.field_since(start)
+        if self.last.0 != number {
+            self.push_digits(number);
+        }
+        self.fields += 1;
+        Text::Written(self.last.1.clone())
     }
 
     /// The finished text, to cut the fields from.

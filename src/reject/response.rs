@@ -33,7 +33,7 @@ pub(super) fn with_content<B: RejectionBody>(
     let mut response = with_status(rejection.status(), body);
     let content_type = HeaderValue::from_static(content_type);
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, content_type);
+    headers.append(header::CONTENT_TYPE, content_type);
     if let Some(length) = length_only {
         headers.insert(header::CONTENT_LENGTH, length.into());
     }
@@ -56,5 +56,5 @@ pub(super) fn with_status<B>(status: StatusCode, body: B) -> Response<B> {
 }
 
 fn forbid_caching(headers: &mut HeaderMap) {
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.append(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }
