@@ -107,11 +107,11 @@ impl Renderer {
     }
 
     fn put_wait(&self, seconds: u64, value: HeaderValue, headers: &mut HeaderMap) {
-        if self.headers.x_ratelimit_retry_after {
-            retry_after::put(legacy::RETRY_AFTER, seconds, value.clone(), headers);
-        }
         if self.headers.retry_after {
-            retry_after::put(header::RETRY_AFTER, seconds, value, headers);
+            retry_after::put(header::RETRY_AFTER, seconds, value.clone(), headers);
+        }
+        if self.headers.x_ratelimit_retry_after {
+            retry_after::put(legacy::RETRY_AFTER, seconds, value, headers);
         }
     }
 }
