@@ -111,6 +111,7 @@
 )]
 
 mod error;
+mod joined;
 
 mod clock;
 mod quota;

@@ -103,7 +103,7 @@ impl Counts for LeakyBucket {
             refill: self.nominal,
             interval: self.interval,
         };
-        let excess = self.nominal < self.longest && level.used > self.nominal;
+        let excess = self.nominal < self.longest && level.is_excess();
         (Standing::Level(level), excess)
     }
 }

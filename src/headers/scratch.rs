@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 
 use super::number;
+use crate::joined::Joined;
 
 /// Enough for one quota with an ordinary name, and for every number of the response.
 const INLINE_LEN: usize = 128;
@@ -13,21 +14,10 @@ const INLINE_LEN: usize = 128;
 /// It stays on the stack until it is complete, and then a lone field is copied. Several move to
 /// the heap in one piece, of which each is a slice: one allocation, however many fields.
 pub(super) struct Scratch {
-    text: Buffer,
+    text: Joined<INLINE_LEN>,
     fields: usize,
     /// The last number that was written out, and where: several fields say the same wait.
     last: (u64, Range<usize>),
-}
-
-enum Buffer {
-    Inline(Inline),
-    Heap(Vec<u8>),
-}
-
-#[derive(Clone, Copy)]
-struct Inline {
-    bytes: [u8; INLINE_LEN],
-    len: usize,
 }
 
 /// The text of one field.
@@ -39,34 +29,21 @@ pub(super) enum Text {
 impl Scratch {
     #[inline]
     pub(super) const fn new() -> Self {
-        let text = Buffer::Inline(Inline {
-            bytes: [0; INLINE_LEN],
-            len: 0,
-        });
         Self {
-            text,
+            text: Joined::new(),
             fields: 0,
             last: (0, 0..0),
         }
     }
 
+    #[inline]
     pub(super) const fn len(&self) -> usize {
-        match &self.text {
-            Buffer::Inline(inline) => inline.len,
-            Buffer::Heap(bytes) => bytes.len(),
-        }
+        self.text.len()
     }
 
     #[inline]
     pub(super) fn push(&mut self, text: &[u8]) {
-        match &mut self.text {
-            Buffer::Inline(inline) => {
-                if !inline.push(text) {
-                    self.text = Buffer::Heap([inline.text(), text].concat());
-                }
-            }
-            Buffer::Heap(bytes) => bytes.extend_from_slice(text),
-        }
+        self.text.push(text);
     }
 
     #[inline]
@@ -106,38 +83,11 @@ impl Scratch {
     /// The finished text, to cut the fields from.
     #[inline]
     pub(super) fn finish(&mut self) -> Finished<'_> {
-        match &mut self.text {
-            Buffer::Inline(inline) if self.fields > 1 => {
-                Finished::Shared(Bytes::from_owner(*inline))
-            }
-            Buffer::Inline(inline) => Finished::Lone(inline.text()),
-            Buffer::Heap(bytes) => Finished::Shared(Bytes::from(mem::take(bytes))),
+        if self.fields > 1 || self.text.is_long() {
+            Finished::Shared(mem::replace(&mut self.text, Joined::new()).into_shared())
+        } else {
+            Finished::Lone(self.text.as_bytes())
         }
-    }
-}
-
-impl Inline {
-    /// Whether there was room.
-    #[inline]
-    fn push(&mut self, text: &[u8]) -> bool {
-        let end = self.len + text.len();
-        let Some(room) = self.bytes.get_mut(self.len..end) else {
-            return false;
-        };
-        room.copy_from_slice(text);
-        self.len = end;
-        true
-    }
-
-    #[inline]
-    fn text(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
-impl AsRef<[u8]> for Inline {
-    fn as_ref(&self) -> &[u8] {
-        self.text()
     }
 }
 

@@ -126,7 +126,6 @@ mod digested;
 mod extension;
 mod extract;
 mod header;
-mod joined;
 mod peer;
 mod prefix;
 mod query;

@@ -2,7 +2,7 @@ use std::{fmt, net::IpAddr};
 
 use sha2::{Digest, Sha256};
 
-use super::joined::Joined;
+use crate::joined::Joined;
 
 /// Keys up to this length stay where they are; longer ones move to the heap.
 const INLINE_LEN: usize = 38;

@@ -35,7 +35,7 @@ pub(super) fn with_content<B: RejectionBody>(
     let headers = response.headers_mut();
     headers.append(header::CONTENT_TYPE, content_type);
     if let Some(length) = length_only {
-        headers.insert(header::CONTENT_LENGTH, length.into());
+        headers.append(header::CONTENT_LENGTH, length.into());
     }
     forbid_caching(headers);
     response
