@@ -37,33 +37,6 @@ impl Instants {
         &self,
         key: KeyHash,
         time: Timestamp,
-        quota: &(Bucket, Policy),
-        op: Op,
-    ) -> Decision {
-        match op {
-            // What nearly every request is, compiled by itself: what the rest needs would be in
-            // its way.
-            Op::Acquire(cost) => self.decide_in(key, time, quota, Op::Acquire(cost)),
-            op => self.decide_rest(key, time, quota, op),
-        }
-    }
-
-    #[inline(never)]
-    fn decide_rest(
-        &self,
-        key: KeyHash,
-        time: Timestamp,
-        quota: &(Bucket, Policy),
-        op: Op,
-    ) -> Decision {
-        self.decide_in(key, time, quota, op)
-    }
-
-    #[inline]
-    fn decide_in(
-        &self,
-        key: KeyHash,
-        time: Timestamp,
         (bucket, policy): &(Bucket, Policy),
         op: Op,
     ) -> Decision {
