@@ -1,23 +1,46 @@
-//! What can be asked about a key.
+//! The operations: what can be asked about a key.
+
+use std::time::Duration;
 
 use crate::decision::Receipt;
 
 /// What is asked of a [`Limiter`](crate::Limiter).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// While a key is blocked, everything that asks whether a cost fits is denied, whatever the cost:
+/// all operations but [`Settle`](Self::Settle), [`Refund`](Self::Refund), [`Reset`](Self::Reset)
+/// and a [`Block`](Self::Block) that ends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Op {
-    /// Take this many units if they are available, all or nothing.
+    /// Take this many units if they are available, all or nothing. Where the limiter
+    /// [blocks](crate::limiter::LocalLimiterBuilder::block_for), a denial of a cost that could fit
+    /// starts a block.
     Acquire(u64),
+    /// Take like `Acquire`, but a denial starts no block: another question follows, a
+    /// [`Settle`](Self::Settle) or a [`Deny`](Self::Deny).
+    Reserve(u64),
+    /// Say what `Acquire` would say, take nothing, and start the block that its denial would have
+    /// started.
+    Deny(u64),
     /// Take what is available, at most this many units; denied when there are none.
     AcquireUpTo(u64),
     /// Say what `Acquire` would say, and take nothing.
     Peek(u64),
     /// Take this many units whether or not they are available, down to exhaustion and no further;
-    /// say what `Acquire` would have said.
+    /// say what `Acquire` would have said, but nobody waits for it.
     Hit(u64),
-    /// Give this many units back. With the receipt of the decision that charged them they go back
-    /// to where they came from; without one, to now.
+    /// End a reservation, whose receipt this is, at this many units: what was charged beyond them is
+    /// given back, what is missing is hit. Where the limiter blocks, units above 0 count towards
+    /// the block. The outcome is how the key stands, never a denial.
+    Settle(u64, Receipt),
+    /// Give this many units back. With the receipt of the decision that charged them, at most what
+    /// that decision charged goes back to where it came from; without one, they go back to the
+    /// newest charge.
+    ///
+    /// A receipt is for one refund: nobody remembers which were used.
     Refund(u64, Option<Receipt>),
-    /// Forget the key.
+    /// Deny the key everything for this long from now on, at most 18 years; zero ends a block.
+    Block(Duration),
+    /// Forget the key and end its block.
     Reset,
 }

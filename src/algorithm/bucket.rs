@@ -1,5 +1,5 @@
 use super::{
-    ClockSkew, Counts, leaky_bucket::LeakyBucket, stepped_bucket::SteppedBucket,
+    ClockSkew, Counts, Most, leaky_bucket::LeakyBucket, stepped_bucket::SteppedBucket,
     token_bucket::TokenBucket,
 };
 use crate::quota::{Algorithm, Quota};
@@ -15,22 +15,23 @@ pub(crate) enum Bucket {
 impl Bucket {
     /// The bucket of a quota that was checked, if it is counted by one.
     pub(crate) fn new(quota: &Quota, skew: ClockSkew) -> Option<Self> {
+        let most = Most::of(quota);
         match quota.algorithm() {
-            Algorithm::TokenBucket => Some(Self::token(quota, skew)),
-            Algorithm::LeakyBucket { .. } => Some(Self::leaky(quota, skew)),
+            Algorithm::TokenBucket => Some(Self::token(quota, most, skew)),
+            Algorithm::LeakyBucket { .. } => Some(Self::leaky(quota, most, skew)),
             _ => None,
         }
     }
 
-    pub(super) fn token(quota: &Quota, skew: ClockSkew) -> Self {
+    pub(super) fn token(quota: &Quota, most: Most, skew: ClockSkew) -> Self {
         match quota.refill_every_nanos() {
-            Some(step) => Self::Stepped(SteppedBucket::new(quota, step, skew)),
-            None => Self::Token(TokenBucket::new(quota, skew)),
+            Some(step) => Self::Stepped(SteppedBucket::new(quota, step, most, skew)),
+            None => Self::Token(TokenBucket::new(quota, most, skew)),
         }
     }
 
-    pub(super) fn leaky(quota: &Quota, skew: ClockSkew) -> Self {
-        Self::Leaky(LeakyBucket::new(quota, skew))
+    pub(super) fn leaky(quota: &Quota, most: Most, skew: ClockSkew) -> Self {
+        Self::Leaky(LeakyBucket::new(quota, most, skew))
     }
 
     /// For those who need not know which one it is.
@@ -40,6 +41,11 @@ impl Bucket {
             Self::Stepped(bucket) => bucket,
             Self::Leaky(bucket) => bucket,
         }
+    }
+
+    /// How far from fresh a state is, in nanoseconds of the rate.
+    pub(super) fn used(&self, state: u64, now: u64) -> u64 {
+        state.saturating_sub(self.fresh_until(now))
     }
 
     /// A state has nothing left to remember once this has reached it.
@@ -62,9 +68,9 @@ impl Bucket {
     /// The latest instant that a state can be at: that of a key that is exhausted now.
     pub(crate) fn latest(&self, now: u64) -> u64 {
         let full = match self {
-            Self::Token(bucket) => bucket.refill(),
-            Self::Stepped(bucket) => bucket.refill(),
-            Self::Leaky(bucket) => bucket.longest(),
+            Self::Token(bucket) => bucket.most(),
+            Self::Stepped(bucket) => bucket.most(),
+            Self::Leaky(bucket) => bucket.most(),
         };
         self.fresh_until(now).saturating_add(full)
     }

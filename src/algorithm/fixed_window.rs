@@ -1,4 +1,4 @@
-use super::Verdict;
+use super::{Charged, Most, Refund, Verdict};
 use crate::quota::Quota;
 
 /// A counter that starts over with each window; windows are multiples of the period since the
@@ -6,6 +6,8 @@ use crate::quota::Quota;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FixedWindow {
     limit: u64,
+    /// The most that a window can hold: the largest limit that shares it.
+    most: u64,
     period: u64,
 }
 
@@ -17,9 +19,10 @@ pub(crate) struct Window {
 }
 
 impl FixedWindow {
-    pub(super) fn new(quota: &Quota) -> Self {
+    pub(super) fn new(quota: &Quota, most: Most) -> Self {
         Self {
             limit: quota.capacity() + quota.extra(),
+            most: most.units,
             period: quota.period_nanos(),
         }
     }
@@ -31,10 +34,7 @@ impl FixedWindow {
         if state.index < index || state.count == 0 {
             return Window { index, count: 0 };
         }
-        Window {
-            count: state.count.min(self.limit),
-            ..state
-        }
+        state
     }
 
     fn end_after(&self, window: Window, now: u64) -> u64 {
@@ -46,14 +46,19 @@ impl FixedWindow {
         if cost > self.limit {
             return Verdict::Never;
         }
-        if cost == 0 || cost <= self.limit - window.count {
+        if cost == 0 || cost <= self.limit.saturating_sub(window.count) {
             return Verdict::FITS;
         }
         Verdict::After(self.end_after(window, now))
     }
 
     pub(super) fn available(&self, state: Window, now: u64) -> u64 {
-        self.limit - self.current(state, now).count
+        self.limit.saturating_sub(self.current(state, now).count)
+    }
+
+    /// The units that count.
+    pub(super) fn used(&self, state: Window, now: u64) -> u64 {
+        self.current(state, now).count
     }
 
     pub(super) fn reset_after(&self, state: Window, now: u64) -> u64 {
@@ -71,30 +76,40 @@ impl FixedWindow {
 
     /// Counts `cost`, up to the limit and no further.
     pub(super) fn charge(&self, state: Window, now: u64, cost: u64) -> Window {
-        let Window { index, count } = self.current(state, now);
-        let count = count.saturating_add(cost).min(self.limit);
-        Window { index, count }
-    }
-
-    /// Gives `cost` back to the window it was charged in, if that is still in force.
-    pub(super) fn refund(&self, state: Window, now: u64, cost: u64, charged_at: u64) -> Window {
         let window = self.current(state, now);
-        if charged_at / self.period != window.index {
-            return window;
-        }
+        let count = window.count.saturating_add(cost).min(self.limit);
         Window {
-            count: window.count.saturating_sub(cost),
+            // A larger quota that shares the window may have counted more.
+            count: count.max(window.count),
             ..window
         }
     }
 
-    /// A window more than one ahead comes from a clock that stepped back; it becomes now's.
-    pub(super) fn healed(&self, state: Window, now: u64) -> Window {
+    /// Gives back to the window that was charged, if that is still in force.
+    pub(super) fn refund(&self, state: Window, now: u64, refund: Refund) -> Window {
+        let window = self.current(state, now);
+        if let Charged::At(charged_at, _) = refund.of
+            && charged_at / self.period != window.index
+        {
+            return window;
+        }
+        Window {
+            count: window.count.saturating_sub(refund.cost),
+            ..window
+        }
+    }
+
+    /// A window more than one ahead comes from a clock that stepped back; it becomes now's. A count
+    /// above the limit comes from a larger quota.
+    pub(super) fn clamped(&self, state: Window, now: u64) -> Window {
         let index = now / self.period;
-        if state.index > index + 1 {
-            Window { index, ..state }
-        } else {
-            state
+        Window {
+            index: if state.index > index + 1 {
+                index
+            } else {
+                state.index
+            },
+            count: state.count.min(self.most),
         }
     }
 }

@@ -1,7 +1,7 @@
-use super::{ClockSkew, Counts, Verdict};
+use super::{Charged, ClockSkew, Counts, Most, Refund, Verdict};
 use crate::{
     decision::{Level, Standing},
-    quota::Quota,
+    quota::{Kind, Quota},
 };
 
 /// The leaky bucket as a queue: one unit leaves every `interval`, in order of arrival.
@@ -18,12 +18,15 @@ pub(crate) struct LeakyBucket {
     longest: u64,
     /// The same for the nominal limit, less by the soft share.
     nominal: u64,
-    /// How far beyond the end of the queue the next slot may lie and count.
+    /// How far ahead the next slot may be moved to: the end of the longest queue that shares it.
+    most: u64,
+    /// How far beyond that it may lie and count.
     tolerance: u64,
+    kind: Kind,
 }
 
 impl LeakyBucket {
-    pub(super) fn new(quota: &Quota, skew: ClockSkew) -> Self {
+    pub(super) fn new(quota: &Quota, most: Most, skew: ClockSkew) -> Self {
         let interval = quota.interval_nanos();
         let capacity = quota.capacity() + quota.extra();
         let longest = interval * capacity;
@@ -32,12 +35,15 @@ impl LeakyBucket {
             capacity,
             longest,
             nominal: interval * quota.capacity(),
+            most: most.nanos,
             tolerance: skew.tolerance(longest),
+            kind: quota.kind(),
         }
     }
 
-    pub(super) fn longest(&self) -> u64 {
-        self.longest
+    /// How far ahead of now the next slot can be.
+    pub(super) fn most(&self) -> u64 {
+        self.most
     }
 
     /// How far ahead the next slot is.
@@ -80,19 +86,29 @@ impl Counts for LeakyBucket {
         *next = now.saturating_add(ahead.min(self.longest)).max(*next);
     }
 
-    /// Frees the last slots; one that was promised to another is not moved.
-    fn refund(&self, next: &mut u64, now: u64, cost: u64, _: u64) {
-        let cost = cost.saturating_mul(self.interval);
-        *next = next.saturating_sub(cost).max(now).min(*next);
+    /// Frees the last slots, unless slots after them were promised: those stay where they are.
+    fn refund(&self, next: &mut u64, now: u64, refund: Refund) {
+        if let Charged::At(_, charge) = refund.of
+            && charge.end != *next
+        {
+            return;
+        }
+        let back = refund.nanos(now, self.interval, self.capacity);
+        *next = next.saturating_sub(back).max(now).min(*next);
     }
 
     /// A slot beyond the end of the queue comes from a clock that stepped back or from a longer
-    /// queue; it would lock the key out for longer than this queue can.
+    /// queue; it would lock the key out for longer than any queue can.
     #[inline]
-    fn heal(&self, next: &mut u64, now: u64) {
-        if self.ahead(*next, now) > self.longest + self.tolerance {
-            *next = now.saturating_add(self.longest);
+    fn clamp(&self, next: &mut u64, now: u64) {
+        if self.ahead(*next, now) > self.most + self.tolerance {
+            *next = now.saturating_add(self.most);
         }
+    }
+
+    #[inline]
+    fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Slots come free as evenly as tokens flow.

@@ -1,24 +1,37 @@
 use super::{
-    Bucket, ClockSkew, Counts, Verdict,
+    Bucket, ClockSkew, Counts, Most, Refund, Verdict,
     fixed_window::{FixedWindow, Window},
-    sliding_log::{Log, SlidingLog},
+    log::Log,
+    sliding_log::SlidingLog,
     sliding_window::{Slices, SlidingWindow},
 };
 use crate::{
     decision::Standing,
-    quota::{Algorithm, Quota},
+    quota::{Algorithm, Kind, Quota},
 };
 
 /// A quota as its algorithm counts it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Meter {
     rate: Rate,
+    kind: Kind,
     /// T: the time for one unit.
     interval: u64,
-    /// The most that can be available, soft share included.
-    capacity: u64,
     /// The soft share.
     extra: u64,
+}
+
+/// How much would be forgotten with a state: the key with the least of it gives way where there is
+/// no room for all. The default is nothing at all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Weight {
+    /// How much longer the key is blocked: what is blocked outweighs all that is not.
+    pub(crate) blocked: u64,
+    /// The time in which flows back what was used, or less if the key is fresh before that; but all
+    /// of it for a key that is exhausted. So a day's quota that is used up outweighs a second's.
+    pub(crate) time: u64,
+    /// The time in which flows back what was used.
+    pub(crate) used: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -87,9 +100,9 @@ impl State {
         }
     }
 
-    /// How many times a log keeps; 0 for all other states, whose size is fixed.
-    pub(crate) fn times_kept(&self) -> usize {
-        self.log().len()
+    /// For how many times a log has memory; 0 for all other states, whose size is fixed.
+    pub(crate) fn times_held(&self) -> usize {
+        self.log().capacity()
     }
 
     fn log(&self) -> &Log {
@@ -118,27 +131,26 @@ impl Default for State {
 }
 
 impl Rate {
-    fn new(quota: &Quota, skew: ClockSkew) -> Self {
+    fn new(quota: &Quota, most: Most) -> Self {
+        let skew = ClockSkew::None;
         match quota.algorithm() {
-            Algorithm::TokenBucket => Self::Bucket(Bucket::token(quota, skew)),
-            Algorithm::LeakyBucket { .. } => Self::Bucket(Bucket::leaky(quota, skew)),
-            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota)),
-            Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota)),
+            Algorithm::TokenBucket => Self::Bucket(Bucket::token(quota, most, skew)),
+            Algorithm::LeakyBucket { .. } => Self::Bucket(Bucket::leaky(quota, most, skew)),
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, most)),
+            Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota, most)),
             Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::new(quota)),
         }
     }
 }
 
 impl Meter {
-    /// What there is [`loss_of`](Self::loss_of) of a key that is exhausted.
-    pub(crate) const EXHAUSTED: u64 = 1 + u32::MAX as u64;
-
-    /// The meter of a quota that was checked.
-    pub(crate) fn new(quota: &Quota, skew: ClockSkew) -> Self {
+    /// The meter of a quota that was checked, for a key that is locked. `most` is what can count at
+    /// the counter, which other quotas may share.
+    pub(crate) fn new(quota: &Quota, most: Most) -> Self {
         Self {
-            rate: Rate::new(quota, skew),
+            rate: Rate::new(quota, most),
+            kind: quota.kind(),
             interval: quota.interval_nanos(),
-            capacity: quota.capacity() + quota.extra(),
             extra: quota.extra(),
         }
     }
@@ -167,14 +179,35 @@ impl Meter {
         }
     }
 
-    /// How much would be lost if the state were forgotten: 0 for nothing, the most for a key that
-    /// is exhausted.
-    pub(crate) fn loss_of(&self, state: &State, now: u64) -> u64 {
-        if self.reset_after(state, now) == 0 {
-            return 0;
+    /// How much would be forgotten with the state; nothing exactly if it is as good as that of a key
+    /// that was never seen.
+    pub(crate) fn weight(&self, state: &State, now: u64) -> Weight {
+        let reset_after = self.reset_after(state, now);
+        if reset_after == 0 {
+            return Weight::default();
         }
-        let used = u128::from(self.capacity - self.available(state, now));
-        1 + (used * u128::from(u32::MAX) / u128::from(self.capacity)) as u64
+        let used = self.used_nanos(state, now);
+        let is_exhausted = self.available(state, now) == 0;
+        Weight {
+            blocked: 0,
+            time: if is_exhausted {
+                used
+            } else {
+                used.min(reset_after)
+            },
+            used,
+        }
+    }
+
+    /// What was used, as the time in which it flows back at the quota's mean rate.
+    fn used_nanos(&self, state: &State, now: u64) -> u64 {
+        let units = match &self.rate {
+            Rate::Bucket(bucket) => return bucket.used(*state.instant(), now),
+            Rate::FixedWindow(window) => window.used(state.window(), now),
+            Rate::SlidingWindow(window) => window.used(state.slices(), now),
+            Rate::SlidingLog(log) => log.used(state.log(), now),
+        };
+        units.saturating_mul(self.interval)
     }
 }
 
@@ -210,36 +243,36 @@ impl Counts for Meter {
         }
     }
 
-    fn refund(&self, state: &mut State, now: u64, cost: u64, charged_at: u64) {
+    fn refund(&self, state: &mut State, now: u64, refund: Refund) {
         match &self.rate {
             Rate::Bucket(bucket) => {
-                bucket
-                    .as_counts()
-                    .refund(state.instant_mut(), now, cost, charged_at)
+                bucket.as_counts().refund(state.instant_mut(), now, refund);
             }
             Rate::FixedWindow(window) => {
-                *state = State::Window(window.refund(state.window(), now, cost, charged_at));
+                *state = State::Window(window.refund(state.window(), now, refund));
             }
-            Rate::SlidingWindow(window) => {
-                window.refund(state.slices_mut(), now, cost, charged_at);
-            }
-            Rate::SlidingLog(log) => log.refund(state.log_mut(), now, cost, charged_at),
+            Rate::SlidingWindow(window) => window.refund(state.slices_mut(), now, refund),
+            Rate::SlidingLog(log) => log.refund(state.log_mut(), now, refund),
         }
     }
 
-    fn heal(&self, state: &mut State, now: u64) {
+    fn clamp(&self, state: &mut State, now: u64) {
         match (&self.rate, state) {
             (Rate::Bucket(bucket), State::Instant(instant)) => {
-                bucket.as_counts().heal(instant, now);
+                bucket.as_counts().clamp(instant, now);
             }
             (Rate::FixedWindow(fixed), State::Window(window)) => {
-                *window = fixed.healed(*window, now);
+                *window = fixed.clamped(*window, now);
             }
-            (Rate::SlidingWindow(window), State::Slices(slices)) => window.heal(slices, now),
-            (Rate::SlidingLog(sliding), State::Log(log)) => sliding.heal(log, now),
-            // Of another algorithm, or never used: there is nothing to bring back.
+            (Rate::SlidingWindow(window), State::Slices(slices)) => window.clamp(slices, now),
+            (Rate::SlidingLog(sliding), State::Log(log)) => sliding.clamp(log, now),
+            // Of another algorithm, or never used: there is nothing to clamp.
             _ => {}
         }
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
     }
 
     fn standing(&self, state: &State, now: u64) -> (Standing, bool) {

@@ -10,16 +10,21 @@
 mod bucket;
 mod fixed_window;
 mod leaky_bucket;
+mod log;
 mod meter;
+mod refund;
 mod sliding_log;
 mod sliding_window;
 mod step;
 mod stepped_bucket;
 mod token_bucket;
 
+use crate::quota::Quota;
+
 pub(crate) use self::{
     bucket::Bucket,
-    meter::{Meter, State},
+    meter::{Meter, State, Weight},
+    refund::{Charged, Refund},
     step::{Answer, Counts, step},
 };
 
@@ -52,6 +57,33 @@ impl Verdict {
             (Self::Fits { wait: one }, Self::Fits { wait: two }) => {
                 Self::Fits { wait: one.max(two) }
             }
+        }
+    }
+}
+
+/// The most that can count at a counter: that of the largest of the quotas that share it. What is
+/// more comes from a clock that stepped back or from a larger quota, and is clamped.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Most {
+    /// The nanoseconds in which a bucket fills.
+    pub(crate) nanos: u64,
+    /// The units of a window.
+    pub(crate) units: u64,
+}
+
+impl Most {
+    pub(crate) fn of(quota: &Quota) -> Self {
+        let units = quota.capacity() + quota.extra();
+        Self {
+            nanos: quota.interval_nanos().saturating_mul(units),
+            units,
+        }
+    }
+
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self {
+            nanos: self.nanos.max(other.nanos),
+            units: self.units.max(other.units),
         }
     }
 }

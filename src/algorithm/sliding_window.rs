@@ -1,4 +1,4 @@
-use super::Verdict;
+use super::{Charged, Most, Refund, Verdict};
 use crate::quota::Quota;
 
 /// Counters of slices of the period, of which the oldest counts in proportion to how much of it
@@ -9,6 +9,8 @@ use crate::quota::Quota;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlidingWindow {
     limit: u64,
+    /// The most that a slice can hold: the largest limit that shares it.
+    most: u64,
     /// The length of a slice in microseconds.
     slice: u64,
     slices: usize,
@@ -31,10 +33,11 @@ impl Slices {
 }
 
 impl SlidingWindow {
-    pub(super) fn new(quota: &Quota) -> Self {
+    pub(super) fn new(quota: &Quota, most: Most) -> Self {
         let slices = quota.get_slices().unwrap_or(1);
         Self {
             limit: quota.capacity() + quota.extra(),
+            most: most.units,
             slice: quota.period_nanos() / 1_000 / u64::from(slices),
             slices: slices as usize,
         }
@@ -51,8 +54,7 @@ impl SlidingWindow {
         (index, micros % self.slice)
     }
 
-    /// What was counted `age` slices before `newest`, at most the limit: more is left of a larger
-    /// quota, and would keep the key out for longer than a period.
+    /// What was counted `age` slices before `newest`.
     fn count(&self, state: &Slices, newest: u64, age: usize) -> u64 {
         // Further ahead than one slice is a clock that stepped back: it counts as now's.
         let passed = newest.saturating_sub(state.newest);
@@ -60,7 +62,7 @@ impl SlidingWindow {
             .ok()
             .and_then(|passed| age.checked_sub(passed));
         let count = at.and_then(|at| state.counts.get(at)).copied();
-        count.unwrap_or(0).min(self.limit)
+        count.unwrap_or(0)
     }
 
     fn weighted(&self, count: u64, passed: u64) -> u64 {
@@ -71,8 +73,7 @@ impl SlidingWindow {
     /// What counts at `passed` microseconds into slice `newest`.
     fn used_at(&self, state: &Slices, newest: u64, passed: u64) -> u64 {
         let oldest = self.count(state, newest, self.slices);
-        let used = self.whole(state, newest) + self.weighted(oldest, passed);
-        used.min(self.limit)
+        self.whole(state, newest) + self.weighted(oldest, passed)
     }
 
     /// What counts whole in slice `newest`. No counter exceeds a limit that was in force, so the
@@ -83,7 +84,8 @@ impl SlidingWindow {
             .sum()
     }
 
-    fn used(&self, state: &Slices, now: u64) -> u64 {
+    /// The units that count.
+    pub(super) fn used(&self, state: &Slices, now: u64) -> u64 {
         let (newest, passed) = self.position(state, now);
         self.used_at(state, newest, passed)
     }
@@ -92,7 +94,7 @@ impl SlidingWindow {
         if cost > self.limit {
             return Verdict::Never;
         }
-        if cost == 0 || cost <= self.limit - self.used(state, now) {
+        if cost == 0 || cost <= self.available(state, now) {
             return Verdict::FITS;
         }
         Verdict::After(self.first_fit(state, now, self.limit - cost))
@@ -136,7 +138,7 @@ impl SlidingWindow {
     }
 
     pub(super) fn available(&self, state: &Slices, now: u64) -> u64 {
-        self.limit - self.used(state, now)
+        self.limit.saturating_sub(self.used(state, now))
     }
 
     /// The time until the last count weighs nothing.
@@ -149,18 +151,22 @@ impl SlidingWindow {
 
     /// Counts `cost`, up to the limit and no further.
     pub(super) fn charge(&self, state: &mut Slices, now: u64, cost: u64) {
-        let room = self.limit - self.used(state, now);
+        let room = self.available(state, now);
         self.advance(state, now);
         state.counts[0] += cost.min(room);
     }
 
-    /// Gives `cost` back to the slice it was charged in, if that still counts.
-    pub(super) fn refund(&self, state: &mut Slices, now: u64, cost: u64, charged_at: u64) {
+    /// Gives back to the slice that was charged, if that still counts.
+    pub(super) fn refund(&self, state: &mut Slices, now: u64, refund: Refund) {
         self.advance(state, now);
-        let age = state.newest.checked_sub(charged_at / 1_000 / self.slice);
+        let charged = match refund.of {
+            Charged::At(charged_at, _) => charged_at / 1_000 / self.slice,
+            Charged::Newest => state.newest,
+        };
+        let age = state.newest.checked_sub(charged);
         let age = age.and_then(|age| usize::try_from(age).ok());
         if let Some(count) = age.and_then(|age| state.counts.get_mut(age)) {
-            *count = (*count).min(self.limit).saturating_sub(cost);
+            *count = count.saturating_sub(refund.cost);
         }
         // As good as new, wherever the newest slice was.
         if state.counts.iter().all(|count| *count == 0) {
@@ -181,11 +187,15 @@ impl SlidingWindow {
         };
     }
 
-    /// Moves slices that a clock that stepped back left too far ahead to now.
-    pub(super) fn heal(&self, state: &mut Slices, now: u64) {
+    /// Moves slices that a clock that stepped back left too far ahead to now. A count above the
+    /// limit comes from a larger quota.
+    pub(super) fn clamp(&self, state: &mut Slices, now: u64) {
         let (newest, _) = self.position(state, now);
         if state.newest > newest {
             self.advance(state, now);
+        }
+        for count in &mut state.counts {
+            *count = (*count).min(self.most);
         }
     }
 }

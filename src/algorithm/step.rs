@@ -1,9 +1,12 @@
-use std::time::Duration;
+//! The operations, made of what each algorithm answers, for one quota or for several.
 
-use super::Verdict;
+use std::{cmp::Ordering, time::Duration};
+
+use super::{Charged, Refund, Verdict};
 use crate::{
-    decision::{Measure, Outcome, Standing},
+    decision::{Measure, Outcome, Receipt, Standing},
     op::Op,
+    quota::Kind,
 };
 
 /// The outcome of an operation.
@@ -41,13 +44,16 @@ pub(crate) trait Counts {
     /// Takes `cost`, down to exhaustion and no further.
     fn charge(&self, state: &mut Self::State, now: u64, cost: u64);
 
-    /// Gives back `cost` that was charged at `charged_at`.
-    fn refund(&self, state: &mut Self::State, now: u64, cost: u64, charged_at: u64);
+    /// Gives units back.
+    fn refund(&self, state: &mut Self::State, now: u64, refund: Refund);
 
     /// Brings a state that lies too far ahead back to now. This is the one thing that a denial or
     /// a look may write: unless it is kept, the next one starts over, and the key stays locked
     /// until the clock has caught up.
-    fn heal(&self, state: &mut Self::State, now: u64);
+    fn clamp(&self, state: &mut Self::State, now: u64);
+
+    /// How the quota counts.
+    fn kind(&self) -> Kind;
 
     /// What is left of the nominal limit, and whether more than that is used.
     fn standing(&self, state: &Self::State, now: u64) -> (Standing, bool);
@@ -57,6 +63,7 @@ pub(crate) trait Counts {
     fn measure(&self, state: &Self::State, now: u64, verdict: Verdict) -> Measure {
         let (standing, excess) = self.standing(state, now);
         Measure {
+            kind: self.kind(),
             denied: !verdict.fits(),
             retry_after: match verdict {
                 Verdict::After(wait) => Some(wait),
@@ -70,47 +77,50 @@ pub(crate) trait Counts {
 
 /// Does `op` at `now` to the states of one key, one for each meter, and notes each quota's verdict.
 ///
-/// Several quotas are charged together or not at all: if one denies, none is.
+/// Several quotas are charged together or not at all: if one denies, none is. Blocks are not known
+/// here.
 #[inline]
 pub(crate) fn step<M: Counts>(
     meters: &[M],
     states: &mut [M::State],
     now: u64,
-    op: Op,
+    op: &Op,
     verdicts: &mut [Verdict],
 ) -> Answer {
-    let mut key = Key {
+    let mut tally = Tally {
         meters,
         states,
         now,
         verdicts,
     };
-    key.each(|meter, state| meter.heal(state, now));
+    tally.each(|meter, state| meter.clamp(state, now));
     match op {
-        Op::Acquire(cost) => key.acquire(cost),
-        Op::AcquireUpTo(most) => key.acquire(most.min(key.available().max(1))),
-        Op::Peek(cost) => key.judge(cost),
-        Op::Hit(cost) => key.hit(cost),
+        Op::Acquire(cost) | Op::Reserve(cost) => tally.acquire(*cost),
+        Op::AcquireUpTo(most) => tally.acquire((*most).min(tally.available().max(1))),
+        Op::Peek(cost) | Op::Deny(cost) => tally.judge(*cost),
+        Op::Hit(cost) => tally.hit(*cost),
         Op::Refund(cost, receipt) => {
-            let charged_at = receipt.map_or(now, |receipt| receipt.charged_at().as_nanos());
-            key.each(|meter, state| meter.refund(state, now, cost, charged_at));
-            key.judge(0)
+            tally.refund(*cost, receipt.as_ref());
+            tally.judge(0)
         }
+        Op::Settle(cost, receipt) => tally.settle(*cost, receipt),
+        Op::Block(_) => tally.judge(0),
         Op::Reset => {
-            key.each(|_, state| *state = M::State::default());
-            key.judge(0)
+            tally.each(|_, state| *state = M::State::default());
+            tally.judge(0)
         }
     }
 }
 
-struct Key<'a, M: Counts> {
+/// The quotas of one key, and what is counted for them.
+struct Tally<'a, M: Counts> {
     meters: &'a [M],
     states: &'a mut [M::State],
     now: u64,
     verdicts: &'a mut [Verdict],
 }
 
-impl<M: Counts> Key<'_, M> {
+impl<M: Counts> Tally<'_, M> {
     #[inline]
     fn acquire(&mut self, cost: u64) -> Answer {
         let now = self.now;
@@ -135,6 +145,44 @@ impl<M: Counts> Key<'_, M> {
             answer.verdict = Verdict::FITS;
         }
         answer
+    }
+
+    /// Corrects what was charged to `cost`, and says how the quotas stand; charged is what was taken
+    /// beyond it.
+    fn settle(&mut self, cost: u64, receipt: &Receipt) -> Answer {
+        let charged = receipt.charged();
+        let taken = match cost.cmp(&charged) {
+            Ordering::Less => {
+                self.refund(charged - cost, Some(receipt));
+                0
+            }
+            Ordering::Equal => 0,
+            Ordering::Greater => self.hit(cost - charged).charged,
+        };
+        let mut answer = self.judge(0);
+        answer.charged = taken;
+        answer
+    }
+
+    /// Gives back at most what the receipt says was charged, to the counters that it names.
+    fn refund(&mut self, cost: u64, receipt: Option<&Receipt>) {
+        let now = self.now;
+        let cost = receipt.map_or(cost, |receipt| cost.min(receipt.charged()));
+        if cost == 0 {
+            return;
+        }
+        let Some(receipt) = receipt else {
+            let of = Charged::Newest;
+            return self.each(|meter, state| meter.refund(state, now, Refund { cost, of }));
+        };
+        let charged_at = receipt.charged_at().as_nanos();
+        let counters = self.meters.iter().zip(&mut *self.states);
+        for ((meter, state), charge) in counters.zip(receipt.charges()) {
+            if charge.kind == meter.kind() {
+                let of = Charged::At(charged_at, *charge);
+                meter.refund(state, now, Refund { cost, of });
+            }
+        }
     }
 
     /// Whether `cost` fits every quota.

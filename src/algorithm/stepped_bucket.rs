@@ -1,7 +1,7 @@
-use super::{ClockSkew, Counts, Verdict, token_bucket::TokenBucket};
+use super::{Charged, ClockSkew, Counts, Most, Refund, Verdict, token_bucket::TokenBucket};
 use crate::{
-    decision::{Level, Standing},
-    quota::Quota,
+    decision::{Standing, Stepped},
+    quota::{Kind, Quota},
 };
 
 /// A token bucket whose tokens come together, at multiples of a step since the epoch.
@@ -15,15 +15,16 @@ pub(crate) struct SteppedBucket {
 }
 
 impl SteppedBucket {
-    pub(super) fn new(quota: &Quota, step: u64, skew: ClockSkew) -> Self {
+    pub(super) fn new(quota: &Quota, step: u64, most: Most, skew: ClockSkew) -> Self {
         Self {
-            bucket: TokenBucket::new(quota, skew),
+            bucket: TokenBucket::new(quota, most, skew),
             step,
         }
     }
 
-    pub(super) fn refill(&self) -> u64 {
-        self.bucket.refill()
+    /// How far ahead of the last step a TAT can be.
+    pub(super) fn most(&self) -> u64 {
+        self.bucket.most()
     }
 
     /// The last instant at which tokens came.
@@ -31,21 +32,18 @@ impl SteppedBucket {
         now - now % self.step
     }
 
-    /// From `now` to the first instant at which tokens come, `wait` or more after the last one.
-    fn until_step(&self, wait: u64, now: u64) -> u64 {
-        if wait == 0 {
-            return 0;
+    fn stepped(&self, tat: u64, now: u64) -> Stepped {
+        let last_step = self.last_step(now);
+        Stepped {
+            used: tat.saturating_sub(last_step),
+            passed: now - last_step,
+            step: self.step,
         }
-        let ready = self.last_step(now).saturating_add(wait);
-        ready.div_ceil(self.step).saturating_mul(self.step) - now
-    }
-
-    fn level(&self, tat: u64, now: u64) -> Level {
-        self.bucket.level(tat, self.last_step(now))
     }
 
     pub(super) fn reset_after(&self, tat: u64, now: u64) -> u64 {
-        self.until_step(self.level(tat, now).used, now)
+        let stepped = self.stepped(tat, now);
+        stepped.until_step(stepped.used)
     }
 }
 
@@ -54,7 +52,7 @@ impl Counts for SteppedBucket {
 
     fn verdict(&self, tat: &u64, now: u64, cost: u64) -> Verdict {
         match self.bucket.verdict(tat, self.last_step(now), cost) {
-            Verdict::After(wait) => Verdict::After(self.until_step(wait, now)),
+            Verdict::After(wait) => Verdict::After(self.stepped(*tat, now).until_step(wait)),
             verdict => verdict,
         }
     }
@@ -67,23 +65,25 @@ impl Counts for SteppedBucket {
         self.bucket.charge(tat, self.last_step(now), cost);
     }
 
-    fn refund(&self, tat: &mut u64, now: u64, cost: u64, charged_at: u64) {
-        (self.bucket).refund(tat, self.last_step(now), cost, charged_at);
+    fn refund(&self, tat: &mut u64, now: u64, refund: Refund) {
+        let of = match refund.of {
+            Charged::At(charged_at, charge) => Charged::At(self.last_step(charged_at), charge),
+            Charged::Newest => Charged::Newest,
+        };
+        let refund = Refund { of, ..refund };
+        self.bucket.refund(tat, self.last_step(now), refund);
     }
 
-    fn heal(&self, tat: &mut u64, now: u64) {
-        self.bucket.heal(tat, self.last_step(now));
+    fn clamp(&self, tat: &mut u64, now: u64) {
+        self.bucket.clamp(tat, self.last_step(now));
+    }
+
+    fn kind(&self) -> Kind {
+        self.bucket.kind()
     }
 
     fn standing(&self, tat: &u64, now: u64) -> (Standing, bool) {
         let (_, excess) = self.bucket.standing(tat, self.last_step(now));
-        let level = self.level(*tat, now);
-        let remaining = level.remaining();
-        let window = match remaining {
-            0 => self.until_step(level.effective_window(), now),
-            _ => level.effective_window(),
-        };
-        let standing = Standing::counted(remaining, self.reset_after(*tat, now), window);
-        (standing, excess)
+        (Standing::Stepped(self.stepped(*tat, now)), excess)
     }
 }

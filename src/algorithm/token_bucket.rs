@@ -1,7 +1,7 @@
-use super::{ClockSkew, Counts, Verdict};
+use super::{ClockSkew, Counts, Most, Refund, Verdict};
 use crate::{
     decision::{Level, Standing},
-    quota::Quota,
+    quota::{Kind, Quota},
 };
 
 /// The token bucket as GCRA, the generic cell rate algorithm of ITU-T I.371.
@@ -18,13 +18,16 @@ pub(crate) struct TokenBucket {
     refill: u64,
     /// The same for the nominal limit, less by the soft share.
     nominal: u64,
-    /// How far beyond a full refill a TAT may lie and count.
+    /// How far ahead a TAT may be moved to: the refill of the largest bucket that shares it.
+    most: u64,
+    /// How far beyond that it may lie and count.
     tolerance: u64,
+    kind: Kind,
 }
 
 impl TokenBucket {
     /// The bucket of a quota that was checked, which keeps every product here within 2^59.
-    pub(super) fn new(quota: &Quota, skew: ClockSkew) -> Self {
+    pub(super) fn new(quota: &Quota, most: Most, skew: ClockSkew) -> Self {
         let interval = quota.interval_nanos();
         let capacity = quota.capacity() + quota.extra();
         let refill = interval * capacity;
@@ -33,12 +36,15 @@ impl TokenBucket {
             capacity,
             refill,
             nominal: interval * quota.capacity(),
+            most: most.nanos,
             tolerance: skew.tolerance(refill),
+            kind: quota.kind(),
         }
     }
 
-    pub(super) fn refill(&self) -> u64 {
-        self.refill
+    /// How far ahead of now a TAT can be.
+    pub(super) fn most(&self) -> u64 {
+        self.most
     }
 
     /// How far the bucket is from full.
@@ -90,20 +96,25 @@ impl Counts for TokenBucket {
         *tat = now.saturating_add(used).max(*tat);
     }
 
-    fn refund(&self, tat: &mut u64, now: u64, cost: u64, _: u64) {
-        let cost = cost.saturating_mul(self.interval);
+    fn refund(&self, tat: &mut u64, now: u64, refund: Refund) {
+        let back = refund.nanos(now, self.interval, self.capacity);
         // A bucket that is full already stays as it is.
-        let less = tat.saturating_sub(cost).max(now);
+        let less = tat.saturating_sub(back).max(now);
         *tat = less.min(*tat);
     }
 
     /// A TAT beyond a full refill comes from a clock that stepped back or from a larger quota;
-    /// it would lock the key out for longer than this quota can.
+    /// it would lock the key out for longer than any quota can.
     #[inline]
-    fn heal(&self, tat: &mut u64, now: u64) {
-        if self.used(*tat, now) > self.refill + self.tolerance {
-            *tat = now.saturating_add(self.refill);
+    fn clamp(&self, tat: &mut u64, now: u64) {
+        if self.used(*tat, now) > self.most + self.tolerance {
+            *tat = now.saturating_add(self.most);
         }
+    }
+
+    #[inline]
+    fn kind(&self) -> Kind {
+        self.kind
     }
 
     #[inline]

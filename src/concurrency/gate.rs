@@ -6,8 +6,8 @@ use http::{Response, request::Parts};
 use super::SharedPermits;
 use super::in_flight::{InFlight, Permit};
 use crate::{
-    clock::{Clock, OsClock},
-    decision::{Decision, Policy, QuotaStatus, Receipt},
+    clock::{Clock, OsClock, Timestamp},
+    decision::{Decision, Policy, QuotaStatus},
     key::Key,
     layer::{Identify, Uncounted, Voice},
     observe::Event,
@@ -175,21 +175,21 @@ impl<R> Gate<R> {
 
 /// The decision about a request after which so many more may come.
 pub(super) fn allowed(policy: &Policy, left: u64) -> Decision {
-    Decision::allowed(1, receipt(), QuotaStatus::new(policy).with_remaining(left))
+    Decision::allowed(1, now(), QuotaStatus::new(policy).with_remaining(left))
 }
 
 /// The decision about a request that is one too many.
 pub(super) fn denied(policy: &Policy) -> Decision {
     let status = QuotaStatus::new(policy).with_remaining(0);
-    Decision::denied(receipt(), status.with_denial(None))
+    Decision::denied(now(), status.with_denial(None))
 }
 
 /// The decision about a request that passes uncounted.
 #[cfg(feature = "redis")]
 pub(super) fn unmeasured(policy: &Policy) -> Decision {
-    Decision::allowed(0, receipt(), QuotaStatus::new(policy))
+    Decision::allowed(0, now(), QuotaStatus::new(policy))
 }
 
-fn receipt() -> Receipt {
-    Receipt::new(OsClock.now())
+fn now() -> Timestamp {
+    OsClock.now()
 }

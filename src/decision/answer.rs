@@ -1,7 +1,7 @@
 use std::{mem, slice, time::Duration};
 
 use super::{
-    QuotaStatus, QuotaStatuses,
+    Policy, QuotaStatus, QuotaStatuses, Receipt,
     round::{Micros, whole_seconds},
     status::Quotas,
 };
@@ -19,36 +19,6 @@ pub enum Outcome {
     Denied,
 }
 
-/// Proof of when units were charged, and by whom, which a refund needs to find them again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Receipt {
-    charged_at: Timestamp,
-    degraded: bool,
-}
-
-impl Receipt {
-    /// Units that were charged at `charged_at`.
-    #[must_use]
-    pub const fn new(charged_at: Timestamp) -> Self {
-        Self {
-            charged_at,
-            degraded: false,
-        }
-    }
-
-    /// When the units were charged.
-    #[must_use]
-    pub const fn charged_at(&self) -> Timestamp {
-        self.charged_at
-    }
-
-    /// Whether the units were charged by what stands in for the limiter's store.
-    #[cfg(feature = "redis")]
-    pub(crate) const fn is_degraded(&self) -> bool {
-        self.degraded
-    }
-}
-
 /// A limiter's answer: the outcome, and how each quota stands.
 ///
 /// Limiters of your own build one with [`allowed`](Self::allowed) or [`denied`](Self::denied).
@@ -58,23 +28,41 @@ pub struct Decision {
     delay: Option<Micros>,
     charged: u64,
     charged_at: Timestamp,
+    /// The place of the tier among those of the limiter.
+    tier: u16,
     denied: bool,
     excess: bool,
     blocked: bool,
     degraded: bool,
+    uncounted: bool,
 }
 
 impl Decision {
-    /// The request passes, and `charged` units were taken at `receipt`'s time.
+    /// The request passes, and `charged` units were taken at `at`.
     #[must_use]
-    pub fn allowed(charged: u64, receipt: Receipt, quotas: impl Into<QuotaStatuses>) -> Self {
-        Self::new(Outcome::Allowed, charged, receipt, quotas.into())
+    pub fn allowed(charged: u64, at: Timestamp, quotas: impl Into<QuotaStatuses>) -> Self {
+        Self::new(Outcome::Allowed, charged, at, quotas.into())
     }
 
-    /// The request does not pass, and nothing was taken.
+    /// The request does not pass, as was decided at `at`, and nothing was taken.
     #[must_use]
-    pub fn denied(receipt: Receipt, quotas: impl Into<QuotaStatuses>) -> Self {
-        Self::new(Outcome::Denied, 0, receipt, quotas.into())
+    pub fn denied(at: Timestamp, quotas: impl Into<QuotaStatuses>) -> Self {
+        Self::new(Outcome::Denied, 0, at, quotas.into())
+    }
+
+    /// The request passes, and nobody was asked whether it may: nothing is known but the policies.
+    pub(crate) fn uncounted(at: Timestamp, policies: &[Policy]) -> Self {
+        let statuses = match policies {
+            [one] => QuotaStatuses::from(QuotaStatus::new(one)),
+            several => several
+                .iter()
+                .map(QuotaStatus::new)
+                .collect::<Vec<_>>()
+                .into(),
+        };
+        let mut decision = Self::new(Outcome::Allowed, 0, at, statuses);
+        decision.uncounted = true;
+        decision
     }
 
     /// The answer of a limiter of ours; a hit may be charged although it is denied.
@@ -82,7 +70,7 @@ impl Decision {
     pub(crate) fn new(
         outcome: Outcome,
         charged: u64,
-        receipt: Receipt,
+        charged_at: Timestamp,
         quotas: QuotaStatuses,
     ) -> Self {
         Self {
@@ -92,11 +80,13 @@ impl Decision {
                 Outcome::Allowed | Outcome::Denied => None,
             },
             charged,
-            charged_at: receipt.charged_at,
+            charged_at,
+            tier: 0,
             denied: outcome == Outcome::Denied,
             excess: false,
             blocked: false,
-            degraded: receipt.degraded,
+            degraded: false,
+            uncounted: false,
         }
     }
 
@@ -140,13 +130,24 @@ impl Decision {
         self.charged
     }
 
-    /// What a later refund of these units needs.
+    /// When it was decided.
     #[must_use]
-    pub const fn receipt(&self) -> Receipt {
-        Receipt {
-            charged_at: self.charged_at,
-            degraded: self.degraded,
+    pub const fn decided_at(&self) -> Timestamp {
+        self.charged_at
+    }
+
+    /// What a later refund of these units needs. With several quotas it allocates.
+    #[must_use]
+    pub fn receipt(&self) -> Receipt {
+        let receipt = Receipt::new(self.charged_at)
+            .in_tier(self.tier)
+            .degraded(self.degraded);
+        if self.charged == 0 {
+            return receipt;
         }
+        let now = self.charged_at.as_nanos();
+        let charges = self.quotas().iter().map(|quota| quota.charge(now));
+        receipt.with_charges(self.charged, charges)
     }
 
     /// How each quota stands, in the order in which they were listed.
@@ -239,6 +240,21 @@ impl Decision {
     #[must_use]
     pub const fn is_degraded(&self) -> bool {
         self.degraded
+    }
+
+    /// Whether the limiter was asked: false for a request that passed because the layer was
+    /// [switched off](crate::RateLimitLayer::enabled), skipped it, put it into
+    /// [`Tier::UNLIMITED`](crate::limiter::Tier::UNLIMITED), or only watches and could not ask.
+    #[must_use]
+    pub const fn is_counted(&self) -> bool {
+        !self.uncounted
+    }
+
+    /// Notes by which of the limiter's tiers it was decided.
+    #[inline]
+    pub(crate) const fn in_tier(mut self, tier: u16) -> Self {
+        self.tier = tier;
+        self
     }
 
     /// Marks a decision as one that the limiter's store had no part in.

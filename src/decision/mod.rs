@@ -2,17 +2,20 @@
 
 mod answer;
 mod policy;
+mod receipt;
 mod round;
 mod standing;
 mod status;
 
 pub use self::{
-    answer::{Decision, Outcome, Receipt},
+    answer::{Decision, Outcome},
     policy::{Policy, Unit},
+    receipt::Receipt,
     status::{QuotaStatus, QuotaStatuses},
 };
 pub(crate) use self::{
+    receipt::Charge,
     round::whole_seconds,
-    standing::{Level, Standing},
+    standing::{Level, Standing, Stepped},
     status::Measure,
 };

@@ -77,4 +77,10 @@ impl Policy {
     pub(crate) fn of_quota(name: &'static str, quota: &Quota) -> Self {
         Self::new(name, quota.capacity()).with_window(quota.window())
     }
+
+    /// The window in nanoseconds; 0 without one.
+    pub(super) fn window_nanos(&self) -> u64 {
+        let window = self.window.unwrap_or_default();
+        u64::try_from(window.as_nanos()).unwrap_or(u64::MAX)
+    }
 }

@@ -15,7 +15,7 @@ pub(crate) struct Micros(NonZeroU64);
 impl Micros {
     const LONGEST: Self = Self(NonZeroU64::MAX);
 
-    pub(super) const fn new(micros: u64) -> Self {
+    pub(crate) const fn new(micros: u64) -> Self {
         Self(NonZeroU64::MIN.saturating_add(micros))
     }
 

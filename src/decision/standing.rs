@@ -1,11 +1,12 @@
-use std::fmt;
+//! What is left of a quota: a level that the numbers follow from, or the numbers.
 
-use super::round::Micros;
+use super::{Policy, round::Micros};
 
 /// What is left of a quota, and when there is more.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Standing {
     Level(Level),
+    Stepped(Stepped),
     Numbers(Numbers),
 }
 
@@ -21,13 +22,27 @@ pub(crate) struct Level {
     pub(crate) interval: u64,
 }
 
+/// A bucket that fills in steps, in nanoseconds. The rest of its level follows from its policy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stepped {
+    /// How far the bucket was from full at the last step.
+    pub(crate) used: u64,
+    /// The time since the last step.
+    pub(crate) passed: u64,
+    /// The time between two steps.
+    pub(crate) step: u64,
+}
+
 /// What was found out or told; `None` for what is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Numbers {
-    pub(super) remaining: Option<u64>,
+    pub(super) remaining: Option<Units>,
     pub(super) reset_after: Option<Micros>,
     pub(super) effective_window: Option<Micros>,
 }
+
+/// A number of units, kept like [`Micros`]: one more than it is.
+pub(super) type Units = Micros;
 
 impl Level {
     /// Whether more is used than the nominal limit.
@@ -49,6 +64,50 @@ impl Level {
             remaining => remaining * self.interval,
         }
     }
+
+    const fn numbers(self) -> Numbers {
+        Numbers::counted(self.remaining(), self.used, self.effective_window())
+    }
+}
+
+impl Stepped {
+    /// The level at the last step, of the bucket that `policy` describes.
+    pub(super) fn level(self, policy: &Policy) -> Level {
+        let refill = policy.window_nanos();
+        Level {
+            used: self.used,
+            refill,
+            interval: refill / policy.limit().max(1),
+        }
+    }
+
+    /// From now to the first step at which tokens come, `wait` or more after the last one.
+    pub(crate) const fn until_step(self, wait: u64) -> u64 {
+        if wait == 0 {
+            return 0;
+        }
+        let steps = wait.div_ceil(self.step);
+        steps.saturating_mul(self.step) - self.passed
+    }
+
+    fn numbers(self, policy: &Policy) -> Numbers {
+        let level = self.level(policy);
+        let window = match level.remaining() {
+            0 => self.until_step(level.effective_window()),
+            _ => level.effective_window(),
+        };
+        Numbers::counted(level.remaining(), self.until_step(self.used), window)
+    }
+}
+
+impl Numbers {
+    const fn counted(remaining: u64, reset_after: u64, effective_window: u64) -> Self {
+        Self {
+            remaining: Some(Units::new(remaining)),
+            reset_after: Some(Micros::from_nanos(reset_after)),
+            effective_window: Some(Micros::from_nanos(effective_window)),
+        }
+    }
 }
 
 impl Standing {
@@ -60,37 +119,29 @@ impl Standing {
 
     /// What an algorithm counted, with times in nanoseconds.
     pub(crate) const fn counted(remaining: u64, reset_after: u64, effective_window: u64) -> Self {
-        Self::Numbers(Numbers {
-            remaining: Some(remaining),
-            reset_after: Some(Micros::from_nanos(reset_after)),
-            effective_window: Some(Micros::from_nanos(effective_window)),
-        })
+        Self::Numbers(Numbers::counted(remaining, reset_after, effective_window))
     }
 
+    /// The numbers of the quota that `policy` describes.
     #[inline]
-    pub(super) const fn numbers(self) -> Numbers {
+    pub(super) fn numbers(self, policy: &Policy) -> Numbers {
         match self {
             Self::Numbers(numbers) => numbers,
-            Self::Level(level) => Numbers {
-                remaining: Some(level.remaining()),
-                reset_after: Some(Micros::from_nanos(level.used)),
-                effective_window: Some(Micros::from_nanos(level.effective_window())),
-            },
+            Self::Level(level) => level.numbers(),
+            Self::Stepped(stepped) => stepped.numbers(policy),
+        }
+    }
+
+    /// The instant at which a bucket that stood so at `now` is full again, and the time of a unit.
+    pub(super) fn end(self, policy: &Policy, now: u64) -> Option<(u64, u64)> {
+        match self {
+            Self::Level(level) => Some((now.saturating_add(level.used), level.interval)),
+            Self::Stepped(stepped) => {
+                let last_step = now.saturating_sub(stepped.passed);
+                let interval = stepped.level(policy).interval;
+                Some((last_step.saturating_add(stepped.used), interval))
+            }
+            Self::Numbers(_) => None,
         }
     }
 }
-
-impl fmt::Debug for Standing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.numbers().fmt(f)
-    }
-}
-
-/// Alike is what says the same.
-impl PartialEq for Standing {
-    fn eq(&self, other: &Self) -> bool {
-        self.numbers() == other.numbers()
-    }
-}
-
-impl Eq for Standing {}

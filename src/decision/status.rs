@@ -1,10 +1,12 @@
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use super::{
     Policy, Unit,
+    receipt::Charge,
     round::Micros,
-    standing::{Numbers, Standing},
+    standing::{Numbers, Standing, Units},
 };
+use crate::quota::Kind;
 #[cfg(feature = "redis")]
 use crate::quota::MAX_REFILL_NANOS;
 
@@ -38,18 +40,23 @@ impl From<Vec<QuotaStatus>> for QuotaStatuses {
 /// How one quota stands after a decision.
 ///
 /// Durations are counted from the decision and kept in microseconds, rounded up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct QuotaStatus {
     policy: Policy,
     standing: Standing,
     retry_after: Option<Micros>,
+    /// How the quota counts; the default for one that is not this crate's.
+    kind: Kind,
     denied: bool,
     excess: bool,
+    /// Whether a block leaves nothing, whatever the quota says.
+    blocked: bool,
 }
 
 /// What an algorithm finds out about one quota.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Measure {
+    pub(crate) kind: Kind,
     pub(crate) denied: bool,
     /// In nanoseconds; `None` unless it was denied and can fit.
     pub(crate) retry_after: Option<u64>,
@@ -67,37 +74,50 @@ impl QuotaStatus {
             policy: *policy,
             standing: Standing::UNKNOWN,
             retry_after: None,
+            kind: Kind::NONE,
             denied: false,
             excess: false,
+            blocked: false,
         }
     }
 
     /// Units that are left. Defaults to unknown: the `RateLimit` field is then left out.
     #[must_use]
-    pub const fn with_remaining(self, remaining: u64) -> Self {
+    pub fn with_remaining(self, remaining: u64) -> Self {
         self.with_numbers(Numbers {
-            remaining: Some(remaining),
-            ..self.standing.numbers()
+            remaining: Some(Units::new(remaining)),
+            ..self.numbers()
         })
     }
 
     /// Time until the key is as good as new. Defaults to unknown.
     #[must_use]
-    pub const fn with_reset_after(self, reset_after: Duration) -> Self {
+    pub fn with_reset_after(self, reset_after: Duration) -> Self {
         self.with_numbers(Numbers {
             reset_after: Some(Micros::from_duration(reset_after)),
-            ..self.standing.numbers()
+            ..self.numbers()
         })
     }
 
     /// The time within which a client can use no more than what remains: the `t` of draft-11.
     /// Defaults to unknown: `t` is then left out.
     #[must_use]
-    pub const fn with_effective_window(self, window: Duration) -> Self {
+    pub fn with_effective_window(self, window: Duration) -> Self {
         self.with_numbers(Numbers {
             effective_window: Some(Micros::from_duration(window)),
-            ..self.standing.numbers()
+            ..self.numbers()
         })
+    }
+
+    fn numbers(&self) -> Numbers {
+        let numbers = self.standing.numbers(&self.policy);
+        if self.blocked {
+            return Numbers {
+                remaining: Some(Units::new(0)),
+                ..numbers
+            };
+        }
+        numbers
     }
 
     const fn with_numbers(mut self, numbers: Numbers) -> Self {
@@ -129,8 +149,10 @@ impl QuotaStatus {
                 Some(wait) => Some(Micros::from_nanos(wait)),
                 None => None,
             },
+            kind: measure.kind,
             denied: measure.denied,
             excess: measure.excess,
+            blocked: false,
         }
     }
 
@@ -159,14 +181,14 @@ impl QuotaStatus {
 
     /// Units that are left, `None` where the limiter does not tell.
     #[must_use]
-    pub const fn remaining(&self) -> Option<u64> {
-        self.standing.numbers().remaining
+    pub fn remaining(&self) -> Option<u64> {
+        self.numbers().remaining.map(Units::get)
     }
 
     /// Time until the key is as good as new, `None` where the limiter does not tell.
     #[must_use]
-    pub const fn reset_after(&self) -> Option<Duration> {
-        duration(self.standing.numbers().reset_after)
+    pub fn reset_after(&self) -> Option<Duration> {
+        duration(self.numbers().reset_after)
     }
 
     /// The wait after which a denied cost passes; `None` for a quota that did not deny, for a
@@ -179,10 +201,10 @@ impl QuotaStatus {
     /// The time within which a client can use no more than what remains; a denied quota's
     /// [`retry_after`](Self::retry_after).
     #[must_use]
-    pub const fn effective_window(&self) -> Option<Duration> {
+    pub fn effective_window(&self) -> Option<Duration> {
         match self.retry_after() {
             Some(wait) if self.denied => Some(wait),
-            _ => duration(self.standing.numbers().effective_window),
+            _ => duration(self.numbers().effective_window),
         }
     }
 
@@ -200,7 +222,7 @@ impl QuotaStatus {
 
     /// Whether at least 80 % of the limit is used up.
     #[must_use]
-    pub const fn is_near_limit(&self) -> bool {
+    pub fn is_near_limit(&self) -> bool {
         match self.remaining() {
             Some(remaining) => remaining <= self.limit() / 5,
             None => self.denied,
@@ -260,13 +282,23 @@ impl QuotaStatus {
             let left = time.get().saturating_sub(passed);
             Micros::new(left.max(least))
         };
-        let numbers = self.standing.numbers();
+        let numbers = self.standing.numbers(&self.policy);
         self.standing = Standing::Numbers(Numbers {
             reset_after: numbers.reset_after.map(|time| later(time, 0)),
             effective_window: numbers.effective_window.map(|time| later(time, 0)),
             ..numbers
         });
         self.retry_after = self.retry_after.map(|wait| later(wait, 1));
+    }
+
+    /// What a charge at `now`, in nanoseconds, that left the quota like this was charged to.
+    pub(super) fn charge(&self, now: u64) -> Charge {
+        let (end, interval) = self.standing.end(&self.policy, now).unwrap_or_default();
+        Charge {
+            kind: self.kind,
+            end,
+            interval,
+        }
     }
 
     /// Takes a denial back that does not count.
@@ -278,13 +310,46 @@ impl QuotaStatus {
     /// Denies for at least `block`, with nothing left, whatever the quota itself says.
     pub(crate) fn block(&mut self, block: Duration) {
         let block = Micros::from_duration(block);
-        *self = self.with_remaining(0);
+        self.blocked = true;
         self.retry_after = match self.retry_after {
             // A cost that can never fit does not fit after the block either.
             None if self.denied => None,
             own => Some(own.map_or(block, |own| own.max(block))),
         };
         self.denied = true;
+    }
+}
+
+/// Equal when they report the same.
+impl PartialEq for QuotaStatus {
+    fn eq(&self, other: &Self) -> bool {
+        let told = |status: &Self| {
+            let Self {
+                policy,
+                retry_after,
+                denied,
+                excess,
+                ..
+            } = *status;
+            (policy, status.numbers(), retry_after, denied, excess)
+        };
+        told(self) == told(other)
+    }
+}
+
+impl Eq for QuotaStatus {}
+
+impl fmt::Debug for QuotaStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuotaStatus")
+            .field("policy", &self.policy)
+            .field("remaining", &self.remaining())
+            .field("reset_after", &self.reset_after())
+            .field("retry_after", &self.retry_after())
+            .field("effective_window", &self.effective_window())
+            .field("denied", &self.denied)
+            .field("excess", &self.excess)
+            .finish_non_exhaustive()
     }
 }
 

@@ -14,7 +14,7 @@ use governor::{
 use super::{Limiter, Never, Pending};
 use crate::{
     clock::{Clock as _, OsClock, Timestamp},
-    decision::{Decision, Policy, QuotaStatus, Receipt},
+    decision::{Decision, Policy, QuotaStatus},
     error::LimiterError,
     key::Key,
     op::Op,
@@ -176,19 +176,18 @@ impl GovernorLimiter {
     #[must_use = "the decision may be a denial"]
     pub fn acquire(&self, key: &Key, cost: u64) -> Decision {
         let Answer { verdict, at } = self.ask(key, cost);
-        let receipt = Receipt::new(at);
         let status = QuotaStatus::new(&self.policies[0]);
         match verdict {
             Verdict::Allowed { remaining } => {
-                Decision::allowed(cost, receipt, self.with_remaining(status, remaining))
+                Decision::allowed(cost, at, self.with_remaining(status, remaining))
             }
             // That one unit does not fit says that none is left; that several do not fit says
             // nothing about one.
             Verdict::Denied { wait } if cost == 1 => {
-                Decision::denied(receipt, status.with_remaining(0).with_denial(Some(wait)))
+                Decision::denied(at, status.with_remaining(0).with_denial(Some(wait)))
             }
-            Verdict::Denied { wait } => Decision::denied(receipt, status.with_denial(Some(wait))),
-            Verdict::Never => Decision::denied(receipt, status.with_denial(None)),
+            Verdict::Denied { wait } => Decision::denied(at, status.with_denial(Some(wait))),
+            Verdict::Never => Decision::denied(at, status.with_denial(None)),
         }
     }
 
@@ -350,7 +349,11 @@ impl Limiter for GovernorLimiter {
 
     fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
         Pending::Ready(match op {
-            Op::Acquire(cost) => Ok(self.acquire(key, cost)),
+            // It starts no blocks, so a reservation is nothing else.
+            Op::Acquire(cost) | Op::Reserve(cost) => Ok(self.acquire(key, cost)),
+            Op::Deny(_) => Err(unsupported("deny")),
+            Op::Settle(..) => Err(unsupported("settle")),
+            Op::Block(_) => Err(unsupported("block")),
             Op::AcquireUpTo(_) => Err(unsupported("acquire_up_to")),
             Op::Peek(_) => Err(unsupported("peek")),
             Op::Hit(_) => Err(unsupported("hit")),

@@ -1,35 +1,137 @@
+//! The quotas that are in force: those of each tier, and the counters that tiers share.
+
 use std::time::Duration;
 
 use super::Tier;
 use crate::{
-    algorithm::{Bucket, ClockSkew, Meter, State},
+    algorithm::{Bucket, ClockSkew, Meter, Most, State, Weight},
     decision::Policy,
     error::{ConfigError, ConfigErrorKind, LimiterError},
+    observe::log,
     quota::{IntoQuotas, MAX_REFILL_NANOS, Quota},
 };
-
-/// The quotas that are in force, for each tier.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Tiers {
-    /// The first one is the default.
-    tiers: Vec<(Tier, Quotas)>,
-}
 
 /// What is in force.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
-    pub(super) tiers: Tiers,
+    /// The first one is the default.
+    tiers: Vec<(Tier, Quotas)>,
+    /// What is counted for each key. A place whose counter no tier needs any more stays free until
+    /// another takes it.
+    counters: Vec<Option<Counter>>,
     /// How long a key that broke its limit stays out, in nanoseconds.
     pub(super) block_for: Option<u64>,
 }
 
+/// Quotas that are charged together.
+#[derive(Debug, Clone)]
+pub(super) struct Quotas {
+    pub(super) policies: Vec<Policy>,
+    pub(super) meters: Vec<Meter>,
+    /// Where each of them counts.
+    pub(super) counters: Vec<usize>,
+    quotas: Vec<Quota>,
+}
+
+/// What quotas count that stand at one place of their tiers and count alike.
+#[derive(Debug, Clone)]
+struct Counter {
+    at: usize,
+    /// That of the smallest limit among them.
+    meter: Meter,
+    quota: Quota,
+}
+
+/// What a change of quota did to the counters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Replaced {
+    /// Whether each counter that there was is still there.
+    pub(super) kept: Vec<bool>,
+}
+
+/// Where a tier stands among the tiers; the default one is the first.
+pub(super) type TierIndex = u16;
+
 impl Rules {
+    /// # Errors
+    ///
+    /// When a tier has no quota, one of them makes no sense, two quotas of a tier or two tiers have
+    /// one name, or the block is too long.
+    pub(super) fn new(
+        tiers: Vec<(Tier, Vec<Quota>)>,
+        block_for: Option<Duration>,
+    ) -> Result<Self, ConfigError> {
+        let mut rules = Self {
+            tiers: Vec::with_capacity(tiers.len()),
+            counters: Vec::new(),
+            block_for: block_for.map(checked_block).transpose()?,
+        };
+        if tiers.len() > usize::from(TierIndex::MAX) {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Names,
+                format!(
+                    "{} tiers; at most {} are accepted",
+                    tiers.len(),
+                    TierIndex::MAX
+                ),
+            ));
+        }
+        for (tier, quotas) in tiers {
+            if rules.tiers.iter().any(|(known, _)| *known == tier) {
+                return Err(ConfigError::new(
+                    ConfigErrorKind::Names,
+                    format!("two tiers are {tier:?}"),
+                ));
+            }
+            rules.tiers.push((tier, Quotas::new(quotas)?));
+        }
+        rules.share_counters();
+        rules.warn_of_crosswise();
+        Ok(rules)
+    }
+
+    pub(super) fn default_tier(&self) -> &Quotas {
+        &self.tiers[0].1
+    }
+
+    pub(super) fn quotas(&self, tier: TierIndex) -> &Quotas {
+        &self.tiers[usize::from(tier)].1
+    }
+
+    pub(super) fn tiers(&self) -> impl ExactSizeIterator<Item = &(Tier, Quotas)> {
+        self.tiers.iter()
+    }
+
+    /// Where `tier` stands.
+    pub(super) fn find(&self, tier: Tier) -> Result<TierIndex, LimiterError> {
+        let found = self.tiers.iter().position(|(known, _)| *known == tier);
+        found
+            .map(|at| at as TierIndex)
+            .ok_or_else(|| tier.unknown(self.tiers.iter().map(|(known, _)| *known)))
+    }
+
+    /// Whether there is a tier at this place.
+    pub(super) fn has(&self, tier: TierIndex) -> bool {
+        usize::from(tier) < self.tiers.len()
+    }
+
+    /// How many counters a key has.
+    pub(super) fn width(&self) -> usize {
+        self.counters.len()
+    }
+
+    /// How many states a key has: where it can be blocked, what responses counted stands beside
+    /// what is charged.
+    pub(super) fn states(&self) -> usize {
+        self.width() * if self.block_for.is_some() { 2 } else { 1 }
+    }
+
     /// The one quota, if all there is to count for a key is one instant for it.
     pub(super) fn lone_bucket(&self) -> Option<(Bucket, Policy)> {
         if self.block_for.is_some() {
             return None;
         }
-        let [(_, quotas)] = self.tiers.tiers.as_slice() else {
+        let [(_, quotas)] = self.tiers.as_slice() else {
             return None;
         };
         let ([quota], [policy]) = (quotas.quotas.as_slice(), quotas.policies.as_slice()) else {
@@ -39,43 +141,96 @@ impl Rules {
         Some((bucket, *policy))
     }
 
-    /// How much is lost with the states of a key: 0 for nothing, the most for one that is
-    /// exhausted or blocked in any respect. `counted_by` is the tier that each state is of.
-    pub(super) fn loss_of(
-        &self,
-        states: &[State],
-        counted_by: impl Fn(usize) -> TierIndex,
-        blocked_until: u64,
-        now: u64,
-    ) -> u64 {
-        if blocked_until > now {
-            return u64::MAX;
+    /// How much would be forgotten with these states of a key.
+    pub(super) fn weight(&self, states: &[State], now: u64) -> Weight {
+        let mut weight = Weight::default();
+        for states in states.chunks(self.width()) {
+            for (counter, state) in self.counters.iter().zip(states) {
+                let Some(counter) = counter else { continue };
+                let here = counter.meter.weight(state, now);
+                weight.time = weight.time.max(here.time);
+                weight.used = weight.used.max(here.used);
+            }
         }
-        let each = states.iter().enumerate().map(|(at, state)| {
-            let quotas = self.tiers.quotas(counted_by(at));
-            let meter = quotas.meters.get(at);
-            meter.map_or(0, |meter| meter.loss_of(state, now))
+        weight
+    }
+
+    /// Replaces the default tier's quota of this name.
+    ///
+    /// # Errors
+    ///
+    /// When the quota makes no sense, has another name, or there is none of this name.
+    pub(super) fn replace(&mut self, name: &str, quota: Quota) -> Result<Replaced, ConfigError> {
+        let before: Vec<_> = self.counters.clone();
+        self.tiers[0].1.replace(name, quota)?;
+        self.share_counters();
+        let kept = before.iter().zip(&self.counters);
+        let kept = kept.map(|(before, after)| match (before, after) {
+            (Some(before), Some(after)) => before.counts(after.at, &after.quota),
+            _ => false,
         });
-        each.max().unwrap_or(0)
+        Ok(Replaced {
+            kept: kept.collect(),
+        })
+    }
+
+    /// Gives every quota its counter: one for those that stand at one place and count alike. The
+    /// counters that are still needed stay where they are.
+    fn share_counters(&mut self) {
+        let positions = |(_, quotas): &(Tier, Quotas)| {
+            let quotas = quotas.quotas.iter().copied().enumerate();
+            quotas.collect::<Vec<_>>()
+        };
+        let all: Vec<(usize, Quota)> = self.tiers.iter().flat_map(positions).collect();
+        for counter in &mut self.counters {
+            counter.take_if(|counter| !all.iter().any(|(at, quota)| counter.counts(*at, quota)));
+        }
+        for (at, quota) in &all {
+            let known = self.counters.iter().flatten();
+            if known.into_iter().any(|counter| counter.counts(*at, quota)) {
+                continue;
+            }
+            let counter = Some(Counter::new(*at, quota));
+            match self.counters.iter_mut().find(|place| place.is_none()) {
+                Some(free) => *free = counter,
+                None => self.counters.push(counter),
+            }
+        }
+        for counter in self.counters.iter_mut().flatten() {
+            counter.measure_by(&all);
+        }
+        for (_, quotas) in &mut self.tiers {
+            quotas.count_by(&self.counters, &all);
+        }
+    }
+
+    /// A quota that counts like one at another place of another tier shares nothing with it: a sign
+    /// that two lists are in different orders.
+    fn warn_of_crosswise(&self) {
+        let default = &self.default_tier().quotas;
+        for (tier, quotas) in &self.tiers[1..] {
+            let alike = |at: usize, other: usize| {
+                let pair = (default.get(at), quotas.quotas.get(other));
+                matches!(pair, (Some(one), Some(two)) if one.counts_like(two))
+            };
+            let places = 0..default.len().max(quotas.quotas.len());
+            let crossed = places.clone().find(|at| {
+                let mut others = places.clone().filter(|other| other != at);
+                !alike(*at, *at) && others.any(|other| alike(*at, other) && !alike(other, other))
+            });
+            if let Some(at) = crossed {
+                log::warn(&format!(
+                    "quota {:?} counts like one of {tier:?} that stands at another place, so they \
+                     share no count: list the quotas of all tiers in one order",
+                    self.default_tier().policies[at].name()
+                ));
+            }
+        }
     }
 }
 
-/// Where a tier stands among the tiers; the default one is the first.
-pub(super) type TierIndex = u32;
-
-/// Quotas that are charged together.
-#[derive(Debug, Clone)]
-pub(super) struct Quotas {
-    pub(super) policies: Vec<Policy>,
-    pub(super) meters: Vec<Meter>,
-    quotas: Vec<Quota>,
-}
-
 impl Quotas {
-    /// # Errors
-    ///
-    /// When there are none, one of them makes no sense, or two have one name.
-    pub(super) fn new(quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
+    fn new(quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
         let quotas = quotas.into_quotas();
         if quotas.is_empty() {
             return Err(ConfigError::new(
@@ -96,7 +251,8 @@ impl Quotas {
             policies.push(Policy::of_quota(name, quota));
         }
         Ok(Self {
-            meters: quotas.iter().map(meter).collect(),
+            meters: Vec::new(),
+            counters: Vec::new(),
             policies,
             quotas,
         })
@@ -107,9 +263,23 @@ impl Quotas {
         &self.quotas
     }
 
-    /// Replaces the quota of this name, and says where it stood and whether what was counted for
-    /// it goes on to count.
-    fn replace(&mut self, name: &str, quota: Quota) -> Result<Replaced, ConfigError> {
+    fn count_by(&mut self, counters: &[Option<Counter>], all: &[(usize, Quota)]) {
+        let counter_of = |(at, quota): (usize, &Quota)| {
+            let counts = |counter: &Option<Counter>| {
+                let counter = counter.as_ref();
+                counter.is_some_and(|counter| counter.counts(at, quota))
+            };
+            let counter = counters.iter().position(counts);
+            counter.expect("every quota has one")
+        };
+        let quotas = self.quotas.iter().enumerate();
+        self.counters = quotas.clone().map(counter_of).collect();
+        self.meters = quotas
+            .map(|(at, quota)| Meter::new(quota, most(at, quota, all)))
+            .collect();
+    }
+
+    fn replace(&mut self, name: &str, quota: Quota) -> Result<(), ConfigError> {
         quota.check()?;
         let at = self
             .policies
@@ -122,89 +292,56 @@ impl Quotas {
                 format!("no quota is named {name:?}; there are {known:?}"),
             )
         })?;
-        let keeps_state = self.quotas[at].counts_like(&quota);
         let name = self.policies[at].name();
-        self.policies[at] = Policy::of_quota(name, &quota);
-        self.meters[at] = meter(&quota);
-        self.quotas[at] = quota;
-        Ok(Replaced { at, keeps_state })
-    }
-}
-
-/// What a change of quota did.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Replaced {
-    pub(super) at: usize,
-    pub(super) keeps_state: bool,
-}
-
-impl Tiers {
-    /// # Errors
-    ///
-    /// When there is a tier of this name already.
-    pub(super) fn add(&mut self, tier: Tier, quotas: Quotas) -> Result<(), ConfigError> {
-        if self.tiers.iter().any(|(known, _)| *known == tier) {
+        if let Some(other) = quota.name().filter(|other| *other != name) {
             return Err(ConfigError::new(
                 ConfigErrorKind::Names,
-                format!("two tiers are {tier:?}"),
+                format!(
+                    "the quota named {name:?} cannot become {other:?}: headers and metrics go on \
+                     under one name; leave the new quota's name out"
+                ),
             ));
         }
-        self.tiers.push((tier, quotas));
+        self.policies[at] = Policy::of_quota(name, &quota);
+        self.quotas[at] = quota;
         Ok(())
-    }
-
-    pub(super) fn default_tier(&self) -> &Quotas {
-        &self.tiers[0].1
-    }
-
-    pub(super) fn replace(&mut self, name: &str, quota: Quota) -> Result<Replaced, ConfigError> {
-        self.tiers[0].1.replace(name, quota)
-    }
-
-    /// Where `tier` stands.
-    pub(super) fn find(&self, tier: Tier) -> Result<TierIndex, LimiterError> {
-        let found = self.tiers.iter().position(|(known, _)| *known == tier);
-        found.map(|at| at as TierIndex).ok_or_else(|| {
-            LimiterError::unsupported(format!("the limiter was given no quota for {tier:?}"))
-        })
-    }
-
-    #[cfg(feature = "redis")]
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(Tier, Quotas)> {
-        self.tiers.iter()
-    }
-
-    pub(super) fn quotas(&self, tier: TierIndex) -> &Quotas {
-        &self.tiers[tier as usize].1
-    }
-
-    /// Whether what was counted for the quotas that two tiers have at one place means the same.
-    pub(super) fn count_alike(&self, at: usize, one: TierIndex, other: TierIndex) -> bool {
-        let quota = |tier| self.quotas(tier).quotas.get(at);
-        match (quota(one), quota(other)) {
-            (Some(one), Some(other)) => one.counts_like(other),
-            _ => false,
-        }
-    }
-
-    pub(super) fn are_several(&self) -> bool {
-        self.tiers.len() > 1
-    }
-
-    /// The most quotas that a tier has.
-    pub(super) fn width(&self) -> usize {
-        let widths = self.tiers.iter().map(|(_, quotas)| quotas.meters.len());
-        widths.max().unwrap_or(1)
     }
 }
 
-/// The meter of a key that is locked.
-fn meter(quota: &Quota) -> Meter {
-    Meter::new(quota, ClockSkew::None)
+impl Counter {
+    fn new(at: usize, quota: &Quota) -> Self {
+        Self {
+            at,
+            meter: Meter::new(quota, Most::of(quota)),
+            quota: *quota,
+        }
+    }
+
+    fn counts(&self, at: usize, quota: &Quota) -> bool {
+        self.at == at && self.quota.counts_like(quota)
+    }
+
+    /// Weighs by the smallest limit of those that share it.
+    fn measure_by(&mut self, all: &[(usize, Quota)]) {
+        let sharing = all.iter().filter(|(at, quota)| self.counts(*at, quota));
+        let smallest = sharing.max_by_key(|(_, quota)| quota.interval_nanos());
+        if let Some((at, quota)) = smallest {
+            self.meter = Meter::new(quota, most(*at, quota, all));
+        }
+    }
+}
+
+/// The most that can count at the counter of `quota`.
+pub(super) fn most(at: usize, quota: &Quota, all: &[(usize, Quota)]) -> Most {
+    let sharing = all.iter();
+    let sharing = sharing.filter(|(place, other)| *place == at && other.counts_like(quota));
+    sharing.fold(Most::default(), |most, (_, other)| {
+        most.max(Most::of(other))
+    })
 }
 
 /// A block in nanoseconds, if it is not too long.
-pub(super) fn checked_block(block: Duration) -> Result<u64, ConfigError> {
+fn checked_block(block: Duration) -> Result<u64, ConfigError> {
     let nanos = u64::try_from(block.as_nanos()).unwrap_or(u64::MAX);
     if nanos > MAX_REFILL_NANOS {
         return Err(ConfigError::new(

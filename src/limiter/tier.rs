@@ -1,5 +1,7 @@
 use std::fmt;
 
+use crate::error::LimiterError;
+
 /// Which of a limiter's sets of quotas a request is measured by: the plan of a customer, say.
 ///
 /// The counters belong to the key, not to the tier: a key that changes its tier keeps what it has
@@ -19,6 +21,15 @@ impl Tier {
     #[must_use]
     pub const fn named(name: &'static str) -> Self {
         Self(Some(name))
+    }
+
+    /// The error of a limiter that has only the tiers `known`.
+    pub(crate) fn unknown(self, known: impl Iterator<Item = Self>) -> LimiterError {
+        let known: Vec<_> = known.map(|tier| format!("{tier:?}")).collect();
+        LimiterError::unsupported(format!(
+            "the limiter was given no quota for {self:?}; there is {}",
+            known.join(", ")
+        ))
     }
 }
 

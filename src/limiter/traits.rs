@@ -1,4 +1,4 @@
-use std::future::Future;
+use std::{future::Future, time::Duration};
 
 use super::{Pending, Tier};
 use crate::{
@@ -34,9 +34,7 @@ pub trait Limiter: Send + Sync + 'static {
         if tier == Tier::DEFAULT {
             return self.apply(key, op);
         }
-        Pending::Ready(Err(LimiterError::unsupported(format!(
-            "the limiter was given no quota for {tier:?}"
-        ))))
+        Pending::Ready(Err(tier.unknown([Tier::DEFAULT].into_iter())))
     }
 
     /// The policies that decisions are about, in the same order.
@@ -69,12 +67,18 @@ pub trait Limiter: Send + Sync + 'static {
         self.apply(key, Op::Hit(cost))
     }
 
-    /// Gives back `cost` units of the decision that `receipt` belongs to.
+    /// Gives back `cost` units: of the decision that `receipt` belongs to, once, or of the newest
+    /// charge.
     fn refund(&self, key: &Key, cost: u64, receipt: Option<Receipt>) -> Pending<Self::Future> {
         self.apply(key, Op::Refund(cost, receipt))
     }
 
-    /// Forgets the key.
+    /// Denies the key everything for this long; zero ends a block.
+    fn block(&self, key: &Key, block: Duration) -> Pending<Self::Future> {
+        self.apply(key, Op::Block(block))
+    }
+
+    /// Forgets the key and ends its block.
     fn reset(&self, key: &Key) -> Pending<Self::Future> {
         self.apply(key, Op::Reset)
     }

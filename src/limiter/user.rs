@@ -15,7 +15,7 @@ use crate::{
 /// ```
 /// use tower_ratelimit::{
 ///     AsyncLimiter, Clock, Decision, Global, Key, LimiterError, Op, OsClock, Policy,
-///     QuotaStatus, RateLimitLayer, Receipt,
+///     QuotaStatus, RateLimitLayer,
 /// };
 ///
 /// struct OneOfTwo {
@@ -25,16 +25,17 @@ use crate::{
 ///
 /// impl AsyncLimiter for OneOfTwo {
 ///     async fn apply(&self, _: &Key, op: Op) -> Result<Decision, LimiterError> {
-///         let Op::Acquire(cost) = op else {
+///         // What is only reserved, for `count_if` or `wait`, is taken like the rest.
+///         let (Op::Acquire(cost) | Op::Reserve(cost)) = op else {
 ///             return Err(LimiterError::unsupported("only acquire"));
 ///         };
-///         let receipt = Receipt::new(OsClock::new().now());
+///         let now = OsClock::new().now();
 ///         let status = QuotaStatus::new(&self.policy[0]);
 ///         let seen = self.seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
 ///         Ok(if seen.is_multiple_of(2) {
-///             Decision::allowed(cost, receipt, status)
+///             Decision::allowed(cost, now, status)
 ///         } else {
-///             Decision::denied(receipt, status.with_denial(None))
+///             Decision::denied(now, status.with_denial(None))
 ///         })
 ///     }
 ///

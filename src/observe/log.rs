@@ -13,16 +13,18 @@ pub(crate) fn error(message: &str) {
     eprintln!("tower-ratelimit: {message}");
 }
 
-/// Reports that something the limiters depend on stopped working. The caller does so once.
-#[cfg(all(feature = "redis", feature = "tracing"))]
+/// Reports something that works, but not as somebody meant it to. The caller does so once.
+#[cfg(feature = "tracing")]
 pub(crate) fn warn(message: &str) {
     tracing::warn!("tower-ratelimit: {message}");
 }
 
-/// Reports that something the limiters depend on stopped working. Without a logger nobody is told:
-/// requests are still answered.
-#[cfg(all(feature = "redis", not(feature = "tracing")))]
-pub(crate) const fn warn(_message: &str) {}
+/// Reports something that works, but not as somebody meant it to. The caller does so once. Without a
+/// logger it goes to the standard error stream.
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn warn(message: &str) {
+    eprintln!("tower-ratelimit: {message}");
+}
 
 /// Reports that it works again.
 #[cfg(all(feature = "redis", feature = "tracing"))]

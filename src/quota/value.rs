@@ -66,6 +66,15 @@ pub enum Algorithm {
     SlidingLog,
 }
 
+/// How a quota counts: what two quotas that can share a counter have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind(u32);
+
+impl Kind {
+    /// Of a quota that no limiter of this crate counts.
+    pub(crate) const NONE: Self = Self(0);
+}
+
 impl Quota {
     /// `limit` units a second.
     pub const fn per_second(limit: u64) -> Self {
@@ -252,11 +261,41 @@ impl Quota {
         self.name
     }
 
-    /// Whether what was counted for this quota means the same for `other`.
+    /// Whether what was counted for this quota means the same for `other`: the algorithm, the
+    /// period, the slices and the refill step are the same.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
-        std::mem::discriminant(&self.algorithm) == std::mem::discriminant(&other.algorithm)
-            && self.period == other.period
-            && self.slices.unwrap_or(1) == other.slices.unwrap_or(1)
+        self.shape() == other.shape()
+    }
+
+    /// How the quota counts, as a number that a receipt can carry.
+    pub(crate) fn kind(&self) -> Kind {
+        let (algorithm, period, slices, step) = self.shape();
+        let numbers = [algorithm, slices, period as u64, step as u64];
+        Kind(numbers.into_iter().fold(0x811c_9dc5, |hash, number| {
+            // FNV-1a, four bytes at a time: it only has to tell a few configurations apart.
+            let halves = [number as u32, (number >> 32) as u32];
+            halves.iter().fold(hash, |hash: u32, half| {
+                (hash ^ half).wrapping_mul(0x0100_0193).rotate_left(13)
+            })
+        }))
+    }
+
+    /// The letter of the algorithm, the period in nanoseconds, the slices, and the refill step in
+    /// nanoseconds, 0 for none.
+    fn shape(&self) -> (u64, u128, u64, u128) {
+        let algorithm = match self.algorithm {
+            Algorithm::TokenBucket => b't',
+            Algorithm::LeakyBucket { .. } => b'l',
+            Algorithm::FixedWindow => b'f',
+            Algorithm::SlidingWindow => b's',
+            Algorithm::SlidingLog => b'g',
+        };
+        (
+            u64::from(algorithm),
+            self.period.as_nanos(),
+            u64::from(self.slices.unwrap_or(1)),
+            self.refill_every.unwrap_or_default().as_nanos(),
+        )
     }
 
     /// The share of one of `nodes` equal ones, rounded up.

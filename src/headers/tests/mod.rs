@@ -34,7 +34,7 @@ fn denied_for(wait: Option<Duration>) -> QuotaStatus {
 }
 
 fn allowed(quotas: impl Into<QuotaStatuses>) -> Decision {
-    Decision::allowed(1, Receipt::new(Timestamp::from_secs(1_700_000_000)), quotas)
+    Decision::allowed(1, Timestamp::from_secs(1_700_000_000), quotas)
 }
 
 fn denied(quotas: impl Into<QuotaStatuses>) -> Decision {

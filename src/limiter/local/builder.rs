@@ -4,10 +4,7 @@ use super::{LocalLimiter, capacity::Capacity};
 use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::{ConfigError, ConfigErrorKind},
-    limiter::{
-        Tier,
-        quotas::{Quotas, Rules, Tiers, checked_block},
-    },
+    limiter::{Tier, quotas::Rules},
     quota::{IntoQuotas, Quota},
 };
 
@@ -46,12 +43,13 @@ impl LocalLimiterBuilder {
     /// Quotas for the requests that [`RateLimitLayer::tier`](crate::RateLimitLayer::tier) puts
     /// into the tier of this name, which must not be empty. Defaults to no tier but the default one.
     ///
-    /// Counters belong to the key and are matched by position: a key that changes its tier keeps
-    /// what it has used of the first quota, the second, and so on. Windows and logs keep a count.
-    /// Token buckets and leaky buckets keep the time until they are full again, so a bucket that
-    /// was empty in one tier is empty in the next, and then fills at that one's rate. Where tiers
-    /// differ in algorithm, period or slices at one position, a change of tier starts that one
-    /// afresh or counts in other windows; tiers of one period and algorithm are what works.
+    /// Counters belong to the key, not to the tier. Quotas that stand at the same place of their
+    /// tiers and count alike (the same algorithm, period, slices and refill step) share one: a key
+    /// that changes its tier keeps what it has used. Token buckets and leaky buckets share the time
+    /// until they are full again, windows and logs share units; what a larger quota let pass is
+    /// judged by a smaller one as it is, and can keep the key out for longer than the smaller one's
+    /// own window. Quotas that do not count alike have a counter each, so alternating between tiers
+    /// gives nothing back.
     pub fn tier(self, name: &'static str, quotas: impl IntoQuotas) -> Self {
         self.with_tier(Tier::named(name), quotas)
     }
@@ -64,8 +62,14 @@ impl LocalLimiterBuilder {
     /// Keeps a key that was denied out for this long. Defaults to not at all.
     ///
     /// The block starts with the first denial of a cost that could fit; further requests do not
-    /// extend it. While it lasts nothing passes and nothing is counted. A reset ends it, a refund
-    /// does not.
+    /// extend it. While it lasts every request is denied, whatever its cost and tier, and nothing is
+    /// counted. A reset ends it, a refund does not.
+    ///
+    /// With [`count_if`](crate::RateLimitLayer::count_if) a denial starts no block, but a response
+    /// that counts and leaves nothing of the same quota, of which only such responses take: six
+    /// parallel logins that all succeed block nobody. With
+    /// [`elastic`](crate::RateLimitLayer::elastic) or [`wait`](crate::RateLimitLayer::wait) the block
+    /// starts only if neither helps.
     pub const fn block_for(mut self, block: Duration) -> Self {
         self.block_for = Some(block);
         self
@@ -75,19 +79,21 @@ impl LocalLimiterBuilder {
     /// bucket.
     ///
     /// A key takes 30 bytes, whatever its length, for one token bucket or leaky bucket; 75 bytes
-    /// and 45 more for each further quota otherwise. On top come 40 bytes and 8 for each slice of a
-    /// sliding window, and 16 to 32 for each time in a log. The table is allocated at once and never
-    /// grows. A key counts only while it has used something that has not come back; beyond
-    /// `max_keys` the key with the least to forget is given up first.
+    /// and 45 more for each further counter otherwise, and with [`block_for`](Self::block_for) 45
+    /// more for each counter. On top come 40 bytes and 8 for each slice of a sliding window, and 80
+    /// and 16 to 64 for each time in a log. The table is allocated at once and never grows. A key
+    /// counts only while it has used something that has not come back; beyond `max_keys` the key
+    /// with the least to forget is given up first: that of which the least time flows back.
     pub const fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
         self
     }
 
-    /// How many times the [logs](crate::Algorithm::SlidingLog) of all keys may keep together, at 16
-    /// to 32 bytes each. Defaults to 4,194,304, up to 128 MB.
+    /// For how many times the [logs](crate::Algorithm::SlidingLog) of all keys may hold memory
+    /// together, at 16 bytes each. Defaults to 4,194,304, 64 MB. One log alone may hold what its
+    /// limit needs.
     ///
-    /// Beyond it logs are given up, those with little to forget before those that are exhausted.
+    /// Beyond it logs are given up, of a few at a time the one with the least to forget.
     pub const fn max_log_times(mut self, max_log_times: usize) -> Self {
         self.max_log_times = max_log_times;
         self
@@ -114,14 +120,7 @@ impl LocalLimiterBuilder {
             max_log_times,
             clock,
         } = self;
-        let mut all = Tiers::default();
-        for (tier, quotas) in tiers {
-            all.add(tier, Quotas::new(quotas)?)?;
-        }
-        let rules = Rules {
-            tiers: all,
-            block_for: block_for.map(checked_block).transpose()?,
-        };
+        let rules = Rules::new(tiers, block_for)?;
         if max_keys == 0 || max_keys as u64 > MOST_KEYS {
             return Err(ConfigError::new(
                 ConfigErrorKind::MaxKeys,

@@ -5,7 +5,7 @@ use siphasher::sip128::SipHasher13;
 use crate::key::Key;
 
 /// Where a key lives in a table, and by which tag it is known there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct KeyHash {
     /// Never 0, the tag of an entry that was never used.
     pub(super) tag: u64,

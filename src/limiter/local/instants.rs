@@ -1,3 +1,5 @@
+//! The limiter of one bucket: an instant for each key, updated without locks.
+
 use std::slice;
 
 use super::{
@@ -8,7 +10,7 @@ use super::{
 use crate::{
     algorithm::{Bucket, Counts, Verdict, step},
     clock::Timestamp,
-    decision::{Decision, Policy, QuotaStatus, Receipt},
+    decision::{Decision, Policy, QuotaStatus},
     error::ConfigError,
     op::Op,
     quota::MAX_REFILL_NANOS,
@@ -38,7 +40,7 @@ impl Instants {
         key: KeyHash,
         time: Timestamp,
         (bucket, policy): &(Bucket, Policy),
-        op: Op,
+        op: &Op,
     ) -> Decision {
         let fresh_until = bucket.fresh_until(time.as_nanos());
         match bucket {
@@ -56,7 +58,7 @@ impl Instants {
         fresh_until: u64,
         key: KeyHash,
         time: Timestamp,
-        op: Op,
+        op: &Op,
     ) -> Decision {
         let now = time.as_nanos();
         let fresh = self.state_of(fresh_until);
@@ -77,12 +79,7 @@ impl Instants {
             (next, (answer, verdict, new))
         });
         let status = QuotaStatus::measured(policy, &bucket.measure(&instant, now, verdict));
-        Decision::new(
-            answer.outcome(),
-            answer.charged,
-            Receipt::new(time),
-            status.into(),
-        )
+        Decision::new(answer.outcome(), answer.charged, time, status.into())
     }
 
     /// Forgets all keys.

@@ -1,11 +1,20 @@
+//! The limiter in this process.
+
 use std::{
     fmt,
     sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
 };
 
 use super::{
-    LocalLimiterBuilder, capacity::Capacity, hash::KeyHasher, instants::Instants,
-    live_quota::LiveQuota, subjects::Subjects,
+    LocalLimiterBuilder,
+    block::{self, Blocks},
+    capacity::Capacity,
+    hash::KeyHasher,
+    instants::Instants,
+    live_quota::LiveQuota,
+    request::denied_for,
+    subjects::Subjects,
 };
 use crate::{
     clock::SharedClock,
@@ -58,6 +67,8 @@ struct Inner {
     rules: Mutex<Arc<Rules>>,
     /// Where one instant for each key is enough.
     instants: Option<(LiveQuota, Instants)>,
+    /// What there was blocked by hand while that was enough.
+    blocks: Blocks,
     /// Where it is not, from the start or since a change of quota.
     subjects: OnceLock<Subjects>,
 }
@@ -110,7 +121,8 @@ impl LocalLimiter {
             }
         };
         Ok(Self(Arc::new(Inner {
-            policies: rules.tiers.default_tier().policies.clone(),
+            policies: rules.default_tier().policies.clone(),
+            blocks: Blocks::default(),
             clock,
             hasher: KeyHasher::new(),
             capacity,
@@ -124,22 +136,25 @@ impl LocalLimiter {
     /// the default tier, for this limiter and all its clones.
     ///
     /// A changed limit, burst or queue leaves what was counted, at most as much as the new quota
-    /// holds; a changed algorithm, period or number of slices starts that quota afresh. Headers
-    /// show the new quota from the next decision on.
+    /// holds, or the largest of another tier that shares the counter. A quota whose algorithm,
+    /// period, slices or refill step changes leaves its counter: it goes on with that of another
+    /// tier that counts like the new one, or starts afresh. Headers show the new quota from the next
+    /// decision on.
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, see [`Quota::check`], or there is none of this name.
+    /// When the quota makes no sense, see [`Quota::check`], when it has another name, when there is
+    /// none of this name, or no memory for what is to be counted now.
     pub fn set_quota(&self, name: &str, quota: Quota) -> Result<(), ConfigError> {
         let inner = &*self.0;
         let mut current = inner.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rules = Rules::clone(&current);
-        let replaced = rules.tiers.replace(name, quota)?;
+        let replaced = rules.replace(name, quota)?;
         let rules = Arc::new(rules);
         match (inner.subjects.get(), &inner.instants, rules.lone_bucket()) {
             (None, Some((live, instants)), Some(bucket)) => {
                 live.replace(bucket);
-                if replaced.keeps_state {
+                if replaced.kept == [true] {
                     instants.fit_to(&bucket.0, inner.clock.now());
                 } else {
                     instants.clear();
@@ -147,9 +162,13 @@ impl LocalLimiter {
             }
             (None, ..) => {
                 let made = Subjects::try_new(inner.capacity, &rules)?;
-                inner.subjects.get_or_init(|| made);
+                let made = inner.subjects.get_or_init(|| made);
+                for (key, left) in inner.blocks.take(inner.clock.now().as_nanos()) {
+                    let block = Op::Block(left);
+                    drop(made.decide(key, &inner.clock, Tier::DEFAULT, &block));
+                }
             }
-            (Some(subjects), ..) => subjects.install(&rules, replaced),
+            (Some(subjects), ..) => subjects.install(&rules, &replaced, inner.capacity)?,
         }
         *current = rules;
         Ok(())
@@ -158,39 +177,46 @@ impl LocalLimiter {
     /// Takes `cost` units if they are available.
     #[must_use = "the decision may be a denial"]
     pub fn acquire(&self, key: &Key, cost: u64) -> Decision {
-        self.decide(key, Op::Acquire(cost))
+        self.decide(key, &Op::Acquire(cost))
     }
 
     /// Takes what is available, at most `most` units; [`Decision::charged`] says how many.
     #[must_use = "the decision may be a denial"]
     pub fn acquire_up_to(&self, key: &Key, most: u64) -> Decision {
-        self.decide(key, Op::AcquireUpTo(most))
+        self.decide(key, &Op::AcquireUpTo(most))
     }
 
     /// Says what [`acquire`](Self::acquire) would say, and takes nothing.
     #[must_use]
     pub fn peek(&self, key: &Key, cost: u64) -> Decision {
-        self.decide(key, Op::Peek(cost))
+        self.decide(key, &Op::Peek(cost))
     }
 
     /// Takes `cost` units whether or not they are available, down to exhaustion; the outcome is
     /// what [`acquire`](Self::acquire) would have said.
     #[allow(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn hit(&self, key: &Key, cost: u64) -> Decision {
-        self.decide(key, Op::Hit(cost))
+        self.decide(key, &Op::Hit(cost))
     }
 
-    /// Gives back `cost` units. `receipt` is that of the decision that charged them; without one
-    /// they count as charged now.
+    /// Gives back `cost` units: with the receipt of the decision that charged them, at most what it
+    /// charged, less what has come back by itself meanwhile; without one, of the newest charge.
     #[allow(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn refund(&self, key: &Key, cost: u64, receipt: Option<Receipt>) -> Decision {
-        self.decide(key, Op::Refund(cost, receipt))
+        self.decide(key, &Op::Refund(cost, receipt))
     }
 
-    /// Forgets the key: it is as good as new.
+    /// Denies the key everything for this long from now on, at most 18 years, whatever its quotas
+    /// say; zero ends a block, also one that a denial started.
+    #[allow(clippy::must_use_candidate, reason = "called for what it does")]
+    pub fn block(&self, key: &Key, block: Duration) -> Decision {
+        self.decide(key, &Op::Block(block))
+    }
+
+    /// Forgets the key and ends its block: it is as good as new.
     #[allow(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn reset(&self, key: &Key) -> Decision {
-        self.decide(key, Op::Reset)
+        self.decide(key, &Op::Reset)
     }
 
     /// Keys that have used something that has not come back yet.
@@ -221,7 +247,7 @@ impl LocalLimiter {
     }
 
     #[inline]
-    fn decide(&self, key: &Key, op: Op) -> Decision {
+    fn decide(&self, key: &Key, op: &Op) -> Decision {
         match self.instants_of(Tier::DEFAULT) {
             Some(instants) => self.decide_alone(instants, key, op),
             None => (self.decide_locked(Tier::DEFAULT, key, op))
@@ -230,7 +256,7 @@ impl LocalLimiter {
     }
 
     #[inline]
-    fn decide_in(&self, tier: Tier, key: &Key, op: Op) -> Result<Decision, LimiterError> {
+    fn decide_in(&self, tier: Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
         match self.instants_of(tier) {
             Some(instants) => Ok(self.decide_alone(instants, key, op)),
             None => self.decide_locked(tier, key, op),
@@ -248,19 +274,36 @@ impl LocalLimiter {
         &self,
         (quota, instants): &(LiveQuota, Instants),
         key: &Key,
-        op: Op,
+        op: &Op,
     ) -> Decision {
         // The clock first: the CPU hashes while it waits for the time.
         let now = self.0.clock.now();
         let hash = self.0.hasher.hash(key);
+        let blocks = &self.0.blocks;
+        match op {
+            Op::Block(length) => {
+                let most = self.0.capacity.keys;
+                blocks.set(hash, now.as_nanos(), *length, most);
+            }
+            Op::Reset => blocks.set(hash, now.as_nanos(), Duration::ZERO, 0),
+            _ => {}
+        }
+        let blocked = blocks.left(hash, now.as_nanos());
+        if blocked > 0 {
+            let asked = block::instead_of(op);
+            let asked = asked.as_ref().unwrap_or(op);
+            let decision = instants.decide(hash, now, &quota.read(), asked);
+            return match op {
+                Op::Refund(..) | Op::Settle(..) | Op::Reset => decision,
+                _ => denied_for(decision, blocked),
+            };
+        }
         instants.decide(hash, now, &quota.read(), op)
     }
 
-    fn decide_locked(&self, tier: Tier, key: &Key, op: Op) -> Result<Decision, LimiterError> {
+    fn decide_locked(&self, tier: Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
         let Some(subjects) = self.0.subjects.get() else {
-            return Err(LimiterError::unsupported(format!(
-                "the limiter was given no quota for {tier:?}"
-            )));
+            return Err(tier.unknown([Tier::DEFAULT].into_iter()));
         };
         subjects.decide(self.0.hasher.hash(key), &self.0.clock, tier, op)
     }
@@ -271,12 +314,12 @@ impl Limiter for LocalLimiter {
 
     #[inline]
     fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
-        Pending::Ready(Ok(self.decide(key, op)))
+        Pending::Ready(Ok(self.decide(key, &op)))
     }
 
     #[inline]
     fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        Pending::Ready(self.decide_in(tier, key, op))
+        Pending::Ready(self.decide_in(tier, key, &op))
     }
 
     fn policies(&self) -> &[Policy] {

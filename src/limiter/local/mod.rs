@@ -1,5 +1,6 @@
 //! The limiter in this process.
 
+mod block;
 mod builder;
 mod capacity;
 mod hash;

@@ -1,89 +1,168 @@
-use std::{slice, time::Duration};
+//! An operation on one key under its lock: its tier, its block, and what responses counted.
 
+use std::{mem, slice, time::Duration};
+
+use super::block::{self, Block};
 use crate::{
     algorithm::{Answer, Counts, Meter, State, Verdict, step},
-    decision::{Decision, QuotaStatus, QuotaStatuses, Receipt},
-    limiter::quotas::{Quotas, TierIndex},
+    clock::Timestamp,
+    decision::{Decision, QuotaStatus, QuotaStatuses},
+    limiter::quotas::{Quotas, Rules, TierIndex},
     op::Op,
 };
 
-/// An operation on one key, with all that does not depend on the key.
+/// An operation, with all that does not depend on the key.
 pub(super) struct Request<'a> {
-    pub(super) now: u64,
-    pub(super) receipt: Receipt,
+    pub(super) time: Timestamp,
+    pub(super) rules: &'a Rules,
     pub(super) tier: TierIndex,
-    pub(super) quotas: &'a Quotas,
-    pub(super) block_for: Option<u64>,
-    pub(super) op: Op,
+    pub(super) op: &'a Op,
 }
 
-impl Request<'_> {
-    pub(super) fn decide(&self, states: &mut [State], blocked_until: &mut u64) -> Decision {
-        let blocked = self.blocked_for(blocked_until);
-        let op = match self.op {
-            // Who is blocked takes nothing. One unit is what taking up to some number hangs on.
-            Op::Acquire(cost) if blocked > 0 => Op::Peek(cost),
-            Op::AcquireUpTo(most) if blocked > 0 => Op::Peek(most.min(1)),
-            op => op,
+/// What is remembered of a key.
+pub(super) struct Subject<'a> {
+    /// For each counter; and, where keys are blocked, what responses counted by each.
+    pub(super) states: &'a mut [State],
+    pub(super) block: &'a mut Block,
+}
+
+impl<'a> Request<'a> {
+    /// `op` by the quotas of `tier`, or of the tier that its receipt is of.
+    pub(super) fn new(rules: &'a Rules, tier: TierIndex, op: &'a Op, time: Timestamp) -> Self {
+        let of_receipt = match op {
+            Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) => Some(receipt.tier()),
+            _ => None,
         };
-        let (answer, statuses) = self.step(states, op);
-        let decision = Decision::new(answer.outcome(), answer.charged, self.receipt, statuses);
+        let known = of_receipt.filter(|tier| rules.has(*tier));
+        Self {
+            time,
+            rules,
+            tier: known.unwrap_or(tier),
+            op,
+        }
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.time.as_nanos()
+    }
+
+    pub(super) fn decide(&self, key: &mut Subject<'_>) -> Decision {
+        let now = self.now();
+        let blocked = key.block.left(now, self.rules.block_for);
+        let asked = block::instead_of(self.op).filter(|_| blocked > 0);
+        let op = asked.as_ref().unwrap_or(self.op);
+        let (charged, _) = key.states.split_at_mut(self.rules.width());
+        let (answer, statuses) = self.step(charged, op);
+        let decision = Decision::new(answer.outcome(), answer.charged, self.time, statuses);
+        let decision = decision.in_tier(self.tier);
         match self.op {
-            Op::Acquire(0) | Op::AcquireUpTo(0) | Op::Peek(0) | Op::Hit(0) => decision,
-            Op::Acquire(_) | Op::AcquireUpTo(_)
-                if blocked == 0 && matches!(answer.verdict, Verdict::After(_)) =>
-            {
-                self.start_block(decision, blocked_until)
+            Op::Block(length) => {
+                *key.block = Block::by_hand(now, *length);
+                denied_for(decision, key.block.left(now, None))
             }
-            Op::Refund(..) => decision,
             Op::Reset => {
-                *blocked_until = 0;
                 // Also what only other tiers count.
-                states.fill(State::FRESH);
+                key.states.fill(State::FRESH);
+                *key.block = Block::NONE;
                 decision
             }
-            _ if blocked > 0 => decision.into_blocked(Duration::from_nanos(blocked)),
-            _ => decision,
+            Op::Settle(cost, _) => {
+                if *cost > 0 && self.rules.block_for.is_some() {
+                    self.count(key, *cost, blocked);
+                }
+                decision
+            }
+            Op::Refund(..) => decision,
+            Op::Acquire(_) | Op::AcquireUpTo(_) | Op::Deny(_)
+                if blocked == 0 && matches!(answer.verdict, Verdict::After(_)) =>
+            {
+                self.start_block(key.block);
+                denied_for(decision, key.block.left(now, None))
+            }
+            _ => denied_for(decision, blocked),
         }
     }
 
-    /// How long the key stays out.
-    fn blocked_for(&self, blocked_until: &mut u64) -> u64 {
-        let Some(longest) = self.block_for else {
-            return 0;
-        };
-        // A clock that stepped back must not lock the key out for longer than a block lasts.
-        *blocked_until = (*blocked_until).min(self.now.saturating_add(longest));
-        blocked_until.saturating_sub(self.now)
+    fn start_block(&self, block: &mut Block) {
+        if let Some(length) = self.rules.block_for {
+            *block = Block::of(self.now(), length);
+        }
     }
 
-    fn start_block(&self, decision: Decision, blocked_until: &mut u64) -> Decision {
-        let Some(block) = self.block_for else {
-            return decision;
-        };
-        *blocked_until = self.now.saturating_add(block);
-        decision.into_blocked(Duration::from_nanos(block))
+    /// Counts what a response said that its request cost, and blocks a key that leaves no unit of
+    /// that, unless it is blocked already.
+    fn count(&self, key: &mut Subject<'_>, cost: u64, blocked: u64) {
+        let (_, counted) = key.states.split_at_mut(self.rules.width());
+        let mut looked = None;
+        for op in [Op::Hit(cost), Op::Peek(1)] {
+            looked = Some(self.step(counted, &op).0);
+        }
+        let is_used_up = looked.is_some_and(|answer| !answer.verdict.fits());
+        if is_used_up && blocked == 0 {
+            self.start_block(key.block);
+        }
     }
 
-    fn step(&self, states: &mut [State], op: Op) -> (Answer, QuotaStatuses) {
+    fn step(&self, states: &mut [State], op: &Op) -> (Answer, QuotaStatuses) {
+        let quotas = self.rules.quotas(self.tier);
+        match (quotas.meters.as_slice(), quotas.counters.as_slice()) {
+            ([meter], [counter]) => self.step_one(quotas, meter, &mut states[*counter], op),
+            _ => self.step_several(quotas, states, op),
+        }
+    }
+
+    fn step_one(
+        &self,
+        quotas: &Quotas,
+        meter: &Meter,
+        state: &mut State,
+        op: &Op,
+    ) -> (Answer, QuotaStatuses) {
+        let mut verdict = Verdict::FITS;
+        let answer = step(
+            slice::from_ref(meter),
+            slice::from_mut(state),
+            self.now(),
+            op,
+            slice::from_mut(&mut verdict),
+        );
+        let measure = meter.measure(state, self.now(), verdict);
+        let status = QuotaStatus::measured(&quotas.policies[0], &measure);
+        (answer, status.into())
+    }
+
+    fn step_several(
+        &self,
+        quotas: &Quotas,
+        states: &mut [State],
+        op: &Op,
+    ) -> (Answer, QuotaStatuses) {
         let Quotas {
-            policies, meters, ..
-        } = self.quotas;
-        let states = &mut states[..meters.len()];
-        let now = self.now;
-        let status = |policy, meter: &Meter, state, verdict| {
-            QuotaStatus::measured(policy, &meter.measure(state, now, verdict))
-        };
-        if let ([policy], [meter]) = (policies.as_slice(), meters.as_slice()) {
-            let mut verdict = Verdict::FITS;
-            let answer = step(meters, states, now, op, slice::from_mut(&mut verdict));
-            return (answer, status(policy, meter, &states[0], verdict).into());
-        }
+            policies,
+            meters,
+            counters,
+            ..
+        } = quotas;
+        let taken = counters.iter().map(|at| mem::take(&mut states[*at]));
+        let mut own: Vec<_> = taken.collect();
         let mut verdicts = vec![Verdict::FITS; meters.len()];
-        let answer = step(meters, states, now, op, &mut verdicts);
-        let quotas = policies.iter().zip(meters).zip(states).zip(verdicts);
-        let statuses = quotas
-            .map(|(((policy, meter), state), verdict)| status(policy, meter, &*state, verdict));
-        (answer, statuses.collect::<Vec<_>>().into())
+        let answer = step(meters, &mut own, self.now(), op, &mut verdicts);
+        let measured = policies.iter().zip(meters).zip(&own).zip(verdicts);
+        let statuses = measured.map(|(((policy, meter), state), verdict)| {
+            QuotaStatus::measured(policy, &meter.measure(state, self.now(), verdict))
+        });
+        let statuses: Vec<_> = statuses.collect();
+        for (at, state) in counters.iter().zip(own) {
+            states[*at] = state;
+        }
+        (answer, statuses.into())
+    }
+}
+
+/// The decision of a key that is blocked for so many nanoseconds more.
+pub(super) fn denied_for(decision: Decision, blocked: u64) -> Decision {
+    match blocked {
+        0 => decision,
+        nanos => decision.into_blocked(Duration::from_nanos(nanos)),
     }
 }

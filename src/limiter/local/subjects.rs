@@ -1,18 +1,21 @@
+//! The sharded table: keys of which more is to be remembered than one instant.
+
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use super::{
+    block::Block,
     capacity::Capacity,
     hash::KeyHash,
-    request::Request,
-    shard::{Shard, WAYS, times_kept},
+    request::{Request, Subject},
+    shard::{self, Entries, Shard, WAYS, times_held},
 };
 use crate::{
-    algorithm::State,
-    clock::SharedClock,
-    decision::{Decision, Receipt},
+    algorithm::{State, Weight},
+    clock::{SharedClock, Timestamp},
+    decision::Decision,
     error::{ConfigError, LimiterError},
     limiter::{
         Tier,
@@ -21,12 +24,13 @@ use crate::{
     op::Op,
 };
 
-/// The most parts of the table with a lock of their own.
-const MAX_SHARDS: usize = 256;
+/// Entries of a shard, from this many to twice as many. Keys spread unevenly over the shards: of one
+/// with fewer entries too many would be given up while there is room elsewhere. In one with more, a
+/// change of quota would hold the lock for longer.
+const SHARD: usize = 4_096;
 
-/// Keys spread unevenly over the shards. Of one with fewer entries too many would be given up while
-/// there is room elsewhere.
-const MIN_SHARD: usize = 4_096;
+/// How many shards a request looks at to make room for its log.
+const SHARDS_LOOKED_AT: usize = 4;
 
 /// Keys of which more is to be remembered than one instant: several quotas, windows, a log, a
 /// block. Each is updated under the lock of its shard.
@@ -37,24 +41,27 @@ const MIN_SHARD: usize = 4_096;
 pub(super) struct Subjects {
     shards: Box<[Mutex<Shard>]>,
     evictions: AtomicU64,
-    /// How many times all logs keep together, and how many they may.
-    times_kept: AtomicUsize,
+    /// For how many times all logs hold memory together, and for how many they may.
+    times_held: AtomicUsize,
     max_times: usize,
+    /// The shard in which the search for logs to give up goes on.
+    hand: AtomicUsize,
 }
 
 impl Subjects {
     pub(super) fn try_new(capacity: Capacity, rules: &Arc<Rules>) -> Result<Self, ConfigError> {
         // The same load as the lock-free table's, see there.
         let entries = capacity.keys.saturating_mul(15).div_ceil(8);
-        let shards = (entries / MIN_SHARD).clamp(1, MAX_SHARDS);
+        let shards = (entries / SHARD).max(1);
         let buckets = entries.div_ceil(shards * WAYS).max(2);
         let shard = |_| Shard::try_new(buckets * WAYS, Arc::clone(rules)).map(Mutex::new);
         let shards: Result<_, _> = (0..shards).map(shard).collect();
         Ok(Self {
             shards: shards.map_err(|error| capacity.refused(&error))?,
             evictions: AtomicU64::new(0),
-            times_kept: AtomicUsize::new(0),
+            times_held: AtomicUsize::new(0),
             max_times: capacity.log_times,
+            hand: AtomicUsize::new(0),
         })
     }
 
@@ -63,120 +70,124 @@ impl Subjects {
         key: KeyHash,
         clock: &SharedClock,
         tier: Tier,
-        op: Op,
+        op: &Op,
     ) -> Result<Decision, LimiterError> {
-        let mut shard = self.lock(key);
+        let mut shard = lock(&self.shards[key.tag as usize % self.shards.len()]);
         // Read under the lock, so that no state is later than now unless the clock stepped back.
         let time = clock.now();
-        let rules = Arc::clone(&shard.rules);
-        let tier = rules.tiers.find(tier)?;
-        let request = Request {
-            now: time.as_nanos(),
-            receipt: Receipt::new(time),
-            block_for: rules.block_for,
-            tier,
-            quotas: rules.tiers.quotas(tier),
-            op,
+        let Shard { rules, entries } = &mut *shard;
+        let request = Request::new(rules, rules.find(tier)?, op, time);
+        let decision = match entries.find(key) {
+            Some(entry) => self.decide_known(entries, entry, &request),
+            None => self.decide_new(entries, key, &request),
         };
-        let (decision, entry) = match shard.find(key) {
-            Some(entry) => (self.decide_known(&mut shard, entry, &request), Some(entry)),
-            None => self.decide_new(&mut shard, key, &request),
-        };
-        self.relieve(&mut shard, entry, request.now);
+        drop(shard);
+        if self.times_held.load(Ordering::Relaxed) > self.max_times / 8 * 7 {
+            self.relieve(key, time);
+        }
         Ok(decision)
     }
 
-    fn decide_known(&self, shard: &mut Shard, entry: usize, request: &Request<'_>) -> Decision {
-        let before = shard.times_kept(entry);
-        let decision = shard.decide(entry, request);
-        self.count_times(before, shard.times_kept(entry));
+    fn decide_known(&self, entries: &mut Entries, entry: usize, request: &Request<'_>) -> Decision {
+        let before = entries.times_held(entry);
+        let decision = request.decide(&mut entries.subject(entry));
+        self.count_times(before, entries.times_held(entry));
         decision
     }
 
     /// Decides about a key that is not there, and makes room for it if it leaves anything to
     /// remember.
-    fn decide_new(
-        &self,
-        shard: &mut Shard,
-        key: KeyHash,
-        request: &Request<'_>,
-    ) -> (Decision, Option<usize>) {
-        let mut states = vec![State::FRESH; shard.width()];
-        let mut blocked_until = 0;
-        let decision = request.decide(&mut states, &mut blocked_until);
-        let (rules, tier, now) = (&shard.rules, request.tier, request.now);
-        if rules.loss_of(&states, |_| tier, blocked_until, now) == 0 {
-            return (decision, None);
+    fn decide_new(&self, entries: &mut Entries, key: KeyHash, request: &Request<'_>) -> Decision {
+        let mut states = vec![State::FRESH; request.rules.states()];
+        let mut block = Block::NONE;
+        let decision = request.decide(&mut Subject {
+            states: &mut states,
+            block: &mut block,
+        });
+        let now = request.now();
+        if block == Block::NONE && request.rules.weight(&states, now) == Weight::default() {
+            return decision;
         }
-        let (entry, lost) = shard.victim(key, now);
-        self.count_times(shard.times_kept(entry), times_kept(&states));
-        shard.put(entry, key.tag, states, blocked_until);
-        shard.set_counted_by(entry, tier);
+        let (entry, forgotten) = entries.victim(request.rules, key, now);
+        self.count_times(entries.times_held(entry), times_held(&states));
+        entries.put(entry, key.tag, states, block);
+        let evicted = forgotten != Weight::default();
         self.evictions
-            .fetch_add(u64::from(lost > 0), Ordering::Relaxed);
-        (decision, Some(entry))
+            .fetch_add(u64::from(evicted), Ordering::Relaxed);
+        decision
     }
 
     fn count_times(&self, before: usize, after: usize) {
         // Most states are no logs, and most requests of a log that is full change nothing.
         if after > before {
-            self.times_kept.fetch_add(after - before, Ordering::Relaxed);
+            self.times_held.fetch_add(after - before, Ordering::Relaxed);
         } else if after < before {
-            self.times_kept.fetch_sub(before - after, Ordering::Relaxed);
+            self.times_held.fetch_sub(before - after, Ordering::Relaxed);
         }
     }
 
-    /// Makes room when all logs together keep too many times: those that have run out go first,
-    /// and beyond the bound one with little to forget, but not `current`.
-    fn relieve(&self, shard: &mut Shard, current: Option<usize>, now: u64) {
-        let kept = || self.times_kept.load(Ordering::Relaxed);
-        if kept() <= self.max_times - self.max_times / 8 {
-            return;
-        }
-        for entry in shard.logs_run_out(now) {
-            self.give_up(shard, entry);
-        }
-        if kept() > self.max_times
-            && let Some((entry, lost)) = shard.least_log(current, now)
-        {
-            self.give_up(shard, entry);
-            self.evictions
-                .fetch_add(u64::from(lost > 0), Ordering::Relaxed);
-        }
-    }
-
-    fn give_up(&self, shard: &mut Shard, entry: usize) {
-        self.count_times(shard.times_kept(entry), 0);
-        let (states, _) = shard.entry(entry);
-        states.fill(State::FRESH);
-    }
-
-    /// Puts other rules in force, shard by shard.
-    pub(super) fn install(&self, rules: &Arc<Rules>, replaced: Replaced) {
-        for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.rules = Arc::clone(rules);
-            if !replaced.keeps_state {
-                self.count_times(shard.forget_default(replaced.at), 0);
+    /// Makes room when all logs together hold too much: those with nothing left to remember go
+    /// first, and beyond the bound those with little, but not that of the key that was just decided
+    /// about. A request looks at a few shards, and at a part of each.
+    #[cold]
+    fn relieve(&self, current: KeyHash, time: Timestamp) {
+        for _ in 0..SHARDS_LOOKED_AT.min(self.shards.len()) {
+            let held = self.times_held.load(Ordering::Relaxed);
+            if held <= self.max_times / 8 * 7 {
+                return;
+            }
+            let place = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+            let mut shard = lock(&self.shards[place]);
+            let Shard { rules, entries } = &mut *shard;
+            let (must, now) = (held > self.max_times, time.as_nanos());
+            let given_up = entries.give_up_a_log(rules, Some(current.tag), must, now);
+            if let Some((times, is_live)) = given_up {
+                self.count_times(times, 0);
+                self.evictions
+                    .fetch_add(u64::from(is_live), Ordering::Relaxed);
             }
         }
     }
 
-    fn lock(&self, key: KeyHash) -> MutexGuard<'_, Shard> {
-        let shard = &self.shards[key.tag as usize % self.shards.len()];
-        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Puts other rules in force, shard by shard.
+    ///
+    /// # Errors
+    ///
+    /// When a key has more counters than before and there is no room for them. Nothing has changed
+    /// then.
+    pub(super) fn install(
+        &self,
+        rules: &Arc<Rules>,
+        replaced: &Replaced,
+        capacity: Capacity,
+    ) -> Result<(), ConfigError> {
+        let (entries, grows) = {
+            let shard = lock(&self.shards[0]);
+            (shard.entries.len(), rules.width() > shard.rules.width())
+        };
+        let room = |_| grows.then(|| shard::room(entries, rules)).transpose();
+        let rooms: Result<Vec<_>, _> = (0..self.shards.len()).map(room).collect();
+        let rooms = rooms.map_err(|error| capacity.refused(&error))?;
+        for (shard, room) in self.shards.iter().zip(rooms) {
+            let mut shard = lock(shard);
+            let before = shard.entries.all_times_held();
+            shard.install(rules, replaced, room);
+            self.count_times(before, shard.entries.all_times_held());
+        }
+        Ok(())
     }
 
     /// Keys with something to remember at `now`. Walks the whole table.
     pub(super) fn live_keys(&self, now: u64) -> usize {
-        let shards = self.shards.iter();
-        shards
-            .map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner))
-            .map(|shard| shard.live_keys(now))
-            .sum()
+        let shards = self.shards.iter().map(lock);
+        shards.map(|shard| shard.live_keys(now)).sum()
     }
 
     pub(super) fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::Relaxed)
     }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,10 +11,7 @@ use super::{
 use crate::{
     clock::ManualClock,
     error::{ConfigError, ConfigErrorKind},
-    limiter::{
-        Tier,
-        quotas::{Quotas, Rules, Tiers, checked_block},
-    },
+    limiter::{Tier, quotas::Rules},
     quota::{IntoQuotas, Quota},
 };
 
@@ -110,15 +107,8 @@ impl RedisLimiterBuilder {
     /// there is no quota at all, the block lasts longer than 18 years, or the limiter's name has
     /// other characters than are accepted.
     pub fn build(self, store: &RedisStore) -> Result<RedisLimiter, ConfigError> {
-        let mut tiers = Tiers::default();
         let default_name = default_name(&self.tiers[0].1);
-        for (tier, quotas) in self.tiers {
-            tiers.add(tier, Quotas::new(quotas)?)?;
-        }
-        let rules = Rules {
-            tiers,
-            block_for: self.block_for.map(checked_block).transpose()?,
-        };
+        let rules = Rules::new(self.tiers, self.block_for)?;
         let name = match self.name {
             Some(name) => checked_name(&name).map(|()| name)?,
             None => default_name,

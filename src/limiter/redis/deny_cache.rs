@@ -66,10 +66,10 @@ impl DenyCache {
         &self,
         subject: &str,
         tier: Tier,
-        op: Op,
+        op: &Op,
         now: Instant,
     ) -> Option<Decision> {
-        let Op::Acquire(cost) = op else {
+        let Op::Acquire(cost) = *op else {
             return None;
         };
         let bucket = self.bucket(subject);
@@ -85,15 +85,17 @@ impl DenyCache {
 
     /// Learns what the server answered to `op`: remembers a denial that holds, and forgets all that
     /// is known of a subject that something was given back to.
-    pub(super) fn learn(&self, asked: &Asked<'_>, op: Op, decision: &Decision) {
-        match op {
+    pub(super) fn learn(&self, asked: &Asked<'_>, op: &Op, decision: &Decision) {
+        match *op {
             Op::Acquire(cost) => {
                 if let Some(denial) = Denial::of(asked, cost, decision) {
                     self.put(denial, asked.generation);
                 }
             }
-            Op::Refund(..) | Op::Reset => self.forget(asked.subject),
-            Op::AcquireUpTo(_) | Op::Peek(_) | Op::Hit(_) => {}
+            Op::Refund(..) | Op::Settle(..) | Op::Block(_) | Op::Reset => {
+                self.forget(asked.subject);
+            }
+            Op::Reserve(_) | Op::Deny(_) | Op::AcquireUpTo(_) | Op::Peek(_) | Op::Hit(_) => {}
         }
     }
 
@@ -164,15 +166,14 @@ mod tests {
     use super::*;
     use crate::{
         clock::Timestamp,
-        decision::{Policy, QuotaStatus, Receipt},
+        decision::{Policy, QuotaStatus},
     };
 
     const WAIT: Duration = Duration::from_secs(3);
 
     fn denied(wait: Option<Duration>) -> Decision {
         let status = QuotaStatus::new(&Policy::new("test", 10)).with_remaining(2);
-        let receipt = Receipt::new(Timestamp::from_secs(1));
-        Decision::denied(receipt, status.with_denial(wait))
+        Decision::denied(Timestamp::from_secs(1), status.with_denial(wait))
     }
 
     /// Has `cache` learn that alice asked this and heard that.
@@ -183,11 +184,11 @@ mod tests {
             at,
             generation: 0,
         };
-        cache.learn(&asked, op, decision);
+        cache.learn(&asked, &op, decision);
     }
 
     fn ask(cache: &DenyCache, op: Op, at: Instant) -> Option<Duration> {
-        let answer = cache.answer("alice", Tier::DEFAULT, op, at)?;
+        let answer = cache.answer("alice", Tier::DEFAULT, &op, at)?;
         assert!(answer.is_denied());
         answer.retry_after()
     }
@@ -225,9 +226,9 @@ mod tests {
             Op::Refund(3, None),
             Op::Reset,
         ] {
-            assert_eq!(ask(&cache, op, now), None, "{op:?}");
+            assert_eq!(ask(&cache, op.clone(), now), None, "{op:?}");
         }
-        let of = |subject, tier| cache.answer(subject, tier, Op::Acquire(3), now);
+        let of = |subject, tier| cache.answer(subject, tier, &Op::Acquire(3), now);
         assert!(of("bob", Tier::DEFAULT).is_none());
         assert!(of("alice", Tier::named("gold")).is_none());
     }
@@ -239,7 +240,7 @@ mod tests {
         learn(&cache, Op::Acquire(3), now, &denied(None));
         learn(&cache, Op::Peek(3), now, &denied(Some(WAIT)));
         let status = QuotaStatus::new(&Policy::new("test", 10));
-        let allowed = Decision::allowed(1, Receipt::new(Timestamp::from_secs(1)), status);
+        let allowed = Decision::allowed(1, Timestamp::from_secs(1), status);
         learn(&cache, Op::Acquire(1), now, &allowed);
         assert_eq!(ask(&cache, Op::Acquire(99), now), None);
     }
@@ -261,7 +262,7 @@ mod tests {
         let now = Instant::now();
         for op in [Op::Refund(1, None), Op::Reset] {
             learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
-            learn(&cache, op, now, &denied(None));
+            learn(&cache, op.clone(), now, &denied(None));
             assert_eq!(ask(&cache, Op::Acquire(3), now), None, "{op:?}");
         }
         learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
@@ -284,7 +285,7 @@ mod tests {
                 at: now,
                 generation: 0,
             };
-            cache.learn(&asked, Op::Acquire(1), &denied(Some(WAIT)));
+            cache.learn(&asked, &Op::Acquire(1), &denied(Some(WAIT)));
         }
         let buckets = cache.buckets.iter();
         let kept: usize = buckets

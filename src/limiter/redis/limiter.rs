@@ -129,7 +129,7 @@ impl RedisLimiter {
         let current = Current::new(store, &name, &rules, 0);
         Self(Arc::new(Inner {
             store: store.clone(),
-            policies: rules.tiers.default_tier().policies.clone(),
+            policies: rules.default_tier().policies.clone(),
             rules: Mutex::new(rules),
             current: RwLock::new(Arc::new(current)),
             queue: Arc::new(Queue::new(asker)),
@@ -155,7 +155,7 @@ impl RedisLimiter {
         let inner = &*self.0;
         let mut rules = inner.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changed = rules.clone();
-        changed.tiers.replace(name, quota)?;
+        changed.replace(name, quota)?;
         inner.fallback.set_quota(name, quota)?;
         let generation = inner.current().generation + 1;
         let current = Current::new(&inner.store, &inner.name, &changed, generation);
@@ -185,14 +185,14 @@ impl RedisLimiter {
         let current = Arc::clone(&inner.current());
         // A tier that is not known is a mistake, not a failure of the store.
         let policies = &current.plan.tier(tier)?.policies;
-        if let Op::Refund(_, Some(receipt)) = op
+        if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
             && receipt.is_degraded()
-            && let Some(decision) = inner.fallback.decide(tier, key, op, policies)
+            && let Some(decision) = inner.fallback.decide(tier, key, op.clone(), policies)
         {
             return decision.map(|decision| Pending::Ready(Ok(decision)));
         }
         let subject = format!("{}{}", current.keyspace, subject::name(key));
-        if let Some(denied) = inner.remembered(&subject, tier, op) {
+        if let Some(denied) = inner.remembered(&subject, tier, &op) {
             return Ok(Pending::Ready(Ok(denied)));
         }
         if op == Op::Reset {
@@ -225,7 +225,12 @@ impl Question {
     /// Has the operation done, and waits for the answer no longer than the deadline.
     fn ask(self, subject: String) -> RedisFuture {
         let Inner { queue, store, .. } = &*self.limiter.0;
-        let answer = queue.submit(subject, Arc::clone(&self.current), self.tier, self.op);
+        let answer = queue.submit(
+            subject,
+            Arc::clone(&self.current),
+            self.tier,
+            self.op.clone(),
+        );
         let deadline = store.deadline();
         let answer = timeout(deadline, answer);
         RedisFuture(Box::pin(async move {
@@ -246,14 +251,14 @@ impl Question {
         }
         let policies = &self.current.plan.tier(self.tier)?.policies;
         let fallback = &self.limiter.0.fallback;
-        let decision = fallback.decide(self.tier, &self.key, self.op, policies);
+        let decision = fallback.decide(self.tier, &self.key, self.op.clone(), policies);
         decision.unwrap_or_else(|| Err(LimiterError::unavailable(error)))
     }
 }
 
 impl Inner {
     /// The answer that needs no server. What gives something back ends it.
-    fn remembered(&self, subject: &str, tier: Tier, op: Op) -> Option<Decision> {
+    fn remembered(&self, subject: &str, tier: Tier, op: &Op) -> Option<Decision> {
         let denials = self.denials.as_ref()?;
         if matches!(op, Op::Refund(..) | Op::Reset) {
             denials.forget(subject);
@@ -317,7 +322,7 @@ impl Ask<Current> for Asker {
                 generation: current.generation,
             };
             for (op, decision) in ops.iter().zip(&decisions) {
-                denials.learn(&asked, *op, decision);
+                denials.learn(&asked, op, decision);
             }
         }
         Ok(decisions)

@@ -2,7 +2,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use crate::{
     clock::{Clock, OsClock},
-    decision::{Decision, Policy, QuotaStatus, QuotaStatuses, Receipt},
+    decision::{Decision, Policy, QuotaStatus, QuotaStatuses},
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{Limiter, LocalLimiter, LocalLimiterBuilder, Pending, Tier, quotas::Rules},
@@ -103,6 +103,12 @@ impl Fallback {
         let op = match op {
             // What the server charged is not here to be given back.
             Op::Refund(_, Some(receipt)) if !receipt.is_degraded() => Op::Peek(0),
+            Op::Settle(cost, receipt) if !receipt.is_degraded() && cost <= receipt.charged() => {
+                Op::Peek(0)
+            }
+            Op::Settle(cost, receipt) if !receipt.is_degraded() => {
+                Op::Hit(cost - receipt.charged())
+            }
             op => op,
         };
         let decision = match self {
@@ -133,18 +139,17 @@ impl Fallback {
 
 /// Lets pass, and says nothing of what is left.
 fn unmeasured(policies: &[Policy]) -> Decision {
-    let receipt = Receipt::new(OsClock.now());
     let statuses: Vec<_> = policies.iter().map(QuotaStatus::new).collect();
     let statuses = match statuses.as_slice() {
         [one] => QuotaStatuses::from(*one),
         _ => QuotaStatuses::from(statuses),
     };
-    Decision::allowed(0, receipt, statuses)
+    Decision::allowed(0, OsClock.now(), statuses)
 }
 
 fn local_limiter(rules: &Rules, nodes: NonZeroU32) -> Result<LocalLimiter, ConfigError> {
     let mut builder: Option<LocalLimiterBuilder> = None;
-    for (tier, quotas) in rules.tiers.iter() {
+    for (tier, quotas) in rules.tiers() {
         // Under their names: one that is made of the numbers would change with them.
         let named = quotas.quotas().iter().zip(&quotas.policies);
         let shares = named.map(|(quota, policy)| quota.shared_by(nodes).named(policy.name()));

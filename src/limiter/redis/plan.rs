@@ -40,7 +40,7 @@ struct Slot {
 impl Plan {
     pub(super) fn new(rules: &Rules) -> Self {
         let slots = slots(rules);
-        let tiers = rules.tiers.iter().map(|(tier, quotas)| {
+        let tiers = rules.tiers().map(|(tier, quotas)| {
             let plan = TierPlan {
                 policies: quotas.policies.clone(),
                 full: quotas.quotas().iter().map(full_level).collect(),
@@ -62,9 +62,8 @@ impl Plan {
 
     pub(super) fn tier(&self, tier: Tier) -> Result<&TierPlan, LimiterError> {
         let found = self.tiers.iter().find(|(known, _)| *known == tier);
-        found.map(|(_, plan)| plan).ok_or_else(|| {
-            LimiterError::unsupported(format!("the limiter was given no quota for {tier:?}"))
-        })
+        let found = found.map(|(_, plan)| plan);
+        found.ok_or_else(|| tier.unknown(self.tiers.iter().map(|(known, _)| *known)))
     }
 }
 
@@ -76,7 +75,7 @@ impl TierPlan {
         arguments.push(number_or_empty(now));
         arguments.extend(self.arguments.iter().map(|text| Cow::from(text.as_str())));
         for alike in ops.chunk_by(|one, next| one == next) {
-            let (letter, cost, charged_at) = letters(alike[0]);
+            let (letter, cost, charged_at) = letters(&alike[0]);
             arguments.push(letter.into());
             arguments.push(number_or_empty(Some(cost)));
             arguments.push(number_or_empty(charged_at));
@@ -92,13 +91,16 @@ fn number_or_empty(number: Option<u64>) -> Cow<'static, str> {
     })
 }
 
-fn letters(op: Op) -> (&'static str, u64, Option<u64>) {
-    match op {
-        Op::Acquire(cost) => ("a", cost, None),
+fn letters(op: &Op) -> (&'static str, u64, Option<u64>) {
+    match *op {
+        Op::Acquire(cost) | Op::Reserve(cost) => ("a", cost, None),
+        Op::Deny(cost) => ("p", cost, None),
+        Op::Settle(..) | Op::Block(_) => ("p", 0, None),
         Op::AcquireUpTo(most) => ("u", most, None),
         Op::Peek(cost) => ("p", cost, None),
         Op::Hit(cost) => ("h", cost, None),
-        Op::Refund(cost, receipt) => {
+        Op::Refund(cost, ref receipt) => {
+            let receipt = receipt.as_ref();
             let charged_at = receipt.map(|receipt| receipt.charged_at().as_micros());
             ("r", cost, charged_at)
         }
@@ -109,8 +111,9 @@ fn letters(op: Op) -> (&'static str, u64, Option<u64>) {
 /// The slots of all tiers, in the order of the quotas.
 fn slots(rules: &Rules) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
-    for at in 0..rules.tiers.width() {
-        for (_, quotas) in rules.tiers.iter() {
+    let most = rules.tiers().map(|(_, quotas)| quotas.quotas().len()).max();
+    for at in 0..most.unwrap_or(0) {
+        for (_, quotas) in rules.tiers() {
             let Some(quota) = quotas.quotas().get(at) else {
                 continue;
             };

@@ -119,7 +119,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Lane<A, P> {
     async fn serve(mut self) {
         let mut last = None;
         while let Some(batch) = self.next_batch() {
-            let ops: Vec<_> = batch.iter().map(|waiting| waiting.op).collect();
+            let ops: Vec<_> = batch.iter().map(|waiting| waiting.op.clone()).collect();
             let Waiting { plan, tier, .. } = &batch[0];
             let ask = &self.queue.ask;
             let call = ask.ask(&self.subject, plan, *tier, &ops);
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Timestamp,
-        decision::{Policy, QuotaStatus, Receipt},
+        decision::{Policy, QuotaStatus},
         limiter::redis::store::StoreErrorKind,
     };
 
@@ -211,9 +211,8 @@ mod tests {
             self.calls.lock().expect("no panic").push(ops.len());
             self.go.acquire().await.expect("it is open").forget();
             let status = QuotaStatus::new(&Policy::new("test", 1));
-            let receipt = Receipt::new(Timestamp::default());
             let decided = |op: &Op| match op {
-                Op::Acquire(cost) => Decision::allowed(*cost, receipt, status),
+                Op::Acquire(cost) => Decision::allowed(*cost, Timestamp::default(), status),
                 other => panic!("{other:?} was not asked"),
             };
             Ok(ops.iter().map(decided).collect())

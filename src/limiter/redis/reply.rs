@@ -5,9 +5,7 @@ use redis::Value;
 use super::plan::TierPlan;
 use crate::{
     clock::Timestamp,
-    decision::{
-        Decision, Level, Measure, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Standing,
-    },
+    decision::{Decision, Level, Measure, Outcome, Policy, QuotaStatus, QuotaStatuses, Standing},
     quota::MAX_REFILL_NANOS,
 };
 
@@ -20,11 +18,11 @@ pub(super) fn decisions(reply: &Value, plan: &TierPlan, ops: usize) -> Option<Ve
         return None;
     };
     let mut numbers = Numbers(bytes);
-    let receipt = Receipt::new(Timestamp::from_micros(numbers.next()?));
+    let time = Timestamp::from_micros(numbers.next()?);
     let mut decisions = Vec::with_capacity(ops);
     while decisions.len() < ops {
         let alike = usize::try_from(numbers.next()?).ok()?;
-        let decision = numbers.decision(plan, receipt)?;
+        let decision = numbers.decision(plan, time)?;
         if !(1..=ops - decisions.len()).contains(&alike) {
             return None;
         }
@@ -46,7 +44,7 @@ impl Numbers<'_> {
         Some(u64::try_from(i64::from_be_bytes(*number)).ok())
     }
 
-    fn decision(&mut self, plan: &TierPlan, receipt: Receipt) -> Option<Decision> {
+    fn decision(&mut self, plan: &TierPlan, time: Timestamp) -> Option<Decision> {
         let denied = self.next()? == 1;
         let wait = Duration::from_micros(self.next()?);
         let charged = self.next()?;
@@ -56,7 +54,7 @@ impl Numbers<'_> {
             false if wait.is_zero() => Outcome::Allowed,
             false => Outcome::Delayed(wait),
         };
-        let decision = Decision::new(outcome, charged, receipt, self.statuses(plan)?);
+        let decision = Decision::new(outcome, charged, time, self.statuses(plan)?);
         Some(if blocked.is_zero() {
             decision
         } else {
@@ -88,6 +86,7 @@ impl Numbers<'_> {
             None => None,
         };
         let measure = Measure {
+            kind: crate::quota::Kind::NONE,
             denied: flags & 1 > 0,
             excess: level.map_or(flags & 2 > 0, Level::is_excess),
             retry_after,
@@ -108,23 +107,14 @@ const fn nanos(micros: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::{
-        limiter::{
-            Tier,
-            quotas::{Quotas, Rules, Tiers},
-            redis::plan::Plan,
-        },
+        limiter::{Tier, quotas::Rules, redis::plan::Plan},
         quota::Quota,
     };
 
     /// What the numbers say of two operations under a limit of ten a second.
     fn read(numbers: &[i64]) -> Option<Vec<Decision>> {
-        let mut tiers = Tiers::default();
-        let quotas = Quotas::new(Quota::per_second(10)).expect("a good quota");
-        tiers.add(Tier::DEFAULT, quotas).expect("the only tier");
-        let plan = Plan::new(&Rules {
-            tiers,
-            block_for: None,
-        });
+        let tiers = vec![(Tier::DEFAULT, vec![Quota::per_second(10)])];
+        let plan = Plan::new(&Rules::new(tiers, None).expect("a good quota"));
         let plan = plan.tier(Tier::DEFAULT).expect("the default tier");
         let bytes = numbers.iter().flat_map(|number| number.to_be_bytes());
         decisions(&Value::BulkString(bytes.collect()), plan, 2)

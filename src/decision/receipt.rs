@@ -1,0 +1,111 @@
+//! The receipt: what a refund has to know of a charge.
+
+use std::{slice, sync::Arc};
+
+use crate::{clock::Timestamp, quota::Kind};
+
+/// Proof of what was charged when, which a refund needs to find it again.
+///
+/// [`Decision::receipt`](crate::Decision::receipt) makes it. It gives back at most what its decision
+/// charged, to the quotas that were charged, in the tier of the decision. Of a bucket each unit fades
+/// over the time in which the full bucket comes back, so that requests that are finished late do not
+/// give others more than the bucket holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    charged_at: Timestamp,
+    charged: u64,
+    charges: Charges,
+    tier: u16,
+    degraded: bool,
+}
+
+/// What was charged to each quota, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Charges {
+    /// One quota, the usual case, needs no allocation.
+    One(Charge),
+    Several(Arc<[Charge]>),
+    None,
+}
+
+/// The counter of one quota that was charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Charge {
+    /// How the counter counts: a counter of another kind was not charged.
+    pub(crate) kind: Kind,
+    /// The instant, in nanoseconds, at which the charge has flown back: a bucket's state after it.
+    /// 0 for what is no bucket.
+    pub(crate) end: u64,
+    /// The nanoseconds in which one unit came at that time.
+    pub(crate) interval: u64,
+}
+
+impl Receipt {
+    /// A receipt for nothing.
+    pub(super) const fn new(charged_at: Timestamp) -> Self {
+        Self {
+            charged_at,
+            charged: 0,
+            charges: Charges::None,
+            tier: 0,
+            degraded: false,
+        }
+    }
+
+    /// `charged` units that were taken from each of `charges`.
+    pub(super) fn with_charges(
+        mut self,
+        charged: u64,
+        charges: impl ExactSizeIterator<Item = Charge>,
+    ) -> Self {
+        let mut charges = charges;
+        self.charged = charged;
+        self.charges = match charges.len() {
+            0 => Charges::None,
+            1 => charges.next().map_or(Charges::None, Charges::One),
+            _ => Charges::Several(charges.collect()),
+        };
+        self
+    }
+
+    /// When the units were charged.
+    #[must_use]
+    pub const fn charged_at(&self) -> Timestamp {
+        self.charged_at
+    }
+
+    /// How many units were charged: the most that a refund gives back.
+    #[must_use]
+    pub const fn charged(&self) -> u64 {
+        self.charged
+    }
+
+    /// What was charged to each quota, in their order.
+    pub(crate) fn charges(&self) -> &[Charge] {
+        match &self.charges {
+            Charges::One(charge) => slice::from_ref(charge),
+            Charges::Several(charges) => charges,
+            Charges::None => &[],
+        }
+    }
+
+    /// The place of the decision's tier among those of the limiter.
+    pub(crate) const fn tier(&self) -> u16 {
+        self.tier
+    }
+
+    pub(super) const fn in_tier(mut self, tier: u16) -> Self {
+        self.tier = tier;
+        self
+    }
+
+    /// Whether the units were charged by what stands in for the limiter's store.
+    pub(crate) const fn is_degraded(&self) -> bool {
+        self.degraded
+    }
+
+    pub(super) const fn degraded(mut self, degraded: bool) -> Self {
+        self.degraded = degraded;
+        self
+    }
+}

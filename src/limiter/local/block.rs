@@ -1,0 +1,111 @@
+//! Blocks: keys that stay out until an instant, whatever their quotas say.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use super::hash::KeyHash;
+use crate::{op::Op, quota::MAX_REFILL_NANOS};
+
+/// Marks a block by hand. The instant is below: nanoseconds reach it in the year 2262.
+const BY_HAND: u64 = 1 << 63;
+
+/// The instant until which a key stays out, and whether it was blocked by hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Block(u64);
+
+impl Block {
+    pub(super) const NONE: Self = Self(0);
+
+    /// A block of `length` nanoseconds that a denial starts.
+    pub(super) const fn of(now: u64, length: u64) -> Self {
+        Self(now.saturating_add(length))
+    }
+
+    pub(super) fn by_hand(now: u64, length: Duration) -> Self {
+        let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        match nanos.min(MAX_REFILL_NANOS) {
+            0 => Self::NONE,
+            nanos => Self(now.saturating_add(nanos) | BY_HAND),
+        }
+    }
+
+    /// How much longer the key stays out. A clock that stepped back must not make it longer than the
+    /// block of a denial lasts.
+    pub(super) fn left(&mut self, now: u64, block_for: Option<u64>) -> u64 {
+        if self.0 & BY_HAND == 0
+            && let Some(longest) = block_for
+        {
+            self.0 = self.0.min(now.saturating_add(longest));
+        }
+        (self.0 & !BY_HAND).saturating_sub(now)
+    }
+}
+
+/// What a blocked key is asked instead of an operation that would take something, or start a block:
+/// a look, for which one unit is what taking up to some number hangs on.
+pub(super) fn instead_of(op: &Op) -> Option<Op> {
+    match op {
+        Op::Acquire(cost) | Op::Reserve(cost) | Op::Deny(cost) => Some(Op::Peek(*cost)),
+        Op::AcquireUpTo(most) => Some(Op::Peek((*most).min(1))),
+        _ => None,
+    }
+}
+
+/// Keys that were blocked by hand, of a limiter whose table has no room for blocks.
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    /// Whether there may be any: most limiters never have one, and their requests take no lock.
+    any: AtomicBool,
+    blocks: RwLock<HashMap<KeyHash, Block>>,
+}
+
+impl Blocks {
+    /// How much longer this key stays out.
+    #[inline]
+    pub(super) fn left(&self, key: KeyHash, now: u64) -> u64 {
+        if !self.any.load(Ordering::Acquire) {
+            return 0;
+        }
+        let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
+        let block = blocks.get(&key).copied();
+        block.map_or(0, |mut block| block.left(now, None))
+    }
+
+    /// Blocks a key, or ends its block. Where as many are blocked as `most`, the block that ends
+    /// first gives way.
+    pub(super) fn set(&self, key: KeyHash, now: u64, length: Duration, most: usize) {
+        let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
+        let block = Block::by_hand(now, length);
+        blocks.remove(&key);
+        if block != Block::NONE {
+            if blocks.len() >= most {
+                blocks.retain(|_, block| block.left(now, None) > 0);
+            }
+            if blocks.len() >= most
+                && let Some(first) = blocks.iter().min_by_key(|(_, block)| block.0)
+            {
+                let first = *first.0;
+                blocks.remove(&first);
+            }
+            blocks.insert(key, block);
+        }
+        self.any.store(!blocks.is_empty(), Ordering::Release);
+    }
+
+    /// Takes all blocks out, with the time that is left of each.
+    pub(super) fn take(&self, now: u64) -> Vec<(KeyHash, Duration)> {
+        let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
+        self.any.store(false, Ordering::Release);
+        let left = |(key, mut block): (KeyHash, Block)| {
+            let left = block.left(now, None);
+            (left > 0).then_some((key, Duration::from_nanos(left)))
+        };
+        blocks.drain().filter_map(left).collect()
+    }
+}
