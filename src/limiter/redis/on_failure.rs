@@ -1,3 +1,5 @@
+//! What decides when Redis does not.
+
 use std::{num::NonZeroU32, time::Duration};
 
 use crate::{
@@ -101,13 +103,11 @@ impl Fallback {
         policies: &[Policy],
     ) -> Option<Result<Decision, LimiterError>> {
         let op = match op {
-            // What the server charged is not here to be given back.
-            Op::Refund(_, Some(receipt)) if !receipt.is_degraded() => Op::Peek(0),
-            Op::Settle(cost, receipt) if !receipt.is_degraded() && cost <= receipt.charged() => {
-                Op::Peek(0)
-            }
+            // What the server charged is not here to be given back. What a response adds to it is
+            // counted here.
+            Op::Refund(_, Some(receipt)) if !receipt.is_degraded() => Op::Refund(0, None),
             Op::Settle(cost, receipt) if !receipt.is_degraded() => {
-                Op::Hit(cost - receipt.charged())
+                Op::Settle(cost, receipt.of_nothing_here())
             }
             op => op,
         };
@@ -122,10 +122,16 @@ impl Fallback {
         Some(decision.map(Decision::into_degraded))
     }
 
-    /// Forgets what was counted for the key during an earlier failure.
-    pub(super) fn reset(&self, key: &Key) {
-        if let Self::Local { limiter, .. } = self {
-            limiter.reset(key);
+    /// Blocks and forgets keys with the server: what was counted for the key during an earlier
+    /// failure, and what it is kept out of during the next one.
+    pub(super) fn follow(&self, key: &Key, op: &Op) {
+        let Self::Local { limiter, .. } = self else {
+            return;
+        };
+        match op {
+            Op::Reset => drop(limiter.reset(key)),
+            Op::Block(length) => drop(limiter.block(key, *length)),
+            _ => {}
         }
     }
 

@@ -55,7 +55,7 @@ end
 
 local function log_used(q, log)
     local _, sum = gone(q, log)
-    return min(log.total - sum, q.capacity)
+    return log.total - sum
 end
 
 -- When the newest was noted.
@@ -96,7 +96,7 @@ function SlidingLog.verdict(q, log, cost)
 end
 
 function SlidingLog.available(q, log)
-    return q.capacity - log_used(q, log)
+    return max(q.capacity - log_used(q, log), 0)
 end
 
 function SlidingLog.reset_after(q, log)
@@ -121,9 +121,16 @@ local function first_since(log, time)
     return from
 end
 
--- Takes up to `most` from the entry, and says how much is left to take.
-local function take(log, index, most)
+-- Takes up to `most` from what was noted at `time`, and says how much is left to take.
+local function take_at(log, time, most)
+    if time == now then
+        local noted = min(most, log.noted)
+        log.noted = log.noted - noted
+        return most - noted
+    end
+    local index = first_since(log, time)
     local at, count = entry_at(log, index)
+    if at ~= time then return most end
     local taken = min(most, count)
     local rest = taken < count and entry_bytes(at, count - taken) or ''
     log.bytes = log.bytes:sub(1, index * ENTRY) .. rest .. log.bytes:sub((index + 1) * ENTRY + 1)
@@ -144,19 +151,16 @@ local function take_newest(log, most)
     return most
 end
 
--- Takes back what was noted at `charged_at`, else the newest.
-function SlidingLog.refund(q, log, cost, charged_at)
+-- Takes back what was noted when it was charged, or the newest. What has left the window by itself is
+-- not given back a second time.
+function SlidingLog.refund(q, log, cost, charge)
     tidy(q, log)
-    if is_gone(q, charged_at) then return end
-    local left = cost
-    local index = first_since(log, charged_at)
-    if entry_at(log, index) == charged_at then left = take(log, index, left) end
-    left = take_newest(log, left)
+    local left = charge and take_at(log, charge.at, cost) or take_newest(log, cost)
     log.total = log.total - (cost - left)
 end
 
 -- Times ahead of now come from a clock that stepped back.
-function SlidingLog.heal(q, log)
+function SlidingLog.clamp(q, log)
     local at = newest_of(log)
     if at and at > now then tidy(q, log) end
 end
