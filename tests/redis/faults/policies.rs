@@ -151,7 +151,7 @@ async fn decided(limiter: &RedisLimiter, op: Op, by_redis: bool) -> Decision {
         (probe.is_degraded() != by_redis).then_some(())
     })
     .await;
-    let decision = limiter.apply(&Key::from("alice"), op).await.unwrap();
+    let decision = limiter.apply(&Key::from("alice"), op.clone()).await.unwrap();
     assert_eq!(decision.is_degraded(), !by_redis, "{op:?}");
     decision
 }
