@@ -11,7 +11,7 @@
 -- number.
 --
 -- The reply is one text of whole numbers of eight bytes each, the highest first: the time, and then
--- what `answer` says.
+-- what each operation came to.
 
 -- Each is made only where it is asked for: a script makes all its functions anew in every call.
 local ALGORITHMS = {
@@ -52,72 +52,31 @@ local function forget()
     blocked_until, by_hand = Instant.fresh(), ''
 end
 
--- Reads a state of each slot, and says which bytes are left; nothing if one could not be read.
-local function read_states(heads, field, bytes)
-    local count = 0
-    for text in heads:gmatch('[^;]+') do
-        count = count + 1
-        local q = slots[count]
-        if not q then return nil end
-        local rest
-        q[field], rest = q.algorithm.parse(text, q, bytes)
-        if not q[field] then return nil end
-        bytes = rest or bytes
+-- Of each slot the text of its state, or of what responses counted, and the bytes of its log.
+local function texts(field)
+    local heads, tails = '', ''
+    for at, q in ipairs(slots) do
+        local head, tail = q.algorithm.text(q[field] or q.algorithm.fresh(), q)
+        heads = at == 1 and head or heads .. ';' .. head
+        if tail then tails = tails .. tail end
     end
-    return count == #slots and bytes or nil
-end
-
--- Whether the value could be read.
-local function read(value)
-    local heads, rest = value:match('^([%d:;]*)(.*)$')
-    if rest == '' then return read_states(heads, 'state', '') == '' end
-    local counted, after = rest:match('^|([%d:;]*)(.*)$')
-    rest = after or rest
-    local blocked, mark, bytes = rest:match('^!(%d+)(h?)(.*)$')
-    rest = bytes or rest
-    if blocked then blocked_until, by_hand = Instant.parse(blocked), mark end
-    bytes = rest:sub(2)
-    if not blocked_until or (rest ~= '' and rest:sub(1, 1) ~= '\n') then return false end
-    bytes = read_states(heads, 'state', bytes)
-    if counted and bytes then bytes = read_states(counted, 'counted', bytes) end
-    return bytes == ''
+    return heads, tails
 end
 
 local function write()
-    local heads, tails, counted = {}, {}, false
-    for at, q in ipairs(slots) do
-        heads[at], tails[#tails + 1] = q.algorithm.text(q.state, q)
-        counted = counted or q.counted
-    end
-    local value = table.concat(heads, ';')
-    if counted then
-        for at, q in ipairs(slots) do
-            heads[at], tails[#tails + 1] = q.algorithm.text(q.counted or q.algorithm.fresh(), q)
+    local value, bytes = texts('state')
+    for _, q in ipairs(slots) do
+        if q.counted then
+            local heads, tails = texts('counted')
+            value, bytes = value .. '|' .. heads, bytes .. tails
+            break
         end
-        value = value .. '|' .. table.concat(heads, ';')
     end
-    local blocked = Instant.text(blocked_until)
-    if blocked ~= '0' then value = value .. '!' .. blocked .. by_hand end
-    local bytes = table.concat(tails)
+    if blocked_until.u > 0 or blocked_until.n > 0 then
+        value = value .. '!' .. Instant.text(blocked_until) .. by_hand
+    end
     if bytes ~= '' then value = value .. '\n' .. bytes end
     return value
-end
-
--- Whole milliseconds until there is nothing left to remember, at least 1.
-local function time_to_live()
-    local u, n = sub(blocked_until.u, blocked_until.n, now, 0)
-    for _, q in ipairs(slots) do
-        local ru, rn = q.algorithm.reset_after(q, q.state)
-        if less(u, n, ru, rn) then u, n = ru, rn end
-        if q.counted then
-            ru, rn = q.algorithm.reset_after(q, q.counted)
-            if less(u, n, ru, rn) then u, n = ru, rn end
-        end
-    end
-    local milliseconds = max(math.ceil(micros_up(u, n) / 1000), 1)
-    -- The time of a test may stand still while the server's goes on.
-    if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
-    return string.format('%.0f', milliseconds)
 end
 
 -- Operations
@@ -172,15 +131,6 @@ local function hit(cost)
     result.wait = 0
 end
 
-local DO = { a = acquire, v = acquire, d = judge, p = judge, h = hit }
-
-function DO.u(most)
-    acquire(min(most, max(available(), 1)))
-end
-
--- Those that only look while the subject is blocked, and whether a denial of theirs starts a block.
-local STARTS_BLOCK = { a = true, u = true, d = true, v = false }
-
 -- How long the subject stays out.
 local function blocked_for()
     return micros_up(sub(blocked_until.u, blocked_until.n, now, 0))
@@ -190,16 +140,24 @@ local function start_block()
     blocked_until, by_hand = { u = now + block_u, n = block_n }, ''
 end
 
--- Does an operation that asks whether a cost fits, and says for how long the subject is blocked. The
--- first denial of a cost that could fit starts a block.
+-- Does an operation that asks whether a cost fits, and says for how long the subject is blocked; nothing
+-- for another operation. A blocked subject takes nothing. The first denial of a cost that could fit
+-- starts a block, unless another question follows.
 local function decide(op, cost)
-    local blocked, starts = blocked_for(), STARTS_BLOCK[op]
-    if blocked > 0 and starts ~= nil then
-        judge(op == 'u' and min(cost, 1) or cost)
-        return blocked
+    local blocked = blocked_for()
+    local takes = op == 'a' or op == 'v' or op == 'u'
+    if op == 'u' then cost = min(cost, blocked > 0 and 1 or max(available(), 1)) end
+    if takes and blocked == 0 then
+        acquire(cost)
+    elseif takes or op == 'p' or op == 'd' then
+        judge(cost)
+    elseif op == 'h' then
+        hit(cost)
+    else
+        return nil
     end
-    DO[op](cost)
-    if blocked == 0 and starts and block_u and result.breached then
+    local starts = op == 'a' or op == 'u' or op == 'd'
+    if starts and blocked == 0 and block_u and result.breached then
         start_block()
         return blocked_for()
     end
@@ -323,37 +281,42 @@ local function measure(q)
     return struct.pack('>i8i8i8i8i8', flags, q.retry_after, remaining, reset_after, window)
 end
 
-local reply = { struct.pack('>i8', now) }
-
--- Says of operations that come to the same: how many there are, whether they were denied, the wait in a
--- queue, the units that each of them took, the time of a block, and how each quota stands after the
--- first of them.
-local function answer(times, blocked)
-    local denied = result.denied and 1 or 0
-    reply[#reply + 1] = struct.pack('>i8i8i8i8i8', times, denied, result.wait, result.charged, blocked)
-    for _, q in ipairs(active) do reply[#reply + 1] = measure(q) end
-end
-
--- Does the operation whose arguments begin here, and says where those of the next one do.
-local function perform(at)
-    local op, cost, times = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
-    local correct, after = not DO[op] and corrections()[op], at + 3
-    while times > 0 do
-        local blocked
-        if correct then blocked, after = correct(cost, at + 3) else blocked = decide(op, cost) end
-        local here = alike(op, cost, times)
-        answer(here, blocked)
-        if here > 1 and result.charged > 0 then charge((here - 1) * cost) end
-        times = times - here
-    end
-    return after
-end
-
 local value = redis.call('GET', KEYS[1])
 if not value then
     forget()
-elseif not read(value) then
-    return redis.error_reply('RATELIMIT the value of this key is not one of ours')
+else
+    -- Reads a state of each slot, and says which bytes are left; nothing if one could not be read.
+    local function read_states(heads, field, bytes)
+        local count = 0
+        for text in heads:gmatch('[^;]+') do
+            count = count + 1
+            local q = slots[count]
+            if not q then return nil end
+            local rest
+            q[field], rest = q.algorithm.parse(text, q, bytes)
+            if not q[field] then return nil end
+            bytes = rest or bytes
+        end
+        return count == #slots and bytes or nil
+    end
+
+    local head, bytes = value, ''
+    local line = value:find('\n', 1, true)
+    if line then head, bytes = value:sub(1, line - 1), value:sub(line + 1) end
+    local mark = head:find('!', 1, true)
+    if mark then
+        local blocked
+        blocked, by_hand = head:match('^(%d+)(h?)$', mark + 1)
+        blocked_until = blocked and Instant.parse(blocked)
+        head = head:sub(1, mark - 1)
+    end
+    local bar, counted = head:find('|', 1, true), nil
+    if bar then head, counted = head:sub(1, bar - 1), head:sub(bar + 1) end
+    bytes = blocked_until and read_states(head, 'state', bytes)
+    if counted and bytes then bytes = read_states(counted, 'counted', bytes) end
+    if bytes ~= '' then
+        return redis.error_reply('RATELIMIT the value of this key is not one of ours')
+    end
 end
 
 local before = value or write()
@@ -363,10 +326,42 @@ if block_u and by_hand == '' and less(now + block_u, block_n, blocked_until.u, b
     start_block()
 end
 for _, q in ipairs(active) do q.algorithm.clamp(q, q.state) end
+
+-- Of operations that come to the same it says: how many there are, whether they were denied, the wait in
+-- a queue, the units that each of them took, the time of a block, and how each quota stands after the
+-- first of them.
+local reply = { struct.pack('>i8', now) }
 local at = first_op
-while at <= #ARGV do at = perform(at) end
+while at <= #ARGV do
+    local op, cost, times = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+    at = at + 3
+    local after = at
+    while times > 0 do
+        local blocked = decide(op, cost)
+        if not blocked then blocked, after = corrections()[op](cost, at) end
+        local here, denied = alike(op, cost, times), result.denied and 1 or 0
+        reply[#reply + 1] = struct.pack('>i8i8i8i8i8', here, denied, result.wait, result.charged, blocked)
+        for _, q in ipairs(active) do reply[#reply + 1] = measure(q) end
+        if here > 1 and result.charged > 0 then charge((here - 1) * cost) end
+        times = times - here
+    end
+    at = after
+end
 
 -- What has not changed, a denial above all, is not written.
 local after = write()
-if after ~= before then redis.call('SET', KEYS[1], after, 'PX', time_to_live()) end
+if after ~= before then
+    -- It lives until there is nothing left to remember, in whole milliseconds, at least 1.
+    local u, n = sub(blocked_until.u, blocked_until.n, now, 0)
+    for _, q in ipairs(slots) do
+        for _, state in ipairs({ q.state, q.counted }) do
+            local ru, rn = q.algorithm.reset_after(q, state)
+            if less(u, n, ru, rn) then u, n = ru, rn end
+        end
+    end
+    local milliseconds = max(math.ceil(micros_up(u, n) / 1000), 1)
+    -- The time of a test may stand still while the server's goes on.
+    if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
+    redis.call('SET', KEYS[1], after, 'PX', string.format('%.0f', milliseconds))
+end
 return table.concat(reply)
