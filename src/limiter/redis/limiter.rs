@@ -144,9 +144,10 @@ impl RedisLimiter {
     /// told, too.
     ///
     /// A changed limit, burst or queue leaves what was counted, at most as much as the new quota
-    /// holds. A changed algorithm, period or number of slices starts all quotas of this limiter
-    /// afresh: they are counted under other keys, so nodes that have the new configuration already
-    /// and nodes that have the old one do not disturb each other.
+    /// holds, or the largest of another tier that shares the counter. A changed algorithm, period,
+    /// number of slices or refill step starts all quotas of this limiter afresh, and ends blocks, unless
+    /// its tiers count in the same ways as before: they are counted under other keys, so nodes that have
+    /// the new configuration already and nodes that have the old one do not disturb each other.
     ///
     /// # Errors
     ///
