@@ -89,7 +89,11 @@ async fn remembered_reservation_keeps_no_block_from_starting() {
         return;
     }
     let server = Server::start().await;
-    let limiter = node(&server, Quota::per_hour(1), Some(Duration::from_secs(7_200)));
+    let limiter = node(
+        &server,
+        Quota::per_hour(1),
+        Some(Duration::from_secs(7_200)),
+    );
     let alice = Key::from("alice");
     let ask = async |op: Op| limiter.apply(&alice, op).await.unwrap();
     assert!(ask(Op::Reserve(1)).await.is_allowed());

@@ -21,7 +21,11 @@ use traces::{block, start, tiers, trace};
 const CASES: u32 = 32;
 
 /// Runs traces over tiers of `specs` against the server, until as many operations were compared.
-fn agreement(server: &Server, operations: u64, specs: impl Strategy<Value = Spec> + Clone + 'static) {
+fn agreement(
+    server: &Server,
+    operations: u64,
+    specs: impl Strategy<Value = Spec> + Clone + 'static,
+) {
     let runtime = runtime();
     let wanted = std::env::var("DIFFERENTIAL_OPERATIONS");
     let wanted = wanted.map_or(operations, |n| n.parse().expect("a number"));
@@ -38,13 +42,14 @@ fn agreement(server: &Server, operations: u64, specs: impl Strategy<Value = Spec
     let (key, done) = (Cell::new(0_u64), Cell::new(0_u64));
     let inputs = (tiers(specs), block(), start(), trace());
     while done.get() < wanted {
-        let outcome = TestRunner::new(config.clone()).run(&inputs, |(tiers, block, start, trace)| {
-            key.set(key.get() + 1);
-            let mut pair = Pair::new(&store, Key::from(key.get()), tiers, block, start);
-            let outcome = runtime.block_on(pair.agree(&trace));
-            done.set(done.get() + pair.operations());
-            outcome
-        });
+        let outcome =
+            TestRunner::new(config.clone()).run(&inputs, |(tiers, block, start, trace)| {
+                key.set(key.get() + 1);
+                let mut pair = Pair::new(&store, Key::from(key.get()), tiers, block, start);
+                let outcome = runtime.block_on(pair.agree(&trace));
+                done.set(done.get() + pair.operations());
+                outcome
+            });
         if let Err(error) = outcome {
             panic!("{error}");
         }

@@ -272,7 +272,10 @@ async fn quota_that_changes_its_kind_joins_the_counter_of_another_tier() {
     let builder = RedisLimiter::builder(minute).tier("small", minute.fixed_window());
     let bench = Bench::new(builder.tier("other", minute)).await;
     assert_eq!(bench.passes(SMALL).await, 5);
-    bench.limiter.set_quota("default", minute.fixed_window()).unwrap();
+    bench
+        .limiter
+        .set_quota("default", minute.fixed_window())
+        .unwrap();
     assert_eq!(bench.passes(Tier::DEFAULT).await, 0, "one window for both");
     bench.limiter.set_quota("default", minute).unwrap();
     assert_eq!(bench.passes(Tier::DEFAULT).await, 5);

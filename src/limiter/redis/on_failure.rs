@@ -34,9 +34,11 @@ impl OnFailure {
     ///
     /// Together `n` nodes then let through up to `n` times as much; see
     /// [`nodes`](Self::nodes). What they counted meanwhile is not told to Redis afterwards, and
-    /// what Redis counted before is not known to them. A refund with a receipt gives back to whom
-    /// the receipt is of: once Redis is back, what a node had counted by itself goes back to the
-    /// node, and while it is gone, what Redis had counted is not given back.
+    /// what Redis counted before is not known to them. A receipt corrects only the side that charged it:
+    /// once Redis is back, what a node had counted by itself goes back to the node, and while it is
+    /// gone, what Redis had counted is not given back. What a response costs beyond its reservation is
+    /// counted by the side that decides. A reset and a block by hand are for both sides; a block of a
+    /// denial is not.
     pub const fn local() -> Self {
         Self(Action::Local(NonZeroU32::MIN))
     }

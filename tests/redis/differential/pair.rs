@@ -151,7 +151,14 @@ impl Pair {
             let expected = local.apply_in(tier, &self.key, op.clone());
             let expected = expected.await.expect("it is local");
             let decision = answer.await.map_err(|error| broken(&error))?;
-            prop_assert_eq!(&decision, &expected, "{:?} in {:?} at {}", op, tier, self.now);
+            prop_assert_eq!(
+                &decision,
+                &expected,
+                "{:?} in {:?} at {}",
+                op,
+                tier,
+                self.now
+            );
             let receipt = decision.receipt();
             prop_assert_eq!(&receipt, &expected.receipt(), "{:?} at {}", op, self.now);
             self.receipts.push(receipt);

@@ -122,7 +122,9 @@ fn numbers() -> impl Strategy<Value = Numbers> + Clone {
 }
 
 /// The default tier and one to three others, whose quotas mostly count like the default one's.
-pub(super) fn tiers(specs: impl Strategy<Value = Spec> + Clone + 'static) -> impl Strategy<Value = Tiers> {
+pub(super) fn tiers(
+    specs: impl Strategy<Value = Spec> + Clone + 'static,
+) -> impl Strategy<Value = Tiers> {
     let sibling = (prop::bool::weighted(0.7), numbers(), specs.clone());
     let other = prop::collection::vec(sibling, 1..4);
     let default = prop_oneof![
@@ -204,7 +206,11 @@ pub(super) fn block() -> impl Strategy<Value = Option<Duration>> {
 }
 
 impl Held {
-    pub(super) fn receipt(self, earlier: &[Receipt], of: impl Fn(u64) -> Receipt) -> Option<Receipt> {
+    pub(super) fn receipt(
+        self,
+        earlier: &[Receipt],
+        of: impl Fn(u64) -> Receipt,
+    ) -> Option<Receipt> {
         match self {
             Self::Earlier(n) if !earlier.is_empty() => Some(earlier[n % earlier.len()].clone()),
             Self::Of(micros) => Some(of(micros)),
