@@ -57,7 +57,7 @@ impl Subjects {
         let shard = |_| Shard::try_new(buckets * WAYS, Arc::clone(rules)).map(Mutex::new);
         let shards: Result<_, _> = (0..shards).map(shard).collect();
         Ok(Self {
-            shards: shards.map_err(|error| capacity.refused(&error))?,
+            shards: shards.map_err(|_| capacity.refused())?,
             evictions: AtomicU64::new(0),
             times_held: AtomicUsize::new(0),
             max_times: capacity.log_times,
@@ -166,7 +166,7 @@ impl Subjects {
         };
         let room = |_| grows.then(|| shard::room(entries, rules)).transpose();
         let rooms: Result<Vec<_>, _> = (0..self.shards.len()).map(room).collect();
-        let rooms = rooms.map_err(|error| capacity.refused(&error))?;
+        let rooms = rooms.map_err(|_| capacity.refused())?;
         for (shard, room) in self.shards.iter().zip(rooms) {
             let mut shard = lock(shard);
             let before = shard.entries.all_times_held();
