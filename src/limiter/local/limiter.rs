@@ -169,7 +169,7 @@ impl LocalLimiter {
                     drop(made.decide(key, &inner.clock, Tier::DEFAULT, &block));
                 }
             }
-            (Some(subjects), ..) => subjects.install(&rules, &replaced, inner.capacity)?,
+            (Some(subjects), ..) => subjects.install(&rules, &replaced),
         }
         *current = rules;
         Ok(())
