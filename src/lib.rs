@@ -137,6 +137,8 @@ pub mod guide;
 
 #[cfg(feature = "quanta")]
 pub use self::clock::QuantaClock;
+#[cfg(feature = "tokio")]
+pub use self::clock::TokioClock;
 #[cfg(feature = "redis")]
 pub use self::concurrency::SharedConcurrency;
 #[cfg(feature = "governor")]
