@@ -12,9 +12,10 @@ mod quotas;
 mod refunds;
 mod retries;
 mod soft;
-mod stack;
+mod subject;
 mod tiers;
 mod together;
+mod traces;
 
 use std::env;
 
