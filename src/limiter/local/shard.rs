@@ -14,7 +14,7 @@ pub(super) const WAYS: usize = 4;
 /// How many entries, and how many logs among them, a request looks at to make room for its own log:
 /// enough to find one with little to forget, few enough not to be felt.
 const ENTRIES_LOOKED_AT: usize = 512;
-const LOGS_LOOKED_AT: usize = 32;
+const LOGS_LOOKED_AT: usize = 16;
 
 /// What a lock protects.
 #[derive(Debug)]
@@ -203,7 +203,7 @@ impl Entries {
     pub(super) fn give_up_a_log(
         &mut self,
         rules: &Rules,
-        current: Option<u64>,
+        current: u64,
         must: bool,
         now: u64,
     ) -> Option<(usize, bool)> {
@@ -211,8 +211,7 @@ impl Entries {
         let looked_at = ENTRIES_LOOKED_AT.min(self.len());
         self.hand = (from + looked_at) % self.len();
         let entries = (from..from + looked_at).map(|entry| entry % self.len());
-        let others =
-            entries.filter(|entry| self.tags[*entry] != 0 && Some(self.tags[*entry]) != current);
+        let others = entries.filter(|entry| self.tags[*entry] != 0 && self.tags[*entry] != current);
         let logs = others.filter(|entry| self.times_held(*entry) > 0);
         let weighed = logs.map(|entry| (self.weight(rules, entry, now), entry));
         let (weight, entry) = weighed.take(LOGS_LOOKED_AT).min()?;

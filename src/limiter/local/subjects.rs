@@ -132,19 +132,18 @@ impl Subjects {
     #[cold]
     fn relieve(&self, current: KeyHash, time: Timestamp) {
         for _ in 0..SHARDS_LOOKED_AT.min(self.shards.len()) {
-            let held = self.times_held.load(Ordering::Relaxed);
-            if held <= self.max_times / 8 * 7 {
-                return;
-            }
+            let must = self.times_held.load(Ordering::Relaxed) > self.max_times;
             let place = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
             let mut shard = lock(&self.shards[place]);
             let Shard { rules, entries } = &mut *shard;
-            let (must, now) = (held > self.max_times, time.as_nanos());
-            let given_up = entries.give_up_a_log(rules, Some(current.tag), must, now);
+            let given_up = entries.give_up_a_log(rules, current.tag, must, time.as_nanos());
             if let Some((times, is_live)) = given_up {
                 self.count_times(times, 0);
                 self.evictions
                     .fetch_add(u64::from(is_live), Ordering::Relaxed);
+            }
+            if self.times_held.load(Ordering::Relaxed) <= self.max_times {
+                return;
             }
         }
     }
