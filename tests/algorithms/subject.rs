@@ -253,8 +253,10 @@ impl Subject {
         self.specs[0][place] = spec;
         self.make_rules();
         if was_lock_free && !self.lock_free {
-            // The one quota is no bucket any more.
+            // The one quota is no bucket any more; of a block the time that is left goes on.
             self.counters.clear();
+            let left = u64::try_from((self.block.until - now).max(0)).expect("a block");
+            self.block_by_hand(now, Duration::from_nanos(left));
         }
         if self.lock_free {
             // Nobody could tell a larger quota's debt from what is tolerated.
