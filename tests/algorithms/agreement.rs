@@ -6,7 +6,7 @@ use proptest::{prelude::*, test_runner::TestRunner};
 
 use super::{
     cases,
-    quotas::{spec, spec_of, start},
+    quotas::{Spec, spec, spec_of, start},
     traces::{Setup, agrees, one_tier, tiers, trace},
 };
 
@@ -17,7 +17,7 @@ const LONGEST: usize = 40;
 /// Runs this share of all operations, in percent, through limiters of such tiers.
 fn agreement(
     share: u32,
-    tiers: impl Strategy<Value = Vec<Vec<super::quotas::Spec>>>,
+    tiers: impl Strategy<Value = Vec<Vec<Spec>>>,
     block_for: impl Strategy<Value = Option<Duration>>,
 ) {
     let all = env::var("ORACLE_OPERATIONS").map(|all| all.parse().expect("a number"));

@@ -170,7 +170,11 @@ fn cost_0_does_not_pass() {
             ask(&limiter, Op::Reserve(0)),
             ask(&limiter, Op::Deny(0)),
         ] {
-            assert_eq!(facts(&free), (true, true, Some(0), Some(BLOCK)), "{quota:?}");
+            assert_eq!(
+                facts(&free),
+                (true, true, Some(0), Some(BLOCK)),
+                "{quota:?}"
+            );
         }
         clock.advance(BLOCK);
         let free = limiter.acquire(&alice(), 0);
@@ -225,7 +229,11 @@ fn parallel_logins_that_all_fail_block() {
             assert_eq!(looked.is_blocked(), earlier == 4, "{quota:?}");
         }
         let next = limiter.acquire(&alice(), 1);
-        assert_eq!(facts(&next), (true, true, Some(0), Some(BLOCK)), "{quota:?}");
+        assert_eq!(
+            facts(&next),
+            (true, true, Some(0), Some(BLOCK)),
+            "{quota:?}"
+        );
     }
 }
 
@@ -280,7 +288,10 @@ fn block_by_hand_denies_until_it_ends() {
     let locked = |quota| blocking(quota, 8);
     let lone = |quota| {
         let clock = ManualClock::new();
-        let limiter = LocalLimiter::builder(quota).max_keys(8).clock(clock.clone()).build();
+        let limiter = LocalLimiter::builder(quota)
+            .max_keys(8)
+            .clock(clock.clone())
+            .build();
         (limiter.expect("a good quota"), clock)
     };
     for quota in every_algorithm(Quota::per_minute(5)) {

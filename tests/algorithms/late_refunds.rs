@@ -42,8 +42,7 @@ impl Client {
         for other in &quotas[1..] {
             builder = builder.tier("other", *other);
         }
-        let interval =
-            |quota: &Quota| quota.period().as_nanos() as u64 / quota.limit();
+        let interval = |quota: &Quota| quota.period().as_nanos() as u64 / quota.limit();
         Self {
             limiter: builder.build().expect("good quotas"),
             clock,
@@ -99,7 +98,8 @@ impl Client {
     }
 
     fn wait(&self, nanos: u64) {
-        self.clock.advance(Duration::from_micros(nanos.div_ceil(1_000)));
+        self.clock
+            .advance(Duration::from_micros(nanos.div_ceil(1_000)));
     }
 
     /// The most that counts within any interval, beyond what flows in that time, in nanoseconds.
@@ -182,7 +182,9 @@ fn honest_client_loses_next_to_nothing() {
     let mut ends: Vec<u64> = Vec::new();
     let mut now = 0;
     for _ in 0..20_000 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         if ends.len() == 3 {
             let first = (0..3).min_by_key(|place| ends[*place]).expect("three");
             let end = ends.remove(first).max(now);

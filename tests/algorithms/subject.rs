@@ -299,13 +299,12 @@ impl Subject {
                 }
             }
             Ask::Refund(cost, _) => refund(&rules, &mut counters, now, cost, paid.as_ref()),
-            _ if ask.takes() && !denied && blocked == 0 => {
-                hit(&rules, &mut counters, now, judged)
-            }
+            _ if ask.takes() && !denied && blocked == 0 => hit(&rules, &mut counters, now, judged),
             _ => 0,
         };
         let lines = pairs().zip(&counters);
-        let lines = lines.map(|((rule, before), after)| Line::new(rule, before, after, now, judged));
+        let lines =
+            lines.map(|((rule, before), after)| Line::new(rule, before, after, now, judged));
         let mut lines: Vec<_> = lines.collect();
         let waits = pairs().map(|(rule, counter)| rule.wait(counter, now, judged));
         let wait = waits.max().filter(|wait| *wait > 0);
@@ -426,7 +425,10 @@ impl Subject {
 }
 
 fn ids(rules: &[Rule]) -> impl Iterator<Item = CounterId> {
-    rules.iter().enumerate().map(|(place, rule)| (place, rule.kind))
+    rules
+        .iter()
+        .enumerate()
+        .map(|(place, rule)| (place, rule.kind))
 }
 
 /// The counters of a tier, clamped.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Algorithm, ConfigErrorKind, Decision, Key, Limiter, LimiterError, LimiterErrorKind, LocalLimiter,
-    ManualClock, Op, Quota, limiter::Pending, limiter::Tier,
+    Algorithm, ConfigErrorKind, Decision, Key, Limiter, LimiterError, LimiterErrorKind,
+    LocalLimiter, ManualClock, Op, Quota, limiter::Pending, limiter::Tier,
 };
 
 use super::{alice, every_algorithm};
@@ -75,10 +75,12 @@ fn quota_that_only_one_tier_has_is_kept() {
 fn alike() -> impl Iterator<Item = (Quota, Quota)> {
     let small = every_algorithm(Quota::per_minute(10));
     let large = every_algorithm(Quota::per_minute(100)).into_iter();
-    large.zip(small).map(|(large, small)| match small.algorithm() {
-        Algorithm::TokenBucket => (large, small.burst(2)),
-        _ => (large, small),
-    })
+    large
+        .zip(small)
+        .map(|(large, small)| match small.algorithm() {
+            Algorithm::TokenBucket => (large, small.burst(2)),
+            _ => (large, small),
+        })
 }
 
 /// A smaller tier judges by the shared counter as it is, and lowers it for nobody.
@@ -119,7 +121,11 @@ fn refund_in_a_smaller_tier_gives_back_its_own_charge() {
         let before = free(&limiter, Op::Peek(1)).remaining();
         assert!(before < Some(100), "{small:?}");
         let _ = free(&limiter, Op::Refund(1, Some(receipt)));
-        assert_eq!(free(&limiter, Op::AcquireUpTo(200)).charged(), 100, "{small:?}");
+        assert_eq!(
+            free(&limiter, Op::AcquireUpTo(200)).charged(),
+            100,
+            "{small:?}"
+        );
     }
 }
 

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use proptest::{prelude::*, strategy::Union};
+use proptest::prelude::*;
 use tower_ratelimit::{
-    Decision, Limiter as _, LocalLimiter, ManualClock, limiter::Pending, limiter::Tier,
+    Decision, Limiter as _, LocalLimiter, ManualClock, Receipt,
+    limiter::{Pending, Tier},
 };
 
 use super::{
@@ -107,26 +108,19 @@ pub(crate) fn one_tier(
 /// Two or three tiers, many of whose quotas count like those of the default tier, at the same place
 /// or at another.
 pub(crate) fn tiers() -> impl Strategy<Value = Vec<Vec<Spec>>> {
-    let like = prop_oneof![
-        4 => (Just(None), size()),
-        1 => ((0_usize..3).prop_map(Some), size()),
+    // The same place as in the default tier, or another.
+    let place = prop_oneof![4 => Just(None), 1 => (0_usize..3).prop_map(Some)];
+    let own = prop_oneof![
+        2 => (place, size()).prop_map(|(place, size)| Ok((place, size))),
+        1 => quotas::spec().prop_map(Err),
     ];
-    let own = Union::new([
-        (4, like.prop_map(|like| (Some(like), None)).boxed()),
-        (2, quotas::spec().prop_map(|spec| (None, Some(spec))).boxed()),
-    ].map(|(weight, strategy)| (weight, strategy)).into_iter().flat_map(|(weight, strategy)| {
-        std::iter::repeat_n(strategy, weight)
-    }));
     let others = prop::collection::vec(prop::collection::vec(own, 1..4), 1..3);
     (prop::collection::vec(quotas::spec(), 1..4), others).prop_map(|(default, others)| {
         let mut tiers = vec![default.clone()];
         for list in others {
-            let spec = |(place, (like, own)): (usize, (Option<(Option<usize>, Size)>, _))| {
-                let alike = like.map(|(other, size)| {
-                    let place = other.unwrap_or(place) % default.len();
-                    default[place].resized(size)
-                });
-                alike.or(own).expect("one of both")
+            let spec = |(here, own): (usize, Result<(Option<usize>, Size), Spec>)| match own {
+                Ok((place, size)) => default[place.unwrap_or(here) % default.len()].resized(size),
+                Err(own) => own,
             };
             tiers.push(list.into_iter().enumerate().map(spec).collect());
         }
@@ -209,12 +203,7 @@ fn changed(tiers: &[Vec<Spec>], place: usize, change: Change) -> Spec {
     }
 }
 
-fn decide(
-    limiter: &LocalLimiter,
-    tier: Tier,
-    ask: Ask,
-    receipts: &[tower_ratelimit::Receipt],
-) -> Decision {
+fn decide(limiter: &LocalLimiter, tier: Tier, ask: Ask, receipts: &[Receipt]) -> Decision {
     let Pending::Ready(decision) = limiter.apply_in(tier, &alice(), ask.op(receipts));
     decision.expect("there is such a tier")
 }

@@ -57,14 +57,19 @@ async fn run<S: Tiered>(subject: &S, vector: &Value) -> usize {
     let steps = vector["steps"].as_array().expect("a list");
     for (index, step) in steps.iter().enumerate() {
         let what = format!("{name}, step {index}");
-        only_has(step, &["t_ms", "op", "cost", "tier", "as", "of", "quota", "expect"]);
+        only_has(
+            step,
+            &["t_ms", "op", "cost", "tier", "as", "of", "quota", "expect"],
+        );
         clock.set(at(number(step, "t_ms")));
         if text(step, "op") == "set" {
             subject.set_quota(&limiter, first, quota(text(step, "quota")));
             continue;
         }
         let key = Key::from(THE_ONE_KEY);
-        let decision = limiter.apply_in(tier(step), &key, op(step, &receipts)).await;
+        let decision = limiter
+            .apply_in(tier(step), &key, op(step, &receipts))
+            .await;
         let decision =
             decision.unwrap_or_else(|error| panic!("{what}: {error}: {:?}", error.source()));
         check(&decision, &step["expect"], &what);
@@ -82,14 +87,20 @@ fn setup(vector: &Value) -> Setup {
         let quotas: Vec<_> = quotas.collect();
         match quotas.as_slice() {
             [_] => quotas,
-            _ => quotas.into_iter().zip(["first", "second"]).map(named).collect(),
+            _ => quotas
+                .into_iter()
+                .zip(["first", "second"])
+                .map(named)
+                .collect(),
         }
     };
     let tiers = vector.get("tiers").and_then(Value::as_object);
     let tiers = tiers.into_iter().flatten();
     Setup {
         quotas: list(&vector["quotas"]),
-        tiers: tiers.map(|(name, quotas)| (known(name), list(quotas))).collect(),
+        tiers: tiers
+            .map(|(name, quotas)| (known(name), list(quotas)))
+            .collect(),
         block_for: vector
             .get("block_for_ms")
             .map(|_| Duration::from_millis(number(vector, "block_for_ms"))),
@@ -114,7 +125,9 @@ fn tier(step: &Value) -> Tier {
 fn quota(text: &str) -> Quota {
     let mut words = text.split(' ');
     let rate = words.next().expect("a rate");
-    let rate: Quota = rate.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+    let rate: Quota = rate
+        .parse()
+        .unwrap_or_else(|error| panic!("{text}: {error}"));
     words.fold(rate, |quota, word| {
         let (word, number) = word.split_once('=').unwrap_or((word, "0"));
         let number: u64 = number.parse().expect("a number");
