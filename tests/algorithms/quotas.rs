@@ -284,11 +284,11 @@ impl Move {
     /// The time after the move, within what a limiter that was started at `start` is made for.
     pub(crate) fn from(&self, now: u64, start: u64, specs: &[Spec]) -> u64 {
         let marks: Vec<_> = specs.iter().flat_map(Spec::marks).collect();
-        self.from_marks(now, start, &marks)
+        self.next_to(now, start, &marks)
     }
 
     /// The same, next to one of `marks`.
-    pub(crate) fn from_marks(&self, now: u64, start: u64, marks: &[u64]) -> u64 {
+    pub(crate) fn next_to(&self, now: u64, start: u64, marks: &[u64]) -> u64 {
         let span = self.span_of(marks);
         let moved = if self.back {
             now.saturating_sub(span)

@@ -105,22 +105,31 @@ pub(crate) fn one_tier(
     prop::collection::vec(spec, quotas).prop_map(|list| vec![list])
 }
 
+/// A quota of another tier: like one of the default tier, at the same place unless another is
+/// named, or one of its own.
+#[derive(Debug, Clone, Copy)]
+enum Listed {
+    Like(Option<usize>, Size),
+    Own(Spec),
+}
+
 /// Two or three tiers, many of whose quotas count like those of the default tier, at the same place
 /// or at another.
 pub(crate) fn tiers() -> impl Strategy<Value = Vec<Vec<Spec>>> {
-    // The same place as in the default tier, or another.
     let place = prop_oneof![4 => Just(None), 1 => (0_usize..3).prop_map(Some)];
     let own = prop_oneof![
-        2 => (place, size()).prop_map(|(place, size)| Ok((place, size))),
-        1 => quotas::spec().prop_map(Err),
+        2 => (place, size()).prop_map(|(place, size)| Listed::Like(place, size)),
+        1 => quotas::spec().prop_map(Listed::Own),
     ];
     let others = prop::collection::vec(prop::collection::vec(own, 1..4), 1..3);
     (prop::collection::vec(quotas::spec(), 1..4), others).prop_map(|(default, others)| {
         let mut tiers = vec![default.clone()];
         for list in others {
-            let spec = |(here, own): (usize, Result<(Option<usize>, Size), Spec>)| match own {
-                Ok((place, size)) => default[place.unwrap_or(here) % default.len()].resized(size),
-                Err(own) => own,
+            let spec = |(here, listed): (usize, Listed)| match listed {
+                Listed::Like(place, size) => {
+                    default[place.unwrap_or(here) % default.len()].resized(size)
+                }
+                Listed::Own(spec) => spec,
             };
             tiers.push(list.into_iter().enumerate().map(spec).collect());
         }
@@ -168,7 +177,7 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
         let specs = oracle.specs().iter().flatten();
         let mut marks: Vec<_> = specs.flat_map(Spec::marks).collect();
         marks.extend(setup.block_for.map(|block| block.as_micros() as u64));
-        now = step.from_marks(now, start, &marks);
+        now = step.next_to(now, start, &marks);
         clock.set(at(now));
         match act {
             Act::Change(place, change) => {
