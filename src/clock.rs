@@ -64,9 +64,9 @@ const fn whole_micros(duration: Duration) -> u64 {
 /// A source of time.
 ///
 /// It is read once per decision, from every thread at once. A clock that steps back is survived:
-/// nobody is locked out for longer than one full quota, or a second if that is longer. A fixed or
-/// sliding window that lies one ahead stays in force, so it can lock out for up to two periods. A
-/// clock that steps back and forth again can give a quota anew.
+/// nobody waits for more than a full quota longer than without the step, or a second if that is
+/// more. A fixed or sliding window that lies one ahead stays in force, so it can lock out for up to
+/// two periods in all. A clock that steps back and forth again can give a quota anew.
 pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Timestamp;

@@ -42,8 +42,9 @@
 //! - A request without a key is never silently let through. By default requests whose client sent
 //!   no key share one bucket, and a server that is set up wrong answers 500 and logs the fix.
 //! - A limiter that fails is answered 503, never 429.
-//! - The clock is read once per decision. One that steps back locks nobody out for longer than one
-//!   full quota, two periods of a window, or a second if that is longer. Tests use [`ManualClock`] and never wait.
+//! - The clock is read once per decision. One that steps back makes nobody wait for more than a full
+//!   quota longer, or a second if that is more; for a window, two periods in all. Tests use
+//!   [`ManualClock`] and never wait.
 //!
 //! # Behind a proxy
 //!
