@@ -28,7 +28,7 @@ impl Instants {
     pub(super) fn try_new(capacity: Capacity, now: Timestamp) -> Result<Self, ConfigError> {
         let table = Table::try_new(capacity.keys);
         Ok(Self {
-            table: table.map_err(|error| capacity.refused(&error))?,
+            table: table.ok_or_else(|| capacity.refused())?,
             // Room for a clock that steps back behind its start.
             origin: now.as_nanos().saturating_sub(MAX_REFILL_NANOS),
         })
