@@ -105,7 +105,14 @@ impl Pair {
                         self.begin(vec![(*tier, Op::Reserve(1))]).await?;
                     }
                 }
-                Action::SetQuota(place, change) => self.set_quota(*place, change),
+                Action::SetQuota(place, change) => {
+                    self.set_quota(*place, change);
+                    // Without locks the keys are cut to a new quota when it is set, in Redis when they
+                    // are looked at.
+                    if self.tiers.len() == 1 {
+                        self.ask(vec![(0, Op::Peek(0))]).await?;
+                    }
+                }
             }
         }
         Ok(())
@@ -236,7 +243,7 @@ impl Finish {
     fn op(self, open: Receipt) -> Op {
         match self {
             Self::Refund => Op::Refund(open.charged(), Some(open)),
-            Self::Settle => Op::Settle(0, open),
+            Self::Settle(units) => Op::Settle(units, open),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tower_ratelimit::{Algorithm, Quota, Receipt};
 
-use crate::quotas::{Move, Spec, any_move};
+use crate::quotas::{Move, Spec};
 
 /// The last microsecond that leaves room for the longest refill below 2^53.
 pub(super) const LATEST: u64 = 6_000_000_000_000_000;
@@ -21,7 +21,7 @@ pub(super) enum Action {
     /// Operations that are asked at one time, without waiting for each other's answers.
     Burst(Vec<Ask>),
     /// Units taken one by one, until as many were asked for: all but the last one that was charged are
-    /// finished uncounted.
+    /// finished.
     FillAndFinish(usize, u8, Finish),
     /// The oldest request that is open is finished and another one begun, again and again.
     FinishAndBegin(usize, u8, Finish),
@@ -29,11 +29,12 @@ pub(super) enum Action {
     SetQuota(usize, Change),
 }
 
-/// How a request is finished that does not count.
+/// How a request is finished.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Finish {
     Refund,
-    Settle,
+    /// At as many units.
+    Settle(u64),
 }
 
 /// Something to ask in a tier.
@@ -174,8 +175,16 @@ fn ask() -> impl Strategy<Value = Ask> {
     })
 }
 
-pub(super) fn trace() -> impl Strategy<Value = Vec<Step>> {
-    let finish = || prop_oneof![Just(Finish::Refund), Just(Finish::Settle)];
+pub(super) fn trace(
+    moves: impl Strategy<Value = Move> + 'static,
+) -> impl Strategy<Value = Vec<Step>> {
+    let finish = || {
+        prop_oneof![
+            2 => Just(Finish::Refund),
+            2 => Just(Finish::Settle(0)),
+            2 => (1_u64..4).prop_map(Finish::Settle),
+        ]
+    };
     let change = prop_oneof![
         4 => numbers().prop_map(Change::Numbers),
         1 => (any::<usize>(), numbers()).prop_map(|(tier, n)| Change::LikeTier(tier, n)),
@@ -192,7 +201,7 @@ pub(super) fn trace() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(tier, times, finish)| Action::FinishAndBegin(tier, times, finish)),
         1 => (any::<usize>(), change).prop_map(|(at, change)| Action::SetQuota(at, change)),
     ];
-    prop::collection::vec((any_move(), action), 1..14)
+    prop::collection::vec((moves, action), 1..14)
 }
 
 pub(super) fn start() -> impl Strategy<Value = u64> {
