@@ -156,9 +156,8 @@ mod tracing {
         async fn apply(&self, _: &Key, _: Op) -> Result<Decision, LimiterError> {
             let call = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             if call == 3 {
-                let receipt = tower_ratelimit::Receipt::new(Default::default());
                 let status = tower_ratelimit::QuotaStatus::new(&self.policies()[0]);
-                return Ok(Decision::allowed(1, receipt, status));
+                return Ok(Decision::allowed(1, Default::default(), status));
             }
             Err(LimiterError::unavailable("connection refused"))
         }

@@ -64,7 +64,7 @@ mod metrics;
 #[cfg(feature = "tracing")]
 mod tracing;
 
-pub use self::event::{Decided, Event, Observer};
+pub use self::event::{Corrected, Decided, Event, Observer};
 #[cfg(feature = "metrics")]
 pub use self::metrics::MetricsObserver;
 #[cfg(feature = "tracing")]

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use super::{Headers, IetfDraft, Renderer};
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Policy, QuotaStatus, QuotaStatuses, Receipt},
+    decision::{Decision, Policy, QuotaStatus, QuotaStatuses},
 };
 
 const IETF: Headers = Headers::none()
@@ -38,7 +38,7 @@ fn allowed(quotas: impl Into<QuotaStatuses>) -> Decision {
 }
 
 fn denied(quotas: impl Into<QuotaStatuses>) -> Decision {
-    Decision::denied(Receipt::new(Timestamp::from_secs(1_700_000_000)), quotas)
+    Decision::denied(Timestamp::from_secs(1_700_000_000), quotas)
 }
 
 /// The fields after one renderer, in their order.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{IETF, header_map, lines};
 use crate::{
     clock::{ManualClock, Timestamp},
-    decision::{Decision, Policy, QuotaStatus, Receipt, Unit},
+    decision::{Decision, Policy, QuotaStatus, Unit},
     headers::{Headers, Renderer, ResetFormat},
     key::Key,
     limiter::{Limiter, LocalLimiter},
@@ -82,13 +82,13 @@ fn decision(policies: &[Policy], case: &Value) -> Decision {
     let statuses = policies.iter().zip(inputs);
     let mut statuses: Vec<_> = statuses.map(|(p, input)| status(p, input, case)).collect();
     let now = case["now_epoch_ms"].as_u64().unwrap_or_default();
-    let receipt = Receipt::new(Timestamp::from_micros(now * 1_000));
+    let at = Timestamp::from_micros(now * 1_000);
     let single = statuses.len() == 1;
     match (case["denied"] == true, single) {
-        (true, true) => Decision::denied(receipt, statuses.remove(0)),
-        (true, false) => Decision::denied(receipt, statuses),
-        (false, true) => Decision::allowed(1, receipt, statuses.remove(0)),
-        (false, false) => Decision::allowed(1, receipt, statuses),
+        (true, true) => Decision::denied(at, statuses.remove(0)),
+        (true, false) => Decision::denied(at, statuses),
+        (false, true) => Decision::allowed(1, at, statuses.remove(0)),
+        (false, false) => Decision::allowed(1, at, statuses),
     }
 }
 
@@ -120,13 +120,13 @@ fn nested() {
     let status = QuotaStatus::new(&outer)
         .with_remaining(50)
         .with_effective_window(Duration::from_secs(30));
-    let receipt = Receipt::new(Timestamp::default());
+    let at = Timestamp::default();
     for vector in group("nested") {
         let (headers, decision) = match vector["id"].as_str().unwrap() {
-            "nested-draft11" => (IETF, Decision::allowed(1, receipt, status)),
+            "nested-draft11" => (IETF, Decision::allowed(1, at, status)),
             "nested-retry-after" => {
                 let wait = Some(Duration::from_secs(7));
-                let denied = Decision::denied(receipt, status.with_denial(wait));
+                let denied = Decision::denied(at, status.with_denial(wait));
                 (Headers::none().retry_after(true), denied)
             }
             other => panic!("{other} needs a decision"),
