@@ -112,6 +112,7 @@
 
 mod error;
 mod joined;
+mod log;
 
 mod clock;
 mod quota;

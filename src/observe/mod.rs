@@ -58,11 +58,12 @@
 //! [`Arc`]: std::sync::Arc
 
 mod event;
-pub(crate) mod log;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "tracing")]
 mod tracing;
+
+pub(crate) use crate::log;
 
 pub use self::event::{Corrected, Decided, Event, Observer};
 #[cfg(feature = "metrics")]

@@ -195,7 +195,7 @@ pub fn at(millis: u64) -> Timestamp {
 
 async fn decided(limiter: &impl Limiter, key: Option<&str>, op: Op) -> Decision {
     let key = Key::from(key.unwrap_or(THE_ONE_KEY));
-    let decision = limiter.apply(&key, op).await;
+    let decision = limiter.apply(&key, op.clone()).await;
     decision.unwrap_or_else(|error| panic!("{op:?}: {error}: {:?}", error.source()))
 }
 
