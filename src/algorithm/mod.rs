@@ -25,7 +25,7 @@ pub(crate) use self::{
     bucket::Bucket,
     meter::{Meter, State, Weight},
     refund::{Charged, Refund},
-    step::{Answer, Counts, step},
+    step::{Answer, Counts, acquire, step},
 };
 
 /// Whether a cost fits.

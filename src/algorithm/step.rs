@@ -87,13 +87,7 @@ pub(crate) fn step<M: Counts>(
     op: &Op,
     verdicts: &mut [Verdict],
 ) -> Answer {
-    let mut tally = Tally {
-        meters,
-        states,
-        now,
-        verdicts,
-    };
-    tally.each(|meter, state| meter.clamp(state, now));
+    let mut tally = Tally::new(meters, states, now, verdicts);
     match op {
         Op::Acquire(cost) | Op::Reserve(cost) => tally.acquire(*cost),
         Op::AcquireUpTo(most) => tally.acquire((*most).min(tally.available().max(1))),
@@ -112,6 +106,18 @@ pub(crate) fn step<M: Counts>(
     }
 }
 
+/// What [`step`] does for [`Op::Acquire`].
+#[inline]
+pub(crate) fn acquire<M: Counts>(
+    meters: &[M],
+    states: &mut [M::State],
+    now: u64,
+    cost: u64,
+    verdicts: &mut [Verdict],
+) -> Answer {
+    Tally::new(meters, states, now, verdicts).acquire(cost)
+}
+
 /// The quotas of one key, and what is counted for them.
 struct Tally<'a, M: Counts> {
     meters: &'a [M],
@@ -120,7 +126,25 @@ struct Tally<'a, M: Counts> {
     verdicts: &'a mut [Verdict],
 }
 
-impl<M: Counts> Tally<'_, M> {
+impl<'a, M: Counts> Tally<'a, M> {
+    /// The quotas of a key whose states are clamped.
+    #[inline]
+    fn new(
+        meters: &'a [M],
+        states: &'a mut [M::State],
+        now: u64,
+        verdicts: &'a mut [Verdict],
+    ) -> Self {
+        let mut tally = Self {
+            meters,
+            states,
+            now,
+            verdicts,
+        };
+        tally.each(|meter, state| meter.clamp(state, now));
+        tally
+    }
+
     #[inline]
     fn acquire(&mut self, cost: u64) -> Answer {
         let now = self.now;

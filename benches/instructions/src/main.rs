@@ -8,12 +8,13 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     pin::pin,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use axum::{Router, body::Body, extract::ConnectInfo, routing::get};
 use http::{Request, Response};
 use tower::{Service, layer::layer_fn};
-use tower_ratelimit::{Headers, Key, LocalLimiter, PeerIp, Quota, RateLimitLayer};
+use tower_ratelimit::{Headers, Key, LocalLimiter, ManualClock, PeerIp, Quota, RateLimitLayer};
 
 /// Requests, each from an address of its own.
 const COUNT: u16 = 1_000;
@@ -24,9 +25,11 @@ const USED_UP: Quota = Quota::per_day(1);
 
 type Kind = (&'static str, fn());
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 8] = [
     ("decision", || decisions(USUAL)),
     ("decision-denied", || decisions(USED_UP)),
+    ("log-denied", denied_by_a_long_log),
+    ("log-crowded", admitted_to_crowded_logs),
     ("no-op", || requests(app().layer(layer_fn(NoOp)))),
     ("plain", || requests(app().layer(plain()))),
     ("default", || {
@@ -71,6 +74,48 @@ fn decisions(quota: Quota) {
     }
     counted(|| {
         for key in &keys {
+            black_box(limiter.acquire(black_box(key), 1).is_allowed());
+        }
+    });
+}
+
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+/// The longest log that there can be, of which all but one unit have left the window, and a cost
+/// that does not fit: what has left must not be walked through each time.
+fn denied_by_a_long_log() {
+    let (clock, longest) = (ManualClock::new(), 65_536);
+    let limiter = LocalLimiter::builder(Quota::per_day(longest).sliding_log());
+    let limiter = limiter.max_keys(16).clock(clock.clone()).build();
+    let limiter = limiter.expect("a good quota");
+    let key = Key::from("alice");
+    for _ in 0..longest {
+        clock.advance(MICROSECOND);
+        assert!(limiter.acquire(&key, 1).is_allowed());
+    }
+    clock.advance(Duration::from_secs(86_400) - MICROSECOND);
+    counted(|| {
+        for _ in 0..COUNT {
+            black_box(limiter.acquire(black_box(&key), longest).is_denied());
+        }
+    });
+}
+
+/// Requests that are noted while all logs hold as much as they may, each in a log of its own: what
+/// makes room must not walk through the table.
+fn admitted_to_crowded_logs() {
+    let clock = ManualClock::new();
+    let limiter = LocalLimiter::builder(Quota::per_day(2).sliding_log());
+    let limiter = limiter.max_log_times(10_000).clock(clock.clone()).build();
+    let limiter = limiter.expect("a good quota");
+    for number in 0..20_000_u64 {
+        assert!(limiter.acquire(&Key::from(number), 2).is_allowed());
+    }
+    let others: Vec<_> = (0..COUNT)
+        .map(|number| Key::from(u64::MAX - u64::from(number)))
+        .collect();
+    counted(|| {
+        for key in &others {
             black_box(limiter.acquire(black_box(key), 1).is_allowed());
         }
     });

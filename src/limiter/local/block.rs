@@ -66,12 +66,13 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// How much longer this key stays out.
     #[inline]
+    pub(super) fn are_any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// How much longer this key stays out.
     pub(super) fn left(&self, key: KeyHash, now: u64) -> u64 {
-        if !self.any.load(Ordering::Acquire) {
-            return 0;
-        }
         let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
         let block = blocks.get(&key).copied();
         block.map_or(0, |mut block| block.left(now, None))

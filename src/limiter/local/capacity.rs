@@ -1,4 +1,4 @@
-use std::collections::TryReserveError;
+//! How much a limiter may remember.
 
 use crate::error::{ConfigError, ConfigErrorKind};
 
@@ -6,17 +6,17 @@ use crate::error::{ConfigError, ConfigErrorKind};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Capacity {
     pub(super) keys: usize,
-    /// The times that all logs keep together.
+    /// The times for which all logs hold memory together.
     pub(super) log_times: usize,
 }
 
 impl Capacity {
     /// Says that there is no memory for so much.
-    pub(super) fn refused(&self, error: &TryReserveError) -> ConfigError {
+    pub(super) fn refused(self) -> ConfigError {
         ConfigError::new(
             ConfigErrorKind::MaxKeys,
             format!(
-                "max_keys is {}, and there is no room for so many: {error}",
+                "max_keys is {}, and there is no memory for so many",
                 self.keys
             ),
         )

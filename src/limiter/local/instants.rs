@@ -8,7 +8,7 @@ use super::{
     table::{MAX_STATE, Table},
 };
 use crate::{
-    algorithm::{Bucket, Counts, Verdict, step},
+    algorithm::{self, Answer, Bucket, Counts, Verdict, step},
     clock::Timestamp,
     decision::{Decision, Policy, QuotaStatus},
     error::ConfigError,
@@ -28,13 +28,33 @@ impl Instants {
     pub(super) fn try_new(capacity: Capacity, now: Timestamp) -> Result<Self, ConfigError> {
         let table = Table::try_new(capacity.keys);
         Ok(Self {
-            table: table.map_err(|error| capacity.refused(&error))?,
+            table: table.ok_or_else(|| capacity.refused())?,
             // Room for a clock that steps back behind its start.
             origin: now.as_nanos().saturating_sub(MAX_REFILL_NANOS),
         })
     }
 
+    /// Nearly all that is asked of nearly all limiters: compiled for itself, it takes a tenth less.
     #[inline]
+    pub(super) fn acquire(
+        &self,
+        key: KeyHash,
+        time: Timestamp,
+        quota: &(Bucket, Policy),
+        cost: u64,
+    ) -> Decision {
+        let (Bucket::Token(bucket), policy) = quota else {
+            return self.decide(key, time, quota, &Op::Acquire(cost));
+        };
+        let fresh_until = time.as_nanos();
+        self.decide_by(bucket, policy, fresh_until, key, time, |tat, verdict| {
+            let (bucket, tat) = (slice::from_ref(bucket), slice::from_mut(tat));
+            algorithm::acquire(bucket, tat, time.as_nanos(), cost, slice::from_mut(verdict))
+        })
+    }
+
+    /// Any operation of any bucket.
+    #[inline(never)]
     pub(super) fn decide(
         &self,
         key: KeyHash,
@@ -44,10 +64,25 @@ impl Instants {
     ) -> Decision {
         let fresh_until = bucket.fresh_until(time.as_nanos());
         match bucket {
-            Bucket::Token(bucket) => self.decide_by(bucket, policy, fresh_until, key, time, op),
-            Bucket::Stepped(bucket) => self.decide_by(bucket, policy, fresh_until, key, time, op),
-            Bucket::Leaky(bucket) => self.decide_by(bucket, policy, fresh_until, key, time, op),
+            Bucket::Token(bucket) => self.step_by(bucket, policy, fresh_until, key, time, op),
+            Bucket::Stepped(bucket) => self.step_by(bucket, policy, fresh_until, key, time, op),
+            Bucket::Leaky(bucket) => self.step_by(bucket, policy, fresh_until, key, time, op),
         }
+    }
+
+    fn step_by(
+        &self,
+        bucket: &impl Counts<State = u64>,
+        policy: &Policy,
+        fresh_until: u64,
+        key: KeyHash,
+        time: Timestamp,
+        op: &Op,
+    ) -> Decision {
+        self.decide_by(bucket, policy, fresh_until, key, time, |state, verdict| {
+            let (bucket, state) = (slice::from_ref(bucket), slice::from_mut(state));
+            step(bucket, state, time.as_nanos(), op, slice::from_mut(verdict))
+        })
     }
 
     #[inline]
@@ -58,7 +93,7 @@ impl Instants {
         fresh_until: u64,
         key: KeyHash,
         time: Timestamp,
-        op: &Op,
+        operate: impl Fn(&mut u64, &mut Verdict) -> Answer,
     ) -> Decision {
         let now = time.as_nanos();
         let fresh = self.state_of(fresh_until);
@@ -66,13 +101,7 @@ impl Instants {
             let old = self.nanos_of(state);
             let mut new = old;
             let mut verdict = Verdict::FITS;
-            let answer = step(
-                slice::from_ref(bucket),
-                slice::from_mut(&mut new),
-                now,
-                op,
-                slice::from_mut(&mut verdict),
-            );
+            let answer = operate(&mut new, &mut verdict);
             // A key that is not in the table need not get there with nothing to remember.
             let stays = new == old || (state == 0 && new <= fresh_until);
             let next = (!stays).then(|| self.state_of(new));

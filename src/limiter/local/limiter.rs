@@ -10,14 +10,15 @@ use super::{
     LocalLimiterBuilder,
     block::{self, Blocks},
     capacity::Capacity,
-    hash::KeyHasher,
+    hash::{KeyHash, KeyHasher},
     instants::Instants,
     live_quota::LiveQuota,
     request::denied_for,
     subjects::Subjects,
 };
 use crate::{
-    clock::SharedClock,
+    algorithm::Bucket,
+    clock::{SharedClock, Timestamp},
     decision::{Decision, Policy, Receipt},
     error::{ConfigError, LimiterError},
     key::Key,
@@ -168,7 +169,7 @@ impl LocalLimiter {
                     drop(made.decide(key, &inner.clock, Tier::DEFAULT, &block));
                 }
             }
-            (Some(subjects), ..) => subjects.install(&rules, &replaced, inner.capacity)?,
+            (Some(subjects), ..) => subjects.install(&rules, &replaced),
         }
         *current = rules;
         Ok(())
@@ -279,26 +280,39 @@ impl LocalLimiter {
         // The clock first: the CPU hashes while it waits for the time.
         let now = self.0.clock.now();
         let hash = self.0.hasher.hash(key);
-        let blocks = &self.0.blocks;
         match op {
-            Op::Block(length) => {
-                let most = self.0.capacity.keys;
-                blocks.set(hash, now.as_nanos(), *length, most);
+            Op::Acquire(cost) | Op::Reserve(cost) if !self.0.blocks.are_any() => {
+                instants.acquire(hash, now, &quota.read(), *cost)
             }
-            Op::Reset => blocks.set(hash, now.as_nanos(), Duration::ZERO, 0),
+            _ => self.decide_rarely(hash, now, instants, &quota.read(), op),
+        }
+    }
+
+    /// Any operation, on keys that may have been blocked by hand, of which the table knows nothing.
+    #[inline(never)]
+    fn decide_rarely(
+        &self,
+        hash: KeyHash,
+        now: Timestamp,
+        instants: &Instants,
+        quota: &(Bucket, Policy),
+        op: &Op,
+    ) -> Decision {
+        let Inner {
+            blocks, capacity, ..
+        } = &*self.0;
+        match op {
+            Op::Block(length) => blocks.set(hash, now.as_nanos(), *length, capacity.keys),
+            Op::Reset => blocks.set(hash, now.as_nanos(), Duration::ZERO, capacity.keys),
             _ => {}
         }
         let blocked = blocks.left(hash, now.as_nanos());
-        if blocked > 0 {
-            let asked = block::instead_of(op);
-            let asked = asked.as_ref().unwrap_or(op);
-            let decision = instants.decide(hash, now, &quota.read(), asked);
-            return match op {
-                Op::Refund(..) | Op::Settle(..) | Op::Reset => decision,
-                _ => denied_for(decision, blocked),
-            };
+        let asked = block::instead_of(op).filter(|_| blocked > 0);
+        let decision = instants.decide(hash, now, quota, asked.as_ref().unwrap_or(op));
+        match op {
+            Op::Refund(..) | Op::Settle(..) => decision,
+            _ => denied_for(decision, blocked),
         }
-        instants.decide(hash, now, &quota.read(), op)
     }
 
     fn decide_locked(&self, tier: Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {

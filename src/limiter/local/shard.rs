@@ -1,6 +1,6 @@
 //! A part of the sharded table, under a lock of its own: entries, and which of them gives way.
 
-use std::{collections::TryReserveError, ops::Range, sync::Arc};
+use std::{collections::TryReserveError, mem, ops::Range, sync::Arc};
 
 use super::{block::Block, hash::KeyHash, request::Subject};
 use crate::{
@@ -14,7 +14,7 @@ pub(super) const WAYS: usize = 4;
 /// How many entries, and how many logs among them, a request looks at to make room for its own log:
 /// enough to find one with little to forget, few enough not to be felt.
 const ENTRIES_LOOKED_AT: usize = 512;
-const LOGS_LOOKED_AT: usize = 32;
+const LOGS_LOOKED_AT: usize = 16;
 
 /// What a lock protects.
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub(super) struct Shard {
     pub(super) entries: Entries,
 }
 
-/// Keys, and what is remembered of each.
-#[derive(Debug)]
+/// Keys, and what is remembered of each. There are none before the first key comes.
+#[derive(Debug, Default)]
 pub(super) struct Entries {
     /// 0 for an entry that was never used.
     tags: Box<[u64]>,
@@ -57,42 +57,32 @@ fn filled<T: Clone>(len: usize, value: T) -> Result<Box<[T]>, TryReserveError> {
 }
 
 impl Shard {
-    pub(super) fn try_new(entries: usize, rules: Arc<Rules>) -> Result<Self, TryReserveError> {
-        let states = entries.saturating_mul(rules.states());
-        Ok(Self {
-            entries: Entries {
-                tags: filled(entries, 0)?,
-                blocks: filled(entries, Block::NONE)?,
-                states: filled(states, State::FRESH)?,
-                hand: 0,
-            },
+    pub(super) fn new(rules: Arc<Rules>) -> Self {
+        Self {
             rules,
-        })
+            entries: Entries::default(),
+        }
     }
 
-    /// Puts other rules in force. `room` is for the states, where a key has more of them than before.
+    /// Puts other rules in force. Fails where a key has more counters than before and there is no
+    /// memory for them: then all keys are forgotten.
     pub(super) fn install(
         &mut self,
         rules: &Arc<Rules>,
         replaced: &Replaced,
-        room: Option<Box<[State]>>,
-    ) {
-        let before = self.rules.width();
-        let width = rules.width();
-        let mut old = std::mem::take(&mut self.entries.states);
-        let mut new = room.unwrap_or_else(|| Box::from([]));
-        let moves = !new.is_empty();
-        for (at, state) in old.iter_mut().enumerate() {
-            if !replaced.kept[at % before] {
-                *state = State::FRESH;
-            }
-            if moves {
-                let (row, counter) = (at / before, at % before);
-                new[row * width + counter] = std::mem::take(state);
-            }
-        }
-        self.entries.states = if moves { new } else { old };
+    ) -> Result<(), TryReserveError> {
+        let (before, after) = (self.rules.width(), rules.width());
         self.rules = Arc::clone(rules);
+        let mut old = mem::take(&mut self.entries).states_forgotten(before, &replaced.kept);
+        if after > before && old.len() > 0 {
+            let mut states = room(old.len(), rules)?;
+            for (at, state) in old.states.iter_mut().enumerate() {
+                states[at / before * after + at % before] = mem::take(state);
+            }
+            old.states = states;
+        }
+        self.entries = old;
+        Ok(())
     }
 
     pub(super) fn live_keys(&self, now: u64) -> usize {
@@ -110,6 +100,31 @@ pub(super) fn room(entries: usize, rules: &Rules) -> Result<Box<[State]>, TryRes
 }
 
 impl Entries {
+    /// Makes room for so many keys, if there is none yet.
+    #[inline]
+    pub(super) fn make(&mut self, entries: usize, rules: &Rules) -> Result<(), TryReserveError> {
+        if self.tags.is_empty() {
+            *self = Self {
+                tags: filled(entries, 0)?,
+                blocks: filled(entries, Block::NONE)?,
+                states: room(entries, rules)?,
+                hand: 0,
+            };
+        }
+        Ok(())
+    }
+
+    /// The same without the states of the counters, `width` for each key, that are not kept.
+    fn states_forgotten(mut self, width: usize, kept: &[bool]) -> Self {
+        for (state, kept) in self.states.iter_mut().zip(kept[..width].iter().cycle()) {
+            if !kept {
+                *state = State::FRESH;
+            }
+        }
+        self
+    }
+
+    /// How many keys there is room for.
     pub(super) fn len(&self) -> usize {
         self.tags.len()
     }
@@ -137,6 +152,9 @@ impl Entries {
     }
 
     pub(super) fn find(&self, key: KeyHash) -> Option<usize> {
+        if self.tags.is_empty() {
+            return None;
+        }
         let mut entries = self.candidates(key).into_iter().flatten();
         entries.find(|entry| self.tags[*entry] == key.tag)
     }
@@ -203,16 +221,18 @@ impl Entries {
     pub(super) fn give_up_a_log(
         &mut self,
         rules: &Rules,
-        current: Option<u64>,
+        current: u64,
         must: bool,
         now: u64,
     ) -> Option<(usize, bool)> {
+        if self.tags.is_empty() {
+            return None;
+        }
         let from = self.hand;
         let looked_at = ENTRIES_LOOKED_AT.min(self.len());
         self.hand = (from + looked_at) % self.len();
         let entries = (from..from + looked_at).map(|entry| entry % self.len());
-        let others =
-            entries.filter(|entry| self.tags[*entry] != 0 && Some(self.tags[*entry]) != current);
+        let others = entries.filter(|entry| self.tags[*entry] != 0 && self.tags[*entry] != current);
         let logs = others.filter(|entry| self.times_held(*entry) > 0);
         let weighed = logs.map(|entry| (self.weight(rules, entry, now), entry));
         let (weight, entry) = weighed.take(LOGS_LOOKED_AT).min()?;

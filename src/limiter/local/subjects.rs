@@ -10,7 +10,7 @@ use super::{
     capacity::Capacity,
     hash::KeyHash,
     request::{Request, Subject},
-    shard::{self, Entries, Shard, WAYS, times_held},
+    shard::{Entries, Shard, WAYS, times_held},
 };
 use crate::{
     algorithm::{State, Weight},
@@ -40,6 +40,8 @@ const SHARDS_LOOKED_AT: usize = 4;
 #[derive(Debug)]
 pub(super) struct Subjects {
     shards: Box<[Mutex<Shard>]>,
+    /// How many keys each of them has room for, once the first has come.
+    entries: usize,
     evictions: AtomicU64,
     /// For how many times all logs hold memory together, and for how many they may.
     times_held: AtomicUsize,
@@ -52,12 +54,14 @@ impl Subjects {
     pub(super) fn try_new(capacity: Capacity, rules: &Arc<Rules>) -> Result<Self, ConfigError> {
         // The same load as the lock-free table's, see there.
         let entries = capacity.keys.saturating_mul(15).div_ceil(8);
-        let shards = (entries / SHARD).max(1);
-        let buckets = entries.div_ceil(shards * WAYS).max(2);
-        let shard = |_| Shard::try_new(buckets * WAYS, Arc::clone(rules)).map(Mutex::new);
-        let shards: Result<_, _> = (0..shards).map(shard).collect();
+        let count = (entries / SHARD).max(1);
+        let mut shards = Vec::new();
+        let room = shards.try_reserve_exact(count);
+        room.map_err(|_| capacity.refused())?;
+        shards.resize_with(count, || Mutex::new(Shard::new(Arc::clone(rules))));
         Ok(Self {
-            shards: shards.map_err(|error| capacity.refused(&error))?,
+            shards: shards.into_boxed_slice(),
+            entries: entries.div_ceil(count * WAYS).max(2) * WAYS,
             evictions: AtomicU64::new(0),
             times_held: AtomicUsize::new(0),
             max_times: capacity.log_times,
@@ -108,6 +112,11 @@ impl Subjects {
         if block == Block::NONE && request.rules.weight(&states, now) == Weight::default() {
             return decision;
         }
+        if entries.make(self.entries, request.rules).is_err() {
+            // No memory for any key of this shard: as if all its entries had more to forget.
+            self.evictions.fetch_add(1, Ordering::Relaxed);
+            return decision;
+        }
         let (entry, forgotten) = entries.victim(request.rules, key, now);
         self.count_times(entries.times_held(entry), times_held(&states));
         entries.put(entry, key.tag, states, block);
@@ -132,49 +141,33 @@ impl Subjects {
     #[cold]
     fn relieve(&self, current: KeyHash, time: Timestamp) {
         for _ in 0..SHARDS_LOOKED_AT.min(self.shards.len()) {
-            let held = self.times_held.load(Ordering::Relaxed);
-            if held <= self.max_times / 8 * 7 {
-                return;
-            }
+            let must = self.times_held.load(Ordering::Relaxed) > self.max_times;
             let place = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
             let mut shard = lock(&self.shards[place]);
             let Shard { rules, entries } = &mut *shard;
-            let (must, now) = (held > self.max_times, time.as_nanos());
-            let given_up = entries.give_up_a_log(rules, Some(current.tag), must, now);
+            let given_up = entries.give_up_a_log(rules, current.tag, must, time.as_nanos());
             if let Some((times, is_live)) = given_up {
                 self.count_times(times, 0);
                 self.evictions
                     .fetch_add(u64::from(is_live), Ordering::Relaxed);
             }
+            if self.times_held.load(Ordering::Relaxed) <= self.max_times {
+                return;
+            }
         }
     }
 
-    /// Puts other rules in force, shard by shard.
-    ///
-    /// # Errors
-    ///
-    /// When a key has more counters than before and there is no room for them. Nothing has changed
-    /// then.
-    pub(super) fn install(
-        &self,
-        rules: &Arc<Rules>,
-        replaced: &Replaced,
-        capacity: Capacity,
-    ) -> Result<(), ConfigError> {
-        let (entries, grows) = {
-            let shard = lock(&self.shards[0]);
-            (shard.entries.len(), rules.width() > shard.rules.width())
-        };
-        let room = |_| grows.then(|| shard::room(entries, rules)).transpose();
-        let rooms: Result<Vec<_>, _> = (0..self.shards.len()).map(room).collect();
-        let rooms = rooms.map_err(|error| capacity.refused(&error))?;
-        for (shard, room) in self.shards.iter().zip(rooms) {
+    /// Puts other rules in force, shard by shard. Where keys have more counters than before and there
+    /// is no memory for them, a shard forgets its keys.
+    pub(super) fn install(&self, rules: &Arc<Rules>, replaced: &Replaced) {
+        for shard in &self.shards {
             let mut shard = lock(shard);
             let before = shard.entries.all_times_held();
-            shard.install(rules, replaced, room);
+            if shard.install(rules, replaced).is_err() {
+                self.evictions.fetch_add(1, Ordering::Relaxed);
+            }
             self.count_times(before, shard.entries.all_times_held());
         }
-        Ok(())
     }
 
     /// Keys with something to remember at `now`. Walks the whole table.

@@ -1,10 +1,16 @@
+//! The lock-free table: one number for each key.
+
+mod buckets;
 #[cfg(all(test, check_model))]
 mod model;
 mod sync;
 
-use std::{collections::TryReserveError, sync::PoisonError};
+use std::sync::PoisonError;
 
-use self::sync::{AtomicU64, Mutex, MutexGuard, Ordering, thread};
+use self::{
+    buckets::{Bucket, Buckets, Entry},
+    sync::{AtomicU64, Mutex, MutexGuard, Ordering, thread},
+};
 use super::hash::KeyHash;
 
 /// Entries in a bucket: four of 16 bytes are one cache line. In the model it is two, because the
@@ -49,39 +55,26 @@ pub(super) const MAX_STATE: u64 = (u64::MAX >> GENERATION_BITS) - 1;
 /// The model in `table/model.rs` fails without any one of them.
 #[derive(Debug)]
 pub(super) struct Table {
-    buckets: Box<[Bucket]>,
+    buckets: Buckets,
     inserting: Box<[Mutex<()>]>,
     evictions: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Bucket([Entry; WAYS]);
-
-#[derive(Debug, Default)]
-struct Entry {
-    tag: AtomicU64,
-    state: AtomicU64,
 }
 
 impl Table {
     /// A table that keeps `max_keys` live keys and loses fewer than 1 in 10,000 of them.
     ///
-    /// Fails when there is no memory for that many: the number comes from somebody's settings, and
+    /// `None` where there is no room for that many: the number comes from somebody's settings, and
     /// an allocation that fails otherwise takes the process with it.
-    pub(super) fn try_new(max_keys: usize) -> Result<Self, TryReserveError> {
+    pub(super) fn try_new(max_keys: usize) -> Option<Self> {
         // 15 entries for 8 keys, 30 bytes a key: at this load two choices of a 4-way bucket lose
         // about 1 key in 27,000.
         let entries = max_keys.saturating_mul(15).div_ceil(8);
         Self::with_buckets(entries.div_ceil(WAYS).max(2))
     }
 
-    fn with_buckets(count: usize) -> Result<Self, TryReserveError> {
-        let mut buckets = Vec::new();
-        buckets.try_reserve_exact(count)?;
-        buckets.resize_with(count, Bucket::default);
-        Ok(Self {
-            buckets: buckets.into_boxed_slice(),
+    fn with_buckets(count: usize) -> Option<Self> {
+        Some(Self {
+            buckets: Buckets::try_new(count)?,
             inserting: (0..STRIPES).map(|_| Mutex::default()).collect(),
             evictions: AtomicU64::new(0),
         })
@@ -114,7 +107,7 @@ impl Table {
         while owned > 0 {
             let at = owned.trailing_zeros() as usize;
             let bucket = if at < WAYS { first } else { second };
-            let entry = &bucket.0[at % WAYS];
+            let entry = bucket.entry(at % WAYS);
             if let Some(result) = entry.update(key.tag, step) {
                 return Some(result);
             }
@@ -162,7 +155,7 @@ impl Table {
 
     /// The entry to replace, and the state in which it was seen: a free one of the emptier bucket,
     /// else the one with the least to forget. `None` while an entry that changes hands hides that.
-    fn victim(&self, key: KeyHash, now: u64) -> Option<(&Entry, u64)> {
+    fn victim(&self, key: KeyHash, now: u64) -> Option<(Entry<'_>, u64)> {
         let [first, second] = self.candidates(key).map(|bucket| bucket.survey(now));
         if second.free > first.free {
             return second.least;
@@ -179,12 +172,12 @@ impl Table {
         least.min_by_key(|(_, state)| unpack(*state))
     }
 
-    fn candidates(&self, key: KeyHash) -> [&Bucket; 2] {
-        let bucket = |bits: u32| {
-            let index = (u64::from(bits) * self.buckets.len() as u64) >> 32;
-            &self.buckets[index as usize]
-        };
-        key.buckets.map(bucket)
+    fn candidates(&self, key: KeyHash) -> [Bucket<'_>; 2] {
+        let buckets = self.buckets.count() as u64;
+        key.buckets.map(|bits| {
+            self.buckets
+                .get(((u64::from(bits) * buckets) >> 32) as usize)
+        })
     }
 
     fn lock_inserts_of(&self, key: KeyHash) -> MutexGuard<'_, ()> {
@@ -197,7 +190,7 @@ impl Table {
 
     /// Brings every state down to `most`; 0 forgets all keys.
     pub(super) fn limit_states(&self, most: u64) {
-        for entry in self.buckets.iter().flat_map(|bucket| &bucket.0) {
+        for entry in self.buckets.iter().flat_map(Bucket::entries) {
             // An entry that changes hands meanwhile belongs to a key that comes after this.
             let tag = entry.tag.load(Ordering::Acquire);
             entry.update(tag, &mut |state| ((state > most).then_some(most), ()));
@@ -206,7 +199,7 @@ impl Table {
 
     /// Keys with something to remember at `now`. Walks the whole table.
     pub(super) fn live_keys(&self, now: u64) -> usize {
-        let entries = self.buckets.iter().flat_map(|bucket| &bucket.0);
+        let entries = self.buckets.iter().flat_map(Bucket::entries);
         entries
             .filter(|entry| {
                 let state = entry.state.load(Ordering::Relaxed);
@@ -224,27 +217,27 @@ impl Table {
 struct Survey<'a> {
     free: usize,
     claimed: bool,
-    least: Option<(&'a Entry, u64)>,
+    least: Option<(Entry<'a>, u64)>,
 }
 
-impl Bucket {
+impl<'a> Bucket<'a> {
     /// A bit for each entry that has this tag. That says no more than where to look, see
     /// [`Entry::update`].
     #[inline]
-    fn owned_by(&self, tag: u64) -> u32 {
-        let entries = self.0.iter().enumerate();
+    fn owned_by(self, tag: u64) -> u32 {
+        let entries = self.entries().enumerate();
         entries.fold(0, |owned, (at, entry)| {
             owned | u32::from(entry.tag.load(Ordering::Acquire) == tag) << at
         })
     }
 
-    fn survey(&self, now: u64) -> Survey<'_> {
+    fn survey(self, now: u64) -> Survey<'a> {
         let mut survey = Survey {
             free: 0,
             claimed: false,
             least: None,
         };
-        for entry in &self.0 {
+        for entry in self.entries() {
             let state = entry.state.load(Ordering::Acquire);
             if state == CLAIMED {
                 survey.claimed = true;
@@ -262,10 +255,10 @@ impl Bucket {
     }
 }
 
-impl Entry {
+impl Entry<'_> {
     /// `None` when the entry does not, or no longer, belong to `tag`.
     #[inline]
-    fn update<R>(&self, tag: u64, step: &mut impl FnMut(u64) -> (Option<u64>, R)) -> Option<R> {
+    fn update<R>(self, tag: u64, step: &mut impl FnMut(u64) -> (Option<u64>, R)) -> Option<R> {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             if state == CLAIMED || self.tag.load(Ordering::Acquire) != tag {
@@ -295,7 +288,7 @@ impl Entry {
     }
 
     /// Takes the entry over if it is still in state `old`.
-    fn claim(&self, old: u64, tag: u64, state: u64) -> bool {
+    fn claim(self, old: u64, tag: u64, state: u64) -> bool {
         let claimed =
             self.state
                 .compare_exchange(old, CLAIMED, Ordering::AcqRel, Ordering::Relaxed);
@@ -325,6 +318,7 @@ mod tests {
 
     #[test]
     fn table_without_memory_for_it_is_an_error() {
-        assert!(Table::try_new(usize::MAX).is_err());
+        assert!(Table::try_new(usize::MAX).is_none());
+        assert!(Table::try_new(1 << 60).is_none());
     }
 }

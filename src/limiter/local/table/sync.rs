@@ -18,3 +18,16 @@ pub(super) use {
         thread,
     },
 };
+
+/// Numbers that are all 0, in memory that is not touched before they are; `None` where there is no
+/// room for so many.
+#[cfg(not(all(test, check_model)))]
+pub(super) fn zeroed(count: usize) -> Option<Box<[AtomicU64]>> {
+    bytemuck::allocation::try_zeroed_slice_box(count).ok()
+}
+
+/// The same with the model's numbers, which are none of the machine's.
+#[cfg(all(test, check_model))]
+pub(super) fn zeroed(count: usize) -> Option<Box<[AtomicU64]>> {
+    Some((0..count).map(|_| AtomicU64::new(0)).collect())
+}
