@@ -54,50 +54,12 @@ fn layers_can_share_an_observer() {
 
 #[cfg(feature = "tracing")]
 mod tracing {
-    use std::io;
-
+    use crate::common::{Probe, get, limiter, logged, send};
     use tower::Layer;
     use tower_ratelimit::{
         AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, LimiterError, Op, PeerIp,
         Policy, Quota, RateLimitLayer, layer::MissingKey, observe::TracingObserver,
     };
-    use tracing_subscriber::fmt::MakeWriter;
-
-    use crate::common::{Lines, Probe, get, limiter, send};
-
-    #[derive(Clone, Default)]
-    struct Log(Lines);
-
-    impl io::Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.push(String::from_utf8_lossy(bytes).into_owned());
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl<'a> MakeWriter<'a> for Log {
-        type Writer = Self;
-
-        fn make_writer(&'a self) -> Self {
-            self.clone()
-        }
-    }
-
-    pub(crate) fn logged(run: impl FnOnce()) -> Vec<String> {
-        let log = Log::default();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_ansi(false)
-            .without_time()
-            .with_writer(log.clone())
-            .finish();
-        tracing::subscriber::with_default(subscriber, run);
-        log.0.take()
-    }
 
     #[test]
     fn a_missing_connect_info_is_one_error_that_names_the_fix() {
@@ -248,6 +210,7 @@ mod metrics {
                 1,
             ),
             ("ratelimit_requests_total{policy=api,result=bypassed}", 1),
+            ("ratelimit_denials_total{policy=api}", 2),
             ("ratelimit_near_limit_total{policy=api}", 4),
             ("ratelimit_cost_total{policy=api}", 10),
             (
@@ -272,7 +235,7 @@ mod metrics {
             .observer((TracingObserver::new(), MetricsObserver::new()));
         let service = layer.layer(Probe::default());
         let mut metrics = BTreeMap::new();
-        let lines = crate::tracing::logged(|| {
+        let lines = crate::common::logged(|| {
             metrics = recorded(|| {
                 send(&service, get("/"));
             });

@@ -220,11 +220,14 @@ impl<L: Limiter, R> Gate<L, R> {
         })
     }
 
-    /// Whether a limiter that gave this error knows no reservations, and is to be asked to take units
-    /// at once from now on.
-    pub(super) fn gives_reserving_up(&self, error: &LimiterError) -> bool {
-        error.kind() == LimiterErrorKind::Unsupported
-            && self.reserves.swap(false, Ordering::Relaxed)
+    /// Asks the limiter to take units at once from now on, since it knows no reservations.
+    pub(super) fn give_reserving_up(&self) {
+        self.reserves.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether something may follow the first question about a request.
+    pub(super) fn asks_more(&self) -> bool {
+        self.bends() || self.corrects()
     }
 
     /// Whether a denial may turn into something else.

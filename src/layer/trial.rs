@@ -21,6 +21,8 @@ pub(super) struct Trial {
     /// When the limiter was last asked; only kept for an observer.
     asked_at: Option<Instant>,
     course: Course,
+    /// Whether the limiter did not know how to reserve, and was asked to take units at once.
+    acquires: bool,
     /// Whether the elastic layer's probe was asked: it is once for each request.
     probed: bool,
     /// The limiter's denial, if it was asked.
@@ -174,9 +176,13 @@ impl Trial {
         if let Some(asked_at) = self.asked_at {
             *self.course.latency.get_or_insert_default() += asked_at.elapsed();
         }
+        if self.acquires && answer.is_ok() {
+            gate.give_reserving_up();
+        }
         match (asked, answer) {
-            (Asked::ToPass, Err(error)) if gate.gives_reserving_up(&error) => {
-                self.ask_to_pass(gate, ticket)
+            (Asked::ToPass, Err(error)) if self.may_acquire(&error, gate) => {
+                self.acquires = true;
+                self.ask(Asked::ToPass, Op::Acquire(ticket.cost), gate, ticket)
             }
             (Asked::ToPass | Asked::ToJoin, Err(error)) => Next::Done(Err(error)),
             (Asked::ToPass, Ok(decision)) if decision.is_allowed() => self.pass(decision, gate),
@@ -187,6 +193,12 @@ impl Trial {
             (Asked::ToExceed, answer) => self.exceeded(answer, gate, ticket),
             (Asked::ToDeny, answer) => self.denied(answer, gate, ticket),
         }
+    }
+
+    /// Whether a limiter that gave this error may know how to take units, if not how to reserve them.
+    fn may_acquire<L: Limiter, R>(&self, error: &LimiterError, gate: &Gate<L, R>) -> bool {
+        let unsupported = error.kind() == LimiterErrorKind::Unsupported;
+        unsupported && gate.asks_more() && !self.acquires
     }
 
     /// The limiter lets the request pass.
