@@ -180,10 +180,14 @@ mod metrics {
     }
 
     fn service(limiter: &LocalLimiter, shadow: bool) -> impl Fn(&str) {
+        service_of(limiter, 2, shadow)
+    }
+
+    fn service_of(limiter: &LocalLimiter, cost: u64, shadow: bool) -> impl Fn(&str) {
         let layer = RateLimitLayer::new(limiter.clone(), Header::new("x-api-key"))
             .skip(|parts| parts.uri.path() == "/free")
             .shadow(shadow)
-            .cost(|_| 2)
+            .cost(move |_| cost)
             .observer(MetricsObserver::new());
         let service = layer.layer(Probe::default());
         move |path| {
@@ -223,6 +227,49 @@ mod metrics {
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
         assert_eq!(metrics, expected);
+    }
+
+    /// What became of the request, not of each quota; and which of the quotas it was.
+    #[test]
+    fn a_request_denied_by_one_of_several_quotas_is_limited_under_all() {
+        let (limiter, _) = limiter([
+            Quota::per_second(1).named("second"),
+            Quota::per_day(100).named("day"),
+        ]);
+        let metrics = recorded(|| {
+            let enforced = service_of(&limiter, 1, false);
+            enforced("/");
+            enforced("/");
+        });
+        let count = |name: &str| metrics.get(name).copied();
+        for policy in ["second", "day"] {
+            let requests =
+                |result| format!("ratelimit_requests_total{{policy={policy},result={result}}}");
+            assert_eq!(count(&requests("allowed")), Some(1));
+            assert_eq!(count(&requests("limited")), Some(1));
+            assert_eq!(
+                count(&format!("ratelimit_cost_total{{policy={policy}}}")),
+                Some(1)
+            );
+        }
+        assert_eq!(count("ratelimit_denials_total{policy=second}"), Some(1));
+        assert_eq!(count("ratelimit_denials_total{policy=day}"), None);
+    }
+
+    #[test]
+    fn cost_is_what_was_charged_in_the_end() {
+        let (limiter, _) = limiter(Quota::per_hour(10).named("api"));
+        let metrics = recorded(|| {
+            let layer = RateLimitLayer::new(limiter, Header::new("x-api-key"))
+                .cost(|_| 2)
+                .final_cost(|_, charged| charged + 1)
+                .observer(MetricsObserver::new());
+            let service = layer.clone().layer(Probe::default());
+            send(&service, get("/"));
+            let free = layer.count_if(|_| false).layer(Probe::default());
+            send(&free, get("/"));
+        });
+        assert_eq!(metrics["ratelimit_cost_total{policy=api}"], 3);
     }
 
     #[cfg(feature = "tracing")]
