@@ -1,7 +1,7 @@
 use std::{mem, slice, time::Duration};
 
 use super::{
-    QuotaStatus, QuotaStatuses,
+    Degradation, QuotaStatus, QuotaStatuses,
     round::{Micros, whole_seconds},
     status::Quotas,
 };
@@ -23,7 +23,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Receipt {
     charged_at: Timestamp,
-    degraded: bool,
+    degraded: Option<Degradation>,
 }
 
 impl Receipt {
@@ -32,7 +32,7 @@ impl Receipt {
     pub const fn new(charged_at: Timestamp) -> Self {
         Self {
             charged_at,
-            degraded: false,
+            degraded: None,
         }
     }
 
@@ -45,7 +45,7 @@ impl Receipt {
     /// Whether the units were charged by what stands in for the limiter's store.
     #[cfg(feature = "redis")]
     pub(crate) const fn is_degraded(&self) -> bool {
-        self.degraded
+        self.degraded.is_some()
     }
 }
 
@@ -61,7 +61,7 @@ pub struct Decision {
     denied: bool,
     excess: bool,
     blocked: bool,
-    degraded: bool,
+    degraded: Option<Degradation>,
 }
 
 impl Decision {
@@ -238,13 +238,19 @@ impl Decision {
     /// [`OnFailure`](crate::limiter::OnFailure).
     #[must_use]
     pub const fn is_degraded(&self) -> bool {
+        self.degraded.is_some()
+    }
+
+    /// Why the limiter's store did not decide; `None` when it did.
+    #[must_use]
+    pub const fn degraded_by(&self) -> Option<Degradation> {
         self.degraded
     }
 
-    /// Marks a decision as one that the limiter's store had no part in.
+    /// Marks a decision as one that the limiter's store had no part in, for this reason.
     #[cfg(feature = "redis")]
-    pub(crate) fn into_degraded(mut self) -> Self {
-        self.degraded = true;
+    pub(crate) fn into_degraded(mut self, reason: Degradation) -> Self {
+        self.degraded = Some(reason);
         self
     }
 

@@ -1,6 +1,7 @@
 //! What a limiter answers, and the only place where durations become whole seconds.
 
 mod answer;
+mod degradation;
 mod policy;
 mod round;
 mod standing;
@@ -8,6 +9,7 @@ mod status;
 
 pub use self::{
     answer::{Decision, Outcome, Receipt},
+    degradation::Degradation,
     policy::{Policy, Unit},
     status::{QuotaStatus, QuotaStatuses},
 };

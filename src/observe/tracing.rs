@@ -6,6 +6,7 @@ use std::{
 use tracing::{debug, field::display, trace, warn};
 
 use super::{Decided, Event, Observer};
+use crate::decision::Degradation;
 
 /// Writes `tracing` events, without keys unless told to [reveal](Self::reveal_keys) them.
 ///
@@ -17,7 +18,7 @@ use super::{Decided, Event, Observer};
 ///
 /// A layer gets it by `.observer(TracingObserver::new())`. Decisions come with the policy, its limit,
 /// the cost and the latency of the check; `blocked`, `excess` and `degraded` stand only in those of
-/// which [`Decision`](crate::Decision) says so.
+/// which [`Decision`](crate::Decision) says so, the last with the reason.
 #[derive(Debug, Default)]
 pub struct TracingObserver {
     failing: AtomicBool,
@@ -51,7 +52,7 @@ impl TracingObserver {
         let quota = decision.binding();
         // Only named where they are so.
         let mark = |so: bool| so.then_some(true);
-        let degraded = mark(decision.is_degraded());
+        let degraded = decision.degraded_by().map(Degradation::as_str);
         let key = self.reveal_keys.then(|| display(decided.key().reveal()));
         if decision.is_denied() {
             debug!(

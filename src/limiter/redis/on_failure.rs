@@ -2,7 +2,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use crate::{
     clock::{Clock, OsClock},
-    decision::{Decision, Policy, QuotaStatus, QuotaStatuses, Receipt},
+    decision::{Decision, Degradation, Policy, QuotaStatus, QuotaStatuses, Receipt},
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{Limiter, LocalLimiter, LocalLimiterBuilder, Pending, Tier, quotas::Rules},
@@ -92,13 +92,14 @@ impl Fallback {
         })
     }
 
-    /// Decides in place of the server, if it is to.
+    /// Decides in place of the server, if it is to, for this reason.
     pub(super) fn decide(
         &self,
         tier: Tier,
         key: &Key,
         op: Op,
         policies: &[Policy],
+        reason: Degradation,
     ) -> Option<Result<Decision, LimiterError>> {
         let op = match op {
             // What the server charged is not here to be given back.
@@ -113,7 +114,7 @@ impl Fallback {
             Self::Allow => Ok(unmeasured(policies)),
             Self::Deny => return None,
         };
-        Some(decision.map(Decision::into_degraded))
+        Some(decision.map(|decision| decision.into_degraded(reason)))
     }
 
     /// Forgets what was counted for the key during an earlier failure.

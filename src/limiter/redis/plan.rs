@@ -69,18 +69,18 @@ impl Plan {
 }
 
 impl TierPlan {
-    /// The script's arguments for `ops`, at `now` or at the time of the server. What is the same in
+    /// The script's arguments for rows of alike operations, at `now` or at the time of the server. What is the same in
     /// every call is only lent.
-    pub(super) fn arguments(&self, now: Option<u64>, ops: &[Op]) -> Vec<Cow<'_, str>> {
-        let mut arguments = Vec::with_capacity(1 + self.arguments.len() + 4 * ops.len());
+    pub(super) fn arguments(&self, now: Option<u64>, rows: &[(Op, usize)]) -> Vec<Cow<'_, str>> {
+        let mut arguments = Vec::with_capacity(1 + self.arguments.len() + 4 * rows.len());
         arguments.push(number_or_empty(now));
         arguments.extend(self.arguments.iter().map(|text| Cow::from(text.as_str())));
-        for alike in ops.chunk_by(|one, next| one == next) {
-            let (letter, cost, charged_at) = letters(alike[0]);
+        for (op, count) in rows {
+            let (letter, cost, charged_at) = letters(Op::clone(op));
             arguments.push(letter.into());
             arguments.push(number_or_empty(Some(cost)));
             arguments.push(number_or_empty(charged_at));
-            arguments.push(number_or_empty(Some(alike.len() as u64)));
+            arguments.push(number_or_empty(Some(*count as u64)));
         }
         arguments
     }

@@ -1,8 +1,8 @@
-use std::{iter, time::Duration};
+use std::time::Duration;
 
 use redis::Value;
 
-use super::plan::TierPlan;
+use super::{coalesce::Row, plan::TierPlan};
 use crate::{
     clock::Timestamp,
     decision::{
@@ -14,24 +14,25 @@ use crate::{
 /// The whole numbers of the script's reply, in order.
 struct Numbers<'a>(&'a [u8]);
 
-/// Reads what the script says of each of `ops` operations; `None` for what the script never says.
-pub(super) fn decisions(reply: &Value, plan: &TierPlan, ops: usize) -> Option<Vec<Decision>> {
+/// Reads what the script says of `ops` operations, in rows of alike ones; `None` for what the script never says.
+pub(super) fn rows(reply: &Value, plan: &TierPlan, ops: usize) -> Option<Vec<Row>> {
     let Value::BulkString(bytes) = reply else {
         return None;
     };
     let mut numbers = Numbers(bytes);
     let receipt = Receipt::new(Timestamp::from_micros(numbers.next()?));
-    let mut decisions = Vec::with_capacity(ops);
-    while decisions.len() < ops {
-        let alike = usize::try_from(numbers.next()?).ok()?;
-        let decision = numbers.decision(plan, receipt)?;
-        if !(1..=ops - decisions.len()).contains(&alike) {
+    let mut rows = Vec::new();
+    let mut left = ops;
+    while left > 0 {
+        let count = usize::try_from(numbers.next()?).ok()?;
+        let first = numbers.decision(plan, receipt)?;
+        if !(1..=left).contains(&count) {
             return None;
         }
-        let row = iter::successors(Some(decision), |last| Some(last.next_alike()));
-        decisions.extend(row.take(alike));
+        left -= count;
+        rows.push(Row { count, first });
     }
-    numbers.0.is_empty().then_some(decisions)
+    numbers.0.is_empty().then_some(rows)
 }
 
 impl Numbers<'_> {
@@ -127,7 +128,12 @@ mod tests {
         });
         let plan = plan.tier(Tier::DEFAULT).expect("the default tier");
         let bytes = numbers.iter().flat_map(|number| number.to_be_bytes());
-        decisions(&Value::BulkString(bytes.collect()), plan, 2)
+        let rows = rows(&Value::BulkString(bytes.collect()), plan, 2)?;
+        let row = |row: Row| {
+            let all = std::iter::successors(Some(row.first), |last| Some(last.next_alike()));
+            all.take(row.count)
+        };
+        Some(rows.into_iter().flat_map(row).collect())
     }
 
     #[test]

@@ -202,7 +202,11 @@ async fn pass_on(
         if due > Instant::now() {
             tokio::time::sleep_until(due).await;
         }
-        if flow.wait_for(|flow| passes(*flow, direction)).await.is_err() {
+        if flow
+            .wait_for(|flow| passes(*flow, direction))
+            .await
+            .is_err()
+        {
             return Ok(());
         }
         if piece.is_empty() {

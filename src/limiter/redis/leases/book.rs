@@ -141,9 +141,10 @@ impl Book {
             .retain(|dropped| now.duration_since(dropped.dropped_at) <= lease);
     }
 
-    /// Takes the renewals that are due at `now`, and the releases that failed.
+    /// Takes all that is due at `now`: the renewals, the releases that failed, and what was dropped.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Errand> {
-        let releases = self.unreleased.drain(..).map(Step::release);
+        let failed = self.unreleased.drain(..);
+        let releases = self.dropped.drain(..).chain(failed).map(Step::release);
         let renewals = self.leases.iter_mut().filter_map(|(name, entry)| {
             entry.renew_at.filter(|at| *at <= now)?;
             if entry.is_renewing {

@@ -43,6 +43,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     pub(super) fn new(store: RedisStore, limit: u64, lease: Duration) -> Self {
+        store.use_script(&LEASES);
         Self {
             store,
             limit,
@@ -74,7 +75,7 @@ impl Keeper {
             errand: Some(errand),
         };
         let reply = self
-            .call(subject, steps.into_iter().chain([(b"a", name)]))
+            .ask(subject, steps.into_iter().chain([(b"a", name)]))
             .await;
         releases.end(reply.as_ref().err());
         match reply?.last() {
@@ -83,11 +84,33 @@ impl Keeper {
         }
     }
 
-    async fn call(
+    /// Asks in a request that waits, so not when no answer can be expected in time.
+    async fn ask(
         &self,
         subject: &str,
         steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
     ) -> Result<Vec<Value>, StoreError> {
+        let place = self.store.enter(1, self.store.deadline())?;
+        let arguments = self.arguments(steps);
+        let key = subject.as_bytes();
+        values(self.store.call_in(place, &LEASES, key, &arguments).await?)
+    }
+
+    /// Tells what nobody waits for.
+    async fn tell(
+        &self,
+        subject: &str,
+        steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
+    ) -> Result<Vec<Value>, StoreError> {
+        let arguments = self.arguments(steps);
+        let key = subject.as_bytes();
+        values(self.store.call(&LEASES, key, &arguments).await?)
+    }
+
+    fn arguments(
+        &self,
+        steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
+    ) -> Vec<Vec<u8>> {
         let mut arguments = vec![
             self.limit.min(MOST).to_string().into_bytes(),
             self.lease.as_micros().to_string().into_bytes(),
@@ -95,11 +118,7 @@ impl Keeper {
         for (letter, name) in steps {
             arguments.extend([letter.to_vec(), name.to_vec()]);
         }
-        let call = self.store.call(&LEASES, subject.as_bytes(), &arguments);
-        match call.await? {
-            Value::Array(values) => Ok(values),
-            _ => Err(StoreError::foreign("not the script's reply")),
-        }
+        arguments
     }
 
     /// The next time at which a lease that was given or renewed at `now` is renewed: so early that
@@ -150,6 +169,13 @@ impl Keeper {
     }
 }
 
+fn values(reply: Value) -> Result<Vec<Value>, StoreError> {
+    match reply {
+        Value::Array(values) => Ok(values),
+        _ => Err(StoreError::foreign("not the script's reply")),
+    }
+}
+
 /// An errand that has failed unless it is done. So it has when the runtime ends in the middle.
 struct InHand<'a> {
     keeper: &'a Keeper,
@@ -161,7 +187,7 @@ impl InHand<'_> {
         let Some(errand) = &self.errand else { return };
         let now = Instant::now();
         let steps = errand.steps.iter().map(Step::told);
-        let outcome = self.keeper.call(&errand.subject, steps).await;
+        let outcome = self.keeper.tell(&errand.subject, steps).await;
         if outcome.is_ok() {
             self.keeper.book().done(errand, self.keeper.renewal(now));
         }
