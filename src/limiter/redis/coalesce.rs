@@ -11,6 +11,7 @@ use std::{
     future::Future,
     hash::{BuildHasher, RandomState},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Waker},
     time::Duration,
 };
 
@@ -126,7 +127,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
                     lane.driver += 1;
                     let driver = Driver::new(self, subject, lane);
                     drop(lanes);
-                    tokio::spawn(driver.run(None));
+                    start(driver.run(None));
                 }
             }
             Entry::Vacant(place) => {
@@ -136,7 +137,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
                 let subject = Arc::clone(place.key());
                 let driver = Driver::new(self, subject, place.insert(Lane::default()));
                 drop(lanes);
-                tokio::spawn(driver.run(batch.next_call(now).map(|call| (call, entered))));
+                start(driver.run(batch.next_call(now).map(|call| (call, entered))));
             }
         }
         Ok(receiver)
@@ -146,6 +147,17 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
         let hash = self.random.hash_one(subject) as usize;
         let shard = &self.shards[hash % SHARDS];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Has a driver begin at once, so that its call leaves before whatever else the runtime has to do,
+/// and go on as a task.
+fn start(driver: impl Future<Output = ()> + Send + 'static) {
+    let mut driver = Box::pin(driver);
+    let mut nobody = Context::from_waker(Waker::noop());
+    if driver.as_mut().poll(&mut nobody).is_pending() {
+        // Its first poll as a task leaves the waker that counts.
+        tokio::spawn(driver);
     }
 }
 

@@ -248,15 +248,18 @@ impl State {
             .map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
-    /// How much later than expected the oldest answer is.
+    /// How long the server has not been seen to do anything, although it has something to do.
     fn late_by(&self, now: Instant) -> Duration {
         let oldest = self.calls.front();
         let oldest = oldest.filter(|call| call.fate == Fate::Awaited);
-        let late = oldest.and_then(|call| {
-            let age = now.saturating_duration_since(call.sent_at?);
-            age.checked_sub(self.distance.get() + call.queue)
-        });
-        late.filter(|late| *late >= NOISE).unwrap_or_default()
+        let Some(sent_at) = oldest.and_then(|call| call.sent_at) else {
+            return Duration::ZERO;
+        };
+        let due = sent_at
+            .checked_add(self.distance.get())
+            .max(self.last_answer);
+        let late = due.map_or(Duration::ZERO, |due| now.saturating_duration_since(due));
+        if late < NOISE { Duration::ZERO } else { late }
     }
 
     fn answered(&mut self, number: u64, now: Instant) {

@@ -52,15 +52,18 @@ pub(super) struct Way {
     /// The time in which the answer has to come, for a call that is not sent otherwise.
     within: Option<Duration>,
     sent_at: Option<Instant>,
+    /// When the caller began to wait.
+    began_at: Instant,
 }
 
 impl Way {
-    pub(super) const fn new(place: Place, within: Option<Duration>) -> Self {
+    pub(super) fn new(place: Place, within: Option<Duration>) -> Self {
         Self {
             connection: 0,
             place,
             within,
             sent_at: None,
+            began_at: Instant::now(),
         }
     }
 
@@ -267,14 +270,25 @@ impl Shared {
     /// has answered others since, or because the connection is still being made.
     fn is_excused(&self, way: &Way) -> bool {
         match way.sent_at {
-            // A cluster has other servers that go on answering.
-            Some(at) => !self.link.is_cluster() && self.pace.answered_since(at.into_std()),
+            // It has other servers that go on answering.
+            Some(_) if self.link.is_cluster() => false,
+            Some(at) if self.has_answered_since(at) => true,
+            // This process has so much to do that answers may be there and nobody has seen them. But
+            // not for long.
+            Some(at) => {
+                let late = self.deadline + self.deadline / 10;
+                way.began_at.elapsed() > late && self.has_answered_since(at - 4 * self.deadline)
+            }
             None => {
                 let patience = CONNECTING.max(self.deadline);
                 let attempting = self.link.attempting_for();
                 attempting.is_some_and(|time| time < patience)
             }
         }
+    }
+
+    fn has_answered_since(&self, time: Instant) -> bool {
+        self.pace.answered_since(time.into_std())
     }
 
     fn praise(&self, epoch: u64) {
