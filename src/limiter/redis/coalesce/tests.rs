@@ -17,9 +17,11 @@ const DEADLINE: Duration = Duration::from_millis(50);
 struct Slow {
     takes: Mutex<Duration>,
     hold: Option<Semaphore>,
-    calls: Mutex<Vec<(Tier, Vec<(Op, usize)>)>>,
+    calls: Mutex<Vec<Carried>>,
     is_full: Mutex<bool>,
 }
+
+type Carried = (Tier, Vec<(Op, usize)>);
 
 impl Slow {
     fn taking(takes: Duration) -> Arc<Self> {
@@ -36,7 +38,7 @@ impl Slow {
         })
     }
 
-    fn calls(&self) -> Vec<(Tier, Vec<(Op, usize)>)> {
+    fn calls(&self) -> Vec<Carried> {
         std::mem::take(&mut self.calls.lock().expect("no panic"))
     }
 }
@@ -268,7 +270,10 @@ fn a_driver_that_stands_still_is_replaced() {
     let slow = Slow::taking(Duration::ZERO);
     let bench = Bench::new(&slow);
     let still = runtime();
-    let lost = still.block_on(async { bench.submit(Tier::DEFAULT, 1) });
+    let lost = {
+        let _here = still.enter();
+        bench.submit(Tier::DEFAULT, 1)
+    };
     runtime().block_on(async {
         let late = bench.submit(Tier::DEFAULT, 2);
         sleep(DEADLINE + STILL + DEADLINE).await;
@@ -291,10 +296,11 @@ async fn nothing_is_left_of_a_runtime_that_has_ended() {
             runtime.block_on(async {
                 let answer = bench.submit(Tier::DEFAULT, 1);
                 settle().await;
-                answer
+                (answer,)
             })
         });
-        ended.join().expect("no panic")
+        let (answer,) = ended.join().expect("no panic");
+        answer
     });
     assert!(answer.await.is_err(), "the sender is gone");
     assert_eq!(weak.strong_count(), 1);

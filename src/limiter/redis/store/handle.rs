@@ -180,7 +180,7 @@ impl RedisStore {
     ) -> Result<Value, StoreError> {
         let call = script.call(key, args);
         let within = Some(self.shared.deadline);
-        self.shared.call(script, &call, place, within).await
+        self.shared.call(script, call, place, within).await
     }
 
     /// The same without a place that was free: whatever is under way, the call is sent.
@@ -192,7 +192,7 @@ impl RedisStore {
     ) -> Result<Value, StoreError> {
         let call = script.call(key, args);
         let place = self.shared.insist(1);
-        self.shared.call(script, &call, place, None).await
+        self.shared.call(script, call, place, None).await
     }
 }
 

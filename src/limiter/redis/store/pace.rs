@@ -79,6 +79,7 @@ pub(in crate::limiter) struct Place {
     connection: u64,
     number: u64,
     weight: u32,
+    is_queued: bool,
 }
 
 /// No answer can be expected in time.
@@ -129,6 +130,7 @@ impl Pace {
 
     fn place(self: &Arc<Self>, state: &mut State, weight: u32, now: Instant) -> Place {
         Place {
+            is_queued: state.backlog(now) >= NOISE,
             number: state.begin(weight, now),
             connection: state.connection,
             pace: Arc::clone(self),
@@ -181,6 +183,11 @@ impl Place {
             call.sent_at = Some(now);
         }
         Ok(())
+    }
+
+    /// Whether others were to be done before it, as it was entered.
+    pub(super) const fn is_queued(&self) -> bool {
+        self.is_queued
     }
 
     /// The answer has come.

@@ -54,6 +54,8 @@ pub(super) struct Way {
     sent_at: Option<Instant>,
     /// When the caller began to wait.
     began_at: Instant,
+    /// When the answer is no longer waited for.
+    until: Instant,
 }
 
 impl Way {
@@ -64,6 +66,7 @@ impl Way {
             within,
             sent_at: None,
             began_at: Instant::now(),
+            until: Instant::now(),
         }
     }
 
@@ -115,27 +118,73 @@ impl Shared {
     pub(super) async fn call(
         self: &Arc<Self>,
         script: &Script,
-        call: &Cmd,
+        call: Cmd,
         place: Place,
         within: Option<Duration>,
     ) -> Result<Value, StoreError> {
-        let started_at = Instant::now();
+        let way = Way::new(place, within);
         let outcome = match self.admit_after_trial().await {
-            Ok(epoch) => {
-                let mut way = Way::new(place, within);
-                let work = self.run(script, call, &mut way);
-                let left = self.deadline.saturating_sub(started_at.elapsed());
-                let outcome = match timeout(left, work).await {
-                    Ok(outcome) => outcome,
-                    Err(_) => Err(StoreError::timeout(self.deadline)),
-                };
-                self.learn(epoch, &way, outcome.as_ref().err());
-                outcome
-            }
+            Ok(epoch) => self.call_now(epoch, script.clone(), call, way).await,
             Err(error) => Err(error),
         };
         self.counters.count(&outcome);
         outcome
+    }
+
+    async fn call_now(
+        self: &Arc<Self>,
+        epoch: u64,
+        script: Script,
+        call: Cmd,
+        mut way: Way,
+    ) -> Result<Value, StoreError> {
+        let left = self.deadline.saturating_sub(way.began_at.elapsed());
+        if way.place.is_queued() {
+            return self.call_behind_others(epoch, script, call, way).await;
+        }
+        let outcome = self.run_for(left, &script, &call, &mut way).await;
+        self.learn(epoch, &way, outcome.as_ref().err());
+        outcome
+    }
+
+    async fn run_for(
+        &self,
+        time: Duration,
+        script: &Script,
+        call: &Cmd,
+        way: &mut Way,
+    ) -> Result<Value, StoreError> {
+        way.until = Instant::now() + time;
+        match timeout(time, self.run(script, call, way)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(StoreError::timeout(self.deadline)),
+        }
+    }
+
+    /// The same where others are before it, and what becomes of them tells more than the deadline: a
+    /// late answer is heard, though the caller does not wait for it.
+    async fn call_behind_others(
+        self: &Arc<Self>,
+        epoch: u64,
+        script: Script,
+        call: Cmd,
+        mut way: Way,
+    ) -> Result<Value, StoreError> {
+        let left = self.deadline.saturating_sub(way.began_at.elapsed());
+        let shared = Arc::clone(self);
+        let mut work = Box::pin(async move {
+            let patience = left + shared.deadline;
+            let outcome = shared.run_for(patience, &script, &call, &mut way).await;
+            shared.learn(epoch, &way, outcome.as_ref().err());
+            outcome
+        });
+        match timeout(left, work.as_mut()).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                tokio::spawn(work);
+                Err(StoreError::timeout(self.deadline))
+            }
+        }
     }
 
     /// Runs a command, which is a call of `script` or no call of a script at all.
@@ -276,8 +325,8 @@ impl Shared {
             // This process has so much to do that answers may be there and nobody has seen them. But
             // not for long.
             Some(at) => {
-                let late = self.deadline + self.deadline / 10;
-                way.began_at.elapsed() > late && self.has_answered_since(at - 4 * self.deadline)
+                let is_late = way.until.elapsed() > self.deadline / 10;
+                is_late && self.has_answered_since(at - 4 * self.deadline)
             }
             None => {
                 let patience = CONNECTING.max(self.deadline);

@@ -336,7 +336,7 @@ async fn late_answers_of_a_server_that_goes_on_answering_do_not_open_the_breaker
         fake.set(Mood::Hang);
         let asking = store.clone();
         let late = tokio::spawn(async move { join_all((0..4).map(|_| call(&asking))).await });
-        settle().await;
+        sleep(DEADLINE / 2).await;
         fake.set(Mood::Answer);
         call(&store).await.unwrap();
         assert!(late.await.unwrap().iter().all(Result::is_err));
