@@ -34,7 +34,12 @@ impl OnFailure {
     /// [`nodes`](Self::nodes). What they counted meanwhile is not told to Redis afterwards, and
     /// what Redis counted before is not known to them. A refund with a receipt gives back to whom
     /// the receipt is of: once Redis is back, what a node had counted by itself goes back to the
-    /// node, and while it is gone, what Redis had counted is not given back.
+    /// node, and while it is gone, what Redis had counted is not given back. A reset, and a refund
+    /// without a receipt, that are decided by the node are done by the node alone:
+    /// [`is_degraded`](crate::Decision::is_degraded) tells, and they have to be repeated when Redis
+    /// is back.
+    ///
+    /// A node tracks a [bounded](crate::limiter::RedisLimiterBuilder::max_local_keys) number of keys.
     pub const fn local() -> Self {
         Self(Action::Local(NonZeroU32::MIN))
     }
@@ -81,10 +86,14 @@ pub(super) enum Fallback {
 }
 
 impl Fallback {
-    pub(super) fn new(on_failure: OnFailure, rules: &Rules) -> Result<Self, ConfigError> {
+    pub(super) fn new(
+        on_failure: OnFailure,
+        rules: &Rules,
+        max_keys: usize,
+    ) -> Result<Self, ConfigError> {
         Ok(match on_failure.0 {
             Action::Local(nodes) => Self::Local {
-                limiter: local_limiter(rules, nodes)?,
+                limiter: local_limiter(rules, nodes, max_keys)?,
                 nodes,
             },
             Action::Allow => Self::Allow,
@@ -143,7 +152,11 @@ fn unmeasured(policies: &[Policy]) -> Decision {
     Decision::allowed(0, receipt, statuses)
 }
 
-fn local_limiter(rules: &Rules, nodes: NonZeroU32) -> Result<LocalLimiter, ConfigError> {
+fn local_limiter(
+    rules: &Rules,
+    nodes: NonZeroU32,
+    max_keys: usize,
+) -> Result<LocalLimiter, ConfigError> {
     let mut builder: Option<LocalLimiterBuilder> = None;
     for (tier, quotas) in rules.tiers.iter() {
         // Under their names: one that is made of the numbers would change with them.
@@ -156,6 +169,7 @@ fn local_limiter(rules: &Rules, nodes: NonZeroU32) -> Result<LocalLimiter, Confi
         });
     }
     let builder = builder.expect("there is always a default tier");
+    let builder = builder.max_keys(max_keys);
     let builder = match rules.block_for {
         Some(nanos) => builder.block_for(Duration::from_nanos(nanos)),
         None => builder,

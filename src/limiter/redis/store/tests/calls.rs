@@ -397,3 +397,26 @@ fn a_program_that_blocks_on_each_call_comes_back_after_an_outage() {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
+
+/// Point 7: an attempt to connect on a runtime that is not driven any more.
+#[test]
+fn an_attempt_to_connect_that_stands_still_keeps_nobody_out() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    let fake = Fake::default();
+    let store = fake.store();
+    let still = runtime();
+    still.block_on(async { assert!(call(&store).now_or_never().is_none()) });
+    runtime().block_on(async {
+        let start = std::time::Instant::now();
+        while call(&store).await.is_err() {
+            assert!(start.elapsed() < Duration::from_secs(20), "it never came");
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+    // What comes of it at last changes nothing.
+    still.block_on(settle());
+    assert!(!store.health().is_down());
+}
