@@ -7,10 +7,14 @@
 //! [`RedisStore::from_connection`]: crate::RedisStore::from_connection
 //! [`prefix`]: crate::RedisStoreBuilder::prefix
 //! [`deadline`]: crate::RedisStoreBuilder::deadline
+//! [`connect_limit`]: crate::RedisStoreBuilder::connect_limit
 //! [`on_health_change`]: crate::RedisStoreBuilder::on_health_change
 //! [`name`]: crate::limiter::RedisLimiterBuilder::name
 //! [`remember_denials`]: crate::limiter::RedisLimiterBuilder::remember_denials
+//! [`max_local_keys`]: crate::limiter::RedisLimiterBuilder::max_local_keys
 //! [`OnFailure`]: crate::OnFailure
+//! [`OnFailure::nodes`]: crate::OnFailure::nodes
+//! [`Decision::degraded_by`]: crate::Decision::degraded_by
 //! [`Decision::is_degraded`]: crate::Decision::is_degraded
 //! [`Observer`]: crate::observe::Observer
 // As on the page before: of two definitions of a link the first one counts.

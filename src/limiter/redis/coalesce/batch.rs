@@ -119,8 +119,10 @@ impl<P> Batch<P> {
     }
 
     fn take_waiters(&mut self, count: usize) -> VecDeque<Waiter> {
-        let rest = self.waiters.split_off(count);
-        std::mem::replace(&mut self.waiters, rest)
+        if count == self.waiters.len() {
+            return std::mem::take(&mut self.waiters);
+        }
+        self.waiters.drain(..count).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 const CALL: u32 = 8;
 
 /// What a call is taken to cost the server until answers have told, in nanoseconds.
-const USUAL_COST: f64 = 60_000.0;
+const USUAL_COST: f64 = 80_000.0;
 
 /// The bounds of what a call is taken to cost, in nanoseconds.
 const COSTS: (f64, f64) = (2_000.0, 20_000_000.0);
@@ -233,8 +233,11 @@ impl State {
     }
 
     fn has_room(&self, weight: u32, now: Instant, within: Duration) -> bool {
-        let is_idle = self.awaited == 0 && self.backlog(now).is_zero();
-        is_idle || self.expected(weight, now) <= within
+        let queue = self.backlog(now) + self.late_by(now);
+        let is_idle = self.awaited == 0 && queue.is_zero();
+        // Without a queue the distance alone says no more than that it may be close.
+        let may_be_close = queue < NOISE && self.distance.get() <= within + within / 8;
+        is_idle || may_be_close || self.expected(weight, now) <= within
     }
 
     fn expected(&self, weight: u32, now: Instant) -> Duration {
