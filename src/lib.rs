@@ -113,6 +113,7 @@
 
 mod error;
 mod joined;
+mod log;
 
 mod clock;
 mod quota;
@@ -152,7 +153,7 @@ pub use self::limiter::{
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
     concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit},
-    decision::{Decision, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},
+    decision::{Decision, Degradation, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},
     error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
     headers::Headers,
     key::{ClientAddress, ClientIp, Global, Header, Key, KeyExtractor, PeerIp},

@@ -1,7 +1,7 @@
 use std::{mem, slice, time::Duration};
 
 use super::{
-    Policy, QuotaStatus, QuotaStatuses, Receipt,
+    Degradation, Policy, QuotaStatus, QuotaStatuses, Receipt,
     round::{Micros, whole_seconds},
     status::Quotas,
 };
@@ -33,7 +33,7 @@ pub struct Decision {
     denied: bool,
     excess: bool,
     blocked: bool,
-    degraded: bool,
+    degraded: Option<Degradation>,
     uncounted: bool,
 }
 
@@ -53,6 +53,8 @@ impl Decision {
     /// The request passes, and nobody was asked whether it may: nothing is known but the policies.
     pub(crate) fn uncounted(at: Timestamp, policies: &[Policy]) -> Self {
         let statuses = match policies {
+            // A limiter need not name any, and a decision is about at least one.
+            [] => QuotaStatuses::from(QuotaStatus::new(&Policy::new("default", 0))),
             [one] => QuotaStatuses::from(QuotaStatus::new(one)),
             several => several
                 .iter()
@@ -85,7 +87,7 @@ impl Decision {
             denied: outcome == Outcome::Denied,
             excess: false,
             blocked: false,
-            degraded: false,
+            degraded: None,
             uncounted: false,
         }
     }
@@ -141,7 +143,7 @@ impl Decision {
     pub fn receipt(&self) -> Receipt {
         let receipt = Receipt::new(self.charged_at)
             .in_tier(self.tier)
-            .degraded(self.degraded);
+            .degraded(self.degraded.is_some());
         if self.charged == 0 {
             return receipt;
         }
@@ -239,6 +241,12 @@ impl Decision {
     /// [`OnFailure`](crate::limiter::OnFailure).
     #[must_use]
     pub const fn is_degraded(&self) -> bool {
+        self.degraded.is_some()
+    }
+
+    /// Why the limiter's store did not decide; `None` when it did.
+    #[must_use]
+    pub const fn degraded_by(&self) -> Option<Degradation> {
         self.degraded
     }
 
@@ -257,10 +265,10 @@ impl Decision {
         self
     }
 
-    /// Marks a decision as one that the limiter's store had no part in.
+    /// Marks a decision as one that the limiter's store had no part in, for this reason.
     #[cfg(feature = "redis")]
-    pub(crate) fn into_degraded(mut self) -> Self {
-        self.degraded = true;
+    pub(crate) fn into_degraded(mut self, reason: Degradation) -> Self {
+        self.degraded = Some(reason);
         self
     }
 
@@ -314,6 +322,17 @@ impl Decision {
         self.blocked = true;
         for quota in self.quotas_mut() {
             quota.block(block);
+        }
+        self
+    }
+
+    /// Denies for at least `wait`, by the quota at this place.
+    pub(crate) fn denied_for(mut self, place: usize, wait: Duration) -> Self {
+        self.denied = true;
+        self.delay = None;
+        self.charged = 0;
+        if let Some(quota) = self.quotas_mut().get_mut(place) {
+            quota.deny_for(wait);
         }
         self
     }

@@ -17,6 +17,9 @@ use crate::{
     quota::{IntoQuotas, Quota},
 };
 
+/// 2^16 keys: about 2 MB.
+const DEFAULT_MAX_LOCAL_KEYS: usize = 1 << 16;
+
 /// The longest name that is part of every key.
 const MAX_NAME_LEN: usize = 64;
 
@@ -29,6 +32,7 @@ pub struct RedisLimiterBuilder {
     tiers: Vec<(Tier, Vec<Quota>)>,
     block_for: Option<Duration>,
     on_failure: OnFailure,
+    max_local_keys: usize,
     remembers_denials: bool,
     test_clock: Option<ManualClock>,
 }
@@ -40,6 +44,7 @@ impl RedisLimiterBuilder {
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
             block_for: None,
             on_failure: OnFailure::local(),
+            max_local_keys: DEFAULT_MAX_LOCAL_KEYS,
             remembers_denials: true,
             test_clock: None,
         }
@@ -84,6 +89,17 @@ impl RedisLimiterBuilder {
         self
     }
 
+    /// How many keys this process tracks at the same time when it decides by itself, with
+    /// [`OnFailure::local`] or [`OnFailure::nodes`]. Defaults to 65,536, about 2 MB for one token
+    /// bucket; the memory is allocated with the limiter.
+    ///
+    /// See [`LocalLimiterBuilder::max_keys`](crate::limiter::LocalLimiterBuilder::max_keys) for other
+    /// quotas, and for what happens beyond.
+    pub const fn max_local_keys(mut self, max_keys: usize) -> Self {
+        self.max_local_keys = max_keys;
+        self
+    }
+
     /// Whether a denial is remembered in this process until its time has come, so that a client
     /// who keeps trying costs Redis nothing. Defaults to true.
     ///
@@ -107,8 +123,9 @@ impl RedisLimiterBuilder {
     /// # Errors
     ///
     /// When a quota makes no sense, see [`Quota::check`], two quotas or two tiers have one name,
-    /// there is no quota at all, the block lasts longer than 18 years, or the limiter's name has
-    /// other characters than are accepted.
+    /// there is no quota at all, the block lasts longer than 18 years, the limiter's name has other
+    /// characters than are accepted, or `max_local_keys` is 0, above 2^32 or more than there is
+    /// memory for.
     pub fn build(self, store: &RedisStore) -> Result<RedisLimiter, ConfigError> {
         let default_name = default_name(&self.tiers[0].1);
         let rules = Rules::new(self.tiers, self.block_for)?;
@@ -116,7 +133,7 @@ impl RedisLimiterBuilder {
             Some(name) => checked_name(&name).map(|()| name)?,
             None => default_name,
         };
-        let fallback = Fallback::new(self.on_failure, &rules)?;
+        let fallback = Fallback::new(self.on_failure, &rules, self.max_local_keys)?;
         let parts = Parts {
             name,
             rules,

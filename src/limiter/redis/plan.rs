@@ -110,14 +110,14 @@ impl Plan {
 }
 
 impl TierPlan {
-    /// The script's arguments for `ops`, at `now` or at the time of the server. What is the same in
+    /// The script's arguments for rows of alike operations, at `now` or at the time of the server. What is the same in
     /// every call is only lent.
-    pub(super) fn arguments(&self, now: Option<u64>, ops: &[Op]) -> Vec<Cow<'_, str>> {
-        let mut arguments = Vec::with_capacity(1 + self.arguments.len() + 3 * ops.len());
+    pub(super) fn arguments(&self, now: Option<u64>, rows: &[(Op, usize)]) -> Vec<Cow<'_, str>> {
+        let mut arguments = Vec::with_capacity(1 + self.arguments.len() + 3 * rows.len());
         arguments.push(now.map_or(Cow::Borrowed(""), number));
         arguments.extend(self.arguments.iter().map(|text| Cow::from(text.as_str())));
-        for alike in ops.chunk_by(|one, next| one == next) {
-            self.push(&mut arguments, &alike[0], alike.len());
+        for (op, count) in rows {
+            self.push(&mut arguments, op, *count);
         }
         arguments
     }

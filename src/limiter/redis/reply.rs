@@ -1,10 +1,13 @@
 //! The script's reply: whole numbers, of which decisions are made.
 
-use std::{iter, time::Duration};
+use std::time::Duration;
 
 use redis::Value;
 
-use super::plan::{QuotaPlan, TierPlan, Told};
+use super::{
+    coalesce::Row,
+    plan::{QuotaPlan, TierPlan, Told},
+};
 use crate::{
     clock::Timestamp,
     decision::{
@@ -16,24 +19,8 @@ use crate::{
 /// The whole numbers of the script's reply, in order.
 struct Numbers<'a>(&'a [u8]);
 
-/// What the script says of operations in a row that come to the same.
-#[derive(Debug)]
-pub(super) struct Row {
-    /// At least 1.
-    pub(super) count: usize,
-    /// About the first of them.
-    pub(super) first: Decision,
-}
-
-impl Row {
-    /// The decision about each of them.
-    pub(super) fn decisions(self) -> impl Iterator<Item = Decision> {
-        let all = iter::successors(Some(self.first), |last| Some(last.next_alike()));
-        all.take(self.count)
-    }
-}
-
-/// Reads what the script says of `ops` operations; `None` for what the script never says.
+/// Reads what the script says of `ops` operations, in rows of alike ones; `None` for what the script
+/// never says.
 pub(super) fn rows(reply: &Value, plan: &TierPlan, ops: usize) -> Option<Vec<Row>> {
     let Value::BulkString(bytes) = reply else {
         return None;
@@ -158,7 +145,11 @@ mod tests {
         let plan = plan.tier(Tier::DEFAULT).expect("the default tier");
         let bytes = numbers.iter().flat_map(|number| number.to_be_bytes());
         let rows = rows(&Value::BulkString(bytes.collect()), plan, 2)?;
-        Some(rows.into_iter().flat_map(Row::decisions).collect())
+        let row = |row: Row| {
+            let all = std::iter::successors(Some(row.first), |last| Some(last.next_alike()));
+            all.take(row.count)
+        };
+        Some(rows.into_iter().flat_map(row).collect())
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::{
         Lines, field,
         programs::{eventually, free_port},
     },
-    servers::{Server, no_redis},
+    servers::{Proxy, Server, no_redis},
 };
 
 /// A limiter of 10 a day whose server does not exist.
@@ -247,4 +247,31 @@ async fn blocks_by_hand_outlast_the_server() {
     let unblocked = decided(&limiter, Op::Block(Duration::ZERO), false).await;
     assert!(unblocked.is_allowed());
     assert!(decided(&limiter, Op::Acquire(1), false).await.is_allowed());
+}
+
+/// Point 10: as the page says.
+#[tokio::test]
+async fn a_reset_without_redis_is_done_by_the_node_alone_and_says_so() {
+    if no_redis() {
+        return;
+    }
+    // It keeps what it knows when it is gone for a while.
+    let server = Server::start().await;
+    let mut proxy = Proxy::before(server.address()).await;
+    let (store, _) = store(&server.url_through(proxy.port()));
+    let builder = RedisLimiter::builder(Quota::per_day(10).fixed_window());
+    let limiter = builder.remember_denials(false).build(&store).unwrap();
+    decided(&limiter, Op::Acquire(7), true).await;
+    proxy.refuse().await;
+    decided(&limiter, Op::Acquire(4), false).await;
+    for op in [Op::Reset, Op::Refund(1, None)] {
+        let done = decided(&limiter, op, false).await;
+        assert!(done.degraded_by().is_some());
+        assert_eq!(done.remaining(), Some(10), "{op:?}: of the node");
+    }
+    proxy.accept().await;
+    let left = decided(&limiter, Op::Peek(1), true).await.remaining();
+    assert_eq!(left, Some(3), "Redis did not hear of it");
+    let reset = decided(&limiter, Op::Reset, true).await;
+    assert_eq!(reset.remaining(), Some(10));
 }
