@@ -265,7 +265,7 @@ async fn a_reset_without_redis_is_done_by_the_node_alone_and_says_so() {
     proxy.refuse().await;
     decided(&limiter, Op::Acquire(4), false).await;
     for op in [Op::Reset, Op::Refund(1, None)] {
-        let done = decided(&limiter, op, false).await;
+        let done = decided(&limiter, op.clone(), false).await;
         assert!(done.degraded_by().is_some());
         assert_eq!(done.remaining(), Some(10), "{op:?}: of the node");
     }
