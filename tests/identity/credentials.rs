@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use http::request::Parts;
 use proptest::prelude::*;
 use tower_ratelimit::{
-    Global, Header, Key, KeyError, KeyErrorKind, KeyExtractor,
+    Global, Header, Key, KeyError, KeyErrorKind, KeyExtractor, Quota, RateLimitLayer,
     key::{BasicUser, BearerToken, Cookie, QueryParameter},
 };
 
