@@ -30,8 +30,8 @@ const CALLS: u64 = 20_000;
 const SCRIPT: &str = include!("../src/limiter/redis/script/code.rs");
 
 /// What the limiter tells the script of one unit of [`quota`].
-const ARGUMENTS: [&str; 16] = [
-    "", "", "", "1", "t", "1", "1000000", "0", "60", "0", "0", "", "a", "1", "", "1",
+const ARGUMENTS: [&str; 17] = [
+    "", "", "", "1", "t", "1", "1000000", "0", "60", "0", "0", "", "", "", "a", "1", "1",
 ];
 
 /// A million a minute, so that nothing is denied.

@@ -228,6 +228,31 @@ async fn logins_that_succeed_block_nobody_and_those_that_fail_do() {
 }
 
 #[tokio::test]
+async fn clock_that_steps_back_keeps_no_failures_beyond_a_bucket() {
+    if no_redis() {
+        return;
+    }
+    let builder = RedisLimiter::builder(Quota::per_minute(5));
+    let bench = Bench::new(builder.block_for(Duration::from_millis(1))).await;
+    let fail = async || {
+        let one = bench.reserve(1).await.remove(0);
+        bench.ask(Tier::DEFAULT, Op::Settle(1, one)).await;
+        let blocked = bench.ask(Tier::DEFAULT, Op::Peek(0)).await.is_blocked();
+        bench.clock.advance(MINUTE / 5);
+        blocked
+    };
+    for receipt in bench.reserve(5).await {
+        bench.ask(Tier::DEFAULT, Op::Settle(1, receipt)).await;
+    }
+    bench.clock.step_back(60 * MINUTE);
+    bench.ask(Tier::DEFAULT, Op::Refund(5, None)).await;
+    bench.clock.advance(MINUTE / 5);
+    assert!(fail().await, "it counts as full since now");
+    bench.clock.advance(2 * MINUTE);
+    assert!(!fail().await, "and flows back from then on");
+}
+
+#[tokio::test]
 async fn question_that_follows_a_reservation_starts_the_block() {
     if no_redis() {
         return;
