@@ -237,7 +237,7 @@ fn parallel_logins_that_all_fail_block() {
     }
 }
 
-/// What responses counted flows back like what is charged, and goes with the key.
+/// Counted responses flow back like charges, and go with the key.
 #[test]
 fn failures_that_come_slowly_block_nobody() {
     for quota in every_algorithm(Quota::per_minute(5)) {
