@@ -11,7 +11,7 @@ use axum::{Router, routing::get};
 use tokio::sync::{mpsc, oneshot};
 use tower_ratelimit::{
     AsyncLimiter, Clock, Decision, Global, Key, LimiterError, Op, OsClock, Policy, QuotaStatus,
-    RateLimitLayer, Receipt,
+    RateLimitLayer,
 };
 
 /// Three requests for each start of the server, counted by a task that owns the count.
@@ -43,7 +43,7 @@ impl Turnstile {
 impl AsyncLimiter for Turnstile {
     async fn apply(&self, _key: &Key, op: Op) -> Result<Decision, LimiterError> {
         // One turn for each request, whatever it costs.
-        let Op::Acquire(_) = op else {
+        let (Op::Acquire(_) | Op::Reserve(_)) = op else {
             return Err(LimiterError::unsupported(
                 "the turnstile only knows acquire",
             ));
@@ -53,11 +53,11 @@ impl AsyncLimiter for Turnstile {
         sent.map_err(|_| LimiterError::unavailable("the turnstile is gone"))?;
         let turn = turn.await.map_err(LimiterError::unavailable)?;
 
-        let receipt = Receipt::new(OsClock::new().now());
+        let now = OsClock::new().now();
         let status = QuotaStatus::new(&self.policies[0]);
         Ok(match turn {
-            Some(left) => Decision::allowed(1, receipt, status.with_remaining(left)),
-            None => Decision::denied(receipt, status.with_remaining(0).with_denial(None)),
+            Some(left) => Decision::allowed(1, now, status.with_remaining(left)),
+            None => Decision::denied(now, status.with_remaining(0).with_denial(None)),
         })
     }
 

@@ -82,8 +82,8 @@ impl Error for ConfigError {}
 
 /// A request has no key.
 ///
-/// The two kinds are kept apart because one is the client's doing and the other a fault in the
-/// server's set-up; [`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key)
+/// The kinds are kept apart because some are the client's doing and one is a fault in the server's
+/// set-up; [`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key)
 /// decides what happens to each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyError {
@@ -97,6 +97,9 @@ pub struct KeyError {
 pub enum KeyErrorKind {
     /// The client sent none, or an empty one.
     Absent,
+    /// The client sent several that differ where there must be one: nobody can tell which of them the
+    /// application reads.
+    Ambiguous,
     /// The server does not provide what the extractor reads, such as the peer's address.
     Unavailable,
 }
@@ -108,6 +111,15 @@ impl KeyError {
         Self {
             kind: KeyErrorKind::Absent,
             hint: "the request carries no key",
+        }
+    }
+
+    /// The client sent several keys that differ.
+    #[must_use]
+    pub const fn ambiguous() -> Self {
+        Self {
+            kind: KeyErrorKind::Ambiguous,
+            hint: "the request carries several keys that differ",
         }
     }
 

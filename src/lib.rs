@@ -113,6 +113,7 @@
 
 mod error;
 mod joined;
+mod log;
 
 mod clock;
 mod quota;

@@ -16,8 +16,8 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::Full;
 use tower::{Layer, Service};
 use tower_ratelimit::{
-    Header, Headers, Key, KeyErrorKind, KeyExtractor, LocalLimiter, PeerIp, Quota, RateLimitLayer,
-    layer::MissingKey,
+    Concurrency, ConcurrencyLayer, Header, Headers, Key, KeyErrorKind, KeyExtractor, LocalLimiter,
+    PeerIp, Quota, RateLimitLayer, layer::MissingKey,
 };
 
 /// Answers with room for as many fields as the layer adds, so that it is not the map that grows.
@@ -165,4 +165,23 @@ fn a_denial_by_a_named_quota_allocates_once_more() {
     let layer = RateLimitLayer::new(Quota::per_minute(1).named("login"), PeerIp);
     let denied = of_a_request(&mut layer.layer(Roomy));
     assert_eq!(denied, (4, 429));
+}
+
+/// A router without state calls `layer` on every request.
+#[test]
+fn a_layer_is_made_once() {
+    let rate = layer(PeerIp);
+    let concurrency = ConcurrencyLayer::new(Concurrency::max(8), PeerIp);
+    let first = (rate.layer(Roomy), concurrency.layer(Roomy));
+    assert_eq!(counted(|| rate.layer(Roomy)).0, 0);
+    assert_eq!(counted(|| concurrency.layer(Roomy)).0, 0);
+    drop(first);
+}
+
+/// What else a layer may do to a denial costs nothing when it does not help.
+#[test]
+fn a_denial_that_nothing_bends_allocates_three_times() {
+    let layer = RateLimitLayer::new(Quota::per_minute(1), PeerIp).elastic(|| false);
+    let denied = of_a_request(&mut layer.layer(Roomy));
+    assert_eq!(denied, (3, 429));
 }

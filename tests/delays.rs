@@ -181,9 +181,10 @@ async fn a_denied_request_can_wait_for_its_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn so_many_wait_and_no_more() {
+    // Two are an eighth of sixteen.
     let layer = RateLimitLayer::new(limiter(Quota::per_second(1)), Global)
         .expose_decision(true)
-        .max_waiting(2)
+        .max_waiting(16)
         .wait(Duration::from_secs(60));
     let service = layer.layer(told());
     let answers = flood(&service, 6).await;

@@ -273,7 +273,7 @@ fn other_operations_are_named_errors() {
         (Op::Reset, "reset"),
     ];
     for (limiter, _, _) in quiet_and_telling() {
-        for (op, name) in operations {
+        for (op, name) in operations.clone() {
             let Pending::Ready(Err(error)) = limiter.apply(&alice(), op) else {
                 panic!("{name} is supported");
             };

@@ -54,50 +54,12 @@ fn layers_can_share_an_observer() {
 
 #[cfg(feature = "tracing")]
 mod tracing {
-    use std::io;
-
+    use crate::common::{Probe, get, limiter, logged, send};
     use tower::Layer;
     use tower_ratelimit::{
         AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, LimiterError, Op, PeerIp,
         Policy, Quota, RateLimitLayer, layer::MissingKey, observe::TracingObserver,
     };
-    use tracing_subscriber::fmt::MakeWriter;
-
-    use crate::common::{Lines, Probe, get, limiter, send};
-
-    #[derive(Clone, Default)]
-    struct Log(Lines);
-
-    impl io::Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.push(String::from_utf8_lossy(bytes).into_owned());
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl<'a> MakeWriter<'a> for Log {
-        type Writer = Self;
-
-        fn make_writer(&'a self) -> Self {
-            self.clone()
-        }
-    }
-
-    pub(crate) fn logged(run: impl FnOnce()) -> Vec<String> {
-        let log = Log::default();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_ansi(false)
-            .without_time()
-            .with_writer(log.clone())
-            .finish();
-        tracing::subscriber::with_default(subscriber, run);
-        log.0.take()
-    }
 
     #[test]
     fn a_missing_connect_info_is_one_error_that_names_the_fix() {
@@ -156,9 +118,8 @@ mod tracing {
         async fn apply(&self, _: &Key, _: Op) -> Result<Decision, LimiterError> {
             let call = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             if call == 3 {
-                let receipt = tower_ratelimit::Receipt::new(Default::default());
                 let status = tower_ratelimit::QuotaStatus::new(&self.policies()[0]);
-                return Ok(Decision::allowed(1, receipt, status));
+                return Ok(Decision::allowed(1, Default::default(), status));
             }
             Err(LimiterError::unavailable("connection refused"))
         }
@@ -219,10 +180,14 @@ mod metrics {
     }
 
     fn service(limiter: &LocalLimiter, shadow: bool) -> impl Fn(&str) {
+        service_of(limiter, 2, shadow)
+    }
+
+    fn service_of(limiter: &LocalLimiter, cost: u64, shadow: bool) -> impl Fn(&str) {
         let layer = RateLimitLayer::new(limiter.clone(), Header::new("x-api-key"))
             .skip(|parts| parts.uri.path() == "/free")
             .shadow(shadow)
-            .cost(|_| 2)
+            .cost(move |_| cost)
             .observer(MetricsObserver::new());
         let service = layer.layer(Probe::default());
         move |path| {
@@ -249,6 +214,7 @@ mod metrics {
                 1,
             ),
             ("ratelimit_requests_total{policy=api,result=bypassed}", 1),
+            ("ratelimit_denials_total{policy=api}", 2),
             ("ratelimit_near_limit_total{policy=api}", 4),
             ("ratelimit_cost_total{policy=api}", 10),
             (
@@ -263,6 +229,49 @@ mod metrics {
         assert_eq!(metrics, expected);
     }
 
+    /// What became of the request, not of each quota; and which of the quotas it was.
+    #[test]
+    fn a_request_denied_by_one_of_several_quotas_is_limited_under_all() {
+        let (limiter, _) = limiter([
+            Quota::per_second(1).named("second"),
+            Quota::per_day(100).named("day"),
+        ]);
+        let metrics = recorded(|| {
+            let enforced = service_of(&limiter, 1, false);
+            enforced("/");
+            enforced("/");
+        });
+        let count = |name: &str| metrics.get(name).copied();
+        for policy in ["second", "day"] {
+            let requests =
+                |result| format!("ratelimit_requests_total{{policy={policy},result={result}}}");
+            assert_eq!(count(&requests("allowed")), Some(1));
+            assert_eq!(count(&requests("limited")), Some(1));
+            assert_eq!(
+                count(&format!("ratelimit_cost_total{{policy={policy}}}")),
+                Some(1)
+            );
+        }
+        assert_eq!(count("ratelimit_denials_total{policy=second}"), Some(1));
+        assert_eq!(count("ratelimit_denials_total{policy=day}"), None);
+    }
+
+    #[test]
+    fn cost_is_what_was_charged_in_the_end() {
+        let (limiter, _) = limiter(Quota::per_hour(10).named("api"));
+        let metrics = recorded(|| {
+            let layer = RateLimitLayer::new(limiter, Header::new("x-api-key"))
+                .cost(|_| 2)
+                .final_cost(|_, charged| charged + 1)
+                .observer(MetricsObserver::new());
+            let service = layer.clone().layer(Probe::default());
+            send(&service, get("/"));
+            let free = layer.count_if(|_| false).layer(Probe::default());
+            send(&free, get("/"));
+        });
+        assert_eq!(metrics["ratelimit_cost_total{policy=api}"], 3);
+    }
+
     #[cfg(feature = "tracing")]
     #[test]
     fn logs_and_metrics_go_together() {
@@ -273,7 +282,7 @@ mod metrics {
             .observer((TracingObserver::new(), MetricsObserver::new()));
         let service = layer.layer(Probe::default());
         let mut metrics = BTreeMap::new();
-        let lines = crate::tracing::logged(|| {
+        let lines = crate::common::logged(|| {
             metrics = recorded(|| {
                 send(&service, get("/"));
             });

@@ -18,7 +18,7 @@ use http_body_util::{
 };
 use serde_json::{Value, json};
 use tower_ratelimit::{
-    Decision, Policy, QuotaStatus, Receipt, Timestamp,
+    Decision, Policy, QuotaStatus, Timestamp,
     reject::{
         Empty, PlainText, ProblemJson, Reject, RejectFn, Rejection, RejectionBody, RejectionKind,
     },
@@ -52,7 +52,7 @@ fn status(name: &'static str, wait: Option<Duration>) -> QuotaStatus {
 }
 
 fn denied(statuses: Vec<QuotaStatus>) -> Decision {
-    Decision::denied(Receipt::new(Timestamp::default()), statuses)
+    Decision::denied(Timestamp::default(), statuses)
 }
 
 fn built_in() -> [Box<dyn Reject<String>>; 3] {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, Response, header::CONTENT_TYPE};
-use tower_ratelimit::{Decision, Headers, Policy, QuotaStatus, Receipt, Timestamp};
+use tower_ratelimit::{Decision, Headers, Policy, QuotaStatus, Timestamp};
 
 use super::answers::answer;
 
@@ -20,8 +20,8 @@ pub fn check(data: &[u8]) {
 
     let policy = Policy::new("default", 1);
     let status = QuotaStatus::new(&policy).with_denial(Some(Duration::from_secs(7)));
-    let receipt = Receipt::new(Timestamp::default());
-    let decision = Decision::denied(receipt, status);
+    let at = Timestamp::default();
+    let decision = Decision::denied(at, status);
     let response = answer(vec![policy], decision, Headers::new(), request);
     if grpc {
         in_grpc(&response);

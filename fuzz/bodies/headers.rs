@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tower_ratelimit::{
-    Decision, Headers, Policy, QuotaStatus, Receipt, Timestamp, Unit, headers::ResetFormat,
+    Decision, Headers, Policy, QuotaStatus, Timestamp, Unit, headers::ResetFormat,
 };
 
 use super::{
@@ -33,11 +33,11 @@ pub fn check(data: &[u8]) {
     let statuses: Vec<_> = (0..=choice % 4).map(|_| data.status()).collect();
     let policies = statuses.iter().map(|status| *status.policy()).collect();
 
-    let receipt = Receipt::new(Timestamp::from_micros(data.number()));
+    let at = Timestamp::from_micros(data.number());
     let denied = statuses.iter().any(QuotaStatus::is_denied);
     let decision = match denied {
-        true => Decision::denied(receipt, statuses.clone()),
-        false => Decision::allowed(1, receipt, statuses.clone()),
+        true => Decision::denied(at, statuses.clone()),
+        false => Decision::allowed(1, at, statuses.clone()),
     };
     let reset = match choice & 0x40 {
         0 => ResetFormat::DeltaSeconds,

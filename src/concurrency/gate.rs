@@ -10,7 +10,7 @@ use crate::{
     decision::{Decision, Policy, QuotaStatus},
     key::Key,
     layer::{Identify, Uncounted, Voice},
-    observe::Event,
+    observe::{Decided, Event},
     reject::{Reject, RejectionKind},
 };
 
@@ -96,12 +96,13 @@ impl<R> Gate<R> {
         match self.in_flight.acquire(key) {
             Ok((permit, left)) => {
                 let decision = allowed(&self.policy, left);
-                self.voice.decided(&decision, permit.key(), 1, asked_at);
+                let key = permit.key();
+                (self.voice).decided(|| Decided::now(&decision, key, 1, asked_at));
                 self.judge(Some(permit), decision)
             }
             Err(key) => {
                 let decision = denied(&self.policy);
-                self.voice.decided(&decision, &key, 1, asked_at);
+                (self.voice).decided(|| Decided::now(&decision, &key, 1, asked_at));
                 self.judge(None, decision)
             }
         }
@@ -159,7 +160,7 @@ impl<R> Gate<R> {
         let answer = permits.acquire(&self.policy, &self.in_flight, &key);
         match answer.await {
             Ok((permit, decision)) => {
-                self.voice.decided(&decision, &key, 1, asked_at);
+                (self.voice).decided(|| Decided::now(&decision, &key, 1, asked_at));
                 self.judge(permit, decision)
             }
             Err(error) => {

@@ -1,4 +1,7 @@
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use http::{Response, request::Parts};
 use tower_layer::Layer;
@@ -33,6 +36,10 @@ pub struct ConcurrencyLayer<R = ProblemJson, P = LocalPermits> {
     headers: Headers,
     observer: Option<Arc<dyn Observer>>,
     shadow: bool,
+    grpc: bool,
+    /// Made once, since axum calls `layer` for every route, and for a router without state on every
+    /// request.
+    gate: Arc<OnceLock<Arc<Gate<R>>>>,
 }
 
 impl<P> ConcurrencyLayer<ProblemJson, P> {
@@ -74,47 +81,59 @@ impl<P> ConcurrencyLayer<ProblemJson, P> {
             headers: Headers::new(),
             observer: None,
             shadow: false,
+            grpc: true,
+            gate: Arc::default(),
         })
     }
 }
 
 impl<R, P> ConcurrencyLayer<R, P> {
-    /// Which requests pass uncounted and without headers: health checks, an allow list. Defaults
-    /// to none. A second call replaces the first.
-    pub fn skip(mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.identify.set_skip(skip);
+    /// The gate is made anew from what has changed.
+    fn with(mut self, set: impl FnOnce(&mut Self)) -> Self {
+        set(&mut self);
+        self.gate = Arc::default();
         self
     }
 
+    /// Which requests pass uncounted and without headers: health checks, an allow list. Defaults
+    /// to none. A second call replaces the first.
+    pub fn skip(self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|layer| layer.identify.set_skip(skip))
+    }
+
     /// What happens to a request that has no key. Defaults to [`MissingKey::Share`] for a client
-    /// that sent none ([`KeyErrorKind::Absent`]) and to [`MissingKey::Reject`], which is a 500, for
-    /// a server that is set up wrong ([`KeyErrorKind::Unavailable`]).
-    pub const fn on_missing_key(mut self, kind: KeyErrorKind, action: MissingKey) -> Self {
-        self.identify.set_missing_key(kind, action);
-        self
+    /// that sent none ([`KeyErrorKind::Absent`]), to [`MissingKey::Reject`], which is a 400, for one
+    /// that sent several which differ ([`KeyErrorKind::Ambiguous`]), and to the same, which is then a
+    /// 500, for a server that is set up wrong ([`KeyErrorKind::Unavailable`]).
+    pub fn on_missing_key(self, kind: KeyErrorKind, action: MissingKey) -> Self {
+        self.with(|layer| layer.identify.set_missing_key(kind, action))
     }
 
     /// Which headers responses carry. Defaults to [`Headers::new`]; of those that tell a time there
     /// are none.
-    pub fn headers(mut self, headers: Headers) -> Self {
-        self.headers = headers;
-        self
+    pub fn headers(self, headers: Headers) -> Self {
+        self.with(|layer| layer.headers = headers)
     }
 
     /// Only watches: requests are counted and the observer hears the decisions, but all of them
     /// pass and no response is touched. Defaults to false.
     ///
     /// One that would have been rejected is not counted as in flight, since it would not have been.
-    pub const fn shadow(mut self, shadow: bool) -> Self {
-        self.shadow = shadow;
-        self
+    pub fn shadow(self, shadow: bool) -> Self {
+        self.with(|layer| layer.shadow = shadow)
+    }
+
+    /// Whether calls that look like gRPC are answered in gRPC. Defaults to true; a service that is not
+    /// gRPC should switch it off, see
+    /// [`RateLimitLayer::grpc`](crate::RateLimitLayer::grpc).
+    pub fn grpc(self, grpc: bool) -> Self {
+        self.with(|layer| layer.grpc = grpc)
     }
 
     /// Who is told of every decision. Defaults to nobody; with an observer the check is timed,
     /// which reads the clock twice more.
-    pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.observer = Some(Arc::new(observer));
-        self
+    pub fn observer(self, observer: impl Observer) -> Self {
+        self.with(|layer| layer.observer = Some(Arc::new(observer)))
     }
 
     /// What a request that does not pass is answered with. Defaults to
@@ -129,6 +148,8 @@ impl<R, P> ConcurrencyLayer<R, P> {
             headers: self.headers,
             observer: self.observer,
             shadow: self.shadow,
+            grpc: self.grpc,
+            gate: Arc::default(),
         }
     }
 
@@ -171,16 +192,22 @@ impl<S, R, P: Clone> Layer<S> for ConcurrencyLayer<R, P> {
     type Service = ConcurrencyLimit<S, R, P>;
 
     fn layer(&self, inner: S) -> ConcurrencyLimit<S, R, P> {
-        let voice = Voice::new(
-            Arc::clone(&self.rejection),
-            &self.headers,
-            &[self.policy],
-            self.observer.clone(),
-            self.shadow,
-        );
-        let in_flight = Arc::clone(&self.in_flight);
-        let gate = Gate::new(self.policy, in_flight, self.identify.clone(), voice);
-        ConcurrencyLimit::new(inner, Arc::new(gate), self.permits.clone())
+        let gate = self.gate.get_or_init(|| {
+            let voice = Voice::new(
+                Arc::clone(&self.rejection),
+                &self.headers,
+                &[self.policy],
+                self.observer.clone(),
+                self.shadow,
+            );
+            Arc::new(Gate::new(
+                self.policy,
+                Arc::clone(&self.in_flight),
+                self.identify.clone(),
+                voice.with_grpc(self.grpc),
+            ))
+        });
+        ConcurrencyLimit::new(inner, Arc::clone(gate), self.permits.clone())
     }
 }
 
@@ -195,6 +222,8 @@ impl<R, P: Clone> Clone for ConcurrencyLayer<R, P> {
             headers: self.headers.clone(),
             observer: self.observer.clone(),
             shadow: self.shadow,
+            grpc: self.grpc,
+            gate: Arc::clone(&self.gate),
         }
     }
 }

@@ -53,6 +53,8 @@ impl Decision {
     /// The request passes, and nobody was asked whether it may: nothing is known but the policies.
     pub(crate) fn uncounted(at: Timestamp, policies: &[Policy]) -> Self {
         let statuses = match policies {
+            // A limiter need not name any, and a decision is about at least one.
+            [] => QuotaStatuses::from(QuotaStatus::new(&Policy::new("default", 0))),
             [one] => QuotaStatuses::from(QuotaStatus::new(one)),
             several => several
                 .iter()
@@ -314,6 +316,17 @@ impl Decision {
         self.blocked = true;
         for quota in self.quotas_mut() {
             quota.block(block);
+        }
+        self
+    }
+
+    /// Denies for at least `wait`, by the quota at this place.
+    pub(crate) fn denied_for(mut self, place: usize, wait: Duration) -> Self {
+        self.denied = true;
+        self.delay = None;
+        self.charged = 0;
+        if let Some(quota) = self.quotas_mut().get_mut(place) {
+            quota.deny_for(wait);
         }
         self
     }

@@ -10,6 +10,8 @@ pub struct Policy {
     limit: u64,
     window: Option<Duration>,
     unit: Unit,
+    /// Whether more than the limit may pass, see [`Quota::soft`].
+    soft: bool,
 }
 
 /// What a policy counts: the `qu` parameter of `RateLimit-Policy`.
@@ -31,6 +33,7 @@ impl Policy {
             limit,
             window: None,
             unit: Unit::Requests,
+            soft: false,
         }
     }
 
@@ -75,7 +78,14 @@ impl Policy {
 impl Policy {
     /// The policy of `quota` under this name.
     pub(crate) fn of_quota(name: &'static str, quota: &Quota) -> Self {
-        Self::new(name, quota.capacity()).with_window(quota.window())
+        Self {
+            soft: quota.get_soft() > 0,
+            ..Self::new(name, quota.capacity()).with_window(quota.window())
+        }
+    }
+
+    pub(super) const fn is_soft(&self) -> bool {
+        self.soft
     }
 
     /// The window in nanoseconds; 0 without one.

@@ -1,5 +1,7 @@
 //! What is left of a quota: a level that the numbers follow from, or the numbers.
 
+use std::time::Duration;
+
 use super::{Policy, round::Micros};
 
 /// What is left of a quota, and when there is more.
@@ -72,7 +74,7 @@ impl Level {
 
 impl Stepped {
     /// The level at the last step, of the bucket that `policy` describes.
-    pub(super) fn level(self, policy: &Policy) -> Level {
+    pub(crate) fn level(self, policy: &Policy) -> Level {
         let refill = policy.window_nanos();
         Level {
             used: self.used,
@@ -130,6 +132,35 @@ impl Standing {
             Self::Level(level) => level.numbers(),
             Self::Stepped(stepped) => stepped.numbers(policy),
         }
+    }
+
+    /// The least time in which `units` pass after `head` others that just fit: that of as many units
+    /// of a bucket, that of as many whole periods of what counts in periods.
+    pub(super) fn time_of(self, policy: &Policy, head: u64, units: u64) -> Duration {
+        match self {
+            Self::Level(level) => Duration::from_nanos(level.interval.saturating_mul(units)),
+            Self::Stepped(stepped) => {
+                let whole = stepped.level(policy).interval.saturating_mul(units);
+                let steps = whole / stepped.step.max(1);
+                Duration::from_nanos(steps.saturating_mul(stepped.step))
+            }
+            Self::Numbers(_) => {
+                let last = head.saturating_add(units).saturating_sub(1);
+                let periods = last / policy.limit().max(1);
+                let periods = u32::try_from(periods).unwrap_or(u32::MAX);
+                policy.window().unwrap_or_default().saturating_mul(periods)
+            }
+        }
+    }
+
+    /// The time until `units` fit that a bucket does not hold yet; zero for what is no bucket.
+    pub(super) const fn time_until(self, units: u64) -> Duration {
+        let Self::Level(level) = self else {
+            return Duration::ZERO;
+        };
+        let needed = level.interval.saturating_mul(units);
+        let taken = level.used.saturating_add(needed);
+        Duration::from_nanos(taken.saturating_sub(level.refill))
     }
 
     /// The instant at which a bucket that stood so at `now` is full again, and the time of a unit.

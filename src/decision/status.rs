@@ -264,6 +264,11 @@ impl QuotaStatus {
     /// Takes `units` off the level, if there is one.
     #[cfg(feature = "redis")]
     pub(super) fn lower(&mut self, units: u64) {
+        // Where nothing is taken, a larger quota that shares the bucket may have gone beyond the nominal
+        // limit, which is no excess of this one.
+        if units == 0 {
+            return;
+        }
         if let Standing::Level(level) = &mut self.standing {
             let used = level
                 .used
@@ -299,6 +304,31 @@ impl QuotaStatus {
             end,
             interval,
         }
+    }
+
+    /// The least time, from the decision that this is part of, until `behind` more units have passed
+    /// after the `head` units that it is about, if nothing else comes.
+    pub(crate) fn wait_behind(&self, head: u64, behind: u64) -> Duration {
+        if self.denied {
+            let first = self.retry_after().unwrap_or_default();
+            return first.saturating_add(self.standing.time_of(&self.policy, head, behind));
+        }
+        // Of a soft quota nobody but the limiter knows how much more passes.
+        if self.policy.is_soft() {
+            return Duration::ZERO;
+        }
+        self.standing.time_until(head.saturating_add(behind))
+    }
+
+    /// Denies for at least `wait`.
+    pub(super) fn deny_for(&mut self, wait: Duration) {
+        let wait = Micros::from_duration(wait).max(Micros::new(1));
+        self.retry_after = match self.retry_after {
+            // It never passes.
+            None if self.denied => None,
+            own => Some(own.map_or(wait, |own| own.max(wait))),
+        };
+        self.denied = true;
     }
 
     /// Takes a denial back that does not count.

@@ -43,6 +43,20 @@ impl PolicyTexts {
         self.list.as_ref()
     }
 
+    /// The names of these policies that are also in `line`, a value of `RateLimit-Policy`.
+    pub(super) fn named_in(&self, line: &HeaderValue) -> impl Iterator<Item = &'static str> {
+        let items: Vec<_> = line.as_bytes().split(|byte| *byte == b',').collect();
+        let is_in = move |policy: &&Policy| {
+            let name = quoted(policy.name());
+            let mut items = items.iter().map(|item| item.trim_ascii_start());
+            items.any(|item| {
+                let rest = item.strip_prefix(name.as_slice());
+                matches!(rest, Some([] | [b';' | b' ', ..]))
+            })
+        };
+        self.policies.iter().filter(is_in).map(Policy::name)
+    }
+
     /// How each quota stands, with its text; `decision` is about these policies.
     #[inline]
     pub(super) fn with_statuses<'a>(

@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::{
@@ -10,7 +12,10 @@ use super::{
     retry_after,
     scratch::Scratch,
 };
-use crate::decision::{Decision, Policy, QuotaStatus};
+use crate::{
+    decision::{Decision, Policy, QuotaStatus},
+    observe::log,
+};
 
 /// Writes the fields of a limiter's decisions; what never changes is rendered once.
 #[derive(Debug)]
@@ -18,6 +23,8 @@ pub(crate) struct Renderer {
     headers: Headers,
     /// Those of the limiter's policies.
     texts: PolicyTexts,
+    /// Whether a response has been seen that already has a policy of this name.
+    named_twice: AtomicBool,
 }
 
 impl Renderer {
@@ -25,6 +32,7 @@ impl Renderer {
         Self {
             headers: headers.clone(),
             texts: PolicyTexts::new(headers.ietf, policies),
+            named_twice: AtomicBool::new(false),
         }
     }
 
@@ -84,7 +92,10 @@ impl Renderer {
         let wait = wait.map(|seconds| (seconds, scratch.number(seconds)));
         let finished = scratch.finish();
         if let Some(policies) = texts.list() {
-            headers.append(ietf::POLICY, policies.clone());
+            let follows_others = headers.append(ietf::POLICY, policies.clone());
+            if follows_others {
+                self.report_same_name(texts, headers);
+            }
         }
         if let Some(list) = list {
             headers.append(ietf::RATELIMIT, finished.value(list));
@@ -94,6 +105,26 @@ impl Renderer {
         }
         if let Some((seconds, text)) = wait {
             self.put_wait(seconds, finished.value(text), headers);
+        }
+    }
+
+    /// Logs the first response in which another layer's policy has the name of one of these.
+    #[cold]
+    fn report_same_name(&self, texts: &PolicyTexts, headers: &HeaderMap) {
+        if self.named_twice.load(Ordering::Relaxed) {
+            return;
+        }
+        let lines = headers.get_all(ietf::POLICY);
+        // The last one is ours.
+        let before = lines.iter().count().saturating_sub(1);
+        let mut names = (lines.iter().take(before)).flat_map(|line| texts.named_in(line));
+        if let Some(name) = names.next()
+            && !self.named_twice.swap(true, Ordering::Relaxed)
+        {
+            log::warn(&format!(
+                "two layers limit by a policy named {name:?}, which clients cannot tell apart: give one \
+                 of their quotas a name of its own, `.named(\"...\")`"
+            ));
         }
     }
 

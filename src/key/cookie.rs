@@ -11,8 +11,8 @@ use crate::error::KeyError;
 /// The key is `Key::digest(value)`; the value itself is kept nowhere. Quotes around the value and
 /// percent-encoding make no difference, so one session has one key however the client writes it.
 ///
-/// Absent when there is no such cookie or an empty one, and when there are several of the name with
-/// values that differ: some applications read the first and some the last, so a client could be
+/// Absent when there is no such cookie or an empty one, [ambiguous](crate::KeyErrorKind::Ambiguous)
+/// when there are several of the name with values that differ: some applications read the first and some the last, so a client could be
 /// counted by one that it makes up and be known by the other.
 ///
 /// Nothing is verified: a client that sends another value has another key. Where it can go on

@@ -10,8 +10,8 @@ use crate::error::KeyError;
 /// The digest of the bearer token in `Authorization: Bearer …` (RFC 6750).
 ///
 /// The key is `Key::digest(token)`; the token itself is kept nowhere. Absent when there is no such
-/// field, when it is of another scheme, when the token is empty, and when there are several fields
-/// that differ. The scheme's case and the white space around the token make no difference, and any
+/// field, when it is of another scheme, and when the token is empty;
+/// [ambiguous](crate::KeyErrorKind::Ambiguous) when there are several fields that differ. The scheme's case and the white space around the token make no difference, and any
 /// characters are accepted in it.
 ///
 /// Nothing is verified: the limit holds only where a wrong token is refused later. To count what
@@ -33,7 +33,7 @@ pub struct BearerToken;
 
 impl KeyExtractor for BearerToken {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        let token = credentials(parts, "Bearer").ok_or(KeyError::absent())?;
+        let token = credentials(parts, "Bearer")?;
         Ok(Key::digest(token))
     }
 }
@@ -42,8 +42,8 @@ impl KeyExtractor for BearerToken {
 ///
 /// The key is `Key::digest(name)`, since many services take an API key for the name; the password
 /// never enters it. Absent when there is no such field, when it is of another scheme or cannot be
-/// decoded, when the name is empty, and when there are several fields that differ. Padding makes no
-/// difference.
+/// decoded, and when the name is empty; [ambiguous](crate::KeyErrorKind::Ambiguous) when there are
+/// several fields that differ. Padding makes no difference.
 ///
 /// Names are compared as they are: where the service takes `alice` and `Alice` for one user, count by
 /// the name as the service normalises it, in a [closure](super::key_fn).
@@ -77,8 +77,8 @@ const LAX: GeneralPurpose = GeneralPurpose::new(
 
 impl KeyExtractor for BasicUser {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        let decoded = credentials(parts, "Basic").and_then(|encoded| LAX.decode(encoded).ok());
-        let decoded = decoded.ok_or(KeyError::absent())?;
+        let encoded = credentials(parts, "Basic")?;
+        let decoded = LAX.decode(encoded).or(Err(KeyError::absent()))?;
         // A name has no colon (RFC 7617, section 2), a password may.
         match decoded.iter().position(|byte| *byte == b':') {
             None | Some(0) => Err(KeyError::absent()),
@@ -88,18 +88,22 @@ impl KeyExtractor for BasicUser {
 }
 
 /// What follows the scheme in the `Authorization` field.
-fn credentials<'p>(parts: &'p Parts, scheme: &str) -> Option<&'p [u8]> {
+fn credentials<'p>(parts: &'p Parts, scheme: &str) -> Result<&'p [u8], KeyError> {
     let mut lines = parts.headers.get_all(header::AUTHORIZATION).iter();
-    let line = lines.next()?;
-    // Whoever reads another line than we do would know another client than we count.
+    let line = lines.next().ok_or(KeyError::absent())?;
+    // An application that reads another line than this would know another client than is counted.
     if lines.any(|other| other != line) {
-        return None;
+        return Err(KeyError::ambiguous());
     }
-    let (name, rest) = line
-        .as_bytes()
-        .trim_ascii()
-        .split_at_checked(scheme.len())?;
+    after_scheme(line.as_bytes(), scheme).ok_or(KeyError::absent())
+}
+
+fn after_scheme<'l>(line: &'l [u8], scheme: &str) -> Option<&'l [u8]> {
+    let (name, rest) = line.trim_ascii().split_at_checked(scheme.len())?;
     let credentials = rest.trim_ascii_start();
     let separated = credentials.len() < rest.len();
-    (separated && name.eq_ignore_ascii_case(scheme.as_bytes())).then_some(credentials)
+    let found = separated && name.eq_ignore_ascii_case(scheme.as_bytes());
+    found
+        .then_some(credentials)
+        .filter(|found| !found.is_empty())
 }

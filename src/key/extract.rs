@@ -20,14 +20,15 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`KeyError::absent`] when the client sent no key, [`KeyError::unavailable`] when the server
-    /// does not provide what the extractor reads.
+    /// [`KeyError::absent`] when the client sent no key, [`KeyError::ambiguous`] when it sent several
+    /// that differ, [`KeyError::unavailable`] when the server does not provide what the extractor reads.
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError>;
 
     /// Takes `other`'s key for requests in which this one's is absent.
     ///
-    /// An unavailable key stays an error: a fault in the set-up must not look like another kind of
-    /// client. Two extractors of one kind (two headers) share their keys.
+    /// An unavailable key stays an error, since a fault in the set-up must not look like another kind
+    /// of client; so does an ambiguous one, or two credentials in one request would be a way to a second
+    /// limit. Two extractors of one kind (two headers) share their keys.
     ///
     /// ```
     /// use tower_ratelimit::{Key, KeyExtractor, key::{Global, Header}};

@@ -41,9 +41,11 @@
 //! [`digested_with`](KeyExtractor::digested_with), which needs a secret.
 //!
 //! A client that writes one credential in several ways has one key. Where it sends two that differ
-//! in one place (`Authorization`, a cookie, a header, a parameter), it has none, and is counted with
-//! those who sent none, or by the extractor after [`or`](KeyExtractor::or). So `or` gives a client a
-//! second limit; what has to bound an account is a limit inside authentication. Where a credential may stand in
+//! in one place (`Authorization`, a cookie, a header, a parameter), nobody can tell which of them the
+//! application reads: the request is rejected with 400, unless
+//! [`on_missing_key`](crate::RateLimitLayer::on_missing_key) says otherwise for
+//! [`KeyErrorKind::Ambiguous`](crate::KeyErrorKind::Ambiguous), and no extractor after
+//! [`or`](KeyExtractor::or) is asked, which would give an account one more limit. Where a credential may stand in
 //! several places, list them in the order in which the application looks: a client could put a made
 //! up one where only the limiter looks first.
 //!

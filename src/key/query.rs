@@ -8,8 +8,9 @@ use crate::error::KeyError;
 /// The key is `Key::digest(value)` of the decoded value; the value itself is kept nowhere. `+` and
 /// percent-encoding are decoded as in forms, in the name too.
 ///
-/// Absent when there is no such parameter or an empty one, and when there are several of the name
-/// with values that differ: some applications read the first and some the last, so a client could
+/// Absent when there is no such parameter or an empty one,
+/// [ambiguous](crate::KeyErrorKind::Ambiguous) when there are several of the name with values that
+/// differ: some applications read the first and some the last, so a client could
 /// be counted by one that it makes up and be known by the other.
 ///
 /// Nothing is verified: the limit holds only where a wrong value is refused later.

@@ -2,6 +2,8 @@ use http::{Method, request::Parts};
 
 use super::{Key, KeyExtractor};
 use crate::error::KeyError;
+#[cfg(feature = "axum")]
+use crate::log::Watch;
 
 /// One key for all requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,16 +51,29 @@ impl KeyExtractor for RequestMethod {
 ///
 /// Unlike the path it cannot be varied by the client: `/users/1` and `/users/2` are one route.
 /// The route is known only to layers inside the router, so this needs `Router::layer` or
-/// `Router::route_layer`. Requests that matched none, as all do around the router, share one key.
+/// `Router::route_layer`. Requests that matched none, as all do around the router, share one key; when
+/// that is so of the first 16 requests of the process, the log says so.
 #[cfg(feature = "axum")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
 pub struct MatchedRoute;
 
+/// Whether any request has matched a route; the extractor itself has no room for it.
+#[cfg(feature = "axum")]
+static ROUTES: Watch = Watch::new();
+
 #[cfg(feature = "axum")]
 impl KeyExtractor for MatchedRoute {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         let route = parts.extensions.get::<axum::extract::MatchedPath>();
+        ROUTES.note(
+            || route.is_some(),
+            || {
+                "no request has matched a route, so all of them share one limit: `MatchedRoute` works in \
+                 a layer inside the router, `Router::layer` or `Router::route_layer`"
+                    .to_owned()
+            },
+        );
         Ok(Key::from(route.map_or("", |route| route.as_str())))
     }
 }

@@ -4,14 +4,18 @@ use crate::{error::KeyError, key::Key};
 ///
 /// Of two that differ neither counts: readers disagree on whether the first or the last does, and a
 /// client that is known to the application by one must not be counted by the other, which it could
-/// choose anew for every request.
+/// choose anew for every request. Nor is such a client one that sent none, which may be counted by
+/// something else: an account would have one more limit there.
 pub(super) fn only<V: AsRef<[u8]>>(mut values: impl Iterator<Item = V>) -> Result<V, KeyError> {
     let only = values.next().ok_or(KeyError::absent())?;
     let bytes = only.as_ref();
-    if bytes.is_empty() || values.any(|other| other.as_ref() != bytes) {
-        return Err(KeyError::absent());
+    if values.any(|other| other.as_ref() != bytes) {
+        return Err(KeyError::ambiguous());
     }
-    Ok(only)
+    match bytes {
+        [] => Err(KeyError::absent()),
+        _ => Ok(only),
+    }
 }
 
 /// The digest of the one value that the client sent.

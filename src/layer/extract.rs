@@ -1,10 +1,14 @@
+//! Extractors for handlers of axum.
+
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use http::{StatusCode, request::Parts};
 
+use super::Decisions;
 use crate::{decision::Decision, key::ClientAddress};
 
 /// The decision that let this request in, for handlers behind a layer with
-/// [`expose_decision`](super::RateLimitLayer::expose_decision). Without one: 500, or `None` for
+/// [`expose_decision`](super::RateLimitLayer::expose_decision); of several layers that of the
+/// innermost. Without one: 500, or `None` for
 /// `Option<Decision>`.
 impl<S: Sync> FromRequestParts<S> for Decision {
     type Rejection = (StatusCode, &'static str);
@@ -18,6 +22,28 @@ impl<S: Sync> FromRequestParts<S> for Decision {
 }
 
 impl<S: Sync> OptionalFromRequestParts<S> for Decision {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
+        Ok(parts.extensions.get().cloned())
+    }
+}
+
+/// The decisions of all layers that let this request in, for handlers behind layers with
+/// [`expose_decision`](super::RateLimitLayer::expose_decision). Without one: 500, or `None` for
+/// `Option<Decisions>`.
+impl<S: Sync> FromRequestParts<S> for Decisions {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        parts.extensions.get().cloned().ok_or((
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "no rate limit decisions: the layers need expose_decision(true)",
+        ))
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Decisions {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {

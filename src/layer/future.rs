@@ -1,6 +1,8 @@
+//! The response of a service that is rate limited.
+
 use std::{
     fmt,
-    future::{Future, IntoFuture},
+    future::Future,
     mem,
     pin::Pin,
     sync::Arc,
@@ -12,12 +14,15 @@ use tower_service::Service;
 
 use super::{
     gate::{Exempt, Gate},
-    ticket::Ticket,
+    reservation::{Correcting, Reservation},
+    ticket::{Course, Ticket},
+    trial::{Next, Trial},
 };
 use crate::{
     decision::Decision,
+    error::LimiterError,
     key::Key,
-    limiter::{Limiter, Pending, PendingFuture},
+    limiter::{Limiter, Pending},
     reject::Reject,
 };
 
@@ -53,39 +58,27 @@ pin_project_lite::pin_project! {
     }
 }
 
-/// What comes of a request, and what the limiter was asked about it.
-type Judged = Result<(Decision, Ticket), Exempt>;
+/// What a trial ended with, what the limiter was asked about the request, and its way.
+type Tried = (Result<Decision, LimiterError>, Ticket, Course);
 
 /// A request that waits; boxed, so that one that does not wait carries no room for it.
 struct Waiting<S, B, L, R> {
-    judged: Pin<Box<dyn Future<Output = Judged> + Send>>,
+    tried: Pin<Box<dyn Future<Output = Tried> + Send>>,
     gate: Arc<Gate<L, R>>,
     inner: S,
     request: Option<(Parts, B)>,
 }
 
 /// What is done when the response is there.
-struct FollowUp<L, R> {
-    gate: Arc<Gate<L, R>>,
-    decision: Decision,
-    /// Kept where the response may change what was charged; boxed, because elsewhere the room for
-    /// it would be moved about with every request.
-    ticket: Option<Box<Ticket>>,
-}
-
-/// A response that is there.
-enum Finished<P, L: Limiter, R> {
-    /// It is complete.
-    Shown(P),
-    /// What it cost is corrected.
-    Correcting(Box<Correcting<P, L, R>>),
-}
-
-/// A response that waits for the limiter to correct what it cost.
-struct Correcting<P, L: Limiter, R> {
-    answer: Pin<Box<PendingFuture<L::Future>>>,
-    follow_up: FollowUp<L, R>,
-    response: Option<P>,
+enum FollowUp<L, R> {
+    /// It shows how the quota stands.
+    Show {
+        gate: Arc<Gate<L, R>>,
+        decision: Decision,
+    },
+    /// It may change what was charged; boxed, because elsewhere the room for it would be moved about
+    /// with every request.
+    Settle { reservation: Box<Reservation<L, R>> },
 }
 
 impl<S, B, L, R, ResBody> ResponseFuture<S, B, L, R>
@@ -101,8 +94,8 @@ where
         S: Clone,
     {
         let (mut parts, body) = request.into_parts();
-        // A block, so that nothing is left to be dropped after the call: its future is then built
-        // where it stays.
+        // The block drops everything else before the call, so that the inner future is built in
+        // place.
         let follow_up = {
             if let Some(exempt) = gate.exempt(&parts) {
                 return State::exempt(exempt, gate, inner, parts, body).into();
@@ -112,12 +105,15 @@ where
                 Ok(ticket) => ticket,
                 Err(exempt) => return State::exempt(exempt, gate, inner, parts, body).into(),
             };
+            if gate.may_stand(ticket) {
+                return State::tried(None, ticket, gate, inner, parts, body).into();
+            }
             let mut answer = gate.ask(ticket);
             let decision = match &mut answer {
-                Pending::Ready(Ok(decision)) if !gate.has_to_wait(decision) => decision,
-                _ => return State::waiting(answer, ticket, gate, inner, parts, body).into(),
+                Pending::Ready(Ok(decision)) if gate.is_settled(decision) => decision,
+                _ => return State::tried(Some(answer), ticket, gate, inner, parts, body).into(),
             };
-            match FollowUp::admit(decision, ticket, gate, &mut parts) {
+            match FollowUp::admit(decision, ticket, &Course::DIRECT, gate, &mut parts) {
                 Ok(follow_up) => follow_up,
                 Err(response) => return State::rejected(response).into(),
             }
@@ -147,19 +143,45 @@ where
     L: Limiter,
     R: Reject<ResBody>,
 {
-    /// Of a request that no decision is about.
+    /// The state of a request that the limiter is not asked about.
     #[cold]
-    fn exempt(exempt: Exempt, gate: &Gate<L, R>, inner: &mut S, parts: Parts, body: B) -> Self {
+    fn exempt(exempt: Exempt, gate: &Gate<L, R>, inner: &mut S, mut parts: Parts, body: B) -> Self {
         match exempt {
-            Exempt::Uncounted => Self::running(None, inner, parts, body),
+            Exempt::Uncounted => {
+                gate.expose_exemption(&mut parts.extensions);
+                Self::running(None, inner, parts, body)
+            }
             Exempt::Refused(kind) => Self::rejected(gate.voice().refuse(&parts, kind)),
         }
     }
 
-    /// Of one that cannot be judged at once.
+    /// The state of a request that the limiter's first answer does not settle, or that was not asked
+    /// about yet.
     #[inline(never)]
+    fn tried(
+        answer: Option<Pending<L::Future>>,
+        ticket: Ticket<&Key>,
+        gate: &Arc<Gate<L, R>>,
+        inner: &mut S,
+        parts: Parts,
+        body: B,
+    ) -> Self
+    where
+        S: Clone,
+    {
+        let mut trial = Trial::new(ticket);
+        match gate.try_now(&mut trial, answer, ticket) {
+            Next::Done(answer) => {
+                Self::judged(answer, ticket, trial.course(), gate, inner, parts, body)
+            }
+            next => Self::waiting(trial, next, ticket, gate, inner, parts, body),
+        }
+    }
+
+    /// The state of a request whose trial takes time.
     fn waiting(
-        answer: Pending<L::Future>,
+        mut trial: Trial,
+        next: Next<L::Future>,
         ticket: Ticket<&Key>,
         gate: &Arc<Gate<L, R>>,
         inner: &mut S,
@@ -172,8 +194,13 @@ where
         // The clone is not ready; the instance that was polled ready goes along.
         // https://docs.rs/tower/latest/tower/trait.Service.html#be-careful-when-cloning-inner-services
         let unready = inner.clone();
+        let (ticket, asking) = (ticket.keep(), Arc::clone(gate));
+        let tried = async move {
+            let answer = trial.finish(next, &asking, ticket.as_ref()).await;
+            (answer, ticket, *trial.course())
+        };
         let waiting = Box::new(Waiting {
-            judged: Box::pin(Arc::clone(gate).wait(answer, ticket.keep())),
+            tried: Box::pin(tried),
             gate: Arc::clone(gate),
             inner: mem::replace(inner, unready),
             request: Some((parts, body)),
@@ -181,7 +208,27 @@ where
         Self::Waiting { waiting }
     }
 
-    /// Of one that passes.
+    /// The state of a request whose trial is over.
+    fn judged(
+        answer: Result<Decision, LimiterError>,
+        ticket: Ticket<&Key>,
+        course: &Course,
+        gate: &Arc<Gate<L, R>>,
+        inner: &mut S,
+        mut parts: Parts,
+        body: B,
+    ) -> Self {
+        let mut decision = match gate.judge(answer) {
+            Ok(decision) => decision,
+            Err(exempt) => return Self::exempt(exempt, gate, inner, parts, body),
+        };
+        match FollowUp::admit(&mut decision, ticket, course, gate, &mut parts) {
+            Ok(follow_up) => Self::running(follow_up, inner, parts, body),
+            Err(response) => Self::rejected(response),
+        }
+    }
+
+    /// The state of a request that passes.
     fn running(follow_up: Option<FollowUp<L, R>>, inner: &mut S, parts: Parts, body: B) -> Self {
         Self::Running {
             response: inner.call(Request::from_parts(parts, body)),
@@ -204,84 +251,44 @@ where
 {
     /// The state that what it waits for leads to.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<State<S, B, L, R>> {
-        let judged = ready!(self.judged.as_mut().poll(cx));
-        let (mut parts, body) = self.request.take().expect("polled after it was ready");
+        let (answer, ticket, course) = ready!(self.tried.as_mut().poll(cx));
+        let (parts, body) = self.request.take().expect("polled after it was ready");
         let (gate, inner) = (&self.gate, &mut self.inner);
-        Poll::Ready(match judged {
-            Err(exempt) => State::exempt(exempt, gate, inner, parts, body),
-            Ok((mut decision, ticket)) => {
-                match FollowUp::admit(&mut decision, ticket.as_ref(), gate, &mut parts) {
-                    Ok(follow_up) => State::running(follow_up, inner, parts, body),
-                    Err(response) => State::rejected(response),
-                }
-            }
-        })
+        let ticket = ticket.as_ref();
+        Poll::Ready(State::judged(
+            answer, ticket, &course, gate, inner, parts, body,
+        ))
     }
 }
 
 impl<L: Limiter, R> FollowUp<L, R> {
-    /// Lets a request pass that was decided about, and says what is left to be done, for which it
-    /// takes the decision; or says what a request that does not pass is answered.
+    /// Admits a request that was decided about and says what its response needs, for which it takes
+    /// the decision; or says what a request that does not pass is answered.
     #[inline]
     fn admit<B>(
         decision: &mut Decision,
         ticket: Ticket<&Key>,
+        course: &Course,
         gate: &Arc<Gate<L, R>>,
         parts: &mut Parts,
     ) -> Result<Option<Self>, Response<B>>
     where
         R: Reject<B>,
     {
-        if !gate.passes(decision, ticket) {
+        if !gate.passes(decision, ticket, course) {
             return Err(gate.voice().deny(parts, decision));
         }
-        if gate.exposes_decision() {
-            parts.extensions.insert(decision.clone());
+        gate.expose(Some(ticket.key), decision, &mut parts.extensions);
+        // What only a shadow let pass was charged nothing.
+        if gate.corrects() && decision.is_allowed() {
+            let taken = decision.take();
+            let reservation = Box::new(Reservation::new(gate, taken, ticket, course.exceeds));
+            return Ok(Some(Self::Settle { reservation }));
         }
-        let corrects = gate.corrects();
-        let follow_up = (corrects || gate.voice().decorates()).then(|| Self {
+        Ok(gate.voice().decorates().then(|| Self::Show {
             gate: Arc::clone(gate),
             decision: decision.take(),
-            ticket: corrects.then(|| Box::new(ticket.keep())),
-        });
-        Ok(follow_up)
-    }
-
-    /// Corrects what the request was charged, if its response says so.
-    fn correct<B>(self, ticket: &Ticket, response: Response<B>) -> Finished<Response<B>, L, R> {
-        let (parts, body) = response.into_parts();
-        let answer = self.gate.correct(&parts, &self.decision, ticket.as_ref());
-        let mut response = Response::from_parts(parts, body);
-        let Some(answer) = answer else {
-            self.show(&mut response);
-            return Finished::Shown(response);
-        };
-        Finished::Correcting(Box::new(Correcting {
-            answer: Box::pin(answer.into_future()),
-            follow_up: self,
-            response: Some(response),
         }))
-    }
-
-    /// Shows in the response how the quota stands.
-    fn show<B>(&self, response: &mut Response<B>) {
-        if self.gate.voice().decorates() {
-            self.gate.voice().decorate(&self.decision, response);
-        }
-    }
-}
-
-impl<B, L: Limiter, R> Correcting<Response<B>, L, R> {
-    /// The response, showing how the quota stands after the correction; if that failed, before it.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<B>> {
-        let answer = ready!(self.answer.as_mut().poll(cx));
-        if let Ok(decision) = answer {
-            // The request has passed, even if it took more than there was: no wait is to be shown.
-            self.follow_up.decision = decision.into_excess();
-        }
-        let mut response = self.response.take().expect("polled after it was ready");
-        self.follow_up.show(&mut response);
-        Poll::Ready(response)
     }
 }
 
@@ -306,19 +313,20 @@ where
                     follow_up,
                 } => {
                     let mut response = ready!(response.poll(cx))?;
-                    let Some(ticket) = follow_up.as_mut().and_then(|then| then.ticket.take())
-                    else {
-                        if let Some(follow_up) = follow_up {
-                            follow_up.show(&mut response);
+                    match follow_up {
+                        None => return Poll::Ready(Ok(response)),
+                        Some(FollowUp::Show { gate, decision }) => {
+                            gate.voice().decorate(decision, &mut response);
+                            return Poll::Ready(Ok(response));
                         }
+                        Some(FollowUp::Settle { .. }) => {}
+                    }
+                    let Some(FollowUp::Settle { reservation }) = follow_up.take() else {
                         return Poll::Ready(Ok(response));
                     };
-                    let follow_up = follow_up.take().expect("its ticket was just there");
-                    match follow_up.correct(&ticket, response) {
-                        Finished::Shown(response) => return Poll::Ready(Ok(response)),
-                        Finished::Correcting(correcting) => {
-                            state.set(State::Correcting { correcting });
-                        }
+                    match reservation.settle(response) {
+                        Ok(response) => return Poll::Ready(Ok(response)),
+                        Err(correcting) => state.set(State::Correcting { correcting }),
                     }
                 }
                 StateProjection::Correcting { correcting } => {

@@ -1,14 +1,28 @@
-use std::{cmp::Ordering, sync::Arc, time::Duration};
+//! The gate: where a layer decides about requests, apart from everything tower.
 
-use http::{request::Parts, response};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
-use super::{identify::Uncounted, settings::Settings, ticket::Ticket, timer, voice::Voice};
+use http::{Extensions, request::Parts, response};
+
+use super::{
+    decisions,
+    identify::Uncounted,
+    settings::Settings,
+    ticket::{Course, Ticket},
+    trial::{Asked, Next, Trial},
+    voice::Voice,
+    wait::WaitingRoom,
+};
 use crate::{
-    decision::{Decision, Receipt},
-    error::{KeyError, LimiterError},
+    clock::{Clock, OsClock},
+    decision::Decision,
+    error::{KeyError, LimiterError, LimiterErrorKind},
     key::Key,
     limiter::{Limiter, Pending, Tier},
-    observe::Event,
+    observe::{Corrected, Decided, Event, log},
     op::Op,
     reject::RejectionKind,
 };
@@ -19,6 +33,18 @@ pub(super) struct Gate<L, R> {
     limiter: Arc<L>,
     settings: Settings,
     voice: Voice<R>,
+    /// Whether a request is asked about by [`Op::Reserve`], since something else may follow.
+    reserves: AtomicBool,
+    /// Whether the limiter has to be told of denials and responses that may start a block.
+    blocks: bool,
+    /// Whether a fault of each kind has been reported.
+    reported: Reported,
+}
+
+#[derive(Debug, Default)]
+struct Reported {
+    unsupported: AtomicBool,
+    unavailable: AtomicBool,
 }
 
 /// A request that no decision is about.
@@ -32,16 +58,47 @@ pub(super) enum Exempt {
 
 impl<L: Limiter, R> Gate<L, R> {
     pub(super) fn new(limiter: Arc<L>, rejection: Arc<R>, settings: Settings) -> Self {
-        Self {
-            voice: Voice::new(
-                rejection,
-                &settings.headers,
-                limiter.policies(),
-                settings.observer.clone(),
-                settings.shadow,
-            ),
+        let voice = Voice::new(
+            rejection,
+            &settings.headers,
+            limiter.policies(),
+            settings.observer.clone(),
+            settings.shadow,
+        );
+        let bends = settings.bends() && !settings.shadow;
+        let asks_more = bends || settings.final_cost.is_some();
+        let gate = Self {
+            reserves: AtomicBool::new(asks_more && limiter.supports(&Op::Reserve(1))),
+            blocks: limiter.blocks(),
+            reported: Reported::default(),
+            voice: voice.with_grpc(settings.grpc),
             limiter,
             settings,
+        };
+        gate.report_what_is_missing();
+        gate
+    }
+
+    /// Logs what the layer was told to do and its limiter cannot.
+    fn report_what_is_missing(&self) {
+        let receipt = self.unmeasured().receipt();
+        let corrects = self.corrects() && !self.limiter.supports(&Op::Settle(1, receipt));
+        let exceeds = self.settings.elastic.is_some() && !self.limiter.supports(&Op::Hit(1));
+        let faults = [
+            (
+                corrects,
+                "count_if and final_cost change nothing: the layer's limiter cannot settle what a \
+                 request was charged; use a LocalLimiter or a RedisLimiter",
+            ),
+            (
+                exceeds,
+                "elastic lets requests pass without charging them: the layer's limiter cannot charge \
+                 more than there is; use a LocalLimiter or a RedisLimiter",
+            ),
+        ];
+        for (_, fault) in faults.iter().filter(|(is_fault, _)| *is_fault) {
+            self.reported.unsupported.store(true, Ordering::Relaxed);
+            log::warn(fault);
         }
     }
 
@@ -98,83 +155,147 @@ impl<L: Limiter, R> Gate<L, R> {
         }
     }
 
+    /// The operation that every request begins with.
     #[inline]
-    pub(super) fn ask(&self, ticket: Ticket<&Key>) -> Pending<L::Future> {
-        self.apply(ticket, Op::Acquire(ticket.cost))
+    pub(super) fn opening(&self, cost: u64) -> Op {
+        if self.reserves.load(Ordering::Relaxed) {
+            Op::Reserve(cost)
+        } else {
+            Op::Acquire(cost)
+        }
     }
 
     #[inline]
-    fn apply(&self, ticket: Ticket<&Key>, op: Op) -> Pending<L::Future> {
+    pub(super) fn ask(&self, ticket: Ticket<&Key>) -> Pending<L::Future> {
+        self.apply(ticket, self.opening(ticket.cost))
+    }
+
+    #[inline]
+    pub(super) fn apply(&self, ticket: Ticket<&Key>, op: Op) -> Pending<L::Future> {
         self.limiter.apply_in(ticket.tier, ticket.key, op)
     }
 
-    /// Whether the request cannot be judged at once: [`Gate::wait`] goes on from here.
+    /// Whether others of this request's key may stand in line, behind whom it belongs.
     #[inline]
-    pub(super) fn has_to_wait(&self, decision: &Decision) -> bool {
+    pub(super) fn may_stand(&self, ticket: Ticket<&Key>) -> bool {
+        self.settings.waiting_room.is_used() && ticket.cost > 0 && !self.voice.is_shadow()
+    }
+
+    /// Whether nothing more is to be tried after this answer.
+    #[inline]
+    pub(super) fn is_settled(&self, decision: &Decision) -> bool {
         if self.voice.is_shadow() {
-            return false;
+            return true;
         }
-        !decision.delay().is_zero() || (decision.is_denied() && self.settings.bends())
+        decision.delay().is_zero() && !(decision.is_denied() && self.settings.bends())
     }
 
-    /// The way of a request that cannot be judged at once.
-    pub(super) async fn wait(
-        self: Arc<Self>,
-        answer: Pending<L::Future>,
-        ticket: Ticket,
-    ) -> Result<(Decision, Ticket), Exempt> {
-        match self.decide_in_time(answer, ticket.as_ref()).await {
-            Ok(decision) => Ok((decision, ticket)),
-            Err(error) => {
-                self.voice.observe(|| Event::Failed {
-                    policies: self.limiter.policies(),
-                    error: &error,
-                });
-                Err(self.refuse(RejectionKind::LimiterFailed))
-            }
-        }
-    }
-
-    /// The decision, after whatever waiting it asks for and a denial allows.
-    async fn decide_in_time(
+    /// Tries what the layer has to offer to a request that the first answer does not settle, as far as
+    /// that takes no time; without an answer the limiter is not asked yet.
+    pub(super) fn try_now(
         &self,
-        answer: Pending<L::Future>,
+        trial: &mut Trial,
+        answer: Option<Pending<L::Future>>,
         ticket: Ticket<&Key>,
-    ) -> Result<Decision, LimiterError> {
-        let mut decision = answer.await?;
-        let mut waited = Duration::ZERO;
-        while decision.is_denied() && self.has_to_wait(&decision) {
-            let elastic = self.settings.elastic.as_ref();
-            if !decision.is_blocked() && elastic.is_some_and(|passes| passes()) {
-                let hit = self.apply(ticket, Op::Hit(ticket.cost)).await?;
-                return Ok(hit.into_excess().delayed_by(waited));
+    ) -> Next<L::Future> {
+        let next = match answer {
+            Some(answer) => Next::Answer(Asked::ToPass, answer),
+            None => trial.begin(self, ticket),
+        };
+        trial.run(next, self, ticket)
+    }
+
+    /// What comes of a request whose trial is over.
+    pub(super) fn judge(&self, answer: Result<Decision, LimiterError>) -> Result<Decision, Exempt> {
+        answer.map_err(|error| {
+            // A store that does not answer speaks for itself.
+            if error.kind() == LimiterErrorKind::Unsupported {
+                self.report("requests are answered 503", &error);
             }
-            let room = &self.settings.waiting_room;
-            let place = room.enter(decision.retry_after(), waited);
-            let Some((wait, _seat)) = place else {
-                return Ok(decision);
-            };
-            let slept = timer::sleep(wait).await;
-            waited += slept.map_err(LimiterError::unavailable)?;
-            decision = self.apply(ticket, Op::Acquire(ticket.cost)).await?;
-        }
-        if !decision.delay().is_zero() && !self.voice.is_shadow() {
-            let turn = timer::sleep(decision.delay()).await;
-            turn.map_err(LimiterError::unavailable)?;
-        }
-        Ok(decision.delayed_by(waited))
+            self.voice.observe(|| Event::Failed {
+                policies: self.limiter.policies(),
+                error: &error,
+            });
+            self.refuse(RejectionKind::LimiterFailed)
+        })
+    }
+
+    /// Asks the limiter to take units at once from now on, since it knows no reservations.
+    pub(super) fn give_reserving_up(&self) {
+        self.reserves.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether something may follow the first question about a request.
+    pub(super) fn asks_more(&self) -> bool {
+        self.bends() || self.corrects()
+    }
+
+    /// Whether a denial may turn into something else.
+    pub(super) fn bends(&self) -> bool {
+        self.settings.bends() && !self.voice.is_shadow()
+    }
+
+    /// Whether the limiter has to be told that a request was denied in the end.
+    pub(super) fn blocks_on_denial(&self) -> bool {
+        self.blocks && !self.corrects() && self.reserves.load(Ordering::Relaxed)
+    }
+
+    /// Whether the limiter has to be told of a response that costs what was reserved for it.
+    pub(super) const fn blocks(&self) -> bool {
+        self.blocks
+    }
+
+    /// Whether the service has room for one more than the limit allows.
+    pub(super) fn probe(&self) -> bool {
+        let elastic = self.settings.elastic.as_ref();
+        elastic.is_some_and(|passes| passes())
+    }
+
+    pub(super) const fn room(&self) -> &WaitingRoom {
+        &self.settings.waiting_room
+    }
+
+    /// A decision that says nothing but the policies.
+    pub(super) fn unmeasured(&self) -> Decision {
+        Decision::uncounted(OsClock::new().now(), self.limiter.policies())
     }
 
     /// Whether a request that was decided about passes.
     #[inline]
-    pub(super) fn passes(&self, decision: &mut Decision, ticket: Ticket<&Key>) -> bool {
-        self.voice
-            .decided(decision, ticket.key, ticket.cost, ticket.asked_at);
+    pub(super) fn passes(
+        &self,
+        decision: &mut Decision,
+        ticket: Ticket<&Key>,
+        course: &Course,
+    ) -> bool {
+        self.voice.decided(|| {
+            let decided = Decided::now(decision, ticket.key, ticket.cost, ticket.asked_at);
+            Decided {
+                latency: course.latency.unwrap_or(decided.latency),
+                waited: course.waited,
+                provisional: self.corrects() && decision.is_allowed(),
+                ..decided
+            }
+        });
         if decision.is_allowed() || self.voice.is_shadow() {
             return true;
         }
         decision.lengthen(self.settings.headers.draw_jitter());
         false
+    }
+
+    /// Puts a decision where handlers find it.
+    pub(super) fn expose(&self, key: Option<&Key>, decision: &Decision, to: &mut Extensions) {
+        if self.settings.expose_decision {
+            decisions::expose(key, decision, to);
+        }
+    }
+
+    /// The same for a request that no decision is about.
+    pub(super) fn expose_exemption(&self, to: &mut Extensions) {
+        if self.settings.expose_decision {
+            decisions::expose(None, &self.unmeasured(), to);
+        }
     }
 
     /// A shadow lets pass what could not be decided, too.
@@ -193,12 +314,16 @@ impl<L: Limiter, R> Gate<L, R> {
         Exempt::Uncounted
     }
 
+    /// What a request with this response costs that was reserved `units` for.
+    pub(super) fn final_cost(&self, response: &response::Parts, units: u64) -> u64 {
+        let final_cost = self.settings.final_cost.as_ref();
+        final_cost.map_or(units, |final_cost| final_cost(response, units))
+    }
+}
+
+impl<L, R> Gate<L, R> {
     pub(super) const fn voice(&self) -> &Voice<R> {
         &self.voice
-    }
-
-    pub(super) const fn exposes_decision(&self) -> bool {
-        self.settings.expose_decision
     }
 
     /// Whether what a request was charged may change with its response.
@@ -207,28 +332,52 @@ impl<L: Limiter, R> Gate<L, R> {
         self.settings.final_cost.is_some()
     }
 
-    /// Corrects what a request was charged by what its response says that it cost.
-    pub(super) fn correct(
+    /// Tells what a request was charged before its response and after.
+    pub(super) fn corrected(
         &self,
-        response: &response::Parts,
         decision: &Decision,
         ticket: Ticket<&Key>,
-    ) -> Option<Pending<L::Future>> {
-        let final_cost = self.settings.final_cost.as_ref()?;
-        if decision.is_denied() {
-            // Only a shadow let it pass; it was charged nothing, and would not have run.
-            return None;
-        }
-        let charged = decision.charged();
-        let op = correction(charged, final_cost(response, charged), decision.receipt())?;
-        Some(self.apply(ticket, op))
+        (before, after): (u64, u64),
+    ) {
+        self.voice.observe(|| {
+            Event::Corrected(Corrected {
+                decision,
+                key: ticket.key,
+                before,
+                after,
+                error: None,
+            })
+        });
     }
-}
 
-fn correction(charged: u64, cost: u64, receipt: Receipt) -> Option<Op> {
-    match cost.cmp(&charged) {
-        Ordering::Equal => None,
-        Ordering::Greater => Some(Op::Hit(cost - charged)),
-        Ordering::Less => Some(Op::Refund(charged - cost, Some(receipt))),
+    /// Tells that what a request was charged stays as it is, though it should not.
+    pub(super) fn correction_failed(
+        &self,
+        decision: &Decision,
+        ticket: Ticket<&Key>,
+        charged: u64,
+        error: &LimiterError,
+    ) {
+        self.report("what a request is charged could not be corrected", error);
+        self.voice.observe(|| {
+            Event::Corrected(Corrected {
+                decision,
+                key: ticket.key,
+                before: charged,
+                after: charged,
+                error: Some(error),
+            })
+        });
+    }
+
+    /// Logs the first fault of its kind, and what comes of it.
+    fn report(&self, consequence: &str, error: &LimiterError) {
+        let reported = match error.kind() {
+            LimiterErrorKind::Unsupported => &self.reported.unsupported,
+            LimiterErrorKind::Unavailable => &self.reported.unavailable,
+        };
+        if !reported.swap(true, Ordering::Relaxed) {
+            log::error(&format!("{consequence}: {error}"));
+        }
     }
 }

@@ -18,7 +18,8 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissingKey {
-    /// It is rejected: 400 when the client sent no key, 500 when the server has none to offer.
+    /// It is rejected: 400 when the client sent no key, or several that differ, 500 when the server
+    /// has none to offer.
     Reject,
     /// It is counted under one key that all such requests share.
     Share,
@@ -45,6 +46,7 @@ pub(crate) struct Identify {
     skip_key: Option<PerKey>,
     deny_key: Option<PerKey>,
     on_absent_key: MissingKey,
+    on_ambiguous_key: MissingKey,
     on_unavailable_key: MissingKey,
     /// The key of those who have none.
     shared: Key,
@@ -72,6 +74,7 @@ impl Identify {
             skip_key: None,
             deny_key: None,
             on_absent_key: MissingKey::Share,
+            on_ambiguous_key: MissingKey::Reject,
             on_unavailable_key: MissingKey::Reject,
             shared: Key::anonymous(),
             reported: Arc::default(),
@@ -97,6 +100,7 @@ impl Identify {
     pub(crate) const fn set_missing_key(&mut self, kind: KeyErrorKind, action: MissingKey) {
         match kind {
             KeyErrorKind::Absent => self.on_absent_key = action,
+            KeyErrorKind::Ambiguous => self.on_ambiguous_key = action,
             KeyErrorKind::Unavailable => self.on_unavailable_key = action,
         }
     }
@@ -153,6 +157,7 @@ impl Identify {
     fn without_key(&self, error: KeyError) -> Result<&Key, Uncounted> {
         let action = match error.kind() {
             KeyErrorKind::Absent => self.on_absent_key,
+            KeyErrorKind::Ambiguous => self.on_ambiguous_key,
             KeyErrorKind::Unavailable => {
                 self.report(error);
                 self.on_unavailable_key

@@ -92,7 +92,8 @@ impl<L, R> RateLimitLayer<L, R> {
     ///
     /// A named tier has to be known to the limiter, see
     /// [`LocalLimiterBuilder::tier`](crate::limiter::LocalLimiterBuilder::tier); one that is not is
-    /// answered 503. [`Tier::UNLIMITED`] passes uncounted.
+    /// answered 503, and the first is logged with the tiers that there are. [`Tier::UNLIMITED`] passes
+    /// uncounted.
     pub fn tier(self, tier: impl Fn(&Parts) -> Tier + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.tier = Some(Arc::new(tier)))
     }
@@ -133,7 +134,14 @@ impl<L, R> RateLimitLayer<L, R> {
     ///
     /// A request is charged when it comes and refunded when its response turns out not to count, so
     /// that requests at the same time cannot slip through. One that is dropped, or fails with the
-    /// service's error, stays counted.
+    /// service's error, stays counted. One that an [`elastic`](Self::elastic) layer lets pass is
+    /// charged only if its response counts.
+    ///
+    /// Where the limiter [blocks](crate::limiter::LocalLimiterBuilder::block_for), a key is blocked for
+    /// responses that counted, not for requests that were denied while others were under way.
+    ///
+    /// A correction that fails leaves the request charged. It is an
+    /// [`Event::Corrected`](crate::observe::Event::Corrected) with an error, and the first is logged.
     ///
     /// ```
     /// use http::StatusCode;
@@ -151,8 +159,9 @@ impl<L, R> RateLimitLayer<L, R> {
         self.final_cost(move |response, charged| if counts(response) { charged } else { 0 })
     }
 
-    /// What a request turns out to have cost, from its response and what it was charged. Defaults
-    /// to what it was charged. It replaces [`count_if`](Self::count_if), and the other way round.
+    /// What a request turns out to have cost, from its response and what it was charged, or would have
+    /// been if the layer is [`elastic`](Self::elastic) and let it pass uncharged. Defaults to what it
+    /// was charged. It replaces [`count_if`](Self::count_if), and the other way round.
     ///
     /// What is more than was charged is taken whether or not it is available; what is less is
     /// refunded.
@@ -166,9 +175,13 @@ impl<L, R> RateLimitLayer<L, R> {
     /// Lets denied requests pass while `passes` says so, because the service has room to spare.
     /// Defaults to never.
     ///
-    /// It is asked only when a request would be denied. Those that pass take what is left, down to
-    /// nothing, and their decision is marked as [excess](crate::Decision::is_excess). A key that is
-    /// [blocked](crate::limiter::LocalLimiterBuilder::block_for) stays out.
+    /// It is asked only when a request would be denied, once for each, before the request
+    /// [waits](Self::wait) or a block starts. Those that pass take what is left, down to nothing, and
+    /// their decision is marked as [excess](crate::Decision::is_excess). A key that is
+    /// [blocked](crate::limiter::LocalLimiterBuilder::block_for) already stays out.
+    ///
+    /// Over a limiter that cannot charge more than there is, such as a `GovernorLimiter`, they pass
+    /// uncharged, which is logged.
     pub fn elastic(self, passes: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.elastic = Some(Arc::new(passes)))
     }
@@ -176,25 +189,32 @@ impl<L, R> RateLimitLayer<L, R> {
     /// Makes denied requests wait until they pass, if that takes no longer than `longest`. Defaults
     /// to not waiting.
     ///
-    /// At most 1,024 requests wait at the same time, see [`max_waiting`](Self::max_waiting). A
-    /// request that waits holds the service instance that was ready for it, so limits on
-    /// concurrency belong outside. The decision tells the
-    /// [delay](crate::Decision::delay).
+    /// The requests of one key and tier stand in line, in this process: only the first of them asks
+    /// the limiter, when its wait is over, and none that comes later overtakes it. One whose place
+    /// cannot come up in time is denied at once, and told how long the line is at least; so is one
+    /// for which there is no place, see [`max_waiting`](Self::max_waiting). A request of cost 0, which
+    /// takes nothing, stands in no line. The delay of a leaky bucket comes on top of `longest`.
+    ///
+    /// A request that waits holds the service instance that was ready for it, so limits on
+    /// concurrency belong outside. The decision tells the [delay](crate::Decision::delay). One that is
+    /// dropped leaves the line. A refund wakes nobody.
     #[cfg(feature = "tokio")]
     pub fn wait(self, longest: Duration) -> Self {
         self.with(|settings| settings.waiting_room.longest = Some(longest))
     }
 
-    /// How many requests may [wait](Self::wait) at the same time; more are denied at once. Defaults
-    /// to 1,024. Without `wait` nobody does.
+    /// How many requests may [wait](Self::wait) at the same time, of all keys together; more are denied
+    /// at once. Of them one key holds at most an eighth, but at least one. Defaults to 1,024. Without
+    /// `wait` nobody does.
     #[cfg(feature = "tokio")]
     pub fn max_waiting(self, most: usize) -> Self {
         self.with(|settings| settings.waiting_room.most = most)
     }
 
     /// What happens to a request that has no key. Defaults to [`MissingKey::Share`] for a client
-    /// that sent none ([`KeyErrorKind::Absent`]) and to [`MissingKey::Reject`], which is a 500, for
-    /// a server that is set up wrong ([`KeyErrorKind::Unavailable`]).
+    /// that sent none ([`KeyErrorKind::Absent`]), to [`MissingKey::Reject`], which is a 400, for one
+    /// that sent several which differ ([`KeyErrorKind::Ambiguous`]), and to the same, which is then a
+    /// 500, for a server that is set up wrong ([`KeyErrorKind::Unavailable`]).
     pub fn on_missing_key(self, kind: KeyErrorKind, action: MissingKey) -> Self {
         self.with(|settings| settings.identify.set_missing_key(kind, action))
     }
@@ -212,8 +232,23 @@ impl<L, R> RateLimitLayer<L, R> {
 
     /// Puts the [`Decision`](crate::Decision) into the extensions of requests that pass, where
     /// handlers find it; with axum it is an extractor. Defaults to false, because it allocates.
+    ///
+    /// A request that passes without being asked about, because the layer is switched off or skips it,
+    /// say, has one that is not [counted](crate::Decision::is_counted). Of several layers that do this
+    /// the innermost one's decision is found, and all of them in
+    /// [`Decisions`](crate::layer::Decisions).
     pub fn expose_decision(self, expose: bool) -> Self {
         self.with(|settings| settings.expose_decision = expose)
+    }
+
+    /// Whether calls that look like gRPC, by their method and content type, are answered in gRPC, with
+    /// HTTP status 200. Defaults to true.
+    ///
+    /// A service that is not gRPC should switch it off: any client could have its denials answered
+    /// 200 by the content type that it sends. It is on by default because a gRPC client takes a 429
+    /// for `UNAVAILABLE`, which many retry at once; see [`reject`](crate::reject#grpc).
+    pub fn grpc(self, grpc: bool) -> Self {
+        self.with(|settings| settings.grpc = grpc)
     }
 
     /// Who is told of every decision. Defaults to nobody; with an observer the check is timed,

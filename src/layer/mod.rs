@@ -12,7 +12,7 @@
 //! 4. The [`Limiter`](crate::Limiter) decides. When it answers at once, as the local one does, the
 //!    inner service is called at once, with no allocation and nothing awaited.
 //! 5. Delayed by a leaky bucket: the request waits for its turn. Denied: it passes all the same if
-//!    the layer is [`elastic`](RateLimitLayer::elastic), or waits if it may
+//!    the layer is [`elastic`](RateLimitLayer::elastic), or stands in line if it may
 //!    [`wait`](RateLimitLayer::wait).
 //! 6. Allowed: the inner service answers. [`count_if`](RateLimitLayer::count_if) and
 //!    [`final_cost`](RateLimitLayer::final_cost) correct what it took by the response, to which
@@ -97,6 +97,7 @@
 //! ```
 
 mod client_address;
+mod decisions;
 #[cfg(feature = "axum")]
 mod extract;
 mod future;
@@ -104,15 +105,17 @@ mod gate;
 mod identify;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod layer;
+mod reservation;
 mod service;
 mod settings;
 mod ticket;
-mod timer;
+mod trial;
 mod voice;
-mod waiting;
+mod wait;
 
 pub use self::{
     client_address::{ClientAddressLayer, WithClientAddress},
+    decisions::{Decisions, Exposed},
     future::ResponseFuture,
     identify::MissingKey,
     layer::RateLimitLayer,

@@ -10,7 +10,7 @@ use http::{request::Parts, response};
 
 use super::{
     identify::{Identify, PerRequest},
-    waiting::WaitingRoom,
+    wait::WaitingRoom,
 };
 use crate::{headers::Headers, key::KeyExtractor, limiter::Tier, observe::Observer};
 
@@ -22,6 +22,8 @@ pub(super) struct Settings {
     pub(super) headers: Headers,
     pub(super) shadow: bool,
     pub(super) expose_decision: bool,
+    /// Whether gRPC calls are answered in gRPC.
+    pub(super) grpc: bool,
     pub(super) observer: Option<Arc<dyn Observer>>,
     /// Whether the layer does anything at all.
     pub(super) enabled: Option<Arc<AtomicBool>>,
@@ -43,6 +45,7 @@ impl Settings {
             headers: Headers::new(),
             shadow: false,
             expose_decision: false,
+            grpc: true,
             observer: None,
             enabled: None,
             tier: None,

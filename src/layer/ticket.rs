@@ -1,4 +1,6 @@
-use std::time::Instant;
+//! Tickets: what a limiter is asked about a request.
+
+use std::time::{Duration, Instant};
 
 use crate::{key::Key, limiter::Tier};
 
@@ -13,6 +15,26 @@ pub(super) struct Ticket<K = Key> {
     pub(super) cost: u64,
     /// Only kept for an observer.
     pub(super) asked_at: Option<Instant>,
+}
+
+/// The way of a request to its decision.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Course {
+    /// How long the limiter took, if that is not the time since it was asked.
+    pub(super) latency: Option<Duration>,
+    /// How long the request waited.
+    pub(super) waited: Duration,
+    /// Whether an elastic layer let it pass.
+    pub(super) exceeds: bool,
+}
+
+impl Course {
+    /// That of a request which the first answer settles.
+    pub(super) const DIRECT: Self = Self {
+        latency: None,
+        waited: Duration::ZERO,
+        exceeds: false,
+    };
 }
 
 impl Ticket<&Key> {

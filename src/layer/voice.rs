@@ -1,7 +1,4 @@
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use http::{Response, request::Parts};
 
@@ -9,7 +6,6 @@ use crate::{
     decision::{Decision, Policy},
     error::{KeyError, KeyErrorKind},
     headers::{Headers, Renderer},
-    key::Key,
     observe::{Decided, Event, Observer},
     reject::{Reject, Rejection, RejectionKind, is_grpc},
 };
@@ -21,6 +17,7 @@ pub(crate) struct Voice<R> {
     renderer: Renderer,
     observer: Option<Arc<dyn Observer>>,
     shadow: bool,
+    grpc: bool,
 }
 
 impl<R> Voice<R> {
@@ -36,7 +33,13 @@ impl<R> Voice<R> {
             renderer: Renderer::new(headers, policies),
             observer,
             shadow,
+            grpc: true,
         }
+    }
+
+    /// Whether gRPC calls are answered in gRPC. Defaults to true.
+    pub(crate) fn with_grpc(self, grpc: bool) -> Self {
+        Self { grpc, ..self }
     }
 
     /// Whether the layer only watches.
@@ -52,23 +55,14 @@ impl<R> Voice<R> {
     }
 
     #[inline]
-    pub(crate) fn decided(
-        &self,
-        decision: &Decision,
-        key: &Key,
-        cost: u64,
-        asked_at: Option<Instant>,
-    ) {
-        let latency = asked_at.map_or(Duration::ZERO, |at| at.elapsed());
-        self.observe(|| {
-            Event::Decided(Decided {
-                decision,
-                key,
-                cost,
-                latency,
-                shadow: self.shadow,
-            })
-        });
+    pub(crate) fn decided<'a>(&self, decided: impl FnOnce() -> Decided<'a>) {
+        if let Some(observer) = &self.observer {
+            let shadow = self.shadow;
+            observer.observe(&Event::Decided(Decided {
+                shadow,
+                ..decided()
+            }));
+        }
     }
 
     /// Tells of a request without a key that the layer rejects; the kind of its rejection.
@@ -78,7 +72,7 @@ impl<R> Voice<R> {
             error: &error,
         });
         match error.kind() {
-            KeyErrorKind::Absent => RejectionKind::KeyMissing,
+            KeyErrorKind::Absent | KeyErrorKind::Ambiguous => RejectionKind::KeyMissing,
             KeyErrorKind::Unavailable => RejectionKind::KeyUnavailable,
         }
     }
@@ -95,7 +89,7 @@ impl<R> Voice<R> {
     where
         R: Reject<B>,
     {
-        let rejection = Rejection::denied(parts, decision);
+        let rejection = Rejection::denied(parts, decision).detecting_grpc(self.grpc);
         let mut response = self.rejection.reject(&rejection);
         if !answers_grpc(&rejection, &response) {
             self.decorate(decision, &mut response);
@@ -108,7 +102,7 @@ impl<R> Voice<R> {
     where
         R: Reject<B>,
     {
-        let rejection = Rejection::new(kind, parts);
+        let rejection = Rejection::new(kind, parts).detecting_grpc(self.grpc);
         let mut response = self.rejection.reject(&rejection);
         if kind == RejectionKind::LimiterFailed && !answers_grpc(&rejection, &response) {
             self.renderer.apply_failure(response.headers_mut());

@@ -39,9 +39,11 @@ use crate::{
 /// | a cost above the burst | that it can never fit | the same |
 ///
 /// How long the bucket takes until it is full is not told, so there is no `reset_after`. The one
-/// operation is [`Op::Acquire`]; every other is an error of the kind
-/// [`Unsupported`](crate::LimiterErrorKind::Unsupported). A [`LocalLimiter`](crate::LocalLimiter)
-/// knows them all.
+/// operation is [`Op::Acquire`], and [`Op::Reserve`], which is the same here; every other is an error
+/// of the kind [`Unsupported`](crate::LimiterErrorKind::Unsupported). So a layer with
+/// [`count_if`](crate::RateLimitLayer::count_if) gives nothing back, one that is
+/// [`elastic`](crate::RateLimitLayer::elastic) charges nothing for what it lets pass, and both say so
+/// in the log when they are built. A [`LocalLimiter`](crate::LocalLimiter) knows all operations.
 ///
 /// # Memory
 ///
@@ -364,6 +366,14 @@ impl Limiter for GovernorLimiter {
 
     fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    fn supports(&self, op: &Op) -> bool {
+        matches!(op, Op::Acquire(_) | Op::Reserve(_))
+    }
+
+    fn blocks(&self) -> bool {
+        false
     }
 }
 

@@ -69,6 +69,22 @@ impl<const N: usize> IntoLimiter<FromQuota> for [Quota; N] {
     }
 }
 
+impl IntoLimiter<FromQuota> for &[Quota] {
+    type Limiter = LocalLimiter;
+
+    fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
+        LocalLimiter::try_new(self)
+    }
+}
+
+impl<const N: usize> IntoLimiter<FromQuota> for &[Quota; N] {
+    type Limiter = LocalLimiter;
+
+    fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
+        LocalLimiter::try_new(*self)
+    }
+}
+
 impl IntoLimiter<FromQuota> for Vec<Quota> {
     type Limiter = LocalLimiter;
 

@@ -40,6 +40,24 @@ pub trait Limiter: Send + Sync + 'static {
     /// The policies that decisions are about, in the same order.
     fn policies(&self) -> &[Policy];
 
+    /// Whether the limiter knows an operation like `op`. Defaults to true for all.
+    ///
+    /// A layer asks when it is built, and logs what will not work. An operation that is not
+    /// supported is answered with an error of the kind
+    /// [`Unsupported`](crate::LimiterErrorKind::Unsupported).
+    fn supports(&self, op: &Op) -> bool {
+        let _ = op;
+        true
+    }
+
+    /// Whether [`Op::Deny`] and [`Op::Settle`] may start a block. Defaults to true.
+    ///
+    /// A limiter that never blocks says false, and layers save the operations that would tell it of
+    /// denials, and of responses that cost what was reserved for them.
+    fn blocks(&self) -> bool {
+        true
+    }
+
     /// Takes `cost` units if they are available.
     ///
     /// ```
@@ -97,5 +115,13 @@ impl<L: Limiter> Limiter for std::sync::Arc<L> {
 
     fn policies(&self) -> &[Policy] {
         L::policies(self)
+    }
+
+    fn supports(&self, op: &Op) -> bool {
+        L::supports(self, op)
+    }
+
+    fn blocks(&self) -> bool {
+        L::blocks(self)
     }
 }

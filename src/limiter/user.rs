@@ -1,6 +1,6 @@
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use super::{Limiter, Pending};
+use super::{Limiter, Pending, Tier};
 use crate::{
     decision::{Decision, Policy},
     error::LimiterError,
@@ -66,8 +66,39 @@ pub trait AsyncLimiter: Send + Sync + 'static {
         op: Op,
     ) -> impl Future<Output = Result<Decision, LimiterError>> + Send;
 
+    /// Does `op` for `key` by the quotas of `tier`. See [`Limiter::apply_in`].
+    ///
+    /// # Errors
+    ///
+    /// By default every tier but [`Tier::DEFAULT`] is one: such a limiter has no others.
+    fn apply_in(
+        &self,
+        tier: Tier,
+        key: &Key,
+        op: Op,
+    ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
+        async move {
+            if tier == Tier::DEFAULT {
+                return self.apply(key, op).await;
+            }
+            Err(tier.unknown([Tier::DEFAULT].into_iter()))
+        }
+    }
+
     /// The policies that decisions are about, in the same order.
     fn policies(&self) -> &[Policy];
+
+    /// Whether the limiter knows an operation like `op`. Defaults to true for all. See
+    /// [`Limiter::supports`].
+    fn supports(&self, op: &Op) -> bool {
+        let _ = op;
+        true
+    }
+
+    /// Whether denials and responses may start a block. Defaults to true. See [`Limiter::blocks`].
+    fn blocks(&self) -> bool {
+        true
+    }
 }
 
 /// An [`AsyncLimiter`] as a [`Limiter`]. Clones share it.
@@ -106,8 +137,24 @@ impl<A: AsyncLimiter> Limiter for BoxedLimiter<A> {
         Pending::Later(Box::pin(async move { limiter.apply(&key, op).await }))
     }
 
+    fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<Self::Future> {
+        let limiter = Arc::clone(&self.0);
+        let key = key.clone();
+        Pending::Later(Box::pin(
+            async move { limiter.apply_in(tier, &key, op).await },
+        ))
+    }
+
     fn policies(&self) -> &[Policy] {
         self.0.policies()
+    }
+
+    fn supports(&self, op: &Op) -> bool {
+        self.0.supports(op)
+    }
+
+    fn blocks(&self) -> bool {
+        self.0.blocks()
     }
 }
 
@@ -120,7 +167,24 @@ impl<A: AsyncLimiter> AsyncLimiter for Arc<A> {
         A::apply(self, key, op)
     }
 
+    fn apply_in(
+        &self,
+        tier: Tier,
+        key: &Key,
+        op: Op,
+    ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
+        A::apply_in(self, tier, key, op)
+    }
+
     fn policies(&self) -> &[Policy] {
         A::policies(self)
+    }
+
+    fn supports(&self, op: &Op) -> bool {
+        A::supports(self, op)
+    }
+
+    fn blocks(&self) -> bool {
+        A::blocks(self)
     }
 }

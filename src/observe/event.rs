@@ -1,4 +1,7 @@
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{
     decision::{Decision, Policy},
@@ -68,6 +71,9 @@ pub enum Event<'a> {
         /// Why there is no key.
         error: &'a KeyError,
     },
+    /// It is known what a request cost in the end that was charged
+    /// [provisionally](Decided::is_provisional), or that could not be found out or charged.
+    Corrected(Corrected<'a>),
     /// The limiter could not decide.
     Failed {
         /// The layer's policies.
@@ -84,7 +90,40 @@ pub struct Decided<'a> {
     pub(crate) key: &'a Key,
     pub(crate) cost: u64,
     pub(crate) latency: Duration,
+    pub(crate) waited: Duration,
     pub(crate) shadow: bool,
+    pub(crate) provisional: bool,
+}
+
+/// What a request cost in the end.
+#[derive(Debug)]
+pub struct Corrected<'a> {
+    pub(crate) decision: &'a Decision,
+    pub(crate) key: &'a Key,
+    pub(crate) before: u64,
+    pub(crate) after: u64,
+    pub(crate) error: Option<&'a LimiterError>,
+}
+
+impl<'a> Decided<'a> {
+    /// A decision that was asked for at this instant, if anybody reads the clock for it, and came
+    /// now.
+    pub(crate) fn now(
+        decision: &'a Decision,
+        key: &'a Key,
+        cost: u64,
+        asked_at: Option<Instant>,
+    ) -> Self {
+        Self {
+            decision,
+            key,
+            cost,
+            latency: asked_at.map_or(Duration::ZERO, |at| at.elapsed()),
+            waited: Duration::ZERO,
+            shadow: false,
+            provisional: false,
+        }
+    }
 }
 
 impl Decided<'_> {
@@ -107,10 +146,26 @@ impl Decided<'_> {
         self.cost
     }
 
-    /// How long the limiter took.
+    /// How long the limiter took, all operations of this request together; what the request
+    /// [waited](Self::waited) is not part of it.
     #[must_use]
     pub const fn latency(&self) -> Duration {
         self.latency
+    }
+
+    /// How long the request waited: for a [denial to end](crate::RateLimitLayer::wait), or in the queue
+    /// of a leaky bucket.
+    #[must_use]
+    pub const fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Whether the request's response may still change what it is charged, see
+    /// [`final_cost`](crate::RateLimitLayer::final_cost). One [`Event::Corrected`] follows, whether
+    /// or not anything changes.
+    #[must_use]
+    pub const fn is_provisional(&self) -> bool {
+        self.provisional
     }
 
     /// Whether the layer only watches: the request passed even if the decision is a denial.
@@ -123,5 +178,39 @@ impl Decided<'_> {
     #[must_use]
     pub fn is_near_limit(&self) -> bool {
         self.decision.binding().is_near_limit()
+    }
+}
+
+impl Corrected<'_> {
+    /// The decision that let the request pass; after a correction, how the quotas stand since then.
+    #[must_use]
+    pub const fn decision(&self) -> &Decision {
+        self.decision
+    }
+
+    /// Whom the request was counted for. Its `Debug` does not show the content,
+    /// [`Key::reveal`] does.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        self.key
+    }
+
+    /// The units that were charged when the request came.
+    #[must_use]
+    pub const fn before(&self) -> u64 {
+        self.before
+    }
+
+    /// The units that are charged now; the same as [`before`](Self::before) when the response changed
+    /// nothing, when there was none, and when the correction failed.
+    #[must_use]
+    pub const fn after(&self) -> u64 {
+        self.after
+    }
+
+    /// Why the units were not charged, or not given back.
+    #[must_use]
+    pub const fn error(&self) -> Option<&LimiterError> {
+        self.error
     }
 }

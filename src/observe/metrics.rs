@@ -1,13 +1,18 @@
 use metrics::{counter, gauge, histogram};
 
-use super::{Decided, Event, Observer};
-use crate::{decision::Policy, error::LimiterErrorKind};
+use super::{Corrected, Decided, Event, Observer};
+use crate::{
+    decision::{Decision, Policy},
+    error::{LimiterError, LimiterErrorKind},
+};
 
 const REQUESTS: &str = "ratelimit_requests_total";
 const DEGRADED: &str = "ratelimit_degraded_total";
 const NEAR_LIMIT: &str = "ratelimit_near_limit_total";
 const COST: &str = "ratelimit_cost_total";
+const DENIALS: &str = "ratelimit_denials_total";
 const DURATION: &str = "ratelimit_check_duration_seconds";
+const WAIT: &str = "ratelimit_wait_seconds";
 const ERRORS: &str = "ratelimit_backend_errors_total";
 const TRACKED_KEYS: &str = "ratelimit_tracked_keys";
 const EVICTIONS: &str = "ratelimit_evictions_total";
@@ -18,11 +23,17 @@ const EVICTIONS: &str = "ratelimit_evictions_total";
 /// |---|---|
 /// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shadow_limited`, `bypassed`, `banned`, `no_key`, `error` |
 /// | `ratelimit_degraded_total` | `policy`: decisions that the store had no part in, see [`Decision::is_degraded`](crate::Decision::is_degraded) |
+/// | `ratelimit_denials_total` | `policy`: the quotas that denied, of requests that were denied |
 /// | `ratelimit_near_limit_total` | `policy`: decisions that left a fifth of the limit or less |
-/// | `ratelimit_cost_total` | `policy`: units taken |
-/// | `ratelimit_check_duration_seconds` | `policy`, `backend`: a histogram |
+/// | `ratelimit_cost_total` | `policy`: units taken, counted once the response cannot change them any more |
+/// | `ratelimit_check_duration_seconds` | `policy`, `backend`: a histogram of the limiter's own time |
+/// | `ratelimit_wait_seconds` | `policy`: a histogram of the time that requests waited, of those that did |
 /// | `ratelimit_backend_errors_total` | `backend`, `kind` |
 /// | `ratelimit_tracked_keys`, `ratelimit_evictions_total` | `backend`, see [`record_table`](Self::record_table) |
+///
+/// `result` is what became of the request. Of a layer with several quotas each policy counts all of
+/// its requests, so that the share of `limited` is that of the requests which were denied, whichever
+/// policy one looks at; `ratelimit_denials_total` tells which of them denied.
 ///
 /// Labels come from the configuration alone, never from a request: what a client can vary would
 /// let it grow the registry without bound.
@@ -58,24 +69,49 @@ impl MetricsObserver {
     }
 
     fn decided(&self, decided: &Decided<'_>) {
+        let decision = decided.decision();
+        let result = match (decision.is_denied(), decided.is_shadow()) {
+            (false, _) => "allowed",
+            (true, false) => "limited",
+            (true, true) => "shadow_limited",
+        };
         let seconds = decided.latency().as_secs_f64();
-        for quota in decided.decision().quotas() {
+        for quota in decision.quotas() {
             let policy = quota.name();
-            let result = match (quota.is_denied(), decided.is_shadow()) {
-                (false, _) => "allowed",
-                (true, false) => "limited",
-                (true, true) => "shadow_limited",
-            };
             count(policy, result);
-            if decided.decision().is_degraded() {
+            if decision.is_denied() && quota.is_denied() {
+                counter!(DENIALS, "policy" => policy).increment(1);
+            }
+            if decision.is_degraded() {
                 counter!(DEGRADED, "policy" => policy).increment(1);
             }
             if quota.is_near_limit() {
                 counter!(NEAR_LIMIT, "policy" => policy).increment(1);
             }
-            counter!(COST, "policy" => policy).increment(decided.decision().charged());
             histogram!(DURATION, "policy" => policy, "backend" => self.backend).record(seconds);
+            if !decided.waited().is_zero() {
+                let waited = decided.waited().as_secs_f64();
+                histogram!(WAIT, "policy" => policy).record(waited);
+            }
         }
+        if !decided.is_provisional() {
+            charge(decision, decision.charged());
+        }
+    }
+
+    fn corrected(&self, corrected: &Corrected<'_>) {
+        charge(corrected.decision(), corrected.after());
+        if let Some(error) = corrected.error() {
+            self.failed(error);
+        }
+    }
+
+    fn failed(&self, error: &LimiterError) {
+        let kind = match error.kind() {
+            LimiterErrorKind::Unavailable => "unavailable",
+            LimiterErrorKind::Unsupported => "unsupported",
+        };
+        counter!(ERRORS, "backend" => self.backend, "kind" => kind).increment(1);
     }
 }
 
@@ -92,15 +128,18 @@ impl Observer for MetricsObserver {
             Event::Bypassed { policies } => count_all(policies, "bypassed"),
             Event::Banned { policies } => count_all(policies, "banned"),
             Event::KeyMissing { policies, .. } => count_all(policies, "no_key"),
+            Event::Corrected(corrected) => self.corrected(corrected),
             Event::Failed { policies, error } => {
                 count_all(policies, "error");
-                let kind = match error.kind() {
-                    LimiterErrorKind::Unavailable => "unavailable",
-                    LimiterErrorKind::Unsupported => "unsupported",
-                };
-                counter!(ERRORS, "backend" => self.backend, "kind" => kind).increment(1);
+                self.failed(error);
             }
         }
+    }
+}
+
+fn charge(decision: &Decision, units: u64) {
+    for quota in decision.quotas() {
+        counter!(COST, "policy" => quota.name()).increment(units);
     }
 }
 

@@ -58,13 +58,14 @@
 //! [`Arc`]: std::sync::Arc
 
 mod event;
-pub(crate) mod log;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "tracing")]
 mod tracing;
 
-pub use self::event::{Decided, Event, Observer};
+pub(crate) use crate::log;
+
+pub use self::event::{Corrected, Decided, Event, Observer};
 #[cfg(feature = "metrics")]
 pub use self::metrics::MetricsObserver;
 #[cfg(feature = "tracing")]

@@ -3,9 +3,14 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use tracing::{debug, field::display, trace, warn};
+use tracing::{
+    debug,
+    field::{debug as debug_value, display},
+    trace, warn,
+};
 
-use super::{Decided, Event, Observer};
+use super::{Corrected, Decided, Event, Observer};
+use crate::error::LimiterError;
 
 /// Writes `tracing` events, without keys unless told to [reveal](Self::reveal_keys) them.
 ///
@@ -13,14 +18,16 @@ use super::{Decided, Event, Observer};
 /// |---|---|
 /// | allowed, bypassed | `TRACE` |
 /// | denied, or would be by a shadow; no key | `DEBUG` |
-/// | the limiter fails | `WARN`, once when it begins and `DEBUG` while it lasts |
+/// | the limiter fails, or fails to correct what a request cost | `WARN`, once when it begins and `DEBUG` while it lasts |
+/// | what a request cost was corrected | `TRACE` |
 ///
 /// A layer gets it by `.observer(TracingObserver::new())`. Decisions come with the policy, its limit,
-/// the cost and the latency of the check; `blocked`, `excess` and `degraded` stand only in those of
+/// the cost, the latency of the check, and what the request `waited`; that, `blocked`, `excess` and `degraded` stand only in those of
 /// which [`Decision`](crate::Decision) says so.
 #[derive(Debug, Default)]
 pub struct TracingObserver {
     failing: AtomicBool,
+    failing_corrections: AtomicBool,
     reveal_keys: bool,
 }
 
@@ -30,6 +37,7 @@ impl TracingObserver {
     pub const fn new() -> Self {
         Self {
             failing: AtomicBool::new(false),
+            failing_corrections: AtomicBool::new(false),
             reveal_keys: false,
         }
     }
@@ -52,6 +60,7 @@ impl TracingObserver {
         // Only named where they are so.
         let mark = |so: bool| so.then_some(true);
         let degraded = mark(decision.is_degraded());
+        let waited = (!decided.waited().is_zero()).then(|| debug_value(decided.waited()));
         let key = self.reveal_keys.then(|| display(decided.key().reveal()));
         if decision.is_denied() {
             debug!(
@@ -64,6 +73,7 @@ impl TracingObserver {
                 degraded,
                 shadow = decided.is_shadow(),
                 latency = ?decided.latency(),
+                waited,
                 "rate limit exceeded"
             );
         } else {
@@ -77,9 +87,38 @@ impl TracingObserver {
                 excess = mark(decision.is_excess()),
                 degraded,
                 latency = ?decided.latency(),
+                waited,
                 "request allowed"
             );
         }
+    }
+}
+
+impl TracingObserver {
+    fn corrected(&self, corrected: &Corrected<'_>) {
+        if let Some(error) = corrected.error() {
+            let part = "correction of what a request cost";
+            return failed(&self.failing_corrections, error, part);
+        }
+        if corrected.after() != corrected.before() {
+            self.failing_corrections.store(false, Ordering::Relaxed);
+        }
+        trace!(
+            policy = corrected.decision().binding().name(),
+            before = corrected.before(),
+            after = corrected.after(),
+            "cost settled"
+        );
+    }
+}
+
+/// Warns when it begins.
+fn failed(failing: &AtomicBool, error: &LimiterError, part: &str) {
+    let error = error as &dyn Error;
+    if failing.swap(true, Ordering::Relaxed) {
+        debug!(error, "{part} still failing");
+    } else {
+        warn!(error, "{part} failing");
     }
 }
 
@@ -90,13 +129,8 @@ impl Observer for TracingObserver {
             Event::Bypassed { .. } => trace!("request not counted"),
             Event::Banned { .. } => debug!("request rejected by a deny list"),
             Event::KeyMissing { error, .. } => debug!(%error, "request rejected, it has no key"),
-            Event::Failed { error, .. } => {
-                if self.failing.swap(true, Ordering::Relaxed) {
-                    debug!(error = *error as &dyn Error, "rate limiter still failing");
-                } else {
-                    warn!(error = *error as &dyn Error, "rate limiter failing");
-                }
-            }
+            Event::Corrected(corrected) => self.corrected(corrected),
+            Event::Failed { error, .. } => failed(&self.failing, error, "rate limiter"),
         }
     }
 }

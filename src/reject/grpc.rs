@@ -22,12 +22,13 @@ const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 const LONGEST_SECONDS: u64 = 315_576_000_000;
 
 impl Rejection<'_> {
-    /// Whether the request is a gRPC call, by its method and content type.
+    /// Whether the request is a gRPC call, by its method and content type; never where the layer's
+    /// [`grpc`](crate::RateLimitLayer::grpc) is switched off.
     #[must_use]
     pub fn is_grpc(&self) -> bool {
         // A call is always a POST: a GET that claims to be one must not be answered 200, which caches
         // keep.
-        self.parts().method == Method::POST && is_grpc(&self.parts().headers)
+        self.detects_grpc && self.parts().method == Method::POST && is_grpc(&self.parts().headers)
     }
 
     /// The answer to a gRPC call, see the [module](super#grpc).

@@ -23,6 +23,7 @@ pub struct Rejection<'a> {
     kind: RejectionKind,
     parts: &'a Parts,
     decision: Option<&'a Decision>,
+    pub(super) detects_grpc: bool,
 }
 
 /// Why a request is not let through.
@@ -63,6 +64,7 @@ impl<'a> Rejection<'a> {
             kind,
             parts,
             decision: None,
+            detects_grpc: true,
         }
     }
 
@@ -73,6 +75,15 @@ impl<'a> Rejection<'a> {
             kind: RejectionKind::Denied,
             parts,
             decision: Some(decision),
+            detects_grpc: true,
+        }
+    }
+
+    /// Whether the request's content type may make it a gRPC call.
+    pub(crate) const fn detecting_grpc(self, detects_grpc: bool) -> Self {
+        Self {
+            detects_grpc,
+            ..self
         }
     }
 

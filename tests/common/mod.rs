@@ -151,3 +151,42 @@ impl Lines {
         std::mem::take(&mut *self.0.lock().expect("not poisoned"))
     }
 }
+
+/// What is logged meanwhile, a line for each event.
+#[cfg(feature = "tracing")]
+pub fn logged(run: impl FnOnce()) -> Vec<String> {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .without_time()
+        .with_writer(log.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, run);
+    log.0.take()
+}
+
+#[cfg(feature = "tracing")]
+#[derive(Clone, Default)]
+struct Log(Lines);
+
+#[cfg(feature = "tracing")]
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.push(String::from_utf8_lossy(bytes).into_owned());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(feature = "tracing")]
+impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}

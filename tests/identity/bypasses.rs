@@ -233,7 +233,7 @@ fn metrics_do_not_grow_with_clients() {
         series
     };
     let one = series(1);
-    assert_eq!(one.len(), 5, "{one:?}");
+    assert_eq!(one.len(), 6, "{one:?}");
     assert_eq!(series(500), one);
     assert!(
         one.iter()

@@ -28,6 +28,11 @@ fn assert_absent(found: Result<Key, KeyError>) {
     assert_eq!(found.unwrap_err().kind(), KeyErrorKind::Absent);
 }
 
+#[track_caller]
+fn assert_ambiguous(found: Result<Key, KeyError>) {
+    assert_eq!(found.unwrap_err().kind(), KeyErrorKind::Ambiguous);
+}
+
 #[test]
 fn a_bearer_token_is_its_digest_however_it_is_written() {
     let key = Ok(Key::digest(b"t0ken"));
@@ -75,10 +80,10 @@ fn lines_that_differ_are_no_credentials() {
         ("Bearer t0ken", "Basic dGVzdDo="),
         ("Bearer t0ken", ""),
     ] {
-        assert_absent(BearerToken.extract(&lines([one, other])));
-        assert_absent(BearerToken.extract(&lines([other, one])));
-        assert_absent(BasicUser.extract(&lines([one, other])));
-        assert_absent(BasicUser.extract(&lines([other, one])));
+        assert_ambiguous(BearerToken.extract(&lines([one, other])));
+        assert_ambiguous(BearerToken.extract(&lines([other, one])));
+        assert_ambiguous(BasicUser.extract(&lines([one, other])));
+        assert_ambiguous(BasicUser.extract(&lines([other, one])));
     }
     let twice = lines(["Bearer t0ken", "Bearer t0ken"]);
     assert_eq!(BearerToken.extract(&twice), Ok(Key::digest(b"t0ken")));
@@ -175,8 +180,8 @@ fn missing_or_empty_cookies_are_absent() {
 fn a_client_cannot_be_counted_by_one_cookie_and_known_by_another() {
     let session = Cookie::new("session");
     for made_up in ["session=made-up", "%73ession=made-up", "session="] {
-        assert_absent(session.extract(&cookies(&[&format!("{made_up}; session=5e55")])));
-        assert_absent(session.extract(&cookies(&["session=5e55", made_up])));
+        assert_ambiguous(session.extract(&cookies(&[&format!("{made_up}; session=5e55")])));
+        assert_ambiguous(session.extract(&cookies(&["session=5e55", made_up])));
     }
     let twice = cookies(&["session=5e55; session=\"5e55\""]);
     assert_eq!(session.extract(&twice), Ok(Key::digest(b"5e55")));
@@ -200,7 +205,7 @@ fn a_query_parameter_is_decoded() {
 }
 
 #[test]
-fn missing_empty_or_ambiguous_parameters_are_absent() {
+fn missing_or_empty_parameters_are_absent_and_several_ambiguous() {
     let key = QueryParameter::new("api_key");
     let paths = [
         "/",
@@ -210,12 +215,17 @@ fn missing_empty_or_ambiguous_parameters_are_absent() {
         "/?api_key=",
         "/?API_KEY=k-123",
         "/?xapi_key=k-123",
+    ];
+    for path in paths {
+        assert_absent(key.extract(&request(path, &[])));
+    }
+    let paths = [
         "/?api_key=made-up&api_key=k-123",
         "/?api_key=k-123&api%5fkey=made-up",
         "/?api_key=&api_key=k-123",
     ];
     for path in paths {
-        assert_absent(key.extract(&request(path, &[])));
+        assert_ambiguous(key.extract(&request(path, &[])));
     }
 }
 
@@ -228,6 +238,32 @@ fn a_secret_header_is_its_digest() {
     }
     assert_absent(secret.extract(&request("/", &[])));
     assert_absent(secret.extract(&request("/", &[("x-api-key", b"")])));
+}
+
+/// It is known by one of them, and must not have the limit of its address beside that of its account.
+#[test]
+fn a_client_with_two_credentials_is_rejected_and_not_counted_by_something_else() {
+    use tower::Layer;
+    use tower_ratelimit::layer::MissingKey;
+
+    let sent = |service: &_, tokens: &[&str]| {
+        let mut request = crate::common::get("/");
+        for token in tokens {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        crate::common::send(service, request).status().as_u16()
+    };
+    let layer = || RateLimitLayer::new(Quota::per_hour(1), BearerToken.or(Global));
+    let service = layer().layer(crate::common::Probe::default());
+    assert_eq!(sent(&service, &["t0ken"]), 200);
+    assert_eq!(sent(&service, &["t0ken"]), 429);
+    for _ in 0..3 {
+        assert_eq!(sent(&service, &["t0ken", "made-up"]), 400);
+    }
+    assert_eq!(sent(&service, &[]), 200);
+    let skipping = layer().on_missing_key(KeyErrorKind::Ambiguous, MissingKey::Skip);
+    let skipping = skipping.layer(crate::common::Probe::default());
+    assert_eq!(sent(&skipping, &["t0ken", "made-up"]), 200);
 }
 
 #[test]
@@ -337,7 +373,7 @@ proptest! {
         for extractor in extractors {
             match extractor.extract(&parts) {
                 Ok(key) => prop_assert_eq!(format!("{key:?}"), "Key(digest, 32 bytes)"),
-                Err(error) => prop_assert_eq!(error.kind(), KeyErrorKind::Absent),
+                Err(error) => prop_assert_ne!(error.kind(), KeyErrorKind::Unavailable),
             }
         }
     }

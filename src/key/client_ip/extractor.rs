@@ -1,4 +1,4 @@
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderName, HeaderValue, request::Parts};
 
@@ -9,6 +9,7 @@ use super::{
 use crate::{
     error::{ConfigError, KeyError},
     key::{IpPrefix, Key, KeyExtractor, peer::peer_ip},
+    log::Watch,
 };
 
 /// The client's address behind proxies, IPv6 grouped by /64.
@@ -52,7 +53,8 @@ use crate::{
 /// - Each trusted proxy appends to the header, or replaces it. One that hands on what a client
 ///   sent lets it choose its address.
 /// - Nobody else has an address in the trusted networks. Who does can name any address.
-/// - The header is the one that the proxies write.
+/// - The header is the one that the proxies write. Where none of the first 16 requests from trusted
+///   proxies has it, the log says so: the clients then share the proxy's limit.
 ///
 /// # Without an address
 ///
@@ -66,6 +68,8 @@ pub struct ClientIp {
     name: HeaderName,
     syntax: Syntax,
     prefix: IpPrefix,
+    /// Whether proxies send the header.
+    header_watch: Arc<Watch>,
 }
 
 impl ClientIp {
@@ -163,6 +167,7 @@ impl ClientIp {
             name,
             syntax,
             prefix: IpPrefix::new(),
+            header_watch: Arc::new(Watch::new()),
         }
     }
 
@@ -188,6 +193,7 @@ impl ClientIp {
     /// ```
     pub fn header(mut self, header: ClientIpHeader) -> Self {
         (self.name, self.syntax) = header.into_parts();
+        self.header_watch = Arc::new(Watch::new());
         self
     }
 
@@ -224,6 +230,10 @@ impl ClientIp {
         if !self.trust.covers(peer, 0) {
             return Ok(ClientAddress::peer(peer));
         }
+        (self.header_watch).note(
+            || parts.headers.contains_key(&self.name),
+            || self.no_header(),
+        );
         let lines = parts.headers.get_all(&self.name).iter();
         let lines = lines.map(HeaderValue::as_bytes);
         Ok(match self.syntax {
@@ -232,6 +242,14 @@ impl ClientIp {
             Syntax::Single => only(peer, lines.map(single::address)),
             Syntax::ViewerAddress => only(peer, lines.map(single::viewer_address)),
         })
+    }
+
+    fn no_header(&self) -> String {
+        format!(
+            "trusted proxies send no {:?}, so all their clients share the proxy's limit: name the \
+             header that they do send, `ClientIp::header(..)`, or do not trust what is no proxy",
+            self.name
+        )
     }
 
     /// Goes from proxy to proxy towards the client.

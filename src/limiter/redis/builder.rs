@@ -1,3 +1,5 @@
+//! The builder of a limiter in Redis.
+
 use std::time::Duration;
 
 use super::{
@@ -60,15 +62,16 @@ impl RedisLimiterBuilder {
     /// Quotas for the requests that [`RateLimitLayer::tier`](crate::RateLimitLayer::tier) puts
     /// into the tier of this name, which must not be empty. Defaults to no tier but the default one.
     ///
-    /// Counters belong to the key and are matched by position: a key that changes its tier keeps
-    /// what it has used of the first quota, the second, and so on, where the two count alike, by
-    /// the same algorithm, period and slices; where they do not, each counts for itself.
+    /// Counters belong to the key and are matched by position: at each place of the lists the tiers
+    /// that count alike, by the same algorithm, period, slices and refill step, share one counter, and
+    /// those that do not have one each. So a key that alternates between tiers is given nothing back.
     pub fn tier(mut self, name: &'static str, quotas: impl IntoQuotas) -> Self {
         self.tiers.push((Tier::named(name), quotas.into_quotas()));
         self
     }
 
-    /// Keeps a key that was denied out for this long, on all nodes. Defaults to not at all. See
+    /// Keeps a key that was denied out for this long, on all nodes. Defaults to not at all; a key can
+    /// be [blocked by hand](crate::Op::Block) all the same. See
     /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
     pub const fn block_for(mut self, block: Duration) -> Self {
         self.block_for = Some(block);

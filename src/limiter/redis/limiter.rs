@@ -11,11 +11,11 @@ use tokio::time::timeout;
 
 use super::{
     builder::RedisLimiterBuilder,
-    deny_cache::{Asked, DenyCache},
+    deny_cache::{self, Asked, DenyCache},
     on_failure::Fallback,
     plan::Plan,
     queue::{Ask, Queue},
-    reply,
+    reply::{self, Row},
     script::DECIDE,
     store::{RedisStore, StoreError, StoreErrorKind, StoreHealth},
     subject,
@@ -144,9 +144,10 @@ impl RedisLimiter {
     /// told, too.
     ///
     /// A changed limit, burst or queue leaves what was counted, at most as much as the new quota
-    /// holds. A changed algorithm, period or number of slices starts all quotas of this limiter
-    /// afresh: they are counted under other keys, so nodes that have the new configuration already
-    /// and nodes that have the old one do not disturb each other.
+    /// holds, or the largest of another tier that shares the counter. A changed algorithm, period,
+    /// number of slices or refill step starts all quotas of this limiter afresh, and ends blocks, unless
+    /// its tiers count in the same ways as before: they are counted under other keys, so nodes that have
+    /// the new configuration already and nodes that have the old one do not disturb each other.
     ///
     /// # Errors
     ///
@@ -184,6 +185,8 @@ impl RedisLimiter {
         let inner = &*self.0;
         let current = Arc::clone(&inner.current());
         // A tier that is not known is a mistake, not a failure of the store.
+        current.plan.tier(tier)?;
+        let tier = current.plan.tier_of(&op, tier);
         let policies = &current.plan.tier(tier)?.policies;
         if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
             && receipt.is_degraded()
@@ -195,9 +198,7 @@ impl RedisLimiter {
         if let Some(denied) = inner.remembered(&subject, tier, &op) {
             return Ok(Pending::Ready(Ok(denied)));
         }
-        if op == Op::Reset {
-            inner.fallback.reset(key);
-        }
+        inner.fallback.follow(key, &op);
         let question = Question {
             limiter: self.clone(),
             current,
@@ -260,7 +261,7 @@ impl Inner {
     /// The answer that needs no server. What gives something back ends it.
     fn remembered(&self, subject: &str, tier: Tier, op: &Op) -> Option<Decision> {
         let denials = self.denials.as_ref()?;
-        if matches!(op, Op::Refund(..) | Op::Reset) {
+        if deny_cache::may_end_denials(op) {
             denials.forget(subject);
         }
         denials.answer(subject, tier, op, Instant::now())
@@ -285,8 +286,8 @@ impl Current {
 impl Asker {
     /// A call that failed may have been made, and given something back.
     fn forget_what_may_be_over(&self, subject: &str, ops: &[Op]) {
-        let gives_back = |op: &Op| matches!(op, Op::Refund(..) | Op::Reset);
-        if let Some(denials) = self.denials.as_ref().filter(|_| ops.iter().any(gives_back)) {
+        let may_be_over = ops.iter().any(deny_cache::may_end_denials);
+        if let Some(denials) = self.denials.as_ref().filter(|_| may_be_over) {
             denials.forget(subject);
         }
     }
@@ -312,8 +313,9 @@ impl Ask<Current> for Asker {
         let reply = call
             .await
             .inspect_err(|_| self.forget_what_may_be_over(subject, ops))?;
-        let decisions = reply::decisions(&reply, plan, ops.len());
-        let decisions = decisions.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
+        let rows = reply::rows(&reply, plan, ops.len());
+        let rows = rows.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
+        let decisions: Vec<_> = rows.into_iter().flat_map(Row::decisions).collect();
         if let Some(denials) = &self.denials {
             let asked = Asked {
                 subject,

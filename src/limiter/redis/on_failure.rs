@@ -1,3 +1,5 @@
+//! What decides when Redis does not.
+
 use std::{num::NonZeroU32, time::Duration};
 
 use crate::{
@@ -32,9 +34,11 @@ impl OnFailure {
     ///
     /// Together `n` nodes then let through up to `n` times as much; see
     /// [`nodes`](Self::nodes). What they counted meanwhile is not told to Redis afterwards, and
-    /// what Redis counted before is not known to them. A refund with a receipt gives back to whom
-    /// the receipt is of: once Redis is back, what a node had counted by itself goes back to the
-    /// node, and while it is gone, what Redis had counted is not given back.
+    /// what Redis counted before is not known to them. A receipt corrects only the side that charged it:
+    /// once Redis is back, what a node had counted by itself goes back to the node, and while it is
+    /// gone, what Redis had counted is not given back. What a response costs beyond its reservation is
+    /// counted by the side that decides. A reset and a block by hand are for both sides; a block of a
+    /// denial is not.
     pub const fn local() -> Self {
         Self(Action::Local(NonZeroU32::MIN))
     }
@@ -101,13 +105,11 @@ impl Fallback {
         policies: &[Policy],
     ) -> Option<Result<Decision, LimiterError>> {
         let op = match op {
-            // What the server charged is not here to be given back.
-            Op::Refund(_, Some(receipt)) if !receipt.is_degraded() => Op::Peek(0),
-            Op::Settle(cost, receipt) if !receipt.is_degraded() && cost <= receipt.charged() => {
-                Op::Peek(0)
-            }
+            // What the server charged is not here to be given back. What a response adds to it is
+            // counted here.
+            Op::Refund(_, Some(receipt)) if !receipt.is_degraded() => Op::Refund(0, None),
             Op::Settle(cost, receipt) if !receipt.is_degraded() => {
-                Op::Hit(cost - receipt.charged())
+                Op::Settle(cost, receipt.of_nothing_here())
             }
             op => op,
         };
@@ -122,10 +124,16 @@ impl Fallback {
         Some(decision.map(Decision::into_degraded))
     }
 
-    /// Forgets what was counted for the key during an earlier failure.
-    pub(super) fn reset(&self, key: &Key) {
-        if let Self::Local { limiter, .. } = self {
-            limiter.reset(key);
+    /// Blocks and forgets keys with the server: what was counted for the key during an earlier
+    /// failure, and what it is kept out of during the next one.
+    pub(super) fn follow(&self, key: &Key, op: &Op) {
+        let Self::Local { limiter, .. } = self else {
+            return;
+        };
+        match op {
+            Op::Reset => drop(limiter.reset(key)),
+            Op::Block(length) => drop(limiter.block(key, *length)),
+            _ => {}
         }
     }
 

@@ -1,0 +1,170 @@
+//! Reservations: charges that a request's response may change.
+
+use std::{
+    future::{Future, IntoFuture},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use http::{Response, response};
+
+use super::{gate::Gate, ticket::Ticket};
+use crate::{
+    decision::Decision,
+    error::LimiterError,
+    key::Key,
+    limiter::{Limiter, Pending, PendingFuture},
+    op::Op,
+};
+
+/// What a request was charged until its response says what it cost. One that is dropped leaves the
+/// charge as it is.
+pub(super) struct Reservation<L, R> {
+    gate: Arc<Gate<L, R>>,
+    decision: Decision,
+    ticket: Ticket,
+    /// Whether an elastic layer let the request pass, which charged nothing.
+    exceeds: bool,
+    /// What its response says that it costs.
+    cost: Option<u64>,
+    /// Whether the observer knows what was charged in the end.
+    told: bool,
+}
+
+impl<L, R> Reservation<L, R> {
+    pub(super) fn new(
+        gate: &Arc<Gate<L, R>>,
+        decision: Decision,
+        ticket: Ticket<&Key>,
+        exceeds: bool,
+    ) -> Self {
+        Self {
+            gate: Arc::clone(gate),
+            decision,
+            ticket: ticket.keep(),
+            exceeds,
+            cost: None,
+            told: false,
+        }
+    }
+
+    /// The units that were charged when the request came.
+    const fn charged(&self) -> u64 {
+        self.decision.charged()
+    }
+
+    /// Shows in the response how the quota stands.
+    fn show<B>(&self, response: &mut Response<B>) {
+        let voice = self.gate.voice();
+        if voice.decorates() {
+            voice.decorate(&self.decision, response);
+        }
+    }
+}
+
+impl<L: Limiter, R> Reservation<L, R> {
+    /// Corrects what the request was charged, and shows that in its response, if that can be done at
+    /// once.
+    pub(super) fn settle<B>(
+        mut self: Box<Self>,
+        response: Response<B>,
+    ) -> Result<Response<B>, Box<Correcting<Response<B>, L, R>>> {
+        let (parts, body) = response.into_parts();
+        let answer = self.correct(&parts);
+        let mut response = Response::from_parts(parts, body);
+        match answer {
+            None => self.tell(self.charged()),
+            Some(Pending::Ready(answer)) => self.hear(answer),
+            Some(later) => {
+                return Err(Box::new(Correcting {
+                    answer: Box::pin(later.into_future()),
+                    reservation: self,
+                    response: Some(response),
+                }));
+            }
+        }
+        self.show(&mut response);
+        Ok(response)
+    }
+
+    fn correct(&mut self, response: &response::Parts) -> Option<Pending<L::Future>> {
+        let charged = self.charged();
+        let assumed = if self.exceeds {
+            self.ticket.cost
+        } else {
+            charged
+        };
+        let cost = self.gate.final_cost(response, assumed);
+        self.cost = Some(cost);
+        let op = match self.exceeds {
+            true if cost == 0 => return None,
+            true => Op::Hit(cost),
+            // Still something to be counted where responses start blocks.
+            false if cost == charged && (cost == 0 || !self.gate.blocks()) => return None,
+            false => Op::Settle(cost, self.decision.receipt()),
+        };
+        Some(self.gate.apply(self.ticket.as_ref(), op))
+    }
+
+    fn hear(&mut self, answer: Result<Decision, LimiterError>) {
+        let charged = self.charged();
+        let decision = match answer {
+            Ok(decision) => decision,
+            Err(error) => {
+                self.told = true;
+                let ticket = self.ticket.as_ref();
+                let gate = &self.gate;
+                return gate.correction_failed(&self.decision, ticket, charged, &error);
+            }
+        };
+        // What is taken beyond the charge ends at exhaustion.
+        let cost = self.cost.unwrap_or(charged);
+        let after = cost.min(charged.saturating_add(decision.charged()));
+        // The request has passed, even if it took more than there was: no wait is to be shown.
+        self.decision = match self.exceeds || decision.is_denied() {
+            true => decision.into_excess(),
+            false => decision,
+        };
+        self.told = true;
+        let ticket = self.ticket.as_ref();
+        self.gate
+            .corrected(&self.decision, ticket, (charged, after));
+    }
+}
+
+impl<L, R> Reservation<L, R> {
+    /// Tells that what was charged is still charged.
+    fn tell(&mut self, charged: u64) {
+        self.told = true;
+        let ticket = self.ticket.as_ref();
+        self.gate
+            .corrected(&self.decision, ticket, (charged, charged));
+    }
+}
+
+impl<L, R> Drop for Reservation<L, R> {
+    fn drop(&mut self) {
+        if !self.told {
+            self.tell(self.charged());
+        }
+    }
+}
+
+/// A response that waits for the limiter to correct what it cost.
+pub(super) struct Correcting<P, L: Limiter, R> {
+    answer: Pin<Box<PendingFuture<L::Future>>>,
+    reservation: Box<Reservation<L, R>>,
+    response: Option<P>,
+}
+
+impl<B, L: Limiter, R> Correcting<Response<B>, L, R> {
+    /// The response, showing how the quota stands after the correction; if that failed, before it.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<B>> {
+        let answer = ready!(self.answer.as_mut().poll(cx));
+        self.reservation.hear(answer);
+        let mut response = self.response.take().expect("polled after it was ready");
+        self.reservation.show(&mut response);
+        Poll::Ready(response)
+    }
+}

@@ -1,0 +1,372 @@
+//! Trials: how a request is decided about that the limiter's first answer does not settle.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    gate::Gate,
+    ticket::{Course, Ticket},
+    wait::{self, Entered, LineWait, Place},
+};
+use crate::{
+    decision::Decision,
+    error::{LimiterError, LimiterErrorKind},
+    key::Key,
+    limiter::{Limiter, Pending},
+    op::Op,
+};
+
+/// What has been tried to let a request pass.
+#[derive(Default)]
+pub(super) struct Trial {
+    /// When the limiter was last asked; only kept for an observer.
+    asked_at: Option<Instant>,
+    course: Course,
+    /// Whether the limiter did not know how to reserve, and was asked to take units at once.
+    acquires: bool,
+    /// Whether the elastic layer's probe was asked: it is once for each request.
+    probed: bool,
+    /// The limiter's denial, if it was asked.
+    denial: Option<Decision>,
+    /// What a line would take in which the request does not stand.
+    line: Option<LineWait>,
+    place: Option<Place>,
+}
+
+/// What comes next in a trial.
+pub(super) enum Next<F> {
+    /// The limiter's answer, which is here or on its way.
+    Answer(Asked, Pending<F>),
+    /// The request stands in line until it is the head, and asks then.
+    Stand,
+    /// The request is the head, and asks again after this time.
+    Retry(Duration),
+    /// It passes after the decision's own delay.
+    Turn(Decision),
+    /// The trial is over.
+    Done(Result<Decision, LimiterError>),
+}
+
+/// Why the limiter was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// For the units that the request costs.
+    ToPass,
+    /// For a look, before the request joins the line of a key that was blocked.
+    ToJoin,
+    /// To charge a request that passes in spite of a denial.
+    ToExceed,
+    /// For the last word on one that does not pass.
+    ToDeny,
+}
+
+impl Trial {
+    pub(super) fn new(ticket: Ticket<&Key>) -> Self {
+        Self {
+            asked_at: ticket.asked_at,
+            ..Self::default()
+        }
+    }
+
+    /// What the request's way was like.
+    pub(super) const fn course(&self) -> &Course {
+        &self.course
+    }
+
+    /// Goes on as long as answers are there at once.
+    pub(super) fn run<L: Limiter, R>(
+        &mut self,
+        mut next: Next<L::Future>,
+        gate: &Gate<L, R>,
+        ticket: Ticket<&Key>,
+    ) -> Next<L::Future> {
+        while let Next::Answer(asked, Pending::Ready(answer)) = next {
+            next = self.hear(asked, answer, gate, ticket);
+        }
+        next
+    }
+
+    /// Goes on to the end.
+    pub(super) async fn finish<L: Limiter, R>(
+        &mut self,
+        mut next: Next<L::Future>,
+        gate: &Gate<L, R>,
+        ticket: Ticket<&Key>,
+    ) -> Result<Decision, LimiterError> {
+        loop {
+            next = match next {
+                Next::Answer(asked, answer) => {
+                    let answer = answer.await;
+                    self.hear(asked, answer, gate, ticket)
+                }
+                Next::Stand => {
+                    if let Some(place) = &self.place {
+                        place.until_head().await;
+                    }
+                    self.ask_to_pass(gate, ticket)
+                }
+                Next::Retry(wait) => {
+                    let slept = wait::sleep(wait).await;
+                    slept.map_err(LimiterError::unavailable)?;
+                    self.ask_to_pass(gate, ticket)
+                }
+                Next::Turn(decision) => {
+                    let delay = decision.delay();
+                    let slept = wait::sleep(delay).await;
+                    slept.map_err(LimiterError::unavailable)?;
+                    let decision = decision.delayed_by(self.course.waited);
+                    self.course.waited += delay;
+                    return Ok(decision);
+                }
+                Next::Done(answer) => return answer,
+            }
+        }
+    }
+
+    /// Begins with a request that may have to stand behind others of its key: those are not to be
+    /// overtaken.
+    pub(super) fn begin<L: Limiter, R>(
+        &mut self,
+        gate: &Gate<L, R>,
+        ticket: Ticket<&Key>,
+    ) -> Next<L::Future> {
+        match gate.room().blocked_line(ticket) {
+            None => self.ask_to_pass(gate, ticket),
+            Some(true) => self.ask(Asked::ToJoin, Op::Peek(ticket.cost), gate, ticket),
+            Some(false) => self.join(gate, ticket),
+        }
+    }
+
+    fn join<L: Limiter, R>(&mut self, gate: &Gate<L, R>, ticket: Ticket<&Key>) -> Next<L::Future> {
+        if self.probe(gate) {
+            return self.exceed(gate, ticket);
+        }
+        match gate.room().join(ticket) {
+            None => self.ask_to_pass(gate, ticket),
+            Some(entered) => self.enter(entered, gate, ticket),
+        }
+    }
+
+    fn ask<L: Limiter, R>(
+        &mut self,
+        asked: Asked,
+        op: Op,
+        gate: &Gate<L, R>,
+        ticket: Ticket<&Key>,
+    ) -> Next<L::Future> {
+        self.asked_at = ticket.asked_at.map(|_| Instant::now());
+        Next::Answer(asked, gate.apply(ticket, op))
+    }
+
+    fn ask_to_pass<L: Limiter, R>(
+        &mut self,
+        gate: &Gate<L, R>,
+        ticket: Ticket<&Key>,
+    ) -> Next<L::Future> {
+        self.ask(Asked::ToPass, gate.opening(ticket.cost), gate, ticket)
+    }
+
+    /// Goes on from an answer of the limiter.
+    fn hear<L: Limiter, R>(
+        &mut self,
+        asked: Asked,
+        answer: Result<Decision, LimiterError>,
+        gate: &Gate<L, R>,
+        ticket: Ticket<&Key>,
+    ) -> Next<L::Future> {
+        if let Some(asked_at) = self.asked_at {
+            *self.course.latency.get_or_insert_default() += asked_at.elapsed();
+        }
+        if self.acquires && answer.is_ok() {
+            gate.give_reserving_up();
+        }
+        match (asked, answer) {
+            (Asked::ToPass, Err(error)) if self.may_acquire(&error, gate) => {
+                self.acquires = true;
+                self.ask(Asked::ToPass, Op::Acquire(ticket.cost), gate, ticket)
+            }
+            (Asked::ToPass | Asked::ToJoin, Err(error)) => Next::Done(Err(error)),
+            (Asked::ToPass, Ok(decision)) if decision.is_allowed() => self.pass(decision, gate),
+            (Asked::ToPass | Asked::ToJoin, Ok(decision)) if decision.is_denied() => {
+                self.bend(decision, gate, ticket)
+            }
+            (Asked::ToPass | Asked::ToJoin, Ok(_)) => self.join(gate, ticket),
+            (Asked::ToExceed, answer) => self.exceeded(answer, gate, ticket),
+            (Asked::ToDeny, answer) => self.denied(answer, gate, ticket),
+        }
+    }
+
+    /// Whether a limiter that gave this error may know how to take units, if not how to reserve them.
+    fn may_acquire<L: Limiter, R>(&self, error: &LimiterError, gate: &Gate<L, R>) -> bool {
+        let unsupported = error.kind() == LimiterErrorKind::Unsupported;
+        unsupported && gate.asks_more() && !self.acquires
+    }
+
+    /// The limiter lets the request pass.
+    fn pass<L: Limiter, R, F>(&mut self, decision: Decision, gate: &Gate<L, R>) -> Next<F> {
+        if let Some(place) = self.place.take() {
+            self.course.waited = place.waited();
+            place.pass();
+        }
+        if gate.voice().is_shadow() {
+            return Next::Done(Ok(decision));
+        }
+        if decision.delay().is_zero() {
+            return Next::Done(Ok(decision.delayed_by(self.course.waited)));
+        }
+        Next::Turn(decision)
+    }
+
+    /// The limiter denies the request: it may exceed the limit, or wait.
+    fn bend<L: Limiter, R>(
+        &mut self,
+        denial: Decision,
+        gate: &Gate<L, R>,
+        ticket: Ticket<&Key>,
+    ) -> Next<L::Future> {
+        if !gate.bends() {
+            return Next::Done(Ok(denial));
+        }
+        if let Some(place) = &self.place {
+            let longest = gate.room().longest.unwrap_or_default();
+            let left = longest.saturating_sub(place.waited());
+            if let Some(wait) = denial.retry_after().filter(|wait| *wait <= left) {
+                place.denied(&denial);
+                return Next::Retry(wait);
+            }
+            self.course.waited = place.waited();
+            self.place = None;
+            self.denial = Some(denial);
+            return self.deny(gate, ticket);
+        }
+        if !denial.is_blocked() && self.probe(gate) {
+            self.denial = Some(denial);
+            return self.exceed(gate, ticket);
+        }
+        let retry_after = denial.retry_after();
+        let entered = gate.room().enter(ticket, &denial);
+        self.denial = Some(denial);
+        match (entered, retry_after) {
+            (Entered::Head(place), Some(wait)) => {
+                self.place = Some(place);
+                Next::Retry(wait)
+            }
+            (entered, _) => self.enter(entered, gate, ticket),
+        }
+    }
+
+    fn enter<L: Limiter, R>(
+        &mut self,
+        entered: Entered,
+        gate: &Gate<L, R>,
+        ticket: Ticket<&Key>,
+    ) -> Next<L::Future> {
+        match entered {
+            Entered::Head(place) | Entered::Behind(place) => {
+                self.place = Some(place);
+                Next::Stand
+            }
+            Entered::Refused(line) => {
+                self.line = line;
+                self.deny(gate, ticket)
+            }
+        }
+    }
+
+    /// Whether the elastic layer lets the request pass.
+    fn probe<L: Limiter, R>(&mut self, gate: &Gate<L, R>) -> bool {
+        !std::mem::replace(&mut self.probed, true) && gate.probe()
+    }
+
+    /// Lets the request pass in spite of a denial. One that its response may make cost nothing is
+    /// charged by that alone.
+    fn exceed<L: Limiter, R>(
+        &mut self,
+        gate: &Gate<L, R>,
+        ticket: Ticket<&Key>,
+    ) -> Next<L::Future> {
+        self.course.exceeds = true;
+        if !gate.corrects() {
+            return self.ask(Asked::ToExceed, Op::Hit(ticket.cost), gate, ticket);
+        }
+        match self.own_denial(gate, ticket) {
+            Some(denial) => Next::Done(Ok(denial.into_excess())),
+            None => self.ask(Asked::ToExceed, Op::Peek(ticket.cost), gate, ticket),
+        }
+    }
+
+    fn exceeded<L: Limiter, R>(
+        &mut self,
+        answer: Result<Decision, LimiterError>,
+        gate: &Gate<L, R>,
+        ticket: Ticket<&Key>,
+    ) -> Next<L::Future> {
+        match answer {
+            Ok(decision) => Next::Done(Ok(decision.into_excess())),
+            Err(error) => {
+                let decision = self.own_denial(gate, ticket);
+                let decision = decision.map_or_else(|| gate.unmeasured(), Decision::into_excess);
+                gate.correction_failed(&decision, ticket, 0, &error);
+                Next::Done(Ok(decision))
+            }
+        }
+    }
+
+    /// The denial that there is: the request's own, or that of the head of its line.
+    fn own_denial<L: Limiter, R>(
+        &mut self,
+        gate: &Gate<L, R>,
+        ticket: Ticket<&Key>,
+    ) -> Option<Decision> {
+        let own = self.denial.take();
+        own.or_else(|| gate.room().denial_of_head(ticket))
+    }
+
+    /// Neither probe nor line has helped. The limiter is told where that may start a block, and asked
+    /// where it was not yet.
+    fn deny<L: Limiter, R>(&mut self, gate: &Gate<L, R>, ticket: Ticket<&Key>) -> Next<L::Future> {
+        let blocks = gate.blocks_on_denial();
+        match self.denial.take() {
+            Some(denial) if !blocks || denial.is_blocked() => self.refuse(denial),
+            denial => {
+                self.denial = denial;
+                let op = match blocks {
+                    true => Op::Deny(ticket.cost),
+                    false => Op::Peek(ticket.cost),
+                };
+                self.ask(Asked::ToDeny, op, gate, ticket)
+            }
+        }
+    }
+
+    fn denied<L: Limiter, R>(
+        &mut self,
+        answer: Result<Decision, LimiterError>,
+        gate: &Gate<L, R>,
+        ticket: Ticket<&Key>,
+    ) -> Next<L::Future> {
+        match answer {
+            Ok(decision) if decision.is_denied() => self.refuse(decision),
+            Ok(decision) => match self.denial.take() {
+                // Units came meanwhile, for which another one may stand in line.
+                Some(denial) => self.refuse(denial),
+                None if self.line.is_some() => self.refuse(decision),
+                None => self.ask_to_pass(gate, ticket),
+            },
+            Err(error) => match self.own_denial(gate, ticket) {
+                Some(denial) => self.refuse(denial),
+                None if error.kind() == LimiterErrorKind::Unsupported => {
+                    self.ask_to_pass(gate, ticket)
+                }
+                None => Next::Done(Err(error)),
+            },
+        }
+    }
+
+    /// The denial, which lasts as long as the line would have taken.
+    fn refuse<F>(&mut self, denial: Decision) -> Next<F> {
+        Next::Done(Ok(match self.line.take() {
+            Some(line) => denial.denied_for(line.quota, line.wait),
+            None => denial,
+        }))
+    }
+}
