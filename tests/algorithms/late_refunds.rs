@@ -243,8 +243,8 @@ fn honest_client_loses_next_to_nothing() {
         (1, 20_000_000, 0.0),
         (3, 4_000_000, 0.0),
         (8, 10_000_000, 0.0),
-        (10, 2_000_000, 0.03),
-        (10, 20_000_000, 0.03),
+        (10, 2_000_000, 0.003),
+        (10, 20_000_000, 0.003),
     ] {
         let share = denied_share(at_a_time, longest);
         eprintln!("{at_a_time} within {longest} µs: {share}");

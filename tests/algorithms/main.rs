@@ -10,6 +10,7 @@ mod changes;
 mod clock_steps;
 mod extremes;
 mod late_refunds;
+mod logins;
 mod memory;
 mod oracle;
 mod quotas;
