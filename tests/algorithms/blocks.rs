@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Decision, Key, Limiter as _, LocalLimiter, ManualClock, Op, Quota, Receipt, limiter::Pending,
+    Decision, Key, Limiter as _, LocalLimiter, ManualClock, Op, Quota, limiter::Pending,
 };
 
 use super::{alice, every_algorithm};
 
-const BLOCK: Duration = Duration::from_secs(600);
+pub(super) const BLOCK: Duration = Duration::from_secs(600);
 
-fn seconds(seconds: u64) -> Duration {
+pub(super) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn blocking(quota: Quota, max_keys: usize) -> (LocalLimiter, ManualClock) {
+pub(super) fn blocking(quota: Quota, max_keys: usize) -> (LocalLimiter, ManualClock) {
     let clock = ManualClock::new();
     let limiter = LocalLimiter::builder(quota)
         .block_for(BLOCK)
@@ -33,12 +33,12 @@ fn blocked(quota: Quota) -> (LocalLimiter, ManualClock) {
     (limiter, clock)
 }
 
-fn ask(limiter: &LocalLimiter, op: Op) -> Decision {
+pub(super) fn ask(limiter: &LocalLimiter, op: Op) -> Decision {
     let Pending::Ready(decision) = limiter.apply(&alice(), op);
     decision.expect("it is local")
 }
 
-fn facts(decision: &Decision) -> (bool, bool, Option<u64>, Option<Duration>) {
+pub(super) fn facts(decision: &Decision) -> (bool, bool, Option<u64>, Option<Duration>) {
     (
         decision.is_denied(),
         decision.is_blocked(),
@@ -179,86 +179,6 @@ fn cost_0_does_not_pass() {
         clock.advance(BLOCK);
         let free = limiter.acquire(&alice(), 0);
         assert!(free.is_allowed() && !free.is_blocked(), "{quota:?}");
-    }
-}
-
-/// Five attempts pass at once, the sixth is denied; then the responses come.
-fn six_logins(quota: Quota) -> (LocalLimiter, Vec<Receipt>) {
-    let (limiter, _) = blocking(quota, 8);
-    let attempts: Vec<_> = (0..6).map(|_| ask(&limiter, Op::Reserve(1))).collect();
-    assert!(attempts[..5].iter().all(Decision::is_allowed), "{quota:?}");
-    assert!(attempts[5].is_denied() && !attempts[5].is_blocked());
-    let receipts = attempts[..5].iter().map(Decision::receipt);
-    (limiter, receipts.collect())
-}
-
-#[test]
-fn parallel_logins_that_all_succeed_block_nobody() {
-    for quota in every_algorithm(Quota::per_minute(5)) {
-        let (limiter, receipts) = six_logins(quota);
-        for receipt in receipts.into_iter().rev() {
-            let settled = ask(&limiter, Op::Settle(0, receipt));
-            assert!(settled.is_allowed() && !settled.is_blocked(), "{quota:?}");
-        }
-        let next = limiter.acquire(&alice(), 5);
-        assert!(next.is_allowed(), "{quota:?}: {next:?}");
-    }
-}
-
-#[test]
-fn parallel_logins_of_which_one_fails_block_nobody() {
-    for quota in every_algorithm(Quota::per_minute(5)) {
-        let (limiter, receipts) = six_logins(quota);
-        for (failures, receipt) in receipts.into_iter().enumerate().rev() {
-            let counts = u64::from(failures == 0);
-            let _ = ask(&limiter, Op::Settle(counts, receipt));
-        }
-        let next = limiter.acquire(&alice(), 4);
-        assert!(next.is_allowed() && !next.is_blocked(), "{quota:?}");
-    }
-}
-
-#[test]
-fn parallel_logins_that_all_fail_block() {
-    for quota in every_algorithm(Quota::per_minute(5)) {
-        let (limiter, receipts) = six_logins(quota);
-        for (earlier, receipt) in receipts.into_iter().enumerate() {
-            let settled = ask(&limiter, Op::Settle(1, receipt));
-            assert!(settled.is_allowed() && !settled.is_blocked(), "{quota:?}");
-            let looked = limiter.peek(&alice(), 1);
-            assert_eq!(looked.is_blocked(), earlier == 4, "{quota:?}");
-        }
-        let next = limiter.acquire(&alice(), 1);
-        assert_eq!(
-            facts(&next),
-            (true, true, Some(0), Some(BLOCK)),
-            "{quota:?}"
-        );
-    }
-}
-
-/// What responses counted flows back like what is charged, and goes with the key.
-#[test]
-fn failures_that_come_slowly_block_nobody() {
-    for quota in every_algorithm(Quota::per_minute(5)) {
-        let (limiter, clock) = blocking(quota, 8);
-        let fails = || {
-            let receipt = ask(&limiter, Op::Reserve(1)).receipt();
-            ask(&limiter, Op::Settle(1, receipt))
-        };
-        for _ in 0..50 {
-            clock.advance(seconds(16));
-            assert!(fails().is_allowed(), "{quota:?}");
-            assert!(!limiter.peek(&alice(), 1).is_blocked(), "{quota:?}");
-        }
-        clock.advance(seconds(120));
-        for _ in 0..2 {
-            for _ in 0..4 {
-                let _ = fails();
-            }
-            assert!(!limiter.peek(&alice(), 1).is_blocked(), "{quota:?}");
-            let _ = limiter.reset(&alice());
-        }
     }
 }
 

@@ -20,7 +20,7 @@ fn trace() -> impl Strategy<Value = Vec<(Move, u64, bool)>> {
     prop::collection::vec((forward(), cost, any::<bool>()), 1..60)
 }
 
-/// What passes of a trace, in which half of the requests take less if need be.
+/// The units that pass of a trace, in which half of the requests take less if need be.
 fn admitted(spec: Spec, trace: Vec<(Move, u64, bool)>) -> Admitted {
     let clock = ManualClock::at(at(START));
     let limiter = limiter(spec, &clock);

@@ -40,7 +40,7 @@ fn lowered_limit_keeps_what_was_used() {
         set(&limiter, lowered);
         let left = remaining(&limiter);
         match lowered.algorithm() {
-            // What is kept is when the bucket is full, or the queue empty, again: of 40 minutes for
+            // The state that is kept is when the bucket is full, or the queue empty, again: of 40 minutes for
             // a lowered rate, which are 2.4 units of 10.
             Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => assert_eq!(left, 3),
             _ => assert_eq!(left, 2, "{lowered:?}"),

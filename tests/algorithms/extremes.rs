@@ -6,9 +6,10 @@ use proptest::prelude::*;
 use tower_ratelimit::{Limiter as _, LocalLimiter, ManualClock, limiter::Pending};
 
 use super::{
-    alice, cases,
+    alice,
+    ask::Ask,
+    cases,
     quotas::{Spec, at, spec},
-    subject::Ask,
     traces::{ask, with_receipt},
 };
 

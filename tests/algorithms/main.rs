@@ -1,13 +1,16 @@
-//! What the algorithms promise: their definitions as an oracle, their bounds, and what blocks,
+//! The promises of the algorithms: their definitions as an oracle, their bounds, and what blocks,
 //! soft limits, tiers and changes of quota do to them.
 
 mod agreement;
+mod answer;
+mod ask;
 mod blocks;
 mod bounds;
 mod changes;
 mod clock_steps;
 mod extremes;
 mod late_refunds;
+mod logins;
 mod memory;
 mod oracle;
 mod quotas;
@@ -24,7 +27,7 @@ use std::env;
 use proptest::prelude::ProptestConfig;
 use tower_ratelimit::{Key, Quota};
 
-/// So many cases, unless `PROPTEST_CASES` says otherwise.
+/// The number of cases, unless `PROPTEST_CASES` says otherwise.
 fn cases(cases: u32) -> ProptestConfig {
     let mut config = ProptestConfig::default();
     if env::var_os("PROPTEST_CASES").is_none() {

@@ -76,7 +76,7 @@ fn flood_of_fresh_keys_does_not_give_a_used_up_day_back() {
     }
 }
 
-/// Of two that are not exhausted the one with less to forget goes.
+/// If neither of two is exhausted, the one with less to forget goes.
 #[test]
 fn half_used_key_outlives_hardly_used_ones() {
     let max_keys = 2_000;
@@ -142,7 +142,7 @@ fn entries_free_themselves_with_time() {
             .clock(clock.clone())
             .build()
             .expect("good quotas");
-        // What is free is taken again, and nothing is given up for it.
+        // A free entry is taken again, and nothing is given up for it.
         for round in 0..40 {
             for n in 0..500 {
                 assert!(limiter.acquire(&key(round * 500 + n), 10).is_allowed());

@@ -47,14 +47,14 @@ pub(crate) struct Rule {
     pub(crate) tolerance: Nanos,
 }
 
-/// What is counted. Quantities that depend on the time are as they were at some instant.
+/// The count of a key. Quantities that depend on the time are as they were at some instant.
 #[derive(Debug, Clone)]
 pub(crate) enum Counter {
     /// The time in which what was taken comes back, as it was at an instant.
     Debt { owed: Nanos, at: Nanos },
     /// The next free slot.
     Slot(Nanos),
-    /// What was counted in each window or slice; the last one is the newest.
+    /// The units in each window or slice; the last one is the newest.
     Counts(BTreeMap<i128, i128>),
     /// When each unit was admitted, oldest first.
     Times(Vec<Nanos>),
@@ -202,7 +202,7 @@ impl Rule {
         }
     }
 
-    /// What counts against the limit of a window or log.
+    /// The units that count against the limit of a window or log.
     fn used(&self, counter: &Counter, now: Nanos) -> i128 {
         match counter {
             Counter::Counts(counts) => {
@@ -276,7 +276,7 @@ impl Rule {
                 self.change_count(counts, now, newest, fits);
             }
             Counter::Times(times) => {
-                // What has left is forgotten, even if the clock steps back after this.
+                // Times that have left are forgotten, even if the clock steps back after this.
                 times.retain(|time| *time > now - self.kind.period);
                 times.extend((0..fits).map(|_| now));
             }

@@ -88,7 +88,7 @@ impl Spec {
     pub(crate) fn longest_denial(&self) -> Duration {
         let step = self.extras.refill_every.unwrap_or(0);
         let nanos = match self.quota.algorithm() {
-            // Of an empty bucket one unit comes after one interval.
+            // One unit comes into an empty bucket after one interval.
             Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => self.interval(),
             // The oldest slice weighs in full in the instant in which it begins to leave.
             _ => nanos(self.quota.period()) + 1_000,

@@ -20,7 +20,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What left the window by itself is not given back a second time: another's unit would go, and
+/// A unit that left the window by itself is not given back again: another's would go, and
 /// more than the limit would pass within one period.
 #[test]
 fn log_gives_nothing_back_for_what_has_left() {

@@ -55,7 +55,7 @@ proptest! {
         prop_assert!(limiter.acquire(&alice(), cost).is_allowed());
     }
 
-    /// What exceeds one of the quotas never passes, and nobody is told to wait for it.
+    /// A cost beyond one of the quotas never passes, and nobody is told to wait for it.
     #[test]
     fn never_is_said_of_what_is_too_large(
         specs in prop::collection::vec(spec(), 1..4),

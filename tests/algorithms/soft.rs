@@ -61,7 +61,7 @@ fn soft_burst_refills_at_the_nominal_rate() {
     assert_eq!((refilled.charged(), refilled.is_excess()), (2, true));
 }
 
-/// What a client that goes by the headers gets in that time: nothing of the soft share.
+/// A client that goes by the headers gets nothing of the soft share in that time.
 #[test]
 fn effective_window_is_that_of_the_nominal_limit() {
     let second = Duration::from_secs(1);

@@ -1,171 +1,22 @@
-//! One key: the counters that its tiers share, its block, and what responses counted. Each operation
-//! is done as its documentation says, and answered in every field.
+//! One key: the counters that its tiers share, its block, and the units that responses counted. Each
+//! operation is done as its documentation says, and answered in every field.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tower_ratelimit::{Decision, Op, Outcome, QuotaStatus, Receipt};
+use tower_ratelimit::Outcome;
 
 use super::{
+    answer::{Answer, Line, count, micros_up},
+    ask::Ask,
     oracle::{Charge, Counter, Kind, NEVER, Nanos, Rule},
     quotas::Spec,
 };
-
-/// An operation; a receipt is that of an earlier decision, by its number.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Ask {
-    Acquire(u64),
-    Reserve(u64),
-    Deny(u64),
-    AcquireUpTo(u64),
-    Peek(u64),
-    Hit(u64),
-    Settle(u64, usize),
-    Refund(u64, Option<usize>),
-    Block(Duration),
-    Reset,
-}
-
-impl Ask {
-    /// The same for a limiter, whose decisions gave these receipts.
-    pub(crate) fn op(self, receipts: &[Receipt]) -> Op {
-        let receipt = |number: usize| receipts[number].clone();
-        match self {
-            Self::Acquire(cost) => Op::Acquire(cost),
-            Self::Reserve(cost) => Op::Reserve(cost),
-            Self::Deny(cost) => Op::Deny(cost),
-            Self::AcquireUpTo(most) => Op::AcquireUpTo(most),
-            Self::Peek(cost) => Op::Peek(cost),
-            Self::Hit(cost) => Op::Hit(cost),
-            Self::Settle(cost, number) => Op::Settle(cost, receipt(number)),
-            Self::Refund(cost, number) => Op::Refund(cost, number.map(receipt)),
-            Self::Block(length) => Op::Block(length),
-            Self::Reset => Op::Reset,
-        }
-    }
-
-    /// The cost that has to fit, where `available` fits.
-    fn judged(self, available: u64) -> u64 {
-        match self {
-            Self::Acquire(cost)
-            | Self::Reserve(cost)
-            | Self::Deny(cost)
-            | Self::Peek(cost)
-            | Self::Hit(cost) => cost,
-            Self::AcquireUpTo(most) => most.min(available.max(1)),
-            Self::Settle(..) | Self::Refund(..) | Self::Block(_) | Self::Reset => 0,
-        }
-    }
-
-    /// Whether it takes the cost if that fits.
-    const fn takes(self) -> bool {
-        matches!(
-            self,
-            Self::Acquire(_) | Self::Reserve(_) | Self::AcquireUpTo(_)
-        )
-    }
-
-    /// Whether its denial starts a block.
-    const fn starts_block(self) -> bool {
-        matches!(
-            self,
-            Self::Acquire(_) | Self::Deny(_) | Self::AcquireUpTo(_)
-        )
-    }
-
-    /// Whether a block denies it.
-    const fn heeds_block(self) -> bool {
-        !matches!(self, Self::Settle(..) | Self::Refund(..) | Self::Reset)
-    }
-}
-
-/// All that a decision tells.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    outcome: Outcome,
-    charged: u64,
-    retry_after: Option<Duration>,
-    excess: bool,
-    blocked: bool,
-    quotas: Vec<Line>,
-    /// The place of the quota that binds.
-    binding: usize,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Line {
-    denied: bool,
-    limit: u64,
-    remaining: u64,
-    reset_after: Duration,
-    retry_after: Option<Duration>,
-    effective_window: Duration,
-    excess: bool,
-}
-
-impl From<&Decision> for Answer {
-    fn from(decision: &Decision) -> Self {
-        let same = |status: &QuotaStatus| std::ptr::eq(status, decision.binding());
-        Self {
-            outcome: decision.outcome(),
-            charged: decision.charged(),
-            retry_after: decision.retry_after(),
-            excess: decision.is_excess(),
-            blocked: decision.is_blocked(),
-            quotas: decision.quotas().iter().map(Line::from).collect(),
-            binding: decision.quotas().iter().position(same).expect("one binds"),
-        }
-    }
-}
-
-impl From<&QuotaStatus> for Line {
-    fn from(status: &QuotaStatus) -> Self {
-        Self {
-            denied: status.is_denied(),
-            limit: status.limit(),
-            remaining: status.remaining().expect("known"),
-            reset_after: status.reset_after().expect("known"),
-            retry_after: status.retry_after(),
-            effective_window: status.effective_window().expect("known"),
-            excess: status.is_excess(),
-        }
-    }
-}
-
-impl Line {
-    /// How a quota stands at `now`, after `cost` was admitted or denied `before`.
-    fn new(rule: &Rule, before: &Counter, after: &Counter, now: Nanos, cost: u64) -> Self {
-        let denied = !rule.admits(before, now, cost);
-        let retry_after = denied.then(|| rule.retry_after(before, now, cost));
-        let retry_after = retry_after.flatten();
-        let window = retry_after.unwrap_or_else(|| rule.effective_window(after, now));
-        Self {
-            denied,
-            limit: rule.quota.capacity(),
-            remaining: count(rule.remaining(after, now)),
-            reset_after: micros_up(rule.reset_after(after, now)),
-            retry_after: retry_after.map(micros_up),
-            effective_window: micros_up(window),
-            excess: rule.available(after, now) < rule.extra,
-        }
-    }
-
-    /// A block of the key denies whatever the quota says, unless that says never.
-    fn block(&mut self, block: Duration) {
-        self.remaining = 0;
-        if !self.denied || self.retry_after.is_some() {
-            let wait = self.retry_after.unwrap_or_default().max(block);
-            self.retry_after = Some(wait);
-            self.effective_window = wait;
-        }
-        self.denied = true;
-    }
-}
 
 /// A place in the tiers' lists, and how it is counted there.
 type CounterId = (usize, Kind);
 type Counters = BTreeMap<CounterId, Counter>;
 
-/// What a decision charged.
+/// The charges of a decision.
 #[derive(Debug, Clone)]
 struct Paid {
     units: u64,
@@ -191,7 +42,7 @@ pub(crate) struct Subject {
     specs: Vec<Vec<Spec>>,
     rules: Vec<Vec<Rule>>,
     counters: Counters,
-    /// What responses counted, by the same quotas.
+    /// The units that responses counted, by the same quotas.
     counted: Counters,
     block_for: Option<Nanos>,
     block: Block,
@@ -313,9 +164,7 @@ impl Subject {
             self.counters.insert(id, counter);
         }
 
-        let could_fit = lines
-            .iter()
-            .all(|line| !line.denied || line.retry_after.is_some());
+        let could_fit = !lines.iter().any(Line::is_never);
         if denied && could_fit && ask.starts_block() && blocked == 0 {
             self.start_block(now);
         }
@@ -337,7 +186,7 @@ impl Subject {
             Some(wait) if !matches!(ask, Ask::Hit(_)) => Outcome::Delayed(micros_up(wait)),
             _ => Outcome::Allowed,
         };
-        answer(outcome, charged, block.is_some(), lines)
+        Answer::new(outcome, charged, block.is_some(), lines)
     }
 
     fn paid_by(&self, ask: Ask) -> Option<Paid> {
@@ -420,7 +269,7 @@ impl Subject {
         self.block = UNBLOCKED;
         let fresh = rules.iter().map(|rule| (rule, rule.kind.fresh()));
         let lines = fresh.map(|(rule, fresh)| Line::new(rule, &fresh, &fresh, now, 0));
-        answer(Outcome::Allowed, 0, false, lines.collect())
+        Answer::new(Outcome::Allowed, 0, false, lines.collect())
     }
 }
 
@@ -441,7 +290,7 @@ fn take_counters(of: &mut Counters, rules: &[Rule], now: Nanos) -> Vec<Counter> 
     ids(rules).zip(rules).map(take).collect()
 }
 
-/// What fits every quota.
+/// The units that fit every quota.
 fn available(rules: &[Rule], counters: &[Counter], now: Nanos) -> u64 {
     let pairs = rules.iter().zip(counters);
     let available = pairs.map(|(rule, counter)| rule.available(counter, now));
@@ -479,49 +328,7 @@ fn refund(
     0
 }
 
-fn answer(outcome: Outcome, charged: u64, blocked: bool, quotas: Vec<Line>) -> Answer {
-    let denied = outcome == Outcome::Denied;
-    // Never is longer than any wait.
-    let wait = |line: &Line| line.retry_after.unwrap_or(Duration::MAX);
-    let mut binding = 0;
-    for (i, line) in quotas.iter().enumerate() {
-        let bound: &Line = &quotas[binding];
-        let binds_more = if line.denied || bound.denied {
-            (line.denied, wait(line)) > (bound.denied, wait(bound)) && line.denied
-        } else {
-            let left =
-                |line: &Line, other: &Line| u128::from(line.remaining) * u128::from(other.limit);
-            left(line, bound) < left(bound, line)
-        };
-        if binds_more {
-            binding = i;
-        }
-    }
-    Answer {
-        outcome,
-        charged,
-        retry_after: if denied {
-            quotas[binding].retry_after
-        } else {
-            Some(Duration::ZERO)
-        },
-        excess: !denied && quotas.iter().any(|line| line.excess),
-        blocked,
-        quotas,
-        binding,
-    }
-}
-
 /// A timestamp in nanoseconds; the crate's last one is in the year 2554.
 pub(crate) fn nanos(micros: u64) -> Nanos {
     (Nanos::from(micros) * 1_000).min(Nanos::from(u64::MAX))
-}
-
-fn micros_up(nanos: Nanos) -> Duration {
-    let micros = (nanos + 999).div_euclid(1_000);
-    Duration::from_micros(u64::try_from(micros).expect("a time of this crate"))
-}
-
-fn count(units: i128) -> u64 {
-    u64::try_from(units).expect("not negative")
 }

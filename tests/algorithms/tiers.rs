@@ -79,6 +79,7 @@ fn alike() -> impl Iterator<Item = (Quota, Quota)> {
         .zip(small)
         .map(|(large, small)| match small.algorithm() {
             Algorithm::TokenBucket => (large, small.burst(2)),
+            Algorithm::LeakyBucket { .. } => (large, small.leaky_bucket(1)),
             _ => (large, small),
         })
 }
@@ -112,7 +113,7 @@ fn smaller_tier_gives_nothing_back_of_what_others_used() {
     }
 }
 
-/// What the smaller tier was charged comes back to the counter that both share, and no more.
+/// A charge of the smaller tier comes back to the counter that both share, and no more.
 #[test]
 fn refund_in_a_smaller_tier_gives_back_its_own_charge() {
     for (large, small) in alike() {

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use tower_ratelimit::{Decision, LocalLimiter, ManualClock, Outcome, Quota};
+use tower_ratelimit::{
+    Algorithm, Decision, Limiter as _, LocalLimiter, ManualClock, Op, Outcome, Quota,
+    limiter::Pending,
+};
 
 use super::{alice, every_algorithm};
 
@@ -120,4 +123,41 @@ fn refund_goes_to_each() {
     assert!(limiter.acquire(&alice(), 1).is_allowed());
     let refunded = limiter.refund(&alice(), 4, Some(charged.receipt()));
     assert_eq!(left(&refunded), [9, 9, 9]);
+}
+
+/// A settlement in one thread takes nothing from another's charge.
+#[test]
+fn of_parallel_reservations_only_those_that_count_stay() {
+    for quota in every_algorithm(Quota::per_hour(1_000)) {
+        if matches!(quota.algorithm(), Algorithm::LeakyBucket { .. }) {
+            // Slots are promised in order: those before others do not come back.
+            continue;
+        }
+        for beside in [None, Some(Quota::per_day(5_000).fixed_window())] {
+            let list: Vec<_> = [quota].into_iter().chain(beside).collect();
+            let limiter = LocalLimiter::builder(list)
+                .max_keys(8)
+                .clock(ManualClock::new())
+                .build()
+                .expect("good quotas");
+            let start = Barrier::new(8);
+            thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| {
+                        start.wait();
+                        for request in 0..100 {
+                            let Pending::Ready(reserved) = limiter.apply(&alice(), Op::Reserve(1));
+                            let receipt = reserved.expect("it is local").receipt();
+                            let counts = u64::from(request % 4 == 0);
+                            let settle = Op::Settle(counts, receipt);
+                            let Pending::Ready(settled) = limiter.apply(&alice(), settle);
+                            assert!(settled.expect("it is local").is_allowed());
+                        }
+                    });
+                }
+            });
+            let left = left(&limiter.peek(&alice(), 0));
+            assert_eq!(left[0], 800, "{quota:?}, {beside:?}");
+        }
+    }
 }

@@ -11,8 +11,10 @@ use tower_ratelimit::{
 
 use super::{
     alice,
+    answer::Answer,
+    ask::Ask,
     quotas::{self, Move, Size, Spec, any_move, at, size},
-    subject::{Answer, Ask, Subject, nanos},
+    subject::{Subject, nanos},
 };
 
 /// In a list each quota needs a name of its own.
@@ -44,6 +46,8 @@ pub(crate) enum Change {
     /// One that counts like that of this tier at the same place.
     Alike(usize, Size),
     To(Spec),
+    /// The one that was there at first.
+    Back,
 }
 
 fn units() -> impl Strategy<Value = u64> {
@@ -85,6 +89,7 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         3 => (any::<usize>(), size()).prop_map(|(tier, size)| Change::Alike(tier, size)),
         1 => quotas::spec().prop_map(Change::To),
+        1 => Just(Change::Back),
     ]
 }
 
@@ -182,7 +187,11 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
         match act {
             Act::Change(place, change) => {
                 let place = place % oracle.specs()[0].len();
-                let spec = changed(oracle.specs(), place, change);
+                let spec = match change {
+                    Change::Back => setup.tiers[0][place],
+                    Change::To(spec) => spec,
+                    Change::Alike(tier, size) => alike(oracle.specs(), tier, place, size),
+                };
                 oracle.set_quota(nanos(now), place, spec);
                 let set = limiter.set_quota(NAMES[place], spec.quota);
                 prop_assert!(set.is_ok(), "{set:?}");
@@ -202,14 +211,9 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
     Ok(())
 }
 
-fn changed(tiers: &[Vec<Spec>], place: usize, change: Change) -> Spec {
-    match change {
-        Change::To(spec) => spec,
-        Change::Alike(tier, size) => {
-            let like = tiers[tier % tiers.len()].get(place);
-            like.unwrap_or(&tiers[0][place]).resized(size)
-        }
-    }
+fn alike(tiers: &[Vec<Spec>], tier: usize, place: usize, size: Size) -> Spec {
+    let like = tiers[tier % tiers.len()].get(place);
+    like.unwrap_or(&tiers[0][place]).resized(size)
 }
 
 fn decide(limiter: &LocalLimiter, tier: Tier, ask: Ask, receipts: &[Receipt]) -> Decision {

@@ -107,7 +107,7 @@ impl Bucket {
         }
     }
 
-    /// What is asked for, and the level afterwards if it fits and if not.
+    /// The units asked for, and the level afterwards if they fit and if not.
     fn plan(&self, before: i128, ask: Ask) -> (u64, i128, i128) {
         match ask {
             Ask::Acquire(cost) => (cost, before - self.worth(cost), before),
