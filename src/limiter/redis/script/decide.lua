@@ -18,6 +18,7 @@ local ALGORITHMS = {
     t = token_bucket, l = leaky_bucket, f = fixed_window, s = sliding_window, g = sliding_log,
 }
 local SLOT_FIELDS = 10
+local FOREIGN = 'RATELIMIT the value of this key is not one of ours'
 
 local slots, active = {}, {}
 
@@ -314,9 +315,7 @@ else
     if bar then head, counted = head:sub(1, bar - 1), head:sub(bar + 1) end
     bytes = blocked_until and read_states(head, 'state', bytes)
     if counted and bytes then bytes = read_states(counted, 'counted', bytes) end
-    if bytes ~= '' then
-        return redis.error_reply('RATELIMIT the value of this key is not one of ours')
-    end
+    if bytes ~= '' then return redis.error_reply(FOREIGN) end
 end
 
 local before = value or write()
@@ -346,6 +345,10 @@ while at <= #ARGV do
         times = times - here
     end
     at = after
+end
+
+for _, q in ipairs(active) do
+    if q.state.is_foreign then return redis.error_reply(FOREIGN) end
 end
 
 -- What has not changed, a denial above all, is not written.

@@ -110,6 +110,8 @@ function SlidingLog.verdict(q, log, cost)
         left = left - count_at(log, index)
         if left <= room then return AFTER, leaves_after(q, (entry_at(log, index))) end
     end
+    -- More is said to be there than is: it would deny for good.
+    log.is_foreign = left ~= log.noted
     return AFTER, leaves_after(q, now)
 end
 
@@ -184,6 +186,7 @@ function SlidingLog.parse(text, _, bytes)
     if not total or #total > 15 or #length > 9 then return nil end
     length = tonumber(length)
     if #bytes < length or length % ENTRY > 0 then return nil end
+    if (tonumber(total) == 0) ~= (length == 0) then return nil end
     local log = { total = tonumber(total), bytes = bytes:sub(1, length), noted = 0 }
     return log, bytes:sub(length + 1)
 end
