@@ -285,6 +285,7 @@ impl<L: Limiter, R> Gate<L, R> {
     }
 
     /// Puts a decision where handlers find it.
+    #[inline]
     pub(super) fn expose(&self, key: Option<&Key>, decision: &Decision, to: &mut Extensions) {
         if self.settings.expose_decision {
             decisions::expose(key, decision, to);
