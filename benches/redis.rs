@@ -3,9 +3,11 @@
 //! Starts a `redis-server` of its own. Rates are medians of interleaved rounds, so that a busy
 //! machine slows both sides of a ratio.
 
+#[path = "common/server.rs"]
+mod server;
+
 use std::{
     error::Error,
-    process::{Child, Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,6 +17,8 @@ use tokio::task::JoinSet;
 use tower_ratelimit::{
     Key, Limiter, OnFailure, Quota, RedisLimiter, RedisStore, limiter::StoreHealth,
 };
+
+use server::Server;
 
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
@@ -33,68 +37,6 @@ const ARGUMENTS: [&str; 16] = [
 /// A million a minute, so that nothing is denied.
 const fn quota() -> Quota {
     Quota::per_minute(1_000_000)
-}
-
-struct Server {
-    process: Child,
-    port: u16,
-}
-
-impl Server {
-    async fn start() -> Result<Self> {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?
-            .local_addr()?
-            .port();
-        let process = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--save", ""])
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("redis-server is needed: {error}"))?;
-        let server = Self { process, port };
-        for _ in 0..100 {
-            if server.connection().await.is_ok() {
-                return Ok(server);
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Err("redis-server does not answer".into())
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    async fn connection(&self) -> Result<MultiplexedConnection> {
-        let client = redis::Client::open(self.url())?;
-        Ok(client.get_multiplexed_async_connection().await?)
-    }
-
-    /// How many scripts the server has run.
-    async fn scripts(&self) -> Result<u64> {
-        let mut connection = self.connection().await?;
-        let info: String = redis::cmd("INFO")
-            .arg("commandstats")
-            .query_async(&mut connection)
-            .await?;
-        let line = info
-            .lines()
-            .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-        let calls = line.and_then(|rest| rest.split(',').next());
-        Ok(calls.map_or(Ok(0), str::parse)?)
-    }
-
-    fn signal(&self, signal: &str) -> Result<()> {
-        let id = self.process.id().to_string();
-        Command::new("kill").args([signal, &id]).status()?;
-        Ok(())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 /// Calls a second, with [`IN_FLIGHT`] of them at any time.

@@ -64,8 +64,9 @@ const fn whole_micros(duration: Duration) -> u64 {
 /// A source of time.
 ///
 /// It is read once per decision, from every thread at once. A clock that steps back is survived:
-/// nobody is locked out for longer than one full quota, or a second if that is longer. One that
-/// steps back and forth again can give a quota anew.
+/// nobody waits for more than a full quota longer than without the step, or a second if that is
+/// more. A fixed or sliding window that lies one ahead stays in force, so it can lock out for up to
+/// two periods in all. A clock that steps back and forth again can give a quota anew.
 pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Timestamp;
@@ -171,6 +172,60 @@ impl Default for ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// Tokio's clock: the wall clock as it stood when this was made, plus tokio's time since.
+///
+/// In a test whose time is [paused](https://docs.rs/tokio/latest/tokio/time/fn.pause.html), one
+/// `tokio::time::advance` moves limiter and timers together. Elsewhere it is as good as [`OsClock`],
+/// which takes less to read.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), tower_ratelimit::ConfigError> {
+/// use std::time::Duration;
+/// use tower_ratelimit::{Key, LocalLimiter, Quota, TokioClock};
+///
+/// let limiter = LocalLimiter::builder(Quota::per_minute(1)).clock(TokioClock::new()).build()?;
+/// let key = Key::from("alice");
+/// assert!(limiter.acquire(&key, 1).is_allowed());
+/// assert!(limiter.acquire(&key, 1).is_denied());
+/// tokio::time::advance(Duration::from_secs(60)).await;
+/// assert!(limiter.acquire(&key, 1).is_allowed());
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "tokio")]
+#[derive(Debug, Clone, Copy)]
+pub struct TokioClock {
+    start: (Timestamp, tokio::time::Instant),
+}
+
+#[cfg(feature = "tokio")]
+impl TokioClock {
+    /// A clock that starts at the wall clock's time. Where time is paused, make it in the runtime
+    /// that paused it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            start: (wall_clock(), tokio::time::Instant::now()),
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        let (wall, start) = self.start;
+        wall.saturating_add(start.elapsed())
     }
 }
 

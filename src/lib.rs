@@ -37,13 +37,14 @@
 //! - A key that was idle gets exactly its burst, never more. At exactly
 //!   [`Decision::retry_after`] the denied request passes if nothing else came on its key, a
 //!   microsecond earlier it does not.
-//! - The [local limiter](LocalLimiter)'s memory is taken once, 8 MB by default, and stays constant,
-//!   however many keys arrive. Nothing is swept, no task runs in the background.
+//! - The [local limiter](LocalLimiter)'s memory is bounded, at most 8 MB by default, however many
+//!   keys arrive, and taken as they come. Nothing is swept, no task runs in the background.
 //! - A request without a key is never silently let through. By default requests whose client sent
 //!   no key share one bucket, and a server that is set up wrong answers 500 and logs the fix.
 //! - A limiter that fails is answered 503, never 429.
-//! - The clock is read once per decision. One that steps back locks nobody out for longer than one
-//!   full quota, or a second if that is longer. Tests use [`ManualClock`] and never wait.
+//! - The clock is read once per decision. One that steps back makes nobody wait for more than a full
+//!   quota longer, or a second if that is more; for a window, two periods in all. Tests use
+//!   [`ManualClock`] and never wait.
 //!
 //! # Behind a proxy
 //!
@@ -138,6 +139,8 @@ pub mod guide;
 
 #[cfg(feature = "quanta")]
 pub use self::clock::QuantaClock;
+#[cfg(feature = "tokio")]
+pub use self::clock::TokioClock;
 #[cfg(feature = "redis")]
 pub use self::concurrency::SharedConcurrency;
 #[cfg(feature = "governor")]
@@ -150,7 +153,7 @@ pub use self::limiter::{
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
     concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit},
-    decision::{Decision, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},
+    decision::{Decision, Degradation, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},
     error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
     headers::Headers,
     key::{ClientAddress, ClientIp, Global, Header, Key, KeyExtractor, PeerIp},

@@ -185,3 +185,31 @@ fn a_denial_that_nothing_bends_allocates_three_times() {
     let denied = of_a_request(&mut layer.layer(Roomy));
     assert_eq!(denied, (3, 429));
 }
+
+/// Each limiter has a stand-in of its own, and a service can have many limiters.
+#[cfg(feature = "redis")]
+#[test]
+fn a_stand_in_for_redis_is_small_and_as_large_as_it_is_said() {
+    use tower_ratelimit::{OnFailure, RedisLimiter, RedisStore};
+
+    let store = RedisStore::connect("redis://127.0.0.1:1").unwrap();
+    let kept = |on_failure, keys: Option<usize>| {
+        let mut limiter = None;
+        let counted = allocation_counter::measure(|| {
+            let builder = RedisLimiter::builder(Quota::per_minute(5)).remember_denials(false);
+            let builder = match keys {
+                Some(keys) => builder.max_local_keys(keys),
+                None => builder,
+            };
+            limiter = Some(builder.on_failure(on_failure).build(&store).unwrap());
+        });
+        counted.bytes_current
+    };
+    // Whatever else is made once.
+    kept(OnFailure::allow(), None);
+    let without = kept(OnFailure::allow(), None);
+    let usual = kept(OnFailure::local(), None) - without;
+    assert!(usual < 2_500_000, "{usual} bytes");
+    let small = kept(OnFailure::local(), Some(1_000)) - without;
+    assert!(small < 60_000, "{small} bytes");
+}

@@ -6,6 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{
+    charges::{self, Setup, Tiered},
     decisions::{self, Subject, THE_ONE_KEY, at},
     now,
 };
@@ -27,9 +28,28 @@ impl Subject for Local {
     }
 }
 
+impl Tiered for Local {
+    fn tiered(&self, name: &str, setup: Setup, clock: ManualClock) -> LocalLimiter {
+        let mut builder = LocalLimiter::builder(setup.quotas).max_keys(8).clock(clock);
+        for (tier, quotas) in setup.tiers {
+            builder = builder.tier(tier, quotas);
+        }
+        if let Some(block) = setup.block_for {
+            builder = builder.block_for(block);
+        }
+        let limiter = builder.build();
+        limiter.unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+}
+
 #[test]
 fn every_vector_holds() {
     now(decisions::every_vector_holds(&Local));
+}
+
+#[test]
+fn every_vector_of_charges_holds() {
+    now(charges::every_vector_holds(&Local));
 }
 
 /// A limiter, its clock at `hour` o'clock, and the key that is used.

@@ -1,7 +1,7 @@
 use std::{mem, slice, time::Duration};
 
 use super::{
-    Policy, QuotaStatus, QuotaStatuses, Receipt,
+    Degradation, Policy, QuotaStatus, QuotaStatuses, Receipt,
     round::{Micros, whole_seconds},
     status::Quotas,
 };
@@ -33,7 +33,7 @@ pub struct Decision {
     denied: bool,
     excess: bool,
     blocked: bool,
-    degraded: bool,
+    degraded: Option<Degradation>,
     uncounted: bool,
 }
 
@@ -87,7 +87,7 @@ impl Decision {
             denied: outcome == Outcome::Denied,
             excess: false,
             blocked: false,
-            degraded: false,
+            degraded: None,
             uncounted: false,
         }
     }
@@ -143,7 +143,7 @@ impl Decision {
     pub fn receipt(&self) -> Receipt {
         let receipt = Receipt::new(self.charged_at)
             .in_tier(self.tier)
-            .degraded(self.degraded);
+            .degraded(self.degraded.is_some());
         if self.charged == 0 {
             return receipt;
         }
@@ -241,6 +241,12 @@ impl Decision {
     /// [`OnFailure`](crate::limiter::OnFailure).
     #[must_use]
     pub const fn is_degraded(&self) -> bool {
+        self.degraded.is_some()
+    }
+
+    /// Why the limiter's store did not decide; `None` when it did.
+    #[must_use]
+    pub const fn degraded_by(&self) -> Option<Degradation> {
         self.degraded
     }
 
@@ -259,10 +265,10 @@ impl Decision {
         self
     }
 
-    /// Marks a decision as one that the limiter's store had no part in.
+    /// Marks a decision as one that the limiter's store had no part in, for this reason.
     #[cfg(feature = "redis")]
-    pub(crate) fn into_degraded(mut self) -> Self {
-        self.degraded = true;
+    pub(crate) fn into_degraded(mut self, reason: Degradation) -> Self {
+        self.degraded = Some(reason);
         self
     }
 

@@ -1,6 +1,7 @@
 //! What a limiter answers, and the only place where durations become whole seconds.
 
 mod answer;
+mod degradation;
 mod policy;
 mod receipt;
 mod round;
@@ -9,6 +10,7 @@ mod status;
 
 pub use self::{
     answer::{Decision, Outcome},
+    degradation::Degradation,
     policy::{Policy, Unit},
     receipt::Receipt,
     status::{QuotaStatus, QuotaStatuses},

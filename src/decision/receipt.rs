@@ -89,6 +89,13 @@ impl Receipt {
         }
     }
 
+    /// The receipt for as many units, of which no counter here was charged.
+    #[cfg(feature = "redis")]
+    pub(crate) fn of_nothing_here(mut self) -> Self {
+        self.charges = Charges::None;
+        self
+    }
+
     /// The place of the decision's tier among those of the limiter.
     pub(crate) const fn tier(&self) -> u16 {
         self.tier

@@ -74,7 +74,7 @@ impl Level {
 
 impl Stepped {
     /// The level at the last step, of the bucket that `policy` describes.
-    pub(super) fn level(self, policy: &Policy) -> Level {
+    pub(crate) fn level(self, policy: &Policy) -> Level {
         let refill = policy.window_nanos();
         Level {
             used: self.used,

@@ -264,6 +264,11 @@ impl QuotaStatus {
     /// Takes `units` off the level, if there is one.
     #[cfg(feature = "redis")]
     pub(super) fn lower(&mut self, units: u64) {
+        // Where nothing is taken, a larger quota that shares the bucket may have gone beyond the nominal
+        // limit, which is no excess of this one.
+        if units == 0 {
+            return;
+        }
         if let Standing::Level(level) = &mut self.standing {
             let used = level
                 .used

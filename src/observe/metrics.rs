@@ -22,7 +22,7 @@ const EVICTIONS: &str = "ratelimit_evictions_total";
 /// | metric | labels |
 /// |---|---|
 /// | `ratelimit_requests_total` | `policy`, `result`: `allowed`, `limited`, `shadow_limited`, `bypassed`, `banned`, `no_key`, `error` |
-/// | `ratelimit_degraded_total` | `policy`: decisions that the store had no part in, see [`Decision::is_degraded`](crate::Decision::is_degraded) |
+/// | `ratelimit_degraded_total` | `policy`, `reason`: decisions that the store had no part in, see [`Decision::degraded_by`](crate::Decision::degraded_by) |
 /// | `ratelimit_denials_total` | `policy`: the quotas that denied, of requests that were denied |
 /// | `ratelimit_near_limit_total` | `policy`: decisions that left a fifth of the limit or less |
 /// | `ratelimit_cost_total` | `policy`: units taken, counted once the response cannot change them any more |
@@ -82,8 +82,9 @@ impl MetricsObserver {
             if decision.is_denied() && quota.is_denied() {
                 counter!(DENIALS, "policy" => policy).increment(1);
             }
-            if decision.is_degraded() {
-                counter!(DEGRADED, "policy" => policy).increment(1);
+            if let Some(reason) = decision.degraded_by() {
+                let reason = reason.as_str();
+                counter!(DEGRADED, "policy" => policy, "reason" => reason).increment(1);
             }
             if quota.is_near_limit() {
                 counter!(NEAR_LIMIT, "policy" => policy).increment(1);

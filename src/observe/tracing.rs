@@ -10,7 +10,7 @@ use tracing::{
 };
 
 use super::{Corrected, Decided, Event, Observer};
-use crate::error::LimiterError;
+use crate::{decision::Degradation, error::LimiterError};
 
 /// Writes `tracing` events, without keys unless told to [reveal](Self::reveal_keys) them.
 ///
@@ -22,8 +22,8 @@ use crate::error::LimiterError;
 /// | what a request cost was corrected | `TRACE` |
 ///
 /// A layer gets it by `.observer(TracingObserver::new())`. Decisions come with the policy, its limit,
-/// the cost, the latency of the check, and what the request `waited`; that, `blocked`, `excess` and `degraded` stand only in those of
-/// which [`Decision`](crate::Decision) says so.
+/// the cost, the latency of the check, and what the request `waited`; that, `blocked`, `excess` and
+/// `degraded`, with the reason, stand only in those of which [`Decision`](crate::Decision) says so.
 #[derive(Debug, Default)]
 pub struct TracingObserver {
     failing: AtomicBool,
@@ -59,7 +59,7 @@ impl TracingObserver {
         let quota = decision.binding();
         // Only named where they are so.
         let mark = |so: bool| so.then_some(true);
-        let degraded = mark(decision.is_degraded());
+        let degraded = decision.degraded_by().map(Degradation::as_str);
         let waited = (!decided.waited().is_zero()).then(|| debug_value(decided.waited()));
         let key = self.reveal_keys.then(|| display(decided.key().reveal()));
         if decision.is_denied() {

@@ -1,8 +1,10 @@
-//! `block_for`: who breaks the limit stays out.
+//! `block_for`: a key that breaks the limit stays out.
 
 use std::time::Duration;
 
-use tower_ratelimit::{Decision, Key, LocalLimiter, ManualClock, Quota};
+use tower_ratelimit::{
+    Decision, Key, Limiter as _, LocalLimiter, ManualClock, Op, Quota, Receipt, limiter::Pending,
+};
 
 use super::{alice, every_algorithm};
 
@@ -29,6 +31,11 @@ fn blocked(quota: Quota) -> (LocalLimiter, ManualClock) {
     let _ = limiter.hit(&alice(), u64::MAX);
     assert!(limiter.acquire(&alice(), 1).is_blocked());
     (limiter, clock)
+}
+
+fn ask(limiter: &LocalLimiter, op: Op) -> Decision {
+    let Pending::Ready(decision) = limiter.apply(&alice(), op);
+    decision.expect("it is local")
 }
 
 fn facts(decision: &Decision) -> (bool, bool, Option<u64>, Option<Duration>) {
@@ -152,14 +159,162 @@ fn cost_that_can_never_fit_starts_none() {
 }
 
 #[test]
-fn cost_0_passes_and_is_told_nothing() {
-    let (limiter, _) = blocked(Quota::per_minute(5));
-    for free in [
-        limiter.acquire(&alice(), 0),
-        limiter.acquire_up_to(&alice(), 0),
-        limiter.peek(&alice(), 0),
-    ] {
-        assert!(free.is_allowed() && !free.is_blocked());
+fn cost_0_does_not_pass() {
+    for quota in every_algorithm(Quota::per_minute(5)) {
+        let (limiter, clock) = blocked(quota);
+        for free in [
+            limiter.acquire(&alice(), 0),
+            limiter.acquire_up_to(&alice(), 0),
+            limiter.peek(&alice(), 0),
+            limiter.hit(&alice(), 0),
+            ask(&limiter, Op::Reserve(0)),
+            ask(&limiter, Op::Deny(0)),
+        ] {
+            assert_eq!(
+                facts(&free),
+                (true, true, Some(0), Some(BLOCK)),
+                "{quota:?}"
+            );
+        }
+        clock.advance(BLOCK);
+        let free = limiter.acquire(&alice(), 0);
+        assert!(free.is_allowed() && !free.is_blocked(), "{quota:?}");
+    }
+}
+
+/// Five attempts pass at once, the sixth is denied; then the responses come.
+fn six_logins(quota: Quota) -> (LocalLimiter, Vec<Receipt>) {
+    let (limiter, _) = blocking(quota, 8);
+    let attempts: Vec<_> = (0..6).map(|_| ask(&limiter, Op::Reserve(1))).collect();
+    assert!(attempts[..5].iter().all(Decision::is_allowed), "{quota:?}");
+    assert!(attempts[5].is_denied() && !attempts[5].is_blocked());
+    let receipts = attempts[..5].iter().map(Decision::receipt);
+    (limiter, receipts.collect())
+}
+
+#[test]
+fn parallel_logins_that_all_succeed_block_nobody() {
+    for quota in every_algorithm(Quota::per_minute(5)) {
+        let (limiter, receipts) = six_logins(quota);
+        for receipt in receipts.into_iter().rev() {
+            let settled = ask(&limiter, Op::Settle(0, receipt));
+            assert!(settled.is_allowed() && !settled.is_blocked(), "{quota:?}");
+        }
+        let next = limiter.acquire(&alice(), 5);
+        assert!(next.is_allowed(), "{quota:?}: {next:?}");
+    }
+}
+
+#[test]
+fn parallel_logins_of_which_one_fails_block_nobody() {
+    for quota in every_algorithm(Quota::per_minute(5)) {
+        let (limiter, receipts) = six_logins(quota);
+        for (failures, receipt) in receipts.into_iter().enumerate().rev() {
+            let counts = u64::from(failures == 0);
+            let _ = ask(&limiter, Op::Settle(counts, receipt));
+        }
+        let next = limiter.acquire(&alice(), 4);
+        assert!(next.is_allowed() && !next.is_blocked(), "{quota:?}");
+    }
+}
+
+#[test]
+fn parallel_logins_that_all_fail_block() {
+    for quota in every_algorithm(Quota::per_minute(5)) {
+        let (limiter, receipts) = six_logins(quota);
+        for (earlier, receipt) in receipts.into_iter().enumerate() {
+            let settled = ask(&limiter, Op::Settle(1, receipt));
+            assert!(settled.is_allowed() && !settled.is_blocked(), "{quota:?}");
+            let looked = limiter.peek(&alice(), 1);
+            assert_eq!(looked.is_blocked(), earlier == 4, "{quota:?}");
+        }
+        let next = limiter.acquire(&alice(), 1);
+        assert_eq!(
+            facts(&next),
+            (true, true, Some(0), Some(BLOCK)),
+            "{quota:?}"
+        );
+    }
+}
+
+/// What responses counted flows back like what is charged, and goes with the key.
+#[test]
+fn failures_that_come_slowly_block_nobody() {
+    for quota in every_algorithm(Quota::per_minute(5)) {
+        let (limiter, clock) = blocking(quota, 8);
+        let fails = || {
+            let receipt = ask(&limiter, Op::Reserve(1)).receipt();
+            ask(&limiter, Op::Settle(1, receipt))
+        };
+        for _ in 0..50 {
+            clock.advance(seconds(16));
+            assert!(fails().is_allowed(), "{quota:?}");
+            assert!(!limiter.peek(&alice(), 1).is_blocked(), "{quota:?}");
+        }
+        clock.advance(seconds(120));
+        for _ in 0..2 {
+            for _ in 0..4 {
+                let _ = fails();
+            }
+            assert!(!limiter.peek(&alice(), 1).is_blocked(), "{quota:?}");
+            let _ = limiter.reset(&alice());
+        }
+    }
+}
+
+/// Elastic and wait ask after a denial of a reservation; only the answer without hope blocks.
+#[test]
+fn only_a_denial_without_hope_blocks() {
+    for quota in every_algorithm(Quota::per_minute(5)) {
+        let (limiter, _) = blocking(quota, 8);
+        let fits = ask(&limiter, Op::Deny(5));
+        assert_eq!((fits.is_denied(), fits.charged()), (false, 0), "{quota:?}");
+        let _ = limiter.acquire_up_to(&alice(), 5);
+        for _ in 0..3 {
+            let denied = ask(&limiter, Op::Reserve(1));
+            assert!(denied.is_denied() && !denied.is_blocked(), "{quota:?}");
+        }
+        let never = ask(&limiter, Op::Deny(6));
+        assert!(never.is_denied() && !never.is_blocked(), "{quota:?}");
+        let denied = ask(&limiter, Op::Deny(1));
+        assert_eq!(facts(&denied), (true, true, Some(0), Some(BLOCK)));
+        assert_eq!(denied.charged(), 0);
+        assert!(ask(&limiter, Op::Reserve(1)).is_blocked(), "{quota:?}");
+    }
+}
+
+#[test]
+fn block_by_hand_denies_until_it_ends() {
+    let locked = |quota| blocking(quota, 8);
+    let lone = |quota| {
+        let clock = ManualClock::new();
+        let limiter = LocalLimiter::builder(quota)
+            .max_keys(8)
+            .clock(clock.clone())
+            .build();
+        (limiter.expect("a good quota"), clock)
+    };
+    for quota in every_algorithm(Quota::per_minute(5)) {
+        for (limiter, clock) in [locked(quota), lone(quota)] {
+            let told = limiter.block(&alice(), seconds(7));
+            let expected = (true, true, Some(0), Some(seconds(7)));
+            assert_eq!(facts(&told), expected, "{quota:?}");
+            // A step back is no reason to let the key in, nor to keep it out for longer than told.
+            clock.step_back(seconds(3));
+            let denied = limiter.acquire(&alice(), 1);
+            assert_eq!(denied.retry_after(), Some(seconds(10)), "{quota:?}");
+            clock.advance(seconds(10) - Duration::from_micros(1));
+            assert!(limiter.acquire(&alice(), 0).is_blocked(), "{quota:?}");
+            clock.advance(Duration::from_micros(1));
+            assert!(limiter.acquire(&alice(), 5).is_allowed(), "{quota:?}");
+
+            let _ = limiter.block(&alice(), Duration::MAX);
+            let freed = limiter.block(&alice(), Duration::ZERO);
+            assert!(!freed.is_blocked() && !limiter.peek(&alice(), 0).is_blocked());
+            let _ = limiter.block(&alice(), Duration::MAX);
+            assert!(!limiter.reset(&alice()).is_blocked(), "{quota:?}");
+            assert!(limiter.acquire(&alice(), 5).is_allowed(), "{quota:?}");
+        }
     }
 }
 

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_ratelimit::{LocalLimiter, ManualClock, Receipt};
+use tower_ratelimit::{Limiter as _, LocalLimiter, ManualClock, limiter::Pending};
 
 use super::{
     alice, cases,
     quotas::{Spec, at, spec},
-    stack::{Ask, ask_limiter},
+    subject::Ask,
+    traces::{ask, with_receipt},
 };
 
 /// Any time, and those next to the year 2554, the last one in nanoseconds.
@@ -19,18 +20,6 @@ fn time() -> impl Strategy<Value = u64> {
         any::<u64>(),
         (u64::MAX / 1_000 - 5..u64::MAX / 1_000 + 5),
         (0_u64..5),
-    ]
-}
-
-fn ask() -> impl Strategy<Value = Ask> {
-    let units = || prop_oneof![0_u64..40, any::<u64>(), Just(u64::MAX)];
-    prop_oneof![
-        4 => units().prop_map(Ask::Acquire),
-        1 => units().prop_map(Ask::AcquireUpTo),
-        1 => units().prop_map(Ask::Peek),
-        2 => units().prop_map(Ask::Hit),
-        2 => (units(), time()).prop_map(|(n, time)| Ask::Refund(n, Some(Receipt::new(at(time))))),
-        1 => Just(Ask::Reset),
     ]
 }
 
@@ -56,9 +45,13 @@ proptest! {
         };
         let limiter = limiter.build().expect("good quotas");
         let least = specs.iter().map(Spec::capacity).min().expect("one");
+        let mut receipts = Vec::new();
         for (time, ask) in trace {
             clock.set(at(time));
-            let decision = ask_limiter(&limiter, &alice(), ask);
+            let ask: Ask = with_receipt(ask, receipts.len());
+            let Pending::Ready(decision) = limiter.apply(&alice(), ask.op(&receipts));
+            let decision = decision.expect("it is local");
+            receipts.push(decision.receipt());
             prop_assert!(decision.charged() <= least);
             for (status, spec) in decision.quotas().iter().zip(&specs) {
                 prop_assert!(status.remaining() <= Some(spec.quota.capacity()));

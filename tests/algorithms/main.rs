@@ -5,16 +5,19 @@ mod agreement;
 mod blocks;
 mod bounds;
 mod changes;
+mod clock_steps;
 mod extremes;
+mod late_refunds;
 mod memory;
 mod oracle;
 mod quotas;
 mod refunds;
 mod retries;
 mod soft;
-mod stack;
+mod subject;
 mod tiers;
 mod together;
+mod traces;
 
 use std::env;
 

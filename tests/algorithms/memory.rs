@@ -48,6 +48,34 @@ fn flood_of_fresh_keys_does_not_reset_the_exhausted() {
     }
 }
 
+/// A day that is used up is more to forget than a second that is.
+#[test]
+fn flood_of_fresh_keys_does_not_give_a_used_up_day_back() {
+    let max_keys = 100;
+    for daily in every_algorithm(Quota::per_day(5)) {
+        let clock = ManualClock::new();
+        let limiter = LocalLimiter::builder([Quota::per_second(1), daily.named("daily")])
+            .max_keys(max_keys)
+            .clock(clock.clone())
+            .build()
+            .expect("good quotas");
+        for _ in 0..5 {
+            for offender in 0..20 {
+                assert!(limiter.acquire(&key(offender), 1).is_allowed(), "{daily:?}");
+            }
+            clock.advance(Duration::from_secs(1));
+        }
+        for fresh in 0..20 * max_keys as u64 {
+            let _ = limiter.acquire(&key(1_000_000 + fresh), 1);
+        }
+        assert!(limiter.evictions() > 0, "the flood did not fill the table");
+        clock.advance(Duration::from_secs(1));
+        for offender in 0..20 {
+            assert!(limiter.acquire(&key(offender), 1).is_denied(), "{daily:?}");
+        }
+    }
+}
+
 /// Of two that are not exhausted the one with less to forget goes.
 #[test]
 fn half_used_key_outlives_hardly_used_ones() {

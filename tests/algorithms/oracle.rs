@@ -1,6 +1,6 @@
-//! The algorithms as their definitions say, in the plainest way: a bucket has a level, a log has
-//! one entry for each unit, counters of all windows stay in a map. What takes arithmetic in the
-//! crate (how long until a cost fits, until a key is as good as new) is searched for here.
+//! The algorithms as their definitions say, in the plainest way: a bucket owes time, a log has one
+//! entry for each unit, counters of all windows stay in a map. What takes arithmetic in the crate
+//! (how long until a cost fits, until a key is as good as new) is searched for here.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,49 @@ use tower_ratelimit::{Algorithm, Quota};
 /// Nanoseconds since the epoch, and spans of them.
 pub(crate) type Nanos = i128;
 
-/// One quota of one key.
-#[derive(Debug, Clone)]
-pub(crate) struct Naive {
+/// Long before any time.
+pub(crate) const NEVER: Nanos = Nanos::MIN / 2;
+
+/// The parts of a quota that its public face does not show.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Extras {
+    pub(crate) soft_percent: u32,
+    pub(crate) refill_every: Option<Nanos>,
+    pub(crate) slices: u32,
+}
+
+/// The way of counting: quotas of one kind at one place of their tiers share a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Kind {
+    algorithm: &'static str,
+    period: Nanos,
+    slices: i128,
+    step: Nanos,
+}
+
+/// A quota in numbers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rule {
     pub(crate) quota: Quota,
+    pub(crate) kind: Kind,
     /// The most that can be available, and how much of that is soft.
     pub(crate) capacity: i128,
     pub(crate) extra: i128,
     /// T.
     pub(crate) interval: Nanos,
-    period: Nanos,
-    step: Nanos,
-    slices: i128,
+    /// The most that the counter may hold, which larger quotas may share: time of a bucket, units
+    /// of a window.
+    pub(crate) most_time: Nanos,
+    pub(crate) most_units: i128,
     /// By how much a bucket may be overdrawn before that is taken for a clock that stepped back.
-    tolerance: Nanos,
-    memory: Memory,
+    pub(crate) tolerance: Nanos,
 }
 
-/// What is remembered. Quantities that depend on the time are as they were at some instant.
+/// What is counted. Quantities that depend on the time are as they were at some instant.
 #[derive(Debug, Clone)]
-enum Memory {
-    /// A level in nanoseconds of refill, `at` an instant.
-    Level { level: Nanos, at: Nanos },
+pub(crate) enum Counter {
+    /// The time in which what was taken comes back, as it was at an instant.
+    Debt { owed: Nanos, at: Nanos },
     /// The next free slot.
     Slot(Nanos),
     /// What was counted in each window or slice; the last one is the newest.
@@ -39,60 +60,46 @@ enum Memory {
     Times(Vec<Nanos>),
 }
 
-/// What is not part of a quota's public face.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Extras {
-    pub(crate) soft_percent: u32,
-    pub(crate) refill_every: Option<Nanos>,
-    pub(crate) slices: u32,
+/// A charge that is given back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Charge {
+    pub(crate) at: Nanos,
+    /// The end of a bucket's debt after the charge.
+    pub(crate) end: Nanos,
+    /// T at that time.
+    pub(crate) interval: Nanos,
 }
 
-impl Naive {
-    /// `lock_free` is the limiter with one bucket and nothing else. There a thread may have read
-    /// the clock long before it gets to the key: an overdraft of up to a second, or of one more
-    /// full bucket, is left alone.
-    pub(crate) fn new(quota: Quota, extras: Extras, lock_free: bool) -> Self {
-        let nominal = i128::from(quota.capacity());
-        let extra = nominal * i128::from(extras.soft_percent) / 100;
-        let period = i128::try_from(quota.period().as_nanos()).expect("in range");
-        let interval = period / i128::from(quota.limit());
-        let full = interval * (nominal + extra);
-        let mut naive = Self {
-            quota,
-            capacity: nominal + extra,
-            extra,
-            interval,
-            period,
-            step: extras.refill_every.unwrap_or(1),
-            slices: i128::from(extras.slices.max(1)),
-            tolerance: if lock_free {
-                full.max(1_000_000_000)
-            } else {
-                0
-            },
-            memory: Memory::Slot(0),
+impl Kind {
+    fn new(quota: &Quota, extras: Extras) -> Self {
+        let algorithm = match quota.algorithm() {
+            Algorithm::TokenBucket => "token",
+            Algorithm::LeakyBucket { .. } => "leaky",
+            Algorithm::FixedWindow => "fixed",
+            Algorithm::SlidingWindow => "sliding",
+            Algorithm::SlidingLog => "log",
+            other => panic!("{other:?} has no oracle"),
         };
-        naive.reset();
-        naive
+        Self {
+            algorithm,
+            period: i128::try_from(quota.period().as_nanos()).expect("in range"),
+            slices: i128::from(extras.slices.max(1)),
+            step: extras.refill_every.unwrap_or(1),
+        }
+    }
+
+    pub(crate) fn is_bucket(&self) -> bool {
+        matches!(self.algorithm, "token" | "leaky")
     }
 
     /// As good as new.
-    pub(crate) fn reset(&mut self) {
-        self.memory = match self.quota.algorithm() {
-            Algorithm::TokenBucket => Memory::Level {
-                level: self.full(),
-                at: Nanos::MIN / 2,
-            },
-            Algorithm::LeakyBucket { .. } => Memory::Slot(Nanos::MIN / 2),
-            Algorithm::FixedWindow | Algorithm::SlidingWindow => Memory::Counts(BTreeMap::new()),
-            Algorithm::SlidingLog => Memory::Times(Vec::new()),
-            other => panic!("{other:?} has no oracle"),
-        };
-    }
-
-    /// The time in which a bucket fills, or a queue empties.
-    fn full(&self) -> Nanos {
-        self.capacity * self.interval
+    pub(crate) fn fresh(&self) -> Counter {
+        match self.algorithm {
+            "token" => Counter::Debt { owed: 0, at: NEVER },
+            "leaky" => Counter::Slot(NEVER),
+            "fixed" | "sliding" => Counter::Counts(BTreeMap::new()),
+            _ => Counter::Times(Vec::new()),
+        }
     }
 
     /// The last step at which tokens came.
@@ -102,10 +109,7 @@ impl Naive {
 
     /// The length of a window or slice, and the number of now's.
     fn slice(&self, now: Nanos) -> (Nanos, i128) {
-        let length = match self.quota.algorithm() {
-            Algorithm::FixedWindow => self.period,
-            _ => self.period / self.slices,
-        };
+        let length = self.period / self.slices;
         (length, now.div_euclid(length))
     }
 
@@ -119,149 +123,184 @@ impl Naive {
         }
     }
 
-    fn level(&self, now: Nanos) -> Nanos {
-        let Memory::Level { level, at } = self.memory else {
-            panic!("{:?} has no level", self.memory)
-        };
-        (level + (self.stepped(now) - at)).min(self.full())
+    /// How many windows before the one in force still count.
+    fn kept(&self) -> i128 {
+        if self.algorithm == "fixed" {
+            0
+        } else {
+            self.slices
+        }
+    }
+}
+
+impl Rule {
+    /// A quota that shares its counter with none.
+    pub(crate) fn new(quota: Quota, extras: Extras) -> Self {
+        let kind = Kind::new(&quota, extras);
+        let nominal = i128::from(quota.capacity());
+        let extra = nominal * i128::from(extras.soft_percent) / 100;
+        let interval = kind.period / i128::from(quota.limit());
+        Self {
+            quota,
+            kind,
+            capacity: nominal + extra,
+            extra,
+            interval,
+            most_time: interval * (nominal + extra),
+            most_units: nominal + extra,
+            tolerance: 0,
+        }
     }
 
-    /// What is left after a clock that stepped back.
-    pub(crate) fn heal(&mut self, now: Nanos) {
-        let (full, tolerance) = (self.full(), self.tolerance);
-        let (_, index) = self.slice(now);
-        let overdraft = match &self.memory {
-            Memory::Level { .. } => -self.level(now),
-            _ => 0,
-        };
-        let stepped = self.stepped(now);
-        match &mut self.memory {
-            Memory::Level { level, at } if overdraft > tolerance => (*level, *at) = (0, stepped),
-            Memory::Level { .. } => {}
-            Memory::Slot(next) if *next - now > full + tolerance => *next = now + full,
-            Memory::Slot(_) => {}
-            Memory::Counts(counts) => {
-                // More than one ahead moves to now's, and those before it move along.
-                let newest = counts.last_key_value().map_or(index, |(newest, _)| *newest);
-                if newest > index + 1 {
-                    let moved = counts.iter().map(|(i, count)| (i - newest + index, *count));
-                    *counts = moved.collect();
+    /// The time in which a bucket fills, or a queue empties.
+    pub(crate) fn full(&self) -> Nanos {
+        self.capacity * self.interval
+    }
+
+    /// Corrects what a clock that stepped back or a larger quota left behind.
+    pub(crate) fn clamp(&self, counter: &mut Counter, now: Nanos) {
+        let stepped = self.kind.stepped(now);
+        let (_, index) = self.kind.slice(now);
+        let most = self.most_time;
+        match counter {
+            Counter::Debt { owed, at } => {
+                if *owed - (stepped - *at) > most + self.tolerance {
+                    (*owed, *at) = (most, stepped);
                 }
             }
-            Memory::Times(times) if times.last().is_some_and(|newest| *newest > now) => {
-                times.retain(|time| *time > now - self.period);
-                times.iter_mut().for_each(|time| *time = (*time).min(now));
+            Counter::Slot(next) => {
+                if *next - now > most + self.tolerance {
+                    *next = now + most;
+                }
             }
-            Memory::Times(_) => {}
+            Counter::Counts(counts) => {
+                // More than one ahead moves to now's, and those before it move along.
+                let newest = counts.last_key_value().map_or(index, |(newest, _)| *newest);
+                let back = if newest > index + 1 {
+                    newest - index
+                } else {
+                    0
+                };
+                let moved = counts.iter();
+                let moved = moved.map(|(i, count)| (i - back, (*count).min(self.most_units)));
+                *counts = moved.collect();
+            }
+            Counter::Times(times) => {
+                if times.last().is_some_and(|newest| *newest > now) {
+                    times.retain(|time| *time > now - self.kind.period);
+                    times.iter_mut().for_each(|time| *time = (*time).min(now));
+                }
+            }
         }
     }
 
-    /// Whether `cost` is admitted: the definition's column "admit iff".
-    pub(crate) fn admits(&self, now: Nanos, cost: u64) -> bool {
-        let cost = i128::from(cost);
-        if cost == 0 {
-            return true;
-        }
-        match &self.memory {
-            Memory::Level { .. } => cost * self.interval <= self.level(now),
-            Memory::Slot(_) => self.slot(now, cost) - now <= (self.capacity - 1) * self.interval,
-            Memory::Counts(_) | Memory::Times(_) => self.used(now) + cost <= self.capacity,
-        }
-    }
-
-    /// The slot of the last of `cost` units in a queue.
-    fn slot(&self, now: Nanos, cost: i128) -> Nanos {
-        let Memory::Slot(next) = self.memory else {
-            panic!("{:?} has no slots", self.memory)
-        };
-        next.max(now) + (cost - 1) * self.interval
-    }
-
-    /// How long an admitted cost waits in the queue.
-    pub(crate) fn wait(&self, now: Nanos, cost: u64) -> Nanos {
-        match self.memory {
-            Memory::Slot(_) if cost > 0 => self.slot(now, i128::from(cost)) - now,
-            _ => 0,
+    fn owed(&self, counter: &Counter, now: Nanos) -> Nanos {
+        match counter {
+            Counter::Debt { owed, at } => (owed - (self.kind.stepped(now) - at)).max(0),
+            Counter::Slot(next) => (next - now).max(0),
+            other => panic!("{other:?} owes no time"),
         }
     }
 
     /// What counts against the limit of a window or log.
-    fn used(&self, now: Nanos) -> i128 {
-        match &self.memory {
-            Memory::Counts(counts) => {
-                let (newest, passed) = self.in_force(counts, now);
-                if self.quota.algorithm() == Algorithm::FixedWindow {
+    fn used(&self, counter: &Counter, now: Nanos) -> i128 {
+        match counter {
+            Counter::Counts(counts) => {
+                let (newest, passed) = self.kind.in_force(counts, now);
+                if self.kind.kept() == 0 {
                     return counts.get(&newest).copied().unwrap_or(0);
                 }
-                let (length, _) = self.slice(now);
-                let oldest = newest - self.slices;
+                let (length, _) = self.kind.slice(now);
+                let oldest = newest - self.kind.slices;
                 let whole: i128 = counts.range(oldest + 1..).map(|(_, count)| count).sum();
                 let weighed = counts.get(&oldest).copied().unwrap_or(0) * (length - passed);
                 whole + weighed.div_euclid(length)
             }
-            Memory::Times(times) => {
-                let gone = times.partition_point(|time| *time <= now - self.period);
+            Counter::Times(times) => {
+                let gone = times.partition_point(|time| *time <= now - self.kind.period);
                 i128::try_from(times.len() - gone).expect("few")
             }
             other => panic!("{other:?} counts nothing"),
         }
     }
 
+    /// Whether `cost` is admitted: the definition's column "admit iff".
+    pub(crate) fn admits(&self, counter: &Counter, now: Nanos, cost: u64) -> bool {
+        let cost = i128::from(cost);
+        if cost == 0 {
+            return true;
+        }
+        match counter {
+            Counter::Debt { .. } => self.owed(counter, now) + cost * self.interval <= self.full(),
+            Counter::Slot(_) => {
+                let wait = self.owed(counter, now) + (cost - 1) * self.interval;
+                wait <= (self.capacity - 1) * self.interval
+            }
+            _ => self.used(counter, now) + cost <= self.capacity,
+        }
+    }
+
+    /// How long an admitted cost waits in the queue.
+    pub(crate) fn wait(&self, counter: &Counter, now: Nanos, cost: u64) -> Nanos {
+        match counter {
+            Counter::Slot(_) if cost > 0 => {
+                self.owed(counter, now) + (i128::from(cost) - 1) * self.interval
+            }
+            _ => 0,
+        }
+    }
+
     /// The most that fits, soft share included.
-    pub(crate) fn available(&self, now: Nanos) -> i128 {
-        match &self.memory {
-            Memory::Level { .. } => self.level(now).max(0).div_euclid(self.interval),
-            Memory::Slot(next) => {
-                let booked = (next - now).max(0);
-                // A slot that has begun is as good as taken.
-                (self.capacity + (-booked).div_euclid(self.interval)).max(0)
+    pub(crate) fn available(&self, counter: &Counter, now: Nanos) -> i128 {
+        match counter {
+            Counter::Debt { .. } | Counter::Slot(_) => {
+                let left = self.full() - self.owed(counter, now);
+                left.max(0).div_euclid(self.interval)
             }
-            Memory::Counts(_) | Memory::Times(_) => (self.capacity - self.used(now)).max(0),
+            _ => (self.capacity - self.used(counter, now)).max(0),
         }
     }
 
-    /// Takes `cost`, down to exhaustion and no further.
-    pub(crate) fn take(&mut self, now: Nanos, cost: u64) {
-        let fits = i128::from(cost).min(self.available(now));
-        let spent = i128::from(cost) * self.interval;
-        match &self.memory {
-            Memory::Level { .. } => {
-                let level = self.level(now);
-                // What is overdrawn stays so, and nothing else gets there.
-                self.set_level(now, (level - spent).max(level.min(0)));
+    /// Takes `cost`, down to exhaustion and no further. A counter that holds more, which a larger
+    /// quota charged to it, stays as it is.
+    pub(crate) fn take(&self, counter: &mut Counter, now: Nanos, cost: u64) {
+        let fits = i128::from(cost).min(self.available(counter, now));
+        match counter {
+            Counter::Debt { .. } | Counter::Slot(_) => {
+                let before = self.owed(counter, now);
+                let after = before + i128::from(cost) * self.interval;
+                self.owe(counter, now, after.min(self.full()).max(before));
             }
-            Memory::Slot(next) => {
-                let booked = (*next).max(now) + spent;
-                self.memory = Memory::Slot(booked.min(now + self.full()).max(*next));
+            Counter::Counts(counts) => {
+                let (newest, _) = self.kind.in_force(counts, now);
+                self.change_count(counts, now, newest, fits);
             }
-            Memory::Counts(_) => self.change_count(now, now, fits),
-            Memory::Times(_) => self.note(now, fits),
+            Counter::Times(times) => {
+                // What has left is forgotten, even if the clock steps back after this.
+                times.retain(|time| *time > now - self.kind.period);
+                times.extend((0..fits).map(|_| now));
+            }
         }
     }
 
-    fn set_level(&mut self, now: Nanos, level: Nanos) {
-        // A level that did not change is not kept: that of an idle key is full at any time.
-        if level != self.level(now) {
-            let at = self.stepped(now);
-            self.memory = Memory::Level { level, at };
+    /// A debt that did not change is not kept: an idle key owes nothing at any time.
+    fn owe(&self, counter: &mut Counter, now: Nanos, debt: Nanos) {
+        if debt == self.owed(counter, now) {
+            return;
         }
-    }
-
-    /// Adds to the window or slice in force, or takes away from the one that holds `charged_at`,
-    /// which is not always the one that was in force then: after a step back it may be the one
-    /// before, and where only one is kept the refund is lost.
-    fn change_count(&mut self, now: Nanos, charged_at: Nanos, by: i128) {
-        let (_, holder) = self.slice(charged_at);
-        let fixed = self.quota.algorithm() == Algorithm::FixedWindow;
-        let kept = if fixed { 0 } else { self.slices };
-        let Memory::Counts(mut counts) = std::mem::replace(&mut self.memory, Memory::Slot(0))
-        else {
-            panic!("it counts nothing")
+        *counter = match counter {
+            Counter::Debt { .. } => Counter::Debt {
+                owed: debt,
+                at: self.kind.stepped(now),
+            },
+            _ => Counter::Slot(now + debt),
         };
-        let (newest, _) = self.in_force(&counts, now);
+    }
+
+    fn change_count(&self, counts: &mut BTreeMap<i128, i128>, now: Nanos, index: i128, by: i128) {
+        let (newest, _) = self.kind.in_force(counts, now);
         counts.entry(newest).or_insert(0);
-        counts.retain(|index, _| *index >= newest - kept);
-        let index = if by >= 0 { newest } else { holder };
+        counts.retain(|index, _| *index >= newest - self.kind.kept());
         if let Some(count) = counts.get_mut(&index) {
             *count = (*count + by).max(0);
         }
@@ -269,39 +308,65 @@ impl Naive {
         if counts.values().all(|count| *count == 0) {
             counts.clear();
         }
-        self.memory = Memory::Counts(counts);
     }
 
-    fn note(&mut self, now: Nanos, units: i128) {
-        let Memory::Times(times) = &mut self.memory else {
-            panic!("it keeps no log")
-        };
-        // What has left is forgotten, even if the clock steps back after this.
-        times.retain(|time| *time > now - self.period);
-        times.extend((0..units).map(|_| now));
-    }
-
-    pub(crate) fn refund(&mut self, now: Nanos, cost: u64, charged_at: Nanos) {
-        let units = i128::from(cost);
-        match &mut self.memory {
-            Memory::Level { .. } => {
-                let level = self.level(now) + units * self.interval;
-                self.set_level(now, level.min(self.full()));
+    /// Gives units back: of a charge, or of the newest one.
+    pub(crate) fn refund(
+        &self,
+        counter: &mut Counter,
+        now: Nanos,
+        units: i128,
+        charge: Option<Charge>,
+    ) {
+        match counter {
+            Counter::Slot(next) if charge.is_some_and(|charge| charge.end != *next) => {}
+            Counter::Debt { .. } | Counter::Slot(_) => {
+                let back = match charge {
+                    None => units * self.interval,
+                    Some(charge) => self.not_faded(now, units, charge),
+                };
+                let owed = self.owed(counter, now);
+                self.owe(counter, now, (owed - back).max(0));
             }
-            Memory::Slot(next) => {
-                let freed = *next - units * self.interval;
-                *next = freed.max(now).min(*next);
+            Counter::Counts(counts) => {
+                let index = match charge {
+                    None => self.kind.in_force(counts, now).0,
+                    Some(charge) => self.kind.slice(charge.at).1,
+                };
+                self.change_count(counts, now, index, -units);
             }
-            Memory::Counts(_) => self.change_count(now, charged_at, -units),
-            Memory::Times(times) => {
-                times.retain(|time| *time > now - self.period);
-                // What has left the window was given back by that.
-                let gone = charged_at <= now - self.period;
-                for _ in 0..units.min(times.len() as i128 * i128::from(!gone)) {
-                    let stamped = times.iter().position(|time| *time == charged_at);
-                    times.remove(stamped.unwrap_or(times.len() - 1));
+            Counter::Times(times) => {
+                times.retain(|time| *time > now - self.kind.period);
+                for _ in 0..units.min(times.len() as i128) {
+                    let newest = times.last().copied();
+                    let stamp = charge.map(|charge| charge.at).or(newest);
+                    let Some(place) = times.iter().rposition(|time| Some(*time) == stamp) else {
+                        return;
+                    };
+                    times.remove(place);
                 }
             }
+        }
+    }
+
+    /// r = min(cost · max(0, T − ⌈(now − charged_at) / burst⌉), max(0, end − now)), and nothing
+    /// after a step back: the bucket may have been moved.
+    fn not_faded(&self, now: Nanos, units: i128, charge: Charge) -> Nanos {
+        let (now, at) = (self.kind.stepped(now), self.kind.stepped(charge.at));
+        if now < at {
+            return 0;
+        }
+        let faded = (now - at + self.capacity - 1).div_euclid(self.capacity);
+        let back = units * (charge.interval - faded).max(0);
+        back.min((charge.end - now).max(0))
+    }
+
+    /// The end of a bucket's debt; nothing for what owes no time.
+    pub(crate) fn end(&self, counter: &Counter, now: Nanos) -> Nanos {
+        match counter {
+            Counter::Debt { .. } => self.kind.stepped(now) + self.owed(counter, now),
+            Counter::Slot(_) => now + self.owed(counter, now),
+            _ => 0,
         }
     }
 
@@ -311,7 +376,8 @@ impl Naive {
         if passes(now) {
             return Some(0);
         }
-        let longest = 4 * (self.period + self.full() + self.step + self.tolerance);
+        let most = self.most_time.max(self.full()) + self.tolerance;
+        let longest = 4 * (self.kind.period + most + self.kind.step);
         let (mut early, mut late) = (0, longest / 1_000 + 4);
         if !passes(now + late * 1_000) {
             return None;
@@ -328,32 +394,32 @@ impl Naive {
     }
 
     /// `None` when the cost never fits.
-    pub(crate) fn retry_after(&self, now: Nanos, cost: u64) -> Option<Nanos> {
-        self.first(now, |at| self.admits(at, cost))
+    pub(crate) fn retry_after(&self, counter: &Counter, now: Nanos, cost: u64) -> Option<Nanos> {
+        self.first(now, |at| self.admits(counter, at, cost))
     }
 
     /// The time until all of it is available.
-    pub(crate) fn reset_after(&self, now: Nanos) -> Nanos {
-        self.first(now, |at| self.available(at) == self.capacity)
+    pub(crate) fn reset_after(&self, counter: &Counter, now: Nanos) -> Nanos {
+        self.first(now, |at| self.available(counter, at) == self.capacity)
             .expect("what was taken comes back")
     }
 
     /// Units of the nominal limit that are left.
-    pub(crate) fn remaining(&self, now: Nanos) -> i128 {
-        (self.available(now) - self.extra).max(0)
+    pub(crate) fn remaining(&self, counter: &Counter, now: Nanos) -> i128 {
+        (self.available(counter, now) - self.extra).max(0)
     }
 
     /// `t` of an admitted request: see the definition of the headers.
-    pub(crate) fn effective_window(&self, now: Nanos) -> Nanos {
-        let remaining = self.remaining(now);
-        match &self.memory {
-            Memory::Counts(counts) if self.quota.algorithm() == Algorithm::FixedWindow => {
-                let (newest, _) = self.in_force(counts, now);
-                (newest + 1) * self.period - now
+    pub(crate) fn effective_window(&self, counter: &Counter, now: Nanos) -> Nanos {
+        let remaining = self.remaining(counter, now);
+        match counter {
+            Counter::Counts(counts) if self.kind.kept() == 0 => {
+                let (newest, _) = self.kind.in_force(counts, now);
+                (newest + 1) * self.kind.period - now
             }
             _ if remaining > 0 => remaining * self.interval,
             _ => self
-                .first(now, |at| self.available(at) > self.extra)
+                .first(now, |at| self.available(counter, at) > self.extra)
                 .expect("one unit comes back"),
         }
     }

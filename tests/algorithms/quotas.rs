@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::{prelude::*, strategy::Union};
 use tower_ratelimit::{Algorithm, LocalLimiter, ManualClock, Quota, Timestamp};
 
-use super::oracle::{Extras, Naive};
+use super::oracle::{Extras, Rule};
 
 /// A quota, with what it does not tell of itself.
 #[derive(Debug, Clone, Copy)]
@@ -28,8 +28,8 @@ impl Spec {
 
     /// The most that can pass at once.
     pub(crate) fn capacity(&self) -> u64 {
-        let naive = Naive::new(self.quota, self.extras, false);
-        u64::try_from(naive.capacity).expect("small")
+        let rule = Rule::new(self.quota, self.extras);
+        u64::try_from(rule.capacity).expect("small")
     }
 
     /// T in nanoseconds, rounded down.
@@ -53,6 +53,37 @@ impl Spec {
         spec
     }
 
+    /// A quota that is counted in the same way, with another limit, room and soft share.
+    pub(crate) fn resized(&self, size: Size) -> Self {
+        let period = nanos(self.quota.period());
+        let quota = Quota::per(size.limit.min(period / 1_000), self.quota.period());
+        let quota = match self.quota.algorithm() {
+            Algorithm::TokenBucket => quota.burst(1 + size.room),
+            Algorithm::LeakyBucket { .. } => quota.leaky_bucket(size.room),
+            Algorithm::FixedWindow => quota.fixed_window(),
+            Algorithm::SlidingWindow => quota.sliding_window().slices(self.extras.slices),
+            _ => quota.sliding_log(),
+        };
+        let step = self.extras.refill_every.map(|step| {
+            let step = u64::try_from(step).expect("small");
+            Duration::from_nanos(step)
+        });
+        let resized = Self {
+            quota: step.map_or(quota, |step| quota.refill_every(step)),
+            extras: Extras {
+                soft_percent: 0,
+                ..self.extras
+            },
+        };
+        let resized = soften(resized, size.soft);
+        // The longest periods leave no room for a larger one.
+        if resized.quota.check().is_ok() {
+            resized
+        } else {
+            *self
+        }
+    }
+
     /// How long one unit may have to wait for, whatever was counted before.
     pub(crate) fn longest_denial(&self) -> Duration {
         let step = self.extras.refill_every.unwrap_or(0);
@@ -67,7 +98,7 @@ impl Spec {
     }
 
     /// Spans that matter, in microseconds.
-    fn marks(&self) -> [u64; 5] {
+    pub(crate) fn marks(&self) -> [u64; 5] {
         let period = nanos(self.quota.period());
         let interval = self.interval();
         [
@@ -88,6 +119,24 @@ fn nanos(duration: Duration) -> u64 {
 /// The five algorithms by number: the queue and the slices vary.
 pub(crate) const ALGORITHMS: u8 = 5;
 
+/// The numbers in which quotas that count alike may differ.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    limit: u64,
+    room: u64,
+    soft: u32,
+}
+
+pub(crate) fn size() -> impl Strategy<Value = Size> {
+    let limit = prop_oneof![3 => 1_u64..6, 3 => 1_u64..30];
+    let room = prop_oneof![2 => 0_u64..4, 2 => 0_u64..30];
+    (limit, room, soft()).prop_map(|(limit, room, soft)| Size { limit, room, soft })
+}
+
+fn soft() -> impl Strategy<Value = u32> {
+    prop_oneof![5 => Just(0_u32), 1 => 1_u32..120, 1 => Just(1_000_u32)]
+}
+
 /// Quotas of one algorithm, from a microsecond a unit to 18 years.
 pub(crate) fn spec_of(algorithm: u8) -> impl Strategy<Value = Spec> {
     let period = prop_oneof![
@@ -100,9 +149,8 @@ pub(crate) fn spec_of(algorithm: u8) -> impl Strategy<Value = Spec> {
     ];
     let limit = prop_oneof![3 => 1_u64..6, 3 => 1_u64..30];
     let room = prop_oneof![2 => 0_u64..4, 2 => 0_u64..30];
-    let soft = prop_oneof![5 => Just(0_u32), 1 => 1_u32..120, 1 => Just(1_000_u32)];
     let step = prop_oneof![1 => Just(None), 2 => (1_u64..4_000).prop_map(Some)];
-    (period, limit, room, soft, 1_u32..=7, step).prop_map(
+    (period, limit, room, soft(), 1_u32..=7, step).prop_map(
         move |(period, limit, room, soft, slices, step)| {
             let spec = Shape {
                 period,
@@ -217,9 +265,12 @@ impl Move {
     /// The span in microseconds: nothing, next to a span that matters to one of `specs`, a part or
     /// a few of it.
     pub(crate) fn span(&self, specs: &[Spec]) -> u64 {
-        let pick = usize::from(self.choice / 8);
-        let marks = specs[pick % specs.len()].marks();
-        let mark = marks[pick / specs.len() % marks.len()];
+        let marks: Vec<_> = specs.iter().flat_map(Spec::marks).collect();
+        self.span_of(&marks)
+    }
+
+    fn span_of(&self, marks: &[u64]) -> u64 {
+        let mark = marks[usize::from(self.choice / 8) % marks.len()];
         match self.choice % 8 {
             0 | 1 => 0,
             2 => self.fraction % 3,
@@ -232,7 +283,13 @@ impl Move {
 
     /// The time after the move, within what a limiter that was started at `start` is made for.
     pub(crate) fn from(&self, now: u64, start: u64, specs: &[Spec]) -> u64 {
-        let span = self.span(specs);
+        let marks: Vec<_> = specs.iter().flat_map(Spec::marks).collect();
+        self.next_to(now, start, &marks)
+    }
+
+    /// The same, next to one of `marks`.
+    pub(crate) fn next_to(&self, now: u64, start: u64, marks: &[u64]) -> u64 {
+        let span = self.span_of(marks);
         let moved = if self.back {
             now.saturating_sub(span)
         } else {
@@ -262,12 +319,4 @@ pub(crate) fn start() -> impl Strategy<Value = u64> {
 
 pub(crate) fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros)
-}
-
-/// Whether the limiter keeps it without a lock.
-pub(crate) fn is_one_instant(quota: &Quota) -> bool {
-    matches!(
-        quota.algorithm(),
-        Algorithm::TokenBucket | Algorithm::LeakyBucket { .. }
-    )
 }

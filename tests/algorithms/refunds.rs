@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_ratelimit::{LocalLimiter, ManualClock, Quota, Receipt};
+use tower_ratelimit::{LocalLimiter, ManualClock, Quota};
 
 use super::{
     alice, cases,
@@ -39,33 +39,37 @@ fn log_gives_nothing_back_for_what_has_left() {
     assert_eq!(refunded.remaining(), Some(1));
 }
 
-/// A step back brings several entries to one time; all of them were charged then.
+/// A step back brings several entries to one time, which is none of theirs: what the clock moved
+/// gets nothing.
 #[test]
-fn log_gives_back_all_that_bears_the_receipts_time() {
+fn log_gives_nothing_back_for_what_a_clock_moved() {
     let (limiter, clock) = minutely(Quota::per_minute(3).sliding_log());
-    let _ = limiter.acquire(&alice(), 1);
+    let first = limiter.acquire(&alice(), 1);
     clock.advance(seconds(10));
-    let _ = limiter.acquire(&alice(), 1);
-    clock.step_back(seconds(10));
-    let receipt = limiter.peek(&alice(), 1).receipt();
-    clock.advance(seconds(20));
-    let _ = limiter.acquire(&alice(), 1);
-
-    // What is left was charged just now.
-    let refunded = limiter.refund(&alice(), 2, Some(receipt));
+    let second = limiter.acquire(&alice(), 1);
+    clock.step_back(seconds(5));
+    let refunded = limiter.refund(&alice(), 1, Some(second.receipt()));
+    assert_eq!(refunded.remaining(), Some(1));
+    let refunded = limiter.refund(&alice(), 1, Some(first.receipt()));
     assert_eq!(refunded.remaining(), Some(2));
-    assert_eq!(refunded.binding().reset_after(), Some(seconds(60)));
 }
 
 #[test]
-fn log_takes_the_rest_of_a_refund_from_the_newest() {
+fn log_never_takes_from_another_charge() {
     let (limiter, clock) = minutely(Quota::per_minute(3).sliding_log());
     let receipt = limiter.acquire(&alice(), 1).receipt();
     for _ in 0..2 {
         clock.advance(seconds(10));
         let _ = limiter.acquire(&alice(), 1);
     }
-    let refunded = limiter.refund(&alice(), 2, Some(receipt));
+    // Twice as much as was charged, and a second time.
+    for _ in 0..2 {
+        let refunded = limiter.refund(&alice(), 2, Some(receipt.clone()));
+        assert_eq!(refunded.remaining(), Some(1));
+        assert_eq!(refunded.binding().reset_after(), Some(seconds(60)));
+    }
+    // Without a receipt it is the newest that goes.
+    let refunded = limiter.refund(&alice(), 1, None);
     assert_eq!(refunded.remaining(), Some(2));
     assert_eq!(refunded.binding().reset_after(), Some(seconds(50)));
 }
@@ -101,9 +105,9 @@ fn windows_give_back_only_to_the_counter_that_was_charged() {
     // At the start of the fifth slice the second one still weighs in full, the first is gone.
     clock.advance(seconds(20));
     assert_eq!(limiter.peek(&alice(), 1).remaining(), Some(2));
-    let gone = limiter.refund(&alice(), 2, Some(receipts[0]));
+    let gone = limiter.refund(&alice(), 2, Some(receipts[0].clone()));
     assert_eq!(gone.remaining(), Some(2));
-    let kept = limiter.refund(&alice(), u64::MAX, Some(receipts[1]));
+    let kept = limiter.refund(&alice(), u64::MAX, Some(receipts[1].clone()));
     assert_eq!(kept.remaining(), Some(4));
 }
 
@@ -114,21 +118,23 @@ proptest! {
     #[test]
     fn no_refund_passes_a_full_quota(
         spec in spec(),
-        trace in prop::collection::vec((forward(), any::<bool>(), 0_u64..50, any::<u64>()), 1..30),
+        trace in prop::collection::vec((forward(), any::<bool>(), 0_u64..50, any::<usize>()), 1..30),
     ) {
         let start = 1_767_225_612_345_678;
         let clock = ManualClock::at(at(start));
         let limiter = limiter(spec, &clock);
         let mut now = start;
-        for (step, refunds, units, time) in trace {
+        let mut receipts = Vec::new();
+        for (step, refunds, units, choice) in trace {
             now = step.from(now, start, &[spec]);
             clock.set(at(now));
             let decision = if refunds {
-                let receipt = Receipt::new(at(start + time % (now - start + 2)));
-                limiter.refund(&alice(), units, (time % 3 > 0).then_some(receipt))
+                let receipt = receipts.get(choice % (receipts.len() + 1)).cloned();
+                limiter.refund(&alice(), units, receipt)
             } else {
                 limiter.acquire(&alice(), units)
             };
+            receipts.push(decision.receipt());
             prop_assert!(decision.remaining() <= Some(spec.quota.capacity()));
         }
         let _ = limiter.refund(&alice(), u64::MAX, None);

@@ -41,20 +41,20 @@ pub const THE_ONE_KEY: &str = "the one key";
 /// Fields that are there for the reader.
 const PROSE: [&str; 5] = ["semantics", "source", "provenance", "tags", "note"];
 
-fn text<'a>(of: &'a Value, field: &str) -> &'a str {
+pub(super) fn text<'a>(of: &'a Value, field: &str) -> &'a str {
     of[field]
         .as_str()
         .unwrap_or_else(|| panic!("{field} in {of}"))
 }
 
-fn number(of: &Value, field: &str) -> u64 {
+pub(super) fn number(of: &Value, field: &str) -> u64 {
     of[field]
         .as_u64()
         .unwrap_or_else(|| panic!("{field} in {of}"))
 }
 
 /// A field that is a number for one quota and a list for several; none where it is left out.
-fn numbers(of: &Value, field: &str) -> Vec<u64> {
+pub(super) fn numbers(of: &Value, field: &str) -> Vec<u64> {
     let one = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{field} in {of}"));
     match of.get(field) {
         None => Vec::new(),
@@ -125,7 +125,7 @@ async fn run(subject: &impl Subject, vector: &Value) -> usize {
 }
 
 /// A field that nothing reads would make the test say more than it checks.
-fn only_has(object: &Value, known: &[&str]) {
+pub(super) fn only_has(object: &Value, known: &[&str]) {
     let fields = object.as_object().expect("an object");
     for field in fields.keys() {
         assert!(known.contains(&field.as_str()), "{field} in {object}");
@@ -211,12 +211,13 @@ fn op(step: &Value) -> Op {
     }
 }
 
-fn check(decision: &Decision, expect: &Value, what: &str) {
+pub(super) fn check(decision: &Decision, expect: &Value, what: &str) {
     let quotas = decision.quotas();
     for (field, expected) in expect.as_object().expect("an object") {
         let found = match field.as_str() {
             "allowed" => Value::from(decision.is_allowed()),
             "remaining" => Value::from(quotas.iter().filter_map(QuotaStatus::remaining).min()),
+            "blocked" => Value::from(decision.is_blocked()),
             "taken" => Value::from(decision.charged()),
             "delay_ms" => Value::from(whole_millis(decision.delay())),
             "retry_after_ms" => Value::from(decision.retry_after().map(whole_millis)),

@@ -1,6 +1,7 @@
 //! What several test files need.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
+pub mod charges;
 pub mod decisions;
 #[cfg(target_os = "linux")]
 pub mod programs;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{Decision, Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore};
+use tower_ratelimit::{
+    Decision, Key, Limiter as _, OnFailure, Op, Quota, RedisLimiter, RedisStore,
+};
 
 use crate::{
     common::programs::eventually,
@@ -79,4 +81,46 @@ async fn the_same_cost_asks_redis_once() {
     let alice = Key::from("alice");
     limiter.reset(&alice).await.unwrap();
     assert!(acquire(&limiter, 1).await.is_allowed());
+}
+
+#[tokio::test]
+async fn remembered_reservation_keeps_no_block_from_starting() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let limiter = node(
+        &server,
+        Quota::per_hour(1),
+        Some(Duration::from_secs(7_200)),
+    );
+    let alice = Key::from("alice");
+    let ask = async |op: Op| limiter.apply(&alice, op).await.unwrap();
+    assert!(ask(Op::Reserve(1)).await.is_allowed());
+    assert!(!ask(Op::Reserve(1)).await.is_blocked());
+    let before = server.command_count("evalsha").await;
+    assert!(ask(Op::Reserve(1)).await.is_denied());
+    assert_eq!(server.command_count("evalsha").await, before, "remembered");
+
+    assert!(ask(Op::Deny(1)).await.is_blocked());
+    let reserved = ask(Op::Reserve(1)).await;
+    assert!(reserved.is_blocked(), "what knew of no block is forgotten");
+    assert!(ask(Op::Acquire(1)).await.is_blocked());
+    ask(Op::Block(Duration::ZERO)).await;
+    assert!(!ask(Op::Reserve(1)).await.is_blocked(), "the block is over");
+}
+
+#[tokio::test]
+async fn settled_reservation_makes_room_at_once() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let limiter = node(&server, Quota::per_hour(1), None);
+    let alice = Key::from("alice");
+    let ask = async |op: Op| limiter.apply(&alice, op).await.unwrap();
+    let open = ask(Op::Reserve(1)).await.receipt();
+    assert!(ask(Op::Reserve(1)).await.is_denied());
+    ask(Op::Settle(0, open)).await;
+    assert!(ask(Op::Reserve(1)).await.is_allowed());
 }

@@ -20,4 +20,5 @@ mod processes;
 mod quotas;
 mod servers;
 mod store;
+mod tiers;
 mod vectors;

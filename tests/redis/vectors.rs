@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{ManualClock, OnFailure, Quota, RedisLimiter, RedisStore};
+use tower_ratelimit::{
+    ManualClock, OnFailure, Quota, RedisLimiter, RedisStore, limiter::RedisLimiterBuilder,
+};
 
 use crate::{
-    common::decisions::{self, Subject},
-    servers::{Server, Setup, no_redis, no_valkey},
+    common::{
+        charges::{self, Setup, Tiered},
+        decisions::{self, Subject},
+    },
+    servers::{self, Server, no_redis, no_valkey},
 };
 
 struct Redis(RedisStore);
@@ -19,23 +24,50 @@ impl Redis {
         let store = store.connect_limit(patience);
         Self(store.connect(&server.url()).unwrap())
     }
+
+    /// The limiter of a vector, which has its counts to itself.
+    fn limiter_of(
+        &self,
+        name: &str,
+        builder: RedisLimiterBuilder,
+        clock: ManualClock,
+    ) -> RedisLimiter {
+        let accepted = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        let limiter = builder
+            .name(name.replace(|letter| !accepted(letter), "."))
+            .remember_denials(false)
+            .on_failure(OnFailure::deny())
+            .test_clock(clock)
+            .build(&self.0);
+        limiter.unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
 }
 
 impl Subject for Redis {
     type Limiter = RedisLimiter;
 
     fn limiter(&self, name: &str, quotas: Vec<Quota>, clock: ManualClock) -> RedisLimiter {
-        let builder = RedisLimiter::builder(quotas)
-            .name(name.replace('@', "."))
-            .remember_denials(false)
-            .on_failure(OnFailure::deny())
-            .test_clock(clock);
-        let limiter = builder.build(&self.0);
-        limiter.unwrap_or_else(|error| panic!("{name}: {error}"))
+        self.limiter_of(name, RedisLimiter::builder(quotas), clock)
     }
 
     fn set_quota(&self, limiter: &RedisLimiter, name: &str, quota: Quota) {
         limiter.set_quota(name, quota).unwrap();
+    }
+}
+
+impl Tiered for Redis {
+    /// Another kind of quota is counted under another key.
+    const LEFT_OUT: &'static [&'static str] = &["changed_quota_joins_the_counter_of_its_kind"];
+
+    fn tiered(&self, name: &str, setup: Setup, clock: ManualClock) -> RedisLimiter {
+        let mut builder = RedisLimiter::builder(setup.quotas);
+        for (tier, quotas) in setup.tiers {
+            builder = builder.tier(tier, quotas);
+        }
+        if let Some(block) = setup.block_for {
+            builder = builder.block_for(block);
+        }
+        self.limiter_of(name, builder, clock)
     }
 }
 
@@ -55,6 +87,15 @@ async fn every_vector_holds_in_valkey() {
     if no_valkey() {
         return;
     }
-    let server = Setup::valkey().start().await;
+    let server = servers::Setup::valkey().start().await;
     decisions::every_vector_holds(&Redis::at(&server)).await;
+}
+
+#[tokio::test]
+async fn every_vector_of_charges_holds() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    charges::every_vector_holds(&Redis::at(&server)).await;
 }

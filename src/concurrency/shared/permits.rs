@@ -8,7 +8,7 @@ use crate::{
     decision::{Decision, Policy},
     error::LimiterError,
     key::Key,
-    limiter::{Action, Lease, Leases, OnFailure},
+    limiter::{Action, Lease, Leases, OnFailure, StoreError},
 };
 
 /// Permits are leases in Redis.
@@ -40,7 +40,7 @@ impl SharedPermits {
     ) -> Result<(Option<Permit>, Decision), LimiterError> {
         if let Some(error) = self.leases.refusal() {
             let lease = self.leases.lease(key);
-            return self.stand_in(policy, in_flight, key, lease, error.into());
+            return self.stand_in(policy, in_flight, key, lease, error);
         }
         // Whoever holds all there are need not ask whether there is another one.
         if in_flight.of(key) >= policy.limit() {
@@ -53,7 +53,7 @@ impl SharedPermits {
                 Ok((Some(permit), allowed(policy, left)))
             }
             Ok(None) => Ok((None, denied(policy))),
-            Err(error) => self.stand_in(policy, in_flight, key, lease, error.into()),
+            Err(error) => self.stand_in(policy, in_flight, key, lease, error),
         }
     }
 
@@ -64,8 +64,10 @@ impl SharedPermits {
         in_flight: &Arc<InFlight>,
         key: &Key,
         lease: Lease,
-        error: Box<dyn std::error::Error + Send + Sync>,
+        error: StoreError,
     ) -> Result<(Option<Permit>, Decision), LimiterError> {
+        self.leases.go_without(&error);
+        let reason = error.degradation();
         let (permit, decision) = match self.on_failure {
             Action::Local(nodes) => match in_flight.acquire_of(key.clone(), share(policy, nodes)) {
                 Ok((permit, left)) => {
@@ -77,7 +79,7 @@ impl SharedPermits {
             Action::Allow => (None, unmeasured(policy)),
             Action::Deny => return Err(LimiterError::unavailable(error)),
         };
-        Ok((permit, decision.into_degraded()))
+        Ok((permit, decision.into_degraded(reason)))
     }
 }
 

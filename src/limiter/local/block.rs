@@ -12,8 +12,9 @@ use std::{
 use super::hash::KeyHash;
 use crate::{op::Op, quota::MAX_REFILL_NANOS};
 
-/// Marks a block by hand. The instant is below: nanoseconds reach it in the year 2262.
-const BY_HAND: u64 = 1 << 63;
+/// The lowest bit of the instant marks a block by hand. Operations come at whole microseconds, which
+/// are even numbers of nanoseconds: an end that is moved by one keeps out the same ones.
+const BY_HAND: u64 = 1;
 
 /// The instant until which a key stays out, and whether it was blocked by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,14 +25,14 @@ impl Block {
 
     /// A block of `length` nanoseconds that a denial starts.
     pub(super) const fn of(now: u64, length: u64) -> Self {
-        Self(now.saturating_add(length))
+        Self(now.saturating_add(length).saturating_add(1) & !BY_HAND)
     }
 
     pub(super) fn by_hand(now: u64, length: Duration) -> Self {
         let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         match nanos.min(MAX_REFILL_NANOS) {
             0 => Self::NONE,
-            nanos => Self(now.saturating_add(nanos) | BY_HAND),
+            nanos => Self((now.saturating_add(nanos) - 1) | BY_HAND),
         }
     }
 
@@ -41,9 +42,9 @@ impl Block {
         if self.0 & BY_HAND == 0
             && let Some(longest) = block_for
         {
-            self.0 = self.0.min(now.saturating_add(longest));
+            self.0 = self.0.min(Self::of(now, longest).0);
         }
-        (self.0 & !BY_HAND).saturating_sub(now)
+        self.0.saturating_sub(now)
     }
 }
 

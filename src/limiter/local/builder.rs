@@ -81,9 +81,10 @@ impl LocalLimiterBuilder {
     /// A key takes 30 bytes, whatever its length, for one token bucket or leaky bucket; 75 bytes
     /// and 45 more for each further counter otherwise, and with [`block_for`](Self::block_for) 45
     /// more for each counter. On top come 40 bytes and 8 for each slice of a sliding window, and 80
-    /// and 16 to 64 for each time in a log. The table is allocated at once and never grows. A key
-    /// counts only while it has used something that has not come back; beyond `max_keys` the key
-    /// with the least to forget is given up first: that of which the least time flows back.
+    /// and 16 to 64 for each time in a log. The table never grows beyond that, and takes memory as
+    /// keys come. A key counts only while it has used something that has not come back; beyond
+    /// `max_keys` the key with the least to forget is given up first: that of which the least time
+    /// flows back.
     pub const fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
         self

@@ -34,15 +34,16 @@ use crate::{
 /// # Memory
 ///
 /// A table of fixed size, 30 bytes for each of the most keys it is to track, 262,144 unless
-/// [`max_keys`](LocalLimiterBuilder::max_keys) says otherwise: about 8 MB, taken at once, for every
-/// limiter. Windows, logs, blocks and several quotas take more, see there. Keys themselves are not
-/// kept, only a 64-bit tag of their keyed 128-bit hash; the other half of the hash chooses the
-/// place. Two given keys are taken for one another with a probability of less than 2^-64, and a
+/// [`max_keys`](LocalLimiterBuilder::max_keys) says otherwise: about 8 MB for every limiter, taken
+/// from the system as keys come. Windows, logs, blocks and several quotas take more, see there. Keys
+/// themselves are not kept, only a 64-bit tag of their keyed 128-bit hash; the other half of the
+/// hash chooses the place. Two given keys are taken for one another with a probability of less than 2^-64, and a
 /// client cannot look for such pairs, since the hash is keyed at random.
 ///
 /// A key takes up room only while it has something to remember: once its bucket is full again its
 /// entry is free. When more keys are live than fit, the one with the least to forget is given up,
-/// and [`evictions`](Self::evictions) counts it. So a flood of fresh keys that send a request each
+/// and [`evictions`](Self::evictions) counts it: that of which the least time flows back, so a key
+/// that has used up its day outlives fresh keys that have used up their second. A flood of fresh keys that send a request each
 /// cannot push out a key that has exhausted a burst of 2 or more. Keys that are all exhausted, as
 /// with a burst of 1, are as good as each other, and a flood of more of them than `max_keys` does
 /// push some out: size the table for the keys that can arrive within one refill.
@@ -50,7 +51,7 @@ use crate::{
 /// # Concurrency
 ///
 /// One token bucket or leaky bucket for each key is updated without locks; all else under the lock
-/// of a part of the table, of which there are up to 256.
+/// of a part of the table, of which there is one for about 2,000 keys.
 ///
 /// # Time
 ///

@@ -1,3 +1,5 @@
+//! The builder of a limiter in Redis.
+
 use std::time::Duration;
 
 use super::{
@@ -15,6 +17,9 @@ use crate::{
     quota::{IntoQuotas, Quota},
 };
 
+/// 2^16 keys: about 2 MB.
+const DEFAULT_MAX_LOCAL_KEYS: usize = 1 << 16;
+
 /// The longest name that is part of every key.
 const MAX_NAME_LEN: usize = 64;
 
@@ -27,6 +32,7 @@ pub struct RedisLimiterBuilder {
     tiers: Vec<(Tier, Vec<Quota>)>,
     block_for: Option<Duration>,
     on_failure: OnFailure,
+    max_local_keys: usize,
     remembers_denials: bool,
     test_clock: Option<ManualClock>,
 }
@@ -38,6 +44,7 @@ impl RedisLimiterBuilder {
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
             block_for: None,
             on_failure: OnFailure::local(),
+            max_local_keys: DEFAULT_MAX_LOCAL_KEYS,
             remembers_denials: true,
             test_clock: None,
         }
@@ -60,15 +67,16 @@ impl RedisLimiterBuilder {
     /// Quotas for the requests that [`RateLimitLayer::tier`](crate::RateLimitLayer::tier) puts
     /// into the tier of this name, which must not be empty. Defaults to no tier but the default one.
     ///
-    /// Counters belong to the key and are matched by position: a key that changes its tier keeps
-    /// what it has used of the first quota, the second, and so on, where the two count alike, by
-    /// the same algorithm, period and slices; where they do not, each counts for itself.
+    /// Counters belong to the key and are matched by position: at each place of the lists the tiers
+    /// that count alike, by the same algorithm, period, slices and refill step, share one counter, and
+    /// those that do not have one each. So a key that alternates between tiers is given nothing back.
     pub fn tier(mut self, name: &'static str, quotas: impl IntoQuotas) -> Self {
         self.tiers.push((Tier::named(name), quotas.into_quotas()));
         self
     }
 
-    /// Keeps a key that was denied out for this long, on all nodes. Defaults to not at all. See
+    /// Keeps a key that was denied out for this long, on all nodes. Defaults to not at all; a key can
+    /// be [blocked by hand](crate::Op::Block) all the same. See
     /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
     pub const fn block_for(mut self, block: Duration) -> Self {
         self.block_for = Some(block);
@@ -78,6 +86,17 @@ impl RedisLimiterBuilder {
     /// What happens when Redis does not decide in time. Defaults to [`OnFailure::local`].
     pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
+        self
+    }
+
+    /// How many keys this process tracks at the same time when it decides by itself, with
+    /// [`OnFailure::local`] or [`OnFailure::nodes`]. Defaults to 65,536, about 2 MB for one token
+    /// bucket; the memory is allocated with the limiter.
+    ///
+    /// See [`LocalLimiterBuilder::max_keys`](crate::limiter::LocalLimiterBuilder::max_keys) for other
+    /// quotas, and for what happens beyond.
+    pub const fn max_local_keys(mut self, max_keys: usize) -> Self {
+        self.max_local_keys = max_keys;
         self
     }
 
@@ -104,8 +123,9 @@ impl RedisLimiterBuilder {
     /// # Errors
     ///
     /// When a quota makes no sense, see [`Quota::check`], two quotas or two tiers have one name,
-    /// there is no quota at all, the block lasts longer than 18 years, or the limiter's name has
-    /// other characters than are accepted.
+    /// there is no quota at all, the block lasts longer than 18 years, the limiter's name has other
+    /// characters than are accepted, or `max_local_keys` is 0, above 2^32 or more than there is
+    /// memory for.
     pub fn build(self, store: &RedisStore) -> Result<RedisLimiter, ConfigError> {
         let default_name = default_name(&self.tiers[0].1);
         let rules = Rules::new(self.tiers, self.block_for)?;
@@ -113,7 +133,7 @@ impl RedisLimiterBuilder {
             Some(name) => checked_name(&name).map(|()| name)?,
             None => default_name,
         };
-        let fallback = Fallback::new(self.on_failure, &rules)?;
+        let fallback = Fallback::new(self.on_failure, &rules, self.max_local_keys)?;
         let parts = Parts {
             name,
             rules,

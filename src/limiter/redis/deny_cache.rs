@@ -1,3 +1,5 @@
+//! What is remembered of denials.
+
 use std::{
     hash::{BuildHasher, RandomState},
     sync::{
@@ -17,7 +19,8 @@ const BUCKETS: usize = 4_096;
 
 /// Denials that hold until a known instant, so that a refused subject costs no round trip.
 ///
-/// A denial says when the same cost passes if nothing else comes; until then it is denied, whatever
+/// Each answers its own kind of operation: a reservation's starts no block, so what would start one
+/// has to reach the server. A denial says when the same cost passes if nothing else comes; until then it is denied, whatever
 /// other nodes do, unless one of them gives something back. Of larger costs it does not tell the
 /// wait. The wait is counted from before the question was sent, so an entry never outlives what the
 /// server said.
@@ -42,14 +45,35 @@ pub(super) struct Asked<'a> {
 
 type Bucket = [Option<Box<Denial>>; WAYS];
 
+/// What was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refused {
+    Acquire(u64),
+    Reserve(u64),
+}
+
 #[derive(Debug)]
 struct Denial {
     subject: String,
     tier: Tier,
-    cost: u64,
+    refused: Refused,
     asked_at: Instant,
     until: Instant,
     decision: Decision,
+}
+
+/// Whether `op` may give something back or move a block, after which a denial no longer tells what the
+/// server would say.
+pub(super) const fn may_end_denials(op: &Op) -> bool {
+    match op {
+        Op::Refund(..) | Op::Settle(..) | Op::Block(_) | Op::Reset => true,
+        Op::Acquire(_)
+        | Op::Reserve(_)
+        | Op::Deny(_)
+        | Op::AcquireUpTo(_)
+        | Op::Peek(_)
+        | Op::Hit(_) => false,
+    }
 }
 
 impl DenyCache {
@@ -69,12 +93,10 @@ impl DenyCache {
         op: &Op,
         now: Instant,
     ) -> Option<Decision> {
-        let Op::Acquire(cost) = *op else {
-            return None;
-        };
+        let refused = Refused::by(op)?;
         let bucket = self.bucket(subject);
         let denial = bucket.iter().flatten().find(|denial| {
-            denial.subject == subject && denial.tier == tier && denial.cost == cost
+            denial.subject == subject && denial.tier == tier && denial.refused == refused
         })?;
         if now >= denial.until {
             return None;
@@ -86,16 +108,15 @@ impl DenyCache {
     /// Learns what the server answered to `op`: remembers a denial that holds, and forgets all that
     /// is known of a subject that something was given back to.
     pub(super) fn learn(&self, asked: &Asked<'_>, op: &Op, decision: &Decision) {
-        match *op {
-            Op::Acquire(cost) => {
-                if let Some(denial) = Denial::of(asked, cost, decision) {
-                    self.put(denial, asked.generation);
-                }
-            }
-            Op::Refund(..) | Op::Settle(..) | Op::Block(_) | Op::Reset => {
-                self.forget(asked.subject);
-            }
-            Op::Reserve(_) | Op::Deny(_) | Op::AcquireUpTo(_) | Op::Peek(_) | Op::Hit(_) => {}
+        if may_end_denials(op) {
+            return self.forget(asked.subject);
+        }
+        if decision.is_blocked() {
+            // One that knows of no block has a shorter wait.
+            self.forget_where(asked.subject, |known| !known.decision.is_blocked());
+        }
+        if let Some(denial) = Denial::of(asked, op, decision) {
+            self.put(denial, asked.generation);
         }
     }
 
@@ -118,8 +139,12 @@ impl DenyCache {
 
     /// Forgets all that is known of the subject.
     pub(super) fn forget(&self, subject: &str) {
+        self.forget_where(subject, |_| true);
+    }
+
+    fn forget_where(&self, subject: &str, is_over: impl Fn(&Denial) -> bool) {
         for entry in self.bucket(subject).iter_mut() {
-            entry.take_if(|denial| denial.subject == subject);
+            entry.take_if(|denial| denial.subject == subject && is_over(denial));
         }
     }
 
@@ -141,13 +166,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Refused {
+    /// The question, if its answer can be remembered.
+    const fn by(op: &Op) -> Option<Self> {
+        match op {
+            Op::Acquire(cost) => Some(Self::Acquire(*cost)),
+            Op::Reserve(cost) => Some(Self::Reserve(*cost)),
+            _ => None,
+        }
+    }
+}
+
 impl Denial {
-    fn of(asked: &Asked<'_>, cost: u64, decision: &Decision) -> Option<Self> {
+    fn of(asked: &Asked<'_>, op: &Op, decision: &Decision) -> Option<Self> {
+        let refused = Refused::by(op)?;
         let wait = decision.retry_after().filter(|_| decision.is_denied())?;
         Some(Self {
             subject: asked.subject.to_owned(),
             tier: asked.tier,
-            cost,
+            refused,
             asked_at: asked.at,
             until: asked.at.checked_add(wait)?,
             decision: decision.clone(),
@@ -155,7 +192,7 @@ impl Denial {
     }
 
     fn is_about(&self, other: &Self) -> bool {
-        (self.tier, self.cost) == (other.tier, other.cost) && self.subject == other.subject
+        (self.tier, self.refused) == (other.tier, other.refused) && self.subject == other.subject
     }
 }
 
@@ -220,6 +257,9 @@ mod tests {
         for op in [
             Op::Acquire(2),
             Op::Acquire(4),
+            Op::Reserve(3),
+            Op::Deny(3),
+            Op::Block(WAIT),
             Op::AcquireUpTo(3),
             Op::Peek(3),
             Op::Hit(3),
@@ -231,6 +271,34 @@ mod tests {
         let of = |subject, tier| cache.answer(subject, tier, &Op::Acquire(3), now);
         assert!(of("bob", Tier::DEFAULT).is_none());
         assert!(of("alice", Tier::named("gold")).is_none());
+    }
+
+    #[test]
+    fn refused_reservation_answers_reservations_alone() {
+        let cache = DenyCache::new();
+        let now = Instant::now();
+        learn(&cache, Op::Reserve(3), now, &denied(Some(WAIT)));
+
+        assert_eq!(ask(&cache, Op::Reserve(3), now), Some(WAIT));
+        for op in [Op::Acquire(3), Op::Deny(3), Op::Peek(3), Op::Reserve(2)] {
+            assert_eq!(ask(&cache, op.clone(), now), None, "{op:?}");
+        }
+    }
+
+    #[test]
+    fn block_that_starts_ends_what_knows_of_none() {
+        let cache = DenyCache::new();
+        let now = Instant::now();
+        let blocked = denied(Some(WAIT)).into_blocked(5 * WAIT);
+        for starts in [Op::Deny(3), Op::Acquire(3), Op::Peek(1)] {
+            learn(&cache, Op::Reserve(3), now, &denied(Some(WAIT)));
+            learn(&cache, starts, now, &blocked);
+            assert_eq!(ask(&cache, Op::Reserve(3), now), None);
+        }
+        assert_eq!(ask(&cache, Op::Acquire(3), now), Some(5 * WAIT));
+        learn(&cache, Op::Reserve(3), now, &blocked);
+        assert_eq!(ask(&cache, Op::Acquire(3), now), Some(5 * WAIT));
+        assert_eq!(ask(&cache, Op::Reserve(3), now), Some(5 * WAIT));
     }
 
     #[test]
@@ -260,7 +328,12 @@ mod tests {
     fn what_is_given_back_and_new_quotas_end_it() {
         let cache = DenyCache::new();
         let now = Instant::now();
-        for op in [Op::Refund(1, None), Op::Reset] {
+        for op in [
+            Op::Refund(1, None),
+            Op::Settle(0, denied(None).receipt()),
+            Op::Block(Duration::ZERO),
+            Op::Reset,
+        ] {
             learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
             learn(&cache, op.clone(), now, &denied(None));
             assert_eq!(ask(&cache, Op::Acquire(3), now), None, "{op:?}");

@@ -4,25 +4,25 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
     task::{Context, Poll},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use tokio::time::timeout;
 
 use super::{
     builder::RedisLimiterBuilder,
-    deny_cache::{Asked, DenyCache},
+    coalesce::{Ask, Coalescer, Row},
+    deny_cache::{self, Asked, DenyCache},
     on_failure::Fallback,
     plan::Plan,
-    queue::{Ask, Queue},
     reply,
     script::DECIDE,
-    store::{RedisStore, StoreError, StoreErrorKind, StoreHealth},
+    store::{Place, RedisStore, StoreError, StoreErrorKind, StoreHealth},
     subject,
 };
 use crate::{
     clock::{Clock, ManualClock},
-    decision::{Decision, Policy},
+    decision::{Decision, Degradation, Policy},
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{Limiter, Pending, Tier, quotas::Rules},
@@ -61,7 +61,7 @@ struct Inner {
     policies: Vec<Policy>,
     rules: Mutex<Rules>,
     current: RwLock<Arc<Current>>,
-    queue: Arc<Queue<Asker, Current>>,
+    coalescer: Arc<Coalescer<Asker, Current>>,
     denials: Option<Arc<DenyCache>>,
     fallback: Fallback,
 }
@@ -120,6 +120,7 @@ impl RedisLimiter {
             denials,
             test_clock,
         } = parts;
+        store.use_script(&DECIDE);
         let denials = denials.map(Arc::new);
         let asker = Asker {
             store: store.clone(),
@@ -132,7 +133,7 @@ impl RedisLimiter {
             policies: rules.default_tier().policies.clone(),
             rules: Mutex::new(rules),
             current: RwLock::new(Arc::new(current)),
-            queue: Arc::new(Queue::new(asker)),
+            coalescer: Arc::new(Coalescer::new(asker)),
             name,
             denials,
             fallback,
@@ -144,9 +145,10 @@ impl RedisLimiter {
     /// told, too.
     ///
     /// A changed limit, burst or queue leaves what was counted, at most as much as the new quota
-    /// holds. A changed algorithm, period or number of slices starts all quotas of this limiter
-    /// afresh: they are counted under other keys, so nodes that have the new configuration already
-    /// and nodes that have the old one do not disturb each other.
+    /// holds, or the largest of another tier that shares the counter. A changed algorithm, period,
+    /// number of slices or refill step starts all quotas of this limiter afresh, and ends blocks, unless
+    /// its tiers count in the same ways as before: they are counted under other keys, so nodes that have
+    /// the new configuration already and nodes that have the old one do not disturb each other.
     ///
     /// # Errors
     ///
@@ -184,10 +186,12 @@ impl RedisLimiter {
         let inner = &*self.0;
         let current = Arc::clone(&inner.current());
         // A tier that is not known is a mistake, not a failure of the store.
+        current.plan.tier(tier)?;
+        let tier = current.plan.tier_of(&op, tier);
         let policies = &current.plan.tier(tier)?.policies;
         if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
             && receipt.is_degraded()
-            && let Some(decision) = inner.fallback.decide(tier, key, op.clone(), policies)
+            && let Some(decision) = inner.give_back(tier, key, op.clone(), policies)
         {
             return decision.map(|decision| Pending::Ready(Ok(decision)));
         }
@@ -195,9 +199,7 @@ impl RedisLimiter {
         if let Some(denied) = inner.remembered(&subject, tier, &op) {
             return Ok(Pending::Ready(Ok(denied)));
         }
-        if op == Op::Reset {
-            inner.fallback.reset(key);
-        }
+        inner.fallback.follow(key, &op);
         let question = Question {
             limiter: self.clone(),
             current,
@@ -207,7 +209,7 @@ impl RedisLimiter {
         };
         Ok(match inner.store.refusal() {
             Some(error) => Pending::Ready(question.fall_back(error)),
-            None => Pending::Later(question.ask(subject)),
+            None => question.ask(subject),
         })
     }
 }
@@ -222,18 +224,20 @@ struct Question {
 }
 
 impl Question {
-    /// Has the operation done, and waits for the answer no longer than the deadline.
-    fn ask(self, subject: String) -> RedisFuture {
-        let Inner { queue, store, .. } = &*self.limiter.0;
-        let answer = queue.submit(
-            subject,
-            Arc::clone(&self.current),
-            self.tier,
-            self.op.clone(),
-        );
+    /// Has the operation done, and waits for the answer no longer than the deadline; not at all when
+    /// none is to be expected by then.
+    fn ask(self, subject: String) -> Pending<RedisFuture> {
+        let Inner {
+            coalescer, store, ..
+        } = &*self.limiter.0;
+        let (current, op) = (Arc::clone(&self.current), Op::clone(&self.op));
+        let answer = match coalescer.submit(subject, current, self.tier, op) {
+            Ok(answer) => answer,
+            Err(error) => return Pending::Ready(self.fall_back(error)),
+        };
         let deadline = store.deadline();
         let answer = timeout(deadline, answer);
-        RedisFuture(Box::pin(async move {
+        Pending::Later(RedisFuture(Box::pin(async move {
             let error = match answer.await {
                 Ok(Ok(Ok(decision))) => return Ok(decision),
                 Ok(Ok(Err(error))) => error,
@@ -241,7 +245,7 @@ impl Question {
                 Err(_) => StoreError::timeout(deadline),
             };
             self.fall_back(error)
-        }))
+        })))
     }
 
     fn fall_back(&self, error: StoreError) -> Result<Decision, LimiterError> {
@@ -249,18 +253,36 @@ impl Question {
         if error.kind() == StoreErrorKind::NoRuntime {
             return Err(LimiterError::unavailable(error));
         }
+        let Inner {
+            store, fallback, ..
+        } = &*self.limiter.0;
+        store.go_without(&error);
         let policies = &self.current.plan.tier(self.tier)?.policies;
-        let fallback = &self.limiter.0.fallback;
-        let decision = fallback.decide(self.tier, &self.key, self.op.clone(), policies);
+        let op = Op::clone(&self.op);
+        let reason = error.degradation();
+        let decision = fallback.decide(self.tier, &self.key, op, policies, reason);
         decision.unwrap_or_else(|| Err(LimiterError::unavailable(error)))
     }
 }
 
 impl Inner {
+    /// Gives back what was charged in the server's place.
+    fn give_back(
+        &self,
+        tier: Tier,
+        key: &Key,
+        op: Op,
+        policies: &[Policy],
+    ) -> Option<Result<Decision, LimiterError>> {
+        // Whatever the reason was, the server has nothing of it.
+        let reason = Degradation::GivenUp;
+        self.fallback.decide(tier, key, op, policies, reason)
+    }
+
     /// The answer that needs no server. What gives something back ends it.
     fn remembered(&self, subject: &str, tier: Tier, op: &Op) -> Option<Decision> {
         let denials = self.denials.as_ref()?;
-        if matches!(op, Op::Refund(..) | Op::Reset) {
+        if deny_cache::may_end_denials(op) {
             denials.forget(subject);
         }
         denials.answer(subject, tier, op, Instant::now())
@@ -284,48 +306,77 @@ impl Current {
 
 impl Asker {
     /// A call that failed may have been made, and given something back.
-    fn forget_what_may_be_over(&self, subject: &str, ops: &[Op]) {
-        let gives_back = |op: &Op| matches!(op, Op::Refund(..) | Op::Reset);
-        if let Some(denials) = self.denials.as_ref().filter(|_| ops.iter().any(gives_back)) {
+    fn forget_what_may_be_over(&self, subject: &str, rows: &[(Op, usize)]) {
+        let may_be_over = rows.iter().any(|(op, _)| deny_cache::may_end_denials(op));
+        if let Some(denials) = self.denials.as_ref().filter(|_| may_be_over) {
             denials.forget(subject);
+        }
+    }
+
+    /// Remembers what was answered. A row of the answer lies within one of the question's.
+    fn learn(&self, asked: &Asked<'_>, rows: &[(Op, usize)], answer: &[Row]) {
+        let Some(denials) = &self.denials else { return };
+        let mut answers = answer.iter();
+        for (op, count) in rows {
+            let mut left = *count;
+            while left > 0
+                && let Some(row) = answers.next()
+            {
+                denials.learn(asked, op, &row.first);
+                left = left.saturating_sub(row.count);
+            }
         }
     }
 }
 
 impl Ask<Current> for Asker {
+    type Place = Place;
+
+    fn enter(&self, rows: usize, within: Duration) -> Result<Place, StoreError> {
+        self.store.enter(rows, within)
+    }
+
     async fn ask(
         &self,
+        place: Place,
         subject: &str,
         current: &Current,
         tier: Tier,
-        ops: &[Op],
-    ) -> Result<Vec<Decision>, StoreError> {
+        rows: &[(Op, usize)],
+    ) -> Result<Vec<Row>, StoreError> {
         let plan = current.plan.tier(tier);
         let plan = plan.map_err(|_| StoreError::foreign("there is no such tier"))?;
         let now = self
             .test_clock
             .as_ref()
             .map(|clock| clock.now().as_micros());
-        let arguments = plan.arguments(now, ops);
+        let arguments = plan.arguments(now, rows);
         let asked_at = Instant::now();
-        let call = self.store.call(&DECIDE, subject.as_bytes(), &arguments);
+        let call = self
+            .store
+            .call_in(place, &DECIDE, subject.as_bytes(), &arguments);
         let reply = call
             .await
-            .inspect_err(|_| self.forget_what_may_be_over(subject, ops))?;
-        let decisions = reply::decisions(&reply, plan, ops.len());
-        let decisions = decisions.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
-        if let Some(denials) = &self.denials {
-            let asked = Asked {
-                subject,
-                tier,
-                at: asked_at,
-                generation: current.generation,
-            };
-            for (op, decision) in ops.iter().zip(&decisions) {
-                denials.learn(&asked, op, decision);
-            }
-        }
-        Ok(decisions)
+            .inspect_err(|_| self.forget_what_may_be_over(subject, rows))?;
+        let count = rows.iter().map(|(_, count)| count).sum();
+        let answer = reply::rows(&reply, plan, count);
+        let answer = answer.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
+        let asked = Asked {
+            subject,
+            tier,
+            at: asked_at,
+            generation: current.generation,
+        };
+        self.learn(&asked, rows, &answer);
+        Ok(answer)
+    }
+
+    fn expected(&self) -> Option<Duration> {
+        self.store.expected()
+    }
+
+    fn deadline(&self) -> Duration {
+        self.store.deadline()
     }
 }
 

@@ -1,12 +1,12 @@
 //! The limiter that all nodes share, through Redis.
 
 mod builder;
+mod coalesce;
 mod deny_cache;
 mod leases;
 mod limiter;
 mod on_failure;
 mod plan;
-mod queue;
 mod reply;
 mod script;
 mod store;

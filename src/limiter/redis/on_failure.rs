@@ -1,8 +1,10 @@
+//! What decides when Redis does not.
+
 use std::{num::NonZeroU32, time::Duration};
 
 use crate::{
     clock::{Clock, OsClock},
-    decision::{Decision, Policy, QuotaStatus, QuotaStatuses},
+    decision::{Decision, Degradation, Policy, QuotaStatus, QuotaStatuses},
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{Limiter, LocalLimiter, LocalLimiterBuilder, Pending, Tier, quotas::Rules},
@@ -32,9 +34,16 @@ impl OnFailure {
     ///
     /// Together `n` nodes then let through up to `n` times as much; see
     /// [`nodes`](Self::nodes). What they counted meanwhile is not told to Redis afterwards, and
-    /// what Redis counted before is not known to them. A refund with a receipt gives back to whom
-    /// the receipt is of: once Redis is back, what a node had counted by itself goes back to the
-    /// node, and while it is gone, what Redis had counted is not given back.
+    /// what Redis counted before is not known to them. A receipt corrects only the side that charged
+    /// it: once Redis is back, what a node had counted by itself goes back to the node, and while it
+    /// is gone, what Redis had counted is not given back. What a response costs beyond its
+    /// reservation is counted by the side that decides. A block of a denial is known to the side
+    /// that denied. A reset and a block by hand are for both sides; those that are decided by the
+    /// node, and a refund without a receipt, are done by the node alone:
+    /// [`is_degraded`](crate::Decision::is_degraded) tells, and they have to be repeated when Redis
+    /// is back.
+    ///
+    /// A node tracks a [bounded](crate::limiter::RedisLimiterBuilder::max_local_keys) number of keys.
     pub const fn local() -> Self {
         Self(Action::Local(NonZeroU32::MIN))
     }
@@ -81,10 +90,14 @@ pub(super) enum Fallback {
 }
 
 impl Fallback {
-    pub(super) fn new(on_failure: OnFailure, rules: &Rules) -> Result<Self, ConfigError> {
+    pub(super) fn new(
+        on_failure: OnFailure,
+        rules: &Rules,
+        max_keys: usize,
+    ) -> Result<Self, ConfigError> {
         Ok(match on_failure.0 {
             Action::Local(nodes) => Self::Local {
-                limiter: local_limiter(rules, nodes)?,
+                limiter: local_limiter(rules, nodes, max_keys)?,
                 nodes,
             },
             Action::Allow => Self::Allow,
@@ -92,22 +105,21 @@ impl Fallback {
         })
     }
 
-    /// Decides in place of the server, if it is to.
+    /// Decides in place of the server, if it is to, for this reason.
     pub(super) fn decide(
         &self,
         tier: Tier,
         key: &Key,
         op: Op,
         policies: &[Policy],
+        reason: Degradation,
     ) -> Option<Result<Decision, LimiterError>> {
         let op = match op {
-            // What the server charged is not here to be given back.
-            Op::Refund(_, Some(receipt)) if !receipt.is_degraded() => Op::Peek(0),
-            Op::Settle(cost, receipt) if !receipt.is_degraded() && cost <= receipt.charged() => {
-                Op::Peek(0)
-            }
+            // What the server charged is not here to be given back. What a response adds to it is
+            // counted here.
+            Op::Refund(_, Some(receipt)) if !receipt.is_degraded() => Op::Refund(0, None),
             Op::Settle(cost, receipt) if !receipt.is_degraded() => {
-                Op::Hit(cost - receipt.charged())
+                Op::Settle(cost, receipt.of_nothing_here())
             }
             op => op,
         };
@@ -119,13 +131,19 @@ impl Fallback {
             Self::Allow => Ok(unmeasured(policies)),
             Self::Deny => return None,
         };
-        Some(decision.map(Decision::into_degraded))
+        Some(decision.map(|decision| decision.into_degraded(reason)))
     }
 
-    /// Forgets what was counted for the key during an earlier failure.
-    pub(super) fn reset(&self, key: &Key) {
-        if let Self::Local { limiter, .. } = self {
-            limiter.reset(key);
+    /// Blocks and forgets keys with the server: what was counted for the key during an earlier
+    /// failure, and what it is kept out of during the next one.
+    pub(super) fn follow(&self, key: &Key, op: &Op) {
+        let Self::Local { limiter, .. } = self else {
+            return;
+        };
+        match op {
+            Op::Reset => drop(limiter.reset(key)),
+            Op::Block(length) => drop(limiter.block(key, *length)),
+            _ => {}
         }
     }
 
@@ -147,7 +165,11 @@ fn unmeasured(policies: &[Policy]) -> Decision {
     Decision::allowed(0, OsClock.now(), statuses)
 }
 
-fn local_limiter(rules: &Rules, nodes: NonZeroU32) -> Result<LocalLimiter, ConfigError> {
+fn local_limiter(
+    rules: &Rules,
+    nodes: NonZeroU32,
+    max_keys: usize,
+) -> Result<LocalLimiter, ConfigError> {
     let mut builder: Option<LocalLimiterBuilder> = None;
     for (tier, quotas) in rules.tiers() {
         // Under their names: one that is made of the numbers would change with them.
@@ -160,6 +182,7 @@ fn local_limiter(rules: &Rules, nodes: NonZeroU32) -> Result<LocalLimiter, Confi
         });
     }
     let builder = builder.expect("there is always a default tier");
+    let builder = builder.max_keys(max_keys);
     let builder = match rules.block_for {
         Some(nanos) => builder.block_for(Duration::from_nanos(nanos)),
         None => builder,

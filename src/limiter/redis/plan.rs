@@ -1,13 +1,19 @@
+//! Arguments of the script: the rules in force, and the operations.
+
 use std::{borrow::Cow, fmt::Write as _};
 
 use sha2::{Digest, Sha256};
 
 use crate::{
-    decision::{Level, Policy},
+    algorithm::Most,
+    decision::{Charge, Level, Policy, Receipt},
     error::LimiterError,
-    limiter::{Tier, quotas::Rules},
+    limiter::{
+        Tier,
+        quotas::{Rules, TierIndex, most},
+    },
     op::Op,
-    quota::{Algorithm, Quota},
+    quota::{Algorithm, Kind, MAX_REFILL_NANOS, Quota},
 };
 
 /// The largest whole number up to which a Lua number counts exactly.
@@ -17,17 +23,38 @@ const MOST: u64 = (1 << 53) - 1;
 #[derive(Debug)]
 pub(super) struct Plan {
     id: String,
+    /// In the order of the rules, which receipts name them by.
     tiers: Vec<(Tier, TierPlan)>,
 }
 
-/// What the script is told of one tier's quotas.
+/// What the script is told of one tier's quotas, and what its reply is read by.
 #[derive(Debug)]
 pub(super) struct TierPlan {
+    pub(super) index: TierIndex,
     pub(super) policies: Vec<Policy>,
-    /// The level of a full bucket, for each quota of which the script tells the level.
-    pub(super) full: Vec<Option<Level>>,
+    /// For each quota.
+    pub(super) measures: Vec<QuotaPlan>,
     /// All arguments between the time and the operations.
     arguments: Vec<String>,
+}
+
+/// How the script's numbers about one quota are read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QuotaPlan {
+    pub(super) kind: Kind,
+    pub(super) told: Told,
+    pub(super) has_soft_share: bool,
+}
+
+/// What the script tells of a quota.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Told {
+    /// How far from full the bucket is, of which this is the full one.
+    Level(Level),
+    /// The same at the last multiple of so many nanoseconds.
+    Stepped(u64),
+    /// All that there is to say.
+    Numbers,
 }
 
 /// What one algorithm counts. Quotas at one place that count alike share it, in whatever tier.
@@ -39,12 +66,16 @@ struct Slot {
 
 impl Plan {
     pub(super) fn new(rules: &Rules) -> Self {
-        let slots = slots(rules);
-        let tiers = rules.tiers().map(|(tier, quotas)| {
+        let quotas = rules.tiers().map(|(_, tier)| tier.quotas());
+        let all = quotas.flat_map(|quotas| quotas.iter().copied().enumerate());
+        let all: Vec<(usize, Quota)> = all.collect();
+        let slots = slots(&all);
+        let tiers = rules.tiers().zip(0..).map(|((tier, quotas), index)| {
             let plan = TierPlan {
+                index,
                 policies: quotas.policies.clone(),
-                full: quotas.quotas().iter().map(full_level).collect(),
-                arguments: arguments(rules.block_for, &slots, quotas.quotas()),
+                measures: quotas.quotas().iter().map(QuotaPlan::new).collect(),
+                arguments: arguments(rules.block_for, &slots, quotas.quotas(), &all),
             };
             (*tier, plan)
         });
@@ -54,8 +85,8 @@ impl Plan {
         }
     }
 
-    /// A few letters for the algorithms, periods and slices that are counted. They are part of a
-    /// subject's key, so that two configurations never read each other's counts.
+    /// A few letters for the algorithms, periods, slices and steps that are counted. They are part of
+    /// a subject's key, so that two configurations never read each other's counts.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -65,63 +96,122 @@ impl Plan {
         let found = found.map(|(_, plan)| plan);
         found.ok_or_else(|| tier.unknown(self.tiers.iter().map(|(known, _)| *known)))
     }
+
+    /// The tier that `op` is measured by: that of its receipt, if it has one and the limiter knows
+    /// it.
+    pub(super) fn tier_of(&self, op: &Op, asked: Tier) -> Tier {
+        let receipt = match op {
+            Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) => receipt,
+            _ => return asked,
+        };
+        let known = self.tiers.get(usize::from(receipt.tier()));
+        known.map_or(asked, |(tier, _)| *tier)
+    }
 }
 
 impl TierPlan {
-    /// The script's arguments for `ops`, at `now` or at the time of the server. What is the same in
+    /// The script's arguments for rows of alike operations, at `now` or at the time of the server. What is the same in
     /// every call is only lent.
-    pub(super) fn arguments(&self, now: Option<u64>, ops: &[Op]) -> Vec<Cow<'_, str>> {
-        let mut arguments = Vec::with_capacity(1 + self.arguments.len() + 4 * ops.len());
-        arguments.push(number_or_empty(now));
+    pub(super) fn arguments(&self, now: Option<u64>, rows: &[(Op, usize)]) -> Vec<Cow<'_, str>> {
+        let mut arguments = Vec::with_capacity(1 + self.arguments.len() + 3 * rows.len());
+        arguments.push(now.map_or(Cow::Borrowed(""), number));
         arguments.extend(self.arguments.iter().map(|text| Cow::from(text.as_str())));
-        for alike in ops.chunk_by(|one, next| one == next) {
-            let (letter, cost, charged_at) = letters(&alike[0]);
-            arguments.push(letter.into());
-            arguments.push(number_or_empty(Some(cost)));
-            arguments.push(number_or_empty(charged_at));
-            arguments.push(number_or_empty(Some(alike.len() as u64)));
+        for (op, count) in rows {
+            self.push(&mut arguments, op, *count);
         }
         arguments
     }
-}
 
-fn number_or_empty(number: Option<u64>) -> Cow<'static, str> {
-    number.map_or(Cow::Borrowed(""), |number| {
-        number.min(MOST).to_string().into()
-    })
-}
-
-fn letters(op: &Op) -> (&'static str, u64, Option<u64>) {
-    match *op {
-        Op::Acquire(cost) | Op::Reserve(cost) => ("a", cost, None),
-        Op::Deny(cost) => ("p", cost, None),
-        Op::Settle(..) | Op::Block(_) => ("p", 0, None),
-        Op::AcquireUpTo(most) => ("u", most, None),
-        Op::Peek(cost) => ("p", cost, None),
-        Op::Hit(cost) => ("h", cost, None),
-        Op::Refund(cost, ref receipt) => {
-            let receipt = receipt.as_ref();
-            let charged_at = receipt.map(|receipt| receipt.charged_at().as_micros());
-            ("r", cost, charged_at)
+    fn push(&self, arguments: &mut Vec<Cow<'_, str>>, op: &Op, times: usize) {
+        let (letter, cost) = match op {
+            Op::Acquire(cost) => ("a", *cost),
+            Op::Reserve(cost) => ("v", *cost),
+            Op::Deny(cost) => ("d", *cost),
+            Op::AcquireUpTo(most) => ("u", *most),
+            Op::Peek(cost) => ("p", *cost),
+            Op::Hit(cost) => ("h", *cost),
+            Op::Refund(cost, receipt) => {
+                let charged = receipt.as_ref().map_or(*cost, Receipt::charged);
+                ("r", (*cost).min(charged))
+            }
+            Op::Settle(cost, receipt) => ("s", cost.saturating_sub(receipt.charged())),
+            Op::Block(_) => ("b", 0),
+            Op::Reset => ("x", 0),
+        };
+        arguments.extend([letter.into(), number(cost), number(times as u64)]);
+        match op {
+            Op::Refund(_, receipt) => self.push_receipt(arguments, receipt.as_ref()),
+            Op::Settle(cost, receipt) => {
+                self.push_receipt(arguments, Some(receipt));
+                let back = receipt.charged().saturating_sub(*cost);
+                arguments.extend([number(back), number(*cost)]);
+            }
+            Op::Block(length) => {
+                let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+                arguments.extend(two_parts(nanos.min(MAX_REFILL_NANOS)));
+            }
+            _ => {}
         }
-        Op::Reset => ("x", 0, None),
     }
-}
 
-/// The slots of all tiers, in the order of the quotas.
-fn slots(rules: &Rules) -> Vec<Slot> {
-    let mut slots: Vec<Slot> = Vec::new();
-    let most = rules.tiers().map(|(_, quotas)| quotas.quotas().len()).max();
-    for at in 0..most.unwrap_or(0) {
-        for (_, quotas) in rules.tiers() {
-            let Some(quota) = quotas.quotas().get(at) else {
-                continue;
-            };
-            if !slots.iter().any(|slot| slot.counts(at, quota)) {
-                slots.push(Slot { at, quota: *quota });
+    /// Where the charge is found, if it is not the newest; nothing of a quota that it did not charge,
+    /// or that counts in another way by now.
+    fn push_receipt(&self, arguments: &mut Vec<Cow<'_, str>>, receipt: Option<&Receipt>) {
+        let Some(receipt) = receipt else {
+            return arguments.push("".into());
+        };
+        arguments.push(number(receipt.charged_at().as_micros()));
+        for (at, quota) in self.measures.iter().enumerate() {
+            let charge = receipt.charges().get(at);
+            match charge.filter(|charge| charge.kind == quota.kind) {
+                Some(Charge { end, interval, .. }) => {
+                    arguments.extend(two_parts(*end));
+                    arguments.extend(two_parts(*interval));
+                }
+                None => arguments.extend([const { Cow::Borrowed("") }; 4]),
             }
         }
     }
+}
+
+impl QuotaPlan {
+    fn new(quota: &Quota) -> Self {
+        let told = match (quota.algorithm(), quota.refill_every_nanos()) {
+            (Algorithm::TokenBucket, Some(step)) => Told::Stepped(step),
+            (Algorithm::TokenBucket | Algorithm::LeakyBucket { .. }, _) => Told::Level(Level {
+                used: 0,
+                refill: quota.capacity() * quota.interval_nanos(),
+                interval: quota.interval_nanos(),
+            }),
+            _ => Told::Numbers,
+        };
+        Self {
+            kind: quota.kind(),
+            told,
+            has_soft_share: quota.extra() > 0,
+        }
+    }
+}
+
+fn number(number: u64) -> Cow<'static, str> {
+    number.min(MOST).to_string().into()
+}
+
+fn two_parts(nanos: u64) -> [Cow<'static, str>; 2] {
+    micros_and_rest(nanos).map(Cow::from)
+}
+
+/// The slots of all tiers, in the order of the quotas. Where one place has several, they stand in an
+/// order of their own, so that it does not matter which tier has which.
+fn slots(all: &[(usize, Quota)]) -> Vec<Slot> {
+    let mut slots: Vec<Slot> = Vec::new();
+    for (at, quota) in all {
+        if !slots.iter().any(|slot| slot.counts(*at, quota)) {
+            let quota = *quota;
+            slots.push(Slot { at: *at, quota });
+        }
+    }
+    slots.sort_by_cached_key(|slot| (slot.at, slot.shape()));
     slots
 }
 
@@ -139,9 +229,25 @@ impl Slot {
             Algorithm::SlidingLog => "g",
         }
     }
+
+    /// All in which quotas that count alike are alike.
+    fn shape(&self) -> String {
+        let period = self.quota.period_nanos();
+        let slices = self.quota.get_slices().unwrap_or(1);
+        let mut shape = format!("{}{period}/{slices}", self.letter());
+        if let Some(step) = self.quota.refill_every_nanos() {
+            write!(shape, "+{step}").expect("a text takes all");
+        }
+        shape
+    }
 }
 
-fn arguments(block_for: Option<u64>, slots: &[Slot], quotas: &[Quota]) -> Vec<String> {
+fn arguments(
+    block_for: Option<u64>,
+    slots: &[Slot],
+    quotas: &[Quota],
+    all: &[(usize, Quota)],
+) -> Vec<String> {
     let mut arguments = match block_for {
         Some(nanos) => micros_and_rest(nanos).to_vec(),
         None => vec![String::new(), String::new()],
@@ -156,19 +262,9 @@ fn arguments(block_for: Option<u64>, slots: &[Slot], quotas: &[Quota]) -> Vec<St
         arguments.push(quota.extra().to_string());
         arguments.extend(micros_and_rest(quota.interval_nanos()));
         arguments.extend(specifics(quota));
+        arguments.extend(more_than_own(quota, most(slot.at, quota, all)));
     }
     arguments
-}
-
-/// Only an even token bucket is nothing but its level.
-fn full_level(quota: &Quota) -> Option<Level> {
-    let is_even =
-        quota.algorithm() == Algorithm::TokenBucket && quota.refill_every_nanos().is_none();
-    is_even.then(|| Level {
-        used: 0,
-        refill: quota.capacity() * quota.interval_nanos(),
-        interval: quota.interval_nanos(),
-    })
 }
 
 /// The two arguments that differ by algorithm.
@@ -188,6 +284,20 @@ fn specifics(quota: &Quota) -> [String; 2] {
     }
 }
 
+/// The most that can count in the slot of `quota`, where that is more than it can count itself.
+fn more_than_own(quota: &Quota, most: Most) -> [String; 2] {
+    let own = Most::of(quota);
+    match quota.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } if most.nanos > own.nanos => {
+            micros_and_rest(most.nanos)
+        }
+        Algorithm::FixedWindow | Algorithm::SlidingWindow if most.units > own.units => {
+            [most.units.to_string(), String::new()]
+        }
+        _ => [String::new(), String::new()],
+    }
+}
+
 fn micros_and_rest(nanos: u64) -> [String; 2] {
     [(nanos / 1_000).to_string(), (nanos % 1_000).to_string()]
 }
@@ -195,10 +305,7 @@ fn micros_and_rest(nanos: u64) -> [String; 2] {
 fn id(slots: &[Slot]) -> String {
     let mut shapes = String::new();
     for slot in slots {
-        let period = slot.quota.period_nanos();
-        let slices = slot.quota.get_slices().unwrap_or(1);
-        let (at, letter) = (slot.at, slot.letter());
-        write!(shapes, "{at}{letter}{period}/{slices};").expect("a text takes all");
+        write!(shapes, "{}{};", slot.at, slot.shape()).expect("a text takes all");
     }
     letters_of(&shapes)
 }

@@ -1,35 +1,44 @@
-use std::{iter, time::Duration};
+//! The script's reply: whole numbers, of which decisions are made.
+
+use std::time::Duration;
 
 use redis::Value;
 
-use super::plan::TierPlan;
+use super::{
+    coalesce::Row,
+    plan::{QuotaPlan, TierPlan, Told},
+};
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Level, Measure, Outcome, Policy, QuotaStatus, QuotaStatuses, Standing},
+    decision::{
+        Decision, Level, Measure, Outcome, Policy, QuotaStatus, QuotaStatuses, Standing, Stepped,
+    },
     quota::MAX_REFILL_NANOS,
 };
 
 /// The whole numbers of the script's reply, in order.
 struct Numbers<'a>(&'a [u8]);
 
-/// Reads what the script says of each of `ops` operations; `None` for what the script never says.
-pub(super) fn decisions(reply: &Value, plan: &TierPlan, ops: usize) -> Option<Vec<Decision>> {
+/// Reads what the script says of `ops` operations, in rows of alike ones; `None` for what the script
+/// never says.
+pub(super) fn rows(reply: &Value, plan: &TierPlan, ops: usize) -> Option<Vec<Row>> {
     let Value::BulkString(bytes) = reply else {
         return None;
     };
     let mut numbers = Numbers(bytes);
     let time = Timestamp::from_micros(numbers.next()?);
-    let mut decisions = Vec::with_capacity(ops);
-    while decisions.len() < ops {
-        let alike = usize::try_from(numbers.next()?).ok()?;
-        let decision = numbers.decision(plan, time)?;
-        if !(1..=ops - decisions.len()).contains(&alike) {
+    let mut rows = Vec::new();
+    let mut left = ops;
+    while left > 0 {
+        let count = usize::try_from(numbers.next()?).ok()?;
+        let first = numbers.decision(plan, time)?;
+        if !(1..=left).contains(&count) {
             return None;
         }
-        let row = iter::successors(Some(decision), |last| Some(last.next_alike()));
-        decisions.extend(row.take(alike));
+        left -= count;
+        rows.push(Row { count, first });
     }
-    numbers.0.is_empty().then_some(decisions)
+    numbers.0.is_empty().then_some(rows)
 }
 
 impl Numbers<'_> {
@@ -54,7 +63,8 @@ impl Numbers<'_> {
             false if wait.is_zero() => Outcome::Allowed,
             false => Outcome::Delayed(wait),
         };
-        let decision = Decision::new(outcome, charged, time, self.statuses(plan)?);
+        let decision = Decision::new(outcome, charged, time, self.statuses(plan, time)?);
+        let decision = decision.in_tier(plan.index);
         Some(if blocked.is_zero() {
             decision
         } else {
@@ -62,40 +72,57 @@ impl Numbers<'_> {
         })
     }
 
-    fn statuses(&mut self, plan: &TierPlan) -> Option<QuotaStatuses> {
-        if let ([policy], [full]) = (plan.policies.as_slice(), plan.full.as_slice()) {
-            return Some(self.status(policy, *full)?.into());
+    fn statuses(&mut self, plan: &TierPlan, time: Timestamp) -> Option<QuotaStatuses> {
+        if let ([policy], [quota]) = (plan.policies.as_slice(), plan.measures.as_slice()) {
+            return Some(self.status(policy, *quota, time)?.into());
         }
-        let quotas = plan.policies.iter().zip(&plan.full);
-        let statuses = quotas.map(|(policy, full)| self.status(policy, *full));
+        let quotas = plan.policies.iter().zip(&plan.measures);
+        let statuses = quotas.map(|(policy, quota)| self.status(policy, *quota, time));
         Some(statuses.collect::<Option<Vec<_>>>()?.into())
     }
 
-    /// `full` is the level of a full bucket where a level is all that the script tells.
-    fn status(&mut self, policy: &Policy, full: Option<Level>) -> Option<QuotaStatus> {
+    fn status(
+        &mut self,
+        policy: &Policy,
+        quota: QuotaPlan,
+        time: Timestamp,
+    ) -> Option<QuotaStatus> {
         let flags = self.next()?;
         let retry_after = self.optional()?.map(nanos);
-        let [one, two, three] = [self.next()?, self.next()?, self.next()?];
-        let level = match full {
-            Some(full) => Some(Level {
-                used: nanos(one)
-                    .checked_add(two)
-                    .filter(|used| *used <= MAX_REFILL_NANOS)?,
-                ..full
-            }),
-            None => None,
+        let (standing, excess) = match quota.told {
+            Told::Level(full) => {
+                let used = self.level(flags)?;
+                let level = Level { used, ..full };
+                let excess = quota.has_soft_share && level.is_excess();
+                (Standing::Level(level), excess)
+            }
+            Told::Stepped(step) => {
+                let used = self.level(flags)?;
+                let passed = time.as_nanos() % step;
+                let stepped = Stepped { used, passed, step };
+                let excess = quota.has_soft_share && stepped.level(policy).is_excess();
+                (Standing::Stepped(stepped), excess)
+            }
+            Told::Numbers => {
+                let [remaining, reset_after, window] = [self.next()?, self.next()?, self.next()?];
+                let standing = Standing::counted(remaining, nanos(reset_after), nanos(window));
+                (standing, flags & 2 > 0)
+            }
         };
         let measure = Measure {
-            kind: crate::quota::Kind::NONE,
+            kind: quota.kind,
             denied: flags & 1 > 0,
-            excess: level.map_or(flags & 2 > 0, Level::is_excess),
             retry_after,
-            standing: match level {
-                Some(level) => Standing::Level(level),
-                None => Standing::counted(one, nanos(two), nanos(three)),
-            },
+            standing,
+            excess,
         };
         Some(QuotaStatus::measured(policy, &measure))
+    }
+
+    /// How far a bucket is from full: the nanoseconds below a microsecond stand among the flags.
+    fn level(&mut self, flags: u64) -> Option<u64> {
+        let used = nanos(self.next()?).checked_add(flags / 4);
+        used.filter(|used| *used <= MAX_REFILL_NANOS)
     }
 }
 
@@ -117,22 +144,27 @@ mod tests {
         let plan = Plan::new(&Rules::new(tiers, None).expect("a good quota"));
         let plan = plan.tier(Tier::DEFAULT).expect("the default tier");
         let bytes = numbers.iter().flat_map(|number| number.to_be_bytes());
-        decisions(&Value::BulkString(bytes.collect()), plan, 2)
+        let rows = rows(&Value::BulkString(bytes.collect()), plan, 2)?;
+        let row = |row: Row| {
+            let all = std::iter::successors(Some(row.first), |last| Some(last.next_alike()));
+            all.take(row.count)
+        };
+        Some(rows.into_iter().flat_map(row).collect())
     }
 
     #[test]
     fn operations_that_come_to_the_same_are_told_once() {
-        let decisions = read(&[7, 2, 0, 0, 1, 0, 0, -1, 100_000, 0, 0]).expect("a reply");
+        let decisions = read(&[7, 2, 0, 0, 1, 0, 0, -1, 100_000]).expect("a reply");
         let remaining: Vec<_> = decisions.iter().map(Decision::remaining).collect();
         assert_eq!(remaining, [Some(9), Some(8)]);
-        let denied = read(&[7, 2, 1, 0, 0, 0, 1, 5, 1_000_000, 0, 0]).expect("a reply");
+        let denied = read(&[7, 2, 1, 0, 0, 0, 1, 5, 1_000_000]).expect("a reply");
         assert_eq!(denied[0].retry_after(), Some(Duration::from_micros(5)));
         assert_eq!(denied[0], denied[1]);
     }
 
     #[test]
     fn what_the_script_never_says_is_no_decision() {
-        let one = [1, 0, 0, 1, 0, 0, -1, 100_000, 0, 0];
+        let one = [1, 0, 0, 1, 0, 0, -1, 100_000];
         let whole = [&[7], &one[..], &one].concat();
         assert!(read(&whole).is_some());
         for cut in 0..whole.len() {
@@ -143,10 +175,10 @@ mod tests {
             assert!(read(&[&[7, alike], &one[1..]].concat()).is_none());
         }
         for used in [-1, i64::MAX] {
-            let level = [&[7, 2], &one[1..7], &[used, 999, 0]].concat();
+            let level = [&[7, 2], &one[1..5], &[4 * 999, -1, used]].concat();
             assert!(read(&level).is_none(), "{used} microseconds from full");
         }
         // No sum runs over, whatever is claimed to have been charged.
-        assert!(read(&[7, 2, 0, 0, i64::MAX, 0, 0, -1, 0, 0, 0]).is_some());
+        assert!(read(&[7, 2, 0, 0, i64::MAX, 0, 0, -1, 0]).is_some());
     }
 }

@@ -1,3 +1,5 @@
+//! The script that decides.
+
 use std::sync::LazyLock;
 
 use super::store::Script;

@@ -1,3 +1,5 @@
+//! Names of keys in Redis.
+
 use std::fmt::Write as _;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};

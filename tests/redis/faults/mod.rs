@@ -9,6 +9,7 @@ mod clocks;
 mod clusters;
 mod connections;
 mod counts;
+mod crowds;
 mod load;
 mod policies;
 mod refusals;

@@ -1,5 +1,7 @@
 //! What stands in for Redis is what was configured, and everybody can see it.
 
+use std::time::Duration;
+
 use axum::{
     Router,
     body::Body,
@@ -21,7 +23,7 @@ use crate::{
         Lines, field,
         programs::{eventually, free_port},
     },
-    servers::{Server, no_redis},
+    servers::{Proxy, Server, no_redis},
 };
 
 /// A limiter of 10 a day whose server does not exist.
@@ -151,7 +153,10 @@ async fn decided(limiter: &RedisLimiter, op: Op, by_redis: bool) -> Decision {
         (probe.is_degraded() != by_redis).then_some(())
     })
     .await;
-    let decision = limiter.apply(&Key::from("alice"), op).await.unwrap();
+    let decision = limiter
+        .apply(&Key::from("alice"), op.clone())
+        .await
+        .unwrap();
     assert_eq!(decision.is_degraded(), !by_redis, "{op:?}");
     decision
 }
@@ -191,4 +196,82 @@ async fn what_redis_charged_is_not_given_back_without_it() {
     // Without a receipt it is about now.
     let left = decided(&limiter, Op::Refund(1, None), false).await;
     assert_eq!(left.remaining(), Some(4));
+}
+
+#[tokio::test]
+async fn settled_charge_is_corrected_where_it_was_made() {
+    if no_redis() {
+        return;
+    }
+    let (limiter, mut server) = with_server().await;
+    let by_redis = decided(&limiter, Op::Reserve(4), true).await.receipt();
+    server.kill9();
+    decided(&limiter, Op::Acquire(5), false).await;
+    let less = Op::Settle(1, by_redis.clone());
+    let settled = decided(&limiter, less, false).await;
+    assert_eq!(settled.remaining(), Some(5), "the node charged other units");
+    let more = decided(&limiter, Op::Settle(6, by_redis), false).await;
+    assert_eq!((more.charged(), more.remaining()), (2, Some(3)));
+    let by_node = decided(&limiter, Op::Reserve(3), false).await.receipt();
+
+    server.restart().await;
+    decided(&limiter, Op::Acquire(7), true).await;
+    let settle = Op::Settle(1, by_node);
+    let alice = Key::from("alice");
+    let given_back = limiter.apply(&alice, settle).await.unwrap();
+    assert!(given_back.is_degraded());
+    assert_eq!(given_back.remaining(), Some(2), "to the node");
+    let left = decided(&limiter, Op::Peek(1), true).await.remaining();
+    assert_eq!(left, Some(3), "Redis charged other units");
+}
+
+#[tokio::test]
+async fn blocks_by_hand_outlast_the_server() {
+    if no_redis() {
+        return;
+    }
+    let (limiter, mut server) = with_server().await;
+    let hour = Duration::from_secs(3_600);
+    let taken = decided(&limiter, Op::Acquire(1), true).await.receipt();
+    assert!(decided(&limiter, Op::Block(hour), true).await.is_blocked());
+    server.kill9();
+    assert!(decided(&limiter, Op::Peek(1), false).await.is_blocked());
+    for op in [
+        Op::Refund(1, Some(taken.clone())),
+        Op::Settle(0, taken.clone()),
+        Op::Settle(1, taken),
+    ] {
+        let corrected = decided(&limiter, op, false).await;
+        assert!(corrected.is_allowed(), "a correction is never denied");
+    }
+    let unblocked = decided(&limiter, Op::Block(Duration::ZERO), false).await;
+    assert!(unblocked.is_allowed());
+    assert!(decided(&limiter, Op::Acquire(1), false).await.is_allowed());
+}
+
+/// Point 10: as the page says.
+#[tokio::test]
+async fn a_reset_without_redis_is_done_by_the_node_alone_and_says_so() {
+    if no_redis() {
+        return;
+    }
+    // It keeps what it knows when it is gone for a while.
+    let server = Server::start().await;
+    let mut proxy = Proxy::before(server.address()).await;
+    let (store, _) = store(&server.url_through(proxy.port()));
+    let builder = RedisLimiter::builder(Quota::per_day(10).fixed_window());
+    let limiter = builder.remember_denials(false).build(&store).unwrap();
+    decided(&limiter, Op::Acquire(7), true).await;
+    proxy.refuse().await;
+    decided(&limiter, Op::Acquire(4), false).await;
+    for op in [Op::Reset, Op::Refund(1, None)] {
+        let done = decided(&limiter, op, false).await;
+        assert!(done.degraded_by().is_some());
+        assert_eq!(done.remaining(), Some(10), "{op:?}: of the node");
+    }
+    proxy.accept().await;
+    let left = decided(&limiter, Op::Peek(1), true).await.remaining();
+    assert_eq!(left, Some(3), "Redis did not hear of it");
+    let reset = decided(&limiter, Op::Reset, true).await;
+    assert_eq!(reset.remaining(), Some(10));
 }

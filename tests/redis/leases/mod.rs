@@ -2,6 +2,7 @@
 
 mod failures;
 mod lifetimes;
+mod steady;
 
 use std::{collections::BTreeMap, time::Duration};
 

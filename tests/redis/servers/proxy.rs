@@ -13,8 +13,9 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    sync::{oneshot, watch},
+    sync::{mpsc, oneshot, watch},
     task::{JoinHandle, JoinSet},
+    time::Instant,
 };
 
 use crate::common::programs::free_port;
@@ -23,8 +24,8 @@ use crate::common::programs::free_port;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     Forward,
-    /// Every piece waits so long before it is passed on, in either direction: a round trip takes
-    /// twice as long.
+    /// Every piece is passed on so long after it came, in either direction: a round trip takes twice
+    /// as long, however much is under way.
     Delay(Duration),
     /// Connections open and stay open, and nothing comes through. What was sent meanwhile comes
     /// through when the flow goes on, as TCP would send it again.
@@ -153,27 +154,67 @@ enum Direction {
     Response,
 }
 
+/// What came, and when it is passed on at the earliest.
+type Piece = (Instant, Vec<u8>);
+
 async fn pump(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    mut flow: watch::Receiver<Flow>,
+    from: impl AsyncRead + Unpin,
+    to: impl AsyncWrite + Unpin,
+    flow: watch::Receiver<Flow>,
     direction: Direction,
+) -> io::Result<()> {
+    let (line, pieces) = mpsc::channel(64 * 1024);
+    let (taken, passed) = tokio::join!(
+        take_in(from, line, flow.clone()),
+        pass_on(pieces, to, flow, direction)
+    );
+    taken.and(passed)
+}
+
+/// An end of the connection is an empty piece.
+async fn take_in(
+    mut from: impl AsyncRead + Unpin,
+    line: mpsc::Sender<Piece>,
+    flow: watch::Receiver<Flow>,
 ) -> io::Result<()> {
     let mut piece = vec![0; 16 * 1024];
     loop {
         let length = from.read(&mut piece).await?;
-        let open = flow.wait_for(|flow| passes(*flow, direction)).await;
-        let Ok(flow) = open.map(|flow| *flow) else {
-            return Ok(());
+        let delay = match *flow.borrow() {
+            Flow::Delay(time) => time,
+            _ => Duration::ZERO,
         };
-        if let Flow::Delay(time) = flow {
-            tokio::time::sleep(time).await;
+        let piece = (Instant::now() + delay, piece[..length].to_vec());
+        if line.send(piece).await.is_err() || length == 0 {
+            return Ok(());
         }
-        if length == 0 {
+    }
+}
+
+async fn pass_on(
+    mut pieces: mpsc::Receiver<Piece>,
+    mut to: impl AsyncWrite + Unpin,
+    mut flow: watch::Receiver<Flow>,
+    direction: Direction,
+) -> io::Result<()> {
+    while let Some((due, piece)) = pieces.recv().await {
+        // Even a sleep that is over takes a millisecond.
+        if due > Instant::now() {
+            tokio::time::sleep_until(due).await;
+        }
+        if flow
+            .wait_for(|flow| passes(*flow, direction))
+            .await
+            .is_err()
+        {
+            return Ok(());
+        }
+        if piece.is_empty() {
             return to.shutdown().await;
         }
-        to.write_all(&piece[..length]).await?;
+        to.write_all(&piece).await?;
     }
+    Ok(())
 }
 
 fn passes(flow: Flow, direction: Direction) -> bool {

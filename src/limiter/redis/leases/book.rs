@@ -30,6 +30,8 @@ struct Entry {
     is_asked: bool,
     /// When it is to be renewed; `None` while its request does not run.
     renew_at: Option<Instant>,
+    /// Whether a renewal is under way already.
+    is_renewing: bool,
 }
 
 /// A lease whose request is over.
@@ -59,6 +61,7 @@ impl Book {
             subject: Arc::clone(subject),
             is_asked: false,
             renew_at: None,
+            is_renewing: false,
         };
         self.leases.insert(name, entry);
     }
@@ -74,6 +77,7 @@ impl Book {
     pub(super) fn hold(&mut self, name: LeaseName, renew_at: Instant) {
         if let Some(entry) = self.leases.get_mut(&name) {
             entry.renew_at = Some(renew_at);
+            entry.is_renewing = false;
         }
     }
 
@@ -137,16 +141,20 @@ impl Book {
             .retain(|dropped| now.duration_since(dropped.dropped_at) <= lease);
     }
 
-    /// Takes all that is due at `now`: renewals too, and the releases that failed.
+    /// Takes all that is due at `now`: the renewals, the releases that failed, and what was dropped.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Errand> {
         let failed = self.unreleased.drain(..);
         let releases = self.dropped.drain(..).chain(failed).map(Step::release);
         let renewals = self.leases.iter_mut().filter_map(|(name, entry)| {
             entry.renew_at.filter(|at| *at <= now)?;
+            if entry.is_renewing {
+                return None;
+            }
             entry.is_asked = true;
+            entry.is_renewing = true;
             Some((Arc::clone(&entry.subject), Step::Renew(*name)))
         });
-        errands(releases.chain(renewals))
+        errands(renewals.chain(releases))
     }
 
     /// The server has done what it was told.
@@ -161,8 +169,13 @@ impl Book {
     /// The server has not done it, as far as is known.
     pub(super) fn failed(&mut self, errand: Errand) {
         for step in errand.steps {
-            if let Step::Release(dropped) = step {
-                self.unreleased.push(dropped);
+            match step {
+                Step::Release(dropped) => self.unreleased.push(dropped),
+                Step::Renew(name) => {
+                    if let Some(entry) = self.leases.get_mut(&name) {
+                        entry.is_renewing = false;
+                    }
+                }
             }
         }
     }
@@ -235,6 +248,18 @@ mod tests {
         assert!(book.drop_lease(name, start));
         assert!(matches!(book.releases()[0].steps[..], [Step::Release(_)]));
         assert!(book.due(start + LEASE).is_empty());
+    }
+
+    #[test]
+    fn a_renewal_is_not_repeated_until_it_is_known_to_have_failed() {
+        let mut book = Book::default();
+        let start = Instant::now();
+        held(&mut book, 1, "a", start);
+        let due = book.due(start);
+        assert_eq!(due.len(), 1);
+        assert!(book.due(start + LEASE).is_empty(), "it is under way");
+        due.into_iter().for_each(|errand| book.failed(errand));
+        assert_eq!(book.due(start).len(), 1);
     }
 
     #[test]

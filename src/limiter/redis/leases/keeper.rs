@@ -1,15 +1,19 @@
 use std::{
+    collections::VecDeque,
     fmt,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
     sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
     time::Duration,
 };
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::Value;
 use tokio::{
     runtime::Handle,
-    sync::Notify,
-    time::{Instant, timeout_at},
+    sync::{Notify, futures::Notified},
+    time::{Instant, Sleep, sleep_until},
 };
 
 use super::book::{Book, Errand, LeaseName, Step};
@@ -39,6 +43,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     pub(super) fn new(store: RedisStore, limit: u64, lease: Duration) -> Self {
+        store.use_script(&LEASES);
         Self {
             store,
             limit,
@@ -70,7 +75,7 @@ impl Keeper {
             errand: Some(errand),
         };
         let reply = self
-            .call(subject, steps.into_iter().chain([(b"a", name)]))
+            .ask(subject, steps.into_iter().chain([(b"a", name)]))
             .await;
         releases.end(reply.as_ref().err());
         match reply?.last() {
@@ -79,11 +84,33 @@ impl Keeper {
         }
     }
 
-    async fn call(
+    /// Asks in a request that waits, so not when no answer can be expected in time.
+    async fn ask(
         &self,
         subject: &str,
         steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
     ) -> Result<Vec<Value>, StoreError> {
+        let place = self.store.enter(1, self.store.deadline())?;
+        let arguments = self.arguments(steps);
+        let key = subject.as_bytes();
+        values(self.store.call_in(place, &LEASES, key, &arguments).await?)
+    }
+
+    /// Tells what nobody waits for.
+    async fn tell(
+        &self,
+        subject: &str,
+        steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
+    ) -> Result<Vec<Value>, StoreError> {
+        let arguments = self.arguments(steps);
+        let key = subject.as_bytes();
+        values(self.store.call(&LEASES, key, &arguments).await?)
+    }
+
+    fn arguments(
+        &self,
+        steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
+    ) -> Vec<Vec<u8>> {
         let mut arguments = vec![
             self.limit.min(MOST).to_string().into_bytes(),
             self.lease.as_micros().to_string().into_bytes(),
@@ -91,11 +118,7 @@ impl Keeper {
         for (letter, name) in steps {
             arguments.extend([letter.to_vec(), name.to_vec()]);
         }
-        let call = self.store.call(&LEASES, subject.as_bytes(), &arguments);
-        match call.await? {
-            Value::Array(values) => Ok(values),
-            _ => Err(StoreError::foreign("not the script's reply")),
-        }
+        arguments
     }
 
     /// The next time at which a lease that was given or renewed at `now` is renewed: so early that
@@ -127,13 +150,29 @@ impl Keeper {
         }
     }
 
-    async fn run(&self, errands: Vec<Errand>) {
-        let errands = errands.into_iter().map(|errand| InHand {
+    fn in_hand(&self, errand: Errand) -> InHand<'_> {
+        InHand {
             keeper: self,
             errand: Some(errand),
-        });
-        let errands = stream::iter(errands);
-        errands.for_each_concurrent(AT_ONCE, InHand::run).await;
+        }
+    }
+
+    /// The errands that are due by now, unless the server is not asked: otherwise each subject would
+    /// find that out by itself.
+    fn due(&self, now: Instant) -> Vec<Errand> {
+        let mut book = self.book();
+        book.strike(now.into_std(), self.lease);
+        match self.store.refusal() {
+            None => book.due(now.into_std()),
+            Some(_) => Vec::new(),
+        }
+    }
+}
+
+fn values(reply: Value) -> Result<Vec<Value>, StoreError> {
+    match reply {
+        Value::Array(values) => Ok(values),
+        _ => Err(StoreError::foreign("not the script's reply")),
     }
 }
 
@@ -148,7 +187,7 @@ impl InHand<'_> {
         let Some(errand) = &self.errand else { return };
         let now = Instant::now();
         let steps = errand.steps.iter().map(Step::told);
-        let outcome = self.keeper.call(&errand.subject, steps).await;
+        let outcome = self.keeper.tell(&errand.subject, steps).await;
         if outcome.is_ok() {
             self.keeper.book().done(errand, self.keeper.renewal(now));
         }
@@ -191,26 +230,74 @@ struct Task {
 
 impl Task {
     async fn run(mut self) {
-        let keeper = &*self.keeper;
-        let mut pause_ends = Instant::now() + keeper.pause();
-        while !keeper.book().dismisses_keeper() {
-            let woken = timeout_at(pause_ends, keeper.dropped.notified()).await;
-            if woken.is_ok() {
-                let releases = keeper.book().releases();
-                keeper.run(releases).await;
-                continue;
+        let keeper = Arc::clone(&self.keeper);
+        let mut backlog = VecDeque::new();
+        let mut under_way = FuturesUnordered::new();
+        let mut pause = pin!(sleep_until(Instant::now() + keeper.pause()));
+        let mut dropped = pin!(keeper.dropped.notified());
+        loop {
+            while under_way.len() < AT_ONCE
+                && let Some(errand) = backlog.pop_front()
+            {
+                under_way.push(InHand::run(errand));
             }
-            let now = Instant::now();
-            pause_ends = now + keeper.pause();
-            keeper.book().strike(now.into_std(), keeper.lease);
-            // Otherwise each subject would find out by itself that the server is not asked.
-            if keeper.store.refusal().is_none() {
-                let due = keeper.book().due(now.into_std());
-                keeper.run(due).await;
+            if under_way.is_empty() && keeper.book().dismisses_keeper() {
+                break;
+            }
+            let is_free = backlog.is_empty();
+            match next(&mut under_way, pause.as_mut(), dropped.as_mut(), is_free).await {
+                Event::Done => {}
+                // Renewals go first: a release that is late keeps a place free, a late renewal
+                // gives a place away that is taken.
+                Event::Due => {
+                    let now = Instant::now();
+                    pause.as_mut().reset(now + keeper.pause());
+                    for errand in keeper.due(now) {
+                        backlog.push_front(keeper.in_hand(errand));
+                    }
+                }
+                Event::Dropped => {
+                    dropped.set(keeper.dropped.notified());
+                    let releases = keeper.book().releases();
+                    backlog.extend(releases.into_iter().map(|errand| keeper.in_hand(errand)));
+                }
             }
         }
+        drop(under_way);
         self.is_over = true;
     }
+}
+
+/// What the task has to see to.
+enum Event {
+    /// The time has come to look for what is due.
+    Due,
+    /// An errand is over.
+    Done,
+    /// Leases have been dropped.
+    Dropped,
+}
+
+/// The next event. The time comes first, so that nothing keeps it from being seen.
+async fn next(
+    under_way: &mut FuturesUnordered<impl Future<Output = ()>>,
+    mut pause: Pin<&mut Sleep>,
+    mut dropped: Pin<&mut Notified<'_>>,
+    is_free: bool,
+) -> Event {
+    poll_fn(|cx: &mut Context<'_>| {
+        if pause.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Event::Due);
+        }
+        if let Poll::Ready(Some(())) = under_way.poll_next_unpin(cx) {
+            return Poll::Ready(Event::Done);
+        }
+        if is_free && dropped.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Event::Dropped);
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 impl Drop for Task {

@@ -58,6 +58,11 @@ impl Leases {
         self.0.keeper.store().refusal()
     }
 
+    /// Something is decided without the server, because of this error.
+    pub(crate) fn go_without(&self, error: &StoreError) {
+        self.0.keeper.store().go_without(error);
+    }
+
     /// A lease that is not asked for yet.
     pub(crate) fn lease(&self, key: &Key) -> Lease {
         let Inner {

@@ -2,24 +2,26 @@
 --
 -- ARGV: the time in microseconds (empty for the server's), the time of a block in two parts (empty
 -- for none), the number of slots, what describes each of them, and then the operations, which are
--- done one after another: letter, cost, when the cost was charged (empty for now), and how many times
--- it is done.
+-- done one after another: letter, cost, how many times it is done, and what `corrections` reads.
 --
--- A slot is what one algorithm counts. Some may belong to quotas of other tiers: they are kept, and
--- not asked. The value has the slots' texts, the end of a block if there is one, and the bytes of
--- logs: `slot;slot!blocked\nbytes`. A lone token bucket is one whole number.
+-- A slot is what quotas of all tiers count that stand at one place and count alike. Those that no quota
+-- of the tier in force counts in are kept, and not asked. The value has the slots' texts; what responses
+-- counted in them, if they counted anything; the end of a block if there is one, marked if it is by hand;
+-- and the bytes of logs: `slot;slot|counted;counted!blocked\nbytes`. A lone token bucket is one whole
+-- number.
 --
 -- The reply is one text of whole numbers of eight bytes each, the highest first: the time, and then
--- what `answer` says.
+-- what each operation came to.
 
 -- Each is made only where it is asked for: a script makes all its functions anew in every call.
 local ALGORITHMS = {
     t = token_bucket, l = leaky_bucket, f = fixed_window, s = sliding_window, g = sliding_log,
 }
-local SLOT_FIELDS, OP_FIELDS = 8, 4
+local SLOT_FIELDS = 10
 
 local slots, active = {}, {}
 
+-- The most that can count is told where it is more than the quota's own capacity.
 local function read_slot(at)
     local q = {
         algorithm = ALGORITHMS[ARGV[at]](),
@@ -28,9 +30,11 @@ local function read_slot(at)
     }
     local one, two = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7])
     q.step, q.slice, q.slices, q.period_u, q.period_n = one, one, two, one, two
-    q.full_u, q.full_n = mul(q.capacity, q.tu, q.tn)
-    -- Of a bucket that fills evenly only the level is told: the limiter works out the rest.
-    q.level = q.step == 0 and q.algorithm.level
+    q.most_u, q.most_n = tonumber(ARGV[at + 8]), tonumber(ARGV[at + 9])
+    -- Of a bucket only the level is told: the limiter works out the rest.
+    q.level = q.algorithm.level
+    if q.level then q.full_u, q.full_n = mul(q.capacity, q.tu, q.tn) end
+    if not q.most_u then q.most_u, q.most_n = q.full_u or q.capacity, q.full_n end
     slots[#slots + 1] = q
     if ARGV[at + 1] == '1' then active[#active + 1] = q end
 end
@@ -41,60 +45,38 @@ for at = 5, first_op - 1, SLOT_FIELDS do read_slot(at) end
 
 -- The value
 
-local blocked_until = Instant.fresh()
+local blocked_until, by_hand = Instant.fresh(), ''
 
 local function forget()
-    for _, q in ipairs(slots) do q.state = q.algorithm.fresh() end
+    for _, q in ipairs(slots) do q.state, q.counted = q.algorithm.fresh(), nil end
+    blocked_until, by_hand = Instant.fresh(), ''
 end
 
--- Whether the value could be read.
-local function read(value)
-    local head, bytes = value, ''
-    local line = value:find('\n', 1, true)
-    if line then head, bytes = value:sub(1, line - 1), value:sub(line + 1) end
-    local mark = head:find('!', 1, true)
-    if mark then
-        blocked_until = Instant.parse(head:sub(mark + 1))
-        head = head:sub(1, mark - 1)
+-- Of each slot the text of its state, or of what responses counted, and the bytes of its log.
+local function texts(field)
+    local heads, tails = '', ''
+    for at, q in ipairs(slots) do
+        local head, tail = q.algorithm.text(q[field] or q.algorithm.fresh(), q)
+        heads = at == 1 and head or heads .. ';' .. head
+        if tail then tails = tails .. tail end
     end
-    local count = 0
-    for text in head:gmatch('[^;]+') do
-        count = count + 1
-        local q = slots[count]
-        if not q then return false end
-        local rest
-        q.state, rest = q.algorithm.parse(text, q, bytes)
-        if not q.state then return false end
-        bytes = rest or bytes
-    end
-    return count == #slots and bytes == '' and blocked_until ~= nil
+    return heads, tails
 end
 
 local function write()
-    local heads, tails = {}, {}
-    for at, q in ipairs(slots) do
-        local head, tail = q.algorithm.text(q.state, q)
-        heads[at], tails[#tails + 1] = head, tail
+    local value, bytes = texts('state')
+    for _, q in ipairs(slots) do
+        if q.counted then
+            local heads, tails = texts('counted')
+            value, bytes = value .. '|' .. heads, bytes .. tails
+            break
+        end
     end
-    local value = table.concat(heads, ';')
-    local blocked = Instant.text(blocked_until)
-    if blocked ~= '0' then value = value .. '!' .. blocked end
-    local bytes = table.concat(tails)
+    if blocked_until.u > 0 or blocked_until.n > 0 then
+        value = value .. '!' .. Instant.text(blocked_until) .. by_hand
+    end
     if bytes ~= '' then value = value .. '\n' .. bytes end
     return value
-end
-
--- Whole milliseconds until there is nothing left to remember, at least 1.
-local function time_to_live()
-    local u, n = sub(blocked_until.u, blocked_until.n, now, 0)
-    for _, q in ipairs(slots) do
-        local ru, rn = q.algorithm.reset_after(q, q.state)
-        if less(u, n, ru, rn) then u, n = ru, rn end
-    end
-    local milliseconds = max(math.ceil(micros_up(u, n) / 1000), 1)
-    -- The time of a test may stand still while the server's goes on.
-    if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
-    return string.format('%.0f', milliseconds)
 end
 
 -- Operations
@@ -130,9 +112,7 @@ local function available()
 end
 
 local function charge(cost)
-    for _, q in ipairs(active) do
-        q.algorithm.charge(q, q.state, cost)
-    end
+    for _, q in ipairs(active) do q.algorithm.charge(q, q.state, cost) end
 end
 
 local function acquire(cost)
@@ -143,13 +123,7 @@ local function acquire(cost)
     end
 end
 
-local DO = { a = acquire, p = judge }
-
-function DO.u(most)
-    acquire(min(most, max(available(), 1)))
-end
-
-function DO.h(cost)
+local function hit(cost)
     judge(cost)
     result.charged = min(cost, available())
     if cost > 0 then charge(cost) end
@@ -157,62 +131,140 @@ function DO.h(cost)
     result.wait = 0
 end
 
-function DO.r(cost, charged_at)
-    for _, q in ipairs(active) do
-        q.algorithm.refund(q, q.state, cost, charged_at or now)
-    end
-    judge(0)
-end
-
-function DO.x()
-    forget()
-    blocked_until = Instant.fresh()
-    judge(0)
-end
-
--- How long the subject stays out. A clock that stepped back must not make it longer than a block.
+-- How long the subject stays out.
 local function blocked_for()
-    if less(now + block_u, block_n, blocked_until.u, blocked_until.n) then
-        blocked_until.u, blocked_until.n = now + block_u, block_n
-    end
     return micros_up(sub(blocked_until.u, blocked_until.n, now, 0))
 end
 
--- Does an operation, and says for how long the subject is blocked. Who is blocked takes nothing; the
--- first denial of a cost that could fit starts a block.
-local function apply(op, cost, charged_at)
-    local blocked = block_u and blocked_for() or 0
-    local takes = op == 'a' or op == 'u'
-    if blocked > 0 and takes then
-        judge(op == 'u' and min(cost, 1) or cost)
-        return cost > 0 and blocked or 0
+local function start_block()
+    blocked_until, by_hand = { u = now + block_u, n = block_n }, ''
+end
+
+-- Does an operation that asks whether a cost fits, and says for how long the subject is blocked; nothing
+-- for another operation. A blocked subject takes nothing. The first denial of a cost that could fit
+-- starts a block, unless another question follows.
+local function decide(op, cost)
+    local blocked = blocked_for()
+    local takes = op == 'a' or op == 'v' or op == 'u'
+    if op == 'u' then cost = min(cost, blocked > 0 and 1 or max(available(), 1)) end
+    if takes and blocked == 0 then
+        acquire(cost)
+    elseif takes or op == 'p' or op == 'd' then
+        judge(cost)
+    elseif op == 'h' then
+        hit(cost)
+    else
+        return nil
     end
-    DO[op](cost, charged_at)
-    if cost == 0 or op == 'r' or op == 'x' then return 0 end
-    if block_u and takes and result.breached then
-        blocked_until = { u = now + block_u, n = block_n }
-        return micros_up(block_u, block_n)
+    local starts = op == 'a' or op == 'u' or op == 'd'
+    if starts and blocked == 0 and block_u and result.breached then
+        start_block()
+        return blocked_for()
     end
     return blocked
 end
 
+-- What seldom comes, made only then. Each says for how long the subject is blocked, as far as the answer
+-- heeds that, and where the next operation's arguments begin.
+local function corrections()
+    -- When it was charged, empty for the newest charge, and of each quota the end of the charge and the
+    -- time of a unit, in two parts each, empty for one that was not charged.
+    local function read_receipt(at)
+        local charged_at = tonumber(ARGV[at])
+        if not charged_at then return nil, at + 1 end
+        local charges = {}
+        for i = 1, #active do
+            local field = at + 4 * i - 3
+            local end_u, end_n = tonumber(ARGV[field]), tonumber(ARGV[field + 1])
+            local tu, tn = tonumber(ARGV[field + 2]), tonumber(ARGV[field + 3])
+            charges[i] = end_u and { at = charged_at, end_u = end_u, end_n = end_n, tu = tu, tn = tn }
+        end
+        return charges, at + 1 + 4 * #active
+    end
+
+    local function refund(cost, charges)
+        if cost == 0 then return end
+        for i, q in ipairs(active) do
+            local of = charges and charges[i]
+            if of or not charges then q.algorithm.refund(q, q.state, cost, of) end
+        end
+    end
+
+    -- Counts what a response said that its request cost, and blocks a subject that leaves no unit of
+    -- that, unless it is blocked already.
+    local function count(cost)
+        local is_used_up = false
+        for _, q in ipairs(active) do
+            q.counted = q.counted or q.algorithm.fresh()
+            q.algorithm.clamp(q, q.counted)
+            q.algorithm.charge(q, q.counted, cost)
+            if q.algorithm.verdict(q, q.counted, 1) ~= FITS then is_used_up = true end
+        end
+        if is_used_up and blocked_for() == 0 then start_block() end
+    end
+
+    local DO = {}
+
+    function DO.r(cost, at)
+        local charges, after = read_receipt(at)
+        refund(cost, charges)
+        judge(0)
+        return 0, after
+    end
+
+    -- `cost` is what is missing. What is too much and what counts stand after the receipt.
+    function DO.s(cost, at)
+        local charges, after = read_receipt(at)
+        local taken, counts = 0, tonumber(ARGV[after + 1])
+        if cost > 0 then
+            hit(cost)
+            taken = result.charged
+        end
+        refund(tonumber(ARGV[after]), charges)
+        if counts > 0 and block_u then count(counts) end
+        judge(0)
+        result.charged = taken
+        return 0, after + 2
+    end
+
+    -- How long stands in place of a receipt; no time at all ends a block.
+    function DO.b(_, at)
+        local u, n = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+        blocked_until, by_hand = Instant.fresh(), ''
+        if u + n > 0 then blocked_until, by_hand = { u = now + u, n = n }, 'h' end
+        judge(0)
+        return blocked_for(), at + 2
+    end
+
+    function DO.x(_, at)
+        forget()
+        judge(0)
+        return 0, at
+    end
+
+    return DO
+end
+
 -- How often the operation that was just done comes to the same in a row, at most `most` times, as far
--- as that can be told without doing it. A look or a denial changes nothing; where one level is all there
--- is, only that moves on.
+-- as that can be told without doing it. A look or a denial changes nothing but that it starts a block;
+-- where one level that falls evenly is all there is, only that moves on.
 local function alike(op, cost, most)
-    if op == 'p' or (op == 'a' and result.charged == 0) then return most end
+    if op == 'p' or op == 'd' then return most end
+    if op ~= 'a' and op ~= 'v' then return 1 end
+    if result.charged == 0 then return most end
     local q = active[1]
-    if op ~= 'a' or #active > 1 or not q.level then return 1 end
+    if #active > 1 or not q.algorithm.is_even or q.step > 0 then return 1 end
     return min(most, 1 + quotient(q.algorithm.available(q, q.state), cost))
 end
 
--- How a quota stands, in five numbers.
+-- How a quota stands. Of a bucket: whether it denied, with a part of the level, when to retry, and the
+-- rest of the level.
 local function measure(q)
     local algorithm, state = q.algorithm, q.state
     local denied = q.denied and 1 or 0
     if q.level then
         local u, n = q.level(state)
-        return denied, q.retry_after, u, n, 0
+        return struct.pack('>i8i8i8', denied + 4 * n, q.retry_after, u)
     end
     local left = algorithm.available(q, state)
     local remaining, window = max(left - q.extra, 0), 0
@@ -225,45 +277,91 @@ local function measure(q)
         if verdict == AFTER then window = micros_up(u, n) end
     end
     local flags = denied + (left < q.extra and 2 or 0)
-    return flags, q.retry_after, remaining, micros_up(algorithm.reset_after(q, state)), window
-end
-
-local reply = { struct.pack('>i8', now) }
-
--- Says of operations that come to the same: how many there are, whether they were denied, the wait in a
--- queue, the units that each of them took, the time of a block, and how each quota stands after the
--- first of them.
-local function answer(times, blocked)
-    local denied = result.denied and 1 or 0
-    reply[#reply + 1] = struct.pack('>i8i8i8i8i8', times, denied, result.wait, result.charged, blocked)
-    for _, q in ipairs(active) do reply[#reply + 1] = struct.pack('>i8i8i8i8i8', measure(q)) end
-end
-
-local function perform(op, cost, charged_at, times)
-    while times > 0 do
-        local blocked = apply(op, cost, charged_at)
-        local here = alike(op, cost, times)
-        answer(here, blocked)
-        if here > 1 and result.charged > 0 then charge((here - 1) * cost) end
-        times = times - here
-    end
+    local reset_after = micros_up(algorithm.reset_after(q, state))
+    return struct.pack('>i8i8i8i8i8', flags, q.retry_after, remaining, reset_after, window)
 end
 
 local value = redis.call('GET', KEYS[1])
 if not value then
     forget()
-elseif not read(value) then
-    return redis.error_reply('RATELIMIT the value of this key is not one of ours')
+else
+    -- Reads a state of each slot, and says which bytes are left; nothing if one could not be read.
+    local function read_states(heads, field, bytes)
+        local count = 0
+        for text in heads:gmatch('[^;]+') do
+            count = count + 1
+            local q = slots[count]
+            if not q then return nil end
+            local rest
+            q[field], rest = q.algorithm.parse(text, q, bytes)
+            if not q[field] then return nil end
+            bytes = rest or bytes
+        end
+        return count == #slots and bytes or nil
+    end
+
+    local head, bytes = value, ''
+    local line = value:find('\n', 1, true)
+    if line then head, bytes = value:sub(1, line - 1), value:sub(line + 1) end
+    local mark = head:find('!', 1, true)
+    if mark then
+        local blocked
+        blocked, by_hand = head:match('^(%d+)(h?)$', mark + 1)
+        blocked_until = blocked and Instant.parse(blocked)
+        head = head:sub(1, mark - 1)
+    end
+    local bar, counted = head:find('|', 1, true), nil
+    if bar then head, counted = head:sub(1, bar - 1), head:sub(bar + 1) end
+    bytes = blocked_until and read_states(head, 'state', bytes)
+    if counted and bytes then bytes = read_states(counted, 'counted', bytes) end
+    if bytes ~= '' then
+        return redis.error_reply('RATELIMIT the value of this key is not one of ours')
+    end
 end
 
 local before = value or write()
 
-for _, q in ipairs(active) do q.algorithm.heal(q, q.state) end
-for at = first_op, #ARGV, OP_FIELDS do
-    perform(ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]))
+-- A clock that stepped back must not make the block of a denial longer than it lasts.
+if block_u and by_hand == '' and less(now + block_u, block_n, blocked_until.u, blocked_until.n) then
+    start_block()
+end
+for _, q in ipairs(active) do q.algorithm.clamp(q, q.state) end
+
+-- Of operations that come to the same it says: how many there are, whether they were denied, the wait in
+-- a queue, the units that each of them took, the time of a block, and how each quota stands after the
+-- first of them.
+local reply = { struct.pack('>i8', now) }
+local at = first_op
+while at <= #ARGV do
+    local op, cost, times = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+    at = at + 3
+    local after = at
+    while times > 0 do
+        local blocked = decide(op, cost)
+        if not blocked then blocked, after = corrections()[op](cost, at) end
+        local here, denied = alike(op, cost, times), result.denied and 1 or 0
+        reply[#reply + 1] = struct.pack('>i8i8i8i8i8', here, denied, result.wait, result.charged, blocked)
+        for _, q in ipairs(active) do reply[#reply + 1] = measure(q) end
+        if here > 1 and result.charged > 0 then charge((here - 1) * cost) end
+        times = times - here
+    end
+    at = after
 end
 
 -- What has not changed, a denial above all, is not written.
 local after = write()
-if after ~= before then redis.call('SET', KEYS[1], after, 'PX', time_to_live()) end
+if after ~= before then
+    -- It lives until there is nothing left to remember, in whole milliseconds, at least 1.
+    local u, n = sub(blocked_until.u, blocked_until.n, now, 0)
+    for _, q in ipairs(slots) do
+        for _, state in ipairs({ q.state, q.counted }) do
+            local ru, rn = q.algorithm.reset_after(q, state)
+            if less(u, n, ru, rn) then u, n = ru, rn end
+        end
+    end
+    local milliseconds = max(math.ceil(micros_up(u, n) / 1000), 1)
+    -- The time of a test may stand still while the server's goes on.
+    if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
+    redis.call('SET', KEYS[1], after, 'PX', string.format('%.0f', milliseconds))
+end
 return table.concat(reply)

@@ -6,7 +6,7 @@ local FixedWindow = {}
 local function current(q, window)
     local index = div(now, 0, q.period_u, q.period_n)
     if window.index < index or window.count == 0 then return index, 0 end
-    return window.index, min(window.count, q.capacity)
+    return window.index, window.count
 end
 
 local function until_end(q, index)
@@ -23,7 +23,7 @@ end
 
 function FixedWindow.available(q, window)
     local _, count = current(q, window)
-    return q.capacity - count
+    return max(q.capacity - count, 0)
 end
 
 function FixedWindow.reset_after(q, window)
@@ -36,23 +36,25 @@ function FixedWindow.window_end(q, window)
     return until_end(q, (current(q, window)))
 end
 
+-- A larger quota that shares the window may have counted more.
 function FixedWindow.charge(q, window, cost)
     local index, count = current(q, window)
-    window.index, window.count = index, min(count + cost, q.capacity)
+    window.index, window.count = index, max(min(count + cost, q.capacity), count)
 end
 
-function FixedWindow.refund(q, window, cost, charged_at)
+function FixedWindow.refund(q, window, cost, charge)
     local index, count = current(q, window)
-    if div(charged_at, 0, q.period_u, q.period_n) == index then
+    if not charge or div(charge.at, 0, q.period_u, q.period_n) == index then
         count = max(count - cost, 0)
     end
     window.index, window.count = index, count
 end
 
--- More than one ahead comes from a clock that stepped back.
-function FixedWindow.heal(q, window)
+-- More than one ahead comes from a clock that stepped back, more than the most from a larger quota.
+function FixedWindow.clamp(q, window)
     local index = div(now, 0, q.period_u, q.period_n)
     if window.index > index + 1 then window.index = index end
+    window.count = min(window.count, q.most_u)
 end
 
 function FixedWindow.fresh()

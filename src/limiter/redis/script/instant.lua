@@ -17,3 +17,20 @@ function Instant.text(tat)
     if tat.u == 0 and tat.n == 0 then return '0' end
     return string.format('%.0f%03d', tat.u, tat.n)
 end
+
+-- What a bucket gets back of `cost` units at `at`, now or the last step: all of them unless it is told
+-- when they were charged. Then each unit fades over the time of a full bucket, by 1 / capacity of the
+-- time since; why is said at `Refund::nanos` in Rust.
+local function given_back(q, cost, charge, charged_at, at)
+    if not charge then return mul(cost, q.tu, q.tn) end
+    -- The clock has stepped back since, and may have moved the bucket.
+    if at < charged_at then return 0, 0 end
+    local rest = fmod(at - charged_at, q.capacity)
+    local faded_n, over = mul_div(rest, 1000, q.capacity)
+    if over > 0 then faded_n = faded_n + 1 end
+    local faded_u, carried = add((at - charged_at - rest) / q.capacity, 0, 0, faded_n)
+    local u, n = mul(cost, sub(charge.tu, charge.tn, faded_u, carried))
+    local left_u, left_n = sub(charge.end_u, charge.end_n, at, 0)
+    if less(left_u, left_n, u, n) then return left_u, left_n end
+    return u, n
+end

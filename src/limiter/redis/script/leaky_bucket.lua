@@ -16,6 +16,11 @@ function LeakyBucket.verdict(q, next, cost)
     return AFTER, sub(u, n, longest_u, longest_n)
 end
 
+-- How far the queue is from empty.
+function LeakyBucket.level(next)
+    return ahead(next)
+end
+
 function LeakyBucket.available(q, next)
     local u, n = ahead(next)
     return max(q.capacity - div_ceil(u, n, q.tu, q.tn), 0)
@@ -25,22 +30,25 @@ function LeakyBucket.reset_after(_, next)
     return ahead(next)
 end
 
+-- A longer queue that shares the slots may have booked more of them.
 function LeakyBucket.charge(q, next, cost)
     local bu, bn = mul(min(cost, q.capacity), q.tu, q.tn)
     local u, n = add(bu, bn, ahead(next))
     if less(q.full_u, q.full_n, u, n) then u, n = q.full_u, q.full_n end
-    next.u, next.n = now + u, n
+    if less(next.u, next.n, now + u, n) then next.u, next.n = now + u, n end
 end
 
-function LeakyBucket.refund(q, next, cost)
+-- Slots stay where they are if others after them were promised.
+function LeakyBucket.refund(q, next, cost, charge)
     if not less(now, 0, next.u, next.n) then return end
-    local u, n = sub(next.u, next.n, mul(min(cost, q.capacity), q.tu, q.tn))
+    if charge and (charge.end_u ~= next.u or charge.end_n ~= next.n) then return end
+    local u, n = sub(next.u, next.n, given_back(q, cost, charge, charge and charge.at, now))
     if less(u, n, now, 0) then u, n = now, 0 end
     next.u, next.n = u, n
 end
 
--- A slot beyond the end of the queue comes from a clock that stepped back or from a longer queue.
-function LeakyBucket.heal(q, next)
+-- A slot beyond the end of the longest queue comes from a clock that stepped back or from a longer one.
+function LeakyBucket.clamp(q, next)
     local u, n = ahead(next)
-    if less(q.full_u, q.full_n, u, n) then next.u, next.n = now + q.full_u, q.full_n end
+    if less(q.most_u, q.most_n, u, n) then next.u, next.n = now + q.most_u, q.most_n end
 end

@@ -7,11 +7,20 @@ local SlidingLog = {}
 
 local ENTRY = 10
 
+-- So many entries that have left the window may stay: a denial need not write.
+local MOST_KEPT = 256
+
 local function entry_at(log, index)
     local a, b, c, d, e, f, g, x, y, z = log.bytes:byte(index * ENTRY + 1, index * ENTRY + ENTRY)
     if not z then return nil end
     local at = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
     return at, (x * 256 + y) * 256 + z
+end
+
+-- Of an entry that is there.
+local function count_at(log, index)
+    local x, y, z = log.bytes:byte(index * ENTRY + 8, index * ENTRY + ENTRY)
+    return (x * 256 + y) * 256 + z
 end
 
 local function entry_bytes(at, count)
@@ -38,16 +47,25 @@ local function is_gone(q, at)
     return not less(now, 0, u, n)
 end
 
+-- How many entries there are before the first one of a time that is not early.
+local function entries_before(log, is_early)
+    local from, to = 0, #log.bytes / ENTRY
+    while from < to do
+        local middle = floor((from + to) / 2)
+        if is_early((entry_at(log, middle))) then from = middle + 1 else to = middle end
+    end
+    return from
+end
+
 -- How many entries have left the window, and how much they counted: the same all through the call,
 -- until they are forgotten.
 local function gone(q, log)
     if not log.gone then
-        local entries, sum = 0, 0
-        while true do
-            local at, count = entry_at(log, entries)
-            if not at or not is_gone(q, at) then break end
-            entries, sum = entries + 1, sum + count
+        local oldest, entries, sum = entry_at(log, 0), 0, 0
+        if oldest and is_gone(q, oldest) then
+            entries = entries_before(log, function(at) return is_gone(q, at) end)
         end
+        for index = 0, entries - 1 do sum = sum + count_at(log, index) end
         log.gone, log.gone_sum = entries, sum
     end
     return log.gone, log.gone_sum
@@ -55,7 +73,7 @@ end
 
 local function log_used(q, log)
     local _, sum = gone(q, log)
-    return min(log.total - sum, q.capacity)
+    return log.total - sum
 end
 
 -- When the newest was noted.
@@ -86,17 +104,17 @@ function SlidingLog.verdict(q, log, cost)
     if cost > q.capacity then return NEVER end
     local room = q.capacity - cost
     if cost == 0 or log_used(q, log) <= room then return FITS, 0, 0 end
-    local left = log.total
-    for index = 0, #log.bytes / ENTRY - 1 do
-        local at, count = entry_at(log, index)
-        left = left - count
-        if left <= room then return AFTER, leaves_after(q, at) end
+    local entries, sum = gone(q, log)
+    local left = log.total - sum
+    for index = entries, #log.bytes / ENTRY - 1 do
+        left = left - count_at(log, index)
+        if left <= room then return AFTER, leaves_after(q, (entry_at(log, index))) end
     end
     return AFTER, leaves_after(q, now)
 end
 
 function SlidingLog.available(q, log)
-    return q.capacity - log_used(q, log)
+    return max(q.capacity - log_used(q, log), 0)
 end
 
 function SlidingLog.reset_after(q, log)
@@ -111,19 +129,16 @@ function SlidingLog.charge(q, log, cost)
     log.total, log.noted = log.total + count, log.noted + count
 end
 
--- The first entry that is not older than this.
-local function first_since(log, time)
-    local from, to = 0, #log.bytes / ENTRY
-    while from < to do
-        local middle = floor((from + to) / 2)
-        if entry_at(log, middle) < time then from = middle + 1 else to = middle end
+-- Takes up to `most` from what was noted at `time`, and says how much is left to take.
+local function take_at(log, time, most)
+    if time == now then
+        local noted = min(most, log.noted)
+        log.noted = log.noted - noted
+        return most - noted
     end
-    return from
-end
-
--- Takes up to `most` from the entry, and says how much is left to take.
-local function take(log, index, most)
+    local index = entries_before(log, function(at) return at < time end)
     local at, count = entry_at(log, index)
+    if at ~= time then return most end
     local taken = min(most, count)
     local rest = taken < count and entry_bytes(at, count - taken) or ''
     log.bytes = log.bytes:sub(1, index * ENTRY) .. rest .. log.bytes:sub((index + 1) * ENTRY + 1)
@@ -144,21 +159,19 @@ local function take_newest(log, most)
     return most
 end
 
--- Takes back what was noted at `charged_at`, else the newest.
-function SlidingLog.refund(q, log, cost, charged_at)
+-- Takes back what was noted when it was charged, or the newest. What has left the window by itself is
+-- not given back a second time.
+function SlidingLog.refund(q, log, cost, charge)
     tidy(q, log)
-    if is_gone(q, charged_at) then return end
-    local left = cost
-    local index = first_since(log, charged_at)
-    if entry_at(log, index) == charged_at then left = take(log, index, left) end
-    left = take_newest(log, left)
+    local left = charge and take_at(log, charge.at, cost) or take_newest(log, cost)
     log.total = log.total - (cost - left)
 end
 
--- Times ahead of now come from a clock that stepped back.
-function SlidingLog.heal(q, log)
+-- Times ahead of now come from a clock that stepped back. Much that has left is forgotten by whatever
+-- comes first, also by a look: to count it would hold the server up every time.
+function SlidingLog.clamp(q, log)
     local at = newest_of(log)
-    if at and at > now then tidy(q, log) end
+    if at and (at > now or gone(q, log) > MOST_KEPT) then tidy(q, log) end
 end
 
 function SlidingLog.fresh()

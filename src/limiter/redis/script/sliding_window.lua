@@ -12,10 +12,10 @@ local function position(q, slices)
 end
 
 -- What was counted this many slices before `newest`.
-local function count_of(q, slices, newest, age)
+local function count_of(slices, newest, age)
     local at = age - max(newest - slices.newest, 0)
     if at < 0 then return 0 end
-    return min(slices[at + 1] or 0, q.capacity)
+    return slices[at + 1] or 0
 end
 
 local function weighted(q, count, passed)
@@ -24,14 +24,14 @@ end
 
 local function whole(q, slices, newest)
     local sum = 0
-    for age = 0, q.slices - 1 do sum = sum + count_of(q, slices, newest, age) end
+    for age = 0, q.slices - 1 do sum = sum + count_of(slices, newest, age) end
     return sum
 end
 
 local function slices_used(q, slices)
     local newest, passed = position(q, slices)
-    local oldest = count_of(q, slices, newest, q.slices)
-    return min(whole(q, slices, newest) + weighted(q, oldest, passed), q.capacity)
+    local oldest = count_of(slices, newest, q.slices)
+    return whole(q, slices, newest) + weighted(q, oldest, passed)
 end
 
 -- How much of its slice has to pass until `count` weighs no more than `room`:
@@ -49,7 +49,7 @@ local function first_fit(q, slices, room)
     local counted = whole(q, slices, newest)
     for ahead = 0, q.slices do
         -- In each slice ahead the oldest that counted whole begins to leave.
-        local oldest = count_of(q, slices, newest, q.slices - ahead)
+        local oldest = count_of(slices, newest, q.slices - ahead)
         local from = passed
         if ahead > 0 then counted, from = counted - oldest, 0 end
         if counted <= room then
@@ -65,7 +65,7 @@ local function advance(q, slices)
     local newest = position(q, slices)
     if slices.newest == newest and slices[1] then return end
     local counts = {}
-    for age = 0, q.slices do counts[age + 1] = count_of(q, slices, newest, age) end
+    for age = 0, q.slices do counts[age + 1] = count_of(slices, newest, age) end
     for at = 1, q.slices + 1 do slices[at] = counts[at] end
     slices.newest = newest
 end
@@ -77,7 +77,7 @@ function SlidingWindow.verdict(q, slices, cost)
 end
 
 function SlidingWindow.available(q, slices)
-    return q.capacity - slices_used(q, slices)
+    return max(q.capacity - slices_used(q, slices), 0)
 end
 
 function SlidingWindow.reset_after(q, slices)
@@ -86,16 +86,16 @@ function SlidingWindow.reset_after(q, slices)
 end
 
 function SlidingWindow.charge(q, slices, cost)
-    local room = q.capacity - slices_used(q, slices)
+    local room = SlidingWindow.available(q, slices)
     advance(q, slices)
     slices[1] = slices[1] + min(cost, room)
 end
 
-function SlidingWindow.refund(q, slices, cost, charged_at)
+function SlidingWindow.refund(q, slices, cost, charge)
     advance(q, slices)
-    local age = slices.newest - quotient(charged_at, q.slice)
+    local age = charge and slices.newest - quotient(charge.at, q.slice) or 0
     if age >= 0 and slices[age + 1] then
-        slices[age + 1] = max(min(slices[age + 1], q.capacity) - cost, 0)
+        slices[age + 1] = max(slices[age + 1] - cost, 0)
     end
     for at = 1, q.slices + 1 do
         if slices[at] > 0 then return end
@@ -104,9 +104,10 @@ function SlidingWindow.refund(q, slices, cost, charged_at)
     for at = 1, q.slices + 1 do slices[at] = nil end
 end
 
--- Slices too far ahead come from a clock that stepped back.
-function SlidingWindow.heal(q, slices)
+-- Slices too far ahead come from a clock that stepped back, a count above the most from a larger quota.
+function SlidingWindow.clamp(q, slices)
     if slices.newest > position(q, slices) then advance(q, slices) end
+    for at, count in ipairs(slices) do slices[at] = min(count, q.most_u) end
 end
 
 function SlidingWindow.fresh()

@@ -2,17 +2,17 @@
 -- which it is full again. All of a call happens at one time, so the former is enough to count with;
 -- the latter is what is kept.
 
-local TokenBucket = {}
+local TokenBucket = { is_even = true }
 
-local function last_step(q)
-    if q.step == 0 then return now end
-    return now - fmod(now, q.step)
+local function last_step(q, at)
+    if q.step == 0 then return at end
+    return at - fmod(at, q.step)
 end
 
 -- From now to the first instant at which tokens come, (u, n) or more after the last one.
 local function until_step(q, u, n)
     if q.step == 0 or (u == 0 and n == 0) then return u, n end
-    local ready = last_step(q) + micros_up(u, n)
+    local ready = last_step(q, now) + micros_up(u, n)
     local over = fmod(ready, q.step)
     if over > 0 then ready = ready + q.step - over end
     return ready - now, 0
@@ -27,6 +27,7 @@ function TokenBucket.verdict(q, bucket, cost)
     return AFTER, until_step(q, sub(u, n, q.full_u, q.full_n))
 end
 
+-- How far the bucket is from full.
 function TokenBucket.level(bucket)
     return bucket.u, bucket.n
 end
@@ -44,21 +45,24 @@ local function change(bucket, u, n)
     bucket.u, bucket.n, bucket.tat = u, n, nil
 end
 
+-- A larger bucket that shares the TAT may have moved it further: there it stays.
 function TokenBucket.charge(q, bucket, cost)
     local cu, cn = mul(min(cost, q.capacity), q.tu, q.tn)
     local u, n = add(cu, cn, bucket.u, bucket.n)
     if less(q.full_u, q.full_n, u, n) then u, n = q.full_u, q.full_n end
-    change(bucket, u, n)
+    if less(bucket.u, bucket.n, u, n) then change(bucket, u, n) end
 end
 
-function TokenBucket.refund(q, bucket, cost)
+function TokenBucket.refund(q, bucket, cost, charge)
     if bucket.u == 0 and bucket.n == 0 then return end
-    change(bucket, sub(bucket.u, bucket.n, mul(min(cost, q.capacity), q.tu, q.tn)))
+    local charged_at = charge and last_step(q, charge.at)
+    local u, n = given_back(q, cost, charge, charged_at, last_step(q, now))
+    change(bucket, sub(bucket.u, bucket.n, u, n))
 end
 
--- A TAT beyond a full refill comes from a clock that stepped back or from a larger quota.
-function TokenBucket.heal(q, bucket)
-    if less(q.full_u, q.full_n, bucket.u, bucket.n) then change(bucket, q.full_u, q.full_n) end
+-- A TAT beyond the most comes from a clock that stepped back or from a larger quota.
+function TokenBucket.clamp(q, bucket)
+    if less(q.most_u, q.most_n, bucket.u, bucket.n) then change(bucket, q.most_u, q.most_n) end
 end
 
 function TokenBucket.fresh()
@@ -68,11 +72,11 @@ end
 function TokenBucket.parse(text, q)
     local tat = Instant.parse(text)
     if not tat then return nil end
-    local u, n = sub(tat.u, tat.n, last_step(q), 0)
+    local u, n = sub(tat.u, tat.n, last_step(q, now), 0)
     return { u = u, n = n, tat = text }
 end
 
 -- What has not changed stays as it was written.
 function TokenBucket.text(bucket, q)
-    return bucket.tat or Instant.text({ u = last_step(q) + bucket.u, n = bucket.n })
+    return bucket.tat or Instant.text({ u = last_step(q, now) + bucket.u, n = bucket.n })
 end

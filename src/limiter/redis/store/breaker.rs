@@ -14,10 +14,14 @@ const FIRST_TRIAL: Duration = Duration::from_millis(100);
 /// From the start of a trial to the start of the next.
 const BETWEEN_TRIALS: Duration = Duration::from_millis(250);
 
+/// How long a trial may take, unless the store says otherwise. One that takes longer runs on a
+/// runtime that nobody drives any more.
+const TRIAL_LIMIT: Duration = Duration::from_secs(2);
+
 /// Keeps calls away from a Redis that is failing, and says when to try whether it works again.
 ///
 /// Holds no clock: the caller says what time it is.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Breaker {
     answered: bool,
     failures_in_a_row: u32,
@@ -26,8 +30,18 @@ pub(super) struct Breaker {
     epoch: u64,
     /// The connection whose end was counted last.
     broken: u64,
-    trying: bool,
+    trial: Option<Trial>,
+    /// Trials so far: the number of the latest.
+    trials: u64,
+    trial_limit: Duration,
     next_trial: Option<Instant>,
+}
+
+/// A trial that has not ended.
+#[derive(Debug)]
+struct Trial {
+    number: u64,
+    expires_at: Instant,
 }
 
 #[derive(Debug)]
@@ -41,8 +55,21 @@ struct Open {
 pub(super) enum Admission {
     /// It may; the epoch goes with its outcome.
     Pass { epoch: u64 },
-    /// It fails with this error. With `trial` the caller starts one, and reports its end.
-    Stop { error: StoreError, trial: bool },
+    /// It fails with this error. With `trial` the caller starts the one of this number, and reports
+    /// its end.
+    Stop {
+        error: StoreError,
+        trial: Option<Start>,
+    },
+}
+
+/// A trial is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Start {
+    pub(super) number: u64,
+    /// Whether the one before never came back, so that somebody should wait for this one: else its
+    /// runtime might not be driven, either.
+    pub(super) replaces: bool,
 }
 
 /// What the breaker knows of Redis.
@@ -60,7 +87,35 @@ pub(super) enum Change {
     Closed { after: Duration },
 }
 
+impl Default for Breaker {
+    fn default() -> Self {
+        Self::new(TRIAL_LIMIT)
+    }
+}
+
 impl Breaker {
+    /// A closed one, whose trials take no longer than this.
+    pub(super) const fn new(trial_limit: Duration) -> Self {
+        Self {
+            answered: false,
+            failures_in_a_row: 0,
+            open: None,
+            epoch: 0,
+            broken: 0,
+            trial: None,
+            trials: 0,
+            trial_limit,
+            next_trial: None,
+        }
+    }
+
+    /// Whether a trial has been under way for longer than any could take.
+    pub(super) fn has_lost_trial(&self, now: Instant) -> bool {
+        self.trial
+            .as_ref()
+            .is_some_and(|trial| now >= trial.expires_at)
+    }
+
     pub(super) fn admit(&mut self, now: Instant) -> Admission {
         let Some(open) = &self.open else {
             return Admission::Pass { epoch: self.epoch };
@@ -107,18 +162,23 @@ impl Breaker {
         }
     }
 
-    /// Redis answered with an error that says nothing about its health. Whether to try.
-    pub(super) fn doubted(&mut self, epoch: u64, now: Instant) -> bool {
-        epoch == self.epoch && self.open.is_none() && self.begin_trial(now)
+    /// Redis answered with an error that says nothing about its health: the trial to start.
+    pub(super) fn doubted(&mut self, epoch: u64, now: Instant) -> Option<Start> {
+        let is_news = epoch == self.epoch && self.open.is_none();
+        is_news.then(|| self.begin_trial(now)).flatten()
     }
 
-    /// A trial that this started. Unlike a call's, its failure is enough.
+    /// A trial that this started. Unlike a call's, its failure is enough. One that has expired is not
+    /// heard.
     pub(super) fn trial_ended(
         &mut self,
+        number: u64,
         outcome: Result<(), &StoreError>,
         now: Instant,
     ) -> Option<Change> {
-        self.trying = false;
+        if !self.trial_lost(number) {
+            return None;
+        }
         match (outcome, &mut self.open) {
             (Ok(()), _) => self.close(now),
             (Err(error), Some(open)) => {
@@ -129,9 +189,11 @@ impl Breaker {
         }
     }
 
-    /// The trial's task ended without an outcome, together with its runtime.
-    pub(super) const fn trial_lost(&mut self) {
-        self.trying = false;
+    /// The trial's task ended without an outcome, together with its runtime; whether it was the
+    /// latest.
+    pub(super) fn trial_lost(&mut self, number: u64) -> bool {
+        let ended = self.trial.take_if(|trial| trial.number == number);
+        ended.is_some()
     }
 
     pub(super) fn verdict(&self) -> Verdict {
@@ -164,13 +226,21 @@ impl Breaker {
         (self.failures_in_a_row >= FAILURES).then(|| self.open(error, now))
     }
 
-    fn begin_trial(&mut self, now: Instant) -> bool {
-        let due = !self.trying && self.next_trial.is_none_or(|at| now >= at);
-        if due {
-            self.trying = true;
-            self.next_trial = Some(now + BETWEEN_TRIALS);
+    fn begin_trial(&mut self, now: Instant) -> Option<Start> {
+        let replaces = self.has_lost_trial(now);
+        if !replaces && (self.trial.is_some() || self.next_trial.is_some_and(|at| now < at)) {
+            return None;
         }
-        due
+        self.trials += 1;
+        self.next_trial = Some(now + BETWEEN_TRIALS);
+        self.trial = Some(Trial {
+            number: self.trials,
+            expires_at: now + self.trial_limit,
+        });
+        Some(Start {
+            number: self.trials,
+            replaces,
+        })
     }
 
     fn open(&mut self, cause: &StoreError, now: Instant) -> Change {

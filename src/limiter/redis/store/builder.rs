@@ -1,6 +1,6 @@
 use std::{
     fmt,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{Arc, Mutex, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -9,11 +9,14 @@ use redis::aio::ConnectionLike;
 use super::{
     RedisStore,
     address::Address,
+    breaker::Breaker,
     gate::Gate,
     health::{Counters, Herald, Listener, StoreHealth},
     link::Link,
     opener::{Limits, Opener},
+    pace::Pace,
     shared::Shared,
+    trial,
     wire::Wire,
 };
 use crate::error::{ConfigError, ConfigErrorKind};
@@ -160,12 +163,17 @@ impl RedisStoreBuilder {
             connect_limit: _,
             on_health_change,
         } = self;
+        let link = Arc::new(Link::new(opener));
+        let breaker = Breaker::new(trial::limit(deadline, &link));
         RedisStore::new(Shared {
             address,
             prefix,
             deadline,
-            link: Arc::new(Link::new(opener)),
-            gate: Gate::default(),
+            link,
+            pace: Arc::new(Pace::default()),
+            scripts: Mutex::default(),
+            strain: Mutex::default(),
+            gate: Gate::new(breaker),
             herald: Herald::new(on_health_change),
             counters: Counters::default(),
             trials: AtomicU64::new(0),

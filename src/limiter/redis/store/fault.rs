@@ -2,6 +2,8 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use redis::{ErrorKind, RedisError};
 
+use crate::decision::Degradation;
+
 /// Redis could not be asked, or did not answer as it should.
 ///
 /// Its text carries neither passwords nor keys.
@@ -38,13 +40,16 @@ pub enum StoreErrorKind {
     Other,
     /// Redis was not asked, because it has been failing.
     BreakerOpen,
+    /// Redis was not asked, because with all that is under way it would not have answered within the
+    /// deadline.
+    Crowded,
     /// The future does not run inside a tokio runtime. That needs its I/O and time enabled.
     NoRuntime,
 }
 
 impl StoreErrorKind {
     /// All kinds, in the order of their discriminants.
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Timeout,
         Self::Disconnected,
         Self::Refused,
@@ -56,6 +61,7 @@ impl StoreErrorKind {
         Self::ForeignData,
         Self::Other,
         Self::BreakerOpen,
+        Self::Crowded,
         Self::NoRuntime,
     ];
 
@@ -74,6 +80,7 @@ impl StoreErrorKind {
             Self::ForeignData => "foreign_data",
             Self::Other => "other",
             Self::BreakerOpen => "breaker_open",
+            Self::Crowded => "crowded",
             Self::NoRuntime => "no_runtime",
         }
     }
@@ -128,11 +135,11 @@ impl StoreError {
         Self::new(StoreErrorKind::ForeignData, detail)
     }
 
-    /// It would wait for longer than any deadline, so it was not asked.
-    pub(in crate::limiter) fn crowded() -> Self {
+    /// No answer could be expected in time, so Redis was not asked.
+    pub(super) fn crowded() -> Self {
         Self::new(
-            StoreErrorKind::Timeout,
-            "too many operations of this key wait already",
+            StoreErrorKind::Crowded,
+            "too much is under way for an answer in time",
         )
     }
 
@@ -140,6 +147,14 @@ impl StoreError {
         Self::new(
             StoreErrorKind::Timeout,
             format!("no answer within {deadline:?}"),
+        )
+    }
+
+    /// The deadline was over before anything could be sent.
+    pub(in crate::limiter) fn unsent() -> Self {
+        Self::new(
+            StoreErrorKind::Timeout,
+            "the deadline was over before it was sent",
         )
     }
 
@@ -192,6 +207,16 @@ impl StoreError {
     #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {
         self.kind
+    }
+
+    /// The reason that a decision without Redis gives.
+    pub(crate) const fn degradation(&self) -> Degradation {
+        match self.kind {
+            StoreErrorKind::Crowded => Degradation::Crowded,
+            StoreErrorKind::Timeout => Degradation::TimedOut,
+            StoreErrorKind::BreakerOpen => Degradation::GivenUp,
+            _ => Degradation::Failed,
+        }
     }
 }
 

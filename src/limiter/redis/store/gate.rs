@@ -6,7 +6,7 @@ use std::sync::{
 use super::breaker::Breaker;
 
 /// The breaker, shared by threads. While Redis works nobody locks it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Gate {
     breaker: Mutex<Breaker>,
     /// What [`Summary`] holds. It may be read a moment late: then a call comes before what has
@@ -24,6 +24,13 @@ pub(super) struct Summary {
 }
 
 impl Gate {
+    pub(super) fn new(breaker: Breaker) -> Self {
+        Self {
+            breaker: Mutex::new(breaker),
+            summary: AtomicU64::new(0),
+        }
+    }
+
     /// What may change the breaker goes through here.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {
         let mut breaker = self.breaker.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,6 +6,7 @@ use super::{
     builder::RedisStoreBuilder,
     fault::StoreError,
     health::{StoreHealth, StoreStats},
+    pace::Place,
     script::Script,
     shared::Shared,
 };
@@ -143,8 +144,46 @@ impl RedisStore {
         self.shared.refusal()
     }
 
+    /// A limiter of this store uses the script: trials load it.
+    pub(in crate::limiter) fn use_script(&self, script: &Script) {
+        self.shared.use_script(script);
+    }
+
+    /// A place for a call that carries so many rows; an error at once when an answer `within` this
+    /// time is not to be expected.
+    pub(in crate::limiter) fn enter(
+        &self,
+        rows: usize,
+        within: Duration,
+    ) -> Result<Place, StoreError> {
+        self.shared.enter(rows, within)
+    }
+
+    /// How long an answer takes at present; `None` without a connection.
+    pub(in crate::limiter) fn expected(&self) -> Option<Duration> {
+        self.shared.expected()
+    }
+
+    /// Something is decided without Redis, or not at all, because of this error.
+    pub(crate) fn go_without(&self, error: &StoreError) {
+        self.shared.go_without(error);
+    }
+
     /// Runs `script` on the value of `key`: one round trip, and never more than the deadline. After
     /// an error of kind [`Timeout`](super::StoreErrorKind::Timeout) it may have run.
+    pub(in crate::limiter) async fn call_in<A: ToRedisArgs>(
+        &self,
+        place: Place,
+        script: &Script,
+        key: &[u8],
+        args: &[A],
+    ) -> Result<Value, StoreError> {
+        let call = script.call(key, args);
+        let within = Some(self.shared.deadline);
+        self.shared.call(script, call, place, within).await
+    }
+
+    /// The same without a place that was free: whatever is under way, the call is sent.
     pub(in crate::limiter) async fn call<A: ToRedisArgs>(
         &self,
         script: &Script,
@@ -152,7 +191,8 @@ impl RedisStore {
         args: &[A],
     ) -> Result<Value, StoreError> {
         let call = script.call(key, args);
-        self.shared.call(script, &call).await
+        let place = self.shared.insist(1);
+        self.shared.call(script, call, place, None).await
     }
 }
 

@@ -12,7 +12,10 @@ use super::{
     breaker::{Change, Verdict},
     fault::{StoreError, StoreErrorKind},
 };
-use crate::observe::log;
+use crate::{decision::Degradation, observe::log};
+
+/// How long a store stays strained after something was last decided without it.
+pub(super) const STRAIN: Duration = Duration::from_secs(1);
 
 /// Whether Redis works, as far as the calls so far have shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +25,13 @@ pub enum StoreHealth {
     Untried,
     /// It answers.
     Up,
+    /// It answers, and within the last second something was decided without it all the same: no
+    /// answer came in time, or none could be expected to.
+    #[non_exhaustive]
+    Strained {
+        /// Why the last such decision was made.
+        by: Degradation,
+    },
     /// It has been failing, and is not asked except in trials.
     #[non_exhaustive]
     Down {
@@ -60,6 +70,8 @@ pub struct StoreStats {
     failures: [u64; StoreErrorKind::ALL.len()],
     connections: u64,
     openings: u64,
+    degraded: [u64; Degradation::ALL.len()],
+    script_loads: u64,
 }
 
 impl StoreStats {
@@ -96,6 +108,27 @@ impl StoreStats {
     pub const fn openings(&self) -> u64 {
         self.openings
     }
+
+    /// Operations of all limiters that Redis did not decide, for this reason: those that were
+    /// decided in its place, and those that were not decided at all. One call can carry many.
+    #[must_use]
+    pub const fn degraded(&self, reason: Degradation) -> u64 {
+        self.degraded[reason as usize]
+    }
+
+    /// The same by reason, leaving out the reasons that have not occurred.
+    pub fn degraded_by_reason(&self) -> impl Iterator<Item = (Degradation, u64)> {
+        Degradation::ALL
+            .into_iter()
+            .zip(self.degraded)
+            .filter(|(_, count)| *count > 0)
+    }
+
+    /// How often a server was given a script: after a restart, a flush, or when it was new.
+    #[must_use]
+    pub const fn script_loads(&self) -> u64 {
+        self.script_loads
+    }
 }
 
 /// Counts what [`StoreStats`] tells.
@@ -104,6 +137,7 @@ pub(super) struct Counters {
     answered: AtomicU64,
     failures: [AtomicU64; StoreErrorKind::ALL.len()],
     openings: AtomicU64,
+    degraded: [AtomicU64; Degradation::ALL.len()],
 }
 
 impl Counters {
@@ -119,12 +153,18 @@ impl Counters {
         self.openings.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn read(&self, connections: u64) -> StoreStats {
+    pub(super) fn count_degraded(&self, reason: Degradation) {
+        self.degraded[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self, connections: u64, script_loads: u64) -> StoreStats {
         StoreStats {
             answered: self.answered.load(Ordering::Relaxed),
             failures: std::array::from_fn(|kind| self.failures[kind].load(Ordering::Relaxed)),
             connections,
             openings: self.openings.load(Ordering::Relaxed),
+            degraded: std::array::from_fn(|reason| self.degraded[reason].load(Ordering::Relaxed)),
+            script_loads,
         }
     }
 }

@@ -1,13 +1,19 @@
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use futures_util::future::{FutureExt, Shared};
-use tokio::sync::oneshot;
+use tokio::{
+    sync::oneshot,
+    time::{self, timeout_at},
+};
 
-use super::{fault::StoreError, opener::Opener, wire::Wire};
+use super::{fault::StoreError, opener::Opener, script::Loads, wire::Wire};
 
 /// A cluster's connection is renewed at most this often while calls fail.
 const BETWEEN_RENEWALS: Duration = Duration::from_secs(1);
@@ -16,6 +22,8 @@ const BETWEEN_RENEWALS: Duration = Duration::from_secs(1);
 pub(super) struct Link {
     opener: Opener,
     state: Mutex<State>,
+    /// How many scripts have been loaded, over whatever connection.
+    loads: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -34,6 +42,9 @@ struct State {
 pub(super) struct Live {
     pub(super) number: u64,
     pub(super) wire: Arc<Wire>,
+    /// How long it took to make.
+    pub(super) opening: Duration,
+    pub(super) loads: Arc<Loads>,
 }
 
 /// A connection in the making, which any number of calls wait for.
@@ -42,6 +53,9 @@ type Outcome = Shared<oneshot::Receiver<Result<Live, StoreError>>>;
 #[derive(Clone)]
 struct Attempt {
     number: u64,
+    started_at: time::Instant,
+    /// By then it has ended, unless nobody drives the runtime that it runs on.
+    expires_at: time::Instant,
     outcome: Outcome,
 }
 
@@ -50,33 +64,65 @@ impl Link {
         Self {
             opener,
             state: Mutex::default(),
+            loads: Arc::default(),
         }
     }
 
     /// The connection, once there is one. `number` tells which one was waited for, even if the
     /// caller gives up waiting. Connecting goes on without the caller, within a tokio runtime.
     pub(super) async fn live(self: &Arc<Self>, number: &mut u64) -> Result<Live, StoreError> {
-        let attempt = {
-            let state = self.lock();
-            if let Some(live) = &state.live {
-                *number = live.number;
-                return Ok(live.clone());
+        loop {
+            let attempt = {
+                let state = self.lock();
+                if let Some(live) = &state.live {
+                    *number = live.number;
+                    return Ok(live.clone());
+                }
+                state.attempt.clone()
+            };
+            let attempt = attempt.unwrap_or_else(|| self.attempt());
+            *number = attempt.number;
+            match timeout_at(attempt.expires_at, attempt.outcome).await {
+                Ok(outcome) => return outcome.unwrap_or_else(|_| Err(StoreError::abandoned())),
+                Err(_) => self.expire(attempt.number),
             }
-            state.attempt.clone()
-        };
-        let attempt = attempt.unwrap_or_else(|| self.attempt());
-        *number = attempt.number;
-        attempt
-            .outcome
-            .await
-            .unwrap_or_else(|_| Err(StoreError::abandoned()))
+        }
     }
 
-    /// Gives the connection up, if it is still this one.
+    /// Whether there is a connection.
+    pub(super) fn is_live(&self) -> bool {
+        self.lock().live.is_some()
+    }
+
+    /// How long a connection has been in the making.
+    pub(super) fn attempting_for(&self) -> Option<Duration> {
+        let state = self.lock();
+        state
+            .attempt
+            .as_ref()
+            .map(|attempt| attempt.started_at.elapsed())
+    }
+
+    /// How long a connection may be in the making at most.
+    pub(super) const fn attempt_limit(&self) -> Duration {
+        self.opener.limit().saturating_mul(2)
+    }
+
+    /// How many scripts have been loaded.
+    pub(super) fn loads(&self) -> u64 {
+        self.loads.load(Ordering::Relaxed)
+    }
+
+    /// Lets others connect in place of an attempt that never ended.
+    fn expire(&self, number: u64) {
+        self.lock()
+            .attempt
+            .take_if(|attempt| attempt.number == number);
+    }
+
+    /// Gives the connection up, if it is still this one. One that was handed in goes on under another
+    /// number, so that its next end is told from this one.
     pub(super) fn discard(&self, number: u64) {
-        if self.is_given() {
-            return;
-        }
         let mut state = self.lock();
         if state
             .live
@@ -135,8 +181,11 @@ impl Link {
                 return attempt.clone();
             }
             state.attempts += 1;
+            let started_at = time::Instant::now();
             let attempt = Attempt {
                 number: state.attempts,
+                started_at,
+                expires_at: started_at + self.attempt_limit(),
                 outcome: outcome.shared(),
             };
             state.attempt = Some(attempt.clone());
@@ -145,6 +194,7 @@ impl Link {
         let opening = Opening {
             link: Arc::clone(self),
             number: attempt.number,
+            started_at: attempt.started_at,
             tell: Some(tell),
         };
         // Not while the state is locked: a runtime that is shutting down drops the task at once.
@@ -161,6 +211,7 @@ impl Link {
 struct Opening {
     link: Arc<Link>,
     number: u64,
+    started_at: time::Instant,
     tell: Option<oneshot::Sender<Result<Live, StoreError>>>,
 }
 
@@ -170,13 +221,20 @@ impl Opening {
         let outcome = outcome.map(|wire| Live {
             number: self.number,
             wire: Arc::new(wire),
+            opening: self.started_at.elapsed(),
+            loads: Loads::new(Arc::clone(&self.link.loads)),
         });
         {
             let mut state = self.link.lock();
-            state.attempt = None;
+            let own = state
+                .attempt
+                .take_if(|attempt| attempt.number == self.number);
             if let Ok(live) = &outcome {
                 state.connections += 1;
-                state.live = Some(live.clone());
+                // Whoever came in place of this one has a connection of a runtime that is driven.
+                if own.is_some() {
+                    state.live = Some(live.clone());
+                }
             }
         }
         if let Some(tell) = self.tell.take() {
@@ -189,7 +247,7 @@ impl Opening {
 impl Drop for Opening {
     fn drop(&mut self) {
         if self.tell.is_some() {
-            self.link.lock().attempt = None;
+            self.link.expire(self.number);
         }
     }
 }

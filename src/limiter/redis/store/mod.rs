@@ -1,7 +1,7 @@
 //! The connection to Redis: one handle, [`RedisStore`], that many limiters share.
 //!
-//! A call asks the breaker, takes the connection, sends one command and waits, all within one
-//! deadline. What came of it goes back to the breaker, which stops calls after failures in a row and
+//! A call takes a place among those that are under way, asks the breaker, takes the connection, sends
+//! one command and waits, all within one deadline. What came of it goes back to the breaker, which stops calls after failures in a row and
 //! has trials run until Redis works again.
 
 mod address;
@@ -13,6 +13,7 @@ mod handle;
 mod health;
 mod link;
 mod opener;
+mod pace;
 mod script;
 mod shared;
 mod trial;
@@ -21,10 +22,10 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::limiter) use self::script::Script;
 pub use self::{
     builder::RedisStoreBuilder,
     fault::{StoreError, StoreErrorKind},
     handle::RedisStore,
     health::{StoreHealth, StoreStats},
 };
+pub(in crate::limiter) use self::{pace::Place, script::Script};

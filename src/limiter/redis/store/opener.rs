@@ -73,15 +73,23 @@ impl Opener {
         })
     }
 
+    /// How long making a connection may take.
+    pub(super) const fn limit(&self) -> Duration {
+        match self {
+            Self::Node(_, limits) => limits.connect,
+            Self::Cluster(_, limits) | Self::Sentinel(_, limits) => {
+                limits.connect.saturating_mul(SEVERAL)
+            }
+            // It is there already.
+            Self::Given(_) => Duration::from_millis(100),
+        }
+    }
+
     pub(super) async fn open(&self) -> Result<Wire, StoreError> {
         match self {
-            Self::Node(client, limits) => limited(limits.connect, node(client)).await,
-            Self::Cluster(client, limits) => {
-                limited(limits.connect.saturating_mul(SEVERAL), cluster(client)).await
-            }
-            Self::Sentinel(sentinels, limits) => {
-                limited(limits.connect.saturating_mul(SEVERAL), master(sentinels)).await
-            }
+            Self::Node(client, _) => limited(self.limit(), node(client)).await,
+            Self::Cluster(client, _) => limited(self.limit(), cluster(client)).await,
+            Self::Sentinel(sentinels, _) => limited(self.limit(), master(sentinels)).await,
             Self::Given(wire) => Ok(wire.clone()),
         }
     }

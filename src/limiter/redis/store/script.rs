@@ -1,6 +1,14 @@
-use std::{fmt, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
-use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, ToRedisArgs, Value};
+use futures_util::future::{BoxFuture, FutureExt, Shared};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs};
 
 use super::wire::Wire;
 
@@ -29,17 +37,97 @@ impl Script {
         command
     }
 
-    /// Runs `call`. A server that does not know the script, because it was restarted or its
-    /// scripts were flushed, is given it and asked once more: the first call did nothing.
-    pub(super) async fn run(&self, wire: &Wire, call: &Cmd) -> RedisResult<Value> {
-        match wire.send(call).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                wire.send_to_all(redis::cmd("SCRIPT").arg("LOAD").arg(&*self.code))
-                    .await?;
-                wire.send(call).await
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+/// Whether the server does not know the script, because it was restarted or its scripts were
+/// flushed. Then the call has done nothing.
+pub(super) fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// The scripts that were loaded over one connection. Each is loaded by one call at a time, and all
+/// others wait for that.
+pub(super) struct Loads {
+    scripts: Mutex<HashMap<Arc<str>, Loaded>>,
+    /// Loads that have been done.
+    done: AtomicU64,
+    /// All loads of the store, over whatever connection.
+    count: Arc<AtomicU64>,
+}
+
+#[derive(Default)]
+struct Loaded {
+    /// Which of all loads that have been done was the last of this script.
+    last: u64,
+    under_way: Option<Shared<BoxFuture<'static, RedisResult<()>>>>,
+}
+
+impl Loads {
+    pub(super) fn new(count: Arc<AtomicU64>) -> Arc<Self> {
+        Arc::new(Self {
+            scripts: Mutex::default(),
+            done: AtomicU64::new(0),
+            count,
+        })
+    }
+
+    /// How many loads have been done.
+    pub(super) fn done(&self) -> u64 {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// Has the script loaded, unless that has been done since this many loads were `done`.
+    pub(super) async fn load(
+        self: &Arc<Self>,
+        script: &Script,
+        wire: &Arc<Wire>,
+        done: u64,
+    ) -> RedisResult<()> {
+        let load = {
+            let mut scripts = self.lock();
+            let loaded = scripts.entry(Arc::clone(&script.digest)).or_default();
+            if loaded.last > done {
+                return Ok(());
             }
-            outcome => outcome,
+            let begin = || {
+                // It is kept here, so it must not keep this.
+                let load = give(Arc::downgrade(self), script.clone(), Arc::clone(wire));
+                load.boxed().shared()
+            };
+            loaded.under_way.get_or_insert_with(begin).clone()
+        };
+        load.await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Loaded>> {
+        self.scripts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn give(loads: Weak<Loads>, script: Script, wire: Arc<Wire>) -> RedisResult<()> {
+    if let Some(loads) = loads.upgrade() {
+        loads.count.fetch_add(1, Ordering::Relaxed);
+    }
+    let mut command = redis::cmd("SCRIPT");
+    command.arg("LOAD").arg(&*script.code);
+    let outcome = wire.send_to_all(&command).await.map(drop);
+    if let Some(loads) = loads.upgrade() {
+        let mut scripts = loads.lock();
+        let loaded = scripts.entry(script.digest).or_default();
+        loaded.under_way = None;
+        if outcome.is_ok() {
+            loaded.last = loads.done.fetch_add(1, Ordering::AcqRel) + 1;
         }
+    }
+    outcome
+}
+
+impl fmt::Debug for Loads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loads").finish_non_exhaustive()
     }
 }
 

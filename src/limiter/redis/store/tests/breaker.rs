@@ -44,7 +44,7 @@ fn starts_trial(breaker: &mut Breaker, now: Instant) -> bool {
         Admission::Pass { .. } => panic!("admitted"),
         Admission::Stop { trial, error } => {
             assert_eq!(error.kind(), StoreErrorKind::BreakerOpen);
-            trial
+            trial.is_some()
         }
     }
 }
@@ -90,10 +90,14 @@ fn tries_first_after_100_ms_and_then_every_250_ms_one_at_a_time() {
     assert!(!starts_trial(&mut breaker, start + 99 * MS));
     assert!(starts_trial(&mut breaker, start + 100 * MS));
     assert!(!starts_trial(&mut breaker, start + 100 * MS));
-    assert!(!starts_trial(&mut breaker, start + 10_000 * MS));
+    assert!(!starts_trial(&mut breaker, start + 2_000 * MS));
 
     let other = error(StoreErrorKind::Loading);
-    assert!(breaker.trial_ended(Err(&other), start + 150 * MS).is_none());
+    assert!(
+        breaker
+            .trial_ended(1, Err(&other), start + 150 * MS)
+            .is_none()
+    );
     assert!(!starts_trial(&mut breaker, start + 349 * MS));
     assert!(starts_trial(&mut breaker, start + 350 * MS));
     let Verdict::Fails { since, cause } = breaker.verdict() else {
@@ -107,7 +111,7 @@ fn a_trial_that_took_long_is_followed_at_once() {
     let start = Instant::now();
     let mut breaker = open(start);
     assert!(starts_trial(&mut breaker, start + 100 * MS));
-    breaker.trial_ended(Err(&timeout()), start + 600 * MS);
+    breaker.trial_ended(1, Err(&timeout()), start + 600 * MS);
     assert!(starts_trial(&mut breaker, start + 600 * MS));
 }
 
@@ -116,7 +120,7 @@ fn closes_with_the_first_trial_that_succeeds() {
     let start = Instant::now();
     let mut breaker = open(start);
     assert!(starts_trial(&mut breaker, start + 100 * MS));
-    let change = breaker.trial_ended(Ok(()), start + 130 * MS);
+    let change = breaker.trial_ended(1, Ok(()), start + 130 * MS);
     let Some(Change::Closed { after }) = change else {
         panic!("{change:?}");
     };
@@ -134,12 +138,12 @@ fn what_calls_from_before_saw_is_not_heard_after_it_closed() {
         fail(&mut breaker, start);
     }
     assert!(starts_trial(&mut breaker, start + 100 * MS));
-    breaker.trial_ended(Ok(()), start + 101 * MS);
+    breaker.trial_ended(1, Ok(()), start + 101 * MS);
 
     for connection in 1..10 {
         let change = breaker.failed(before, connection, &timeout(), start + 102 * MS);
         assert!(change.is_none());
-        assert!(!breaker.doubted(before, start + 10_000 * MS));
+        assert!(breaker.doubted(before, start + 10_000 * MS).is_none());
     }
     // Nor does a success from before forgive failures since.
     fail(&mut breaker, start);
@@ -166,7 +170,7 @@ fn a_lost_trial_is_followed_by_another() {
     let start = Instant::now();
     let mut breaker = open(start);
     assert!(starts_trial(&mut breaker, start + 100 * MS));
-    breaker.trial_lost();
+    assert!(breaker.trial_lost(1));
     assert!(starts_trial(&mut breaker, start + 350 * MS));
 }
 
@@ -174,14 +178,33 @@ fn a_lost_trial_is_followed_by_another() {
 fn a_doubt_is_settled_by_a_trial() {
     let start = Instant::now();
     let mut breaker = Breaker::default();
-    assert!(breaker.doubted(0, start));
-    assert!(!breaker.doubted(0, start + 300 * MS));
-    assert!(breaker.trial_ended(Ok(()), start + 300 * MS).is_none());
-    assert!(breaker.doubted(0, start + 300 * MS));
+    assert!(breaker.doubted(0, start).is_some());
+    assert!(breaker.doubted(0, start + 300 * MS).is_none());
+    assert!(breaker.trial_ended(1, Ok(()), start + 300 * MS).is_none());
+    assert!(breaker.doubted(0, start + 300 * MS).is_some());
     let full = error(StoreErrorKind::OutOfMemory);
-    let change = breaker.trial_ended(Err(&full), start + 310 * MS);
+    let change = breaker.trial_ended(2, Err(&full), start + 310 * MS);
     let Some(Change::Opened { cause }) = change else {
         panic!("{change:?}");
     };
     assert_eq!(cause.kind(), StoreErrorKind::OutOfMemory);
+}
+
+/// Point 7: its runtime may not be driven any more.
+#[test]
+fn a_trial_that_never_ends_expires_and_is_not_heard_any_more() {
+    let start = Instant::now();
+    let mut breaker = open(start);
+    assert!(starts_trial(&mut breaker, start + 100 * MS));
+    assert!(!breaker.has_lost_trial(start + 2_099 * MS));
+    assert!(breaker.has_lost_trial(start + 2_100 * MS));
+    let Admission::Stop { trial, .. } = breaker.admit(start + 2_100 * MS) else {
+        panic!("admitted");
+    };
+    let trial = trial.expect("another one");
+    assert!(trial.replaces);
+    assert!(breaker.trial_ended(1, Ok(()), start + 2_101 * MS).is_none());
+    assert!(!breaker.trial_lost(1));
+    let change = breaker.trial_ended(trial.number, Ok(()), start + 2_102 * MS);
+    assert!(matches!(change, Some(Change::Closed { .. })));
 }

@@ -287,3 +287,136 @@ fn a_store_outlives_a_runtime() {
         call(&store).await.unwrap();
     });
 }
+
+/// Point 8: the connection that was handed in breaks again and again.
+#[tokio::test(start_paused = true)]
+async fn every_end_of_a_connection_that_was_handed_in_counts() {
+    let fake = Fake::default();
+    let store = fake.store();
+    call(&store).await.unwrap();
+    for _ in 0..2 {
+        fake.set(Mood::Broken);
+        let mut failures = 0;
+        while !store.health().is_down() {
+            assert_eq!(kind(&store).await, StoreErrorKind::Disconnected);
+            failures += 1;
+            assert!(failures <= 3, "still {:?}", store.health());
+        }
+        fake.sent();
+        assert_eq!(kind(&store).await, StoreErrorKind::BreakerOpen);
+        assert_eq!(fake.sent(), [""; 0]);
+
+        fake.set(Mood::Answer);
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(kind(&store).await, StoreErrorKind::BreakerOpen);
+        settle().await;
+        call(&store).await.unwrap();
+    }
+}
+
+/// Point 8: but however many were waiting on it, it is one end.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_connection_that_was_handed_in_counts_once_for_all_who_wait() {
+    let fake = Fake::default();
+    let store = fake.store();
+    call(&store).await.unwrap();
+    fake.set(Mood::Broken);
+    let all = join_all((0..100).map(|_| call(&store))).await;
+    assert!(all.iter().all(Result::is_err));
+    assert!(!store.health().is_down());
+}
+
+/// Point 5: others have been answered since.
+#[tokio::test(start_paused = true)]
+async fn late_answers_of_a_server_that_goes_on_answering_do_not_open_the_breaker() {
+    let fake = Fake::default();
+    let store = fake.store();
+    call(&store).await.unwrap();
+    for _ in 0..10 {
+        fake.set(Mood::Hang);
+        let asking = store.clone();
+        let late = tokio::spawn(async move { join_all((0..4).map(|_| call(&asking))).await });
+        sleep(DEADLINE / 2).await;
+        fake.set(Mood::Answer);
+        call(&store).await.unwrap();
+        assert!(late.await.unwrap().iter().all(Result::is_err));
+    }
+    assert_eq!(store.stats().openings(), 0);
+    assert_eq!(store.stats().failures(StoreErrorKind::Timeout), 40);
+}
+
+/// Point 5: the next herd finds it there.
+#[tokio::test(start_paused = true)]
+async fn a_trial_loads_the_scripts_of_the_limiters() {
+    let fake = Fake::default();
+    let store = fake.store();
+    let script = Script::new("return 1");
+    store.use_script(&script);
+    store.check().await.unwrap();
+    fake.sent();
+    call(&store).await.unwrap();
+    assert_eq!(fake.sent(), ["EVALSHA"]);
+    let loads = store.stats().script_loads();
+    store.check().await.unwrap();
+    assert_eq!(
+        store.stats().script_loads(),
+        loads,
+        "it is known to be there"
+    );
+}
+
+/// Point 7: a program that drives its runtime only while it waits.
+#[test]
+fn a_program_that_blocks_on_each_call_comes_back_after_an_outage() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let fake = Fake::default();
+    let store = fake.store();
+    fake.set(Mood::Hang);
+    // As a limiter asks: what is refused at once gives the runtime no time.
+    let ask = || {
+        runtime.block_on(async {
+            match store.refusal() {
+                Some(error) => Err(error),
+                None => call(&store).await,
+            }
+        })
+    };
+    while !store.health().is_down() {
+        assert!(ask().is_err());
+    }
+    fake.set(Mood::Answer);
+    let start = std::time::Instant::now();
+    while ask().is_err() {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "it never came back"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Point 7: an attempt to connect on a runtime that is not driven any more.
+#[test]
+fn an_attempt_to_connect_that_stands_still_keeps_nobody_out() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    let fake = Fake::default();
+    let store = fake.store();
+    let still = runtime();
+    still.block_on(async { assert!(call(&store).now_or_never().is_none()) });
+    runtime().block_on(async {
+        let start = std::time::Instant::now();
+        while call(&store).await.is_err() {
+            assert!(start.elapsed() < Duration::from_secs(20), "it never came");
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+    // What comes of it at last changes nothing.
+    still.block_on(settle());
+    assert!(!store.health().is_down());
+}

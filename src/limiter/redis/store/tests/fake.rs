@@ -1,5 +1,6 @@
 use std::{
     future::pending,
+    io,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -28,6 +29,8 @@ pub(super) enum Mood {
     #[default]
     Answer,
     Hang,
+    /// The connection has ended.
+    Broken,
     /// Answers after so long.
     Slow(Duration),
     /// An answer such as `OOM no memory`.
@@ -69,6 +72,7 @@ impl Fake {
         let is_script = name == "EVALSHA";
         match state.mood {
             Mood::Hang => None,
+            Mood::Broken => Some(Err(io::Error::from(io::ErrorKind::BrokenPipe).into())),
             Mood::Say(text) => Some(error(text)),
             Mood::SayToScripts(text) if is_script => Some(error(text)),
             _ if name == "SCRIPT" => {

@@ -1,0 +1,518 @@
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// The weight of a call that carries one row.
+const CALL: u32 = 8;
+
+/// What a call is taken to cost the server until answers have told, in nanoseconds.
+const USUAL_COST: f64 = 60_000.0;
+
+/// The bounds of what a call is taken to cost, in nanoseconds.
+const COSTS: (f64, f64) = (2_000.0, 20_000_000.0);
+
+/// So many answers, more or less, make the estimate of the cost.
+const MEMORY: f64 = 256.0;
+
+/// A shorter queue is not told from noise.
+const NOISE: Duration = Duration::from_micros(500);
+
+/// What is under way on a store's connection, and what the last answers took: so that a call which
+/// cannot be answered in time is known before it is sent.
+///
+/// The model is a server at some distance that does one call after another. Its distance is what an
+/// answer takes that finds no queue; the cost of a call is what passes between two answers while
+/// there is one. Both are learnt from every answer. Holds no clock: the caller says what time it is.
+#[derive(Debug, Default)]
+pub(super) struct Pace(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// The connection that all this is about.
+    connection: u64,
+    calls: VecDeque<Call>,
+    /// The number of the first of them.
+    first: u64,
+    /// Calls that somebody waits for.
+    awaited: usize,
+    /// The weight of all calls whose answer is still to come.
+    weight: u64,
+    distance: Distance,
+    /// Nanoseconds in which the server was busy, and the weight of what it did in them.
+    busy: f64,
+    done: f64,
+    /// When the server will have done what is under way, by the time at which it was sent.
+    busy_until: Option<Instant>,
+    last_answer: Option<Instant>,
+}
+
+/// How long an answer takes that finds no queue.
+#[derive(Debug, Clone, Copy)]
+enum Distance {
+    Guessed(Duration),
+    Measured(Duration),
+}
+
+#[derive(Debug)]
+struct Call {
+    fate: Fate,
+    weight: u32,
+    sent_at: Option<Instant>,
+    /// The queue that it was expected to find.
+    queue: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Awaited,
+    /// Nobody waits for the answer any more, which is still to come.
+    GivenUp,
+    Over,
+}
+
+/// A call's place among those that are under way, until it is dropped.
+#[derive(Debug)]
+pub(in crate::limiter) struct Place {
+    pace: Arc<Pace>,
+    connection: u64,
+    number: u64,
+    weight: u32,
+    is_queued: bool,
+}
+
+/// No answer can be expected in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Full;
+
+impl Default for State {
+    fn default() -> Self {
+        const PRIOR: f64 = 32.0;
+        Self {
+            connection: 0,
+            calls: VecDeque::new(),
+            first: 0,
+            awaited: 0,
+            weight: 0,
+            distance: Distance::Guessed(Duration::ZERO),
+            busy: PRIOR * USUAL_COST,
+            done: PRIOR * f64::from(CALL),
+            busy_until: None,
+            last_answer: None,
+        }
+    }
+}
+
+impl Pace {
+    /// A place for a call that carries so many rows, unless its answer would come later than
+    /// `within`. A call is sent in any case when nothing is under way: otherwise nobody would find
+    /// out that the server has become faster.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        rows: usize,
+        now: Instant,
+        within: Duration,
+    ) -> Result<Place, Full> {
+        let weight = weight(rows);
+        let mut state = self.lock();
+        if !state.has_room(weight, now, within) {
+            return Err(Full);
+        }
+        Ok(self.place(&mut state, weight, now))
+    }
+
+    /// A place whether or not an answer can be expected in time.
+    pub(super) fn insist(self: &Arc<Self>, rows: usize, now: Instant) -> Place {
+        let mut state = self.lock();
+        self.place(&mut state, weight(rows), now)
+    }
+
+    fn place(self: &Arc<Self>, state: &mut State, weight: u32, now: Instant) -> Place {
+        Place {
+            is_queued: state.backlog(now) >= NOISE,
+            number: state.begin(weight, now),
+            connection: state.connection,
+            pace: Arc::clone(self),
+            weight,
+        }
+    }
+
+    /// Whether any answer has come in time since then.
+    pub(super) fn answered_since(&self, time: Instant) -> bool {
+        self.lock().last_answer.is_some_and(|at| at > time)
+    }
+
+    /// How long the answer to a call would take that is sent now.
+    pub(super) fn expected(&self, now: Instant) -> Duration {
+        self.lock().expected(CALL, now)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// The call is sent now over this connection, which took `opening` to make. A call that waited
+    /// for the connection must have room on it, if the answer is to come `within` a time.
+    pub(super) fn send(
+        &mut self,
+        connection: u64,
+        opening: Duration,
+        now: Instant,
+        within: Option<Duration>,
+    ) -> Result<(), Full> {
+        let pace = Arc::clone(&self.pace);
+        let mut state = pace.lock();
+        if connection > state.connection {
+            *state = State {
+                connection,
+                distance: Distance::Guessed(opening / 2),
+                ..State::default()
+            };
+        }
+        if self.connection != state.connection {
+            if within.is_some_and(|within| !state.has_room(self.weight, now, within)) {
+                return Err(Full);
+            }
+            self.connection = state.connection;
+            self.number = state.begin(self.weight, now);
+        }
+        if let Some(call) = state.call(self.number) {
+            call.sent_at = Some(now);
+        }
+        Ok(())
+    }
+
+    /// Whether others were to be done before it, as it was entered.
+    pub(super) const fn is_queued(&self) -> bool {
+        self.is_queued
+    }
+
+    /// The answer has come.
+    pub(super) fn answered(&self, now: Instant) {
+        let mut state = self.pace.lock();
+        if state.connection == self.connection {
+            state.answered(self.number, now);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.pace.lock();
+        if state.connection == self.connection {
+            state.give_up(self.number);
+        }
+    }
+}
+
+fn weight(rows: usize) -> u32 {
+    u32::try_from(rows.saturating_sub(1)).map_or(u32::MAX, |more| more.saturating_add(CALL))
+}
+
+impl State {
+    fn call(&mut self, number: u64) -> Option<&mut Call> {
+        let at = number.checked_sub(self.first)?;
+        self.calls.get_mut(usize::try_from(at).ok()?)
+    }
+
+    fn begin(&mut self, weight: u32, now: Instant) -> u64 {
+        let queue = self.backlog(now) + self.time_of(u64::from(weight));
+        self.busy_until = now.checked_add(queue);
+        self.weight += u64::from(weight);
+        self.awaited += 1;
+        self.calls.push_back(Call {
+            fate: Fate::Awaited,
+            weight,
+            sent_at: None,
+            queue,
+        });
+        self.first + self.calls.len() as u64 - 1
+    }
+
+    fn has_room(&self, weight: u32, now: Instant, within: Duration) -> bool {
+        let is_idle = self.awaited == 0 && self.backlog(now).is_zero();
+        is_idle || self.expected(weight, now) <= within
+    }
+
+    fn expected(&self, weight: u32, now: Instant) -> Duration {
+        let work = self.time_of(u64::from(weight));
+        self.distance.get() + self.backlog(now) + work + self.late_by(now)
+    }
+
+    fn time_of(&self, weight: u64) -> Duration {
+        let (least, most) = COSTS;
+        let unit = f64::from(CALL);
+        let cost = (self.busy / self.done * unit).clamp(least, most);
+        Duration::from_nanos((weight as f64 * cost / unit) as u64)
+    }
+
+    /// What the server has still to do when a call arrives that is sent now.
+    fn backlog(&self, now: Instant) -> Duration {
+        self.busy_until
+            .map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
+    /// How long the server has not been seen to do anything, although it has something to do.
+    fn late_by(&self, now: Instant) -> Duration {
+        let oldest = self.calls.front();
+        let oldest = oldest.filter(|call| call.fate == Fate::Awaited);
+        let Some(sent_at) = oldest.and_then(|call| call.sent_at) else {
+            return Duration::ZERO;
+        };
+        let due = sent_at
+            .checked_add(self.distance.get())
+            .max(self.last_answer);
+        let late = due.map_or(Duration::ZERO, |due| now.saturating_duration_since(due));
+        if late < NOISE { Duration::ZERO } else { late }
+    }
+
+    fn answered(&mut self, number: u64, now: Instant) {
+        let Some(call) = self.call(number) else {
+            return;
+        };
+        let (weight, expected_queue) = (call.weight, call.queue);
+        let took = call.sent_at.map(|at| now.saturating_duration_since(at));
+        self.end(number);
+        self.end_given_up_before(number);
+        let Some(took) = took else { return };
+        let noise = (self.distance.get() / 16).clamp(NOISE, NOISE * 4);
+        let found_none = expected_queue <= 2 * self.time_of(u64::from(weight));
+        self.distance = self.distance.learn(took, expected_queue, found_none);
+        let queue = took.saturating_sub(self.distance.get());
+        if queue >= noise {
+            self.learn_cost(weight, queue, now);
+        } else {
+            if expected_queue >= 2 * noise {
+                // It was done sooner than it was thought to be.
+                self.busy *= 0.98;
+            }
+            let left = now.checked_add(self.time_of(self.weight));
+            self.busy_until = self.busy_until.min(left);
+        }
+        self.last_answer = Some(now);
+    }
+
+    /// The call has found a queue, so the server was busy since the answer before.
+    fn learn_cost(&mut self, weight: u32, queue: Duration, now: Instant) {
+        let gap = self
+            .last_answer
+            .map_or(queue, |last| now.saturating_duration_since(last).min(queue));
+        let keep = 1.0 - 1.0 / MEMORY;
+        self.busy = self.busy * keep + gap.as_nanos() as f64;
+        self.done = self.done * keep + f64::from(weight);
+        let left = self.time_of(self.weight);
+        self.busy_until = now.checked_add(left.saturating_sub(self.distance.get()));
+    }
+
+    fn give_up(&mut self, number: u64) {
+        let Some(call) = self.call(number) else {
+            return;
+        };
+        if call.fate != Fate::Awaited {
+            return;
+        }
+        if call.sent_at.is_none() {
+            return self.end(number);
+        }
+        call.fate = Fate::GivenUp;
+        self.awaited -= 1;
+    }
+
+    fn end(&mut self, number: u64) {
+        let Some(call) = self.call(number) else {
+            return;
+        };
+        let (weight, fate) = (call.weight, call.fate);
+        call.fate = Fate::Over;
+        if fate != Fate::Over {
+            self.weight -= u64::from(weight);
+        }
+        if fate == Fate::Awaited {
+            self.awaited -= 1;
+        }
+        while self
+            .calls
+            .front()
+            .is_some_and(|call| call.fate == Fate::Over)
+        {
+            self.calls.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// The server answers in order, so what was sent before and is not waited for any more has been
+    /// answered, too.
+    fn end_given_up_before(&mut self, number: u64) {
+        while self.first < number
+            && let Some(Call {
+                fate: Fate::GivenUp,
+                ..
+            }) = self.calls.front()
+        {
+            self.end(self.first);
+        }
+    }
+}
+
+impl Distance {
+    const fn get(self) -> Duration {
+        match self {
+            Self::Guessed(distance) | Self::Measured(distance) => distance,
+        }
+    }
+
+    /// Falls soon and rises slowly, and not at all from a call that was to find a queue.
+    fn learn(self, took: Duration, queue: Duration, found_none: bool) -> Self {
+        Self::Measured(match self {
+            Self::Guessed(_) => took.saturating_sub(queue).max(took / 2),
+            Self::Measured(distance) if took < distance => distance - (distance - took) / 4,
+            Self::Measured(distance) if found_none => distance + (took - distance) / 32,
+            Self::Measured(distance) => distance,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const DEADLINE: Duration = Duration::from_millis(50);
+
+    /// A server that does one call after another, each in `cost`, at some distance.
+    struct Server {
+        pace: Arc<Pace>,
+        cost: Duration,
+        distance: Duration,
+        free_at: Instant,
+        under_way: VecDeque<(Instant, Place)>,
+    }
+
+    impl Server {
+        fn new(cost: Duration, distance: Duration, now: Instant) -> Self {
+            Self {
+                pace: Arc::default(),
+                cost,
+                distance,
+                free_at: now,
+                under_way: VecDeque::new(),
+            }
+        }
+
+        fn send(&mut self, now: Instant) -> Result<Duration, Full> {
+            let mut place = self.pace.enter(1, now, DEADLINE)?;
+            place.send(1, 2 * self.distance, now, Some(DEADLINE))?;
+            self.free_at = self.free_at.max(now) + self.cost;
+            let answer = self.free_at + self.distance;
+            self.under_way.push_back((answer, place));
+            Ok(answer - now)
+        }
+
+        /// Hands in all answers until then; those that are late are not waited for.
+        fn run(&mut self, until: Instant) {
+            while self.under_way.front().is_some_and(|(at, _)| *at <= until) {
+                let (at, place) = self.under_way.pop_front().expect("the first");
+                place.answered(at);
+            }
+        }
+
+        /// A steady stream: how many were sent in a second, and the longest time among them.
+        fn steady(&mut self, every: Duration, start: Instant) -> (u32, Duration) {
+            let (mut sent, mut longest) = (0, Duration::ZERO);
+            let mut now = start;
+            while now < start + 1_000 * MS {
+                self.run(now);
+                if let Ok(took) = self.send(now) {
+                    sent += 1;
+                    longest = longest.max(took);
+                }
+                now += every;
+            }
+            (sent, longest)
+        }
+    }
+
+    #[test]
+    fn of_a_herd_what_can_be_answered_in_time_is_sent_and_no_more() {
+        for (cost, distance) in [(50, 0), (50, 20), (120, 20), (50, 40), (20, 5)] {
+            let (cost, distance) = (Duration::from_micros(cost), distance * MS);
+            let start = Instant::now();
+            let mut server = Server::new(cost, distance, start);
+            // It has learnt what a call costs in two herds.
+            for round in 0..2 {
+                let now = start + round * 1_000 * MS;
+                server.run(now);
+                while server.send(now).is_ok() {}
+            }
+            let now = start + 2_000 * MS;
+            server.run(now);
+            let mut sent = 0_u32;
+            let mut longest = Duration::ZERO;
+            while let Ok(took) = server.send(now) {
+                sent += 1;
+                longest = longest.max(took);
+            }
+            let fits = (DEADLINE - distance).as_nanos() / cost.as_nanos();
+            let what = format!("{cost:?} each, {distance:?} away: {sent} of {fits}");
+            assert!(u128::from(sent) * 5 >= fits * 4, "{what}");
+            assert!(longest <= DEADLINE * 11 / 10, "{what}, {longest:?}");
+        }
+    }
+
+    #[test]
+    fn a_steady_stream_that_the_server_can_do_is_all_sent() {
+        for distance in [0, 1, 20, 40] {
+            let start = Instant::now();
+            let cost = Duration::from_micros(50);
+            let mut server = Server::new(cost, distance * MS, start);
+            let (sent, longest) = server.steady(Duration::from_micros(100), start);
+            assert_eq!(sent, 10_000, "{distance} ms away");
+            assert!(longest < DEADLINE);
+        }
+    }
+
+    #[test]
+    fn a_stream_that_is_too_much_is_sent_as_far_as_the_server_can_do_it() {
+        let start = Instant::now();
+        let mut server = Server::new(MS, 10 * MS, start);
+        server.steady(MS / 4, start);
+        let (sent, longest) = server.steady(MS / 4, start + 1_000 * MS);
+        assert!((900..=1_100).contains(&sent), "{sent} in a second");
+        assert!(longest <= DEADLINE * 12 / 10, "{longest:?}");
+    }
+
+    #[test]
+    fn a_server_that_has_become_faster_is_found_out() {
+        let start = Instant::now();
+        let mut server = Server::new(5 * MS, 40 * MS, start);
+        server.steady(MS, start);
+        server.run(start + 5_000 * MS);
+        (server.cost, server.distance) = (MS / 20, MS);
+        server.free_at = start;
+        server.steady(MS / 10, start + 5_000 * MS);
+        let (sent, _) = server.steady(MS / 10, start + 6_000 * MS);
+        assert_eq!(sent, 10_000);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_is_forgotten_with_the_next_answer() {
+        let now = Instant::now();
+        let pace = Arc::new(Pace::default());
+        let enter = |at| {
+            let mut place = pace.enter(1, at, DEADLINE).expect("room");
+            place.send(1, MS, at, None).expect("room");
+            place
+        };
+        for _ in 0..100 {
+            drop(enter(now));
+        }
+        assert_eq!(pace.lock().calls.len(), 100);
+        let last = enter(now + 2 * DEADLINE);
+        last.answered(now + 2 * DEADLINE + MS);
+        let state = pace.lock();
+        assert_eq!((state.calls.len(), state.weight), (0, 0));
+    }
+}

@@ -1,0 +1,80 @@
+//! A clock that steps back makes nobody wait for more than a full quota longer, or a second; for a
+//! window, two periods in all.
+
+use std::time::Duration;
+
+use tower_ratelimit::{Algorithm, LocalLimiter, ManualClock, Quota};
+
+use super::{alice, every_algorithm};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Steps within the window, just beyond it, and far.
+fn steps() -> impl Iterator<Item = Duration> {
+    let seconds = [1, 20, 59, 60, 61, 90, 119, 120, 121, 600, 86_400 * 365];
+    seconds.into_iter().map(Duration::from_secs)
+}
+
+/// How long one more unit has to wait for after the step.
+fn locked_out(quota: Quota, phase: Duration, step: Duration) -> Duration {
+    let clock = ManualClock::new();
+    clock.advance(phase);
+    let limiter = LocalLimiter::builder([quota, Quota::per_second(100).named("beside")])
+        .max_keys(4)
+        .clock(clock.clone())
+        .build()
+        .expect("good quotas");
+    let _ = limiter.acquire_up_to(&alice(), 100);
+    clock.step_back(step);
+    let looked = limiter.acquire(&alice(), 1);
+    let wait = looked.retry_after().expect("it fits");
+    clock.advance(wait);
+    assert!(looked.is_allowed() || limiter.acquire(&alice(), 1).is_allowed());
+    wait
+}
+
+#[test]
+fn windows_lock_out_for_two_periods_at_most() {
+    let mut longest = Duration::ZERO;
+    for quota in every_algorithm(Quota::per_minute(5)) {
+        for phase in [0, 1, 30, 59].map(Duration::from_secs) {
+            for step in steps() {
+                let wait = locked_out(quota, phase, step);
+                let most = match quota.algorithm() {
+                    // The oldest slice weighs in full in the instant in which it begins to leave.
+                    Algorithm::FixedWindow | Algorithm::SlidingWindow => {
+                        2 * MINUTE + Duration::from_micros(1)
+                    }
+                    _ => MINUTE,
+                };
+                assert!(wait <= most, "{quota:?}, {phase:?}, {step:?}: {wait:?}");
+                longest = longest.max(wait);
+            }
+        }
+    }
+    assert!(longest > MINUTE, "the sentence could promise more");
+}
+
+/// Where threads may read the clock out of order, a short step is waited for.
+#[test]
+fn lone_bucket_locks_out_for_a_full_quota_or_a_second() {
+    for quota in [
+        Quota::per_minute(5),
+        Quota::per_minute(5).leaky_bucket(4),
+        Quota::per(100, Duration::from_millis(100)),
+    ] {
+        for step in steps().chain([Duration::from_millis(900)]) {
+            let clock = ManualClock::new();
+            let limiter = LocalLimiter::builder(quota)
+                .max_keys(4)
+                .clock(clock.clone())
+                .build()
+                .expect("a good quota");
+            let _ = limiter.acquire_up_to(&alice(), 100);
+            clock.step_back(step);
+            let wait = limiter.acquire(&alice(), 1).retry_after();
+            let most = quota.period().max(Duration::from_secs(1)) + quota.period();
+            assert!(wait <= Some(most), "{quota:?}, {step:?}: {wait:?}");
+        }
+    }
+}

@@ -1,0 +1,527 @@
+//! One key: the counters that its tiers share, its block, and what responses counted. Each operation
+//! is done as its documentation says, and answered in every field.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tower_ratelimit::{Decision, Op, Outcome, QuotaStatus, Receipt};
+
+use super::{
+    oracle::{Charge, Counter, Kind, NEVER, Nanos, Rule},
+    quotas::Spec,
+};
+
+/// An operation; a receipt is that of an earlier decision, by its number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ask {
+    Acquire(u64),
+    Reserve(u64),
+    Deny(u64),
+    AcquireUpTo(u64),
+    Peek(u64),
+    Hit(u64),
+    Settle(u64, usize),
+    Refund(u64, Option<usize>),
+    Block(Duration),
+    Reset,
+}
+
+impl Ask {
+    /// The same for a limiter, whose decisions gave these receipts.
+    pub(crate) fn op(self, receipts: &[Receipt]) -> Op {
+        let receipt = |number: usize| receipts[number].clone();
+        match self {
+            Self::Acquire(cost) => Op::Acquire(cost),
+            Self::Reserve(cost) => Op::Reserve(cost),
+            Self::Deny(cost) => Op::Deny(cost),
+            Self::AcquireUpTo(most) => Op::AcquireUpTo(most),
+            Self::Peek(cost) => Op::Peek(cost),
+            Self::Hit(cost) => Op::Hit(cost),
+            Self::Settle(cost, number) => Op::Settle(cost, receipt(number)),
+            Self::Refund(cost, number) => Op::Refund(cost, number.map(receipt)),
+            Self::Block(length) => Op::Block(length),
+            Self::Reset => Op::Reset,
+        }
+    }
+
+    /// The cost that has to fit, where `available` fits.
+    fn judged(self, available: u64) -> u64 {
+        match self {
+            Self::Acquire(cost)
+            | Self::Reserve(cost)
+            | Self::Deny(cost)
+            | Self::Peek(cost)
+            | Self::Hit(cost) => cost,
+            Self::AcquireUpTo(most) => most.min(available.max(1)),
+            Self::Settle(..) | Self::Refund(..) | Self::Block(_) | Self::Reset => 0,
+        }
+    }
+
+    /// Whether it takes the cost if that fits.
+    const fn takes(self) -> bool {
+        matches!(
+            self,
+            Self::Acquire(_) | Self::Reserve(_) | Self::AcquireUpTo(_)
+        )
+    }
+
+    /// Whether its denial starts a block.
+    const fn starts_block(self) -> bool {
+        matches!(
+            self,
+            Self::Acquire(_) | Self::Deny(_) | Self::AcquireUpTo(_)
+        )
+    }
+
+    /// Whether a block denies it.
+    const fn heeds_block(self) -> bool {
+        !matches!(self, Self::Settle(..) | Self::Refund(..) | Self::Reset)
+    }
+}
+
+/// All that a decision tells.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    outcome: Outcome,
+    charged: u64,
+    retry_after: Option<Duration>,
+    excess: bool,
+    blocked: bool,
+    quotas: Vec<Line>,
+    /// The place of the quota that binds.
+    binding: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Line {
+    denied: bool,
+    limit: u64,
+    remaining: u64,
+    reset_after: Duration,
+    retry_after: Option<Duration>,
+    effective_window: Duration,
+    excess: bool,
+}
+
+impl From<&Decision> for Answer {
+    fn from(decision: &Decision) -> Self {
+        let same = |status: &QuotaStatus| std::ptr::eq(status, decision.binding());
+        Self {
+            outcome: decision.outcome(),
+            charged: decision.charged(),
+            retry_after: decision.retry_after(),
+            excess: decision.is_excess(),
+            blocked: decision.is_blocked(),
+            quotas: decision.quotas().iter().map(Line::from).collect(),
+            binding: decision.quotas().iter().position(same).expect("one binds"),
+        }
+    }
+}
+
+impl From<&QuotaStatus> for Line {
+    fn from(status: &QuotaStatus) -> Self {
+        Self {
+            denied: status.is_denied(),
+            limit: status.limit(),
+            remaining: status.remaining().expect("known"),
+            reset_after: status.reset_after().expect("known"),
+            retry_after: status.retry_after(),
+            effective_window: status.effective_window().expect("known"),
+            excess: status.is_excess(),
+        }
+    }
+}
+
+impl Line {
+    /// How a quota stands at `now`, after `cost` was admitted or denied `before`.
+    fn new(rule: &Rule, before: &Counter, after: &Counter, now: Nanos, cost: u64) -> Self {
+        let denied = !rule.admits(before, now, cost);
+        let retry_after = denied.then(|| rule.retry_after(before, now, cost));
+        let retry_after = retry_after.flatten();
+        let window = retry_after.unwrap_or_else(|| rule.effective_window(after, now));
+        Self {
+            denied,
+            limit: rule.quota.capacity(),
+            remaining: count(rule.remaining(after, now)),
+            reset_after: micros_up(rule.reset_after(after, now)),
+            retry_after: retry_after.map(micros_up),
+            effective_window: micros_up(window),
+            excess: rule.available(after, now) < rule.extra,
+        }
+    }
+
+    /// A block of the key denies whatever the quota says, unless that says never.
+    fn block(&mut self, block: Duration) {
+        self.remaining = 0;
+        if !self.denied || self.retry_after.is_some() {
+            let wait = self.retry_after.unwrap_or_default().max(block);
+            self.retry_after = Some(wait);
+            self.effective_window = wait;
+        }
+        self.denied = true;
+    }
+}
+
+/// A place in the tiers' lists, and how it is counted there.
+type CounterId = (usize, Kind);
+type Counters = BTreeMap<CounterId, Counter>;
+
+/// What a decision charged.
+#[derive(Debug, Clone)]
+struct Paid {
+    units: u64,
+    tier: usize,
+    /// To each place of the tier: the kind of counter, and the charge.
+    charges: Vec<(Kind, Charge)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    until: Nanos,
+    by_hand: bool,
+}
+
+const UNBLOCKED: Block = Block {
+    until: NEVER,
+    by_hand: false,
+};
+
+/// One key of a limiter.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    specs: Vec<Vec<Spec>>,
+    rules: Vec<Vec<Rule>>,
+    counters: Counters,
+    /// What responses counted, by the same quotas.
+    counted: Counters,
+    block_for: Option<Nanos>,
+    block: Block,
+    /// Whether the limiter is one bucket and nothing else. There a thread may have read the clock
+    /// long before it gets to the key: an overdraft of up to a second, or of one more full bucket,
+    /// is left alone.
+    lock_free: bool,
+    paid: Vec<Paid>,
+}
+
+impl Subject {
+    /// A key that was never seen by a limiter of these tiers.
+    pub(crate) fn new(tiers: &[Vec<Spec>], block_for: Option<Duration>) -> Self {
+        let nanos = |block: Duration| i128::try_from(block.as_nanos()).expect("short");
+        let mut subject = Self {
+            specs: tiers.to_vec(),
+            rules: Vec::new(),
+            counters: Counters::new(),
+            counted: Counters::new(),
+            block_for: block_for.map(nanos),
+            block: UNBLOCKED,
+            lock_free: true,
+            paid: Vec::new(),
+        };
+        subject.make_rules();
+        subject
+    }
+
+    /// Works out what is shared with whom.
+    fn make_rules(&mut self) {
+        let rule = |spec: &Spec| Rule::new(spec.quota, spec.extras);
+        let lists = self.specs.iter();
+        let rules: Vec<Vec<Rule>> = lists.map(|list| list.iter().map(rule).collect()).collect();
+        let alike = |place: usize, kind: Kind| {
+            let here = rules.iter().filter_map(move |list| list.get(place));
+            here.filter(move |rule| rule.kind == kind)
+        };
+        self.rules = rules.clone();
+        for (place, rule) in self.rules.iter_mut().flat_map(|l| l.iter_mut().enumerate()) {
+            let full = alike(place, rule.kind).map(Rule::full);
+            rule.most_time = full.max().expect("itself");
+            let units = alike(place, rule.kind).map(|other| other.capacity);
+            rule.most_units = units.max().expect("itself");
+        }
+        let lone = matches!(&rules[..], [list] if list.len() == 1 && list[0].kind.is_bucket());
+        self.lock_free &= lone && self.block_for.is_none();
+        if self.lock_free {
+            let rule = &mut self.rules[0][0];
+            rule.tolerance = rule.full().max(1_000_000_000);
+        }
+        let needed = |(place, kind): &CounterId| alike(*place, *kind).next().is_some();
+        self.counters.retain(|id, _| needed(id));
+        self.counted.retain(|id, _| needed(id));
+    }
+
+    /// Changes a quota of the default tier.
+    pub(crate) fn set_quota(&mut self, now: Nanos, place: usize, spec: Spec) {
+        let was_lock_free = self.lock_free;
+        self.specs[0][place] = spec;
+        self.make_rules();
+        if was_lock_free && !self.lock_free {
+            // The one quota is no bucket any more; of a block the time that is left goes on.
+            self.counters.clear();
+            let left = u64::try_from((self.block.until - now).max(0)).expect("a block");
+            self.block_by_hand(now, Duration::from_nanos(left));
+        }
+        if self.lock_free {
+            // Nobody could tell a larger quota's debt from what is tolerated.
+            let rule = Rule {
+                tolerance: 0,
+                ..self.rules[0][0]
+            };
+            for counter in self.counters.values_mut() {
+                rule.clamp(counter, now);
+            }
+        }
+    }
+
+    /// The tiers' quotas as they are.
+    pub(crate) fn specs(&self) -> &[Vec<Spec>] {
+        &self.specs
+    }
+
+    pub(crate) fn ask(&mut self, now: Nanos, tier: usize, ask: Ask) -> Answer {
+        let paid = self.paid_by(ask);
+        let tier = paid.as_ref().map_or(tier, |paid| paid.tier);
+        let rules = self.rules[tier].clone();
+        let mut counters = take_counters(&mut self.counters, &rules, now);
+        let blocked = self.blocked(now);
+
+        let before = counters.clone();
+        let available = available(&rules, &counters, now);
+        let judged = ask.judged(available);
+        let pairs = || rules.iter().zip(&before);
+        let denied = !pairs().all(|(rule, counter)| rule.admits(counter, now, judged));
+        let charged = match ask {
+            Ask::Hit(cost) => hit(&rules, &mut counters, now, cost),
+            Ask::Settle(cost, _) => {
+                let paid = paid.as_ref().expect("the operation has a receipt");
+                if let Some(more) = cost.checked_sub(paid.units) {
+                    hit(&rules, &mut counters, now, more)
+                } else {
+                    let less = paid.units - cost;
+                    refund(&rules, &mut counters, now, less, Some(paid))
+                }
+            }
+            Ask::Refund(cost, _) => refund(&rules, &mut counters, now, cost, paid.as_ref()),
+            _ if ask.takes() && !denied && blocked == 0 => hit(&rules, &mut counters, now, judged),
+            _ => 0,
+        };
+        let lines = pairs().zip(&counters);
+        let lines =
+            lines.map(|((rule, before), after)| Line::new(rule, before, after, now, judged));
+        let mut lines: Vec<_> = lines.collect();
+        let waits = pairs().map(|(rule, counter)| rule.wait(counter, now, judged));
+        let wait = waits.max().filter(|wait| *wait > 0);
+        self.note_paid(now, tier, charged, &rules, &counters);
+        for (id, counter) in ids(&rules).zip(counters) {
+            self.counters.insert(id, counter);
+        }
+
+        let could_fit = lines
+            .iter()
+            .all(|line| !line.denied || line.retry_after.is_some());
+        if denied && could_fit && ask.starts_block() && blocked == 0 {
+            self.start_block(now);
+        }
+        match ask {
+            Ask::Settle(cost, _) if cost > 0 => self.count(now, &rules, cost, blocked),
+            Ask::Block(length) => self.block_by_hand(now, length),
+            Ask::Reset => return self.reset(now, &rules),
+            _ => {}
+        }
+        let block = Some(self.blocked(now)).filter(|left| *left > 0 && ask.heeds_block());
+        for line in &mut lines {
+            if let Some(block) = block {
+                line.block(micros_up(block));
+            }
+        }
+        let outcome = match wait {
+            _ if denied || block.is_some() => Outcome::Denied,
+            // A hit passes whatever the limit says, so it waits in no queue.
+            Some(wait) if !matches!(ask, Ask::Hit(_)) => Outcome::Delayed(micros_up(wait)),
+            _ => Outcome::Allowed,
+        };
+        answer(outcome, charged, block.is_some(), lines)
+    }
+
+    fn paid_by(&self, ask: Ask) -> Option<Paid> {
+        match ask {
+            Ask::Settle(_, number) | Ask::Refund(_, Some(number)) => {
+                Some(self.paid[number].clone())
+            }
+            _ => None,
+        }
+    }
+
+    fn note_paid(
+        &mut self,
+        now: Nanos,
+        tier: usize,
+        units: u64,
+        rules: &[Rule],
+        counters: &[Counter],
+    ) {
+        let charge = |(rule, counter): (&Rule, &Counter)| {
+            let charge = Charge {
+                at: now,
+                end: rule.end(counter, now),
+                interval: rule.interval,
+            };
+            (rule.kind, charge)
+        };
+        self.paid.push(Paid {
+            units,
+            tier,
+            charges: rules.iter().zip(counters).map(charge).collect(),
+        });
+    }
+
+    /// How much longer the key is blocked. A block that a denial started is never longer than one
+    /// that starts now.
+    fn blocked(&mut self, now: Nanos) -> Nanos {
+        if let Some(length) = self.block_for.filter(|_| !self.block.by_hand) {
+            self.block.until = self.block.until.min(now + length);
+        }
+        (self.block.until - now).max(0)
+    }
+
+    fn start_block(&mut self, now: Nanos) {
+        if let Some(length) = self.block_for {
+            self.block = Block {
+                until: now + length,
+                by_hand: false,
+            };
+        }
+    }
+
+    fn block_by_hand(&mut self, now: Nanos, length: Duration) {
+        let nanos = i128::try_from(length.as_nanos()).expect("in range");
+        self.block = match nanos.min(1 << 59) {
+            0 => UNBLOCKED,
+            nanos => Block {
+                until: now + nanos,
+                by_hand: true,
+            },
+        };
+    }
+
+    /// A response counted: one that leaves less than a unit blocks the key.
+    fn count(&mut self, now: Nanos, rules: &[Rule], cost: u64, blocked: Nanos) {
+        let mut counted = take_counters(&mut self.counted, rules, now);
+        hit(rules, &mut counted, now, cost);
+        if available(rules, &counted, now) == 0 && blocked == 0 {
+            self.start_block(now);
+        }
+        for (id, counter) in ids(rules).zip(counted) {
+            self.counted.insert(id, counter);
+        }
+    }
+
+    /// Forgets all, of all tiers.
+    fn reset(&mut self, now: Nanos, rules: &[Rule]) -> Answer {
+        self.counters.clear();
+        self.counted.clear();
+        self.block = UNBLOCKED;
+        let fresh = rules.iter().map(|rule| (rule, rule.kind.fresh()));
+        let lines = fresh.map(|(rule, fresh)| Line::new(rule, &fresh, &fresh, now, 0));
+        answer(Outcome::Allowed, 0, false, lines.collect())
+    }
+}
+
+fn ids(rules: &[Rule]) -> impl Iterator<Item = CounterId> {
+    rules
+        .iter()
+        .enumerate()
+        .map(|(place, rule)| (place, rule.kind))
+}
+
+/// The counters of a tier, clamped.
+fn take_counters(of: &mut Counters, rules: &[Rule], now: Nanos) -> Vec<Counter> {
+    let take = |(id, rule): (CounterId, &Rule)| {
+        let mut counter = of.remove(&id).unwrap_or_else(|| id.1.fresh());
+        rule.clamp(&mut counter, now);
+        counter
+    };
+    ids(rules).zip(rules).map(take).collect()
+}
+
+/// What fits every quota.
+fn available(rules: &[Rule], counters: &[Counter], now: Nanos) -> u64 {
+    let pairs = rules.iter().zip(counters);
+    let available = pairs.map(|(rule, counter)| rule.available(counter, now));
+    count(available.min().expect("one quota"))
+}
+
+/// Takes `cost` from each, as far as it goes, and says how many units all of them took.
+fn hit(rules: &[Rule], counters: &mut [Counter], now: Nanos, cost: u64) -> u64 {
+    let taken = cost.min(available(rules, counters, now));
+    if cost > 0 {
+        for (rule, counter) in rules.iter().zip(counters) {
+            rule.take(counter, now, cost);
+        }
+    }
+    taken
+}
+
+/// Gives back, and takes nothing.
+fn refund(
+    rules: &[Rule],
+    counters: &mut [Counter],
+    now: Nanos,
+    cost: u64,
+    paid: Option<&Paid>,
+) -> u64 {
+    let units = i128::from(paid.map_or(cost, |paid| cost.min(paid.units)));
+    for (place, (rule, counter)) in rules.iter().zip(counters).enumerate() {
+        let charge = paid.map(|paid| paid.charges[place]);
+        match charge {
+            _ if units == 0 => {}
+            Some((kind, _)) if kind != rule.kind => {}
+            _ => rule.refund(counter, now, units, charge.map(|(_, charge)| charge)),
+        }
+    }
+    0
+}
+
+fn answer(outcome: Outcome, charged: u64, blocked: bool, quotas: Vec<Line>) -> Answer {
+    let denied = outcome == Outcome::Denied;
+    // Never is longer than any wait.
+    let wait = |line: &Line| line.retry_after.unwrap_or(Duration::MAX);
+    let mut binding = 0;
+    for (i, line) in quotas.iter().enumerate() {
+        let bound: &Line = &quotas[binding];
+        let binds_more = if line.denied || bound.denied {
+            (line.denied, wait(line)) > (bound.denied, wait(bound)) && line.denied
+        } else {
+            let left =
+                |line: &Line, other: &Line| u128::from(line.remaining) * u128::from(other.limit);
+            left(line, bound) < left(bound, line)
+        };
+        if binds_more {
+            binding = i;
+        }
+    }
+    Answer {
+        outcome,
+        charged,
+        retry_after: if denied {
+            quotas[binding].retry_after
+        } else {
+            Some(Duration::ZERO)
+        },
+        excess: !denied && quotas.iter().any(|line| line.excess),
+        blocked,
+        quotas,
+        binding,
+    }
+}
+
+/// A timestamp in nanoseconds; the crate's last one is in the year 2554.
+pub(crate) fn nanos(micros: u64) -> Nanos {
+    (Nanos::from(micros) * 1_000).min(Nanos::from(u64::MAX))
+}
+
+fn micros_up(nanos: Nanos) -> Duration {
+    let micros = (nanos + 999).div_euclid(1_000);
+    Duration::from_micros(u64::try_from(micros).expect("a time of this crate"))
+}
+
+fn count(units: i128) -> u64 {
+    u64::try_from(units).expect("not negative")
+}

@@ -1,0 +1,218 @@
+//! Random limiters and what is asked of them: tiers that count alike and that do not, blocks, changes
+//! of quota, receipts of whatever was decided before.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tower_ratelimit::{
+    Decision, Limiter as _, LocalLimiter, ManualClock, Receipt,
+    limiter::{Pending, Tier},
+};
+
+use super::{
+    alice,
+    quotas::{self, Move, Size, Spec, any_move, at, size},
+    subject::{Answer, Ask, Subject, nanos},
+};
+
+/// In a list each quota needs a name of its own.
+const NAMES: [&str; 3] = ["first", "second", "third"];
+const TIERS: [Tier; 3] = [Tier::DEFAULT, Tier::named("small"), Tier::named("large")];
+
+/// The quotas of each tier, the default one first, and a block.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    pub(crate) tiers: Vec<Vec<Spec>>,
+    pub(crate) block_for: Option<Duration>,
+}
+
+/// A step of a trace: the clock moves, then something is done.
+pub(crate) type Step = (Move, Act);
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Act {
+    /// An operation in one of the tiers. The receipt's number is one of those there are, counted
+    /// back from the last.
+    Ask(usize, Ask),
+    /// A change of one of the default tier's quotas.
+    Change(usize, Change),
+}
+
+/// The quota that another one becomes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Change {
+    /// One that counts like that of this tier at the same place.
+    Alike(usize, Size),
+    To(Spec),
+}
+
+fn units() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => 0_u64..4, 4 => 0_u64..40, 1 => any::<u64>(), 1 => Just(u64::MAX)]
+}
+
+/// The last receipts most of the time, and any of the others.
+fn receipt() -> impl Strategy<Value = usize> {
+    prop_oneof![3 => 0_usize..3, 2 => 0_usize..40]
+}
+
+fn block() -> impl Strategy<Value = Duration> {
+    let nanos = prop_oneof![
+        2 => Just(0),
+        2 => 1_u64..10_000_000_000,
+        1 => 1_u64..100_000_000_000_000,
+        1 => 1_u64..=1 << 60,
+    ];
+    nanos.prop_map(Duration::from_nanos)
+}
+
+pub(crate) fn ask() -> impl Strategy<Value = Ask> {
+    prop_oneof![
+        10 => units().prop_map(Ask::Acquire),
+        5 => units().prop_map(Ask::Reserve),
+        2 => units().prop_map(Ask::Deny),
+        3 => units().prop_map(Ask::AcquireUpTo),
+        2 => units().prop_map(Ask::Peek),
+        4 => units().prop_map(Ask::Hit),
+        5 => (units(), receipt()).prop_map(|(units, number)| Ask::Settle(units, number)),
+        5 => (units(), receipt()).prop_map(|(units, number)| Ask::Refund(units, Some(number))),
+        2 => units().prop_map(|units| Ask::Refund(units, None)),
+        1 => block().prop_map(Ask::Block),
+        1 => Just(Ask::Reset),
+    ]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        3 => (any::<usize>(), size()).prop_map(|(tier, size)| Change::Alike(tier, size)),
+        1 => quotas::spec().prop_map(Change::To),
+    ]
+}
+
+/// Up to `longest` steps.
+pub(crate) fn trace(longest: usize) -> impl Strategy<Value = Vec<Step>> {
+    let act = prop_oneof![
+        14 => (any::<usize>(), ask()).prop_map(|(tier, ask)| Act::Ask(tier, ask)),
+        1 => (any::<usize>(), change()).prop_map(|(place, change)| Act::Change(place, change)),
+    ];
+    prop::collection::vec((any_move(), act), 1..longest)
+}
+
+/// One tier of as many quotas.
+pub(crate) fn one_tier(
+    spec: impl Strategy<Value = Spec> + 'static,
+    quotas: std::ops::Range<usize>,
+) -> impl Strategy<Value = Vec<Vec<Spec>>> {
+    prop::collection::vec(spec, quotas).prop_map(|list| vec![list])
+}
+
+/// A quota of another tier: like one of the default tier, at the same place unless another is
+/// named, or one of its own.
+#[derive(Debug, Clone, Copy)]
+enum Listed {
+    Like(Option<usize>, Size),
+    Own(Spec),
+}
+
+/// Two or three tiers, many of whose quotas count like those of the default tier, at the same place
+/// or at another.
+pub(crate) fn tiers() -> impl Strategy<Value = Vec<Vec<Spec>>> {
+    let place = prop_oneof![4 => Just(None), 1 => (0_usize..3).prop_map(Some)];
+    let own = prop_oneof![
+        2 => (place, size()).prop_map(|(place, size)| Listed::Like(place, size)),
+        1 => quotas::spec().prop_map(Listed::Own),
+    ];
+    let others = prop::collection::vec(prop::collection::vec(own, 1..4), 1..3);
+    (prop::collection::vec(quotas::spec(), 1..4), others).prop_map(|(default, others)| {
+        let mut tiers = vec![default.clone()];
+        for list in others {
+            let spec = |(here, listed): (usize, Listed)| match listed {
+                Listed::Like(place, size) => {
+                    default[place.unwrap_or(here) % default.len()].resized(size)
+                }
+                Listed::Own(spec) => spec,
+            };
+            tiers.push(list.into_iter().enumerate().map(spec).collect());
+        }
+        tiers
+    })
+}
+
+fn limiter(setup: &Setup, clock: &ManualClock) -> LocalLimiter {
+    let named = |list: &Vec<Spec>| -> Vec<_> {
+        let specs = list.iter().zip(NAMES);
+        specs.map(|(spec, name)| spec.quota.named(name)).collect()
+    };
+    let mut builder = LocalLimiter::builder(named(&setup.tiers[0]))
+        .max_keys(4)
+        .clock(clock.clone());
+    for (list, name) in setup.tiers[1..].iter().zip(["small", "large"]) {
+        builder = builder.tier(name, named(list));
+    }
+    if let Some(block) = setup.block_for {
+        builder = builder.block_for(block);
+    }
+    builder.build().expect("good quotas")
+}
+
+/// The receipt that is meant, of as many.
+pub(crate) fn with_receipt(ask: Ask, receipts: usize) -> Ask {
+    let number = |back: usize| receipts - 1 - back % receipts;
+    match ask {
+        Ask::Settle(units, _) if receipts == 0 => Ask::Acquire(units),
+        Ask::Settle(units, back) => Ask::Settle(units, number(back)),
+        Ask::Refund(units, Some(_)) if receipts == 0 => Ask::Refund(units, None),
+        Ask::Refund(units, Some(back)) => Ask::Refund(units, Some(number(back))),
+        ask => ask,
+    }
+}
+
+/// Runs a trace through a limiter and the oracle.
+pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), TestCaseError> {
+    let clock = ManualClock::at(at(start));
+    let limiter = limiter(setup, &clock);
+    let mut oracle = Subject::new(&setup.tiers, setup.block_for);
+    let mut receipts = Vec::new();
+    let mut now = start;
+    for (step, act) in trace {
+        let specs = oracle.specs().iter().flatten();
+        let mut marks: Vec<_> = specs.flat_map(Spec::marks).collect();
+        marks.extend(setup.block_for.map(|block| block.as_micros() as u64));
+        now = step.next_to(now, start, &marks);
+        clock.set(at(now));
+        match act {
+            Act::Change(place, change) => {
+                let place = place % oracle.specs()[0].len();
+                let spec = changed(oracle.specs(), place, change);
+                oracle.set_quota(nanos(now), place, spec);
+                let set = limiter.set_quota(NAMES[place], spec.quota);
+                prop_assert!(set.is_ok(), "{set:?}");
+            }
+            Act::Ask(tier, ask) => {
+                let tier = tier % setup.tiers.len();
+                let ask = with_receipt(ask, receipts.len());
+                let expected = oracle.ask(nanos(now), tier, ask);
+                let decision = decide(&limiter, TIERS[tier], ask, &receipts);
+                receipts.push(decision.receipt());
+                prop_assert_eq!(decision.decided_at(), at(now));
+                let found = Answer::from(&decision);
+                prop_assert_eq!(found, expected, "{:?} in tier {} at {}", ask, tier, now);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn changed(tiers: &[Vec<Spec>], place: usize, change: Change) -> Spec {
+    match change {
+        Change::To(spec) => spec,
+        Change::Alike(tier, size) => {
+            let like = tiers[tier % tiers.len()].get(place);
+            like.unwrap_or(&tiers[0][place]).resized(size)
+        }
+    }
+}
+
+fn decide(limiter: &LocalLimiter, tier: Tier, ask: Ask, receipts: &[Receipt]) -> Decision {
+    let Pending::Ready(decision) = limiter.apply_in(tier, &alice(), ask.op(receipts));
+    decision.expect("there is such a tier")
+}

@@ -1,0 +1,170 @@
+//! The vectors of charges and what becomes of them, run through whatever limiter counts by the same
+//! rules.
+
+use std::{collections::BTreeMap, error::Error as _, time::Duration};
+
+use serde_json::Value;
+use tower_ratelimit::{Key, Limiter, ManualClock, Op, Quota, Receipt, limiter::Tier};
+
+use super::{
+    decisions::{Subject, THE_ONE_KEY, at, check, number, only_has, text},
+    vectors,
+};
+
+/// A limiter to be made.
+pub struct Setup {
+    pub quotas: Vec<Quota>,
+    /// Those besides the default one.
+    pub tiers: Vec<(&'static str, Vec<Quota>)>,
+    pub block_for: Option<Duration>,
+}
+
+/// Limiters that have tiers and blocks.
+pub trait Tiered: Subject {
+    /// Vectors that do not hold for such a limiter, by design.
+    const LEFT_OUT: &'static [&'static str] = &[];
+
+    /// A limiter that nobody has used, for the vector of this name.
+    fn tiered(&self, name: &str, setup: Setup, clock: ManualClock) -> Self::Limiter;
+}
+
+/// The names of tiers in the vectors.
+const TIERS: [&str; 3] = ["small", "large", "writes"];
+
+const VECTORS: usize = 23;
+const STEPS: usize = 134;
+
+/// Runs all vectors.
+///
+/// # Panics
+///
+/// With the step that was answered otherwise.
+pub async fn every_vector_holds(subject: &impl Tiered) {
+    let vectors = vectors::group("charges.json", "vectors");
+    let mut steps = 0;
+    for vector in &vectors {
+        steps += run(subject, vector).await;
+    }
+    assert_eq!((vectors.len(), steps), (VECTORS, STEPS));
+}
+
+/// Runs a vector and says how many steps it had.
+async fn run<S: Tiered>(subject: &S, vector: &Value) -> usize {
+    let known = ["name", "why", "quotas", "tiers", "block_for_ms", "steps"];
+    only_has(vector, &known);
+    let name = text(vector, "name");
+    if S::LEFT_OUT.contains(&name) {
+        return vector["steps"].as_array().map_or(0, Vec::len);
+    }
+    let clock = ManualClock::at(at(0));
+    let limiter = subject.tiered(name, setup(vector), clock.clone());
+    let first = limiter.policies()[0].name();
+    let mut receipts = BTreeMap::new();
+    let steps = vector["steps"].as_array().expect("a list");
+    for (index, step) in steps.iter().enumerate() {
+        let what = format!("{name}, step {index}");
+        only_has(
+            step,
+            &["t_ms", "op", "cost", "tier", "as", "of", "quota", "expect"],
+        );
+        clock.set(at(number(step, "t_ms")));
+        if text(step, "op") == "set" {
+            subject.set_quota(&limiter, first, quota(text(step, "quota")));
+            continue;
+        }
+        let key = Key::from(THE_ONE_KEY);
+        let decision = limiter
+            .apply_in(tier(step), &key, op(step, &receipts))
+            .await;
+        let decision =
+            decision.unwrap_or_else(|error| panic!("{what}: {error}: {:?}", error.source()));
+        check(&decision, &step["expect"], &what);
+        if let Some(name) = step.get("as").and_then(Value::as_str) {
+            receipts.insert(name.to_owned(), decision.receipt());
+        }
+    }
+    steps.len()
+}
+
+fn setup(vector: &Value) -> Setup {
+    let list = |list: &Value| -> Vec<Quota> {
+        let texts = list.as_array().expect("a list").iter();
+        let quotas = texts.map(|text| quota(text.as_str().expect("a text")));
+        let quotas: Vec<_> = quotas.collect();
+        match quotas.as_slice() {
+            [_] => quotas,
+            _ => quotas
+                .into_iter()
+                .zip(["first", "second"])
+                .map(named)
+                .collect(),
+        }
+    };
+    let tiers = vector.get("tiers").and_then(Value::as_object);
+    let tiers = tiers.into_iter().flatten();
+    Setup {
+        quotas: list(&vector["quotas"]),
+        tiers: tiers
+            .map(|(name, quotas)| (known(name), list(quotas)))
+            .collect(),
+        block_for: vector
+            .get("block_for_ms")
+            .map(|_| Duration::from_millis(number(vector, "block_for_ms"))),
+    }
+}
+
+fn named((quota, name): (Quota, &'static str)) -> Quota {
+    quota.named(name)
+}
+
+fn known(name: &str) -> &'static str {
+    let known = TIERS.into_iter().find(|known| *known == name);
+    known.unwrap_or_else(|| panic!("no tier is named {name:?}"))
+}
+
+fn tier(step: &Value) -> Tier {
+    let name = step.get("tier").and_then(Value::as_str);
+    name.map_or(Tier::DEFAULT, |name| Tier::named(known(name)))
+}
+
+/// A rate, and words for the rest.
+fn quota(text: &str) -> Quota {
+    let mut words = text.split(' ');
+    let rate = words.next().expect("a rate");
+    let rate: Quota = rate
+        .parse()
+        .unwrap_or_else(|error| panic!("{text}: {error}"));
+    words.fold(rate, |quota, word| {
+        let (word, number) = word.split_once('=').unwrap_or((word, "0"));
+        let number: u64 = number.parse().expect("a number");
+        match word {
+            "burst" => quota.burst(number),
+            "every_ms" => quota.refill_every(Duration::from_millis(number)),
+            "queue" => quota.leaky_bucket(number),
+            "fixed" => quota.fixed_window(),
+            "slices" => quota
+                .sliding_window()
+                .slices(u32::try_from(number).expect("a few")),
+            "log" => quota.sliding_log(),
+            other => panic!("{text}: the word {other} is not mapped"),
+        }
+    })
+}
+
+fn op(step: &Value, receipts: &BTreeMap<String, Receipt>) -> Op {
+    let receipt = step.get("of").map(|_| receipts[text(step, "of")].clone());
+    let cost = || number(step, "cost");
+    match text(step, "op") {
+        "acquire" => Op::Acquire(cost()),
+        "reserve" => Op::Reserve(cost()),
+        "deny" => Op::Deny(cost()),
+        "peek" => Op::Peek(cost()),
+        "at_most" => Op::AcquireUpTo(cost()),
+        "hit" => Op::Hit(cost()),
+        "refund" => Op::Refund(cost(), receipt),
+        "settle" => Op::Settle(cost(), receipt.expect("a settlement is of a decision")),
+        "block" => Op::Block(Duration::from_millis(cost())),
+        "reset" => Op::Reset,
+        other => panic!("the operation {other} is not mapped"),
+    }
+}

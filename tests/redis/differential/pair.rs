@@ -1,0 +1,259 @@
+//! A limiter in Redis and a local one, of the same quotas, by the same clock.
+
+use std::{collections::HashMap, time::Duration};
+
+use proptest::prelude::*;
+use tower_ratelimit::{
+    Decision, Key, Limiter, LimiterError, LocalLimiter, ManualClock, OnFailure, Op, Policy, Quota,
+    QuotaStatus, Receipt, RedisLimiter, RedisStore, limiter::Tier,
+};
+
+use super::traces::{Action, Ask, Change, Finish, Kind, LATEST, Step, Tiers};
+use crate::quotas::{Spec, at};
+
+const NAMES: [&str; 3] = ["first", "second", "third"];
+const TIERS: [Tier; 4] = [
+    Tier::DEFAULT,
+    Tier::named("a"),
+    Tier::named("b"),
+    Tier::named("c"),
+];
+const TIER_NAMES: [&str; 4] = ["", "a", "b", "c"];
+
+pub(super) struct Pair {
+    redis: RedisLimiter,
+    /// A change of what counters there are moves the limiter in Redis to another key, and back: for
+    /// each of them one that counts what that key does.
+    locals: HashMap<Vec<String>, LocalLimiter>,
+    clock: ManualClock,
+    key: Key,
+    tiers: Tiers,
+    block: Option<Duration>,
+    start: u64,
+    now: u64,
+    receipts: Vec<Receipt>,
+    open: Vec<Receipt>,
+    operations: u64,
+}
+
+impl Pair {
+    pub(super) fn new(
+        store: &RedisStore,
+        key: Key,
+        tiers: Tiers,
+        block: Option<Duration>,
+        start: u64,
+    ) -> Self {
+        let clock = ManualClock::at(at(start));
+        let mut redis = RedisLimiter::builder(named(&tiers[0]))
+            .name("differential")
+            .remember_denials(false)
+            .on_failure(OnFailure::deny())
+            .test_clock(clock.clone());
+        for (quotas, name) in tiers.iter().zip(TIER_NAMES).skip(1) {
+            redis = redis.tier(name, named(quotas));
+        }
+        if let Some(block) = block {
+            redis = redis.block_for(block);
+        }
+        Self {
+            redis: redis.build(store).expect("good quotas"),
+            locals: HashMap::new(),
+            clock,
+            key,
+            tiers,
+            block,
+            start,
+            now: start,
+            receipts: Vec::new(),
+            open: Vec::new(),
+            operations: 0,
+        }
+    }
+
+    /// How many operations were compared.
+    pub(super) fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    pub(super) async fn agree(&mut self, trace: &[Step]) -> Result<(), TestCaseError> {
+        for (step, action) in trace {
+            let specs = self.tiers.concat();
+            self.now = step.from(self.now, self.start, &specs).min(LATEST);
+            self.clock.set(at(self.now));
+            match action {
+                Action::Burst(asks) => {
+                    let ops = asks.iter().map(|ask| (ask.tier, self.op(ask)));
+                    let ops = ops.collect();
+                    self.ask(ops).await?;
+                }
+                Action::FillAndFinish(tier, times, finish) => {
+                    let all = vec![(*tier, Op::Reserve(1)); usize::from(*times)];
+                    self.begin(all).await?;
+                    let last = self.open.pop();
+                    let others = std::mem::take(&mut self.open);
+                    self.open.extend(last);
+                    let ops = others.into_iter().map(|open| (*tier, finish.op(open)));
+                    self.ask(ops.collect()).await?;
+                }
+                Action::FinishAndBegin(tier, times, finish) => {
+                    for _ in 0..*times {
+                        if !self.open.is_empty() {
+                            let oldest = self.open.remove(0);
+                            self.ask(vec![(*tier, finish.op(oldest))]).await?;
+                        }
+                        self.begin(vec![(*tier, Op::Reserve(1))]).await?;
+                    }
+                }
+                Action::SetQuota(place, change) => {
+                    self.set_quota(*place, change);
+                    // Without locks the keys are cut to a new quota when it is set, in Redis when they
+                    // are looked at.
+                    if self.tiers.len() == 1 {
+                        self.ask(vec![(0, Op::Peek(0))]).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn op(&self, ask: &Ask) -> Op {
+        let units = ask.units;
+        let receipt = ask.held.receipt(&self.receipts, of_a_stranger);
+        match (ask.kind, receipt) {
+            (Kind::Acquire, _) => Op::Acquire(units),
+            (Kind::Reserve, _) => Op::Reserve(units),
+            (Kind::Deny, _) => Op::Deny(units),
+            (Kind::AcquireUpTo, _) => Op::AcquireUpTo(units),
+            (Kind::Hit, _) => Op::Hit(units),
+            (Kind::Refund, receipt) => Op::Refund(units, receipt),
+            (Kind::Settle, Some(receipt)) => Op::Settle(units, receipt),
+            (Kind::Block, _) => Op::Block(Duration::from_micros(units.saturating_mul(units % 7))),
+            (Kind::Reset, _) => Op::Reset,
+            (Kind::Peek | Kind::Settle, _) => Op::Peek(units),
+        }
+    }
+
+    /// Asks, and keeps what was charged open.
+    async fn begin(&mut self, ops: Vec<(usize, Op)>) -> Result<(), TestCaseError> {
+        let before = self.receipts.len();
+        self.ask(ops).await?;
+        let begun = self.receipts[before..].iter();
+        let begun = begun.filter(|receipt| receipt.charged() > 0);
+        self.open.extend(begun.cloned());
+        Ok(())
+    }
+
+    async fn ask(&mut self, ops: Vec<(usize, Op)>) -> Result<(), TestCaseError> {
+        let tier = |number: usize| TIERS[number % self.tiers.len()];
+        let asked: Vec<_> = ops.into_iter().map(|(n, op)| (tier(n), op)).collect();
+        let answers: Vec<_> = asked
+            .iter()
+            .map(|(tier, op)| self.redis.apply_in(*tier, &self.key, op.clone()))
+            .collect();
+        let local = self.local();
+        for ((tier, op), answer) in asked.into_iter().zip(answers) {
+            self.operations += 1;
+            let expected = local.apply_in(tier, &self.key, op.clone());
+            let expected = expected.await.expect("it is local");
+            let decision = answer.await.map_err(|error| broken(&error))?;
+            prop_assert_eq!(
+                &decision,
+                &expected,
+                "{:?} in {:?} at {}",
+                op,
+                tier,
+                self.now
+            );
+            let receipt = decision.receipt();
+            prop_assert_eq!(&receipt, &expected.receipt(), "{:?} at {}", op, self.now);
+            self.receipts.push(receipt);
+        }
+        Ok(())
+    }
+
+    fn set_quota(&mut self, place: usize, change: &Change) {
+        let place = place % self.tiers[0].len();
+        let like = |tier: usize| self.tiers[tier % self.tiers.len()].get(place);
+        let changed = match change {
+            Change::Numbers(numbers) => numbers.of(&self.tiers[0][place]),
+            Change::LikeTier(tier, numbers) => {
+                numbers.of(like(*tier).unwrap_or(&self.tiers[0][place]))
+            }
+            Change::To(spec) => *spec,
+        };
+        self.tiers[0][place] = changed;
+        let redis = self.redis.set_quota(NAMES[place], changed.quota);
+        redis.expect("a good quota");
+        let local = self.local();
+        for (name, spec) in NAMES.iter().zip(&self.tiers[0]) {
+            local.set_quota(name, spec.quota).expect("a good quota");
+        }
+    }
+
+    /// The local limiter that counts what the key in Redis does.
+    fn local(&mut self) -> LocalLimiter {
+        let made = self.locals.entry(counters(&self.tiers));
+        let (tiers, block, clock) = (&self.tiers, self.block, &self.clock);
+        let made = made.or_insert_with(|| local_limiter(tiers, block, clock));
+        made.clone()
+    }
+}
+
+fn local_limiter(tiers: &Tiers, block: Option<Duration>, clock: &ManualClock) -> LocalLimiter {
+    let mut local = LocalLimiter::builder(named(&tiers[0]))
+        .max_keys(4)
+        .clock(clock.clone());
+    for (quotas, name) in tiers.iter().zip(TIER_NAMES).skip(1) {
+        local = local.tier(name, named(quotas));
+    }
+    if let Some(block) = block {
+        local = local.block_for(block);
+    }
+    local.build().expect("good quotas")
+}
+
+fn named(specs: &[Spec]) -> Vec<Quota> {
+    let named = specs.iter().zip(NAMES);
+    named.map(|(spec, name)| spec.quota.named(name)).collect()
+}
+
+/// All that the tiers count, each once.
+fn counters(tiers: &Tiers) -> Vec<String> {
+    let quotas = tiers.iter().flat_map(|tier| tier.iter().enumerate());
+    let counters = quotas.map(|(place, spec)| {
+        let algorithm = std::mem::discriminant(&match spec.quota.algorithm() {
+            tower_ratelimit::Algorithm::LeakyBucket { .. } => {
+                tower_ratelimit::Algorithm::LeakyBucket { queue: 0 }
+            }
+            other => other,
+        });
+        let slices = spec.extras.slices.max(1);
+        let (period, step) = (spec.quota.period(), spec.extras.refill_every);
+        format!("{place} {algorithm:?} {period:?} {slices} {step:?}")
+    });
+    let mut counters: Vec<_> = counters.collect();
+    counters.sort();
+    counters.dedup();
+    counters
+}
+
+impl Finish {
+    fn op(self, open: Receipt) -> Op {
+        match self {
+            Self::Refund => Op::Refund(open.charged(), Some(open)),
+            Self::Settle(units) => Op::Settle(units, open),
+        }
+    }
+}
+
+/// The receipt of a limiter that is not this crate's.
+fn of_a_stranger(micros: u64) -> Receipt {
+    let status = QuotaStatus::new(&Policy::new("stranger", 10));
+    Decision::allowed(micros % 5, at(micros), status).receipt()
+}
+
+fn broken(error: &LimiterError) -> TestCaseError {
+    TestCaseError::fail(format!("{error}: {:?}", std::error::Error::source(error)))
+}

@@ -1,0 +1,229 @@
+//! Random tiers, and random traces of what is asked of them.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tower_ratelimit::{Algorithm, Quota, Receipt};
+
+use crate::quotas::{Move, Spec};
+
+/// The last microsecond that leaves room for the longest refill below 2^53.
+pub(super) const LATEST: u64 = 6_000_000_000_000_000;
+
+/// The quotas of each tier. The first one is the default.
+pub(super) type Tiers = Vec<Vec<Spec>>;
+
+/// What happens after a move of the clock.
+pub(super) type Step = (Move, Action);
+
+#[derive(Debug, Clone)]
+pub(super) enum Action {
+    /// Operations that are asked at one time, without waiting for each other's answers.
+    Burst(Vec<Ask>),
+    /// Units taken one by one, until as many were asked for: all but the last one that was charged are
+    /// finished.
+    FillAndFinish(usize, u8, Finish),
+    /// The oldest request that is open is finished and another one begun, again and again.
+    FinishAndBegin(usize, u8, Finish),
+    /// Another quota at a place of the default tier.
+    SetQuota(usize, Change),
+}
+
+/// How a request is finished.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Finish {
+    Refund,
+    /// At as many units.
+    Settle(u64),
+}
+
+/// Something to ask in a tier.
+#[derive(Debug, Clone)]
+pub(super) struct Ask {
+    pub(super) tier: usize,
+    pub(super) kind: Kind,
+    pub(super) units: u64,
+    pub(super) held: Held,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Acquire,
+    Reserve,
+    Deny,
+    AcquireUpTo,
+    Peek,
+    Hit,
+    Settle,
+    Refund,
+    Block,
+    Reset,
+}
+
+/// The receipt that is presented: of one of the decisions before, of none, or of a time at which
+/// nothing may have happened.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Held {
+    None,
+    Earlier(usize),
+    Of(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Change {
+    /// Of the numbers alone.
+    Numbers(Numbers),
+    /// Into one that counts like that of this tier, if it has one at the place.
+    LikeTier(usize, Numbers),
+    /// Into another one.
+    To(Spec),
+}
+
+/// What may differ between quotas that share a counter.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Numbers {
+    limit: u64,
+    room: u64,
+    soft: u32,
+}
+
+impl Numbers {
+    /// A quota that counts like `spec`.
+    pub(super) fn of(self, spec: &Spec) -> Spec {
+        let period = spec.quota.period();
+        let most = u64::try_from(period.as_micros()).expect("short");
+        let quota = Quota::per(self.limit.min(most), period);
+        let quota = match (spec.quota.algorithm(), spec.extras.refill_every) {
+            (Algorithm::TokenBucket, None) => quota.burst(1 + self.room),
+            (Algorithm::TokenBucket, Some(step)) => {
+                let step = u64::try_from(step).expect("short");
+                (quota.burst(1 + self.room)).refill_every(Duration::from_nanos(step))
+            }
+            (Algorithm::LeakyBucket { .. }, _) => quota.leaky_bucket(self.room),
+            (Algorithm::FixedWindow, _) => quota.fixed_window(),
+            (Algorithm::SlidingWindow, _) => quota.sliding_window().slices(spec.extras.slices),
+            _ => quota.sliding_log(),
+        };
+        let soft = quota.soft(self.soft);
+        let (quota, percent) = match soft.check() {
+            Ok(()) => (soft, self.soft),
+            Err(_) => (quota, 0),
+        };
+        let mut spec = Spec { quota, ..*spec };
+        spec.extras.soft_percent = percent;
+        spec
+    }
+}
+
+fn numbers() -> impl Strategy<Value = Numbers> + Clone {
+    let limit = prop_oneof![3 => 1_u64..6, 3 => 1_u64..30];
+    let room = prop_oneof![2 => 0_u64..4, 2 => 0_u64..30];
+    let soft = prop_oneof![5 => Just(0_u32), 1 => 1_u32..120];
+    (limit, room, soft).prop_map(|(limit, room, soft)| Numbers { limit, room, soft })
+}
+
+/// The default tier and one to three others, whose quotas mostly count like the default one's.
+pub(super) fn tiers(
+    specs: impl Strategy<Value = Spec> + Clone + 'static,
+) -> impl Strategy<Value = Tiers> {
+    let sibling = (prop::bool::weighted(0.7), numbers(), specs.clone());
+    let other = prop::collection::vec(sibling, 1..4);
+    let default = prop_oneof![
+        3 => prop::collection::vec(specs.clone(), 1..2),
+        2 => prop::collection::vec(specs, 2..4),
+    ];
+    (default, prop::collection::vec(other, 1..4)).prop_map(|(default, others)| {
+        let tier = |other: Vec<(bool, Numbers, Spec)>| {
+            let quotas = other.into_iter().enumerate();
+            let quotas = quotas.map(|(at, (alike, numbers, spec))| match default.get(at) {
+                Some(like) if alike => numbers.of(like),
+                _ => spec,
+            });
+            quotas.collect()
+        };
+        let others: Vec<Vec<Spec>> = others.into_iter().map(tier).collect();
+        std::iter::once(default).chain(others).collect()
+    })
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let units = prop_oneof![
+        4 => 0_u64..4, 3 => 0_u64..40, 1 => any::<u64>(), 1 => Just(u64::MAX)
+    ];
+    let kind = prop_oneof![
+        6 => Just(Kind::Acquire),
+        4 => Just(Kind::Reserve),
+        2 => Just(Kind::Deny),
+        2 => Just(Kind::AcquireUpTo),
+        1 => Just(Kind::Peek),
+        2 => Just(Kind::Hit),
+        4 => Just(Kind::Settle),
+        4 => Just(Kind::Refund),
+        1 => Just(Kind::Block),
+        1 => Just(Kind::Reset),
+    ];
+    let held = prop_oneof![
+        2 => Just(Held::None),
+        6 => any::<usize>().prop_map(Held::Earlier),
+        1 => (0..LATEST).prop_map(Held::Of),
+    ];
+    (any::<usize>(), kind, units, held).prop_map(|(tier, kind, units, held)| Ask {
+        tier,
+        kind,
+        units,
+        held,
+    })
+}
+
+pub(super) fn trace(
+    moves: impl Strategy<Value = Move> + 'static,
+) -> impl Strategy<Value = Vec<Step>> {
+    let finish = || {
+        prop_oneof![
+            2 => Just(Finish::Refund),
+            2 => Just(Finish::Settle(0)),
+            2 => (1_u64..4).prop_map(Finish::Settle),
+        ]
+    };
+    let change = prop_oneof![
+        4 => numbers().prop_map(Change::Numbers),
+        1 => (any::<usize>(), numbers()).prop_map(|(tier, n)| Change::LikeTier(tier, n)),
+        1 => crate::quotas::spec().prop_map(Change::To),
+    ];
+    let action = prop_oneof![
+        9 => prop::collection::vec(ask(), 1..2).prop_map(Action::Burst),
+        3 => prop::collection::vec(ask(), 2..6).prop_map(Action::Burst),
+        // Alike in a row, of which the script is told once.
+        3 => (ask(), 2_usize..20).prop_map(|(ask, times)| Action::Burst(vec![ask; times])),
+        2 => (any::<usize>(), 1_u8..30, finish())
+            .prop_map(|(tier, times, finish)| Action::FillAndFinish(tier, times, finish)),
+        2 => (any::<usize>(), 1_u8..8, finish())
+            .prop_map(|(tier, times, finish)| Action::FinishAndBegin(tier, times, finish)),
+        1 => (any::<usize>(), change).prop_map(|(at, change)| Action::SetQuota(at, change)),
+    ];
+    prop::collection::vec((moves, action), 1..14)
+}
+
+pub(super) fn start() -> impl Strategy<Value = u64> {
+    let last = LATEST - (1 << 60) / 1_000;
+    prop_oneof![Just(0), Just(1_767_225_612_345_678), Just(last), 0..=last]
+}
+
+pub(super) fn block() -> impl Strategy<Value = Option<Duration>> {
+    let micros = prop_oneof![1_u64..5_000_000, 1_u64..100_000_000_000];
+    prop::option::weighted(0.4, micros.prop_map(Duration::from_micros))
+}
+
+impl Held {
+    pub(super) fn receipt(
+        self,
+        earlier: &[Receipt],
+        of: impl Fn(u64) -> Receipt,
+    ) -> Option<Receipt> {
+        match self {
+            Self::Earlier(n) if !earlier.is_empty() => Some(earlier[n % earlier.len()].clone()),
+            Self::Of(micros) => Some(of(micros)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Redis is well, but far, busy, or asked by many at once.
+
+use std::time::{Duration, Instant};
+
+use tokio::{task::JoinSet, time::MissedTickBehavior};
+use tower_ratelimit::{
+    Decision, Degradation, Key, Limiter as _, LimiterError, OnFailure, Quota, RedisLimiter,
+    RedisStore,
+    limiter::{StoreHealth, Tier},
+};
+
+use super::trial::patient_store;
+use crate::{
+    common::programs::eventually,
+    servers::{Flow, Proxy, Server, no_redis},
+};
+
+/// A server at some distance, and a limiter that is connected to it.
+struct Far {
+    server: Server,
+    proxy: Proxy,
+    store: RedisStore,
+}
+
+impl Far {
+    async fn new(round_trip: Duration, deadline: Duration) -> Self {
+        let server = Server::start().await;
+        let proxy = Proxy::before(server.address()).await;
+        proxy.set(Flow::Delay(round_trip / 2));
+        let store = RedisStore::builder().deadline(deadline);
+        let store = store.connect(&server.url_through(proxy.port())).unwrap();
+        Self {
+            server,
+            proxy,
+            store,
+        }
+    }
+
+    async fn limiter(&self, quota: Quota, on_failure: OnFailure) -> RedisLimiter {
+        let builder = RedisLimiter::builder(quota).tier("b", quota);
+        let limiter = builder.on_failure(on_failure).build(&self.store).unwrap();
+        // A busy machine may be slower than that at first.
+        while self.store.check().await.is_err() {}
+        limiter
+    }
+}
+
+/// One that nothing is denied by.
+const LARGE: Quota = Quota::per_second(1_000_000);
+
+async fn timed(
+    limiter: RedisLimiter,
+    tier: Tier,
+    key: Key,
+) -> (Result<Decision, LimiterError>, Duration) {
+    let asked = Instant::now();
+    let answer = limiter
+        .apply_in(tier, &key, tower_ratelimit::Op::Acquire(1))
+        .await;
+    (answer, asked.elapsed())
+}
+
+/// Asks so many times a millisecond, for so many milliseconds, in the tiers by turns: how many
+/// answers there were, and how many of them were not from Redis.
+async fn steady(
+    limiter: &RedisLimiter,
+    tiers: &[Tier],
+    per_millisecond: usize,
+    milliseconds: usize,
+) -> (usize, usize) {
+    let mut tick = tokio::time::interval(Duration::from_millis(1));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut running = JoinSet::new();
+    for at in 0..milliseconds {
+        tick.tick().await;
+        for one in 0..per_millisecond {
+            let tier = tiers[(at * per_millisecond + one) % tiers.len()];
+            running.spawn(timed(limiter.clone(), tier, Key::from("hot")));
+        }
+    }
+    let answers = running.join_all().await;
+    let is_degraded = |answer: &&(Result<Decision, LimiterError>, Duration)| {
+        answer.0.as_ref().is_ok_and(Decision::is_degraded)
+    };
+    (answers.len(), answers.iter().filter(is_degraded).count())
+}
+
+/// Point 2: whatever waits waits, and Redis decides.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_thousand_at_once_on_one_key_get_exactly_the_limit() {
+    if no_redis() {
+        return;
+    }
+    let far = Far::new(Duration::from_millis(20), Duration::from_secs(5)).await;
+    let quota = Quota::per_day(100).fixed_window();
+    for (name, on_failure) in [
+        ("allow", OnFailure::allow()),
+        ("local", OnFailure::local()),
+        ("deny", OnFailure::deny()),
+    ] {
+        let builder = RedisLimiter::builder(quota).name(name);
+        let limiter = builder.on_failure(on_failure).build(&far.store).unwrap();
+        let mut running = JoinSet::new();
+        for _ in 0..5_000 {
+            running.spawn(timed(limiter.clone(), Tier::DEFAULT, Key::from("hot")));
+        }
+        let answers = running.join_all().await;
+        let answers = answers.into_iter().map(|(answer, _)| answer.unwrap());
+        let (allowed, denied): (Vec<_>, Vec<_>) = answers.partition(Decision::is_allowed);
+        assert_eq!((allowed.len(), denied.len()), (100, 4_900), "{name}");
+    }
+    assert_eq!(far.store.stats().degraded_by_reason().count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_thousand_at_once_on_one_key_get_exactly_the_limit() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let store = patient_store(&server.url());
+    let builder = RedisLimiter::builder(Quota::per_day(1_000).fixed_window());
+    let builder = builder.on_failure(OnFailure::deny());
+    let limiter = builder.remember_denials(false).build(&store).unwrap();
+    let mut running = JoinSet::new();
+    for _ in 0..100_000 {
+        let limiter = limiter.clone();
+        running.spawn(async move { limiter.acquire(&Key::from("hot"), 1).await.unwrap() });
+    }
+    let mut allowed = 0;
+    while let Some(decision) = running.join_next().await {
+        allowed += usize::from(decision.unwrap().is_allowed());
+    }
+    assert_eq!(allowed, 1_000);
+    let calls = server.command_count("evalsha").await;
+    assert!(calls < 2_000, "{calls} calls");
+}
+
+/// Point 3: a call carries all of a tier, not what stands before the next one of another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn alternating_tiers_on_one_key_are_decided_by_redis() {
+    if no_redis() {
+        return;
+    }
+    let far = Far::new(Duration::from_millis(5), Duration::from_millis(400)).await;
+    let limiter = far.limiter(LARGE, OnFailure::local()).await;
+    let tiers = [Tier::DEFAULT, Tier::named("b")];
+    let (asked, degraded) = steady(&limiter, &tiers, 1, 2_000).await;
+    assert_eq!((asked, degraded), (2_000, 0));
+}
+
+/// Point 4: the deadline is shorter than two round trips.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hot_key_far_away_needs_one_round_trip_within_the_deadline() {
+    if no_redis() {
+        return;
+    }
+    let far = Far::new(Duration::from_millis(120), Duration::from_millis(200)).await;
+    let limiter = far.limiter(LARGE, OnFailure::local()).await;
+    let (asked, degraded) = steady(&limiter, &[Tier::DEFAULT], 2, 1_000).await;
+    // Half of them needed two.
+    assert!(degraded * 20 < asked, "{degraded} of {asked}");
+    assert_eq!(far.store.stats().openings(), 0);
+}
+
+/// Point 4: what Redis counted, and what was decided in its place, are all there was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_timed_out_before_it_was_sent_is_not_counted() {
+    if no_redis() {
+        return;
+    }
+    let far = Far::new(Duration::ZERO, Duration::from_millis(100)).await;
+    let quota = Quota::per_day(1_000_000).fixed_window();
+    let limiter = far.limiter(quota, OnFailure::allow()).await;
+    let key = Key::from("hot");
+    assert!(!limiter.acquire(&key, 1).await.unwrap().is_degraded());
+
+    // The first call is sent; what follows waits for it, and is not.
+    far.proxy.set(Flow::BlackHole);
+    let mut running = JoinSet::new();
+    for _ in 0..50 {
+        running.spawn(timed(limiter.clone(), Tier::DEFAULT, key.clone()));
+    }
+    for (answer, _) in running.join_all().await {
+        assert_eq!(answer.unwrap().degraded_by(), Some(Degradation::TimedOut));
+    }
+    far.proxy.set(Flow::Forward);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let used = |decision: Decision| 1_000_000 - decision.remaining().unwrap();
+    let decision = limiter.peek(&key, 1).await.unwrap();
+    assert!(!decision.is_degraded());
+    assert!(used(decision) <= 2, "only the first was sent");
+}
+
+/// Point 5: a herd is no failure, and what cannot be answered in time is not sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_new_subjects_at_once_do_not_open_the_breaker() {
+    if no_redis() {
+        return;
+    }
+    // So long that a machine with other things to do gets to the answers.
+    let far = Far::new(Duration::from_millis(4), Duration::from_millis(500)).await;
+    let limiter = far.limiter(LARGE, OnFailure::local()).await;
+    let connections = far.store.stats().connections();
+    let loads = far.server.command_count("script|load").await;
+    for round in 0..3_u64 {
+        let mut running = JoinSet::new();
+        for one in 0..10_000 {
+            let key = Key::from(round * 10_000 + one);
+            running.spawn(timed(limiter.clone(), Tier::DEFAULT, key));
+        }
+        let answers = running.join_all().await;
+        let degraded = |reason| {
+            let by = |(answer, _): &&(Result<Decision, LimiterError>, Duration)| {
+                answer.as_ref().unwrap().degraded_by() == reason
+            };
+            answers.iter().filter(by).count()
+        };
+        let (decided, crowded) = (degraded(None), degraded(Some(Degradation::Crowded)));
+        println!("{decided} by Redis, {crowded} were too many");
+        assert!(decided >= 300, "{decided} by Redis");
+        assert_eq!(degraded(Some(Degradation::GivenUp)), 0);
+    }
+    let stats = far.store.stats();
+    assert_eq!(stats.openings(), 0, "{stats:?}");
+    assert_eq!(stats.connections(), connections, "{stats:?}");
+    assert_eq!(far.server.command_count("script|load").await, loads);
+    assert!(!far.store.health().is_down());
+}
+
+/// Point 5: `NOSCRIPT` in a herd is one load.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_herd_that_finds_no_script_loads_it_once() {
+    if no_redis() {
+        return;
+    }
+    let server = Server::start().await;
+    let proxy = Proxy::before(server.address()).await;
+    let store = patient_store(&server.url_through(proxy.port()));
+    let limiter = RedisLimiter::builder(LARGE).on_failure(OnFailure::deny());
+    let limiter = limiter.build(&store).unwrap();
+    proxy.set(Flow::Delay(Duration::from_millis(10)));
+    let mut running = JoinSet::new();
+    for key in 0..500_u64 {
+        running.spawn(timed(limiter.clone(), Tier::DEFAULT, Key::from(key)));
+    }
+    for (answer, _) in running.join_all().await {
+        assert!(!answer.unwrap().is_degraded());
+    }
+    assert_eq!(server.command_count("script|load").await, 1);
+    assert_eq!(store.stats().script_loads(), 1);
+}
+
+/// Point 6.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_decided_without_a_server_that_is_up_is_seen_by_its_reason() {
+    if no_redis() {
+        return;
+    }
+    let far = Far::new(Duration::ZERO, Duration::from_millis(150)).await;
+    let limiter = far.limiter(LARGE, OnFailure::local()).await;
+    let decided = async |key: &str| limiter.acquire(&Key::from(key), 1).await.unwrap();
+    assert_eq!(decided("before").await.degraded_by(), None);
+    assert_eq!(far.store.health(), StoreHealth::Up);
+
+    far.proxy.set(Flow::BlackHoleResponses);
+    let late = decided("late").await;
+    assert_eq!(late.degraded_by(), Some(Degradation::TimedOut));
+    let StoreHealth::Strained { by, .. } = far.store.health() else {
+        panic!("{:?}", far.store.health());
+    };
+    assert_eq!(by, Degradation::TimedOut);
+    for key in ["second", "third"] {
+        decided(key).await;
+    }
+    eventually("Redis to be given up", async || {
+        far.store.health().is_down().then_some(())
+    })
+    .await;
+    let given_up = decided("fourth").await;
+    assert_eq!(given_up.degraded_by(), Some(Degradation::GivenUp));
+    let stats = far.store.stats();
+    assert_eq!(stats.degraded(Degradation::TimedOut), 3);
+    assert_eq!(stats.degraded(Degradation::GivenUp), 1);
+    let all: u64 = stats.degraded_by_reason().map(|(_, count)| count).sum();
+    assert_eq!(all, 4);
+}
