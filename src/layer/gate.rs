@@ -199,7 +199,7 @@ impl<L: Limiter, R> Gate<L, R> {
         ticket: Ticket<&Key>,
     ) -> Next<L::Future> {
         let next = match answer {
-            Some(answer) => Next::Answer(Asked::ToPass, answer),
+            Some(answer) => Next::Answer(Asked::Pass, answer),
             None => trial.begin(self, ticket),
         };
         trial.run(next, self, ticket)

@@ -75,13 +75,13 @@ impl<L, R> Reservation<L, R> {
     }
 }
 
+/// A response that shows what it cost, or waits for that.
+pub(super) type Settled<B, L, R> = Result<Response<B>, Box<Correcting<Response<B>, L, R>>>;
+
 impl<L: Limiter, R> Reservation<L, R> {
     /// Corrects what the request was charged, and shows that in its response, if that can be done at
     /// once.
-    pub(super) fn settle<B>(
-        mut self: Box<Self>,
-        response: Response<B>,
-    ) -> Result<Response<B>, Box<Correcting<Response<B>, L, R>>> {
+    pub(super) fn settle<B>(mut self: Box<Self>, response: Response<B>) -> Settled<B, L, R> {
         let (parts, body) = response.into_parts();
         let answer = self.correct(&parts);
         let mut response = Response::from_parts(parts, body);
