@@ -268,6 +268,19 @@ impl<L: Limiter, R> Gate<L, R> {
         ticket: Ticket<&Key>,
         course: &Course,
     ) -> bool {
+        if self.settings.observer.is_some() {
+            self.tell(decision, ticket, course);
+        }
+        if decision.is_allowed() || self.voice.is_shadow() {
+            return true;
+        }
+        decision.lengthen(self.settings.headers.draw_jitter());
+        false
+    }
+
+    /// Tells the observer of a decision; out of line, because most layers have none.
+    #[inline(never)]
+    fn tell(&self, decision: &Decision, ticket: Ticket<&Key>, course: &Course) {
         self.voice.decided(|| {
             let decided = Decided::now(decision, ticket.key, ticket.cost, ticket.asked_at);
             Decided {
@@ -277,11 +290,6 @@ impl<L: Limiter, R> Gate<L, R> {
                 ..decided
             }
         });
-        if decision.is_allowed() || self.voice.is_shadow() {
-            return true;
-        }
-        decision.lengthen(self.settings.headers.draw_jitter());
-        false
     }
 
     /// Puts a decision where handlers find it.
