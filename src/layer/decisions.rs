@@ -71,6 +71,7 @@ impl Exposed {
 }
 
 /// Adds a layer's decision to those of the layers around it.
+#[inline(never)]
 pub(super) fn expose(key: Option<&Key>, decision: &Decision, to: &mut Extensions) {
     let exposed = Exposed {
         key: key.cloned(),

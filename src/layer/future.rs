@@ -14,7 +14,7 @@ use tower_service::Service;
 
 use super::{
     gate::{Exempt, Gate},
-    reservation::{Correcting, Reservation},
+    reservation::{Correcting, Reservation, Reserved},
     ticket::{Course, Ticket},
     trial::{Next, Trial},
 };
@@ -70,15 +70,12 @@ struct Waiting<S, B, L, R> {
 }
 
 /// What is done when the response is there.
-enum FollowUp<L, R> {
-    /// It shows how the quota stands.
-    Show {
-        gate: Arc<Gate<L, R>>,
-        decision: Decision,
-    },
-    /// It may change what was charged; boxed, because elsewhere the room for it would be moved about
-    /// with every request.
-    Settle { reservation: Box<Reservation<L, R>> },
+struct FollowUp<L, R> {
+    gate: Arc<Gate<L, R>>,
+    decision: Decision,
+    /// Kept where the response may change what was charged; boxed, because elsewhere the room for it
+    /// would be moved about with every request.
+    reserved: Option<Box<Reserved>>,
 }
 
 impl<S, B, L, R, ResBody> ResponseFuture<S, B, L, R>
@@ -157,6 +154,7 @@ where
 
     /// The state of a request that the limiter's first answer does not settle, or that was not asked
     /// about yet.
+    #[cold]
     #[inline(never)]
     fn tried(
         answer: Option<Pending<L::Future>>,
@@ -280,15 +278,31 @@ impl<L: Limiter, R> FollowUp<L, R> {
         }
         gate.expose(Some(ticket.key), decision, &mut parts.extensions);
         // What only a shadow let pass was charged nothing.
-        if gate.corrects() && decision.is_allowed() {
-            let taken = decision.take();
-            let reservation = Box::new(Reservation::new(gate, taken, ticket, course.exceeds));
-            return Ok(Some(Self::Settle { reservation }));
-        }
-        Ok(gate.voice().decorates().then(|| Self::Show {
+        let corrects = gate.corrects() && decision.is_allowed();
+        Ok((corrects || gate.voice().decorates()).then(|| Self {
             gate: Arc::clone(gate),
             decision: decision.take(),
+            reserved: corrects.then(|| Reserved::boxed(ticket, course.exceeds)),
         }))
+    }
+}
+
+impl<L, R> FollowUp<L, R> {
+    /// The charge that the response may change.
+    fn reservation(&mut self) -> Option<Box<Reservation<L, R>>> {
+        let reserved = self.reserved.take()?;
+        let decision = self.decision.take();
+        Some(Reservation::boxed(&self.gate, decision, reserved))
+    }
+}
+
+/// Without a response, what was charged stays as it is.
+impl<L, R> Drop for FollowUp<L, R> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.reserved.is_some() {
+            drop(self.reservation());
+        }
     }
 }
 
@@ -313,15 +327,11 @@ where
                     follow_up,
                 } => {
                     let mut response = ready!(response.poll(cx))?;
-                    match follow_up {
-                        None => return Poll::Ready(Ok(response)),
-                        Some(FollowUp::Show { gate, decision }) => {
-                            gate.voice().decorate(decision, &mut response);
-                            return Poll::Ready(Ok(response));
-                        }
-                        Some(FollowUp::Settle { .. }) => {}
-                    }
-                    let Some(FollowUp::Settle { reservation }) = follow_up.take() else {
+                    let Some(then) = follow_up else {
+                        return Poll::Ready(Ok(response));
+                    };
+                    let Some(reservation) = then.reservation() else {
+                        then.gate.voice().decorate(&then.decision, &mut response);
                         return Poll::Ready(Ok(response));
                     };
                     match reservation.settle(response) {

@@ -199,7 +199,7 @@ impl<L: Limiter, R> Gate<L, R> {
         ticket: Ticket<&Key>,
     ) -> Next<L::Future> {
         let next = match answer {
-            Some(answer) => Next::Answer(Asked::ToPass, answer),
+            Some(answer) => Next::Answer(Asked::Pass, answer),
             None => trial.begin(self, ticket),
         };
         trial.run(next, self, ticket)
@@ -268,6 +268,19 @@ impl<L: Limiter, R> Gate<L, R> {
         ticket: Ticket<&Key>,
         course: &Course,
     ) -> bool {
+        if self.settings.observer.is_some() {
+            self.tell(decision, ticket, course);
+        }
+        if decision.is_allowed() || self.voice.is_shadow() {
+            return true;
+        }
+        decision.lengthen(self.settings.headers.draw_jitter());
+        false
+    }
+
+    /// Tells the observer of a decision; out of line, because most layers have none.
+    #[inline(never)]
+    fn tell(&self, decision: &Decision, ticket: Ticket<&Key>, course: &Course) {
         self.voice.decided(|| {
             let decided = Decided::now(decision, ticket.key, ticket.cost, ticket.asked_at);
             Decided {
@@ -277,14 +290,10 @@ impl<L: Limiter, R> Gate<L, R> {
                 ..decided
             }
         });
-        if decision.is_allowed() || self.voice.is_shadow() {
-            return true;
-        }
-        decision.lengthen(self.settings.headers.draw_jitter());
-        false
     }
 
     /// Puts a decision where handlers find it.
+    #[inline]
     pub(super) fn expose(&self, key: Option<&Key>, decision: &Decision, to: &mut Extensions) {
         if self.settings.expose_decision {
             decisions::expose(key, decision, to);

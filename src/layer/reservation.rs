@@ -18,14 +18,27 @@ use crate::{
     op::Op,
 };
 
-/// What a request was charged until its response says what it cost. One that is dropped leaves the
-/// charge as it is.
-pub(super) struct Reservation<L, R> {
-    gate: Arc<Gate<L, R>>,
-    decision: Decision,
+/// A request that was charged until its response says what it cost.
+pub(super) struct Reserved {
     ticket: Ticket,
     /// Whether an elastic layer let the request pass, which charged nothing.
     exceeds: bool,
+}
+
+impl Reserved {
+    /// Out of line, because most layers reserve nothing.
+    #[inline(never)]
+    pub(super) fn boxed(ticket: Ticket<&Key>, exceeds: bool) -> Box<Self> {
+        let ticket = ticket.keep();
+        Box::new(Self { ticket, exceeds })
+    }
+}
+
+/// What a request was charged, and is to be corrected. One that is dropped leaves the charge as it is.
+pub(super) struct Reservation<L, R> {
+    gate: Arc<Gate<L, R>>,
+    decision: Decision,
+    reserved: Box<Reserved>,
     /// What its response says that it costs.
     cost: Option<u64>,
     /// Whether the observer knows what was charged in the end.
@@ -33,20 +46,19 @@ pub(super) struct Reservation<L, R> {
 }
 
 impl<L, R> Reservation<L, R> {
-    pub(super) fn new(
+    #[inline(never)]
+    pub(super) fn boxed(
         gate: &Arc<Gate<L, R>>,
         decision: Decision,
-        ticket: Ticket<&Key>,
-        exceeds: bool,
-    ) -> Self {
-        Self {
+        reserved: Box<Reserved>,
+    ) -> Box<Self> {
+        Box::new(Self {
             gate: Arc::clone(gate),
             decision,
-            ticket: ticket.keep(),
-            exceeds,
+            reserved,
             cost: None,
             told: false,
-        }
+        })
     }
 
     /// The units that were charged when the request came.
@@ -63,13 +75,13 @@ impl<L, R> Reservation<L, R> {
     }
 }
 
+/// A response that shows what it cost, or waits for that.
+pub(super) type Settled<B, L, R> = Result<Response<B>, Box<Correcting<Response<B>, L, R>>>;
+
 impl<L: Limiter, R> Reservation<L, R> {
     /// Corrects what the request was charged, and shows that in its response, if that can be done at
     /// once.
-    pub(super) fn settle<B>(
-        mut self: Box<Self>,
-        response: Response<B>,
-    ) -> Result<Response<B>, Box<Correcting<Response<B>, L, R>>> {
+    pub(super) fn settle<B>(mut self: Box<Self>, response: Response<B>) -> Settled<B, L, R> {
         let (parts, body) = response.into_parts();
         let answer = self.correct(&parts);
         let mut response = Response::from_parts(parts, body);
@@ -90,21 +102,21 @@ impl<L: Limiter, R> Reservation<L, R> {
 
     fn correct(&mut self, response: &response::Parts) -> Option<Pending<L::Future>> {
         let charged = self.charged();
-        let assumed = if self.exceeds {
-            self.ticket.cost
+        let assumed = if self.reserved.exceeds {
+            self.reserved.ticket.cost
         } else {
             charged
         };
         let cost = self.gate.final_cost(response, assumed);
         self.cost = Some(cost);
-        let op = match self.exceeds {
+        let op = match self.reserved.exceeds {
             true if cost == 0 => return None,
             true => Op::Hit(cost),
             // Still something to be counted where responses start blocks.
             false if cost == charged && (cost == 0 || !self.gate.blocks()) => return None,
             false => Op::Settle(cost, self.decision.receipt()),
         };
-        Some(self.gate.apply(self.ticket.as_ref(), op))
+        Some(self.gate.apply(self.reserved.ticket.as_ref(), op))
     }
 
     fn hear(&mut self, answer: Result<Decision, LimiterError>) {
@@ -113,7 +125,7 @@ impl<L: Limiter, R> Reservation<L, R> {
             Ok(decision) => decision,
             Err(error) => {
                 self.told = true;
-                let ticket = self.ticket.as_ref();
+                let ticket = self.reserved.ticket.as_ref();
                 let gate = &self.gate;
                 return gate.correction_failed(&self.decision, ticket, charged, &error);
             }
@@ -122,12 +134,12 @@ impl<L: Limiter, R> Reservation<L, R> {
         let cost = self.cost.unwrap_or(charged);
         let after = cost.min(charged.saturating_add(decision.charged()));
         // The request has passed, even if it took more than there was: no wait is to be shown.
-        self.decision = match self.exceeds || decision.is_denied() {
+        self.decision = match self.reserved.exceeds || decision.is_denied() {
             true => decision.into_excess(),
             false => decision,
         };
         self.told = true;
-        let ticket = self.ticket.as_ref();
+        let ticket = self.reserved.ticket.as_ref();
         self.gate
             .corrected(&self.decision, ticket, (charged, after));
     }
@@ -137,7 +149,7 @@ impl<L, R> Reservation<L, R> {
     /// Tells that what was charged is still charged.
     fn tell(&mut self, charged: u64) {
         self.told = true;
-        let ticket = self.ticket.as_ref();
+        let ticket = self.reserved.ticket.as_ref();
         self.gate
             .corrected(&self.decision, ticket, (charged, charged));
     }

@@ -50,13 +50,13 @@ pub(super) enum Next<F> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     /// For the units that the request costs.
-    ToPass,
+    Pass,
     /// For a look, before the request joins the line of a key that was blocked.
-    ToJoin,
+    Join,
     /// To charge a request that passes in spite of a denial.
-    ToExceed,
+    Exceed,
     /// For the last word on one that does not pass.
-    ToDeny,
+    Deny,
 }
 
 impl Trial {
@@ -131,7 +131,7 @@ impl Trial {
     ) -> Next<L::Future> {
         match gate.room().blocked_line(ticket) {
             None => self.ask_to_pass(gate, ticket),
-            Some(true) => self.ask(Asked::ToJoin, Op::Peek(ticket.cost), gate, ticket),
+            Some(true) => self.ask(Asked::Join, Op::Peek(ticket.cost), gate, ticket),
             Some(false) => self.join(gate, ticket),
         }
     }
@@ -162,7 +162,7 @@ impl Trial {
         gate: &Gate<L, R>,
         ticket: Ticket<&Key>,
     ) -> Next<L::Future> {
-        self.ask(Asked::ToPass, gate.opening(ticket.cost), gate, ticket)
+        self.ask(Asked::Pass, gate.opening(ticket.cost), gate, ticket)
     }
 
     /// Goes on from an answer of the limiter.
@@ -180,18 +180,18 @@ impl Trial {
             gate.give_reserving_up();
         }
         match (asked, answer) {
-            (Asked::ToPass, Err(error)) if self.may_acquire(&error, gate) => {
+            (Asked::Pass, Err(error)) if self.may_acquire(&error, gate) => {
                 self.acquires = true;
-                self.ask(Asked::ToPass, Op::Acquire(ticket.cost), gate, ticket)
+                self.ask(Asked::Pass, Op::Acquire(ticket.cost), gate, ticket)
             }
-            (Asked::ToPass | Asked::ToJoin, Err(error)) => Next::Done(Err(error)),
-            (Asked::ToPass, Ok(decision)) if decision.is_allowed() => self.pass(decision, gate),
-            (Asked::ToPass | Asked::ToJoin, Ok(decision)) if decision.is_denied() => {
+            (Asked::Pass | Asked::Join, Err(error)) => Next::Done(Err(error)),
+            (Asked::Pass, Ok(decision)) if decision.is_allowed() => self.pass(decision, gate),
+            (Asked::Pass | Asked::Join, Ok(decision)) if decision.is_denied() => {
                 self.bend(decision, gate, ticket)
             }
-            (Asked::ToPass | Asked::ToJoin, Ok(_)) => self.join(gate, ticket),
-            (Asked::ToExceed, answer) => self.exceeded(answer, gate, ticket),
-            (Asked::ToDeny, answer) => self.denied(answer, gate, ticket),
+            (Asked::Pass | Asked::Join, Ok(_)) => self.join(gate, ticket),
+            (Asked::Exceed, answer) => self.exceeded(answer, gate, ticket),
+            (Asked::Deny, answer) => self.denied(answer, gate, ticket),
         }
     }
 
@@ -286,11 +286,11 @@ impl Trial {
     ) -> Next<L::Future> {
         self.course.exceeds = true;
         if !gate.corrects() {
-            return self.ask(Asked::ToExceed, Op::Hit(ticket.cost), gate, ticket);
+            return self.ask(Asked::Exceed, Op::Hit(ticket.cost), gate, ticket);
         }
         match self.own_denial(gate, ticket) {
             Some(denial) => Next::Done(Ok(denial.into_excess())),
-            None => self.ask(Asked::ToExceed, Op::Peek(ticket.cost), gate, ticket),
+            None => self.ask(Asked::Exceed, Op::Peek(ticket.cost), gate, ticket),
         }
     }
 
@@ -333,7 +333,7 @@ impl Trial {
                     true => Op::Deny(ticket.cost),
                     false => Op::Peek(ticket.cost),
                 };
-                self.ask(Asked::ToDeny, op, gate, ticket)
+                self.ask(Asked::Deny, op, gate, ticket)
             }
         }
     }

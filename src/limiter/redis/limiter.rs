@@ -395,6 +395,12 @@ impl Limiter for RedisLimiter {
     fn policies(&self) -> &[Policy] {
         &self.0.policies
     }
+
+    fn blocks(&self) -> bool {
+        let rules = self.0.rules.lock();
+        let rules = rules.unwrap_or_else(PoisonError::into_inner);
+        rules.block_for.is_some()
+    }
 }
 
 /// The answer of a [`RedisLimiter`], no later than its deadline.
