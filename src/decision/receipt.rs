@@ -107,6 +107,7 @@ impl Receipt {
     }
 
     /// Whether the units were charged by what stands in for the limiter's store.
+    #[cfg(feature = "redis")]
     pub(crate) const fn is_degraded(&self) -> bool {
         self.degraded
     }

@@ -98,6 +98,7 @@ impl Rules {
         &self.tiers[usize::from(tier)].1
     }
 
+    #[cfg(feature = "redis")]
     pub(super) fn tiers(&self) -> impl ExactSizeIterator<Item = &(Tier, Quotas)> {
         self.tiers.iter()
     }

@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use http::request::Parts;
 use proptest::prelude::*;
 use tower_ratelimit::{
-    Global, Header, Key, KeyError, KeyErrorKind, KeyExtractor, Quota, RateLimitLayer,
+    Global, Header, Key, KeyError, KeyErrorKind, KeyExtractor,
     key::{BasicUser, BearerToken, Cookie, QueryParameter},
 };
 

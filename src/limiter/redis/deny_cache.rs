@@ -214,18 +214,18 @@ mod tests {
     }
 
     /// Has `cache` learn that alice asked this and heard that.
-    fn learn(cache: &DenyCache, op: Op, at: Instant, decision: &Decision) {
+    fn learn(cache: &DenyCache, op: &Op, at: Instant, decision: &Decision) {
         let asked = Asked {
             subject: "alice",
             tier: Tier::DEFAULT,
             at,
             generation: 0,
         };
-        cache.learn(&asked, &op, decision);
+        cache.learn(&asked, op, decision);
     }
 
-    fn ask(cache: &DenyCache, op: Op, at: Instant) -> Option<Duration> {
-        let answer = cache.answer("alice", Tier::DEFAULT, &op, at)?;
+    fn ask(cache: &DenyCache, op: &Op, at: Instant) -> Option<Duration> {
+        let answer = cache.answer("alice", Tier::DEFAULT, op, at)?;
         assert!(answer.is_denied());
         answer.retry_after()
     }
@@ -234,25 +234,25 @@ mod tests {
     fn a_denial_holds_until_its_time_and_no_longer() {
         let cache = DenyCache::new();
         let start = Instant::now();
-        learn(&cache, Op::Acquire(3), start, &denied(Some(WAIT)));
+        learn(&cache, &Op::Acquire(3), start, &denied(Some(WAIT)));
 
-        assert_eq!(ask(&cache, Op::Acquire(3), start), Some(WAIT));
+        assert_eq!(ask(&cache, &Op::Acquire(3), start), Some(WAIT));
         let second = Duration::from_secs(1);
         assert_eq!(
-            ask(&cache, Op::Acquire(3), start + second),
+            ask(&cache, &Op::Acquire(3), start + second),
             Some(WAIT - second)
         );
         let last = WAIT - Duration::from_nanos(1);
         let shortest = Duration::from_micros(1);
-        assert_eq!(ask(&cache, Op::Acquire(3), start + last), Some(shortest));
-        assert_eq!(ask(&cache, Op::Acquire(3), start + WAIT), None);
+        assert_eq!(ask(&cache, &Op::Acquire(3), start + last), Some(shortest));
+        assert_eq!(ask(&cache, &Op::Acquire(3), start + WAIT), None);
     }
 
     #[test]
     fn it_answers_nothing_but_the_same_cost() {
         let cache = DenyCache::new();
         let now = Instant::now();
-        learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
+        learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
 
         for op in [
             Op::Acquire(2),
@@ -266,7 +266,7 @@ mod tests {
             Op::Refund(3, None),
             Op::Reset,
         ] {
-            assert_eq!(ask(&cache, op.clone(), now), None, "{op:?}");
+            assert_eq!(ask(&cache, &op, now), None, "{op:?}");
         }
         let of = |subject, tier| cache.answer(subject, tier, &Op::Acquire(3), now);
         assert!(of("bob", Tier::DEFAULT).is_none());
@@ -277,11 +277,11 @@ mod tests {
     fn refused_reservation_answers_reservations_alone() {
         let cache = DenyCache::new();
         let now = Instant::now();
-        learn(&cache, Op::Reserve(3), now, &denied(Some(WAIT)));
+        learn(&cache, &Op::Reserve(3), now, &denied(Some(WAIT)));
 
-        assert_eq!(ask(&cache, Op::Reserve(3), now), Some(WAIT));
+        assert_eq!(ask(&cache, &Op::Reserve(3), now), Some(WAIT));
         for op in [Op::Acquire(3), Op::Deny(3), Op::Peek(3), Op::Reserve(2)] {
-            assert_eq!(ask(&cache, op.clone(), now), None, "{op:?}");
+            assert_eq!(ask(&cache, &op, now), None, "{op:?}");
         }
     }
 
@@ -291,37 +291,37 @@ mod tests {
         let now = Instant::now();
         let blocked = denied(Some(WAIT)).into_blocked(5 * WAIT);
         for starts in [Op::Deny(3), Op::Acquire(3), Op::Peek(1)] {
-            learn(&cache, Op::Reserve(3), now, &denied(Some(WAIT)));
-            learn(&cache, starts, now, &blocked);
-            assert_eq!(ask(&cache, Op::Reserve(3), now), None);
+            learn(&cache, &Op::Reserve(3), now, &denied(Some(WAIT)));
+            learn(&cache, &starts, now, &blocked);
+            assert_eq!(ask(&cache, &Op::Reserve(3), now), None);
         }
-        assert_eq!(ask(&cache, Op::Acquire(3), now), Some(5 * WAIT));
-        learn(&cache, Op::Reserve(3), now, &blocked);
-        assert_eq!(ask(&cache, Op::Acquire(3), now), Some(5 * WAIT));
-        assert_eq!(ask(&cache, Op::Reserve(3), now), Some(5 * WAIT));
+        assert_eq!(ask(&cache, &Op::Acquire(3), now), Some(5 * WAIT));
+        learn(&cache, &Op::Reserve(3), now, &blocked);
+        assert_eq!(ask(&cache, &Op::Acquire(3), now), Some(5 * WAIT));
+        assert_eq!(ask(&cache, &Op::Reserve(3), now), Some(5 * WAIT));
     }
 
     #[test]
     fn only_denials_with_a_known_end_are_kept() {
         let cache = DenyCache::new();
         let now = Instant::now();
-        learn(&cache, Op::Acquire(3), now, &denied(None));
-        learn(&cache, Op::Peek(3), now, &denied(Some(WAIT)));
+        learn(&cache, &Op::Acquire(3), now, &denied(None));
+        learn(&cache, &Op::Peek(3), now, &denied(Some(WAIT)));
         let status = QuotaStatus::new(&Policy::new("test", 10));
         let allowed = Decision::allowed(1, Timestamp::from_secs(1), status);
-        learn(&cache, Op::Acquire(1), now, &allowed);
-        assert_eq!(ask(&cache, Op::Acquire(99), now), None);
+        learn(&cache, &Op::Acquire(1), now, &allowed);
+        assert_eq!(ask(&cache, &Op::Acquire(99), now), None);
     }
 
     #[test]
     fn a_newer_denial_replaces_the_older_and_forgetting_removes_it() {
         let cache = DenyCache::new();
         let now = Instant::now();
-        learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
-        learn(&cache, Op::Acquire(3), now, &denied(Some(2 * WAIT)));
-        assert_eq!(ask(&cache, Op::Acquire(3), now), Some(2 * WAIT));
+        learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
+        learn(&cache, &Op::Acquire(3), now, &denied(Some(2 * WAIT)));
+        assert_eq!(ask(&cache, &Op::Acquire(3), now), Some(2 * WAIT));
         cache.forget("alice");
-        assert_eq!(ask(&cache, Op::Acquire(3), now), None);
+        assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
     }
 
     #[test]
@@ -334,16 +334,16 @@ mod tests {
             Op::Block(Duration::ZERO),
             Op::Reset,
         ] {
-            learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
-            learn(&cache, op.clone(), now, &denied(None));
-            assert_eq!(ask(&cache, Op::Acquire(3), now), None, "{op:?}");
+            learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
+            learn(&cache, &op, now, &denied(None));
+            assert_eq!(ask(&cache, &Op::Acquire(3), now), None, "{op:?}");
         }
-        learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
+        learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
         cache.begin(1);
-        assert_eq!(ask(&cache, Op::Acquire(3), now), None);
+        assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
         // The answer to a question from before.
-        learn(&cache, Op::Acquire(3), now, &denied(Some(WAIT)));
-        assert_eq!(ask(&cache, Op::Acquire(3), now), None);
+        learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
+        assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
     }
 
     #[test]
