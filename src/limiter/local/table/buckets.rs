@@ -53,9 +53,8 @@ impl Buckets {
     /// When there are not so many.
     #[inline]
     pub(super) fn get(&self, bucket: usize) -> Bucket<'_> {
-        let at = self.first + bucket * NUMBERS;
-        let numbers = self.numbers[at..].first_chunk();
-        Bucket(numbers.expect("a bucket that there is"))
+        let (buckets, _) = self.numbers[self.first..].as_chunks();
+        Bucket(&buckets[bucket])
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Bucket<'_>> {
