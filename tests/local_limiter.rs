@@ -382,3 +382,28 @@ fn unused_limiters_take_no_memory() {
     let taken = resident().saturating_sub(before);
     assert!(taken < 30_000_000, "{taken} bytes with one key each");
 }
+
+/// The limiter of one bucket keeps blocks beside its table. One that has ended costs nothing more,
+/// and where as many are blocked as there can be keys, the next one still fits.
+#[test]
+fn blocks_by_hand_end_and_are_bounded() {
+    let clock = ManualClock::new();
+    let limiter = LocalLimiter::builder(Quota::per_second(10))
+        .max_keys(100)
+        .clock(clock.clone())
+        .build()
+        .expect("a good quota");
+    let hour = Duration::from_secs(3_600);
+    for key in 0..1_000_u64 {
+        assert!(limiter.block(&key.into(), hour).is_blocked());
+    }
+    let blocked = (0..1_000_u64).filter(|key| limiter.peek(&(*key).into(), 1).is_blocked());
+    assert_eq!(blocked.count(), 100);
+    let last = Key::from(999_u64);
+    assert!(limiter.acquire(&last, 0).is_denied(), "whatever it costs");
+    assert!(limiter.block(&last, Duration::ZERO).is_allowed());
+    assert!(limiter.acquire(&last, 1).is_allowed());
+    clock.advance(hour);
+    let blocked = (0..1_000_u64).filter(|key| limiter.peek(&(*key).into(), 1).is_blocked());
+    assert_eq!(blocked.count(), 0);
+}

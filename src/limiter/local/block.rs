@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -58,18 +58,23 @@ pub(super) fn instead_of(op: &Op) -> Option<Op> {
     }
 }
 
+/// How many blocks are looked at for one that gives way.
+const LOOKED_AT: usize = 16;
+
 /// Keys that were blocked by hand, of a limiter whose table has no room for blocks.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    /// Whether there may be any: most limiters never have one, and their requests take no lock.
-    any: AtomicBool,
+    /// The instant at which the last of them ends: most limiters never have one, and after it their
+    /// requests take no lock.
+    last_end: AtomicU64,
     blocks: RwLock<HashMap<KeyHash, Block>>,
 }
 
 impl Blocks {
+    /// Whether any key may be blocked.
     #[inline]
-    pub(super) fn are_any(&self) -> bool {
-        self.any.load(Ordering::Acquire)
+    pub(super) fn are_any(&self, now: u64) -> bool {
+        self.last_end.load(Ordering::Acquire) > now
     }
 
     /// How much longer this key stays out.
@@ -79,31 +84,28 @@ impl Blocks {
         block.map_or(0, |mut block| block.left(now, None))
     }
 
-    /// Blocks a key, or ends its block. Where as many are blocked as `most`, the block that ends
-    /// first gives way.
+    /// Blocks a key, or ends its block. Where as many are blocked as `most`, one of a few gives way:
+    /// the one that ends first.
     pub(super) fn set(&self, key: KeyHash, now: u64, length: Duration, most: usize) {
+        let mut block = Block::by_hand(now, length);
         let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
-        let block = Block::by_hand(now, length);
         blocks.remove(&key);
-        if block != Block::NONE {
-            if blocks.len() >= most {
-                blocks.retain(|_, block| block.left(now, None) > 0);
-            }
-            if blocks.len() >= most
-                && let Some(first) = blocks.iter().min_by_key(|(_, block)| block.0)
-            {
-                let first = *first.0;
-                blocks.remove(&first);
-            }
-            blocks.insert(key, block);
+        if block == Block::NONE {
+            return;
         }
-        self.any.store(!blocks.is_empty(), Ordering::Release);
+        if blocks.len() >= most {
+            let few = blocks.iter().take(LOOKED_AT);
+            let first = few.min_by_key(|(_, block)| block.0).map(|(key, _)| *key);
+            first.and_then(|first| blocks.remove(&first));
+        }
+        blocks.insert(key, block);
+        let end = now.saturating_add(block.left(now, None));
+        self.last_end.fetch_max(end, Ordering::AcqRel);
     }
 
     /// Takes all blocks out, with the time that is left of each.
     pub(super) fn take(&self, now: u64) -> Vec<(KeyHash, Duration)> {
         let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
-        self.any.store(false, Ordering::Release);
         let left = |(key, mut block): (KeyHash, Block)| {
             let left = block.left(now, None);
             (left > 0).then_some((key, Duration::from_nanos(left)))

@@ -94,7 +94,8 @@ impl LocalLimiterBuilder {
     /// together, at 16 bytes each. Defaults to 4,194,304, 64 MB. One log alone may hold what its
     /// limit needs.
     ///
-    /// Beyond it logs are given up, of a few at a time the one with the least to forget.
+    /// Beyond it each request whose log grows gives up a few others: of those that it looks at, the
+    /// ones with the least to forget. So the bound is approached, not kept to the byte.
     pub const fn max_log_times(mut self, max_log_times: usize) -> Self {
         self.max_log_times = max_log_times;
         self

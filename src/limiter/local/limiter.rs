@@ -282,7 +282,7 @@ impl LocalLimiter {
         let now = self.0.clock.now();
         let hash = self.0.hasher.hash(key);
         match op {
-            Op::Acquire(cost) | Op::Reserve(cost) if !self.0.blocks.are_any() => {
+            Op::Acquire(cost) | Op::Reserve(cost) if !self.0.blocks.are_any(now.as_nanos()) => {
                 instants.acquire(hash, now, &quota.read(), *cost)
             }
             _ => self.decide_rarely(hash, now, instants, &quota.read(), op),
@@ -300,12 +300,20 @@ impl LocalLimiter {
         op: &Op,
     ) -> Decision {
         let Inner {
-            blocks, capacity, ..
+            blocks,
+            capacity,
+            subjects,
+            ..
         } = &*self.0;
         match op {
             Op::Block(length) => blocks.set(hash, now.as_nanos(), *length, capacity.keys),
             Op::Reset => blocks.set(hash, now.as_nanos(), Duration::ZERO, capacity.keys),
             _ => {}
+        }
+        if let (Op::Block(_) | Op::Reset, Some(subjects)) = (op, subjects.get()) {
+            // The quota has been changed meanwhile, and blocks are kept there now.
+            let decided = subjects.decide(hash, &self.0.clock, Tier::DEFAULT, op);
+            return decided.expect("there is always a default tier");
         }
         let blocked = blocks.left(hash, now.as_nanos());
         let asked = block::instead_of(op).filter(|_| blocked > 0);

@@ -81,27 +81,37 @@ impl Subjects {
         let time = clock.now();
         let Shard { rules, entries } = &mut *shard;
         let request = Request::new(rules, rules.find(tier)?, op, time);
-        let decision = match entries.find(key) {
+        let (decision, grew) = match entries.find(key) {
             Some(entry) => self.decide_known(entries, entry, &request),
             None => self.decide_new(entries, key, &request),
         };
         drop(shard);
-        if self.times_held.load(Ordering::Relaxed) > self.max_times / 8 * 7 {
+        if grew && self.times_held.load(Ordering::Relaxed) > self.max_times / 8 * 7 {
             self.relieve(key, time);
         }
         Ok(decision)
     }
 
-    fn decide_known(&self, entries: &mut Entries, entry: usize, request: &Request<'_>) -> Decision {
+    fn decide_known(
+        &self,
+        entries: &mut Entries,
+        entry: usize,
+        request: &Request<'_>,
+    ) -> (Decision, bool) {
         let before = entries.times_held(entry);
         let decision = request.decide(&mut entries.subject(entry));
-        self.count_times(before, entries.times_held(entry));
-        decision
+        let grew = self.count_times(before, entries.times_held(entry));
+        (decision, grew)
     }
 
-    /// Decides about a key that is not there, and makes room for it if it leaves anything to
-    /// remember.
-    fn decide_new(&self, entries: &mut Entries, key: KeyHash, request: &Request<'_>) -> Decision {
+    /// Decides about a key that is not there, makes room for it if it leaves anything to
+    /// remember, and says whether logs hold more memory now.
+    fn decide_new(
+        &self,
+        entries: &mut Entries,
+        key: KeyHash,
+        request: &Request<'_>,
+    ) -> (Decision, bool) {
         let mut states = vec![State::FRESH; request.rules.states()];
         let mut block = Block::NONE;
         let decision = request.decide(&mut Subject {
@@ -110,29 +120,31 @@ impl Subjects {
         });
         let now = request.now();
         if block == Block::NONE && request.rules.weight(&states, now) == Weight::default() {
-            return decision;
+            return (decision, false);
         }
         if entries.make(self.entries, request.rules).is_err() {
             // No memory for any key of this shard: as if all its entries had more to forget.
             self.evictions.fetch_add(1, Ordering::Relaxed);
-            return decision;
+            return (decision, false);
         }
         let (entry, forgotten) = entries.victim(request.rules, key, now);
-        self.count_times(entries.times_held(entry), times_held(&states));
+        let grew = self.count_times(entries.times_held(entry), times_held(&states));
         entries.put(entry, key.tag, states, block);
         let evicted = forgotten != Weight::default();
         self.evictions
             .fetch_add(u64::from(evicted), Ordering::Relaxed);
-        decision
+        (decision, grew)
     }
 
-    fn count_times(&self, before: usize, after: usize) {
+    /// Notes what logs hold after a change, and says whether that is more than before.
+    fn count_times(&self, before: usize, after: usize) -> bool {
         // Most states are no logs, and most requests of a log that is full change nothing.
         if after > before {
             self.times_held.fetch_add(after - before, Ordering::Relaxed);
         } else if after < before {
             self.times_held.fetch_sub(before - after, Ordering::Relaxed);
         }
+        after > before
     }
 
     /// Makes room when all logs together hold too much: those with nothing left to remember go

@@ -113,6 +113,8 @@ async fn a_log_whose_head_and_bytes_disagree() {
         b"100:0\n".as_slice(),
         b"100:0",
         b"0:10\n\0\0\0\0\0\0\0\0\0\x07",
+        // A time that has left, with 7 units of 3.
+        b"3:10\n\0\0\0\0\0\0\0\0\0\x07",
         // A time that has not left yet, with 7 units of 100.
         b"100:10\n\x07\0\0\0\0\0\0\0\0\x07",
     ] {

@@ -330,14 +330,17 @@ for _, q in ipairs(active) do q.algorithm.clamp(q, q.state) end
 -- a queue, the units that each of them took, the time of a block, and how each quota stands after the
 -- first of them.
 local reply = { struct.pack('>i8', now) }
-local at = first_op
+local at, others = first_op, nil
 while at <= #ARGV do
     local op, cost, times = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
     at = at + 3
     local after = at
     while times > 0 do
         local blocked = decide(op, cost)
-        if not blocked then blocked, after = corrections()[op](cost, at) end
+        if not blocked then
+            others = others or corrections()
+            blocked, after = others[op](cost, at)
+        end
         local here, denied = alike(op, cost, times), result.denied and 1 or 0
         reply[#reply + 1] = struct.pack('>i8i8i8i8i8', here, denied, result.wait, result.charged, blocked)
         for _, q in ipairs(active) do reply[#reply + 1] = measure(q) end

@@ -67,6 +67,8 @@ local function gone(q, log)
         end
         for index = 0, entries - 1 do sum = sum + count_at(log, index) end
         log.gone, log.gone_sum = entries, sum
+        -- Less is said to be there than is: it would let too much pass.
+        log.is_foreign = sum > log.total
     end
     return log.gone, log.gone_sum
 end
@@ -111,7 +113,7 @@ function SlidingLog.verdict(q, log, cost)
         if left <= room then return AFTER, leaves_after(q, (entry_at(log, index))) end
     end
     -- More is said to be there than is: it would deny for good.
-    log.is_foreign = left ~= log.noted
+    log.is_foreign = log.is_foreign or left ~= log.noted
     return AFTER, leaves_after(q, now)
 end
 
