@@ -101,7 +101,7 @@ fn logs_hold_no_more_memory_than_is_promised() {
     );
 }
 
-/// Of requests that are taken back one after another, but never the newest, nothing is left.
+/// Requests that are taken back one after another, but never the newest, leave nothing.
 #[test]
 fn refunds_leave_nothing_in_a_log() {
     let (limiter, clock) = limiter(1_000_000);

@@ -1,4 +1,4 @@
-//! What a sliding log keeps: times and counts, with sums that make every look at it short.
+//! The entries of a sliding log: times and counts, with sums that make every look at them short.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// in a log of the longest kind, not at all entries.
 const BLOCK: usize = 256;
 
-/// What was admitted when, oldest first.
+/// Admitted units and their times, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Log {
     entries: VecDeque<Entry>,
@@ -21,7 +21,7 @@ pub(crate) struct Log {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     at: u64,
-    /// 0 for what was taken back, unless it is the newest: that goes at once.
+    /// 0 after a refund; the newest entry goes at once then.
     count: u64,
 }
 

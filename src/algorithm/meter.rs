@@ -199,7 +199,7 @@ impl Meter {
         }
     }
 
-    /// What was used, as the time in which it flows back at the quota's mean rate.
+    /// The units that were used, as the time in which they flow back at the quota's mean rate.
     fn used_nanos(&self, state: &State, now: u64) -> u64 {
         let units = match &self.rate {
             Rate::Bucket(bucket) => return bucket.used(*state.instant(), now),
@@ -266,7 +266,7 @@ impl Counts for Meter {
             }
             (Rate::SlidingWindow(window), State::Slices(slices)) => window.clamp(slices, now),
             (Rate::SlidingLog(sliding), State::Log(log)) => sliding.clamp(log, now),
-            // Of another algorithm, or never used: there is nothing to clamp.
+            // A state of another algorithm, or one that was never used, has nothing to clamp.
             _ => {}
         }
     }

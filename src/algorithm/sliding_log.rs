@@ -65,7 +65,7 @@ impl SlidingLog {
         log.note(now, count);
     }
 
-    /// Takes back what was noted when it was charged, or the newest. What has left the window by
+    /// Takes back the entry of the charge, or the newest ones. An entry that has left the window by
     /// itself is not given back a second time: that would make room for more than the limit.
     pub(super) fn refund(&self, log: &mut Log, now: u64, refund: Refund) {
         self.tidy(log, now);

@@ -54,7 +54,7 @@ impl SlidingWindow {
         (index, micros % self.slice)
     }
 
-    /// What was counted `age` slices before `newest`.
+    /// The count of the slice that is `age` slices before `newest`.
     fn count(&self, state: &Slices, newest: u64, age: usize) -> u64 {
         // Further ahead than one slice is a clock that stepped back: it counts as now's.
         let passed = newest.saturating_sub(state.newest);

@@ -11,12 +11,12 @@ use crate::{
     quota::{IntoQuotas, MAX_REFILL_NANOS, Quota},
 };
 
-/// What is in force.
+/// The quotas in force.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
     /// The first one is the default.
     tiers: Vec<(Tier, Quotas)>,
-    /// What is counted for each key. A place whose counter no tier needs any more stays free until
+    /// The counters of each key. A place whose counter no tier needs any more stays free until
     /// another takes it.
     counters: Vec<Option<Counter>>,
     /// How long a key that broke its limit stays out, in nanoseconds.
@@ -33,7 +33,7 @@ pub(super) struct Quotas {
     quotas: Vec<Quota>,
 }
 
-/// What quotas count that stand at one place of their tiers and count alike.
+/// A counter: shared by the quotas that stand at one place of their tiers and count alike.
 #[derive(Debug, Clone)]
 struct Counter {
     at: usize,
@@ -42,7 +42,7 @@ struct Counter {
     quota: Quota,
 }
 
-/// What a change of quota did to the counters.
+/// The effect of a change of quota on the counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Replaced {
     /// Whether each counter that there was is still there.

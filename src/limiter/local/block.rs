@@ -48,7 +48,7 @@ impl Block {
     }
 }
 
-/// What a blocked key is asked instead of an operation that would take something, or start a block:
+/// The operation that a blocked key is asked instead of one that would take units or start a block:
 /// a look, for which one unit is what taking up to some number hangs on.
 pub(super) fn instead_of(op: &Op) -> Option<Op> {
     match op {

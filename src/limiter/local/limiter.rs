@@ -69,7 +69,7 @@ struct Inner {
     rules: Mutex<Arc<Rules>>,
     /// Where one instant for each key is enough.
     instants: Option<(LiveQuota, Instants)>,
-    /// What there was blocked by hand while that was enough.
+    /// Keys that were blocked by hand while that was enough.
     blocks: Blocks,
     /// Where it is not, from the start or since a change of quota.
     subjects: OnceLock<Subjects>,

@@ -19,7 +19,7 @@ pub(super) struct Request<'a> {
     pub(super) op: &'a Op,
 }
 
-/// What is remembered of a key.
+/// The memory of one key.
 pub(super) struct Subject<'a> {
     /// For each counter; and, where keys are blocked, what responses counted by each.
     pub(super) states: &'a mut [State],

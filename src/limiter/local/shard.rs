@@ -16,7 +16,7 @@ pub(super) const WAYS: usize = 4;
 const ENTRIES_LOOKED_AT: usize = 512;
 const LOGS_LOOKED_AT: usize = 16;
 
-/// What a lock protects.
+/// One lock's part of the table.
 #[derive(Debug)]
 pub(super) struct Shard {
     /// Here, so that the holder of the lock sees one consistent set of quotas.
@@ -36,7 +36,7 @@ pub(super) struct Entries {
     hand: usize,
 }
 
-/// What can be had in a bucket.
+/// The free entries of a bucket, and the best one to replace.
 struct Survey {
     free: usize,
     /// The entry with the least to forget, and how much that is.
