@@ -158,7 +158,7 @@ pub use self::{
     headers::Headers,
     key::{ClientAddress, ClientIp, Global, Header, Key, KeyExtractor, PeerIp},
     layer::{RateLimit, RateLimitLayer},
-    limiter::{AsyncLimiter, Limiter, LocalLimiter},
+    limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter},
     op::Op,
     quota::{Algorithm, IntoQuotas, Quota},
 };

@@ -5,6 +5,7 @@
 //! | [`LocalLimiter`] | a table of fixed size in this process; what a bare [`Quota`](crate::Quota) becomes |
 //! | `GovernorLimiter` | a `governor::RateLimiter` that you already have (feature `governor`) |
 //! | [`AsyncLimiter`] | whatever your `async fn` asks |
+//! | [`AnyLimiter`] | that of any of these, behind one type |
 //!
 //! A layer takes any of them, and a clone of a limiter is a handle to the same state: handlers and
 //! admin routes use it to look ([`peek`](Limiter::peek)), charge ([`hit`](Limiter::hit)), give
@@ -23,6 +24,7 @@
 //! # let _ = layer;
 //! ```
 
+mod any;
 #[cfg(feature = "governor")]
 mod governor;
 mod into;
@@ -45,6 +47,7 @@ pub use self::redis::{
     StoreError, StoreErrorKind, StoreHealth, StoreStats,
 };
 pub use self::{
+    any::AnyLimiter,
     into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     local::{LocalLimiter, LocalLimiterBuilder},
     pending::{Never, Pending, PendingFuture},

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_ratelimit::{
-    Algorithm, ConfigErrorKind, Decision, Key, Limiter, LimiterError, LimiterErrorKind,
+    Algorithm, AnyLimiter, ConfigErrorKind, Decision, Key, Limiter, LimiterError, LimiterErrorKind,
     LocalLimiter, ManualClock, Op, Quota, limiter::Pending, limiter::Tier,
 };
 
@@ -284,4 +284,25 @@ fn bad_tiers_are_named_errors() {
     assert_eq!(nothing.expect_err("0").kind(), ConfigErrorKind::Limit);
     let empty = builder().tier("gold", Vec::new()).build();
     assert_eq!(empty.expect_err("none").kind(), ConfigErrorKind::Names);
+}
+
+/// Behind one type a limiter keeps its tiers, its policies and its counts.
+#[test]
+fn limiter_of_any_kind_has_the_same_tiers() {
+    let (limiter, _) = tiered([Quota::per_hour(10)], [Quota::per_hour(20)]);
+    let any = AnyLimiter::new(limiter.clone());
+    let Pending::Ready(Ok(taken)) = any.apply_in(PRO, &alice(), Op::Acquire(15)) else {
+        panic!("a local limiter answers at once");
+    };
+    assert_eq!(taken.remaining(), Some(5));
+    assert_eq!(pro(&limiter, Op::Peek(1)).remaining(), Some(5));
+    let Pending::Ready(unknown) = any.apply_in(Tier::named("gold"), &alice(), Op::Peek(1)) else {
+        panic!("a local limiter answers at once");
+    };
+    assert_eq!(
+        unknown.expect_err("no such tier").kind(),
+        LimiterErrorKind::Unsupported
+    );
+    assert_eq!(any.policies(), limiter.policies());
+    assert_eq!(any.blocks(), limiter.blocks());
 }
