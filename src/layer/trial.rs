@@ -27,7 +27,7 @@ pub(super) struct Trial {
     probed: bool,
     /// The limiter's denial, if it was asked.
     denial: Option<Decision>,
-    /// What a line would take in which the request does not stand.
+    /// What a line takes that has no place for the request, which must not overtake it.
     line: Option<LineWait>,
     place: Option<Place>,
 }
@@ -354,6 +354,9 @@ impl Trial {
             },
             Err(error) => match self.own_denial(gate, ticket) {
                 Some(denial) => self.refuse(denial),
+                None if self.line.is_some() && error.kind() == LimiterErrorKind::Unsupported => {
+                    self.refuse(gate.unmeasured())
+                }
                 None if error.kind() == LimiterErrorKind::Unsupported => {
                     self.ask_to_pass(gate, ticket)
                 }
@@ -365,8 +368,10 @@ impl Trial {
     /// The denial, which lasts as long as the line would have taken.
     fn refuse<F>(&mut self, denial: Decision) -> Next<F> {
         Next::Done(Ok(match self.line.take() {
-            Some(line) => denial.denied_for(line.quota, line.wait),
-            None => denial,
+            Some(line) if denial.is_allowed() || !line.wait.is_zero() => {
+                denial.denied_for(line.quota, line.wait)
+            }
+            _ => denial,
         }))
     }
 }

@@ -75,7 +75,8 @@ pub(super) enum Entered {
     Head(Place),
     /// Others are before it.
     Behind(Place),
-    /// It does not wait: it would take too long, or there is no place.
+    /// It does not wait: it would take too long, or there is no place. What the line takes, if there
+    /// is one, which is not to be overtaken.
     Refused(Option<LineWait>),
 }
 
@@ -85,6 +86,14 @@ pub(super) struct LineWait {
     /// The place of the quota that says so.
     pub(super) quota: usize,
     pub(super) wait: Duration,
+}
+
+impl LineWait {
+    /// That of a line whose head has not been denied yet.
+    const UNKNOWN: Self = Self {
+        quota: 0,
+        wait: Duration::ZERO,
+    };
 }
 
 impl WaitingRoom {
@@ -146,7 +155,8 @@ impl WaitingRoom {
         let wait = line.wait(ticket.cost, Instant::now());
         let too_long = wait.is_some_and(|line| line.wait > longest);
         if too_long || !self.has_place(by_key, ticket.key) {
-            return Some(Entered::Refused(wait));
+            let wait = wait.unwrap_or(LineWait::UNKNOWN);
+            return Some(Entered::Refused(Some(wait)));
         }
         let id = line_of(by_key, ticket)?.push(ticket.cost);
         Some(Entered::Behind(self.place(ticket, id)))
@@ -180,11 +190,11 @@ impl WaitingRoom {
         Some(front.is_some_and(|front| front.denial.is_blocked()))
     }
 
-    /// What the limiter answered to the head of the line.
+    /// What the limiter answered to the head of the line, as it is now.
     pub(super) fn denial_of_head(&self, ticket: Ticket<&Key>) -> Option<Decision> {
         let mut by_key = self.lines.lock();
-        let front = line_of(&mut by_key, ticket)?.front.as_ref();
-        front.map(|front| front.denial.clone())
+        let front = line_of(&mut by_key, ticket)?.front.as_ref()?;
+        Some(front.denial.clone().aged(front.at.elapsed()))
     }
 }
 
