@@ -73,6 +73,10 @@ pub enum Event<'a> {
     },
     /// It is known what a request cost in the end that was charged
     /// [provisionally](Decided::is_provisional), or that could not be found out or charged.
+    ///
+    /// It comes after the request's [`Decided`](Self::Decided), but for one case: a request that an
+    /// [elastic](crate::RateLimitLayer::elastic) layer lets pass and cannot charge. Of that it comes
+    /// first, from 0 to 0 and with the error.
     Corrected(Corrected<'a>),
     /// The limiter could not decide.
     Failed {
