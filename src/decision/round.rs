@@ -47,7 +47,7 @@ impl Micros {
         Self(self.0.saturating_add(more.get()))
     }
 
-    /// So many microseconds less, but not less than `least`.
+    /// Less by `passed` microseconds, but not less than `least`.
     pub(super) fn less(self, passed: u64, least: u64) -> Self {
         Self::new(self.get().saturating_sub(passed).max(least))
     }

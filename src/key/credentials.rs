@@ -42,7 +42,7 @@ impl KeyExtractor for BearerToken {
 ///
 /// The key is `Key::digest(name)`, since many services take an API key for the name; the password
 /// never enters it. Absent when there is no such field, when it is of another scheme or cannot be
-/// decoded, and when the name is empty; [ambiguous](crate::KeyErrorKind::Ambiguous) when there are
+/// decoded, and when the name is empty. [Ambiguous](crate::KeyErrorKind::Ambiguous) when there are
 /// several fields that differ. Padding makes no difference.
 ///
 /// Names are compared as they are: where the service takes `alice` and `Alice` for one user, count by

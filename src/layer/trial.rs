@@ -27,7 +27,7 @@ pub(super) struct Trial {
     probed: bool,
     /// The limiter's denial, if it was asked.
     denial: Option<Decision>,
-    /// What a line takes that has no place for the request, which must not overtake it.
+    /// The time of a line that has no place for the request, and is not to be overtaken.
     line: Option<LineWait>,
     place: Option<Place>,
 }

@@ -75,8 +75,8 @@ pub(super) enum Entered {
     Head(Place),
     /// Others are before it.
     Behind(Place),
-    /// It does not wait: it would take too long, or there is no place. What the line takes, if there
-    /// is one, which is not to be overtaken.
+    /// It does not wait: it would take too long, or there is no place. With the time that the line
+    /// takes, if there is one, which is not to be overtaken.
     Refused(Option<LineWait>),
 }
 
