@@ -522,3 +522,21 @@ async fn a_denial_that_cannot_wait_allocates_no_more_than_any() {
     assert_eq!(allocations(&service, by("ann", 1)), denied);
     assert_eq!(passed(&joined(line).await), [0, 1_000]);
 }
+
+/// The bound holds for all keys together, wherever their lines are kept.
+#[tokio::test(start_paused = true)]
+async fn no_more_wait_than_there_is_room_for() {
+    let layer = layer(limiter(Quota::per_second(1)), 5).max_waiting(40);
+    let service = layer.layer(Probe::default());
+    for _ in 0..3 {
+        let mut answers = JoinSet::new();
+        for user in 0..200 {
+            answers.spawn(ask(&service, by(&format!("user {}", user / 2), 1)));
+        }
+        let answers = joined(answers).await;
+        let waited = passed(&answers).into_iter().filter(|at| *at == 1_000);
+        assert_eq!(waited.count(), 40);
+        // All places are free again, and all buckets full.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+}

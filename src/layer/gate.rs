@@ -182,7 +182,8 @@ impl<L: Limiter, R> Gate<L, R> {
     /// Whether others of this request's key may stand in line, behind whom it belongs.
     #[inline]
     pub(super) fn may_stand(&self, ticket: Ticket<&Key>) -> bool {
-        self.settings.waiting_room.is_used() && ticket.cost > 0 && !self.voice.is_shadow()
+        let room = &self.settings.waiting_room;
+        room.may_have_line(ticket.key) && ticket.cost > 0 && !self.voice.is_shadow()
     }
 
     /// Whether nothing more is to be tried after this answer.

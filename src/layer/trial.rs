@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::{
     gate::Gate,
+    line::LineWait,
     ticket::{Course, Ticket},
-    wait::{self, Entered, LineWait, Place},
+    wait::{self, Entered, Place},
 };
 use crate::{
     decision::Decision,
