@@ -372,6 +372,23 @@ mod over_governor {
             "{lines:?}"
         );
     }
+
+    /// That it cannot correct is another fault than a tier that it does not have.
+    #[cfg(feature = "tracing")]
+    #[test]
+    fn an_unknown_tier_is_logged_also_where_corrections_are_impossible() {
+        let lines = common::logged(|| {
+            let layer = RateLimitLayer::new(one_an_hour(), Global)
+                .count_if(is_failed)
+                .tier(|_| tower_ratelimit::limiter::Tier::named("por"));
+            let service = layer.layer(answering());
+            for _ in 0..3 {
+                assert_eq!(send(&service, get("/200")).status(), 503);
+            }
+        });
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[1].contains(r#"tier "por""#), "{lines:?}");
+    }
 }
 
 #[cfg(feature = "tracing")]

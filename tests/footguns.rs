@@ -126,6 +126,35 @@ fn two_policies_of_one_name_are_one_line_that_names_the_fix() {
     assert!(sent([one, named]).is_empty());
 }
 
+/// To look at every response for good would cost each of them the reading of a field.
+#[test]
+fn the_first_responses_tell_whether_names_are_chosen_well() {
+    let (limiter, _) = limiter(Quota::per_hour(100));
+    let named = || {
+        let service = tower::service_fn(async move |request: http::Request<String>| {
+            let path = request.uri().path().trim_start_matches('/');
+            let response = http::Response::builder();
+            let policy = format!(
+                r#""{}";q=5"#,
+                if path.is_empty() { "default" } else { path }
+            );
+            let response = response.header("ratelimit-policy", policy);
+            Ok::<_, std::convert::Infallible>(response.body(String::new()).unwrap())
+        });
+        RateLimitLayer::new(limiter.clone(), Global).layer(service)
+    };
+    for (well_named, warnings) in [(15, 1), (16, 0)] {
+        let service = named();
+        let lines = logged(|| {
+            for _ in 0..well_named {
+                send(&service, get("/other"));
+            }
+            send(&service, get("/"));
+        });
+        assert_eq!(lines.len(), warnings, "{lines:?}");
+    }
+}
+
 #[test]
 fn layers_of_unlike_kinds_can_have_one_name_too() {
     let (limiter, _) = limiter(Quota::per_hour(10).named("api"));
@@ -183,6 +212,8 @@ fn routes_around_the_router_are_one_line() {
     });
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("Router::layer"), "{lines:?}");
+    // They may also be the first requests of a scanner, behind a layer that is where it should be.
+    assert!(lines[0].contains("if the layer is inside"), "{lines:?}");
 }
 
 #[test]

@@ -228,6 +228,41 @@ async fn a_dropped_head_wakes_the_next_in_line() {
     assert_eq!(ask(&service, by("ann", 1)).await.0 / 10 * 10, 1_000);
 }
 
+/// The head leaves when the unit of the one behind it is there, and that one has not noticed yet.
+async fn a_place_is_refused_behind_a_head_that_left<L: Limiter>(layer: RateLimitLayer<L>) {
+    // One key may hold two places.
+    let layer = layer
+        .wait(Duration::from_secs(60))
+        .cost(cost)
+        .max_waiting(17);
+    let service = layer.layer(Probe::default());
+    assert_eq!(ask(&service, by("ann", 4)).await.1, 200);
+    let mut head = Box::pin(ask(&service, by("ann", 4)));
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(head.as_mut().poll(&mut cx).is_pending());
+    let asked_at = Instant::now();
+    let second = tokio::spawn(ask(&service, by("ann", 1)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut third = JoinSet::new();
+    drop(head);
+    third.spawn(ask(&service, by("ann", 1)));
+    let newcomer = ask(&service, by("ann", 1)).await;
+    assert_eq!(newcomer, (0, 429, Some("1".into())));
+    assert_eq!(second.await.unwrap().1, 200);
+    assert_eq!(asked_at.elapsed().as_millis() / 10 * 10, 1_000);
+    assert_eq!(passed(&joined(third).await), [1_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_line_is_not_overtaken_when_its_head_leaves() {
+    let limiter = || limiter(Quota::per_second(1).burst(4));
+    let by_user = || Header::new("x-user");
+    let layer = RateLimitLayer::new(limiter(), by_user());
+    a_place_is_refused_behind_a_head_that_left(layer).await;
+    let layer = RateLimitLayer::new(OnlyAcquire(limiter()), by_user());
+    a_place_is_refused_behind_a_head_that_left(layer).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn tiers_and_keys_have_lines_of_their_own() {
     let limiter = builder(Quota::per_second(1))
@@ -410,6 +445,46 @@ async fn a_limiter_that_only_acquires_can_be_waited_for() {
     assert_eq!(passed(&answers), [0, 1_000, 2_000], "{answers:?}");
 }
 
+/// Asked about nothing but reservations.
+struct OnlyReserve(LocalLimiter);
+
+impl tower_ratelimit::AsyncLimiter for OnlyReserve {
+    async fn apply(&self, key: &Key, op: Op) -> Result<Decision, LimiterError> {
+        match op {
+            Op::Reserve(_) => Limiter::apply(&self.0, key, op).await,
+            other => Err(LimiterError::unavailable(format!("no {other:?}"))),
+        }
+    }
+
+    fn policies(&self) -> &[Policy] {
+        Limiter::policies(&self.0)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_to_the_head_is_as_old_as_it_is() {
+    let idle = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let probe = Arc::clone(&idle);
+    let limiter = OnlyReserve(limiter(Quota::per_minute(6)));
+    let layer = RateLimitLayer::new(limiter, Header::new("x-user")).cost(cost);
+    let layer = layer
+        .wait(Duration::from_secs(60))
+        .elastic(move || probe.load(Ordering::Relaxed));
+    let mut service = layer.layer(Probe::default());
+    assert_eq!(ask(&service, by("ann", 6)).await.1, 200);
+    let head = tokio::spawn(ask(&service, by("ann", 1)));
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    idle.store(true, Ordering::Relaxed);
+    // It is not charged, since that fails, and shows what the head was told.
+    std::future::poll_fn(|cx| Service::<Request<()>>::poll_ready(&mut service, cx))
+        .await
+        .unwrap();
+    let response = service.call(by("ann", 1)).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(field(&response, "x-ratelimit-reset"), Some("6"));
+    assert_eq!(head.await.unwrap().1, 200);
+}
+
 /// Waiting costs a denial nothing when there is nothing to wait for.
 #[tokio::test(start_paused = true)]
 async fn a_denial_that_cannot_wait_allocates_no_more_than_any() {
@@ -446,4 +521,22 @@ async fn a_denial_that_cannot_wait_allocates_no_more_than_any() {
     allocations(&service, by("ann", 1));
     assert_eq!(allocations(&service, by("ann", 1)), denied);
     assert_eq!(passed(&joined(line).await), [0, 1_000]);
+}
+
+/// The bound holds for all keys together, wherever their lines are kept.
+#[tokio::test(start_paused = true)]
+async fn no_more_wait_than_there_is_room_for() {
+    let layer = layer(limiter(Quota::per_second(1)), 5).max_waiting(40);
+    let service = layer.layer(Probe::default());
+    for _ in 0..3 {
+        let mut answers = JoinSet::new();
+        for user in 0..200 {
+            answers.spawn(ask(&service, by(&format!("user {}", user / 2), 1)));
+        }
+        let answers = joined(answers).await;
+        let waited = passed(&answers).into_iter().filter(|at| *at == 1_000);
+        assert_eq!(waited.count(), 40);
+        // All places are free again, and all buckets full.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
 }

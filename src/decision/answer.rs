@@ -284,7 +284,6 @@ impl Decision {
     }
 
     /// The same decision after `elapsed`, in which nothing came: all that is waited for is nearer.
-    #[cfg(feature = "redis")]
     pub(crate) fn aged(mut self, elapsed: Duration) -> Self {
         for quota in self.quotas_mut() {
             quota.age(elapsed);
@@ -331,6 +330,7 @@ impl Decision {
         self.denied = true;
         self.delay = None;
         self.charged = 0;
+        self.uncounted = false;
         if let Some(quota) = self.quotas_mut().get_mut(place) {
             quota.deny_for(wait);
         }

@@ -7,7 +7,7 @@ use crate::{clock::Timestamp, quota::Kind};
 /// Proof of what was charged when, which a refund needs to find it again.
 ///
 /// [`Decision::receipt`](crate::Decision::receipt) makes it. It gives back at most what its decision
-/// charged, to the quotas that were charged, in the tier of the decision. Of a bucket each unit fades
+/// charged, to the quotas that were charged, in the tier of the decision. A unit of a bucket fades
 /// over the time in which the full bucket comes back, so that requests that are finished late do not
 /// give others more than the bucket holds.
 #[derive(Debug, Clone, PartialEq, Eq)]

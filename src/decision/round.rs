@@ -46,4 +46,9 @@ impl Micros {
     pub(super) const fn saturating_add(self, more: Self) -> Self {
         Self(self.0.saturating_add(more.get()))
     }
+
+    /// Less by `passed` microseconds, but not less than `least`.
+    pub(super) fn less(self, passed: u64, least: u64) -> Self {
+        Self::new(self.get().saturating_sub(passed).max(least))
+    }
 }

@@ -134,6 +134,31 @@ impl Standing {
         }
     }
 
+    /// The same after so many microseconds in which nothing came.
+    pub(super) fn aged(self, micros: u64) -> Self {
+        let nanos = micros.saturating_mul(1_000);
+        match self {
+            Self::Level(level) => Self::Level(Level {
+                used: level.used.saturating_sub(nanos),
+                ..level
+            }),
+            Self::Stepped(stepped) => {
+                let passed = stepped.passed.saturating_add(nanos);
+                let step = stepped.step.max(1);
+                Self::Stepped(Stepped {
+                    used: stepped.used.saturating_sub(passed - passed % step),
+                    passed: passed % step,
+                    ..stepped
+                })
+            }
+            Self::Numbers(numbers) => Self::Numbers(Numbers {
+                reset_after: numbers.reset_after.map(|time| time.less(micros, 0)),
+                effective_window: numbers.effective_window.map(|time| time.less(micros, 0)),
+                ..numbers
+            }),
+        }
+    }
+
     /// The least time in which `units` pass after `head` others that just fit: that of as many units
     /// of a bucket, that of as many whole periods of what counts in periods.
     pub(super) fn time_of(self, policy: &Policy, head: u64, units: u64) -> Duration {
@@ -173,6 +198,37 @@ impl Standing {
                 Some((last_step.saturating_add(stepped.used), interval))
             }
             Self::Numbers(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::{Key, LocalLimiter, ManualClock, Quota};
+
+    /// A denial that is remembered says the same as one that is asked for later.
+    #[test]
+    fn denial_ages_to_what_is_asked_for_later() {
+        for quota in [
+            Quota::per_minute(6).burst(10),
+            Quota::per_minute(6).refill_every(Duration::from_secs(20)),
+            Quota::per_minute(6).fixed_window(),
+        ] {
+            let clock = ManualClock::new();
+            let builder = LocalLimiter::builder(quota).clock(clock.clone());
+            let limiter = builder.build().expect("a good quota");
+            let key = Key::global();
+            assert!(limiter.acquire_up_to(&key, 20).charged() > 0);
+            let early = limiter.peek(&key, 4);
+            let passed = Duration::from_millis(7_250);
+            clock.advance(passed);
+            let aged = early.aged(passed);
+            let late = limiter.peek(&key, 4);
+            assert_eq!(aged.quotas(), late.quotas(), "{quota:?}");
+            let behind = |of: &crate::Decision| of.binding().wait_behind(4, 5);
+            assert_eq!(behind(&aged), behind(&late), "{quota:?}");
         }
     }
 }

@@ -279,21 +279,11 @@ impl QuotaStatus {
     }
 
     /// Lets all times come nearer; a wait of a denial stays one.
-    #[cfg(feature = "redis")]
     pub(super) fn age(&mut self, elapsed: Duration) {
         // Whole microseconds, cut off: no wait is told too short.
         let passed = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
-        let later = |time: Micros, least| {
-            let left = time.get().saturating_sub(passed);
-            Micros::new(left.max(least))
-        };
-        let numbers = self.standing.numbers(&self.policy);
-        self.standing = Standing::Numbers(Numbers {
-            reset_after: numbers.reset_after.map(|time| later(time, 0)),
-            effective_window: numbers.effective_window.map(|time| later(time, 0)),
-            ..numbers
-        });
-        self.retry_after = self.retry_after.map(|wait| later(wait, 1));
+        self.standing = self.standing.aged(passed);
+        self.retry_after = self.retry_after.map(|wait| wait.less(passed, 1));
     }
 
     /// What a charge at `now`, in nanoseconds, that left the quota like this was charged to.

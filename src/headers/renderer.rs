@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
@@ -23,16 +23,22 @@ pub(crate) struct Renderer {
     headers: Headers,
     /// Those of the limiter's policies.
     texts: PolicyTexts,
-    /// Whether a response has been seen that already has a policy of this name.
-    named_twice: AtomicBool,
+    /// How many responses that already had a policy were looked at for one of the same name.
+    looked_at: AtomicU32,
 }
+
+/// As many responses tell how the layers around each other are named: their policies stay the same.
+const LOOKS: u32 = 16;
+
+/// Two of one name were found, which is said once.
+const REPORTED: u32 = 1 << 31;
 
 impl Renderer {
     pub(crate) fn new(headers: &Headers, policies: &[Policy]) -> Self {
         Self {
             headers: headers.clone(),
             texts: PolicyTexts::new(headers.ietf, policies),
-            named_twice: AtomicBool::new(false),
+            looked_at: AtomicU32::new(0),
         }
     }
 
@@ -108,10 +114,13 @@ impl Renderer {
         }
     }
 
-    /// Logs the first response in which another layer's policy has the name of one of these.
+    /// Logs that another layer's policy has the name of one of these, if one of the first responses
+    /// has it.
     #[cold]
     fn report_same_name(&self, texts: &PolicyTexts, headers: &HeaderMap) {
-        if self.named_twice.load(Ordering::Relaxed) {
+        if self.looked_at.load(Ordering::Relaxed) >= LOOKS
+            || self.looked_at.fetch_add(1, Ordering::Relaxed) >= LOOKS
+        {
             return;
         }
         let lines = headers.get_all(ietf::POLICY);
@@ -119,7 +128,7 @@ impl Renderer {
         let before = lines.iter().count().saturating_sub(1);
         let mut names = (lines.iter().take(before)).flat_map(|line| texts.named_in(line));
         if let Some(name) = names.next()
-            && !self.named_twice.swap(true, Ordering::Relaxed)
+            && self.looked_at.swap(REPORTED, Ordering::Relaxed) < REPORTED
         {
             log::warn(&format!(
                 "two layers limit by a policy named {name:?}, which clients cannot tell apart: give one \

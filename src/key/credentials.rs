@@ -11,8 +11,9 @@ use crate::error::KeyError;
 ///
 /// The key is `Key::digest(token)`; the token itself is kept nowhere. Absent when there is no such
 /// field, when it is of another scheme, and when the token is empty;
-/// [ambiguous](crate::KeyErrorKind::Ambiguous) when there are several fields that differ. The scheme's case and the white space around the token make no difference, and any
-/// characters are accepted in it.
+/// [ambiguous](crate::KeyErrorKind::Ambiguous) when there are several fields that differ. The
+/// scheme's case and the white space around the token make no difference, and any characters are
+/// accepted in it.
 ///
 /// Nothing is verified: the limit holds only where a wrong token is refused later. To count what
 /// is in a token, such as its subject, see [`extension_fn`](super::extension_fn).
@@ -42,7 +43,7 @@ impl KeyExtractor for BearerToken {
 ///
 /// The key is `Key::digest(name)`, since many services take an API key for the name; the password
 /// never enters it. Absent when there is no such field, when it is of another scheme or cannot be
-/// decoded, and when the name is empty; [ambiguous](crate::KeyErrorKind::Ambiguous) when there are
+/// decoded, and when the name is empty. [Ambiguous](crate::KeyErrorKind::Ambiguous) when there are
 /// several fields that differ. Padding makes no difference.
 ///
 /// Names are compared as they are: where the service takes `alice` and `Alice` for one user, count by

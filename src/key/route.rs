@@ -69,8 +69,9 @@ impl KeyExtractor for MatchedRoute {
         ROUTES.note(
             || route.is_some(),
             || {
-                "no request has matched a route, so all of them share one limit: `MatchedRoute` works in \
-                 a layer inside the router, `Router::layer` or `Router::route_layer`"
+                "none of the first requests has matched a route, so they share one limit: `MatchedRoute` \
+                 works in a layer inside the router, `Router::layer` or `Router::route_layer`; if the \
+                 layer is inside, these were requests that match none"
                     .to_owned()
             },
         );

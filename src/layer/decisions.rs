@@ -62,7 +62,7 @@ impl Exposed {
         &self.decision
     }
 
-    /// Whom the request was counted for, `None` when it was
+    /// The key that the request was counted for, `None` when it was
     /// [not counted](Decision::is_counted).
     #[must_use]
     pub const fn key(&self) -> Option<&Key> {

@@ -37,14 +37,18 @@ pub(super) struct Gate<L, R> {
     reserves: AtomicBool,
     /// Whether the limiter has to be told of denials and responses that may start a block.
     blocks: bool,
-    /// Whether a fault of each kind has been reported.
     reported: Reported,
 }
 
+/// Whether a fault has been reported, for each that is put right in a way of its own.
 #[derive(Debug, Default)]
 struct Reported {
-    unsupported: AtomicBool,
-    unavailable: AtomicBool,
+    /// Requests are not decided about.
+    undecided: AtomicBool,
+    /// Charges are not corrected, since the limiter cannot.
+    uncorrectable: AtomicBool,
+    /// Charges are not corrected, since the limiter's store does not answer.
+    uncorrected: AtomicBool,
 }
 
 /// A request that no decision is about.
@@ -97,7 +101,7 @@ impl<L: Limiter, R> Gate<L, R> {
             ),
         ];
         for (_, fault) in faults.iter().filter(|(is_fault, _)| *is_fault) {
-            self.reported.unsupported.store(true, Ordering::Relaxed);
+            self.reported.uncorrectable.store(true, Ordering::Relaxed);
             log::warn(fault);
         }
     }
@@ -178,7 +182,8 @@ impl<L: Limiter, R> Gate<L, R> {
     /// Whether others of this request's key may stand in line, behind whom it belongs.
     #[inline]
     pub(super) fn may_stand(&self, ticket: Ticket<&Key>) -> bool {
-        self.settings.waiting_room.is_used() && ticket.cost > 0 && !self.voice.is_shadow()
+        let room = &self.settings.waiting_room;
+        room.may_have_line(ticket.key) && ticket.cost > 0 && !self.voice.is_shadow()
     }
 
     /// Whether nothing more is to be tried after this answer.
@@ -210,7 +215,8 @@ impl<L: Limiter, R> Gate<L, R> {
         answer.map_err(|error| {
             // A store that does not answer speaks for itself.
             if error.kind() == LimiterErrorKind::Unsupported {
-                self.report("requests are answered 503", &error);
+                let reported = &self.reported.undecided;
+                report(reported, "requests are answered 503", &error);
             }
             self.voice.observe(|| Event::Failed {
                 policies: self.limiter.policies(),
@@ -367,7 +373,12 @@ impl<L, R> Gate<L, R> {
         charged: u64,
         error: &LimiterError,
     ) {
-        self.report("what a request is charged could not be corrected", error);
+        let reported = match error.kind() {
+            LimiterErrorKind::Unsupported => &self.reported.uncorrectable,
+            LimiterErrorKind::Unavailable => &self.reported.uncorrected,
+        };
+        let consequence = "what a request is charged could not be corrected";
+        report(reported, consequence, error);
         self.voice.observe(|| {
             Event::Corrected(Corrected {
                 decision,
@@ -378,15 +389,11 @@ impl<L, R> Gate<L, R> {
             })
         });
     }
+}
 
-    /// Logs the first fault of its kind, and what comes of it.
-    fn report(&self, consequence: &str, error: &LimiterError) {
-        let reported = match error.kind() {
-            LimiterErrorKind::Unsupported => &self.reported.unsupported,
-            LimiterErrorKind::Unavailable => &self.reported.unavailable,
-        };
-        if !reported.swap(true, Ordering::Relaxed) {
-            log::error(&format!("{consequence}: {error}"));
-        }
+/// Logs the first fault of its kind, and what comes of it.
+fn report(reported: &AtomicBool, consequence: &str, error: &LimiterError) {
+    if !reported.swap(true, Ordering::Relaxed) {
+        log::error(&format!("{consequence}: {error}"));
     }
 }

@@ -159,12 +159,12 @@ impl<L, R> RateLimitLayer<L, R> {
         self.final_cost(move |response, charged| if counts(response) { charged } else { 0 })
     }
 
-    /// What a request turns out to have cost, from its response and what it was charged, or would have
-    /// been if the layer is [`elastic`](Self::elastic) and let it pass uncharged. Defaults to what it
+    /// The cost of a request as it turns out, from its response and the units it was charged, or would
+    /// have been if the layer is [`elastic`](Self::elastic) and let it pass uncharged. Defaults to what it
     /// was charged. It replaces [`count_if`](Self::count_if), and the other way round.
     ///
-    /// What is more than was charged is taken whether or not it is available; what is less is
-    /// refunded.
+    /// Units beyond those that were charged are taken whether or not they are available; units that
+    /// turn out not to be owed are refunded.
     pub fn final_cost(
         self,
         cost: impl Fn(&response::Parts, u64) -> u64 + Send + Sync + 'static,
@@ -204,14 +204,14 @@ impl<L, R> RateLimitLayer<L, R> {
     }
 
     /// How many requests may [wait](Self::wait) at the same time, of all keys together; more are denied
-    /// at once. Of them one key holds at most an eighth, but at least one. Defaults to 1,024. Without
+    /// at once. One key holds at most an eighth of the places, but at least one. Defaults to 1,024. Without
     /// `wait` nobody does.
     #[cfg(feature = "tokio")]
     pub fn max_waiting(self, most: usize) -> Self {
         self.with(|settings| settings.waiting_room.most = most)
     }
 
-    /// What happens to a request that has no key. Defaults to [`MissingKey::Share`] for a client
+    /// The treatment of a request that has no key. Defaults to [`MissingKey::Share`] for a client
     /// that sent none ([`KeyErrorKind::Absent`]), to [`MissingKey::Reject`], which is a 400, for one
     /// that sent several which differ ([`KeyErrorKind::Ambiguous`]), and to the same, which is then a
     /// 500, for a server that is set up wrong ([`KeyErrorKind::Unavailable`]).
@@ -234,7 +234,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// handlers find it; with axum it is an extractor. Defaults to false, because it allocates.
     ///
     /// A request that passes without being asked about, because the layer is switched off or skips it,
-    /// say, has one that is not [counted](crate::Decision::is_counted). Of several layers that do this
+    /// say, has one that is not [counted](crate::Decision::is_counted). With several layers that do this
     /// the innermost one's decision is found, and all of them in
     /// [`Decisions`](crate::layer::Decisions).
     pub fn expose_decision(self, expose: bool) -> Self {
@@ -251,13 +251,13 @@ impl<L, R> RateLimitLayer<L, R> {
         self.with(|settings| settings.grpc = grpc)
     }
 
-    /// Who is told of every decision. Defaults to nobody; with an observer the check is timed,
+    /// The observer that is told of every decision. Defaults to nobody; with an observer the check is timed,
     /// which reads the clock twice more.
     pub fn observer(self, observer: impl Observer) -> Self {
         self.with(|settings| settings.observer = Some(Arc::new(observer)))
     }
 
-    /// What a request that does not pass is answered with. Defaults to
+    /// The answer to a request that does not pass. Defaults to
     /// [`ProblemJson`](crate::reject::ProblemJson).
     pub fn rejection<R2>(self, rejection: R2) -> RateLimitLayer<L, R2> {
         RateLimitLayer {
@@ -268,7 +268,7 @@ impl<L, R> RateLimitLayer<L, R> {
         }
     }
 
-    /// What a request that does not pass is answered with, by a closure.
+    /// The answer to a request that does not pass, made by a closure.
     ///
     /// The headers of [`headers`](Self::headers) are added to what it returns.
     ///

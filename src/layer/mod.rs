@@ -105,6 +105,7 @@ mod gate;
 mod identify;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod layer;
+mod line;
 mod reservation;
 mod service;
 mod settings;

@@ -123,15 +123,15 @@ impl<L: Limiter, R> Reservation<L, R> {
         let charged = self.charged();
         let decision = match answer {
             Ok(decision) => decision,
-            Err(error) => {
-                self.told = true;
-                let ticket = self.reserved.ticket.as_ref();
-                let gate = &self.gate;
-                return gate.correction_failed(&self.decision, ticket, charged, &error);
-            }
+            Err(error) => return self.fail(&error),
         };
-        // What is taken beyond the charge ends at exhaustion.
         let cost = self.cost.unwrap_or(charged);
+        // The stand-in has answered, and knows nothing of what the store charged.
+        if decision.is_degraded() && !self.decision.is_degraded() && cost < charged {
+            let fault = "what the store charged was not given back, since it did not answer";
+            return self.fail(&LimiterError::unavailable(fault));
+        }
+        // What is taken beyond the charge ends at exhaustion.
         let after = cost.min(charged.saturating_add(decision.charged()));
         // The request has passed, even if it took more than there was: no wait is to be shown.
         self.decision = match self.reserved.exceeds || decision.is_denied() {
@@ -146,6 +146,14 @@ impl<L: Limiter, R> Reservation<L, R> {
 }
 
 impl<L, R> Reservation<L, R> {
+    /// Tells that what was charged could not be corrected.
+    fn fail(&mut self, error: &LimiterError) {
+        self.told = true;
+        let ticket = self.reserved.ticket.as_ref();
+        self.gate
+            .correction_failed(&self.decision, ticket, self.charged(), error);
+    }
+
     /// Tells that what was charged is still charged.
     fn tell(&mut self, charged: u64) {
         self.told = true;

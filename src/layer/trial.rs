@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::{
     gate::Gate,
+    line::LineWait,
     ticket::{Course, Ticket},
-    wait::{self, Entered, LineWait, Place},
+    wait::{self, Entered, Place},
 };
 use crate::{
     decision::Decision,
@@ -27,7 +28,7 @@ pub(super) struct Trial {
     probed: bool,
     /// The limiter's denial, if it was asked.
     denial: Option<Decision>,
-    /// What a line would take in which the request does not stand.
+    /// The time of a line that has no place for the request, and is not to be overtaken.
     line: Option<LineWait>,
     place: Option<Place>,
 }
@@ -354,6 +355,9 @@ impl Trial {
             },
             Err(error) => match self.own_denial(gate, ticket) {
                 Some(denial) => self.refuse(denial),
+                None if self.line.is_some() && error.kind() == LimiterErrorKind::Unsupported => {
+                    self.refuse(gate.unmeasured())
+                }
                 None if error.kind() == LimiterErrorKind::Unsupported => {
                     self.ask_to_pass(gate, ticket)
                 }
@@ -365,8 +369,10 @@ impl Trial {
     /// The denial, which lasts as long as the line would have taken.
     fn refuse<F>(&mut self, denial: Decision) -> Next<F> {
         Next::Done(Ok(match self.line.take() {
-            Some(line) => denial.denied_for(line.quota, line.wait),
-            None => denial,
+            Some(line) if denial.is_allowed() || !line.wait.is_zero() => {
+                denial.denied_for(line.quota, line.wait)
+            }
+            _ => denial,
         }))
     }
 }

@@ -48,7 +48,7 @@ macro_rules! tuple_observer {
 tuple_observer!(A, B);
 tuple_observer!(A, B, C);
 
-/// What a layer did with a request.
+/// The outcome of a request at a layer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -73,6 +73,10 @@ pub enum Event<'a> {
     },
     /// It is known what a request cost in the end that was charged
     /// [provisionally](Decided::is_provisional), or that could not be found out or charged.
+    ///
+    /// It comes after the request's [`Decided`](Self::Decided), but for one case: a request that an
+    /// [elastic](crate::RateLimitLayer::elastic) layer lets pass and cannot charge. There it comes
+    /// first, from 0 to 0 and with the error.
     Corrected(Corrected<'a>),
     /// The limiter could not decide.
     Failed {
@@ -95,7 +99,7 @@ pub struct Decided<'a> {
     pub(crate) provisional: bool,
 }
 
-/// What a request cost in the end.
+/// The cost of a request in the end.
 #[derive(Debug)]
 pub struct Corrected<'a> {
     pub(crate) decision: &'a Decision,
@@ -133,7 +137,7 @@ impl Decided<'_> {
         self.decision
     }
 
-    /// Whom the request was counted for. Its `Debug` does not show the content,
+    /// The key that the request was counted for. Its `Debug` does not show the content,
     /// [`Key::reveal`] does.
     #[must_use]
     pub const fn key(&self) -> &Key {
@@ -188,7 +192,7 @@ impl Corrected<'_> {
         self.decision
     }
 
-    /// Whom the request was counted for. Its `Debug` does not show the content,
+    /// The key that the request was counted for. Its `Debug` does not show the content,
     /// [`Key::reveal`] does.
     #[must_use]
     pub const fn key(&self) -> &Key {

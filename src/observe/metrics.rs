@@ -31,7 +31,7 @@ const EVICTIONS: &str = "ratelimit_evictions_total";
 /// | `ratelimit_backend_errors_total` | `backend`, `kind` |
 /// | `ratelimit_tracked_keys`, `ratelimit_evictions_total` | `backend`, see [`record_table`](Self::record_table) |
 ///
-/// `result` is what became of the request. Of a layer with several quotas each policy counts all of
+/// `result` is what became of the request. In a layer with several quotas each policy counts all of
 /// its requests, so that the share of `limited` is that of the requests which were denied, whichever
 /// policy one looks at; `ratelimit_denials_total` tells which of them denied.
 ///

@@ -52,7 +52,7 @@ use crate::{
 ///
 /// - Each trusted proxy appends to the header, or replaces it. One that hands on what a client
 ///   sent lets it choose its address.
-/// - Nobody else has an address in the trusted networks. Who does can name any address.
+/// - Nobody else has an address in the trusted networks. A host that does can name any address.
 /// - The header is the one that the proxies write. Where none of the first 16 requests from trusted
 ///   proxies has it, the log says so: the clients then share the proxy's limit.
 ///

@@ -10,8 +10,8 @@ use axum::{
 };
 use tower::ServiceExt as _;
 use tower_ratelimit::{
-    Decision, Global, Key, Limiter as _, LimiterErrorKind, OnFailure, Op, Quota, RateLimitLayer,
-    RedisLimiter, observe::Event,
+    AsyncLimiter, Decision, Global, Key, Limiter, LimiterError, LimiterErrorKind, LocalLimiter,
+    OnFailure, Op, Policy, Quota, RateLimitLayer, RedisLimiter, observe::Event,
 };
 
 use super::{
@@ -131,6 +131,59 @@ async fn without_redis_a_node_still_limits() {
     );
     assert_eq!(heard, ["degraded"; 12]);
     assert!(field(&responses[11], "retry-after").is_some());
+}
+
+/// A limiter whose server is gone when a charge is to be corrected.
+struct Interrupted {
+    before: LocalLimiter,
+    after: RedisLimiter,
+}
+
+impl AsyncLimiter for Interrupted {
+    async fn apply(&self, key: &Key, op: Op) -> Result<Decision, LimiterError> {
+        match op {
+            Op::Settle(..) => self.after.apply(key, op).await,
+            op => Limiter::apply(&self.before, key, op).await,
+        }
+    }
+
+    fn policies(&self) -> &[Policy] {
+        Limiter::policies(&self.before)
+    }
+}
+
+/// The stand-in answers, but it is not the one that charged.
+#[tokio::test]
+async fn correction_that_redis_did_not_do_is_told_as_one_that_failed() {
+    for on_failure in [
+        OnFailure::local(),
+        OnFailure::nodes(2),
+        OnFailure::allow(),
+        OnFailure::deny(),
+    ] {
+        let text = format!("{on_failure:?}");
+        let lines = Lines::default();
+        let heard = lines.clone();
+        let limiter = Interrupted {
+            before: LocalLimiter::new(Quota::per_day(10).fixed_window()),
+            after: lonely(on_failure),
+        };
+        let layer = RateLimitLayer::new(limiter, Global)
+            .count_if(|response| response.status == 401)
+            .observer(move |event: &Event<'_>| {
+                if let Event::Corrected(corrected) = event {
+                    let (before, after) = (corrected.before(), corrected.after());
+                    let error = corrected.error().map(LimiterError::kind);
+                    heard.push(format!("{before} to {after}, {error:?}"));
+                }
+            });
+        let app = Router::new().route("/", get(async || "hello")).layer(layer);
+        let request = Request::get("/").body(Body::empty()).unwrap();
+        let response = app.oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(field(&response, "x-ratelimit-remaining"), Some("9"));
+        assert_eq!(lines.take(), ["1 to 1, Some(Unavailable)"], "{text}");
+    }
 }
 
 /// A limiter that goes on by itself, and its server.
