@@ -49,7 +49,7 @@ pub enum ConfigErrorKind {
     Address,
     /// The prefix of a store's keys is empty, too long or has characters that are not accepted.
     Prefix,
-    /// A deadline of 0: nothing could ever be answered in time.
+    /// A deadline of 0, in which nothing could ever be answered, or of more than an hour.
     Deadline,
     /// A trusted proxy that is no address or network, or is everybody.
     Proxy,

@@ -52,6 +52,13 @@ impl Decision {
 
     /// The request passes, and nobody was asked whether it may: nothing is known but the policies.
     pub(crate) fn uncounted(at: Timestamp, policies: &[Policy]) -> Self {
+        let mut decision = Self::unmeasured(at, policies);
+        decision.uncounted = true;
+        decision
+    }
+
+    /// The request passes, and nothing is known of what is left.
+    pub(crate) fn unmeasured(at: Timestamp, policies: &[Policy]) -> Self {
         let statuses = match policies {
             // A limiter need not name any, and a decision is about at least one.
             [] => QuotaStatuses::from(QuotaStatus::new(&Policy::new("default", 0))),
@@ -62,9 +69,7 @@ impl Decision {
                 .collect::<Vec<_>>()
                 .into(),
         };
-        let mut decision = Self::new(Outcome::Allowed, 0, at, statuses);
-        decision.uncounted = true;
-        decision
+        Self::new(Outcome::Allowed, 0, at, statuses)
     }
 
     /// The answer of a limiter of ours; a hit may be charged although it is denied.

@@ -91,7 +91,7 @@ impl RedisLimiterBuilder {
 
     /// How many keys this process tracks at the same time when it decides by itself, with
     /// [`OnFailure::local`] or [`OnFailure::nodes`]. Defaults to 65,536, about 2 MB for one token
-    /// bucket; the memory is allocated with the limiter.
+    /// bucket; the memory is taken as keys come.
     ///
     /// See [`LocalLimiterBuilder::max_keys`](crate::limiter::LocalLimiterBuilder::max_keys) for other
     /// quotas, and for what happens beyond.
@@ -103,8 +103,8 @@ impl RedisLimiterBuilder {
     /// Whether a denial is remembered in this process until its time has come, so that a client
     /// who keeps trying costs Redis nothing. Defaults to true.
     ///
-    /// What another node gives back, by a refund or a reset, is then seen at the time that the
-    /// denial told, not at once; what this limiter and its clones give back is.
+    /// A refund or a reset by another node is then seen at the time that the denial told, not at
+    /// once; one by this limiter or its clones is seen at once.
     pub const fn remember_denials(mut self, remember: bool) -> Self {
         self.remembers_denials = remember;
         self

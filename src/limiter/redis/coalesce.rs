@@ -10,7 +10,10 @@ use std::{
     fmt,
     future::Future,
     hash::{BuildHasher, RandomState},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Waker},
     time::Duration,
 };
@@ -73,6 +76,9 @@ pub(super) struct Coalescer<A, P> {
     asker: A,
     random: RandomState,
     shards: [Mutex<Lanes<P>>; SHARDS],
+    /// The drivers so far. No two have one number, or a lane that is begun again would also be that
+    /// of a driver which stood still before.
+    drivers: AtomicU64,
 }
 
 /// The subjects that have anything under way.
@@ -97,6 +103,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
             asker,
             random: RandomState::new(),
             shards: std::array::from_fn(|_| Mutex::default()),
+            drivers: AtomicU64::new(0),
         }
     }
 
@@ -124,7 +131,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
                 let is_still = lane.is_still(now);
                 lane.add(plan, tier, op, waiter);
                 if is_still {
-                    lane.driver += 1;
+                    lane.driver = self.next_driver();
                     let driver = Driver::new(self, subject, lane);
                     drop(lanes);
                     start(driver.run(None));
@@ -135,12 +142,17 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
                 batch.add(op, waiter);
                 let entered = self.asker.enter(1, self.asker.deadline())?;
                 let subject = Arc::clone(place.key());
-                let driver = Driver::new(self, subject, place.insert(Lane::default()));
+                let lane = place.insert(Lane::new(self.next_driver()));
+                let driver = Driver::new(self, subject, lane);
                 drop(lanes);
                 start(driver.run(batch.next_call(now).map(|call| (call, entered))));
             }
         }
         Ok(receiver)
+    }
+
+    fn next_driver(&self) -> u64 {
+        self.drivers.fetch_add(1, Ordering::Relaxed)
     }
 
     fn lanes(&self, subject: &str) -> MutexGuard<'_, Lanes<P>> {
@@ -161,17 +173,15 @@ fn start(driver: impl Future<Output = ()> + Send + 'static) {
     }
 }
 
-impl<P> Default for Lane<P> {
-    fn default() -> Self {
+impl<P> Lane<P> {
+    fn new(driver: u64) -> Self {
         Self {
             waiting: Vec::new(),
-            driver: 0,
+            driver,
             stirred: Arc::default(),
         }
     }
-}
 
-impl<P> Lane<P> {
     fn add(&mut self, plan: Arc<P>, tier: Tier, op: Op, waiter: Waiter) {
         if self.waiting.is_empty() {
             self.stirred.notify_one();

@@ -20,10 +20,10 @@ const BUCKETS: usize = 4_096;
 /// Denials that hold until a known instant, so that a refused subject costs no round trip.
 ///
 /// Each answers its own kind of operation: a reservation's starts no block, so what would start one
-/// has to reach the server. A denial says when the same cost passes if nothing else comes; until then it is denied, whatever
-/// other nodes do, unless one of them gives something back. Of larger costs it does not tell the
-/// wait. The wait is counted from before the question was sent, so an entry never outlives what the
-/// server said.
+/// has to reach the server. A denial says when the same cost passes if nothing else comes. Until
+/// then it is denied, whatever other nodes do, unless one of them gives something back. The wait of
+/// a larger cost is not told. It is counted from before the question was sent, so an entry never
+/// outlives what the server said.
 #[derive(Debug)]
 pub(super) struct DenyCache {
     random: RandomState,

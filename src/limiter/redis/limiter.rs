@@ -46,8 +46,8 @@ use crate::{
 /// The server's clock counts, so nodes need not agree about the time, and decisions are those of
 /// the [`LocalLimiter`](crate::LocalLimiter) to the microsecond. Each costs one round trip, however
 /// many quotas there are, and less where it can be avoided: who asks again for what was denied
-/// costs none until its time has come, and requests of one subject that arrive while another one is under way
-/// travel together.
+/// costs none until its time has come, and requests of one subject that arrive while another one is
+/// under way travel together.
 ///
 /// A clone is a handle to the same limiter. See the [guide](crate::guide::redis) for running
 /// Redis for rate limits.
@@ -146,13 +146,15 @@ impl RedisLimiter {
     ///
     /// A changed limit, burst or queue leaves what was counted, at most as much as the new quota
     /// holds, or the largest of another tier that shares the counter. A changed algorithm, period,
-    /// number of slices or refill step starts all quotas of this limiter afresh, and ends blocks, unless
-    /// its tiers count in the same ways as before: they are counted under other keys, so nodes that have
-    /// the new configuration already and nodes that have the old one do not disturb each other.
+    /// number of slices or refill step starts all quotas of this limiter afresh, and ends blocks,
+    /// unless its tiers count in the same ways as before: they are counted under other keys, so nodes
+    /// that have the new configuration already and nodes that have the old one do not disturb each
+    /// other.
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, see [`Quota::check`], or there is none of this name.
+    /// When the quota makes no sense, see [`Quota::check`], or has another name, or there is none of
+    /// this name.
     pub fn set_quota(&self, name: &str, quota: Quota) -> Result<(), ConfigError> {
         let inner = &*self.0;
         let mut rules = inner.rules.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use crate::{
     clock::{Clock, OsClock},
-    decision::{Decision, Degradation, Policy, QuotaStatus, QuotaStatuses},
+    decision::{Decision, Degradation, Policy},
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{Limiter, LocalLimiter, LocalLimiterBuilder, Pending, Tier, quotas::Rules},
@@ -20,7 +20,7 @@ use crate::{
 #[must_use]
 pub struct OnFailure(Action);
 
-/// Who goes on in place of Redis.
+/// The stand-in for Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// This node, with its share among so many.
@@ -33,11 +33,11 @@ impl OnFailure {
     /// Each node goes on by itself with the same quotas. The default.
     ///
     /// Together `n` nodes then let through up to `n` times as much; see
-    /// [`nodes`](Self::nodes). What they counted meanwhile is not told to Redis afterwards, and
-    /// what Redis counted before is not known to them. A receipt corrects only the side that charged
+    /// [`nodes`](Self::nodes). Redis is not told afterwards what they counted meanwhile, and
+    /// they do not know what Redis counted before. A receipt corrects only the side that charged
     /// it: once Redis is back, what a node had counted by itself goes back to the node, and while it
-    /// is gone, what Redis had counted is not given back. What a response costs beyond its
-    /// reservation is counted by the side that decides. A block of a denial is known to the side
+    /// is gone, what Redis had counted is not given back. The side that decides
+    /// counts what a response costs beyond its reservation. A block of a denial is known to the side
     /// that denied. A reset and a block by hand are for both sides; those that are decided by the
     /// node, and a refund without a receipt, are done by the node alone:
     /// [`is_degraded`](crate::Decision::is_degraded) tells, and they have to be repeated when Redis
@@ -128,7 +128,7 @@ impl Fallback {
                 let Pending::Ready(decision) = limiter.apply_in(tier, key, op);
                 decision
             }
-            Self::Allow => Ok(unmeasured(policies)),
+            Self::Allow => Ok(Decision::unmeasured(OsClock.now(), policies)),
             Self::Deny => return None,
         };
         Some(decision.map(|decision| decision.into_degraded(reason)))
@@ -153,16 +153,6 @@ impl Fallback {
             Self::Allow | Self::Deny => Ok(()),
         }
     }
-}
-
-/// Lets pass, and says nothing of what is left.
-fn unmeasured(policies: &[Policy]) -> Decision {
-    let statuses: Vec<_> = policies.iter().map(QuotaStatus::new).collect();
-    let statuses = match statuses.as_slice() {
-        [one] => QuotaStatuses::from(*one),
-        _ => QuotaStatuses::from(statuses),
-    };
-    Decision::allowed(0, OsClock.now(), statuses)
 }
 
 fn local_limiter(

@@ -110,8 +110,8 @@ impl Plan {
 }
 
 impl TierPlan {
-    /// The script's arguments for rows of alike operations, at `now` or at the time of the server. What is the same in
-    /// every call is only lent.
+    /// The script's arguments for rows of alike operations, at `now` or at the time of the server.
+    /// All that is the same in every call is only lent.
     pub(super) fn arguments(&self, now: Option<u64>, rows: &[(Op, usize)]) -> Vec<Cow<'_, str>> {
         let mut arguments = Vec::with_capacity(1 + self.arguments.len() + 3 * rows.len());
         arguments.push(now.map_or(Cow::Borrowed(""), number));

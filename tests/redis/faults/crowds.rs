@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tower_ratelimit::{
-    Decision, Degradation, Key, Limiter as _, LimiterError, OnFailure, Quota, RedisLimiter,
+    Decision, Degradation, Key, Limiter as _, LimiterError, OnFailure, Op, Quota, RedisLimiter,
     RedisStore,
-    limiter::{StoreHealth, Tier},
+    limiter::{Pending, StoreHealth, Tier},
 };
 
 use super::trial::patient_store;
@@ -28,6 +28,7 @@ impl Far {
         let proxy = Proxy::before(server.address()).await;
         proxy.set(Flow::Delay(round_trip / 2));
         let store = RedisStore::builder().deadline(deadline);
+        let store = store.connect_limit(Duration::from_secs(5));
         let store = store.connect(&server.url_through(proxy.port())).unwrap();
         Self {
             server,
@@ -54,9 +55,7 @@ async fn timed(
     key: Key,
 ) -> (Result<Decision, LimiterError>, Duration) {
     let asked = Instant::now();
-    let answer = limiter
-        .apply_in(tier, &key, tower_ratelimit::Op::Acquire(1))
-        .await;
+    let answer = limiter.apply_in(tier, &key, Op::Acquire(1)).await;
     (answer, asked.elapsed())
 }
 
@@ -155,11 +154,11 @@ async fn a_hot_key_far_away_needs_one_round_trip_within_the_deadline() {
     if no_redis() {
         return;
     }
-    let far = Far::new(Duration::from_millis(120), Duration::from_millis(200)).await;
+    // Two take longer than the deadline; one leaves a busy machine enough time for all else.
+    let far = Far::new(Duration::from_millis(600), Duration::from_secs(1)).await;
     let limiter = far.limiter(LARGE, OnFailure::local()).await;
     let (asked, degraded) = steady(&limiter, &[Tier::DEFAULT], 2, 1_000).await;
-    // Half of them needed two.
-    assert!(degraded * 20 < asked, "{degraded} of {asked}");
+    assert_eq!((asked, degraded), (2_000, 0));
     assert_eq!(far.store.stats().openings(), 0);
 }
 
@@ -192,6 +191,12 @@ async fn what_timed_out_before_it_was_sent_is_not_counted() {
     assert!(used(decision) <= 2, "only the first was sent");
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    Never,
+    ForAnswer,
+}
+
 /// Point 5: a herd is no failure, and what cannot be answered in time is not sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_new_subjects_at_once_do_not_open_the_breaker() {
@@ -206,26 +211,34 @@ async fn ten_thousand_new_subjects_at_once_do_not_open_the_breaker() {
     for round in 0..3_u64 {
         let mut running = JoinSet::new();
         for one in 0..10_000 {
-            let key = Key::from(round * 10_000 + one);
-            running.spawn(timed(limiter.clone(), Tier::DEFAULT, key));
+            let (limiter, key) = (limiter.clone(), Key::from(round * 10_000 + one));
+            running.spawn(async move {
+                match limiter.apply(&key, Op::Acquire(1)) {
+                    Pending::Ready(answer) => (answer.unwrap(), Waited::Never),
+                    Pending::Later(answer) => (answer.await.unwrap(), Waited::ForAnswer),
+                }
+            });
         }
         let answers = running.join_all().await;
-        let degraded = |reason| {
-            let by = |(answer, _): &&(Result<Decision, LimiterError>, Duration)| {
-                answer.as_ref().unwrap().degraded_by() == reason
+        let count = |reason, waited| {
+            let alike = |answer: &&(Decision, Waited)| {
+                (answer.0.degraded_by(), answer.1) == (reason, waited)
             };
-            answers.iter().filter(by).count()
+            answers.iter().filter(alike).count()
         };
-        let (decided, crowded) = (degraded(None), degraded(Some(Degradation::Crowded)));
-        println!("{decided} by Redis, {crowded} were too many");
-        assert!(decided >= 300, "{decided} by Redis");
-        assert_eq!(degraded(Some(Degradation::GivenUp)), 0);
+        let decided = count(None, Waited::ForAnswer);
+        let crowded = count(Some(Degradation::Crowded), Waited::Never);
+        let timed_out = count(Some(Degradation::TimedOut), Waited::ForAnswer);
+        let what = format!("{decided} by Redis, {crowded} too many, {timed_out} timed out");
+        println!("{what}");
+        assert_eq!(decided + crowded + timed_out, 10_000, "{what}");
+        assert!(decided >= 1_000, "{what}");
+        assert!(!far.store.health().is_down());
     }
     let stats = far.store.stats();
     assert_eq!(stats.openings(), 0, "{stats:?}");
     assert_eq!(stats.connections(), connections, "{stats:?}");
     assert_eq!(far.server.command_count("script|load").await, loads);
-    assert!(!far.store.health().is_down());
 }
 
 /// Point 5: `NOSCRIPT` in a herd is one load.

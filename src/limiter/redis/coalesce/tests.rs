@@ -282,6 +282,40 @@ fn a_driver_that_stands_still_is_replaced() {
     still.block_on(async { assert_eq!(charged(lost).await, 1) });
 }
 
+/// The lane has ended since, and another one of the subject has begun.
+#[test]
+fn a_driver_that_was_replaced_is_not_taken_for_a_later_one() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime")
+    };
+    let slow = Slow::held();
+    let bench = Bench::new(&slow);
+    let still = runtime();
+    let lost = {
+        let _here = still.enter();
+        bench.submit(Tier::DEFAULT, 1)
+    };
+    runtime().block_on(async {
+        let late = bench.submit(Tier::DEFAULT, 2);
+        sleep(DEADLINE + STILL + DEADLINE).await;
+        slow.hold.as_ref().expect("it holds").add_permits(2);
+        let replaces = bench.submit(Tier::DEFAULT, 3);
+        assert!(late.await.expect("an answer").is_err(), "its time was over");
+        assert_eq!(charged(replaces).await, 3);
+        settle().await;
+
+        let first = bench.submit(Tier::DEFAULT, 4);
+        settle().await;
+        let second = bench.submit(Tier::DEFAULT, 5);
+        still.shutdown_background();
+        drop(lost);
+        slow.hold.as_ref().expect("it holds").add_permits(2);
+        assert_eq!(charged(first).await, 4);
+        assert_eq!(charged(second).await, 5);
+    });
+}
+
 #[tokio::test]
 async fn nothing_is_left_of_a_runtime_that_has_ended() {
     let slow = Slow::held();

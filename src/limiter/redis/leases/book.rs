@@ -49,6 +49,13 @@ pub(super) struct Errand {
     pub(super) steps: Vec<Step>,
 }
 
+/// All that is due.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    pub(super) renewals: Vec<Errand>,
+    pub(super) releases: Vec<Errand>,
+}
+
 #[derive(Debug)]
 pub(super) enum Step {
     Renew(LeaseName),
@@ -142,7 +149,7 @@ impl Book {
     }
 
     /// Takes all that is due at `now`: the renewals, the releases that failed, and what was dropped.
-    pub(super) fn due(&mut self, now: Instant) -> Vec<Errand> {
+    pub(super) fn due(&mut self, now: Instant) -> Due {
         let failed = self.unreleased.drain(..);
         let releases = self.dropped.drain(..).chain(failed).map(Step::release);
         let renewals = self.leases.iter_mut().filter_map(|(name, entry)| {
@@ -154,7 +161,10 @@ impl Book {
             entry.is_renewing = true;
             Some((Arc::clone(&entry.subject), Step::Renew(*name)))
         });
-        errands(renewals.chain(releases))
+        Due {
+            renewals: errands(renewals),
+            releases: errands(releases),
+        }
     }
 
     /// The server has done what it was told.
@@ -237,17 +247,18 @@ mod tests {
         let start = Instant::now();
         book.begin([1; 8], &Arc::from("a"));
         let name = held(&mut book, 2, "a", start + LEASE / 3);
-        assert!(book.due(start).is_empty());
-        let due = book.due(start + LEASE / 3);
+        assert!(book.due(start).renewals.is_empty());
+        let due = book.due(start + LEASE / 3).renewals;
         assert!(
             matches!(&due[..], [errand] if matches!(errand.steps[..], [Step::Renew(it)] if it == name))
         );
 
         book.done(&due[0], start + LEASE);
-        assert!(book.due(start + LEASE / 2).is_empty());
+        assert!(book.due(start + LEASE / 2).renewals.is_empty());
         assert!(book.drop_lease(name, start));
         assert!(matches!(book.releases()[0].steps[..], [Step::Release(_)]));
-        assert!(book.due(start + LEASE).is_empty());
+        let due = book.due(start + LEASE);
+        assert!(due.renewals.is_empty() && due.releases.is_empty());
     }
 
     #[test]
@@ -255,11 +266,12 @@ mod tests {
         let mut book = Book::default();
         let start = Instant::now();
         held(&mut book, 1, "a", start);
-        let due = book.due(start);
+        let due = book.due(start).renewals;
         assert_eq!(due.len(), 1);
-        assert!(book.due(start + LEASE).is_empty(), "it is under way");
+        let again = book.due(start + LEASE);
+        assert!(again.renewals.is_empty(), "it is under way");
         due.into_iter().for_each(|errand| book.failed(errand));
-        assert_eq!(book.due(start).len(), 1);
+        assert_eq!(book.due(start).renewals.len(), 1);
     }
 
     #[test]
@@ -270,14 +282,14 @@ mod tests {
         assert!(book.drop_lease(name, start));
         for _ in 0..3 {
             book.strike(start + LEASE, LEASE);
-            let due = book.due(start + LEASE);
+            let due = book.due(start + LEASE).releases;
             assert_eq!(due.len(), 1);
             due.into_iter().for_each(|errand| book.failed(errand));
             assert!(book.releases().is_empty(), "not at once");
             assert!(!book.dismisses_keeper());
         }
         book.strike(start + LEASE * 2, LEASE);
-        assert!(book.due(start + LEASE * 2).is_empty());
+        assert!(book.due(start + LEASE * 2).releases.is_empty());
         assert!(book.dismisses_keeper());
     }
 

@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::book::{Book, Errand, LeaseName, Step};
+use super::book::{Book, Due, Errand, LeaseName, Step};
 use crate::limiter::redis::store::{RedisStore, Script, StoreError, StoreErrorKind};
 
 /// So often, at least, is looked for what is due: what failed is soon repeated.
@@ -159,12 +159,12 @@ impl Keeper {
 
     /// The errands that are due by now, unless the server is not asked: otherwise each subject would
     /// find that out by itself.
-    fn due(&self, now: Instant) -> Vec<Errand> {
+    fn due(&self, now: Instant) -> Due {
         let mut book = self.book();
         book.strike(now.into_std(), self.lease);
         match self.store.refusal() {
             None => book.due(now.into_std()),
-            Some(_) => Vec::new(),
+            Some(_) => Due::default(),
         }
     }
 }
@@ -221,6 +221,31 @@ impl Drop for InHand<'_> {
     }
 }
 
+/// The errands that wait for others to be over. Renewals go first: a release that is late keeps a
+/// place free, a late renewal gives a place away that is taken.
+#[derive(Default)]
+struct Backlog<'a> {
+    renewals: VecDeque<InHand<'a>>,
+    releases: VecDeque<InHand<'a>>,
+}
+
+impl<'a> Backlog<'a> {
+    fn add(&mut self, keeper: &'a Keeper, due: Due) {
+        let in_hand = |errand| keeper.in_hand(errand);
+        self.renewals.extend(due.renewals.into_iter().map(in_hand));
+        self.releases.extend(due.releases.into_iter().map(in_hand));
+    }
+
+    fn next(&mut self) -> Option<InHand<'a>> {
+        let renewal = self.renewals.pop_front();
+        renewal.or_else(|| self.releases.pop_front())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.renewals.is_empty() && self.releases.is_empty()
+    }
+}
+
 /// The task that looks after the book as long as there is something in it.
 struct Task {
     keeper: Arc<Keeper>,
@@ -231,13 +256,13 @@ struct Task {
 impl Task {
     async fn run(mut self) {
         let keeper = Arc::clone(&self.keeper);
-        let mut backlog = VecDeque::new();
+        let mut backlog = Backlog::default();
         let mut under_way = FuturesUnordered::new();
         let mut pause = pin!(sleep_until(Instant::now() + keeper.pause()));
         let mut dropped = pin!(keeper.dropped.notified());
         loop {
             while under_way.len() < AT_ONCE
-                && let Some(errand) = backlog.pop_front()
+                && let Some(errand) = backlog.next()
             {
                 under_way.push(InHand::run(errand));
             }
@@ -247,19 +272,18 @@ impl Task {
             let is_free = backlog.is_empty();
             match next(&mut under_way, pause.as_mut(), dropped.as_mut(), is_free).await {
                 Event::Done => {}
-                // Renewals go first: a release that is late keeps a place free, a late renewal
-                // gives a place away that is taken.
                 Event::Due => {
                     let now = Instant::now();
                     pause.as_mut().reset(now + keeper.pause());
-                    for errand in keeper.due(now) {
-                        backlog.push_front(keeper.in_hand(errand));
-                    }
+                    backlog.add(&keeper, keeper.due(now));
                 }
                 Event::Dropped => {
                     dropped.set(keeper.dropped.notified());
-                    let releases = keeper.book().releases();
-                    backlog.extend(releases.into_iter().map(|errand| keeper.in_hand(errand)));
+                    let due = Due {
+                        releases: keeper.book().releases(),
+                        ..Due::default()
+                    };
+                    backlog.add(&keeper, due);
                 }
             }
         }
@@ -314,5 +338,36 @@ impl fmt::Debug for Keeper {
         f.debug_struct("Keeper")
             .field("lease", &self.lease)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_renewals_go_before_all_releases() {
+        let store = RedisStore::connect("redis://127.0.0.1:1").expect("an address");
+        let keeper = Keeper::new(store, 1, Duration::from_secs(3));
+        let now = Instant::now();
+        for number in 0..200_u64 {
+            let (name, subject) = (number.to_be_bytes(), number.to_string().into());
+            let mut book = keeper.book();
+            book.begin(name, &subject);
+            book.set_asked(name, true);
+            book.hold(name, now.into_std());
+            if number % 2 == 0 {
+                book.drop_lease(name, now.into_std());
+            }
+        }
+        let mut backlog = Backlog::default();
+        backlog.add(&keeper, keeper.due(now));
+        let mut renewals = Vec::new();
+        while let Some(InHand { errand, .. }) = &mut backlog.next() {
+            let errand = errand.take().expect("it has not ended");
+            renewals.push(matches!(errand.steps[..], [Step::Renew(_)]));
+        }
+        let expected = [[true; 100], [false; 100]].concat();
+        assert_eq!(renewals, expected);
     }
 }

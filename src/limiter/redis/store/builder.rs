@@ -26,6 +26,9 @@ const MAX_PREFIX_LEN: usize = 64;
 const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
 const DEFAULT_CONNECT_LIMIT: Duration = Duration::from_millis(500);
 
+/// The longest deadline and limit for connecting: sums of several of them are still instants.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
 /// Configures a [`RedisStore`]. Made by [`RedisStore::builder`].
 #[must_use]
 pub struct RedisStoreBuilder {
@@ -55,7 +58,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How long a request waits for Redis at most. Defaults to 50 ms.
+    /// How long a request waits for Redis at most, more than 0 and up to an hour. Defaults to 50 ms.
     ///
     /// It covers everything: connecting, waiting behind other requests, the answer. A request that
     /// is not answered by then may have been counted, so it is never sent again.
@@ -64,7 +67,8 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How long making one connection may take, with encryption and login. Defaults to 500 ms.
+    /// How long making one connection may take, with encryption and login: more than 0 and up to an
+    /// hour. Defaults to 500 ms.
     ///
     /// Requests don't wait that long, but for their [`deadline`](Self::deadline), and use the
     /// connection when it is there.
@@ -147,13 +151,8 @@ impl RedisStoreBuilder {
 
     fn check(&self) -> Result<(), ConfigError> {
         check_prefix(&self.prefix)?;
-        if self.deadline.is_zero() || self.connect_limit.is_zero() {
-            return Err(ConfigError::new(
-                ConfigErrorKind::Deadline,
-                "the deadline and the limit for connecting must be more than 0",
-            ));
-        }
-        Ok(())
+        check_time("deadline", self.deadline)?;
+        check_time("limit for connecting", self.connect_limit)
     }
 
     fn build(self, address: String, opener: Opener) -> RedisStore {
@@ -179,6 +178,16 @@ impl RedisStoreBuilder {
             trials: AtomicU64::new(0),
         })
     }
+}
+
+fn check_time(name: &str, time: Duration) -> Result<(), ConfigError> {
+    if time.is_zero() || time > LONGEST {
+        return Err(ConfigError::new(
+            ConfigErrorKind::Deadline,
+            format!("a {name} of {time:?} is not accepted; it is more than 0 and at most 1 hour"),
+        ));
+    }
+    Ok(())
 }
 
 /// Braces would choose the slot in a cluster; the others are patterns in the permissions of a user.

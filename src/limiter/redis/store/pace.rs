@@ -138,9 +138,10 @@ impl Pace {
         }
     }
 
-    /// Whether any answer has come in time since then.
-    pub(super) fn answered_since(&self, time: Instant) -> bool {
-        self.lock().last_answer.is_some_and(|at| at > time)
+    /// Whether any answer has come in time since then, or so long before.
+    pub(super) fn answered_since(&self, time: Instant, before: Duration) -> bool {
+        let counts = |at: Instant| at.checked_add(before).is_none_or(|at| at > time);
+        self.lock().last_answer.is_some_and(counts)
     }
 
     /// How long the answer to a call would take that is sent now.

@@ -140,7 +140,9 @@ impl Shared {
     ) -> Result<Value, StoreError> {
         let left = self.deadline.saturating_sub(way.began_at.elapsed());
         if way.place.is_queued() {
-            return self.call_behind_others(epoch, script, call, way).await;
+            return self
+                .call_behind_others(epoch, script, call, way, left)
+                .await;
         }
         let outcome = self.run_for(left, &script, &call, &mut way).await;
         self.learn(epoch, &way, outcome.as_ref().err());
@@ -161,16 +163,16 @@ impl Shared {
         }
     }
 
-    /// The same where others are before it, and what becomes of them tells more than the deadline: a
-    /// late answer is heard, though the caller does not wait for it.
+    /// The same where others are before it, for a caller who waits for the time that is `left`. What
+    /// becomes of the others tells more than the deadline, so a late answer is still heard.
     async fn call_behind_others(
         self: &Arc<Self>,
         epoch: u64,
         script: Script,
         call: Cmd,
         mut way: Way,
+        left: Duration,
     ) -> Result<Value, StoreError> {
-        let left = self.deadline.saturating_sub(way.began_at.elapsed());
         let shared = Arc::clone(self);
         let mut work = Box::pin(async move {
             let patience = left + shared.deadline;
@@ -321,12 +323,12 @@ impl Shared {
         match way.sent_at {
             // It has other servers that go on answering.
             Some(_) if self.link.is_cluster() => false,
-            Some(at) if self.has_answered_since(at) => true,
+            Some(at) if self.has_answered_since(at, Duration::ZERO) => true,
             // This process has so much to do that answers may be there and nobody has seen them. But
             // not for long.
             Some(at) => {
                 let is_late = way.until.elapsed() > self.deadline / 10;
-                is_late && self.has_answered_since(at - 4 * self.deadline)
+                is_late && self.has_answered_since(at, 4 * self.deadline)
             }
             None => {
                 let patience = CONNECTING.max(self.deadline);
@@ -336,8 +338,8 @@ impl Shared {
         }
     }
 
-    fn has_answered_since(&self, time: Instant) -> bool {
-        self.pace.answered_since(time.into_std())
+    fn has_answered_since(&self, time: Instant, before: Duration) -> bool {
+        self.pace.answered_since(time.into_std(), before)
     }
 
     fn praise(&self, epoch: u64) {

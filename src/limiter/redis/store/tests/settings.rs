@@ -3,7 +3,12 @@ use std::time::Duration;
 use super::fake::Fake;
 use crate::{
     error::ConfigErrorKind,
-    limiter::redis::store::{RedisStore, RedisStoreBuilder, StoreError, StoreHealth, StoreStats},
+    key::Key,
+    limiter::{
+        Limiter as _, RedisLimiter,
+        redis::store::{RedisStore, RedisStoreBuilder, StoreError, StoreHealth, StoreStats},
+    },
+    quota::Quota,
 };
 
 #[test]
@@ -50,6 +55,30 @@ fn a_deadline_of_zero_is_refused() {
     ] {
         let error = builder.connection(Fake::default()).unwrap_err();
         assert_eq!(error.kind(), ConfigErrorKind::Deadline);
+    }
+}
+
+/// Instants are made of sums of them, which nothing may overflow.
+#[tokio::test]
+async fn a_deadline_is_an_hour_at_most() {
+    let longest = Duration::from_secs(3_600);
+    let builder = || RedisStore::builder().deadline(longest);
+    let too_long = longest + Duration::from_nanos(1);
+    for time in [too_long, Duration::MAX] {
+        for builder in [builder().deadline(time), builder().connect_limit(time)] {
+            let error = builder.connection(Fake::default()).unwrap_err();
+            assert_eq!(error.kind(), ConfigErrorKind::Deadline);
+            assert!(error.to_string().contains("at most 1 hour"), "{error}");
+        }
+    }
+    let store = builder()
+        .connect_limit(longest)
+        .connect("redis://127.0.0.1:1");
+    let limiter = RedisLimiter::builder(Quota::per_second(1));
+    let limiter = limiter.build(&store.unwrap()).unwrap();
+    for _ in 0..5 {
+        let decision = limiter.acquire(&Key::from("alice"), 1).await.unwrap();
+        assert!(decision.is_degraded());
     }
 }
 
