@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
-use super::{Limiter, Pending, Tier};
+use super::{Limiter, Pending, Tier, handle::handle_methods};
 use crate::{
     decision::{Decision, Policy},
     error::LimiterError,
@@ -19,7 +19,7 @@ use crate::{
 /// [`AsyncLimiter`](super::AsyncLimiter) into a limiter and boxes every call.
 ///
 /// ```
-/// use tower_ratelimit::{LocalLimiter, PeerIp, Quota, RateLimitLayer, limiter::AnyLimiter};
+/// use tower_ratelimit::{AnyLimiter, Key, LocalLimiter, PeerIp, Quota, RateLimitLayer};
 ///
 /// fn limiter(redis: Option<&str>) -> Result<AnyLimiter, tower_ratelimit::ConfigError> {
 ///     let quota = Quota::per_second(10).burst(20).named("api");
@@ -30,9 +30,13 @@ use crate::{
 ///     }
 /// }
 ///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let layer: RateLimitLayer<AnyLimiter> = RateLimitLayer::new(limiter(None)?, PeerIp);
-/// # let _ = layer;
-/// # Ok::<_, tower_ratelimit::ConfigError>(())
+/// let left = layer.limiter().peek(&Key::from("alice"), 1).await?;
+/// assert_eq!(left.remaining(), Some(20));
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct AnyLimiter(Arc<dyn Erased>);
@@ -79,6 +83,8 @@ impl AnyLimiter {
         Self(Arc::new(limiter))
     }
 }
+
+handle_methods!(AnyLimiter);
 
 impl Limiter for AnyLimiter {
     type Future = AnyFuture;

@@ -27,6 +27,7 @@
 mod any;
 #[cfg(feature = "governor")]
 mod governor;
+mod handle;
 mod into;
 mod local;
 mod pending;

@@ -25,7 +25,7 @@ use crate::{
     decision::{Decision, Degradation, Policy},
     error::{ConfigError, LimiterError},
     key::Key,
-    limiter::{Limiter, Pending, Tier, quotas::Rules},
+    limiter::{Limiter, Pending, Tier, handle::handle_methods, quotas::Rules},
     op::Op,
     quota::{IntoQuotas, Quota},
 };
@@ -381,6 +381,8 @@ impl Ask<Current> for Asker {
         self.store.deadline()
     }
 }
+
+handle_methods!(RedisLimiter);
 
 impl Limiter for RedisLimiter {
     type Future = RedisFuture;
