@@ -1,8 +1,8 @@
 //! The connection to Redis: one handle, [`RedisStore`], that many limiters share.
 //!
-//! A call takes a place among those that are under way, asks the breaker, takes the connection, sends
-//! one command and waits, all within one deadline. What came of it goes back to the breaker, which stops calls after failures in a row and
-//! has trials run until Redis works again.
+//! A call takes a place among those that are under way, asks the breaker, takes the connection,
+//! sends one command and waits, all within one deadline. The outcome goes back to the breaker,
+//! which stops calls after failures in a row and has trials run until Redis works again.
 
 mod address;
 mod breaker;
