@@ -14,9 +14,7 @@ use std::{
 
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
-use tower_ratelimit::{
-    Key, Limiter, OnFailure, Quota, RedisLimiter, RedisStore, limiter::StoreHealth,
-};
+use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, limiter::StoreHealth};
 
 use server::Server;
 

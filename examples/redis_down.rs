@@ -14,9 +14,7 @@ use std::{
 };
 
 use tokio::{task::JoinSet, time::MissedTickBehavior};
-use tower_ratelimit::{
-    Decision, Key, Limiter, LimiterError, OnFailure, Quota, RedisLimiter, RedisStore,
-};
+use tower_ratelimit::{Decision, Key, LimiterError, OnFailure, Quota, RedisLimiter, RedisStore};
 
 /// What became of the requests of a half second.
 #[derive(Default)]

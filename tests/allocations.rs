@@ -191,7 +191,7 @@ fn a_denial_that_nothing_bends_allocates_three_times() {
 #[cfg(feature = "redis")]
 #[test]
 fn a_stand_in_for_redis_is_never_larger_than_it_is_said() {
-    use tower_ratelimit::{Limiter as _, OnFailure, RedisLimiter, RedisStore};
+    use tower_ratelimit::{OnFailure, RedisLimiter, RedisStore};
 
     let store = RedisStore::connect("redis://127.0.0.1:1").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread();

@@ -6,7 +6,7 @@ use std::{
 };
 
 use redis::Value;
-use tower_ratelimit::{Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore};
+use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore};
 
 use crate::servers::{Server, no_redis};
 

@@ -7,9 +7,7 @@ use std::{
 };
 
 use tokio::runtime::{Handle, Runtime};
-use tower_ratelimit::{
-    Key, Limiter as _, OnFailure, Quota, RedisLimiter, RedisStore, limiter::Pending,
-};
+use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, limiter::Pending};
 
 use crate::{
     common::programs::eventually,

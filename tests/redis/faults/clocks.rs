@@ -6,7 +6,7 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpStream,
 };
-use tower_ratelimit::{Key, Limiter as _, OnFailure, Quota, RedisLimiter};
+use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
 use super::trial::patient_store;
 use crate::servers::{Server, Setup, no_fake_clock, no_redis};

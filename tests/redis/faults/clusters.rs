@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::Value;
-use tower_ratelimit::{Key, Limiter as _, OnFailure, Quota, RedisLimiter};
+use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
 use super::{
     load::{Answer, Load, count, times, undecided},

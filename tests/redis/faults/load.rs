@@ -11,7 +11,7 @@ use std::{
 
 use tokio::task::JoinSet;
 use tower_ratelimit::{
-    Decision, Key, Limiter, LimiterError, RedisLimiter,
+    Decision, Key, LimiterError, RedisLimiter,
     limiter::{StoreError, StoreErrorKind},
 };
 

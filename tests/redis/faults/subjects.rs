@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use redis::Value;
-use tower_ratelimit::{Key, Limiter as _, OnFailure, Quota, RedisLimiter};
+use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
 use super::trial::patient_store;
 use crate::servers::{Cluster, Server, no_redis};

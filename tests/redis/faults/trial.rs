@@ -6,7 +6,7 @@ use std::{
 };
 
 use tower_ratelimit::{
-    Key, Limiter, OnFailure, Quota, RedisLimiter, RedisStore,
+    Key, OnFailure, Quota, RedisLimiter, RedisStore,
     limiter::{StoreErrorKind, StoreHealth},
 };
 

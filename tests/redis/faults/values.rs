@@ -2,7 +2,7 @@
 
 use redis::Value;
 use tower_ratelimit::{
-    Key, Limiter as _, OnFailure, Quota, RedisLimiter,
+    Key, OnFailure, Quota, RedisLimiter,
     limiter::{StoreErrorKind, StoreHealth},
 };
 

@@ -5,7 +5,7 @@ use crate::{
     error::ConfigErrorKind,
     key::Key,
     limiter::{
-        Limiter as _, RedisLimiter,
+        RedisLimiter,
         redis::store::{RedisStore, RedisStoreBuilder, StoreError, StoreHealth, StoreStats},
     },
     quota::Quota,
