@@ -350,3 +350,19 @@ fn who_breaks_the_limit_stays_out() {
     clock.advance(Duration::from_secs(1));
     assert_eq!(send(&service, get("/")).status(), 200);
 }
+
+#[test]
+fn a_layer_tracks_as_many_keys_as_it_is_told() {
+    let layer = RateLimitLayer::new(Quota::per_hour(1), Header::new("x-user")).max_keys(8);
+    let service = layer.layer(Probe::default());
+    for user in 0..200 {
+        let request = get("/").header("x-user", user.to_string());
+        assert_eq!(send(&service, request).status(), 200);
+    }
+    assert!(layer.limiter().tracked_keys() <= 16);
+    assert!(layer.limiter().evictions() > 180);
+    let none =
+        std::panic::catch_unwind(|| RateLimitLayer::new(Quota::per_hour(1), Global).max_keys(0));
+    let text = *none.unwrap_err().downcast::<String>().unwrap();
+    assert_eq!(text, "max_keys is 0; accepted are 1 to 4294967296");
+}

@@ -305,6 +305,27 @@ impl<L, R> RateLimitLayer<L, R> {
     }
 }
 
+impl<R> RateLimitLayer<LocalLimiter, R> {
+    /// How many keys can be tracked at the same time. Defaults to 262,144, about 8 MB for one token
+    /// bucket, which are taken as keys come. See
+    /// [`LocalLimiterBuilder::max_keys`](crate::limiter::LocalLimiterBuilder::max_keys).
+    ///
+    /// For a layer made from quotas. It makes the limiter anew: a handle that was taken before counts
+    /// for itself.
+    ///
+    /// # Panics
+    ///
+    /// When it is 0, more than 2^32 or more than there is address space for.
+    #[track_caller]
+    pub fn max_keys(mut self, max_keys: usize) -> Self {
+        match self.limiter.with_max_keys(max_keys) {
+            Ok(limiter) => self.limiter = Arc::new(limiter),
+            Err(error) => panic!("{error}"),
+        }
+        self.with(|_| {})
+    }
+}
+
 impl<S, L: Limiter, R> Layer<S> for RateLimitLayer<L, R> {
     type Service = RateLimit<S, L, R>;
 

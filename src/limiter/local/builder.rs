@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::{LocalLimiter, capacity::Capacity};
 use crate::{
     clock::{Clock, OsClock, SharedClock},
-    error::{ConfigError, ConfigErrorKind},
+    error::ConfigError,
     limiter::{Tier, quotas::Rules},
     quota::{IntoQuotas, Quota},
 };
@@ -13,9 +13,6 @@ const DEFAULT_MAX_KEYS: usize = 1 << 18;
 
 /// 2^22 times.
 const DEFAULT_MAX_LOG_TIMES: usize = 1 << 22;
-
-/// A bucket's number is made of 32 bits.
-const MOST_KEYS: u64 = 1 << 32;
 
 /// Configures a [`LocalLimiter`]. Made by [`LocalLimiter::builder`].
 #[derive(Debug)]
@@ -123,16 +120,7 @@ impl LocalLimiterBuilder {
             clock,
         } = self;
         let rules = Rules::new(tiers, block_for)?;
-        if max_keys == 0 || max_keys as u64 > MOST_KEYS {
-            return Err(ConfigError::new(
-                ConfigErrorKind::MaxKeys,
-                format!("max_keys is {max_keys}; accepted are 1 to {MOST_KEYS}"),
-            ));
-        }
-        let capacity = Capacity {
-            keys: max_keys,
-            log_times: max_log_times,
-        };
+        let capacity = Capacity::checked(max_keys, max_log_times)?;
         LocalLimiter::from_parts(rules, capacity, clock)
     }
 }

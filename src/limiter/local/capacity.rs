@@ -10,7 +10,23 @@ pub(super) struct Capacity {
     pub(super) log_times: usize,
 }
 
+/// A bucket's number is made of 32 bits.
+const MAX_KEYS: u64 = 1 << 32;
+
 impl Capacity {
+    /// # Errors
+    ///
+    /// When it is no keys, or more than can be numbered.
+    pub(super) fn checked(keys: usize, log_times: usize) -> Result<Self, ConfigError> {
+        if keys == 0 || keys as u64 > MAX_KEYS {
+            return Err(ConfigError::new(
+                ConfigErrorKind::MaxKeys,
+                format!("max_keys is {keys}; accepted are 1 to {MAX_KEYS}"),
+            ));
+        }
+        Ok(Self { keys, log_times })
+    }
+
     /// Says that there is no memory for so much.
     pub(super) fn refused(self) -> ConfigError {
         ConfigError::new(

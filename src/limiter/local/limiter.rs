@@ -134,6 +134,14 @@ impl LocalLimiter {
         })))
     }
 
+    /// A limiter of the same quotas and clock for another number of keys, which counts for itself.
+    pub(crate) fn with_max_keys(&self, max_keys: usize) -> Result<Self, ConfigError> {
+        let inner = &*self.0;
+        let rules = inner.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let capacity = Capacity::checked(max_keys, inner.capacity.log_times)?;
+        Self::from_parts(Rules::clone(&rules), capacity, inner.clock.clone())
+    }
+
     /// Changes the quota of this name (`default` for one that stands alone and was given none) in
     /// the default tier, for this limiter and all its clones.
     ///

@@ -16,6 +16,11 @@ const COSTS: (f64, f64) = (2_000.0, 20_000_000.0);
 /// So many answers, more or less, make the estimate of the cost.
 const MEMORY: f64 = 256.0;
 
+/// How many times its estimated cost an answer can add to what the server was busy, and how much of
+/// it waits for the answers that follow, in nanoseconds.
+const MOST_AT_ONCE: f64 = 4.0;
+const MOST_UNBOOKED: f64 = 100_000_000.0;
+
 /// A shorter queue is not told from noise.
 const NOISE: Duration = Duration::from_micros(500);
 
@@ -43,6 +48,8 @@ struct State {
     /// Nanoseconds in which the server was busy, and the weight of what it did in them.
     busy: f64,
     done: f64,
+    /// Nanoseconds of that which are still to be booked.
+    unbooked: f64,
     /// When the server will have done what is under way, by the time at which it was sent.
     busy_until: Option<Instant>,
     last_answer: Option<Instant>,
@@ -98,6 +105,7 @@ impl Default for State {
             distance: Distance::Guessed(Duration::ZERO),
             busy: PRIOR * USUAL_COST,
             done: PRIOR * f64::from(CALL),
+            unbooked: 0.0,
             busy_until: None,
             last_answer: None,
         }
@@ -289,6 +297,7 @@ impl State {
         if queue >= noise {
             self.learn_cost(weight, queue, now);
         } else {
+            self.unbooked = 0.0;
             if expected_queue >= 2 * noise {
                 // It was done sooner than it was thought to be.
                 self.busy *= 0.98;
@@ -304,8 +313,14 @@ impl State {
         let gap = self
             .last_answer
             .map_or(queue, |last| now.saturating_duration_since(last).min(queue));
+        // Answers that this process reads late come in one go, after one long gap: it is theirs
+        // together, so it is booked little by little.
+        let most = MOST_AT_ONCE * self.time_of(u64::from(weight)).as_nanos() as f64;
+        let waiting = (self.unbooked + gap.as_nanos() as f64).min(MOST_UNBOOKED);
+        let booked = waiting.min(most);
+        self.unbooked = waiting - booked;
         let keep = 1.0 - 1.0 / MEMORY;
-        self.busy = self.busy * keep + gap.as_nanos() as f64;
+        self.busy = self.busy * keep + booked;
         self.done = self.done * keep + f64::from(weight);
         let left = self.time_of(self.weight);
         self.busy_until = now.checked_add(left.saturating_sub(self.distance.get()));
@@ -499,6 +514,24 @@ mod tests {
         server.steady(MS / 10, start + 5_000 * MS);
         let (sent, _) = server.steady(MS / 10, start + 6_000 * MS);
         assert_eq!(sent, 10_000);
+    }
+
+    /// A herd keeps this process from reading: the answers come in one go, after a long gap that is
+    /// not the first one's alone.
+    #[test]
+    fn answers_that_are_read_late_are_not_those_of_a_slow_server() {
+        let now = Instant::now();
+        let pace = Arc::new(Pace::default());
+        let sent = (0..400).map(|_| {
+            let mut place = pace.enter(1, now, DEADLINE).expect("room");
+            place.send(1, MS / 10, now, None).expect("room");
+            place
+        });
+        for place in sent.collect::<Vec<_>>() {
+            place.answered(now + 20 * MS);
+            let cost = pace.lock().time_of(u64::from(CALL));
+            assert!(cost <= MS / 5, "a call is taken for {cost:?}");
+        }
     }
 
     #[test]
