@@ -1,4 +1,4 @@
-//! What becomes of requests when Redis is far, busy, or asked by many at once:
+//! The fate of requests when Redis is far, busy, or asked by many at once:
 //! `cargo bench --bench redis_under_load --features redis`.
 //!
 //! Starts `redis-server`s of its own, and puts them at a distance by a proxy that delays. Prints the
@@ -35,7 +35,7 @@ const SECONDS: usize = 2;
 /// One request: what was decided, and how long it took.
 type Sample = (Result<Decision, LimiterError>, Duration);
 
-/// What a scenario came to.
+/// The outcome of a scenario.
 #[derive(Default)]
 struct Seen {
     asked: usize,
@@ -125,7 +125,7 @@ async fn ask(limiter: RedisLimiter, tier: Tier, key: Key) -> Sample {
     (decision, asked.elapsed())
 }
 
-/// So many requests of one key each second, in the tiers by turns.
+/// A number of requests of one key each second, in the tiers by turns.
 async fn steady(bed: &Bed, per_second: usize, tiers: &[Tier]) -> Result<Seen> {
     let limit = (per_second * SECONDS / 2) as u64;
     let limiter = bed.limiter(Quota::per_day(limit).fixed_window()).await?;
@@ -142,7 +142,7 @@ async fn steady(bed: &Bed, per_second: usize, tiers: &[Tier]) -> Result<Seen> {
     Seen::of(running.join_all().await, limit)
 }
 
-/// So many subjects at one moment that nobody has seen before.
+/// A number of subjects at one moment that nobody has seen before.
 async fn herd(bed: &Bed, subjects: u64) -> Result<Seen> {
     let limiter = bed.limiter(Quota::per_minute(1)).await?;
     let mut running = JoinSet::new();

@@ -143,7 +143,7 @@ impl Decision {
         self.charged_at
     }
 
-    /// What a later refund of these units needs. With several quotas it allocates.
+    /// The receipt that a later refund of these units needs. With several quotas it allocates.
     #[must_use]
     pub fn receipt(&self) -> Receipt {
         let receipt = Receipt::new(self.charged_at)

@@ -19,7 +19,7 @@ pub struct Receipt {
     degraded: bool,
 }
 
-/// What was charged to each quota, in their order.
+/// The charge to each quota, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Charges {
     /// One quota, the usual case, needs no allocation.
@@ -80,7 +80,7 @@ impl Receipt {
         self.charged
     }
 
-    /// What was charged to each quota, in their order.
+    /// The charge to each quota, in their order.
     pub(crate) fn charges(&self) -> &[Charge] {
         match &self.charges {
             Charges::One(charge) => slice::from_ref(charge),

@@ -1,4 +1,4 @@
-//! What is left of a quota: a level that the numbers follow from, or the numbers.
+//! The standing of a quota: a level that the numbers follow from, or the numbers.
 
 use std::time::Duration;
 

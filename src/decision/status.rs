@@ -286,7 +286,7 @@ impl QuotaStatus {
         self.retry_after = self.retry_after.map(|wait| wait.less(passed, 1));
     }
 
-    /// What a charge at `now`, in nanoseconds, that left the quota like this was charged to.
+    /// The counter that a charge at `now`, in nanoseconds, was made to, if it left the quota like this.
     pub(super) fn charge(&self, now: u64) -> Charge {
         let (end, interval) = self.standing.end(&self.policy, now).unwrap_or_default();
         Charge {

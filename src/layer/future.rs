@@ -58,7 +58,7 @@ pin_project_lite::pin_project! {
     }
 }
 
-/// What a trial ended with, what the limiter was asked about the request, and its way.
+/// The end of a trial, the charge that the limiter was asked for, and its way.
 type Tried = (Result<Decision, LimiterError>, Ticket, Course);
 
 /// A request that waits; boxed, so that one that does not wait carries no room for it.
