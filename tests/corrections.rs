@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Lines, Probe, field, get, limiter, now, send};
+use common::{Lines, Probe, answering, field, get, limiter, now, send};
 use http::{Request, Response, StatusCode};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
@@ -22,21 +22,6 @@ use tower_ratelimit::{
     limiter::{Never, Pending},
     observe::{Event, Observer},
 };
-
-/// Answers with the status that the path names.
-fn answering() -> impl Service<
-    Request<String>,
-    Response = Response<String>,
-    Error = std::convert::Infallible,
-    Future: Send,
-> + Clone {
-    service_fn(async |request: Request<String>| {
-        let status = request.uri().path().trim_start_matches('/').parse::<u16>();
-        let mut response = Response::new(String::new());
-        *response.status_mut() = StatusCode::from_u16(status.unwrap_or(200)).unwrap();
-        Ok(response)
-    })
-}
 
 fn is_failed(response: &http::response::Parts) -> bool {
     response.status == StatusCode::UNAUTHORIZED

@@ -9,9 +9,9 @@ use std::sync::{
 };
 use std::time::Duration;
 
-use common::{Lines, Probe, Slow, field, fields, get, limiter, now, send};
+use common::{Lines, Probe, Slow, answering, field, fields, get, limiter, now, send};
 use http::{Request, Response, StatusCode};
-use tower::{Layer, Service, ServiceExt, service_fn};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     Decision, Global, Header, Key, LocalLimiter, ManualClock, Quota, RateLimitLayer, limiter::Tier,
     observe::Event,
@@ -22,21 +22,6 @@ fn remaining<B>(response: &Response<B>) -> (u16, Option<&str>) {
         response.status().as_u16(),
         field(response, "x-ratelimit-remaining"),
     )
-}
-
-/// Answers with the status that the path names.
-fn answering() -> impl Service<
-    Request<String>,
-    Response = Response<String>,
-    Error = std::convert::Infallible,
-    Future: Send,
-> + Clone {
-    service_fn(async |request: Request<String>| {
-        let status = request.uri().path().trim_start_matches('/').parse::<u16>();
-        let mut response = Response::new(String::new());
-        *response.status_mut() = StatusCode::from_u16(status.unwrap_or(200)).unwrap();
-        Ok(response)
-    })
 }
 
 #[test]

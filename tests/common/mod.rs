@@ -17,8 +17,8 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{Request, Response};
-use tower::{Service, ServiceExt};
+use http::{Request, Response, StatusCode};
+use tower::{Service, ServiceExt, service_fn};
 use tower_ratelimit::{
     AsyncLimiter, Decision, IntoQuotas, Key, LimiterError, LocalLimiter, ManualClock, Op, Policy,
 };
@@ -189,4 +189,16 @@ impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Log {
     fn make_writer(&'a self) -> Self {
         self.clone()
     }
+}
+
+/// Answers with the status that the path names.
+pub fn answering()
+-> impl Service<Request<String>, Response = Response<String>, Error = Infallible, Future: Send> + Clone
+{
+    service_fn(async |request: Request<String>| {
+        let status = request.uri().path().trim_start_matches('/').parse::<u16>();
+        let mut response = Response::new(String::new());
+        *response.status_mut() = StatusCode::from_u16(status.unwrap_or(200)).expect("a status");
+        Ok(response)
+    })
 }

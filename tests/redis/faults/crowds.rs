@@ -1,6 +1,9 @@
 //! Redis is well, but far, busy, or asked by many at once.
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
 
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tower_ratelimit::{
@@ -283,18 +286,25 @@ async fn what_is_decided_without_a_server_that_is_up_is_seen_by_its_reason() {
         panic!("{:?}", far.store.health());
     };
     assert_eq!(by, Degradation::TimedOut);
-    for key in ["second", "third"] {
-        decided(key).await;
-    }
+    // Three in a row, or a few more on a busy machine: a timeout of which this process itself was
+    // late to hear does not count, and what then is not to be answered in time is not sent.
+    let (timed_out, crowded) = (Cell::new(1), Cell::new(0));
     eventually("Redis to be given up", async || {
-        far.store.health().is_down().then_some(())
+        let count = match decided("next").await.degraded_by() {
+            Some(Degradation::TimedOut) => &timed_out,
+            Some(Degradation::Crowded) => &crowded,
+            other => return (other == Some(Degradation::GivenUp)).then_some(()),
+        };
+        count.set(count.get() + 1);
+        None
     })
     .await;
-    let given_up = decided("fourth").await;
-    assert_eq!(given_up.degraded_by(), Some(Degradation::GivenUp));
+    assert!(far.store.health().is_down());
     let stats = far.store.stats();
-    assert_eq!(stats.degraded(Degradation::TimedOut), 3);
+    assert_eq!(stats.degraded(Degradation::TimedOut), timed_out.get());
+    assert_eq!(stats.degraded(Degradation::Crowded), crowded.get());
     assert_eq!(stats.degraded(Degradation::GivenUp), 1);
+    assert!(timed_out.get() >= 3);
     let all: u64 = stats.degraded_by_reason().map(|(_, count)| count).sum();
-    assert_eq!(all, 4);
+    assert_eq!(all, timed_out.get() + crowded.get() + 1);
 }

@@ -1,0 +1,158 @@
+//! A simulated server that does one call after another, at some distance.
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+const DEADLINE: Duration = Duration::from_millis(50);
+
+/// A server that does one call after another, each in `cost`, at some distance.
+struct Server {
+    pace: Arc<Pace>,
+    cost: Duration,
+    distance: Duration,
+    free_at: Instant,
+    under_way: VecDeque<(Instant, Place)>,
+}
+
+impl Server {
+    fn new(cost: Duration, distance: Duration, now: Instant) -> Self {
+        Self {
+            pace: Arc::default(),
+            cost,
+            distance,
+            free_at: now,
+            under_way: VecDeque::new(),
+        }
+    }
+
+    fn send(&mut self, now: Instant) -> Result<Duration, Full> {
+        let mut place = self.pace.enter(1, now, DEADLINE)?;
+        place.send(1, 2 * self.distance, now, Some(DEADLINE))?;
+        self.free_at = self.free_at.max(now) + self.cost;
+        let answer = self.free_at + self.distance;
+        self.under_way.push_back((answer, place));
+        Ok(answer - now)
+    }
+
+    /// Hands in all answers until then; those that are late are not waited for.
+    fn run(&mut self, until: Instant) {
+        while self.under_way.front().is_some_and(|(at, _)| *at <= until) {
+            let (at, place) = self.under_way.pop_front().expect("the first");
+            place.answered(at);
+        }
+    }
+
+    /// A steady stream: how many were sent in a second, and the longest time among them.
+    fn steady(&mut self, every: Duration, start: Instant) -> (u32, Duration) {
+        let (mut sent, mut longest) = (0, Duration::ZERO);
+        let mut now = start;
+        while now < start + 1_000 * MS {
+            self.run(now);
+            if let Ok(took) = self.send(now) {
+                sent += 1;
+                longest = longest.max(took);
+            }
+            now += every;
+        }
+        (sent, longest)
+    }
+}
+
+#[test]
+fn of_a_herd_what_can_be_answered_in_time_is_sent_and_no_more() {
+    for (cost, distance) in [(50, 0), (50, 20), (120, 20), (50, 40), (20, 5)] {
+        let (cost, distance) = (Duration::from_micros(cost), distance * MS);
+        let start = Instant::now();
+        let mut server = Server::new(cost, distance, start);
+        // It has learnt what a call costs in two herds.
+        for round in 0..2 {
+            let now = start + round * 1_000 * MS;
+            server.run(now);
+            while server.send(now).is_ok() {}
+        }
+        let now = start + 2_000 * MS;
+        server.run(now);
+        let mut sent = 0_u32;
+        let mut longest = Duration::ZERO;
+        while let Ok(took) = server.send(now) {
+            sent += 1;
+            longest = longest.max(took);
+        }
+        let fits = (DEADLINE - distance).as_nanos() / cost.as_nanos();
+        let what = format!("{cost:?} each, {distance:?} away: {sent} of {fits}");
+        assert!(u128::from(sent) * 5 >= fits * 4, "{what}");
+        assert!(longest <= DEADLINE * 11 / 10, "{what}, {longest:?}");
+    }
+}
+
+#[test]
+fn a_steady_stream_that_the_server_can_do_is_all_sent() {
+    for distance in [0, 1, 20, 40] {
+        let start = Instant::now();
+        let cost = Duration::from_micros(50);
+        let mut server = Server::new(cost, distance * MS, start);
+        let (sent, longest) = server.steady(Duration::from_micros(100), start);
+        assert_eq!(sent, 10_000, "{distance} ms away");
+        assert!(longest < DEADLINE);
+    }
+}
+
+#[test]
+fn a_stream_that_is_too_much_is_sent_as_far_as_the_server_can_do_it() {
+    let start = Instant::now();
+    let mut server = Server::new(MS, 10 * MS, start);
+    server.steady(MS / 4, start);
+    let (sent, longest) = server.steady(MS / 4, start + 1_000 * MS);
+    assert!((900..=1_100).contains(&sent), "{sent} in a second");
+    assert!(longest <= DEADLINE * 12 / 10, "{longest:?}");
+}
+
+#[test]
+fn a_server_that_has_become_faster_is_found_out() {
+    let start = Instant::now();
+    let mut server = Server::new(5 * MS, 40 * MS, start);
+    server.steady(MS, start);
+    server.run(start + 5_000 * MS);
+    (server.cost, server.distance) = (MS / 20, MS);
+    server.free_at = start;
+    server.steady(MS / 10, start + 5_000 * MS);
+    let (sent, _) = server.steady(MS / 10, start + 6_000 * MS);
+    assert_eq!(sent, 10_000);
+}
+
+/// A herd keeps this process from reading: the answers come in one go, after a long gap that is
+/// not the first one's alone.
+#[test]
+fn answers_that_are_read_late_are_not_those_of_a_slow_server() {
+    let now = Instant::now();
+    let pace = Arc::new(Pace::default());
+    let sent = (0..400).map(|_| {
+        let mut place = pace.enter(1, now, DEADLINE).expect("room");
+        place.send(1, MS / 10, now, None).expect("room");
+        place
+    });
+    for place in sent.collect::<Vec<_>>() {
+        place.answered(now + 20 * MS);
+        let cost = pace.lock().time_of(u64::from(CALL));
+        assert!(cost <= MS / 5, "a call is taken for {cost:?}");
+    }
+}
+
+#[test]
+fn what_nobody_waits_for_any_more_is_forgotten_with_the_next_answer() {
+    let now = Instant::now();
+    let pace = Arc::new(Pace::default());
+    let enter = |at| {
+        let mut place = pace.enter(1, at, DEADLINE).expect("room");
+        place.send(1, MS, at, None).expect("room");
+        place
+    };
+    for _ in 0..100 {
+        drop(enter(now));
+    }
+    assert_eq!(pace.lock().calls.len(), 100);
+    let last = enter(now + 2 * DEADLINE);
+    last.answered(now + 2 * DEADLINE + MS);
+    let state = pace.lock();
+    assert_eq!((state.calls.len(), state.weight), (0, 0));
+}
