@@ -84,17 +84,22 @@
 //! # Ok::<(), http::Error>(())
 //! ```
 
+mod answer;
 mod body;
+mod denial;
 mod function;
 mod grpc;
 mod problem;
 mod rejection;
 mod response;
+mod style;
 mod text;
 
-pub(crate) use self::grpc::is_grpc;
+use self::grpc::is_grpc;
+pub(crate) use self::{answer::answer, style::AnswerStyle};
 pub use self::{
     body::RejectionBody,
+    denial::Denial,
     function::RejectFn,
     problem::ProblemJson,
     rejection::{Reject, Rejection, RejectionKind},
