@@ -23,7 +23,7 @@ async fn login(State(failures): State<LocalLimiter>, Json(login): Json<Login>) -
     if login.password != "correct horse" {
         return Err(StatusCode::UNAUTHORIZED.into());
     }
-    let _ = failures.refund(&key, 1, Some(attempt.receipt()));
+    failures.refund(&key, 1, Some(attempt.receipt()));
     Ok(format!("welcome, {}\n", login.user))
 }
 

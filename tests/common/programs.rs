@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -56,6 +56,51 @@ pub fn left_out(there: bool, required: bool, what: &str, install: &str) -> Optio
     let reason = format!("{test} needs {what}, which is missing: {install}");
     assert!(!required, "{reason}");
     Some(reason)
+}
+
+/// An example as a program. Cargo puts them next to the folder of the tests.
+///
+/// # Panics
+///
+/// In a program that is in no folder of cargo's.
+pub fn example(name: &str) -> PathBuf {
+    let test = env::current_exe().expect("a program");
+    let folder = test.ancestors().nth(2).expect("the folder of the profile");
+    folder.join("examples").join(name)
+}
+
+/// Whether the tests of an example have to be left out because it is not there, or of another day: it
+/// would say nothing of the code as it is now.
+///
+/// # Panics
+///
+/// As [`missing`] does.
+pub fn no_example(name: &str) -> bool {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = package.join("examples").join(name).with_extension("rs");
+    let built = fs::metadata(example(name)).and_then(|file| file.modified());
+    let there =
+        built.is_ok_and(|built| built >= newest(&package.join("src")) && built >= changed(&source));
+    missing(
+        there,
+        &format!("the example {name}, built from this code"),
+        "cargo build --examples --all-features",
+    )
+}
+
+/// When a file, or one of the folder, was last changed.
+fn newest(path: &Path) -> SystemTime {
+    if !path.is_dir() {
+        return changed(path);
+    }
+    let entries = fs::read_dir(path).expect("a folder").flatten();
+    let times = entries.map(|entry| newest(&entry.path()));
+    times.max().expect("files")
+}
+
+fn changed(file: &Path) -> SystemTime {
+    let file = fs::metadata(file).expect("a file");
+    file.modified().expect("a time")
 }
 
 /// A port of 127.0.0.1 on which nobody listens, never given out twice by this process.

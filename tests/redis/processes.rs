@@ -20,42 +20,11 @@ use tokio::{
 };
 
 use crate::{
-    common::programs::{Process, eventually, free_port, missing},
+    common::programs::{Process, eventually, example, free_port, no_example},
     servers::{Cluster, Server, Setup, faketime_library, no_fake_clock, no_redis, no_valkey},
 };
 
 const REQUESTS: usize = 1_000;
-
-/// Cargo puts examples next to the folder of the tests.
-fn program() -> PathBuf {
-    let test = env::current_exe().expect("a program");
-    let folder = test.ancestors().nth(2).expect("the folder of the profile");
-    folder.join("examples/axum_redis")
-}
-
-/// Whether the tests have to be left out because the example is not there, or of another day: it
-/// would say nothing of the code as it is now.
-fn no_example() -> bool {
-    let install = "cargo build --examples --all-features";
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let built = fs::metadata(program()).and_then(|file| file.modified());
-    let there = built.is_ok_and(|built| built >= newest(&package.join("src")));
-    missing(
-        there,
-        "the example axum_redis, built from this code",
-        install,
-    )
-}
-
-/// When a file of the folder was last changed.
-fn newest(folder: &Path) -> SystemTime {
-    let entries = fs::read_dir(folder).expect("a folder").flatten();
-    let times = entries.map(|entry| match entry.metadata().expect("an entry") {
-        folder if folder.is_dir() => newest(&entry.path()),
-        file => file.modified().expect("a time"),
-    });
-    times.max().expect("files")
-}
 
 /// A process of the example.
 struct Node {
@@ -68,7 +37,7 @@ impl Node {
     /// Starts it and waits until it takes connections. `clock` is how far its clock is off.
     async fn start(redis: &str, clock: Option<&str>) -> Self {
         let port = free_port();
-        let mut command = Command::new(program());
+        let mut command = Command::new(example("axum_redis"));
         command
             .env("PORT", port.to_string())
             .env("REDIS_URL", redis)
@@ -180,7 +149,7 @@ async fn share(redis: &str, servers: &[&Server], clocks: [Option<&str>; 2]) -> V
 
 #[tokio::test]
 async fn two_processes_share_one_limit() {
-    if no_redis() || no_example() {
+    if no_redis() || no_example("axum_redis") {
         return;
     }
     let server = Server::start().await;
@@ -191,7 +160,7 @@ async fn two_processes_share_one_limit() {
 
 #[tokio::test]
 async fn two_processes_share_one_limit_in_valkey() {
-    if no_valkey() || no_example() {
+    if no_valkey() || no_example("axum_redis") {
         return;
     }
     let server = Setup::valkey().start().await;
@@ -200,7 +169,7 @@ async fn two_processes_share_one_limit_in_valkey() {
 
 #[tokio::test]
 async fn two_processes_share_one_limit_in_a_cluster() {
-    if no_redis() || no_example() {
+    if no_redis() || no_example("axum_redis") {
         return;
     }
     let cluster = Cluster::start().await;
@@ -227,7 +196,7 @@ fn time_of_day(head: &str) -> i64 {
 
 #[tokio::test]
 async fn two_processes_with_clocks_two_hours_apart_share_one_limit() {
-    if no_redis() || no_fake_clock() || no_example() {
+    if no_redis() || no_fake_clock() || no_example("axum_redis") {
         return;
     }
     let server = Server::start().await;
