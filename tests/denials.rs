@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Probe, field, limiter, now, send};
+use common::{Probe, field, limiter, send};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
     request::{Builder, Parts},
@@ -316,7 +316,7 @@ fn real_decisions_are_answered_alike() {
         for block in [None, Some(Duration::from_secs(600))] {
             let (of_layer, clock) = twin(&quotas, block);
             let (of_handler, its_clock) = twin(&quotas, block);
-            let layer = RateLimitLayer::new(of_layer, Global).cost(|parts| cost(parts));
+            let layer = RateLimitLayer::new(of_layer, Global).cost(cost);
             let service = layer.layer(service_fn(|_: Request<String>| {
                 let mut response = Response::new(String::new());
                 *response.headers_mut() = present();
@@ -485,24 +485,32 @@ fn jitter_lengthens_every_wait_alike() {
     let (limiter, _) = limiter(Quota::per_hour(60).burst(1));
     let _ = limiter.acquire(&Key::global(), 1);
     let decision = limiter.acquire(&Key::global(), 1);
-    let mut waits = Vec::new();
-    for _ in 0..20 {
-        let answered = denial(decision.clone()).headers(headers.clone());
-        let mut applied = HeaderMap::new();
-        headers.apply(&decision, &mut applied);
-        for fields in [answered.response::<String>().headers(), &applied] {
+    let answered = || {
+        let denial = denial(decision.clone()).headers(headers.clone());
+        denial.response::<String>().into_parts().0.headers
+    };
+    let applied = || {
+        let mut fields = HeaderMap::new();
+        headers.apply(&decision, &mut fields);
+        fields
+    };
+    let makers: [&dyn Fn() -> HeaderMap; 2] = [&answered, &applied];
+    for fields in makers {
+        let waits = (0..20).map(|_| {
+            let fields = fields();
             let wait = fields["retry-after"].to_str().unwrap().to_owned();
             assert_eq!(fields["x-ratelimit-reset"], wait);
             assert_eq!(fields["x-ratelimit-retry-after"], wait);
             assert_eq!(fields["ratelimit"], format!("\"default\";r=0;t={wait}"));
-            waits.push(wait.parse::<u64>().unwrap());
-        }
+            wait.parse().unwrap()
+        });
+        let waits: Vec<u64> = waits.collect();
+        assert!(
+            waits.iter().all(|wait| (60..=160).contains(wait)),
+            "{waits:?}"
+        );
+        assert!(waits.iter().any(|wait| *wait != waits[0]), "{waits:?}");
     }
-    assert!(
-        waits.iter().all(|wait| (60..=160).contains(wait)),
-        "{waits:?}"
-    );
-    assert!(waits.iter().any(|wait| *wait != waits[0]), "{waits:?}");
 }
 
 #[test]
@@ -599,11 +607,11 @@ mod axum_handlers {
 
     fn ask(path: &str) -> (u16, Vec<String>, String) {
         let request = common::get(path).body(Body::empty()).unwrap();
-        let response = now(app().oneshot(request)).unwrap();
+        let response = common::now(app().oneshot(request)).unwrap();
         let (parts, body) = response.into_parts();
         let policies = parts.headers.get_all("ratelimit-policy").iter();
         let policies = policies.map(|line| line.to_str().unwrap().to_owned());
-        let body = now(axum::body::to_bytes(body, 1_000)).unwrap();
+        let body = common::now(axum::body::to_bytes(body, 1_000)).unwrap();
         let body = String::from_utf8(body.into()).unwrap();
         (parts.status.as_u16(), policies.collect(), body)
     }

@@ -8,7 +8,9 @@ use crate::{decision::Decision, key::Key, reject::AnswerStyle};
 /// a request has passed, the outermost first; in the request's extensions, and with axum an
 /// extractor.
 ///
-/// The innermost one stands in the extensions as a [`Decision`], too.
+/// The innermost one stands in the extensions as a [`Decision`], too. A handler that asks a limiter
+/// about the [key](Exposed::key) itself answers a denial as the layer would, see
+/// [`Denial`](crate::reject::Denial).
 ///
 /// ```
 /// use axum::{Router, routing::get};

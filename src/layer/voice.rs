@@ -107,7 +107,7 @@ impl<R> Voice<R> {
     where
         R: Reject<B>,
     {
-        let rejection: Arc<dyn Reject<B>> = Arc::<R>::clone(&self.rejection);
+        let rejection = Arc::clone(&self.rejection);
         AnswerStyle::new(self.renderer.headers(), self.grpc, rejection)
     }
 

@@ -1,4 +1,4 @@
-use std::{error::Error, fmt, sync::Arc};
+use std::{error::Error, fmt};
 
 use http::{Request, Response, request::Parts};
 
@@ -150,9 +150,27 @@ impl Denial {
     #[cfg(feature = "axum")]
     #[must_use]
     pub fn rejection(mut self, rejection: impl Reject<axum::body::Body>) -> Self {
-        let rejection: Arc<dyn Reject<axum::body::Body>> = Arc::new(rejection);
-        self.0.rejection = Some(ErasedReject::new(rejection));
+        self.0.rejection = Some(ErasedReject::new(std::sync::Arc::new(rejection)));
         self
+    }
+
+    /// What axum answers, made by a closure.
+    ///
+    /// ```
+    /// use axum::response::IntoResponse;
+    /// use tower_ratelimit::reject::Denial;
+    ///
+    /// fn in_short(denial: Denial) -> Denial {
+    ///     denial.rejection_fn(|rejection| (rejection.status(), "later").into_response())
+    /// }
+    /// ```
+    #[cfg(feature = "axum")]
+    #[must_use]
+    pub fn rejection_fn<F>(self, rejection: F) -> Self
+    where
+        F: Fn(&Rejection<'_>) -> Response<axum::body::Body> + Send + Sync + 'static,
+    {
+        self.rejection(super::RejectFn::new(rejection))
     }
 
     /// The decision that denied; `None` when the limiter failed.

@@ -15,6 +15,9 @@
 //! tells about the key, the server's set-up or other clients. To a denial the layer then adds the
 //! [rate-limit fields](crate::headers), whatever made it, unless it answers a gRPC call in gRPC.
 //!
+//! A handler that asks a limiter itself answers in the same way with a [`Denial`], which
+//! [`Decision::into_result`](crate::Decision::into_result) makes for `?`.
+//!
 //! # gRPC
 //!
 //! A gRPC client takes a bare 429 for `UNAVAILABLE`. So calls whose content type is

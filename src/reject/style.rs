@@ -17,7 +17,7 @@ impl AnswerStyle {
     pub(crate) fn new<B: 'static>(
         headers: &Headers,
         grpc: bool,
-        rejection: Arc<dyn Reject<B>>,
+        rejection: Arc<impl Reject<B>>,
     ) -> Self {
         Self {
             headers: headers.clone(),
@@ -32,7 +32,8 @@ impl AnswerStyle {
 pub(super) struct ErasedReject(Arc<dyn Any + Send + Sync>);
 
 impl ErasedReject {
-    pub(super) fn new<B: 'static>(rejection: Arc<dyn Reject<B>>) -> Self {
+    pub(super) fn new<B: 'static>(rejection: Arc<impl Reject<B>>) -> Self {
+        let rejection: Arc<dyn Reject<B>> = rejection;
         Self(Arc::new(rejection))
     }
 

@@ -2,12 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    env, fs,
     net::{Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
     process::Command,
     sync::Arc,
-    time::SystemTime,
 };
 
 use rustix::process::{Resource, getrlimit, setrlimit};
