@@ -1,6 +1,8 @@
 //! What clients get instead of the response.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod denials;
+
 use std::{
     pin,
     task::{Context, Poll, Waker},

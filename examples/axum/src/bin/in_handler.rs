@@ -1,4 +1,5 @@
-//! A cost that only the body tells: charged through the limiter's handle, refunded on failure.
+//! A cost that only the body tells: charged through the limiter's handle, refunded on failure. The
+//! handler's denial has the same fields and problem document as the layer's.
 //!
 //! Every address may render 100 pages a minute. A cheap layer in front keeps the number of
 //! requests, and so of bodies that are parsed, in bounds.
@@ -15,8 +16,8 @@ use std::{env, net::SocketAddr};
 use axum::{
     Json, Router,
     extract::{ConnectInfo, State},
-    http::{StatusCode, header::RETRY_AFTER},
-    response::{IntoResponse, Response},
+    http::StatusCode,
+    response::Result,
     routing::post,
 };
 use serde::Deserialize;
@@ -31,33 +32,20 @@ async fn render(
     State(pages): State<LocalLimiter>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     Json(job): Json<Job>,
-) -> Response {
+) -> Result<String> {
     let key = Key::from(peer.ip());
-    let decision = pages.acquire(&key, job.pages);
-    if decision.is_denied() {
-        // No wait is known for a job that is larger than the quota.
-        let wait = decision.retry_after_seconds();
-        return match wait {
-            Some(wait) => (
-                StatusCode::TOO_MANY_REQUESTS,
-                [(RETRY_AFTER, wait.to_string())],
-            )
-                .into_response(),
-            None => (StatusCode::PAYLOAD_TOO_LARGE, "at most 100 pages\n").into_response(),
-        };
-    }
-    match print(job.pages) {
-        Ok(text) => text.into_response(),
-        Err(fault) => {
-            pages.refund(&key, decision.charged(), Some(decision.receipt()));
-            (StatusCode::INTERNAL_SERVER_ERROR, fault).into_response()
-        }
-    }
+    // A denial is answered like one of the layer.
+    let decision = pages.acquire(&key, job.pages).into_result()?;
+    let printed = print(job.pages).inspect_err(|_| {
+        pages.refund(&key, decision.charged(), Some(decision.receipt()));
+    })?;
+    Ok(printed)
 }
 
-fn print(pages: u64) -> Result<String, &'static str> {
+fn print(pages: u64) -> Result<String, (StatusCode, &'static str)> {
     if pages == 13 {
-        return Err("the printer is superstitious\n");
+        let fault = "the printer is superstitious\n";
+        return Err((StatusCode::INTERNAL_SERVER_ERROR, fault));
     }
     Ok(format!("printed {pages} pages\n"))
 }
