@@ -12,7 +12,7 @@ use std::{
 use redis::aio::MultiplexedConnection;
 use testkit::bench_server::Server;
 use tokio::task::JoinSet;
-use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, limiter::StoreHealth};
+use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, redis::StoreHealth};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -21,7 +21,7 @@ const ROUNDS: usize = 9;
 const CALLS: u64 = 20_000;
 
 /// The limiter's script, for calls without the limiter.
-const SCRIPT: &str = include!("../src/limiter/redis/script/code.rs");
+const SCRIPT: &str = include!("../src/redis/script/code.rs");
 
 /// What the limiter tells the script of one unit of [`quota`].
 const ARGUMENTS: [&str; 17] = [

@@ -127,6 +127,11 @@ pub mod observe;
 mod algorithm;
 pub mod limiter;
 
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "redis")]
+pub mod shared;
+
 pub mod headers;
 pub mod reject;
 
@@ -145,11 +150,6 @@ pub use self::clock::TokioClock;
 pub use self::concurrency::SharedConcurrency;
 #[cfg(feature = "governor")]
 pub use self::limiter::GovernorLimiter;
-#[cfg(feature = "redis")]
-pub use self::limiter::{
-    OnFailure, RedisLimiter, RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind,
-    StoreHealth, StoreStats,
-};
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
     concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit},
@@ -161,6 +161,11 @@ pub use self::{
     limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter},
     op::Op,
     quota::{Algorithm, IntoQuotas, Quota},
+};
+#[cfg(feature = "redis")]
+pub use self::{
+    redis::{RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind, StoreHealth, StoreStats},
+    shared::{OnFailure, RedisLimiter},
 };
 
 /// The README's example compiles.

@@ -243,7 +243,7 @@ impl Decision {
     }
 
     /// Whether the limiter's store did not decide, and what stands in for it did: see
-    /// [`OnFailure`](crate::limiter::OnFailure).
+    /// [`OnFailure`](crate::OnFailure).
     #[must_use]
     pub const fn is_degraded(&self) -> bool {
         self.degraded.is_some()

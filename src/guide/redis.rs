@@ -10,9 +10,9 @@
 //! [`deadline`]: crate::RedisStoreBuilder::deadline
 //! [`connect_limit`]: crate::RedisStoreBuilder::connect_limit
 //! [`on_health_change`]: crate::RedisStoreBuilder::on_health_change
-//! [`name`]: crate::limiter::RedisLimiterBuilder::name
-//! [`remember_denials`]: crate::limiter::RedisLimiterBuilder::remember_denials
-//! [`max_local_keys`]: crate::limiter::RedisLimiterBuilder::max_local_keys
+//! [`name`]: crate::shared::RedisLimiterBuilder::name
+//! [`remember_denials`]: crate::shared::RedisLimiterBuilder::remember_denials
+//! [`max_local_keys`]: crate::shared::RedisLimiterBuilder::max_local_keys
 //! [`OnFailure`]: crate::OnFailure
 //! [`OnFailure::nodes`]: crate::OnFailure::nodes
 //! [`Decision::degraded_by`]: crate::Decision::degraded_by

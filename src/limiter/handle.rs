@@ -60,4 +60,4 @@ macro_rules! handle_methods {
     };
 }
 
-pub(super) use handle_methods;
+pub(crate) use handle_methods;

@@ -28,26 +28,17 @@
 mod any;
 #[cfg(feature = "governor")]
 mod governor;
-mod handle;
+pub(crate) mod handle;
 mod into;
 mod local;
 mod pending;
-mod quotas;
-#[cfg(feature = "redis")]
-mod redis;
+pub(crate) mod quotas;
 mod tier;
 mod traits;
 mod user;
 
 #[cfg(feature = "governor")]
 pub use self::governor::{GovernorLimiter, GovernorMiddleware};
-#[cfg(feature = "redis")]
-pub(crate) use self::redis::{Action, Lease, Leases, accepted_name, checked_name};
-#[cfg(feature = "redis")]
-pub use self::redis::{
-    OnFailure, RedisFuture, RedisLimiter, RedisLimiterBuilder, RedisStore, RedisStoreBuilder,
-    StoreError, StoreErrorKind, StoreHealth, StoreStats,
-};
 pub use self::{
     any::AnyLimiter,
     into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},

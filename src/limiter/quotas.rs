@@ -13,23 +13,23 @@ use crate::{
 
 /// The quotas in force.
 #[derive(Debug, Clone)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     /// The first one is the default.
     tiers: Vec<(Tier, Quotas)>,
     /// The counters of each key. A place whose counter no tier needs any more stays free until
     /// another takes it.
     counters: Vec<Option<Counter>>,
     /// How long a key that broke its limit stays out, in nanoseconds.
-    pub(super) block_for: Option<u64>,
+    pub(crate) block_for: Option<u64>,
 }
 
 /// Quotas that are charged together.
 #[derive(Debug, Clone)]
-pub(super) struct Quotas {
-    pub(super) policies: Vec<Policy>,
-    pub(super) meters: Vec<Meter>,
+pub(crate) struct Quotas {
+    pub(crate) policies: Vec<Policy>,
+    pub(crate) meters: Vec<Meter>,
     /// Where each of them counts.
-    pub(super) counters: Vec<usize>,
+    pub(crate) counters: Vec<usize>,
     quotas: Vec<Quota>,
 }
 
@@ -44,20 +44,20 @@ struct Counter {
 
 /// The effect of a change of quota on the counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Replaced {
+pub(crate) struct Replaced {
     /// Whether each counter that there was is still there.
-    pub(super) kept: Vec<bool>,
+    pub(crate) kept: Vec<bool>,
 }
 
 /// Where a tier stands among the tiers; the default one is the first.
-pub(super) type TierIndex = u16;
+pub(crate) type TierIndex = u16;
 
 impl Rules {
     /// # Errors
     ///
     /// When a tier has no quota, one of them makes no sense, two quotas of a tier or two tiers have
     /// one name, or the block is too long.
-    pub(super) fn new(
+    pub(crate) fn new(
         tiers: Vec<(Tier, Vec<Quota>)>,
         block_for: Option<Duration>,
     ) -> Result<Self, ConfigError> {
@@ -90,21 +90,21 @@ impl Rules {
         Ok(rules)
     }
 
-    pub(super) fn default_tier(&self) -> &Quotas {
+    pub(crate) fn default_tier(&self) -> &Quotas {
         &self.tiers[0].1
     }
 
-    pub(super) fn quotas(&self, tier: TierIndex) -> &Quotas {
+    pub(crate) fn quotas(&self, tier: TierIndex) -> &Quotas {
         &self.tiers[usize::from(tier)].1
     }
 
     #[cfg(feature = "redis")]
-    pub(super) fn tiers(&self) -> impl ExactSizeIterator<Item = &(Tier, Quotas)> {
+    pub(crate) fn tiers(&self) -> impl ExactSizeIterator<Item = &(Tier, Quotas)> {
         self.tiers.iter()
     }
 
     /// Where `tier` stands.
-    pub(super) fn find(&self, tier: Tier) -> Result<TierIndex, LimiterError> {
+    pub(crate) fn find(&self, tier: Tier) -> Result<TierIndex, LimiterError> {
         let found = self.tiers.iter().position(|(known, _)| *known == tier);
         found
             .map(|at| at as TierIndex)
@@ -112,23 +112,23 @@ impl Rules {
     }
 
     /// Whether there is a tier at this place.
-    pub(super) fn has(&self, tier: TierIndex) -> bool {
+    pub(crate) fn has(&self, tier: TierIndex) -> bool {
         usize::from(tier) < self.tiers.len()
     }
 
     /// How many counters a key has.
-    pub(super) fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         self.counters.len()
     }
 
     /// How many states a key has: where it can be blocked, what responses counted stands beside
     /// what is charged.
-    pub(super) fn states(&self) -> usize {
+    pub(crate) fn states(&self) -> usize {
         self.width() * if self.block_for.is_some() { 2 } else { 1 }
     }
 
     /// The one quota, if all there is to count for a key is one instant for it.
-    pub(super) fn lone_bucket(&self) -> Option<(Bucket, Policy)> {
+    pub(crate) fn lone_bucket(&self) -> Option<(Bucket, Policy)> {
         if self.block_for.is_some() {
             return None;
         }
@@ -143,7 +143,7 @@ impl Rules {
     }
 
     /// How much would be forgotten with these states of a key.
-    pub(super) fn weight(&self, states: &[State], now: u64) -> Weight {
+    pub(crate) fn weight(&self, states: &[State], now: u64) -> Weight {
         let mut weight = Weight::default();
         for states in states.chunks(self.width()) {
             for (counter, state) in self.counters.iter().zip(states) {
@@ -161,7 +161,7 @@ impl Rules {
     /// # Errors
     ///
     /// When the quota makes no sense, has another name, or there is none of this name.
-    pub(super) fn replace(&mut self, name: &str, quota: Quota) -> Result<Replaced, ConfigError> {
+    pub(crate) fn replace(&mut self, name: &str, quota: Quota) -> Result<Replaced, ConfigError> {
         let before: Vec<_> = self.counters.clone();
         self.tiers[0].1.replace(name, quota)?;
         self.share_counters();
@@ -260,7 +260,7 @@ impl Quotas {
     }
 
     #[cfg(feature = "redis")]
-    pub(super) fn quotas(&self) -> &[Quota] {
+    pub(crate) fn quotas(&self) -> &[Quota] {
         &self.quotas
     }
 
@@ -333,7 +333,7 @@ impl Counter {
 }
 
 /// The most that can count at the counter of `quota`.
-pub(super) fn most(at: usize, quota: &Quota, all: &[(usize, Quota)]) -> Most {
+pub(crate) fn most(at: usize, quota: &Quota, all: &[(usize, Quota)]) -> Most {
     let sharing = all.iter();
     let sharing = sharing.filter(|(place, other)| *place == at && other.counts_like(quota));
     sharing.fold(Most::default(), |most, (_, other)| {

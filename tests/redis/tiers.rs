@@ -7,8 +7,7 @@ use redis::Value;
 use testkit::{needs, servers::Server};
 use tower_ratelimit::{
     Decision, Key, Limiter as _, ManualClock, OnFailure, Op, Quota, Receipt, RedisLimiter,
-    RedisStore, Timestamp,
-    limiter::{RedisLimiterBuilder, Tier},
+    RedisStore, Timestamp, limiter::Tier, shared::RedisLimiterBuilder,
 };
 
 const SMALL: Tier = Tier::named("small");

@@ -8,7 +8,7 @@ use testkit::{
     needs,
 };
 use tower_ratelimit::{
-    ManualClock, OnFailure, Quota, RedisLimiter, RedisStore, limiter::RedisLimiterBuilder,
+    ManualClock, OnFailure, Quota, RedisLimiter, RedisStore, shared::RedisLimiterBuilder,
 };
 
 use crate::servers::{self, Server};

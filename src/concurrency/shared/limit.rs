@@ -9,7 +9,12 @@ use crate::{
     },
     decision::Policy,
     error::{ConfigError, ConfigErrorKind},
-    limiter::{Leases, OnFailure, RedisStore, accepted_name, checked_name},
+    redis::{
+        key_name::{accepted_name, checked_name},
+        permits::lease::Leases,
+        store::handle::RedisStore,
+    },
+    shared::fallback::OnFailure,
 };
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(60);

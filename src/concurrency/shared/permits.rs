@@ -8,7 +8,11 @@ use crate::{
     decision::{Decision, Policy},
     error::LimiterError,
     key::Key,
-    limiter::{Action, Lease, Leases, OnFailure, StoreError},
+    redis::{
+        permits::lease::{Lease, Leases},
+        store::error::StoreError,
+    },
+    shared::fallback::{Action, OnFailure},
 };
 
 /// Permits are leases in Redis.

@@ -10,7 +10,8 @@ use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tower_ratelimit::{
     Decision, Degradation, Key, Limiter as _, LimiterError, OnFailure, Op, Quota, RedisLimiter,
     RedisStore,
-    limiter::{Pending, StoreHealth, Tier},
+    limiter::{Pending, Tier},
+    redis::StoreHealth,
 };
 
 use super::trial::patient_store;

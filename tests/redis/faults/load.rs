@@ -12,7 +12,7 @@ use std::{
 use tokio::task::JoinSet;
 use tower_ratelimit::{
     Decision, Key, LimiterError, RedisLimiter,
-    limiter::{StoreError, StoreErrorKind},
+    redis::{StoreError, StoreErrorKind},
 };
 
 /// Between two requests of one task: the machine has others to run, too.

@@ -8,7 +8,7 @@ use std::{
 use testkit::programs::eventually;
 use tower_ratelimit::{
     Key, OnFailure, Quota, RedisLimiter, RedisStore,
-    limiter::{StoreErrorKind, StoreHealth},
+    redis::{StoreErrorKind, StoreHealth},
 };
 
 use super::load::{Answer, Load, Sample, cause, times, undecided};

@@ -4,7 +4,7 @@ use redis::Value;
 use testkit::{needs, servers::Server};
 use tower_ratelimit::{
     Key, OnFailure, Quota, RedisLimiter,
-    limiter::{StoreErrorKind, StoreHealth},
+    redis::{StoreErrorKind, StoreHealth},
 };
 
 use super::{

@@ -4,7 +4,7 @@ use testkit::{
     needs,
     servers::{Flow, Proxy},
 };
-use tower_ratelimit::{OnFailure, limiter::StoreErrorKind};
+use tower_ratelimit::{OnFailure, redis::StoreErrorKind};
 
 use super::*;
 

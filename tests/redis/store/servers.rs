@@ -9,7 +9,7 @@ use testkit::{
     needs,
     programs::{eventually, free_port},
 };
-use tower_ratelimit::{RedisStore, StoreErrorKind, StoreHealth};
+use tower_ratelimit::{Key, Quota, RedisLimiter, RedisStore, StoreErrorKind, StoreHealth};
 
 use super::{fault, patient};
 use crate::servers::{Flow, Proxy, Server, Setup};
@@ -297,4 +297,18 @@ fn a_store_outlives_a_runtime() {
     proxy.set(Flow::Forward);
     runtime().block_on(store.check()).unwrap();
     drop(proxy);
+}
+
+/// A server that refuses connections is known before the longest deadline is over.
+#[tokio::test]
+async fn the_longest_deadline_does_not_hold_up_what_is_refused() {
+    let hour = Duration::from_secs(3_600);
+    let store = RedisStore::builder().deadline(hour).connect_limit(hour);
+    let store = store.connect("redis://127.0.0.1:1").unwrap();
+    let limiter = RedisLimiter::builder(Quota::per_second(1));
+    let limiter = limiter.build(&store).unwrap();
+    for _ in 0..5 {
+        let decision = limiter.acquire(&Key::from("alice"), 1).await.unwrap();
+        assert!(decision.is_degraded());
+    }
 }

@@ -1,0 +1,149 @@
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{registry::LeaseName, renewer::Renewer};
+use crate::{
+    key::Key,
+    redis::{
+        key_name,
+        store::{
+            error::{StoreError, StoreErrorKind},
+            handle::RedisStore,
+        },
+    },
+};
+
+/// Stands where a rate's key names its plan: it has four letters.
+const PLAN_ID: &str = "leases";
+
+/// The leases of all subjects of one limit.
+#[derive(Clone)]
+pub(crate) struct Leases(Arc<Inner>);
+
+struct Inner {
+    keeper: Arc<Renewer>,
+    /// What the keys of all subjects begin with.
+    keyspace: String,
+    random: RandomState,
+    count: AtomicU64,
+}
+
+/// A lease, wanted or held, until it is dropped. Then it is given back, wherever that happens.
+pub(crate) struct Lease {
+    keeper: Arc<Renewer>,
+    subject: Arc<str>,
+    name: LeaseName,
+}
+
+impl Leases {
+    /// At most `limit` for each subject, which end after `lease` if they are not renewed. Those of
+    /// one `name` on one server are counted together.
+    pub(crate) fn new(store: &RedisStore, name: &str, limit: u64, lease: Duration) -> Self {
+        Self(Arc::new(Inner {
+            keyspace: key_name::keyspace(store.prefix(), name, PLAN_ID),
+            keeper: Arc::new(Renewer::new(store.clone(), limit, lease)),
+            random: RandomState::new(),
+            count: AtomicU64::new(0),
+        }))
+    }
+
+    /// Why the server would not be asked.
+    pub(crate) fn refusal(&self) -> Option<StoreError> {
+        self.0.keeper.store().refusal()
+    }
+
+    /// Something is decided without the server, because of this error.
+    pub(crate) fn go_without(&self, error: &StoreError) {
+        self.0.keeper.store().go_without(error);
+    }
+
+    /// A lease that is not asked for yet.
+    pub(crate) fn lease(&self, key: &Key) -> Lease {
+        let Inner {
+            keeper,
+            keyspace,
+            random,
+            count,
+        } = &*self.0;
+        // 64 random bits: among millions of leases of one subject no two are likely to meet.
+        let name = random.hash_one(count.fetch_add(1, Ordering::Relaxed));
+        let lease = Lease {
+            keeper: Arc::clone(keeper),
+            subject: format!("{keyspace}{}", key_name::name(key)).into(),
+            name: name.to_be_bytes(),
+        };
+        keeper.book().begin(lease.name, &lease.subject);
+        lease
+    }
+}
+
+impl Lease {
+    /// Asks the server for it: how many more there may be, or `None` when it would be too many.
+    ///
+    /// After an error, and when the future is dropped, the server may have given it all the same.
+    pub(crate) async fn ask(&self) -> Result<Option<u64>, StoreError> {
+        self.keeper.book().set_asked(self.name, true);
+        let asked_at = Instant::now();
+        let answer = self.keeper.acquire(&self.subject, self.name).await;
+        match &answer {
+            Ok(Some(_)) => self.renew_at(self.keeper.renewal(asked_at)),
+            Ok(None) => self.keeper.book().forget(self.name),
+            Err(error) if may_have_run(error.kind()) => {}
+            Err(_) => self.keeper.book().set_asked(self.name, false),
+        }
+        answer
+    }
+
+    /// Keeps it although the server has not given it: as soon as it can, it is told.
+    pub(crate) fn hold(&self) {
+        self.renew_at(Instant::now().into_std());
+    }
+
+    fn renew_at(&self, at: std::time::Instant) {
+        self.keeper.book().hold(self.name, at);
+        self.keeper.keep();
+    }
+}
+
+/// Whether a call that failed may have been done all the same. All other kinds are what the server
+/// says when it does nothing.
+const fn may_have_run(kind: StoreErrorKind) -> bool {
+    matches!(
+        kind,
+        StoreErrorKind::Timeout | StoreErrorKind::Disconnected | StoreErrorKind::Other
+    )
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let now = Instant::now().into_std();
+        let is_dropped = self.keeper.book().drop_lease(self.name, now);
+        if is_dropped {
+            self.keeper.wake();
+            self.keeper.keep();
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Leases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leases")
+            .field("keyspace", &self.0.keyspace)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,317 @@
+use std::{
+    collections::HashMap,
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// The most steps of one errand: few enough for the server not to be held up.
+const MOST: usize = 256;
+
+/// Names a lease among all of one subject, on whatever node.
+pub(super) type LeaseName = [u8; 8];
+
+/// What this process knows of its leases.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    leases: HashMap<LeaseName, Entry>,
+    /// To be given back at once.
+    dropped: Vec<Dropped>,
+    /// To be given back when the server works again.
+    unreleased: Vec<Dropped>,
+    /// Whether a task looks after the book.
+    is_kept: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    subject: Arc<str>,
+    /// Whether the server may know it.
+    is_asked: bool,
+    /// When it is to be renewed; `None` while its request does not run.
+    renew_at: Option<Instant>,
+    /// Whether a renewal is under way already.
+    is_renewing: bool,
+}
+
+/// A lease whose request is over.
+#[derive(Debug)]
+pub(super) struct Dropped {
+    subject: Arc<str>,
+    pub(super) name: LeaseName,
+    dropped_at: Instant,
+}
+
+/// What is to be told to the server about leases of one subject, in one call.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) subject: Arc<str>,
+    pub(super) steps: Vec<Step>,
+}
+
+/// All that is due.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    pub(super) renewals: Vec<Batch>,
+    pub(super) releases: Vec<Batch>,
+}
+
+#[derive(Debug)]
+pub(super) enum Step {
+    Renew(LeaseName),
+    Release(Dropped),
+}
+
+impl Registry {
+    pub(super) fn begin(&mut self, name: LeaseName, subject: &Arc<str>) {
+        let entry = Entry {
+            subject: Arc::clone(subject),
+            is_asked: false,
+            renew_at: None,
+            is_renewing: false,
+        };
+        self.leases.insert(name, entry);
+    }
+
+    /// From now on the server may know it, or surely does not.
+    pub(super) fn set_asked(&mut self, name: LeaseName, is_asked: bool) {
+        if let Some(entry) = self.leases.get_mut(&name) {
+            entry.is_asked = is_asked;
+        }
+    }
+
+    /// Its request runs.
+    pub(super) fn hold(&mut self, name: LeaseName, renew_at: Instant) {
+        if let Some(entry) = self.leases.get_mut(&name) {
+            entry.renew_at = Some(renew_at);
+            entry.is_renewing = false;
+        }
+    }
+
+    /// The server did not give it.
+    pub(super) fn forget(&mut self, name: LeaseName) {
+        self.leases.remove(&name);
+    }
+
+    /// Its request is over; whether there is something to release. The server need not be told of
+    /// what it never heard of.
+    pub(super) fn drop_lease(&mut self, name: LeaseName, dropped_at: Instant) -> bool {
+        let entry = self.leases.remove(&name);
+        let Some(entry) = entry.filter(|entry| entry.is_asked) else {
+            return false;
+        };
+        self.dropped.push(Dropped {
+            subject: entry.subject,
+            name,
+            dropped_at,
+        });
+        true
+    }
+
+    /// Whether a task has to be started. From then on there is one.
+    pub(super) fn needs_keeper(&mut self) -> bool {
+        !mem::replace(&mut self.is_kept, true)
+    }
+
+    /// Whether nothing is left to do for the task. From then on there is none.
+    pub(super) fn dismisses_keeper(&mut self) -> bool {
+        let is_empty =
+            self.leases.is_empty() && self.dropped.is_empty() && self.unreleased.is_empty();
+        self.is_kept = !is_empty;
+        is_empty
+    }
+
+    /// The task's runtime has ended.
+    pub(super) fn lose_keeper(&mut self) {
+        self.is_kept = false;
+    }
+
+    /// Takes what is to be given back at once.
+    pub(super) fn releases(&mut self) -> Vec<Batch> {
+        errands(self.dropped.drain(..).map(Step::release))
+    }
+
+    /// Takes what is to be given back of one subject, for a call that asks for another lease of it:
+    /// so a request finds the places free that those before it have left.
+    pub(super) fn releases_of(&mut self, subject: &Arc<str>) -> Batch {
+        let own = |dropped: &mut Dropped| dropped.subject == *subject;
+        let released = self.dropped.extract_if(.., own).take(MOST);
+        Batch {
+            subject: Arc::clone(subject),
+            steps: released.map(Step::Release).collect(),
+        }
+    }
+
+    /// Strikes out releases that failed until `lease` was over: those leases have ended.
+    pub(super) fn strike(&mut self, now: Instant, lease: Duration) {
+        self.unreleased
+            .retain(|dropped| now.duration_since(dropped.dropped_at) <= lease);
+    }
+
+    /// Takes all that is due at `now`: the renewals, the releases that failed, and what was dropped.
+    pub(super) fn due(&mut self, now: Instant) -> Due {
+        let failed = self.unreleased.drain(..);
+        let releases = self.dropped.drain(..).chain(failed).map(Step::release);
+        let renewals = self.leases.iter_mut().filter_map(|(name, entry)| {
+            entry.renew_at.filter(|at| *at <= now)?;
+            if entry.is_renewing {
+                return None;
+            }
+            entry.is_asked = true;
+            entry.is_renewing = true;
+            Some((Arc::clone(&entry.subject), Step::Renew(*name)))
+        });
+        Due {
+            renewals: errands(renewals),
+            releases: errands(releases),
+        }
+    }
+
+    /// The server has done what it was told.
+    pub(super) fn done(&mut self, errand: &Batch, renew_at: Instant) {
+        for step in &errand.steps {
+            if let Step::Renew(name) = step {
+                self.hold(*name, renew_at);
+            }
+        }
+    }
+
+    /// The server has not done it, as far as is known.
+    pub(super) fn failed(&mut self, errand: Batch) {
+        for step in errand.steps {
+            match step {
+                Step::Release(dropped) => self.unreleased.push(dropped),
+                Step::Renew(name) => {
+                    if let Some(entry) = self.leases.get_mut(&name) {
+                        entry.is_renewing = false;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Step {
+    fn release(dropped: Dropped) -> (Arc<str>, Self) {
+        (Arc::clone(&dropped.subject), Self::Release(dropped))
+    }
+}
+
+fn errands(steps: impl Iterator<Item = (Arc<str>, Step)>) -> Vec<Batch> {
+    let mut open: HashMap<Arc<str>, Vec<Step>> = HashMap::new();
+    let mut errands = Vec::new();
+    for (subject, step) in steps {
+        let steps = open.entry(Arc::clone(&subject)).or_default();
+        steps.push(step);
+        if steps.len() == MOST {
+            let steps = mem::take(steps);
+            errands.push(Batch { subject, steps });
+        }
+    }
+    let rest = open.into_iter().filter(|(_, steps)| !steps.is_empty());
+    errands.extend(rest.map(|(subject, steps)| Batch { subject, steps }));
+    errands
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(3);
+
+    fn held(book: &mut Registry, name: u8, subject: &str, renew_at: Instant) -> LeaseName {
+        let name = [name; 8];
+        book.begin(name, &Arc::from(subject));
+        book.set_asked(name, true);
+        book.hold(name, renew_at);
+        name
+    }
+
+    #[test]
+    fn a_lease_that_the_server_never_heard_of_is_not_released() {
+        let mut book = Registry::default();
+        for name in [[1; 8], [2; 8]] {
+            book.begin(name, &Arc::from("a"));
+        }
+        book.set_asked([2; 8], true);
+        book.set_asked([2; 8], false);
+        assert!(!book.drop_lease([1; 8], Instant::now()));
+        assert!(!book.drop_lease([2; 8], Instant::now()));
+        assert!(book.releases().is_empty());
+        assert!(book.dismisses_keeper());
+    }
+
+    #[test]
+    fn a_lease_is_renewed_while_its_request_runs_and_no_earlier_than_it_has_to() {
+        let mut book = Registry::default();
+        let start = Instant::now();
+        book.begin([1; 8], &Arc::from("a"));
+        let name = held(&mut book, 2, "a", start + LEASE / 3);
+        assert!(book.due(start).renewals.is_empty());
+        let due = book.due(start + LEASE / 3).renewals;
+        assert!(
+            matches!(&due[..], [errand] if matches!(errand.steps[..], [Step::Renew(it)] if it == name))
+        );
+
+        book.done(&due[0], start + LEASE);
+        assert!(book.due(start + LEASE / 2).renewals.is_empty());
+        assert!(book.drop_lease(name, start));
+        assert!(matches!(book.releases()[0].steps[..], [Step::Release(_)]));
+        let due = book.due(start + LEASE);
+        assert!(due.renewals.is_empty() && due.releases.is_empty());
+    }
+
+    #[test]
+    fn a_renewal_is_not_repeated_until_it_is_known_to_have_failed() {
+        let mut book = Registry::default();
+        let start = Instant::now();
+        held(&mut book, 1, "a", start);
+        let due = book.due(start).renewals;
+        assert_eq!(due.len(), 1);
+        let again = book.due(start + LEASE);
+        assert!(again.renewals.is_empty(), "it is under way");
+        due.into_iter().for_each(|errand| book.failed(errand));
+        assert_eq!(book.due(start).renewals.len(), 1);
+    }
+
+    #[test]
+    fn a_failed_release_is_repeated_until_the_lease_has_ended_by_itself() {
+        let mut book = Registry::default();
+        let start = Instant::now();
+        let name = held(&mut book, 1, "a", start);
+        assert!(book.drop_lease(name, start));
+        for _ in 0..3 {
+            book.strike(start + LEASE, LEASE);
+            let due = book.due(start + LEASE).releases;
+            assert_eq!(due.len(), 1);
+            due.into_iter().for_each(|errand| book.failed(errand));
+            assert!(book.releases().is_empty(), "not at once");
+            assert!(!book.dismisses_keeper());
+        }
+        book.strike(start + LEASE * 2, LEASE);
+        assert!(book.due(start + LEASE * 2).releases.is_empty());
+        assert!(book.dismisses_keeper());
+    }
+
+    #[test]
+    fn errands_are_by_subject_and_of_bounded_length() {
+        let mut book = Registry::default();
+        let now = Instant::now();
+        for number in 0..600_u64 {
+            let subject = if number < 590 { "hot" } else { "cold" };
+            book.begin(number.to_be_bytes(), &Arc::from(subject));
+            book.set_asked(number.to_be_bytes(), true);
+            book.drop_lease(number.to_be_bytes(), now);
+        }
+        let errands = book.releases();
+        let mut lengths: Vec<_> = errands
+            .iter()
+            .map(|errand| (&*errand.subject, errand.steps.len()))
+            .collect();
+        lengths.sort_unstable();
+        assert_eq!(
+            lengths,
+            [("cold", 10), ("hot", 78), ("hot", 256), ("hot", 256)]
+        );
+    }
+}

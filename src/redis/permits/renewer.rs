@@ -1,0 +1,377 @@
+use std::{
+    collections::VecDeque,
+    fmt,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use redis::Value;
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, futures::Notified},
+    time::{Instant, Sleep, sleep_until},
+};
+
+use super::registry::{Batch, Due, LeaseName, Registry, Step};
+use crate::redis::store::{
+    error::{StoreError, StoreErrorKind},
+    handle::RedisStore,
+    script::Script,
+};
+
+/// So often, at least, is looked for what is due: what failed is soon repeated.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The largest whole number up to which a Lua number counts exactly.
+const MOST: u64 = (1 << 53) - 1;
+
+/// So many subjects are dealt with at the same time.
+const AT_ONCE: usize = 64;
+
+static LEASES: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../script/leases.lua")));
+
+/// Tells the server what becomes of leases.
+pub(super) struct Renewer {
+    store: RedisStore,
+    limit: u64,
+    lease: Duration,
+    book: Mutex<Registry>,
+    /// Something has been dropped.
+    dropped: Notify,
+}
+
+impl Renewer {
+    pub(super) fn new(store: RedisStore, limit: u64, lease: Duration) -> Self {
+        store.use_script(&LEASES);
+        Self {
+            store,
+            limit,
+            lease,
+            book: Mutex::default(),
+            dropped: Notify::new(),
+        }
+    }
+
+    pub(super) const fn store(&self) -> &RedisStore {
+        &self.store
+    }
+
+    /// The book is changed in single steps, so it is right even where a thread panicked.
+    pub(super) fn book(&self) -> MutexGuard<'_, Registry> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for a lease: how many more there may be, or `None` when it would be too many.
+    pub(super) async fn acquire(
+        &self,
+        subject: &Arc<str>,
+        name: LeaseName,
+    ) -> Result<Option<u64>, StoreError> {
+        let errand = self.book().releases_of(subject);
+        let steps: Vec<_> = errand.steps.iter().map(Step::told).collect();
+        let mut releases = InHand {
+            keeper: self,
+            errand: Some(errand),
+        };
+        let reply = self
+            .ask(subject, steps.into_iter().chain([(b"a", name)]))
+            .await;
+        releases.end(reply.as_ref().err());
+        match reply?.last() {
+            Some(Value::Int(left)) => Ok(u64::try_from(*left).ok()),
+            _ => Err(StoreError::foreign("not the script's reply")),
+        }
+    }
+
+    /// Asks in a request that waits, so not when no answer can be expected in time.
+    async fn ask(
+        &self,
+        subject: &str,
+        steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
+    ) -> Result<Vec<Value>, StoreError> {
+        let place = self.store.enter(1, self.store.deadline())?;
+        let arguments = self.arguments(steps);
+        let key = subject.as_bytes();
+        values(self.store.call_in(place, &LEASES, key, &arguments).await?)
+    }
+
+    /// Tells what nobody waits for.
+    async fn tell(
+        &self,
+        subject: &str,
+        steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
+    ) -> Result<Vec<Value>, StoreError> {
+        let arguments = self.arguments(steps);
+        let key = subject.as_bytes();
+        values(self.store.call(&LEASES, key, &arguments).await?)
+    }
+
+    fn arguments(
+        &self,
+        steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
+    ) -> Vec<Vec<u8>> {
+        let mut arguments = vec![
+            self.limit.min(MOST).to_string().into_bytes(),
+            self.lease.as_micros().to_string().into_bytes(),
+        ];
+        for (letter, name) in steps {
+            arguments.extend([letter.to_vec(), name.to_vec()]);
+        }
+        arguments
+    }
+
+    /// The next time at which a lease that was given or renewed at `now` is renewed: so early that
+    /// two renewals may fail.
+    pub(super) fn renewal(&self, now: Instant) -> std::time::Instant {
+        (now + self.lease / 3).into_std()
+    }
+
+    fn pause(&self) -> Duration {
+        LONGEST_PAUSE.min(self.lease / 3)
+    }
+
+    /// Has the task woken that gives back what was dropped.
+    pub(super) fn wake(&self) {
+        self.dropped.notify_one();
+    }
+
+    /// Has a task look after the book. Without a runtime that is left to the next request.
+    pub(super) fn keep(self: &Arc<Self>) {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if self.book().needs_keeper() {
+            let task = Task {
+                keeper: Arc::clone(self),
+                is_over: false,
+            };
+            runtime.spawn(task.run());
+        }
+    }
+
+    fn in_hand(&self, errand: Batch) -> InHand<'_> {
+        InHand {
+            keeper: self,
+            errand: Some(errand),
+        }
+    }
+
+    /// The errands that are due by now, unless the server is not asked: otherwise each subject would
+    /// find that out by itself.
+    fn due(&self, now: Instant) -> Due {
+        let mut book = self.book();
+        book.strike(now.into_std(), self.lease);
+        match self.store.refusal() {
+            None => book.due(now.into_std()),
+            Some(_) => Due::default(),
+        }
+    }
+}
+
+fn values(reply: Value) -> Result<Vec<Value>, StoreError> {
+    match reply {
+        Value::Array(values) => Ok(values),
+        _ => Err(StoreError::foreign("not the script's reply")),
+    }
+}
+
+/// An errand that has failed unless it is done. So it has when the runtime ends in the middle.
+struct InHand<'a> {
+    keeper: &'a Renewer,
+    errand: Option<Batch>,
+}
+
+impl InHand<'_> {
+    async fn run(mut self) {
+        let Some(errand) = &self.errand else { return };
+        let now = Instant::now();
+        let steps = errand.steps.iter().map(Step::told);
+        let outcome = self.keeper.tell(&errand.subject, steps).await;
+        if outcome.is_ok() {
+            self.keeper.book().done(errand, self.keeper.renewal(now));
+        }
+        self.end(outcome.err().as_ref());
+    }
+
+    /// It is over unless it failed. Where somebody has written over the leases, there is nothing to
+    /// release.
+    fn end(&mut self, error: Option<&StoreError>) {
+        if error.is_none_or(|error| error.kind() == StoreErrorKind::ForeignData) {
+            self.errand = None;
+        }
+    }
+}
+
+impl Step {
+    /// The script's letter for it, and the lease's name.
+    const fn told(&self) -> (&'static [u8; 1], LeaseName) {
+        match self {
+            Self::Renew(name) => (b"k", *name),
+            Self::Release(dropped) => (b"r", dropped.name),
+        }
+    }
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        if let Some(errand) = self.errand.take() {
+            self.keeper.book().failed(errand);
+        }
+    }
+}
+
+/// The errands that wait for others to be over. Renewals go first: a release that is late keeps a
+/// place free, a late renewal gives a place away that is taken.
+#[derive(Default)]
+struct Backlog<'a> {
+    renewals: VecDeque<InHand<'a>>,
+    releases: VecDeque<InHand<'a>>,
+}
+
+impl<'a> Backlog<'a> {
+    fn add(&mut self, keeper: &'a Renewer, due: Due) {
+        let in_hand = |errand| keeper.in_hand(errand);
+        self.renewals.extend(due.renewals.into_iter().map(in_hand));
+        self.releases.extend(due.releases.into_iter().map(in_hand));
+    }
+
+    fn next(&mut self) -> Option<InHand<'a>> {
+        let renewal = self.renewals.pop_front();
+        renewal.or_else(|| self.releases.pop_front())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.renewals.is_empty() && self.releases.is_empty()
+    }
+}
+
+/// The task that looks after the book as long as there is something in it.
+struct Task {
+    keeper: Arc<Renewer>,
+    /// Whether another one may have taken its place.
+    is_over: bool,
+}
+
+impl Task {
+    async fn run(mut self) {
+        let keeper = Arc::clone(&self.keeper);
+        let mut backlog = Backlog::default();
+        let mut under_way = FuturesUnordered::new();
+        let mut pause = pin!(sleep_until(Instant::now() + keeper.pause()));
+        let mut dropped = pin!(keeper.dropped.notified());
+        loop {
+            while under_way.len() < AT_ONCE
+                && let Some(errand) = backlog.next()
+            {
+                under_way.push(InHand::run(errand));
+            }
+            if under_way.is_empty() && keeper.book().dismisses_keeper() {
+                break;
+            }
+            let is_free = backlog.is_empty();
+            match next(&mut under_way, pause.as_mut(), dropped.as_mut(), is_free).await {
+                Event::Done => {}
+                Event::Due => {
+                    let now = Instant::now();
+                    pause.as_mut().reset(now + keeper.pause());
+                    backlog.add(&keeper, keeper.due(now));
+                }
+                Event::Dropped => {
+                    dropped.set(keeper.dropped.notified());
+                    let due = Due {
+                        releases: keeper.book().releases(),
+                        ..Due::default()
+                    };
+                    backlog.add(&keeper, due);
+                }
+            }
+        }
+        drop(under_way);
+        self.is_over = true;
+    }
+}
+
+/// What the task has to see to.
+enum Event {
+    /// The time has come to look for what is due.
+    Due,
+    /// An errand is over.
+    Done,
+    /// Leases have been dropped.
+    Dropped,
+}
+
+/// The next event. The time comes first, so that nothing keeps it from being seen.
+async fn next(
+    under_way: &mut FuturesUnordered<impl Future<Output = ()>>,
+    mut pause: Pin<&mut Sleep>,
+    mut dropped: Pin<&mut Notified<'_>>,
+    is_free: bool,
+) -> Event {
+    poll_fn(|cx: &mut Context<'_>| {
+        if pause.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Event::Due);
+        }
+        if let Poll::Ready(Some(())) = under_way.poll_next_unpin(cx) {
+            return Poll::Ready(Event::Done);
+        }
+        if is_free && dropped.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Event::Dropped);
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        // The runtime was shut down.
+        if !self.is_over {
+            self.keeper.book().lose_keeper();
+        }
+    }
+}
+
+impl fmt::Debug for Renewer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renewer")
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_renewals_go_before_all_releases() {
+        let store = RedisStore::connect("redis://127.0.0.1:1").expect("an address");
+        let keeper = Renewer::new(store, 1, Duration::from_secs(3));
+        let now = Instant::now();
+        for number in 0..200_u64 {
+            let (name, subject) = (number.to_be_bytes(), number.to_string().into());
+            let mut book = keeper.book();
+            book.begin(name, &subject);
+            book.set_asked(name, true);
+            book.hold(name, now.into_std());
+            if number % 2 == 0 {
+                book.drop_lease(name, now.into_std());
+            }
+        }
+        let mut backlog = Backlog::default();
+        backlog.add(&keeper, keeper.due(now));
+        let mut renewals = Vec::new();
+        while let Some(InHand { errand, .. }) = &mut backlog.next() {
+            let errand = errand.take().expect("it has not ended");
+            renewals.push(matches!(errand.steps[..], [Step::Renew(_)]));
+        }
+        let expected = [[true; 100], [false; 100]].concat();
+        assert_eq!(renewals, expected);
+    }
+}

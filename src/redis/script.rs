@@ -1,0 +1,12 @@
+//! The script that decides.
+
+use std::sync::LazyLock;
+
+use super::store::script::Script;
+
+/// The script that decides: the same arithmetic as in [`crate::algorithm`], in Lua 5.1 and with no
+/// library but `struct`, which Redis has had since scripts were new and its descendants have, too.
+///
+/// Its text is constant: a script made from what clients send would fill the server's script cache.
+pub(crate) static DECIDE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include!("script/code.rs")));

@@ -1,0 +1,216 @@
+use std::{
+    fmt,
+    sync::{Arc, Mutex, atomic::AtomicU64},
+    time::Duration,
+};
+
+use redis::aio::ConnectionLike;
+
+use super::{
+    RedisStore,
+    address::Address,
+    breaker::Breaker,
+    breaker::SharedBreaker,
+    connection::Connection,
+    connector::{Connector, Limits},
+    core::Core,
+    health::{Counters, Listener, Notifier, StoreHealth},
+    pace::Pace,
+    probe,
+    transport::Transport,
+};
+use crate::error::{ConfigError, ConfigErrorKind};
+
+const DEFAULT_PREFIX: &str = "rl";
+const MAX_PREFIX_LEN: usize = 64;
+const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
+const DEFAULT_CONNECT_LIMIT: Duration = Duration::from_millis(500);
+
+/// The longest deadline and limit for connecting: sums of several of them are still instants.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
+/// Configures a [`RedisStore`]. Made by [`RedisStore::builder`].
+#[must_use]
+pub struct RedisStoreBuilder {
+    prefix: String,
+    deadline: Duration,
+    connect_limit: Duration,
+    on_health_change: Option<Listener>,
+}
+
+impl RedisStoreBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            prefix: DEFAULT_PREFIX.to_owned(),
+            deadline: DEFAULT_DEADLINE,
+            connect_limit: DEFAULT_CONNECT_LIMIT,
+            on_health_change: None,
+        }
+    }
+
+    /// What the names of all keys in Redis begin with. Defaults to `rl`, which is
+    /// short because it is part of every key.
+    ///
+    /// Limiters with different prefixes share nothing. Accepted are 1 to 64 printable ASCII
+    /// characters other than the space and `{ } * ? [ ] \`, which mean something to Redis.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How long a request waits for Redis at most, more than 0 and up to an hour. Defaults to 50 ms.
+    ///
+    /// It covers everything: connecting, waiting behind other requests, the answer. A request that
+    /// is not answered by then may have been counted, so it is never sent again.
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// How long making one connection may take, with encryption and login: more than 0 and up to an
+    /// hour. Defaults to 500 ms.
+    ///
+    /// Requests don't wait that long, but for their [`deadline`](Self::deadline), and use the
+    /// connection when it is there.
+    pub const fn connect_limit(mut self, limit: Duration) -> Self {
+        self.connect_limit = limit;
+        self
+    }
+
+    /// Is told whenever Redis is given up and whenever it works again, once each and one after the
+    /// other. Defaults to nobody; with the feature `tracing` both are logged in any case.
+    ///
+    /// The first answer of all is no change. Runs within a request or a task of the runtime, so it
+    /// must not block.
+    pub fn on_health_change(
+        mut self,
+        listener: impl Fn(StoreHealth) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_health_change = Some(Box::new(listener));
+        self
+    }
+
+    /// The store at this address, see [`RedisStore::connect`].
+    ///
+    /// # Errors
+    ///
+    /// When the address or a setting makes no sense.
+    pub fn connect(self, address: &str) -> Result<RedisStore, ConfigError> {
+        self.at(Address::parse(address)?)
+    }
+
+    /// The cluster that these servers belong to, see [`RedisStore::cluster`].
+    ///
+    /// # Errors
+    ///
+    /// When an address or a setting makes no sense.
+    pub fn cluster<T: AsRef<str>>(
+        self,
+        addresses: impl IntoIterator<Item = T>,
+    ) -> Result<RedisStore, ConfigError> {
+        self.at(Address::cluster(addresses)?)
+    }
+
+    /// The master that these sentinels watch, see [`RedisStore::sentinel`].
+    ///
+    /// # Errors
+    ///
+    /// When an address or a setting makes no sense.
+    pub fn sentinel<T: AsRef<str>>(
+        self,
+        addresses: impl IntoIterator<Item = T>,
+        master: &str,
+    ) -> Result<RedisStore, ConfigError> {
+        self.at(Address::sentinel(addresses, master)?)
+    }
+
+    /// A connection that you already have, see [`RedisStore::from_connection`].
+    ///
+    /// # Errors
+    ///
+    /// When a setting makes no sense.
+    pub fn connection<C>(self, connection: C) -> Result<RedisStore, ConfigError>
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        self.check()?;
+        let wire = Transport::Given(Arc::new(connection));
+        Ok(self.build("a connection handed in".to_owned(), Connector::Given(wire)))
+    }
+
+    fn at(self, address: Address) -> Result<RedisStore, ConfigError> {
+        self.check()?;
+        let shown = address.shown();
+        let limits = Limits {
+            connect: self.connect_limit,
+            response: self.deadline.max(self.connect_limit),
+        };
+        let opener = Connector::new(address, limits)?;
+        Ok(self.build(shown, opener))
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        check_prefix(&self.prefix)?;
+        check_time("deadline", self.deadline)?;
+        check_time("limit for connecting", self.connect_limit)
+    }
+
+    fn build(self, address: String, opener: Connector) -> RedisStore {
+        let Self {
+            prefix,
+            deadline,
+            connect_limit: _,
+            on_health_change,
+        } = self;
+        let link = Arc::new(Connection::new(opener));
+        let breaker = Breaker::new(probe::limit(deadline, &link));
+        RedisStore::new(Core {
+            address,
+            prefix,
+            deadline,
+            link,
+            pace: Arc::new(Pace::default()),
+            scripts: Mutex::default(),
+            strain: Mutex::default(),
+            gate: SharedBreaker::new(breaker),
+            herald: Notifier::new(on_health_change),
+            counters: Counters::default(),
+            trials: AtomicU64::new(0),
+        })
+    }
+}
+
+fn check_time(name: &str, time: Duration) -> Result<(), ConfigError> {
+    if time.is_zero() || time > LONGEST {
+        return Err(ConfigError::new(
+            ConfigErrorKind::Deadline,
+            format!("a {name} of {time:?} is not accepted; it is more than 0 and at most 1 hour"),
+        ));
+    }
+    Ok(())
+}
+
+/// Braces would choose the slot in a cluster; the others are patterns in the permissions of a user.
+fn check_prefix(prefix: &str) -> Result<(), ConfigError> {
+    let is_accepted = |byte: u8| byte.is_ascii_graphic() && !b"{}*?[]\\".contains(&byte);
+    if prefix.is_empty() || prefix.len() > MAX_PREFIX_LEN || !prefix.bytes().all(is_accepted) {
+        return Err(ConfigError::new(
+            ConfigErrorKind::Prefix,
+            format!(
+                "the prefix {prefix:?} is not accepted; it has 1 to {MAX_PREFIX_LEN} printable \
+                 ASCII characters other than the space and {{ }} * ? [ ] \\"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+impl fmt::Debug for RedisStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStoreBuilder")
+            .field("prefix", &self.prefix)
+            .field("deadline", &self.deadline)
+            .field("connect_limit", &self.connect_limit)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,433 @@
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    task::Poll,
+    time::Duration,
+};
+
+use redis::{Cmd, RedisResult, Value};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout},
+};
+
+use super::{
+    breaker::SharedBreaker,
+    breaker::{Admission, Breaker, Change, Start},
+    connection::{Connection, Live},
+    error::{StoreError, StoreErrorKind},
+    health::{Counters, Notifier, STRAIN, StoreHealth, StoreStats},
+    pace::{Full, Pace, Place},
+    script::{Script, is_unknown},
+};
+use crate::decision::Degradation;
+
+/// A connection may take this long to make before calls that wait for it count as failures.
+const CONNECTING: Duration = Duration::from_millis(200);
+
+/// What all handles to one store share.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) address: String,
+    pub(super) prefix: String,
+    pub(super) deadline: Duration,
+    pub(super) link: Arc<Connection>,
+    pub(super) pace: Arc<Pace>,
+    /// Those that the store's limiters use.
+    pub(super) scripts: Mutex<Vec<Script>>,
+    /// The last decision that was made without a server that answers.
+    pub(super) strain: Mutex<Option<(Instant, Degradation)>>,
+    pub(super) gate: SharedBreaker,
+    pub(super) herald: Notifier,
+    pub(super) counters: Counters,
+    pub(super) trials: AtomicU64,
+}
+
+/// How a call has fared so far.
+#[derive(Debug)]
+pub(super) struct Way {
+    pub(super) connection: u64,
+    place: Place,
+    /// The time in which the answer has to come, for a call that is not sent otherwise.
+    within: Option<Duration>,
+    sent_at: Option<Instant>,
+    /// When the caller began to wait.
+    began_at: Instant,
+    /// When the answer is no longer waited for.
+    until: Instant,
+}
+
+impl Way {
+    pub(super) fn new(place: Place, within: Option<Duration>) -> Self {
+        Self {
+            connection: 0,
+            place,
+            within,
+            sent_at: None,
+            began_at: Instant::now(),
+            until: Instant::now(),
+        }
+    }
+
+    fn send(&mut self, live: &Live) -> Result<(), StoreError> {
+        let now = Instant::now();
+        let place = &mut self.place;
+        let sent = place.send(live.number, live.opening, now.into_std(), self.within);
+        sent.map_err(|Full| StoreError::crowded())?;
+        self.sent_at = Some(now);
+        Ok(())
+    }
+}
+
+impl Core {
+    /// A place for a call that carries so many rows, if its answer can be expected `within` this
+    /// time.
+    pub(super) fn enter(&self, rows: usize, within: Duration) -> Result<Place, StoreError> {
+        // What nobody foresees takes a while, too.
+        let within = within.saturating_sub(self.deadline / 20);
+        let now = Instant::now().into_std();
+        let place = self.pace.enter(rows, now, within);
+        place.map_err(|Full| {
+            let error = StoreError::crowded();
+            self.counters.count(&Err::<(), _>(error.clone()));
+            error
+        })
+    }
+
+    /// A limiter of this store uses the script.
+    pub(super) fn use_script(&self, script: &Script) {
+        let mut scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        if !scripts.iter().any(|known| known.is_same(script)) {
+            scripts.push(script.clone());
+        }
+    }
+
+    /// The scripts of this store's limiters.
+    pub(super) fn scripts(&self) -> Vec<Script> {
+        let scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        scripts.clone()
+    }
+
+    /// A place whether or not an answer can be expected in time.
+    pub(super) fn insist(&self, rows: usize) -> Place {
+        self.pace.insist(rows, Instant::now().into_std())
+    }
+
+    /// Runs `call` of `script`, all within the deadline, and learns from the outcome.
+    pub(super) async fn call(
+        self: &Arc<Self>,
+        script: &Script,
+        call: Cmd,
+        place: Place,
+        within: Option<Duration>,
+    ) -> Result<Value, StoreError> {
+        let way = Way::new(place, within);
+        let outcome = match self.admit_after_trial().await {
+            Ok(epoch) => self.call_now(epoch, script.clone(), call, way).await,
+            Err(error) => Err(error),
+        };
+        self.counters.count(&outcome);
+        outcome
+    }
+
+    async fn call_now(
+        self: &Arc<Self>,
+        epoch: u64,
+        script: Script,
+        call: Cmd,
+        mut way: Way,
+    ) -> Result<Value, StoreError> {
+        let left = self.deadline.saturating_sub(way.began_at.elapsed());
+        if way.place.is_queued() {
+            return self
+                .call_behind_others(epoch, script, call, way, left)
+                .await;
+        }
+        let outcome = self.run_for(left, &script, &call, &mut way).await;
+        self.learn(epoch, &way, outcome.as_ref().err());
+        outcome
+    }
+
+    async fn run_for(
+        &self,
+        time: Duration,
+        script: &Script,
+        call: &Cmd,
+        way: &mut Way,
+    ) -> Result<Value, StoreError> {
+        way.until = Instant::now() + time;
+        match timeout(time, self.run(script, call, way)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(StoreError::timeout(self.deadline)),
+        }
+    }
+
+    /// The same where others are before it, for a caller who waits for the time that is `left`. What
+    /// becomes of the others tells more than the deadline, so a late answer is still heard.
+    async fn call_behind_others(
+        self: &Arc<Self>,
+        epoch: u64,
+        script: Script,
+        call: Cmd,
+        mut way: Way,
+        left: Duration,
+    ) -> Result<Value, StoreError> {
+        let shared = Arc::clone(self);
+        let mut work = Box::pin(async move {
+            let patience = left + shared.deadline;
+            let outcome = shared.run_for(patience, &script, &call, &mut way).await;
+            shared.learn(epoch, &way, outcome.as_ref().err());
+            outcome
+        });
+        match timeout(left, work.as_mut()).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                tokio::spawn(work);
+                Err(StoreError::timeout(self.deadline))
+            }
+        }
+    }
+
+    /// Runs a command, which is a call of `script` or no call of a script at all.
+    pub(super) async fn run(
+        &self,
+        script: &Script,
+        command: &Cmd,
+        way: &mut Way,
+    ) -> Result<Value, StoreError> {
+        let live = self.link.live(&mut way.connection).await?;
+        way.send(&live)?;
+        let answer = {
+            let mut answer = pin!(ask(&live, script, command, way));
+            match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
+                // The connection had ended before, as idle ones do, so nothing was sent: no reason
+                // to let the request fail. An answer to what was sent cannot be there yet.
+                Poll::Ready(Err(error)) if error.is_io_error() && live.wire.is_node() => None,
+                Poll::Ready(answer) => Some(answer),
+                Poll::Pending => Some(answer.await),
+            }
+        };
+        let answer = match answer {
+            Some(answer) => answer,
+            None => {
+                self.link.discard(live.number);
+                let live = self.link.live(&mut way.connection).await?;
+                way.send(&live)?;
+                ask(&live, script, command, way).await
+            }
+        };
+        let outcome = answer.map_err(|error| StoreError::replied(&error));
+        let kind = outcome.as_ref().err().map(StoreError::kind);
+        if !matches!(
+            kind,
+            Some(StoreErrorKind::Disconnected | StoreErrorKind::Timeout)
+        ) {
+            way.place.answered(Instant::now().into_std());
+        }
+        outcome
+    }
+
+    /// Why a call would fail at once.
+    pub(super) fn refusal(self: &Arc<Self>) -> Option<StoreError> {
+        // The next call starts a trial of its own, and waits for it.
+        if self.gate.summary().is_open && self.has_lost_trial() {
+            return None;
+        }
+        let error = self.admit().err()?;
+        self.counters.count(&Err::<(), _>(error.clone()));
+        Some(error)
+    }
+
+    /// Whether Redis may be asked; otherwise starts a trial when one is due.
+    fn admit(self: &Arc<Self>) -> Result<u64, StoreError> {
+        self.admission().map_err(|(error, trial)| {
+            if let Some(trial) = trial {
+                self.start_trial(trial.number);
+            }
+            error
+        })
+    }
+
+    /// The same, but the trial that comes in place of one that was lost is waited for: where a
+    /// runtime is driven only while somebody waits, it would be lost, too.
+    async fn admit_after_trial(self: &Arc<Self>) -> Result<u64, StoreError> {
+        match self.admission() {
+            Ok(epoch) => Ok(epoch),
+            Err((_, Some(trial))) if trial.replaces => {
+                // When it takes longer, it is over.
+                let _ = timeout(self.deadline, self.carry_out(trial.number)).await;
+                self.admit()
+            }
+            Err((error, trial)) => {
+                if let Some(trial) = trial {
+                    self.start_trial(trial.number);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn admission(&self) -> Result<u64, (StoreError, Option<Start>)> {
+        if Handle::try_current().is_err() {
+            return Err((StoreError::no_runtime(), None));
+        }
+        let summary = self.gate.summary();
+        if !summary.is_open {
+            return Ok(summary.epoch);
+        }
+        let now = Instant::now().into_std();
+        match self.gate.with(|breaker| breaker.admit(now)) {
+            Admission::Pass { epoch } => Ok(epoch),
+            Admission::Stop { error, trial } => Err((error, trial)),
+        }
+    }
+
+    fn has_lost_trial(&self) -> bool {
+        let now = Instant::now().into_std();
+        Handle::try_current().is_ok() && self.gate.with(|breaker| breaker.has_lost_trial(now))
+    }
+
+    fn learn(self: &Arc<Self>, epoch: u64, way: &Way, error: Option<&StoreError>) {
+        let Some(error) = error else {
+            return self.praise(epoch);
+        };
+        let now = Instant::now().into_std();
+        match error.kind() {
+            StoreErrorKind::ForeignData => self.praise(epoch),
+            // Nothing was sent.
+            StoreErrorKind::Crowded => {}
+            StoreErrorKind::Other => {
+                let doubted = self.gate.with(|breaker| breaker.doubted(epoch, now));
+                if let Some(trial) = doubted {
+                    self.start_trial(trial.number);
+                }
+            }
+            kind => {
+                let connection = way.connection;
+                self.mistrust(kind, connection);
+                if kind == StoreErrorKind::Timeout && self.is_excused(way) {
+                    return;
+                }
+                self.change(
+                    |breaker| breaker.failed(epoch, connection, error, now),
+                    connection,
+                );
+            }
+        }
+    }
+
+    /// Whether a call that was not answered in time says nothing against the server: because that
+    /// has answered others since, or because the connection is still being made.
+    fn is_excused(&self, way: &Way) -> bool {
+        match way.sent_at {
+            // It has other servers that go on answering.
+            Some(_) if self.link.is_cluster() => false,
+            Some(at) if self.has_answered_since(at, Duration::ZERO) => true,
+            // This process has so much to do that answers may be there and nobody has seen them. But
+            // not for long.
+            Some(at) => {
+                let is_late = way.until.elapsed() > self.deadline / 10;
+                is_late && self.has_answered_since(at, 4 * self.deadline)
+            }
+            None => {
+                let patience = CONNECTING.max(self.deadline);
+                let attempting = self.link.attempting_for();
+                attempting.is_some_and(|time| time < patience)
+            }
+        }
+    }
+
+    fn has_answered_since(&self, time: Instant, before: Duration) -> bool {
+        self.pace.answered_since(time.into_std(), before)
+    }
+
+    fn praise(&self, epoch: u64) {
+        if !self.gate.summary().is_settled {
+            self.gate.with(|breaker| breaker.succeeded(epoch));
+        }
+    }
+
+    /// Decides what becomes of a connection on which a call failed.
+    pub(super) fn mistrust(&self, kind: StoreErrorKind, connection: u64) {
+        use StoreErrorKind::{Cluster, Disconnected, ReadOnly, Timeout};
+        if !self.link.is_cluster() {
+            if matches!(kind, Disconnected | ReadOnly) {
+                self.link.discard(connection);
+            }
+        } else if matches!(kind, Disconnected | ReadOnly | Timeout | Cluster) {
+            // It reconnects to its servers by itself, but does not notice all that happens to them.
+            self.link.renew(connection, Instant::now().into_std());
+        }
+    }
+
+    /// Lets the breaker change, and tells of it. With an opening the connection is given up too:
+    /// calls that time out on it would do so for ever.
+    pub(super) fn change(
+        &self,
+        change: impl FnOnce(&mut Breaker) -> Option<Change>,
+        connection: u64,
+    ) {
+        let changed = self.gate.with(|breaker| {
+            let change = change(breaker)?;
+            self.herald
+                .note(StoreHealth::from(breaker.verdict()), &change);
+            Some(change)
+        });
+        let Some(change) = changed else { return };
+        *self.strain.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if matches!(change, Change::Opened { .. }) {
+            self.counters.count_opening();
+            self.link.discard(connection);
+        }
+        self.herald.tell();
+    }
+
+    /// Something is decided without the server, or not at all, because of this error.
+    pub(super) fn go_without(&self, error: &StoreError) {
+        let reason = error.degradation();
+        self.counters.count_degraded(reason);
+        let is_about_one = error.kind() == StoreErrorKind::ForeignData;
+        if !is_about_one && !self.gate.summary().is_open {
+            let mut strain = self.strain.lock().unwrap_or_else(PoisonError::into_inner);
+            *strain = Some((Instant::now(), reason));
+        }
+    }
+
+    pub(super) fn health(&self) -> StoreHealth {
+        match self.gate.with(|breaker| breaker.verdict()).into() {
+            StoreHealth::Up => self.strained().unwrap_or(StoreHealth::Up),
+            health => health,
+        }
+    }
+
+    pub(super) fn expected(&self) -> Option<Duration> {
+        let now = Instant::now().into_std();
+        self.link.is_live().then(|| self.pace.expected(now))
+    }
+
+    fn strained(&self) -> Option<StoreHealth> {
+        let strain = self.strain.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, by) = (*strain)?;
+        (at.elapsed() < STRAIN).then_some(StoreHealth::Strained { by })
+    }
+
+    pub(super) fn stats(&self) -> StoreStats {
+        self.counters
+            .read(self.link.connections(), self.link.loads())
+    }
+}
+
+/// Sends a command, and sends it again where the server did not know the script.
+async fn ask(live: &Live, script: &Script, command: &Cmd, way: &mut Way) -> RedisResult<Value> {
+    let loads = live.loads.done();
+    match live.wire.send(command).await {
+        Err(error) if is_unknown(&error) => {
+            live.loads.load(script, &live.wire, loads).await?;
+            // It has its place already.
+            let _ = way.send(live);
+            live.wire.send(command).await
+        }
+        answer => answer,
+    }
+}

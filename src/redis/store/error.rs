@@ -1,0 +1,257 @@
+use std::{error::Error, fmt, sync::Arc, time::Duration};
+
+use redis::{ErrorKind, RedisError};
+
+use crate::decision::Degradation;
+
+/// Redis could not be asked, or did not answer as it should.
+///
+/// Its text carries neither passwords nor keys.
+#[derive(Debug, Clone)]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    detail: Arc<str>,
+}
+
+/// Why Redis could not be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// No answer within the deadline. The command may have run.
+    Timeout,
+    /// No connection could be made, or it broke.
+    Disconnected,
+    /// Redis refused the user or the password, or the user lacks a permission.
+    Refused,
+    /// The server is a replica, which takes no writes.
+    ReadOnly,
+    /// The server is still loading its data.
+    Loading,
+    /// The server is busy with a script of somebody else's.
+    Busy,
+    /// The server's memory is full and it evicts nothing.
+    OutOfMemory,
+    /// The cluster, or the sentinels, have no server for the key at the moment. Also when the
+    /// address of one server leads to a cluster.
+    Cluster,
+    /// The subject's value in Redis was not written by a limiter. It concerns that subject alone.
+    ForeignData,
+    /// Any other answer that is an error.
+    Other,
+    /// Redis was not asked, because it has been failing.
+    BreakerOpen,
+    /// Redis was not asked, because with all that is under way it would not have answered within the
+    /// deadline.
+    Crowded,
+    /// The future does not run inside a tokio runtime. That needs its I/O and time enabled.
+    NoRuntime,
+}
+
+impl StoreErrorKind {
+    /// All kinds, in the order of their discriminants.
+    pub(super) const ALL: [Self; 13] = [
+        Self::Timeout,
+        Self::Disconnected,
+        Self::Refused,
+        Self::ReadOnly,
+        Self::Loading,
+        Self::Busy,
+        Self::OutOfMemory,
+        Self::Cluster,
+        Self::ForeignData,
+        Self::Other,
+        Self::BreakerOpen,
+        Self::Crowded,
+        Self::NoRuntime,
+    ];
+
+    /// A short name in snake case, for metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Disconnected => "disconnected",
+            Self::Refused => "refused",
+            Self::ReadOnly => "read_only",
+            Self::Loading => "loading",
+            Self::Busy => "busy",
+            Self::OutOfMemory => "out_of_memory",
+            Self::Cluster => "cluster",
+            Self::ForeignData => "foreign_data",
+            Self::Other => "other",
+            Self::BreakerOpen => "breaker_open",
+            Self::Crowded => "crowded",
+            Self::NoRuntime => "no_runtime",
+        }
+    }
+
+    /// What the server itself answered, by its code: the texts differ between servers.
+    fn of_code(code: &str) -> Self {
+        match code {
+            "NOAUTH" | "NOPERM" | "WRONGPASS" => Self::Refused,
+            "READONLY" | "MASTERDOWN" => Self::ReadOnly,
+            "LOADING" => Self::Loading,
+            "BUSY" => Self::Busy,
+            "OOM" => Self::OutOfMemory,
+            "ASK" | "CLUSTERDOWN" | "CROSSSLOT" | "MOVED" | "TRYAGAIN" => Self::Cluster,
+            // The second is what the limiters' own scripts answer.
+            "WRONGTYPE" | "RATELIMIT" => Self::ForeignData,
+            _ => Self::Other,
+        }
+    }
+
+    fn of(error: &RedisError) -> Self {
+        if let Some(code) = error.code() {
+            return Self::of_code(code);
+        }
+        match error.kind() {
+            ErrorKind::Io if error.is_timeout() => Self::Timeout,
+            ErrorKind::Io | ErrorKind::Parse => Self::Disconnected,
+            ErrorKind::AuthenticationFailed => Self::Refused,
+            ErrorKind::ClusterConnectionNotFound
+            | ErrorKind::MasterNameNotFoundBySentinel
+            | ErrorKind::NoValidReplicasFoundBySentinel => Self::Cluster,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl fmt::Display for StoreErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl StoreError {
+    pub(super) fn new(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
+        Self {
+            kind,
+            detail: detail.into(),
+        }
+    }
+
+    /// The server answered with what no script of ours says.
+    pub(crate) fn foreign(detail: &'static str) -> Self {
+        Self::new(StoreErrorKind::ForeignData, detail)
+    }
+
+    /// No answer could be expected in time, so Redis was not asked.
+    pub(super) fn crowded() -> Self {
+        Self::new(
+            StoreErrorKind::Crowded,
+            "too much is under way for an answer in time",
+        )
+    }
+
+    pub(crate) fn timeout(deadline: Duration) -> Self {
+        Self::new(
+            StoreErrorKind::Timeout,
+            format!("no answer within {deadline:?}"),
+        )
+    }
+
+    /// The deadline was over before anything could be sent.
+    pub(crate) fn unsent() -> Self {
+        Self::new(
+            StoreErrorKind::Timeout,
+            "the deadline was over before it was sent",
+        )
+    }
+
+    pub(super) fn no_runtime() -> Self {
+        Self::new(
+            StoreErrorKind::NoRuntime,
+            "Redis can only be asked inside a tokio runtime",
+        )
+    }
+
+    /// The error of a call that is not made, because the last ones failed with this one.
+    pub(super) fn not_asked(&self) -> Self {
+        Self {
+            kind: StoreErrorKind::BreakerOpen,
+            detail: Arc::clone(&self.detail),
+        }
+    }
+
+    /// A command failed.
+    pub(super) fn replied(error: &RedisError) -> Self {
+        Self::new(StoreErrorKind::of(error), shown(error))
+    }
+
+    /// No connection came about. Whatever the reason is, nothing was asked.
+    pub(super) fn unconnected(error: &RedisError) -> Self {
+        let kind = match StoreErrorKind::of(error) {
+            StoreErrorKind::Other | StoreErrorKind::Timeout => StoreErrorKind::Disconnected,
+            kind => kind,
+        };
+        Self::new(kind, format!("no connection: {}", shown(error)))
+    }
+
+    /// No connection came about in time.
+    pub(super) fn unconnected_within(limit: Duration) -> Self {
+        Self::new(
+            StoreErrorKind::Disconnected,
+            format!("no connection within {limit:?}"),
+        )
+    }
+
+    /// The runtime that was to ask has ended.
+    pub(crate) fn abandoned() -> Self {
+        Self::new(
+            StoreErrorKind::Disconnected,
+            "the runtime that was to ask has ended",
+        )
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub const fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// The reason that a decision without Redis gives.
+    pub(crate) const fn degradation(&self) -> Degradation {
+        match self.kind {
+            StoreErrorKind::Crowded => Degradation::Crowded,
+            StoreErrorKind::Timeout => Degradation::TimedOut,
+            StoreErrorKind::BreakerOpen => Degradation::GivenUp,
+            _ => Degradation::Failed,
+        }
+    }
+}
+
+/// What an error says, without the arguments of the command: servers repeat those of commands that
+/// they don't know, and they can be a password or a subject's key.
+fn shown(error: &RedisError) -> String {
+    let text = match (error.code(), error.detail()) {
+        (Some("MOVED"), _) => {
+            return "MOVED: the server is part of a cluster, which has addresses \
+             like redis-cluster://host:port"
+                .to_owned();
+        }
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        (None, _) => error.to_string(),
+    };
+    match text.split_once(", with args") {
+        Some((text, _)) => text.to_owned(),
+        None => text,
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            StoreErrorKind::BreakerOpen => {
+                write!(
+                    f,
+                    "Redis was not asked, it has been failing: {}",
+                    self.detail
+                )
+            }
+            _ => write!(f, "Redis failed ({}): {}", self.kind, self.detail),
+        }
+    }
+}
+
+impl Error for StoreError {}

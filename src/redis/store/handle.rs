@@ -1,0 +1,204 @@
+use std::{fmt, sync::Arc, time::Duration};
+
+use redis::{ToRedisArgs, Value, aio::ConnectionLike};
+
+use super::{
+    builder::RedisStoreBuilder,
+    core::Core,
+    error::StoreError,
+    health::{StoreHealth, StoreStats},
+    pace::Place,
+    script::Script,
+};
+use crate::error::ConfigError;
+
+/// A Redis server, cluster or sentinel group, shared by any number of limiters.
+///
+/// A clone is a handle to the same connection. It is made when the first request needs it, and
+/// again after it broke.
+#[derive(Clone)]
+pub struct RedisStore {
+    shared: Arc<Core>,
+}
+
+impl RedisStore {
+    pub(super) fn new(shared: Core) -> Self {
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// The store at this address, with the defaults of the [builder](Self::builder).
+    ///
+    /// Checks the address and returns; the connection is made later, so a server can start while
+    /// Redis is down. Needs no runtime yet.
+    ///
+    /// | address | leads to |
+    /// |---|---|
+    /// | `redis://user:password@host:6379/0` | a server; all but the host can be left out |
+    /// | `rediss://…` | the same, encrypted (feature `redis-tls`) |
+    /// | `unix:///run/redis.sock?db=0&user=u&pass=p` | a server on this machine |
+    /// | `redis-cluster://user:password@a:7000,b:7001` | a cluster, known by some of its servers |
+    /// | `redis-sentinel://user:password@a:26379,b:26379/mymaster/0` | the master of this name |
+    ///
+    /// `rediss-cluster` and `rediss-sentinel` are encrypted, and `valkey` can stand for `redis`.
+    /// User and password are percent-encoded. Those in a sentinel's address are for the servers;
+    /// `?sentinel_user=u&sentinel_password=p` is for the sentinels. `?protocol=resp3` chooses the
+    /// protocol, which is RESP2 otherwise.
+    ///
+    /// ```
+    /// use tower_ratelimit::RedisStore;
+    ///
+    /// let store = RedisStore::connect("redis://127.0.0.1")?;
+    /// assert!(RedisStore::connect("http://127.0.0.1").is_err());
+    /// # let _ = store;
+    /// # Ok::<_, tower_ratelimit::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the address makes no sense. The text does not repeat it, since it can hold a password.
+    pub fn connect(address: &str) -> Result<Self, ConfigError> {
+        Self::builder().connect(address)
+    }
+
+    /// The cluster that these servers belong to, with addresses like `redis://host:7000`. They
+    /// have the same user, password and encryption.
+    ///
+    /// # Errors
+    ///
+    /// When an address makes no sense.
+    pub fn cluster<T: AsRef<str>>(
+        addresses: impl IntoIterator<Item = T>,
+    ) -> Result<Self, ConfigError> {
+        Self::builder().cluster(addresses)
+    }
+
+    /// The master of this name that these sentinels watch, with addresses like
+    /// `redis://host:26379/0`. User, password and database are those of the servers, not of the
+    /// sentinels.
+    ///
+    /// # Errors
+    ///
+    /// When an address makes no sense, or the name is empty.
+    pub fn sentinel<T: AsRef<str>>(
+        addresses: impl IntoIterator<Item = T>,
+        master: &str,
+    ) -> Result<Self, ConfigError> {
+        Self::builder().sentinel(addresses, master)
+    }
+
+    /// A connection that you already have. It must be one that reconnects by itself, such as
+    /// redis-rs's `ConnectionManager`; deadline and breaker are the store's.
+    #[must_use]
+    pub fn from_connection<C>(connection: C) -> Self
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        match Self::builder().connection(connection) {
+            Ok(store) => store,
+            Err(_) => unreachable!("the defaults are accepted"),
+        }
+    }
+
+    /// Settings other than the defaults.
+    pub fn builder() -> RedisStoreBuilder {
+        RedisStoreBuilder::new()
+    }
+
+    /// Whether Redis works, as far as the calls so far have shown. Asks nothing.
+    #[must_use]
+    pub fn health(&self) -> StoreHealth {
+        self.shared.health()
+    }
+
+    /// What has happened so far, for metrics.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        self.shared.stats()
+    }
+
+    /// Connects if need be, and tries whether Redis lets a limiter do all it has to. For a
+    /// readiness probe, or to connect before the first request. It may take longer than the
+    /// [deadline](RedisStoreBuilder::deadline), since it waits for the connection.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        self.shared.check().await
+    }
+
+    /// What the names of all keys begin with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.shared.prefix
+    }
+
+    /// How long a call takes at most.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.shared.deadline
+    }
+
+    /// Why a call would fail at once, without asking Redis.
+    pub(crate) fn refusal(&self) -> Option<StoreError> {
+        self.shared.refusal()
+    }
+
+    /// A limiter of this store uses the script: trials load it.
+    pub(crate) fn use_script(&self, script: &Script) {
+        self.shared.use_script(script);
+    }
+
+    /// A place for a call that carries so many rows; an error at once when an answer `within` this
+    /// time is not to be expected.
+    pub(crate) fn enter(&self, rows: usize, within: Duration) -> Result<Place, StoreError> {
+        self.shared.enter(rows, within)
+    }
+
+    /// How long an answer takes at present; `None` without a connection.
+    pub(crate) fn expected(&self) -> Option<Duration> {
+        self.shared.expected()
+    }
+
+    /// Something is decided without Redis, or not at all, because of this error.
+    pub(crate) fn go_without(&self, error: &StoreError) {
+        self.shared.go_without(error);
+    }
+
+    /// Runs `script` on the value of `key`: one round trip, and never more than the deadline. After
+    /// an error of kind [`Timeout`](super::StoreErrorKind::Timeout) it may have run.
+    pub(crate) async fn call_in<A: ToRedisArgs>(
+        &self,
+        place: Place,
+        script: &Script,
+        key: &[u8],
+        args: &[A],
+    ) -> Result<Value, StoreError> {
+        let call = script.call(key, args);
+        let within = Some(self.shared.deadline);
+        self.shared.call(script, call, place, within).await
+    }
+
+    /// The same without a place that was free: whatever is under way, the call is sent.
+    pub(crate) async fn call<A: ToRedisArgs>(
+        &self,
+        script: &Script,
+        key: &[u8],
+        args: &[A],
+    ) -> Result<Value, StoreError> {
+        let call = script.call(key, args);
+        let place = self.shared.insist(1);
+        self.shared.call(script, call, place, None).await
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("address", &self.shared.address)
+            .field("prefix", &self.shared.prefix)
+            .field("deadline", &self.shared.deadline)
+            .field("health", &self.health())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,234 @@
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    breaker::{Change, Verdict},
+    error::{StoreError, StoreErrorKind},
+};
+use crate::{decision::Degradation, observe::log};
+
+/// How long a store stays strained after something was last decided without it.
+pub(super) const STRAIN: Duration = Duration::from_secs(1);
+
+/// Whether Redis works, as far as the calls so far have shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreHealth {
+    /// It has not been asked yet, or has not answered yet.
+    Untried,
+    /// It answers.
+    Up,
+    /// It answers, and within the last second something was decided without it all the same: no
+    /// answer came in time, or none could be expected to.
+    #[non_exhaustive]
+    Strained {
+        /// Why the last such decision was made.
+        by: Degradation,
+    },
+    /// It has been failing, and is not asked except in trials.
+    #[non_exhaustive]
+    Down {
+        /// Since when.
+        since: Instant,
+        /// What the last failure was.
+        cause: StoreErrorKind,
+    },
+}
+
+impl StoreHealth {
+    /// Whether it has been failing.
+    #[must_use]
+    pub const fn is_down(&self) -> bool {
+        matches!(self, Self::Down { .. })
+    }
+}
+
+impl From<Verdict> for StoreHealth {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Untried => Self::Untried,
+            Verdict::Works => Self::Up,
+            Verdict::Fails { since, cause } => Self::Down {
+                since,
+                cause: cause.kind(),
+            },
+        }
+    }
+}
+
+/// What has happened to a store's calls since it was made, for metrics. All numbers only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StoreStats {
+    answered: u64,
+    failures: [u64; StoreErrorKind::ALL.len()],
+    connections: u64,
+    openings: u64,
+    degraded: [u64; Degradation::ALL.len()],
+    script_loads: u64,
+}
+
+impl StoreStats {
+    /// Calls that Redis answered in time, other than with an error.
+    #[must_use]
+    pub const fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// Calls that failed for this reason. [`StoreErrorKind::BreakerOpen`] counts those that were
+    /// not made.
+    #[must_use]
+    pub const fn failures(&self, kind: StoreErrorKind) -> u64 {
+        self.failures[kind as usize]
+    }
+
+    /// Calls that failed, by reason, leaving out the reasons that have not occurred.
+    pub fn failures_by_kind(&self) -> impl Iterator<Item = (StoreErrorKind, u64)> {
+        StoreErrorKind::ALL
+            .into_iter()
+            .zip(self.failures)
+            .filter(|(_, count)| *count > 0)
+    }
+
+    /// Connections that were made. All but the first are reconnections; a connection that was
+    /// handed in is not counted.
+    #[must_use]
+    pub const fn connections(&self) -> u64 {
+        self.connections
+    }
+
+    /// How often Redis was given up after failures in a row.
+    #[must_use]
+    pub const fn openings(&self) -> u64 {
+        self.openings
+    }
+
+    /// Operations of all limiters that Redis did not decide, for this reason: those that were
+    /// decided in its place, and those that were not decided at all. One call can carry many.
+    #[must_use]
+    pub const fn degraded(&self, reason: Degradation) -> u64 {
+        self.degraded[reason as usize]
+    }
+
+    /// The same by reason, leaving out the reasons that have not occurred.
+    pub fn degraded_by_reason(&self) -> impl Iterator<Item = (Degradation, u64)> {
+        Degradation::ALL
+            .into_iter()
+            .zip(self.degraded)
+            .filter(|(_, count)| *count > 0)
+    }
+
+    /// How often a server was given a script: after a restart, a flush, or when it was new.
+    #[must_use]
+    pub const fn script_loads(&self) -> u64 {
+        self.script_loads
+    }
+}
+
+/// Counts what [`StoreStats`] tells.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    answered: AtomicU64,
+    failures: [AtomicU64; StoreErrorKind::ALL.len()],
+    openings: AtomicU64,
+    degraded: [AtomicU64; Degradation::ALL.len()],
+}
+
+impl Counters {
+    pub(super) fn count<T>(&self, outcome: &Result<T, StoreError>) {
+        let counter = match outcome {
+            Ok(_) => &self.answered,
+            Err(error) => &self.failures[error.kind() as usize],
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_opening(&self) {
+        self.openings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_degraded(&self, reason: Degradation) {
+        self.degraded[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self, connections: u64, script_loads: u64) -> StoreStats {
+        StoreStats {
+            answered: self.answered.load(Ordering::Relaxed),
+            failures: std::array::from_fn(|kind| self.failures[kind].load(Ordering::Relaxed)),
+            connections,
+            openings: self.openings.load(Ordering::Relaxed),
+            degraded: std::array::from_fn(|reason| self.degraded[reason].load(Ordering::Relaxed)),
+            script_loads,
+        }
+    }
+}
+
+pub(super) type Listener = Box<dyn Fn(StoreHealth) + Send + Sync>;
+
+/// Tells of every change once, in the order in which they came.
+#[derive(Default)]
+pub(super) struct Notifier {
+    listener: Option<Listener>,
+    /// Changes are put in while the breaker is locked and told when it no longer is.
+    waiting: Mutex<VecDeque<(StoreHealth, String)>>,
+    telling: Mutex<()>,
+}
+
+impl Notifier {
+    pub(super) fn new(listener: Option<Listener>) -> Self {
+        Self {
+            listener,
+            ..Self::default()
+        }
+    }
+
+    /// Keeps a change for [`tell`](Self::tell).
+    pub(super) fn note(&self, health: StoreHealth, change: &Change) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push_back((health, text(change)));
+    }
+
+    /// Tells of the changes that were noted.
+    pub(super) fn tell(&self) {
+        let _turn = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some((health, text)) = self.next() {
+            if health.is_down() {
+                log::warn(&text);
+            } else {
+                log::info(&text);
+            }
+            if let Some(listener) = &self.listener {
+                listener(health);
+            }
+        }
+    }
+
+    fn next(&self) -> Option<(StoreHealth, String)> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.pop_front()
+    }
+}
+
+fn text(change: &Change) -> String {
+    match change {
+        Change::Opened { cause } => {
+            format!("{cause}; requests no longer wait for it until it answers again")
+        }
+        Change::Closed { after } => {
+            let after = Duration::from_millis(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+            format!("Redis answers again after {after:?}")
+        }
+    }
+}
+
+impl fmt::Debug for Notifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notifier").finish_non_exhaustive()
+    }
+}

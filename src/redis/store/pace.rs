@@ -1,0 +1,400 @@
+//! The window on what is under way: when an answer can be expected in time.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// The weight of a call that carries one row.
+const CALL: u32 = 8;
+
+/// What a call is taken to cost the server until answers have told, in nanoseconds.
+const USUAL_COST: f64 = 50_000.0;
+
+/// The bounds of what a call is taken to cost, in nanoseconds.
+const COSTS: (f64, f64) = (2_000.0, 20_000_000.0);
+
+/// So many answers, more or less, make the estimate of the cost.
+const MEMORY: f64 = 256.0;
+
+/// How many times its estimated cost an answer can add to what the server was busy, and how much of
+/// it waits for the answers that follow, in nanoseconds.
+const MOST_AT_ONCE: f64 = 4.0;
+const MOST_UNBOOKED: f64 = 100_000_000.0;
+
+/// A shorter queue is not told from noise.
+const NOISE: Duration = Duration::from_micros(500);
+
+/// What is under way on a store's connection, and what the last answers took: so that a call which
+/// cannot be answered in time is known before it is sent.
+///
+/// The model is a server at some distance that does one call after another. Its distance is what an
+/// answer takes that finds no queue; the cost of a call is what passes between two answers while
+/// there is one. Both are learnt from every answer. Holds no clock: the caller says what time it is.
+#[derive(Debug, Default)]
+pub(super) struct Pace(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// The connection that all this is about.
+    connection: u64,
+    calls: VecDeque<Call>,
+    /// The number of the first of them.
+    first: u64,
+    /// Calls that somebody waits for.
+    awaited: usize,
+    /// The weight of all calls whose answer is still to come.
+    weight: u64,
+    distance: Distance,
+    /// Nanoseconds in which the server was busy, and the weight of what it did in them.
+    busy: f64,
+    done: f64,
+    /// Nanoseconds of that which are still to be booked.
+    unbooked: f64,
+    /// When the server will have done what is under way, by the time at which it was sent.
+    busy_until: Option<Instant>,
+    last_answer: Option<Instant>,
+}
+
+/// How long an answer takes that finds no queue.
+#[derive(Debug, Clone, Copy)]
+enum Distance {
+    Guessed(Duration),
+    Measured(Duration),
+}
+
+#[derive(Debug)]
+struct Call {
+    fate: Fate,
+    weight: u32,
+    sent_at: Option<Instant>,
+    /// The queue that it was expected to find.
+    queue: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Awaited,
+    /// Nobody waits for the answer any more, which is still to come.
+    GivenUp,
+    Over,
+}
+
+/// A call's place among those that are under way, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pace: Arc<Pace>,
+    connection: u64,
+    number: u64,
+    weight: u32,
+    is_queued: bool,
+}
+
+/// No answer can be expected in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Full;
+
+impl Default for State {
+    fn default() -> Self {
+        const PRIOR: f64 = 32.0;
+        Self {
+            connection: 0,
+            calls: VecDeque::new(),
+            first: 0,
+            awaited: 0,
+            weight: 0,
+            distance: Distance::Guessed(Duration::ZERO),
+            busy: PRIOR * USUAL_COST,
+            done: PRIOR * f64::from(CALL),
+            unbooked: 0.0,
+            busy_until: None,
+            last_answer: None,
+        }
+    }
+}
+
+impl Pace {
+    /// A place for a call that carries so many rows, unless its answer would come later than
+    /// `within`. A call is sent in any case when nothing is under way: otherwise nobody would find
+    /// out that the server has become faster.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        rows: usize,
+        now: Instant,
+        within: Duration,
+    ) -> Result<Place, Full> {
+        let weight = weight(rows);
+        let mut state = self.lock();
+        if !state.has_room(weight, now, within) {
+            return Err(Full);
+        }
+        Ok(self.place(&mut state, weight, now))
+    }
+
+    /// A place whether or not an answer can be expected in time.
+    pub(super) fn insist(self: &Arc<Self>, rows: usize, now: Instant) -> Place {
+        let mut state = self.lock();
+        self.place(&mut state, weight(rows), now)
+    }
+
+    fn place(self: &Arc<Self>, state: &mut State, weight: u32, now: Instant) -> Place {
+        Place {
+            is_queued: state.backlog(now) >= NOISE,
+            number: state.begin(weight, now),
+            connection: state.connection,
+            pace: Arc::clone(self),
+            weight,
+        }
+    }
+
+    /// Whether any answer has come in time since then, or so long before.
+    pub(super) fn answered_since(&self, time: Instant, before: Duration) -> bool {
+        let counts = |at: Instant| at.checked_add(before).is_none_or(|at| at > time);
+        self.lock().last_answer.is_some_and(counts)
+    }
+
+    /// How long the answer to a call would take that is sent now.
+    pub(super) fn expected(&self, now: Instant) -> Duration {
+        self.lock().expected(CALL, now)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// The call is sent now over this connection, which took `opening` to make. A call that waited
+    /// for the connection must have room on it, if the answer is to come `within` a time.
+    pub(super) fn send(
+        &mut self,
+        connection: u64,
+        opening: Duration,
+        now: Instant,
+        within: Option<Duration>,
+    ) -> Result<(), Full> {
+        let pace = Arc::clone(&self.pace);
+        let mut state = pace.lock();
+        if connection > state.connection {
+            *state = State {
+                connection,
+                distance: Distance::Guessed(opening / 2),
+                ..State::default()
+            };
+        }
+        if self.connection != state.connection {
+            if within.is_some_and(|within| !state.has_room(self.weight, now, within)) {
+                return Err(Full);
+            }
+            self.connection = state.connection;
+            self.number = state.begin(self.weight, now);
+        }
+        if let Some(call) = state.call(self.number) {
+            call.sent_at = Some(now);
+        }
+        Ok(())
+    }
+
+    /// Whether others were to be done before it, as it was entered.
+    pub(super) const fn is_queued(&self) -> bool {
+        self.is_queued
+    }
+
+    /// The answer has come.
+    pub(super) fn answered(&self, now: Instant) {
+        let mut state = self.pace.lock();
+        if state.connection == self.connection {
+            state.answered(self.number, now);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.pace.lock();
+        if state.connection == self.connection {
+            state.give_up(self.number);
+        }
+    }
+}
+
+fn weight(rows: usize) -> u32 {
+    u32::try_from(rows.saturating_sub(1)).map_or(u32::MAX, |more| more.saturating_add(CALL))
+}
+
+impl State {
+    fn call(&mut self, number: u64) -> Option<&mut Call> {
+        let at = number.checked_sub(self.first)?;
+        self.calls.get_mut(usize::try_from(at).ok()?)
+    }
+
+    fn begin(&mut self, weight: u32, now: Instant) -> u64 {
+        let queue = self.backlog(now) + self.time_of(u64::from(weight));
+        self.busy_until = now.checked_add(queue);
+        self.weight += u64::from(weight);
+        self.awaited += 1;
+        self.calls.push_back(Call {
+            fate: Fate::Awaited,
+            weight,
+            sent_at: None,
+            queue,
+        });
+        self.first + self.calls.len() as u64 - 1
+    }
+
+    fn has_room(&self, weight: u32, now: Instant, within: Duration) -> bool {
+        let queue = self.backlog(now) + self.late_by(now);
+        let is_idle = self.awaited == 0 && queue.is_zero();
+        // Without a queue the distance alone says no more than that it may be close.
+        let may_be_close = queue < NOISE && self.distance.get() <= within + within / 8;
+        is_idle || may_be_close || self.expected(weight, now) <= within
+    }
+
+    fn expected(&self, weight: u32, now: Instant) -> Duration {
+        let work = self.time_of(u64::from(weight));
+        self.distance.get() + self.backlog(now) + work + self.late_by(now)
+    }
+
+    fn time_of(&self, weight: u64) -> Duration {
+        let (least, most) = COSTS;
+        let unit = f64::from(CALL);
+        let cost = (self.busy / self.done * unit).clamp(least, most);
+        Duration::from_nanos((weight as f64 * cost / unit) as u64)
+    }
+
+    /// What the server has still to do when a call arrives that is sent now.
+    fn backlog(&self, now: Instant) -> Duration {
+        self.busy_until
+            .map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
+    /// How long the server has not been seen to do anything, although it has something to do.
+    fn late_by(&self, now: Instant) -> Duration {
+        let oldest = self.calls.front();
+        let oldest = oldest.filter(|call| call.fate == Fate::Awaited);
+        let Some(sent_at) = oldest.and_then(|call| call.sent_at) else {
+            return Duration::ZERO;
+        };
+        let due = sent_at
+            .checked_add(self.distance.get())
+            .max(self.last_answer);
+        let late = due.map_or(Duration::ZERO, |due| now.saturating_duration_since(due));
+        if late < NOISE { Duration::ZERO } else { late }
+    }
+
+    fn answered(&mut self, number: u64, now: Instant) {
+        let Some(call) = self.call(number) else {
+            return;
+        };
+        let (weight, expected_queue) = (call.weight, call.queue);
+        let took = call.sent_at.map(|at| now.saturating_duration_since(at));
+        self.end(number);
+        self.end_given_up_before(number);
+        let Some(took) = took else { return };
+        let noise = (self.distance.get() / 16).clamp(NOISE, NOISE * 4);
+        let found_none = expected_queue <= 2 * self.time_of(u64::from(weight));
+        self.distance = self.distance.learn(took, expected_queue, found_none);
+        let queue = took.saturating_sub(self.distance.get());
+        if queue >= noise {
+            self.learn_cost(weight, queue, now);
+        } else {
+            self.unbooked = 0.0;
+            if expected_queue >= 2 * noise {
+                // It was done sooner than it was thought to be.
+                self.busy *= 0.98;
+            }
+            let left = now.checked_add(self.time_of(self.weight));
+            self.busy_until = self.busy_until.min(left);
+        }
+        self.last_answer = Some(now);
+    }
+
+    /// The call has found a queue, so the server was busy since the answer before.
+    fn learn_cost(&mut self, weight: u32, queue: Duration, now: Instant) {
+        let gap = self
+            .last_answer
+            .map_or(queue, |last| now.saturating_duration_since(last).min(queue));
+        // Answers that this process reads late come in one go, after one long gap: it is theirs
+        // together, so it is booked little by little.
+        let most = MOST_AT_ONCE * self.time_of(u64::from(weight)).as_nanos() as f64;
+        let waiting = (self.unbooked + gap.as_nanos() as f64).min(MOST_UNBOOKED);
+        let booked = waiting.min(most);
+        self.unbooked = waiting - booked;
+        let keep = 1.0 - 1.0 / MEMORY;
+        self.busy = self.busy * keep + booked;
+        self.done = self.done * keep + f64::from(weight);
+        let left = self.time_of(self.weight);
+        self.busy_until = now.checked_add(left.saturating_sub(self.distance.get()));
+    }
+
+    fn give_up(&mut self, number: u64) {
+        let Some(call) = self.call(number) else {
+            return;
+        };
+        if call.fate != Fate::Awaited {
+            return;
+        }
+        if call.sent_at.is_none() {
+            return self.end(number);
+        }
+        call.fate = Fate::GivenUp;
+        self.awaited -= 1;
+    }
+
+    fn end(&mut self, number: u64) {
+        let Some(call) = self.call(number) else {
+            return;
+        };
+        let (weight, fate) = (call.weight, call.fate);
+        call.fate = Fate::Over;
+        if fate != Fate::Over {
+            self.weight -= u64::from(weight);
+        }
+        if fate == Fate::Awaited {
+            self.awaited -= 1;
+        }
+        while self
+            .calls
+            .front()
+            .is_some_and(|call| call.fate == Fate::Over)
+        {
+            self.calls.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// The server answers in order, so what was sent before and is not waited for any more has been
+    /// answered, too.
+    fn end_given_up_before(&mut self, number: u64) {
+        while self.first < number
+            && let Some(Call {
+                fate: Fate::GivenUp,
+                ..
+            }) = self.calls.front()
+        {
+            self.end(self.first);
+        }
+    }
+}
+
+impl Distance {
+    const fn get(self) -> Duration {
+        match self {
+            Self::Guessed(distance) | Self::Measured(distance) => distance,
+        }
+    }
+
+    /// Falls soon and rises slowly, and not at all from a call that was to find a queue.
+    fn learn(self, took: Duration, queue: Duration, found_none: bool) -> Self {
+        Self::Measured(match self {
+            Self::Guessed(_) => took.saturating_sub(queue).max(took / 2),
+            Self::Measured(distance) if took < distance => distance - (distance - took) / 4,
+            Self::Measured(distance) if found_none => distance + (took - distance) / 32,
+            Self::Measured(distance) => distance,
+        })
+    }
+}

@@ -1,0 +1,163 @@
+use std::{
+    sync::{Arc, LazyLock, atomic::Ordering},
+    time::Duration,
+};
+
+use redis::{Cmd, Value};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout},
+};
+
+use super::{
+    connection::Connection,
+    core::{Core, Way},
+    error::StoreError,
+    script::Script,
+};
+
+/// A step of a trial may take longer than a call: nobody waits for it.
+const STEP_LIMIT: Duration = Duration::from_millis(200);
+
+/// The steps of a trial that wait for the server, not counting the connection.
+const STEPS: u32 = 5;
+
+/// Probes go through this many keys, which in a cluster belong to different servers: one that is
+/// down must not keep all of it from being used.
+const KEYS: u64 = 16;
+
+/// What the limiters' scripts need permission for, except for writing.
+static READ: LazyLock<Script> =
+    LazyLock::new(|| Script::new("redis.call('TIME') return redis.call('GET', KEYS[1])"));
+
+/// How long a trial can take on a runtime that is driven.
+pub(super) fn limit(deadline: Duration, link: &Connection) -> Duration {
+    let step = deadline.max(STEP_LIMIT);
+    link.attempt_limit()
+        .saturating_add(step.saturating_mul(STEPS))
+}
+
+/// A trial that has begun, until its end is told.
+struct Probe {
+    shared: Option<Arc<Core>>,
+    number: u64,
+}
+
+impl Probe {
+    async fn run(mut self) {
+        let Some(shared) = &self.shared else { return };
+        let mut connection = 0;
+        let outcome = shared.try_out(&mut connection).await;
+        if let Some(shared) = self.shared.take() {
+            shared.trial_ended(self.number, connection, outcome.as_ref().err());
+        }
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.shared {
+            shared.gate.with(|breaker| breaker.trial_lost(self.number));
+        }
+    }
+}
+
+impl Core {
+    /// Has a task try out whether Redis works again.
+    pub(super) fn start_trial(self: &Arc<Self>, number: u64) {
+        tokio::spawn(Arc::clone(self).carry_out(number));
+    }
+
+    /// The same within the caller's task.
+    pub(super) fn carry_out(self: &Arc<Self>, number: u64) -> impl Future<Output = ()> + use<> {
+        let trial = Probe {
+            shared: Some(Arc::clone(self)),
+            number,
+        };
+        trial.run()
+    }
+
+    fn trial_ended(&self, number: u64, connection: u64, error: Option<&StoreError>) {
+        if error.is_some() {
+            self.link.discard(connection);
+        }
+        let now = Instant::now().into_std();
+        let outcome = error.map_or(Ok(()), Err);
+        self.change(
+            |breaker| breaker.trial_ended(number, outcome, now),
+            connection,
+        );
+    }
+
+    /// What a trial does, for somebody who waits for it. Its failure counts like a call's.
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
+        if Handle::try_current().is_err() {
+            return Err(StoreError::no_runtime());
+        }
+        let mut connection = 0;
+        let outcome = self.try_out(&mut connection).await;
+        let (error, now) = (outcome.as_ref().err(), Instant::now().into_std());
+        if let Some(error) = error {
+            self.mistrust(error.kind(), connection);
+        }
+        let checked = error.map_or(Ok(()), Err);
+        self.change(
+            |breaker| breaker.checked(connection, checked, now),
+            connection,
+        );
+        outcome
+    }
+
+    /// Does what calls do, and leaves the scripts loaded that they run. The write goes first and by
+    /// itself: not all servers say with which error a script's command met.
+    async fn try_out(&self, connection: &mut u64) -> Result<(), StoreError> {
+        let number = self.trials.fetch_add(1, Ordering::Relaxed) % KEYS;
+        let key = format!("{}:trial:{number}", self.prefix);
+        let read = READ.call::<&str>(key.as_bytes(), &[]);
+        let mut write = redis::cmd("SET");
+        write.arg(key).arg(1).arg("PX").arg(1000);
+
+        // This has a limit of its own.
+        self.link.live(connection).await?;
+        let limit = self.deadline.max(STEP_LIMIT);
+        self.step(&write, limit, connection).await?;
+        self.step(&read, limit, connection).await?;
+        within(limit, self.load_scripts(connection)).await?;
+        // What calls are held to. Otherwise a slow server would be tried with success and given
+        // up again by the next calls, over and over.
+        self.step(&read, self.deadline, connection).await?;
+        Ok(())
+    }
+
+    async fn step(
+        &self,
+        command: &Cmd,
+        limit: Duration,
+        connection: &mut u64,
+    ) -> Result<Value, StoreError> {
+        let mut way = Way::new(self.insist(1), None);
+        let outcome = within(limit, self.run(&READ, command, &mut way)).await;
+        *connection = way.connection;
+        outcome
+    }
+
+    /// Loads the scripts of the store's limiters that have not been loaded over this connection.
+    async fn load_scripts(&self, connection: &mut u64) -> Result<(), StoreError> {
+        let live = self.link.live(connection).await?;
+        for script in self.scripts() {
+            let load = live.loads.load(&script, &live.wire, 0);
+            load.await.map_err(|error| StoreError::replied(&error))?;
+        }
+        Ok(())
+    }
+}
+
+async fn within<T>(
+    limit: Duration,
+    step: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    match timeout(limit, step).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(StoreError::timeout(limit)),
+    }
+}

@@ -1,0 +1,138 @@
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use futures_util::future::{BoxFuture, FutureExt, Shared};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs};
+
+use super::transport::Transport;
+
+/// A Lua script, known to the server by its digest.
+#[derive(Clone)]
+pub(crate) struct Script {
+    code: Arc<str>,
+    digest: Arc<str>,
+}
+
+impl Script {
+    pub(crate) fn new(code: &str) -> Self {
+        Self {
+            code: code.into(),
+            digest: redis::Script::new(code).get_hash().into(),
+        }
+    }
+
+    /// The command that runs it on the value of `key`.
+    pub(super) fn call<A: ToRedisArgs>(&self, key: &[u8], args: &[A]) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&*self.digest).arg(1).arg(key);
+        for arg in args {
+            command.arg(arg);
+        }
+        command
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+/// Whether the server does not know the script, because it was restarted or its scripts were
+/// flushed. Then the call has done nothing.
+pub(super) fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// The scripts that were loaded over one connection. Each is loaded by one call at a time, and all
+/// others wait for that.
+pub(super) struct Loads {
+    scripts: Mutex<HashMap<Arc<str>, Loaded>>,
+    /// Loads that have been done.
+    done: AtomicU64,
+    /// All loads of the store, over whatever connection.
+    count: Arc<AtomicU64>,
+}
+
+#[derive(Default)]
+struct Loaded {
+    /// Which of all loads that have been done was the last of this script.
+    last: u64,
+    under_way: Option<Shared<BoxFuture<'static, RedisResult<()>>>>,
+}
+
+impl Loads {
+    pub(super) fn new(count: Arc<AtomicU64>) -> Arc<Self> {
+        Arc::new(Self {
+            scripts: Mutex::default(),
+            done: AtomicU64::new(0),
+            count,
+        })
+    }
+
+    /// How many loads have been done.
+    pub(super) fn done(&self) -> u64 {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// Has the script loaded, unless that has been done since this many loads were `done`.
+    pub(super) async fn load(
+        self: &Arc<Self>,
+        script: &Script,
+        wire: &Arc<Transport>,
+        done: u64,
+    ) -> RedisResult<()> {
+        let load = {
+            let mut scripts = self.lock();
+            let loaded = scripts.entry(Arc::clone(&script.digest)).or_default();
+            if loaded.last > done {
+                return Ok(());
+            }
+            let begin = || {
+                // It is kept here, so it must not keep this.
+                let load = give(Arc::downgrade(self), script.clone(), Arc::clone(wire));
+                load.boxed().shared()
+            };
+            loaded.under_way.get_or_insert_with(begin).clone()
+        };
+        load.await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Loaded>> {
+        self.scripts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn give(loads: Weak<Loads>, script: Script, wire: Arc<Transport>) -> RedisResult<()> {
+    if let Some(loads) = loads.upgrade() {
+        loads.count.fetch_add(1, Ordering::Relaxed);
+    }
+    let mut command = redis::cmd("SCRIPT");
+    command.arg("LOAD").arg(&*script.code);
+    let outcome = wire.send_to_all(&command).await.map(drop);
+    if let Some(loads) = loads.upgrade() {
+        let mut scripts = loads.lock();
+        let loaded = scripts.entry(script.digest).or_default();
+        loaded.under_way = None;
+        if outcome.is_ok() {
+            loaded.last = loads.done.fetch_add(1, Ordering::AcqRel) + 1;
+        }
+    }
+    outcome
+}
+
+impl fmt::Debug for Loads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loads").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Script").field(&self.digest).finish()
+    }
+}

@@ -1,0 +1,422 @@
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::future::{FutureExt, join_all};
+use redis::Value;
+use tokio::time::{Instant, advance, sleep};
+
+use super::fake::{Fake, Mood};
+use crate::redis::store::{RedisStore, StoreError, StoreErrorKind, StoreHealth, script::Script};
+
+const DEADLINE: Duration = Duration::from_millis(50);
+
+async fn call(store: &RedisStore) -> Result<Value, StoreError> {
+    let script = Script::new("return 1");
+    store.call(&script, b"rl:v1:a:b", &["1", "2"]).await
+}
+
+async fn kind(store: &RedisStore) -> StoreErrorKind {
+    call(store).await.unwrap_err().kind()
+}
+
+async fn fail_until_open(store: &RedisStore) {
+    for _ in 0..3 {
+        assert_ne!(kind(store).await, StoreErrorKind::BreakerOpen);
+    }
+    assert!(store.health().is_down());
+}
+
+/// Lets a trial that was started end.
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_one_command_once_the_script_is_known() {
+    let fake = Fake::default();
+    let store = fake.store();
+    assert_eq!(store.health(), StoreHealth::Untried);
+    assert_eq!(call(&store).await.unwrap(), Value::Okay);
+    assert_eq!(fake.sent(), ["EVALSHA", "SCRIPT", "EVALSHA"]);
+    call(&store).await.unwrap();
+    assert_eq!(fake.sent(), ["EVALSHA"]);
+    fake.forget_scripts();
+    call(&store).await.unwrap();
+    assert_eq!(fake.sent(), ["EVALSHA", "SCRIPT", "EVALSHA"]);
+    assert_eq!(store.health(), StoreHealth::Up);
+    assert_eq!(store.stats().answered(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_takes_no_longer_than_the_deadline_and_is_not_sent_again() {
+    let fake = Fake::default();
+    fake.set(Mood::Hang);
+    let store = fake.store();
+    let start = Instant::now();
+    let error = call(&store).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Timeout);
+    assert_eq!(
+        error.to_string(),
+        "Redis failed (timeout): no answer within 50ms"
+    );
+    assert_eq!(start.elapsed(), DEADLINE);
+    assert_eq!(fake.sent(), ["EVALSHA"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_three_failures_nothing_is_sent_and_nobody_waits() {
+    let fake = Fake::default();
+    fake.set(Mood::Hang);
+    let store = fake.store();
+    fail_until_open(&store).await;
+    fake.sent();
+
+    let start = Instant::now();
+    for _ in 0..100 {
+        let error = call(&store).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::BreakerOpen);
+        assert!(error.to_string().contains("no answer within 50ms"));
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(fake.sent(), [""; 0]);
+    let stats = store.stats();
+    assert_eq!(stats.failures(StoreErrorKind::Timeout), 3);
+    assert_eq!(stats.failures(StoreErrorKind::BreakerOpen), 100);
+    assert_eq!(stats.openings(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trial_runs_beside_the_calls_and_closes_the_breaker() {
+    let fake = Fake::default();
+    fake.set(Mood::Hang);
+    let store = fake.store();
+    fail_until_open(&store).await;
+    fake.sent();
+
+    advance(Duration::from_millis(100)).await;
+    let start = Instant::now();
+    for _ in 0..10 {
+        assert_eq!(kind(&store).await, StoreErrorKind::BreakerOpen);
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    settle().await;
+    assert_eq!(fake.sent(), ["SET"]);
+
+    // That one hangs. The next one succeeds.
+    sleep(Duration::from_millis(250)).await;
+    fake.set(Mood::Answer);
+    assert_eq!(kind(&store).await, StoreErrorKind::BreakerOpen);
+    settle().await;
+    assert_eq!(
+        fake.sent(),
+        ["SET", "EVALSHA", "SCRIPT", "EVALSHA", "EVALSHA"]
+    );
+    assert_eq!(store.health(), StoreHealth::Up);
+    call(&store).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trial_does_what_calls_do() {
+    let fake = Fake::default();
+    fake.set(Mood::SayToScripts("NOPERM no permission for evalsha"));
+    let store = fake.store();
+    fail_until_open(&store).await;
+    let error = store.check().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Refused);
+    assert!(store.health().is_down());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_answers_too_late_for_calls_fails_the_trial_too() {
+    let fake = Fake::default();
+    fake.set(Mood::Slow(2 * DEADLINE));
+    let store = fake.store();
+    fail_until_open(&store).await;
+    // Once to have the script loaded, which takes three answers.
+    for _ in 0..2 {
+        let error = store.check().await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Timeout);
+    }
+    assert!(store.health().is_down());
+
+    fake.set(Mood::Slow(DEADLINE / 2));
+    store.check().await.unwrap();
+    assert_eq!(store.health(), StoreHealth::Up);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_change_is_told_once() {
+    let fake = Fake::default();
+    let told: Arc<Mutex<Vec<StoreHealth>>> = Arc::default();
+    let listener = Arc::clone(&told);
+    let builder =
+        RedisStore::builder().on_health_change(move |health| listener.lock().unwrap().push(health));
+    let store = fake.with(builder);
+    call(&store).await.unwrap();
+    assert!(told.lock().unwrap().is_empty());
+
+    for _ in 0..2 {
+        fake.set(Mood::Hang);
+        let since = tokio::time::Instant::now().into_std() + DEADLINE;
+        join_all((0..100).map(|_| call(&store))).await;
+        let down = StoreHealth::Down {
+            since,
+            cause: StoreErrorKind::Timeout,
+        };
+        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [down]);
+
+        fake.set(Mood::Answer);
+        sleep(Duration::from_millis(100)).await;
+        join_all((0..100).map(|_| call(&store))).await;
+        settle().await;
+        assert_eq!(
+            std::mem::take(&mut *told.lock().unwrap()),
+            [StoreHealth::Up]
+        );
+    }
+    assert_eq!(store.stats().openings(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_may_ask_the_store() {
+    let fake = Fake::default();
+    fake.set(Mood::Hang);
+    let seen: Arc<Mutex<Option<StoreHealth>>> = Arc::default();
+    let asked: Arc<Mutex<Option<RedisStore>>> = Arc::default();
+    let (result, subject) = (Arc::clone(&seen), Arc::clone(&asked));
+    let builder = RedisStore::builder().on_health_change(move |_| {
+        let store = subject.lock().unwrap().clone().unwrap();
+        *result.lock().unwrap() = Some(store.health());
+    });
+    let store = fake.with(builder);
+    *asked.lock().unwrap() = Some(store.clone());
+    fail_until_open(&store).await;
+    assert_eq!(seen.lock().unwrap().take(), Some(store.health()));
+    asked.lock().unwrap().take();
+}
+
+#[tokio::test(start_paused = true)]
+async fn foreign_data_concerns_one_subject() {
+    for answer in ["WRONGTYPE not a string", "RATELIMIT not a state"] {
+        let fake = Fake::default();
+        fake.set(Mood::SayToScripts(answer));
+        let store = fake.store();
+        for _ in 0..10 {
+            assert_eq!(kind(&store).await, StoreErrorKind::ForeignData);
+        }
+        assert_eq!(store.health(), StoreHealth::Up);
+        settle().await;
+        assert!(!fake.sent().contains(&"SET".to_owned()), "it was tried");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_says_nothing_of_its_health_has_it_tried() {
+    let fake = Fake::default();
+    // Redis 6.2 answers this in place of what the script's command met.
+    fake.set(Mood::SayToScripts("ERR Error running script"));
+    let store = fake.store();
+    assert_eq!(kind(&store).await, StoreErrorKind::Other);
+    fake.set(Mood::Answer);
+    settle().await;
+    assert!(fake.sent().contains(&"SET".to_owned()), "it was not tried");
+    assert_eq!(store.health(), StoreHealth::Up);
+
+    fake.set(Mood::SayToScripts("ERR Error running script"));
+    sleep(Duration::from_millis(250)).await;
+    assert_eq!(kind(&store).await, StoreErrorKind::Other);
+    fake.set(Mood::Say("OOM command not allowed"));
+    settle().await;
+    let StoreHealth::Down { cause, .. } = store.health() else {
+        panic!("still up");
+    };
+    assert_eq!(cause, StoreErrorKind::OutOfMemory);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_dropped_leave_nothing_behind() {
+    let fake = Fake::default();
+    let store = fake.store();
+    fake.set(Mood::Hang);
+    for _ in 0..1000 {
+        assert!(call(&store).now_or_never().is_none());
+    }
+    assert_eq!(store.health(), StoreHealth::Untried);
+    fake.set(Mood::Answer);
+    call(&store).await.unwrap();
+}
+
+#[test]
+fn without_a_runtime_it_says_so() {
+    let store = Fake::default().store();
+    let error = call(&store).now_or_never().unwrap().unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::NoRuntime);
+    let error = store.check().now_or_never().unwrap().unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::NoRuntime);
+}
+
+/// The trial's task goes with the runtime, and another runtime starts the next.
+#[test]
+fn a_store_outlives_a_runtime() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap()
+    };
+    let fake = Fake::default();
+    fake.set(Mood::Hang);
+    let store = fake.store();
+    runtime().block_on(async {
+        fail_until_open(&store).await;
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(kind(&store).await, StoreErrorKind::BreakerOpen);
+        settle().await;
+    });
+    fake.set(Mood::Answer);
+    runtime().block_on(async {
+        // By the second runtime's clock, which was not advanced by the first.
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(kind(&store).await, StoreErrorKind::BreakerOpen);
+        settle().await;
+        call(&store).await.unwrap();
+    });
+}
+
+/// Point 8: the connection that was handed in breaks again and again.
+#[tokio::test(start_paused = true)]
+async fn every_end_of_a_connection_that_was_handed_in_counts() {
+    let fake = Fake::default();
+    let store = fake.store();
+    call(&store).await.unwrap();
+    for _ in 0..2 {
+        fake.set(Mood::Broken);
+        let mut failures = 0;
+        while !store.health().is_down() {
+            assert_eq!(kind(&store).await, StoreErrorKind::Disconnected);
+            failures += 1;
+            assert!(failures <= 3, "still {:?}", store.health());
+        }
+        fake.sent();
+        assert_eq!(kind(&store).await, StoreErrorKind::BreakerOpen);
+        assert_eq!(fake.sent(), [""; 0]);
+
+        fake.set(Mood::Answer);
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(kind(&store).await, StoreErrorKind::BreakerOpen);
+        settle().await;
+        call(&store).await.unwrap();
+    }
+}
+
+/// Point 8: but however many were waiting on it, it is one end.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_connection_that_was_handed_in_counts_once_for_all_who_wait() {
+    let fake = Fake::default();
+    let store = fake.store();
+    call(&store).await.unwrap();
+    fake.set(Mood::Broken);
+    let all = join_all((0..100).map(|_| call(&store))).await;
+    assert!(all.iter().all(Result::is_err));
+    assert!(!store.health().is_down());
+}
+
+/// Point 5: others have been answered since.
+#[tokio::test(start_paused = true)]
+async fn late_answers_of_a_server_that_goes_on_answering_do_not_open_the_breaker() {
+    let fake = Fake::default();
+    let store = fake.store();
+    call(&store).await.unwrap();
+    for _ in 0..10 {
+        fake.set(Mood::Hang);
+        let asking = store.clone();
+        let late = tokio::spawn(async move { join_all((0..4).map(|_| call(&asking))).await });
+        sleep(DEADLINE / 2).await;
+        fake.set(Mood::Answer);
+        call(&store).await.unwrap();
+        assert!(late.await.unwrap().iter().all(Result::is_err));
+    }
+    assert_eq!(store.stats().openings(), 0);
+    assert_eq!(store.stats().failures(StoreErrorKind::Timeout), 40);
+}
+
+/// Point 5: the next herd finds it there.
+#[tokio::test(start_paused = true)]
+async fn a_trial_loads_the_scripts_of_the_limiters() {
+    let fake = Fake::default();
+    let store = fake.store();
+    let script = Script::new("return 1");
+    store.use_script(&script);
+    store.check().await.unwrap();
+    fake.sent();
+    call(&store).await.unwrap();
+    assert_eq!(fake.sent(), ["EVALSHA"]);
+    let loads = store.stats().script_loads();
+    store.check().await.unwrap();
+    assert_eq!(
+        store.stats().script_loads(),
+        loads,
+        "it is known to be there"
+    );
+}
+
+/// Point 7: a program that drives its runtime only while it waits.
+#[test]
+fn a_program_that_blocks_on_each_call_comes_back_after_an_outage() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let fake = Fake::default();
+    let store = fake.store();
+    fake.set(Mood::Hang);
+    // As a limiter asks: what is refused at once gives the runtime no time.
+    let ask = || {
+        runtime.block_on(async {
+            match store.refusal() {
+                Some(error) => Err(error),
+                None => call(&store).await,
+            }
+        })
+    };
+    while !store.health().is_down() {
+        assert!(ask().is_err());
+    }
+    fake.set(Mood::Answer);
+    let start = std::time::Instant::now();
+    while ask().is_err() {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "it never came back"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Point 7: an attempt to connect on a runtime that is not driven any more.
+#[test]
+fn an_attempt_to_connect_that_stands_still_keeps_nobody_out() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    let fake = Fake::default();
+    let store = fake.store();
+    let still = runtime();
+    still.block_on(async { assert!(call(&store).now_or_never().is_none()) });
+    runtime().block_on(async {
+        let start = std::time::Instant::now();
+        while call(&store).await.is_err() {
+            assert!(start.elapsed() < Duration::from_secs(20), "it never came");
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+    // What comes of it at last changes nothing.
+    still.block_on(settle());
+    assert!(!store.health().is_down());
+}

@@ -1,0 +1,310 @@
+//! Arguments of the script: the rules in force, and the operations.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+use crate::{
+    algorithm::Most,
+    decision::{Charge, Level, Policy, Receipt},
+    error::LimiterError,
+    limiter::{
+        Tier,
+        quotas::{Rules, TierIndex, most},
+    },
+    op::Op,
+    quota::{Algorithm, Kind, MAX_REFILL_NANOS, Quota},
+    redis::key_name::letters_of,
+};
+
+/// The largest whole number up to which a Lua number counts exactly.
+const MOST: u64 = (1 << 53) - 1;
+
+/// What the script is told of the rules that are in force.
+#[derive(Debug)]
+pub(super) struct Plan {
+    id: String,
+    /// In the order of the rules, which receipts name them by.
+    tiers: Vec<(Tier, TierPlan)>,
+}
+
+/// What the script is told of one tier's quotas, and what its reply is read by.
+#[derive(Debug)]
+pub(super) struct TierPlan {
+    pub(super) index: TierIndex,
+    pub(super) policies: Vec<Policy>,
+    /// For each quota.
+    pub(super) measures: Vec<QuotaPlan>,
+    /// All arguments between the time and the operations.
+    arguments: Vec<String>,
+}
+
+/// How the script's numbers about one quota are read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QuotaPlan {
+    pub(super) kind: Kind,
+    pub(super) told: Told,
+    pub(super) has_soft_share: bool,
+}
+
+/// What the script tells of a quota.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Told {
+    /// How far from full the bucket is, of which this is the full one.
+    Level(Level),
+    /// The same at the last multiple of so many nanoseconds.
+    Stepped(u64),
+    /// All that there is to say.
+    Numbers,
+}
+
+/// What one algorithm counts. Quotas at one place that count alike share it, in whatever tier.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    at: usize,
+    quota: Quota,
+}
+
+impl Plan {
+    pub(super) fn new(rules: &Rules) -> Self {
+        let quotas = rules.tiers().map(|(_, tier)| tier.quotas());
+        let all = quotas.flat_map(|quotas| quotas.iter().copied().enumerate());
+        let all: Vec<(usize, Quota)> = all.collect();
+        let slots = slots(&all);
+        let tiers = rules.tiers().zip(0..).map(|((tier, quotas), index)| {
+            let plan = TierPlan {
+                index,
+                policies: quotas.policies.clone(),
+                measures: quotas.quotas().iter().map(QuotaPlan::new).collect(),
+                arguments: arguments(rules.block_for, &slots, quotas.quotas(), &all),
+            };
+            (*tier, plan)
+        });
+        Self {
+            id: id(&slots),
+            tiers: tiers.collect(),
+        }
+    }
+
+    /// A few letters for the algorithms, periods, slices and steps that are counted. They are part of
+    /// a subject's key, so that two configurations never read each other's counts.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn tier(&self, tier: Tier) -> Result<&TierPlan, LimiterError> {
+        let found = self.tiers.iter().find(|(known, _)| *known == tier);
+        let found = found.map(|(_, plan)| plan);
+        found.ok_or_else(|| tier.unknown(self.tiers.iter().map(|(known, _)| *known)))
+    }
+
+    /// The tier that `op` is measured by: that of its receipt, if it has one and the limiter knows
+    /// it.
+    pub(super) fn tier_of(&self, op: &Op, asked: Tier) -> Tier {
+        let receipt = match op {
+            Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) => receipt,
+            _ => return asked,
+        };
+        let known = self.tiers.get(usize::from(receipt.tier()));
+        known.map_or(asked, |(tier, _)| *tier)
+    }
+}
+
+impl TierPlan {
+    /// The script's arguments for rows of alike operations, at `now` or at the time of the server.
+    /// All that is the same in every call is only lent.
+    pub(super) fn arguments(&self, now: Option<u64>, rows: &[(Op, usize)]) -> Vec<Cow<'_, str>> {
+        let mut arguments = Vec::with_capacity(1 + self.arguments.len() + 3 * rows.len());
+        arguments.push(now.map_or(Cow::Borrowed(""), number));
+        arguments.extend(self.arguments.iter().map(|text| Cow::from(text.as_str())));
+        for (op, count) in rows {
+            self.push(&mut arguments, op, *count);
+        }
+        arguments
+    }
+
+    fn push(&self, arguments: &mut Vec<Cow<'_, str>>, op: &Op, times: usize) {
+        let (letter, cost) = match op {
+            Op::Acquire(cost) => ("a", *cost),
+            Op::Reserve(cost) => ("v", *cost),
+            Op::Deny(cost) => ("d", *cost),
+            Op::AcquireUpTo(most) => ("u", *most),
+            Op::Peek(cost) => ("p", *cost),
+            Op::Hit(cost) => ("h", *cost),
+            Op::Refund(cost, receipt) => {
+                let charged = receipt.as_ref().map_or(*cost, Receipt::charged);
+                ("r", (*cost).min(charged))
+            }
+            Op::Settle(cost, receipt) => ("s", cost.saturating_sub(receipt.charged())),
+            Op::Block(_) => ("b", 0),
+            Op::Reset => ("x", 0),
+        };
+        arguments.extend([letter.into(), number(cost), number(times as u64)]);
+        match op {
+            Op::Refund(_, receipt) => self.push_receipt(arguments, receipt.as_ref()),
+            Op::Settle(cost, receipt) => {
+                self.push_receipt(arguments, Some(receipt));
+                let back = receipt.charged().saturating_sub(*cost);
+                arguments.extend([number(back), number(*cost)]);
+            }
+            Op::Block(length) => {
+                let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+                arguments.extend(two_parts(nanos.min(MAX_REFILL_NANOS)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Where the charge is found, if it is not the newest; nothing of a quota that it did not charge,
+    /// or that counts in another way by now.
+    fn push_receipt(&self, arguments: &mut Vec<Cow<'_, str>>, receipt: Option<&Receipt>) {
+        let Some(receipt) = receipt else {
+            return arguments.push("".into());
+        };
+        arguments.push(number(receipt.charged_at().as_micros()));
+        for (at, quota) in self.measures.iter().enumerate() {
+            let charge = receipt.charges().get(at);
+            match charge.filter(|charge| charge.kind == quota.kind) {
+                Some(Charge { end, interval, .. }) => {
+                    arguments.extend(two_parts(*end));
+                    arguments.extend(two_parts(*interval));
+                }
+                None => arguments.extend([const { Cow::Borrowed("") }; 4]),
+            }
+        }
+    }
+}
+
+impl QuotaPlan {
+    fn new(quota: &Quota) -> Self {
+        let told = match (quota.algorithm(), quota.refill_every_nanos()) {
+            (Algorithm::TokenBucket, Some(step)) => Told::Stepped(step),
+            (Algorithm::TokenBucket | Algorithm::LeakyBucket { .. }, _) => Told::Level(Level {
+                used: 0,
+                refill: quota.capacity() * quota.interval_nanos(),
+                interval: quota.interval_nanos(),
+            }),
+            _ => Told::Numbers,
+        };
+        Self {
+            kind: quota.kind(),
+            told,
+            has_soft_share: quota.extra() > 0,
+        }
+    }
+}
+
+fn number(number: u64) -> Cow<'static, str> {
+    number.min(MOST).to_string().into()
+}
+
+fn two_parts(nanos: u64) -> [Cow<'static, str>; 2] {
+    micros_and_rest(nanos).map(Cow::from)
+}
+
+/// The slots of all tiers, in the order of the quotas. Where one place has several, they stand in an
+/// order of their own, so that it does not matter which tier has which.
+fn slots(all: &[(usize, Quota)]) -> Vec<Slot> {
+    let mut slots: Vec<Slot> = Vec::new();
+    for (at, quota) in all {
+        if !slots.iter().any(|slot| slot.counts(*at, quota)) {
+            let quota = *quota;
+            slots.push(Slot { at: *at, quota });
+        }
+    }
+    slots.sort_by_cached_key(|slot| (slot.at, slot.shape()));
+    slots
+}
+
+impl Slot {
+    fn counts(&self, at: usize, quota: &Quota) -> bool {
+        self.at == at && self.quota.counts_like(quota)
+    }
+
+    fn letter(&self) -> &'static str {
+        match self.quota.algorithm() {
+            Algorithm::TokenBucket => "t",
+            Algorithm::LeakyBucket { .. } => "l",
+            Algorithm::FixedWindow => "f",
+            Algorithm::SlidingWindow => "s",
+            Algorithm::SlidingLog => "g",
+        }
+    }
+
+    /// All in which quotas that count alike are alike.
+    fn shape(&self) -> String {
+        let period = self.quota.period_nanos();
+        let slices = self.quota.get_slices().unwrap_or(1);
+        let mut shape = format!("{}{period}/{slices}", self.letter());
+        if let Some(step) = self.quota.refill_every_nanos() {
+            write!(shape, "+{step}").expect("a text takes all");
+        }
+        shape
+    }
+}
+
+fn arguments(
+    block_for: Option<u64>,
+    slots: &[Slot],
+    quotas: &[Quota],
+    all: &[(usize, Quota)],
+) -> Vec<String> {
+    let mut arguments = match block_for {
+        Some(nanos) => micros_and_rest(nanos).to_vec(),
+        None => vec![String::new(), String::new()],
+    };
+    arguments.push(slots.len().to_string());
+    for slot in slots {
+        let own = quotas.get(slot.at).filter(|own| slot.counts(slot.at, own));
+        let quota = own.unwrap_or(&slot.quota);
+        arguments.push(slot.letter().into());
+        arguments.push(u8::from(own.is_some()).to_string());
+        arguments.push((quota.capacity() + quota.extra()).to_string());
+        arguments.push(quota.extra().to_string());
+        arguments.extend(micros_and_rest(quota.interval_nanos()));
+        arguments.extend(specifics(quota));
+        arguments.extend(more_than_own(quota, most(slot.at, quota, all)));
+    }
+    arguments
+}
+
+/// The two arguments that differ by algorithm.
+fn specifics(quota: &Quota) -> [String; 2] {
+    match quota.algorithm() {
+        Algorithm::TokenBucket => {
+            let step = quota.refill_every_nanos().unwrap_or(0) / 1_000;
+            [step.to_string(), String::new()]
+        }
+        Algorithm::LeakyBucket { .. } => [String::new(), String::new()],
+        Algorithm::FixedWindow | Algorithm::SlidingLog => micros_and_rest(quota.period_nanos()),
+        Algorithm::SlidingWindow => {
+            let slices = quota.get_slices().unwrap_or(1);
+            let slice = quota.period_nanos() / 1_000 / u64::from(slices);
+            [slice.to_string(), slices.to_string()]
+        }
+    }
+}
+
+/// The most that can count in the slot of `quota`, where that is more than it can count itself.
+fn more_than_own(quota: &Quota, most: Most) -> [String; 2] {
+    let own = Most::of(quota);
+    match quota.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } if most.nanos > own.nanos => {
+            micros_and_rest(most.nanos)
+        }
+        Algorithm::FixedWindow | Algorithm::SlidingWindow if most.units > own.units => {
+            [most.units.to_string(), String::new()]
+        }
+        _ => [String::new(), String::new()],
+    }
+}
+
+fn micros_and_rest(nanos: u64) -> [String; 2] {
+    [(nanos / 1_000).to_string(), (nanos % 1_000).to_string()]
+}
+
+fn id(slots: &[Slot]) -> String {
+    let mut shapes = String::new();
+    for slot in slots {
+        write!(shapes, "{}{};", slot.at, slot.shape()).expect("a text takes all");
+    }
+    letters_of(&shapes)
+}

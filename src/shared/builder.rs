@@ -1,0 +1,193 @@
+//! The builder of a limiter in Redis.
+
+use std::time::Duration;
+
+use super::{
+    deny_cache::DenyCache,
+    fallback::{Fallback, OnFailure},
+    limiter::{Parts, RedisLimiter},
+};
+use crate::{
+    clock::ManualClock,
+    error::ConfigError,
+    limiter::{Tier, quotas::Rules},
+    quota::{IntoQuotas, Quota},
+    redis::{
+        key_name::{accepted_name, checked_name},
+        store::handle::RedisStore,
+    },
+};
+
+/// 2^16 keys: about 2 MB.
+const DEFAULT_MAX_LOCAL_KEYS: usize = 1 << 16;
+
+/// Configures a [`RedisLimiter`]. Made by [`RedisLimiter::builder`].
+#[derive(Debug)]
+#[must_use]
+pub struct RedisLimiterBuilder {
+    name: Option<String>,
+    /// The first one is the default.
+    tiers: Vec<(Tier, Vec<Quota>)>,
+    block_for: Option<Duration>,
+    on_failure: OnFailure,
+    max_local_keys: usize,
+    remembers_denials: bool,
+    test_clock: Option<ManualClock>,
+}
+
+impl RedisLimiterBuilder {
+    pub(super) fn new(quotas: impl IntoQuotas) -> Self {
+        Self {
+            name: None,
+            tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
+            block_for: None,
+            on_failure: OnFailure::local(),
+            max_local_keys: DEFAULT_MAX_LOCAL_KEYS,
+            remembers_denials: true,
+            test_clock: None,
+        }
+    }
+
+    /// What the limiter is called in Redis. Limiters of one name on one server share their counts,
+    /// on whatever node they are; others do not.
+    ///
+    /// Defaults to the names of the quotas, and for one without a name to its numbers, such as
+    /// `10-per-1s-of-20` for a burst of 20: so two limits that have nothing to do with each other are
+    /// kept apart unless they are the same, but one whose numbers change starts afresh. Give it a
+    /// name to keep its counts.
+    ///
+    /// 1 to 64 letters, digits, `-`, `_` and `.`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Quotas for the requests that [`RateLimitLayer::tier`](crate::RateLimitLayer::tier) puts
+    /// into the tier of this name, which must not be empty. Defaults to no tier but the default one.
+    ///
+    /// Counters belong to the key and are matched by position: at each place of the lists the tiers
+    /// that count alike, by the same algorithm, period, slices and refill step, share one counter, and
+    /// those that do not have one each. So a key that alternates between tiers is given nothing back.
+    pub fn tier(mut self, name: &'static str, quotas: impl IntoQuotas) -> Self {
+        self.tiers.push((Tier::named(name), quotas.into_quotas()));
+        self
+    }
+
+    /// Keeps a key that was denied out for this long, on all nodes. Defaults to not at all; a key can
+    /// be [blocked by hand](crate::Op::Block) all the same. See
+    /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
+    pub const fn block_for(mut self, block: Duration) -> Self {
+        self.block_for = Some(block);
+        self
+    }
+
+    /// What happens when Redis does not decide in time. Defaults to [`OnFailure::local`].
+    pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = on_failure;
+        self
+    }
+
+    /// How many keys this process tracks at the same time when it decides by itself, with
+    /// [`OnFailure::local`] or [`OnFailure::nodes`]. Defaults to 65,536, about 2 MB for one token
+    /// bucket; the memory is taken as keys come.
+    ///
+    /// See [`LocalLimiterBuilder::max_keys`](crate::limiter::LocalLimiterBuilder::max_keys) for other
+    /// quotas, and for what happens beyond.
+    pub const fn max_local_keys(mut self, max_keys: usize) -> Self {
+        self.max_local_keys = max_keys;
+        self
+    }
+
+    /// Whether a denial is remembered in this process until its time has come, so that a client
+    /// who keeps trying costs Redis nothing. Defaults to true.
+    ///
+    /// A refund or a reset by another node is then seen at the time that the denial told, not at
+    /// once; one by this limiter or its clones is seen at once.
+    pub const fn remember_denials(mut self, remember: bool) -> Self {
+        self.remembers_denials = remember;
+        self
+    }
+
+    /// Takes the time from this clock instead of the server's, for tests of this crate: keys stay
+    /// an hour longer than they should.
+    #[doc(hidden)]
+    pub fn test_clock(mut self, clock: ManualClock) -> Self {
+        self.test_clock = Some(clock);
+        self
+    }
+
+    /// Makes the limiter.
+    ///
+    /// # Errors
+    ///
+    /// When a quota makes no sense, see [`Quota::check`], two quotas or two tiers have one name,
+    /// there is no quota at all, the block lasts longer than 18 years, the limiter's name has other
+    /// characters than are accepted, or `max_local_keys` is 0, above 2^32 or more than there is
+    /// memory for.
+    pub fn build(self, store: &RedisStore) -> Result<RedisLimiter, ConfigError> {
+        let default_name = default_name(&self.tiers[0].1);
+        let rules = Rules::new(self.tiers, self.block_for)?;
+        let name = match self.name {
+            Some(name) => checked_name(&name).map(|()| name)?,
+            None => default_name,
+        };
+        let fallback = Fallback::new(self.on_failure, &rules, self.max_local_keys)?;
+        let parts = Parts {
+            name,
+            rules,
+            fallback,
+            denials: self.remembers_denials.then(DenyCache::new),
+            test_clock: self.test_clock,
+        };
+        Ok(RedisLimiter::from_parts(store, parts))
+    }
+}
+
+fn default_name(quotas: &[Quota]) -> String {
+    let names: Vec<_> = quotas.iter().map(label).collect();
+    accepted_name(names.join("-and-"))
+}
+
+/// The quota's name, else all that distinguishes its capacity.
+fn label(quota: &Quota) -> String {
+    if let Some(name) = quota.name() {
+        return name.to_owned();
+    }
+    let mut label = quota.to_string().replace('/', "-per-");
+    for (word, number, usual) in [
+        ("of", quota.capacity(), quota.limit()),
+        ("soft", u64::from(quota.get_soft()), 0),
+    ] {
+        if number != usual {
+            label += &format!("-{word}-{number}");
+        }
+    }
+    label
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_that_differ_have_names_that_differ() {
+        let name = |quotas: &[Quota]| default_name(quotas);
+        let ten = Quota::per_second(10);
+        assert_eq!(name(&[ten]), "10-per-1s");
+        assert_eq!(name(&[ten.burst(20)]), "10-per-1s-of-20");
+        assert_eq!(name(&[ten.soft(50)]), "10-per-1s-soft-50");
+        assert_eq!(name(&[ten.burst(20).named("api")]), "api");
+        assert_eq!(
+            name(&[ten, Quota::per_day(99)]),
+            "10-per-1s-and-99-per-86400s"
+        );
+
+        let spaced = [name(&[ten.named("a b")]), name(&[ten.named("a/b")])];
+        assert_ne!(spaced[0], spaced[1]);
+        let long = [(); 9].map(|()| ten);
+        for name in spaced.into_iter().chain([name(&long), name(&long[1..])]) {
+            assert_eq!(checked_name(&name), Ok(()), "{name}");
+        }
+        assert_ne!(name(&long), name(&long[1..]));
+    }
+}

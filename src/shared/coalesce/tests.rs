@@ -1,0 +1,339 @@
+use std::sync::Weak;
+
+use tokio::{sync::Semaphore, time::sleep};
+
+use super::*;
+use crate::{
+    clock::Timestamp,
+    decision::{Policy, QuotaStatus},
+    redis::store::StoreErrorKind,
+};
+
+const DEADLINE: Duration = Duration::from_millis(50);
+
+/// Answers after some time, or when it is told to, and notes what each call carries.
+#[derive(Default)]
+struct Slow {
+    takes: Mutex<Duration>,
+    hold: Option<Semaphore>,
+    calls: Mutex<Vec<Carried>>,
+    is_full: Mutex<bool>,
+}
+
+type Carried = (Tier, Vec<(Op, usize)>);
+
+impl Slow {
+    fn taking(takes: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            takes: Mutex::new(takes),
+            ..Self::default()
+        })
+    }
+
+    fn held() -> Arc<Self> {
+        Arc::new(Self {
+            hold: Some(Semaphore::new(0)),
+            ..Self::default()
+        })
+    }
+
+    fn calls(&self) -> Vec<Carried> {
+        std::mem::take(&mut self.calls.lock().expect("no panic"))
+    }
+}
+
+impl Ask<()> for Arc<Slow> {
+    type Place = ();
+
+    fn enter(&self, _: usize, _: Duration) -> Result<(), StoreError> {
+        match *self.is_full.lock().expect("no panic") {
+            true => Err(StoreError::unsent()),
+            false => Ok(()),
+        }
+    }
+
+    async fn ask(
+        &self,
+        (): (),
+        _: &str,
+        (): &(),
+        tier: Tier,
+        rows: &[(Op, usize)],
+    ) -> Result<Vec<Row>, StoreError> {
+        let carried = (tier, rows.to_vec());
+        self.calls.lock().expect("no panic").push(carried);
+        if let Some(hold) = &self.hold {
+            hold.acquire().await.expect("it is open").forget();
+        }
+        let takes = *self.takes.lock().expect("no panic");
+        sleep(takes).await;
+        let status = QuotaStatus::new(&Policy::new("test", 1));
+        let row = |(op, count): &(Op, usize)| match op {
+            Op::Acquire(cost) => Row {
+                count: *count,
+                first: Decision::allowed(*cost, Timestamp::default(), status),
+            },
+            other => panic!("{other:?} was not asked"),
+        };
+        Ok(rows.iter().map(row).collect())
+    }
+
+    fn expected(&self) -> Option<Duration> {
+        Some(*self.takes.lock().expect("no panic"))
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+}
+
+struct Bench {
+    coalescer: Arc<Coalescer<Arc<Slow>, ()>>,
+    plan: Arc<()>,
+}
+
+impl Bench {
+    fn new(slow: &Arc<Slow>) -> Self {
+        Self {
+            coalescer: Arc::new(Coalescer::new(Arc::clone(slow))),
+            plan: Arc::new(()),
+        }
+    }
+
+    fn submit(&self, tier: Tier, cost: u64) -> oneshot::Receiver<Answer> {
+        let (subject, plan) = ("alice".to_owned(), Arc::clone(&self.plan));
+        let submitted = self
+            .coalescer
+            .submit(subject, plan, tier, Op::Acquire(cost));
+        submitted.expect("there is room")
+    }
+}
+
+async fn charged(answer: oneshot::Receiver<Answer>) -> u64 {
+    let answer = answer.await.expect("an answer");
+    answer.expect("it works").charged()
+}
+
+/// Lets everything run that can.
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_meanwhile_travels_together_in_order_and_alike_ones_are_counted() {
+    let slow = Slow::taking(Duration::from_millis(10));
+    let bench = Bench::new(&slow);
+    let first = bench.submit(Tier::DEFAULT, 9);
+    settle().await;
+    let costs = [1, 1, 2, 1, 1, 1];
+    let waiting = costs.map(|cost| bench.submit(Tier::DEFAULT, cost));
+    assert_eq!(charged(first).await, 9);
+    for (answer, cost) in waiting.into_iter().zip(costs) {
+        assert_eq!(charged(answer).await, cost);
+    }
+    let rows: Vec<_> = slow.calls().into_iter().map(|(_, rows)| rows).collect();
+    let counted = [(1, 2), (2, 1), (1, 3)].map(|(cost, count)| (Op::Acquire(cost), count));
+    assert_eq!(rows, [vec![(Op::Acquire(9), 1)], counted.to_vec()]);
+    settle().await;
+    let lanes = bench.coalescer.shards.iter();
+    assert!(
+        lanes
+            .into_iter()
+            .all(|lanes| lanes.lock().expect("no panic").is_empty())
+    );
+}
+
+/// Point 2.
+#[tokio::test(start_paused = true)]
+async fn a_hundred_thousand_wait_and_none_is_turned_away() {
+    let slow = Slow::taking(Duration::from_millis(5));
+    let bench = Bench::new(&slow);
+    let answers: Vec<_> = (0..100_000)
+        .map(|_| bench.submit(Tier::DEFAULT, 1))
+        .collect();
+    let mut total = 0;
+    for answer in answers {
+        total += charged(answer).await;
+    }
+    assert_eq!(total, 100_000);
+    let calls = slow.calls();
+    let counts = calls
+        .iter()
+        .flat_map(|(_, rows)| rows)
+        .map(|(_, count)| count);
+    assert_eq!(counts.sum::<usize>(), 100_000);
+    assert!(calls.len() < 200, "{} calls", calls.len());
+    assert!(calls.iter().all(|(_, rows)| rows.len() == 1));
+}
+
+/// Point 3.
+#[tokio::test(start_paused = true)]
+async fn alternating_tiers_leave_together_in_order_within_each() {
+    let slow = Slow::taking(Duration::from_millis(5));
+    let bench = Bench::new(&slow);
+    let tiers = [Tier::named("a"), Tier::named("b")];
+    let first = bench.submit(Tier::DEFAULT, 99);
+    settle().await;
+    let answers: Vec<_> = (0..200)
+        .map(|at| bench.submit(tiers[at % 2], 1 + at as u64))
+        .collect();
+    charged(first).await;
+    for (answer, cost) in answers.into_iter().zip(1..) {
+        assert_eq!(charged(answer).await, cost);
+    }
+    let calls = slow.calls();
+    assert_eq!(calls.len(), 3);
+    for (call, offset) in calls[1..].iter().zip(1..) {
+        let costs: Vec<_> = call.1.iter().map(|(op, _)| Op::clone(op)).collect();
+        let expected: Vec<_> = (0..100).map(|at| Op::Acquire(2 * at + offset)).collect();
+        assert_eq!((call.0, costs), (tiers[offset as usize - 1], expected));
+    }
+}
+
+/// Point 4: two answers one after another would take longer than the deadline.
+#[tokio::test(start_paused = true)]
+async fn further_calls_leave_meanwhile_when_waiting_would_miss_the_deadline() {
+    for takes in [20, 30, 40, 45] {
+        let slow = Slow::taking(Duration::from_millis(takes));
+        let bench = Bench::new(&slow);
+        let mut answers = Vec::new();
+        for _ in 0..200 {
+            let (submitted, answer) = (Instant::now(), bench.submit(Tier::DEFAULT, 1));
+            answers.push(tokio::spawn(async move {
+                charged(answer).await;
+                submitted.elapsed()
+            }));
+            sleep(Duration::from_millis(1)).await;
+        }
+        for answer in answers {
+            let took = answer.await.expect("no panic");
+            assert!(took <= DEADLINE, "{takes} ms away: {took:?}");
+        }
+        let calls = slow.calls().len();
+        assert!(calls < 200, "{takes} ms away: {calls} calls");
+    }
+}
+
+/// Point 4: somebody else has decided about it by then.
+#[tokio::test(start_paused = true)]
+async fn what_timed_out_unsent_is_not_sent_and_what_was_dropped_is() {
+    let slow = Slow::held();
+    let bench = Bench::new(&slow);
+    let first = bench.submit(Tier::DEFAULT, 9);
+    settle().await;
+    let late = bench.submit(Tier::DEFAULT, 1);
+    sleep(DEADLINE * 3 / 4).await;
+    drop(bench.submit(Tier::DEFAULT, 2));
+    let waits = bench.submit(Tier::DEFAULT, 3);
+    sleep(DEADLINE / 2).await;
+    slow.hold.as_ref().expect("it holds").add_permits(2);
+    charged(first).await;
+    assert_eq!(charged(waits).await, 3);
+    let error = late.await.expect("an answer").expect_err("too late");
+    assert_eq!(error.kind(), StoreErrorKind::Timeout);
+    let rows: Vec<_> = slow.calls().into_iter().map(|(_, rows)| rows).collect();
+    let after = [(Op::Acquire(2), 1), (Op::Acquire(3), 1)];
+    assert_eq!(rows, [vec![(Op::Acquire(9), 1)], after.to_vec()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_there_is_no_room_nobody_waits_to_hear_of_it() {
+    let slow = Slow::taking(Duration::from_millis(10));
+    let bench = Bench::new(&slow);
+    let first = bench.submit(Tier::DEFAULT, 1);
+    settle().await;
+    let second = bench.submit(Tier::DEFAULT, 1);
+    *slow.is_full.lock().expect("no panic") = true;
+    let start = Instant::now();
+    let plan = Arc::clone(&bench.plan);
+    let bob = bench
+        .coalescer
+        .submit("bob".to_owned(), plan, Tier::DEFAULT, Op::Acquire(1));
+    assert!(bob.is_err());
+    charged(first).await;
+    assert!(second.await.expect("an answer").is_err());
+    assert_eq!(start.elapsed(), Duration::from_millis(10));
+    assert_eq!(slow.calls().len(), 1);
+}
+
+/// Point 7: nobody drives the runtime any more on which a driver runs.
+#[test]
+fn a_driver_that_stands_still_is_replaced() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime")
+    };
+    let slow = Slow::taking(Duration::ZERO);
+    let bench = Bench::new(&slow);
+    let still = runtime();
+    let lost = {
+        let _here = still.enter();
+        bench.submit(Tier::DEFAULT, 1)
+    };
+    runtime().block_on(async {
+        let late = bench.submit(Tier::DEFAULT, 2);
+        sleep(DEADLINE + STILL + DEADLINE).await;
+        assert_eq!(charged(bench.submit(Tier::DEFAULT, 3)).await, 3);
+        assert!(late.await.expect("an answer").is_err(), "its time was over");
+    });
+    // The first one is sent when somebody drives its runtime again.
+    still.block_on(async { assert_eq!(charged(lost).await, 1) });
+}
+
+/// The lane has ended since, and another one of the subject has begun.
+#[test]
+fn a_driver_that_was_replaced_is_not_taken_for_a_later_one() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime")
+    };
+    let slow = Slow::held();
+    let bench = Bench::new(&slow);
+    let still = runtime();
+    let lost = {
+        let _here = still.enter();
+        bench.submit(Tier::DEFAULT, 1)
+    };
+    runtime().block_on(async {
+        let late = bench.submit(Tier::DEFAULT, 2);
+        sleep(DEADLINE + STILL + DEADLINE).await;
+        slow.hold.as_ref().expect("it holds").add_permits(2);
+        let replaces = bench.submit(Tier::DEFAULT, 3);
+        assert!(late.await.expect("an answer").is_err(), "its time was over");
+        assert_eq!(charged(replaces).await, 3);
+        settle().await;
+
+        let first = bench.submit(Tier::DEFAULT, 4);
+        settle().await;
+        let second = bench.submit(Tier::DEFAULT, 5);
+        still.shutdown_background();
+        drop(lost);
+        slow.hold.as_ref().expect("it holds").add_permits(2);
+        assert_eq!(charged(first).await, 4);
+        assert_eq!(charged(second).await, 5);
+    });
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_runtime_that_has_ended() {
+    let slow = Slow::held();
+    let bench = Bench::new(&slow);
+    let weak: Weak<()> = Arc::downgrade(&bench.plan);
+    let answer = std::thread::scope(|scope| {
+        let ended = scope.spawn(|| {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            let runtime = builder.enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let answer = bench.submit(Tier::DEFAULT, 1);
+                settle().await;
+                (answer,)
+            })
+        });
+        let (answer,) = ended.join().expect("no panic");
+        answer
+    });
+    assert!(answer.await.is_err(), "the sender is gone");
+    assert_eq!(weak.strong_count(), 1);
+}

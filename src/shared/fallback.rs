@@ -1,0 +1,181 @@
+//! What decides when Redis does not.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use crate::{
+    clock::{Clock, OsClock},
+    decision::{Decision, Degradation, Policy},
+    error::{ConfigError, LimiterError},
+    key::Key,
+    limiter::{Limiter, LocalLimiter, LocalLimiterBuilder, Pending, Tier, quotas::Rules},
+    op::Op,
+    quota::Quota,
+};
+
+/// What happens to a request when Redis does not decide: it is gone, too slow, or refuses.
+///
+/// It is never a 429 because of the failure. [`Decision::is_degraded`](crate::Decision::is_degraded)
+/// tells such decisions apart, so an observer can count them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct OnFailure(Action);
+
+/// The stand-in for Redis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// This node, with its share among so many.
+    Local(NonZeroU32),
+    Allow,
+    Deny,
+}
+
+impl OnFailure {
+    /// Each node goes on by itself with the same quotas. The default.
+    ///
+    /// Together `n` nodes then let through up to `n` times as much; see
+    /// [`nodes`](Self::nodes). Redis is not told afterwards what they counted meanwhile, and
+    /// they do not know what Redis counted before. A receipt corrects only the side that charged
+    /// it: once Redis is back, what a node had counted by itself goes back to the node, and while it
+    /// is gone, what Redis had counted is not given back. The side that decides
+    /// counts what a response costs beyond its reservation. A block of a denial is known to the side
+    /// that denied. A reset and a block by hand are for both sides; those that are decided by the
+    /// node, and a refund without a receipt, are done by the node alone:
+    /// [`is_degraded`](crate::Decision::is_degraded) tells, and they have to be repeated when Redis
+    /// is back.
+    ///
+    /// A node tracks a [bounded](crate::shared::RedisLimiterBuilder::max_local_keys) number of keys.
+    pub const fn local() -> Self {
+        Self(Action::Local(NonZeroU32::MIN))
+    }
+
+    /// Like [`local`](Self::local), with each quota divided by the number of nodes that are
+    /// expected to share the load, rounded up. 0 counts as 1.
+    pub const fn nodes(nodes: u32) -> Self {
+        match NonZeroU32::new(nodes) {
+            Some(nodes) => Self(Action::Local(nodes)),
+            None => Self::local(),
+        }
+    }
+
+    /// Every request passes, uncounted.
+    pub const fn allow() -> Self {
+        Self(Action::Allow)
+    }
+
+    /// No request passes: 503 with `Retry-After`.
+    pub const fn deny() -> Self {
+        Self(Action::Deny)
+    }
+
+    pub(crate) const fn action(self) -> Action {
+        self.0
+    }
+}
+
+impl Default for OnFailure {
+    fn default() -> Self {
+        Self::local()
+    }
+}
+
+/// What decides when Redis does not.
+#[derive(Debug)]
+pub(super) enum Fallback {
+    Local {
+        limiter: LocalLimiter,
+        nodes: NonZeroU32,
+    },
+    Allow,
+    Deny,
+}
+
+impl Fallback {
+    pub(super) fn new(
+        on_failure: OnFailure,
+        rules: &Rules,
+        max_keys: usize,
+    ) -> Result<Self, ConfigError> {
+        Ok(match on_failure.0 {
+            Action::Local(nodes) => Self::Local {
+                limiter: local_limiter(rules, nodes, max_keys)?,
+                nodes,
+            },
+            Action::Allow => Self::Allow,
+            Action::Deny => Self::Deny,
+        })
+    }
+
+    /// Decides in place of the server, if it is to, for this reason.
+    pub(super) fn decide(
+        &self,
+        tier: Tier,
+        key: &Key,
+        op: Op,
+        policies: &[Policy],
+        reason: Degradation,
+    ) -> Option<Result<Decision, LimiterError>> {
+        let op = match op {
+            // What the server charged is not here to be given back. What a response adds to it is
+            // counted here.
+            Op::Refund(_, Some(receipt)) if !receipt.is_degraded() => Op::Refund(0, None),
+            Op::Settle(cost, receipt) if !receipt.is_degraded() => {
+                Op::Settle(cost, receipt.of_nothing_here())
+            }
+            op => op,
+        };
+        let decision = match self {
+            Self::Local { limiter, .. } => {
+                let Pending::Ready(decision) = limiter.apply_in(tier, key, op);
+                decision
+            }
+            Self::Allow => Ok(Decision::unmeasured(OsClock.now(), policies)),
+            Self::Deny => return None,
+        };
+        Some(decision.map(|decision| decision.into_degraded(reason)))
+    }
+
+    /// Blocks and forgets keys with the server: what was counted for the key during an earlier
+    /// failure, and what it is kept out of during the next one.
+    pub(super) fn follow(&self, key: &Key, op: &Op) {
+        let Self::Local { limiter, .. } = self else {
+            return;
+        };
+        match op {
+            Op::Reset => drop(limiter.reset(key)),
+            Op::Block(length) => drop(limiter.block(key, *length)),
+            _ => {}
+        }
+    }
+
+    pub(super) fn set_quota(&self, name: &str, quota: Quota) -> Result<(), ConfigError> {
+        match self {
+            Self::Local { limiter, nodes } => limiter.set_quota(name, quota.shared_by(*nodes)),
+            Self::Allow | Self::Deny => Ok(()),
+        }
+    }
+}
+
+fn local_limiter(
+    rules: &Rules,
+    nodes: NonZeroU32,
+    max_keys: usize,
+) -> Result<LocalLimiter, ConfigError> {
+    let mut builder: Option<LocalLimiterBuilder> = None;
+    for (tier, quotas) in rules.tiers() {
+        // Under their names: one that is made of the numbers would change with them.
+        let named = quotas.quotas().iter().zip(&quotas.policies);
+        let shares = named.map(|(quota, policy)| quota.shared_by(nodes).named(policy.name()));
+        let shares = shares.collect::<Vec<_>>();
+        builder = Some(match builder {
+            None => LocalLimiter::builder(shares),
+            Some(builder) => builder.with_tier(*tier, shares),
+        });
+    }
+    let builder = builder.expect("there is always a default tier");
+    let builder = builder.max_keys(max_keys);
+    let builder = match rules.block_for {
+        Some(nanos) => builder.block_for(Duration::from_nanos(nanos)),
+        None => builder,
+    };
+    builder.build()
+}

@@ -1,0 +1,444 @@
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use tokio::time::timeout;
+
+use super::{
+    arguments::Plan,
+    builder::RedisLimiterBuilder,
+    coalesce::{Ask, Coalescer, Row},
+    deny_cache::{self, Asked, DenyCache},
+    fallback::Fallback,
+    reply,
+};
+use crate::{
+    clock::{Clock, ManualClock},
+    decision::{Decision, Degradation, Policy},
+    error::{ConfigError, LimiterError},
+    key::Key,
+    limiter::{Limiter, Pending, Tier, handle::handle_methods, quotas::Rules},
+    op::Op,
+    quota::{IntoQuotas, Quota},
+    redis::{
+        key_name,
+        script::DECIDE,
+        store::{
+            error::{StoreError, StoreErrorKind},
+            handle::RedisStore,
+            health::StoreHealth,
+            pace::Place,
+        },
+    },
+};
+
+/// A limit that all nodes share, through Redis.
+///
+/// ```no_run
+/// use tower_ratelimit::{PeerIp, Quota, RateLimitLayer, RedisLimiter};
+///
+/// # fn f() -> Result<(), tower_ratelimit::ConfigError> {
+/// let limiter = RedisLimiter::connect("redis://localhost", Quota::per_second(10).burst(20))?;
+/// let layer = RateLimitLayer::new(limiter, PeerIp);
+/// # let _ = layer;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The server's clock counts, so nodes need not agree about the time, and decisions are those of
+/// the [`LocalLimiter`](crate::LocalLimiter) to the microsecond. Each costs one round trip, however
+/// many quotas there are, and less where it can be avoided: who asks again for what was denied
+/// costs none until its time has come, and requests of one subject that arrive while another one is
+/// under way travel together.
+///
+/// A clone is a handle to the same limiter. See the [guide](crate::guide::redis) for running
+/// Redis for rate limits.
+#[derive(Clone)]
+pub struct RedisLimiter(Arc<Inner>);
+
+struct Inner {
+    store: RedisStore,
+    name: String,
+    /// Those of the default tier, as they were at first.
+    policies: Vec<Policy>,
+    rules: Mutex<Rules>,
+    current: RwLock<Arc<Current>>,
+    coalescer: Arc<Coalescer<Asker, Current>>,
+    denials: Option<Arc<DenyCache>>,
+    fallback: Fallback,
+}
+
+/// What a limiter is made of.
+pub(super) struct Parts {
+    pub(super) name: String,
+    pub(super) rules: Rules,
+    pub(super) fallback: Fallback,
+    pub(super) denials: Option<DenyCache>,
+    pub(super) test_clock: Option<ManualClock>,
+}
+
+/// What is in force.
+#[derive(Debug)]
+pub(super) struct Current {
+    plan: Plan,
+    /// What the keys of all subjects begin with.
+    keyspace: String,
+    /// How many times the quotas have been changed.
+    generation: u64,
+}
+
+/// Asks the server, and remembers its denials.
+struct Asker {
+    store: RedisStore,
+    denials: Option<Arc<DenyCache>>,
+    test_clock: Option<ManualClock>,
+}
+
+impl RedisLimiter {
+    /// A limiter for `quotas` with the default settings, on the server at `url`.
+    ///
+    /// Nothing is connected yet: that happens with the first request, so the service starts
+    /// whether or not Redis is there. Limiters that should share one connection are made with
+    /// [`RedisLimiter::builder`] on one [`RedisStore`].
+    ///
+    /// # Errors
+    ///
+    /// When the address is none, see [`RedisStore::connect`], or a quota makes no sense, see
+    /// [`Quota::check`].
+    pub fn connect(url: &str, quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
+        Self::builder(quotas).build(&RedisStore::connect(url)?)
+    }
+
+    /// Starts to configure a limiter for `quotas`.
+    pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
+        RedisLimiterBuilder::new(quotas)
+    }
+
+    pub(super) fn from_parts(store: &RedisStore, parts: Parts) -> Self {
+        let Parts {
+            name,
+            rules,
+            fallback,
+            denials,
+            test_clock,
+        } = parts;
+        store.use_script(&DECIDE);
+        let denials = denials.map(Arc::new);
+        let asker = Asker {
+            store: store.clone(),
+            denials: denials.clone(),
+            test_clock,
+        };
+        let current = Current::new(store, &name, &rules, 0);
+        Self(Arc::new(Inner {
+            store: store.clone(),
+            policies: rules.default_tier().policies.clone(),
+            rules: Mutex::new(rules),
+            current: RwLock::new(Arc::new(current)),
+            coalescer: Arc::new(Coalescer::new(asker)),
+            name,
+            denials,
+            fallback,
+        }))
+    }
+
+    /// Changes the quota of this name (`default` for one that stands alone and was given none) in
+    /// the default tier, for this limiter and all its clones, on this node; other nodes have to be
+    /// told, too.
+    ///
+    /// A changed limit, burst or queue leaves what was counted, at most as much as the new quota
+    /// holds, or the largest of another tier that shares the counter. A changed algorithm, period,
+    /// number of slices or refill step starts all quotas of this limiter afresh, and ends blocks,
+    /// unless its tiers count in the same ways as before: they are counted under other keys, so nodes
+    /// that have the new configuration already and nodes that have the old one do not disturb each
+    /// other.
+    ///
+    /// # Errors
+    ///
+    /// When the quota makes no sense, see [`Quota::check`], or has another name, or there is none of
+    /// this name.
+    pub fn set_quota(&self, name: &str, quota: Quota) -> Result<(), ConfigError> {
+        let inner = &*self.0;
+        let mut rules = inner.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = rules.clone();
+        changed.replace(name, quota)?;
+        inner.fallback.set_quota(name, quota)?;
+        let generation = inner.current().generation + 1;
+        let current = Current::new(&inner.store, &inner.name, &changed, generation);
+        let place = inner.current.write();
+        *place.unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
+        if let Some(denials) = &inner.denials {
+            denials.begin(generation);
+        }
+        *rules = changed;
+        Ok(())
+    }
+
+    /// How the server is doing, as far as requests have found out.
+    #[must_use]
+    pub fn health(&self) -> StoreHealth {
+        self.0.store.health()
+    }
+
+    /// The handle to the server, for further limiters.
+    #[must_use]
+    pub fn store(&self) -> &RedisStore {
+        &self.0.store
+    }
+
+    fn submit(&self, tier: Tier, key: &Key, op: Op) -> Result<Pending<RedisFuture>, LimiterError> {
+        let inner = &*self.0;
+        let current = Arc::clone(&inner.current());
+        // A tier that is not known is a mistake, not a failure of the store.
+        current.plan.tier(tier)?;
+        let tier = current.plan.tier_of(&op, tier);
+        let policies = &current.plan.tier(tier)?.policies;
+        if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
+            && receipt.is_degraded()
+            && let Some(decision) = inner.give_back(tier, key, op.clone(), policies)
+        {
+            return decision.map(|decision| Pending::Ready(Ok(decision)));
+        }
+        let subject = format!("{}{}", current.keyspace, key_name::name(key));
+        if let Some(denied) = inner.remembered(&subject, tier, &op) {
+            return Ok(Pending::Ready(Ok(denied)));
+        }
+        inner.fallback.follow(key, &op);
+        let question = Question {
+            limiter: self.clone(),
+            current,
+            tier,
+            key: key.clone(),
+            op,
+        };
+        Ok(match inner.store.refusal() {
+            Some(error) => Pending::Ready(question.fall_back(error)),
+            None => question.ask(subject),
+        })
+    }
+}
+
+/// What was asked, for when nobody answers.
+struct Question {
+    limiter: RedisLimiter,
+    current: Arc<Current>,
+    tier: Tier,
+    key: Key,
+    op: Op,
+}
+
+impl Question {
+    /// Has the operation done, and waits for the answer no longer than the deadline; not at all when
+    /// none is to be expected by then.
+    fn ask(self, subject: String) -> Pending<RedisFuture> {
+        let Inner {
+            coalescer, store, ..
+        } = &*self.limiter.0;
+        let (current, op) = (Arc::clone(&self.current), Op::clone(&self.op));
+        let answer = match coalescer.submit(subject, current, self.tier, op) {
+            Ok(answer) => answer,
+            Err(error) => return Pending::Ready(self.fall_back(error)),
+        };
+        let deadline = store.deadline();
+        let answer = timeout(deadline, answer);
+        Pending::Later(RedisFuture(Box::pin(async move {
+            let error = match answer.await {
+                Ok(Ok(Ok(decision))) => return Ok(decision),
+                Ok(Ok(Err(error))) => error,
+                Ok(Err(_)) => StoreError::abandoned(),
+                Err(_) => StoreError::timeout(deadline),
+            };
+            self.fall_back(error)
+        })))
+    }
+
+    fn fall_back(&self, error: StoreError) -> Result<Decision, LimiterError> {
+        // A call from outside of a runtime is a mistake, not a failure of the store.
+        if error.kind() == StoreErrorKind::NoRuntime {
+            return Err(LimiterError::unavailable(error));
+        }
+        let Inner {
+            store, fallback, ..
+        } = &*self.limiter.0;
+        store.go_without(&error);
+        let policies = &self.current.plan.tier(self.tier)?.policies;
+        let op = Op::clone(&self.op);
+        let reason = error.degradation();
+        let decision = fallback.decide(self.tier, &self.key, op, policies, reason);
+        decision.unwrap_or_else(|| Err(LimiterError::unavailable(error)))
+    }
+}
+
+impl Inner {
+    /// Gives back what was charged in the server's place.
+    fn give_back(
+        &self,
+        tier: Tier,
+        key: &Key,
+        op: Op,
+        policies: &[Policy],
+    ) -> Option<Result<Decision, LimiterError>> {
+        // Whatever the reason was, the server has nothing of it.
+        let reason = Degradation::GivenUp;
+        self.fallback.decide(tier, key, op, policies, reason)
+    }
+
+    /// The answer that needs no server. What gives something back ends it.
+    fn remembered(&self, subject: &str, tier: Tier, op: &Op) -> Option<Decision> {
+        let denials = self.denials.as_ref()?;
+        if deny_cache::may_end_denials(op) {
+            denials.forget(subject);
+        }
+        denials.answer(subject, tier, op, Instant::now())
+    }
+
+    fn current(&self) -> RwLockReadGuard<'_, Arc<Current>> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Current {
+    fn new(store: &RedisStore, name: &str, rules: &Rules, generation: u64) -> Self {
+        let plan = Plan::new(rules);
+        Self {
+            keyspace: key_name::keyspace(store.prefix(), name, plan.id()),
+            plan,
+            generation,
+        }
+    }
+}
+
+impl Asker {
+    /// A call that failed may have been made, and given something back.
+    fn forget_what_may_be_over(&self, subject: &str, rows: &[(Op, usize)]) {
+        let may_be_over = rows.iter().any(|(op, _)| deny_cache::may_end_denials(op));
+        if let Some(denials) = self.denials.as_ref().filter(|_| may_be_over) {
+            denials.forget(subject);
+        }
+    }
+
+    /// Remembers what was answered. A row of the answer lies within one of the question's.
+    fn learn(&self, asked: &Asked<'_>, rows: &[(Op, usize)], answer: &[Row]) {
+        let Some(denials) = &self.denials else { return };
+        let mut answers = answer.iter();
+        for (op, count) in rows {
+            let mut left = *count;
+            while left > 0
+                && let Some(row) = answers.next()
+            {
+                denials.learn(asked, op, &row.first);
+                left = left.saturating_sub(row.count);
+            }
+        }
+    }
+}
+
+impl Ask<Current> for Asker {
+    type Place = Place;
+
+    fn enter(&self, rows: usize, within: Duration) -> Result<Place, StoreError> {
+        self.store.enter(rows, within)
+    }
+
+    async fn ask(
+        &self,
+        place: Place,
+        subject: &str,
+        current: &Current,
+        tier: Tier,
+        rows: &[(Op, usize)],
+    ) -> Result<Vec<Row>, StoreError> {
+        let plan = current.plan.tier(tier);
+        let plan = plan.map_err(|_| StoreError::foreign("there is no such tier"))?;
+        let now = self
+            .test_clock
+            .as_ref()
+            .map(|clock| clock.now().as_micros());
+        let arguments = plan.arguments(now, rows);
+        let asked_at = Instant::now();
+        let call = self
+            .store
+            .call_in(place, &DECIDE, subject.as_bytes(), &arguments);
+        let reply = call
+            .await
+            .inspect_err(|_| self.forget_what_may_be_over(subject, rows))?;
+        let count = rows.iter().map(|(_, count)| count).sum();
+        let answer = reply::rows(&reply, plan, count);
+        let answer = answer.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
+        let asked = Asked {
+            subject,
+            tier,
+            at: asked_at,
+            generation: current.generation,
+        };
+        self.learn(&asked, rows, &answer);
+        Ok(answer)
+    }
+
+    fn expected(&self) -> Option<Duration> {
+        self.store.expected()
+    }
+
+    fn deadline(&self) -> Duration {
+        self.store.deadline()
+    }
+}
+
+handle_methods!(RedisLimiter);
+
+impl Limiter for RedisLimiter {
+    type Future = RedisFuture;
+
+    fn apply(&self, key: &Key, op: Op) -> Pending<RedisFuture> {
+        self.apply_in(Tier::DEFAULT, key, op)
+    }
+
+    fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<RedisFuture> {
+        self.submit(tier, key, op)
+            .unwrap_or_else(|error| Pending::Ready(Err(error)))
+    }
+
+    fn policies(&self) -> &[Policy] {
+        &self.0.policies
+    }
+
+    fn blocks(&self) -> bool {
+        let rules = self.0.rules.lock();
+        let rules = rules.unwrap_or_else(PoisonError::into_inner);
+        rules.block_for.is_some()
+    }
+}
+
+/// The answer of a [`RedisLimiter`], no later than its deadline.
+///
+/// The operation is on its way already. When this is dropped it is done all the same.
+pub struct RedisFuture(Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>);
+
+impl Future for RedisFuture {
+    type Output = Result<Decision, LimiterError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for RedisFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisFuture").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for RedisLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisLimiter")
+            .field("name", &self.0.name)
+            .field("policies", &self.0.policies)
+            .field("store", &self.0.store)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,16 @@
+//! The limiter that all nodes share: arguments of the script, calls that carry many operations,
+//! remembered denials, and the fallback.
+
+mod arguments;
+mod builder;
+mod coalesce;
+mod deny_cache;
+pub(crate) mod fallback;
+mod limiter;
+mod reply;
+
+pub use self::{
+    builder::RedisLimiterBuilder,
+    fallback::OnFailure,
+    limiter::{RedisFuture, RedisLimiter},
+};

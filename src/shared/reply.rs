@@ -1,0 +1,185 @@
+//! The script's reply: whole numbers, of which decisions are made.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::{
+    arguments::{QuotaPlan, TierPlan, Told},
+    coalesce::Row,
+};
+use crate::{
+    clock::Timestamp,
+    decision::{
+        Decision, Level, Measure, Outcome, Policy, QuotaStatus, QuotaStatuses, Standing, Stepped,
+    },
+    quota::MAX_REFILL_NANOS,
+};
+
+/// The whole numbers of the script's reply, in order.
+struct Numbers<'a>(&'a [u8]);
+
+/// Reads what the script says of `ops` operations, in rows of alike ones; `None` for what the script
+/// never says.
+pub(super) fn rows(reply: &Value, plan: &TierPlan, ops: usize) -> Option<Vec<Row>> {
+    let Value::BulkString(bytes) = reply else {
+        return None;
+    };
+    let mut numbers = Numbers(bytes);
+    let time = Timestamp::from_micros(numbers.next()?);
+    let mut rows = Vec::new();
+    let mut left = ops;
+    while left > 0 {
+        let count = usize::try_from(numbers.next()?).ok()?;
+        let first = numbers.decision(plan, time)?;
+        if !(1..=left).contains(&count) {
+            return None;
+        }
+        left -= count;
+        rows.push(Row { count, first });
+    }
+    numbers.0.is_empty().then_some(rows)
+}
+
+impl Numbers<'_> {
+    fn next(&mut self) -> Option<u64> {
+        self.optional()?
+    }
+
+    /// `Some(None)` for a number below 0, which stands for there being none.
+    fn optional(&mut self) -> Option<Option<u64>> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::try_from(i64::from_be_bytes(*number)).ok())
+    }
+
+    fn decision(&mut self, plan: &TierPlan, time: Timestamp) -> Option<Decision> {
+        let denied = self.next()? == 1;
+        let wait = Duration::from_micros(self.next()?);
+        let charged = self.next()?;
+        let blocked = Duration::from_micros(self.next()?);
+        let outcome = match denied {
+            true => Outcome::Denied,
+            false if wait.is_zero() => Outcome::Allowed,
+            false => Outcome::Delayed(wait),
+        };
+        let decision = Decision::new(outcome, charged, time, self.statuses(plan, time)?);
+        let decision = decision.in_tier(plan.index);
+        Some(if blocked.is_zero() {
+            decision
+        } else {
+            decision.into_blocked(blocked)
+        })
+    }
+
+    fn statuses(&mut self, plan: &TierPlan, time: Timestamp) -> Option<QuotaStatuses> {
+        if let ([policy], [quota]) = (plan.policies.as_slice(), plan.measures.as_slice()) {
+            return Some(self.status(policy, *quota, time)?.into());
+        }
+        let quotas = plan.policies.iter().zip(&plan.measures);
+        let statuses = quotas.map(|(policy, quota)| self.status(policy, *quota, time));
+        Some(statuses.collect::<Option<Vec<_>>>()?.into())
+    }
+
+    fn status(
+        &mut self,
+        policy: &Policy,
+        quota: QuotaPlan,
+        time: Timestamp,
+    ) -> Option<QuotaStatus> {
+        let flags = self.next()?;
+        let retry_after = self.optional()?.map(nanos);
+        let (standing, excess) = match quota.told {
+            Told::Level(full) => {
+                let used = self.level(flags)?;
+                let level = Level { used, ..full };
+                let excess = quota.has_soft_share && level.is_excess();
+                (Standing::Level(level), excess)
+            }
+            Told::Stepped(step) => {
+                let used = self.level(flags)?;
+                let passed = time.as_nanos() % step;
+                let stepped = Stepped { used, passed, step };
+                let excess = quota.has_soft_share && stepped.level(policy).is_excess();
+                (Standing::Stepped(stepped), excess)
+            }
+            Told::Numbers => {
+                let [remaining, reset_after, window] = [self.next()?, self.next()?, self.next()?];
+                let standing = Standing::counted(remaining, nanos(reset_after), nanos(window));
+                (standing, flags & 2 > 0)
+            }
+        };
+        let measure = Measure {
+            kind: quota.kind,
+            denied: flags & 1 > 0,
+            retry_after,
+            standing,
+            excess,
+        };
+        Some(QuotaStatus::measured(policy, &measure))
+    }
+
+    /// How far a bucket is from full: the nanoseconds below a microsecond stand among the flags.
+    fn level(&mut self, flags: u64) -> Option<u64> {
+        let used = nanos(self.next()?).checked_add(flags / 4);
+        used.filter(|used| *used <= MAX_REFILL_NANOS)
+    }
+}
+
+const fn nanos(micros: u64) -> u64 {
+    micros.saturating_mul(1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        limiter::{Tier, quotas::Rules},
+        quota::Quota,
+        shared::arguments::Plan,
+    };
+
+    /// What the numbers say of two operations under a limit of ten a second.
+    fn read(numbers: &[i64]) -> Option<Vec<Decision>> {
+        let tiers = vec![(Tier::DEFAULT, vec![Quota::per_second(10)])];
+        let plan = Plan::new(&Rules::new(tiers, None).expect("a good quota"));
+        let plan = plan.tier(Tier::DEFAULT).expect("the default tier");
+        let bytes = numbers.iter().flat_map(|number| number.to_be_bytes());
+        let rows = rows(&Value::BulkString(bytes.collect()), plan, 2)?;
+        let row = |row: Row| {
+            let all = std::iter::successors(Some(row.first), |last| Some(last.next_alike()));
+            all.take(row.count)
+        };
+        Some(rows.into_iter().flat_map(row).collect())
+    }
+
+    #[test]
+    fn operations_that_come_to_the_same_are_told_once() {
+        let decisions = read(&[7, 2, 0, 0, 1, 0, 0, -1, 100_000]).expect("a reply");
+        let remaining: Vec<_> = decisions.iter().map(Decision::remaining).collect();
+        assert_eq!(remaining, [Some(9), Some(8)]);
+        let denied = read(&[7, 2, 1, 0, 0, 0, 1, 5, 1_000_000]).expect("a reply");
+        assert_eq!(denied[0].retry_after(), Some(Duration::from_micros(5)));
+        assert_eq!(denied[0], denied[1]);
+    }
+
+    #[test]
+    fn what_the_script_never_says_is_no_decision() {
+        let one = [1, 0, 0, 1, 0, 0, -1, 100_000];
+        let whole = [&[7], &one[..], &one].concat();
+        assert!(read(&whole).is_some());
+        for cut in 0..whole.len() {
+            assert!(read(&whole[..cut]).is_none(), "{cut} numbers");
+        }
+        assert!(read(&[&whole[..], &[0]].concat()).is_none(), "too many");
+        for alike in [-1, 0, 3, i64::MAX] {
+            assert!(read(&[&[7, alike], &one[1..]].concat()).is_none());
+        }
+        for used in [-1, i64::MAX] {
+            let level = [&[7, 2], &one[1..5], &[4 * 999, -1, used]].concat();
+            assert!(read(&level).is_none(), "{used} microseconds from full");
+        }
+        // No sum runs over, whatever is claimed to have been charged.
+        assert!(read(&[7, 2, 0, 0, i64::MAX, 0, 0, -1, 0]).is_some());
+    }
+}
