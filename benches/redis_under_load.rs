@@ -121,7 +121,7 @@ impl Bed {
 
 async fn ask(limiter: RedisLimiter, tier: Tier, key: Key) -> Sample {
     let asked = Instant::now();
-    let decision = limiter.apply_in(tier, &key, Op::Acquire(1)).await;
+    let decision = limiter.apply_in(&tier, &key, Op::Acquire(1)).await;
     (decision, asked.elapsed())
 }
 

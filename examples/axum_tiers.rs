@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     )
     .tier(|parts| {
         let customer = parts.extensions.get::<Customer>();
-        customer.map_or(Tier::DEFAULT, |customer| customer.tier)
+        customer.map_or(Tier::DEFAULT, |customer| customer.tier.clone())
     });
     // The last layer added runs first: authentication comes before the limit that needs it.
     let app = Router::new()

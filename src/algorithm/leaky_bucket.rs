@@ -36,7 +36,7 @@ impl LeakyBucket {
             longest,
             nominal: interval * quota.capacity(),
             most: most.nanos,
-            tolerance: skew.tolerance(longest),
+            tolerance: skew.tolerance(most.nanos),
             kind: quota.kind(),
         }
     }

@@ -37,7 +37,7 @@ impl TokenBucket {
             refill,
             nominal: interval * quota.capacity(),
             most: most.nanos,
-            tolerance: skew.tolerance(refill),
+            tolerance: skew.tolerance(most.nanos),
             kind: quota.kind(),
         }
     }

@@ -34,6 +34,7 @@ mod pending;
 mod quotas;
 #[cfg(feature = "redis")]
 mod redis;
+mod request_quota;
 mod tier;
 mod traits;
 mod user;
@@ -52,6 +53,7 @@ pub use self::{
     into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     local::{LocalLimiter, LocalLimiterBuilder},
     pending::{Never, Pending, PendingFuture},
+    request_quota::RequestQuota,
     tier::Tier,
     traits::Limiter,
     user::{AsyncLimiter, BoxedLimiter},

@@ -200,7 +200,7 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
                 let tier = tier % setup.tiers.len();
                 let ask = with_receipt(ask, receipts.len());
                 let expected = oracle.ask(nanos(now), tier, ask);
-                let decision = decide(&limiter, TIERS[tier], ask, &receipts);
+                let decision = decide(&limiter, &TIERS[tier], ask, &receipts);
                 receipts.push(decision.receipt());
                 prop_assert_eq!(decision.decided_at(), at(now));
                 let found = Answer::from(&decision);
@@ -216,7 +216,7 @@ fn alike(tiers: &[Vec<Spec>], tier: usize, place: usize, size: Size) -> Spec {
     like.unwrap_or(&tiers[0][place]).resized(size)
 }
 
-fn decide(limiter: &LocalLimiter, tier: Tier, ask: Ask, receipts: &[Receipt]) -> Decision {
+fn decide(limiter: &LocalLimiter, tier: &Tier, ask: Ask, receipts: &[Receipt]) -> Decision {
     let Pending::Ready(decision) = limiter.apply_in(tier, &alice(), ask.op(receipts));
     decision.expect("there is such a tier")
 }

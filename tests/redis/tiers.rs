@@ -40,7 +40,7 @@ impl Bench {
 
     async fn ask(&self, tier: Tier, op: Op) -> Decision {
         let key = Key::from("alice");
-        self.limiter.apply_in(tier, &key, op).await.unwrap()
+        self.limiter.apply_in(&tier, &key, op).await.unwrap()
     }
 
     /// How many requests pass at once, at most 2,000.

@@ -29,7 +29,7 @@ use self::{
     driver::Driver,
 };
 use super::store::StoreError;
-use crate::{decision::Decision, limiter::Tier, op::Op};
+use crate::{decision::Decision, limiter::quotas::Chosen, op::Op};
 
 /// So many locks that threads seldom meet at one.
 const SHARDS: usize = 32;
@@ -54,7 +54,7 @@ pub(super) trait Ask<P>: Send + Sync + 'static {
         place: Self::Place,
         subject: &str,
         plan: &P,
-        tier: Tier,
+        tier: Chosen,
         rows: &[(Op, usize)],
     ) -> impl Future<Output = Result<Vec<Row>, StoreError>> + Send;
 
@@ -114,7 +114,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
         self: &Arc<Self>,
         subject: String,
         plan: Arc<P>,
-        tier: Tier,
+        tier: Chosen,
         op: Op,
     ) -> Result<oneshot::Receiver<Answer>, StoreError> {
         let (answer, receiver) = oneshot::channel();
@@ -182,7 +182,7 @@ impl<P> Lane<P> {
         }
     }
 
-    fn add(&mut self, plan: Arc<P>, tier: Tier, op: Op, waiter: Waiter) {
+    fn add(&mut self, plan: Arc<P>, tier: Chosen, op: Op, waiter: Waiter) {
         if self.waiting.is_empty() {
             self.stirred.notify_one();
         }

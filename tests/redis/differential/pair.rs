@@ -149,7 +149,7 @@ impl Pair {
     /// different tiers that wait at the same time overtake each other, and one with a receipt is of
     /// the receipt's tier.
     async fn ask(&mut self, ops: Vec<(usize, Op)>) -> Result<(), TestCaseError> {
-        let tier = |number: usize| TIERS[number % self.tiers.len()];
+        let tier = |number: usize| TIERS[number % self.tiers.len()].clone();
         let asked: Vec<_> = ops.into_iter().map(|(n, op)| (tier(n), op)).collect();
         let has_receipt = |op: &Op| matches!(op, Op::Refund(_, Some(_)) | Op::Settle(..));
         let together = |(one, first): &(Tier, Op), (two, next): &(Tier, Op)| {
@@ -165,12 +165,12 @@ impl Pair {
     async fn ask_at_once(&mut self, asked: &[(Tier, Op)]) -> Result<(), TestCaseError> {
         let answers: Vec<_> = asked
             .iter()
-            .map(|(tier, op)| self.redis.apply_in(*tier, &self.key, op.clone()))
+            .map(|(tier, op)| self.redis.apply_in(tier, &self.key, op.clone()))
             .collect();
         let local = self.local();
         for ((tier, op), answer) in asked.iter().zip(answers) {
             self.operations += 1;
-            let expected = local.apply_in(*tier, &self.key, op.clone());
+            let expected = local.apply_in(tier, &self.key, op.clone());
             let expected = expected.await.expect("it is local");
             let decision = answer.await.map_err(|error| broken(&error))?;
             prop_assert_eq!(

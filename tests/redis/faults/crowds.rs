@@ -58,7 +58,7 @@ async fn timed(
     key: Key,
 ) -> (Result<Decision, LimiterError>, Duration) {
     let asked = Instant::now();
-    let answer = limiter.apply_in(tier, &key, Op::Acquire(1)).await;
+    let answer = limiter.apply_in(&tier, &key, Op::Acquire(1)).await;
     (answer, asked.elapsed())
 }
 

@@ -5,7 +5,7 @@ use tokio::{sync::oneshot, time::Instant};
 use super::Answer;
 use crate::{
     decision::Decision,
-    limiter::{Tier, redis::store::StoreError},
+    limiter::{quotas::Chosen, redis::store::StoreError},
     op::Op,
 };
 
@@ -33,7 +33,7 @@ pub(super) struct Waiter {
 /// Operations of one subject that are measured by the same quotas, in order of arrival.
 pub(super) struct Batch<P> {
     plan: Arc<P>,
-    tier: Tier,
+    tier: Chosen,
     /// Alike operations that follow each other, and how many there are.
     rows: VecDeque<(Op, usize)>,
     /// One for each operation.
@@ -43,13 +43,13 @@ pub(super) struct Batch<P> {
 /// What one call carries.
 pub(super) struct Call<P> {
     pub(super) plan: Arc<P>,
-    pub(super) tier: Tier,
+    pub(super) tier: Chosen,
     pub(super) rows: Vec<(Op, usize)>,
     pub(super) waiters: VecDeque<Waiter>,
 }
 
 impl<P> Batch<P> {
-    pub(super) const fn new(plan: Arc<P>, tier: Tier) -> Self {
+    pub(super) const fn new(plan: Arc<P>, tier: Chosen) -> Self {
         Self {
             plan,
             tier,
@@ -58,7 +58,7 @@ impl<P> Batch<P> {
         }
     }
 
-    pub(super) fn is_of(&self, plan: &Arc<P>, tier: Tier) -> bool {
+    pub(super) fn is_of(&self, plan: &Arc<P>, tier: Chosen) -> bool {
         self.tier == tier && Arc::ptr_eq(&self.plan, plan)
     }
 
