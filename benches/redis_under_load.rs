@@ -135,7 +135,7 @@ async fn steady(bed: &Bed, per_second: usize, tiers: &[Tier]) -> Result<Seen> {
     for at in 0..1_000 * SECONDS {
         tick.tick().await;
         for one in 0..per_second / 1_000 {
-            let tier = tiers[(at + one) % tiers.len()];
+            let tier = tiers[(at + one) % tiers.len()].clone();
             running.spawn(ask(limiter.clone(), tier, Key::from("hot")));
         }
     }

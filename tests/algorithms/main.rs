@@ -16,6 +16,7 @@ mod oracle;
 mod quotas;
 mod refunds;
 mod retries;
+mod row;
 mod soft;
 mod subject;
 mod tiers;

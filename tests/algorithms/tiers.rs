@@ -252,7 +252,7 @@ fn unknown_tier_is_an_error() {
     let plain = LocalLimiter::new(Quota::per_hour(10));
     for limiter in [limiter, plain] {
         for tier in [Tier::named("gold"), Tier::UNLIMITED] {
-            let error = ask(&limiter, tier, Op::Acquire(1)).expect_err("no such tier");
+            let error = ask(&limiter, tier.clone(), Op::Acquire(1)).expect_err("no such tier");
             assert_eq!(error.kind(), LimiterErrorKind::Unsupported);
             assert!(error.to_string().contains(&format!("{tier:?}")), "{error}");
         }

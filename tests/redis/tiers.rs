@@ -46,7 +46,7 @@ impl Bench {
     /// How many requests pass at once, at most 2,000.
     async fn passes(&self, tier: Tier) -> usize {
         let mut passed = 0;
-        while passed < 2_000 && self.ask(tier, Op::Acquire(1)).await.is_allowed() {
+        while passed < 2_000 && self.ask(tier.clone(), Op::Acquire(1)).await.is_allowed() {
             passed += 1;
         }
         passed

@@ -76,7 +76,7 @@ async fn steady(
     for at in 0..milliseconds {
         tick.tick().await;
         for one in 0..per_millisecond {
-            let tier = tiers[(at * per_millisecond + one) % tiers.len()];
+            let tier = tiers[(at * per_millisecond + one) % tiers.len()].clone();
             running.spawn(timed(limiter.clone(), tier, Key::from("hot")));
         }
     }
