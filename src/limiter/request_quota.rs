@@ -164,7 +164,8 @@ impl OwnQuota {
             return (Fitted { capacity, interval }, capacity < wanted.capacity);
         }
         if capacity == 0 {
-            return (wanted, false);
+            let interval = self::interval(self.quota.period_nanos());
+            return (Fitted { capacity, interval }, false);
         }
         let most = self.most.nanos;
         let full = u128::from(interval.get()) * u128::from(units(capacity));

@@ -93,6 +93,10 @@ impl Fitted {
             let interval = own.kind.period() / capacity.max(1);
             return Self { capacity, interval };
         }
+        if self.capacity == 0 {
+            let interval = own.kind.period();
+            return Self { interval, ..self };
+        }
         let takes = units(self.capacity) * self.interval;
         if takes <= own.most_time {
             return self;
