@@ -214,9 +214,15 @@ fn receipts_give_back_to_the_row_that_was_charged() {
 
 #[test]
 fn limiter_that_knows_no_rows_is_an_error_that_says_so() {
-    let text = |limiter: &dyn Fn(&Tier) -> Result<tower_ratelimit::Decision, tower_ratelimit::LimiterError>| {
-        limiter(&RequestQuota::limit(5).into()).unwrap_err().to_string()
-    };
+    let text =
+        |limiter: &dyn Fn(
+            &Tier,
+        )
+            -> Result<tower_ratelimit::Decision, tower_ratelimit::LimiterError>| {
+            limiter(&RequestQuota::limit(5).into())
+                .unwrap_err()
+                .to_string()
+        };
     let several = LocalLimiter::new([Quota::per_second(1), Quota::per_day(9)]);
     let key = Key::global();
     let error = text(&|tier| {
@@ -225,7 +231,9 @@ fn limiter_that_knows_no_rows_is_an_error_that_says_so() {
     });
     assert!(error.contains("this limiter has several"), "{error}");
     // What brings no row is not concerned.
-    let service = RateLimitLayer::new(several, Global).quota(row).layer(Probe::default());
+    let service = RateLimitLayer::new(several, Global)
+        .quota(row)
+        .layer(Probe::default());
     assert_eq!(send(&service, get("/")).status(), 200);
     assert_eq!(send(&service, get("/").header("x-limit", 5)).status(), 503);
 }

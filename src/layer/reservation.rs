@@ -9,7 +9,10 @@ use std::{
 
 use http::{Response, response};
 
-use super::{gate::Gate, ticket::{Ticket, TicketRef}};
+use super::{
+    gate::Gate,
+    ticket::{Ticket, TicketRef},
+};
 use crate::{
     decision::Decision,
     error::LimiterError,

@@ -12,8 +12,12 @@ use super::{
     identify::{Identify, PerRequest},
     wait::WaitingRoom,
 };
-use crate::{headers::Headers, key::KeyExtractor, limiter::{RequestQuota, Tier},
-    observe::Observer};
+use crate::{
+    headers::Headers,
+    key::KeyExtractor,
+    limiter::{RequestQuota, Tier},
+    observe::Observer,
+};
 
 /// What a layer was told, apart from its limiter and its rejection.
 #[derive(Clone)]

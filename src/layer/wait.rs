@@ -191,7 +191,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let next = self.lines.leave(&self.key, &self.tier, self.id, self.passed);
+        let next = self
+            .lines
+            .leave(&self.key, &self.tier, self.id, self.passed);
         // Outside the lock: it may run anything.
         if let Some(next) = next {
             next.wake();

@@ -140,9 +140,9 @@ impl<A: AsyncLimiter> Limiter for BoxedLimiter<A> {
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
         let limiter = Arc::clone(&self.0);
         let (tier, key) = (tier.clone(), key.clone());
-        Pending::Later(Box::pin(async move {
-            limiter.apply_in(&tier, &key, op).await
-        }))
+        Pending::Later(Box::pin(
+            async move { limiter.apply_in(&tier, &key, op).await },
+        ))
     }
 
     fn policies(&self) -> &[Policy] {

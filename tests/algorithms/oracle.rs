@@ -417,7 +417,8 @@ impl Rule {
             Counter::Debt { .. } | Counter::Slot(_) => self.owed(counter, at) == 0,
             _ => self.used(counter, at) == 0,
         };
-        self.first(now, is_fresh).expect("what was taken comes back")
+        self.first(now, is_fresh)
+            .expect("what was taken comes back")
     }
 
     /// Units of the nominal limit that are left.

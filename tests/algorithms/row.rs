@@ -25,9 +25,8 @@ pub(crate) struct Fitted {
 }
 
 pub(crate) fn row() -> impl Strategy<Value = Row> {
-    let number = || {
-        prop_oneof![6 => 0_u64..6, 6 => 0_u64..40, 1 => any::<u64>(), 1 => Just(u64::MAX)]
-    };
+    let number =
+        || prop_oneof![6 => 0_u64..6, 6 => 0_u64..40, 1 => any::<u64>(), 1 => Just(u64::MAX)];
     (number(), prop::option::of((any::<bool>(), number()))).prop_map(|(limit, room)| Row {
         limit,
         burst: room.filter(|(bursts, _)| *bursts).map(|(_, room)| room),

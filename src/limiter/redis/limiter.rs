@@ -195,7 +195,8 @@ impl RedisLimiter {
         let chosen = current.plan.choose(tier, &op)?;
         if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
             && receipt.is_degraded()
-            && let Some(decision) = inner.give_back(tier, key, op.clone(), &current.policies(chosen))
+            && let Some(decision) =
+                inner.give_back(tier, key, op.clone(), &current.policies(chosen))
         {
             return decision.map(|decision| Pending::Ready(Ok(decision)));
         }

@@ -181,7 +181,10 @@ impl Pair {
             self.operations += 1;
             let expected = local.apply_in(tier, &self.key, op.clone());
             let Ok(expected) = expected.await else {
-                prop_assert!(self.tiers[0].len() > 1, "a row takes the place of one quota");
+                prop_assert!(
+                    self.tiers[0].len() > 1,
+                    "a row takes the place of one quota"
+                );
                 let decided = answer.await;
                 prop_assert!(decided.is_err(), "{:?}", decided);
                 continue;
