@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
+use testkit::{needs, programs::eventually};
 use tower_ratelimit::{
     Decision, Key, Limiter as _, OnFailure, Op, Quota, RedisLimiter, RedisStore,
     limiter::{Pending, RequestQuota, Tier},
 };
 
-use crate::{
-    common::programs::eventually,
-    servers::{Server, no_redis},
-};
+use crate::servers::Server;
 
 const BLOCK: Duration = Duration::from_millis(300);
 
@@ -31,9 +29,7 @@ async fn acquire(limiter: &RedisLimiter, cost: u64) -> Decision {
 
 #[tokio::test]
 async fn a_block_ends_for_a_small_cost_however_long_a_large_one_has_to_wait() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     // A log, so that no window ends meanwhile.
     let limiter = node(&server, Quota::per_hour(100).sliding_log(), Some(BLOCK));
@@ -49,9 +45,7 @@ async fn a_block_ends_for_a_small_cost_however_long_a_large_one_has_to_wait() {
 
 #[tokio::test]
 async fn a_larger_cost_hears_its_own_wait() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let limiter = node(&server, Quota::per_hour(60), None);
     assert!(acquire(&limiter, 60).await.is_allowed());
@@ -66,9 +60,7 @@ async fn a_larger_cost_hears_its_own_wait() {
 
 #[tokio::test]
 async fn a_denial_of_one_row_says_nothing_of_another() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let limiter = node(&server, Quota::per_hour(60).sliding_log(), None);
     let rows = [2, 3, 60].map(|limit| Tier::from(RequestQuota::limit(limit)));
@@ -108,9 +100,7 @@ async fn row_is_shared_by_nodes_while_redis_is_away() {
 
 #[tokio::test]
 async fn the_same_cost_asks_redis_once() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let limiter = node(&server, Quota::per_hour(1), None);
     assert!(acquire(&limiter, 1).await.is_allowed());
@@ -128,9 +118,7 @@ async fn the_same_cost_asks_redis_once() {
 
 #[tokio::test]
 async fn remembered_reservation_keeps_no_block_from_starting() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let limiter = node(
         &server,
@@ -155,9 +143,7 @@ async fn remembered_reservation_keeps_no_block_from_starting() {
 
 #[tokio::test]
 async fn settled_reservation_makes_room_at_once() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let limiter = node(&server, Quota::per_hour(1), None);
     let alice = Key::from("alice");
