@@ -116,7 +116,7 @@ impl Bed {
 
 async fn ask(limiter: RedisLimiter, tier: Tier, key: Key) -> Sample {
     let asked = Instant::now();
-    let decision = limiter.apply_in(tier, &key, Op::Acquire(1)).await;
+    let decision = limiter.apply_in(&tier, &key, Op::Acquire(1)).await;
     (decision, asked.elapsed())
 }
 
@@ -130,7 +130,7 @@ async fn steady(bed: &Bed, per_second: usize, tiers: &[Tier]) -> Result<Seen> {
     for at in 0..1_000 * SECONDS {
         tick.tick().await;
         for one in 0..per_second / 1_000 {
-            let tier = tiers[(at + one) % tiers.len()];
+            let tier = tiers[(at + one) % tiers.len()].clone();
             running.spawn(ask(limiter.clone(), tier, Key::from("hot")));
         }
     }

@@ -2,6 +2,7 @@
 //! [`retry_after`]: crate::Decision::retry_after
 //! [`delay`]: crate::Decision::delay
 //! [`block_for`]: crate::limiter::LocalLimiterBuilder::block_for
+//! [`quota`]: crate::RateLimitLayer::quota
 //! [`tier`]: crate::limiter::LocalLimiterBuilder::tier
 // The page is also read on GitHub, and says at its end where its links lead there. Of two
 // definitions the first one counts, so here they lead to items, and the pictures are in the page.

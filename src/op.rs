@@ -44,3 +44,13 @@ pub enum Op {
     /// Forget the key and end its block.
     Reset,
 }
+
+impl Op {
+    /// The receipt that is presented.
+    pub(crate) const fn receipt(&self) -> Option<&Receipt> {
+        match self {
+            Self::Refund(_, Some(receipt)) | Self::Settle(_, receipt) => Some(receipt),
+            _ => None,
+        }
+    }
+}

@@ -14,8 +14,7 @@ pub(crate) enum Bucket {
 
 impl Bucket {
     /// The bucket of a quota that was checked, if it is counted by one.
-    pub(crate) fn new(quota: &Quota, skew: ClockSkew) -> Option<Self> {
-        let most = Most::of(quota);
+    pub(crate) fn new(quota: &Quota, most: Most, skew: ClockSkew) -> Option<Self> {
         match quota.algorithm() {
             Algorithm::TokenBucket => Some(Self::token(quota, most, skew)),
             Algorithm::LeakyBucket { .. } => Some(Self::leaky(quota, most, skew)),

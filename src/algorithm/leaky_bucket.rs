@@ -36,7 +36,7 @@ impl LeakyBucket {
             longest,
             nominal: interval * quota.capacity(),
             most: most.nanos,
-            tolerance: skew.tolerance(longest),
+            tolerance: skew.tolerance(most.nanos),
             kind: quota.kind(),
         }
     }
@@ -83,7 +83,11 @@ impl Counts for LeakyBucket {
     fn charge(&self, next: &mut u64, now: u64, cost: u64) {
         let cost = cost.saturating_mul(self.interval);
         let ahead = self.ahead(*next, now).saturating_add(cost);
-        *next = now.saturating_add(ahead.min(self.longest)).max(*next);
+        let ahead = ahead.min(self.longest);
+        // There is nothing to book of a limit of 0.
+        if ahead > 0 {
+            *next = now.saturating_add(ahead).max(*next);
+        }
     }
 
     /// Frees the last slots, unless slots after them were promised: those stay where they are.

@@ -175,7 +175,9 @@ impl Meter {
         }
         match self.verdict(state, now, self.extra + 1) {
             Verdict::After(wait) => wait,
-            Verdict::Fits { .. } | Verdict::Never => 0,
+            Verdict::Fits { .. } => 0,
+            // A limit of 0.
+            Verdict::Never => self.interval,
         }
     }
 

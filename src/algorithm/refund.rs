@@ -36,7 +36,9 @@ impl Refund {
             // The clock has stepped back since, and may have moved the bucket.
             return 0;
         };
-        let unit = charge.interval.saturating_sub(elapsed.div_ceil(capacity));
+        let unit = charge
+            .interval
+            .saturating_sub(elapsed.div_ceil(capacity.max(1)));
         let back = self.cost.saturating_mul(unit);
         back.min(charge.end.saturating_sub(now))
     }

@@ -37,7 +37,7 @@ impl TokenBucket {
             refill,
             nominal: interval * quota.capacity(),
             most: most.nanos,
-            tolerance: skew.tolerance(refill),
+            tolerance: skew.tolerance(most.nanos),
             kind: quota.kind(),
         }
     }
@@ -91,6 +91,10 @@ impl Counts for TokenBucket {
     fn charge(&self, tat: &mut u64, now: u64, cost: u64) {
         let cost = cost.saturating_mul(self.interval);
         let used = self.used(*tat, now).saturating_add(cost).min(self.refill);
+        if used == 0 {
+            // There is nothing to take of a limit of 0.
+            return;
+        }
         // A thread that read the clock a little earlier than the last one must not take back what
         // that one charged.
         *tat = now.saturating_add(used).max(*tat);

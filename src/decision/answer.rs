@@ -1,11 +1,11 @@
-use std::{mem, slice, time::Duration};
+use std::{mem, num::NonZeroU64, slice, time::Duration};
 
 use super::{
-    Degradation, Policy, QuotaStatus, QuotaStatuses, Receipt,
+    Degradation, Policy, QuotaStatus, QuotaStatuses, REQUEST_TIER, Receipt,
     round::{Micros, whole_seconds},
     status::Quotas,
 };
-use crate::clock::Timestamp;
+use crate::{clock::Timestamp, quota::Fitted};
 
 /// Whether a request may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -148,6 +148,7 @@ impl Decision {
     pub fn receipt(&self) -> Receipt {
         let receipt = Receipt::new(self.charged_at)
             .in_tier(self.tier)
+            .of_request(self.request())
             .degraded(self.degraded.is_some());
         if self.charged == 0 {
             return receipt;
@@ -155,6 +156,19 @@ impl Decision {
         let now = self.charged_at.as_nanos();
         let charges = self.quotas().iter().map(|quota| quota.charge(now));
         receipt.with_charges(self.charged, charges)
+    }
+
+    /// The quota that the request had of its own, which the one policy tells.
+    fn request(&self) -> Option<Fitted> {
+        if self.tier != REQUEST_TIER {
+            return None;
+        }
+        let policy = self.quotas()[0].policy();
+        let interval = policy.window_nanos() / policy.limit().max(1);
+        Some(Fitted {
+            capacity: policy.limit(),
+            interval: NonZeroU64::new(interval).unwrap_or(NonZeroU64::MIN),
+        })
     }
 
     /// How each quota stands, in the order in which they were listed.

@@ -16,7 +16,7 @@ pub use self::{
     status::{QuotaStatus, QuotaStatuses},
 };
 pub(crate) use self::{
-    receipt::Charge,
+    receipt::{Charge, REQUEST_TIER},
     round::whole_seconds,
     standing::{Level, Standing, Stepped},
     status::Measure,

@@ -84,6 +84,15 @@ impl Policy {
         }
     }
 
+    /// The same policy with the numbers of `quota`.
+    pub(crate) fn resized(&self, quota: &Quota) -> Self {
+        Self {
+            limit: quota.capacity(),
+            window: Some(quota.window()),
+            ..*self
+        }
+    }
+
     pub(super) const fn is_soft(&self) -> bool {
         self.soft
     }

@@ -2,7 +2,13 @@
 
 use std::{slice, sync::Arc};
 
-use crate::{clock::Timestamp, quota::Kind};
+use crate::{
+    clock::Timestamp,
+    quota::{Fitted, Kind},
+};
+
+/// What stands for the place of a tier in what was decided by a request's own quota.
+pub(crate) const REQUEST_TIER: u16 = u16::MAX;
 
 /// Proof of what was charged when, which a refund needs to find it again.
 ///
@@ -16,6 +22,8 @@ pub struct Receipt {
     charged: u64,
     charges: Charges,
     tier: u16,
+    /// The request's quota that stands in the place of a tier's.
+    request: Option<Fitted>,
     degraded: bool,
 }
 
@@ -48,6 +56,7 @@ impl Receipt {
             charged: 0,
             charges: Charges::None,
             tier: 0,
+            request: None,
             degraded: false,
         }
     }
@@ -96,9 +105,19 @@ impl Receipt {
         self
     }
 
-    /// The place of the decision's tier among those of the limiter.
+    /// The place of the decision's tier among those of the limiter, or [`REQUEST_TIER`].
     pub(crate) const fn tier(&self) -> u16 {
         self.tier
+    }
+
+    /// The quota of the request that was charged, if that had one of its own.
+    pub(crate) const fn request(&self) -> Option<Fitted> {
+        self.request
+    }
+
+    pub(super) const fn of_request(mut self, request: Option<Fitted>) -> Self {
+        self.request = request;
+        self
     }
 
     pub(super) const fn in_tier(mut self, tier: u16) -> Self {

@@ -75,11 +75,12 @@ impl Level {
 impl Stepped {
     /// The level at the last step, of the bucket that `policy` describes.
     pub(crate) fn level(self, policy: &Policy) -> Level {
-        let refill = policy.window_nanos();
+        let window = policy.window_nanos();
         Level {
             used: self.used,
-            refill,
-            interval: refill / policy.limit().max(1),
+            // The window of a limit of 0 is a unit's.
+            refill: if policy.limit() == 0 { 0 } else { window },
+            interval: window / policy.limit().max(1),
         }
     }
 

@@ -15,13 +15,12 @@ use tower_service::Service;
 use super::{
     gate::{Exempt, Gate},
     reservation::{Correcting, Reservation, Reserved},
-    ticket::{Course, Ticket},
+    ticket::{Course, Ticket, TicketRef},
     trial::{Next, Trial},
 };
 use crate::{
     decision::Decision,
     error::LimiterError,
-    key::Key,
     limiter::{Limiter, Pending},
     reject::Reject,
 };
@@ -99,7 +98,8 @@ where
                 return State::exempt(exempt, gate, inner, parts, body).into();
             }
             let extracted = gate.extract(&parts);
-            let ticket = match gate.ticket(&extracted, &parts) {
+            let mut tier = None;
+            let ticket = match gate.ticket(&extracted, &mut tier, &parts) {
                 Ok(ticket) => ticket,
                 Err(exempt) => return State::exempt(exempt, gate, inner, parts, body).into(),
             };
@@ -160,7 +160,7 @@ where
     #[inline(never)]
     fn tried(
         answer: Option<Pending<L::Future>>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
         gate: &Arc<Gate<L, R>>,
         inner: &mut S,
         parts: Parts,
@@ -182,7 +182,7 @@ where
     fn waiting(
         mut trial: Trial,
         next: Next<L::Future>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
         gate: &Arc<Gate<L, R>>,
         inner: &mut S,
         parts: Parts,
@@ -211,7 +211,7 @@ where
     /// The state of a request whose trial is over.
     fn judged(
         answer: Result<Decision, LimiterError>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
         course: &Course,
         gate: &Arc<Gate<L, R>>,
         inner: &mut S,
@@ -268,7 +268,7 @@ impl<L: Limiter, R> FollowUp<L, R> {
     #[inline]
     fn admit<B: 'static>(
         decision: &mut Decision,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
         course: &Course,
         gate: &Arc<Gate<L, R>>,
         parts: &mut Parts,

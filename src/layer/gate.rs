@@ -11,7 +11,7 @@ use super::{
     decisions,
     identify::Uncounted,
     settings::Settings,
-    ticket::{Course, Ticket},
+    ticket::{Course, Ticket, TicketRef},
     trial::{Asked, Next, Trial},
     voice::Voice,
     wait::WaitingRoom,
@@ -85,6 +85,12 @@ impl<L: Limiter, R> Gate<L, R> {
 
     /// Logs what the layer was told to do and its limiter cannot.
     fn report_what_is_missing(&self) {
+        if self.settings.quota.is_some() && self.limiter.policies().len() > 1 {
+            log::error(
+                "requests that bring a quota are answered 503: the layer's limiter has several, of which \
+                 none can be replaced; give each a layer of its own",
+            );
+        }
         let receipt = self.unmeasured().receipt();
         let corrects = self.corrects() && !self.limiter.supports(&Op::Settle(1, receipt));
         let exceeds = self.settings.elastic.is_some() && !self.limiter.supports(&Op::Hit(1));
@@ -123,19 +129,20 @@ impl<L: Limiter, R> Gate<L, R> {
     }
 
     /// What the limiter is to be asked about a request that is not [exempt](Self::exempt) and of
-    /// which the extractor said this, unless that is nothing.
+    /// which the extractor said this, unless that is nothing; `tier` is the place for a tier of its own.
     #[inline]
     pub(super) fn ticket<'a>(
         &'a self,
         extracted: &'a Result<Key, KeyError>,
+        tier: &'a mut Option<Tier>,
         parts: &Parts,
-    ) -> Result<Ticket<&'a Key>, Exempt> {
+    ) -> Result<TicketRef<'a>, Exempt> {
         let key = match self.settings.identify.key(extracted) {
             Ok(key) => key,
             Err(why) => return Err(self.uncounted(why)),
         };
-        let tier = self.settings.tier_of(parts);
-        if tier == Tier::UNLIMITED {
+        let tier = self.settings.tier_of(parts, tier);
+        if tier.is_unlimited() {
             return Err(self.bypass());
         }
         Ok(Ticket {
@@ -170,18 +177,18 @@ impl<L: Limiter, R> Gate<L, R> {
     }
 
     #[inline]
-    pub(super) fn ask(&self, ticket: Ticket<&Key>) -> Pending<L::Future> {
+    pub(super) fn ask(&self, ticket: TicketRef<'_>) -> Pending<L::Future> {
         self.apply(ticket, self.opening(ticket.cost))
     }
 
     #[inline]
-    pub(super) fn apply(&self, ticket: Ticket<&Key>, op: Op) -> Pending<L::Future> {
+    pub(super) fn apply(&self, ticket: TicketRef<'_>, op: Op) -> Pending<L::Future> {
         self.limiter.apply_in(ticket.tier, ticket.key, op)
     }
 
     /// Whether others of this request's key may stand in line, behind whom it belongs.
     #[inline]
-    pub(super) fn may_stand(&self, ticket: Ticket<&Key>) -> bool {
+    pub(super) fn may_stand(&self, ticket: TicketRef<'_>) -> bool {
         let room = &self.settings.waiting_room;
         room.may_have_line(ticket.key) && ticket.cost > 0 && !self.voice.is_shadow()
     }
@@ -201,7 +208,7 @@ impl<L: Limiter, R> Gate<L, R> {
         &self,
         trial: &mut Trial,
         answer: Option<Pending<L::Future>>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
     ) -> Next<L::Future> {
         let next = match answer {
             Some(answer) => Next::Answer(Asked::Pass, answer),
@@ -271,7 +278,7 @@ impl<L: Limiter, R> Gate<L, R> {
     pub(super) fn passes(
         &self,
         decision: &mut Decision,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
         course: &Course,
     ) -> bool {
         if self.settings.observer.is_some() {
@@ -286,7 +293,7 @@ impl<L: Limiter, R> Gate<L, R> {
 
     /// Tells the observer of a decision; out of line, because most layers have none.
     #[inline(never)]
-    fn tell(&self, decision: &Decision, ticket: Ticket<&Key>, course: &Course) {
+    fn tell(&self, decision: &Decision, ticket: TicketRef<'_>, course: &Course) {
         self.voice.decided(|| {
             let decided = Decided::now(decision, ticket.key, ticket.cost, ticket.asked_at);
             Decided {
@@ -357,7 +364,7 @@ impl<L, R> Gate<L, R> {
     pub(super) fn corrected(
         &self,
         decision: &Decision,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
         (before, after): (u64, u64),
     ) {
         self.voice.observe(|| {
@@ -375,7 +382,7 @@ impl<L, R> Gate<L, R> {
     pub(super) fn correction_failed(
         &self,
         decision: &Decision,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
         charged: u64,
         error: &LimiterError,
     ) {

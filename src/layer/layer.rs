@@ -13,7 +13,7 @@ use crate::{
     error::{ConfigError, KeyErrorKind},
     headers::Headers,
     key::{Key, KeyExtractor},
-    limiter::{IntoLimiter, Limiter, LocalLimiter, Tier},
+    limiter::{IntoLimiter, Limiter, LocalLimiter, RequestQuota, Tier},
     observe::Observer,
     reject::{ProblemJson, RejectFn, Rejection},
 };
@@ -96,6 +96,40 @@ impl<L, R> RateLimitLayer<L, R> {
     /// uncounted.
     pub fn tier(self, tier: impl Fn(&Parts) -> Tier + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.tier = Some(Arc::new(tier)))
+    }
+
+    /// The limit of a request from data, such as a customer's row, in place of the limiter's own.
+    /// Defaults to none; a request for which it returns `None` is measured by its
+    /// [`tier`](Self::tier), else by the limiter's own quota.
+    ///
+    /// Headers tell the request's numbers. Algorithm, period and name are those of the limiter's quota,
+    /// of which there has to be exactly one: otherwise requests that bring a quota are answered 503, and
+    /// the first is logged, as they are with a limiter that knows no quotas of requests. No request's quota
+    /// can be larger than the limiter's own, see [`RequestQuota`] for what is cut.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Key, Quota, RateLimitLayer, key::extension_fn, limiter::RequestQuota};
+    ///
+    /// // What authentication read from the database.
+    /// #[derive(Clone)]
+    /// struct Customer {
+    ///     id: u64,
+    ///     limit: Option<u64>,
+    /// }
+    ///
+    /// // Customers without a limit of their own may send 60 a minute.
+    /// let customer = extension_fn(|customer: &Customer| Key::from(customer.id));
+    /// let layer = RateLimitLayer::new(Quota::per_minute(60), customer).quota(|parts| {
+    ///     let limit = parts.extensions.get::<Customer>()?.limit?;
+    ///     Some(RequestQuota::limit(limit))
+    /// });
+    /// # let _ = layer;
+    /// ```
+    pub fn quota(
+        self,
+        quota: impl Fn(&Parts) -> Option<RequestQuota> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|settings| settings.quota = Some(Arc::new(quota)))
     }
 
     /// Which requests pass uncounted and without headers: health checks, an allow list. Defaults

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::ticket::Ticket;
+use super::ticket::TicketRef;
 use crate::{decision::Decision, key::Key, limiter::Tier};
 
 #[cfg(not(feature = "tokio"))]
@@ -88,9 +88,9 @@ impl LineWait {
     };
 }
 
-pub(super) fn line_of<'a>(by_key: &'a mut ByKey, ticket: Ticket<&Key>) -> Option<&'a mut Line> {
+pub(super) fn line_of<'a>(by_key: &'a mut ByKey, ticket: TicketRef<'_>) -> Option<&'a mut Line> {
     let mut lines = by_key.get_mut(ticket.key)?.iter_mut();
-    lines.find(|line| line.tier == ticket.tier)
+    lines.find(|line| line.tier == *ticket.tier)
 }
 
 impl Lines {
@@ -127,22 +127,22 @@ impl Lines {
     pub(super) fn with<T>(
         &self,
         key: &Key,
-        tier: Tier,
+        tier: &Tier,
         change: impl FnOnce(&mut Line) -> T,
     ) -> Option<T> {
         let mut by_key = self.lock(key);
         let mut lines = by_key.get_mut(key)?.iter_mut();
-        lines.find(|line| line.tier == tier).map(change)
+        lines.find(|line| line.tier == *tier).map(change)
     }
 
     /// One leaves, because it has passed or will not; what is to be woken for that.
-    pub(super) fn leave(&self, key: &Key, tier: Tier, id: u64, passed: bool) -> Option<Waker> {
+    pub(super) fn leave(&self, key: &Key, tier: &Tier, id: u64, passed: bool) -> Option<Waker> {
         let part = self.part(key);
         let mut by_key = part.lock();
         part.waiting.fetch_sub(1, Ordering::AcqRel);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         let lines = by_key.get_mut(key)?;
-        let line = lines.iter_mut().find(|line| line.tier == tier)?;
+        let line = lines.iter_mut().find(|line| line.tier == *tier)?;
         let next = line.leave(id, passed);
         // A line in which nobody stands is forgotten.
         lines.retain(|line| !line.waiters.is_empty());

@@ -7,7 +7,7 @@
 //!    [`deny`](RateLimitLayer::deny) say whether it is counted at all.
 //! 2. The [`KeyExtractor`](crate::KeyExtractor) says whom it is counted for;
 //!    [`on_missing_key`](RateLimitLayer::on_missing_key) what happens if it says nobody.
-//! 3. [`tier`](RateLimitLayer::tier) says by whose quotas, [`cost`](RateLimitLayer::cost) how much
+//! 3. [`tier`](RateLimitLayer::tier) or [`quota`](RateLimitLayer::quota) says by which quotas, [`cost`](RateLimitLayer::cost) how much
 //!    it takes: one unit of the default ones, unless told otherwise.
 //! 4. The [`Limiter`](crate::Limiter) decides. When it answers at once, as the local one does, the
 //!    inner service is called at once, with no allocation and nothing awaited.
@@ -42,6 +42,9 @@
 //!
 //! An identity that is looked for before it is verified answers 500 and logs the fix, if
 //! [`extension_fn`](crate::key::extension_fn) makes the key.
+//!
+//! Where layers are stacked, each with [`expose_decision`](RateLimitLayer::expose_decision) adds its
+//! decision to [`Decisions`], where handlers find all of them.
 //!
 //! One HTTP request may hold many operations: batches, GraphQL aliases. A layer sees the head only,
 //! so what a batch costs is told by a header or parameter that the application checks, with

@@ -9,11 +9,13 @@ use std::{
 
 use http::{Response, response};
 
-use super::{gate::Gate, ticket::Ticket};
+use super::{
+    gate::Gate,
+    ticket::{Ticket, TicketRef},
+};
 use crate::{
     decision::Decision,
     error::LimiterError,
-    key::Key,
     limiter::{Limiter, Pending, PendingFuture},
     op::Op,
 };
@@ -28,7 +30,7 @@ pub(super) struct Reserved {
 impl Reserved {
     /// Out of line, because most layers reserve nothing.
     #[inline(never)]
-    pub(super) fn boxed(ticket: Ticket<&Key>, exceeds: bool) -> Box<Self> {
+    pub(super) fn boxed(ticket: TicketRef<'_>, exceeds: bool) -> Box<Self> {
         let ticket = ticket.keep();
         Box::new(Self { ticket, exceeds })
     }

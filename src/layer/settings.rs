@@ -12,7 +12,12 @@ use super::{
     identify::{Identify, PerRequest},
     wait::WaitingRoom,
 };
-use crate::{headers::Headers, key::KeyExtractor, limiter::Tier, observe::Observer};
+use crate::{
+    headers::Headers,
+    key::KeyExtractor,
+    limiter::{RequestQuota, Tier},
+    observe::Observer,
+};
 
 /// What a layer was told, apart from its limiter and its rejection.
 #[derive(Clone)]
@@ -28,6 +33,7 @@ pub(super) struct Settings {
     /// Whether the layer does anything at all.
     pub(super) enabled: Option<Arc<AtomicBool>>,
     pub(super) tier: Option<PerRequest<Tier>>,
+    pub(super) quota: Option<PerRequest<Option<RequestQuota>>>,
     /// Whether a denied request passes all the same.
     pub(super) elastic: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
     pub(super) waiting_room: WaitingRoom,
@@ -49,6 +55,7 @@ impl Settings {
             observer: None,
             enabled: None,
             tier: None,
+            quota: None,
             elastic: None,
             waiting_room: WaitingRoom::new(),
             final_cost: None,
@@ -61,8 +68,20 @@ impl Settings {
         switch.is_none_or(|enabled| enabled.load(Ordering::Relaxed))
     }
 
+    /// The tier of a request, put into `place` unless it is that of all.
     #[inline]
-    pub(super) fn tier_of(&self, parts: &Parts) -> Tier {
+    pub(super) fn tier_of<'a>(&self, parts: &Parts, place: &'a mut Option<Tier>) -> &'a Tier {
+        static DEFAULT: Tier = Tier::DEFAULT;
+        if self.tier.is_none() && self.quota.is_none() {
+            return &DEFAULT;
+        }
+        place.insert(self.own_tier(parts))
+    }
+
+    fn own_tier(&self, parts: &Parts) -> Tier {
+        if let Some(quota) = self.quota.as_ref().and_then(|quota| quota(parts)) {
+            return quota.into();
+        }
         self.tier.as_ref().map_or(Tier::DEFAULT, |tier| tier(parts))
     }
 

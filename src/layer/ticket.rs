@@ -6,16 +6,19 @@ use crate::{key::Key, limiter::Tier};
 
 /// What the limiter is asked about a request.
 ///
-/// `K` is a reference until the key has to be kept: it is long, and for most requests never has to
-/// leave the place where the extractor put it.
+/// Key and tier are references until they have to be kept: a key is long, and for most requests never
+/// has to leave the place where the extractor put it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ticket<K = Key> {
+pub(super) struct Ticket<K = Key, T = Tier> {
     pub(super) key: K,
-    pub(super) tier: Tier,
+    pub(super) tier: T,
     pub(super) cost: u64,
     /// Only kept for an observer.
     pub(super) asked_at: Option<Instant>,
 }
+
+/// A ticket whose key and tier are only lent.
+pub(super) type TicketRef<'a> = Ticket<&'a Key, &'a Tier>;
 
 /// The way of a request to its decision.
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,11 +40,11 @@ impl Course {
     };
 }
 
-impl Ticket<&Key> {
+impl TicketRef<'_> {
     pub(super) fn keep(self) -> Ticket {
         Ticket {
             key: self.key.clone(),
-            tier: self.tier,
+            tier: self.tier.clone(),
             cost: self.cost,
             asked_at: self.asked_at,
         }
@@ -49,10 +52,10 @@ impl Ticket<&Key> {
 }
 
 impl Ticket {
-    pub(super) const fn as_ref(&self) -> Ticket<&Key> {
+    pub(super) const fn as_ref(&self) -> TicketRef<'_> {
         Ticket {
             key: &self.key,
-            tier: self.tier,
+            tier: &self.tier,
             cost: self.cost,
             asked_at: self.asked_at,
         }

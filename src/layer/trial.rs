@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 use super::{
     gate::Gate,
     line::LineWait,
-    ticket::{Course, Ticket},
+    ticket::{Course, TicketRef},
     wait::{self, Entered, Place},
 };
 use crate::{
     decision::Decision,
     error::{LimiterError, LimiterErrorKind},
-    key::Key,
     limiter::{Limiter, Pending},
     op::Op,
 };
@@ -61,7 +60,7 @@ pub(super) enum Asked {
 }
 
 impl Trial {
-    pub(super) fn new(ticket: Ticket<&Key>) -> Self {
+    pub(super) fn new(ticket: TicketRef<'_>) -> Self {
         Self {
             asked_at: ticket.asked_at,
             ..Self::default()
@@ -78,7 +77,7 @@ impl Trial {
         &mut self,
         mut next: Next<L::Future>,
         gate: &Gate<L, R>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
     ) -> Next<L::Future> {
         while let Next::Answer(asked, Pending::Ready(answer)) = next {
             next = self.hear(asked, answer, gate, ticket);
@@ -91,7 +90,7 @@ impl Trial {
         &mut self,
         mut next: Next<L::Future>,
         gate: &Gate<L, R>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
     ) -> Result<Decision, LimiterError> {
         loop {
             next = match next {
@@ -128,7 +127,7 @@ impl Trial {
     pub(super) fn begin<L: Limiter, R>(
         &mut self,
         gate: &Gate<L, R>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
     ) -> Next<L::Future> {
         match gate.room().blocked_line(ticket) {
             None => self.ask_to_pass(gate, ticket),
@@ -137,7 +136,7 @@ impl Trial {
         }
     }
 
-    fn join<L: Limiter, R>(&mut self, gate: &Gate<L, R>, ticket: Ticket<&Key>) -> Next<L::Future> {
+    fn join<L: Limiter, R>(&mut self, gate: &Gate<L, R>, ticket: TicketRef<'_>) -> Next<L::Future> {
         if self.probe(gate) {
             return self.exceed(gate, ticket);
         }
@@ -152,7 +151,7 @@ impl Trial {
         asked: Asked,
         op: Op,
         gate: &Gate<L, R>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
     ) -> Next<L::Future> {
         self.asked_at = ticket.asked_at.map(|_| Instant::now());
         Next::Answer(asked, gate.apply(ticket, op))
@@ -161,7 +160,7 @@ impl Trial {
     fn ask_to_pass<L: Limiter, R>(
         &mut self,
         gate: &Gate<L, R>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
     ) -> Next<L::Future> {
         self.ask(Asked::Pass, gate.opening(ticket.cost), gate, ticket)
     }
@@ -172,7 +171,7 @@ impl Trial {
         asked: Asked,
         answer: Result<Decision, LimiterError>,
         gate: &Gate<L, R>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
     ) -> Next<L::Future> {
         if let Some(asked_at) = self.asked_at {
             *self.course.latency.get_or_insert_default() += asked_at.elapsed();
@@ -222,7 +221,7 @@ impl Trial {
         &mut self,
         denial: Decision,
         gate: &Gate<L, R>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
     ) -> Next<L::Future> {
         if !gate.bends() {
             return Next::Done(Ok(denial));
@@ -259,7 +258,7 @@ impl Trial {
         &mut self,
         entered: Entered,
         gate: &Gate<L, R>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
     ) -> Next<L::Future> {
         match entered {
             Entered::Head(place) | Entered::Behind(place) => {
@@ -283,7 +282,7 @@ impl Trial {
     fn exceed<L: Limiter, R>(
         &mut self,
         gate: &Gate<L, R>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
     ) -> Next<L::Future> {
         self.course.exceeds = true;
         if !gate.corrects() {
@@ -299,7 +298,7 @@ impl Trial {
         &mut self,
         answer: Result<Decision, LimiterError>,
         gate: &Gate<L, R>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
     ) -> Next<L::Future> {
         match answer {
             Ok(decision) => Next::Done(Ok(decision.into_excess())),
@@ -316,7 +315,7 @@ impl Trial {
     fn own_denial<L: Limiter, R>(
         &mut self,
         gate: &Gate<L, R>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
     ) -> Option<Decision> {
         let own = self.denial.take();
         own.or_else(|| gate.room().denial_of_head(ticket))
@@ -324,7 +323,7 @@ impl Trial {
 
     /// Neither probe nor line has helped. The limiter is told where that may start a block, and asked
     /// where it was not yet.
-    fn deny<L: Limiter, R>(&mut self, gate: &Gate<L, R>, ticket: Ticket<&Key>) -> Next<L::Future> {
+    fn deny<L: Limiter, R>(&mut self, gate: &Gate<L, R>, ticket: TicketRef<'_>) -> Next<L::Future> {
         let blocks = gate.blocks_on_denial();
         match self.denial.take() {
             Some(denial) if !blocks || denial.is_blocked() => self.refuse(denial),
@@ -343,7 +342,7 @@ impl Trial {
         &mut self,
         answer: Result<Decision, LimiterError>,
         gate: &Gate<L, R>,
-        ticket: Ticket<&Key>,
+        ticket: TicketRef<'_>,
     ) -> Next<L::Future> {
         match answer {
             Ok(decision) if decision.is_denied() => self.refuse(decision),

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     line::{ByKey, Line, LineWait, Lines, line_of},
-    ticket::Ticket,
+    ticket::TicketRef,
 };
 use crate::{decision::Decision, key::Key, limiter::Tier};
 
@@ -61,7 +61,7 @@ impl WaitingRoom {
     }
 
     /// A place for a request that was denied just now.
-    pub(super) fn enter(&self, ticket: Ticket<&Key>, denial: &Decision) -> Entered {
+    pub(super) fn enter(&self, ticket: TicketRef<'_>, denial: &Decision) -> Entered {
         let fits = |wait: Option<Duration>| {
             let longest = self.longest?;
             wait.filter(|wait| *wait <= longest)
@@ -77,7 +77,7 @@ impl WaitingRoom {
             return Entered::Refused(None);
         }
         let place = self.place(ticket, 0);
-        let mut line = Line::new(ticket.tier);
+        let mut line = Line::new(ticket.tier.clone());
         line.push(ticket.cost);
         line.denied(0, denial, place.joined);
         by_key.entry(ticket.key.clone()).or_default().push(line);
@@ -86,11 +86,11 @@ impl WaitingRoom {
 
     /// A place at the end of the line that there is, for a request that the limiter was not asked
     /// about.
-    pub(super) fn join(&self, ticket: Ticket<&Key>) -> Option<Entered> {
+    pub(super) fn join(&self, ticket: TicketRef<'_>) -> Option<Entered> {
         self.join_line(&mut self.lines.lock(ticket.key), ticket)
     }
 
-    fn join_line(&self, by_key: &mut ByKey, ticket: Ticket<&Key>) -> Option<Entered> {
+    fn join_line(&self, by_key: &mut ByKey, ticket: TicketRef<'_>) -> Option<Entered> {
         let longest = self.longest?;
         let line = line_of(by_key, ticket)?;
         let wait = line.wait(ticket.cost, Instant::now());
@@ -112,11 +112,11 @@ impl WaitingRoom {
     }
 
     /// The place of the request that was just put into line.
-    fn place(&self, ticket: Ticket<&Key>, id: u64) -> Place {
+    fn place(&self, ticket: TicketRef<'_>, id: u64) -> Place {
         Place {
             lines: Arc::clone(&self.lines),
             key: ticket.key.clone(),
-            tier: ticket.tier,
+            tier: ticket.tier.clone(),
             id,
             joined: Instant::now(),
             passed: false,
@@ -124,7 +124,7 @@ impl WaitingRoom {
     }
 
     /// Whether there is a line, and its key was blocked when its head last asked.
-    pub(super) fn blocked_line(&self, ticket: Ticket<&Key>) -> Option<bool> {
+    pub(super) fn blocked_line(&self, ticket: TicketRef<'_>) -> Option<bool> {
         let mut by_key = self.lines.lock(ticket.key);
         let line = line_of(&mut by_key, ticket)?;
         let front = line.front.as_ref();
@@ -132,7 +132,7 @@ impl WaitingRoom {
     }
 
     /// What the limiter answered to the head of the line, as it is now.
-    pub(super) fn denial_of_head(&self, ticket: Ticket<&Key>) -> Option<Decision> {
+    pub(super) fn denial_of_head(&self, ticket: TicketRef<'_>) -> Option<Decision> {
         let mut by_key = self.lines.lock(ticket.key);
         let front = line_of(&mut by_key, ticket)?.front.as_ref()?;
         Some(front.denial.clone().aged(front.at.elapsed()))
@@ -157,7 +157,7 @@ impl Place {
     }
 
     fn poll_head(&self, cx: &Context<'_>) -> Poll<()> {
-        let is_head = self.lines.with(&self.key, self.tier, |line| {
+        let is_head = self.lines.with(&self.key, &self.tier, |line| {
             let is_head = line.head() == Some(self.id);
             if !is_head && let Some(waiter) = line.waiters.get_mut(&self.id) {
                 waiter.waker = Some(cx.waker().clone());
@@ -173,7 +173,7 @@ impl Place {
     /// Notes that the limiter denied it, which is the head.
     pub(super) fn denied(&self, denial: &Decision) {
         let now = Instant::now();
-        self.lines.with(&self.key, self.tier, |line| {
+        self.lines.with(&self.key, &self.tier, |line| {
             line.denied(self.id, denial, now);
         });
     }
@@ -191,7 +191,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let next = self.lines.leave(&self.key, self.tier, self.id, self.passed);
+        let next = self
+            .lines
+            .leave(&self.key, &self.tier, self.id, self.passed);
         // Outside the lock: it may run anything.
         if let Some(next) = next {
             next.wake();

@@ -46,7 +46,7 @@ type AnyFuture = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + S
 
 /// A [`Limiter`] without its type of future.
 trait Erased: Send + Sync {
-    fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<AnyFuture>;
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<AnyFuture>;
 
     fn policies(&self) -> &[Policy];
 
@@ -56,7 +56,7 @@ trait Erased: Send + Sync {
 }
 
 impl<L: Limiter> Erased for L {
-    fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<AnyFuture> {
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<AnyFuture> {
         match Limiter::apply_in(self, tier, key, op) {
             Pending::Ready(answer) => Pending::Ready(answer),
             Pending::Later(future) => Pending::Later(Box::pin(future)),
@@ -90,10 +90,10 @@ impl Limiter for AnyLimiter {
     type Future = AnyFuture;
 
     fn apply(&self, key: &Key, op: Op) -> Pending<AnyFuture> {
-        self.0.apply_in(Tier::DEFAULT, key, op)
+        self.0.apply_in(&Tier::DEFAULT, key, op)
     }
 
-    fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<AnyFuture> {
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<AnyFuture> {
         self.0.apply_in(tier, key, op)
     }
 

@@ -13,17 +13,29 @@
 //! on with [`Decision::into_result`](crate::Decision::into_result) and `?`.
 //!
 //! ```
-//! use tower_ratelimit::{Key, LocalLimiter, Quota, RateLimitLayer, PeerIp};
+//! use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, RateLimitLayer, PeerIp};
 //!
-//! let limiter = LocalLimiter::new(Quota::per_day(100));
+//! // A clock that stands still, for the sake of the assertions.
+//! let limiter = LocalLimiter::builder(Quota::per_day(100)).clock(ManualClock::new()).build()?;
 //! let layer = RateLimitLayer::new(limiter.clone(), PeerIp);
 //!
 //! let key = Key::from("alice");
 //! assert_eq!(limiter.hit(&key, 30).remaining(), Some(70));
 //! assert_eq!(limiter.peek(&key, 1).remaining(), Some(70));
 //! assert_eq!(limiter.reset(&key).remaining(), Some(100));
+//!
+//! // Shut a client out for an hour, whatever its quota says, and let it in again.
+//! let hour = std::time::Duration::from_secs(3_600);
+//! assert!(limiter.block(&key, hour).is_blocked());
+//! assert_eq!(limiter.acquire(&key, 1).retry_after(), Some(hour));
+//! assert!(!limiter.block(&key, std::time::Duration::ZERO).is_blocked());
 //! # let _ = layer;
+//! # Ok::<_, tower_ratelimit::ConfigError>(())
 //! ```
+//!
+//! Every limiter of this crate has these methods, with the same names and arguments, but a
+//! `GovernorLimiter`, which can only [`acquire`](Limiter::acquire). Where an answer may have to be
+//! waited for, as with a `RedisLimiter` or an [`AnyLimiter`], they are followed by `.await?`.
 
 mod any;
 #[cfg(feature = "governor")]
@@ -33,6 +45,7 @@ mod into;
 mod local;
 mod pending;
 pub(crate) mod quotas;
+pub(crate) mod request_quota;
 mod tier;
 mod traits;
 mod user;
@@ -44,6 +57,7 @@ pub use self::{
     into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     local::{LocalLimiter, LocalLimiterBuilder},
     pending::{Never, Pending, PendingFuture},
+    request_quota::RequestQuota,
     tier::Tier,
     traits::Limiter,
     user::{AsyncLimiter, BoxedLimiter},

@@ -1,14 +1,21 @@
 //! The quotas that are in force: those of each tier, and the counters that tiers share.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
-use super::Tier;
+use super::{
+    Tier,
+    request_quota::{OwnQuota, several_quotas},
+};
 use crate::{
     algorithm::{Bucket, ClockSkew, Meter, Most, State, Weight},
-    decision::Policy,
+    decision::{Policy, REQUEST_TIER},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     observe::log,
-    quota::{IntoQuotas, MAX_REFILL_NANOS, Quota},
+    op::Op,
+    quota::{Fitted, IntoQuotas, MAX_REFILL_NANOS, Quota},
 };
 
 /// The quotas in force.
@@ -19,6 +26,8 @@ pub(crate) struct Rules {
     /// The counters of each key. A place whose counter no tier needs any more stays free until
     /// another takes it.
     counters: Vec<Option<Counter>>,
+    /// The one that requests' quotas stand in for, if the default tier has one alone.
+    own: Option<OwnQuota>,
     /// How long a key that broke its limit stays out, in nanoseconds.
     pub(crate) block_for: Option<u64>,
 }
@@ -31,6 +40,13 @@ pub(crate) struct Quotas {
     /// Where each of them counts.
     pub(crate) counters: Vec<usize>,
     quotas: Vec<Quota>,
+}
+
+/// All that is counted where one instant for each key is enough.
+#[derive(Debug, Clone)]
+pub(crate) struct LoneBucket {
+    pub(crate) measured: (Bucket, Policy),
+    pub(crate) own: OwnQuota,
 }
 
 /// A counter: shared by the quotas that stand at one place of their tiers and count alike.
@@ -52,6 +68,37 @@ pub(crate) struct Replaced {
 /// Where a tier stands among the tiers; the default one is the first.
 pub(crate) type TierIndex = u16;
 
+/// The quotas that an operation is measured by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Chosen {
+    Tier(TierIndex),
+    /// A request's own.
+    Request(Fitted),
+}
+
+impl Chosen {
+    /// What a decision calls it.
+    pub(crate) const fn index(self) -> TierIndex {
+        match self {
+            Self::Tier(tier) => tier,
+            Self::Request(_) => REQUEST_TIER,
+        }
+    }
+
+    /// The quotas that `op` is measured by which was asked for in `self`: those of its receipt, if it
+    /// has one and a limiter of so many tiers knows them.
+    pub(crate) fn by_receipt(self, op: &Op, tiers: usize, own: Option<&OwnQuota>) -> Self {
+        let Some(receipt) = op.receipt() else {
+            return self;
+        };
+        match (receipt.request(), own) {
+            (Some(fitted), Some(own)) => Self::Request(own.refit(fitted)),
+            (None, _) if usize::from(receipt.tier()) < tiers => Self::Tier(receipt.tier()),
+            _ => self,
+        }
+    }
+}
+
 impl Rules {
     /// # Errors
     ///
@@ -64,6 +111,7 @@ impl Rules {
         let mut rules = Self {
             tiers: Vec::with_capacity(tiers.len()),
             counters: Vec::new(),
+            own: None,
             block_for: block_for.map(checked_block).transpose()?,
         };
         if tiers.len() > usize::from(TierIndex::MAX) {
@@ -103,17 +151,38 @@ impl Rules {
         self.tiers.iter()
     }
 
-    /// Where `tier` stands.
-    pub(crate) fn find(&self, tier: Tier) -> Result<TierIndex, LimiterError> {
-        let found = self.tiers.iter().position(|(known, _)| *known == tier);
-        found
-            .map(|at| at as TierIndex)
-            .ok_or_else(|| tier.unknown(self.tiers.iter().map(|(known, _)| *known)))
+    /// The quotas that `op` in `tier` is measured by.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such tier, or a request brings a quota that stands in for none.
+    pub(crate) fn choose(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
+        let own = self.own.as_ref();
+        let asked = match tier.request() {
+            Some(quota) => Chosen::Request(own.ok_or_else(several_quotas)?.fit(quota)),
+            None => Chosen::Tier(self.find(tier)?),
+        };
+        Ok(asked.by_receipt(op, self.tiers.len(), own))
     }
 
-    /// Whether there is a tier at this place.
-    pub(crate) fn has(&self, tier: TierIndex) -> bool {
-        usize::from(tier) < self.tiers.len()
+    /// Where `tier` stands.
+    fn find(&self, tier: &Tier) -> Result<TierIndex, LimiterError> {
+        let found = self.tiers.iter().position(|(known, _)| known == tier);
+        found
+            .map(|at| at as TierIndex)
+            .ok_or_else(|| tier.unknown(self.tiers.iter().map(|(known, _)| known)))
+    }
+
+    /// A request's quota, as the tier that it is.
+    pub(crate) fn of_request(&self, fitted: Fitted) -> Option<Quotas> {
+        let own = self.own.as_ref()?;
+        let quota = own.with(fitted);
+        Some(Quotas {
+            policies: vec![own.policy.resized(&quota)],
+            meters: vec![Meter::new(&quota, own.most)],
+            counters: self.default_tier().counters.clone(),
+            quotas: vec![quota],
+        })
     }
 
     /// How many counters a key has.
@@ -128,18 +197,19 @@ impl Rules {
     }
 
     /// The one quota, if all there is to count for a key is one instant for it.
-    pub(crate) fn lone_bucket(&self) -> Option<(Bucket, Policy)> {
+    pub(crate) fn lone_bucket(&self) -> Option<LoneBucket> {
         if self.block_for.is_some() {
             return None;
         }
         let [(_, quotas)] = self.tiers.as_slice() else {
             return None;
         };
-        let ([quota], [policy]) = (quotas.quotas.as_slice(), quotas.policies.as_slice()) else {
-            return None;
-        };
-        let bucket = Bucket::new(quota, ClockSkew::Threads)?;
-        Some((bucket, *policy))
+        let (policy, own) = (quotas.policies.first()?, self.own.clone()?);
+        let bucket = Bucket::new(&own.quota, own.most, ClockSkew::Threads)?;
+        Some(LoneBucket {
+            measured: (bucket, *policy),
+            own,
+        })
     }
 
     /// How much would be forgotten with these states of a key.
@@ -203,6 +273,21 @@ impl Rules {
         for (_, quotas) in &mut self.tiers {
             quotas.count_by(&self.counters, &all);
         }
+        let told = self.own.take().map(|own| own.told);
+        self.own = self.own_quota(&all, told.unwrap_or_default());
+    }
+
+    fn own_quota(&self, all: &[(usize, Quota)], told: Arc<AtomicBool>) -> Option<OwnQuota> {
+        let tier = self.default_tier();
+        let ([quota], [policy]) = (tier.quotas.as_slice(), tier.policies.as_slice()) else {
+            return None;
+        };
+        Some(OwnQuota {
+            quota: *quota,
+            most: most(0, quota, all),
+            policy: *policy,
+            told,
+        })
     }
 
     /// A quota that counts like one at another place of another tier shares nothing with it: a sign
@@ -227,6 +312,15 @@ impl Rules {
                 ));
             }
         }
+    }
+}
+
+impl LoneBucket {
+    /// The bucket of a request's quota, which shares the counter.
+    pub(crate) fn of_request(&self, fitted: Fitted) -> Option<(Bucket, Policy)> {
+        let quota = self.own.with(fitted);
+        let bucket = Bucket::new(&quota, self.own.most, ClockSkew::Threads)?;
+        Some((bucket, self.own.policy.resized(&quota)))
     }
 }
 

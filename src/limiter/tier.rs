@@ -1,30 +1,111 @@
-use std::fmt;
+use std::{
+    borrow::Cow,
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
+use super::RequestQuota;
 use crate::error::LimiterError;
 
 /// Which of a limiter's sets of quotas a request is measured by: the plan of a customer, say.
 ///
 /// The counters belong to the key, not to the tier: a key that changes its tier keeps what it has
 /// used.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Tier(Option<&'static str>);
+#[derive(Clone)]
+pub struct Tier(Which);
+
+#[derive(Clone)]
+enum Which {
+    Unlimited,
+    Named(&'static str),
+    /// The same by a name from data; freed with its last clone.
+    Owned(Arc<str>),
+    Request(RequestQuota),
+}
+
+/// All that tiers are told apart by.
+#[derive(PartialEq, Eq, Hash)]
+enum Identity<'a> {
+    Unlimited,
+    Named(&'a str),
+    Request(RequestQuota),
+}
 
 impl Tier {
     /// The quotas that the limiter was made with.
     pub const DEFAULT: Self = Self::named("");
 
     /// No quota: the request passes uncounted.
-    pub const UNLIMITED: Self = Self(None);
+    pub const UNLIMITED: Self = Self(Which::Unlimited);
 
     /// The tier of this name, as it was given to the limiter. The empty name is the
     /// [default](Self::DEFAULT) tier's.
     #[must_use]
     pub const fn named(name: &'static str) -> Self {
-        Self(Some(name))
+        Self(Which::Named(name))
+    }
+
+    /// The same by a name that is not known before the program runs, from a configuration file or a
+    /// customer's row. Clones share it, and it is freed with the last of them.
+    #[must_use]
+    pub fn named_owned(name: impl Into<Arc<str>>) -> Self {
+        Self(Which::Owned(name.into()))
+    }
+
+    pub(crate) fn of_name(name: Cow<'static, str>) -> Self {
+        match name {
+            Cow::Borrowed(name) => Self::named(name),
+            Cow::Owned(name) => Self::named_owned(name),
+        }
+    }
+
+    /// Whether it is the [default](Self::DEFAULT) tier.
+    #[inline]
+    pub(crate) fn is_default(&self) -> bool {
+        match &self.0 {
+            Which::Named(name) => name.is_empty(),
+            Which::Owned(name) => name.is_empty(),
+            Which::Unlimited | Which::Request(_) => false,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn is_unlimited(&self) -> bool {
+        matches!(self.0, Which::Unlimited)
+    }
+
+    /// The quota that the request brings.
+    pub(crate) const fn request(&self) -> Option<RequestQuota> {
+        match self.0 {
+            Which::Request(quota) => Some(quota),
+            _ => None,
+        }
+    }
+
+    /// The share of one of `nodes` equal ones of the quota that the request brings.
+    #[cfg(feature = "redis")]
+    pub(crate) fn shared_by(&self, nodes: std::num::NonZeroU32) -> Option<Self> {
+        let quota = self.request()?;
+        Some(quota.shared_by(nodes).into())
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        match &self.0 {
+            Which::Unlimited => Identity::Unlimited,
+            Which::Named(name) => Identity::Named(name),
+            Which::Owned(name) => Identity::Named(name),
+            Which::Request(quota) => Identity::Request(*quota),
+        }
     }
 
     /// The error of a limiter that has only the tiers `known`.
-    pub(crate) fn unknown(self, known: impl Iterator<Item = Self>) -> LimiterError {
+    pub(crate) fn unknown<'a>(&self, known: impl Iterator<Item = &'a Self>) -> LimiterError {
+        if self.request().is_some() {
+            return LimiterError::unsupported(
+                "the limiter knows no quotas of requests; use a LocalLimiter or a RedisLimiter",
+            );
+        }
         let known: Vec<_> = known.map(|tier| format!("{tier:?}")).collect();
         LimiterError::unsupported(format!(
             "the limiter was given no quota for {self:?}; there is {}",
@@ -33,12 +114,35 @@ impl Tier {
     }
 }
 
+/// The quota that a request brings is a tier of its own.
+impl From<RequestQuota> for Tier {
+    fn from(quota: RequestQuota) -> Self {
+        Self(Which::Request(quota))
+    }
+}
+
+/// By name, wherever the name lives.
+impl PartialEq for Tier {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+}
+
+impl Eq for Tier {}
+
+impl Hash for Tier {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.identity().hash(state);
+    }
+}
+
 impl fmt::Debug for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            None => f.write_str("the unlimited tier"),
-            Some("") => f.write_str("the default tier"),
-            Some(name) => write!(f, "tier {name:?}"),
+        match self.identity() {
+            Identity::Unlimited => f.write_str("the unlimited tier"),
+            Identity::Named("") => f.write_str("the default tier"),
+            Identity::Named(name) => write!(f, "tier {name:?}"),
+            Identity::Request(quota) => quota.fmt(f),
         }
     }
 }

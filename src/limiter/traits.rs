@@ -30,11 +30,11 @@ pub trait Limiter: Send + Sync + 'static {
     ///
     /// A limiter without tiers need not know of them: by default every tier but
     /// [`Tier::DEFAULT`] is an error.
-    fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        if tier == Tier::DEFAULT {
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
+        if tier.is_default() {
             return self.apply(key, op);
         }
-        Pending::Ready(Err(tier.unknown([Tier::DEFAULT].into_iter())))
+        Pending::Ready(Err(tier.unknown([&Tier::DEFAULT].into_iter())))
     }
 
     /// The policies that decisions are about, in the same order.
@@ -109,7 +109,7 @@ impl<L: Limiter> Limiter for std::sync::Arc<L> {
         L::apply(self, key, op)
     }
 
-    fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<Self::Future> {
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
         L::apply_in(self, tier, key, op)
     }
 

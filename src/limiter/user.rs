@@ -73,15 +73,15 @@ pub trait AsyncLimiter: Send + Sync + 'static {
     /// By default every tier but [`Tier::DEFAULT`] is one: such a limiter has no others.
     fn apply_in(
         &self,
-        tier: Tier,
+        tier: &Tier,
         key: &Key,
         op: Op,
     ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
         async move {
-            if tier == Tier::DEFAULT {
+            if tier.is_default() {
                 return self.apply(key, op).await;
             }
-            Err(tier.unknown([Tier::DEFAULT].into_iter()))
+            Err(tier.unknown([&Tier::DEFAULT].into_iter()))
         }
     }
 
@@ -137,11 +137,11 @@ impl<A: AsyncLimiter> Limiter for BoxedLimiter<A> {
         Pending::Later(Box::pin(async move { limiter.apply(&key, op).await }))
     }
 
-    fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<Self::Future> {
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
         let limiter = Arc::clone(&self.0);
-        let key = key.clone();
+        let (tier, key) = (tier.clone(), key.clone());
         Pending::Later(Box::pin(
-            async move { limiter.apply_in(tier, &key, op).await },
+            async move { limiter.apply_in(&tier, &key, op).await },
         ))
     }
 
@@ -169,7 +169,7 @@ impl<A: AsyncLimiter> AsyncLimiter for Arc<A> {
 
     fn apply_in(
         &self,
-        tier: Tier,
+        tier: &Tier,
         key: &Key,
         op: Op,
     ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {

@@ -9,7 +9,7 @@ mod serde;
 mod value;
 
 pub(crate) use self::check::{MAX_REFILL_NANOS, check_name};
-pub(crate) use self::value::Kind;
+pub(crate) use self::value::{Fitted, Kind};
 pub use self::{
     list::IntoQuotas,
     value::{Algorithm, Quota},

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{num::NonZeroU64, time::Duration};
 
 /// What is allowed.
 ///
@@ -34,6 +34,18 @@ pub struct Quota {
     slices: Option<u32>,
     soft_percent: u32,
     name: Option<&'static str>,
+    /// The numbers of a request that take the place of its own.
+    fitted: Option<Fitted>,
+}
+
+/// The numbers of a request's quota, made to fit into the limiter's own. Whatever else there is to a
+/// quota is the limiter's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Fitted {
+    /// The most units that can be available at once; 0 lets nothing pass.
+    pub(crate) capacity: u64,
+    /// T: the nanoseconds in which one unit comes.
+    pub(crate) interval: NonZeroU64,
 }
 
 /// How a quota's units are counted.
@@ -107,6 +119,7 @@ impl Quota {
             slices: None,
             soft_percent: 0,
             name: None,
+            fitted: None,
         }
     }
 
@@ -210,6 +223,9 @@ impl Quota {
     /// a leaky bucket's queue and one more, else the limit.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
+        if let Some(fitted) = self.fitted {
+            return fitted.capacity;
+        }
         match (self.algorithm, self.burst) {
             (Algorithm::TokenBucket, Some(burst)) => burst,
             (Algorithm::LeakyBucket { queue }, _) => queue.saturating_add(1),
@@ -219,7 +235,12 @@ impl Quota {
 
     /// What may pass beyond the [capacity](Self::capacity): ⌊capacity · (1 + p)⌋ less the capacity.
     pub(crate) const fn extra(&self) -> u64 {
-        let extra = self.capacity() as u128 * self.soft_percent as u128 / 100;
+        self.extra_of(self.capacity())
+    }
+
+    /// The same of another capacity.
+    pub(crate) const fn extra_of(&self, capacity: u64) -> u64 {
+        let extra = capacity as u128 * self.soft_percent as u128 / 100;
         if extra > u64::MAX as u128 {
             u64::MAX
         } else {
@@ -298,6 +319,12 @@ impl Quota {
         )
     }
 
+    /// The same with the numbers of a request.
+    pub(crate) const fn fitted(mut self, fitted: Fitted) -> Self {
+        self.fitted = Some(fitted);
+        self
+    }
+
     /// The share of one of `nodes` equal ones, rounded up.
     #[cfg(feature = "redis")]
     pub(crate) fn shared_by(mut self, nodes: std::num::NonZeroU32) -> Self {
@@ -312,15 +339,18 @@ impl Quota {
 
     /// T = ⌊period / limit⌋ in nanoseconds, for a quota that was checked.
     pub(crate) fn interval_nanos(&self) -> u64 {
+        if let Some(fitted) = self.fitted {
+            return fitted.interval.get();
+        }
         let interval = self.period.as_nanos() / u128::from(self.limit.max(1));
         u64::try_from(interval).unwrap_or(u64::MAX)
     }
 
-    /// The time in which the whole capacity becomes available again.
+    /// The time in which the whole capacity becomes available again; a unit's where that is none.
     pub(crate) fn window(&self) -> Duration {
         match self.algorithm {
             Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => {
-                Duration::from_nanos(self.interval_nanos().saturating_mul(self.capacity()))
+                Duration::from_nanos(self.interval_nanos().saturating_mul(self.capacity().max(1)))
             }
             Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => {
                 self.period

@@ -8,7 +8,7 @@ use crate::{
     error::LimiterError,
     limiter::{
         Tier,
-        quotas::{Rules, TierIndex, most},
+        quotas::{Chosen, Quotas, Rules, TierIndex, most},
     },
     op::Op,
     quota::{Algorithm, Kind, MAX_REFILL_NANOS, Quota},
@@ -23,11 +23,15 @@ const MOST: u64 = (1 << 53) - 1;
 pub(super) struct Plan {
     id: String,
     /// In the order of the rules, which receipts name them by.
-    tiers: Vec<(Tier, TierPlan)>,
+    tiers: Vec<TierPlan>,
+    rules: Rules,
+    slots: Vec<Slot>,
+    /// The quotas of all tiers, with their places.
+    all: Vec<(usize, Quota)>,
 }
 
 /// What the script is told of one tier's quotas, and what its reply is read by.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct TierPlan {
     pub(super) index: TierIndex,
     pub(super) policies: Vec<Policy>,
@@ -69,18 +73,29 @@ impl Plan {
         let all = quotas.flat_map(|quotas| quotas.iter().copied().enumerate());
         let all: Vec<(usize, Quota)> = all.collect();
         let slots = slots(&all);
-        let tiers = rules.tiers().zip(0..).map(|((tier, quotas), index)| {
-            let plan = TierPlan {
-                index,
-                policies: quotas.policies.clone(),
-                measures: quotas.quotas().iter().map(QuotaPlan::new).collect(),
-                arguments: arguments(rules.block_for, &slots, quotas.quotas(), &all),
-            };
-            (*tier, plan)
-        });
-        Self {
+        let mut plan = Self {
             id: id(&slots),
-            tiers: tiers.collect(),
+            tiers: Vec::new(),
+            rules: rules.clone(),
+            slots,
+            all,
+        };
+        let tiers = rules.tiers().zip(0..);
+        plan.tiers = tiers
+            .map(|((_, quotas), index)| plan.of_tier(index, quotas))
+            .collect();
+        plan
+    }
+
+    fn of_tier(&self, index: TierIndex, quotas: &Quotas) -> TierPlan {
+        let Self {
+            rules, slots, all, ..
+        } = self;
+        TierPlan {
+            index,
+            policies: quotas.policies.clone(),
+            measures: quotas.quotas().iter().map(QuotaPlan::new).collect(),
+            arguments: arguments(rules.block_for, slots, quotas.quotas(), all),
         }
     }
 
@@ -90,21 +105,20 @@ impl Plan {
         &self.id
     }
 
-    pub(super) fn tier(&self, tier: Tier) -> Result<&TierPlan, LimiterError> {
-        let found = self.tiers.iter().find(|(known, _)| *known == tier);
-        let found = found.map(|(_, plan)| plan);
-        found.ok_or_else(|| tier.unknown(self.tiers.iter().map(|(known, _)| *known)))
+    /// The quotas that `op` in `tier` is measured by.
+    pub(super) fn choose(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
+        self.rules.choose(tier, op)
     }
 
-    /// The tier that `op` is measured by: that of its receipt, if it has one and the limiter knows
-    /// it.
-    pub(super) fn tier_of(&self, op: &Op, asked: Tier) -> Tier {
-        let receipt = match op {
-            Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) => receipt,
-            _ => return asked,
-        };
-        let known = self.tiers.get(usize::from(receipt.tier()));
-        known.map_or(asked, |(tier, _)| *tier)
+    /// What the script is told of these quotas; `None` for what was chosen of another plan.
+    pub(super) fn of(&self, chosen: Chosen) -> Option<Cow<'_, TierPlan>> {
+        match chosen {
+            Chosen::Tier(tier) => self.tiers.get(usize::from(tier)).map(Cow::Borrowed),
+            Chosen::Request(fitted) => {
+                let quotas = self.rules.of_request(fitted)?;
+                Some(Cow::Owned(self.of_tier(chosen.index(), &quotas)))
+            }
+        }
     }
 }
 

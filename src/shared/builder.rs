@@ -1,6 +1,6 @@
 //! The builder of a limiter in Redis.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use super::{
     deny_cache::DenyCache,
@@ -68,8 +68,9 @@ impl RedisLimiterBuilder {
     /// Counters belong to the key and are matched by position: at each place of the lists the tiers
     /// that count alike, by the same algorithm, period, slices and refill step, share one counter, and
     /// those that do not have one each. So a key that alternates between tiers is given nothing back.
-    pub fn tier(mut self, name: &'static str, quotas: impl IntoQuotas) -> Self {
-        self.tiers.push((Tier::named(name), quotas.into_quotas()));
+    pub fn tier(mut self, name: impl Into<Cow<'static, str>>, quotas: impl IntoQuotas) -> Self {
+        let tier = Tier::of_name(name.into());
+        self.tiers.push((tier, quotas.into_quotas()));
         self
     }
 

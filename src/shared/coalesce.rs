@@ -28,7 +28,7 @@ use self::{
     batch::{Batch, Waiter},
     driver::Driver,
 };
-use crate::{decision::Decision, limiter::Tier, op::Op, redis::store::error::StoreError};
+use crate::{decision::Decision, limiter::quotas::Chosen, op::Op, redis::store::error::StoreError};
 
 /// So many locks that threads seldom meet at one.
 const SHARDS: usize = 32;
@@ -53,7 +53,7 @@ pub(super) trait Ask<P>: Send + Sync + 'static {
         place: Self::Place,
         subject: &str,
         plan: &P,
-        tier: Tier,
+        tier: Chosen,
         rows: &[(Op, usize)],
     ) -> impl Future<Output = Result<Vec<Row>, StoreError>> + Send;
 
@@ -113,7 +113,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
         self: &Arc<Self>,
         subject: String,
         plan: Arc<P>,
-        tier: Tier,
+        tier: Chosen,
         op: Op,
     ) -> Result<oneshot::Receiver<Answer>, StoreError> {
         let (answer, receiver) = oneshot::channel();
@@ -181,7 +181,7 @@ impl<P> Lane<P> {
         }
     }
 
-    fn add(&mut self, plan: Arc<P>, tier: Tier, op: Op, waiter: Waiter) {
+    fn add(&mut self, plan: Arc<P>, tier: Chosen, op: Op, waiter: Waiter) {
         if self.waiting.is_empty() {
             self.stirred.notify_one();
         }

@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use crate::{decision::Decision, limiter::Tier, op::Op};
+use crate::{decision::Decision, limiter::quotas::Chosen, op::Op};
 
 /// Buckets of so many entries each.
 const WAYS: usize = 4;
@@ -36,7 +36,7 @@ pub(super) struct DenyCache {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) subject: &'a str,
-    pub(super) tier: Tier,
+    pub(super) tier: Chosen,
     /// An instant before it was sent.
     pub(super) at: Instant,
     /// Of the quotas that it was asked for.
@@ -55,7 +55,7 @@ enum Refused {
 #[derive(Debug)]
 struct Denial {
     subject: String,
-    tier: Tier,
+    tier: Chosen,
     refused: Refused,
     asked_at: Instant,
     until: Instant,
@@ -89,7 +89,7 @@ impl DenyCache {
     pub(super) fn answer(
         &self,
         subject: &str,
-        tier: Tier,
+        tier: Chosen,
         op: &Op,
         now: Instant,
     ) -> Option<Decision> {
@@ -217,7 +217,7 @@ mod tests {
     fn learn(cache: &DenyCache, op: &Op, at: Instant, decision: &Decision) {
         let asked = Asked {
             subject: "alice",
-            tier: Tier::DEFAULT,
+            tier: Chosen::Tier(0),
             at,
             generation: 0,
         };
@@ -225,7 +225,7 @@ mod tests {
     }
 
     fn ask(cache: &DenyCache, op: &Op, at: Instant) -> Option<Duration> {
-        let answer = cache.answer("alice", Tier::DEFAULT, op, at)?;
+        let answer = cache.answer("alice", Chosen::Tier(0), op, at)?;
         assert!(answer.is_denied());
         answer.retry_after()
     }
@@ -269,8 +269,8 @@ mod tests {
             assert_eq!(ask(&cache, &op, now), None, "{op:?}");
         }
         let of = |subject, tier| cache.answer(subject, tier, &Op::Acquire(3), now);
-        assert!(of("bob", Tier::DEFAULT).is_none());
-        assert!(of("alice", Tier::named("gold")).is_none());
+        assert!(of("bob", Chosen::Tier(0)).is_none());
+        assert!(of("alice", Chosen::Tier(1)).is_none());
     }
 
     #[test]
@@ -354,7 +354,7 @@ mod tests {
             let subject = n.to_string();
             let asked = Asked {
                 subject: &subject,
-                tier: Tier::DEFAULT,
+                tier: Chosen::Tier(0),
                 at: now,
                 generation: 0,
             };

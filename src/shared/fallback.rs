@@ -108,7 +108,7 @@ impl Fallback {
     /// Decides in place of the server, if it is to, for this reason.
     pub(super) fn decide(
         &self,
-        tier: Tier,
+        tier: &Tier,
         key: &Key,
         op: Op,
         policies: &[Policy],
@@ -117,14 +117,18 @@ impl Fallback {
         let op = match op {
             // What the server charged is not here to be given back. What a response adds to it is
             // counted here.
-            Op::Refund(_, Some(receipt)) if !receipt.is_degraded() => Op::Refund(0, None),
+            Op::Refund(_, Some(receipt)) if !receipt.is_degraded() => {
+                Op::Refund(0, Some(receipt.of_nothing_here()))
+            }
             Op::Settle(cost, receipt) if !receipt.is_degraded() => {
                 Op::Settle(cost, receipt.of_nothing_here())
             }
             op => op,
         };
         let decision = match self {
-            Self::Local { limiter, .. } => {
+            Self::Local { limiter, nodes } => {
+                let share = tier.shared_by(*nodes);
+                let tier = share.as_ref().unwrap_or(tier);
                 let Pending::Ready(decision) = limiter.apply_in(tier, key, op);
                 decision
             }
@@ -168,7 +172,7 @@ fn local_limiter(
         let shares = shares.collect::<Vec<_>>();
         builder = Some(match builder {
             None => LocalLimiter::builder(shares),
-            Some(builder) => builder.with_tier(*tier, shares),
+            Some(builder) => builder.with_tier(tier.clone(), shares),
         });
     }
     let builder = builder.expect("there is always a default tier");

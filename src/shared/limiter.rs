@@ -22,7 +22,11 @@ use crate::{
     decision::{Decision, Degradation, Policy},
     error::{ConfigError, LimiterError},
     key::Key,
-    limiter::{Limiter, Pending, Tier, handle::handle_methods, quotas::Rules},
+    limiter::{
+        Limiter, Pending, Tier,
+        handle::handle_methods,
+        quotas::{Chosen, Rules},
+    },
     op::Op,
     quota::{IntoQuotas, Quota},
     redis::{
@@ -191,28 +195,28 @@ impl RedisLimiter {
         &self.0.store
     }
 
-    fn submit(&self, tier: Tier, key: &Key, op: Op) -> Result<Pending<RedisFuture>, LimiterError> {
+    fn submit(&self, tier: &Tier, key: &Key, op: Op) -> Result<Pending<RedisFuture>, LimiterError> {
         let inner = &*self.0;
         let current = Arc::clone(&inner.current());
         // A tier that is not known is a mistake, not a failure of the store.
-        current.plan.tier(tier)?;
-        let tier = current.plan.tier_of(&op, tier);
-        let policies = &current.plan.tier(tier)?.policies;
+        let chosen = current.plan.choose(tier, &op)?;
         if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
             && receipt.is_degraded()
-            && let Some(decision) = inner.give_back(tier, key, op.clone(), policies)
+            && let Some(decision) =
+                inner.give_back(tier, key, op.clone(), &current.policies(chosen))
         {
             return decision.map(|decision| Pending::Ready(Ok(decision)));
         }
         let subject = format!("{}{}", current.keyspace, key_name::name(key));
-        if let Some(denied) = inner.remembered(&subject, tier, &op) {
+        if let Some(denied) = inner.remembered(&subject, chosen, &op) {
             return Ok(Pending::Ready(Ok(denied)));
         }
         inner.fallback.follow(key, &op);
         let question = Question {
             limiter: self.clone(),
             current,
-            tier,
+            tier: tier.clone(),
+            chosen,
             key: key.clone(),
             op,
         };
@@ -228,6 +232,7 @@ struct Question {
     limiter: RedisLimiter,
     current: Arc<Current>,
     tier: Tier,
+    chosen: Chosen,
     key: Key,
     op: Op,
 }
@@ -240,7 +245,7 @@ impl Question {
             coalescer, store, ..
         } = &*self.limiter.0;
         let (current, op) = (Arc::clone(&self.current), Op::clone(&self.op));
-        let answer = match coalescer.submit(subject, current, self.tier, op) {
+        let answer = match coalescer.submit(subject, current, self.chosen, op) {
             Ok(answer) => answer,
             Err(error) => return Pending::Ready(self.fall_back(error)),
         };
@@ -266,10 +271,10 @@ impl Question {
             store, fallback, ..
         } = &*self.limiter.0;
         store.go_without(&error);
-        let policies = &self.current.plan.tier(self.tier)?.policies;
+        let policies = self.current.policies(self.chosen);
         let op = Op::clone(&self.op);
         let reason = error.degradation();
-        let decision = fallback.decide(self.tier, &self.key, op, policies, reason);
+        let decision = fallback.decide(&self.tier, &self.key, op, &policies, reason);
         decision.unwrap_or_else(|| Err(LimiterError::unavailable(error)))
     }
 }
@@ -278,7 +283,7 @@ impl Inner {
     /// Gives back what was charged in the server's place.
     fn give_back(
         &self,
-        tier: Tier,
+        tier: &Tier,
         key: &Key,
         op: Op,
         policies: &[Policy],
@@ -289,7 +294,7 @@ impl Inner {
     }
 
     /// The answer that needs no server. What gives something back ends it.
-    fn remembered(&self, subject: &str, tier: Tier, op: &Op) -> Option<Decision> {
+    fn remembered(&self, subject: &str, tier: Chosen, op: &Op) -> Option<Decision> {
         let denials = self.denials.as_ref()?;
         if deny_cache::may_end_denials(op) {
             denials.forget(subject);
@@ -310,6 +315,11 @@ impl Current {
             plan,
             generation,
         }
+    }
+
+    fn policies(&self, chosen: Chosen) -> Vec<Policy> {
+        let plan = self.plan.of(chosen);
+        plan.map(|plan| plan.policies.clone()).unwrap_or_default()
     }
 }
 
@@ -350,11 +360,11 @@ impl Ask<Current> for Asker {
         place: Place,
         subject: &str,
         current: &Current,
-        tier: Tier,
+        tier: Chosen,
         rows: &[(Op, usize)],
     ) -> Result<Vec<Row>, StoreError> {
-        let plan = current.plan.tier(tier);
-        let plan = plan.map_err(|_| StoreError::foreign("there is no such tier"))?;
+        let plan = current.plan.of(tier);
+        let plan = plan.ok_or_else(|| StoreError::foreign("there is no such tier"))?;
         let now = self
             .test_clock
             .as_ref()
@@ -368,7 +378,7 @@ impl Ask<Current> for Asker {
             .await
             .inspect_err(|_| self.forget_what_may_be_over(subject, rows))?;
         let count = rows.iter().map(|(_, count)| count).sum();
-        let answer = reply::rows(&reply, plan, count);
+        let answer = reply::rows(&reply, &plan, count);
         let answer = answer.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
         let asked = Asked {
             subject,
@@ -395,10 +405,10 @@ impl Limiter for RedisLimiter {
     type Future = RedisFuture;
 
     fn apply(&self, key: &Key, op: Op) -> Pending<RedisFuture> {
-        self.apply_in(Tier::DEFAULT, key, op)
+        self.apply_in(&Tier::DEFAULT, key, op)
     }
 
-    fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<RedisFuture> {
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<RedisFuture> {
         self.submit(tier, key, op)
             .unwrap_or_else(|error| Pending::Ready(Err(error)))
     }

@@ -134,7 +134,10 @@ const fn nanos(micros: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::{
-        limiter::{Tier, quotas::Rules},
+        limiter::{
+            Tier,
+            quotas::{Chosen, Rules},
+        },
         quota::Quota,
         shared::arguments::Plan,
     };
@@ -143,9 +146,9 @@ mod tests {
     fn read(numbers: &[i64]) -> Option<Vec<Decision>> {
         let tiers = vec![(Tier::DEFAULT, vec![Quota::per_second(10)])];
         let plan = Plan::new(&Rules::new(tiers, None).expect("a good quota"));
-        let plan = plan.tier(Tier::DEFAULT).expect("the default tier");
+        let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
         let bytes = numbers.iter().flat_map(|number| number.to_be_bytes());
-        let rows = rows(&Value::BulkString(bytes.collect()), plan, 2)?;
+        let rows = rows(&Value::BulkString(bytes.collect()), &plan, 2)?;
         let row = |row: Row| {
             let all = std::iter::successors(Some(row.first), |last| Some(last.next_alike()));
             all.take(row.count)

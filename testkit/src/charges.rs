@@ -74,7 +74,7 @@ async fn run<S: Tiered>(subject: &S, vector: &Value) -> usize {
         }
         let key = Key::from(THE_ONE_KEY);
         let decision = limiter
-            .apply_in(tier(step), &key, op(step, &receipts))
+            .apply_in(&tier(step), &key, op(step, &receipts))
             .await;
         let decision =
             decision.unwrap_or_else(|error| panic!("{what}: {error}: {:?}", error.source()));

@@ -73,7 +73,7 @@ impl Line {
         let window = retry_after.unwrap_or_else(|| rule.effective_window(after, now));
         Self {
             denied,
-            limit: rule.quota.capacity(),
+            limit: count(rule.capacity - rule.extra),
             remaining: count(rule.remaining(after, now)),
             reset_after: micros_up(rule.reset_after(after, now)),
             retry_after: retry_after.map(micros_up),

@@ -55,7 +55,7 @@ impl Client {
     }
 
     fn ask(&self, tier: usize, op: Op) -> Decision {
-        let Pending::Ready(decision) = self.limiter.apply_in(TIERS[tier], &alice(), op);
+        let Pending::Ready(decision) = self.limiter.apply_in(&TIERS[tier], &alice(), op);
         decision.expect("there is such a tier")
     }
 

@@ -15,6 +15,7 @@ mod memory;
 mod quota;
 mod refunds;
 mod retries;
+mod row;
 mod soft;
 mod subject;
 mod tiers;

@@ -10,6 +10,7 @@ use super::{
     ask::Ask,
     oracle::{Charge, Counter, Kind, NEVER, Nanos, Rule},
     quotas::Spec,
+    row::{Fitted, Row},
 };
 
 /// A place in the tiers' lists, and how it is counted there.
@@ -20,9 +21,16 @@ type Counters = BTreeMap<CounterId, Counter>;
 #[derive(Debug, Clone)]
 struct Paid {
     units: u64,
-    tier: usize,
+    quotas: Quotas,
     /// To each place of the tier: the kind of counter, and the charge.
     charges: Vec<(Kind, Charge)>,
+}
+
+/// The quotas that an operation is measured by: a tier's, or what is left of a row.
+#[derive(Debug, Clone, Copy)]
+enum Quotas {
+    Tier(usize),
+    Own(Fitted),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -127,9 +135,29 @@ impl Subject {
     }
 
     pub(crate) fn ask(&mut self, now: Nanos, tier: usize, ask: Ask) -> Answer {
+        self.ask_by(now, Quotas::Tier(tier), ask)
+    }
+
+    /// What is asked with the quota of a row; nothing where the limiter has several.
+    pub(crate) fn ask_with(&mut self, now: Nanos, row: Row, ask: Ask) -> Option<Answer> {
+        let [own] = self.rules[0].as_slice() else {
+            return None;
+        };
+        let quotas = Quotas::Own(row.fitted(own));
+        Some(self.ask_by(now, quotas, ask))
+    }
+
+    fn ask_by(&mut self, now: Nanos, asked: Quotas, ask: Ask) -> Answer {
         let paid = self.paid_by(ask);
-        let tier = paid.as_ref().map_or(tier, |paid| paid.tier);
-        let rules = self.rules[tier].clone();
+        let quotas = paid.as_ref().map_or(asked, |paid| paid.quotas);
+        let own = self.rules[0][0];
+        let (quotas, rules) = match quotas {
+            Quotas::Tier(tier) => (quotas, self.rules[tier].clone()),
+            Quotas::Own(fitted) => {
+                let rule = fitted.cut(&own).rule(&own);
+                (Quotas::Own(Fitted::of(&rule)), vec![rule])
+            }
+        };
         let mut counters = take_counters(&mut self.counters, &rules, now);
         let blocked = self.blocked(now);
 
@@ -159,7 +187,7 @@ impl Subject {
         let mut lines: Vec<_> = lines.collect();
         let waits = pairs().map(|(rule, counter)| rule.wait(counter, now, judged));
         let wait = waits.max().filter(|wait| *wait > 0);
-        self.note_paid(now, tier, charged, &rules, &counters);
+        self.note_paid(now, quotas, charged, &rules, &counters);
         for (id, counter) in ids(&rules).zip(counters) {
             self.counters.insert(id, counter);
         }
@@ -201,7 +229,7 @@ impl Subject {
     fn note_paid(
         &mut self,
         now: Nanos,
-        tier: usize,
+        quotas: Quotas,
         units: u64,
         rules: &[Rule],
         counters: &[Counter],
@@ -216,7 +244,7 @@ impl Subject {
         };
         self.paid.push(Paid {
             units,
-            tier,
+            quotas,
             charges: rules.iter().zip(counters).map(charge).collect(),
         });
     }

@@ -14,6 +14,7 @@ use super::{
     answer::Answer,
     ask::Ask,
     quotas::{self, Move, Size, Spec, any_move, at, size},
+    row::{Row, row},
     subject::{Subject, nanos},
 };
 
@@ -36,6 +37,8 @@ pub(crate) enum Act {
     /// An operation in one of the tiers. The receipt's number is one of those there are, counted
     /// back from the last.
     Ask(usize, Ask),
+    /// One by the quota of a row.
+    AskWith(Row, Ask),
     /// A change of one of the default tier's quotas.
     Change(usize, Change),
 }
@@ -96,7 +99,8 @@ fn change() -> impl Strategy<Value = Change> {
 /// Up to `longest` steps.
 pub(crate) fn trace(longest: usize) -> impl Strategy<Value = Vec<Step>> {
     let act = prop_oneof![
-        14 => (any::<usize>(), ask()).prop_map(|(tier, ask)| Act::Ask(tier, ask)),
+        10 => (any::<usize>(), ask()).prop_map(|(tier, ask)| Act::Ask(tier, ask)),
+        4 => (row(), ask()).prop_map(|(row, ask)| Act::AskWith(row, ask)),
         1 => (any::<usize>(), change()).prop_map(|(place, change)| Act::Change(place, change)),
     ];
     prop::collection::vec((any_move(), act), 1..longest)
@@ -196,11 +200,26 @@ pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), 
                 let set = limiter.set_quota(NAMES[place], spec.quota);
                 prop_assert!(set.is_ok(), "{set:?}");
             }
+            Act::AskWith(row, ask) => {
+                let ask = with_receipt(ask, receipts.len());
+                let expected = oracle.ask_with(nanos(now), row, ask);
+                let Pending::Ready(decision) =
+                    limiter.apply_in(&row.tier(), &alice(), ask.op(&receipts));
+                let Some(expected) = expected else {
+                    prop_assert!(decision.is_err(), "{:?} in place of several", row);
+                    continue;
+                };
+                let decision = decision.expect("there is one quota");
+                receipts.push(decision.receipt());
+                prop_assert_eq!(decision.decided_at(), at(now));
+                let found = Answer::from(&decision);
+                prop_assert_eq!(found, expected, "{:?} by {:?} at {}", ask, row, now);
+            }
             Act::Ask(tier, ask) => {
                 let tier = tier % setup.tiers.len();
                 let ask = with_receipt(ask, receipts.len());
                 let expected = oracle.ask(nanos(now), tier, ask);
-                let decision = decide(&limiter, TIERS[tier], ask, &receipts);
+                let decision = decide(&limiter, &TIERS[tier], ask, &receipts);
                 receipts.push(decision.receipt());
                 prop_assert_eq!(decision.decided_at(), at(now));
                 let found = Answer::from(&decision);
@@ -216,7 +235,7 @@ fn alike(tiers: &[Vec<Spec>], tier: usize, place: usize, size: Size) -> Spec {
     like.unwrap_or(&tiers[0][place]).resized(size)
 }
 
-fn decide(limiter: &LocalLimiter, tier: Tier, ask: Ask, receipts: &[Receipt]) -> Decision {
+fn decide(limiter: &LocalLimiter, tier: &Tier, ask: Ask, receipts: &[Receipt]) -> Decision {
     let Pending::Ready(decision) = limiter.apply_in(tier, &alice(), ask.op(receipts));
     decision.expect("there is such a tier")
 }

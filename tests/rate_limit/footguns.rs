@@ -47,7 +47,7 @@ impl AsyncLimiter for Tiered {
         Limiter::apply(&self.0, key, op).await
     }
 
-    async fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Result<Decision, LimiterError> {
+    async fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Result<Decision, LimiterError> {
         Limiter::apply_in(&self.0, tier, key, op).await
     }
 

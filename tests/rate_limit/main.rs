@@ -17,5 +17,6 @@ mod hyper;
 mod layer;
 mod modes;
 mod observe;
+mod request_quotas;
 #[cfg(feature = "tokio")]
 mod waiting_lines;

@@ -15,7 +15,7 @@ use tower::{Layer, Service};
 use tower_ratelimit::{
     Clock, Decision, Global, Header, IntoQuotas, Key, Limiter, LimiterError, LocalLimiter, Op,
     Policy, Quota, RateLimitLayer, Timestamp,
-    limiter::{LocalLimiterBuilder, Never, Pending, Tier},
+    limiter::{LocalLimiterBuilder, Never, Pending, RequestQuota, Tier},
     observe::Event,
 };
 
@@ -276,6 +276,23 @@ async fn tiers_and_keys_have_lines_of_their_own() {
     }
     let answers = joined(answers).await;
     assert_eq!(passed(&answers), [0, 0, 0, 1_000, 1_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_row_of_a_key_has_a_line_of_its_own() {
+    let layer = layer(limiter(Quota::per_minute(60).sliding_log()), 90).quota(|parts| {
+        let limit = cost(parts);
+        Some(RequestQuota::limit(limit))
+    });
+    let service = layer.cost(|_| 1).layer(Probe::default());
+    let mut answers = JoinSet::new();
+    // The last stands in no line behind the one before it, which needs the log they share empty.
+    for limit in [2, 2, 1, 2] {
+        answers.spawn(ask(&service, by("ann", limit)));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let answers = joined(answers).await;
+    assert_eq!(passed(&answers), [0, 0, 57_000]);
 }
 
 /// A limiter that notes what it is asked.

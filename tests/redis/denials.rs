@@ -5,6 +5,7 @@ use std::time::Duration;
 use testkit::{needs, programs::eventually};
 use tower_ratelimit::{
     Decision, Key, Limiter as _, OnFailure, Op, Quota, RedisLimiter, RedisStore,
+    limiter::{Pending, RequestQuota, Tier},
 };
 
 use crate::servers::Server;
@@ -55,6 +56,46 @@ async fn a_larger_cost_hears_its_own_wait() {
     let all = acquire(&limiter, 60).await.retry_after().unwrap();
     assert!(all > 58 * minute, "{all:?}");
     assert_eq!(acquire(&limiter, 61).await.retry_after(), None, "never");
+}
+
+#[tokio::test]
+async fn a_denial_of_one_row_says_nothing_of_another() {
+    needs!(redis);
+    let server = Server::start().await;
+    let limiter = node(&server, Quota::per_hour(60).sliding_log(), None);
+    let rows = [2, 3, 60].map(|limit| Tier::from(RequestQuota::limit(limit)));
+    let key = Key::from("alice");
+    let ask = |row: usize, op: Op| limiter.apply_in(&rows[row], &key, op);
+    assert!(ask(0, Op::Acquire(2)).await.unwrap().is_allowed());
+    let denied = ask(0, Op::Acquire(1)).await.unwrap();
+    assert!(denied.is_denied());
+    // That one is remembered, and no other row's.
+    let again = ask(0, Op::Acquire(1));
+    assert!(matches!(again, Pending::Ready(Ok(denied)) if denied.is_denied()));
+    let other = ask(1, Op::Acquire(1));
+    assert!(matches!(other, Pending::Later(_)));
+    assert!(other.await.unwrap().is_allowed());
+    assert!(ask(1, Op::Acquire(1)).await.unwrap().is_denied());
+    assert_eq!(ask(2, Op::Acquire(1)).await.unwrap().remaining(), Some(56));
+    // A refund by the receipt of one ends what is remembered of all.
+    let last = ask(2, Op::Acquire(1)).await.unwrap();
+    limiter.refund(&key, 1, Some(last.receipt())).await.unwrap();
+    assert!(matches!(ask(1, Op::Acquire(1)), Pending::Later(_)));
+}
+
+#[tokio::test]
+async fn row_is_shared_by_nodes_while_redis_is_away() {
+    let store = RedisStore::connect("redis://127.0.0.1:1").unwrap();
+    let builder = RedisLimiter::builder(Quota::per_hour(60)).on_failure(OnFailure::nodes(2));
+    let limiter = builder.build(&store).unwrap();
+    let row = Tier::from(RequestQuota::limit(9));
+    let taken = limiter.apply_in(&row, &Key::global(), Op::AcquireUpTo(60));
+    let taken = taken.await.unwrap();
+    assert!(taken.is_degraded());
+    assert_eq!(taken.charged(), 5);
+    // What the node charged goes back to the node, to the row that was charged.
+    let back = limiter.refund(&Key::global(), 5, Some(taken.receipt()));
+    assert_eq!(back.await.unwrap().remaining(), Some(5));
 }
 
 #[tokio::test]

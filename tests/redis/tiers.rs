@@ -38,13 +38,13 @@ impl Bench {
 
     async fn ask(&self, tier: Tier, op: Op) -> Decision {
         let key = Key::from("alice");
-        self.limiter.apply_in(tier, &key, op).await.unwrap()
+        self.limiter.apply_in(&tier, &key, op).await.unwrap()
     }
 
     /// How many requests pass at once, at most 2,000.
     async fn passes(&self, tier: Tier) -> usize {
         let mut passed = 0;
-        while passed < 2_000 && self.ask(tier, Op::Acquire(1)).await.is_allowed() {
+        while passed < 2_000 && self.ask(tier.clone(), Op::Acquire(1)).await.is_allowed() {
             passed += 1;
         }
         passed

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use super::{LocalLimiter, capacity::Capacity};
 use crate::{
@@ -47,8 +47,8 @@ impl LocalLimiterBuilder {
     /// judged by a smaller one as it is, and can keep the key out for longer than the smaller one's
     /// own window. Quotas that do not count alike have a counter each, so alternating between tiers
     /// gives nothing back.
-    pub fn tier(self, name: &'static str, quotas: impl IntoQuotas) -> Self {
-        self.with_tier(Tier::named(name), quotas)
+    pub fn tier(self, name: impl Into<Cow<'static, str>>, quotas: impl IntoQuotas) -> Self {
+        self.with_tier(Tier::of_name(name.into()), quotas)
     }
 
     pub(crate) fn with_tier(mut self, tier: Tier, quotas: impl IntoQuotas) -> Self {

@@ -17,12 +17,14 @@ use super::{
     subjects::Subjects,
 };
 use crate::{
-    algorithm::Bucket,
     clock::{SharedClock, Timestamp},
     decision::{Decision, Policy, Receipt},
     error::{ConfigError, LimiterError},
     key::Key,
-    limiter::{Limiter, Never, Pending, Tier, quotas::Rules},
+    limiter::{
+        Limiter, Never, Pending, Tier,
+        quotas::{Chosen, LoneBucket, Rules},
+    },
     op::Op,
     quota::{IntoQuotas, Quota},
 };
@@ -163,9 +165,10 @@ impl LocalLimiter {
         let rules = Arc::new(rules);
         match (inner.subjects.get(), &inner.instants, rules.lone_bucket()) {
             (None, Some((live, instants)), Some(bucket)) => {
+                let (measured, _) = bucket.measured;
                 live.replace(bucket);
                 if replaced.kept == [true] {
-                    instants.fit_to(&bucket.0, inner.clock.now());
+                    instants.fit_to(&measured, inner.clock.now());
                 } else {
                     instants.clear();
                 }
@@ -175,7 +178,7 @@ impl LocalLimiter {
                 let made = inner.subjects.get_or_init(|| made);
                 for (key, left) in inner.blocks.take(inner.clock.now().as_nanos()) {
                     let block = Op::Block(left);
-                    drop(made.decide(key, &inner.clock, Tier::DEFAULT, &block));
+                    drop(made.decide(key, &inner.clock, &Tier::DEFAULT, &block));
                 }
             }
             (Some(subjects), ..) => subjects.install(&rules, &replaced),
@@ -238,7 +241,7 @@ impl LocalLimiter {
         let now = self.0.clock.now();
         match (self.0.subjects.get(), &self.0.instants) {
             (Some(subjects), _) => subjects.live_keys(now.as_nanos()),
-            (None, Some((live, instants))) => instants.live_keys(&live.read().0, now),
+            (None, Some((live, instants))) => instants.live_keys(&live.read().measured.0, now),
             (None, None) => 0,
         }
     }
@@ -258,25 +261,26 @@ impl LocalLimiter {
 
     #[inline]
     fn decide(&self, key: &Key, op: &Op) -> Decision {
-        match self.instants_of(Tier::DEFAULT) {
+        match self.instants() {
             Some(instants) => self.decide_alone(instants, key, op),
-            None => (self.decide_locked(Tier::DEFAULT, key, op))
+            None => (self.decide_locked(&Tier::DEFAULT, key, op))
                 .expect("there is always a default tier"),
         }
     }
 
     #[inline]
-    fn decide_in(&self, tier: Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
-        match self.instants_of(tier) {
-            Some(instants) => Ok(self.decide_alone(instants, key, op)),
+    fn decide_in(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
+        match self.instants() {
+            Some(instants) if tier.is_default() => Ok(self.decide_alone(instants, key, op)),
+            Some(instants) => self.decide_request(instants, tier, key, op),
             None => self.decide_locked(tier, key, op),
         }
     }
 
-    /// The quota and the table of the lock-free way, where that is the way of this tier.
+    /// The quota and the table of the lock-free way, where that is the way.
     #[inline]
-    fn instants_of(&self, tier: Tier) -> Option<&(LiveQuota, Instants)> {
-        let in_force = self.0.subjects.get().is_none() && tier == Tier::DEFAULT;
+    fn instants(&self) -> Option<&(LiveQuota, Instants)> {
+        let in_force = self.0.subjects.get().is_none();
         self.0.instants.as_ref().filter(|_| in_force)
     }
 
@@ -291,20 +295,41 @@ impl LocalLimiter {
         let hash = self.0.hasher.hash(key);
         match op {
             Op::Acquire(cost) | Op::Reserve(cost) if !self.0.blocks.are_any(now.as_nanos()) => {
-                instants.acquire(hash, now, &quota.read(), *cost)
+                instants.acquire(hash, now, &quota.read().measured, *cost)
             }
-            _ => self.decide_rarely(hash, now, instants, &quota.read(), op),
+            _ => self.decide_rarely(hash, now, instants, &quota.read(), Chosen::Tier(0), op),
         }
     }
 
-    /// Any operation, on keys that may have been blocked by hand, of which the table knows nothing.
+    /// By a quota that the request brings, of which the lock-free way knows no other tiers.
+    #[inline(never)]
+    fn decide_request(
+        &self,
+        (quota, instants): &(LiveQuota, Instants),
+        tier: &Tier,
+        key: &Key,
+        op: &Op,
+    ) -> Result<Decision, LimiterError> {
+        let Some(asked) = tier.request() else {
+            return Err(tier.unknown([&Tier::DEFAULT].into_iter()));
+        };
+        let now = self.0.clock.now();
+        let hash = self.0.hasher.hash(key);
+        let quota = quota.read();
+        let asked = Chosen::Request(quota.own.fit(asked));
+        Ok(self.decide_rarely(hash, now, instants, &quota, asked, op))
+    }
+
+    /// Any operation by any quota, on keys that may have been blocked by hand, of which the table knows
+    /// nothing.
     #[inline(never)]
     fn decide_rarely(
         &self,
         hash: KeyHash,
         now: Timestamp,
         instants: &Instants,
-        quota: &(Bucket, Policy),
+        quota: &LoneBucket,
+        asked: Chosen,
         op: &Op,
     ) -> Decision {
         let Inner {
@@ -320,21 +345,29 @@ impl LocalLimiter {
         }
         if let (Op::Block(_) | Op::Reset, Some(subjects)) = (op, subjects.get()) {
             // The quota has been changed meanwhile, and blocks are kept there now.
-            let decided = subjects.decide(hash, &self.0.clock, Tier::DEFAULT, op);
+            let decided = subjects.decide(hash, &self.0.clock, &Tier::DEFAULT, op);
             return decided.expect("there is always a default tier");
         }
         let blocked = blocks.left(hash, now.as_nanos());
-        let asked = block::instead_of(op).filter(|_| blocked > 0);
-        let decision = instants.decide(hash, now, quota, asked.as_ref().unwrap_or(op));
+        let instead = block::instead_of(op).filter(|_| blocked > 0);
+        let done = instead.as_ref().unwrap_or(op);
+        let chosen = asked.by_receipt(op, 1, Some(&quota.own));
+        let request = match chosen {
+            Chosen::Request(fitted) => quota.of_request(fitted),
+            Chosen::Tier(_) => None,
+        };
+        let measured = request.as_ref().unwrap_or(&quota.measured);
+        let decision = instants.decide(hash, now, measured, done);
+        let decision = decision.in_tier(chosen.index());
         match op {
             Op::Refund(..) | Op::Settle(..) => decision,
             _ => denied_for(decision, blocked),
         }
     }
 
-    fn decide_locked(&self, tier: Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
+    fn decide_locked(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
         let Some(subjects) = self.0.subjects.get() else {
-            return Err(tier.unknown([Tier::DEFAULT].into_iter()));
+            return Err(tier.unknown([&Tier::DEFAULT].into_iter()));
         };
         subjects.decide(self.0.hasher.hash(key), &self.0.clock, tier, op)
     }
@@ -349,7 +382,7 @@ impl Limiter for LocalLimiter {
     }
 
     #[inline]
-    fn apply_in(&self, tier: Tier, key: &Key, op: Op) -> Pending<Self::Future> {
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
         Pending::Ready(self.decide_in(tier, key, &op))
     }
 

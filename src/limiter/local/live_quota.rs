@@ -6,28 +6,28 @@ use std::{
     },
 };
 
-use crate::{algorithm::Bucket, decision::Policy};
+use crate::limiter::quotas::LoneBucket;
 
 /// A quota that is read for every request and hardly ever changed: until it is, reading it takes
 /// no lock.
 #[derive(Debug)]
 pub(super) struct LiveQuota {
-    first: (Bucket, Policy),
+    first: LoneBucket,
     changed: AtomicBool,
-    current: RwLock<(Bucket, Policy)>,
+    current: RwLock<LoneBucket>,
 }
 
 /// What is in force.
 pub(super) enum InForce<'a> {
-    First(&'a (Bucket, Policy)),
-    Current(RwLockReadGuard<'a, (Bucket, Policy)>),
+    First(&'a LoneBucket),
+    Current(RwLockReadGuard<'a, LoneBucket>),
 }
 
 impl Deref for InForce<'_> {
-    type Target = (Bucket, Policy);
+    type Target = LoneBucket;
 
     #[inline]
-    fn deref(&self) -> &(Bucket, Policy) {
+    fn deref(&self) -> &LoneBucket {
         match self {
             Self::First(first) => first,
             Self::Current(current) => current,
@@ -36,11 +36,11 @@ impl Deref for InForce<'_> {
 }
 
 impl LiveQuota {
-    pub(super) fn new(first: (Bucket, Policy)) -> Self {
+    pub(super) fn new(first: LoneBucket) -> Self {
         Self {
+            current: RwLock::new(first.clone()),
             first,
             changed: AtomicBool::new(false),
-            current: RwLock::new(first),
         }
     }
 
@@ -52,7 +52,7 @@ impl LiveQuota {
         InForce::Current(self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn replace(&self, new: (Bucket, Policy)) {
+    pub(super) fn replace(&self, new: LoneBucket) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
         self.changed.store(true, Ordering::Release);
     }

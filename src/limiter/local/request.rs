@@ -15,6 +15,8 @@ use crate::{
 pub(super) struct Request<'a> {
     pub(super) time: Timestamp,
     pub(super) rules: &'a Rules,
+    /// Those that it is measured by, and their place among the tiers.
+    pub(super) quotas: &'a Quotas,
     pub(super) tier: TierIndex,
     pub(super) op: &'a Op,
 }
@@ -26,22 +28,7 @@ pub(super) struct Subject<'a> {
     pub(super) block: &'a mut Block,
 }
 
-impl<'a> Request<'a> {
-    /// `op` by the quotas of `tier`, or of the tier that its receipt is of.
-    pub(super) fn new(rules: &'a Rules, tier: TierIndex, op: &'a Op, time: Timestamp) -> Self {
-        let of_receipt = match op {
-            Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) => Some(receipt.tier()),
-            _ => None,
-        };
-        let known = of_receipt.filter(|tier| rules.has(*tier));
-        Self {
-            time,
-            rules,
-            tier: known.unwrap_or(tier),
-            op,
-        }
-    }
-
+impl Request<'_> {
     pub(super) fn now(&self) -> u64 {
         self.time.as_nanos()
     }
@@ -104,7 +91,7 @@ impl<'a> Request<'a> {
     }
 
     fn step(&self, states: &mut [State], op: &Op) -> (Answer, QuotaStatuses) {
-        let quotas = self.rules.quotas(self.tier);
+        let quotas = self.quotas;
         match (quotas.meters.as_slice(), quotas.counters.as_slice()) {
             ([meter], [counter]) => self.step_one(quotas, meter, &mut states[*counter], op),
             _ => self.step_several(quotas, states, op),

@@ -19,7 +19,8 @@ use crate::{
     error::{ConfigError, LimiterError},
     limiter::{
         Tier,
-        quotas::{Replaced, Rules},
+        quotas::{Chosen, Replaced, Rules},
+        request_quota::several_quotas,
     },
     op::Op,
 };
@@ -73,14 +74,29 @@ impl Subjects {
         &self,
         key: KeyHash,
         clock: &SharedClock,
-        tier: Tier,
+        tier: &Tier,
         op: &Op,
     ) -> Result<Decision, LimiterError> {
         let mut shard = lock(&self.shards[key.tag as usize % self.shards.len()]);
         // Read under the lock, so that no state is later than now unless the clock stepped back.
         let time = clock.now();
         let Shard { rules, entries } = &mut *shard;
-        let request = Request::new(rules, rules.find(tier)?, op, time);
+        let chosen = rules.choose(tier, op)?;
+        let own;
+        let quotas = match chosen {
+            Chosen::Tier(tier) => rules.quotas(tier),
+            Chosen::Request(fitted) => {
+                own = rules.of_request(fitted).ok_or_else(several_quotas)?;
+                &own
+            }
+        };
+        let request = Request {
+            time,
+            rules,
+            quotas,
+            tier: chosen.index(),
+            op,
+        };
         let (decision, grew) = match entries.find(key) {
             Some(entry) => self.decide_known(entries, entry, &request),
             None => self.decide_new(entries, key, &request),

@@ -276,6 +276,7 @@ local function measure(q)
     else
         local verdict, u, n = algorithm.verdict(q, state, q.extra + 1)
         if verdict == AFTER then window = micros_up(u, n) end
+        if verdict == NEVER then window = micros_up(q.tu, q.tn) end
     end
     local flags = denied + (left < q.extra and 2 or 0)
     local reset_after = micros_up(algorithm.reset_after(q, state))

@@ -25,10 +25,11 @@ local function given_back(q, cost, charge, charged_at, at)
     if not charge then return mul(cost, q.tu, q.tn) end
     -- The clock has stepped back since, and may have moved the bucket.
     if at < charged_at then return 0, 0 end
-    local rest = fmod(at - charged_at, q.capacity)
-    local faded_n, over = mul_div(rest, 1000, q.capacity)
+    local capacity = max(q.capacity, 1)
+    local rest = fmod(at - charged_at, capacity)
+    local faded_n, over = mul_div(rest, 1000, capacity)
     if over > 0 then faded_n = faded_n + 1 end
-    local faded_u, carried = add((at - charged_at - rest) / q.capacity, 0, 0, faded_n)
+    local faded_u, carried = add((at - charged_at - rest) / capacity, 0, 0, faded_n)
     local u, n = mul(cost, sub(charge.tu, charge.tn, faded_u, carried))
     local left_u, left_n = sub(charge.end_u, charge.end_n, at, 0)
     if less(left_u, left_n, u, n) then return left_u, left_n end

@@ -35,6 +35,7 @@ function LeakyBucket.charge(q, next, cost)
     local bu, bn = mul(min(cost, q.capacity), q.tu, q.tn)
     local u, n = add(bu, bn, ahead(next))
     if less(q.full_u, q.full_n, u, n) then u, n = q.full_u, q.full_n end
+    if u == 0 and n == 0 then return end
     if less(next.u, next.n, now + u, n) then next.u, next.n = now + u, n end
 end
 

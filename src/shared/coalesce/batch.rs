@@ -3,7 +3,7 @@ use std::{collections::VecDeque, sync::Arc};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::Answer;
-use crate::{decision::Decision, limiter::Tier, op::Op, redis::store::error::StoreError};
+use crate::{decision::Decision, limiter::quotas::Chosen, op::Op, redis::store::error::StoreError};
 
 /// The most rows of one call: few enough for the server not to be held up.
 const MAX_ROWS_PER_CALL: usize = 256;
@@ -29,7 +29,7 @@ pub(super) struct Waiter {
 /// Operations of one subject that are measured by the same quotas, in order of arrival.
 pub(super) struct Batch<P> {
     plan: Arc<P>,
-    tier: Tier,
+    tier: Chosen,
     /// Alike operations that follow each other, and how many there are.
     rows: VecDeque<(Op, usize)>,
     /// One for each operation.
@@ -39,13 +39,13 @@ pub(super) struct Batch<P> {
 /// What one call carries.
 pub(super) struct Call<P> {
     pub(super) plan: Arc<P>,
-    pub(super) tier: Tier,
+    pub(super) tier: Chosen,
     pub(super) rows: Vec<(Op, usize)>,
     pub(super) waiters: VecDeque<Waiter>,
 }
 
 impl<P> Batch<P> {
-    pub(super) const fn new(plan: Arc<P>, tier: Tier) -> Self {
+    pub(super) const fn new(plan: Arc<P>, tier: Chosen) -> Self {
         Self {
             plan,
             tier,
@@ -54,7 +54,7 @@ impl<P> Batch<P> {
         }
     }
 
-    pub(super) fn is_of(&self, plan: &Arc<P>, tier: Tier) -> bool {
+    pub(super) fn is_of(&self, plan: &Arc<P>, tier: Chosen) -> bool {
         self.tier == tier && Arc::ptr_eq(&self.plan, plan)
     }
 

@@ -20,7 +20,7 @@ struct Slow {
     is_full: Mutex<bool>,
 }
 
-type Carried = (Tier, Vec<(Op, usize)>);
+type Carried = (Chosen, Vec<(Op, usize)>);
 
 impl Slow {
     fn taking(takes: Duration) -> Arc<Self> {
@@ -57,7 +57,7 @@ impl Ask<()> for Arc<Slow> {
         (): (),
         _: &str,
         (): &(),
-        tier: Tier,
+        tier: Chosen,
         rows: &[(Op, usize)],
     ) -> Result<Vec<Row>, StoreError> {
         let carried = (tier, rows.to_vec());
@@ -100,7 +100,7 @@ impl Bench {
         }
     }
 
-    fn submit(&self, tier: Tier, cost: u64) -> oneshot::Receiver<Answer> {
+    fn submit(&self, tier: Chosen, cost: u64) -> oneshot::Receiver<Answer> {
         let (subject, plan) = ("alice".to_owned(), Arc::clone(&self.plan));
         let submitted = self
             .coalescer
@@ -125,10 +125,10 @@ async fn settle() {
 async fn what_comes_meanwhile_travels_together_in_order_and_alike_ones_are_counted() {
     let slow = Slow::taking(Duration::from_millis(10));
     let bench = Bench::new(&slow);
-    let first = bench.submit(Tier::DEFAULT, 9);
+    let first = bench.submit(Chosen::Tier(0), 9);
     settle().await;
     let costs = [1, 1, 2, 1, 1, 1];
-    let waiting = costs.map(|cost| bench.submit(Tier::DEFAULT, cost));
+    let waiting = costs.map(|cost| bench.submit(Chosen::Tier(0), cost));
     assert_eq!(charged(first).await, 9);
     for (answer, cost) in waiting.into_iter().zip(costs) {
         assert_eq!(charged(answer).await, cost);
@@ -151,7 +151,7 @@ async fn a_hundred_thousand_wait_and_none_is_turned_away() {
     let slow = Slow::taking(Duration::from_millis(5));
     let bench = Bench::new(&slow);
     let answers: Vec<_> = (0..100_000)
-        .map(|_| bench.submit(Tier::DEFAULT, 1))
+        .map(|_| bench.submit(Chosen::Tier(0), 1))
         .collect();
     let mut total = 0;
     for answer in answers {
@@ -173,8 +173,8 @@ async fn a_hundred_thousand_wait_and_none_is_turned_away() {
 async fn alternating_tiers_leave_together_in_order_within_each() {
     let slow = Slow::taking(Duration::from_millis(5));
     let bench = Bench::new(&slow);
-    let tiers = [Tier::named("a"), Tier::named("b")];
-    let first = bench.submit(Tier::DEFAULT, 99);
+    let tiers = [Chosen::Tier(1), Chosen::Tier(2)];
+    let first = bench.submit(Chosen::Tier(0), 99);
     settle().await;
     let answers: Vec<_> = (0..200)
         .map(|at| bench.submit(tiers[at % 2], 1 + at as u64))
@@ -200,7 +200,7 @@ async fn further_calls_leave_meanwhile_when_waiting_would_miss_the_deadline() {
         let bench = Bench::new(&slow);
         let mut answers = Vec::new();
         for _ in 0..200 {
-            let (submitted, answer) = (Instant::now(), bench.submit(Tier::DEFAULT, 1));
+            let (submitted, answer) = (Instant::now(), bench.submit(Chosen::Tier(0), 1));
             answers.push(tokio::spawn(async move {
                 charged(answer).await;
                 submitted.elapsed()
@@ -221,12 +221,12 @@ async fn further_calls_leave_meanwhile_when_waiting_would_miss_the_deadline() {
 async fn what_timed_out_unsent_is_not_sent_and_what_was_dropped_is() {
     let slow = Slow::held();
     let bench = Bench::new(&slow);
-    let first = bench.submit(Tier::DEFAULT, 9);
+    let first = bench.submit(Chosen::Tier(0), 9);
     settle().await;
-    let late = bench.submit(Tier::DEFAULT, 1);
+    let late = bench.submit(Chosen::Tier(0), 1);
     sleep(DEADLINE * 3 / 4).await;
-    drop(bench.submit(Tier::DEFAULT, 2));
-    let waits = bench.submit(Tier::DEFAULT, 3);
+    drop(bench.submit(Chosen::Tier(0), 2));
+    let waits = bench.submit(Chosen::Tier(0), 3);
     sleep(DEADLINE / 2).await;
     slow.hold.as_ref().expect("it holds").add_permits(2);
     charged(first).await;
@@ -242,15 +242,15 @@ async fn what_timed_out_unsent_is_not_sent_and_what_was_dropped_is() {
 async fn where_there_is_no_room_nobody_waits_to_hear_of_it() {
     let slow = Slow::taking(Duration::from_millis(10));
     let bench = Bench::new(&slow);
-    let first = bench.submit(Tier::DEFAULT, 1);
+    let first = bench.submit(Chosen::Tier(0), 1);
     settle().await;
-    let second = bench.submit(Tier::DEFAULT, 1);
+    let second = bench.submit(Chosen::Tier(0), 1);
     *slow.is_full.lock().expect("no panic") = true;
     let start = Instant::now();
     let plan = Arc::clone(&bench.plan);
     let bob = bench
         .coalescer
-        .submit("bob".to_owned(), plan, Tier::DEFAULT, Op::Acquire(1));
+        .submit("bob".to_owned(), plan, Chosen::Tier(0), Op::Acquire(1));
     assert!(bob.is_err());
     charged(first).await;
     assert!(second.await.expect("an answer").is_err());
@@ -270,12 +270,12 @@ fn a_driver_that_stands_still_is_replaced() {
     let still = runtime();
     let lost = {
         let _here = still.enter();
-        bench.submit(Tier::DEFAULT, 1)
+        bench.submit(Chosen::Tier(0), 1)
     };
     runtime().block_on(async {
-        let late = bench.submit(Tier::DEFAULT, 2);
+        let late = bench.submit(Chosen::Tier(0), 2);
         sleep(DEADLINE + STILL + DEADLINE).await;
-        assert_eq!(charged(bench.submit(Tier::DEFAULT, 3)).await, 3);
+        assert_eq!(charged(bench.submit(Chosen::Tier(0), 3)).await, 3);
         assert!(late.await.expect("an answer").is_err(), "its time was over");
     });
     // The first one is sent when somebody drives its runtime again.
@@ -294,20 +294,20 @@ fn a_driver_that_was_replaced_is_not_taken_for_a_later_one() {
     let still = runtime();
     let lost = {
         let _here = still.enter();
-        bench.submit(Tier::DEFAULT, 1)
+        bench.submit(Chosen::Tier(0), 1)
     };
     runtime().block_on(async {
-        let late = bench.submit(Tier::DEFAULT, 2);
+        let late = bench.submit(Chosen::Tier(0), 2);
         sleep(DEADLINE + STILL + DEADLINE).await;
         slow.hold.as_ref().expect("it holds").add_permits(2);
-        let replaces = bench.submit(Tier::DEFAULT, 3);
+        let replaces = bench.submit(Chosen::Tier(0), 3);
         assert!(late.await.expect("an answer").is_err(), "its time was over");
         assert_eq!(charged(replaces).await, 3);
         settle().await;
 
-        let first = bench.submit(Tier::DEFAULT, 4);
+        let first = bench.submit(Chosen::Tier(0), 4);
         settle().await;
-        let second = bench.submit(Tier::DEFAULT, 5);
+        let second = bench.submit(Chosen::Tier(0), 5);
         still.shutdown_background();
         drop(lost);
         slow.hold.as_ref().expect("it holds").add_permits(2);
@@ -326,7 +326,7 @@ async fn nothing_is_left_of_a_runtime_that_has_ended() {
             let mut builder = tokio::runtime::Builder::new_current_thread();
             let runtime = builder.enable_all().build().expect("a runtime");
             runtime.block_on(async {
-                let answer = bench.submit(Tier::DEFAULT, 1);
+                let answer = bench.submit(Chosen::Tier(0), 1);
                 settle().await;
                 (answer,)
             })

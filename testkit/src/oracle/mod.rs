@@ -39,6 +39,8 @@ pub struct Rule {
     /// The most that can be available, and how much of that is soft.
     pub capacity: i128,
     pub extra: i128,
+    /// The soft share of any capacity, in percent.
+    pub percent: i128,
     /// T.
     pub interval: Nanos,
     /// The most that the counter may hold, which larger quotas may share: time of a bucket, units
@@ -88,6 +90,10 @@ impl Kind {
             slices: i128::from(extras.slices.max(1)),
             step: extras.refill_every.unwrap_or(1),
         }
+    }
+
+    pub const fn period(&self) -> Nanos {
+        self.period
     }
 
     pub fn is_bucket(&self) -> bool {
@@ -140,18 +146,25 @@ impl Rule {
     pub fn new(quota: Quota, extras: Extras) -> Self {
         let kind = Kind::new(&quota, extras);
         let nominal = i128::from(quota.capacity());
-        let extra = nominal * i128::from(extras.soft_percent) / 100;
+        let percent = i128::from(extras.soft_percent);
+        let extra = nominal * percent / 100;
         let interval = kind.period / i128::from(quota.limit());
         Self {
             quota,
             kind,
             capacity: nominal + extra,
             extra,
+            percent,
             interval,
             most_time: interval * (nominal + extra),
             most_units: nominal + extra,
             tolerance: 0,
         }
+    }
+
+    /// How much of a capacity would be soft.
+    pub const fn extra_of(&self, nominal: i128) -> i128 {
+        nominal * self.percent / 100
     }
 
     /// The time in which a bucket fills, or a queue empties.
@@ -352,7 +365,8 @@ impl Rule {
         if now < at {
             return 0;
         }
-        let faded = (now - at + self.capacity - 1).div_euclid(self.capacity);
+        let capacity = self.capacity.max(1);
+        let faded = (now - at + capacity - 1).div_euclid(capacity);
         let back = units * (charge.interval - faded).max(0);
         back.min((charge.end - now).max(0))
     }
@@ -396,7 +410,11 @@ impl Rule {
 
     /// The time until all of it is available.
     pub fn reset_after(&self, counter: &Counter, now: Nanos) -> Nanos {
-        self.first(now, |at| self.available(counter, at) == self.capacity)
+        let is_fresh = |at| match counter {
+            Counter::Debt { .. } | Counter::Slot(_) => self.owed(counter, at) == 0,
+            _ => self.used(counter, at) == 0,
+        };
+        self.first(now, is_fresh)
             .expect("what was taken comes back")
     }
 
@@ -414,6 +432,14 @@ impl Rule {
                 (newest + 1) * self.kind.period - now
             }
             _ if remaining > 0 => remaining * self.interval,
+            // Of a limit of 0 no unit ever comes: the time of one, after what is owed.
+            Counter::Debt { .. } if self.capacity == 0 => {
+                let due = self.owed(counter, now) + self.interval;
+                let since = |at| self.kind.stepped(at) - self.kind.stepped(now);
+                self.first(now, |at| since(at) >= due).expect("time passes")
+            }
+            Counter::Slot(_) if self.capacity == 0 => self.owed(counter, now) + self.interval,
+            _ if self.capacity == 0 => self.interval,
             _ => self
                 .first(now, |at| self.available(counter, at) > self.extra)
                 .expect("one unit comes back"),

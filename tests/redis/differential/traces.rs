@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use testkit::oracle::quotas::{Move, Spec};
-use tower_ratelimit::{Algorithm, Quota, Receipt};
+use tower_ratelimit::{Algorithm, Quota, Receipt, limiter::RequestQuota};
 
 /// The last microsecond that leaves room for the longest refill below 2^53.
 pub(super) const LATEST: u64 = 6_000_000_000_000_000;
@@ -40,6 +40,8 @@ pub(super) enum Finish {
 #[derive(Debug, Clone)]
 pub(super) struct Ask {
     pub(super) tier: usize,
+    /// The quota that the request brings, in place of a tier.
+    pub(super) row: Option<RequestQuota>,
     pub(super) kind: Kind,
     pub(super) units: u64,
     pub(super) held: Held,
@@ -166,11 +168,26 @@ fn ask() -> impl Strategy<Value = Ask> {
         6 => any::<usize>().prop_map(Held::Earlier),
         1 => (0..LATEST).prop_map(Held::Of),
     ];
-    (any::<usize>(), kind, units, held).prop_map(|(tier, kind, units, held)| Ask {
+    let row = prop::option::weighted(0.3, row());
+    (any::<usize>(), row, kind, units, held).prop_map(|(tier, row, kind, units, held)| Ask {
         tier,
+        row,
         kind,
         units,
         held,
+    })
+}
+
+fn row() -> impl Strategy<Value = RequestQuota> {
+    let number =
+        || prop_oneof![6 => 0_u64..6, 6 => 0_u64..40, 1 => any::<u64>(), 1 => Just(u64::MAX)];
+    (number(), prop::option::of((any::<bool>(), number()))).prop_map(|(limit, room)| {
+        let quota = RequestQuota::limit(limit);
+        match room {
+            Some((true, burst)) => quota.burst(burst),
+            Some((false, queue)) => quota.queue(queue),
+            None => quota,
+        }
     })
 }
 

@@ -57,7 +57,7 @@ async fn timed(
     key: Key,
 ) -> (Result<Decision, LimiterError>, Duration) {
     let asked = Instant::now();
-    let answer = limiter.apply_in(tier, &key, Op::Acquire(1)).await;
+    let answer = limiter.apply_in(&tier, &key, Op::Acquire(1)).await;
     (answer, asked.elapsed())
 }
 
@@ -75,7 +75,7 @@ async fn steady(
     for at in 0..milliseconds {
         tick.tick().await;
         for one in 0..per_millisecond {
-            let tier = tiers[(at * per_millisecond + one) % tiers.len()];
+            let tier = tiers[(at * per_millisecond + one) % tiers.len()].clone();
             running.spawn(timed(limiter.clone(), tier, Key::from("hot")));
         }
     }

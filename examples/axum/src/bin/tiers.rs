@@ -1,5 +1,5 @@
-//! Plans with limits of their own: free, pro and unlimited. The plan is found by an outer layer,
-//! here by API key; the limiter only asks for it.
+//! Plans with limits of their own, free, pro and unlimited, and a customer whose limit stands in the
+//! database. An outer layer finds the plan, here by API key; the limiter only asks for it.
 //!
 //! ```sh
 //! cargo run -p example-axum --bin tiers
@@ -7,7 +7,11 @@
 
 use axum::{Router, body::Body, extract::Request, middleware, routing::get};
 use tower::ServiceExt;
-use tower_ratelimit::{Key, LocalLimiter, Quota, RateLimitLayer, key::extension_fn, limiter::Tier};
+use tower_ratelimit::{
+    Key, LocalLimiter, Quota, RateLimitLayer,
+    key::extension_fn,
+    limiter::{RequestQuota, Tier},
+};
 
 /// What authentication found out about a request.
 #[derive(Clone)]
@@ -24,6 +28,7 @@ async fn authenticate(mut request: Request, next: middleware::Next) -> axum::res
         .and_then(|key| key.to_str().ok());
     let (name, tier) = match key {
         Some("key-of-bob") => ("bob", Tier::named("pro")),
+        Some("key-of-cat") => ("cat", RequestQuota::limit(5).into()),
         Some("key-of-us") => ("us", Tier::UNLIMITED),
         _ => ("anonymous", Tier::DEFAULT),
     };
@@ -43,7 +48,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     )
     .tier(|parts| {
         let customer = parts.extensions.get::<Customer>();
-        customer.map_or(Tier::DEFAULT, |customer| customer.tier)
+        customer.map_or(Tier::DEFAULT, |customer| customer.tier.clone())
     });
     // The last layer added runs first: authentication comes before the limit that needs it.
     let app = Router::new()
@@ -51,7 +56,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .layer(limit)
         .layer(middleware::from_fn(authenticate));
 
-    for key in ["key-of-ann", "key-of-bob", "key-of-us"] {
+    for key in ["key-of-ann", "key-of-bob", "key-of-cat", "key-of-us"] {
         print!("{key:>10}:");
         for _ in 0..9 {
             let request = Request::get("/")

@@ -1,0 +1,223 @@
+//! The quota of a request: numbers from data, such as a customer's row.
+
+use std::{
+    num::NonZeroU64,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crate::{
+    algorithm::Most,
+    decision::Policy,
+    error::LimiterError,
+    observe::log,
+    quota::{Algorithm, Fitted, Quota},
+};
+
+/// A limit that comes with the request, from a customer's row, say, in place of the limiter's own:
+/// what [`RateLimitLayer::quota`](crate::RateLimitLayer::quota) returns, and a
+/// [`Tier`](super::Tier) of its own.
+///
+/// Only the numbers are the request's. The algorithm, period, slices, refill step, soft share and
+/// name are those of the limiter's quota, of which there has to be exactly one. The counters belong
+/// to the key: whatever numbers its requests come with, a bucket's share time and a window's or
+/// log's share units, so a key that changes its numbers keeps what it has used, and one that
+/// alternates between them is given nothing back.
+///
+/// That is why no request's quota may hold more than the limiter's own, or the largest of its tiers
+/// that counts like it: a window or log no more units; a bucket or queue at most what comes in
+/// the time in which the limiter's own fills, and at least one unit, which then comes in that time. A
+/// limit of more than a million a second is too high. What is more is cut, and the first that is cut is
+/// logged.
+///
+/// ```
+/// use tower_ratelimit::{Key, LocalLimiter, Op, Quota, limiter::{Limiter, RequestQuota, Tier}};
+///
+/// let limiter = LocalLimiter::new(Quota::per_minute(60));
+/// let row = Tier::from(RequestQuota::limit(600).burst(100));
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let decision = limiter.apply_in(&row, &Key::from("alice"), Op::Acquire(30)).await?;
+/// assert_eq!(decision.remaining(), Some(70));
+/// # Ok::<_, tower_ratelimit::LimiterError>(())
+/// # })?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct RequestQuota {
+    limit: u64,
+    room: Option<Room>,
+}
+
+/// The room for what comes at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Room {
+    Burst(u64),
+    Queue(u64),
+}
+
+impl RequestQuota {
+    /// `limit` units in the period of the limiter's quota. 0 lets nothing pass.
+    pub const fn limit(limit: u64) -> Self {
+        Self { limit, room: None }
+    }
+
+    /// How many units a key that was idle can take at once from a token bucket. Defaults to as much
+    /// more or less than the limiter's own as the limit is, at least 1: both buckets then fill in one
+    /// time. 0 lets nothing pass. Where the limiter has no token bucket it means nothing, which is
+    /// logged once.
+    pub const fn burst(mut self, burst: u64) -> Self {
+        self.room = Some(Room::Burst(burst));
+        self
+    }
+
+    /// How many units may wait in the queue of a leaky bucket. Defaults to what is in proportion to the
+    /// limiter's own. Where the limiter has no leaky bucket it means nothing, which is logged once.
+    pub const fn queue(mut self, queue: u64) -> Self {
+        self.room = Some(Room::Queue(queue));
+        self
+    }
+
+    /// The share of one of `nodes` equal ones, rounded up.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn shared_by(self, nodes: std::num::NonZeroU32) -> Self {
+        let nodes = nodes.get() as u64;
+        let room = match self.room {
+            Some(Room::Burst(burst)) => Some(Room::Burst(burst.div_ceil(nodes))),
+            Some(Room::Queue(queue)) => Some(Room::Queue(queue.div_ceil(nodes))),
+            None => None,
+        };
+        Self {
+            limit: self.limit.div_ceil(nodes),
+            room,
+        }
+    }
+}
+
+/// The quota that requests' quotas stand in for.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnQuota {
+    pub(crate) quota: Quota,
+    /// The most that can count at its counter.
+    pub(crate) most: Most,
+    pub(crate) policy: Policy,
+    /// Whether it was told that a request's quota is not what it says.
+    pub(crate) told: Arc<AtomicBool>,
+}
+
+impl OwnQuota {
+    /// The numbers of a request's quota, which fit.
+    pub(crate) fn fit(&self, asked: RequestQuota) -> Fitted {
+        let (own, RequestQuota { limit, room }) = (&self.quota, asked);
+        let most_limit = own.period_nanos() / 1_000;
+        let fast = limit > most_limit;
+        let limit = limit.min(most_limit);
+        // What a limit of 0 leaves of its capacity does not matter but for the time of a unit.
+        let interval = interval(own.period_nanos() / limit.max(1));
+        let capacity = match (own.algorithm(), room) {
+            _ if limit == 0 => 0,
+            (Algorithm::TokenBucket, Some(Room::Burst(burst))) => burst,
+            (Algorithm::LeakyBucket { .. }, Some(Room::Queue(queue))) => queue.saturating_add(1),
+            (Algorithm::TokenBucket | Algorithm::LeakyBucket { .. }, _) => {
+                let scaled = u128::from(own.capacity()) * u128::from(limit);
+                let scaled = scaled / u128::from(own.limit().max(1));
+                u64::try_from(scaled).unwrap_or(u64::MAX).max(1)
+            }
+            _ => limit,
+        };
+        let misplaced = match room {
+            Some(Room::Burst(_)) => own.algorithm() != Algorithm::TokenBucket,
+            Some(Room::Queue(_)) => !matches!(own.algorithm(), Algorithm::LeakyBucket { .. }),
+            None => false,
+        };
+        let wanted = Fitted { capacity, interval };
+        let (fitted, cut) = self.cut(wanted);
+        if (fast || cut || misplaced) && !self.told.swap(true, Ordering::Relaxed) {
+            self.tell(asked, fitted, misplaced);
+        }
+        fitted
+    }
+
+    /// The same numbers, if they still fit, after a change of the limiter's quota, say.
+    pub(crate) fn refit(&self, fitted: Fitted) -> Fitted {
+        self.cut(fitted).0
+    }
+
+    /// The quota with a request's numbers.
+    pub(crate) const fn with(&self, fitted: Fitted) -> Quota {
+        self.quota.fitted(fitted)
+    }
+
+    /// Cuts what is too large, and says whether anything was.
+    fn cut(&self, wanted: Fitted) -> (Fitted, bool) {
+        let Fitted { capacity, interval } = wanted;
+        let units = |capacity: u64| capacity.saturating_add(self.quota.extra_of(capacity));
+        let is_bucket = matches!(
+            self.quota.algorithm(),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket { .. }
+        );
+        if !is_bucket {
+            let capacity = capacity.min(self.capacity_for(self.most.units));
+            let interval = self::interval(self.quota.period_nanos() / capacity.max(1));
+            return (Fitted { capacity, interval }, capacity < wanted.capacity);
+        }
+        if capacity == 0 {
+            let interval = self::interval(self.quota.period_nanos());
+            return (Fitted { capacity, interval }, false);
+        }
+        let most = self.most.nanos;
+        let full = u128::from(interval.get()) * u128::from(units(capacity));
+        if full <= u128::from(most) {
+            return (wanted, false);
+        }
+        // T is rounded down to a whole nanosecond, of which there are at least 1,000: buckets that fill
+        // in one time may seem to differ by as much. A unit then comes that much earlier.
+        let rounding = most / 999;
+        let faster = most / units(capacity);
+        if full <= u128::from(most) + u128::from(rounding) && faster >= 1_000 {
+            let interval = self::interval(faster);
+            return (Fitted { capacity, interval }, false);
+        }
+        let capacity = self.capacity_for(most / interval).max(1);
+        let interval = interval.min(self::interval(most / units(capacity)));
+        (Fitted { capacity, interval }, true)
+    }
+
+    /// The largest capacity that is at most so many units with its soft share.
+    fn capacity_for(&self, units: u64) -> u64 {
+        let percent = 100 + u128::from(self.quota.get_soft());
+        let capacity = ((u128::from(units) + 1) * 100 - 1) / percent;
+        u64::try_from(capacity).unwrap_or(u64::MAX)
+    }
+
+    #[cold]
+    fn tell(&self, asked: RequestQuota, fitted: Fitted, misplaced: bool) {
+        let name = self.policy.name();
+        if misplaced {
+            return log::warn(&format!(
+                "{asked:?} has room that means nothing to the quota {name:?}: a token bucket has a \
+                 burst, a leaky bucket a queue, nothing else either"
+            ));
+        }
+        let Fitted { capacity, interval } = fitted;
+        log::warn(&format!(
+            "{asked:?} is more than the quota {name:?} leaves room for, and was cut to {capacity} at \
+             once, one in {interval} nanoseconds: give the limiter a larger quota, or a tier with one, \
+             in which as much fits"
+        ));
+    }
+}
+
+fn interval(nanos: u64) -> NonZeroU64 {
+    NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN)
+}
+
+/// The error of a limiter of which no single quota can be replaced.
+pub(crate) fn several_quotas() -> LimiterError {
+    LimiterError::unsupported(
+        "a request's quota takes the place of the limiter's own, and this limiter has several: give \
+         each a layer of its own",
+    )
+}
