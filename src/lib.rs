@@ -95,7 +95,7 @@
 //! | `governor` | yes | [`GovernorLimiter`] | governor without its default features |
 //! | `tonic` | no | [`PeerIp`] from tonic's connection info, rejections for tonic's body | tonic without its default features |
 //! | `tokio` | with `axum`, `tonic` | delays: leaky buckets as queues, denied requests that wait | tokio's timer |
-//! | `serde` | no | [`Quota`] in configuration files | serde with derive |
+//! | `serde` | no | [`Quota`] and [`OwnedQuota`] in configuration files | serde with derive |
 //! | `tracing` | no | `TracingObserver`; faults in the set-up are logged as errors, not printed | tracing |
 //! | `metrics` | no | `MetricsObserver` | metrics |
 //! | `redis` | no | `RedisLimiter`, `RedisStore`: one limit for all nodes, through a server, a cluster or sentinels | redis without its default features, tokio |
@@ -160,7 +160,7 @@ pub use self::{
     layer::{RateLimit, RateLimitLayer},
     limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter},
     op::Op,
-    quota::{Algorithm, IntoQuotas, Quota},
+    quota::{Algorithm, IntoQuotas, OwnedQuota, Quota},
 };
 
 /// The README's example compiles.

@@ -13,7 +13,7 @@ use super::{
     scratch::Scratch,
 };
 use crate::{
-    decision::{Decision, Policy, QuotaStatus},
+    decision::{Decision, Policy},
     observe::log,
 };
 
@@ -140,9 +140,7 @@ impl Renderer {
     /// For a decision about other policies than the limiter names.
     #[cold]
     fn render_anew(&self, decision: &Decision) -> PolicyTexts {
-        let policies: Vec<_> = (decision.quotas().iter())
-            .map(|status| *QuotaStatus::policy(status))
-            .collect();
+        let policies: Vec<_> = decision.quotas().map(|quota| quota.policy()).collect();
         PolicyTexts::new(self.headers.ietf, &policies)
     }
 

@@ -1,6 +1,6 @@
 //! The quotas that are in force: those of each tier, and the counters that tiers share.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use super::Tier;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     decision::Policy,
     error::{ConfigError, ConfigErrorKind, LimiterError},
     observe::log,
-    quota::{IntoQuotas, MAX_REFILL_NANOS, Quota},
+    quota::{MAX_REFILL_NANOS, OwnedQuota, Quota},
 };
 
 /// The quotas in force.
@@ -58,7 +58,7 @@ impl Rules {
     /// When a tier has no quota, one of them makes no sense, two quotas of a tier or two tiers have
     /// one name, or the block is too long.
     pub(super) fn new(
-        tiers: Vec<(Tier, Vec<Quota>)>,
+        tiers: Vec<(Tier, Vec<OwnedQuota>)>,
         block_for: Option<Duration>,
     ) -> Result<Self, ConfigError> {
         let mut rules = Self {
@@ -139,7 +139,7 @@ impl Rules {
             return None;
         };
         let bucket = Bucket::new(quota, ClockSkew::Threads)?;
-        Some((bucket, *policy))
+        Some((bucket, policy.clone()))
     }
 
     /// How much would be forgotten with these states of a key.
@@ -161,7 +161,11 @@ impl Rules {
     /// # Errors
     ///
     /// When the quota makes no sense, has another name, or there is none of this name.
-    pub(super) fn replace(&mut self, name: &str, quota: Quota) -> Result<Replaced, ConfigError> {
+    pub(super) fn replace(
+        &mut self,
+        name: &str,
+        quota: &OwnedQuota,
+    ) -> Result<Replaced, ConfigError> {
         let before: Vec<_> = self.counters.clone();
         self.tiers[0].1.replace(name, quota)?;
         self.share_counters();
@@ -231,31 +235,30 @@ impl Rules {
 }
 
 impl Quotas {
-    fn new(quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
-        let quotas = quotas.into_quotas();
+    fn new(quotas: Vec<OwnedQuota>) -> Result<Self, ConfigError> {
         if quotas.is_empty() {
             return Err(ConfigError::new(
                 ConfigErrorKind::Names,
                 "no quota at all; at least one is needed",
             ));
         }
-        let mut policies: Vec<Policy> = Vec::with_capacity(quotas.len());
+        let mut named: Vec<(Cow<'static, str>, Quota)> = Vec::with_capacity(quotas.len());
         for quota in &quotas {
             quota.check()?;
             let name = quota.name_in(quotas.len());
-            if policies.iter().any(|policy| policy.name() == name) {
+            if named.iter().any(|(known, _)| *known == name) {
                 return Err(ConfigError::new(
                     ConfigErrorKind::Names,
                     format!("two quotas are named {name:?}; names have to be unique"),
                 ));
             }
-            policies.push(Policy::of_quota(name, quota));
+            named.push((name, quota.quota()));
         }
         Ok(Self {
             meters: Vec::new(),
             counters: Vec::new(),
-            policies,
-            quotas,
+            policies: Policy::of_set(named),
+            quotas: quotas.iter().map(OwnedQuota::quota).collect(),
         })
     }
 
@@ -280,7 +283,7 @@ impl Quotas {
             .collect();
     }
 
-    fn replace(&mut self, name: &str, quota: Quota) -> Result<(), ConfigError> {
+    fn replace(&mut self, name: &str, quota: &OwnedQuota) -> Result<(), ConfigError> {
         quota.check()?;
         let at = self
             .policies
@@ -293,7 +296,6 @@ impl Quotas {
                 format!("no quota is named {name:?}; there are {known:?}"),
             )
         })?;
-        let name = self.policies[at].name();
         if let Some(other) = quota.name().filter(|other| *other != name) {
             return Err(ConfigError::new(
                 ConfigErrorKind::Names,
@@ -303,8 +305,8 @@ impl Quotas {
                 ),
             ));
         }
-        self.policies[at] = Policy::of_quota(name, &quota);
-        self.quotas[at] = quota;
+        self.policies[at] = self.policies[at].with_quota(&quota.quota());
+        self.quotas[at] = quota.quota();
         Ok(())
     }
 }

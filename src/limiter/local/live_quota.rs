@@ -38,9 +38,9 @@ impl Deref for InForce<'_> {
 impl LiveQuota {
     pub(super) fn new(first: (Bucket, Policy)) -> Self {
         Self {
-            first,
+            current: RwLock::new(first.clone()),
             changed: AtomicBool::new(false),
-            current: RwLock::new(first),
+            first,
         }
     }
 
