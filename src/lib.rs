@@ -152,7 +152,7 @@ pub use self::limiter::{
 };
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
-    concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit},
+    concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit, OwnedConcurrency},
     decision::{Decision, Degradation, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},
     error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
     headers::Headers,

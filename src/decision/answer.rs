@@ -24,7 +24,7 @@ pub enum Outcome {
 /// Limiters of your own build one with [`allowed`](Self::allowed) or [`denied`](Self::denied).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    quotas: QuotaStatuses,
+    pub(super) quotas: QuotaStatuses,
     delay: Option<Micros>,
     charged: u64,
     charged_at: Timestamp,

@@ -11,6 +11,8 @@ mod status;
 mod statuses;
 mod view;
 
+#[cfg(feature = "metrics")]
+pub(crate) use self::name::Label;
 pub use self::{
     answer::{Decision, Outcome},
     degradation::Degradation,
@@ -19,8 +21,6 @@ pub use self::{
     statuses::QuotaStatuses,
     view::QuotaStatus,
 };
-#[cfg(feature = "metrics")]
-pub(crate) use self::name::Label;
 pub(crate) use self::{
     receipt::Charge,
     round::whole_seconds,

@@ -22,6 +22,14 @@ pub(super) struct Name {
 }
 
 impl Name {
+    /// The name of a set of one.
+    pub(super) fn alone(name: Cow<'static, str>) -> Self {
+        match name {
+            Cow::Borrowed(name) => Self::fixed(name),
+            Cow::Owned(name) => Self::owned(Arc::new([Arc::from(name)].into()), 0),
+        }
+    }
+
     /// The names of a set. Where one of them is owned, the set owns all.
     pub(super) fn of_set(names: Vec<Cow<'static, str>>) -> Vec<Self> {
         let of_static = |name: &Cow<'static, str>| match name {

@@ -45,9 +45,7 @@ impl Policy {
 
     /// A policy of `limit` units that owns its name, which is freed with the last decision about it.
     pub fn owned(name: impl Into<String>, limit: u64) -> Self {
-        let mut policy = Self::new("", limit);
-        policy.name = Name::of_set(vec![Cow::Owned(name.into())]).remove(0);
-        policy
+        Self::named(Cow::Owned(name.into()), limit)
     }
 
     /// The time in which `limit` units become available again, in nanoseconds that go up to 584
@@ -89,6 +87,14 @@ impl Policy {
 }
 
 impl Policy {
+    /// A policy of `limit` units under a name that may be owned.
+    pub(crate) fn named(name: Cow<'static, str>, limit: u64) -> Self {
+        Self {
+            name: Name::alone(name),
+            terms: Terms::new(limit),
+        }
+    }
+
     /// The policies of quotas under these names, which are those of one set.
     pub(crate) fn of_set(named: Vec<(Cow<'static, str>, Quota)>) -> Vec<Self> {
         let (names, quotas): (Vec<_>, Vec<_>) = named.into_iter().unzip();

@@ -154,7 +154,9 @@ impl QuotaStatuses {
     fn are_named_like(&self, policies: &[Policy]) -> bool {
         let Some(names) = &self.names else {
             let statuses = self.as_slice().iter();
-            return statuses.zip(policies).all(|(status, policy)| status.name == policy.name());
+            return statuses
+                .zip(policies)
+                .all(|(status, policy)| status.name == policy.name());
         };
         let same = |(place, policy): (usize, &Policy)| match policy.name.in_set() {
             Some((own, at)) if at == place && Arc::ptr_eq(own, names) => true,
@@ -171,3 +173,45 @@ impl PartialEq for QuotaStatuses {
 }
 
 impl Eq for QuotaStatuses {}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::Names;
+    use crate::{Key, LocalLimiter, OwnedQuota, Quota, decision::QuotaStatuses};
+
+    fn set(statuses: &QuotaStatuses) -> &Names {
+        statuses.names.as_ref().expect("owned names")
+    }
+
+    #[test]
+    fn decision_about_several_quotas_holds_one_count() {
+        let quotas = [1, 2, 3].map(|limit| Quota::per_day(limit).named_owned(limit.to_string()));
+        let limiter = LocalLimiter::new(quotas);
+        let first = limiter.acquire(&Key::global(), 1);
+        let names = set(&first.quotas);
+        let counts = Arc::strong_count(names);
+        let second = limiter.acquire(&Key::global(), 1);
+        assert_eq!(Arc::strong_count(names), counts + 1);
+        assert!(Arc::ptr_eq(names, set(&second.quotas)));
+        // What is read and built again from views shares it, too.
+        let again = QuotaStatuses::from(second.quotas().collect::<Vec<_>>());
+        assert_eq!(Arc::strong_count(names), counts + 2);
+        drop((second, again));
+        assert_eq!(Arc::strong_count(names), counts);
+        drop(limiter);
+        assert_eq!(Arc::strong_count(names), 1);
+    }
+
+    #[test]
+    fn static_names_are_not_counted() {
+        let named = Quota::per_day(1).named("one");
+        for quotas in [vec![named], vec![named, Quota::per_day(2).named("two")]] {
+            let decision = LocalLimiter::new(quotas).acquire(&Key::global(), 1);
+            assert!(decision.quotas.names.is_none());
+        }
+        let unnamed = LocalLimiter::new(OwnedQuota::from(Quota::per_day(1)));
+        assert!(unnamed.acquire(&Key::global(), 1).quotas.names.is_none());
+    }
+}

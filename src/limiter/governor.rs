@@ -227,11 +227,7 @@ impl GovernorLimiter {
 /// `burst_size_replenished_in` would wrap around where this saturates.
 fn policy(name: Cow<'static, str>, quota: &governor::Quota) -> Policy {
     let burst = quota.burst_size().get();
-    let policy = match name {
-        Cow::Borrowed(name) => Policy::new(name, u64::from(burst)),
-        Cow::Owned(name) => Policy::owned(name, u64::from(burst)),
-    };
-    policy
+    Policy::named(name, u64::from(burst))
         .with_window(quota.replenish_interval().saturating_mul(burst))
 }
 

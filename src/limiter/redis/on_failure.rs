@@ -151,7 +151,7 @@ impl Fallback {
         match self {
             Self::Local { limiter, nodes } => {
                 limiter.set_quota(name, quota.quota().shared_by(*nodes))
-            },
+            }
             Self::Allow | Self::Deny => Ok(()),
         }
     }

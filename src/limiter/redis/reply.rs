@@ -10,9 +10,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    decision::{
-        Decision, Level, Measure, Outcome, Policy, QuotaStatuses, Standing, Stepped,
-    },
+    decision::{Decision, Level, Measure, Outcome, Policy, QuotaStatuses, Standing, Stepped},
     quota::MAX_REFILL_NANOS,
 };
 
