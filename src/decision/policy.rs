@@ -48,8 +48,8 @@ impl Policy {
         Self::named(Cow::Owned(name.into()), limit)
     }
 
-    /// The time in which `limit` units become available again, in nanoseconds that go up to 584
-    /// years. Defaults to none, as for a limit on concurrency.
+    /// The time in which `limit` units become available again; more than 584 years are
+    /// [`Duration::MAX`]. Defaults to none, as for a limit on concurrency.
     pub const fn with_window(mut self, window: Duration) -> Self {
         self.terms.window = Some(Nanos::from_duration(window));
         self

@@ -53,7 +53,8 @@ impl Micros {
     }
 }
 
-/// A time in whole nanoseconds; the longest, 584 years, stands for whatever does not fit.
+/// A time in whole nanoseconds; the longest, 584 years, stands for whatever does not fit, as
+/// `Duration::MAX`.
 ///
 /// Kept as one more than it is, as [`Micros`] are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,7 +76,11 @@ impl Nanos {
     }
 
     pub(super) const fn duration(self) -> Duration {
-        Duration::from_nanos(self.get())
+        if self.0.get() == u64::MAX {
+            Duration::MAX
+        } else {
+            Duration::from_nanos(self.get())
+        }
     }
 }
 
