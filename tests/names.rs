@@ -1,13 +1,11 @@
 //! Names that configuration tells at run time: as good as static ones, and freed with their set.
-#![allow(clippy::unwrap_used)]
-
-mod common;
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::time::Duration;
 
 use allocation_counter::measure;
-use common::{Probe, field, get, send};
 use http::{HeaderMap, Response};
+use testkit::{Probe, field, get, send};
 use tower::Layer;
 use tower_ratelimit::{
     Clock, Concurrency, ConcurrencyLayer, ConfigErrorKind, Decision, Global, IntoQuotas, Key,
