@@ -15,7 +15,7 @@ use criterion::{
     measurement::WallTime,
 };
 use testkit::keys::Spread;
-use tower_ratelimit::{Decision, IntoQuotas, Key, LocalLimiter, Outcome, Quota};
+use tower_ratelimit::{Decision, IntoQuotas, Key, LocalLimiter, Outcome, OwnedQuota, Quota};
 
 const MILLION: u32 = 1_000_000;
 
@@ -61,8 +61,9 @@ impl Row {
 
     /// What a key takes before the first decision that is measured: all there is, or half of it,
     /// so that there is always something to remember of the key, however slow the machine is.
-    fn taken(self, quotas: &[Quota]) -> u64 {
-        let capacity = quotas.iter().map(Quota::capacity).min().unwrap_or(0);
+    fn taken(self, quotas: &[OwnedQuota]) -> u64 {
+        let capacities = quotas.iter().map(|quota| quota.quota().capacity());
+        let capacity = capacities.min().unwrap_or(0);
         match self {
             Self::Allowed | Self::Delayed => capacity / 2,
             Self::Denied => capacity,

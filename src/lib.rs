@@ -95,7 +95,7 @@
 //! | `governor` | no | [`GovernorLimiter`] | governor without its default features |
 //! | `tonic` | no | [`PeerIp`] from tonic's connection info, rejections for tonic's body, a `Status` from a [`Denial`](reject::Denial) | tonic without its default features |
 //! | `tokio` | with `axum`, `tonic` | delays: leaky buckets as queues, denied requests that wait | tokio's timer |
-//! | `serde` | no | [`Quota`] in configuration files | serde with derive |
+//! | `serde` | no | [`Quota`] and [`OwnedQuota`] in configuration files | serde with derive |
 //! | `tracing` | no | `TracingObserver`; faults in the set-up are logged as errors, not printed | tracing |
 //! | `metrics` | no | `MetricsObserver` | metrics |
 //! | `redis` | no | `RedisLimiter`, `RedisStore`: one limit for all nodes, through a server, a cluster or sentinels | redis without its default features, tokio |
@@ -152,7 +152,7 @@ pub use self::concurrency::SharedConcurrency;
 pub use self::limiter::GovernorLimiter;
 pub use self::{
     clock::{Clock, ManualClock, OsClock, Timestamp},
-    concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit},
+    concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit, OwnedConcurrency},
     decision::{Decision, Degradation, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},
     error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
     headers::Headers,
@@ -160,7 +160,7 @@ pub use self::{
     layer::{RateLimit, RateLimitLayer},
     limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter},
     op::Op,
-    quota::{Algorithm, IntoQuotas, Quota},
+    quota::{Algorithm, IntoQuotas, OwnedQuota, Quota},
 };
 #[cfg(feature = "redis")]
 pub use self::{

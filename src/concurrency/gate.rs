@@ -49,7 +49,7 @@ impl Admitted {
 }
 
 impl<R> Gate<R> {
-    pub(super) const fn new(
+    pub(super) fn new(
         policy: Policy,
         in_flight: Arc<InFlight>,
         identify: Identify,

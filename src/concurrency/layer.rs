@@ -1,5 +1,5 @@
 use std::{
-    fmt,
+    fmt, slice,
     sync::{Arc, OnceLock},
 };
 
@@ -196,12 +196,12 @@ impl<S, R, P: Clone> Layer<S> for ConcurrencyLayer<R, P> {
             let voice = Voice::new(
                 Arc::clone(&self.rejection),
                 &self.headers,
-                &[self.policy],
+                slice::from_ref(&self.policy),
                 self.observer.clone(),
                 self.shadow,
             );
             Arc::new(Gate::new(
-                self.policy,
+                self.policy.clone(),
                 Arc::clone(&self.in_flight),
                 self.identify.clone(),
                 voice.with_grpc(self.grpc),
@@ -214,7 +214,7 @@ impl<S, R, P: Clone> Layer<S> for ConcurrencyLayer<R, P> {
 impl<R, P: Clone> Clone for ConcurrencyLayer<R, P> {
     fn clone(&self) -> Self {
         Self {
-            policy: self.policy,
+            policy: self.policy.clone(),
             in_flight: Arc::clone(&self.in_flight),
             permits: self.permits.clone(),
             identify: self.identify.clone(),

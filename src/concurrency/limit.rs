@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use crate::{
     decision::{Policy, Unit},
     error::{ConfigError, ConfigErrorKind},
@@ -36,10 +38,28 @@ impl Concurrency {
 
     /// The policy's name in headers, problem documents and metrics. Defaults to `concurrency`.
     ///
-    /// 1 to 64 printable ASCII characters.
+    /// 1 to 64 printable ASCII characters. A name that configuration tells at run time is set by
+    /// [`named_owned`](Self::named_owned).
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = name;
         self
+    }
+
+    /// The same under a name that is not known before the program runs: one of a configuration file,
+    /// say. It means what [`named`](Self::named) does, and nothing is leaked.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Concurrency, ConcurrencyLayer, PeerIp};
+    ///
+    /// let route = String::from("/export");
+    /// let layer = ConcurrencyLayer::new(Concurrency::max(2).named_owned(route), PeerIp);
+    /// # let _ = layer;
+    /// ```
+    pub fn named_owned(self, name: impl Into<String>) -> OwnedConcurrency {
+        OwnedConcurrency {
+            limit: self.limit,
+            name: Cow::Owned(name.into()),
+        }
     }
 
     /// The most requests of one key at the same time.
@@ -60,19 +80,58 @@ impl Concurrency {
     ///
     /// A limit of 0; a name that is empty, longer than 64 bytes or not printable ASCII.
     pub fn check(&self) -> Result<(), ConfigError> {
+        OwnedConcurrency::from(*self).check()
+    }
+}
+
+/// A limit on concurrency that owns its name, made by [`Concurrency::named_owned`]. It is accepted
+/// wherever a [`Concurrency`] is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct OwnedConcurrency {
+    limit: u64,
+    name: Cow<'static, str>,
+}
+
+impl OwnedConcurrency {
+    /// The most requests of one key at the same time.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The policy's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the limit makes sense.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Concurrency::check`].
+    pub fn check(&self) -> Result<(), ConfigError> {
         if self.limit == 0 {
             return Err(ConfigError::new(
                 ConfigErrorKind::Limit,
                 "a concurrency of 0 lets nothing pass; it must be at least 1",
             ));
         }
-        check_name(self.name)
+        check_name(&self.name)
+    }
+
+    /// Nobody knows in what time permits come back, so the policy has no window.
+    pub(super) fn policy(&self) -> Policy {
+        Policy::named(self.name.clone(), self.limit).with_unit(Unit::ConcurrentRequests)
     }
 }
 
-/// Nobody knows in what time permits come back, so the policy has no window.
-impl From<&Concurrency> for Policy {
-    fn from(concurrency: &Concurrency) -> Self {
-        Self::new(concurrency.name, concurrency.limit).with_unit(Unit::ConcurrentRequests)
+impl From<Concurrency> for OwnedConcurrency {
+    fn from(Concurrency { limit, name }: Concurrency) -> Self {
+        Self {
+            limit,
+            name: Cow::Borrowed(name),
+        }
     }
 }

@@ -131,7 +131,7 @@ pub use self::{
     body::ConcurrencyBody,
     future::ResponseFuture,
     layer::ConcurrencyLayer,
-    limit::Concurrency,
+    limit::{Concurrency, OwnedConcurrency},
     permits::{IntoPermits, LocalPermits},
     service::ConcurrencyLimit,
 };

@@ -1,10 +1,10 @@
 use std::{fmt, sync::Arc};
 
-use super::{Concurrency, in_flight::InFlight};
+use super::{Concurrency, OwnedConcurrency, in_flight::InFlight};
 use crate::{decision::Policy, error::ConfigError};
 
-/// A limit that a [`ConcurrencyLayer`](super::ConcurrencyLayer) can be made from: a [`Concurrency`],
-/// which each process counts for itself, or a `SharedConcurrency`, which all nodes count together
+/// A limit that a [`ConcurrencyLayer`](super::ConcurrencyLayer) can be made from: a [`Concurrency`] or
+/// an [`OwnedConcurrency`], which each process counts for itself, or a `SharedConcurrency`, which all nodes count together
 /// (feature `redis`).
 ///
 /// Only this crate implements it.
@@ -42,9 +42,17 @@ impl IntoPermits for Concurrency {
     type Permits = LocalPermits;
 
     fn into_permits(self) -> Result<Opened<LocalPermits>, ConfigError> {
+        OwnedConcurrency::from(self).into_permits()
+    }
+}
+
+impl IntoPermits for OwnedConcurrency {
+    type Permits = LocalPermits;
+
+    fn into_permits(self) -> Result<Opened<LocalPermits>, ConfigError> {
         self.check()?;
         Ok(Opened {
-            policy: Policy::from(&self),
+            policy: self.policy(),
             in_flight: Arc::new(InFlight::new(self.limit())),
             permits: LocalPermits,
         })

@@ -1,9 +1,9 @@
-use std::{mem, num::NonZeroU64, slice, time::Duration};
+use std::{num::NonZeroU64, time::Duration};
 
 use super::{
     Degradation, Policy, QuotaStatus, QuotaStatuses, REQUEST_TIER, Receipt,
     round::{Micros, whole_seconds},
-    status::Quotas,
+    status::Status,
 };
 use crate::{clock::Timestamp, quota::Fitted};
 
@@ -24,7 +24,7 @@ pub enum Outcome {
 /// Limiters of your own build one with [`allowed`](Self::allowed) or [`denied`](Self::denied).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    quotas: Quotas,
+    pub(super) quotas: QuotaStatuses,
     delay: Option<Micros>,
     charged: u64,
     charged_at: Timestamp,
@@ -81,7 +81,7 @@ impl Decision {
         quotas: QuotaStatuses,
     ) -> Self {
         Self {
-            quotas: quotas.0,
+            quotas,
             delay: match outcome {
                 Outcome::Delayed(wait) => Some(Micros::from_duration(wait)),
                 Outcome::Allowed | Outcome::Denied => None,
@@ -101,11 +101,10 @@ impl Decision {
     /// dropped: of several quotas it has none left.
     #[inline]
     pub(crate) fn take(&mut self) -> Self {
-        let quotas = match &mut self.quotas {
-            Quotas::One(status) => Quotas::One(*status),
-            Quotas::Many(statuses) => Quotas::Many(mem::take(statuses)),
-        };
-        Self { quotas, ..*self }
+        Self {
+            quotas: self.quotas.take(),
+            ..*self
+        }
     }
 
     /// Whether the request may pass.
@@ -154,7 +153,7 @@ impl Decision {
             return receipt;
         }
         let now = self.charged_at.as_nanos();
-        let charges = self.quotas().iter().map(|quota| quota.charge(now));
+        let charges = self.statuses().iter().map(|quota| quota.charge(now));
         receipt.with_charges(self.charged, charges)
     }
 
@@ -163,38 +162,54 @@ impl Decision {
         if self.tier != REQUEST_TIER {
             return None;
         }
-        let policy = self.quotas()[0].policy();
-        let interval = policy.window_nanos() / policy.limit().max(1);
+        let terms = &self.statuses()[0].terms;
+        let interval = terms.window_nanos() / terms.limit.max(1);
         Some(Fitted {
-            capacity: policy.limit(),
+            capacity: terms.limit,
             interval: NonZeroU64::new(interval).unwrap_or(NonZeroU64::MIN),
         })
     }
 
     /// How each quota stands, in the order in which they were listed.
-    #[must_use]
-    pub fn quotas(&self) -> &[QuotaStatus] {
-        match &self.quotas {
-            Quotas::One(status) => slice::from_ref(status),
-            Quotas::Many(statuses) => statuses,
-        }
+    ///
+    /// ```
+    /// use tower_ratelimit::{Key, LocalLimiter, Quota};
+    ///
+    /// let limiter = LocalLimiter::new([Quota::per_second(10), Quota::per_day(1_000).named("daily")]);
+    /// let decision = limiter.acquire(&Key::from("alice"), 1);
+    /// let left = decision.quotas().map(|quota| (quota.name(), quota.remaining()));
+    /// assert!(left.eq([("10-per-1s", Some(9)), ("daily", Some(999))]));
+    /// ```
+    pub fn quotas(
+        &self,
+    ) -> impl ExactSizeIterator<Item = QuotaStatus<'_>> + DoubleEndedIterator + Clone {
+        self.quotas.iter()
     }
 
-    fn quotas_mut(&mut self) -> &mut [QuotaStatus] {
-        match &mut self.quotas {
-            Quotas::One(status) => slice::from_mut(status),
-            Quotas::Many(statuses) => statuses,
-        }
+    /// The same without the names.
+    #[inline]
+    pub(crate) fn statuses(&self) -> &[Status] {
+        self.quotas.as_slice()
     }
 
     /// The quota that binds: of those that denied, the one with the longest wait; if none did, the
     /// one with the least left in proportion to its limit. The first listed of equals.
     #[must_use]
-    pub fn binding(&self) -> &QuotaStatus {
-        match &self.quotas {
-            Quotas::One(status) => status,
-            Quotas::Many(statuses) => QuotaStatus::binding_of(statuses),
-        }
+    pub fn binding(&self) -> QuotaStatus<'_> {
+        self.quotas.binding()
+    }
+
+    /// The same without the name.
+    #[inline]
+    pub(crate) fn binding_status(&self) -> &Status {
+        &self.statuses()[self.quotas.binding_place()]
+    }
+
+    /// Whether the decision is about these policies. One made by another tier's quotas is not, nor
+    /// one made since a quota was changed.
+    #[inline]
+    pub(crate) fn is_about(&self, policies: &[Policy]) -> bool {
+        self.quotas.are_of(policies)
     }
 
     /// How long until what was denied would pass if nothing else came: zero when it was allowed,
@@ -204,7 +219,7 @@ impl Decision {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         if self.is_denied() {
-            self.binding().retry_after()
+            self.binding_status().retry_after()
         } else {
             Some(Duration::ZERO)
         }
@@ -221,13 +236,13 @@ impl Decision {
     /// Units left of the binding quota, `None` where the limiter does not tell.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        self.binding().remaining()
+        self.binding_status().remaining()
     }
 
     /// Names of the quotas that denied.
-    pub(crate) fn violated(&self) -> impl Iterator<Item = &'static str> {
-        let denied = self.quotas().iter().filter(|quota| quota.is_denied());
-        denied.map(QuotaStatus::name)
+    pub(crate) fn violated(&self) -> impl Iterator<Item = &str> {
+        let denied = self.quotas().filter(QuotaStatus::is_denied);
+        denied.map(|quota| quota.name())
     }
 
     /// How long the request waits in the queue of a
@@ -246,7 +261,7 @@ impl Decision {
     /// [elastic](crate::RateLimitLayer::elastic) layer let it.
     #[must_use]
     pub fn is_excess(&self) -> bool {
-        self.excess || (self.is_allowed() && self.quotas().iter().any(QuotaStatus::is_excess))
+        self.excess || (self.is_allowed() && self.statuses().iter().any(Status::is_excess))
     }
 
     /// Whether the key is kept out for breaking its limit before, see
@@ -296,7 +311,7 @@ impl Decision {
     #[cfg(feature = "redis")]
     pub(crate) fn next_alike(&self) -> Self {
         let mut next = self.clone();
-        for quota in next.quotas_mut() {
+        for quota in next.quotas.as_mut_slice() {
             quota.lower(self.charged);
         }
         next
@@ -304,7 +319,7 @@ impl Decision {
 
     /// The same decision after `elapsed`, in which nothing came: all that is waited for is nearer.
     pub(crate) fn aged(mut self, elapsed: Duration) -> Self {
-        for quota in self.quotas_mut() {
+        for quota in self.quotas.as_mut_slice() {
             quota.age(elapsed);
         }
         self
@@ -327,7 +342,7 @@ impl Decision {
         self.denied = false;
         self.delay = None;
         self.excess = true;
-        for quota in self.quotas_mut() {
+        for quota in self.quotas.as_mut_slice() {
             quota.pardon();
         }
         self
@@ -338,7 +353,7 @@ impl Decision {
         self.denied = true;
         self.delay = None;
         self.blocked = true;
-        for quota in self.quotas_mut() {
+        for quota in self.quotas.as_mut_slice() {
             quota.block(block);
         }
         self
@@ -350,7 +365,7 @@ impl Decision {
         self.delay = None;
         self.charged = 0;
         self.uncounted = false;
-        if let Some(quota) = self.quotas_mut().get_mut(place) {
+        if let Some(quota) = self.quotas.as_mut_slice().get_mut(place) {
             quota.deny_for(wait);
         }
         self
@@ -361,7 +376,7 @@ impl Decision {
         if jitter.is_zero() {
             return;
         }
-        for quota in self.quotas_mut() {
+        for quota in self.quotas.as_mut_slice() {
             quota.lengthen(jitter);
         }
     }

@@ -1,17 +1,26 @@
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
+#[cfg(feature = "metrics")]
+use super::name::Label;
+use super::{name::Name, round::Nanos};
 use crate::quota::Quota;
 
 /// A quota as the outside world knows it: what the policy header renders.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Policy {
-    name: &'static str,
-    limit: u64,
-    window: Option<Duration>,
-    unit: Unit,
+    pub(super) name: Name,
+    pub(super) terms: Terms,
+}
+
+/// All of a policy but its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Terms {
+    pub(super) limit: u64,
+    pub(super) window: Option<Nanos>,
+    pub(super) unit: Unit,
     /// Whether more than the limit may pass, see [`Quota::soft`].
-    soft: bool,
+    pub(super) soft: bool,
 }
 
 /// What a policy counts: the `qu` parameter of `RateLimit-Policy`.
@@ -29,7 +38,109 @@ impl Policy {
     /// A policy of `limit` units.
     pub const fn new(name: &'static str, limit: u64) -> Self {
         Self {
-            name,
+            name: Name::fixed(name),
+            terms: Terms::new(limit),
+        }
+    }
+
+    /// A policy of `limit` units that owns its name, which is freed with the last decision about it.
+    pub fn owned(name: impl Into<String>, limit: u64) -> Self {
+        Self::named(Cow::Owned(name.into()), limit)
+    }
+
+    /// The time in which `limit` units become available again; more than 584 years are
+    /// [`Duration::MAX`]. Defaults to none, as for a limit on concurrency.
+    pub const fn with_window(mut self, window: Duration) -> Self {
+        self.terms.window = Some(Nanos::from_duration(window));
+        self
+    }
+
+    /// What is counted. Defaults to [`Unit::Requests`].
+    pub const fn with_unit(mut self, unit: Unit) -> Self {
+        self.terms.unit = unit;
+        self
+    }
+
+    /// The name in headers, problem documents and metrics.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// The most units that can be available at once.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.terms.limit
+    }
+
+    /// The time in which [`limit`](Self::limit) units become available again.
+    #[must_use]
+    pub const fn window(&self) -> Option<Duration> {
+        self.terms.window()
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub const fn unit(&self) -> Unit {
+        self.terms.unit
+    }
+}
+
+impl Policy {
+    /// A policy of `limit` units under a name that may be owned.
+    pub(crate) fn named(name: Cow<'static, str>, limit: u64) -> Self {
+        Self {
+            name: Name::alone(name),
+            terms: Terms::new(limit),
+        }
+    }
+
+    /// The policies of quotas under these names, which are those of one set.
+    pub(crate) fn of_set(named: Vec<(Cow<'static, str>, Quota)>) -> Vec<Self> {
+        let (names, quotas): (Vec<_>, Vec<_>) = named.into_iter().unzip();
+        let names = Name::of_set(names).into_iter();
+        let policies = names.zip(&quotas);
+        policies
+            .map(|(name, quota)| Self {
+                name,
+                terms: Terms::of_quota(quota),
+            })
+            .collect()
+    }
+
+    /// The policy of another quota under the same name.
+    pub(crate) fn with_quota(&self, quota: &Quota) -> Self {
+        Self {
+            name: self.name.clone(),
+            terms: Terms::of_quota(quota),
+        }
+    }
+
+    /// The name, to be used elsewhere; a static one stays static.
+    #[cfg(feature = "redis")]
+    pub(crate) fn to_name(&self) -> Cow<'static, str> {
+        match self.name.in_set() {
+            None => Cow::Borrowed(self.name.fixed),
+            Some(_) => Cow::Owned(self.name().to_owned()),
+        }
+    }
+
+    /// The name as a metric's label.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn label(&self) -> Label {
+        Label::new(self.name.fixed, self.name.in_set())
+    }
+
+    /// All but the name.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn terms(&self) -> &Terms {
+        &self.terms
+    }
+}
+
+impl Terms {
+    const fn new(limit: u64) -> Self {
+        Self {
             limit,
             window: None,
             unit: Unit::Requests,
@@ -37,69 +148,26 @@ impl Policy {
         }
     }
 
-    /// The time in which `limit` units become available again. Defaults to none, as for a limit
-    /// on concurrency.
-    pub const fn with_window(mut self, window: Duration) -> Self {
-        self.window = Some(window);
-        self
-    }
-
-    /// What is counted. Defaults to [`Unit::Requests`].
-    pub const fn with_unit(mut self, unit: Unit) -> Self {
-        self.unit = unit;
-        self
-    }
-
-    /// The name in headers, problem documents and metrics.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// The most units that can be available at once.
-    #[must_use]
-    pub const fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    /// The time in which [`limit`](Self::limit) units become available again.
-    #[must_use]
-    pub const fn window(&self) -> Option<Duration> {
-        self.window
-    }
-
-    /// What is counted.
-    #[must_use]
-    pub const fn unit(&self) -> Unit {
-        self.unit
-    }
-}
-
-impl Policy {
-    /// The policy of `quota` under this name.
-    pub(crate) fn of_quota(name: &'static str, quota: &Quota) -> Self {
+    fn of_quota(quota: &Quota) -> Self {
         Self {
+            window: Some(Nanos::from_duration(quota.window())),
             soft: quota.get_soft() > 0,
-            ..Self::new(name, quota.capacity()).with_window(quota.window())
+            ..Self::new(quota.capacity())
         }
     }
 
-    /// The same policy with the numbers of `quota`.
-    pub(crate) fn resized(&self, quota: &Quota) -> Self {
-        Self {
-            limit: quota.capacity(),
-            window: Some(quota.window()),
-            ..*self
+    pub(super) const fn window(&self) -> Option<Duration> {
+        match self.window {
+            Some(window) => Some(window.duration()),
+            None => None,
         }
-    }
-
-    pub(super) const fn is_soft(&self) -> bool {
-        self.soft
     }
 
     /// The window in nanoseconds; 0 without one.
-    pub(super) fn window_nanos(&self) -> u64 {
-        let window = self.window.unwrap_or_default();
-        u64::try_from(window.as_nanos()).unwrap_or(u64::MAX)
+    pub(super) const fn window_nanos(&self) -> u64 {
+        match self.window {
+            Some(window) => window.get(),
+            None => 0,
+        }
     }
 }

@@ -1,4 +1,4 @@
-use std::{num::NonZeroU64, time::Duration};
+use std::{fmt, num::NonZeroU64, time::Duration};
 
 /// Whole seconds, rounded up: who waits that long does not come too early.
 pub(crate) const fn whole_seconds(duration: Duration) -> u64 {
@@ -50,5 +50,42 @@ impl Micros {
     /// Less by `passed` microseconds, but not less than `least`.
     pub(super) fn less(self, passed: u64, least: u64) -> Self {
         Self::new(self.get().saturating_sub(passed).max(least))
+    }
+}
+
+/// A time in whole nanoseconds; the longest, 584 years, stands for whatever does not fit, as
+/// `Duration::MAX`.
+///
+/// Kept as one more than it is, as [`Micros`] are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Nanos(NonZeroU64);
+
+impl Nanos {
+    pub(super) const fn from_duration(duration: Duration) -> Self {
+        let nanos = duration.as_nanos();
+        let nanos = if nanos > u64::MAX as u128 {
+            u64::MAX
+        } else {
+            nanos as u64
+        };
+        Self(NonZeroU64::MIN.saturating_add(nanos))
+    }
+
+    pub(super) const fn get(self) -> u64 {
+        self.0.get() - 1
+    }
+
+    pub(super) const fn duration(self) -> Duration {
+        if self.0.get() == u64::MAX {
+            Duration::MAX
+        } else {
+            Duration::from_nanos(self.get())
+        }
+    }
+}
+
+impl fmt::Debug for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.duration().fmt(f)
     }
 }

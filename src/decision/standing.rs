@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Policy, round::Micros};
+use super::{policy::Terms, round::Micros};
 
 /// What is left of a quota, and when there is more.
 #[derive(Debug, Clone, Copy)]
@@ -73,14 +73,14 @@ impl Level {
 }
 
 impl Stepped {
-    /// The level at the last step, of the bucket that `policy` describes.
-    pub(crate) fn level(self, policy: &Policy) -> Level {
-        let window = policy.window_nanos();
+    /// The level at the last step, of the bucket that `terms` describe.
+    pub(crate) fn level(self, terms: &Terms) -> Level {
+        let window = terms.window_nanos();
         Level {
             used: self.used,
             // The window of a limit of 0 is a unit's.
-            refill: if policy.limit() == 0 { 0 } else { window },
-            interval: window / policy.limit().max(1),
+            refill: if terms.limit == 0 { 0 } else { window },
+            interval: window / terms.limit.max(1),
         }
     }
 
@@ -93,8 +93,8 @@ impl Stepped {
         steps.saturating_mul(self.step) - self.passed
     }
 
-    fn numbers(self, policy: &Policy) -> Numbers {
-        let level = self.level(policy);
+    fn numbers(self, terms: &Terms) -> Numbers {
+        let level = self.level(terms);
         let window = match level.remaining() {
             0 => self.until_step(level.effective_window()),
             _ => level.effective_window(),
@@ -125,13 +125,13 @@ impl Standing {
         Self::Numbers(Numbers::counted(remaining, reset_after, effective_window))
     }
 
-    /// The numbers of the quota that `policy` describes.
+    /// The numbers of the quota that `terms` describe.
     #[inline]
-    pub(super) fn numbers(self, policy: &Policy) -> Numbers {
+    pub(super) fn numbers(self, terms: &Terms) -> Numbers {
         match self {
             Self::Numbers(numbers) => numbers,
             Self::Level(level) => level.numbers(),
-            Self::Stepped(stepped) => stepped.numbers(policy),
+            Self::Stepped(stepped) => stepped.numbers(terms),
         }
     }
 
@@ -162,19 +162,19 @@ impl Standing {
 
     /// The least time in which `units` pass after `head` others that just fit: that of as many units
     /// of a bucket, that of as many whole periods of what counts in periods.
-    pub(super) fn time_of(self, policy: &Policy, head: u64, units: u64) -> Duration {
+    pub(super) fn time_of(self, terms: &Terms, head: u64, units: u64) -> Duration {
         match self {
             Self::Level(level) => Duration::from_nanos(level.interval.saturating_mul(units)),
             Self::Stepped(stepped) => {
-                let whole = stepped.level(policy).interval.saturating_mul(units);
+                let whole = stepped.level(terms).interval.saturating_mul(units);
                 let steps = whole / stepped.step.max(1);
                 Duration::from_nanos(steps.saturating_mul(stepped.step))
             }
             Self::Numbers(_) => {
                 let last = head.saturating_add(units).saturating_sub(1);
-                let periods = last / policy.limit().max(1);
+                let periods = last / terms.limit.max(1);
                 let periods = u32::try_from(periods).unwrap_or(u32::MAX);
-                policy.window().unwrap_or_default().saturating_mul(periods)
+                terms.window().unwrap_or_default().saturating_mul(periods)
             }
         }
     }
@@ -190,12 +190,12 @@ impl Standing {
     }
 
     /// The instant at which a bucket that stood so at `now` is full again, and the time of a unit.
-    pub(super) fn end(self, policy: &Policy, now: u64) -> Option<(u64, u64)> {
+    pub(super) fn end(self, terms: &Terms, now: u64) -> Option<(u64, u64)> {
         match self {
             Self::Level(level) => Some((now.saturating_add(level.used), level.interval)),
             Self::Stepped(stepped) => {
                 let last_step = now.saturating_sub(stepped.passed);
-                let interval = stepped.level(policy).interval;
+                let interval = stepped.level(terms).interval;
                 Some((last_step.saturating_add(stepped.used), interval))
             }
             Self::Numbers(_) => None,
@@ -227,8 +227,8 @@ mod tests {
             clock.advance(passed);
             let aged = early.aged(passed);
             let late = limiter.peek(&key, 4);
-            assert_eq!(aged.quotas(), late.quotas(), "{quota:?}");
-            let behind = |of: &crate::Decision| of.binding().wait_behind(4, 5);
+            assert!(aged.quotas().eq(late.quotas()), "{quota:?}");
+            let behind = |of: &crate::Decision| of.binding_status().wait_behind(4, 5);
             assert_eq!(behind(&aged), behind(&late), "{quota:?}");
         }
     }

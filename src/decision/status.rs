@@ -1,7 +1,10 @@
-use std::{fmt, time::Duration};
+//! The status of one quota as a decision keeps it: without the name, if that is owned.
+
+use std::time::Duration;
 
 use super::{
     Policy, Unit,
+    policy::Terms,
     receipt::Charge,
     round::Micros,
     standing::{Numbers, Standing, Units},
@@ -10,39 +13,12 @@ use crate::quota::Kind;
 #[cfg(feature = "redis")]
 use crate::quota::MAX_REFILL_NANOS;
 
-/// How the quotas of a decision stand; made from one [`QuotaStatus`] or from several.
-#[derive(Debug, Clone)]
-pub struct QuotaStatuses(pub(super) Quotas);
-
-/// One quota, the usual case, needs no allocation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Quotas {
-    One(QuotaStatus),
-    Many(Box<[QuotaStatus]>),
-}
-
-impl From<QuotaStatus> for QuotaStatuses {
-    fn from(status: QuotaStatus) -> Self {
-        Self(Quotas::One(status))
-    }
-}
-
-/// # Panics
-///
-/// When there are none: a decision is about at least one quota.
-impl From<Vec<QuotaStatus>> for QuotaStatuses {
-    fn from(statuses: Vec<QuotaStatus>) -> Self {
-        assert!(!statuses.is_empty(), "a decision needs at least one quota");
-        Self(Quotas::Many(statuses.into_boxed_slice()))
-    }
-}
-
 /// How one quota stands after a decision.
-///
-/// Durations are counted from the decision and kept in microseconds, rounded up.
-#[derive(Clone, Copy)]
-pub struct QuotaStatus {
-    policy: Policy,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Status {
+    /// The policy's name, if it is static; the decision has the owned ones.
+    pub(super) name: &'static str,
+    pub(super) terms: Terms,
     standing: Standing,
     retry_after: Option<Micros>,
     /// How the quota counts; the default for one that is not this crate's.
@@ -65,13 +41,11 @@ pub(crate) struct Measure {
     pub(crate) excess: bool,
 }
 
-impl QuotaStatus {
-    /// The quota that `policy` describes, of which nothing more is known: not denied, remaining
-    /// and times unknown.
-    #[must_use]
-    pub const fn new(policy: &Policy) -> Self {
+impl Status {
+    pub(super) const fn new(policy: &Policy) -> Self {
         Self {
-            policy: *policy,
+            name: policy.name.fixed,
+            terms: policy.terms,
             standing: Standing::UNKNOWN,
             retry_after: None,
             kind: Kind::NONE,
@@ -81,69 +55,12 @@ impl QuotaStatus {
         }
     }
 
-    /// Units that are left. Defaults to unknown: the `RateLimit` field is then left out.
-    #[must_use]
-    pub fn with_remaining(self, remaining: u64) -> Self {
-        self.with_numbers(Numbers {
-            remaining: Some(Units::new(remaining)),
-            ..self.numbers()
-        })
-    }
-
-    /// Time until the key is as good as new. Defaults to unknown.
-    #[must_use]
-    pub fn with_reset_after(self, reset_after: Duration) -> Self {
-        self.with_numbers(Numbers {
-            reset_after: Some(Micros::from_duration(reset_after)),
-            ..self.numbers()
-        })
-    }
-
-    /// The time within which a client can use no more than what remains: the `t` of draft-11.
-    /// Defaults to unknown: `t` is then left out.
-    #[must_use]
-    pub fn with_effective_window(self, window: Duration) -> Self {
-        self.with_numbers(Numbers {
-            effective_window: Some(Micros::from_duration(window)),
-            ..self.numbers()
-        })
-    }
-
-    fn numbers(&self) -> Numbers {
-        let numbers = self.standing.numbers(&self.policy);
-        if self.blocked {
-            return Numbers {
-                remaining: Some(Units::new(0)),
-                ..numbers
-            };
-        }
-        numbers
-    }
-
-    const fn with_numbers(mut self, numbers: Numbers) -> Self {
-        self.standing = Standing::Numbers(numbers);
-        self
-    }
-
-    /// This quota denied, and the same cost passes after `retry_after`; `None` when it never
-    /// will, or nobody knows when. No wait at all counts as a microsecond, so that nobody is told
-    /// to come back at once.
-    #[must_use]
-    pub const fn with_denial(mut self, retry_after: Option<Duration>) -> Self {
-        self.denied = true;
-        self.retry_after = match retry_after {
-            Some(wait) if wait.is_zero() => Some(Micros::new(1)),
-            Some(wait) => Some(Micros::from_duration(wait)),
-            None => None,
-        };
-        self
-    }
-
     /// The same as the setters say, from what an algorithm found out.
     #[inline]
-    pub(crate) const fn measured(policy: &Policy, measure: &Measure) -> Self {
+    pub(super) const fn measured(policy: &Policy, measure: &Measure) -> Self {
         Self {
-            policy: *policy,
+            name: policy.name.fixed,
+            terms: policy.terms,
             standing: measure.standing,
             retry_after: match measure.retry_after {
                 Some(wait) => Some(Micros::from_nanos(wait)),
@@ -156,77 +73,76 @@ impl QuotaStatus {
         }
     }
 
-    /// The policy as it was in force for this decision.
-    pub const fn policy(&self) -> &Policy {
-        &self.policy
+    pub(super) fn numbers(&self) -> Numbers {
+        let numbers = self.standing.numbers(&self.terms);
+        if self.blocked {
+            return Numbers {
+                remaining: Some(Units::new(0)),
+                ..numbers
+            };
+        }
+        numbers
     }
 
-    /// The policy's name.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        self.policy.name()
+    pub(super) const fn with_numbers(mut self, numbers: Numbers) -> Self {
+        self.standing = Standing::Numbers(numbers);
+        self
     }
 
-    /// The most units that can be available at once.
-    #[must_use]
-    pub const fn limit(&self) -> u64 {
-        self.policy.limit()
+    pub(super) const fn with_denial(mut self, retry_after: Option<Duration>) -> Self {
+        self.denied = true;
+        self.retry_after = match retry_after {
+            Some(wait) if wait.is_zero() => Some(Micros::new(1)),
+            Some(wait) => Some(Micros::from_duration(wait)),
+            None => None,
+        };
+        self
     }
 
-    /// What is counted.
-    #[must_use]
-    pub const fn unit(&self) -> Unit {
-        self.policy.unit()
+    pub(super) const fn limit(&self) -> u64 {
+        self.terms.limit
     }
 
-    /// Units that are left, `None` where the limiter does not tell.
-    #[must_use]
-    pub fn remaining(&self) -> Option<u64> {
+    pub(crate) const fn unit(&self) -> Unit {
+        self.terms.unit
+    }
+
+    pub(crate) fn remaining(&self) -> Option<u64> {
         self.numbers().remaining.map(Units::get)
     }
 
-    /// Time until the key is as good as new, `None` where the limiter does not tell.
-    #[must_use]
-    pub fn reset_after(&self) -> Option<Duration> {
-        duration(self.numbers().reset_after)
-    }
-
-    /// The wait after which a denied cost passes; `None` for a quota that did not deny, for a
-    /// cost that can never fit, and where nobody knows.
-    #[must_use]
-    pub const fn retry_after(&self) -> Option<Duration> {
+    pub(super) const fn retry_after(&self) -> Option<Duration> {
         duration(self.retry_after)
     }
 
-    /// The time within which a client can use no more than what remains; a denied quota's
-    /// [`retry_after`](Self::retry_after).
-    #[must_use]
-    pub fn effective_window(&self) -> Option<Duration> {
+    pub(crate) fn effective_window(&self) -> Option<Duration> {
         match self.retry_after() {
             Some(wait) if self.denied => Some(wait),
             _ => duration(self.numbers().effective_window),
         }
     }
 
-    /// Whether this quota denied.
-    #[must_use]
-    pub const fn is_denied(&self) -> bool {
+    pub(super) const fn is_denied(&self) -> bool {
         self.denied
     }
 
-    /// Whether more is used than the nominal limit, as [`Quota::soft`](crate::Quota::soft) allows.
-    #[must_use]
-    pub const fn is_excess(&self) -> bool {
+    pub(super) const fn is_excess(&self) -> bool {
         self.excess
     }
 
-    /// Whether at least 80 % of the limit is used up.
-    #[must_use]
-    pub fn is_near_limit(&self) -> bool {
-        match self.remaining() {
-            Some(remaining) => remaining <= self.limit() / 5,
-            None => self.denied,
-        }
+    /// Whether the two report the same, but for their names.
+    pub(super) fn reports_like(&self, other: &Self) -> bool {
+        let told = |status: &Self| {
+            let Self {
+                terms,
+                retry_after,
+                denied,
+                excess,
+                ..
+            } = *status;
+            (terms, status.numbers(), retry_after, denied, excess)
+        };
+        told(self) == told(other)
     }
 
     fn binds_more_than(&self, other: &Self) -> bool {
@@ -244,11 +160,12 @@ impl QuotaStatus {
         left(self) * u128::from(other.limit()) < left(other) * u128::from(self.limit())
     }
 
-    pub(super) fn binding_of(statuses: &[Self]) -> &Self {
-        let mut binding = &statuses[0];
-        for status in &statuses[1..] {
-            if status.binds_more_than(binding) {
-                binding = status;
+    /// The place of the one that binds.
+    pub(super) fn binding_of(statuses: &[Self]) -> usize {
+        let mut binding = 0;
+        for (place, status) in statuses.iter().enumerate().skip(1) {
+            if status.binds_more_than(&statuses[binding]) {
+                binding = place;
             }
         }
         binding
@@ -288,7 +205,7 @@ impl QuotaStatus {
 
     /// The counter that a charge at `now`, in nanoseconds, was made to, if it left the quota like this.
     pub(super) fn charge(&self, now: u64) -> Charge {
-        let (end, interval) = self.standing.end(&self.policy, now).unwrap_or_default();
+        let (end, interval) = self.standing.end(&self.terms, now).unwrap_or_default();
         Charge {
             kind: self.kind,
             end,
@@ -301,10 +218,10 @@ impl QuotaStatus {
     pub(crate) fn wait_behind(&self, head: u64, behind: u64) -> Duration {
         if self.denied {
             let first = self.retry_after().unwrap_or_default();
-            return first.saturating_add(self.standing.time_of(&self.policy, head, behind));
+            return first.saturating_add(self.standing.time_of(&self.terms, head, behind));
         }
         // Of a soft quota nobody but the limiter knows how much more passes.
-        if self.policy.is_soft() {
+        if self.terms.soft {
             return Duration::ZERO;
         }
         self.standing.time_until(head.saturating_add(behind))
@@ -340,40 +257,7 @@ impl QuotaStatus {
     }
 }
 
-/// Equal when they report the same.
-impl PartialEq for QuotaStatus {
-    fn eq(&self, other: &Self) -> bool {
-        let told = |status: &Self| {
-            let Self {
-                policy,
-                retry_after,
-                denied,
-                excess,
-                ..
-            } = *status;
-            (policy, status.numbers(), retry_after, denied, excess)
-        };
-        told(self) == told(other)
-    }
-}
-
-impl Eq for QuotaStatus {}
-
-impl fmt::Debug for QuotaStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QuotaStatus")
-            .field("policy", &self.policy)
-            .field("remaining", &self.remaining())
-            .field("reset_after", &self.reset_after())
-            .field("retry_after", &self.retry_after())
-            .field("effective_window", &self.effective_window())
-            .field("denied", &self.denied)
-            .field("excess", &self.excess)
-            .finish_non_exhaustive()
-    }
-}
-
-const fn duration(micros: Option<Micros>) -> Option<Duration> {
+pub(super) const fn duration(micros: Option<Micros>) -> Option<Duration> {
     match micros {
         Some(micros) => Some(micros.duration()),
         None => None,

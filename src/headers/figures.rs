@@ -1,6 +1,6 @@
 use std::{ptr, time::Duration};
 
-use crate::decision::{Decision, QuotaStatus, Unit};
+use crate::decision::{Decision, Status, Unit};
 
 /// What the fields say of a quota.
 #[derive(Clone, Copy)]
@@ -14,13 +14,13 @@ pub(super) struct Figures {
 /// The quota that binds, which most fields are about. Its figures are made once: they take
 /// divisions.
 pub(super) struct Binding<'a> {
-    pub(super) status: &'a QuotaStatus,
+    pub(super) status: &'a Status,
     pub(super) figures: Figures,
 }
 
 impl Figures {
     #[inline]
-    fn of(status: &QuotaStatus) -> Self {
+    fn of(status: &Status) -> Self {
         let remaining = status.remaining();
         let timed = remaining.is_some() && status.unit() != Unit::ConcurrentRequests;
         Self {
@@ -33,7 +33,7 @@ impl Figures {
 impl<'a> Binding<'a> {
     #[inline]
     pub(super) fn of(decision: &'a Decision) -> Self {
-        let status = decision.binding();
+        let status = decision.binding_status();
         Self {
             status,
             figures: Figures::of(status),
@@ -42,7 +42,7 @@ impl<'a> Binding<'a> {
 
     /// The figures of this quota or of another one.
     #[inline]
-    pub(super) fn figures_of(&self, status: &QuotaStatus) -> Figures {
+    pub(super) fn figures_of(&self, status: &Status) -> Figures {
         if ptr::eq(self.status, status) {
             self.figures
         } else {

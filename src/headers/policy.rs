@@ -3,7 +3,7 @@ use std::ptr;
 use http::HeaderValue;
 
 use super::{IetfDraft, ietf, number};
-use crate::decision::{Decision, Policy, QuotaStatus};
+use crate::decision::{Decision, Policy, Status};
 
 /// What is ready of some policies before any decision.
 #[derive(Debug)]
@@ -31,12 +31,10 @@ impl PolicyTexts {
         }
     }
 
-    /// Whether `decision` is about these policies. One made by another tier's quotas is not, nor
-    /// one made since a quota was changed.
+    /// Whether `decision` is about these policies.
     #[inline]
     pub(super) fn fit(&self, decision: &Decision) -> bool {
-        let policies = decision.quotas().iter().map(QuotaStatus::policy);
-        policies.eq(&self.policies)
+        decision.is_about(&self.policies)
     }
 
     pub(super) const fn list(&self) -> Option<&HeaderValue> {
@@ -44,7 +42,7 @@ impl PolicyTexts {
     }
 
     /// The names of these policies that are also in `line`, a value of `RateLimit-Policy`.
-    pub(super) fn named_in(&self, line: &HeaderValue) -> impl Iterator<Item = &'static str> {
+    pub(super) fn named_in(&self, line: &HeaderValue) -> impl Iterator<Item = &str> {
         let items: Vec<_> = line.as_bytes().split(|byte| *byte == b',').collect();
         let is_in = move |policy: &&Policy| {
             let name = quoted(policy.name());
@@ -62,14 +60,14 @@ impl PolicyTexts {
     pub(super) fn with_statuses<'a>(
         &'a self,
         decision: &'a Decision,
-    ) -> impl Iterator<Item = (&'a QuotaStatus, &'a PolicyText)> {
-        decision.quotas().iter().zip(&self.texts)
+    ) -> impl Iterator<Item = (&'a Status, &'a PolicyText)> {
+        decision.statuses().iter().zip(&self.texts)
     }
 
     /// The text of the policy that one of the decision's statuses is about.
     #[inline]
-    pub(super) fn of(&self, status: &QuotaStatus, decision: &Decision) -> &PolicyText {
-        let place = decision.quotas().iter().position(|s| ptr::eq(s, status));
+    pub(super) fn of(&self, status: &Status, decision: &Decision) -> &PolicyText {
+        let place = decision.statuses().iter().position(|s| ptr::eq(s, status));
         &self.texts[place.unwrap_or_default()]
     }
 }

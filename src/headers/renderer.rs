@@ -13,7 +13,7 @@ use super::{
     scratch::Scratch,
 };
 use crate::{
-    decision::{Decision, Policy, QuotaStatus},
+    decision::{Decision, Policy},
     observe::log,
 };
 
@@ -165,10 +165,7 @@ impl Renderer {
 /// names, or nobody names any.
 #[cold]
 fn texts_of(headers: &Headers, decision: &Decision) -> PolicyTexts {
-    let statuses = decision.quotas().iter();
-    let policies: Vec<_> = statuses
-        .map(|status| *QuotaStatus::policy(status))
-        .collect();
+    let policies: Vec<_> = decision.quotas().map(|quota| quota.policy()).collect();
     PolicyTexts::new(headers.ietf, &policies)
 }
 

@@ -187,7 +187,7 @@ impl Line {
         let front = self.front.as_ref()?;
         let behind = front.behind.saturating_add(cost);
         let passed = now.saturating_duration_since(front.at);
-        let quotas = front.denial.quotas().iter().enumerate();
+        let quotas = front.denial.statuses().iter().enumerate();
         let waits = quotas.map(|(quota, status)| {
             let wait = status.wait_behind(front.head_cost, behind);
             let wait = wait.saturating_sub(passed);

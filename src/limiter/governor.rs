@@ -1,4 +1,4 @@
-use std::{fmt, hash::Hash, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, hash::Hash, num::NonZeroU32, sync::Arc, time::Duration};
 
 use governor::{
     InsufficientCapacity, NotUntil, RateLimiter,
@@ -149,7 +149,7 @@ impl GovernorLimiter {
     {
         let start = (OsClock::new().now(), limiter.clock().now());
         Self {
-            policies: [policy("default", &quota)],
+            policies: [policy("default".into(), &quota)],
             quota,
             backend: Arc::new(Governed {
                 limiter,
@@ -161,13 +161,16 @@ impl GovernorLimiter {
 
     /// The policy's name in headers, problem documents and metrics. Defaults to `default`.
     ///
+    /// A `String` is owned by the limiter and its decisions.
+    ///
     /// # Panics
     ///
     /// When it is not 1 to 64 printable ASCII characters.
     #[must_use]
     #[track_caller]
-    pub fn named(mut self, name: &'static str) -> Self {
-        if let Err(error) = check_name(name) {
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        let name = name.into();
+        if let Err(error) = check_name(&name) {
             panic!("{error}");
         }
         self.policies = [policy(name, &self.quota)];
@@ -205,7 +208,11 @@ impl GovernorLimiter {
         }
     }
 
-    fn with_remaining(&self, status: QuotaStatus, remaining: Option<u32>) -> QuotaStatus {
+    fn with_remaining<'a>(
+        &self,
+        status: QuotaStatus<'a>,
+        remaining: Option<u32>,
+    ) -> QuotaStatus<'a> {
         match remaining {
             None => status,
             // The window would be the time to the next unit, which governor does not tell.
@@ -218,9 +225,9 @@ impl GovernorLimiter {
 }
 
 /// `burst_size_replenished_in` would wrap around where this saturates.
-fn policy(name: &'static str, quota: &governor::Quota) -> Policy {
+fn policy(name: Cow<'static, str>, quota: &governor::Quota) -> Policy {
     let burst = quota.burst_size().get();
-    Policy::new(name, u64::from(burst))
+    Policy::named(name, u64::from(burst))
         .with_window(quota.replenish_interval().saturating_mul(burst))
 }
 

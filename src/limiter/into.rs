@@ -1,5 +1,8 @@
 use super::{AsyncLimiter, BoxedLimiter, Limiter, LocalLimiter};
-use crate::{error::ConfigError, quota::Quota};
+use crate::{
+    error::ConfigError,
+    quota::{OwnedQuota, Quota},
+};
 
 /// Anything that a layer can use as its limiter.
 ///
@@ -61,7 +64,7 @@ impl IntoLimiter<FromQuota> for Quota {
     }
 }
 
-impl<const N: usize> IntoLimiter<FromQuota> for [Quota; N] {
+impl IntoLimiter<FromQuota> for OwnedQuota {
     type Limiter = LocalLimiter;
 
     fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
@@ -69,7 +72,7 @@ impl<const N: usize> IntoLimiter<FromQuota> for [Quota; N] {
     }
 }
 
-impl IntoLimiter<FromQuota> for &[Quota] {
+impl<Q: Into<OwnedQuota>, const N: usize> IntoLimiter<FromQuota> for [Q; N] {
     type Limiter = LocalLimiter;
 
     fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
@@ -77,15 +80,23 @@ impl IntoLimiter<FromQuota> for &[Quota] {
     }
 }
 
-impl<const N: usize> IntoLimiter<FromQuota> for &[Quota; N] {
+impl<Q: Into<OwnedQuota> + Clone> IntoLimiter<FromQuota> for &[Q] {
     type Limiter = LocalLimiter;
 
     fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
-        LocalLimiter::try_new(*self)
+        LocalLimiter::try_new(self)
     }
 }
 
-impl IntoLimiter<FromQuota> for Vec<Quota> {
+impl<Q: Into<OwnedQuota> + Clone, const N: usize> IntoLimiter<FromQuota> for &[Q; N] {
+    type Limiter = LocalLimiter;
+
+    fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
+        LocalLimiter::try_new(self.as_slice())
+    }
+}
+
+impl<Q: Into<OwnedQuota>> IntoLimiter<FromQuota> for Vec<Q> {
     type Limiter = LocalLimiter;
 
     fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {

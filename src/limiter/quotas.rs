@@ -1,6 +1,7 @@
 //! The quotas that are in force: those of each tier, and the counters that tiers share.
 
 use std::{
+    borrow::Cow,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -15,7 +16,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind, LimiterError},
     observe::log,
     op::Op,
-    quota::{Fitted, IntoQuotas, MAX_REFILL_NANOS, Quota},
+    quota::{Fitted, MAX_REFILL_NANOS, OwnedQuota, Quota},
 };
 
 /// The quotas in force.
@@ -105,7 +106,7 @@ impl Rules {
     /// When a tier has no quota, one of them makes no sense, two quotas of a tier or two tiers have
     /// one name, or the block is too long.
     pub(crate) fn new(
-        tiers: Vec<(Tier, Vec<Quota>)>,
+        tiers: Vec<(Tier, Vec<OwnedQuota>)>,
         block_for: Option<Duration>,
     ) -> Result<Self, ConfigError> {
         let mut rules = Self {
@@ -178,7 +179,7 @@ impl Rules {
         let own = self.own.as_ref()?;
         let quota = own.with(fitted);
         Some(Quotas {
-            policies: vec![own.policy.resized(&quota)],
+            policies: vec![own.policy.with_quota(&quota)],
             meters: vec![Meter::new(&quota, own.most)],
             counters: self.default_tier().counters.clone(),
             quotas: vec![quota],
@@ -207,7 +208,7 @@ impl Rules {
         let (policy, own) = (quotas.policies.first()?, self.own.clone()?);
         let bucket = Bucket::new(&own.quota, own.most, ClockSkew::Threads)?;
         Some(LoneBucket {
-            measured: (bucket, *policy),
+            measured: (bucket, policy.clone()),
             own,
         })
     }
@@ -231,7 +232,11 @@ impl Rules {
     /// # Errors
     ///
     /// When the quota makes no sense, has another name, or there is none of this name.
-    pub(crate) fn replace(&mut self, name: &str, quota: Quota) -> Result<Replaced, ConfigError> {
+    pub(crate) fn replace(
+        &mut self,
+        name: &str,
+        quota: &OwnedQuota,
+    ) -> Result<Replaced, ConfigError> {
         let before: Vec<_> = self.counters.clone();
         self.tiers[0].1.replace(name, quota)?;
         self.share_counters();
@@ -285,7 +290,7 @@ impl Rules {
         Some(OwnQuota {
             quota: *quota,
             most: most(0, quota, all),
-            policy: *policy,
+            policy: policy.clone(),
             told,
         })
     }
@@ -320,36 +325,35 @@ impl LoneBucket {
     pub(crate) fn of_request(&self, fitted: Fitted) -> Option<(Bucket, Policy)> {
         let quota = self.own.with(fitted);
         let bucket = Bucket::new(&quota, self.own.most, ClockSkew::Threads)?;
-        Some((bucket, self.own.policy.resized(&quota)))
+        Some((bucket, self.own.policy.with_quota(&quota)))
     }
 }
 
 impl Quotas {
-    fn new(quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
-        let quotas = quotas.into_quotas();
+    fn new(quotas: Vec<OwnedQuota>) -> Result<Self, ConfigError> {
         if quotas.is_empty() {
             return Err(ConfigError::new(
                 ConfigErrorKind::Names,
                 "no quota at all; at least one is needed",
             ));
         }
-        let mut policies: Vec<Policy> = Vec::with_capacity(quotas.len());
+        let mut named: Vec<(Cow<'static, str>, Quota)> = Vec::with_capacity(quotas.len());
         for quota in &quotas {
             quota.check()?;
             let name = quota.name_in(quotas.len());
-            if policies.iter().any(|policy| policy.name() == name) {
+            if named.iter().any(|(known, _)| *known == name) {
                 return Err(ConfigError::new(
                     ConfigErrorKind::Names,
                     format!("two quotas are named {name:?}; names have to be unique"),
                 ));
             }
-            policies.push(Policy::of_quota(name, quota));
+            named.push((name, quota.quota()));
         }
         Ok(Self {
             meters: Vec::new(),
             counters: Vec::new(),
-            policies,
-            quotas,
+            policies: Policy::of_set(named),
+            quotas: quotas.iter().map(OwnedQuota::quota).collect(),
         })
     }
 
@@ -374,7 +378,7 @@ impl Quotas {
             .collect();
     }
 
-    fn replace(&mut self, name: &str, quota: Quota) -> Result<(), ConfigError> {
+    fn replace(&mut self, name: &str, quota: &OwnedQuota) -> Result<(), ConfigError> {
         quota.check()?;
         let at = self
             .policies
@@ -387,7 +391,6 @@ impl Quotas {
                 format!("no quota is named {name:?}; there are {known:?}"),
             )
         })?;
-        let name = self.policies[at].name();
         if let Some(other) = quota.name().filter(|other| *other != name) {
             return Err(ConfigError::new(
                 ConfigErrorKind::Names,
@@ -397,8 +400,8 @@ impl Quotas {
                 ),
             ));
         }
-        self.policies[at] = Policy::of_quota(name, &quota);
-        self.quotas[at] = quota;
+        self.policies[at] = self.policies[at].with_quota(&quota.quota());
+        self.quotas[at] = quota.quota();
         Ok(())
     }
 }

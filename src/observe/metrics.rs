@@ -1,8 +1,8 @@
-use metrics::{counter, gauge, histogram};
+use metrics::{SharedString, counter, gauge, histogram};
 
 use super::{Corrected, Decided, Event, Observer};
 use crate::{
-    decision::{Decision, Policy},
+    decision::{Decision, Label, Policy},
     error::{LimiterError, LimiterErrorKind},
 };
 
@@ -77,19 +77,20 @@ impl MetricsObserver {
         };
         let seconds = decided.latency().as_secs_f64();
         for quota in decision.quotas() {
-            let policy = quota.name();
-            count(policy, result);
+            let policy = label(quota.label());
+            count(policy.clone(), result);
             if decision.is_denied() && quota.is_denied() {
-                counter!(DENIALS, "policy" => policy).increment(1);
+                counter!(DENIALS, "policy" => policy.clone()).increment(1);
             }
             if let Some(reason) = decision.degraded_by() {
                 let reason = reason.as_str();
-                counter!(DEGRADED, "policy" => policy, "reason" => reason).increment(1);
+                counter!(DEGRADED, "policy" => policy.clone(), "reason" => reason).increment(1);
             }
             if quota.is_near_limit() {
-                counter!(NEAR_LIMIT, "policy" => policy).increment(1);
+                counter!(NEAR_LIMIT, "policy" => policy.clone()).increment(1);
             }
-            histogram!(DURATION, "policy" => policy, "backend" => self.backend).record(seconds);
+            histogram!(DURATION, "policy" => policy.clone(), "backend" => self.backend)
+                .record(seconds);
             if !decided.waited().is_zero() {
                 let waited = decided.waited().as_secs_f64();
                 histogram!(WAIT, "policy" => policy).record(waited);
@@ -140,16 +141,24 @@ impl Observer for MetricsObserver {
 
 fn charge(decision: &Decision, units: u64) {
     for quota in decision.quotas() {
-        counter!(COST, "policy" => quota.name()).increment(units);
+        counter!(COST, "policy" => label(quota.label())).increment(units);
     }
 }
 
-fn count(policy: &'static str, result: &'static str) {
+/// A static name, or a count of an owned one: no allocation.
+fn label(policy: Label) -> SharedString {
+    match policy {
+        Label::Static(name) => name.into(),
+        Label::Owned(name) => name.into(),
+    }
+}
+
+fn count(policy: SharedString, result: &'static str) {
     counter!(REQUESTS, "policy" => policy, "result" => result).increment(1);
 }
 
 fn count_all(policies: &[Policy], result: &'static str) {
     for policy in policies {
-        count(policy.name(), result);
+        count(label(policy.label()), result);
     }
 }

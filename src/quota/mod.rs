@@ -2,7 +2,7 @@
 
 mod check;
 mod list;
-mod name;
+mod owned;
 mod parse;
 #[cfg(feature = "serde")]
 mod serde;
@@ -12,5 +12,6 @@ pub(crate) use self::check::{MAX_REFILL_NANOS, check_name};
 pub(crate) use self::value::{Fitted, Kind};
 pub use self::{
     list::IntoQuotas,
+    owned::OwnedQuota,
     value::{Algorithm, Quota},
 };

@@ -5,7 +5,7 @@ use serde::{
     de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{Algorithm, Quota, check_name, name::interned, parse};
+use super::{Algorithm, OwnedQuota, Quota, parse};
 use crate::error::{ConfigError, ConfigErrorKind};
 
 /// The form with more than a rate in it.
@@ -46,8 +46,9 @@ impl AlgorithmName {
     }
 }
 
-impl From<&Quota> for Table {
-    fn from(quota: &Quota) -> Self {
+impl From<&OwnedQuota> for Table {
+    fn from(owned: &OwnedQuota) -> Self {
+        let quota = owned.quota();
         let (algorithm, queue) = match quota.algorithm() {
             Algorithm::TokenBucket => (AlgorithmName::TokenBucket, None),
             Algorithm::LeakyBucket { queue } => (AlgorithmName::LeakyBucket, Some(queue)),
@@ -57,7 +58,7 @@ impl From<&Quota> for Table {
         };
         Self {
             rate: quota.to_string(),
-            name: quota.name().map(str::to_owned),
+            name: owned.name().map(str::to_owned),
             algorithm,
             burst: quota.get_burst(),
             refill_every: quota.get_refill_every().map(parse::period_text),
@@ -68,11 +69,11 @@ impl From<&Quota> for Table {
     }
 }
 
-impl TryFrom<Table> for Quota {
+impl TryFrom<Table> for OwnedQuota {
     type Error = ConfigError;
 
     fn try_from(table: Table) -> Result<Self, ConfigError> {
-        let mut quota: Self = table.rate.parse()?;
+        let mut quota: Quota = table.rate.parse()?;
         quota = match (table.algorithm, table.queue) {
             (AlgorithmName::LeakyBucket, Some(queue)) => quota.leaky_bucket(queue),
             (AlgorithmName::LeakyBucket, None) => return Err(queue("a leaky bucket needs one")),
@@ -91,13 +92,13 @@ impl TryFrom<Table> for Quota {
         if let Some(slices) = table.slices {
             quota = quota.slices(slices);
         }
-        if let Some(name) = table.name {
-            check_name(&name)?;
-            quota = quota.named(interned(name));
-        }
         quota = quota.soft(table.soft.unwrap_or(0));
-        quota.check()?;
-        Ok(quota)
+        let owned = match table.name {
+            Some(name) => quota.named_owned(name),
+            None => quota.into(),
+        };
+        owned.check()?;
+        Ok(owned)
     }
 }
 
@@ -106,10 +107,11 @@ fn queue(what: &str) -> ConfigError {
 }
 
 /// As a string, `"100/60s"`, where the rate says it all; else as a table.
-impl Serialize for Quota {
+impl Serialize for OwnedQuota {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let rate = Self::per(self.limit(), self.period());
-        if *self == rate {
+        let quota = self.quota();
+        let rate = Quota::per(quota.limit(), quota.period());
+        if self.name().is_none() && quota == rate {
             serializer.serialize_str(&rate.to_string())
         } else {
             Table::from(self).serialize(serializer)
@@ -117,32 +119,51 @@ impl Serialize for Quota {
     }
 }
 
+/// As an [`OwnedQuota`].
+impl Serialize for Quota {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        OwnedQuota::from(*self).serialize(serializer)
+    }
+}
+
 /// From a string such as `"100/minute"`, or from a table of `rate`, which is such a string, and
 /// whatever else is to be said: `name`, `algorithm` (`token_bucket`, `leaky_bucket`,
 /// `fixed_window`, `sliding_window` or `sliding_log`), `burst`, `refill_every` (`"10s"`), `queue`
 /// (of a leaky bucket), `slices` and `soft` (percent). What [`Quota::check`] refuses is an error.
-///
-/// Each distinct name is kept for the rest of the process, as a constant would be.
-impl<'de> Deserialize<'de> for Quota {
+impl<'de> Deserialize<'de> for OwnedQuota {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(QuotaVisitor)
+    }
+}
+
+/// As an [`OwnedQuota`], but a `name` is an error, since a `Quota` cannot own it.
+impl<'de> Deserialize<'de> for Quota {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let owned = OwnedQuota::deserialize(deserializer)?;
+        match owned.name() {
+            None => Ok(owned.quota()),
+            Some(name) => Err(Error::custom(format_args!(
+                "a `Quota` cannot own the name {name:?}; deserialize an `OwnedQuota` instead"
+            ))),
+        }
     }
 }
 
 struct QuotaVisitor;
 
 impl<'de> Visitor<'de> for QuotaVisitor {
-    type Value = Quota;
+    type Value = OwnedQuota;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a quota, such as \"100/minute\" or a table with a rate")
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Quota, E> {
-        text.parse().map_err(E::custom)
+    fn visit_str<E: Error>(self, text: &str) -> Result<OwnedQuota, E> {
+        let quota: Quota = text.parse().map_err(E::custom)?;
+        Ok(quota.into())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Quota, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OwnedQuota, A::Error> {
         let table = Table::deserialize(MapAccessDeserializer::new(map))?;
         table.try_into().map_err(Error::custom)
     }

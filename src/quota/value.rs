@@ -195,9 +195,15 @@ impl Quota {
 
     /// The policy's name in headers, problem documents and metrics. Defaults to `default`.
     ///
-    /// 1 to 64 printable ASCII characters.
+    /// 1 to 64 printable ASCII characters. A name that configuration tells at run time is set by
+    /// [`named_owned`](Self::named_owned).
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = Some(name);
+        self
+    }
+
+    pub(super) const fn unnamed(mut self) -> Self {
+        self.name = None;
         self
     }
 

@@ -107,7 +107,7 @@ fn put_wait(decision: Option<&Decision>, message: &str, headers: &mut HeaderMap)
 /// Whether it passes once others have ended, which may be soon: the client's own back-off serves
 /// better than any number of ours.
 fn ends_some_time(denial: &Decision) -> bool {
-    denial.binding().unit() == Unit::ConcurrentRequests
+    denial.binding_status().unit() == Unit::ConcurrentRequests
 }
 
 /// Rounded up, so that nobody comes too early.

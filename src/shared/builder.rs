@@ -11,7 +11,7 @@ use crate::{
     clock::ManualClock,
     error::ConfigError,
     limiter::{Tier, quotas::Rules},
-    quota::{IntoQuotas, Quota},
+    quota::{IntoQuotas, OwnedQuota},
     redis::{
         key_name::{accepted_name, checked_name},
         store::handle::RedisStore,
@@ -27,7 +27,7 @@ const DEFAULT_MAX_LOCAL_KEYS: usize = 1 << 16;
 pub struct RedisLimiterBuilder {
     name: Option<String>,
     /// The first one is the default.
-    tiers: Vec<(Tier, Vec<Quota>)>,
+    tiers: Vec<(Tier, Vec<OwnedQuota>)>,
     block_for: Option<Duration>,
     on_failure: OnFailure,
     max_local_keys: usize,
@@ -121,7 +121,7 @@ impl RedisLimiterBuilder {
     ///
     /// # Errors
     ///
-    /// When a quota makes no sense, see [`Quota::check`], two quotas or two tiers have one name,
+    /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), two quotas or two tiers have one name,
     /// there is no quota at all, the block lasts longer than 18 years, the limiter's name has other
     /// characters than are accepted, or `max_local_keys` is 0, above 2^32 or more than there is
     /// memory for.
@@ -144,16 +144,17 @@ impl RedisLimiterBuilder {
     }
 }
 
-fn default_name(quotas: &[Quota]) -> String {
+fn default_name(quotas: &[OwnedQuota]) -> String {
     let names: Vec<_> = quotas.iter().map(label).collect();
     accepted_name(names.join("-and-"))
 }
 
 /// The quota's name, else all that distinguishes its capacity.
-fn label(quota: &Quota) -> String {
-    if let Some(name) = quota.name() {
+fn label(owned: &OwnedQuota) -> String {
+    if let Some(name) = owned.name() {
         return name.to_owned();
     }
+    let quota = owned.quota();
     let mut label = quota.to_string().replace('/', "-per-");
     for (word, number, usual) in [
         ("of", quota.capacity(), quota.limit()),
@@ -169,10 +170,11 @@ fn label(quota: &Quota) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quota::Quota;
 
     #[test]
     fn limits_that_differ_have_names_that_differ() {
-        let name = |quotas: &[Quota]| default_name(quotas);
+        let name = |quotas: &[Quota]| default_name(&quotas.into_quotas());
         let ten = Quota::per_second(10);
         assert_eq!(name(&[ten]), "10-per-1s");
         assert_eq!(name(&[ten.burst(20)]), "10-per-1s-of-20");

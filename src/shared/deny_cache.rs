@@ -209,7 +209,8 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(3);
 
     fn denied(wait: Option<Duration>) -> Decision {
-        let status = QuotaStatus::new(&Policy::new("test", 10)).with_remaining(2);
+        let policy = Policy::new("test", 10);
+        let status = QuotaStatus::new(&policy).with_remaining(2);
         Decision::denied(Timestamp::from_secs(1), status.with_denial(wait))
     }
 
@@ -307,7 +308,8 @@ mod tests {
         let now = Instant::now();
         learn(&cache, &Op::Acquire(3), now, &denied(None));
         learn(&cache, &Op::Peek(3), now, &denied(Some(WAIT)));
-        let status = QuotaStatus::new(&Policy::new("test", 10));
+        let policy = Policy::new("test", 10);
+        let status = QuotaStatus::new(&policy);
         let allowed = Decision::allowed(1, Timestamp::from_secs(1), status);
         learn(&cache, &Op::Acquire(1), now, &allowed);
         assert_eq!(ask(&cache, &Op::Acquire(99), now), None);

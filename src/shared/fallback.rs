@@ -9,7 +9,7 @@ use crate::{
     key::Key,
     limiter::{Limiter, LocalLimiter, LocalLimiterBuilder, Pending, Tier, quotas::Rules},
     op::Op,
-    quota::Quota,
+    quota::OwnedQuota,
 };
 
 /// What happens to a request when Redis does not decide: it is gone, too slow, or refuses.
@@ -151,9 +151,11 @@ impl Fallback {
         }
     }
 
-    pub(super) fn set_quota(&self, name: &str, quota: Quota) -> Result<(), ConfigError> {
+    pub(super) fn set_quota(&self, name: &str, quota: &OwnedQuota) -> Result<(), ConfigError> {
         match self {
-            Self::Local { limiter, nodes } => limiter.set_quota(name, quota.shared_by(*nodes)),
+            Self::Local { limiter, nodes } => {
+                limiter.set_quota(name, quota.quota().shared_by(*nodes))
+            }
             Self::Allow | Self::Deny => Ok(()),
         }
     }
@@ -168,7 +170,7 @@ fn local_limiter(
     for (tier, quotas) in rules.tiers() {
         // Under their names: one that is made of the numbers would change with them.
         let named = quotas.quotas().iter().zip(&quotas.policies);
-        let shares = named.map(|(quota, policy)| quota.shared_by(nodes).named(policy.name()));
+        let shares = named.map(|(quota, policy)| quota.shared_by(nodes).named_as(policy.to_name()));
         let shares = shares.collect::<Vec<_>>();
         builder = Some(match builder {
             None => LocalLimiter::builder(shares),

@@ -28,7 +28,7 @@ use crate::{
         quotas::{Chosen, Rules},
     },
     op::Op,
-    quota::{IntoQuotas, Quota},
+    quota::{IntoQuotas, OwnedQuota},
     redis::{
         key_name,
         script::DECIDE,
@@ -113,7 +113,7 @@ impl RedisLimiter {
     /// # Errors
     ///
     /// When the address is none, see [`RedisStore::connect`], or a quota makes no sense, see
-    /// [`Quota::check`].
+    /// [`Quota::check`](crate::Quota::check).
     pub fn connect(url: &str, quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
         Self::builder(quotas).build(&RedisStore::connect(url)?)
     }
@@ -164,14 +164,14 @@ impl RedisLimiter {
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, see [`Quota::check`], or has another name, or there is none of
+    /// When the quota makes no sense, see [`Quota::check`](crate::Quota::check), or has another name, or there is none of
     /// this name.
-    pub fn set_quota(&self, name: &str, quota: Quota) -> Result<(), ConfigError> {
-        let inner = &*self.0;
+    pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
+        let (inner, quota) = (&*self.0, quota.into());
         let mut rules = inner.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changed = rules.clone();
-        changed.replace(name, quota)?;
-        inner.fallback.set_quota(name, quota)?;
+        changed.replace(name, &quota)?;
+        inner.fallback.set_quota(name, &quota)?;
         let generation = inner.current().generation + 1;
         let current = Current::new(&inner.store, &inner.name, &changed, generation);
         let place = inner.current.write();

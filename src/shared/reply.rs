@@ -10,9 +10,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    decision::{
-        Decision, Level, Measure, Outcome, Policy, QuotaStatus, QuotaStatuses, Standing, Stepped,
-    },
+    decision::{Decision, Level, Measure, Outcome, Policy, QuotaStatuses, Standing, Stepped},
     quota::MAX_REFILL_NANOS,
 };
 
@@ -74,19 +72,16 @@ impl Numbers<'_> {
 
     fn statuses(&mut self, plan: &TierPlan, time: Timestamp) -> Option<QuotaStatuses> {
         if let ([policy], [quota]) = (plan.policies.as_slice(), plan.measures.as_slice()) {
-            return Some(self.status(policy, *quota, time)?.into());
+            let measure = self.measure(policy, *quota, time)?;
+            return Some(QuotaStatuses::of_one(policy, &measure));
         }
         let quotas = plan.policies.iter().zip(&plan.measures);
-        let statuses = quotas.map(|(policy, quota)| self.status(policy, *quota, time));
-        Some(statuses.collect::<Option<Vec<_>>>()?.into())
+        let measures = quotas.map(|(policy, quota)| self.measure(policy, *quota, time));
+        let measures: Vec<_> = measures.collect::<Option<_>>()?;
+        Some(QuotaStatuses::of_set(&plan.policies, measures.into_iter()))
     }
 
-    fn status(
-        &mut self,
-        policy: &Policy,
-        quota: QuotaPlan,
-        time: Timestamp,
-    ) -> Option<QuotaStatus> {
+    fn measure(&mut self, policy: &Policy, quota: QuotaPlan, time: Timestamp) -> Option<Measure> {
         let flags = self.next()?;
         let retry_after = self.optional()?.map(nanos);
         let (standing, excess) = match quota.told {
@@ -100,7 +95,7 @@ impl Numbers<'_> {
                 let used = self.level(flags)?;
                 let passed = time.as_nanos() % step;
                 let stepped = Stepped { used, passed, step };
-                let excess = quota.has_soft_share && stepped.level(policy).is_excess();
+                let excess = quota.has_soft_share && stepped.level(policy.terms()).is_excess();
                 (Standing::Stepped(stepped), excess)
             }
             Told::Numbers => {
@@ -109,14 +104,13 @@ impl Numbers<'_> {
                 (standing, flags & 2 > 0)
             }
         };
-        let measure = Measure {
+        Some(Measure {
             kind: quota.kind,
             denied: flags & 1 > 0,
             retry_after,
             standing,
             excess,
-        };
-        Some(QuotaStatus::measured(policy, &measure))
+        })
     }
 
     /// How far a bucket is from full: the nanoseconds below a microsecond stand among the flags.
@@ -138,13 +132,13 @@ mod tests {
             Tier,
             quotas::{Chosen, Rules},
         },
-        quota::Quota,
+        quota::{IntoQuotas, Quota},
         shared::arguments::Plan,
     };
 
     /// What the numbers say of two operations under a limit of ten a second.
     fn read(numbers: &[i64]) -> Option<Vec<Decision>> {
-        let tiers = vec![(Tier::DEFAULT, vec![Quota::per_second(10)])];
+        let tiers = vec![(Tier::DEFAULT, Quota::per_second(10).into_quotas())];
         let plan = Plan::new(&Rules::new(tiers, None).expect("a good quota"));
         let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
         let bytes = numbers.iter().flat_map(|number| number.to_be_bytes());

@@ -3,9 +3,7 @@
 use std::{collections::BTreeMap, error::Error as _, time::Duration};
 
 use serde_json::Value;
-use tower_ratelimit::{
-    Decision, Key, Limiter, ManualClock, Op, Policy, Quota, QuotaStatus, Timestamp,
-};
+use tower_ratelimit::{Decision, Key, Limiter, ManualClock, Op, Policy, Quota, Timestamp};
 
 use super::vectors;
 
@@ -184,7 +182,7 @@ async fn spend_down_to_initial<S: Subject>(subject: &S, vector: &Value, limiter:
         subject.set_quota(limiter, name, *quota);
     }
     let started = decided(limiter, None, Op::Peek(0)).await;
-    let levels = started.quotas().iter().map(QuotaStatus::remaining);
+    let levels = started.quotas().map(|quota| quota.remaining());
     assert!(levels.eq(initial.into_iter().map(Some)), "{started:?}");
 }
 
@@ -216,15 +214,18 @@ pub fn check(decision: &Decision, expect: &Value, what: &str) {
     for (field, expected) in expect.as_object().expect("an object") {
         let found = match field.as_str() {
             "allowed" => Value::from(decision.is_allowed()),
-            "remaining" => Value::from(quotas.iter().filter_map(QuotaStatus::remaining).min()),
+            "remaining" => Value::from(quotas.clone().filter_map(|quota| quota.remaining()).min()),
             "blocked" => Value::from(decision.is_blocked()),
             "taken" => Value::from(decision.charged()),
             "delay_ms" => Value::from(whole_millis(decision.delay())),
             "retry_after_ms" => Value::from(decision.retry_after().map(whole_millis)),
             "reset_after_ms" => Value::from(decision.binding().reset_after().map(whole_millis)),
             "violated" => {
-                let denied = (0..quotas.len()).filter(|index| quotas[*index].is_denied());
-                Value::from(denied.collect::<Vec<_>>())
+                let denied = quotas
+                    .clone()
+                    .enumerate()
+                    .filter(|(_, quota)| quota.is_denied());
+                Value::from(denied.map(|(index, _)| index).collect::<Vec<_>>())
             }
             other => panic!("{what}: the field {other} is not mapped"),
         };

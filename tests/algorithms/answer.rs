@@ -31,21 +31,21 @@ pub(crate) struct Line {
 
 impl From<&Decision> for Answer {
     fn from(decision: &Decision) -> Self {
-        let same = |status: &QuotaStatus| std::ptr::eq(status, decision.binding());
+        let same = |status: QuotaStatus<'_>| status.name() == decision.binding().name();
         Self {
             outcome: decision.outcome(),
             charged: decision.charged(),
             retry_after: decision.retry_after(),
             excess: decision.is_excess(),
             blocked: decision.is_blocked(),
-            quotas: decision.quotas().iter().map(Line::from).collect(),
-            binding: decision.quotas().iter().position(same).expect("one binds"),
+            quotas: decision.quotas().map(Line::from).collect(),
+            binding: decision.quotas().position(same).expect("one binds"),
         }
     }
 }
 
-impl From<&QuotaStatus> for Line {
-    fn from(status: &QuotaStatus) -> Self {
+impl From<QuotaStatus<'_>> for Line {
+    fn from(status: QuotaStatus<'_>) -> Self {
         Self {
             denied: status.is_denied(),
             limit: status.limit(),

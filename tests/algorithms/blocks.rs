@@ -261,11 +261,11 @@ fn list_is_blocked_as_one() {
         .expect("good quotas");
     assert!(limiter.acquire(&alice(), 2).is_allowed());
     let denied = limiter.acquire(&alice(), 1);
-    assert!(denied.quotas().iter().all(|quota| quota.is_denied()));
+    assert!(denied.quotas().all(|quota| quota.is_denied()));
     assert_eq!(facts(&denied), (true, true, Some(0), Some(BLOCK)));
     clock.advance(BLOCK);
     let free = limiter.acquire(&alice(), 2);
-    let daily = &free.quotas()[1];
+    let daily = free.quotas().nth(1).expect("the second");
     assert_eq!((free.is_allowed(), daily.remaining()), (true, Some(96)));
 }
 

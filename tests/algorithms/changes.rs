@@ -177,7 +177,6 @@ fn one_of_a_list_changes_alone() {
     let told = limiter.peek(&alice(), 1);
     let told: Vec<_> = told
         .quotas()
-        .iter()
         .map(|quota| (quota.name(), quota.limit(), quota.remaining()))
         .collect();
     // Names stay what they were, or headers and observers would lose the thread.

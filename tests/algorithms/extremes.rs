@@ -54,7 +54,7 @@ proptest! {
             let decision = decision.expect("it is local");
             receipts.push(decision.receipt());
             prop_assert!(decision.charged() <= least);
-            for (status, spec) in decision.quotas().iter().zip(&specs) {
+            for (status, spec) in decision.quotas().zip(&specs) {
                 prop_assert!(status.remaining() <= Some(spec.quota.capacity()));
             }
             let _ = limiter.tracked_keys();

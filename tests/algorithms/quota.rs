@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tower_ratelimit::{ConfigErrorKind as Kind, Limiter, LocalLimiter, Policy, Quota};
+use tower_ratelimit::{ConfigErrorKind as Kind, Limiter, LocalLimiter, Quota};
 
 fn kind_of(quota: Quota) -> Option<Kind> {
     quota.check().err().map(|error| error.kind())
@@ -163,24 +163,30 @@ fn slices_steps_and_logs_have_their_edges() {
     }
 }
 
-fn names<const N: usize>(quotas: [Quota; N]) -> Result<Vec<&'static str>, (Kind, String)> {
+fn names<const N: usize>(quotas: [Quota; N]) -> Result<Vec<String>, (Kind, String)> {
     let limiter = LocalLimiter::try_new(quotas);
     let limiter = limiter.map_err(|error| (error.kind(), error.to_string()))?;
     let policies = limiter.policies().iter();
-    Ok(policies.map(Policy::name).collect())
+    Ok(policies.map(|policy| policy.name().to_owned()).collect())
 }
 
 #[test]
 fn unnamed_quotas_of_a_list_are_named_after_their_rate() {
     let stacked = [Quota::per_second(10), Quota::per_day(10_000)];
-    assert_eq!(names(stacked), Ok(vec!["10-per-1s", "10000-per-86400s"]));
+    assert_eq!(
+        names(stacked),
+        Ok(vec!["10-per-1s".into(), "10000-per-86400s".into()])
+    );
     let mixed = [
         Quota::per(5, Duration::from_millis(250)).fixed_window(),
         Quota::per_hour(5).named("login"),
     ];
-    assert_eq!(names(mixed), Ok(vec!["5-per-250ms", "login"]));
-    assert_eq!(names([Quota::per_second(10)]), Ok(vec!["default"]));
-    assert_eq!(names([Quota::per_second(10).named("api")]), Ok(vec!["api"]));
+    assert_eq!(names(mixed), Ok(vec!["5-per-250ms".into(), "login".into()]));
+    assert_eq!(names([Quota::per_second(10)]), Ok(vec!["default".into()]));
+    assert_eq!(
+        names([Quota::per_second(10).named("api")]),
+        Ok(vec!["api".into()])
+    );
 }
 
 #[test]
@@ -355,20 +361,37 @@ proptest! {
 mod serde {
     use std::time::Duration;
 
-    use tower_ratelimit::Quota;
+    use tower_ratelimit::{OwnedQuota, Quota};
 
-    fn read(json: &str) -> Result<Quota, serde_json::Error> {
+    fn read(json: &str) -> Result<OwnedQuota, serde_json::Error> {
         serde_json::from_str(json)
     }
 
     #[test]
     fn a_string_or_a_table() {
-        assert_eq!(read(r#""100/minute""#).unwrap(), Quota::per_minute(100));
+        assert_eq!(
+            read(r#""100/minute""#).unwrap(),
+            Quota::per_minute(100).into()
+        );
         assert_eq!(
             read(r#"{"rate": "10/s", "burst": 20, "name": "api"}"#).unwrap(),
-            Quota::per_second(10).burst(20).named("api"),
+            Quota::per_second(10).burst(20).named("api").into(),
         );
-        assert_eq!(read(r#"{"rate": "10/s"}"#).unwrap(), Quota::per_second(10));
+        assert_eq!(
+            read(r#"{"rate": "10/s"}"#).unwrap(),
+            Quota::per_second(10).into()
+        );
+    }
+
+    #[test]
+    fn quota_without_a_name_is_read_as_one() {
+        let read = serde_json::from_str::<Quota>;
+        assert_eq!(read(r#""100/minute""#).unwrap(), Quota::per_minute(100));
+        let burst = read(r#"{"rate": "10/s", "burst": 20}"#).unwrap();
+        assert_eq!(burst, Quota::per_second(10).burst(20));
+        let error = read(r#"{"rate": "10/s", "name": "api"}"#).unwrap_err();
+        let said = "cannot own the name \"api\"; deserialize an `OwnedQuota` instead";
+        assert!(error.to_string().contains(said), "{error}");
     }
 
     #[test]
@@ -384,7 +407,9 @@ mod serde {
             Quota::per_minute(3).refill_every(Duration::from_secs(20)),
         ] {
             let json = serde_json::to_string(&quota).unwrap();
-            assert_eq!(read(&json).unwrap(), quota, "{json}");
+            assert_eq!(read(&json).unwrap(), quota.into(), "{json}");
+            let owned = serde_json::to_string(&read(&json).unwrap()).unwrap();
+            assert_eq!(owned, json);
         }
         assert_eq!(
             serde_json::to_string(&Quota::per_minute(100)).unwrap(),

@@ -282,7 +282,7 @@ fn bad_tiers_are_named_errors() {
     assert!(unnamed.to_string().contains("default tier"), "{unnamed}");
     let nothing = builder().tier("gold", Quota::per_hour(0)).build();
     assert_eq!(nothing.expect_err("0").kind(), ConfigErrorKind::Limit);
-    let empty = builder().tier("gold", Vec::new()).build();
+    let empty = builder().tier("gold", Vec::<Quota>::new()).build();
     assert_eq!(empty.expect_err("none").kind(), ConfigErrorKind::Names);
 }
 

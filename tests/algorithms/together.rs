@@ -24,7 +24,7 @@ fn stack<const N: usize>(quotas: [Quota; N]) -> (LocalLimiter, ManualClock) {
 }
 
 fn left(decision: &Decision) -> Vec<u64> {
-    let quotas = decision.quotas().iter();
+    let quotas = decision.quotas();
     quotas
         .map(|quota| quota.remaining().expect("known"))
         .collect()

@@ -236,7 +236,7 @@ fn a_slice_of_quotas_is_a_limiter() {
     let service = RateLimitLayer::new(array, Global).layer(Probe::default());
     assert_eq!(send(&service, get("/")).status(), 200);
     assert_eq!(send(&service, get("/")).status(), 429);
-    assert!(RateLimitLayer::try_new(&[][..], Global).is_err());
+    assert!(RateLimitLayer::try_new(&[] as &[Quota], Global).is_err());
 }
 
 fn call() -> Builder {

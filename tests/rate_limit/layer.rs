@@ -456,11 +456,7 @@ fn only_grpc_calls_are_spared_the_fields_of_a_denial() {
 fn handlers_and_clients_see_each_of_several_quotas() {
     let left = service_fn(async |request: Request<String>| {
         let decision = request.extensions().get::<Decision>().unwrap();
-        let left: Vec<_> = decision
-            .quotas()
-            .iter()
-            .map(|quota| quota.remaining())
-            .collect();
+        let left: Vec<_> = decision.quotas().map(|quota| quota.remaining()).collect();
         Ok::<_, std::io::Error>(Response::new(format!("{left:?}")))
     });
     let quotas = [Quota::per_hour(3), Quota::per_day(5)];

@@ -150,7 +150,9 @@ mod metrics {
 
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
     use tower::Layer;
-    use tower_ratelimit::{Header, LocalLimiter, Quota, RateLimitLayer, observe::MetricsObserver};
+    use tower_ratelimit::{
+        Header, LocalLimiter, OwnedQuota, Quota, RateLimitLayer, observe::MetricsObserver,
+    };
 
     use testkit::{Probe, get, limiter, send};
 
@@ -190,6 +192,23 @@ mod metrics {
         move |path| {
             send(&service, get(path).header("x-api-key", "hunter2"));
         }
+    }
+
+    #[test]
+    fn owned_name_is_a_label_like_a_static_one() {
+        let counted = |quota: OwnedQuota| {
+            recorded(|| {
+                let (limiter, _) = limiter(quota);
+                for path in ["/", "/", "/free"] {
+                    service(&limiter, false)(path);
+                }
+            })
+        };
+        let quota = Quota::per_hour(3);
+        let fixed = counted(quota.named("api").into());
+        assert_eq!(counted(quota.named_owned("api")), fixed);
+        let denials = "ratelimit_denials_total{policy=api}";
+        assert_eq!(fixed.get(denials), Some(&1), "{fixed:?}");
     }
 
     #[test]

@@ -46,7 +46,7 @@ async fn a_key_lives_until_nothing_is_left_to_remember() {
             .acquire(&Key::from("alice"), 1)
             .await;
         let decision = decision.unwrap();
-        let reset_after = decision.quotas()[0].reset_after().unwrap();
+        let reset_after = decision.binding().reset_after().unwrap();
         let key = only_key(&server).await;
         let left = time_to_live(&server, &key).await;
         let longest = i64::try_from(reset_after.as_millis()).unwrap() + 1;

@@ -47,12 +47,11 @@ fn call() -> Parts {
     request(Method::POST, Some("application/grpc"))
 }
 
-fn status(name: &'static str, wait: Option<Duration>) -> QuotaStatus {
-    QuotaStatus::new(&Policy::new(name, 1)).with_denial(wait)
-}
-
-fn denied(statuses: Vec<QuotaStatus>) -> Decision {
-    Decision::denied(Timestamp::default(), statuses)
+/// A denial by the one quota there is.
+fn denied(wait: Option<Duration>) -> Decision {
+    let policy = Policy::new("default", 1);
+    let status = QuotaStatus::new(&policy).with_denial(wait);
+    Decision::denied(Timestamp::default(), status)
 }
 
 fn built_in() -> [Box<dyn Reject<String>>; 3] {
@@ -69,7 +68,7 @@ fn field<'a, B>(response: &'a Response<B>, name: &str) -> Option<&'a str> {
 #[test]
 fn problem_documents_follow_the_vectors() {
     for vector in vectors::group("http.json", "problem_json") {
-        let decision = denied(vec![status("default", None)]);
+        let decision = denied(None);
         let parts = get();
         let response: Response<String> = ProblemJson.reject(&Rejection::denied(&parts, &decision));
         assert_eq!(response.status().as_u16(), vector["status"]);
@@ -86,8 +85,12 @@ fn problem_documents_follow_the_vectors() {
 #[test]
 fn a_problem_document_names_the_policies_that_denied() {
     let odd = "a\"b\\c\n\u{e9}";
-    let allowed = QuotaStatus::new(&Policy::new("allowed", 1));
-    let decision = denied(vec![status("hour", None), allowed, status(odd, None)]);
+    let policies = ["hour", "allowed", odd].map(|name| Policy::new(name, 1));
+    let mut statuses: Vec<_> = policies.iter().map(QuotaStatus::new).collect();
+    for denied in [0, 2] {
+        statuses[denied] = statuses[denied].with_denial(None);
+    }
+    let decision = Decision::denied(Timestamp::default(), statuses);
     let parts = get();
     let response: Response<String> = ProblemJson.reject(&Rejection::denied(&parts, &decision));
     let body: Value = serde_json::from_str(response.body()).unwrap();
@@ -181,7 +184,7 @@ fn grpc_answers_follow_the_vectors() {
     for vector in vectors::group("http.json", "grpc") {
         let input = &vector["input"];
         let wait = input["retry_after_ms"].as_u64().map(Duration::from_millis);
-        let decision = denied(vec![status("default", wait)]);
+        let decision = denied(wait);
         let parts = call();
         let rejection = Rejection::denied(&parts, &decision);
         let message = input["message"].as_str().unwrap_or("too fast");
@@ -200,7 +203,7 @@ fn grpc_answers_follow_the_vectors() {
 
 #[test]
 fn every_rejection_answers_grpc_in_grpc() {
-    let decision = denied(vec![status("default", Some(Duration::from_secs(7)))]);
+    let decision = denied(Some(Duration::from_secs(7)));
     let parts = call();
     for rejection in built_in() {
         let response = rejection.reject(&Rejection::denied(&parts, &decision));
@@ -243,7 +246,7 @@ fn only_denials_tell_a_grpc_client_when_to_retry() {
 #[test]
 fn grpc_waits_are_exact_and_pushback_is_rounded_up() {
     let pushback = |wait| {
-        let decision = denied(vec![status("default", Some(wait))]);
+        let decision = denied(Some(wait));
         let parts = call();
         let response: Response<String> = Rejection::denied(&parts, &decision).grpc_response();
         let details = field(&response, "grpc-status-details-bin").map(str::to_owned);
@@ -278,7 +281,7 @@ fn closures_see_the_request_and_the_decision() {
         Response::new(format!("{} {denial:?}", rejection.parts().method))
     });
     let parts = get();
-    let decision = denied(vec![status("default", None)]);
+    let decision = denied(None);
     let response = rejection.reject(&Rejection::denied(&parts, &decision));
     assert_eq!(response.body(), "GET Some(None)");
     let response = rejection.reject(&Rejection::new(RejectionKind::LimiterFailed, &parts));
@@ -339,7 +342,7 @@ fn rejections_can_be_shared() {
 /// A 200 to a GET would be kept by caches, whatever content type the client claims.
 #[test]
 fn only_a_post_is_a_grpc_call() {
-    let decision = denied(vec![status("default", Some(Duration::from_secs(7)))]);
+    let decision = denied(Some(Duration::from_secs(7)));
     for method in [Method::GET, Method::HEAD, Method::PUT] {
         let parts = request(method, Some("application/grpc"));
         for reject in built_in() {

@@ -3,11 +3,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::SharedPermits;
 use crate::{
     concurrency::{
-        Concurrency,
+        OwnedConcurrency,
         in_flight::InFlight,
         permits::{IntoPermits, Opened},
     },
-    decision::Policy,
     error::{ConfigError, ConfigErrorKind},
     redis::{
         key_name::{accepted_name, checked_name},
@@ -53,13 +52,13 @@ const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// After Redis has lost its data, requests in flight are known to it again with their next renewal,
 /// within a third of a lease; until then each node holds itself to the limit.
 ///
-/// As with a [`Concurrency`], constructors and builders never fail; [`check`](Self::check) and the
+/// As with a [`Concurrency`](crate::Concurrency), constructors and builders never fail; [`check`](Self::check) and the
 /// layer say what is wrong.
 #[derive(Clone)]
 #[must_use]
 pub struct SharedConcurrency {
     store: RedisStore,
-    concurrency: Concurrency,
+    concurrency: OwnedConcurrency,
     name: Option<String>,
     lease: Duration,
     on_failure: OnFailure,
@@ -68,10 +67,10 @@ pub struct SharedConcurrency {
 impl SharedConcurrency {
     /// The limit of `concurrency`, counted on the server of `store`. The connection can be the one
     /// of other limits.
-    pub fn new(store: &RedisStore, concurrency: Concurrency) -> Self {
+    pub fn new(store: &RedisStore, concurrency: impl Into<OwnedConcurrency>) -> Self {
         Self {
             store: store.clone(),
-            concurrency,
+            concurrency: concurrency.into(),
             name: None,
             lease: DEFAULT_LEASE,
             on_failure: OnFailure::local(),
@@ -81,7 +80,7 @@ impl SharedConcurrency {
     /// What the limit is called in Redis. Limits of one name on one server are counted together,
     /// on whatever node they are; others are not.
     ///
-    /// Defaults to the policy's name, [`Concurrency::named`], with a few letters of
+    /// Defaults to the policy's name, [`Concurrency::named`](crate::Concurrency::named), with a few letters of
     /// its digest where not all of it is accepted.
     ///
     /// 1 to 64 letters, digits, `-`, `_` and `.`.
@@ -114,7 +113,7 @@ impl SharedConcurrency {
     ///
     /// # Errors
     ///
-    /// When [`Concurrency::check`] says so, the lease is shorter than 100 milliseconds or longer
+    /// When [`Concurrency::check`](crate::Concurrency::check) says so, the lease is shorter than 100 milliseconds or longer
     /// than a day, or the name has other characters than are accepted.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.concurrency.check()?;
@@ -147,7 +146,7 @@ impl IntoPermits for SharedConcurrency {
         let limit = self.concurrency.limit();
         let leases = Leases::new(&self.store, &name, limit, self.lease);
         Ok(Opened {
-            policy: Policy::from(&self.concurrency),
+            policy: self.concurrency.policy(),
             in_flight: Arc::new(InFlight::new(limit)),
             permits: SharedPermits::new(leases, self.on_failure),
         })

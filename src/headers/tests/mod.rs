@@ -21,14 +21,14 @@ const IETF: Headers = Headers::none()
 const PER_MINUTE: Policy = Policy::new("default", 100).with_window(Duration::from_secs(60));
 
 /// `remaining` of [`PER_MINUTE`], which is all a client may use for half a minute.
-fn left(remaining: u64) -> QuotaStatus {
-    QuotaStatus::new(&PER_MINUTE)
+fn left(remaining: u64) -> QuotaStatus<'static> {
+    QuotaStatus::new(const { &PER_MINUTE })
         .with_remaining(remaining)
         .with_effective_window(Duration::from_secs(30))
 }
 
-fn denied_for(wait: Option<Duration>) -> QuotaStatus {
-    QuotaStatus::new(&PER_MINUTE)
+fn denied_for(wait: Option<Duration>) -> QuotaStatus<'static> {
+    QuotaStatus::new(const { &PER_MINUTE })
         .with_remaining(0)
         .with_denial(wait)
 }

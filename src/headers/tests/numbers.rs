@@ -66,7 +66,7 @@ fn no_more_than_the_limiter_tells() {
     assert_eq!(
         fields(
             &Headers::new(),
-            &[PER_MINUTE, day],
+            &[PER_MINUTE, day.clone()],
             &allowed(vec![QuotaStatus::new(&PER_MINUTE), known])
         ),
         pairs(&[
@@ -87,7 +87,7 @@ fn the_binding_quota_speaks_for_all() {
         .with_denial(Some(wait));
     let fields = fields(
         &Headers::new().x_ratelimit_retry_after(true),
-        &[PER_MINUTE, day],
+        &[PER_MINUTE, day.clone()],
         &denied(vec![denied_for(Some(SECOND)), status]),
     );
     assert_eq!(
@@ -115,7 +115,8 @@ fn no_wait_when_one_quota_never_passes() {
 #[test]
 fn a_limit_that_changed_is_told_as_decided() {
     for limit in [7, 7_000] {
-        let changed = QuotaStatus::new(&Policy::new("default", limit)).with_remaining(7);
+        let policy = Policy::new("default", limit);
+        let changed = QuotaStatus::new(&policy).with_remaining(7);
         let legacy = Headers::none().x_ratelimit(Some(ResetFormat::DeltaSeconds));
         assert_eq!(
             fields(&legacy, &[PER_MINUTE], &allowed(changed)),
@@ -155,10 +156,12 @@ fn a_denial_never_says_to_wait_nothing() {
 
 #[test]
 fn names_of_any_kind() {
-    let long: &str = "n".repeat(300).leak();
+    let long = "n".repeat(300);
     let odd = Policy::new("d\u{e9}j\u{e0}\n\"vu\"", 1);
-    let policies = [Policy::new(long, 1), odd];
-    let statuses = policies.map(|policy| QuotaStatus::new(&policy).with_remaining(1));
+    let policies = [Policy::owned(&long, 1), odd];
+    let statuses = policies
+        .each_ref()
+        .map(|policy| QuotaStatus::new(policy).with_remaining(1));
     let expected = format!("\"{long}\";r=1, \"d?j??\\\"vu\\\"\";r=1");
     let decision = allowed(statuses.to_vec());
     assert_eq!(fields(&IETF, &policies, &decision)[1].1, expected);
@@ -208,11 +211,7 @@ fn jitter_lengthens_every_wait_alike() {
         denied_for(None),
     ]);
     denial.lengthen(Duration::from_millis(2_500));
-    let waits: Vec<_> = denial
-        .quotas()
-        .iter()
-        .map(QuotaStatus::retry_after)
-        .collect();
+    let waits: Vec<_> = denial.quotas().map(|quota| quota.retry_after()).collect();
     let millis = |millis| Some(Duration::from_millis(millis));
     assert_eq!(waits, [millis(3_500), None, millis(5_500), None]);
 }

@@ -60,7 +60,7 @@ fn policy(input: &Value) -> Policy {
 }
 
 /// The unrounded `t` of a vector is the wait, if the policy denied and a wait can help.
-fn status(policy: &Policy, input: &Value, case: &Value) -> QuotaStatus {
+fn status<'a>(policy: &'a Policy, input: &Value, case: &Value) -> QuotaStatus<'a> {
     let mut status = QuotaStatus::new(policy).with_remaining(input["remaining"].as_u64().unwrap());
     let window = millis(&input["reset_ms"]);
     if let Some(window) = window {
@@ -131,7 +131,7 @@ fn nested() {
             }
             other => panic!("{other} needs a decision"),
         };
-        let renderer = Renderer::new(&headers, &[outer]);
+        let renderer = Renderer::new(&headers, std::slice::from_ref(&outer));
         let mut alone = HeaderMap::new();
         renderer.apply(&decision, StatusCode::OK, &mut alone);
         assert_eq!(lines(&alone), super::pairs(&pairs(&vector["outer"])));

@@ -5,7 +5,7 @@ use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::ConfigError,
     limiter::{Tier, quotas::Rules},
-    quota::{IntoQuotas, Quota},
+    quota::{IntoQuotas, OwnedQuota},
 };
 
 /// 2^18 keys: about 8 MB.
@@ -19,7 +19,7 @@ const DEFAULT_MAX_LOG_TIMES: usize = 1 << 22;
 #[must_use]
 pub struct LocalLimiterBuilder {
     /// The first one is the default.
-    tiers: Vec<(Tier, Vec<Quota>)>,
+    tiers: Vec<(Tier, Vec<OwnedQuota>)>,
     block_for: Option<Duration>,
     max_keys: usize,
     max_log_times: usize,
@@ -108,7 +108,7 @@ impl LocalLimiterBuilder {
     ///
     /// # Errors
     ///
-    /// When a quota makes no sense, see [`Quota::check`], two quotas or two tiers have one name,
+    /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), two quotas or two tiers have one name,
     /// there is no quota at all, the block lasts longer than 18 years, or `max_keys` is 0, above
     /// 2^32 or more than there is memory for.
     pub fn build(self) -> Result<LocalLimiter, ConfigError> {

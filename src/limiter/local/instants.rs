@@ -10,7 +10,7 @@ use super::{
 use crate::{
     algorithm::{self, Answer, Bucket, Counts, Verdict, step},
     clock::Timestamp,
-    decision::{Decision, Policy, QuotaStatus},
+    decision::{Decision, Policy, QuotaStatuses},
     error::ConfigError,
     op::Op,
     quota::MAX_REFILL_NANOS,
@@ -107,8 +107,8 @@ impl Instants {
             let next = (!stays).then(|| self.state_of(new));
             (next, (answer, verdict, new))
         });
-        let status = QuotaStatus::measured(policy, &bucket.measure(&instant, now, verdict));
-        Decision::new(answer.outcome(), answer.charged, time, status.into())
+        let status = QuotaStatuses::of_one(policy, &bucket.measure(&instant, now, verdict));
+        Decision::new(answer.outcome(), answer.charged, time, status)
     }
 
     /// Forgets all keys.

@@ -26,7 +26,7 @@ use crate::{
         quotas::{Chosen, LoneBucket, Rules},
     },
     op::Op,
-    quota::{IntoQuotas, Quota},
+    quota::{IntoQuotas, OwnedQuota},
 };
 
 /// The limiter in this process: exact, bounded in memory, with no background task.
@@ -82,7 +82,7 @@ impl LocalLimiter {
     ///
     /// # Panics
     ///
-    /// When the quota makes no sense, with the text of [`Quota::check`].
+    /// When the quota makes no sense, with the text of [`Quota::check`](crate::Quota::check).
     #[must_use]
     #[track_caller]
     pub fn new(quotas: impl IntoQuotas) -> Self {
@@ -96,7 +96,7 @@ impl LocalLimiter {
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, see [`Quota::check`].
+    /// When the quota makes no sense, see [`Quota::check`](crate::Quota::check).
     pub fn try_new(quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
         Self::builder(quotas).build()
     }
@@ -155,13 +155,13 @@ impl LocalLimiter {
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, see [`Quota::check`], when it has another name, when there is
+    /// When the quota makes no sense, see [`Quota::check`](crate::Quota::check), when it has another name, when there is
     /// none of this name, or no memory for what is to be counted now.
-    pub fn set_quota(&self, name: &str, quota: Quota) -> Result<(), ConfigError> {
+    pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let inner = &*self.0;
         let mut current = inner.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rules = Rules::clone(&current);
-        let replaced = rules.replace(name, quota)?;
+        let replaced = rules.replace(name, &quota.into())?;
         let rules = Arc::new(rules);
         match (inner.subjects.get(), &inner.instants, rules.lone_bucket()) {
             (None, Some((live, instants)), Some(bucket)) => {

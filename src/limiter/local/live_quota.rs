@@ -39,8 +39,8 @@ impl LiveQuota {
     pub(super) fn new(first: LoneBucket) -> Self {
         Self {
             current: RwLock::new(first.clone()),
-            first,
             changed: AtomicBool::new(false),
+            first,
         }
     }
 

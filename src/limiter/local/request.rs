@@ -6,7 +6,7 @@ use super::block::{self, Block};
 use crate::{
     algorithm::{Answer, Counts, Meter, State, Verdict, step},
     clock::Timestamp,
-    decision::{Decision, QuotaStatus, QuotaStatuses},
+    decision::{Decision, QuotaStatuses},
     limiter::quotas::{Quotas, Rules, TierIndex},
     op::Op,
 };
@@ -114,8 +114,7 @@ impl Request<'_> {
             slice::from_mut(&mut verdict),
         );
         let measure = meter.measure(state, self.now(), verdict);
-        let status = QuotaStatus::measured(&quotas.policies[0], &measure);
-        (answer, status.into())
+        (answer, QuotaStatuses::of_one(&quotas.policies[0], &measure))
     }
 
     fn step_several(
@@ -134,15 +133,14 @@ impl Request<'_> {
         let mut own: Vec<_> = taken.collect();
         let mut verdicts = vec![Verdict::FITS; meters.len()];
         let answer = step(meters, &mut own, self.now(), op, &mut verdicts);
-        let measured = policies.iter().zip(meters).zip(&own).zip(verdicts);
-        let statuses = measured.map(|(((policy, meter), state), verdict)| {
-            QuotaStatus::measured(policy, &meter.measure(state, self.now(), verdict))
-        });
-        let statuses: Vec<_> = statuses.collect();
+        let measured = meters.iter().zip(&own).zip(verdicts);
+        let measures =
+            measured.map(|((meter, state), verdict)| meter.measure(state, self.now(), verdict));
+        let statuses = QuotaStatuses::of_set(policies, measures);
         for (at, state) in counters.iter().zip(own) {
             states[*at] = state;
         }
-        (answer, statuses.into())
+        (answer, statuses)
     }
 }
 

@@ -67,7 +67,8 @@ impl Ask<()> for Arc<Slow> {
         }
         let takes = *self.takes.lock().expect("no panic");
         sleep(takes).await;
-        let status = QuotaStatus::new(&Policy::new("test", 1));
+        let policy = Policy::new("test", 1);
+        let status = QuotaStatus::new(&policy);
         let row = |(op, count): &(Op, usize)| match op {
             Op::Acquire(cost) => Row {
                 count: *count,

@@ -22,7 +22,7 @@ pub fn check(data: &[u8]) {
     let status = QuotaStatus::new(&policy).with_denial(Some(Duration::from_secs(7)));
     let at = Timestamp::default();
     let decision = Decision::denied(at, status);
-    let response = answer(vec![policy], decision, Headers::new(), request);
+    let response = answer(vec![policy.clone()], decision, Headers::new(), request);
     if grpc {
         in_grpc(&response);
     } else {

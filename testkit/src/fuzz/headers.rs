@@ -30,8 +30,8 @@ const LARGEST: u64 = 999_999_999_999_999;
 pub fn check(data: &[u8]) {
     let mut data = Source(data);
     let choice = data.byte();
-    let statuses: Vec<_> = (0..=choice % 4).map(|_| data.status()).collect();
-    let policies = statuses.iter().map(|status| *status.policy()).collect();
+    let policies: Vec<_> = (0..=choice % 4).map(|_| data.policy()).collect();
+    let statuses: Vec<_> = policies.iter().map(|policy| data.status(policy)).collect();
 
     let at = Timestamp::from_micros(data.number());
     let denied = statuses.iter().any(QuotaStatus::is_denied);
@@ -46,7 +46,7 @@ pub fn check(data: &[u8]) {
     let headers = Headers::new()
         .x_ratelimit(Some(reset))
         .x_ratelimit_retry_after(choice & 0x80 != 0);
-    let response = answer(policies, decision, headers, Request::default());
+    let response = answer(policies.clone(), decision, headers, Request::default());
 
     assert_eq!(response.status(), if denied { 429 } else { 200 });
     policies_are_told(&response, &statuses);
@@ -68,11 +68,11 @@ pub fn check(data: &[u8]) {
     }
 }
 
-fn policies_are_told(response: &Response<String>, statuses: &[QuotaStatus]) {
+fn policies_are_told(response: &Response<String>, statuses: &[QuotaStatus<'_>]) {
     let items = list(field(response, "ratelimit-policy").unwrap()).unwrap();
     let expected = statuses.iter().map(|status| {
         let mut parameters = vec![integer("q", status.limit())];
-        match (status.unit(), status.policy().window()) {
+        match (status.unit(), status.window()) {
             (Unit::ConcurrentRequests, _) => {
                 let unit = Value::String("concurrent-requests".into());
                 parameters.push(("qu".into(), unit));
@@ -85,7 +85,7 @@ fn policies_are_told(response: &Response<String>, statuses: &[QuotaStatus]) {
     assert_eq!(items, expected.collect::<Vec<_>>());
 }
 
-fn what_remains_is_told(response: &Response<String>, statuses: &[QuotaStatus]) {
+fn what_remains_is_told(response: &Response<String>, statuses: &[QuotaStatus<'_>]) {
     let mut expected = Vec::new();
     for status in statuses {
         let Some(remaining) = status.remaining() else {
@@ -105,7 +105,7 @@ fn what_remains_is_told(response: &Response<String>, statuses: &[QuotaStatus]) {
 }
 
 /// The longest wait of those that denied, unless one can never fit.
-fn the_wait_is_told(response: &Response<String>, statuses: &[QuotaStatus], twice: bool) {
+fn the_wait_is_told(response: &Response<String>, statuses: &[QuotaStatus<'_>], twice: bool) {
     let denied = statuses.iter().filter(|status| status.is_denied());
     let waits: Option<Vec<_>> = denied
         .map(|status| status.retry_after().map(seconds))
@@ -134,7 +134,7 @@ fn integer(name: &str, value: u64) -> (String, Value) {
     (name.into(), Value::Integer(value.min(LARGEST)))
 }
 
-fn item(status: &QuotaStatus, parameters: Vec<(String, Value)>) -> Item {
+fn item(status: &QuotaStatus<'_>, parameters: Vec<(String, Value)>) -> Item {
     let name = NAMES.iter().find(|(name, _)| *name == status.name());
     Item {
         text: name.unwrap().1.into(),
@@ -171,17 +171,25 @@ impl Source<'_> {
         }
     }
 
-    fn status(&mut self) -> QuotaStatus {
+    fn policy(&mut self) -> Policy {
         let choice = self.byte();
         let (name, _) = NAMES[usize::from(choice % 8)];
-        let mut policy = Policy::new(name, self.number());
+        let mut policy = match choice & 0x20 {
+            0 => Policy::new(name, self.number()),
+            _ => Policy::owned(name, self.number()),
+        };
         if choice & 0x08 != 0 {
             policy = policy.with_window(self.duration());
         }
         if choice & 0x10 != 0 {
             policy = policy.with_unit(Unit::ConcurrentRequests);
         }
-        let mut status = QuotaStatus::new(&policy);
+        policy
+    }
+
+    fn status<'a>(&mut self, policy: &'a Policy) -> QuotaStatus<'a> {
+        let choice = self.byte();
+        let mut status = QuotaStatus::new(policy);
         if choice & 0x20 != 0 {
             status = status.with_remaining(self.number());
         }

@@ -282,7 +282,8 @@ impl Finish {
 
 /// The receipt of a limiter that is not this crate's.
 fn of_a_stranger(micros: u64) -> Receipt {
-    let status = QuotaStatus::new(&Policy::new("stranger", 10));
+    let policy = Policy::new("stranger", 10);
+    let status = QuotaStatus::new(&policy);
     Decision::allowed(micros % 5, at(micros), status).receipt()
 }
 

@@ -1,0 +1,113 @@
+//! Names of policies: static ones, and those that a set of policies owns.
+
+use std::{
+    borrow::Cow,
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+/// The names of all policies of a set, by their places. A decision about the set holds them by one
+/// count, in one word; each can also be held alone, as a metric's label.
+pub(super) type Names = Arc<Box<[Arc<str>]>>;
+
+/// A policy's name. A static one is never counted.
+#[derive(Clone)]
+pub(super) struct Name {
+    /// Empty where the name is owned. Two fields, of which nearly always only this one counts, take
+    /// less to copy than an enum.
+    pub(super) fixed: &'static str,
+    /// The set, and the place in it.
+    owned: Option<(Names, usize)>,
+}
+
+impl Name {
+    /// The name of a set of one.
+    pub(super) fn alone(name: Cow<'static, str>) -> Self {
+        match name {
+            Cow::Borrowed(name) => Self::fixed(name),
+            Cow::Owned(name) => Self::owned(Arc::new([Arc::from(name)].into()), 0),
+        }
+    }
+
+    /// The names of a set. Where one of them is owned, the set owns all.
+    pub(super) fn of_set(names: Vec<Cow<'static, str>>) -> Vec<Self> {
+        let of_static = |name: &Cow<'static, str>| match name {
+            Cow::Borrowed(name) => Some(Self::fixed(name)),
+            Cow::Owned(_) => None,
+        };
+        if let Some(names) = names.iter().map(of_static).collect() {
+            return names;
+        }
+        let count = names.len();
+        let names: Names = Arc::new(names.into_iter().map(Arc::from).collect());
+        (0..count)
+            .map(|place| Self::owned(Arc::clone(&names), place))
+            .collect()
+    }
+
+    pub(super) const fn fixed(fixed: &'static str) -> Self {
+        Self { fixed, owned: None }
+    }
+
+    /// The name at this place of its set.
+    pub(super) const fn owned(names: Names, place: usize) -> Self {
+        Self {
+            fixed: "",
+            owned: Some((names, place)),
+        }
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        match &self.owned {
+            None => self.fixed,
+            Some((names, place)) => &names[*place],
+        }
+    }
+
+    /// The names of the set and the place among them, if they are owned.
+    #[inline]
+    pub(super) const fn in_set(&self) -> Option<(&Names, usize)> {
+        match &self.owned {
+            None => None,
+            Some((names, place)) => Some((names, *place)),
+        }
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Name {}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
+/// A name that outlives its decision, at the price of a count where it is owned.
+#[cfg(feature = "metrics")]
+#[derive(Debug, Clone)]
+pub(crate) enum Label {
+    Static(&'static str),
+    Owned(Arc<str>),
+}
+
+#[cfg(feature = "metrics")]
+impl Label {
+    pub(super) fn new(fixed: &'static str, owned: Option<(&Names, usize)>) -> Self {
+        owned.map_or(Self::Static(fixed), |(names, place)| {
+            Self::Owned(Arc::clone(&names[place]))
+        })
+    }
+}

@@ -1,0 +1,217 @@
+//! The quotas of a decision, with the one count of their names.
+
+use std::{mem, slice, sync::Arc};
+
+use super::{
+    Policy, QuotaStatus,
+    name::Names,
+    status::{Measure, Status},
+};
+
+/// How the quotas of a decision stand; made from one [`QuotaStatus`] or from several.
+///
+/// Names that are not static are counted once, however many quotas there are, if they come from one
+/// set: those of a limiter of this crate do, and a lone [`Policy::owned`] is one.
+#[derive(Debug, Clone)]
+pub struct QuotaStatuses {
+    list: List,
+    /// The names of all quotas, by their places, unless all are static.
+    names: Option<Names>,
+}
+
+/// One quota, the usual case, needs no allocation.
+#[derive(Debug, Clone)]
+enum List {
+    One(Status),
+    Many(Box<[Status]>),
+}
+
+impl From<QuotaStatus<'_>> for QuotaStatuses {
+    fn from(status: QuotaStatus<'_>) -> Self {
+        Self {
+            names: names_of(slice::from_ref(&status)),
+            list: List::One(status.status),
+        }
+    }
+}
+
+/// # Panics
+///
+/// When there are none: a decision is about at least one quota.
+impl From<Vec<QuotaStatus<'_>>> for QuotaStatuses {
+    fn from(statuses: Vec<QuotaStatus<'_>>) -> Self {
+        assert!(!statuses.is_empty(), "a decision needs at least one quota");
+        Self {
+            names: names_of(&statuses),
+            list: List::Many(statuses.iter().map(|status| status.status).collect()),
+        }
+    }
+}
+
+/// The set that the statuses have their names from, or one made of their names; `None` if all are
+/// static.
+fn names_of(statuses: &[QuotaStatus<'_>]) -> Option<Names> {
+    let (set, _) = statuses.iter().find_map(|status| status.owned)?;
+    let mut places = statuses.iter().enumerate();
+    let in_place = places.all(|(at, status)| {
+        let owned = status.owned;
+        owned.is_some_and(|(names, place)| place == at && Arc::ptr_eq(names, set))
+    });
+    Some(if in_place {
+        Arc::clone(set)
+    } else {
+        let names = statuses.iter().map(|status| Arc::from(status.name()));
+        Arc::new(names.collect())
+    })
+}
+
+impl QuotaStatuses {
+    /// What was measured of the one quota that `policy`, a set by itself, describes.
+    #[inline]
+    pub(crate) fn of_one(policy: &Policy, measure: &Measure) -> Self {
+        Self {
+            list: List::One(Status::measured(policy, measure)),
+            names: policy.name.in_set().map(|(names, _)| Arc::clone(names)),
+        }
+    }
+
+    /// What was measured of the quotas that `policies`, a whole set, describe.
+    pub(crate) fn of_set(policies: &[Policy], measures: impl Iterator<Item = Measure>) -> Self {
+        let owned = policies.first().and_then(|policy| policy.name.in_set());
+        let measured = policies.iter().zip(measures);
+        let measured = measured.map(|(policy, measure)| Status::measured(policy, &measure));
+        Self {
+            list: List::Many(measured.collect()),
+            names: owned.map(|(names, _)| Arc::clone(names)),
+        }
+    }
+
+    /// Moves the quotas out from behind a reference.
+    #[inline]
+    pub(super) fn take(&mut self) -> Self {
+        let list = match &mut self.list {
+            List::One(status) => List::One(*status),
+            List::Many(statuses) => List::Many(mem::take(statuses)),
+        };
+        let names = self.names.take();
+        Self { list, names }
+    }
+
+    #[inline]
+    pub(super) fn as_slice(&self) -> &[Status] {
+        match &self.list {
+            List::One(status) => slice::from_ref(status),
+            List::Many(statuses) => statuses,
+        }
+    }
+
+    pub(super) fn as_mut_slice(&mut self) -> &mut [Status] {
+        match &mut self.list {
+            List::One(status) => slice::from_mut(status),
+            List::Many(statuses) => statuses,
+        }
+    }
+
+    pub(super) fn iter(
+        &self,
+    ) -> impl ExactSizeIterator<Item = QuotaStatus<'_>> + DoubleEndedIterator + Clone {
+        let places = self.as_slice().iter().enumerate();
+        places.map(|(place, status)| self.view(place, status))
+    }
+
+    fn view(&self, place: usize, status: &Status) -> QuotaStatus<'_> {
+        QuotaStatus {
+            status: *status,
+            owned: self.names.as_ref().map(|names| (names, place)),
+        }
+    }
+
+    /// The place of the quota that binds.
+    #[inline]
+    pub(super) fn binding_place(&self) -> usize {
+        match &self.list {
+            List::One(_) => 0,
+            List::Many(statuses) => Status::binding_of(statuses),
+        }
+    }
+
+    pub(super) fn binding(&self) -> QuotaStatus<'_> {
+        let place = self.binding_place();
+        self.view(place, &self.as_slice()[place])
+    }
+
+    /// Whether these are the quotas that `policies` describe.
+    #[inline]
+    pub(super) fn are_of(&self, policies: &[Policy]) -> bool {
+        let statuses = self.as_slice();
+        let same_terms = |(status, policy): (&Status, &Policy)| status.terms == policy.terms;
+        statuses.len() == policies.len()
+            && statuses.iter().zip(policies).all(same_terms)
+            && self.are_named_like(policies)
+    }
+
+    #[inline]
+    fn are_named_like(&self, policies: &[Policy]) -> bool {
+        let Some(names) = &self.names else {
+            let statuses = self.as_slice().iter();
+            return statuses
+                .zip(policies)
+                .all(|(status, policy)| status.name == policy.name());
+        };
+        let same = |(place, policy): (usize, &Policy)| match policy.name.in_set() {
+            Some((own, at)) if at == place && Arc::ptr_eq(own, names) => true,
+            _ => *names[place] == *policy.name(),
+        };
+        policies.iter().enumerate().all(same)
+    }
+}
+
+impl PartialEq for QuotaStatuses {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for QuotaStatuses {}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::Names;
+    use crate::{Key, LocalLimiter, OwnedQuota, Quota, decision::QuotaStatuses};
+
+    fn set(statuses: &QuotaStatuses) -> &Names {
+        statuses.names.as_ref().expect("owned names")
+    }
+
+    #[test]
+    fn decision_about_several_quotas_holds_one_count() {
+        let quotas = [1, 2, 3].map(|limit| Quota::per_day(limit).named_owned(limit.to_string()));
+        let limiter = LocalLimiter::new(quotas);
+        let first = limiter.acquire(&Key::global(), 1);
+        let names = set(&first.quotas);
+        let counts = Arc::strong_count(names);
+        let second = limiter.acquire(&Key::global(), 1);
+        assert_eq!(Arc::strong_count(names), counts + 1);
+        assert!(Arc::ptr_eq(names, set(&second.quotas)));
+        // What is read and built again from views shares it, too.
+        let again = QuotaStatuses::from(second.quotas().collect::<Vec<_>>());
+        assert_eq!(Arc::strong_count(names), counts + 2);
+        drop((second, again));
+        assert_eq!(Arc::strong_count(names), counts);
+        drop(limiter);
+        assert_eq!(Arc::strong_count(names), 1);
+    }
+
+    #[test]
+    fn static_names_are_not_counted() {
+        let named = Quota::per_day(1).named("one");
+        for quotas in [vec![named], vec![named, Quota::per_day(2).named("two")]] {
+            let decision = LocalLimiter::new(quotas).acquire(&Key::global(), 1);
+            assert!(decision.quotas.names.is_none());
+        }
+        let unnamed = LocalLimiter::new(OwnedQuota::from(Quota::per_day(1)));
+        assert!(unnamed.acquire(&Key::global(), 1).quotas.names.is_none());
+    }
+}

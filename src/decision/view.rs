@@ -1,0 +1,192 @@
+//! The view of one quota, which says its name.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+#[cfg(feature = "metrics")]
+use super::name::Label;
+use super::{
+    Policy, Unit,
+    name::{Name, Names},
+    round::Micros,
+    standing::{Numbers, Units},
+    status::{Status, duration},
+};
+
+/// How one quota stands after a decision.
+///
+/// Durations are counted from the decision and kept in microseconds, rounded up. The name is lent by
+/// the decision, or by the policy that the status was made for.
+#[derive(Clone, Copy)]
+pub struct QuotaStatus<'a> {
+    pub(super) status: Status,
+    /// The names of the set and the place among them, where they are owned.
+    pub(super) owned: Option<(&'a Names, usize)>,
+}
+
+impl<'a> QuotaStatus<'a> {
+    /// The quota that `policy` describes, of which nothing more is known: not denied, remaining
+    /// and times unknown.
+    #[must_use]
+    pub const fn new(policy: &'a Policy) -> Self {
+        Self {
+            status: Status::new(policy),
+            owned: policy.name.in_set(),
+        }
+    }
+
+    /// Units that are left. Defaults to unknown: the `RateLimit` field is then left out.
+    #[must_use]
+    pub fn with_remaining(self, remaining: u64) -> Self {
+        self.with_numbers(Numbers {
+            remaining: Some(Units::new(remaining)),
+            ..self.status.numbers()
+        })
+    }
+
+    /// Time until the key is as good as new. Defaults to unknown.
+    #[must_use]
+    pub fn with_reset_after(self, reset_after: Duration) -> Self {
+        self.with_numbers(Numbers {
+            reset_after: Some(Micros::from_duration(reset_after)),
+            ..self.status.numbers()
+        })
+    }
+
+    /// The time within which a client can use no more than what remains: the `t` of draft-11.
+    /// Defaults to unknown: `t` is then left out.
+    #[must_use]
+    pub fn with_effective_window(self, window: Duration) -> Self {
+        self.with_numbers(Numbers {
+            effective_window: Some(Micros::from_duration(window)),
+            ..self.status.numbers()
+        })
+    }
+
+    const fn with_numbers(mut self, numbers: Numbers) -> Self {
+        self.status = self.status.with_numbers(numbers);
+        self
+    }
+
+    /// This quota denied, and the same cost passes after `retry_after`; `None` when it never
+    /// will, or nobody knows when. No wait at all counts as a microsecond, so that nobody is told
+    /// to come back at once.
+    #[must_use]
+    pub const fn with_denial(mut self, retry_after: Option<Duration>) -> Self {
+        self.status = self.status.with_denial(retry_after);
+        self
+    }
+
+    /// The policy as it was in force for this decision.
+    pub fn policy(&self) -> Policy {
+        let name = match self.owned {
+            Some((names, place)) => Name::owned(Arc::clone(names), place),
+            None => Name::fixed(self.status.name),
+        };
+        let terms = self.status.terms;
+        Policy { name, terms }
+    }
+
+    /// The policy's name.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        match self.owned {
+            Some((names, place)) => &names[place],
+            None => self.status.name,
+        }
+    }
+
+    /// The policy's name as a metric's label.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn label(&self) -> Label {
+        Label::new(self.status.name, self.owned)
+    }
+
+    /// The most units that can be available at once.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.status.limit()
+    }
+
+    /// The time in which [`limit`](Self::limit) units become available again, see
+    /// [`Policy::window`].
+    #[must_use]
+    pub const fn window(&self) -> Option<Duration> {
+        self.status.terms.window()
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub const fn unit(&self) -> Unit {
+        self.status.unit()
+    }
+
+    /// Units that are left, `None` where the limiter does not tell.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        self.status.remaining()
+    }
+
+    /// Time until the key is as good as new, `None` where the limiter does not tell.
+    #[must_use]
+    pub fn reset_after(&self) -> Option<Duration> {
+        duration(self.status.numbers().reset_after)
+    }
+
+    /// The wait after which a denied cost passes; `None` for a quota that did not deny, for a
+    /// cost that can never fit, and where nobody knows.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        self.status.retry_after()
+    }
+
+    /// The time within which a client can use no more than what remains; a denied quota's
+    /// [`retry_after`](Self::retry_after).
+    #[must_use]
+    pub fn effective_window(&self) -> Option<Duration> {
+        self.status.effective_window()
+    }
+
+    /// Whether this quota denied.
+    #[must_use]
+    pub const fn is_denied(&self) -> bool {
+        self.status.is_denied()
+    }
+
+    /// Whether more is used than the nominal limit, as [`Quota::soft`](crate::Quota::soft) allows.
+    #[must_use]
+    pub const fn is_excess(&self) -> bool {
+        self.status.is_excess()
+    }
+
+    /// Whether at least 80 % of the limit is used up.
+    #[must_use]
+    pub fn is_near_limit(&self) -> bool {
+        match self.remaining() {
+            Some(remaining) => remaining <= self.limit() / 5,
+            None => self.is_denied(),
+        }
+    }
+}
+
+/// Equal when they report the same.
+impl PartialEq for QuotaStatus<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name() && self.status.reports_like(&other.status)
+    }
+}
+
+impl Eq for QuotaStatus<'_> {}
+
+impl fmt::Debug for QuotaStatus<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuotaStatus")
+            .field("policy", &self.policy())
+            .field("remaining", &self.remaining())
+            .field("reset_after", &self.reset_after())
+            .field("retry_after", &self.retry_after())
+            .field("effective_window", &self.effective_window())
+            .field("denied", &self.is_denied())
+            .field("excess", &self.is_excess())
+            .finish_non_exhaustive()
+    }
+}

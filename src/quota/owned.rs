@@ -1,0 +1,111 @@
+//! A quota that owns its name.
+
+use std::borrow::Cow;
+
+use super::{Quota, check_name};
+use crate::error::ConfigError;
+
+/// A quota that owns its name, if it has one: what configuration tells at run time, where a [`Quota`]
+/// has names that the program was written with.
+///
+/// Made by [`Quota::named_owned`], from a [`Quota`], and by serde. It is accepted wherever quotas are.
+/// The name is freed with the limiter and the last decision that tells it.
+///
+/// One policy for each route that a file names:
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
+///
+/// fn app(routes: &[(String, Quota)]) -> Router {
+///     let mut app = Router::new();
+///     for (path, quota) in routes {
+///         let limit = RateLimitLayer::new(quota.named_owned(path), PeerIp);
+///         app = app.route(path, get(|| async { "hello" }).layer(limit));
+///     }
+///     app
+/// }
+/// # let _ = app(&[("/search".to_owned(), Quota::per_second(5))]);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct OwnedQuota {
+    /// Without a name.
+    quota: Quota,
+    name: Option<Cow<'static, str>>,
+}
+
+impl OwnedQuota {
+    pub(super) fn new(quota: Quota, name: Cow<'static, str>) -> Self {
+        Self {
+            quota: quota.unnamed(),
+            name: Some(name),
+        }
+    }
+
+    /// What is allowed, without the name.
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// The name that was set.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Whether the quota makes sense.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Quota::check`].
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.name().map_or(Ok(()), check_name)?;
+        self.quota.check()
+    }
+
+    /// The name in a list of `count` quotas: the one that was set, else `default` if it is the
+    /// only one, else one made of the rate, such as `10-per-1s`.
+    pub(crate) fn name_in(&self, count: usize) -> Cow<'static, str> {
+        match &self.name {
+            Some(name) => name.clone(),
+            None if count == 1 => "default".into(),
+            None => self.quota.to_string().replace('/', "-per-").into(),
+        }
+    }
+}
+
+impl From<Quota> for OwnedQuota {
+    fn from(quota: Quota) -> Self {
+        Self {
+            quota: quota.unnamed(),
+            name: quota.name().map(Cow::Borrowed),
+        }
+    }
+}
+
+impl Quota {
+    /// The same under a name that is not known before the program runs: one of a configuration file,
+    /// say. It means what [`named`](Self::named) does, and nothing is leaked.
+    ///
+    /// 1 to 64 printable ASCII characters. A decision about quotas with such names counts one
+    /// reference, however many there are; static names cost nothing.
+    ///
+    /// ```
+    /// use tower_ratelimit::{LocalLimiter, Key, Quota};
+    ///
+    /// let route = String::from("/search");
+    /// let limiter = LocalLimiter::new(Quota::per_second(5).named_owned(route));
+    /// let decision = limiter.acquire(&Key::from("alice"), 1);
+    /// assert_eq!(decision.binding().name(), "/search");
+    /// ```
+    pub fn named_owned(self, name: impl Into<String>) -> OwnedQuota {
+        OwnedQuota::new(self, Cow::Owned(name.into()))
+    }
+
+    /// The same under a name that may be static.
+    #[cfg(feature = "redis")]
+    pub(crate) fn named_as(self, name: Cow<'static, str>) -> OwnedQuota {
+        OwnedQuota::new(self, name)
+    }
+}
