@@ -11,3 +11,4 @@
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod security;
+pub mod troubleshooting;

@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use http::request::Parts;
 
 use super::{Digested, Key, Or};
@@ -23,6 +25,14 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// [`KeyError::absent`] when the client sent no key, [`KeyError::ambiguous`] when it sent several
     /// that differ, [`KeyError::unavailable`] when the server does not provide what the extractor reads.
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError>;
+
+    /// The peer's address, where the extractor takes it for the client's whatever headers say: with
+    /// it a layer notices that it stands behind a proxy.
+    #[doc(hidden)]
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        let _ = parts;
+        None
+    }
 
     /// Takes `other`'s key for requests in which this one's is absent.
     ///

@@ -57,12 +57,20 @@ impl KeyExtractor for PeerIp {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         self.grouped_by(IpPrefix::new()).extract(parts)
     }
+
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        peer_ip(parts).ok()
+    }
 }
 
 impl KeyExtractor for GroupedPeerIp {
     #[inline]
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         peer_ip(parts).map(|address| self.0.key(address))
+    }
+
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        peer_ip(parts).ok()
     }
 }
 

@@ -100,12 +100,14 @@ mod client_address;
 mod decisions;
 #[cfg(feature = "axum")]
 mod extract;
+mod faults;
 mod future;
 mod gate;
 mod identify;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod layer;
 mod line;
+mod lookout;
 mod reservation;
 mod service;
 mod settings;
@@ -124,5 +126,6 @@ pub use self::{
 };
 pub(crate) use self::{
     identify::{Identify, Uncounted},
+    lookout::Lookout,
     voice::Voice,
 };

@@ -7,7 +7,7 @@ use crate::{
     algorithm::{Bucket, ClockSkew, Meter, Most, State, Weight},
     decision::Policy,
     error::{ConfigError, ConfigErrorKind, LimiterError},
-    observe::log,
+    observe::log::{self, Code},
     quota::{IntoQuotas, MAX_REFILL_NANOS, Quota},
 };
 
@@ -220,11 +220,12 @@ impl Rules {
                 !alike(*at, *at) && others.any(|other| alike(*at, other) && !alike(other, other))
             });
             if let Some(at) = crossed {
-                log::warn(&format!(
+                let fault = format!(
                     "quota {:?} counts like one of {tier:?} that stands at another place, so they \
                      share no count: list the quotas of all tiers in one order",
                     self.default_tier().policies[at].name()
-                ));
+                );
+                log::say(Code::TiersCrossed, &fault);
             }
         }
     }

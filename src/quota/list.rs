@@ -6,7 +6,8 @@ use super::Quota;
 /// of its own; one that was given none is named after its rate, `10-per-1s`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no quota",
-    label = "expected a `Quota`, or an array or vector of them"
+    label = "expected a `Quota`, or an array or vector of them",
+    note = "a text such as `\"10/second\"` is read by `.parse()`: `\"10/second\".parse::<Quota>()?`"
 )]
 pub trait IntoQuotas {
     /// The quotas in the order in which headers list them.

@@ -95,7 +95,7 @@ mod text;
 pub(crate) use self::grpc::is_grpc;
 pub use self::{
     body::RejectionBody,
-    function::RejectFn,
+    function::{IsResponse, RejectFn},
     problem::ProblemJson,
     rejection::{Reject, Rejection, RejectionKind},
     text::{Empty, PlainText},

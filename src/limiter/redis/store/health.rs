@@ -3,7 +3,7 @@ use std::{
     fmt,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -12,7 +12,10 @@ use super::{
     breaker::{Change, Verdict},
     fault::{StoreError, StoreErrorKind},
 };
-use crate::{decision::Degradation, observe::log};
+use crate::{
+    decision::Degradation,
+    observe::log::{self, Code},
+};
 
 /// How long a store stays strained after something was last decided without it.
 pub(super) const STRAIN: Duration = Duration::from_secs(1);
@@ -169,6 +172,45 @@ impl Counters {
     }
 }
 
+/// This many decisions without Redis, each soon after the one before, are worth a line: a few are not,
+/// and more in a row make the breaker open, which has a line of its own.
+const ENOUGH: u32 = 16;
+
+/// Without such a decision for so long the strain is over.
+const CALM: Duration = Duration::from_secs(60);
+
+/// Says what goes wrong with single calls, once while it lasts.
+#[derive(Debug, Default)]
+pub(super) struct Alarms {
+    /// Decisions without Redis since it last was calm.
+    strained: AtomicU32,
+    reported_foreign: AtomicBool,
+}
+
+impl Alarms {
+    /// Something was decided without a Redis that works, so long after the last time.
+    pub(super) fn strained(&self, since: Option<Duration>, error: &StoreError) {
+        if since.is_none_or(|since| since >= CALM) {
+            self.strained.store(0, Ordering::Relaxed);
+        }
+        if self.strained.fetch_add(1, Ordering::Relaxed) + 1 == ENOUGH {
+            let text = format!("requests are decided without Redis, though it answers: {error}");
+            log::say(Code::RedisSlow, &text);
+        }
+    }
+
+    /// A key of a limiter holds what no limiter wrote.
+    pub(super) fn foreign_value(&self, error: &StoreError) {
+        if !self.reported_foreign.swap(true, Ordering::Relaxed) {
+            let text = format!(
+                "a limiter's key in Redis holds what no limiter wrote: {error}; give the limiters a \
+                 prefix of their own"
+            );
+            log::say(Code::RedisForeignValue, &text);
+        }
+    }
+}
+
 pub(super) type Listener = Box<dyn Fn(StoreHealth) + Send + Sync>;
 
 /// Tells of every change once, in the order in which they came.
@@ -198,11 +240,12 @@ impl Herald {
     pub(super) fn tell(&self) {
         let _turn = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((health, text)) = self.next() {
-            if health.is_down() {
-                log::warn(&text);
+            let code = if health.is_down() {
+                Code::RedisDown
             } else {
-                log::info(&text);
-            }
+                Code::RedisBack
+            };
+            log::say(code, &text);
             if let Some(listener) = &self.listener {
                 listener(health);
             }
