@@ -261,6 +261,19 @@ mod heard {
         assert!(lines[1].contains("[limiter-back]"), "{lines:?}");
     }
 
+    /// A handle tells its caller; of a layer's requests there is nothing but the 503.
+    #[cfg(feature = "redis")]
+    #[test]
+    fn redis_outside_a_runtime_is_a_limiter_that_fails() {
+        use tower_ratelimit::RedisLimiter;
+        let limiter = RedisLimiter::connect("redis://127.0.0.1:1", Quota::per_hour(10)).unwrap();
+        let layer = RateLimitLayer::new(limiter, Global);
+        let lines = logged(|| send_all(&layer, [const { || get("/") }; 3]));
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("[limiter-failing]"), "{lines:?}");
+        assert!(lines[0].contains("tokio runtime"), "{lines:?}");
+    }
+
     fn proxy_lines(extractor: impl KeyExtractor) -> usize {
         let lines = logged(|| proxied(extractor));
         assert!(lines.iter().all(|line| line.contains("[behind-proxy]")));

@@ -133,7 +133,8 @@ where
     }
 }
 
-/// Gives a key closure its argument's type, which a bare closure has to name.
+/// Gives a key closure its argument's type, which a bare closure has to name: without it the compiler
+/// says `type annotations needed`, or ``implementation of `FnOnce` is not general enough``.
 ///
 /// ```
 /// use tower_ratelimit::{Key, KeyExtractor, key::key_fn};

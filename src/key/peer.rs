@@ -17,7 +17,8 @@ use crate::error::KeyError;
 /// its address stands in where there is no `ConnectInfo`, as it does for handlers.
 ///
 /// Behind a proxy this is the proxy's address, the same for all clients: use
-/// [`ClientIp`](super::ClientIp) there.
+/// [`ClientIp`](super::ClientIp) there. When one address sends several values of a header such as
+/// `X-Forwarded-For` in a layer's first 1,000 requests, the log says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
 pub struct PeerIp;

@@ -104,8 +104,10 @@ impl Faults {
 
 #[cfg(feature = "redis")]
 fn is_from_redis(error: &LimiterError) -> bool {
-    let source = error.source();
-    source.is_some_and(|source| source.is::<crate::limiter::StoreError>())
+    use crate::limiter::{StoreError, StoreErrorKind};
+    let source = error.source().and_then(|source| source.downcast_ref());
+    // A store that is asked outside a runtime is none that fails.
+    source.is_some_and(|source: &StoreError| source.kind() != StoreErrorKind::NoRuntime)
 }
 
 #[cfg(not(feature = "redis"))]

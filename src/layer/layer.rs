@@ -270,7 +270,9 @@ impl<L, R> RateLimitLayer<L, R> {
 
     /// The answer to a request that does not pass, made by a closure.
     ///
-    /// The headers of [`headers`](Self::headers) are added to what it returns.
+    /// The headers of [`headers`](Self::headers) are added to what it returns, a
+    /// [`Response`](http::Response); what axum turns into one, such as a tuple, becomes one by
+    /// `.into_response()`.
     ///
     /// ```
     /// use http::Response;

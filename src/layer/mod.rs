@@ -19,12 +19,15 @@
 //!    rate limit headers are added. Denied: the [`Reject`](crate::reject::Reject) answers 429, or in
 //!    gRPC, and the inner service hears nothing of it.
 //!
-//! The service's error type is left alone: a rejection is a response.
+//! The service's error type is left alone: a rejection is a response, so there is no error to handle,
+//! and no `HandleErrorLayer` belongs around this one.
 //!
 //! # Where the state lives
 //!
 //! In the layer. Clones of a layer, all services made by it, and their clones share one budget; two
-//! layers share one only when they were given clones of one limiter.
+//! layers share one only when they were given clones of one limiter. A limiter that charges a request
+//! twice for one key, because its layer stands around it twice, is said in the log, if one of a layer's
+//! first 1,000 requests shows it.
 //!
 //! # Deployment
 //!

@@ -190,13 +190,19 @@ pub(super) struct Alarms {
 impl Alarms {
     /// Something was decided without a Redis that works, so long after the last time.
     pub(super) fn strained(&self, since: Option<Duration>, error: &StoreError) {
+        if self.is_news(since) {
+            let text =
+                format!("requests are decided without Redis, though it is not down: {error}");
+            log::say(Code::RedisSlow, &text);
+        }
+    }
+
+    /// Whether this is the decision that is worth a line.
+    fn is_news(&self, since: Option<Duration>) -> bool {
         if since.is_none_or(|since| since >= CALM) {
             self.strained.store(0, Ordering::Relaxed);
         }
-        if self.strained.fetch_add(1, Ordering::Relaxed) + 1 == ENOUGH {
-            let text = format!("requests are decided without Redis, though it answers: {error}");
-            log::say(Code::RedisSlow, &text);
-        }
+        self.strained.fetch_add(1, Ordering::Relaxed) + 1 == ENOUGH
     }
 
     /// A key of a limiter holds what no limiter wrote.
@@ -273,5 +279,24 @@ fn text(change: &Change) -> String {
 impl fmt::Debug for Herald {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Herald").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strain_is_news_once_until_it_was_calm() {
+        let alarms = Alarms::default();
+        let soon = Some(CALM - Duration::from_millis(1));
+        for first in [None, Some(CALM)] {
+            let mut news = vec![alarms.is_news(first)];
+            news.extend((1..100).map(|_| alarms.is_news(soon)));
+            let said: Vec<_> = (0..100).filter(|at| news[*at]).collect();
+            assert_eq!(said, [ENOUGH as usize - 1]);
+        }
+        // Now and then is no strain.
+        assert!(!(0..100).any(|_| alarms.is_news(Some(CALM))));
     }
 }
