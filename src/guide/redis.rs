@@ -1,4 +1,5 @@
 //! [`RedisLimiter`]: crate::RedisLimiter
+//! [`AnyLimiter`]: crate::AnyLimiter
 //! [`LocalLimiter`]: crate::LocalLimiter
 //! [`RedisStore`]: crate::RedisStore
 //! [`RedisStore::check`]: crate::RedisStore::check

@@ -42,6 +42,20 @@ impl Renderer {
         }
     }
 
+    /// A renderer for this decision alone. It leaves policies of one name to those that see many
+    /// responses.
+    pub(crate) fn once(headers: &Headers, decision: &Decision) -> Self {
+        Self {
+            headers: headers.clone(),
+            texts: texts_of(headers, decision),
+            looked_at: AtomicU32::new(LOOKS),
+        }
+    }
+
+    pub(crate) const fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
     /// Adds the fields of `decision` to a response with this status.
     pub(crate) fn apply(&self, decision: &Decision, status: StatusCode, headers: &mut HeaderMap) {
         if status.is_redirection() {
@@ -50,7 +64,7 @@ impl Renderer {
         if self.texts.fit(decision) {
             self.put(decision, &self.texts, headers);
         } else {
-            self.put(decision, &self.render_anew(decision), headers);
+            self.put(decision, &texts_of(&self.headers, decision), headers);
         }
     }
 
@@ -138,15 +152,6 @@ impl Renderer {
         }
     }
 
-    /// For a decision about other policies than the limiter names.
-    #[cold]
-    fn render_anew(&self, decision: &Decision) -> PolicyTexts {
-        let policies: Vec<_> = (decision.quotas().iter())
-            .map(|status| *QuotaStatus::policy(status))
-            .collect();
-        PolicyTexts::new(self.headers.ietf, &policies)
-    }
-
     fn put_wait(&self, seconds: u64, value: HeaderValue, headers: &mut HeaderMap) {
         if self.headers.retry_after {
             retry_after::put(header::RETRY_AFTER, seconds, value.clone(), headers);
@@ -154,5 +159,55 @@ impl Renderer {
         if self.headers.x_ratelimit_retry_after {
             retry_after::put(legacy::RETRY_AFTER, seconds, value, headers);
         }
+    }
+}
+
+/// The texts of the policies that the decision is about, where they are others than the limiter
+/// names, or nobody names any.
+#[cold]
+fn texts_of(headers: &Headers, decision: &Decision) -> PolicyTexts {
+    let statuses = decision.quotas().iter();
+    let policies: Vec<_> = statuses
+        .map(|status| *QuotaStatus::policy(status))
+        .collect();
+    PolicyTexts::new(headers.ietf, &policies)
+}
+
+impl Headers {
+    /// Adds the fields of `decision` to those of a response, for handlers that ask a limiter
+    /// themselves. Fields that are there already are [treated](super#fields-that-are-there-already)
+    /// as a layer does it, and a decision that was not [counted](Decision::is_counted) adds nothing.
+    ///
+    /// Waits are told of denials only, each time with a [`jitter`](Self::jitter) of its own. A redirect
+    /// (3xx) should have none of the fields: the status is for the caller to know. To answer a denial,
+    /// [`Decision::into_result`] does all of it.
+    ///
+    /// ```
+    /// use http::HeaderMap;
+    /// use tower_ratelimit::{Headers, Key, LocalLimiter, Quota};
+    ///
+    /// let limiter = LocalLimiter::new(Quota::per_day(10).fixed_window());
+    /// let decision = limiter.acquire(&Key::from("Ann"), 3);
+    /// let mut fields = HeaderMap::new();
+    /// Headers::new().apply(&decision, &mut fields);
+    /// assert_eq!(fields["x-ratelimit-remaining"], "7");
+    /// ```
+    pub fn apply(&self, decision: &Decision, headers: &mut HeaderMap) {
+        if !decision.is_counted() {
+            return;
+        }
+        let jitter = self.draw_jitter();
+        if decision.is_denied() && !jitter.is_zero() {
+            let mut later = decision.clone();
+            later.lengthen(jitter);
+            self.put_once(&later, headers);
+        } else {
+            self.put_once(decision, headers);
+        }
+    }
+
+    fn put_once(&self, decision: &Decision, headers: &mut HeaderMap) {
+        let renderer = Renderer::once(self, decision);
+        renderer.put(decision, &renderer.texts, headers);
     }
 }

@@ -1,4 +1,4 @@
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use http::request::Parts;
 
@@ -7,13 +7,15 @@ use crate::error::KeyError;
 
 /// Makes a [`Key`] from the head of a request.
 ///
-/// Implemented for closures over `&http::request::Parts` and for tuples of extractors. The body is
+/// Implemented for closures over `&http::request::Parts`, for tuples of extractors, and for
+/// `Arc<E>` and `Box<dyn KeyExtractor>`, for an extractor that the configuration chooses. The body is
 /// out of reach on purpose: a limiter that reads it first does the work it should prevent.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not make a key from a request",
     label = "expected a key extractor: `PeerIp`, `Header::new(\"x-api-key\")`, `Global`, a tuple of these, or a closure",
     note = "`RateLimitLayer::new` takes the quota first and the key extractor second",
-    note = "a closure needs its argument's type, `|parts: &http::request::Parts| ...`, or `key_fn(|parts| ...)`, and returns `Key`, `Option<Key>` or `Result<Key, KeyError>`"
+    note = "a closure needs its argument's type, `|parts: &http::request::Parts| ...`, or `key_fn(|parts| ...)`, and returns `Key`, `Option<Key>` or `Result<Key, KeyError>`",
+    note = "an extractor chosen at run time is a `Box<dyn KeyExtractor>` or an `Arc`; another `Box<E>` is none"
 )]
 pub trait KeyExtractor: Send + Sync + 'static {
     /// The key that this request is counted for.
@@ -123,6 +125,7 @@ impl IntoKey for Result<Key, KeyError> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<F, K> KeyExtractor for F
 where
     F: Fn(&Parts) -> K + Send + Sync + 'static,
@@ -130,6 +133,27 @@ where
 {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         self(parts).into_key()
+    }
+}
+
+impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        E::extract(self, parts)
+    }
+
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        E::believed_peer(self, parts)
+    }
+}
+
+/// Only this box: any `Box<E>` would collide with boxed closures.
+impl KeyExtractor for Box<dyn KeyExtractor> {
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        (**self).extract(parts)
+    }
+
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        (**self).believed_peer(parts)
     }
 }
 

@@ -2,13 +2,15 @@
 
 use http::Extensions;
 
-use crate::{decision::Decision, key::Key};
+use crate::{decision::Decision, key::Key, reject::AnswerStyle};
 
 /// The decisions of all layers with [`expose_decision`](super::RateLimitLayer::expose_decision) that
 /// a request has passed, the outermost first; in the request's extensions, and with axum an
 /// extractor.
 ///
-/// The innermost one stands in the extensions as a [`Decision`], too.
+/// The innermost one stands in the extensions as a [`Decision`], too. A handler that asks a limiter
+/// about the [key](Exposed::key) itself answers a denial as the layer would, see
+/// [`Denial`](crate::reject::Denial).
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -71,9 +73,15 @@ impl Exposed {
     }
 }
 
-/// Adds a layer's decision to those of the layers around it.
+/// Adds a layer's decision to those of the layers around it, and takes the place of the style in which
+/// they answer.
 #[inline(never)]
-pub(super) fn expose(key: Option<&Key>, decision: &Decision, to: &mut Extensions) {
+pub(super) fn expose(
+    key: Option<&Key>,
+    decision: &Decision,
+    style: AnswerStyle,
+    to: &mut Extensions,
+) {
     let exposed = Exposed {
         key: key.cloned(),
         decision: decision.clone(),
@@ -85,4 +93,5 @@ pub(super) fn expose(key: Option<&Key>, decision: &Decision, to: &mut Extensions
         }
     }
     to.insert(decision.clone());
+    to.insert(style);
 }

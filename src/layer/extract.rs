@@ -8,8 +8,10 @@ use crate::{decision::Decision, key::ClientAddress};
 
 /// The decision that let this request in, for handlers behind a layer with
 /// [`expose_decision`](super::RateLimitLayer::expose_decision); of several layers that of the
-/// innermost. Without one: 500, or `None` for
-/// `Option<Decision>`.
+/// innermost. Without one: 500, or `None` for `Option<Decision>`.
+///
+/// The key that it is about stands beside it in [`Decisions`], see
+/// [`Exposed::key`](super::Exposed::key).
 impl<S: Sync> FromRequestParts<S> for Decision {
     type Rejection = (StatusCode, &'static str);
 

@@ -83,6 +83,7 @@ where
     S: Service<Request<B>, Response = Response<ResBody>>,
     L: Limiter,
     R: Reject<ResBody>,
+    ResBody: 'static,
 {
     /// Asks the limiter, and calls the inner service at once if the answer is there and is yes.
     #[inline]
@@ -139,13 +140,14 @@ where
     S: Service<Request<B>, Response = Response<ResBody>>,
     L: Limiter,
     R: Reject<ResBody>,
+    ResBody: 'static,
 {
     /// The state of a request that the limiter is not asked about.
     #[cold]
     fn exempt(exempt: Exempt, gate: &Gate<L, R>, inner: &mut S, mut parts: Parts, body: B) -> Self {
         match exempt {
             Exempt::Uncounted => {
-                gate.expose_exemption(&mut parts.extensions);
+                gate.expose_exemption::<ResBody>(&mut parts.extensions);
                 Self::running(None, inner, parts, body)
             }
             Exempt::Refused(kind) => Self::rejected(gate.voice().refuse(&parts, kind)),
@@ -246,6 +248,7 @@ where
     S: Service<Request<B>, Response = Response<ResBody>>,
     L: Limiter,
     R: Reject<ResBody>,
+    ResBody: 'static,
 {
     /// The state that what it waits for leads to.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<State<S, B, L, R>> {
@@ -263,7 +266,7 @@ impl<L: Limiter, R> FollowUp<L, R> {
     /// Admits a request that was decided about and says what its response needs, for which it takes
     /// the decision; or says what a request that does not pass is answered.
     #[inline]
-    fn admit<B>(
+    fn admit<B: 'static>(
         decision: &mut Decision,
         ticket: Ticket<&Key>,
         course: &Course,
@@ -277,7 +280,7 @@ impl<L: Limiter, R> FollowUp<L, R> {
         if !gate.passes(decision, ticket, course) {
             return Err(gate.voice().deny(parts, decision));
         }
-        gate.expose(Some(ticket.key), decision, &mut parts.extensions);
+        gate.expose::<B>(ticket.key, decision, &mut parts.extensions);
         // What only a shadow let pass was charged nothing.
         let corrects = gate.corrects() && decision.is_allowed();
         Ok((corrects || gate.voice().decorates()).then(|| Self {
@@ -312,6 +315,7 @@ where
     S: Service<Request<B>, Response = Response<ResBody>>,
     L: Limiter,
     R: Reject<ResBody>,
+    ResBody: 'static,
 {
     type Output = Result<Response<ResBody>, S::Error>;
 

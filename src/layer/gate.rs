@@ -25,7 +25,7 @@ use crate::{
     limiter::{Limiter, Pending, Tier},
     observe::{Corrected, Decided, Event},
     op::Op,
-    reject::RejectionKind,
+    reject::{Reject, RejectionKind},
 };
 
 /// Where requests are decided about, apart from everything tower: one for all services of a layer
@@ -291,16 +291,22 @@ impl<L: Limiter, R> Gate<L, R> {
 
     /// Puts a decision where handlers find it.
     #[inline]
-    pub(super) fn expose(&self, key: Option<&Key>, decision: &Decision, to: &mut Extensions) {
+    pub(super) fn expose<B: 'static>(&self, key: &Key, decision: &Decision, to: &mut Extensions)
+    where
+        R: Reject<B>,
+    {
         if self.settings.expose_decision {
-            decisions::expose(key, decision, to);
+            decisions::expose(Some(key), decision, self.voice.style::<B>(), to);
         }
     }
 
     /// The same for a request that no decision is about.
-    pub(super) fn expose_exemption(&self, to: &mut Extensions) {
+    pub(super) fn expose_exemption<B: 'static>(&self, to: &mut Extensions)
+    where
+        R: Reject<B>,
+    {
         if self.settings.expose_decision {
-            decisions::expose(None, &self.unmeasured(), to);
+            decisions::expose(None, &self.unmeasured(), self.voice.style::<B>(), to);
         }
     }
 

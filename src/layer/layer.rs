@@ -236,7 +236,11 @@ impl<L, R> RateLimitLayer<L, R> {
     /// A request that passes without being asked about, because the layer is switched off or skips it,
     /// say, has one that is not [counted](crate::Decision::is_counted). With several layers that do this
     /// the innermost one's decision is found, and all of them in
-    /// [`Decisions`](crate::layer::Decisions).
+    /// [`Decisions`](crate::layer::Decisions), with their keys. A [shadow's](Self::shadow) may be a
+    /// denial.
+    ///
+    /// Handlers that deny by themselves then answer by this layer's settings, see
+    /// [`Denial::for_request`](crate::reject::Denial::for_request).
     pub fn expose_decision(self, expose: bool) -> Self {
         self.with(|settings| settings.expose_decision = expose)
     }

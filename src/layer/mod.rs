@@ -54,7 +54,8 @@
 //! One HTTP request may hold many operations: batches, GraphQL aliases. A layer sees the head only,
 //! so what a batch costs is told by a header or parameter that the application checks, with
 //! [`cost`](RateLimitLayer::cost), or charged by the handler that has read the body, through a
-//! handle of the [limiter](RateLimitLayer::limiter).
+//! handle of the [limiter](RateLimitLayer::limiter). With
+//! [`into_result`](crate::Decision::into_result) that handler answers a denial as a layer does.
 //!
 //! # Examples
 //!

@@ -49,6 +49,7 @@ where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
     L: Limiter,
     R: Reject<ResBody>,
+    ResBody: 'static,
 {
     type Response = Response<ResBody>;
     type Error = S::Error;

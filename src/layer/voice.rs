@@ -7,7 +7,7 @@ use crate::{
     error::{KeyError, KeyErrorKind},
     headers::{Headers, Renderer},
     observe::{Decided, Event, Observer},
-    reject::{Reject, Rejection, RejectionKind, is_grpc},
+    reject::{AnswerStyle, Reject, Rejection, RejectionKind, answer},
 };
 
 /// What a layer says of its decisions, to clients in responses and to the observer in events; the
@@ -90,11 +90,7 @@ impl<R> Voice<R> {
         R: Reject<B>,
     {
         let rejection = Rejection::denied(parts, decision).detecting_grpc(self.grpc);
-        let mut response = self.rejection.reject(&rejection);
-        if !answers_grpc(&rejection, &response) {
-            self.decorate(decision, &mut response);
-        }
-        response
+        answer(&*self.rejection, &rejection, &self.renderer)
     }
 
     /// The answer to a request that was not decided about.
@@ -103,11 +99,16 @@ impl<R> Voice<R> {
         R: Reject<B>,
     {
         let rejection = Rejection::new(kind, parts).detecting_grpc(self.grpc);
-        let mut response = self.rejection.reject(&rejection);
-        if kind == RejectionKind::LimiterFailed && !answers_grpc(&rejection, &response) {
-            self.renderer.apply_failure(response.headers_mut());
-        }
-        response
+        answer(&*self.rejection, &rejection, &self.renderer)
+    }
+
+    /// The settings of these answers, for handlers that deny by themselves.
+    pub(super) fn style<B: 'static>(&self) -> AnswerStyle
+    where
+        R: Reject<B>,
+    {
+        let rejection = Arc::clone(&self.rejection);
+        AnswerStyle::new(self.renderer.headers(), self.grpc, rejection)
     }
 
     /// Whether anything is to be added to the response of a request that passed.
@@ -121,10 +122,4 @@ impl<R> Voice<R> {
         self.renderer
             .apply(decision, status, response.headers_mut());
     }
-}
-
-/// Whether a gRPC call is answered in gRPC. Its client reads the wait from gRPC's own fields, and an
-/// answer of trailers alone should stay small. The request is asked first: that takes less.
-fn answers_grpc<B>(rejection: &Rejection<'_>, response: &Response<B>) -> bool {
-    rejection.is_grpc() && is_grpc(response.headers())
 }

@@ -46,7 +46,7 @@ impl Rejection<'_> {
 }
 
 /// Whether the content type is gRPC's own. gRPC-Web, whose trailers are part of the body, is not.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::CONTENT_TYPE) else {
         return false;
     };

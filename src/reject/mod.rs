@@ -15,6 +15,9 @@
 //! tells about the key, the server's set-up or other clients. To a denial the layer then adds the
 //! [rate-limit fields](crate::headers), whatever made it, unless it answers a gRPC call in gRPC.
 //!
+//! A handler that asks a limiter itself answers in the same way with a [`Denial`], which
+//! [`Decision::into_result`](crate::Decision::into_result) makes for `?`.
+//!
 //! # gRPC
 //!
 //! A gRPC client takes a bare 429 for `UNAVAILABLE`. So calls whose content type is
@@ -84,17 +87,22 @@
 //! # Ok::<(), http::Error>(())
 //! ```
 
+mod answer;
 mod body;
+mod denial;
 mod function;
 mod grpc;
 mod problem;
 mod rejection;
 mod response;
+mod style;
 mod text;
 
-pub(crate) use self::grpc::is_grpc;
+use self::grpc::is_grpc;
+pub(crate) use self::{answer::answer, style::AnswerStyle};
 pub use self::{
     body::RejectionBody,
+    denial::Denial,
     function::{IsResponse, RejectFn},
     problem::ProblemJson,
     rejection::{Reject, Rejection, RejectionKind},

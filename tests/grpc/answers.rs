@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
+use testkit::limiter;
 use tonic::{Code, Status, metadata::MetadataMap};
 use tonic_types::StatusExt;
 use tower_ratelimit::{
     AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, KeyExtractor, LimiterError, Op,
-    PeerIp, Policy, Quota, RateLimitLayer, layer::MissingKey,
+    PeerIp, Policy, Quota, RateLimitLayer, layer::MissingKey, reject::Denial,
 };
 
-use super::{
-    common::limiter,
-    service::{Kind, Running},
-};
+use super::service::{Kind, Running};
 
 fn field<'m>(metadata: &'m MetadataMap, name: &str) -> Option<&'m str> {
     Some(metadata.get(name)?.to_str().unwrap())
@@ -68,6 +66,26 @@ async fn a_method_s_own_error_carries_the_fields_too() {
     let left = field(status.metadata(), "ratelimit");
     assert_eq!(left, Some(r#""grpc";r=1;t=30"#));
     assert_eq!(field(status.metadata(), "grpc-retry-pushback-ms"), None);
+}
+
+#[tokio::test]
+async fn a_method_s_own_denial_is_told_like_a_layer_s() {
+    let (limiter, _) = limiter(Quota::per_minute(2).named("grpc"));
+    let server = Running::new(RateLimitLayer::new(limiter, PeerIp)).await;
+    let status = server.client().await.unary("limited").await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.message(), "rate limit exceeded");
+    assert_eq!(wait(&status), Some(Duration::from_secs(60)));
+    let pushback = field(status.metadata(), "grpc-retry-pushback-ms");
+    assert_eq!(pushback, Some("60000"));
+    // The layer's, which let it in.
+    let left = field(status.metadata(), "ratelimit");
+    assert_eq!(left, Some(r#""grpc";r=1;t=30"#));
+    assert_eq!(field(status.metadata(), "retry-after"), None);
+
+    let failed = Status::from(Denial::from(LimiterError::unavailable("refused")));
+    assert_eq!(failed.code(), Code::Unavailable);
+    assert!(failed.metadata().is_empty());
 }
 
 #[tokio::test]

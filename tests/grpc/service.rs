@@ -25,7 +25,7 @@ use tonic::{
     transport::{Channel, Server},
 };
 use tower::{Service, service_fn};
-use tower_ratelimit::RateLimitLayer;
+use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, RateLimitLayer};
 
 /// Messages as they are, without protobuf.
 #[derive(Default)]
@@ -93,7 +93,8 @@ impl Kind {
 }
 
 /// Answers with what it was sent: a single message in one, a stream in as many as came, several to
-/// one in one, and one to several in one for each byte. `fail` is answered by a status.
+/// one in one, and one to several in one for each byte. `fail` is answered by a status, `limited` by the
+/// denial of a limiter of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct Echo;
 
@@ -102,6 +103,15 @@ type Replies = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 async fn unary(request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
     if request.get_ref() == "fail" {
         return Err(Status::not_found("as you wish"));
+    }
+    if request.get_ref() == "limited" {
+        let limiter = LocalLimiter::builder(Quota::per_hour(60).burst(1))
+            .clock(ManualClock::new())
+            .build();
+        let limiter = limiter.unwrap();
+        for _ in 0..2 {
+            limiter.acquire(&Key::global(), 1).into_result()?;
+        }
     }
     Ok(Response::new(request.into_inner()))
 }

@@ -4,13 +4,11 @@
 use std::time::Duration;
 
 use redis::Value;
+use testkit::{logged, needs, programs::eventually};
 use tower_ratelimit::{Degradation, Key, Quota, RedisLimiter, RedisStore};
 
 use super::{fault, patient};
-use crate::{
-    common::{logged, programs::eventually},
-    servers::{Server, no_redis},
-};
+use crate::servers::Server;
 
 /// The crate's own lines of a run on this thread.
 fn lines(run: impl Future<Output = ()>) -> Vec<String> {
@@ -23,9 +21,7 @@ fn lines(run: impl Future<Output = ()>) -> Vec<String> {
 
 #[test]
 fn each_outage_is_a_line_and_so_is_its_end() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let lines = lines(async {
         let mut server = Server::start().await;
         let store = patient().connect(&server.url()).unwrap();
@@ -49,9 +45,7 @@ fn each_outage_is_a_line_and_so_is_its_end() {
 
 #[test]
 fn a_foreign_value_is_a_line() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let lines = lines(async {
         let server = Server::start().await;
         let store = patient().connect(&server.url()).unwrap();
@@ -76,9 +70,7 @@ fn a_foreign_value_is_a_line() {
 /// is one line, whatever the breaker makes of it.
 #[test]
 fn a_server_that_is_asked_too_much_is_a_line() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let lines = lines(async {
         let server = Server::start().await;
         let store = RedisStore::builder().deadline(Duration::from_millis(20));

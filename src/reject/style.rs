@@ -1,0 +1,45 @@
+use std::{any::Any, sync::Arc};
+
+use super::Reject;
+use crate::headers::Headers;
+
+/// The settings by which a layer answers denied requests. Layers that expose their decisions put
+/// it into the extensions of requests, for handlers that deny by themselves.
+#[derive(Clone)]
+pub(crate) struct AnswerStyle {
+    pub(super) headers: Headers,
+    /// Whether gRPC calls are answered in gRPC.
+    pub(super) grpc: bool,
+    pub(super) rejection: ErasedReject,
+}
+
+impl AnswerStyle {
+    pub(crate) fn new<B: 'static>(
+        headers: &Headers,
+        grpc: bool,
+        rejection: Arc<impl Reject<B>>,
+    ) -> Self {
+        Self {
+            headers: headers.clone(),
+            grpc,
+            rejection: ErasedReject::new(rejection),
+        }
+    }
+}
+
+/// A rejection of any type, for the one type of body that it is kept for.
+#[derive(Clone)]
+pub(super) struct ErasedReject(Arc<dyn Any + Send + Sync>);
+
+impl ErasedReject {
+    pub(super) fn new<B: 'static>(rejection: Arc<impl Reject<B>>) -> Self {
+        let rejection: Arc<dyn Reject<B>> = rejection;
+        Self(Arc::new(rejection))
+    }
+
+    /// The rejection, if it was kept for bodies of type `B`.
+    pub(super) fn get<B: 'static>(&self) -> Option<&dyn Reject<B>> {
+        let rejection = self.0.downcast_ref::<Arc<dyn Reject<B>>>()?;
+        Some(&**rejection)
+    }
+}
