@@ -13,3 +13,4 @@ pub mod quickstart;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod security;
+pub mod troubleshooting;

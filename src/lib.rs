@@ -67,6 +67,12 @@
 //! The [page on security](guide::security) has the lines for nginx, HAProxy, Envoy, Cloudflare, AWS,
 //! Fly.io and Kubernetes, says in which order layers go, and lists the known ways around a limit.
 //!
+//! # When something is wrong
+//!
+//! Faults are never silent. Each is one line in the log, or on the standard error stream where nobody
+//! listens, with a code that the page on [troubleshooting](guide::troubleshooting) explains. The page
+//! also has the usual symptoms and the messages of the compiler.
+//!
 //! # Several nodes
 //!
 //! A limiter in this process counts what this process gets. With the feature `redis`, limiters of
@@ -96,7 +102,7 @@
 //! | `tonic` | no | [`PeerIp`] from tonic's connection info, rejections for tonic's body, a `Status` from a [`Denial`](reject::Denial) | tonic without its default features |
 //! | `tokio` | with `axum`, `tonic` | delays: leaky buckets as queues, denied requests that wait | tokio's timer |
 //! | `serde` | no | [`Quota`] and [`OwnedQuota`] in configuration files | serde with derive |
-//! | `tracing` | no | `TracingObserver`; faults in the set-up are logged as errors, not printed | tracing |
+//! | `tracing` | no | `TracingObserver`; [faults](guide::troubleshooting) are events where a subscriber listens, else they are printed | tracing |
 //! | `metrics` | no | `MetricsObserver` | metrics |
 //! | `redis` | no | `RedisLimiter`, `RedisStore`: one limit for all nodes, through a server, a cluster or sentinels | redis without its default features, tokio |
 //! | `redis-tls` | no | `rediss://` addresses | rustls with ring |

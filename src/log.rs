@@ -1,42 +1,104 @@
-//! The one place where the crate itself logs.
+//! The one place where the crate itself logs: every line it can say has a [`Code`].
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    io::Write as _,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
-/// Reports a fault in the server's set-up, which the caller does once.
+/// How loud a line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    /// Requests fail, or are not counted as they should be.
+    Error,
+    /// It works, but not as somebody meant it to.
+    Warn,
+    /// It works again.
+    Info,
+}
+
+/// What a line is about. `docs/troubleshooting.md` has a row for each, under the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "some are only said with a feature")]
+pub(crate) enum Code {
+    KeyUnavailable,
+    AddressUnavailable,
+    BehindProxy,
+    ProxyHeaderMissing,
+    NoRouteMatched,
+    ChargedTwice,
+    SamePolicyName,
+    TiersCrossed,
+    RequestQuotaCut,
+    RequestQuotaMisplaced,
+    Unsupported,
+    CorrectionUnsupported,
+    CorrectionFailing,
+    ExcessUncharged,
+    LimiterFailing,
+    LimiterBack,
+    RedisDown,
+    RedisBack,
+    RedisSlow,
+    RedisForeignValue,
+}
+
+impl Code {
+    const fn row(self) -> (&'static str, Level) {
+        match self {
+            Self::KeyUnavailable => ("key-unavailable", Level::Error),
+            Self::AddressUnavailable => ("address-unavailable", Level::Error),
+            Self::BehindProxy => ("behind-proxy", Level::Warn),
+            Self::ProxyHeaderMissing => ("proxy-header-missing", Level::Warn),
+            Self::NoRouteMatched => ("no-route-matched", Level::Warn),
+            Self::ChargedTwice => ("charged-twice", Level::Warn),
+            Self::SamePolicyName => ("same-policy-name", Level::Warn),
+            Self::TiersCrossed => ("tiers-crossed", Level::Warn),
+            Self::RequestQuotaCut => ("request-quota-cut", Level::Warn),
+            Self::RequestQuotaMisplaced => ("request-quota-misplaced", Level::Warn),
+            Self::Unsupported => ("unsupported", Level::Error),
+            Self::CorrectionUnsupported => ("correction-unsupported", Level::Warn),
+            Self::CorrectionFailing => ("correction-failing", Level::Error),
+            Self::ExcessUncharged => ("excess-uncharged", Level::Warn),
+            Self::LimiterFailing => ("limiter-failing", Level::Error),
+            Self::LimiterBack => ("limiter-back", Level::Info),
+            Self::RedisDown => ("redis-down", Level::Warn),
+            Self::RedisBack => ("redis-back", Level::Info),
+            Self::RedisSlow => ("redis-slow", Level::Warn),
+            Self::RedisForeignValue => ("redis-foreign-value", Level::Warn),
+        }
+    }
+}
+
+/// Says a line, which the caller does once for each change of state: as a `tracing` event where
+/// somebody listens, else on the standard error stream. It is never silent, since somebody may be
+/// looking for the reason.
+#[cold]
+pub(crate) fn say(code: Code, message: &str) {
+    let (name, level) = code.row();
+    if !emit(level, name, message) {
+        // One write, so that lines of several threads do not mix. A stream that is closed must not
+        // make a request fail.
+        let line = format!("tower-ratelimit[{name}]: {message}\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+}
+
+/// Makes it an event, and says whether there has ever been a subscriber to hear one.
 #[cfg(feature = "tracing")]
-pub(crate) fn error(message: &str) {
-    tracing::error!("tower-ratelimit: {message}");
+fn emit(level: Level, name: &str, message: &str) -> bool {
+    // Also without a subscriber: it is a record of `log` where that feature of `tracing` is on.
+    match level {
+        Level::Error => tracing::error!("tower-ratelimit[{name}]: {message}"),
+        Level::Warn => tracing::warn!("tower-ratelimit[{name}]: {message}"),
+        Level::Info => tracing::info!("tower-ratelimit[{name}]: {message}"),
+    }
+    tracing::dispatcher::has_been_set()
 }
 
-/// Reports a fault in the server's set-up, which the caller does once. Without a logger it goes to
-/// the standard error stream: every request is failing, and somebody is looking for the reason.
 #[cfg(not(feature = "tracing"))]
-pub(crate) fn error(message: &str) {
-    eprintln!("tower-ratelimit: {message}");
+const fn emit(_: Level, _: &str, _: &str) -> bool {
+    false
 }
-
-/// Reports something that works, but not as somebody meant it to. The caller does so once.
-#[cfg(feature = "tracing")]
-pub(crate) fn warn(message: &str) {
-    tracing::warn!("tower-ratelimit: {message}");
-}
-
-/// Reports something that works, but not as somebody meant it to. The caller does so once. Without a
-/// logger it goes to the standard error stream.
-#[cfg(not(feature = "tracing"))]
-pub(crate) fn warn(message: &str) {
-    eprintln!("tower-ratelimit: {message}");
-}
-
-/// Reports that it works again.
-#[cfg(all(feature = "redis", feature = "tracing"))]
-pub(crate) fn info(message: &str) {
-    tracing::info!("tower-ratelimit: {message}");
-}
-
-/// Reports that it works again.
-#[cfg(all(feature = "redis", not(feature = "tracing")))]
-pub(crate) const fn info(_message: &str) {}
 
 /// As many requests in a row without it say that it never comes: a few may be a load balancer's health
 /// checks.
@@ -47,18 +109,25 @@ const SETTLED: u32 = u32::MAX;
 
 /// Notices that something never comes which some requests must have.
 #[derive(Debug)]
-pub(crate) struct Watch(AtomicU32);
+pub(crate) struct Watch {
+    code: Code,
+    missed: AtomicU32,
+}
 
 impl Watch {
-    pub(crate) const fn new() -> Self {
-        Self(AtomicU32::new(0))
+    /// One whose fault has this code.
+    pub(crate) const fn new(code: Code) -> Self {
+        Self {
+            code,
+            missed: AtomicU32::new(0),
+        }
     }
 
     /// Takes note of a request, which has it or not. Once it has been missing from the start for long
     /// enough, `fault` is logged.
     #[inline]
     pub(crate) fn note(&self, has_it: impl FnOnce() -> bool, fault: impl FnOnce() -> String) {
-        if self.0.load(Ordering::Relaxed) != SETTLED {
+        if self.missed.load(Ordering::Relaxed) != SETTLED {
             self.count(has_it(), fault);
         }
     }
@@ -66,10 +135,10 @@ impl Watch {
     #[cold]
     fn count(&self, has_it: bool, fault: impl FnOnce() -> String) {
         if has_it {
-            return self.0.store(SETTLED, Ordering::Relaxed);
+            return self.missed.store(SETTLED, Ordering::Relaxed);
         }
         let counted = self
-            .0
+            .missed
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |missed| {
                 (missed != SETTLED).then(|| {
                     if missed + 1 < ENOUGH {
@@ -80,7 +149,56 @@ impl Watch {
                 })
             });
         if counted == Ok(ENOUGH - 1) {
-            warn(&fault());
+            say(self.code, &fault());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Code, Level};
+
+    const ALL: [Code; 20] = [
+        Code::KeyUnavailable,
+        Code::AddressUnavailable,
+        Code::BehindProxy,
+        Code::ProxyHeaderMissing,
+        Code::NoRouteMatched,
+        Code::ChargedTwice,
+        Code::SamePolicyName,
+        Code::TiersCrossed,
+        Code::RequestQuotaCut,
+        Code::RequestQuotaMisplaced,
+        Code::Unsupported,
+        Code::CorrectionUnsupported,
+        Code::CorrectionFailing,
+        Code::ExcessUncharged,
+        Code::LimiterFailing,
+        Code::LimiterBack,
+        Code::RedisDown,
+        Code::RedisBack,
+        Code::RedisSlow,
+        Code::RedisForeignValue,
+    ];
+
+    /// The page has a row for each code, in this order, and no other.
+    #[test]
+    fn the_troubleshooting_page_lists_every_code() {
+        // The last one, so that a code that is added above cannot be forgotten here.
+        assert_eq!(Code::RedisForeignValue as usize + 1, ALL.len());
+        let page = include_str!("../docs/troubleshooting.md");
+        let (_, table) = page.split_once("\n## Lines in the log").expect("a table");
+        let (table, _) = table.split_once("\n## ").expect("its end");
+        let rows = table.lines().filter_map(|line| {
+            let (name, rest) = line.strip_prefix("| `")?.split_once("` | ")?;
+            Some((name, rest.split_once(" | ")?.0))
+        });
+        let level = |code: Code| match code.row().1 {
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+        };
+        let codes: Vec<_> = ALL.map(|code| (code.row().0, level(code))).into();
+        assert_eq!(rows.collect::<Vec<_>>(), codes);
     }
 }

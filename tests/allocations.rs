@@ -46,31 +46,40 @@ fn counted<R>(work: impl FnOnce() -> R) -> (u64, R) {
 }
 
 /// The longest text that fits into the value of a key, 38 bytes with its kind, is in `x-longest`,
-/// and one of a byte more in `x-longer`.
-fn request() -> Request<()> {
+/// and one of a byte more in `x-longer`. All are those of client `number`.
+fn request(number: u16) -> Request<()> {
     let mut request = Request::builder()
-        .header("x-api-key", "k-123")
-        .header("x-longest", "k".repeat(37))
-        .header("x-longer", "k".repeat(38))
+        .header("x-api-key", format!("k-{number:05}"))
+        .header("x-longest", format!("{number:0>37}"))
+        .header("x-longer", format!("{number:0>38}"))
         .body(())
         .unwrap();
-    let peer = SocketAddr::from(([203, 0, 113, 7], 4_000));
+    let [high, low] = number.to_be_bytes();
+    let peer = SocketAddr::from(([203, 0, high, low], 4_000));
     request.extensions_mut().insert(peer);
     request
 }
 
-/// Allocations of the second request, and its status: the first fills what is filled once.
+/// Requests that a layer looks at, for what is not as somebody meant it; what it takes to do so is
+/// not what a request costs.
+const LOOKED_AT: u16 = 1_000;
+
+/// Allocations of a client's second request, and its status: the first fills what is filled once, and
+/// those of others come before.
 fn of_a_request(
     service: &mut impl Service<Request<()>, Response = Response<Full<Bytes>>, Error = Infallible>,
 ) -> (u64, u16) {
-    let mut send = || {
-        let request = request();
+    let mut send = |number| {
+        let request = request(number);
         let mut cx = Context::from_waker(Waker::noop());
         assert!(service.poll_ready(&mut cx).is_ready());
         counted(|| now(service.call(request)).unwrap().status().as_u16())
     };
-    send();
-    send()
+    for number in 1..=LOOKED_AT {
+        let _ = send(number);
+    }
+    send(0);
+    send(0)
 }
 
 /// Allocations that a layer adds to an allowed request.

@@ -9,7 +9,7 @@ use crate::{
     clock::{Clock, OsClock, Timestamp},
     decision::{Decision, Policy, QuotaStatus},
     key::Key,
-    layer::{Identify, Uncounted, Voice},
+    layer::{Identify, Lookout, Uncounted, Voice},
     observe::{Decided, Event},
     reject::{Reject, RejectionKind},
 };
@@ -21,6 +21,7 @@ pub(super) struct Gate<R> {
     in_flight: Arc<InFlight>,
     identify: Identify,
     voice: Voice<R>,
+    lookout: Lookout,
 }
 
 /// Whether a request passes.
@@ -60,6 +61,7 @@ impl<R> Gate<R> {
             in_flight,
             identify,
             voice,
+            lookout: Lookout::new(),
         }
     }
 
@@ -75,7 +77,12 @@ impl<R> Gate<R> {
     pub(super) fn key(&self, parts: &Parts) -> ControlFlow<Verdict, Key> {
         let policies = slice::from_ref(&self.policy);
         let why = match self.identify.owned_key(parts) {
-            Ok(key) => return ControlFlow::Continue(key),
+            Ok(key) => {
+                if self.lookout.is_alert() {
+                    self.look_closely(parts);
+                }
+                return ControlFlow::Continue(key);
+            }
             Err(why) => why,
         };
         ControlFlow::Break(match why {
@@ -89,6 +96,16 @@ impl<R> Gate<R> {
             }
             Uncounted::Keyless(error) => self.refuse(self.voice.keyless(policies, error)),
         })
+    }
+
+    /// Looks, with a layer's first requests, for a proxy that is taken for a client.
+    #[cold]
+    #[inline(never)]
+    fn look_closely(&self, parts: &Parts) {
+        let peer = self.identify.believed_peer(parts);
+        if let Some(peer) = peer.filter(|_| self.lookout.takes_one()) {
+            self.lookout.look_for_proxy(peer, &parts.headers);
+        }
     }
 
     fn count(&self, key: Key) -> Verdict {

@@ -3,7 +3,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use http::{Response, request::Parts};
+use http::request::Parts;
 use tower_layer::Layer;
 
 use super::{
@@ -19,7 +19,7 @@ use crate::{
     key::{Key, KeyExtractor},
     layer::{Identify, MissingKey, Voice},
     observe::Observer,
-    reject::{ProblemJson, RejectFn, Rejection},
+    reject::{IsResponse, ProblemJson, RejectFn, Rejection},
 };
 
 /// Limits how many requests of one key are in flight at the same time.
@@ -167,9 +167,10 @@ impl<R, P> ConcurrencyLayer<R, P> {
     /// });
     /// # let _ = layer;
     /// ```
-    pub fn rejection_fn<F, B>(self, rejection: F) -> ConcurrencyLayer<RejectFn<F>, P>
+    pub fn rejection_fn<F, T>(self, rejection: F) -> ConcurrencyLayer<RejectFn<F>, P>
     where
-        F: Fn(&Rejection<'_>) -> Response<B> + Send + Sync + 'static,
+        F: Fn(&Rejection<'_>) -> T + Send + Sync + 'static,
+        T: IsResponse,
     {
         self.rejection(RejectFn::new(rejection))
     }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     decision::{Decision, Policy},
-    observe::log,
+    observe::log::{self, Code},
 };
 
 /// Writes the fields of a limiter's decisions; what never changes is rendered once.
@@ -144,10 +144,11 @@ impl Renderer {
         if let Some(name) = names.next()
             && self.looked_at.swap(REPORTED, Ordering::Relaxed) < REPORTED
         {
-            log::warn(&format!(
+            let fault = format!(
                 "two layers limit by a policy named {name:?}, which clients cannot tell apart: give one \
-                 of their quotas a name of its own, `.named(\"...\")`"
-            ));
+                 of their quotas a name of its own, `.named(\"...\")`, or remove one if they are the same"
+            );
+            log::say(Code::SamePolicyName, &fault);
         }
     }
 

@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use http::request::Parts;
 
 use super::{Key, KeyExtractor};
@@ -25,6 +27,13 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Or<A, B> {
             found => found,
         }
     }
+
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        match self.first.extract(parts) {
+            Err(error) if error.kind() == KeyErrorKind::Absent => self.second.believed_peer(parts),
+            _ => self.first.believed_peer(parts),
+        }
+    }
 }
 
 macro_rules! tuple_extractor {
@@ -35,6 +44,12 @@ macro_rules! tuple_extractor {
             fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
                 let ($($name,)+) = self;
                 Ok(Key::tuple([$($name.extract(parts)?),+]))
+            }
+
+            #[allow(non_snake_case)]
+            fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+                let ($($name,)+) = self;
+                None$(.or_else(|| $name.believed_peer(parts)))+
             }
         }
     };

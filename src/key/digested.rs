@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 use hmac::{Hmac, KeyInit, Mac};
 use http::request::Parts;
@@ -42,6 +42,10 @@ impl<E> Digested<E> {
 impl<E: KeyExtractor> KeyExtractor for Digested<E> {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         self.extractor.extract(parts).map(|key| self.digest(&key))
+    }
+
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        self.extractor.believed_peer(parts)
     }
 }
 

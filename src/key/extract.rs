@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use http::request::Parts;
 
@@ -27,6 +27,14 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// [`KeyError::absent`] when the client sent no key, [`KeyError::ambiguous`] when it sent several
     /// that differ, [`KeyError::unavailable`] when the server does not provide what the extractor reads.
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError>;
+
+    /// The peer's address, where the extractor takes it for the client's whatever headers say: with
+    /// it a layer notices that it stands behind a proxy.
+    #[doc(hidden)]
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        let _ = parts;
+        None
+    }
 
     /// Takes `other`'s key for requests in which this one's is absent.
     ///
@@ -132,6 +140,10 @@ impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         E::extract(self, parts)
     }
+
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        E::believed_peer(self, parts)
+    }
 }
 
 /// Only this box: any `Box<E>` would collide with boxed closures.
@@ -139,9 +151,14 @@ impl KeyExtractor for Box<dyn KeyExtractor> {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         (**self).extract(parts)
     }
+
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        (**self).believed_peer(parts)
+    }
 }
 
-/// Gives a key closure its argument's type, which a bare closure has to name.
+/// Gives a key closure its argument's type, which a bare closure has to name: without it the compiler
+/// says `type annotations needed`, or ``implementation of `FnOnce` is not general enough``.
 ///
 /// ```
 /// use tower_ratelimit::{Key, KeyExtractor, key::key_fn};

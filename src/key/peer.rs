@@ -17,7 +17,8 @@ use crate::error::KeyError;
 /// its address stands in where there is no `ConnectInfo`, as it does for handlers.
 ///
 /// Behind a proxy this is the proxy's address, the same for all clients: use
-/// [`ClientIp`](super::ClientIp) there.
+/// [`ClientIp`](super::ClientIp) there. When one address sends several values of a header such as
+/// `X-Forwarded-For` in a layer's first 1,000 requests, the log says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
 pub struct PeerIp;
@@ -57,12 +58,20 @@ impl KeyExtractor for PeerIp {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         self.grouped_by(IpPrefix::new()).extract(parts)
     }
+
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        peer_ip(parts).ok()
+    }
 }
 
 impl KeyExtractor for GroupedPeerIp {
     #[inline]
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         peer_ip(parts).map(|address| self.0.key(address))
+    }
+
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        peer_ip(parts).ok()
     }
 }
 

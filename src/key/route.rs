@@ -3,7 +3,7 @@ use http::{Method, request::Parts};
 use super::{Key, KeyExtractor};
 use crate::error::KeyError;
 #[cfg(feature = "axum")]
-use crate::log::Watch;
+use crate::log::{Code, Watch};
 
 /// One key for all requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,7 +60,7 @@ pub struct MatchedRoute;
 
 /// Whether any request has matched a route; the extractor itself has no room for it.
 #[cfg(feature = "axum")]
-static ROUTES: Watch = Watch::new();
+static ROUTES: Watch = Watch::new(Code::NoRouteMatched);
 
 #[cfg(feature = "axum")]
 impl KeyExtractor for MatchedRoute {

@@ -10,7 +10,10 @@ use http::Request;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::{key::ClientIp, observe::log};
+use crate::{
+    key::ClientIp,
+    observe::log::{self, Code},
+};
 
 /// Puts the client's address, a [`ClientAddress`](crate::ClientAddress), into the extensions of
 /// requests, where handlers and other layers find it.
@@ -107,7 +110,7 @@ where
         match self.layer.client_ip.resolve(&parts) {
             Ok(address) => drop(parts.extensions.insert(address)),
             Err(error) if !self.layer.reported.swap(true, Ordering::Relaxed) => {
-                log::error(&error.to_string());
+                log::say(Code::AddressUnavailable, &error.to_string());
             }
             Err(_) => {}
         }

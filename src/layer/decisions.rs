@@ -28,8 +28,9 @@ use crate::{decision::Decision, key::Key, reject::AnswerStyle};
 /// let each = Quota::per_second(10).named("each");
 /// let app: Router = Router::new()
 ///     .route("/left", get(left))
-///     .layer(RateLimitLayer::new(each, PeerIp).expose_decision(true))
-///     .layer(RateLimitLayer::new(everybody, Global).expose_decision(true));
+///     .layer(RateLimitLayer::new(everybody, Global).expose_decision(true))
+///     // Outside, so that what it denies takes nothing from everybody.
+///     .layer(RateLimitLayer::new(each, PeerIp).expose_decision(true));
 /// ```
 #[derive(Debug, Clone)]
 pub struct Decisions(Vec<Exposed>);

@@ -276,6 +276,7 @@ impl<L: Limiter, R> FollowUp<L, R> {
     where
         R: Reject<B>,
     {
+        gate.look(ticket, parts);
         if !gate.passes(decision, ticket, course) {
             return Err(gate.voice().deny(parts, decision));
         }

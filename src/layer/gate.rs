@@ -9,6 +9,7 @@ use http::{Extensions, request::Parts, response};
 
 use super::{
     decisions,
+    faults::Faults,
     identify::Uncounted,
     settings::Settings,
     ticket::{Course, Ticket, TicketRef},
@@ -19,10 +20,10 @@ use super::{
 use crate::{
     clock::{Clock, OsClock},
     decision::Decision,
-    error::{KeyError, LimiterError, LimiterErrorKind},
+    error::{KeyError, LimiterError},
     key::Key,
     limiter::{Limiter, Pending, Tier},
-    observe::{Corrected, Decided, Event, log},
+    observe::{Corrected, Decided, Event},
     op::Op,
     reject::{Reject, RejectionKind},
 };
@@ -37,18 +38,7 @@ pub(super) struct Gate<L, R> {
     reserves: AtomicBool,
     /// Whether the limiter has to be told of denials and responses that may start a block.
     blocks: bool,
-    reported: Reported,
-}
-
-/// Whether a fault has been reported, for each that is put right in a way of its own.
-#[derive(Debug, Default)]
-struct Reported {
-    /// Requests are not decided about.
-    undecided: AtomicBool,
-    /// Charges are not corrected, since the limiter cannot.
-    uncorrectable: AtomicBool,
-    /// Charges are not corrected, since the limiter's store does not answer.
-    uncorrected: AtomicBool,
+    faults: Faults,
 }
 
 /// A request that no decision is about.
@@ -74,42 +64,16 @@ impl<L: Limiter, R> Gate<L, R> {
         let gate = Self {
             reserves: AtomicBool::new(asks_more && limiter.supports(&Op::Reserve(1))),
             blocks: limiter.blocks(),
-            reported: Reported::default(),
+            faults: Faults::new(),
             voice: voice.with_grpc(settings.grpc),
             limiter,
             settings,
         };
-        gate.report_what_is_missing();
+        let receipt = gate.corrects().then(|| gate.unmeasured().receipt());
+        let exceeds = gate.settings.elastic.is_some();
+        let brings_quota = gate.settings.quota.is_some();
+        (gate.faults).report_missing(&*gate.limiter, receipt, exceeds, brings_quota);
         gate
-    }
-
-    /// Logs what the layer was told to do and its limiter cannot.
-    fn report_what_is_missing(&self) {
-        if self.settings.quota.is_some() && self.limiter.policies().len() > 1 {
-            log::error(
-                "requests that bring a quota are answered 503: the layer's limiter has several, of which \
-                 none can be replaced; give each a layer of its own",
-            );
-        }
-        let receipt = self.unmeasured().receipt();
-        let corrects = self.corrects() && !self.limiter.supports(&Op::Settle(1, receipt));
-        let exceeds = self.settings.elastic.is_some() && !self.limiter.supports(&Op::Hit(1));
-        let faults = [
-            (
-                corrects,
-                "count_if and final_cost change nothing: the layer's limiter cannot settle what a \
-                 request was charged; use a LocalLimiter or a RedisLimiter",
-            ),
-            (
-                exceeds,
-                "elastic lets requests pass without charging them: the layer's limiter cannot charge \
-                 more than there is; use a LocalLimiter or a RedisLimiter",
-            ),
-        ];
-        for (_, fault) in faults.iter().filter(|(is_fault, _)| *is_fault) {
-            self.reported.uncorrectable.store(true, Ordering::Relaxed);
-            log::warn(fault);
-        }
     }
 
     /// What comes of a request that needs no key.
@@ -220,11 +184,7 @@ impl<L: Limiter, R> Gate<L, R> {
     /// What comes of a request whose trial is over.
     pub(super) fn judge(&self, answer: Result<Decision, LimiterError>) -> Result<Decision, Exempt> {
         answer.map_err(|error| {
-            // A store that does not answer speaks for itself.
-            if error.kind() == LimiterErrorKind::Unsupported {
-                let reported = &self.reported.undecided;
-                report(reported, "requests are answered 503", &error);
-            }
+            self.faults.report_undecided(&error);
             self.voice.observe(|| Event::Failed {
                 policies: self.limiter.policies(),
                 error: &error,
@@ -271,6 +231,32 @@ impl<L: Limiter, R> Gate<L, R> {
     /// A decision that says nothing but the policies.
     pub(super) fn unmeasured(&self) -> Decision {
         Decision::uncounted(OsClock::new().now(), self.limiter.policies())
+    }
+
+    /// Looks, with a layer's first requests, for what is not as somebody meant it.
+    #[inline]
+    pub(super) fn look(&self, ticket: TicketRef<'_>, parts: &mut Parts) {
+        if self.faults.lookout.is_alert() {
+            self.look_closely(ticket, parts);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_closely(&self, ticket: TicketRef<'_>, parts: &mut Parts) {
+        let lookout = &self.faults.lookout;
+        lookout.note_decided();
+        if !lookout.takes_one() {
+            return;
+        }
+        if let Some(peer) = self.settings.identify.believed_peer(parts) {
+            lookout.look_for_proxy(peer, &parts.headers);
+        }
+        if ticket.cost > 0 {
+            let own = || Arc::as_ptr(&self.limiter).addr();
+            let identity = self.limiter.identity().unwrap_or_else(own);
+            lookout.look_for_charge(identity, ticket.key, &mut parts.extensions);
+        }
     }
 
     /// Whether a request that was decided about passes.
@@ -367,6 +353,7 @@ impl<L, R> Gate<L, R> {
         ticket: TicketRef<'_>,
         (before, after): (u64, u64),
     ) {
+        self.faults.note_corrected();
         self.voice.observe(|| {
             Event::Corrected(Corrected {
                 decision,
@@ -386,12 +373,7 @@ impl<L, R> Gate<L, R> {
         charged: u64,
         error: &LimiterError,
     ) {
-        let reported = match error.kind() {
-            LimiterErrorKind::Unsupported => &self.reported.uncorrectable,
-            LimiterErrorKind::Unavailable => &self.reported.uncorrected,
-        };
-        let consequence = "what a request is charged could not be corrected";
-        report(reported, consequence, error);
+        self.faults.report_uncorrected(error);
         self.voice.observe(|| {
             Event::Corrected(Corrected {
                 decision,
@@ -401,12 +383,5 @@ impl<L, R> Gate<L, R> {
                 error: Some(error),
             })
         });
-    }
-}
-
-/// Logs the first fault of its kind, and what comes of it.
-fn report(reported: &AtomicBool, consequence: &str, error: &LimiterError) {
-    if !reported.swap(true, Ordering::Relaxed) {
-        log::error(&format!("{consequence}: {error}"));
     }
 }

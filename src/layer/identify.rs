@@ -1,5 +1,6 @@
 use std::{
     fmt,
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,7 +12,7 @@ use http::request::Parts;
 use crate::{
     error::{KeyError, KeyErrorKind},
     key::{Key, KeyExtractor},
-    observe::log,
+    observe::log::{self, Code},
 };
 
 /// What happens to a request that has no key.
@@ -123,6 +124,11 @@ impl Identify {
         self.extractor.extract(parts)
     }
 
+    /// The peer's address, where it was taken for the client's.
+    pub(crate) fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        self.extractor.believed_peer(parts)
+    }
+
     /// Whom a request is counted for of which the extractor said this.
     #[inline]
     pub(crate) fn key<'a>(
@@ -172,7 +178,7 @@ impl Identify {
 
     fn report(&self, error: KeyError) {
         if !self.reported.swap(true, Ordering::Relaxed) {
-            log::error(&error.to_string());
+            log::say(Code::KeyUnavailable, &error.to_string());
         }
     }
 }

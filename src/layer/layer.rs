@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock, atomic::AtomicBool},
 };
 
-use http::{Response, request::Parts, response};
+use http::{request::Parts, response};
 use tower_layer::Layer;
 
 use super::{MissingKey, RateLimit, gate::Gate, settings::Settings};
@@ -15,7 +15,7 @@ use crate::{
     key::{Key, KeyExtractor},
     limiter::{IntoLimiter, Limiter, LocalLimiter, RequestQuota, Tier},
     observe::Observer,
-    reject::{ProblemJson, RejectFn, Rejection},
+    reject::{IsResponse, ProblemJson, RejectFn, Rejection},
 };
 
 /// Limits the rate of requests to a service.
@@ -308,7 +308,9 @@ impl<L, R> RateLimitLayer<L, R> {
 
     /// The answer to a request that does not pass, made by a closure.
     ///
-    /// The headers of [`headers`](Self::headers) are added to what it returns.
+    /// The headers of [`headers`](Self::headers) are added to what it returns, a
+    /// [`Response`](http::Response); what axum turns into one, such as a tuple, becomes one by
+    /// `.into_response()`.
     ///
     /// ```
     /// use http::Response;
@@ -321,9 +323,10 @@ impl<L, R> RateLimitLayer<L, R> {
     /// });
     /// # let _ = layer;
     /// ```
-    pub fn rejection_fn<F, B>(self, rejection: F) -> RateLimitLayer<L, RejectFn<F>>
+    pub fn rejection_fn<F, T>(self, rejection: F) -> RateLimitLayer<L, RejectFn<F>>
     where
-        F: Fn(&Rejection<'_>) -> Response<B> + Send + Sync + 'static,
+        F: Fn(&Rejection<'_>) -> T + Send + Sync + 'static,
+        T: IsResponse,
     {
         self.rejection(RejectFn::new(rejection))
     }

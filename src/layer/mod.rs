@@ -19,12 +19,15 @@
 //!    rate limit headers are added. Denied: the [`Reject`](crate::reject::Reject) answers 429, or in
 //!    gRPC, and the inner service hears nothing of it.
 //!
-//! The service's error type is left alone: a rejection is a response.
+//! The service's error type is left alone: a rejection is a response, so there is no error to handle,
+//! and no `HandleErrorLayer` belongs around this one.
 //!
 //! # Where the state lives
 //!
 //! In the layer. Clones of a layer, all services made by it, and their clones share one budget; two
-//! layers share one only when they were given clones of one limiter.
+//! layers share one only when they were given clones of one limiter. A limiter that charges a request
+//! twice for one key, because its layer stands around it twice, is said in the log, if one of a layer's
+//! first 1,000 requests shows it.
 //!
 //! # Deployment
 //!
@@ -39,6 +42,11 @@
 //! | authentication | verifies the credential and inserts what it found out into the extensions |
 //! | a limit by [verified identity](crate::key#verified-identities) | a key that no client can make up |
 //! | the handlers | |
+//!
+//! A request that an inner layer denies has been charged by the layers around it. So the limit for
+//! each client stands outside, and one for everybody ([`Global`](crate::Global)) inside: the other way
+//! round one denied client uses up everybody's. Quotas of one key belong into one layer, which charges
+//! all of them or none.
 //!
 //! An identity that is looked for before it is verified answers 500 and logs the fix, if
 //! [`extension_fn`](crate::key::extension_fn) makes the key.
@@ -104,12 +112,14 @@ mod client_address;
 mod decisions;
 #[cfg(feature = "axum")]
 mod extract;
+mod faults;
 mod future;
 mod gate;
 mod identify;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod layer;
 mod line;
+mod lookout;
 mod reservation;
 mod service;
 mod settings;
@@ -128,5 +138,6 @@ pub use self::{
 };
 pub(crate) use self::{
     identify::{Identify, Uncounted},
+    lookout::Lookout,
     voice::Voice,
 };

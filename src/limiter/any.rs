@@ -53,6 +53,8 @@ trait Erased: Send + Sync {
     fn supports(&self, op: &Op) -> bool;
 
     fn blocks(&self) -> bool;
+
+    fn identity(&self) -> Option<usize>;
 }
 
 impl<L: Limiter> Erased for L {
@@ -73,6 +75,10 @@ impl<L: Limiter> Erased for L {
 
     fn blocks(&self) -> bool {
         Limiter::blocks(self)
+    }
+
+    fn identity(&self) -> Option<usize> {
+        Limiter::identity(self)
     }
 }
 
@@ -107,6 +113,11 @@ impl Limiter for AnyLimiter {
 
     fn blocks(&self) -> bool {
         self.0.blocks()
+    }
+
+    fn identity(&self) -> Option<usize> {
+        let own = || Arc::as_ptr(&self.0).addr();
+        self.0.identity().or_else(|| Some(own()))
     }
 }
 

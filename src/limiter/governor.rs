@@ -382,6 +382,10 @@ impl Limiter for GovernorLimiter {
     fn blocks(&self) -> bool {
         false
     }
+
+    fn identity(&self) -> Option<usize> {
+        Some(Arc::as_ptr(&self.backend).addr())
+    }
 }
 
 fn unsupported(operation: &str) -> LimiterError {

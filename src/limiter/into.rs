@@ -11,7 +11,8 @@ use crate::{
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limiter",
     label = "expected a `Quota`, a `LocalLimiter`, a `GovernorLimiter`, or a type that implements `Limiter` or `AsyncLimiter`",
-    note = "`RateLimitLayer::new` takes the quota first and the key extractor second"
+    note = "`RateLimitLayer::new` takes the quota first and the key extractor second",
+    note = "a text such as `\"10/second\"` is read by `.parse()`: `\"10/second\".parse::<Quota>()?`"
 )]
 pub trait IntoLimiter<Via> {
     /// What it becomes.

@@ -14,7 +14,7 @@ use crate::{
     algorithm::{Bucket, ClockSkew, Meter, Most, State, Weight},
     decision::{Policy, REQUEST_TIER},
     error::{ConfigError, ConfigErrorKind, LimiterError},
-    observe::log,
+    observe::log::{self, Code},
     op::Op,
     quota::{Fitted, MAX_REFILL_NANOS, OwnedQuota, Quota},
 };
@@ -310,11 +310,12 @@ impl Rules {
                 !alike(*at, *at) && others.any(|other| alike(*at, other) && !alike(other, other))
             });
             if let Some(at) = crossed {
-                log::warn(&format!(
+                let fault = format!(
                     "quota {:?} counts like one of {tier:?} that stands at another place, so they \
                      share no count: list the quotas of all tiers in one order",
                     self.default_tier().policies[at].name()
-                ));
+                );
+                log::say(Code::TiersCrossed, &fault);
             }
         }
     }

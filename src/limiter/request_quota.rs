@@ -12,7 +12,7 @@ use crate::{
     algorithm::Most,
     decision::Policy,
     error::LimiterError,
-    observe::log,
+    observe::log::{self, Code},
     quota::{Algorithm, Fitted, Quota},
 };
 
@@ -196,17 +196,19 @@ impl OwnQuota {
     fn tell(&self, asked: RequestQuota, fitted: Fitted, misplaced: bool) {
         let name = self.policy.name();
         if misplaced {
-            return log::warn(&format!(
+            let fault = format!(
                 "{asked:?} has room that means nothing to the quota {name:?}: a token bucket has a \
                  burst, a leaky bucket a queue, nothing else either"
-            ));
+            );
+            return log::say(Code::RequestQuotaMisplaced, &fault);
         }
         let Fitted { capacity, interval } = fitted;
-        log::warn(&format!(
+        let fault = format!(
             "{asked:?} is more than the quota {name:?} leaves room for, and was cut to {capacity} at \
              once, one in {interval} nanoseconds: give the limiter a larger quota, or a tier with one, \
              in which as much fits"
-        ));
+        );
+        log::say(Code::RequestQuotaCut, &fault);
     }
 }
 

@@ -58,6 +58,13 @@ pub trait Limiter: Send + Sync + 'static {
         true
     }
 
+    /// The same number for all handles to one limiter, if it has one: with it a layer notices that a
+    /// request was charged already.
+    #[doc(hidden)]
+    fn identity(&self) -> Option<usize> {
+        None
+    }
+
     /// Takes `cost` units if they are available.
     ///
     /// ```
@@ -123,5 +130,9 @@ impl<L: Limiter> Limiter for std::sync::Arc<L> {
 
     fn blocks(&self) -> bool {
         L::blocks(self)
+    }
+
+    fn identity(&self) -> Option<usize> {
+        L::identity(self).or_else(|| Some(Self::as_ptr(self).addr()))
     }
 }

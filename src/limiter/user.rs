@@ -156,6 +156,10 @@ impl<A: AsyncLimiter> Limiter for BoxedLimiter<A> {
     fn blocks(&self) -> bool {
         self.0.blocks()
     }
+
+    fn identity(&self) -> Option<usize> {
+        Some(Arc::as_ptr(&self.0).addr())
+    }
 }
 
 impl<A: AsyncLimiter> AsyncLimiter for Arc<A> {

@@ -7,7 +7,8 @@ use super::{OwnedQuota, Quota};
 /// `10-per-1s`. Where only some own their names, the others become `OwnedQuota` by `.into()`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no quota",
-    label = "expected a `Quota`, or an array or vector of them"
+    label = "expected a `Quota`, or an array or vector of them",
+    note = "a text such as `\"10/second\"` is read by `.parse()`: `\"10/second\".parse::<Quota>()?`"
 )]
 pub trait IntoQuotas {
     /// The quotas in the order in which headers list them.

@@ -27,12 +27,30 @@ pub struct RejectFn<F>(F);
 impl<F> RejectFn<F> {
     /// The rejection that `f` makes.
     #[must_use]
-    pub const fn new<B>(f: F) -> Self
+    pub const fn new<T>(f: F) -> Self
     where
-        F: Fn(&Rejection<'_>) -> Response<B> + Send + Sync + 'static,
+        F: Fn(&Rejection<'_>) -> T + Send + Sync + 'static,
+        T: IsResponse,
     {
         Self(f)
     }
+}
+
+/// A [`Response`], which is what a closure has to return that makes rejections. Implemented for
+/// nothing else: it is here for what the compiler says of a tuple.
+#[diagnostic::on_unimplemented(
+    message = "a rejection cannot be `{Self}`",
+    label = "expected an `http::Response`",
+    note = "what axum turns into a response, such as a tuple, becomes one by `.into_response()`, from `axum::response::IntoResponse`"
+)]
+pub trait IsResponse: sealed::Sealed {}
+
+impl<B> IsResponse for Response<B> {}
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl<B> Sealed for http::Response<B> {}
 }
 
 impl<F, B> Reject<B> for RejectFn<F>

@@ -103,7 +103,7 @@ pub(crate) use self::{answer::answer, style::AnswerStyle};
 pub use self::{
     body::RejectionBody,
     denial::Denial,
-    function::RejectFn,
+    function::{IsResponse, RejectFn},
     problem::ProblemJson,
     rejection::{Reject, Rejection, RejectionKind},
     text::{Empty, PlainText},

@@ -422,6 +422,10 @@ impl Limiter for RedisLimiter {
         let rules = rules.unwrap_or_else(PoisonError::into_inner);
         rules.block_for.is_some()
     }
+
+    fn identity(&self) -> Option<usize> {
+        Some(Arc::as_ptr(&self.0).addr())
+    }
 }
 
 /// The answer of a [`RedisLimiter`], no later than its deadline.

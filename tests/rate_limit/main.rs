@@ -15,8 +15,11 @@ mod footguns;
 mod governor;
 mod hyper;
 mod layer;
+#[cfg(feature = "axum")]
+mod logged_lines;
 mod modes;
 mod observe;
 mod request_quotas;
+mod stacked;
 #[cfg(feature = "tokio")]
 mod waiting_lines;

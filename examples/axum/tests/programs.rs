@@ -118,3 +118,10 @@ async fn a_cost_that_only_the_body_tells() {
     assert!(head.contains("\r\nretry-after: "), "{head}");
     assert!(body.contains(r#""violated-policies":["pages"]"#), "{body}");
 }
+
+#[test]
+fn each_and_all_shows_that_a_denial_outside_costs_nobody_else() {
+    let run = Command::new(env!("CARGO_BIN_EXE_each_and_all")).output();
+    let said = String::from_utf8(run.unwrap().stdout).unwrap();
+    assert_eq!(said, "alice: 3 of 20 allowed\nbob: 3 of 3 allowed\n");
+}

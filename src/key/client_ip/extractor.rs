@@ -9,7 +9,7 @@ use super::{
 use crate::{
     error::{ConfigError, KeyError},
     key::{IpPrefix, Key, KeyExtractor, peer::peer_ip},
-    log::Watch,
+    log::{Code, Watch},
 };
 
 /// The client's address behind proxies, IPv6 grouped by /64.
@@ -167,7 +167,7 @@ impl ClientIp {
             name,
             syntax,
             prefix: IpPrefix::new(),
-            header_watch: Arc::new(Watch::new()),
+            header_watch: Arc::new(Watch::new(Code::ProxyHeaderMissing)),
         }
     }
 
@@ -193,7 +193,7 @@ impl ClientIp {
     /// ```
     pub fn header(mut self, header: ClientIpHeader) -> Self {
         (self.name, self.syntax) = header.into_parts();
-        self.header_watch = Arc::new(Watch::new());
+        self.header_watch = Arc::new(Watch::new(Code::ProxyHeaderMissing));
         self
     }
 
@@ -286,5 +286,10 @@ fn only(peer: IpAddr, mut values: impl Iterator<Item = Entry>) -> ClientAddress 
 impl KeyExtractor for ClientIp {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         Ok(self.prefix.key(self.resolve(parts)?.ip()))
+    }
+
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        let peer = peer_ip(parts).ok()?.to_canonical();
+        (!self.trust.covers(peer, 0)).then_some(peer)
     }
 }

@@ -395,6 +395,10 @@ impl Limiter for LocalLimiter {
         let rules = rules.unwrap_or_else(PoisonError::into_inner);
         rules.block_for.is_some()
     }
+
+    fn identity(&self) -> Option<usize> {
+        Some(Arc::as_ptr(&self.0).addr())
+    }
 }
 
 impl fmt::Debug for LocalLimiter {

@@ -17,7 +17,7 @@ use super::{
     breaker::{Admission, Breaker, Change, Start},
     connection::{Connection, Live},
     error::{StoreError, StoreErrorKind},
-    health::{Counters, Notifier, STRAIN, StoreHealth, StoreStats},
+    health::{Alarms, Counters, Notifier, STRAIN, StoreHealth, StoreStats},
     pace::{Full, Pace, Place},
     script::{Script, is_unknown},
 };
@@ -38,6 +38,7 @@ pub(super) struct Core {
     pub(super) scripts: Mutex<Vec<Script>>,
     /// The last decision that was made without a server that answers.
     pub(super) strain: Mutex<Option<(Instant, Degradation)>>,
+    pub(super) alarms: Alarms,
     pub(super) gate: SharedBreaker,
     pub(super) herald: Notifier,
     pub(super) counters: Counters,
@@ -387,10 +388,14 @@ impl Core {
     pub(super) fn go_without(&self, error: &StoreError) {
         let reason = error.degradation();
         self.counters.count_degraded(reason);
-        let is_about_one = error.kind() == StoreErrorKind::ForeignData;
-        if !is_about_one && !self.gate.summary().is_open {
+        if error.kind() == StoreErrorKind::ForeignData {
+            self.alarms.foreign_value(error);
+        } else if !self.gate.summary().is_open {
             let mut strain = self.strain.lock().unwrap_or_else(PoisonError::into_inner);
-            *strain = Some((Instant::now(), reason));
+            let before = strain.replace((Instant::now(), reason));
+            drop(strain);
+            self.alarms
+                .strained(before.map(|(at, _)| at.elapsed()), error);
         }
     }
 

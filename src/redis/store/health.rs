@@ -3,7 +3,7 @@ use std::{
     fmt,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -12,7 +12,10 @@ use super::{
     breaker::{Change, Verdict},
     error::{StoreError, StoreErrorKind},
 };
-use crate::{decision::Degradation, observe::log};
+use crate::{
+    decision::Degradation,
+    observe::log::{self, Code},
+};
 
 /// How long a store stays strained after something was last decided without it.
 pub(super) const STRAIN: Duration = Duration::from_secs(1);
@@ -169,6 +172,51 @@ impl Counters {
     }
 }
 
+/// This many decisions without Redis, each soon after the one before, are worth a line: a few are not,
+/// and more in a row make the breaker open, which has a line of its own.
+const ENOUGH: u32 = 16;
+
+/// Without such a decision for so long the strain is over.
+const CALM: Duration = Duration::from_secs(60);
+
+/// Says what goes wrong with single calls, once while it lasts.
+#[derive(Debug, Default)]
+pub(super) struct Alarms {
+    /// Decisions without Redis since it last was calm.
+    strained: AtomicU32,
+    reported_foreign: AtomicBool,
+}
+
+impl Alarms {
+    /// Something was decided without a Redis that works, so long after the last time.
+    pub(super) fn strained(&self, since: Option<Duration>, error: &StoreError) {
+        if self.is_news(since) {
+            let text =
+                format!("requests are decided without Redis, though it is not down: {error}");
+            log::say(Code::RedisSlow, &text);
+        }
+    }
+
+    /// Whether this is the decision that is worth a line.
+    fn is_news(&self, since: Option<Duration>) -> bool {
+        if since.is_none_or(|since| since >= CALM) {
+            self.strained.store(0, Ordering::Relaxed);
+        }
+        self.strained.fetch_add(1, Ordering::Relaxed) + 1 == ENOUGH
+    }
+
+    /// A key of a limiter holds what no limiter wrote.
+    pub(super) fn foreign_value(&self, error: &StoreError) {
+        if !self.reported_foreign.swap(true, Ordering::Relaxed) {
+            let text = format!(
+                "a limiter's key in Redis holds what no limiter wrote: {error}; give the limiters a \
+                 prefix of their own"
+            );
+            log::say(Code::RedisForeignValue, &text);
+        }
+    }
+}
+
 pub(super) type Listener = Box<dyn Fn(StoreHealth) + Send + Sync>;
 
 /// Tells of every change once, in the order in which they came.
@@ -198,11 +246,12 @@ impl Notifier {
     pub(super) fn tell(&self) {
         let _turn = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((health, text)) = self.next() {
-            if health.is_down() {
-                log::warn(&text);
+            let code = if health.is_down() {
+                Code::RedisDown
             } else {
-                log::info(&text);
-            }
+                Code::RedisBack
+            };
+            log::say(code, &text);
             if let Some(listener) = &self.listener {
                 listener(health);
             }
@@ -230,5 +279,24 @@ fn text(change: &Change) -> String {
 impl fmt::Debug for Notifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Notifier").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strain_is_news_once_until_it_was_calm() {
+        let alarms = Alarms::default();
+        let soon = Some(CALM - Duration::from_millis(1));
+        for first in [None, Some(CALM)] {
+            let mut news = vec![alarms.is_news(first)];
+            news.extend((1..100).map(|_| alarms.is_news(soon)));
+            let said: Vec<_> = (0..100).filter(|at| news[*at]).collect();
+            assert_eq!(said, [ENOUGH as usize - 1]);
+        }
+        // Now and then is no strain.
+        assert!(!(0..100).any(|_| alarms.is_news(Some(CALM))));
     }
 }

@@ -1,4 +1,5 @@
-//~ `&str` is not a limiter
+//~~ `&str` is not a limiter
+//~ `"10/second".parse::<Quota>()?`
 //~ expected a `Quota`, a `LocalLimiter`, a `GovernorLimiter`
 use tower_ratelimit::{PeerIp, RateLimitLayer};
 

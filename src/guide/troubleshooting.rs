@@ -1,0 +1,6 @@
+//! [order]: crate::guide::security#the-order-of-layers
+//! [cors]: crate::guide::security#cors
+//! [security-page]: crate::guide::security
+// As on the page before: of two definitions of a link the first one counts.
+#![cfg_attr(feature = "redis", doc = "[redis-page]: crate::guide::redis")]
+#![doc = include_str!("../../docs/troubleshooting.md")]

@@ -1,0 +1,92 @@
+//! What is logged of a store, for which a server has to be there.
+#![cfg(feature = "tracing")]
+
+use std::time::Duration;
+
+use redis::Value;
+use testkit::{logged, needs, programs::eventually};
+use tower_ratelimit::{Degradation, Key, Quota, RedisLimiter, RedisStore};
+
+use super::{fault, patient};
+use crate::servers::Server;
+
+/// The crate's own lines of a run on this thread.
+fn lines(run: impl Future<Output = ()>) -> Vec<String> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    let mut lines = logged(|| runtime.block_on(run));
+    lines.retain(|line| line.contains("tower-ratelimit["));
+    lines
+}
+
+#[test]
+fn each_outage_is_a_line_and_so_is_its_end() {
+    needs!(redis);
+    let lines = lines(async {
+        let mut server = Server::start().await;
+        let store = patient().connect(&server.url()).unwrap();
+        for _ in 0..2 {
+            store.check().await.unwrap();
+            server.kill9();
+            for _ in 0..10 {
+                fault(&store).await;
+            }
+            server.restart().await;
+            store.check().await.unwrap();
+            store.check().await.unwrap();
+        }
+    });
+    let codes = ["redis-down", "redis-back", "redis-down", "redis-back"];
+    assert_eq!(lines.len(), codes.len(), "{lines:?}");
+    for (line, code) in lines.iter().zip(codes) {
+        assert!(line.contains(&format!("[{code}]")), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_foreign_value_is_a_line() {
+    needs!(redis);
+    let lines = lines(async {
+        let server = Server::start().await;
+        let store = patient().connect(&server.url()).unwrap();
+        let limiter = RedisLimiter::builder(Quota::per_hour(100)).name("one");
+        let limiter = limiter.build(&store).unwrap();
+        let alice = Key::from("alice");
+        limiter.acquire(&alice, 1).await.unwrap();
+        let keys: Vec<String> = server.ask(["KEYS", "*"]).await.unwrap();
+        let spoil = ["SET", &keys[0], "somebody else's"];
+        server.ask::<Value>(spoil).await.unwrap();
+        for _ in 0..5 {
+            assert!(limiter.acquire(&alice, 1).await.unwrap().is_degraded());
+        }
+    });
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("[redis-foreign-value]"), "{lines:?}");
+    assert!(lines[0].contains("prefix"), "{lines:?}");
+    assert!(!lines[0].contains("alice"), "{lines:?}");
+}
+
+/// More is asked at once than can be answered in time, again and again: what is decided without Redis
+/// is one line, whatever the breaker makes of it.
+#[test]
+fn a_server_that_is_asked_too_much_is_a_line() {
+    needs!(redis);
+    let lines = lines(async {
+        let server = Server::start().await;
+        let store = RedisStore::builder().deadline(Duration::from_millis(20));
+        let store = store.connect(&server.url()).unwrap();
+        let limiter = RedisLimiter::builder(Quota::per_hour(100)).name("one");
+        let limiter = limiter.build(&store).unwrap();
+        eventually("a connection", async || store.check().await.ok()).await;
+        eventually("a crowd", async || {
+            let keys: Vec<_> = (0..20_000_u64).map(Key::from).collect();
+            let asked = keys.iter().map(|key| limiter.acquire(key, 1).into_future());
+            let answers = futures_util::future::join_all(asked).await;
+            assert!(answers.iter().all(Result::is_ok));
+            (store.stats().degraded(Degradation::Crowded) > 100).then_some(())
+        })
+        .await;
+    });
+    let slow = |line: &String| line.contains("[redis-slow]");
+    assert!(lines.iter().any(slow), "{lines:?}");
+}
