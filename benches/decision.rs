@@ -3,9 +3,6 @@
 #![allow(missing_docs, reason = "criterion's macros")]
 
 #[allow(unreachable_pub, reason = "another package uses it, too")]
-#[path = "common/keys.rs"]
-mod keys;
-
 use std::{
     hint::black_box,
     sync::Barrier,
@@ -17,7 +14,7 @@ use criterion::{
     BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
     measurement::WallTime,
 };
-use keys::Spread;
+use testkit::keys::Spread;
 use tower_ratelimit::{Decision, IntoQuotas, Key, LocalLimiter, Outcome, Quota};
 
 const MILLION: u32 = 1_000_000;

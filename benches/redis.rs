@@ -3,9 +3,6 @@
 //! Starts a `redis-server` of its own. Rates are medians of interleaved rounds, so that a busy
 //! machine slows both sides of a ratio.
 
-#[path = "common/server.rs"]
-mod server;
-
 use std::{
     error::Error,
     sync::Arc,
@@ -13,12 +10,11 @@ use std::{
 };
 
 use redis::aio::MultiplexedConnection;
+use testkit::bench_server::Server;
 use tokio::task::JoinSet;
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, limiter::StoreHealth};
 
-use server::Server;
-
-type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 const IN_FLIGHT: u64 = 128;
 const ROUNDS: usize = 9;

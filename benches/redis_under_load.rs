@@ -4,11 +4,6 @@
 //! Starts `redis-server`s of its own, and puts them at a distance by a proxy that delays. Prints the
 //! table of the guide's page on Redis.
 
-#[path = "common/distance.rs"]
-mod distance;
-#[path = "common/server.rs"]
-mod server;
-
 use std::{
     collections::BTreeMap,
     convert::Infallible,
@@ -17,7 +12,7 @@ use std::{
 };
 
 use http::{Request, Response};
-use server::Server;
+use testkit::bench_server::Server;
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
@@ -73,7 +68,7 @@ struct Bed {
 impl Bed {
     async fn new(round_trip: Duration) -> Result<Self> {
         let server = Server::start().await?;
-        let port = distance::distant(server.port(), round_trip)?;
+        let port = testkit::distance::distant(server.port(), round_trip)?;
         let store = RedisStore::connect(&format!("redis://127.0.0.1:{port}"))?;
         Ok(Self { server, store })
     }

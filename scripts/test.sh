@@ -31,10 +31,8 @@ fi
 # The largest set comes last: its summary is what a reader finds at the end.
 failed=()
 cargo test --locked --no-fail-fast --doc --all-features || failed+=("doctests")
-# Some tests start examples as programs of their own.
-cargo build --locked --examples --all-features || failed+=("examples")
 run_tests --no-default-features || failed+=("tests without features")
-run_tests --all-features || failed+=("tests with all features")
+run_tests --workspace --all-features || failed+=("tests with all features")
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'failed: %s\n' "${failed[@]}" >&2

@@ -8,6 +8,7 @@
 #![doc = include_str!("../docs/plots/links.md")]
 #![doc = include_str!("../docs/algorithms.md")]
 
+pub mod quickstart;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod security;

@@ -92,7 +92,7 @@
 //! | feature | default | gives | costs |
 //! |---|---|---|---|
 //! | `axum` | yes | [`PeerIp`] from `ConnectInfo`, matched routes, [`Decision`] and [`ClientAddress`] as extractors, rejections for axum's body | axum without its default features |
-//! | `governor` | yes | [`GovernorLimiter`] | governor without its default features |
+//! | `governor` | no | [`GovernorLimiter`] | governor without its default features |
 //! | `tonic` | no | [`PeerIp`] from tonic's connection info, rejections for tonic's body, a `Status` from a [`Denial`](reject::Denial) | tonic without its default features |
 //! | `tokio` | with `axum`, `tonic` | delays: leaky buckets as queues, denied requests that wait | tokio's timer |
 //! | `serde` | no | [`Quota`] in configuration files | serde with derive |

@@ -1,8 +1,6 @@
 //! What a request allocates, counted by the allocator.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::{
     convert::Infallible,
     future::{Ready, ready},
@@ -11,9 +9,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use common::now;
 use http::{HeaderMap, Request, Response};
 use http_body_util::Full;
+use testkit::now;
 use tower::{Layer, Service};
 use tower_ratelimit::{
     Concurrency, ConcurrencyLayer, Header, Headers, Key, KeyErrorKind, KeyExtractor, LocalLimiter,

@@ -1,9 +1,6 @@
 //! Property tests of what the fuzz targets check, for machines where no fuzzer runs. `fuzz/README.md`
 //! tells how to run the targets themselves.
 
-#[path = "../fuzz/bodies/mod.rs"]
-mod bodies;
-
 use proptest::{collection::vec, prelude::*, sample::select};
 
 /// Half of it bytes, half of it what the syntax is made of.
@@ -162,32 +159,32 @@ proptest! {
 
     #[test]
     fn x_forwarded_for(data in data(ADDRESSES)) {
-        bodies::x_forwarded_for::check(&data);
+        testkit::fuzz::x_forwarded_for::check(&data);
     }
 
     #[test]
     fn forwarded(data in data(ELEMENTS)) {
-        bodies::forwarded::check(&data);
+        testkit::fuzz::forwarded::check(&data);
     }
 
     #[test]
     fn provider_headers(data in data(ADDRESSES)) {
-        bodies::provider_headers::check(&data);
+        testkit::fuzz::provider_headers::check(&data);
     }
 
     #[test]
     fn quota(data in data(RATES)) {
         // Without the byte that chooses.
-        bodies::quota::check(data.get(1..).unwrap_or_default());
+        testkit::fuzz::quota::check(data.get(1..).unwrap_or_default());
     }
 
     #[test]
     fn headers(data in vec(any::<u8>(), 0..120)) {
-        bodies::headers::check(&data);
+        testkit::fuzz::headers::check(&data);
     }
 
     #[test]
     fn grpc(data in data(CONTENT_TYPES)) {
-        bodies::grpc::check(data.get(1..).unwrap_or_default());
+        testkit::fuzz::grpc::check(data.get(1..).unwrap_or_default());
     }
 }

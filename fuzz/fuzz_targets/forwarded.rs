@@ -1,6 +1,3 @@
 #![no_main]
 
-#[path = "../bodies/mod.rs"]
-mod bodies;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::forwarded::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| testkit::fuzz::forwarded::check(data));

@@ -1,6 +1,3 @@
 #![no_main]
 
-#[path = "../bodies/mod.rs"]
-mod bodies;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::provider_headers::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| testkit::fuzz::provider_headers::check(data));

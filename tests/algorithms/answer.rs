@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use testkit::oracle::{Counter, Nanos, Rule};
 use tower_ratelimit::{Decision, Outcome, QuotaStatus};
-
-use super::oracle::{Counter, Nanos, Rule};
 
 /// All that a decision tells.
 #[derive(Debug, PartialEq, Eq)]

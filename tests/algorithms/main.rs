@@ -12,19 +12,21 @@ mod extremes;
 mod late_refunds;
 mod logins;
 mod memory;
-mod oracle;
-mod quotas;
+mod quota;
 mod refunds;
 mod retries;
 mod soft;
 mod subject;
 mod tiers;
 mod together;
+mod token_bucket;
 mod traces;
+mod vectors;
 
 use std::env;
 
 use proptest::prelude::ProptestConfig;
+use testkit::oracle::{self, quotas};
 use tower_ratelimit::{Key, Quota};
 
 /// The number of cases, unless `PROPTEST_CASES` says otherwise.

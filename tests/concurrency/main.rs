@@ -1,8 +1,6 @@
 //! At most so many requests of a key in flight, and every permit comes back.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod release;
 mod responses;
 mod servers;
@@ -19,10 +17,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use common::{Probe, get, now, send};
 use http::{Request, Response};
 use http_body::Body;
 use http_body_util::BodyExt;
+use testkit::{Probe, get, now, send};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
     Concurrency, ConcurrencyLayer, ConcurrencyLimit, ConfigErrorKind, Global, Header, Headers, Key,

@@ -10,17 +10,14 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
+use testkit::{Probe, field, get, limiter, now, send};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
     ConcurrencyLayer, Global, Key, Quota, RateLimitLayer, concurrency::ConcurrencyBody,
     observe::Event,
 };
 
-use super::{
-    at_most,
-    common::{Probe, field, get, limiter, now, send},
-    held, in_flight, text,
-};
+use super::{at_most, held, in_flight, text};
 
 /// A body of so many frames, which may end with an error, and which tells of its end only there.
 struct Chunks {

@@ -4,17 +4,14 @@ use std::time::Duration;
 
 use http::{Request, StatusCode};
 use http_body::Body;
+use testkit::{Lines, Probe, field, fields, get, limiter, send};
 use tower::Layer;
 use tower_ratelimit::{
     Concurrency, ConcurrencyLayer, Global, Header, Headers, Key, KeyErrorKind, PeerIp, Quota,
     RateLimitLayer, layer::MissingKey, observe::Event,
 };
 
-use super::{
-    at_most,
-    common::{Lines, Probe, field, fields, get, limiter, send},
-    held, in_flight, text,
-};
+use super::{at_most, held, in_flight, text};
 
 #[test]
 fn responses_tell_the_limit_and_what_is_left_and_no_time() {

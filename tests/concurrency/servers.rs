@@ -9,14 +9,11 @@ mod axum {
         routing::get,
     };
     use http_body_util::BodyExt;
+    use testkit::{fields, limiter, now};
     use tower::{ServiceBuilder, ServiceExt};
     use tower_ratelimit::{Global, Quota, RateLimitLayer};
 
-    use crate::{
-        at_most,
-        common::{fields, limiter, now},
-        in_flight,
-    };
+    use crate::{at_most, in_flight};
 
     fn get_from(app: &Router, path: &str) -> Response<Body> {
         let request = Request::get(path).body(Body::empty()).unwrap();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use testkit::limiter;
 use tonic::{Code, Status, metadata::MetadataMap};
 use tonic_types::StatusExt;
 use tower_ratelimit::{
@@ -9,10 +10,7 @@ use tower_ratelimit::{
     PeerIp, Policy, Quota, RateLimitLayer, layer::MissingKey, reject::Denial,
 };
 
-use super::{
-    common::limiter,
-    service::{Kind, Running},
-};
+use super::service::{Kind, Running};
 
 fn field<'m>(metadata: &'m MetadataMap, name: &str) -> Option<&'m str> {
     Some(metadata.get(name)?.to_str().unwrap())

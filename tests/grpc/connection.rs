@@ -3,15 +3,13 @@
 use std::{future::poll_fn, time::Duration};
 
 use bytes::Bytes;
+use testkit::limiter;
 use tokio::{net::TcpStream, sync::mpsc, time::timeout};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use tonic::{Code, Status};
 use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
 
-use super::{
-    common::limiter,
-    service::{Kind, Running},
-};
+use super::service::{Kind, Running};
 
 const STREAMS: [Kind; 2] = [Kind::ClientStreaming, Kind::Bidirectional];
 

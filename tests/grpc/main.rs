@@ -3,8 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod answers;
-#[path = "../common/mod.rs"]
-mod common;
 mod connection;
 mod service;
 mod web;

@@ -3,15 +3,13 @@
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
+use testkit::{field, limiter};
 use tonic::body::Body;
 use tonic_web::GrpcWebLayer;
 use tower::{Service, ServiceBuilder, ServiceExt};
 use tower_ratelimit::{Global, Quota, RateLimitLayer};
 
-use super::{
-    common::{field, limiter},
-    service::{Echo, Kind},
-};
+use super::service::{Echo, Kind};
 
 fn once_a_minute() -> RateLimitLayer {
     let (limiter, _) = limiter(Quota::per_minute(1).named("web"));

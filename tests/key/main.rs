@@ -1,15 +1,16 @@
 //! Keys are injective and tell nothing; extractors find them, or say whose doing it is.
 
-#[path = "../common/mod.rs"]
-mod common;
+mod client_ip;
 mod extractors;
+mod identity;
+mod security_page;
 
 use std::{
     collections::HashSet,
     net::{IpAddr, SocketAddr},
 };
 
-use common::vectors;
+use testkit::vectors;
 use tower_ratelimit::{Key, KeyExtractor, PeerIp, key::IpPrefix};
 
 fn ip(text: &str) -> IpAddr {

@@ -12,11 +12,10 @@ use axum::{
 };
 use tokio::{net::TcpListener, task::JoinHandle};
 use tower_ratelimit::{
-    ClientIp, Key, PeerIp, Quota, RateLimitLayer,
+    ClientAddress, ClientIp, Key, PeerIp, Quota, RateLimitLayer,
     key::{ClientIpHeader, key_fn},
+    layer::ClientAddressLayer,
 };
-
-use crate::example;
 
 /// How many requests of a client pass. So few that none comes back while a test runs.
 pub(crate) const LIMIT: u64 = 10;
@@ -66,9 +65,14 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// The example, which answers with the client's address.
+    /// One that limits by the client's address, and answers with it.
     pub(crate) async fn start(told: Told) -> Self {
-        Self::serve(example::app(told.client_ip(), quota())).await
+        let whoami = get(async |client: ClientAddress| format!("{}\n", client.ip()));
+        let app = Router::new()
+            .route("/", whoami)
+            .layer(RateLimitLayer::new(quota(), told.client_ip()))
+            .layer(ClientAddressLayer::new(told.client_ip()));
+        Self::serve(app).await
     }
 
     /// One that limits by the other end of the connection.

@@ -6,11 +6,6 @@
 
 mod app;
 mod client;
-#[path = "../common/mod.rs"]
-mod common;
-#[allow(dead_code, reason = "its `main` is not called")]
-#[path = "../../examples/axum_behind_proxy.rs"]
-mod example;
 mod proxy;
 mod suite;
 

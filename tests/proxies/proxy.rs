@@ -3,12 +3,10 @@
 use std::{fs, path::Path, process::Command};
 
 use tempfile::TempDir;
+use testkit::programs::{Process, eventually, find, free_port, missing};
 use tokio::net::TcpStream;
 
-use crate::{
-    app::Told,
-    common::programs::{Process, eventually, find, free_port, missing},
-};
+use crate::app::Told;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
+use testkit::{needs, programs::eventually};
 use tower_ratelimit::{
     Decision, Key, Limiter as _, OnFailure, Op, Quota, RedisLimiter, RedisStore,
 };
 
-use crate::{
-    common::programs::eventually,
-    servers::{Server, no_redis},
-};
+use crate::servers::Server;
 
 const BLOCK: Duration = Duration::from_millis(300);
 
@@ -30,9 +28,7 @@ async fn acquire(limiter: &RedisLimiter, cost: u64) -> Decision {
 
 #[tokio::test]
 async fn a_block_ends_for_a_small_cost_however_long_a_large_one_has_to_wait() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     // A log, so that no window ends meanwhile.
     let limiter = node(&server, Quota::per_hour(100).sliding_log(), Some(BLOCK));
@@ -48,9 +44,7 @@ async fn a_block_ends_for_a_small_cost_however_long_a_large_one_has_to_wait() {
 
 #[tokio::test]
 async fn a_larger_cost_hears_its_own_wait() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let limiter = node(&server, Quota::per_hour(60), None);
     assert!(acquire(&limiter, 60).await.is_allowed());
@@ -65,9 +59,7 @@ async fn a_larger_cost_hears_its_own_wait() {
 
 #[tokio::test]
 async fn the_same_cost_asks_redis_once() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let limiter = node(&server, Quota::per_hour(1), None);
     assert!(acquire(&limiter, 1).await.is_allowed());
@@ -85,9 +77,7 @@ async fn the_same_cost_asks_redis_once() {
 
 #[tokio::test]
 async fn remembered_reservation_keeps_no_block_from_starting() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let limiter = node(
         &server,
@@ -112,9 +102,7 @@ async fn remembered_reservation_keeps_no_block_from_starting() {
 
 #[tokio::test]
 async fn settled_reservation_makes_room_at_once() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let limiter = node(&server, Quota::per_hour(1), None);
     let alice = Key::from("alice");

@@ -8,11 +8,12 @@ mod traces;
 use std::{cell::Cell, time::Duration};
 
 use proptest::{prelude::*, strategy::Union, test_runner::TestRunner};
+use testkit::needs;
 use tower_ratelimit::{Key, RedisStore};
 
 use crate::{
     quotas::{self, ALGORITHMS, Move, Spec, any_move, forward},
-    servers::{Server, Setup, no_redis, no_valkey},
+    servers::{Server, Setup},
 };
 use pair::Pair;
 use traces::{Tiers, block, start, tiers, trace};
@@ -73,9 +74,7 @@ macro_rules! alone {
         $(
             #[test]
             fn $name() {
-                if no_redis() {
-                    return;
-                }
+                needs!(redis);
                 let server = runtime().block_on(Server::start());
                 let specs = quotas::spec_of($algorithm).boxed();
                 agreement(&server, 4_000, tiers(specs), any_move());
@@ -94,18 +93,14 @@ alone! {
 
 #[test]
 fn mixed() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = runtime().block_on(Server::start());
     agreement(&server, 12_000, tiers(any_spec()), any_move());
 }
 
 #[test]
 fn on_valkey() {
-    if no_valkey() {
-        return;
-    }
+    needs!(valkey);
     let server = runtime().block_on(Setup::valkey().start());
     agreement(&server, 4_000, tiers(any_spec()), any_move());
 }
@@ -114,9 +109,7 @@ fn on_valkey() {
 /// longer than the others do.
 #[test]
 fn lone_bucket() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = runtime().block_on(Server::start());
     let specs = (0..2_u8).prop_flat_map(quotas::spec_of);
     let tiers = specs.prop_map(|spec| vec![vec![spec]]);

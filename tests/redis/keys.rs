@@ -6,9 +6,8 @@ use std::{
 };
 
 use redis::Value;
+use testkit::{needs, servers::Server};
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore};
-
-use crate::servers::{Server, no_redis};
 
 fn limiter(server: &Server, quota: Quota) -> RedisLimiter {
     let store = RedisStore::builder().deadline(Duration::from_secs(20));
@@ -30,9 +29,7 @@ async fn time_to_live(server: &Server, key: &str) -> i64 {
 
 #[tokio::test]
 async fn a_key_lives_until_nothing_is_left_to_remember() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let hour = Quota::per_hour(4);
     for quota in [
@@ -62,9 +59,7 @@ async fn a_key_lives_until_nothing_is_left_to_remember() {
 
 #[tokio::test]
 async fn a_lost_time_to_live_is_healed_by_the_next_write() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let limiter = limiter(&server, Quota::per_hour(4));
     let alice = Key::from("alice");
@@ -79,9 +74,7 @@ async fn a_lost_time_to_live_is_healed_by_the_next_write() {
 
 #[tokio::test]
 async fn what_is_given_back_leaves_nothing() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let limiter = limiter(&server, Quota::per_hour(4));
     let alice = Key::from("alice");
@@ -99,9 +92,7 @@ async fn a_token_bucket_of_an_address_costs_at_most_150_bytes() {
     // As many as fit before Redis doubles its hash table, which costs 16 bytes more a subject until
     // it is full again.
     const SUBJECTS: u32 = 16_000;
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let quota = Quota::per_hour(100);
     limiter(&server, quota)

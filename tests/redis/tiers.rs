@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use redis::Value;
+use testkit::{needs, servers::Server};
 use tower_ratelimit::{
     Decision, Key, Limiter as _, ManualClock, OnFailure, Op, Quota, Receipt, RedisLimiter,
     RedisStore, Timestamp,
     limiter::{RedisLimiterBuilder, Tier},
 };
-
-use crate::servers::{Server, no_redis};
 
 const SMALL: Tier = Tier::named("small");
 const MINUTE: Duration = Duration::from_secs(60);
@@ -71,9 +70,7 @@ impl Bench {
 
 #[tokio::test]
 async fn smaller_tier_gives_nothing_of_the_others_back() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let hundred = Quota::per_minute(100);
     let ten = Quota::per_minute(10);
     for (large, small) in [
@@ -102,9 +99,7 @@ async fn smaller_tier_gives_nothing_of_the_others_back() {
 
 #[tokio::test]
 async fn tiers_that_count_unlike_have_a_limit_each_when_alternated() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let builder = RedisLimiter::builder(Quota::per_minute(100));
     let bench = Bench::new(builder.tier("small", Quota::per_hour(10))).await;
     let mut passed = 0;
@@ -119,9 +114,7 @@ async fn tiers_that_count_unlike_have_a_limit_each_when_alternated() {
 
 #[tokio::test]
 async fn steps_are_counted_apart() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let quota = Quota::per_minute(5);
     let builder = RedisLimiter::builder(quota);
     let bench = Bench::new(builder.tier("small", quota.refill_every(MINUTE))).await;
@@ -131,9 +124,7 @@ async fn steps_are_counted_apart() {
 
 #[tokio::test]
 async fn late_refunds_stay_within_twice_the_burst() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let bench = Bench::new(RedisLimiter::builder(Quota::per_minute(5))).await;
     let mut open = Vec::new();
     for _ in 0..300 {
@@ -150,9 +141,7 @@ async fn late_refunds_stay_within_twice_the_burst() {
 
 #[tokio::test]
 async fn what_is_filled_and_finished_again_and_again_stays_bounded() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let bench = Bench::new(RedisLimiter::builder(Quota::per_minute(5))).await;
     let mut open = Vec::new();
     for _ in 0..60 {
@@ -173,9 +162,7 @@ async fn what_is_filled_and_finished_again_and_again_stays_bounded() {
 
 #[tokio::test]
 async fn key_blocked_by_hand_stays_out_of_a_limiter_without_blocks() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let bench = Bench::new(RedisLimiter::builder(Quota::per_minute(5))).await;
     let blocked = bench.ask(Tier::DEFAULT, Op::Block(MINUTE)).await;
     assert_eq!(blocked.retry_after(), Some(MINUTE));
@@ -198,9 +185,7 @@ async fn key_blocked_by_hand_stays_out_of_a_limiter_without_blocks() {
 
 #[tokio::test]
 async fn logins_that_succeed_block_nobody_and_those_that_fail_do() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let builder = RedisLimiter::builder(Quota::per_minute(5));
     let bench = Bench::new(builder.block_for(60 * MINUTE)).await;
     for fail in [0, 1] {
@@ -229,9 +214,7 @@ async fn logins_that_succeed_block_nobody_and_those_that_fail_do() {
 
 #[tokio::test]
 async fn clock_that_steps_back_keeps_no_failures_beyond_a_bucket() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let builder = RedisLimiter::builder(Quota::per_minute(5));
     let bench = Bench::new(builder.block_for(Duration::from_millis(1))).await;
     let fail = async || {
@@ -254,9 +237,7 @@ async fn clock_that_steps_back_keeps_no_failures_beyond_a_bucket() {
 
 #[tokio::test]
 async fn question_that_follows_a_reservation_starts_the_block() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let builder = RedisLimiter::builder(Quota::per_minute(1));
     let bench = Bench::new(builder.block_for(60 * MINUTE)).await;
     assert_eq!(bench.reserve(1).await.len(), 1);
@@ -270,9 +251,7 @@ async fn question_that_follows_a_reservation_starts_the_block() {
 
 #[tokio::test]
 async fn values_without_news_are_written_as_before() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let minute = Quota::per_minute(4);
     for (quota, value) in [
         (minute, "1767225615000000000"),
@@ -290,9 +269,7 @@ async fn values_without_news_are_written_as_before() {
 
 #[tokio::test]
 async fn quota_that_changes_its_kind_joins_the_counter_of_another_tier() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let minute = Quota::per_minute(5);
     let builder = RedisLimiter::builder(minute).tier("small", minute.fixed_window());
     let bench = Bench::new(builder.tier("other", minute)).await;

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
+use testkit::{
+    charges::{self, Setup, Tiered},
+    decisions::{self, Subject},
+    needs,
+};
 use tower_ratelimit::{
     ManualClock, OnFailure, Quota, RedisLimiter, RedisStore, limiter::RedisLimiterBuilder,
 };
 
-use crate::{
-    common::{
-        charges::{self, Setup, Tiered},
-        decisions::{self, Subject},
-    },
-    servers::{self, Server, no_redis, no_valkey},
-};
+use crate::servers::{self, Server};
 
 struct Redis(RedisStore);
 
@@ -73,9 +72,7 @@ impl Tiered for Redis {
 
 #[tokio::test]
 async fn every_vector_holds() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     decisions::every_vector_holds(&Redis::at(&server)).await;
     let calls = server.command_count("evalsha").await;
@@ -84,18 +81,14 @@ async fn every_vector_holds() {
 
 #[tokio::test]
 async fn every_vector_holds_in_valkey() {
-    if no_valkey() {
-        return;
-    }
+    needs!(valkey);
     let server = servers::Setup::valkey().start().await;
     decisions::every_vector_holds(&Redis::at(&server)).await;
 }
 
 #[tokio::test]
 async fn every_vector_of_charges_holds() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     charges::every_vector_holds(&Redis::at(&server)).await;
 }

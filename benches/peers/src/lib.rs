@@ -7,8 +7,6 @@ pub mod decision;
 pub mod growth;
 pub mod http_load;
 pub mod instructions;
-#[path = "../../common/keys.rs"]
-pub mod keys;
 pub mod machine;
 pub mod memory;
 pub mod middleware;
@@ -17,3 +15,5 @@ pub mod report;
 pub mod rounds;
 pub mod stall;
 pub mod targets;
+
+pub use testkit::keys;

@@ -3,13 +3,13 @@
 use std::{collections::HashMap, time::Duration};
 
 use proptest::prelude::*;
+use testkit::oracle::quotas::{Spec, at};
 use tower_ratelimit::{
     Decision, Key, Limiter, LimiterError, LocalLimiter, ManualClock, OnFailure, Op, Policy, Quota,
     QuotaStatus, Receipt, RedisLimiter, RedisStore, limiter::Tier,
 };
 
 use super::traces::{Action, Ask, Change, Finish, Kind, LATEST, Step, Tiers};
-use crate::quotas::{Spec, at};
 
 const NAMES: [&str; 3] = ["first", "second", "third"];
 const TIERS: [Tier; 4] = [

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use testkit::oracle::quotas::{Move, Spec};
 use tower_ratelimit::{Algorithm, Quota, Receipt};
-
-use crate::quotas::{Move, Spec};
 
 /// The last microsecond that leaves room for the longest refill below 2^53.
 pub(super) const LATEST: u64 = 6_000_000_000_000_000;
@@ -188,7 +187,7 @@ pub(super) fn trace(
     let change = prop_oneof![
         4 => numbers().prop_map(Change::Numbers),
         1 => (any::<usize>(), numbers()).prop_map(|(tier, n)| Change::LikeTier(tier, n)),
-        1 => crate::quotas::spec().prop_map(Change::To),
+        1 => testkit::oracle::quotas::spec().prop_map(Change::To),
     ];
     let action = prop_oneof![
         9 => prop::collection::vec(ask(), 1..2).prop_map(Action::Burst),

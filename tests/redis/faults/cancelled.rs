@@ -6,13 +6,11 @@ use std::{
     time::Duration,
 };
 
+use testkit::{needs, programs::eventually};
 use tokio::runtime::{Handle, Runtime};
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, limiter::Pending};
 
-use crate::{
-    common::programs::eventually,
-    servers::{Server, no_redis},
-};
+use crate::servers::Server;
 
 const LIMIT: u64 = 1_000_000;
 const KEYS: u64 = 20;
@@ -57,9 +55,7 @@ async fn settled(tasks: usize) {
 
 #[tokio::test]
 async fn all_are_counted_and_nothing_is_left_of_them() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let limiter = limiter(&server, Duration::from_secs(20));
     for key in 0..KEYS {
@@ -79,9 +75,7 @@ async fn all_are_counted_and_nothing_is_left_of_them() {
 
 #[tokio::test]
 async fn a_hung_server_keeps_none_of_them_waiting() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let limiter = limiter(&server, Duration::from_millis(250));
     for key in 0..KEYS {
@@ -126,9 +120,7 @@ fn runtime() -> Runtime {
 /// A runtime that ends takes the connection, its requests and a trial with it.
 #[test]
 fn a_limiter_outlives_its_runtime() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let first = runtime();
     let server = first.block_on(Server::start());
     let limiter = limiter(&server, Duration::from_millis(750));

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use testkit::{
+    needs,
+    servers::{Server, Setup},
+};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpStream,
@@ -9,7 +13,6 @@ use tokio::{
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
 use super::trial::patient_store;
-use crate::servers::{Server, Setup, no_fake_clock, no_redis};
 
 const LIMIT: u64 = 10;
 const PERIOD: Duration = Duration::from_secs(60);
@@ -78,9 +81,7 @@ async fn exhausted() -> Server {
 
 #[tokio::test]
 async fn the_servers_clock_is_put_back() {
-    if no_fake_clock() {
-        return;
-    }
+    needs!(fake_clock);
     let server = exhausted().await;
     server.shift_clock(-3_600).await;
     for (name, limiter) in limiters(&server) {
@@ -99,9 +100,7 @@ async fn the_servers_clock_is_put_back() {
 
 #[tokio::test]
 async fn the_servers_clock_is_put_forward() {
-    if no_fake_clock() {
-        return;
-    }
+    needs!(fake_clock);
     let server = exhausted().await;
     server.shift_clock(3_600).await;
     for (name, limiter) in limiters(&server) {
@@ -133,9 +132,7 @@ async fn monitored(server: &Server, limiter: &RedisLimiter) -> String {
 
 #[tokio::test]
 async fn no_nodes_clock_is_told_to_the_server() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     for (name, limiter) in limiters(&server) {
         limiter.acquire(&Key::from("bob"), 1).await.unwrap();

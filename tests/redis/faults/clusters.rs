@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use redis::Value;
+use testkit::{needs, programs::eventually};
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
 use super::{
     load::{Answer, Load, count, times, undecided},
     trial::{Trial, store},
 };
-use crate::{
-    common::programs::eventually,
-    servers::{Cluster, no_redis},
-};
+use crate::servers::Cluster;
 
 const LIMIT: u64 = 600;
 
@@ -59,9 +57,7 @@ async fn slot(cluster: &Cluster) -> u16 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_moves_and_everybody_is_counted() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let cluster = Cluster::start().await;
     let limiter = limiter(&cluster);
     let load = Load::start(&limiter, 4, &[alice()]);
@@ -93,9 +89,7 @@ async fn a_slot_moves_and_everybody_is_counted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_server_of_a_cluster_is_replaced() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let mut cluster = Cluster::start().await;
     let trial = Trial::start_well("a server lost", &url(&cluster)).await;
     cluster.kill_primary_of(0).await;
@@ -106,9 +100,7 @@ async fn a_lost_server_of_a_cluster_is_replaced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_of_a_cluster_is_killed_in_a_burst() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let mut cluster = Cluster::start().await;
     let limiter = limiter(&cluster);
     let load = Load::start(&limiter, 4, &[alice()]);
@@ -131,9 +123,7 @@ async fn a_primary_of_a_cluster_is_killed_in_a_burst() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_address_of_one_server_leads_to_a_cluster() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let cluster = Cluster::start().await;
     let (store, _) = store(&cluster.urls()[0]);
     let limiter = RedisLimiter::builder(Quota::per_day(LIMIT))

@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use redis::Value;
+use testkit::{
+    needs,
+    servers::{Flow, Proxy, Server},
+};
 use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 use tower_ratelimit::limiter::StoreErrorKind::{Disconnected, Timeout};
 
 use super::trial::{DEADLINE, Trial};
-use crate::servers::{Flow, Proxy, Server, no_redis};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn not_there_at_the_start() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let mut server = Server::start().await;
     server.kill9();
     let mut trial = Trial::start("not there", &server.url());
@@ -24,9 +25,7 @@ async fn not_there_at_the_start() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_are_refused() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let mut proxy = Proxy::before(server.address()).await;
     let mut trial = Trial::start_well("refused", &server.url_through(proxy.port())).await;
@@ -49,33 +48,25 @@ async fn lost_in(flow: Flow, what: &'static str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packets_are_dropped() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     lost_in(Flow::BlackHole, "black hole").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn responses_are_dropped() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     lost_in(Flow::BlackHoleResponses, "black hole for responses").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_takes_longer_than_the_deadline() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     lost_in(Flow::Delay(DEADLINE), "slow").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_is_killed_and_restarted() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let mut server = Server::start().await;
     let mut trial = Trial::start_well("killed", &server.url()).await;
     server.kill9();
@@ -86,9 +77,7 @@ async fn the_server_is_killed_and_restarted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_hangs_for_two_seconds() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let mut trial = Trial::start_well("hung", &server.url()).await;
     server.pause();
@@ -101,9 +90,7 @@ async fn the_server_hangs_for_two_seconds() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_break_again_and_again() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let trial = Trial::start_well("killed connections", &server.url()).await;
     for _ in 0..5 {
@@ -118,9 +105,7 @@ async fn connections_break_again_and_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn something_else_answers() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let mut server = Server::start().await;
     server.kill9();
     let listener = TcpListener::bind(server.address()).await.unwrap();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redis::Value;
+use testkit::{needs, programs::eventually};
 use tokio::task::JoinSet;
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
@@ -10,10 +11,7 @@ use super::{
     load::{Answer, Load, count, times, undecided},
     trial::{patient_store, store},
 };
-use crate::{
-    common::programs::eventually,
-    servers::{Flow, Proxy, Server, Setup, no_redis},
-};
+use crate::servers::{Flow, Proxy, Server, Setup};
 
 const LIMIT: u64 = 400;
 
@@ -77,9 +75,7 @@ fn alice() -> Key {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_requests_at_once_through_twenty_limiters() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let mut requests = JoinSet::new();
     let mut limiters = Vec::new();
@@ -104,9 +100,7 @@ async fn a_thousand_requests_at_once_through_twenty_limiters() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_are_flushed_again_and_again() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let burst = Burst::start(&server.url()).await;
     for _ in 0..10 {
@@ -120,9 +114,7 @@ async fn scripts_are_flushed_again_and_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_is_flushed() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let burst = Burst::start(&server.url()).await;
     burst.used(LIMIT).await;
@@ -134,9 +126,7 @@ async fn everything_is_flushed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_server_comes_back_with_its_data() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let setup = Setup::redis()
         .config("appendonly", "yes")
         .config("appendfsync", "always");
@@ -148,9 +138,7 @@ async fn a_killed_server_comes_back_with_its_data() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_server_comes_back_empty() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let mut server = Server::start().await;
     let burst = Burst::start(&server.url()).await;
     server.restart().await;
@@ -160,9 +148,7 @@ async fn a_killed_server_comes_back_empty() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_server_does_later_what_came_meanwhile() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let burst = Burst::start(&server.url()).await;
     server.pause();
@@ -173,9 +159,7 @@ async fn a_hung_server_does_later_what_came_meanwhile() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_are_lost_and_nothing_is_sent_twice() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let mut proxy = Proxy::before(server.address()).await;
     let burst = Burst::start(&server.url_through(proxy.port())).await;

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use testkit::{needs, programs::eventually};
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tower_ratelimit::{
     Decision, Degradation, Key, Limiter as _, LimiterError, OnFailure, Op, Quota, RedisLimiter,
@@ -13,10 +14,7 @@ use tower_ratelimit::{
 };
 
 use super::trial::patient_store;
-use crate::{
-    common::programs::eventually,
-    servers::{Flow, Proxy, Server, no_redis},
-};
+use crate::servers::{Flow, Proxy, Server};
 
 /// A server at some distance, and a limiter that is connected to it.
 struct Far {
@@ -90,9 +88,7 @@ async fn steady(
 /// Point 2: whatever waits waits, and Redis decides.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_thousand_at_once_on_one_key_get_exactly_the_limit() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let far = Far::new(Duration::from_millis(20), Duration::from_secs(5)).await;
     let quota = Quota::per_day(100).fixed_window();
     for (name, on_failure) in [
@@ -116,9 +112,7 @@ async fn five_thousand_at_once_on_one_key_get_exactly_the_limit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_thousand_at_once_on_one_key_get_exactly_the_limit() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let store = patient_store(&server.url());
     let builder = RedisLimiter::builder(Quota::per_day(1_000).fixed_window());
@@ -141,9 +135,7 @@ async fn a_hundred_thousand_at_once_on_one_key_get_exactly_the_limit() {
 /// Point 3: a call carries all of a tier, not what stands before the next one of another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn alternating_tiers_on_one_key_are_decided_by_redis() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let far = Far::new(Duration::from_millis(5), Duration::from_millis(400)).await;
     let limiter = far.limiter(LARGE, OnFailure::local()).await;
     let tiers = [Tier::DEFAULT, Tier::named("b")];
@@ -154,9 +146,7 @@ async fn alternating_tiers_on_one_key_are_decided_by_redis() {
 /// Point 4: the deadline is shorter than two round trips.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_key_far_away_needs_one_round_trip_within_the_deadline() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     // Two take longer than the deadline; one leaves a busy machine enough time for all else.
     let far = Far::new(Duration::from_millis(600), Duration::from_secs(1)).await;
     let limiter = far.limiter(LARGE, OnFailure::local()).await;
@@ -168,9 +158,7 @@ async fn a_hot_key_far_away_needs_one_round_trip_within_the_deadline() {
 /// Point 4: what Redis counted, and what was decided in its place, are all there was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_timed_out_before_it_was_sent_is_not_counted() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let far = Far::new(Duration::ZERO, Duration::from_millis(100)).await;
     let quota = Quota::per_day(1_000_000).fixed_window();
     let limiter = far.limiter(quota, OnFailure::allow()).await;
@@ -203,9 +191,7 @@ enum Waited {
 /// Point 5: a herd is no failure, and what cannot be answered in time is not sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_new_subjects_at_once_do_not_open_the_breaker() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     // So long that a machine with other things to do gets to the answers.
     let far = Far::new(Duration::from_millis(4), Duration::from_millis(500)).await;
     let limiter = far.limiter(LARGE, OnFailure::local()).await;
@@ -247,9 +233,7 @@ async fn ten_thousand_new_subjects_at_once_do_not_open_the_breaker() {
 /// Point 5: `NOSCRIPT` in a herd is one load.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_herd_that_finds_no_script_loads_it_once() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let proxy = Proxy::before(server.address()).await;
     let store = patient_store(&server.url_through(proxy.port()));
@@ -270,9 +254,7 @@ async fn a_herd_that_finds_no_script_loads_it_once() {
 /// Point 6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_decided_without_a_server_that_is_up_is_seen_by_its_reason() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let far = Far::new(Duration::ZERO, Duration::from_millis(150)).await;
     let limiter = far.limiter(LARGE, OnFailure::local()).await;
     let decided = async |key: &str| limiter.acquire(&Key::from(key), 1).await.unwrap();

@@ -8,6 +8,10 @@ use axum::{
     http::{Request, Response},
     routing::get,
 };
+use testkit::{
+    Lines, field, needs,
+    programs::{eventually, free_port},
+};
 use tower::ServiceExt as _;
 use tower_ratelimit::{
     AsyncLimiter, Decision, Global, Key, Limiter, LimiterError, LimiterErrorKind, LocalLimiter,
@@ -18,13 +22,7 @@ use super::{
     load::{Answer, sample},
     trial::store,
 };
-use crate::{
-    common::{
-        Lines, field,
-        programs::{eventually, free_port},
-    },
-    servers::{Proxy, Server, no_redis},
-};
+use crate::servers::{Proxy, Server};
 
 /// A limiter of 10 a day whose server does not exist.
 fn lonely(on_failure: OnFailure) -> RedisLimiter {
@@ -216,9 +214,7 @@ async fn decided(limiter: &RedisLimiter, op: Op, by_redis: bool) -> Decision {
 
 #[tokio::test]
 async fn what_was_charged_without_redis_is_not_given_back_by_redis() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let (limiter, mut server) = with_server().await;
     server.kill9();
     let taken = decided(&limiter, Op::Acquire(4), false).await;
@@ -236,9 +232,7 @@ async fn what_was_charged_without_redis_is_not_given_back_by_redis() {
 
 #[tokio::test]
 async fn what_redis_charged_is_not_given_back_without_it() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let (limiter, mut server) = with_server().await;
     let taken = decided(&limiter, Op::Acquire(4), true).await;
     server.kill9();
@@ -253,9 +247,7 @@ async fn what_redis_charged_is_not_given_back_without_it() {
 
 #[tokio::test]
 async fn settled_charge_is_corrected_where_it_was_made() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let (limiter, mut server) = with_server().await;
     let by_redis = decided(&limiter, Op::Reserve(4), true).await.receipt();
     server.kill9();
@@ -280,9 +272,7 @@ async fn settled_charge_is_corrected_where_it_was_made() {
 
 #[tokio::test]
 async fn blocks_by_hand_outlast_the_server() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let (limiter, mut server) = with_server().await;
     let hour = Duration::from_secs(3_600);
     let taken = decided(&limiter, Op::Acquire(1), true).await.receipt();
@@ -305,9 +295,7 @@ async fn blocks_by_hand_outlast_the_server() {
 /// Point 10: as the page says.
 #[tokio::test]
 async fn a_reset_without_redis_is_done_by_the_node_alone_and_says_so() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     // It keeps what it knows when it is gone for a while.
     let server = Server::start().await;
     let mut proxy = Proxy::before(server.address()).await;

@@ -3,15 +3,13 @@
 use std::hash::{BuildHasher as _, RandomState};
 
 use redis::Value;
+use testkit::{needs, programs::free_port};
 use tower_ratelimit::limiter::StoreErrorKind::{
     Busy, Disconnected, Loading, Other, OutOfMemory, ReadOnly, Refused, Timeout,
 };
 
 use super::trial::Trial;
-use crate::{
-    common::programs::free_port,
-    servers::{Server, Setup, no_redis},
-};
+use crate::servers::{Server, Setup};
 
 async fn tell(server: &Server, words: &[&str]) {
     let answer = server.ask::<Value>(words).await;
@@ -20,9 +18,7 @@ async fn tell(server: &Server, words: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_is_demoted() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let (server, other) = tokio::join!(Server::start(), Server::start());
     let mut trial = Trial::start_well("demoted", &server.url()).await;
     let port = other.port().to_string();
@@ -35,9 +31,7 @@ async fn a_primary_is_demoted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_has_lost_its_primary_and_serves_nothing_old() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let setup = Setup::redis().config("replica-serve-stale-data", "no");
     let server = setup.start().await;
     let mut trial = Trial::start_well("primary lost", &server.url()).await;
@@ -50,9 +44,7 @@ async fn a_replica_has_lost_its_primary_and_serves_nothing_old() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_lacks_the_replicas_that_it_must_have() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let mut trial = Trial::start_well("no replicas", &server.url()).await;
     tell(&server, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
@@ -63,9 +55,7 @@ async fn a_primary_lacks_the_replicas_that_it_must_have() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_is_full_and_nothing_is_evicted() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let mut trial = Trial::start_well("out of memory", &server.url()).await;
     tell(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
@@ -76,9 +66,7 @@ async fn memory_is_full_and_nothing_is_evicted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_loads_its_data() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     // A twentieth of a second for every key, and a look at the clients after each.
     let setup = Setup::redis()
         .config("key-load-delay", "50000")
@@ -105,9 +93,7 @@ fn unlike(length: u64) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_is_busy_with_somebody_elses_script() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let setup = Setup::redis().config("lua-time-limit", "50");
     let server = setup.start().await;
     let mut trial = Trial::start_well("busy", &server.url()).await;
@@ -132,9 +118,7 @@ async fn with_user() -> (Server, String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_password_is_changed() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let (server, url) = with_user().await;
     let mut trial = Trial::start_well("password", &url).await;
     tell(
@@ -150,9 +134,7 @@ async fn the_password_is_changed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_password_is_wrong_from_the_start() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let (server, url) = with_user().await;
     let mut trial = Trial::start("wrong password", &url.replace("sesame", "guess"));
     trial.fails(&[Refused, Disconnected]).await;
@@ -173,16 +155,12 @@ async fn without(permission: &str, what: &'static str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_user_may_run_no_scripts() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     without("evalsha", "no scripts").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_users_scripts_may_not_write() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     without("set", "no writes").await;
 }

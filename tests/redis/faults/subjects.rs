@@ -3,10 +3,13 @@
 use std::collections::HashSet;
 
 use redis::Value;
+use testkit::{
+    needs,
+    servers::{Cluster, Server},
+};
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
 use super::trial::patient_store;
-use crate::servers::{Cluster, Server, no_redis};
 
 const LIMIT: u64 = 3;
 
@@ -106,9 +109,7 @@ fn assert_harmless(names: &[Vec<u8>]) {
 
 #[tokio::test]
 async fn no_key_is_more_than_a_name() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let quota = Quota::per_day(LIMIT).fixed_window();
     each_has_its_own_limit(&limiter(&server.url(), quota)).await;
@@ -121,9 +122,7 @@ async fn no_key_is_more_than_a_name() {
 
 #[tokio::test]
 async fn no_key_chooses_its_server_in_a_cluster() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let cluster = Cluster::start().await;
     let urls = cluster.urls().join(",").replace("redis://", "");
     let quota = Quota::per_day(LIMIT).fixed_window();
@@ -175,7 +174,7 @@ async fn flooded(policy: &str) -> (usize, usize) {
         .ask::<Value>(["CONFIG", "SET", "maxmemory", "0"])
         .await
         .unwrap();
-    crate::common::programs::eventually("decisions by Redis", async || {
+    testkit::programs::eventually("decisions by Redis", async || {
         day.peek(&Key::from(0), 1).await.ok()
     })
     .await;
@@ -189,9 +188,7 @@ async fn flooded(policy: &str) -> (usize, usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_keys_frees_nobody_where_nothing_is_evicted() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let (denied, refused) = flooded("noeviction").await;
     assert_eq!(denied, 300);
     assert!(refused > 0, "memory was full");
@@ -199,18 +196,14 @@ async fn a_flood_of_keys_frees_nobody_where_nothing_is_evicted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_keys_frees_nobody_where_those_go_first_that_end_first() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let (denied, refused) = flooded("volatile-ttl").await;
     assert_eq!((denied, refused), (300, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_keys_frees_most_under_other_policies() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     // Why the documentation warns of them.
     let (denied, refused) = flooded("allkeys-lru").await;
     assert!(denied < 300, "{denied} are still denied");

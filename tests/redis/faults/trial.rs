@@ -5,13 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use testkit::programs::eventually;
 use tower_ratelimit::{
     Key, OnFailure, Quota, RedisLimiter, RedisStore,
     limiter::{StoreErrorKind, StoreHealth},
 };
 
 use super::load::{Answer, Load, Sample, cause, times, undecided};
-use crate::common::programs::eventually;
 
 /// Longer than a busy machine takes for an answer, and short enough for a test.
 pub(super) const DEADLINE: Duration = Duration::from_millis(750);

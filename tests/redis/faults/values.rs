@@ -1,6 +1,7 @@
 //! Somebody else wrote into a subject's key.
 
 use redis::Value;
+use testkit::{needs, servers::Server};
 use tower_ratelimit::{
     Key, OnFailure, Quota, RedisLimiter,
     limiter::{StoreErrorKind, StoreHealth},
@@ -10,7 +11,6 @@ use super::{
     load::{Answer, sample},
     trial::store,
 };
-use crate::servers::{Server, no_redis};
 
 /// The one key in Redis.
 async fn only_key(server: &Server) -> String {
@@ -68,26 +68,20 @@ const QUOTA: Quota = Quota::per_day(100).fixed_window();
 
 #[tokio::test]
 async fn of_another_type() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     spoiled(QUOTA, &[b"HSET", b"KEY", b"field", b"1"]).await;
     spoiled(QUOTA, &[b"RPUSH", b"KEY", b"1"]).await;
 }
 
 #[tokio::test]
 async fn in_a_layout_of_the_future() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     spoiled(QUOTA, &[b"SET", b"KEY", b"v2|{\"count\":7}"]).await;
 }
 
 #[tokio::test]
 async fn that_makes_no_sense() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     for value in [
         b"".as_slice(),
         b"hello",
@@ -105,9 +99,7 @@ async fn that_makes_no_sense() {
 /// Point 9: a log whose sum is not that of its times would deny for good.
 #[tokio::test]
 async fn a_log_whose_head_and_bytes_disagree() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let quota = Quota::per_day(100).sliding_log();
     for value in [
         b"100:0\n".as_slice(),

@@ -1,12 +1,9 @@
 use redis::Value;
-
-use crate::servers::{Cluster, no_redis};
+use testkit::{needs, servers::Cluster};
 
 #[tokio::test]
 async fn a_replica_takes_over_from_a_killed_primary() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let mut cluster = Cluster::start().await;
     assert_eq!(cluster.urls().len(), 6);
     let slot = cluster.slot("key").await;
@@ -27,9 +24,7 @@ async fn a_replica_takes_over_from_a_killed_primary() {
 
 #[tokio::test]
 async fn a_slot_on_the_move_answers_ask_and_then_moved() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let cluster = Cluster::start().await;
     let slot = cluster.slot("key").await;
     let from = cluster.primary_of(slot).await;

@@ -1,9 +1,11 @@
 use std::time::Instant;
 
 use redis::{Client, RedisResult, aio::MultiplexedConnection};
+use testkit::{
+    needs,
+    servers::{Flow, Proxy, Server, connect},
+};
 use tokio::time::{Duration, timeout};
-
-use crate::servers::{Flow, Proxy, Server, connect, no_redis};
 
 async fn through(url: &str) -> RedisResult<MultiplexedConnection> {
     connect(Client::open(url).unwrap()).await
@@ -21,9 +23,7 @@ async fn in_vain<T: std::fmt::Debug>(answer: impl Future<Output = T>) {
 
 #[tokio::test]
 async fn a_proxy_forwards_delays_and_swallows() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let proxy = Proxy::before(server.address()).await;
     let url = server.url_through(proxy.port());
@@ -60,9 +60,7 @@ async fn a_proxy_forwards_delays_and_swallows() {
 
 #[tokio::test]
 async fn a_proxy_cuts_and_refuses() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let mut proxy = Proxy::before(server.address()).await;
     let url = server.url_through(proxy.port());

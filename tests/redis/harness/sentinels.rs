@@ -1,10 +1,11 @@
-use crate::servers::{PRIMARY_NAME, Sentinels, connect, no_redis};
+use testkit::{
+    needs,
+    servers::{PRIMARY_NAME, Sentinels, connect},
+};
 
 #[tokio::test]
 async fn sentinels_make_a_replica_the_primary_when_it_was_killed() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let mut all = Sentinels::start(2).await;
     assert_eq!(all.primary().await, 0);
     all.server(0)

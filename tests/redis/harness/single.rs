@@ -4,9 +4,11 @@ use std::{
 };
 
 use redis::{Client, RedisResult, TlsCertificates, Value};
+use testkit::{
+    needs,
+    servers::{Server, Setup, connect},
+};
 use tokio::time::{Duration, timeout};
-
-use crate::servers::{Server, Setup, connect, no_fake_clock, no_openssl, no_redis, no_valkey};
 
 /// What a command answers to a client of the URL.
 async fn at(url: &str, words: &[&str]) -> RedisResult<String> {
@@ -24,9 +26,7 @@ async fn through(client: Client, words: &[&str]) -> RedisResult<String> {
 
 #[tokio::test]
 async fn a_killed_server_comes_back_on_its_port_and_has_lost_everything() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let mut server = Server::start().await;
     let url = server.url();
     assert_eq!(at(&url, &["SET", "key", "value"]).await.unwrap(), "OK");
@@ -45,9 +45,7 @@ async fn a_killed_server_comes_back_on_its_port_and_has_lost_everything() {
 
 #[tokio::test]
 async fn a_server_that_keeps_its_data_loads_it_before_it_serves() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     // A twentieth of a second for every key, and a look at the clients after each.
     let setup = Setup::redis()
         .config("key-load-delay", "50000")
@@ -78,9 +76,7 @@ fn unlike(length: u64) -> String {
 
 #[tokio::test]
 async fn a_paused_server_is_silent_and_serves_later_what_came_meanwhile() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     server.pause();
     let url = server.url();
@@ -92,9 +88,7 @@ async fn a_paused_server_is_silent_and_serves_later_what_came_meanwhile() {
 
 #[tokio::test]
 async fn commands_are_counted() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     assert_eq!(server.command_count("incr").await, 0);
     for _ in 0..3 {
@@ -109,9 +103,7 @@ async fn commands_are_counted() {
 
 #[tokio::test]
 async fn passwords_users_and_other_directives_hold() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let setup = Setup::redis()
         .password("secret")
         .user("limiter on >sesame resetkeys ~rl:* -@all +get +set")
@@ -132,9 +124,7 @@ async fn passwords_users_and_other_directives_hold() {
 
 #[tokio::test]
 async fn tls_is_spoken_with_a_certificate_of_the_authority() {
-    if no_redis() || no_openssl() {
-        return;
-    }
+    needs!(redis, openssl);
     let _ = rustls::crypto::ring::default_provider().install_default();
     let server = Setup::redis().tls().password("secret").start().await;
     let client = |authority: Option<Vec<u8>>| {
@@ -161,9 +151,7 @@ async fn tls_is_spoken_with_a_certificate_of_the_authority() {
 
 #[tokio::test]
 async fn valkey_serves_too() {
-    if no_valkey() {
-        return;
-    }
+    needs!(valkey);
     let server = Setup::valkey().start().await;
     assert_eq!(at(&server.url(), &["PING"]).await.unwrap(), "PONG");
     assert_eq!(server.info("server").await["server_name"], "valkey");
@@ -171,9 +159,7 @@ async fn valkey_serves_too() {
 
 #[tokio::test]
 async fn a_fake_clock_is_stepped_and_the_server_follows() {
-    if no_fake_clock() {
-        return;
-    }
+    needs!(fake_clock);
     let server = Setup::valkey().fake_clock().start().await;
     let key = async |word: &str| -> i64 { server.ask([word, "key"]).await.unwrap() };
     server

@@ -1,9 +1,12 @@
 //! What happens when Redis does not decide.
 
+use testkit::{
+    needs,
+    servers::{Flow, Proxy},
+};
 use tower_ratelimit::{OnFailure, limiter::StoreErrorKind};
 
 use super::*;
-use crate::servers::{Flow, Proxy};
 
 /// A node, and what its observer hears.
 fn observed(shared: SharedConcurrency) -> (Layered, Node, Lines) {
@@ -25,9 +28,7 @@ fn observed(shared: SharedConcurrency) -> (Layered, Node, Lines) {
 
 #[tokio::test]
 async fn without_redis_each_node_goes_on_with_its_share_and_tells_redis_afterwards() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let mut proxy = Proxy::before(server.address()).await;
     proxy.refuse().await;
@@ -62,9 +63,7 @@ async fn without_redis_each_node_goes_on_with_its_share_and_tells_redis_afterwar
 
 #[tokio::test]
 async fn what_redis_gave_counts_when_it_is_gone_and_is_given_back_when_it_is_back() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let mut proxy = Proxy::before(server.address()).await;
     let store = store(&server.url_through(proxy.port()));
@@ -92,9 +91,7 @@ async fn what_redis_gave_counts_when_it_is_gone_and_is_given_back_when_it_is_bac
 
 #[tokio::test]
 async fn without_redis_all_pass_uncounted_if_they_may() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let mut proxy = Proxy::before(server.address()).await;
     proxy.refuse().await;
@@ -121,9 +118,7 @@ async fn without_redis_all_pass_uncounted_if_they_may() {
 
 #[tokio::test]
 async fn without_redis_all_are_answered_503_if_they_must_not_pass() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let mut proxy = Proxy::before(server.address()).await;
     proxy.refuse().await;
@@ -146,9 +141,7 @@ async fn without_redis_all_are_answered_503_if_they_must_not_pass() {
 
 #[tokio::test]
 async fn a_lease_that_came_too_late_is_given_back() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let proxy = Proxy::before(server.address()).await;
     let store = RedisStore::builder().deadline(Duration::from_millis(200));
@@ -177,9 +170,7 @@ async fn a_lease_that_came_too_late_is_given_back() {
 
 #[tokio::test]
 async fn a_value_of_somebody_else_is_a_failure_of_its_subject_and_stays() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let by_path = key_fn(|parts| Key::from(parts.uri.path()));
     let store = store(&server.url());

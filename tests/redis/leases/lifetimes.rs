@@ -2,10 +2,13 @@
 
 use std::{mem, thread};
 
+use testkit::{
+    needs,
+    servers::{Flow, Proxy},
+};
 use tokio::runtime::{Builder, Runtime};
 
 use super::*;
-use crate::servers::{Flow, Proxy, no_fake_clock};
 
 fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();
@@ -29,9 +32,7 @@ async fn crashed(permits: u64, limit: u64, server: &Server, lease: Duration) {
 
 #[tokio::test]
 async fn a_permit_that_is_dropped_where_nothing_can_be_awaited_comes_back() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let [one, other] = [node(1, &server, LONG), node(1, &server, LONG)];
     for _ in 0..10 {
@@ -45,9 +46,7 @@ async fn a_permit_that_is_dropped_where_nothing_can_be_awaited_comes_back() {
 
 #[tokio::test]
 async fn a_node_that_crashed_still_counts_until_its_leases_end() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     crashed(2, 2, &server, LONG).await;
     assert_eq!(send(&node(2, &server, LONG)).await.status(), 429);
@@ -59,9 +58,7 @@ async fn a_node_that_crashed_still_counts_until_its_leases_end() {
 
 #[tokio::test]
 async fn the_permits_of_a_node_that_crashed_come_back_after_the_lease() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     crashed(2, 2, &server, SHORT).await;
     let node = node(2, &server, SHORT);
@@ -71,9 +68,7 @@ async fn the_permits_of_a_node_that_crashed_come_back_after_the_lease() {
 
 #[tokio::test]
 async fn a_lease_ends_at_its_own_time_among_longer_ones() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let patient = node(2, &server, LONG);
     let _held = held(&patient).await;
@@ -97,9 +92,7 @@ async fn are_renewed(server: &Server, count: usize, lease: Duration) {
 
 #[tokio::test]
 async fn a_long_response_keeps_its_permit_beyond_its_lease() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let [one, other] = [node(1, &server, MODERATE), node(1, &server, LONG)];
     let response = held(&one).await;
@@ -112,9 +105,7 @@ async fn a_long_response_keeps_its_permit_beyond_its_lease() {
 
 #[tokio::test]
 async fn leases_that_the_server_has_lost_come_back_whatever_the_limit_says() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let [one, other] = [node(2, &server, MODERATE), node(9, &server, LONG)];
     let mine = [held(&one).await, held(&one).await];
@@ -134,9 +125,7 @@ async fn leases_that_the_server_has_lost_come_back_whatever_the_limit_says() {
 
 #[tokio::test]
 async fn a_request_that_is_dropped_while_redis_is_asked_leaves_no_lease() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let proxy = Proxy::before(server.address()).await;
     let url = server.url_through(proxy.port());
@@ -161,9 +150,7 @@ async fn a_request_that_is_dropped_while_redis_is_asked_leaves_no_lease() {
 
 #[test]
 fn leases_outlive_the_runtime_in_which_they_were_taken() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let tests = runtime();
     let server = tests.block_on(Server::start());
     let node = node(3, &server, SHORT);
@@ -187,9 +174,7 @@ async fn time(server: &Server) -> u64 {
 
 #[tokio::test]
 async fn a_clock_that_steps_back_makes_no_lease_last_longer() {
-    if no_fake_clock() {
-        return;
-    }
+    needs!(fake_clock);
     let server = Setup::valkey().fake_clock().start().await;
     crashed(1, 3, &server, LONG).await;
     server.shift_clock(-7_200).await;
@@ -212,9 +197,7 @@ async fn a_clock_that_steps_back_makes_no_lease_last_longer() {
 
 #[tokio::test]
 async fn leases_that_a_step_of_the_clock_has_ended_come_back() {
-    if no_fake_clock() {
-        return;
-    }
+    needs!(fake_clock);
     let server = Setup::valkey().fake_clock().start().await;
     let _held = held(&node(1, &server, MODERATE)).await;
     let before = leases(&server).await;

@@ -7,6 +7,7 @@ mod steady;
 use std::{collections::BTreeMap, time::Duration};
 
 use http::{Request, Response};
+use testkit::{Lines, Probe, field, get, needs, programs::eventually};
 use tokio::task::JoinSet;
 use tower::{Layer, Service, ServiceExt};
 use tower_ratelimit::{
@@ -18,10 +19,7 @@ use tower_ratelimit::{
     reject::ProblemJson,
 };
 
-use crate::{
-    common::{Lines, Probe, field, get, programs::eventually},
-    servers::{Server, Setup, no_redis, no_valkey},
-};
+use crate::servers::{Server, Setup};
 
 type Layered = ConcurrencyLayer<ProblemJson, SharedPermits>;
 type Node = ConcurrencyLimit<Probe, ProblemJson, SharedPermits>;
@@ -135,25 +133,19 @@ async fn is_exact(server: &Server) {
 
 #[tokio::test]
 async fn two_hundred_at_once_on_two_nodes_get_exactly_the_limit() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     is_exact(&Server::start().await).await;
 }
 
 #[tokio::test]
 async fn the_same_on_valkey() {
-    if no_valkey() {
-        return;
-    }
+    needs!(valkey);
     is_exact(&Setup::valkey().start().await).await;
 }
 
 #[tokio::test]
 async fn a_user_needs_no_more_permissions_than_for_rates() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let rule = "limiter on >sesame resetkeys ~rl:* -@all +evalsha +script|load +get +set +time";
     let server = Setup::redis().user(rule).start().await;
     let url = format!("redis://limiter:sesame@127.0.0.1:{}", server.port());
@@ -166,9 +158,7 @@ async fn a_user_needs_no_more_permissions_than_for_rates() {
 
 #[tokio::test]
 async fn responses_tell_what_is_left_for_all_nodes() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let [one, other] = [node(3, &server, LONG), node(3, &server, LONG)];
     let first = held(&one).await;
@@ -189,9 +179,7 @@ async fn responses_tell_what_is_left_for_all_nodes() {
 
 #[tokio::test]
 async fn keys_limits_and_prefixes_of_different_names_share_nothing() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let by_path = key_fn(|parts| Key::from(parts.uri.path()));
     let layer = ConcurrencyLayer::new(at_most(1, &server.url(), LONG), by_path);
@@ -225,9 +213,7 @@ async fn keys_limits_and_prefixes_of_different_names_share_nothing() {
 
 #[tokio::test]
 async fn who_holds_all_there_are_denies_without_asking() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let [one, other] = [node(2, &server, LONG), node(2, &server, LONG)];
     let _held = [held(&one).await, held(&one).await];
@@ -242,9 +228,7 @@ async fn who_holds_all_there_are_denies_without_asking() {
 
 #[tokio::test]
 async fn a_shadow_counts_what_passes_and_touches_nothing() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let lines = Lines::default();
     let seen = lines.clone();
@@ -267,9 +251,7 @@ async fn a_shadow_counts_what_passes_and_touches_nothing() {
 
 #[tokio::test]
 async fn requests_without_a_key_and_skipped_ones_do_not_reach_redis() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let shared = at_most(1, &server.url(), LONG);
     let skipping = layered(shared.clone()).skip(|_| true);
@@ -327,9 +309,7 @@ fn public_types_have_the_auto_traits_that_servers_need() {
 /// both at once.
 #[tokio::test]
 async fn requests_one_after_another_never_meet() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let node = node(1, &server, LONG);
     for _ in 0..300 {
@@ -340,9 +320,7 @@ async fn requests_one_after_another_never_meet() {
 /// As a cluster's client sends it when its connection breaks.
 #[tokio::test]
 async fn a_lease_that_is_asked_for_twice_is_one() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let script = include_str!("../../../src/limiter/redis/script/leases.lua");
     let ask = async || -> Vec<i64> {

@@ -2,8 +2,12 @@
 
 use std::time::Instant;
 
+use testkit::{
+    needs,
+    servers::{Flow, Proxy},
+};
+
 use super::*;
-use crate::servers::{Flow, Proxy};
 
 async fn to(node: &Node, path: &str) -> Answer {
     let request = get(path).body(String::new()).unwrap();
@@ -31,9 +35,7 @@ async fn short_ones(node: &Node, until: Instant) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_of_long_responses_are_renewed_under_steady_short_ones() {
     const LEASE: Duration = Duration::from_millis(900);
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let proxy = Proxy::before(server.address()).await;
     proxy.set(Flow::Delay(Duration::from_millis(5)));

@@ -1,19 +1,15 @@
+use testkit::{needs, programs::eventually};
 use tower_ratelimit::StoreErrorKind;
 
 use super::patient;
-use crate::{
-    common::programs::eventually,
-    servers::{Cluster, Server, no_redis},
-};
+use crate::servers::{Cluster, Server};
 
 /// As many checks as it takes to have asked all servers: each asks for another key.
 const ROUND: usize = 16;
 
 #[tokio::test]
 async fn a_cluster_is_found_from_one_server_and_followed_through_a_failover() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let mut cluster = Cluster::start().await;
     let url = cluster.urls()[0].replace("redis://", "redis-cluster://");
     let store = patient().connect(&url).unwrap();
@@ -51,9 +47,7 @@ async fn a_cluster_is_found_from_one_server_and_followed_through_a_failover() {
 
 #[tokio::test]
 async fn a_clusters_server_that_is_addressed_as_a_single_one() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let cluster = Cluster::start().await;
     let store = patient().connect(&cluster.urls()[0]).unwrap();
     let error = eventually("a key that another server has", async || {
@@ -66,9 +60,7 @@ async fn a_clusters_server_that_is_addressed_as_a_single_one() {
 
 #[tokio::test]
 async fn a_single_server_that_is_addressed_as_a_cluster() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let store = patient().cluster([server.url()]).unwrap();
     let error = store.check().await.unwrap_err();

@@ -1,16 +1,12 @@
+use testkit::{needs, programs::eventually};
 use tower_ratelimit::StoreErrorKind;
 
 use super::{fault, patient};
-use crate::{
-    common::programs::eventually,
-    servers::{PRIMARY_NAME, Sentinels, Server, no_redis},
-};
+use crate::servers::{PRIMARY_NAME, Sentinels, Server};
 
 #[tokio::test]
 async fn sentinels_are_asked_again_after_a_failover() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let mut all = Sentinels::start(1).await;
     let hosts: Vec<_> = all
         .urls()
@@ -35,9 +31,7 @@ async fn sentinels_are_asked_again_after_a_failover() {
 
 #[tokio::test]
 async fn a_name_that_sentinels_do_not_know() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let all = Sentinels::start(0).await;
     let store = patient().sentinel(all.urls(), "another").unwrap();
     assert_eq!(fault(&store).await, StoreErrorKind::Cluster);
@@ -45,9 +39,7 @@ async fn a_name_that_sentinels_do_not_know() {
 
 #[tokio::test]
 async fn a_server_that_is_no_sentinel() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let store = patient().sentinel([server.url()], PRIMARY_NAME).unwrap();
     let error = store.check().await.unwrap_err();

@@ -5,13 +5,14 @@ use std::{
     time::Duration,
 };
 
+use testkit::{
+    needs,
+    programs::{eventually, free_port},
+};
 use tower_ratelimit::{RedisStore, StoreErrorKind, StoreHealth};
 
 use super::{fault, patient};
-use crate::{
-    common::programs::{eventually, free_port},
-    servers::{Flow, Proxy, Server, Setup, no_openssl, no_redis},
-};
+use crate::servers::{Flow, Proxy, Server, Setup};
 
 #[tokio::test]
 async fn it_starts_without_a_server() {
@@ -24,9 +25,7 @@ async fn it_starts_without_a_server() {
 
 #[tokio::test]
 async fn it_connects_once_however_many_ask() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let store = patient().connect(&server.url()).unwrap();
     let all = (0..100).map(|_| async { store.check().await });
@@ -39,9 +38,7 @@ async fn it_connects_once_however_many_ask() {
 
 #[tokio::test]
 async fn it_survives_a_restart_of_the_server() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let mut server = Server::start().await;
     let told: Arc<Mutex<Vec<bool>>> = Arc::default();
     let listener = Arc::clone(&told);
@@ -68,9 +65,7 @@ async fn it_survives_a_restart_of_the_server() {
 /// Servers and what lies between close connections on which nothing happens.
 #[tokio::test]
 async fn a_connection_that_ended_while_idle_is_replaced_unnoticed() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let store = patient().connect(&server.url()).unwrap();
     store.check().await.unwrap();
@@ -86,9 +81,7 @@ async fn a_connection_that_ended_while_idle_is_replaced_unnoticed() {
 
 #[tokio::test]
 async fn a_server_that_hangs_is_left_for_a_new_connection() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let store = RedisStore::connect(&server.url()).unwrap();
     eventually("a connection", async || store.check().await.ok()).await;
@@ -106,9 +99,7 @@ async fn a_server_that_hangs_is_left_for_a_new_connection() {
 
 #[tokio::test]
 async fn a_black_hole_is_left_for_a_new_connection() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let proxy = Proxy::before(server.address()).await;
     let url = server.url_through(proxy.port());
@@ -128,9 +119,7 @@ async fn a_black_hole_is_left_for_a_new_connection() {
 
 #[tokio::test]
 async fn a_server_that_became_a_replica_is_left_and_comes_back() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Server::start().await;
     let store = patient().connect(&server.url()).unwrap();
     store.check().await.unwrap();
@@ -150,9 +139,7 @@ async fn a_server_that_became_a_replica_is_left_and_comes_back() {
 
 #[tokio::test]
 async fn it_tells_why_a_server_does_not_serve() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Setup::redis().config("lua-time-limit", "10").start().await;
     let store = patient().connect(&server.url()).unwrap();
     let set = async |name: &str, value: &str| {
@@ -185,9 +172,7 @@ async fn it_tells_why_a_server_does_not_serve() {
 
 #[tokio::test]
 async fn logins_and_permissions() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let enough = "~rl:* -@all +evalsha +script|load +get +set +time";
     let server = Setup::redis()
         .password("hunter2")
@@ -225,9 +210,7 @@ async fn logins_and_permissions() {
 
 #[tokio::test]
 async fn a_unix_socket() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let server = Setup::redis().password("hunter2").start().await;
     let store = patient().connect(&server.unix_url()).unwrap();
     store.check().await.unwrap();
@@ -237,9 +220,7 @@ async fn a_unix_socket() {
 
 #[tokio::test]
 async fn a_connection_that_was_handed_in_is_its_owners_to_renew() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let mut server = Server::start().await;
     let client = redis::Client::open(server.url()).unwrap();
     let connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -254,9 +235,7 @@ async fn a_connection_that_was_handed_in_is_its_owners_to_renew() {
 
 #[tokio::test]
 async fn a_certificate_of_an_unknown_authority_is_refused() {
-    if no_redis() || no_openssl() {
-        return;
-    }
+    needs!(redis, openssl);
     let server = Setup::redis().tls().start().await;
     let store = patient().connect(&server.url()).unwrap();
     let error = store.check().await.unwrap_err();
@@ -273,9 +252,7 @@ async fn an_encrypted_connection() {
         patient().connect(&url).unwrap().check().await.unwrap();
         return;
     }
-    if no_redis() || no_openssl() {
-        return;
-    }
+    needs!(redis, openssl);
     let server = Setup::redis().tls().password("hunter2").start().await;
     let output = Command::new(env::current_exe().unwrap())
         .args([NAME, "--exact", "--nocapture"])
@@ -291,9 +268,7 @@ async fn an_encrypted_connection() {
 /// What was connected in one runtime ends with it, and is connected anew in the next.
 #[test]
 fn a_store_outlives_a_runtime() {
-    if no_redis() {
-        return;
-    }
+    needs!(redis);
     let runtime = || {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

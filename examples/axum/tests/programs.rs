@@ -1,0 +1,120 @@
+//! Examples, started as programs and asked over HTTP.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    process::Command,
+};
+
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    task::JoinSet,
+};
+
+use testkit::programs::{Process, eventually, free_port};
+
+struct Running {
+    address: SocketAddr,
+    _process: Process,
+    _folder: TempDir,
+}
+
+impl Running {
+    /// Starts the example and waits until it takes connections.
+    async fn start(program: &str) -> Self {
+        let port = free_port();
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(program);
+        command.env("PORT", port.to_string());
+        let running = Self {
+            address: (Ipv4Addr::LOCALHOST, port).into(),
+            _process: Process::start(&mut command, &folder.path().join("log")),
+            _folder: folder,
+        };
+        eventually("a process that takes connections", async || {
+            TcpStream::connect(running.address).await.ok()
+        })
+        .await;
+        running
+    }
+}
+
+/// The answer to one request: the status, the fields in lower case, the body.
+async fn post(to: SocketAddr, path: &str, json: String) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(to).await.unwrap();
+    let length = json.len();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {length}\r\n\r\n{json}"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (
+        status,
+        format!("{head}\r\n").to_lowercase(),
+        body.to_owned(),
+    )
+}
+
+async fn log_in(to: SocketAddr, user: &str, password: &str) -> (u16, String, String) {
+    let json = format!(r#"{{"user":"{user}","password":"{password}"}}"#);
+    post(to, "/login", json).await
+}
+
+#[tokio::test]
+async fn five_failed_logins_of_a_name_and_no_more() {
+    let app = Running::start(env!("CARGO_BIN_EXE_login_json")).await;
+    let at = app.address;
+    // More than five: those that succeed cost nothing.
+    for _ in 0..7 {
+        assert_eq!(log_in(at, "ann", "correct horse").await.0, 200);
+    }
+    // Side by side, so that none of them knows what becomes of the others.
+    let mut attempts = JoinSet::new();
+    for guess in 0..40 {
+        attempts.spawn(async move { log_in(at, "ann", &format!("guess {guess}")).await });
+    }
+    let answers = attempts.join_all().await;
+    let failed = answers.iter().filter(|answer| answer.0 == 401).count();
+    let denied: Vec<_> = answers.iter().filter(|answer| answer.0 == 429).collect();
+    assert_eq!((failed, denied.len()), (5, 35));
+    for (_, head, body) in denied {
+        for field in [
+            "content-type: application/problem+json",
+            r#"ratelimit-policy: "failed-logins";q=5;w=900"#,
+            r#"ratelimit: "failed-logins";r=0;t="#,
+            "x-ratelimit-remaining: 0",
+            "retry-after: ",
+        ] {
+            assert!(head.contains(&format!("\r\n{field}")), "{field}: {head}");
+        }
+        assert!(
+            body.contains(r#""violated-policies":["failed-logins"]"#),
+            "{body}"
+        );
+    }
+    assert_eq!(log_in(at, "ann", "correct horse").await.0, 429);
+    assert_eq!(log_in(at, "bob", "correct horse").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_cost_that_only_the_body_tells() {
+    let app = Running::start(env!("CARGO_BIN_EXE_in_handler")).await;
+    let render =
+        async |pages: u64| post(app.address, "/render", format!(r#"{{"pages":{pages}}}"#)).await;
+    assert_eq!(render(80).await.0, 200);
+    // Refunded, or the next one would not fit.
+    assert_eq!(render(13).await.0, 500);
+    assert_eq!(render(18).await.0, 200);
+    let (status, head, body) = render(100).await;
+    assert_eq!(status, 429);
+    assert!(head.contains(r#"ratelimit: "pages";r="#), "{head}");
+    assert!(head.contains("\r\nretry-after: "), "{head}");
+    assert!(body.contains(r#""violated-policies":["pages"]"#), "{body}");
+}

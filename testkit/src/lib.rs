@@ -1,0 +1,219 @@
+//! Services, requests, vectors, oracles and servers that tests, benches and fuzz targets share.
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    clippy::unwrap_used,
+    reason = "it is not published, and what panics has failed"
+)]
+
+#[cfg(feature = "servers")]
+pub mod bench_server;
+pub mod charges;
+pub mod decisions;
+pub mod distance;
+pub mod fuzz;
+pub mod keys;
+#[cfg(feature = "oracle")]
+pub mod oracle;
+#[cfg(all(target_os = "linux", feature = "servers"))]
+pub mod programs;
+#[cfg(all(target_os = "linux", feature = "servers"))]
+pub mod servers;
+pub mod vectors;
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use http::{Request, Response, StatusCode};
+use tower::{Service, ServiceExt, service_fn};
+use tower_ratelimit::{
+    AsyncLimiter, Decision, IntoQuotas, Key, LimiterError, LocalLimiter, ManualClock, Op, Policy,
+};
+
+/// A local limiter whose time stands still.
+pub fn limiter(quotas: impl IntoQuotas) -> (LocalLimiter, ManualClock) {
+    let clock = ManualClock::new();
+    let limiter = LocalLimiter::builder(quotas)
+        .max_keys(1_000)
+        .clock(clock.clone())
+        .build()
+        .expect("a quota that makes sense");
+    (limiter, clock)
+}
+
+/// Polls a future that never has to wait.
+pub fn now<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    match future.as_mut().poll(&mut cx) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// Sends an empty request with a `String` body.
+pub fn send<S, B>(service: &S, request: http::request::Builder) -> Response<B>
+where
+    S: Service<Request<String>, Response = Response<B>> + Clone,
+    S::Error: std::fmt::Debug,
+{
+    let request = request.body(String::new()).expect("a request");
+    now(service.clone().oneshot(request)).expect("a response")
+}
+
+pub fn get(path: &str) -> http::request::Builder {
+    Request::get(path)
+}
+
+/// A response's field as text, `None` when it is absent.
+pub fn field<'r, B>(response: &'r Response<B>, name: &str) -> Option<&'r str> {
+    let value = response.headers().get(name)?;
+    Some(value.to_str().expect("an ASCII field"))
+}
+
+/// All lines of a field.
+pub fn fields<'r, B>(response: &'r Response<B>, name: &str) -> Vec<&'r str> {
+    let lines = response.headers().get_all(name).iter();
+    lines
+        .map(|line| line.to_str().expect("an ASCII field"))
+        .collect()
+}
+
+/// Answers 200 `inner`, counts its calls, and panics when an instance is called that was not
+/// polled ready.
+#[derive(Debug, Default)]
+pub struct Probe {
+    pub calls: Arc<AtomicUsize>,
+    ready: bool,
+}
+
+impl Clone for Probe {
+    /// A clone is not ready, as `tower::Service` has it.
+    fn clone(&self) -> Self {
+        Self {
+            calls: Arc::clone(&self.calls),
+            ready: false,
+        }
+    }
+}
+
+impl Probe {
+    pub fn count(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
+impl<B> Service<Request<B>> for Probe {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<String>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<B>) -> Self::Future {
+        assert!(self.ready, "called an instance that was not polled ready");
+        self.ready = false;
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        ready(Ok(Response::new("inner".to_owned())))
+    }
+}
+
+/// A limiter behind an `async fn`, which waits until the test lets it answer.
+pub struct Slow {
+    pub limiter: LocalLimiter,
+    pub gate: Arc<tokio::sync::Semaphore>,
+}
+
+impl AsyncLimiter for Slow {
+    async fn apply(&self, key: &Key, op: Op) -> Result<Decision, LimiterError> {
+        let permit = self
+            .gate
+            .acquire()
+            .await
+            .map_err(LimiterError::unavailable)?;
+        permit.forget();
+        use tower_ratelimit::Limiter as _;
+        self.limiter.apply(key, op).await
+    }
+
+    fn policies(&self) -> &[Policy] {
+        use tower_ratelimit::Limiter as _;
+        self.limiter.policies()
+    }
+}
+
+/// Collects lines, for observers and subscribers.
+#[derive(Debug, Clone, Default)]
+pub struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Lines {
+    pub fn push(&self, line: String) {
+        self.0.lock().expect("not poisoned").push(line);
+    }
+
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().expect("not poisoned"))
+    }
+}
+
+/// What is logged meanwhile, a line for each event.
+pub fn logged(run: impl FnOnce()) -> Vec<String> {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .without_time()
+        .with_writer(log.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, run);
+    log.0.take()
+}
+
+#[derive(Clone, Default)]
+struct Log(Lines);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.push(String::from_utf8_lossy(bytes).into_owned());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// Answers with the status that the path names.
+pub fn answering()
+-> impl Service<Request<String>, Response = Response<String>, Error = Infallible, Future: Send> + Clone
+{
+    service_fn(async |request: Request<String>| {
+        let status = request.uri().path().trim_start_matches('/').parse::<u16>();
+        let mut response = Response::new(String::new());
+        *response.status_mut() = StatusCode::from_u16(status.unwrap_or(200)).expect("a status");
+        Ok(response)
+    })
+}

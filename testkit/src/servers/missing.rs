@@ -1,0 +1,38 @@
+//! Programs that a test may have to do without, see [`missing`].
+
+use super::setup::{faketime_library, redis_program, valkey_program};
+use crate::programs::{find, missing};
+
+/// Whether the test has to be left out because there is no Redis.
+pub fn redis() -> bool {
+    missing(
+        redis_program().is_some(),
+        "redis-server",
+        "apt-get install redis-server",
+    )
+}
+
+/// Whether the test has to be left out because there is no Valkey.
+pub fn valkey() -> bool {
+    let install = "export VALKEY_SERVER=\"$(bash scripts/get-valkey.sh)\"";
+    missing(valkey_program().is_some(), "valkey-server", install)
+}
+
+/// Whether the test has to be left out because no server's clock can be stepped.
+pub fn fake_clock() -> bool {
+    valkey()
+        || missing(
+            faketime_library().is_some(),
+            "libfaketime",
+            "apt-get install libfaketime",
+        )
+}
+
+/// Whether the test has to be left out because no certificates can be made.
+pub fn openssl() -> bool {
+    missing(
+        find("openssl", None).is_some(),
+        "openssl",
+        "apt-get install openssl",
+    )
+}

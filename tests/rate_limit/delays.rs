@@ -1,0 +1,198 @@
+//! Requests that wait: in a leaky bucket's queue, or for a denial to end. Time is tokio's, paused.
+
+use std::time::Duration;
+
+use http::{Request, Response};
+use testkit::{Probe, field};
+use tokio::time::Instant;
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_ratelimit::{
+    Clock, Decision, Global, Key, LocalLimiter, Quota, RateLimitLayer, Timestamp,
+};
+
+/// tokio's time as a limiter's clock.
+struct TokioClock(Instant);
+
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_secs(1_767_225_600).saturating_add(self.0.elapsed())
+    }
+}
+
+fn limiter(quota: Quota) -> LocalLimiter {
+    let builder = LocalLimiter::builder(quota).max_keys(1_000);
+    builder.clock(TokioClock(Instant::now())).build().unwrap()
+}
+
+/// Answers with the delay that the handler was told.
+fn told()
+-> impl Service<Request<()>, Response = Response<String>, Error = std::convert::Infallible, Future: Send>
++ Clone
++ Send
++ 'static {
+    service_fn(async |request: Request<()>| {
+        let decision = request.extensions().get::<Decision>().unwrap();
+        Ok(Response::new(decision.delay().as_millis().to_string()))
+    })
+}
+
+/// Sends `count` requests at once, and says of each when it was answered, in milliseconds, its
+/// status, and its body.
+async fn flood<S>(service: &S, count: usize) -> Vec<(u128, u16, String)>
+where
+    S: Service<Request<()>, Response = Response<String>> + Clone + Send + 'static,
+    S::Error: std::fmt::Debug,
+    S::Future: Send,
+{
+    let start = Instant::now();
+    let mut answers = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        let mut service = service.clone();
+        let response = service.ready().await.unwrap().call(Request::new(()));
+        answers.spawn(async move {
+            let response = response.await.unwrap();
+            let status = response.status().as_u16();
+            (start.elapsed().as_millis(), status, response.into_body())
+        });
+    }
+    let mut answers = answers.join_all().await;
+    answers.sort();
+    answers
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaky_bucket_lets_one_out_every_interval() {
+    let layer = RateLimitLayer::new(limiter(Quota::per_second(10).leaky_bucket(3)), Global);
+    let service = layer.expose_decision(true).layer(told());
+    let answers = flood(&service, 6).await;
+    let passed: Vec<_> = answers
+        .iter()
+        .filter(|(_, status, _)| *status == 200)
+        .collect();
+    // tokio's timer rounds up to the next millisecond.
+    let at: Vec<_> = passed.iter().map(|(at, _, _)| *at / 10 * 10).collect();
+    assert_eq!(at, [0, 100, 200, 300]);
+    let told: Vec<_> = passed.iter().map(|(_, _, told)| told.as_str()).collect();
+    assert_eq!(told, ["0", "100", "200", "300"]);
+    let denied: Vec<_> = answers
+        .iter()
+        .filter(|(_, status, _)| *status == 429)
+        .collect();
+    assert_eq!(denied.len(), 2);
+    assert!(denied.iter().all(|(at, _, _)| *at == 0), "{denied:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn overflow_is_told_an_honest_wait() {
+    let limiter = limiter(Quota::per_minute(60).leaky_bucket(1));
+    let service = RateLimitLayer::new(limiter.clone(), Global).layer(Probe::default());
+    let (first, second) = (
+        limiter.acquire(&Key::global(), 1),
+        limiter.acquire(&Key::global(), 1),
+    );
+    assert_eq!(first.delay(), Duration::ZERO);
+    assert_eq!(second.delay(), Duration::from_secs(1));
+    let denied = service.clone().oneshot(Request::new(())).await.unwrap();
+    assert_eq!(denied.status(), 429);
+    assert_eq!(field(&denied, "retry-after"), Some("1"));
+    assert_eq!(
+        field(&denied, "ratelimit-policy"),
+        Some(r#""default";q=2;w=2"#)
+    );
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(
+        service.oneshot(Request::new(())).await.unwrap().status(),
+        200
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_waiter_leaves_its_slot_used_and_breaks_nothing() {
+    let limiter = limiter(Quota::per_second(1).leaky_bucket(1_000));
+    let probe = Probe::default();
+    let mut service = RateLimitLayer::new(limiter, Global).layer(probe.clone());
+    let mut waiting = Vec::new();
+    for _ in 0..500 {
+        let ready: &mut _ = ServiceExt::<Request<()>>::ready(&mut service)
+            .await
+            .unwrap();
+        waiting.push(ready.call(Request::new(())));
+    }
+    drop(waiting);
+    let start = Instant::now();
+    let response = service.oneshot(Request::new(())).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(start.elapsed().as_secs(), 500);
+    // The first did not have to wait; nobody but the last came through after it.
+    assert_eq!(probe.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn thousands_can_wait() {
+    let limiter = limiter(Quota::per_second(1_000).leaky_bucket(10_000));
+    let layer = RateLimitLayer::new(limiter, Global).expose_decision(true);
+    let answers = flood(&layer.layer(told()), 5_000).await;
+    assert!(answers.iter().all(|(_, status, _)| *status == 200));
+    let (last, ..) = answers.last().unwrap();
+    assert!((4_999..5_010).contains(last), "{last}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_delays_nothing() {
+    let limiter = limiter(Quota::per_second(1).leaky_bucket(10));
+    let service = RateLimitLayer::new(limiter, Global)
+        .shadow(true)
+        .layer(Probe::default());
+    let start = Instant::now();
+    for _ in 0..20 {
+        let response = service.clone().oneshot(Request::new(())).await.unwrap();
+        assert_eq!(response.status(), 200);
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_request_can_wait_for_its_turn() {
+    let layer = RateLimitLayer::new(limiter(Quota::per_second(1)), Global)
+        .expose_decision(true)
+        .wait(Duration::from_millis(2_500));
+    let answers = flood(&layer.layer(told()), 6).await;
+    let passed: Vec<_> = answers
+        .iter()
+        .filter(|(_, status, _)| *status == 200)
+        .collect();
+    let at: Vec<_> = passed.iter().map(|(at, _, _)| *at / 10 * 10).collect();
+    assert_eq!(at, [0, 1_000, 2_000], "{answers:?}");
+    let told: Vec<_> = passed.iter().map(|(_, _, told)| told.as_str()).collect();
+    assert_eq!(told, ["0", "1000", "2000"]);
+    // Who would have to wait for longer than that in all is denied.
+    assert_eq!(
+        answers
+            .iter()
+            .filter(|(_, status, _)| *status == 429)
+            .count(),
+        3
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_many_wait_and_no_more() {
+    // Two are an eighth of sixteen.
+    let layer = RateLimitLayer::new(limiter(Quota::per_second(1)), Global)
+        .expose_decision(true)
+        .max_waiting(16)
+        .wait(Duration::from_secs(60));
+    let service = layer.layer(told());
+    let answers = flood(&service, 6).await;
+    let denied_at_once = answers
+        .iter()
+        .filter(|(at, status, _)| (*at, *status) == (0, 429));
+    assert_eq!(denied_at_once.count(), 3);
+    // Their places are free again.
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let answers = flood(&service, 3).await;
+    assert!(
+        answers.iter().all(|(_, status, _)| *status == 200),
+        "{answers:?}"
+    );
+}

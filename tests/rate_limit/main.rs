@@ -1,0 +1,21 @@
+//! `RateLimitLayer` around services: its contract with tower, its modes, and what servers and
+//! observers make of it.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+#[cfg(feature = "axum")]
+mod axum;
+mod contract;
+mod corrections;
+#[cfg(feature = "tokio")]
+mod delays;
+mod exposed;
+#[cfg(feature = "tracing")]
+mod footguns;
+#[cfg(feature = "governor")]
+mod governor;
+mod hyper;
+mod layer;
+mod modes;
+mod observe;
+#[cfg(feature = "tokio")]
+mod waiting_lines;
