@@ -411,7 +411,7 @@ fn a_limiter_that_may_fail_is_asked_in_one_line() {
         Ok(decision.charged())
     }
     let status = |limiter: &AnyLimiter, cost| {
-        let answer = common::now(ask(limiter, cost));
+        let answer = testkit::now(ask(limiter, cost));
         answer.map_err(|denial| denial.response::<String>().status().as_u16())
     };
     let (local, _) = limiter(Quota::per_hour(5));
