@@ -38,7 +38,7 @@ use crate::{
 ///     let decision = pages.acquire(&key, job.pages).into_result()?;
 ///     Ok(format!("{} pages left", decision.remaining().unwrap_or_default()))
 /// }
-/// # let _ = axum::Router::new()
+/// # let _: axum::Router = axum::Router::new()
 /// #     .route("/", axum::routing::post(render))
 /// #     .with_state(LocalLimiter::new(tower_ratelimit::Quota::per_day(100)));
 /// # }

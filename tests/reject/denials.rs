@@ -16,9 +16,10 @@ use proptest::prelude::*;
 use testkit::{Probe, field, limiter, send};
 use tower::{Layer, service_fn};
 use tower_ratelimit::{
-    AsyncLimiter, Decision, Global, Headers, Key, LimiterError, LocalLimiter, Op, Policy, Quota,
-    QuotaStatus, RateLimitLayer, Timestamp,
+    AnyLimiter, AsyncLimiter, Decision, Global, Headers, Key, LimiterError, LocalLimiter, Op,
+    Policy, Quota, QuotaStatus, RateLimitLayer, Timestamp,
     headers::{IetfDraft, ResetFormat},
+    limiter::IntoLimiter,
     reject::{Denial, Empty, PlainText, ProblemJson, Reject, Rejection},
 };
 
@@ -402,6 +403,27 @@ fn a_limiter_that_fails_is_answered_as_a_layer_answers_it() {
         let failed = failed.for_request(&parts(request(which)));
         assert_eq!(seen(&failed.response()), seen(&layers));
     }
+}
+
+/// Both ways in which a shared limiter does not let a request pass are one error.
+#[test]
+fn a_limiter_that_may_fail_is_asked_in_one_line() {
+    async fn ask(limiter: &AnyLimiter, cost: u64) -> Result<u64, Denial> {
+        let decision = limiter.acquire(&Key::global(), cost).await?.into_result()?;
+        Ok(decision.charged())
+    }
+    let status = |limiter: &AnyLimiter, cost| {
+        let answer = testkit::now(ask(limiter, cost));
+        answer.map_err(|denial| denial.response::<String>().status().as_u16())
+    };
+    let (local, _) = limiter(Quota::per_hour(5));
+    let local = AnyLimiter::new(local);
+    assert_eq!(status(&local, 5), Ok(5));
+    assert_eq!(status(&local, 1), Err(429));
+    assert_eq!(
+        status(&AnyLimiter::new(Broken.into_limiter().unwrap()), 1),
+        Err(503)
+    );
 }
 
 fn never() -> Denial {
