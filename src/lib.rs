@@ -29,7 +29,7 @@
 //! | what responses say | [`headers`] | draft-11 and `X-RateLimit-*` by default |
 //! | what a denial looks like | [`reject`] | problem document, text, empty, a closure; gRPC by itself |
 //! | who is told | [`observe`] | tracing, metrics, a closure |
-//! | where it sits | [`layer`] | costs, tiers, lists, what counts, waiting, shadow mode |
+//! | where it sits | [`rate_limit`] | costs, tiers, lists, what counts, waiting, shadow mode |
 //! | how many at the same time | [`concurrency`] | a limit around the rate |
 //!
 //! # What is guaranteed
@@ -53,7 +53,7 @@
 //! believes nobody else:
 //!
 //! ```
-//! use tower_ratelimit::{ClientIp, Quota, RateLimitLayer, layer::ClientAddressLayer};
+//! use tower_ratelimit::{ClientIp, Quota, RateLimitLayer, ClientAddressLayer};
 //!
 //! // The networks of your proxies, and `X-Forwarded-For`. `.forwarded()` and `.header(..)` choose
 //! // another header.
@@ -118,15 +118,14 @@
 )]
 
 mod error;
-mod joined;
 mod log;
+mod small_bytes;
 
 mod clock;
 mod quota;
 
 mod decision;
 pub mod key;
-mod op;
 
 pub mod observe;
 
@@ -141,9 +140,14 @@ pub mod shared;
 pub mod headers;
 pub mod reject;
 
-pub mod layer;
+mod middleware;
 
 pub mod concurrency;
+pub mod rate_limit;
+
+#[cfg(feature = "axum")]
+mod axum;
+mod client_address;
 
 #[cfg(any(doc, doctest))]
 pub mod guide;
@@ -157,16 +161,19 @@ pub use self::concurrency::SharedConcurrency;
 #[cfg(feature = "governor")]
 pub use self::limiter::GovernorLimiter;
 pub use self::{
+    client_address::{ClientAddressLayer, WithClientAddress},
     clock::{Clock, ManualClock, OsClock, Timestamp},
     concurrency::{Concurrency, ConcurrencyLayer, ConcurrencyLimit, OwnedConcurrency},
-    decision::{Decision, Degradation, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit},
+    decision::{
+        Decision, Degradation, Op, Outcome, Policy, QuotaStatus, QuotaStatuses, Receipt, Unit,
+    },
     error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
     headers::Headers,
     key::{ClientAddress, ClientIp, Global, Header, Key, KeyExtractor, PeerIp},
-    layer::{RateLimit, RateLimitLayer},
     limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter},
-    op::Op,
+    middleware::key_rules::MissingKey,
     quota::{Algorithm, IntoQuotas, OwnedQuota, Quota},
+    rate_limit::{RateLimit, RateLimitLayer},
 };
 #[cfg(feature = "redis")]
 pub use self::{

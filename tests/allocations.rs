@@ -15,7 +15,7 @@ use testkit::now;
 use tower::{Layer, Service};
 use tower_ratelimit::{
     Concurrency, ConcurrencyLayer, Header, Headers, Key, KeyErrorKind, KeyExtractor, LocalLimiter,
-    PeerIp, Quota, RateLimitLayer, layer::MissingKey,
+    MissingKey, PeerIp, Quota, RateLimitLayer,
 };
 
 /// Answers with room for as many fields as the layer adds, so that it is not the map that grows.

@@ -1,6 +1,6 @@
 use super::{Charged, ClockSkew, Counts, Most, Refund, Verdict};
 use crate::{
-    decision::{Level, Standing},
+    decision::{Level, Usage},
     quota::{Kind, Quota},
 };
 
@@ -117,13 +117,13 @@ impl Counts for LeakyBucket {
 
     /// Slots come free as evenly as tokens flow.
     #[inline]
-    fn standing(&self, next: &u64, now: u64) -> (Standing, bool) {
+    fn standing(&self, next: &u64, now: u64) -> (Usage, bool) {
         let level = Level {
             used: self.ahead(*next, now),
             refill: self.nominal,
             interval: self.interval,
         };
         let excess = self.nominal < self.longest && level.is_excess();
-        (Standing::Level(level), excess)
+        (Usage::Level(level), excess)
     }
 }

@@ -6,7 +6,7 @@ use super::{
     sliding_window::{Slices, SlidingWindow},
 };
 use crate::{
-    decision::Standing,
+    decision::Usage,
     quota::{Algorithm, Kind, Quota},
 };
 
@@ -277,7 +277,7 @@ impl Counts for Meter {
         self.kind
     }
 
-    fn standing(&self, state: &State, now: u64) -> (Standing, bool) {
+    fn standing(&self, state: &State, now: u64) -> (Usage, bool) {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.as_counts().standing(state.instant(), now),
             _ => {
@@ -285,7 +285,7 @@ impl Counts for Meter {
                 let remaining = available.saturating_sub(self.extra);
                 let reset_after = self.reset_after(state, now);
                 let window = self.effective_window(state, now, remaining);
-                let standing = Standing::counted(remaining, reset_after, window);
+                let standing = Usage::counted(remaining, reset_after, window);
                 (standing, available < self.extra)
             }
         }

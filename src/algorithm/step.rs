@@ -4,8 +4,8 @@ use std::{cmp::Ordering, time::Duration};
 
 use super::{Charged, Refund, Verdict};
 use crate::{
-    decision::{Measure, Outcome, Receipt, Standing},
-    op::Op,
+    decision::Op,
+    decision::{Measure, Outcome, Receipt, Usage},
     quota::Kind,
 };
 
@@ -56,7 +56,7 @@ pub(crate) trait Counts {
     fn kind(&self) -> Kind;
 
     /// What is left of the nominal limit, and whether more than that is used.
-    fn standing(&self, state: &Self::State, now: u64) -> (Standing, bool);
+    fn standing(&self, state: &Self::State, now: u64) -> (Usage, bool);
 
     /// What there is to say of the quota after this verdict.
     #[inline]

@@ -1,6 +1,6 @@
 use super::{Charged, ClockSkew, Counts, Most, Refund, Verdict, token_bucket::TokenBucket};
 use crate::{
-    decision::{Standing, Stepped},
+    decision::{Stepped, Usage},
     quota::{Kind, Quota},
 };
 
@@ -82,8 +82,8 @@ impl Counts for SteppedBucket {
         self.bucket.kind()
     }
 
-    fn standing(&self, tat: &u64, now: u64) -> (Standing, bool) {
+    fn standing(&self, tat: &u64, now: u64) -> (Usage, bool) {
         let (_, excess) = self.bucket.standing(tat, self.last_step(now));
-        (Standing::Stepped(self.stepped(*tat, now)), excess)
+        (Usage::Stepped(self.stepped(*tat, now)), excess)
     }
 }

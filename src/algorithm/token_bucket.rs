@@ -1,6 +1,6 @@
 use super::{ClockSkew, Counts, Most, Refund, Verdict};
 use crate::{
-    decision::{Level, Standing},
+    decision::{Level, Usage},
     quota::{Kind, Quota},
 };
 
@@ -122,9 +122,9 @@ impl Counts for TokenBucket {
     }
 
     #[inline]
-    fn standing(&self, tat: &u64, now: u64) -> (Standing, bool) {
+    fn standing(&self, tat: &u64, now: u64) -> (Usage, bool) {
         let level = self.level(*tat, now);
         let excess = self.nominal < self.refill && level.is_excess();
-        (Standing::Level(level), excess)
+        (Usage::Level(level), excess)
     }
 }

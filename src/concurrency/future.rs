@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::{
     ConcurrencyBody,
-    gate::{Admitted, Gate, Verdict},
+    admission::{Admitted, ConcurrencyAdmission, Verdict},
     in_flight::Permit,
 };
 use crate::{decision::Decision, reject::Reject};
@@ -36,13 +36,13 @@ pin_project_lite::pin_project! {
 }
 
 /// What the response has to show.
-type Shown<R> = (Arc<Gate<R>>, Decision);
+type Shown<R> = (Arc<ConcurrencyAdmission<R>>, Decision);
 
 impl<F, B, R> ResponseFuture<F, B, R> {
     /// Calls the service, or answers in its place.
     pub(super) fn settled<S, ReqBody>(
         verdict: Verdict,
-        gate: &Arc<Gate<R>>,
+        admission: &Arc<ConcurrencyAdmission<R>>,
         inner: &mut S,
         parts: Parts,
         body: ReqBody,
@@ -51,10 +51,10 @@ impl<F, B, R> ResponseFuture<F, B, R> {
         S: Service<Request<ReqBody>, Response = Response<B>, Future = F>,
         R: Reject<B>,
     {
-        let state = match gate.settle(verdict, &parts) {
+        let state = match admission.settle(verdict, &parts) {
             Ok(admitted) => {
                 let response = inner.call(Request::from_parts(parts, body));
-                State::running(response, admitted, gate)
+                State::running(response, admitted, admission)
             }
             Err(response) => State::Rejected {
                 response: Some(response),
@@ -65,13 +65,17 @@ impl<F, B, R> ResponseFuture<F, B, R> {
 }
 
 impl<F, B, R> State<F, B, R> {
-    fn running(response: F, admitted: Option<Admitted>, gate: &Arc<Gate<R>>) -> Self {
+    fn running(
+        response: F,
+        admitted: Option<Admitted>,
+        admission: &Arc<ConcurrencyAdmission<R>>,
+    ) -> Self {
         let (permit, decision) = admitted.map(Admitted::into_parts).unzip();
-        let shown = decision.filter(|_| gate.decorates());
+        let shown = decision.filter(|_| admission.decorates());
         Self::Running {
             response,
             permit: permit.flatten(),
-            shown: shown.map(|decision| (Arc::clone(gate), decision)),
+            shown: shown.map(|decision| (Arc::clone(admission), decision)),
         }
     }
 }
@@ -94,8 +98,8 @@ where
                 // Taken before the error is passed on, which ends the request.
                 let permit = permit.take();
                 let mut response = answer?;
-                if let Some((gate, decision)) = shown {
-                    gate.decorate(decision, &mut response);
+                if let Some((admission, decision)) = shown {
+                    admission.decorate(decision, &mut response);
                 }
                 (response, permit)
             }

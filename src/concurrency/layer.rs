@@ -8,7 +8,7 @@ use tower_layer::Layer;
 
 use super::{
     ConcurrencyLimit, LocalPermits,
-    gate::Gate,
+    admission::ConcurrencyAdmission,
     in_flight::InFlight,
     permits::{IntoPermits, Opened},
 };
@@ -17,7 +17,10 @@ use crate::{
     error::{ConfigError, KeyErrorKind},
     headers::Headers,
     key::{Key, KeyExtractor},
-    layer::{Identify, MissingKey, Voice},
+    middleware::{
+        key_rules::{KeyRules, MissingKey},
+        responder::Responder,
+    },
     observe::Observer,
     reject::{IsResponse, ProblemJson, RejectFn, Rejection},
 };
@@ -31,7 +34,7 @@ pub struct ConcurrencyLayer<R = ProblemJson, P = LocalPermits> {
     policy: Policy,
     in_flight: Arc<InFlight>,
     permits: P,
-    identify: Identify,
+    key_rules: KeyRules,
     rejection: Arc<R>,
     headers: Headers,
     observer: Option<Arc<dyn Observer>>,
@@ -39,7 +42,7 @@ pub struct ConcurrencyLayer<R = ProblemJson, P = LocalPermits> {
     grpc: bool,
     /// Made once, since axum calls `layer` for every route, and for a router without state on every
     /// request.
-    gate: Arc<OnceLock<Arc<Gate<R>>>>,
+    admission: Arc<OnceLock<Arc<ConcurrencyAdmission<R>>>>,
 }
 
 impl<P> ConcurrencyLayer<ProblemJson, P> {
@@ -76,29 +79,29 @@ impl<P> ConcurrencyLayer<ProblemJson, P> {
             policy,
             in_flight,
             permits,
-            identify: Identify::new(extractor),
+            key_rules: KeyRules::new(extractor),
             rejection: Arc::new(ProblemJson),
             headers: Headers::new(),
             observer: None,
             shadow: false,
             grpc: true,
-            gate: Arc::default(),
+            admission: Arc::default(),
         })
     }
 }
 
 impl<R, P> ConcurrencyLayer<R, P> {
-    /// The gate is made anew from what has changed.
+    /// The admission is made anew from what has changed.
     fn with(mut self, set: impl FnOnce(&mut Self)) -> Self {
         set(&mut self);
-        self.gate = Arc::default();
+        self.admission = Arc::default();
         self
     }
 
     /// Which requests pass uncounted and without headers: health checks, an allow list. Defaults
     /// to none. A second call replaces the first.
     pub fn skip(self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.with(|layer| layer.identify.set_skip(skip))
+        self.with(|layer| layer.key_rules.set_skip(skip))
     }
 
     /// What happens to a request that has no key. Defaults to [`MissingKey::Share`] for a client
@@ -106,7 +109,7 @@ impl<R, P> ConcurrencyLayer<R, P> {
     /// that sent several which differ ([`KeyErrorKind::Ambiguous`]), and to the same, which is then a
     /// 500, for a server that is set up wrong ([`KeyErrorKind::Unavailable`]).
     pub fn on_missing_key(self, kind: KeyErrorKind, action: MissingKey) -> Self {
-        self.with(|layer| layer.identify.set_missing_key(kind, action))
+        self.with(|layer| layer.key_rules.set_missing_key(kind, action))
     }
 
     /// Which headers responses carry. Defaults to [`Headers::new`]; of those that tell a time there
@@ -143,13 +146,13 @@ impl<R, P> ConcurrencyLayer<R, P> {
             policy: self.policy,
             in_flight: self.in_flight,
             permits: self.permits,
-            identify: self.identify,
+            key_rules: self.key_rules,
             rejection: Arc::new(rejection),
             headers: self.headers,
             observer: self.observer,
             shadow: self.shadow,
             grpc: self.grpc,
-            gate: Arc::default(),
+            admission: Arc::default(),
         }
     }
 
@@ -193,22 +196,22 @@ impl<S, R, P: Clone> Layer<S> for ConcurrencyLayer<R, P> {
     type Service = ConcurrencyLimit<S, R, P>;
 
     fn layer(&self, inner: S) -> ConcurrencyLimit<S, R, P> {
-        let gate = self.gate.get_or_init(|| {
-            let voice = Voice::new(
+        let admission = self.admission.get_or_init(|| {
+            let responder = Responder::new(
                 Arc::clone(&self.rejection),
                 &self.headers,
                 slice::from_ref(&self.policy),
                 self.observer.clone(),
                 self.shadow,
             );
-            Arc::new(Gate::new(
+            Arc::new(ConcurrencyAdmission::new(
                 self.policy.clone(),
                 Arc::clone(&self.in_flight),
-                self.identify.clone(),
-                voice.with_grpc(self.grpc),
+                self.key_rules.clone(),
+                responder.with_grpc(self.grpc),
             ))
         });
-        ConcurrencyLimit::new(inner, Arc::clone(gate), self.permits.clone())
+        ConcurrencyLimit::new(inner, Arc::clone(admission), self.permits.clone())
     }
 }
 
@@ -218,13 +221,13 @@ impl<R, P: Clone> Clone for ConcurrencyLayer<R, P> {
             policy: self.policy.clone(),
             in_flight: Arc::clone(&self.in_flight),
             permits: self.permits.clone(),
-            identify: self.identify.clone(),
+            key_rules: self.key_rules.clone(),
             rejection: Arc::clone(&self.rejection),
             headers: self.headers.clone(),
             observer: self.observer.clone(),
             shadow: self.shadow,
             grpc: self.grpc,
-            gate: Arc::clone(&self.gate),
+            admission: Arc::clone(&self.admission),
         }
     }
 }
@@ -233,7 +236,7 @@ impl<R, P> fmt::Debug for ConcurrencyLayer<R, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConcurrencyLayer")
             .field("policy", &self.policy)
-            .field("identify", &self.identify)
+            .field("key_rules", &self.key_rules)
             .field("headers", &self.headers)
             .field("shadow", &self.shadow)
             .finish_non_exhaustive()

@@ -114,9 +114,9 @@
 //! # let _ = layers;
 //! ```
 
+mod admission;
 mod body;
 mod future;
-mod gate;
 mod in_flight;
 mod layer;
 mod limit;

@@ -8,7 +8,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::{ConcurrencyBody, LocalPermits, ResponseFuture, gate::Gate};
+use super::{ConcurrencyBody, LocalPermits, ResponseFuture, admission::ConcurrencyAdmission};
 use crate::reject::{ProblemJson, Reject};
 
 /// A service that has a limited number of requests in flight for each key. Made by
@@ -17,15 +17,15 @@ use crate::reject::{ProblemJson, Reject};
 /// Clones share the layer's permits.
 pub struct ConcurrencyLimit<S, R = ProblemJson, P = LocalPermits> {
     pub(super) inner: S,
-    pub(super) gate: Arc<Gate<R>>,
+    pub(super) admission: Arc<ConcurrencyAdmission<R>>,
     pub(super) permits: P,
 }
 
 impl<S, R, P> ConcurrencyLimit<S, R, P> {
-    pub(super) const fn new(inner: S, gate: Arc<Gate<R>>, permits: P) -> Self {
+    pub(super) const fn new(inner: S, admission: Arc<ConcurrencyAdmission<R>>, permits: P) -> Self {
         Self {
             inner,
-            gate,
+            admission,
             permits,
         }
     }
@@ -62,8 +62,8 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        let verdict = self.gate.admit(&parts);
-        ResponseFuture::settled(verdict, &self.gate, &mut self.inner, parts, body)
+        let verdict = self.admission.admit(&parts);
+        ResponseFuture::settled(verdict, &self.admission, &mut self.inner, parts, body)
     }
 }
 
@@ -71,7 +71,7 @@ impl<S: Clone, R, P: Clone> Clone for ConcurrencyLimit<S, R, P> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
-            gate: Arc::clone(&self.gate),
+            admission: Arc::clone(&self.admission),
             permits: self.permits.clone(),
         }
     }

@@ -1,12 +1,14 @@
 //! What a limiter answers, and the only place where durations become whole seconds.
 
-mod answer;
+#[allow(clippy::module_inception, reason = "files are named by their role")]
+mod decision;
 mod degradation;
+mod level;
+mod micros;
 mod name;
+mod op;
 mod policy;
 mod receipt;
-mod round;
-mod standing;
 mod status;
 mod statuses;
 mod view;
@@ -14,16 +16,17 @@ mod view;
 #[cfg(feature = "metrics")]
 pub(crate) use self::name::Label;
 pub use self::{
-    answer::{Decision, Outcome},
+    decision::{Decision, Outcome},
     degradation::Degradation,
+    op::Op,
     policy::{Policy, Unit},
     receipt::Receipt,
     statuses::QuotaStatuses,
     view::QuotaStatus,
 };
 pub(crate) use self::{
+    level::{Level, Stepped, Usage},
+    micros::whole_seconds,
     receipt::{Charge, REQUEST_TIER},
-    round::whole_seconds,
-    standing::{Level, Standing, Stepped},
     status::{Measure, Status},
 };

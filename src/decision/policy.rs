@@ -2,7 +2,7 @@ use std::{borrow::Cow, time::Duration};
 
 #[cfg(feature = "metrics")]
 use super::name::Label;
-use super::{name::Name, round::Nanos};
+use super::{micros::Nanos, name::Name};
 use crate::quota::Quota;
 
 /// A quota as the outside world knows it: what the policy header renders.

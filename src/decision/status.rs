@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::{
     Policy, Unit,
+    level::{Counted, Units, Usage},
+    micros::Micros,
     policy::Terms,
     receipt::Charge,
-    round::Micros,
-    standing::{Numbers, Standing, Units},
 };
 use crate::quota::Kind;
 #[cfg(feature = "redis")]
@@ -19,7 +19,7 @@ pub(crate) struct Status {
     /// The policy's name, if it is static; the decision has the owned ones.
     pub(super) name: &'static str,
     pub(super) terms: Terms,
-    standing: Standing,
+    standing: Usage,
     retry_after: Option<Micros>,
     /// How the quota counts; the default for one that is not this crate's.
     kind: Kind,
@@ -36,7 +36,7 @@ pub(crate) struct Measure {
     pub(crate) denied: bool,
     /// In nanoseconds; `None` unless it was denied and can fit.
     pub(crate) retry_after: Option<u64>,
-    pub(crate) standing: Standing,
+    pub(crate) standing: Usage,
     /// Whether more is used than the nominal limit.
     pub(crate) excess: bool,
 }
@@ -46,7 +46,7 @@ impl Status {
         Self {
             name: policy.name.fixed,
             terms: policy.terms,
-            standing: Standing::UNKNOWN,
+            standing: Usage::UNKNOWN,
             retry_after: None,
             kind: Kind::NONE,
             denied: false,
@@ -73,10 +73,10 @@ impl Status {
         }
     }
 
-    pub(super) fn numbers(&self) -> Numbers {
+    pub(super) fn numbers(&self) -> Counted {
         let numbers = self.standing.numbers(&self.terms);
         if self.blocked {
-            return Numbers {
+            return Counted {
                 remaining: Some(Units::new(0)),
                 ..numbers
             };
@@ -84,8 +84,8 @@ impl Status {
         numbers
     }
 
-    pub(super) const fn with_numbers(mut self, numbers: Numbers) -> Self {
-        self.standing = Standing::Numbers(numbers);
+    pub(super) const fn with_numbers(mut self, numbers: Counted) -> Self {
+        self.standing = Usage::Counted(numbers);
         self
     }
 
@@ -186,7 +186,7 @@ impl Status {
         if units == 0 {
             return;
         }
-        if let Standing::Level(level) = &mut self.standing {
+        if let Usage::Level(level) = &mut self.standing {
             let used = level
                 .used
                 .saturating_add(units.saturating_mul(level.interval));

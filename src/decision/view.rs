@@ -6,9 +6,9 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::name::Label;
 use super::{
     Policy, Unit,
+    level::{Counted, Units},
+    micros::Micros,
     name::{Name, Names},
-    round::Micros,
-    standing::{Numbers, Units},
     status::{Status, duration},
 };
 
@@ -37,7 +37,7 @@ impl<'a> QuotaStatus<'a> {
     /// Units that are left. Defaults to unknown: the `RateLimit` field is then left out.
     #[must_use]
     pub fn with_remaining(self, remaining: u64) -> Self {
-        self.with_numbers(Numbers {
+        self.with_numbers(Counted {
             remaining: Some(Units::new(remaining)),
             ..self.status.numbers()
         })
@@ -46,7 +46,7 @@ impl<'a> QuotaStatus<'a> {
     /// Time until the key is as good as new. Defaults to unknown.
     #[must_use]
     pub fn with_reset_after(self, reset_after: Duration) -> Self {
-        self.with_numbers(Numbers {
+        self.with_numbers(Counted {
             reset_after: Some(Micros::from_duration(reset_after)),
             ..self.status.numbers()
         })
@@ -56,13 +56,13 @@ impl<'a> QuotaStatus<'a> {
     /// Defaults to unknown: `t` is then left out.
     #[must_use]
     pub fn with_effective_window(self, window: Duration) -> Self {
-        self.with_numbers(Numbers {
+        self.with_numbers(Counted {
             effective_window: Some(Micros::from_duration(window)),
             ..self.status.numbers()
         })
     }
 
-    const fn with_numbers(mut self, numbers: Numbers) -> Self {
+    const fn with_numbers(mut self, numbers: Counted) -> Self {
         self.status = self.status.with_numbers(numbers);
         self
     }

@@ -4,9 +4,9 @@ use http::{HeaderName, HeaderValue};
 
 use super::{
     IetfDraft,
-    figures::Binding,
-    policy::{PolicyTexts, quoted},
-    scratch::{Scratch, Text},
+    binding::Binding,
+    prepared::{Prepared, quoted},
+    text::{FieldText, Text},
 };
 use crate::decision::{Decision, Policy, Unit, whole_seconds};
 
@@ -25,13 +25,13 @@ pub(super) fn policy_list(
     if policies.is_empty() {
         return None;
     }
-    let mut scratch = Scratch::new();
+    let mut scratch = FieldText::new();
     write_policies(policies, &mut scratch);
     let whole = scratch.field_since(0);
     Some(scratch.finish().value(whole))
 }
 
-fn write_policies(policies: &[Policy], to: &mut Scratch) {
+fn write_policies(policies: &[Policy], to: &mut FieldText) {
     for (position, policy) in policies.iter().enumerate() {
         if position > 0 {
             to.push(COMMA);
@@ -56,8 +56,8 @@ pub(super) fn status_list(
     IetfDraft::Draft11: IetfDraft,
     decision: &Decision,
     binding: &Binding<'_>,
-    texts: &PolicyTexts,
-    to: &mut Scratch,
+    texts: &Prepared,
+    to: &mut FieldText,
 ) -> Option<Text> {
     for (status, text) in texts.with_statuses(decision) {
         let figures = binding.figures_of(status);

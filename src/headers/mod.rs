@@ -44,18 +44,16 @@
 //! Scripts in a browser can read these fields across origins only when
 //! `Access-Control-Expose-Headers` lists them.
 
+mod binding;
 mod config;
-mod figures;
 mod ietf;
-mod jitter;
-mod legacy;
 mod number;
-mod policy;
+mod prepared;
 mod renderer;
-mod retry_after;
-mod scratch;
 #[cfg(test)]
 mod tests;
+mod text;
+mod x_ratelimit;
 
 pub use self::config::{Headers, IetfDraft, ResetFormat};
 pub(crate) use self::renderer::Renderer;

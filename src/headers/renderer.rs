@@ -1,16 +1,17 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, StatusCode,
+    header::{self, Entry},
+};
 
 use super::{
     Headers,
-    figures::Binding,
-    ietf,
-    legacy::{self, Set},
-    number,
-    policy::PolicyTexts,
-    retry_after,
-    scratch::Scratch,
+    binding::Binding,
+    ietf, number,
+    prepared::Prepared,
+    text::FieldText,
+    x_ratelimit::{self, XRateLimit},
 };
 use crate::{
     decision::{Decision, Policy},
@@ -22,7 +23,7 @@ use crate::{
 pub(crate) struct Renderer {
     headers: Headers,
     /// Those of the limiter's policies.
-    texts: PolicyTexts,
+    texts: Prepared,
     /// How many responses that already had a policy were looked at for one of the same name.
     looked_at: AtomicU32,
 }
@@ -37,7 +38,7 @@ impl Renderer {
     pub(crate) fn new(headers: &Headers, policies: &[Policy]) -> Self {
         Self {
             headers: headers.clone(),
-            texts: PolicyTexts::new(headers.ietf, policies),
+            texts: Prepared::new(headers.ietf, policies),
             looked_at: AtomicU32::new(0),
         }
     }
@@ -86,8 +87,8 @@ impl Renderer {
         let Headers {
             ietf,
             x_ratelimit,
-            x_ratelimit_retry_after,
             retry_after,
+            x_ratelimit_retry_after,
             ..
         } = &self.headers;
         let always = 2 * usize::from(ietf.is_some()) + 3 * usize::from(x_ratelimit.is_some());
@@ -95,7 +96,7 @@ impl Renderer {
         always + usize::from(waits) * on_denial
     }
 
-    fn put(&self, decision: &Decision, texts: &PolicyTexts, headers: &mut HeaderMap) {
+    fn put(&self, decision: &Decision, texts: &Prepared, headers: &mut HeaderMap) {
         let wait = decision.retry_after_seconds();
         let fields = self.count(wait.is_some());
         if fields == 0 {
@@ -104,11 +105,11 @@ impl Renderer {
         // One more for the length that a router adds last, so that the map grows once.
         headers.reserve(fields + 1);
         let binding = Binding::of(decision);
-        let mut scratch = Scratch::new();
+        let mut scratch = FieldText::new();
         let list = (self.headers.ietf)
             .and_then(|draft| ietf::status_list(draft, decision, &binding, texts, &mut scratch));
         let set = (self.headers.x_ratelimit)
-            .map(|format| Set::write(format, decision, &binding, texts, &mut scratch));
+            .map(|format| XRateLimit::write(format, decision, &binding, texts, &mut scratch));
         let wait = wait.map(|seconds| (seconds, scratch.number(seconds)));
         let finished = scratch.finish();
         if let Some(policies) = texts.list() {
@@ -131,7 +132,7 @@ impl Renderer {
     /// Logs that another layer's policy has the name of one of these, if one of the first responses
     /// has it.
     #[cold]
-    fn report_same_name(&self, texts: &PolicyTexts, headers: &HeaderMap) {
+    fn report_same_name(&self, texts: &Prepared, headers: &HeaderMap) {
         if self.looked_at.load(Ordering::Relaxed) >= LOOKS
             || self.looked_at.fetch_add(1, Ordering::Relaxed) >= LOOKS
         {
@@ -154,10 +155,10 @@ impl Renderer {
 
     fn put_wait(&self, seconds: u64, value: HeaderValue, headers: &mut HeaderMap) {
         if self.headers.retry_after {
-            retry_after::put(header::RETRY_AFTER, seconds, value.clone(), headers);
+            put_wait(header::RETRY_AFTER, seconds, value.clone(), headers);
         }
         if self.headers.x_ratelimit_retry_after {
-            retry_after::put(legacy::RETRY_AFTER, seconds, value, headers);
+            put_wait(x_ratelimit::RETRY_AFTER, seconds, value, headers);
         }
     }
 }
@@ -165,9 +166,9 @@ impl Renderer {
 /// The texts of the policies that the decision is about, where they are others than the limiter
 /// names, or nobody names any.
 #[cold]
-fn texts_of(headers: &Headers, decision: &Decision) -> PolicyTexts {
+fn texts_of(headers: &Headers, decision: &Decision) -> Prepared {
     let policies: Vec<_> = decision.quotas().map(|quota| quota.policy()).collect();
-    PolicyTexts::new(headers.ietf, &policies)
+    Prepared::new(headers.ietf, &policies)
 }
 
 impl Headers {
@@ -206,5 +207,20 @@ impl Headers {
     fn put_once(&self, decision: &Decision, headers: &mut HeaderMap) {
         let renderer = Renderer::once(self, decision);
         renderer.put(decision, &renderer.texts, headers);
+    }
+}
+
+/// Sets the field `name` to `value`, which says `seconds`, unless it already asks for a longer
+/// wait, or for one in a form that cannot be compared.
+fn put_wait(name: HeaderName, seconds: u64, value: HeaderValue, headers: &mut HeaderMap) {
+    match headers.entry(name) {
+        Entry::Vacant(free) => {
+            free.insert(value);
+        }
+        Entry::Occupied(mut present) => {
+            if number::parse(present.iter()).is_some_and(|theirs| theirs < seconds) {
+                present.insert(value);
+            }
+        }
     }
 }

@@ -120,37 +120,36 @@
 //! # Ok::<(), http::Error>(())
 //! ```
 
+mod adapters;
 mod client_ip;
-mod combine;
 mod cookie;
 mod credentials;
-mod digested;
 mod extension;
 mod extract;
 mod header;
 mod peer;
 mod prefix;
 mod query;
-mod revealed;
+mod reveal;
 mod route;
-mod secret;
+mod single_value;
 mod value;
 
 #[cfg(feature = "axum")]
 pub use self::route::MatchedRoute;
 pub use self::{
+    adapters::Digested,
+    adapters::Or,
     client_ip::{AddressOrigin, ClientAddress, ClientIp, ClientIpHeader, IntoNetwork},
-    combine::Or,
     cookie::Cookie,
     credentials::{BasicUser, BearerToken},
-    digested::Digested,
     extension::extension_fn,
     extract::{IntoKey, KeyExtractor, key_fn},
     header::Header,
     peer::{GroupedPeerIp, PeerIp},
     prefix::IpPrefix,
     query::QueryParameter,
-    revealed::Revealed,
+    reveal::Revealed,
     route::{Global, RequestMethod},
     value::Key,
 };

@@ -2,7 +2,7 @@ use std::{fmt, net::IpAddr};
 
 use sha2::{Digest, Sha256};
 
-use crate::joined::Joined;
+use crate::small_bytes::SmallBytes;
 
 /// Keys up to this length stay where they are; longer ones move to the heap.
 const INLINE_LEN: usize = 38;
@@ -112,7 +112,7 @@ impl Key {
     /// Several keys as one, each with its length, so that no two lists give the same key.
     #[must_use]
     pub fn tuple(parts: impl IntoIterator<Item = Self>) -> Self {
-        let mut joined = Joined::<MAX_LEN>::new();
+        let mut joined = SmallBytes::<MAX_LEN>::new();
         for part in parts {
             let bytes = part.as_bytes();
             // A part is at most MAX_LEN bytes long, so two bytes hold its length.

@@ -4,10 +4,10 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use super::{Limiter, Pending, Tier, handle::handle_methods};
 use crate::{
+    decision::Op,
     decision::{Decision, Policy},
     error::LimiterError,
     key::Key,
-    op::Op,
 };
 
 /// A limiter of whatever kind the configuration chose: in this process while developing, through

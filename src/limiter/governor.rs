@@ -14,10 +14,10 @@ use governor::{
 use super::{Limiter, Never, Pending};
 use crate::{
     clock::{Clock as _, OsClock, Timestamp},
+    decision::Op,
     decision::{Decision, Policy, QuotaStatus},
     error::LimiterError,
     key::Key,
-    op::Op,
     quota::check_name,
 };
 

@@ -38,27 +38,28 @@
 //! waited for, as with a `RedisLimiter` or an [`AnyLimiter`], they are followed by `.await?`.
 
 mod any;
+mod async_limiter;
 #[cfg(feature = "governor")]
 mod governor;
 pub(crate) mod handle;
 mod into;
+#[allow(clippy::module_inception, reason = "files are named by their role")]
+mod limiter;
+pub(crate) mod limits;
 mod local;
 mod pending;
-pub(crate) mod quotas;
 pub(crate) mod request_quota;
 mod tier;
-mod traits;
-mod user;
 
 #[cfg(feature = "governor")]
 pub use self::governor::{GovernorLimiter, GovernorMiddleware};
 pub use self::{
     any::AnyLimiter,
+    async_limiter::{AsyncLimiter, BoxedLimiter},
     into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
+    limiter::Limiter,
     local::{LocalLimiter, LocalLimiterBuilder},
     pending::{Never, Pending, PendingFuture},
     request_quota::RequestQuota,
     tier::Tier,
-    traits::Limiter,
-    user::{AsyncLimiter, BoxedLimiter},
 };

@@ -90,7 +90,6 @@
 mod answer;
 mod body;
 mod denial;
-mod function;
 mod grpc;
 mod problem;
 mod rejection;
@@ -103,8 +102,7 @@ pub(crate) use self::{answer::answer, style::AnswerStyle};
 pub use self::{
     body::RejectionBody,
     denial::Denial,
-    function::{IsResponse, RejectFn},
     problem::ProblemJson,
-    rejection::{Reject, Rejection, RejectionKind},
+    rejection::{IsResponse, Reject, RejectFn, Rejection, RejectionKind},
     text::{Empty, PlainText},
 };

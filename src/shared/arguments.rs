@@ -1,16 +1,16 @@
-//! Arguments of the script: the rules in force, and the operations.
+//! Arguments of the script: the limits in force, and the operations.
 
 use std::{borrow::Cow, fmt::Write as _};
 
 use crate::{
     algorithm::Most,
+    decision::Op,
     decision::{Charge, Level, Policy, Receipt},
     error::LimiterError,
     limiter::{
         Tier,
-        quotas::{Chosen, Quotas, Rules, TierIndex, most},
+        limits::{Chosen, Limits, Quotas, TierIndex, most},
     },
-    op::Op,
     quota::{Algorithm, Kind, MAX_REFILL_NANOS, Quota},
     redis::key_name::letters_of,
 };
@@ -18,13 +18,13 @@ use crate::{
 /// The largest whole number up to which a Lua number counts exactly.
 const MOST: u64 = (1 << 53) - 1;
 
-/// What the script is told of the rules that are in force.
+/// What the script is told of the limits that are in force.
 #[derive(Debug)]
 pub(super) struct Plan {
     id: String,
-    /// In the order of the rules, which receipts name them by.
+    /// In the order of the limits, which receipts name them by.
     tiers: Vec<TierPlan>,
-    rules: Rules,
+    limits: Limits,
     slots: Vec<Slot>,
     /// The quotas of all tiers, with their places.
     all: Vec<(usize, Quota)>,
@@ -68,19 +68,19 @@ struct Slot {
 }
 
 impl Plan {
-    pub(super) fn new(rules: &Rules) -> Self {
-        let quotas = rules.tiers().map(|(_, tier)| tier.quotas());
+    pub(super) fn new(limits: &Limits) -> Self {
+        let quotas = limits.tiers().map(|(_, tier)| tier.quotas());
         let all = quotas.flat_map(|quotas| quotas.iter().copied().enumerate());
         let all: Vec<(usize, Quota)> = all.collect();
         let slots = slots(&all);
         let mut plan = Self {
             id: id(&slots),
             tiers: Vec::new(),
-            rules: rules.clone(),
+            limits: limits.clone(),
             slots,
             all,
         };
-        let tiers = rules.tiers().zip(0..);
+        let tiers = limits.tiers().zip(0..);
         plan.tiers = tiers
             .map(|((_, quotas), index)| plan.of_tier(index, quotas))
             .collect();
@@ -89,13 +89,13 @@ impl Plan {
 
     fn of_tier(&self, index: TierIndex, quotas: &Quotas) -> TierPlan {
         let Self {
-            rules, slots, all, ..
+            limits, slots, all, ..
         } = self;
         TierPlan {
             index,
             policies: quotas.policies.clone(),
             measures: quotas.quotas().iter().map(QuotaPlan::new).collect(),
-            arguments: arguments(rules.block_for, slots, quotas.quotas(), all),
+            arguments: arguments(limits.block_for, slots, quotas.quotas(), all),
         }
     }
 
@@ -107,7 +107,7 @@ impl Plan {
 
     /// The quotas that `op` in `tier` is measured by.
     pub(super) fn choose(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
-        self.rules.choose(tier, op)
+        self.limits.choose(tier, op)
     }
 
     /// What the script is told of these quotas; `None` for what was chosen of another plan.
@@ -115,7 +115,7 @@ impl Plan {
         match chosen {
             Chosen::Tier(tier) => self.tiers.get(usize::from(tier)).map(Cow::Borrowed),
             Chosen::Request(fitted) => {
-                let quotas = self.rules.of_request(fitted)?;
+                let quotas = self.limits.of_request(fitted)?;
                 Some(Cow::Owned(self.of_tier(chosen.index(), &quotas)))
             }
         }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     clock::ManualClock,
     error::ConfigError,
-    limiter::{Tier, quotas::Rules},
+    limiter::{Tier, limits::Limits},
     quota::{IntoQuotas, OwnedQuota},
     redis::{
         key_name::{accepted_name, checked_name},
@@ -127,15 +127,15 @@ impl RedisLimiterBuilder {
     /// memory for.
     pub fn build(self, store: &RedisStore) -> Result<RedisLimiter, ConfigError> {
         let default_name = default_name(&self.tiers[0].1);
-        let rules = Rules::new(self.tiers, self.block_for)?;
+        let limits = Limits::new(self.tiers, self.block_for)?;
         let name = match self.name {
             Some(name) => checked_name(&name).map(|()| name)?,
             None => default_name,
         };
-        let fallback = Fallback::new(self.on_failure, &rules, self.max_local_keys)?;
+        let fallback = Fallback::new(self.on_failure, &limits, self.max_local_keys)?;
         let parts = Parts {
             name,
-            rules,
+            limits,
             fallback,
             denials: self.remembers_denials.then(DenyCache::new),
             test_clock: self.test_clock,

@@ -28,7 +28,9 @@ use self::{
     batch::{Batch, Waiter},
     driver::Driver,
 };
-use crate::{decision::Decision, limiter::quotas::Chosen, op::Op, redis::store::error::StoreError};
+use crate::{
+    decision::Decision, decision::Op, limiter::limits::Chosen, redis::store::error::StoreError,
+};
 
 /// So many locks that threads seldom meet at one.
 const SHARDS: usize = 32;

@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use crate::{decision::Decision, limiter::quotas::Chosen, op::Op};
+use crate::{decision::Decision, decision::Op, limiter::limits::Chosen};
 
 /// Buckets of so many entries each.
 const WAYS: usize = 4;

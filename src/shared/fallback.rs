@@ -4,11 +4,11 @@ use std::{num::NonZeroU32, time::Duration};
 
 use crate::{
     clock::{Clock, OsClock},
+    decision::Op,
     decision::{Decision, Degradation, Policy},
     error::{ConfigError, LimiterError},
     key::Key,
-    limiter::{Limiter, LocalLimiter, LocalLimiterBuilder, Pending, Tier, quotas::Rules},
-    op::Op,
+    limiter::{Limiter, LocalLimiter, LocalLimiterBuilder, Pending, Tier, limits::Limits},
     quota::OwnedQuota,
 };
 
@@ -92,12 +92,12 @@ pub(super) enum Fallback {
 impl Fallback {
     pub(super) fn new(
         on_failure: OnFailure,
-        rules: &Rules,
+        limits: &Limits,
         max_keys: usize,
     ) -> Result<Self, ConfigError> {
         Ok(match on_failure.0 {
             Action::Local(nodes) => Self::Local {
-                limiter: local_limiter(rules, nodes, max_keys)?,
+                limiter: local_limiter(limits, nodes, max_keys)?,
                 nodes,
             },
             Action::Allow => Self::Allow,
@@ -162,12 +162,12 @@ impl Fallback {
 }
 
 fn local_limiter(
-    rules: &Rules,
+    limits: &Limits,
     nodes: NonZeroU32,
     max_keys: usize,
 ) -> Result<LocalLimiter, ConfigError> {
     let mut builder: Option<LocalLimiterBuilder> = None;
-    for (tier, quotas) in rules.tiers() {
+    for (tier, quotas) in limits.tiers() {
         // Under their names: one that is made of the numbers would change with them.
         let named = quotas.quotas().iter().zip(&quotas.policies);
         let shares = named.map(|(quota, policy)| quota.shared_by(nodes).named_as(policy.to_name()));
@@ -179,7 +179,7 @@ fn local_limiter(
     }
     let builder = builder.expect("there is always a default tier");
     let builder = builder.max_keys(max_keys);
-    let builder = match rules.block_for {
+    let builder = match limits.block_for {
         Some(nanos) => builder.block_for(Duration::from_nanos(nanos)),
         None => builder,
     };

@@ -19,15 +19,15 @@ use super::{
 };
 use crate::{
     clock::{Clock, ManualClock},
+    decision::Op,
     decision::{Decision, Degradation, Policy},
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
         Limiter, Pending, Tier,
         handle::handle_methods,
-        quotas::{Chosen, Rules},
+        limits::{Chosen, Limits},
     },
-    op::Op,
     quota::{IntoQuotas, OwnedQuota},
     redis::{
         key_name,
@@ -70,7 +70,7 @@ struct Inner {
     name: String,
     /// Those of the default tier, as they were at first.
     policies: Vec<Policy>,
-    rules: Mutex<Rules>,
+    limits: Mutex<Limits>,
     current: RwLock<Arc<Current>>,
     coalescer: Arc<Coalescer<Asker, Current>>,
     denials: Option<Arc<DenyCache>>,
@@ -80,7 +80,7 @@ struct Inner {
 /// What a limiter is made of.
 pub(super) struct Parts {
     pub(super) name: String,
-    pub(super) rules: Rules,
+    pub(super) limits: Limits,
     pub(super) fallback: Fallback,
     pub(super) denials: Option<DenyCache>,
     pub(super) test_clock: Option<ManualClock>,
@@ -126,7 +126,7 @@ impl RedisLimiter {
     pub(super) fn from_parts(store: &RedisStore, parts: Parts) -> Self {
         let Parts {
             name,
-            rules,
+            limits,
             fallback,
             denials,
             test_clock,
@@ -138,11 +138,11 @@ impl RedisLimiter {
             denials: denials.clone(),
             test_clock,
         };
-        let current = Current::new(store, &name, &rules, 0);
+        let current = Current::new(store, &name, &limits, 0);
         Self(Arc::new(Inner {
             store: store.clone(),
-            policies: rules.default_tier().policies.clone(),
-            rules: Mutex::new(rules),
+            policies: limits.default_tier().policies.clone(),
+            limits: Mutex::new(limits),
             current: RwLock::new(Arc::new(current)),
             coalescer: Arc::new(Coalescer::new(asker)),
             name,
@@ -168,8 +168,8 @@ impl RedisLimiter {
     /// this name.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let (inner, quota) = (&*self.0, quota.into());
-        let mut rules = inner.rules.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = rules.clone();
+        let mut limits = inner.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = limits.clone();
         changed.replace(name, &quota)?;
         inner.fallback.set_quota(name, &quota)?;
         let generation = inner.current().generation + 1;
@@ -179,7 +179,7 @@ impl RedisLimiter {
         if let Some(denials) = &inner.denials {
             denials.begin(generation);
         }
-        *rules = changed;
+        *limits = changed;
         Ok(())
     }
 
@@ -308,8 +308,8 @@ impl Inner {
 }
 
 impl Current {
-    fn new(store: &RedisStore, name: &str, rules: &Rules, generation: u64) -> Self {
-        let plan = Plan::new(rules);
+    fn new(store: &RedisStore, name: &str, limits: &Limits, generation: u64) -> Self {
+        let plan = Plan::new(limits);
         Self {
             keyspace: key_name::keyspace(store.prefix(), name, plan.id()),
             plan,
@@ -418,9 +418,9 @@ impl Limiter for RedisLimiter {
     }
 
     fn blocks(&self) -> bool {
-        let rules = self.0.rules.lock();
-        let rules = rules.unwrap_or_else(PoisonError::into_inner);
-        rules.block_for.is_some()
+        let limits = self.0.limits.lock();
+        let limits = limits.unwrap_or_else(PoisonError::into_inner);
+        limits.block_for.is_some()
     }
 
     fn identity(&self) -> Option<usize> {

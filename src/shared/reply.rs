@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Level, Measure, Outcome, Policy, QuotaStatuses, Standing, Stepped},
+    decision::{Decision, Level, Measure, Outcome, Policy, QuotaStatuses, Stepped, Usage},
     quota::MAX_REFILL_NANOS,
 };
 
@@ -89,18 +89,18 @@ impl Numbers<'_> {
                 let used = self.level(flags)?;
                 let level = Level { used, ..full };
                 let excess = quota.has_soft_share && level.is_excess();
-                (Standing::Level(level), excess)
+                (Usage::Level(level), excess)
             }
             Told::Stepped(step) => {
                 let used = self.level(flags)?;
                 let passed = time.as_nanos() % step;
                 let stepped = Stepped { used, passed, step };
                 let excess = quota.has_soft_share && stepped.level(policy.terms()).is_excess();
-                (Standing::Stepped(stepped), excess)
+                (Usage::Stepped(stepped), excess)
             }
             Told::Numbers => {
                 let [remaining, reset_after, window] = [self.next()?, self.next()?, self.next()?];
-                let standing = Standing::counted(remaining, nanos(reset_after), nanos(window));
+                let standing = Usage::counted(remaining, nanos(reset_after), nanos(window));
                 (standing, flags & 2 > 0)
             }
         };
@@ -130,7 +130,7 @@ mod tests {
     use crate::{
         limiter::{
             Tier,
-            quotas::{Chosen, Rules},
+            limits::{Chosen, Limits},
         },
         quota::{IntoQuotas, Quota},
         shared::arguments::Plan,
@@ -139,7 +139,7 @@ mod tests {
     /// What the numbers say of two operations under a limit of ten a second.
     fn read(numbers: &[i64]) -> Option<Vec<Decision>> {
         let tiers = vec![(Tier::DEFAULT, Quota::per_second(10).into_quotas())];
-        let plan = Plan::new(&Rules::new(tiers, None).expect("a good quota"));
+        let plan = Plan::new(&Limits::new(tiers, None).expect("a good quota"));
         let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
         let bytes = numbers.iter().flat_map(|number| number.to_be_bytes());
         let rows = rows(&Value::BulkString(bytes.collect()), &plan, 2)?;

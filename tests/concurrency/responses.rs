@@ -7,8 +7,8 @@ use http_body::Body;
 use testkit::{Lines, Probe, field, fields, get, limiter, send};
 use tower::Layer;
 use tower_ratelimit::{
-    Concurrency, ConcurrencyLayer, Global, Header, Headers, Key, KeyErrorKind, PeerIp, Quota,
-    RateLimitLayer, layer::MissingKey, observe::Event,
+    Concurrency, ConcurrencyLayer, Global, Header, Headers, Key, KeyErrorKind, MissingKey, PeerIp,
+    Quota, RateLimitLayer, observe::Event,
 };
 
 use super::{at_most, held, in_flight, text};

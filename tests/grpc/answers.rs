@@ -6,8 +6,8 @@ use testkit::limiter;
 use tonic::{Code, Status, metadata::MetadataMap};
 use tonic_types::StatusExt;
 use tower_ratelimit::{
-    AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, KeyExtractor, LimiterError, Op,
-    PeerIp, Policy, Quota, RateLimitLayer, layer::MissingKey, reject::Denial,
+    AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, KeyExtractor, LimiterError,
+    MissingKey, Op, PeerIp, Policy, Quota, RateLimitLayer, reject::Denial,
 };
 
 use super::service::{Kind, Running};

@@ -12,9 +12,8 @@ use axum::{
 };
 use tokio::{net::TcpListener, task::JoinHandle};
 use tower_ratelimit::{
-    ClientAddress, ClientIp, Key, PeerIp, Quota, RateLimitLayer,
+    ClientAddress, ClientAddressLayer, ClientIp, Key, PeerIp, Quota, RateLimitLayer,
     key::{ClientIpHeader, key_fn},
-    layer::ClientAddressLayer,
 };
 
 /// How many requests of a client pass. So few that none comes back while a test runs.

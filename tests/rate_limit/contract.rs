@@ -11,7 +11,7 @@ use testkit::{Probe, Slow, get, limiter, now, send};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    Global, Key, LocalLimiter, Quota, RateLimit, RateLimitLayer, layer::ResponseFuture,
+    Global, Key, LocalLimiter, Quota, RateLimit, RateLimitLayer, rate_limit::ResponseFuture,
 };
 
 fn slow(limiter: &LocalLimiter) -> (Slow, Arc<Semaphore>) {

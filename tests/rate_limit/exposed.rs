@@ -12,10 +12,8 @@ use http::{Request, Response};
 use testkit::{fields, get, limiter, send};
 use tower::{Layer, Service, service_fn};
 use tower_ratelimit::{
-    AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, LimiterError, LocalLimiter, Op,
-    Policy, Quota, RateLimitLayer,
-    layer::{Decisions, MissingKey},
-    limiter::Tier,
+    AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, LimiterError, LocalLimiter,
+    MissingKey, Op, Policy, Quota, RateLimitLayer, limiter::Tier, rate_limit::Decisions,
 };
 
 /// Answers with what the decision says; without one it fails, as axum's extractor does.

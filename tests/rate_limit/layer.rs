@@ -7,8 +7,8 @@ use testkit::{Lines, Probe, field, fields, get, limiter, now, send};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     AsyncLimiter, Decision, Global, Header, Headers, Key, KeyError, KeyErrorKind, KeyExtractor,
-    LimiterError, LimiterErrorKind, Op, PeerIp, Policy, Quota, RateLimitLayer, key::key_fn,
-    layer::MissingKey, observe::Event,
+    LimiterError, LimiterErrorKind, MissingKey, Op, PeerIp, Policy, Quota, RateLimitLayer,
+    key::key_fn, observe::Event,
 };
 
 #[test]

@@ -15,10 +15,10 @@ use http::request::Builder;
 use testkit::{Probe, get, limiter, send};
 use tower::Layer;
 use tower_ratelimit::{
-    AsyncLimiter, ClientIp, Decision, Global, Header, Headers, Key, KeyExtractor, LimiterError,
-    LocalLimiter, Op, PeerIp, Policy, Quota, QuotaStatus, RateLimitLayer, Timestamp,
+    AsyncLimiter, ClientAddressLayer, ClientIp, Decision, Global, Header, Headers, Key,
+    KeyExtractor, LimiterError, LocalLimiter, Op, PeerIp, Policy, Quota, QuotaStatus,
+    RateLimitLayer, Timestamp,
     key::{MatchedRoute, RequestMethod},
-    layer::ClientAddressLayer,
     limiter::{Limiter, Tier},
 };
 

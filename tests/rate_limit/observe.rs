@@ -54,8 +54,8 @@ mod tracing {
     use testkit::{Probe, get, limiter, logged, send};
     use tower::Layer;
     use tower_ratelimit::{
-        AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, LimiterError, Op, PeerIp,
-        Policy, Quota, RateLimitLayer, layer::MissingKey, observe::TracingObserver,
+        AsyncLimiter, Decision, Global, Header, Key, KeyErrorKind, LimiterError, MissingKey, Op,
+        PeerIp, Policy, Quota, RateLimitLayer, observe::TracingObserver,
     };
 
     #[test]

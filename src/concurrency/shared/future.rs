@@ -13,7 +13,7 @@ use tower_service::Service;
 use crate::{
     concurrency::{
         ConcurrencyBody, ResponseFuture,
-        gate::{Gate, Verdict},
+        admission::{ConcurrencyAdmission, Verdict},
     },
     reject::Reject,
 };
@@ -48,7 +48,7 @@ pin_project_lite::pin_project! {
 /// A request that waits.
 struct Waiting<S, B, R> {
     verdict: Pin<Box<dyn Future<Output = Verdict> + Send>>,
-    gate: Arc<Gate<R>>,
+    admission: Arc<ConcurrencyAdmission<R>>,
     inner: S,
     request: Option<(Parts, B)>,
 }
@@ -60,14 +60,14 @@ where
 {
     pub(super) fn waiting(
         verdict: impl Future<Output = Verdict> + Send + 'static,
-        gate: Arc<Gate<R>>,
+        admission: Arc<ConcurrencyAdmission<R>>,
         inner: S,
         parts: Parts,
         body: ReqBody,
     ) -> Self {
         let waiting = Waiting {
             verdict: Box::pin(verdict),
-            gate,
+            admission,
             inner,
             request: Some((parts, body)),
         };
@@ -78,12 +78,12 @@ where
 
     pub(super) fn settled(
         verdict: Verdict,
-        gate: &Arc<Gate<R>>,
+        admission: &Arc<ConcurrencyAdmission<R>>,
         inner: &mut S,
         parts: Parts,
         body: ReqBody,
     ) -> Self {
-        let response = ResponseFuture::settled(verdict, gate, inner, parts, body);
+        let response = ResponseFuture::settled(verdict, admission, inner, parts, body);
         Self {
             state: State::Settled { response },
         }
@@ -101,7 +101,11 @@ impl<S, B, R> Waiting<S, B, R> {
         let (parts, body) = self.request.take().expect("polled after it was ready");
         let inner = &mut self.inner;
         Poll::Ready(ResponseFuture::settled(
-            verdict, &self.gate, inner, parts, body,
+            verdict,
+            &self.admission,
+            inner,
+            parts,
+            body,
         ))
     }
 }

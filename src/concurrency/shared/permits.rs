@@ -2,7 +2,7 @@ use std::{num::NonZeroU32, sync::Arc};
 
 use crate::{
     concurrency::{
-        gate::{allowed, denied, unmeasured},
+        admission::{allowed, denied, unmeasured},
         in_flight::{InFlight, Permit},
     },
     decision::{Decision, Policy},

@@ -33,18 +33,24 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        match self.gate.key(&parts) {
+        match self.admission.key(&parts) {
             ControlFlow::Break(verdict) => {
                 let inner = &mut self.inner;
-                SharedResponseFuture::settled(verdict, &self.gate, inner, parts, body)
+                SharedResponseFuture::settled(verdict, &self.admission, inner, parts, body)
             }
             ControlFlow::Continue(key) => {
                 // The clone is not ready; the instance that was polled ready goes along.
                 // https://docs.rs/tower/latest/tower/trait.Service.html#be-careful-when-cloning-inner-services
                 let unready = self.inner.clone();
                 let inner = mem::replace(&mut self.inner, unready);
-                let verdict = Arc::clone(&self.gate).ask(self.permits.clone(), key);
-                SharedResponseFuture::waiting(verdict, Arc::clone(&self.gate), inner, parts, body)
+                let verdict = Arc::clone(&self.admission).ask(self.permits.clone(), key);
+                SharedResponseFuture::waiting(
+                    verdict,
+                    Arc::clone(&self.admission),
+                    inner,
+                    parts,
+                    body,
+                )
             }
         }
     }

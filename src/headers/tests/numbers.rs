@@ -8,7 +8,7 @@ use super::{
 use crate::{
     decision::{Policy, QuotaStatus},
     headers::{
-        Headers, Renderer, ResetFormat, jitter,
+        Headers, Renderer, ResetFormat, config,
         number::{LARGEST, digits, header_value, short},
     },
 };
@@ -189,17 +189,17 @@ fn numbers_as_text() {
 #[test]
 fn jitter_reaches_every_step_up_to_the_most() {
     assert_eq!(Headers::new().draw_jitter(), Duration::ZERO);
-    assert_eq!(jitter::draw(Duration::from_nanos(999)), Duration::ZERO);
+    assert_eq!(config::draw(Duration::from_nanos(999)), Duration::ZERO);
     let mut seen = [0; 4];
     for _ in 0..1_000 {
-        let drawn = jitter::draw(Duration::from_micros(3));
+        let drawn = config::draw(Duration::from_micros(3));
         seen[drawn.as_micros() as usize] += 1;
     }
     // Each step is expected 250 times; 100 is more than ten standard deviations away.
     assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
     let most = Duration::from_secs(5);
     assert!((0..1_000).all(|_| Headers::new().jitter(most).draw_jitter() <= most));
-    assert!(jitter::draw(Duration::MAX) > Duration::ZERO);
+    assert!(config::draw(Duration::MAX) > Duration::ZERO);
 }
 
 #[test]

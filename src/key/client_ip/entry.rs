@@ -51,3 +51,28 @@ pub(super) fn is_port(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_digit())
         && text.parse::<u16>().is_ok()
 }
+
+/// An address, with or without a port.
+pub(super) fn address(value: &[u8]) -> Entry {
+    host(value).into()
+}
+
+/// An address and a port, the IPv6 one without brackets (`2001:db8::1:46532`), as CloudFront
+/// writes it.
+pub(super) fn viewer_address(value: &[u8]) -> Entry {
+    cut_port(value).into()
+}
+
+fn cut_port(value: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(value.trim_ascii()).ok()?;
+    let (address, port) = text.rsplit_once(':')?;
+    is_port(port).then(|| address.parse().ok())?
+}
+
+/// The entries of one line, from the right.
+///
+/// They are cut off one by one, so what stands to the left of the last one asked for is not read.
+pub(super) fn entries(line: &[u8]) -> impl Iterator<Item = Entry> {
+    line.rsplit(|byte| *byte == b',')
+        .map(|entry| host(entry).into())
+}

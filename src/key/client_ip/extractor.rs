@@ -3,8 +3,11 @@ use std::{net::IpAddr, sync::Arc};
 use http::{HeaderName, HeaderValue, request::Parts};
 
 use super::{
-    AddressOrigin, ClientAddress, ClientIpHeader, IntoNetwork, entry::Entry, forwarded,
-    header::Syntax, single, trust::Trust, x_forwarded_for,
+    AddressOrigin, ClientAddress, ClientIpHeader, IntoNetwork,
+    entry::{self, Entry},
+    forwarded,
+    header::Syntax,
+    trust::Trust,
 };
 use crate::{
     error::{ConfigError, KeyError},
@@ -46,7 +49,7 @@ use crate::{
 /// address or key, since clients can get into that bucket.
 ///
 /// [`resolve`](Self::resolve) tells how an address was found, and
-/// [`ClientAddressLayer`](crate::layer::ClientAddressLayer) hands it to handlers.
+/// [`ClientAddressLayer`](crate::ClientAddressLayer) hands it to handlers.
 ///
 /// # What has to hold
 ///
@@ -237,10 +240,10 @@ impl ClientIp {
         let lines = parts.headers.get_all(&self.name).iter();
         let lines = lines.map(HeaderValue::as_bytes);
         Ok(match self.syntax {
-            Syntax::List => self.walk(peer, lines.rev().flat_map(x_forwarded_for::entries)),
+            Syntax::List => self.walk(peer, lines.rev().flat_map(entry::entries)),
             Syntax::Forwarded => self.walk(peer, lines.rev().flat_map(forwarded::entries)),
-            Syntax::Single => only(peer, lines.map(single::address)),
-            Syntax::ViewerAddress => only(peer, lines.map(single::viewer_address)),
+            Syntax::Single => only(peer, lines.map(entry::address)),
+            Syntax::ViewerAddress => only(peer, lines.map(entry::viewer_address)),
         })
     }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::hash::KeyHash;
-use crate::{op::Op, quota::MAX_REFILL_NANOS};
+use crate::{decision::Op, quota::MAX_REFILL_NANOS};
 
 /// The lowest bit of the instant marks a block by hand. Operations come at whole microseconds, which
 /// are even numbers of nanoseconds: an end that is moved by one keeps out the same ones.

@@ -1,10 +1,10 @@
 use std::{borrow::Cow, time::Duration};
 
-use super::{LocalLimiter, capacity::Capacity};
+use super::{capacity::Capacity, limiter::LocalLimiter};
 use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::ConfigError,
-    limiter::{Tier, quotas::Rules},
+    limiter::{Tier, limits::Limits},
     quota::{IntoQuotas, OwnedQuota},
 };
 
@@ -119,8 +119,8 @@ impl LocalLimiterBuilder {
             max_log_times,
             clock,
         } = self;
-        let rules = Rules::new(tiers, block_for)?;
+        let limits = Limits::new(tiers, block_for)?;
         let capacity = Capacity::checked(max_keys, max_log_times)?;
-        LocalLimiter::from_parts(rules, capacity, clock)
+        LocalLimiter::from_parts(limits, capacity, clock)
     }
 }

@@ -8,24 +8,24 @@ use std::{
 
 use super::{
     LocalLimiterBuilder,
+    apply::denied_for,
     block::{self, Blocks},
     capacity::Capacity,
     hash::{KeyHash, KeyHasher},
-    instants::Instants,
-    live_quota::LiveQuota,
-    request::denied_for,
-    subjects::Subjects,
+    lock_free::LiveQuota,
+    lock_free::LockFree,
+    sharded::Sharded,
 };
 use crate::{
     clock::{SharedClock, Timestamp},
+    decision::Op,
     decision::{Decision, Policy, Receipt},
     error::{ConfigError, LimiterError},
     key::Key,
     limiter::{
         Limiter, Never, Pending, Tier,
-        quotas::{Chosen, LoneBucket, Rules},
+        limits::{Chosen, Limits, LoneBucket},
     },
-    op::Op,
     quota::{IntoQuotas, OwnedQuota},
 };
 
@@ -68,13 +68,13 @@ struct Inner {
     hasher: KeyHasher,
     capacity: Capacity,
     /// What is in force, for whoever changes it next.
-    rules: Mutex<Arc<Rules>>,
+    limits: Mutex<Arc<Limits>>,
     /// Where one instant for each key is enough.
-    instants: Option<(LiveQuota, Instants)>,
+    instants: Option<(LiveQuota, LockFree)>,
     /// Keys that were blocked by hand while that was enough.
     blocks: Blocks,
     /// Where it is not, from the start or since a change of quota.
-    subjects: OnceLock<Subjects>,
+    subjects: OnceLock<Sharded>,
 }
 
 impl LocalLimiter {
@@ -107,30 +107,30 @@ impl LocalLimiter {
     }
 
     pub(super) fn from_parts(
-        rules: Rules,
+        limits: Limits,
         capacity: Capacity,
         clock: SharedClock,
     ) -> Result<Self, ConfigError> {
-        let rules = Arc::new(rules);
+        let limits = Arc::new(limits);
         let subjects = OnceLock::new();
-        let instants = match rules.lone_bucket() {
+        let instants = match limits.lone_bucket() {
             Some(quota) => {
-                let instants = Instants::try_new(capacity, clock.now())?;
+                let instants = LockFree::try_new(capacity, clock.now())?;
                 Some((LiveQuota::new(quota), instants))
             }
             None => {
-                let made = Subjects::try_new(capacity, &rules)?;
+                let made = Sharded::try_new(capacity, &limits)?;
                 subjects.get_or_init(|| made);
                 None
             }
         };
         Ok(Self(Arc::new(Inner {
-            policies: rules.default_tier().policies.clone(),
+            policies: limits.default_tier().policies.clone(),
             blocks: Blocks::default(),
             clock,
             hasher: KeyHasher::new(),
             capacity,
-            rules: Mutex::new(rules),
+            limits: Mutex::new(limits),
             instants,
             subjects,
         })))
@@ -139,9 +139,9 @@ impl LocalLimiter {
     /// A limiter of the same quotas and clock for another number of keys, which counts for itself.
     pub(crate) fn with_max_keys(&self, max_keys: usize) -> Result<Self, ConfigError> {
         let inner = &*self.0;
-        let rules = inner.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let limits = inner.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let capacity = Capacity::checked(max_keys, inner.capacity.log_times)?;
-        Self::from_parts(Rules::clone(&rules), capacity, inner.clock.clone())
+        Self::from_parts(Limits::clone(&limits), capacity, inner.clock.clone())
     }
 
     /// Changes the quota of this name (`default` for one that stands alone and was given none) in
@@ -159,11 +159,11 @@ impl LocalLimiter {
     /// none of this name, or no memory for what is to be counted now.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let inner = &*self.0;
-        let mut current = inner.rules.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut rules = Rules::clone(&current);
-        let replaced = rules.replace(name, &quota.into())?;
-        let rules = Arc::new(rules);
-        match (inner.subjects.get(), &inner.instants, rules.lone_bucket()) {
+        let mut current = inner.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = Limits::clone(&current);
+        let replaced = limits.replace(name, &quota.into())?;
+        let limits = Arc::new(limits);
+        match (inner.subjects.get(), &inner.instants, limits.lone_bucket()) {
             (None, Some((live, instants)), Some(bucket)) => {
                 let (measured, _) = bucket.measured;
                 live.replace(bucket);
@@ -174,16 +174,16 @@ impl LocalLimiter {
                 }
             }
             (None, ..) => {
-                let made = Subjects::try_new(inner.capacity, &rules)?;
+                let made = Sharded::try_new(inner.capacity, &limits)?;
                 let made = inner.subjects.get_or_init(|| made);
                 for (key, left) in inner.blocks.take(inner.clock.now().as_nanos()) {
                     let block = Op::Block(left);
                     drop(made.decide(key, &inner.clock, &Tier::DEFAULT, &block));
                 }
             }
-            (Some(subjects), ..) => subjects.install(&rules, &replaced),
+            (Some(subjects), ..) => subjects.install(&limits, &replaced),
         }
-        *current = rules;
+        *current = limits;
         Ok(())
     }
 
@@ -255,7 +255,7 @@ impl LocalLimiter {
             .instants
             .as_ref()
             .map(|(_, instants)| instants.evictions());
-        let subjects = self.0.subjects.get().map(Subjects::evictions);
+        let subjects = self.0.subjects.get().map(Sharded::evictions);
         instants.unwrap_or(0) + subjects.unwrap_or(0)
     }
 
@@ -279,14 +279,14 @@ impl LocalLimiter {
 
     /// The quota and the table of the lock-free way, where that is the way.
     #[inline]
-    fn instants(&self) -> Option<&(LiveQuota, Instants)> {
+    fn instants(&self) -> Option<&(LiveQuota, LockFree)> {
         let in_force = self.0.subjects.get().is_none();
         self.0.instants.as_ref().filter(|_| in_force)
     }
 
     fn decide_alone(
         &self,
-        (quota, instants): &(LiveQuota, Instants),
+        (quota, instants): &(LiveQuota, LockFree),
         key: &Key,
         op: &Op,
     ) -> Decision {
@@ -305,7 +305,7 @@ impl LocalLimiter {
     #[inline(never)]
     fn decide_request(
         &self,
-        (quota, instants): &(LiveQuota, Instants),
+        (quota, instants): &(LiveQuota, LockFree),
         tier: &Tier,
         key: &Key,
         op: &Op,
@@ -327,7 +327,7 @@ impl LocalLimiter {
         &self,
         hash: KeyHash,
         now: Timestamp,
-        instants: &Instants,
+        instants: &LockFree,
         quota: &LoneBucket,
         asked: Chosen,
         op: &Op,
@@ -391,9 +391,9 @@ impl Limiter for LocalLimiter {
     }
 
     fn blocks(&self) -> bool {
-        let rules = self.0.rules.lock();
-        let rules = rules.unwrap_or_else(PoisonError::into_inner);
-        rules.block_for.is_some()
+        let limits = self.0.limits.lock();
+        let limits = limits.unwrap_or_else(PoisonError::into_inner);
+        limits.block_for.is_some()
     }
 
     fn identity(&self) -> Option<usize> {

@@ -1,15 +1,14 @@
 //! The limiter in this process.
 
+mod apply;
 mod block;
 mod builder;
 mod capacity;
 mod hash;
-mod instants;
 mod limiter;
-mod live_quota;
-mod request;
+mod lock_free;
 mod shard;
-mod subjects;
+mod sharded;
 mod table;
 
 pub use self::{builder::LocalLimiterBuilder, limiter::LocalLimiter};

@@ -2,10 +2,10 @@
 
 use std::{collections::TryReserveError, mem, ops::Range, sync::Arc};
 
-use super::{block::Block, hash::KeyHash, request::Subject};
+use super::{apply::Subject, block::Block, hash::KeyHash};
 use crate::{
     algorithm::{State, Weight},
-    limiter::quotas::{Replaced, Rules},
+    limiter::limits::{Limits, Replaced},
 };
 
 /// Entries in a bucket; a key can live in two buckets of its shard.
@@ -20,7 +20,7 @@ const LOGS_LOOKED_AT: usize = 16;
 #[derive(Debug)]
 pub(super) struct Shard {
     /// Here, so that the holder of the lock sees one consistent set of quotas.
-    pub(super) rules: Arc<Rules>,
+    pub(super) limits: Arc<Limits>,
     pub(super) entries: Entries,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Entries {
     /// 0 for an entry that was never used.
     tags: Box<[u64]>,
     blocks: Box<[Block]>,
-    /// As many for each entry as the rules say.
+    /// As many for each entry as the limits say.
     states: Box<[State]>,
     /// Where the search for logs to give up goes on.
     hand: usize,
@@ -57,25 +57,25 @@ fn filled<T: Clone>(len: usize, value: T) -> Result<Box<[T]>, TryReserveError> {
 }
 
 impl Shard {
-    pub(super) fn new(rules: Arc<Rules>) -> Self {
+    pub(super) fn new(limits: Arc<Limits>) -> Self {
         Self {
-            rules,
+            limits,
             entries: Entries::default(),
         }
     }
 
-    /// Puts other rules in force. Fails where a key has more counters than before and there is no
+    /// Puts other limits in force. Fails where a key has more counters than before and there is no
     /// memory for them: then all keys are forgotten.
     pub(super) fn install(
         &mut self,
-        rules: &Arc<Rules>,
+        limits: &Arc<Limits>,
         replaced: &Replaced,
     ) -> Result<(), TryReserveError> {
-        let (before, after) = (self.rules.width(), rules.width());
-        self.rules = Arc::clone(rules);
+        let (before, after) = (self.limits.width(), limits.width());
+        self.limits = Arc::clone(limits);
         let mut old = mem::take(&mut self.entries).states_forgotten(before, &replaced.kept);
         if after > before && old.len() > 0 {
-            let mut states = room(old.len(), rules)?;
+            let mut states = room(old.len(), limits)?;
             for (at, state) in old.states.iter_mut().enumerate() {
                 states[at / before * after + at % before] = mem::take(state);
             }
@@ -87,27 +87,27 @@ impl Shard {
 
     pub(super) fn live_keys(&self, now: u64) -> usize {
         let entries = 0..self.entries.tags.len();
-        let weights = entries.map(|entry| self.entries.weight(&self.rules, entry, now));
+        let weights = entries.map(|entry| self.entries.weight(&self.limits, entry, now));
         weights
             .filter(|weight| *weight != Weight::default())
             .count()
     }
 }
 
-/// Room for the states of `entries` keys under `rules`.
-pub(super) fn room(entries: usize, rules: &Rules) -> Result<Box<[State]>, TryReserveError> {
-    filled(entries.saturating_mul(rules.states()), State::FRESH)
+/// Room for the states of `entries` keys under `limits`.
+pub(super) fn room(entries: usize, limits: &Limits) -> Result<Box<[State]>, TryReserveError> {
+    filled(entries.saturating_mul(limits.states()), State::FRESH)
 }
 
 impl Entries {
     /// Makes room for so many keys, if there is none yet.
     #[inline]
-    pub(super) fn make(&mut self, entries: usize, rules: &Rules) -> Result<(), TryReserveError> {
+    pub(super) fn make(&mut self, entries: usize, limits: &Limits) -> Result<(), TryReserveError> {
         if self.tags.is_empty() {
             *self = Self {
                 tags: filled(entries, 0)?,
                 blocks: filled(entries, Block::NONE)?,
-                states: room(entries, rules)?,
+                states: room(entries, limits)?,
                 hand: 0,
             };
         }
@@ -170,10 +170,10 @@ impl Entries {
 
     /// The entry to replace, and what is forgotten with it: a free one of the emptier bucket, else
     /// the one with the least to forget.
-    pub(super) fn victim(&self, rules: &Rules, key: KeyHash, now: u64) -> (usize, Weight) {
+    pub(super) fn victim(&self, limits: &Limits, key: KeyHash, now: u64) -> (usize, Weight) {
         let [first, second] = self
             .candidates(key)
-            .map(|bucket| self.survey(rules, bucket, now));
+            .map(|bucket| self.survey(limits, bucket, now));
         let second_is_better = match (first.free, second.free) {
             (0, 0) => second.weight < first.weight,
             (in_first, in_second) => in_second > in_first,
@@ -182,14 +182,14 @@ impl Entries {
         (better.least, better.weight)
     }
 
-    fn survey(&self, rules: &Rules, bucket: Range<usize>, now: u64) -> Survey {
+    fn survey(&self, limits: &Limits, bucket: Range<usize>, now: u64) -> Survey {
         let mut survey = Survey {
             free: 0,
             least: bucket.start,
-            weight: self.weight(rules, bucket.start, now),
+            weight: self.weight(limits, bucket.start, now),
         };
         for entry in bucket {
-            let weight = self.weight(rules, entry, now);
+            let weight = self.weight(limits, entry, now);
             survey.free += usize::from(weight == Weight::default());
             if weight < survey.weight {
                 survey.least = entry;
@@ -199,11 +199,11 @@ impl Entries {
         survey
     }
 
-    fn weight(&self, rules: &Rules, entry: usize, now: u64) -> Weight {
+    fn weight(&self, limits: &Limits, entry: usize, now: u64) -> Weight {
         let mut block = self.blocks[entry];
         Weight {
-            blocked: block.left(now, rules.block_for),
-            ..rules.weight(&self.states[self.states_of(entry)], now)
+            blocked: block.left(now, limits.block_for),
+            ..limits.weight(&self.states[self.states_of(entry)], now)
         }
     }
 
@@ -220,7 +220,7 @@ impl Entries {
     /// whether anything is forgotten.
     pub(super) fn give_up_a_log(
         &mut self,
-        rules: &Rules,
+        limits: &Limits,
         current: u64,
         must: bool,
         now: u64,
@@ -234,7 +234,7 @@ impl Entries {
         let entries = (from..from + looked_at).map(|entry| entry % self.len());
         let others = entries.filter(|entry| self.tags[*entry] != 0 && self.tags[*entry] != current);
         let logs = others.filter(|entry| self.times_held(*entry) > 0);
-        let weighed = logs.map(|entry| (self.weight(rules, entry, now), entry));
+        let weighed = logs.map(|entry| (self.weight(limits, entry, now), entry));
         let (weight, entry) = weighed.take(LOGS_LOOKED_AT).min()?;
         let is_live = weight != Weight::default();
         if is_live && !must {

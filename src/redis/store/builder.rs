@@ -172,9 +172,9 @@ impl RedisStoreBuilder {
             pace: Arc::new(Pace::default()),
             scripts: Mutex::default(),
             strain: Mutex::default(),
-            gate: SharedBreaker::new(breaker),
+            breaker: SharedBreaker::new(breaker),
             alarms: Alarms::default(),
-            herald: Notifier::new(on_health_change),
+            notifier: Notifier::new(on_health_change),
             counters: Counters::default(),
             trials: AtomicU64::new(0),
         })

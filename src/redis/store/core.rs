@@ -39,8 +39,8 @@ pub(super) struct Core {
     /// The last decision that was made without a server that answers.
     pub(super) strain: Mutex<Option<(Instant, Degradation)>>,
     pub(super) alarms: Alarms,
-    pub(super) gate: SharedBreaker,
-    pub(super) herald: Notifier,
+    pub(super) breaker: SharedBreaker,
+    pub(super) notifier: Notifier,
     pub(super) counters: Counters,
     pub(super) trials: AtomicU64,
 }
@@ -232,7 +232,7 @@ impl Core {
     /// Why a call would fail at once.
     pub(super) fn refusal(self: &Arc<Self>) -> Option<StoreError> {
         // The next call starts a trial of its own, and waits for it.
-        if self.gate.summary().is_open && self.has_lost_trial() {
+        if self.breaker.summary().is_open && self.has_lost_trial() {
             return None;
         }
         let error = self.admit().err()?;
@@ -273,12 +273,12 @@ impl Core {
         if Handle::try_current().is_err() {
             return Err((StoreError::no_runtime(), None));
         }
-        let summary = self.gate.summary();
+        let summary = self.breaker.summary();
         if !summary.is_open {
             return Ok(summary.epoch);
         }
         let now = Instant::now().into_std();
-        match self.gate.with(|breaker| breaker.admit(now)) {
+        match self.breaker.with(|breaker| breaker.admit(now)) {
             Admission::Pass { epoch } => Ok(epoch),
             Admission::Stop { error, trial } => Err((error, trial)),
         }
@@ -286,7 +286,7 @@ impl Core {
 
     fn has_lost_trial(&self) -> bool {
         let now = Instant::now().into_std();
-        Handle::try_current().is_ok() && self.gate.with(|breaker| breaker.has_lost_trial(now))
+        Handle::try_current().is_ok() && self.breaker.with(|breaker| breaker.has_lost_trial(now))
     }
 
     fn learn(self: &Arc<Self>, epoch: u64, way: &Way, error: Option<&StoreError>) {
@@ -299,7 +299,7 @@ impl Core {
             // Nothing was sent.
             StoreErrorKind::Crowded => {}
             StoreErrorKind::Other => {
-                let doubted = self.gate.with(|breaker| breaker.doubted(epoch, now));
+                let doubted = self.breaker.with(|breaker| breaker.doubted(epoch, now));
                 if let Some(trial) = doubted {
                     self.start_trial(trial.number);
                 }
@@ -344,8 +344,8 @@ impl Core {
     }
 
     fn praise(&self, epoch: u64) {
-        if !self.gate.summary().is_settled {
-            self.gate.with(|breaker| breaker.succeeded(epoch));
+        if !self.breaker.summary().is_settled {
+            self.breaker.with(|breaker| breaker.succeeded(epoch));
         }
     }
 
@@ -369,9 +369,9 @@ impl Core {
         change: impl FnOnce(&mut Breaker) -> Option<Change>,
         connection: u64,
     ) {
-        let changed = self.gate.with(|breaker| {
+        let changed = self.breaker.with(|breaker| {
             let change = change(breaker)?;
-            self.herald
+            self.notifier
                 .note(StoreHealth::from(breaker.verdict()), &change);
             Some(change)
         });
@@ -381,7 +381,7 @@ impl Core {
             self.counters.count_opening();
             self.link.discard(connection);
         }
-        self.herald.tell();
+        self.notifier.tell();
     }
 
     /// Something is decided without the server, or not at all, because of this error.
@@ -390,7 +390,7 @@ impl Core {
         self.counters.count_degraded(reason);
         if error.kind() == StoreErrorKind::ForeignData {
             self.alarms.foreign_value(error);
-        } else if !self.gate.summary().is_open {
+        } else if !self.breaker.summary().is_open {
             let mut strain = self.strain.lock().unwrap_or_else(PoisonError::into_inner);
             let before = strain.replace((Instant::now(), reason));
             drop(strain);
@@ -400,7 +400,7 @@ impl Core {
     }
 
     pub(super) fn health(&self) -> StoreHealth {
-        match self.gate.with(|breaker| breaker.verdict()).into() {
+        match self.breaker.with(|breaker| breaker.verdict()).into() {
             StoreHealth::Up => self.strained().unwrap_or(StoreHealth::Up),
             health => health,
         }

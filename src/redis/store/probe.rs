@@ -57,7 +57,9 @@ impl Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         if let Some(shared) = &self.shared {
-            shared.gate.with(|breaker| breaker.trial_lost(self.number));
+            shared
+                .breaker
+                .with(|breaker| breaker.trial_lost(self.number));
         }
     }
 }

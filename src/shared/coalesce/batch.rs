@@ -3,7 +3,9 @@ use std::{collections::VecDeque, sync::Arc};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::Answer;
-use crate::{decision::Decision, limiter::quotas::Chosen, op::Op, redis::store::error::StoreError};
+use crate::{
+    decision::Decision, decision::Op, limiter::limits::Chosen, redis::store::error::StoreError,
+};
 
 /// The most rows of one call: few enough for the server not to be held up.
 const MAX_ROWS_PER_CALL: usize = 256;

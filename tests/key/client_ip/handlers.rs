@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use std::net::SocketAddr;
 use testkit::now;
 use tower::ServiceExt;
-use tower_ratelimit::{ClientAddress, ClientIp, Quota, RateLimitLayer, layer::ClientAddressLayer};
+use tower_ratelimit::{ClientAddress, ClientAddressLayer, ClientIp, Quota, RateLimitLayer};
 
 use super::{FORWARDED_FOR, PROXIES};
 

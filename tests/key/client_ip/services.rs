@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use http::{Request, Response, request::Parts};
 use testkit::{Probe, now};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_ratelimit::{ClientAddress, ClientIp, layer::ClientAddressLayer};
+use tower_ratelimit::{ClientAddress, ClientAddressLayer, ClientIp};
 
 use super::{FORWARDED_FOR, PROXIES, ip, request};
 

@@ -15,8 +15,8 @@ use sha2::Sha256;
 use testkit::{Lines, limiter, now};
 use tower::ServiceExt;
 use tower_ratelimit::{
-    Key, KeyErrorKind, KeyExtractor, LocalLimiter, Quota, RateLimitLayer, key::extension_fn,
-    layer::MissingKey, observe::Event,
+    Key, KeyErrorKind, KeyExtractor, LocalLimiter, MissingKey, Quota, RateLimitLayer,
+    key::extension_fn, observe::Event,
 };
 
 /// What the application knows of a caller once a token is verified.

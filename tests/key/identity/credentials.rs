@@ -244,7 +244,7 @@ fn a_secret_header_is_its_digest() {
 #[test]
 fn a_client_with_two_credentials_is_rejected_and_not_counted_by_something_else() {
     use tower::Layer;
-    use tower_ratelimit::{Quota, RateLimitLayer, layer::MissingKey};
+    use tower_ratelimit::{MissingKey, Quota, RateLimitLayer};
 
     let sent = |service: &_, tokens: &[&str]| {
         let mut request = testkit::get("/");

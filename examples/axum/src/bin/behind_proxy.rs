@@ -13,7 +13,7 @@
 use std::{env, net::SocketAddr};
 
 use axum::{Router, routing::get};
-use tower_ratelimit::{ClientAddress, ClientIp, Quota, RateLimitLayer, layer::ClientAddressLayer};
+use tower_ratelimit::{ClientAddress, ClientAddressLayer, ClientIp, Quota, RateLimitLayer};
 
 fn app(client_ip: ClientIp, quota: Quota) -> Router {
     Router::new()

@@ -1,0 +1,76 @@
+//! Extractors for handlers of axum.
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use http::{StatusCode, request::Parts};
+
+use crate::{decision::Decision, key::ClientAddress, rate_limit::Decisions};
+
+/// The decision that let this request in, for handlers behind a layer with
+/// [`expose_decision`](crate::RateLimitLayer::expose_decision); of several layers that of the
+/// innermost. Without one: 500, or `None` for `Option<Decision>`.
+///
+/// The key that it is about stands beside it in [`Decisions`], see
+/// [`Exposed::key`](crate::rate_limit::Exposed::key).
+impl<S: Sync> FromRequestParts<S> for Decision {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        parts.extensions.get().cloned().ok_or((
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "no rate limit decision: the layer needs expose_decision(true)",
+        ))
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Decision {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
+        Ok(parts.extensions.get().cloned())
+    }
+}
+
+/// The decisions of all layers that let this request in, for handlers behind layers with
+/// [`expose_decision`](crate::RateLimitLayer::expose_decision). Without one: 500, or `None` for
+/// `Option<Decisions>`.
+impl<S: Sync> FromRequestParts<S> for Decisions {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        parts.extensions.get().cloned().ok_or((
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "no rate limit decisions: the layers need expose_decision(true)",
+        ))
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Decisions {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
+        Ok(parts.extensions.get().cloned())
+    }
+}
+
+/// The client's address, for handlers behind a
+/// [`ClientAddressLayer`](crate::ClientAddressLayer). Without one: 500, or `None` for
+/// `Option<ClientAddress>`.
+impl<S: Sync> FromRequestParts<S> for ClientAddress {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        parts.extensions.get().copied().ok_or((
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "no client address: the router needs a ClientAddressLayer, and the server the peer's \
+             address",
+        ))
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for ClientAddress {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
+        Ok(parts.extensions.get().copied())
+    }
+}

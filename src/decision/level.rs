@@ -1,0 +1,235 @@
+//! The standing of a quota: a level that the numbers follow from, or the numbers.
+
+use std::time::Duration;
+
+use super::{micros::Micros, policy::Terms};
+
+/// What is left of a quota, and when there is more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Usage {
+    Level(Level),
+    Stepped(Stepped),
+    Counted(Counted),
+}
+
+/// A bucket that fills evenly, in nanoseconds. All numbers follow from these three, by divisions
+/// that only those pay for who ask for them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Level {
+    /// The time until the bucket is full.
+    pub(crate) used: u64,
+    /// The time in which the nominal limit comes.
+    pub(crate) refill: u64,
+    /// The time in which one unit comes.
+    pub(crate) interval: u64,
+}
+
+/// A bucket that fills in steps, in nanoseconds. The rest of its level follows from its policy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stepped {
+    /// How far the bucket was from full at the last step.
+    pub(crate) used: u64,
+    /// The time since the last step.
+    pub(crate) passed: u64,
+    /// The time between two steps.
+    pub(crate) step: u64,
+}
+
+/// What was found out or told; `None` for what is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(super) remaining: Option<Units>,
+    pub(super) reset_after: Option<Micros>,
+    pub(super) effective_window: Option<Micros>,
+}
+
+/// A number of units, kept like [`Micros`]: one more than it is.
+pub(super) type Units = Micros;
+
+impl Level {
+    /// Whether more is used than the nominal limit.
+    #[inline]
+    pub(crate) const fn is_excess(self) -> bool {
+        self.used > self.refill
+    }
+
+    #[inline]
+    pub(crate) const fn remaining(self) -> u64 {
+        self.refill.saturating_sub(self.used) / self.interval
+    }
+
+    /// The time in which what remains comes, or the next unit if nothing does.
+    #[inline]
+    pub(crate) const fn effective_window(self) -> u64 {
+        match self.remaining() {
+            0 => self.used + self.interval - self.refill,
+            remaining => remaining * self.interval,
+        }
+    }
+
+    const fn numbers(self) -> Counted {
+        Counted::counted(self.remaining(), self.used, self.effective_window())
+    }
+}
+
+impl Stepped {
+    /// The level at the last step, of the bucket that `terms` describe.
+    pub(crate) fn level(self, terms: &Terms) -> Level {
+        let window = terms.window_nanos();
+        Level {
+            used: self.used,
+            // The window of a limit of 0 is a unit's.
+            refill: if terms.limit == 0 { 0 } else { window },
+            interval: window / terms.limit.max(1),
+        }
+    }
+
+    /// From now to the first step at which tokens come, `wait` or more after the last one.
+    pub(crate) const fn until_step(self, wait: u64) -> u64 {
+        if wait == 0 {
+            return 0;
+        }
+        let steps = wait.div_ceil(self.step);
+        steps.saturating_mul(self.step) - self.passed
+    }
+
+    fn numbers(self, terms: &Terms) -> Counted {
+        let level = self.level(terms);
+        let window = match level.remaining() {
+            0 => self.until_step(level.effective_window()),
+            _ => level.effective_window(),
+        };
+        Counted::counted(level.remaining(), self.until_step(self.used), window)
+    }
+}
+
+impl Counted {
+    const fn counted(remaining: u64, reset_after: u64, effective_window: u64) -> Self {
+        Self {
+            remaining: Some(Units::new(remaining)),
+            reset_after: Some(Micros::from_nanos(reset_after)),
+            effective_window: Some(Micros::from_nanos(effective_window)),
+        }
+    }
+}
+
+impl Usage {
+    pub(super) const UNKNOWN: Self = Self::Counted(Counted {
+        remaining: None,
+        reset_after: None,
+        effective_window: None,
+    });
+
+    /// What an algorithm counted, with times in nanoseconds.
+    pub(crate) const fn counted(remaining: u64, reset_after: u64, effective_window: u64) -> Self {
+        Self::Counted(Counted::counted(remaining, reset_after, effective_window))
+    }
+
+    /// The numbers of the quota that `terms` describe.
+    #[inline]
+    pub(super) fn numbers(self, terms: &Terms) -> Counted {
+        match self {
+            Self::Counted(numbers) => numbers,
+            Self::Level(level) => level.numbers(),
+            Self::Stepped(stepped) => stepped.numbers(terms),
+        }
+    }
+
+    /// The same after so many microseconds in which nothing came.
+    pub(super) fn aged(self, micros: u64) -> Self {
+        let nanos = micros.saturating_mul(1_000);
+        match self {
+            Self::Level(level) => Self::Level(Level {
+                used: level.used.saturating_sub(nanos),
+                ..level
+            }),
+            Self::Stepped(stepped) => {
+                let passed = stepped.passed.saturating_add(nanos);
+                let step = stepped.step.max(1);
+                Self::Stepped(Stepped {
+                    used: stepped.used.saturating_sub(passed - passed % step),
+                    passed: passed % step,
+                    ..stepped
+                })
+            }
+            Self::Counted(numbers) => Self::Counted(Counted {
+                reset_after: numbers.reset_after.map(|time| time.less(micros, 0)),
+                effective_window: numbers.effective_window.map(|time| time.less(micros, 0)),
+                ..numbers
+            }),
+        }
+    }
+
+    /// The least time in which `units` pass after `head` others that just fit: that of as many units
+    /// of a bucket, that of as many whole periods of what counts in periods.
+    pub(super) fn time_of(self, terms: &Terms, head: u64, units: u64) -> Duration {
+        match self {
+            Self::Level(level) => Duration::from_nanos(level.interval.saturating_mul(units)),
+            Self::Stepped(stepped) => {
+                let whole = stepped.level(terms).interval.saturating_mul(units);
+                let steps = whole / stepped.step.max(1);
+                Duration::from_nanos(steps.saturating_mul(stepped.step))
+            }
+            Self::Counted(_) => {
+                let last = head.saturating_add(units).saturating_sub(1);
+                let periods = last / terms.limit.max(1);
+                let periods = u32::try_from(periods).unwrap_or(u32::MAX);
+                terms.window().unwrap_or_default().saturating_mul(periods)
+            }
+        }
+    }
+
+    /// The time until `units` fit that a bucket does not hold yet; zero for what is no bucket.
+    pub(super) const fn time_until(self, units: u64) -> Duration {
+        let Self::Level(level) = self else {
+            return Duration::ZERO;
+        };
+        let needed = level.interval.saturating_mul(units);
+        let taken = level.used.saturating_add(needed);
+        Duration::from_nanos(taken.saturating_sub(level.refill))
+    }
+
+    /// The instant at which a bucket that stood so at `now` is full again, and the time of a unit.
+    pub(super) fn end(self, terms: &Terms, now: u64) -> Option<(u64, u64)> {
+        match self {
+            Self::Level(level) => Some((now.saturating_add(level.used), level.interval)),
+            Self::Stepped(stepped) => {
+                let last_step = now.saturating_sub(stepped.passed);
+                let interval = stepped.level(terms).interval;
+                Some((last_step.saturating_add(stepped.used), interval))
+            }
+            Self::Counted(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::{Key, LocalLimiter, ManualClock, Quota};
+
+    /// A denial that is remembered says the same as one that is asked for later.
+    #[test]
+    fn denial_ages_to_what_is_asked_for_later() {
+        for quota in [
+            Quota::per_minute(6).burst(10),
+            Quota::per_minute(6).refill_every(Duration::from_secs(20)),
+            Quota::per_minute(6).fixed_window(),
+        ] {
+            let clock = ManualClock::new();
+            let builder = LocalLimiter::builder(quota).clock(clock.clone());
+            let limiter = builder.build().expect("a good quota");
+            let key = Key::global();
+            assert!(limiter.acquire_up_to(&key, 20).charged() > 0);
+            let early = limiter.peek(&key, 4);
+            let passed = Duration::from_millis(7_250);
+            clock.advance(passed);
+            let aged = early.aged(passed);
+            let late = limiter.peek(&key, 4);
+            assert!(aged.quotas().eq(late.quotas()), "{quota:?}");
+            let behind = |of: &crate::Decision| of.binding_status().wait_behind(4, 5);
+            assert_eq!(behind(&aged), behind(&late), "{quota:?}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+use std::{mem, ops::Range};
+
+use bytes::Bytes;
+use http::HeaderValue;
+
+use super::number;
+use crate::small_bytes::SmallBytes;
+
+/// Enough for one quota with an ordinary name, and for every number of the response.
+const INLINE_LEN: usize = 128;
+
+/// The text of all fields of one response, written one after another.
+///
+/// It stays on the stack until it is complete, and then a lone field is copied. Several move to
+/// the heap in one piece, of which each is a slice: one allocation, however many fields.
+pub(super) struct FieldText {
+    text: SmallBytes<INLINE_LEN>,
+    fields: usize,
+    /// The last number that was written out, and where: several fields say the same wait.
+    last: (u64, Range<usize>),
+}
+
+/// The text of one field.
+pub(super) enum Text {
+    Fixed(&'static str),
+    Written(Range<usize>),
+}
+
+impl FieldText {
+    #[inline]
+    pub(super) const fn new() -> Self {
+        Self {
+            text: SmallBytes::new(),
+            fields: 0,
+            last: (0, 0..0),
+        }
+    }
+
+    #[inline]
+    pub(super) const fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, text: &[u8]) {
+        self.text.push(text);
+    }
+
+    #[inline]
+    pub(super) fn push_number(&mut self, number: u64) {
+        match number::short(number) {
+            Some(text) => self.push(text.as_bytes()),
+            None => self.push_digits(number),
+        }
+    }
+
+    fn push_digits(&mut self, number: u64) {
+        let start = self.len();
+        number::digits(number, |digits| self.push(digits));
+        self.last = (number, start..self.len());
+    }
+
+    /// What was written from `start` on, as a field.
+    #[inline]
+    pub(super) fn field_since(&mut self, start: usize) -> Text {
+        self.fields += 1;
+        Text::Written(start..self.len())
+    }
+
+    /// Writes a field that is a number, unless it has its text already.
+    #[inline]
+    pub(super) fn number(&mut self, number: u64) -> Text {
+        if let Some(text) = number::short(number) {
+            return Text::Fixed(text);
+        }
+        if self.last.0 != number {
+            self.push_digits(number);
+        }
+        self.fields += 1;
+        Text::Written(self.last.1.clone())
+    }
+
+    /// The finished text, to cut the fields from.
+    #[inline]
+    pub(super) fn finish(&mut self) -> Finished<'_> {
+        if self.fields > 1 || self.text.is_long() {
+            Finished::Shared(mem::replace(&mut self.text, SmallBytes::new()).into_shared())
+        } else {
+            Finished::Lone(self.text.as_bytes())
+        }
+    }
+}
+
+pub(super) enum Finished<'a> {
+    Lone(&'a [u8]),
+    Shared(Bytes),
+}
+
+impl Finished<'_> {
+    #[inline]
+    pub(super) fn value(&self, text: Text) -> HeaderValue {
+        let value = match (text, self) {
+            (Text::Fixed(text), _) => return HeaderValue::from_static(text),
+            (Text::Written(range), Self::Lone(text)) => HeaderValue::from_bytes(&text[range]),
+            (Text::Written(range), Self::Shared(text)) => {
+                HeaderValue::from_maybe_shared(text.slice(range))
+            }
+        };
+        value.expect("only printable ASCII was written")
+    }
+}

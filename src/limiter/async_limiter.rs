@@ -1,0 +1,194 @@
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
+
+use super::{Limiter, Pending, Tier};
+use crate::{
+    decision::Op,
+    decision::{Decision, Policy},
+    error::LimiterError,
+    key::Key,
+};
+
+/// A limiter written as an ordinary `async fn`.
+///
+/// A layer takes it as it takes any other; every decision costs one boxed future.
+///
+/// ```
+/// use tower_ratelimit::{
+///     AsyncLimiter, Clock, Decision, Global, Key, LimiterError, Op, OsClock, Policy,
+///     QuotaStatus, RateLimitLayer,
+/// };
+///
+/// struct OneOfTwo {
+///     policy: [Policy; 1],
+///     seen: std::sync::atomic::AtomicU64,
+/// }
+///
+/// impl AsyncLimiter for OneOfTwo {
+///     async fn apply(&self, _: &Key, op: Op) -> Result<Decision, LimiterError> {
+///         // What is only reserved, for `count_if` or `wait`, is taken like the rest.
+///         let (Op::Acquire(cost) | Op::Reserve(cost)) = op else {
+///             return Err(LimiterError::unsupported("only acquire"));
+///         };
+///         let now = OsClock::new().now();
+///         let status = QuotaStatus::new(&self.policy[0]);
+///         let seen = self.seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+///         Ok(if seen.is_multiple_of(2) {
+///             Decision::allowed(cost, now, status)
+///         } else {
+///             Decision::denied(now, status.with_denial(None))
+///         })
+///     }
+///
+///     fn policies(&self) -> &[Policy] {
+///         &self.policy
+///     }
+/// }
+///
+/// let layer = RateLimitLayer::new(
+///     OneOfTwo {
+///         policy: [Policy::new("half", 1)],
+///         seen: 0.into(),
+///     },
+///     Global,
+/// );
+/// # let _ = layer;
+/// ```
+pub trait AsyncLimiter: Send + Sync + 'static {
+    /// Does `op` for `key`. See [`Limiter::apply`].
+    ///
+    /// # Errors
+    ///
+    /// When the limiter cannot decide. The layer then answers 503, so a limiter that would rather
+    /// let requests through returns an allowed decision instead.
+    fn apply(
+        &self,
+        key: &Key,
+        op: Op,
+    ) -> impl Future<Output = Result<Decision, LimiterError>> + Send;
+
+    /// Does `op` for `key` by the quotas of `tier`. See [`Limiter::apply_in`].
+    ///
+    /// # Errors
+    ///
+    /// By default every tier but [`Tier::DEFAULT`] is one: such a limiter has no others.
+    fn apply_in(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        op: Op,
+    ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
+        async move {
+            if tier.is_default() {
+                return self.apply(key, op).await;
+            }
+            Err(tier.unknown([&Tier::DEFAULT].into_iter()))
+        }
+    }
+
+    /// The policies that decisions are about, in the same order.
+    fn policies(&self) -> &[Policy];
+
+    /// Whether the limiter knows an operation like `op`. Defaults to true for all. See
+    /// [`Limiter::supports`].
+    fn supports(&self, op: &Op) -> bool {
+        let _ = op;
+        true
+    }
+
+    /// Whether denials and responses may start a block. Defaults to true. See [`Limiter::blocks`].
+    fn blocks(&self) -> bool {
+        true
+    }
+}
+
+/// An [`AsyncLimiter`] as a [`Limiter`]. Clones share it.
+pub struct BoxedLimiter<A>(Arc<A>);
+
+impl<A> BoxedLimiter<A> {
+    pub(crate) fn new(limiter: A) -> Self {
+        Self(Arc::new(limiter))
+    }
+
+    /// The limiter that was given.
+    #[must_use]
+    pub fn get_ref(&self) -> &A {
+        &self.0
+    }
+}
+
+impl<A> Clone for BoxedLimiter<A> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<A> fmt::Debug for BoxedLimiter<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoxedLimiter").finish_non_exhaustive()
+    }
+}
+
+impl<A: AsyncLimiter> Limiter for BoxedLimiter<A> {
+    type Future = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
+
+    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
+        let limiter = Arc::clone(&self.0);
+        let key = key.clone();
+        Pending::Later(Box::pin(async move { limiter.apply(&key, op).await }))
+    }
+
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
+        let limiter = Arc::clone(&self.0);
+        let (tier, key) = (tier.clone(), key.clone());
+        Pending::Later(Box::pin(
+            async move { limiter.apply_in(&tier, &key, op).await },
+        ))
+    }
+
+    fn policies(&self) -> &[Policy] {
+        self.0.policies()
+    }
+
+    fn supports(&self, op: &Op) -> bool {
+        self.0.supports(op)
+    }
+
+    fn blocks(&self) -> bool {
+        self.0.blocks()
+    }
+
+    fn identity(&self) -> Option<usize> {
+        Some(Arc::as_ptr(&self.0).addr())
+    }
+}
+
+impl<A: AsyncLimiter> AsyncLimiter for Arc<A> {
+    fn apply(
+        &self,
+        key: &Key,
+        op: Op,
+    ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
+        A::apply(self, key, op)
+    }
+
+    fn apply_in(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        op: Op,
+    ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
+        A::apply_in(self, tier, key, op)
+    }
+
+    fn policies(&self) -> &[Policy] {
+        A::policies(self)
+    }
+
+    fn supports(&self, op: &Op) -> bool {
+        A::supports(self, op)
+    }
+
+    fn blocks(&self) -> bool {
+        A::blocks(self)
+    }
+}

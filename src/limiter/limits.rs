@@ -1,0 +1,452 @@
+//! The quotas that are in force: those of each tier, and the counters that tiers share.
+
+use std::{
+    borrow::Cow,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use super::{
+    Tier,
+    request_quota::{OwnQuota, several_quotas},
+};
+use crate::{
+    algorithm::{Bucket, ClockSkew, Meter, Most, State, Weight},
+    decision::Op,
+    decision::{Policy, REQUEST_TIER},
+    error::{ConfigError, ConfigErrorKind, LimiterError},
+    observe::log::{self, Code},
+    quota::{Fitted, MAX_REFILL_NANOS, OwnedQuota, Quota},
+};
+
+/// The quotas in force.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    /// The first one is the default.
+    tiers: Vec<(Tier, Quotas)>,
+    /// The counters of each key. A place whose counter no tier needs any more stays free until
+    /// another takes it.
+    counters: Vec<Option<Counter>>,
+    /// The one that requests' quotas stand in for, if the default tier has one alone.
+    own: Option<OwnQuota>,
+    /// How long a key that broke its limit stays out, in nanoseconds.
+    pub(crate) block_for: Option<u64>,
+}
+
+/// Quotas that are charged together.
+#[derive(Debug, Clone)]
+pub(crate) struct Quotas {
+    pub(crate) policies: Vec<Policy>,
+    pub(crate) meters: Vec<Meter>,
+    /// Where each of them counts.
+    pub(crate) counters: Vec<usize>,
+    quotas: Vec<Quota>,
+}
+
+/// All that is counted where one instant for each key is enough.
+#[derive(Debug, Clone)]
+pub(crate) struct LoneBucket {
+    pub(crate) measured: (Bucket, Policy),
+    pub(crate) own: OwnQuota,
+}
+
+/// A counter: shared by the quotas that stand at one place of their tiers and count alike.
+#[derive(Debug, Clone)]
+struct Counter {
+    at: usize,
+    /// That of the smallest limit among them.
+    meter: Meter,
+    quota: Quota,
+}
+
+/// The effect of a change of quota on the counters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    /// Whether each counter that there was is still there.
+    pub(crate) kept: Vec<bool>,
+}
+
+/// Where a tier stands among the tiers; the default one is the first.
+pub(crate) type TierIndex = u16;
+
+/// The quotas that an operation is measured by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Chosen {
+    Tier(TierIndex),
+    /// A request's own.
+    Request(Fitted),
+}
+
+impl Chosen {
+    /// What a decision calls it.
+    pub(crate) const fn index(self) -> TierIndex {
+        match self {
+            Self::Tier(tier) => tier,
+            Self::Request(_) => REQUEST_TIER,
+        }
+    }
+
+    /// The quotas that `op` is measured by which was asked for in `self`: those of its receipt, if it
+    /// has one and a limiter of so many tiers knows them.
+    pub(crate) fn by_receipt(self, op: &Op, tiers: usize, own: Option<&OwnQuota>) -> Self {
+        let Some(receipt) = op.receipt() else {
+            return self;
+        };
+        match (receipt.request(), own) {
+            (Some(fitted), Some(own)) => Self::Request(own.refit(fitted)),
+            (None, _) if usize::from(receipt.tier()) < tiers => Self::Tier(receipt.tier()),
+            _ => self,
+        }
+    }
+}
+
+impl Limits {
+    /// # Errors
+    ///
+    /// When a tier has no quota, one of them makes no sense, two quotas of a tier or two tiers have
+    /// one name, or the block is too long.
+    pub(crate) fn new(
+        tiers: Vec<(Tier, Vec<OwnedQuota>)>,
+        block_for: Option<Duration>,
+    ) -> Result<Self, ConfigError> {
+        let mut limits = Self {
+            tiers: Vec::with_capacity(tiers.len()),
+            counters: Vec::new(),
+            own: None,
+            block_for: block_for.map(checked_block).transpose()?,
+        };
+        if tiers.len() > usize::from(TierIndex::MAX) {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Names,
+                format!(
+                    "{} tiers; at most {} are accepted",
+                    tiers.len(),
+                    TierIndex::MAX
+                ),
+            ));
+        }
+        for (tier, quotas) in tiers {
+            if limits.tiers.iter().any(|(known, _)| *known == tier) {
+                return Err(ConfigError::new(
+                    ConfigErrorKind::Names,
+                    format!("two tiers are {tier:?}"),
+                ));
+            }
+            limits.tiers.push((tier, Quotas::new(quotas)?));
+        }
+        limits.share_counters();
+        limits.warn_of_crosswise();
+        Ok(limits)
+    }
+
+    pub(crate) fn default_tier(&self) -> &Quotas {
+        &self.tiers[0].1
+    }
+
+    pub(crate) fn quotas(&self, tier: TierIndex) -> &Quotas {
+        &self.tiers[usize::from(tier)].1
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn tiers(&self) -> impl ExactSizeIterator<Item = &(Tier, Quotas)> {
+        self.tiers.iter()
+    }
+
+    /// The quotas that `op` in `tier` is measured by.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such tier, or a request brings a quota that stands in for none.
+    pub(crate) fn choose(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
+        let own = self.own.as_ref();
+        let asked = match tier.request() {
+            Some(quota) => Chosen::Request(own.ok_or_else(several_quotas)?.fit(quota)),
+            None => Chosen::Tier(self.find(tier)?),
+        };
+        Ok(asked.by_receipt(op, self.tiers.len(), own))
+    }
+
+    /// Where `tier` stands.
+    fn find(&self, tier: &Tier) -> Result<TierIndex, LimiterError> {
+        let found = self.tiers.iter().position(|(known, _)| known == tier);
+        found
+            .map(|at| at as TierIndex)
+            .ok_or_else(|| tier.unknown(self.tiers.iter().map(|(known, _)| known)))
+    }
+
+    /// A request's quota, as the tier that it is.
+    pub(crate) fn of_request(&self, fitted: Fitted) -> Option<Quotas> {
+        let own = self.own.as_ref()?;
+        let quota = own.with(fitted);
+        Some(Quotas {
+            policies: vec![own.policy.with_quota(&quota)],
+            meters: vec![Meter::new(&quota, own.most)],
+            counters: self.default_tier().counters.clone(),
+            quotas: vec![quota],
+        })
+    }
+
+    /// How many counters a key has.
+    pub(crate) fn width(&self) -> usize {
+        self.counters.len()
+    }
+
+    /// How many states a key has: where it can be blocked, what responses counted stands beside
+    /// what is charged.
+    pub(crate) fn states(&self) -> usize {
+        self.width() * if self.block_for.is_some() { 2 } else { 1 }
+    }
+
+    /// The one quota, if all there is to count for a key is one instant for it.
+    pub(crate) fn lone_bucket(&self) -> Option<LoneBucket> {
+        if self.block_for.is_some() {
+            return None;
+        }
+        let [(_, quotas)] = self.tiers.as_slice() else {
+            return None;
+        };
+        let (policy, own) = (quotas.policies.first()?, self.own.clone()?);
+        let bucket = Bucket::new(&own.quota, own.most, ClockSkew::Threads)?;
+        Some(LoneBucket {
+            measured: (bucket, policy.clone()),
+            own,
+        })
+    }
+
+    /// How much would be forgotten with these states of a key.
+    pub(crate) fn weight(&self, states: &[State], now: u64) -> Weight {
+        let mut weight = Weight::default();
+        for states in states.chunks(self.width()) {
+            for (counter, state) in self.counters.iter().zip(states) {
+                let Some(counter) = counter else { continue };
+                let here = counter.meter.weight(state, now);
+                weight.time = weight.time.max(here.time);
+                weight.used = weight.used.max(here.used);
+            }
+        }
+        weight
+    }
+
+    /// Replaces the default tier's quota of this name.
+    ///
+    /// # Errors
+    ///
+    /// When the quota makes no sense, has another name, or there is none of this name.
+    pub(crate) fn replace(
+        &mut self,
+        name: &str,
+        quota: &OwnedQuota,
+    ) -> Result<Replaced, ConfigError> {
+        let before: Vec<_> = self.counters.clone();
+        self.tiers[0].1.replace(name, quota)?;
+        self.share_counters();
+        let kept = before.iter().zip(&self.counters);
+        let kept = kept.map(|(before, after)| match (before, after) {
+            (Some(before), Some(after)) => before.counts(after.at, &after.quota),
+            _ => false,
+        });
+        Ok(Replaced {
+            kept: kept.collect(),
+        })
+    }
+
+    /// Gives every quota its counter: one for those that stand at one place and count alike. The
+    /// counters that are still needed stay where they are.
+    fn share_counters(&mut self) {
+        let positions = |(_, quotas): &(Tier, Quotas)| {
+            let quotas = quotas.quotas.iter().copied().enumerate();
+            quotas.collect::<Vec<_>>()
+        };
+        let all: Vec<(usize, Quota)> = self.tiers.iter().flat_map(positions).collect();
+        for counter in &mut self.counters {
+            counter.take_if(|counter| !all.iter().any(|(at, quota)| counter.counts(*at, quota)));
+        }
+        for (at, quota) in &all {
+            let known = self.counters.iter().flatten();
+            if known.into_iter().any(|counter| counter.counts(*at, quota)) {
+                continue;
+            }
+            let counter = Some(Counter::new(*at, quota));
+            match self.counters.iter_mut().find(|place| place.is_none()) {
+                Some(free) => *free = counter,
+                None => self.counters.push(counter),
+            }
+        }
+        for counter in self.counters.iter_mut().flatten() {
+            counter.measure_by(&all);
+        }
+        for (_, quotas) in &mut self.tiers {
+            quotas.count_by(&self.counters, &all);
+        }
+        let told = self.own.take().map(|own| own.told);
+        self.own = self.own_quota(&all, told.unwrap_or_default());
+    }
+
+    fn own_quota(&self, all: &[(usize, Quota)], told: Arc<AtomicBool>) -> Option<OwnQuota> {
+        let tier = self.default_tier();
+        let ([quota], [policy]) = (tier.quotas.as_slice(), tier.policies.as_slice()) else {
+            return None;
+        };
+        Some(OwnQuota {
+            quota: *quota,
+            most: most(0, quota, all),
+            policy: policy.clone(),
+            told,
+        })
+    }
+
+    /// A quota that counts like one at another place of another tier shares nothing with it: a sign
+    /// that two lists are in different orders.
+    fn warn_of_crosswise(&self) {
+        let default = &self.default_tier().quotas;
+        for (tier, quotas) in &self.tiers[1..] {
+            let alike = |at: usize, other: usize| {
+                let pair = (default.get(at), quotas.quotas.get(other));
+                matches!(pair, (Some(one), Some(two)) if one.counts_like(two))
+            };
+            let places = 0..default.len().max(quotas.quotas.len());
+            let crossed = places.clone().find(|at| {
+                let mut others = places.clone().filter(|other| other != at);
+                !alike(*at, *at) && others.any(|other| alike(*at, other) && !alike(other, other))
+            });
+            if let Some(at) = crossed {
+                let fault = format!(
+                    "quota {:?} counts like one of {tier:?} that stands at another place, so they \
+                     share no count: list the quotas of all tiers in one order",
+                    self.default_tier().policies[at].name()
+                );
+                log::say(Code::TiersCrossed, &fault);
+            }
+        }
+    }
+}
+
+impl LoneBucket {
+    /// The bucket of a request's quota, which shares the counter.
+    pub(crate) fn of_request(&self, fitted: Fitted) -> Option<(Bucket, Policy)> {
+        let quota = self.own.with(fitted);
+        let bucket = Bucket::new(&quota, self.own.most, ClockSkew::Threads)?;
+        Some((bucket, self.own.policy.with_quota(&quota)))
+    }
+}
+
+impl Quotas {
+    fn new(quotas: Vec<OwnedQuota>) -> Result<Self, ConfigError> {
+        if quotas.is_empty() {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Names,
+                "no quota at all; at least one is needed",
+            ));
+        }
+        let mut named: Vec<(Cow<'static, str>, Quota)> = Vec::with_capacity(quotas.len());
+        for quota in &quotas {
+            quota.check()?;
+            let name = quota.name_in(quotas.len());
+            if named.iter().any(|(known, _)| *known == name) {
+                return Err(ConfigError::new(
+                    ConfigErrorKind::Names,
+                    format!("two quotas are named {name:?}; names have to be unique"),
+                ));
+            }
+            named.push((name, quota.quota()));
+        }
+        Ok(Self {
+            meters: Vec::new(),
+            counters: Vec::new(),
+            policies: Policy::of_set(named),
+            quotas: quotas.iter().map(OwnedQuota::quota).collect(),
+        })
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn quotas(&self) -> &[Quota] {
+        &self.quotas
+    }
+
+    fn count_by(&mut self, counters: &[Option<Counter>], all: &[(usize, Quota)]) {
+        let counter_of = |(at, quota): (usize, &Quota)| {
+            let counts = |counter: &Option<Counter>| {
+                let counter = counter.as_ref();
+                counter.is_some_and(|counter| counter.counts(at, quota))
+            };
+            let counter = counters.iter().position(counts);
+            counter.expect("every quota has one")
+        };
+        let quotas = self.quotas.iter().enumerate();
+        self.counters = quotas.clone().map(counter_of).collect();
+        self.meters = quotas
+            .map(|(at, quota)| Meter::new(quota, most(at, quota, all)))
+            .collect();
+    }
+
+    fn replace(&mut self, name: &str, quota: &OwnedQuota) -> Result<(), ConfigError> {
+        quota.check()?;
+        let at = self
+            .policies
+            .iter()
+            .position(|policy| policy.name() == name);
+        let at = at.ok_or_else(|| {
+            let known: Vec<_> = self.policies.iter().map(Policy::name).collect();
+            ConfigError::new(
+                ConfigErrorKind::Names,
+                format!("no quota is named {name:?}; there are {known:?}"),
+            )
+        })?;
+        if let Some(other) = quota.name().filter(|other| *other != name) {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Names,
+                format!(
+                    "the quota named {name:?} cannot become {other:?}: headers and metrics go on \
+                     under one name; leave the new quota's name out"
+                ),
+            ));
+        }
+        self.policies[at] = self.policies[at].with_quota(&quota.quota());
+        self.quotas[at] = quota.quota();
+        Ok(())
+    }
+}
+
+impl Counter {
+    fn new(at: usize, quota: &Quota) -> Self {
+        Self {
+            at,
+            meter: Meter::new(quota, Most::of(quota)),
+            quota: *quota,
+        }
+    }
+
+    fn counts(&self, at: usize, quota: &Quota) -> bool {
+        self.at == at && self.quota.counts_like(quota)
+    }
+
+    /// Weighs by the smallest limit of those that share it.
+    fn measure_by(&mut self, all: &[(usize, Quota)]) {
+        let sharing = all.iter().filter(|(at, quota)| self.counts(*at, quota));
+        let smallest = sharing.max_by_key(|(_, quota)| quota.interval_nanos());
+        if let Some((at, quota)) = smallest {
+            self.meter = Meter::new(quota, most(*at, quota, all));
+        }
+    }
+}
+
+/// The most that can count at the counter of `quota`.
+pub(crate) fn most(at: usize, quota: &Quota, all: &[(usize, Quota)]) -> Most {
+    let sharing = all.iter();
+    let sharing = sharing.filter(|(place, other)| *place == at && other.counts_like(quota));
+    sharing.fold(Most::default(), |most, (_, other)| {
+        most.max(Most::of(other))
+    })
+}
+
+/// A block in nanoseconds, if it is not too long.
+fn checked_block(block: Duration) -> Result<u64, ConfigError> {
+    let nanos = u64::try_from(block.as_nanos()).unwrap_or(u64::MAX);
+    if nanos > MAX_REFILL_NANOS {
+        return Err(ConfigError::new(
+            ConfigErrorKind::Overflow,
+            format!("a block of {block:?} is longer than 18 years, the most that is accepted"),
+        ));
+    }
+    Ok(nanos)
+}

@@ -1,0 +1,153 @@
+//! An operation on one key under its lock: its tier, its block, and what responses counted.
+
+use std::{mem, slice, time::Duration};
+
+use super::block::{self, Block};
+use crate::{
+    algorithm::{Answer, Counts, Meter, State, Verdict, step},
+    clock::Timestamp,
+    decision::Op,
+    decision::{Decision, QuotaStatuses},
+    limiter::limits::{Limits, Quotas, TierIndex},
+};
+
+/// An operation, with all that does not depend on the key.
+pub(super) struct Apply<'a> {
+    pub(super) time: Timestamp,
+    pub(super) limits: &'a Limits,
+    /// Those that it is measured by, and their place among the tiers.
+    pub(super) quotas: &'a Quotas,
+    pub(super) tier: TierIndex,
+    pub(super) op: &'a Op,
+}
+
+/// The memory of one key.
+pub(super) struct Subject<'a> {
+    /// For each counter; and, where keys are blocked, what responses counted by each.
+    pub(super) states: &'a mut [State],
+    pub(super) block: &'a mut Block,
+}
+
+impl Apply<'_> {
+    pub(super) fn now(&self) -> u64 {
+        self.time.as_nanos()
+    }
+
+    pub(super) fn decide(&self, key: &mut Subject<'_>) -> Decision {
+        let now = self.now();
+        let blocked = key.block.left(now, self.limits.block_for);
+        let asked = block::instead_of(self.op).filter(|_| blocked > 0);
+        let op = asked.as_ref().unwrap_or(self.op);
+        let (charged, _) = key.states.split_at_mut(self.limits.width());
+        let (answer, statuses) = self.step(charged, op);
+        let decision = Decision::new(answer.outcome(), answer.charged, self.time, statuses);
+        let decision = decision.in_tier(self.tier);
+        match self.op {
+            Op::Block(length) => {
+                *key.block = Block::by_hand(now, *length);
+                denied_for(decision, key.block.left(now, None))
+            }
+            Op::Reset => {
+                // Also what only other tiers count.
+                key.states.fill(State::FRESH);
+                *key.block = Block::NONE;
+                decision
+            }
+            Op::Settle(cost, _) => {
+                if *cost > 0 && self.limits.block_for.is_some() {
+                    self.count(key, *cost, blocked);
+                }
+                decision
+            }
+            Op::Refund(..) => decision,
+            Op::Acquire(_) | Op::AcquireUpTo(_) | Op::Deny(_)
+                if blocked == 0 && matches!(answer.verdict, Verdict::After(_)) =>
+            {
+                self.start_block(key.block);
+                denied_for(decision, key.block.left(now, None))
+            }
+            _ => denied_for(decision, blocked),
+        }
+    }
+
+    fn start_block(&self, block: &mut Block) {
+        if let Some(length) = self.limits.block_for {
+            *block = Block::of(self.now(), length);
+        }
+    }
+
+    /// Counts what a response said that its request cost, and blocks a key that leaves no unit of
+    /// that, unless it is blocked already.
+    fn count(&self, key: &mut Subject<'_>, cost: u64, blocked: u64) {
+        let (_, counted) = key.states.split_at_mut(self.limits.width());
+        let mut looked = None;
+        for op in [Op::Hit(cost), Op::Peek(1)] {
+            looked = Some(self.step(counted, &op).0);
+        }
+        let is_used_up = looked.is_some_and(|answer| !answer.verdict.fits());
+        if is_used_up && blocked == 0 {
+            self.start_block(key.block);
+        }
+    }
+
+    fn step(&self, states: &mut [State], op: &Op) -> (Answer, QuotaStatuses) {
+        let quotas = self.quotas;
+        match (quotas.meters.as_slice(), quotas.counters.as_slice()) {
+            ([meter], [counter]) => self.step_one(quotas, meter, &mut states[*counter], op),
+            _ => self.step_several(quotas, states, op),
+        }
+    }
+
+    fn step_one(
+        &self,
+        quotas: &Quotas,
+        meter: &Meter,
+        state: &mut State,
+        op: &Op,
+    ) -> (Answer, QuotaStatuses) {
+        let mut verdict = Verdict::FITS;
+        let answer = step(
+            slice::from_ref(meter),
+            slice::from_mut(state),
+            self.now(),
+            op,
+            slice::from_mut(&mut verdict),
+        );
+        let measure = meter.measure(state, self.now(), verdict);
+        (answer, QuotaStatuses::of_one(&quotas.policies[0], &measure))
+    }
+
+    fn step_several(
+        &self,
+        quotas: &Quotas,
+        states: &mut [State],
+        op: &Op,
+    ) -> (Answer, QuotaStatuses) {
+        let Quotas {
+            policies,
+            meters,
+            counters,
+            ..
+        } = quotas;
+        let taken = counters.iter().map(|at| mem::take(&mut states[*at]));
+        let mut own: Vec<_> = taken.collect();
+        let mut verdicts = vec![Verdict::FITS; meters.len()];
+        let answer = step(meters, &mut own, self.now(), op, &mut verdicts);
+        let measured = meters.iter().zip(&own).zip(verdicts);
+        let measures =
+            measured.map(|((meter, state), verdict)| meter.measure(state, self.now(), verdict));
+        let statuses = QuotaStatuses::of_set(policies, measures);
+        for (at, state) in counters.iter().zip(own) {
+            states[*at] = state;
+        }
+        (answer, statuses)
+    }
+}
+
+/// The decision of a key that is blocked for so many nanoseconds more.
+pub(super) fn denied_for(decision: Decision, blocked: u64) -> Decision {
+    match blocked {
+        0 => decision,
+        nanos => decision.into_blocked(Duration::from_nanos(nanos)),
+    }
+}

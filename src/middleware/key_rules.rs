@@ -1,0 +1,193 @@
+use std::{
+    fmt,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use http::request::Parts;
+
+use crate::{
+    error::{KeyError, KeyErrorKind},
+    key::{Key, KeyExtractor},
+    observe::log::{self, Code},
+};
+
+/// What happens to a request that has no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MissingKey {
+    /// It is rejected: 400 when the client sent no key, or several that differ, 500 when the server
+    /// has none to offer.
+    Reject,
+    /// It is counted under one key that all such requests share.
+    Share,
+    /// It passes uncounted.
+    Skip,
+}
+
+/// Something that a closure says of each request.
+pub(crate) type PerRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
+
+/// Something that a closure says of each key.
+type PerKey = Arc<dyn Fn(&Key) -> bool + Send + Sync>;
+
+/// Finds out whom a request is counted for; the same for every layer.
+///
+/// It takes three steps, in this order: [`uncounted`](Self::uncounted), unless that settles it
+/// [`extract`](Self::extract), and with what it says [`key`](Self::key), which only looks at the
+/// key: a key is long, and stays where the extractor put it.
+#[derive(Clone)]
+pub(crate) struct KeyRules {
+    extractor: Arc<dyn KeyExtractor>,
+    skip: Option<PerRequest<bool>>,
+    deny: Option<PerRequest<bool>>,
+    skip_key: Option<PerKey>,
+    deny_key: Option<PerKey>,
+    on_absent_key: MissingKey,
+    on_ambiguous_key: MissingKey,
+    on_unavailable_key: MissingKey,
+    /// The key of those who have none.
+    shared: Key,
+    /// Whether the fault in the server's set-up has been reported.
+    reported: Arc<AtomicBool>,
+}
+
+/// Why a request is counted for nobody.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum NotCounted {
+    /// It is to pass.
+    Skip,
+    /// It is on a deny list.
+    Deny,
+    /// It has no key, and is rejected for that.
+    NoKey(KeyError),
+}
+
+impl KeyRules {
+    pub(crate) fn new(extractor: impl KeyExtractor) -> Self {
+        Self {
+            extractor: Arc::new(extractor),
+            skip: None,
+            deny: None,
+            skip_key: None,
+            deny_key: None,
+            on_absent_key: MissingKey::Share,
+            on_ambiguous_key: MissingKey::Reject,
+            on_unavailable_key: MissingKey::Reject,
+            shared: Key::anonymous(),
+            reported: Arc::default(),
+        }
+    }
+
+    pub(crate) fn set_skip(&mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) {
+        self.skip = Some(Arc::new(skip));
+    }
+
+    pub(crate) fn set_deny(&mut self, deny: impl Fn(&Parts) -> bool + Send + Sync + 'static) {
+        self.deny = Some(Arc::new(deny));
+    }
+
+    pub(crate) fn set_skip_key(&mut self, skip: impl Fn(&Key) -> bool + Send + Sync + 'static) {
+        self.skip_key = Some(Arc::new(skip));
+    }
+
+    pub(crate) fn set_deny_key(&mut self, deny: impl Fn(&Key) -> bool + Send + Sync + 'static) {
+        self.deny_key = Some(Arc::new(deny));
+    }
+
+    pub(crate) const fn set_missing_key(&mut self, kind: KeyErrorKind, action: MissingKey) {
+        match kind {
+            KeyErrorKind::Absent => self.on_absent_key = action,
+            KeyErrorKind::Ambiguous => self.on_ambiguous_key = action,
+            KeyErrorKind::Unavailable => self.on_unavailable_key = action,
+        }
+    }
+
+    /// Why the request needs no key, if it needs none.
+    #[inline]
+    pub(crate) fn uncounted(&self, parts: &Parts) -> Option<NotCounted> {
+        if self.skip.as_ref().is_some_and(|skip| skip(parts)) {
+            return Some(NotCounted::Skip);
+        }
+        if self.deny.as_ref().is_some_and(|deny| deny(parts)) {
+            return Some(NotCounted::Deny);
+        }
+        None
+    }
+
+    /// What the extractor says of a request that needs a key.
+    #[inline]
+    pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        self.extractor.extract(parts)
+    }
+
+    /// The peer's address, where it was taken for the client's.
+    pub(crate) fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        self.extractor.believed_peer(parts)
+    }
+
+    /// Whom a request is counted for of which the extractor said this.
+    #[inline]
+    pub(crate) fn key<'a>(
+        &'a self,
+        extracted: &'a Result<Key, KeyError>,
+    ) -> Result<&'a Key, NotCounted> {
+        let key = match extracted {
+            Ok(key) => key,
+            // No list names those who have no key.
+            Err(error) => return self.without_key(*error),
+        };
+        if self.skip_key.as_ref().is_some_and(|skip| skip(key)) {
+            return Err(NotCounted::Skip);
+        }
+        if self.deny_key.as_ref().is_some_and(|deny| deny(key)) {
+            return Err(NotCounted::Deny);
+        }
+        Ok(key)
+    }
+
+    /// Whom a request is counted for: the three steps in one, for those who keep the key.
+    pub(crate) fn owned_key(&self, parts: &Parts) -> Result<Key, NotCounted> {
+        if let Some(why) = self.uncounted(parts) {
+            return Err(why);
+        }
+        let extracted = self.extract(parts);
+        self.key(&extracted)?;
+        Ok(extracted.unwrap_or_else(|_| self.shared.clone()))
+    }
+
+    #[cold]
+    fn without_key(&self, error: KeyError) -> Result<&Key, NotCounted> {
+        let action = match error.kind() {
+            KeyErrorKind::Absent => self.on_absent_key,
+            KeyErrorKind::Ambiguous => self.on_ambiguous_key,
+            KeyErrorKind::Unavailable => {
+                self.report(error);
+                self.on_unavailable_key
+            }
+        };
+        match action {
+            MissingKey::Share => Ok(&self.shared),
+            MissingKey::Skip => Err(NotCounted::Skip),
+            MissingKey::Reject => Err(NotCounted::NoKey(error)),
+        }
+    }
+
+    fn report(&self, error: KeyError) {
+        if !self.reported.swap(true, Ordering::Relaxed) {
+            log::say(Code::KeyUnavailable, &error.to_string());
+        }
+    }
+}
+
+impl fmt::Debug for KeyRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyRules")
+            .field("on_absent_key", &self.on_absent_key)
+            .field("on_unavailable_key", &self.on_unavailable_key)
+            .finish_non_exhaustive()
+    }
+}

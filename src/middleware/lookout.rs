@@ -1,0 +1,255 @@
+//! The lookout: what a layer notices by itself that is not as somebody meant it.
+
+use std::{
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher},
+    net::IpAddr,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+};
+
+use http::{Extensions, HeaderMap};
+
+use crate::{
+    key::Key,
+    observe::log::{self, Code},
+};
+
+/// How many requests of a layer are looked at: the set-up stays the same, and looking costs.
+const LOOKS: u32 = 1_000;
+
+/// Set while the limiter cannot decide.
+const FAILING: u32 = 1 << 31;
+
+/// This many decisions in a row end the first outage of a limiter. Each next one needs twice as many,
+/// so that a limiter that fails now and then does not fill the log.
+const RECOVERY: u32 = 16;
+
+/// Looks at a layer's first requests, and for the end of its limiter's failure.
+#[derive(Debug)]
+pub(crate) struct Lookout {
+    /// How many requests are still looked at, and [`FAILING`]. Once it is 0, this is all that a
+    /// request reads.
+    left: AtomicU32,
+    /// Decisions since the limiter last failed, and how many end its outage.
+    decided: AtomicU32,
+    recovery: AtomicU32,
+    proxies: Mutex<Proxies>,
+    reported_proxy: AtomicBool,
+    reported_twice: AtomicBool,
+}
+
+impl Lookout {
+    pub(crate) fn new() -> Self {
+        Self {
+            left: AtomicU32::new(LOOKS),
+            decided: AtomicU32::new(0),
+            recovery: AtomicU32::new(RECOVERY),
+            proxies: Mutex::default(),
+            reported_proxy: AtomicBool::new(false),
+            reported_twice: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether there is anything to look at.
+    #[inline]
+    pub(crate) fn is_alert(&self) -> bool {
+        self.left.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether this request is one of the first.
+    pub(crate) fn takes_one(&self) -> bool {
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        let taken = self
+            .left
+            .fetch_update(set, fetch, |left| (left & !FAILING != 0).then(|| left - 1));
+        taken.is_ok()
+    }
+
+    /// Says that the limiter cannot decide, if it could before.
+    pub(crate) fn report_failing(&self, fault: impl FnOnce() -> String) {
+        self.decided.store(0, Ordering::Relaxed);
+        if self.left.fetch_or(FAILING, Ordering::Relaxed) & FAILING == 0 {
+            log::say(Code::LimiterFailing, &fault());
+        }
+    }
+
+    /// Takes note of a decision: after some of them a limiter that could not decide is back.
+    pub(crate) fn note_decided(&self) {
+        if self.left.load(Ordering::Relaxed) & FAILING == 0 {
+            return;
+        }
+        let recovery = self.recovery.load(Ordering::Relaxed);
+        if self.decided.fetch_add(1, Ordering::Relaxed) + 1 >= recovery
+            && self.left.fetch_and(!FAILING, Ordering::Relaxed) & FAILING != 0
+        {
+            let next = recovery.saturating_mul(2);
+            self.recovery.store(next, Ordering::Relaxed);
+            log::say(Code::LimiterBack, "the limiter decides again");
+        }
+    }
+
+    /// Takes note of a request from `peer`, whose address was taken for the client's.
+    pub(crate) fn look_for_proxy(&self, peer: IpAddr, headers: &HeaderMap) {
+        let Some((header, value)) = forwarded_for(headers) else {
+            return;
+        };
+        let mut proxies = self.proxies.lock().unwrap_or_else(PoisonError::into_inner);
+        if proxies.note(peer, value) && !self.reported_proxy.swap(true, Ordering::Relaxed) {
+            drop(proxies);
+            log::say(
+                Code::BehindProxy,
+                &format!(
+                    "one address sends requests with many values of {header:?}, as a proxy does, and \
+                     they share one limit: key on `ClientIp::behind([..])` with the network of your \
+                     proxies and the header that they write; if no proxy is in front of this service, \
+                     a client makes the header up, and nothing is wrong"
+                ),
+            );
+        }
+    }
+
+    /// Takes note that the limiter of this `identity` charges the request for `key`.
+    pub(crate) fn look_for_charge(&self, identity: usize, key: &Key, extensions: &mut Extensions) {
+        let charge = Charge {
+            identity,
+            key: hash_of(key),
+        };
+        let Some(Charges(charges)) = extensions.get_mut() else {
+            extensions.insert(Charges(vec![charge]));
+            return;
+        };
+        if !charges.contains(&charge) {
+            charges.push(charge);
+        } else if !self.reported_twice.swap(true, Ordering::Relaxed) {
+            log::say(
+                Code::ChargedTwice,
+                "one limiter charged a request twice for the same key: the layer, or another one with \
+                 a clone of its limiter, stands around it twice, so remove one; where an inner layer \
+                 sends requests again, each attempt is charged, and a retry belongs outside",
+            );
+        }
+    }
+}
+
+/// The charges of a request so far, in its extensions.
+#[derive(Debug, Clone)]
+struct Charges(Vec<Charge>);
+
+/// A charge: by which limiter, and for which key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Charge {
+    identity: usize,
+    key: u64,
+}
+
+/// How many peers with a header are remembered: a proxy is soon among them.
+const PEERS: usize = 8;
+
+/// This many values from one peer are more than a client's own proxies usually send.
+const SEVERAL: usize = 4;
+
+/// The values that the first peers sent, as hashes.
+#[derive(Debug, Default)]
+struct Proxies([Option<Peer>; PEERS]);
+
+#[derive(Debug, Clone, Copy)]
+struct Peer {
+    address: IpAddr,
+    values: [Option<u64>; SEVERAL],
+}
+
+impl Proxies {
+    /// Whether the peer has sent several values.
+    fn note(&mut self, address: IpAddr, value: u64) -> bool {
+        let is_its = |peer: &&mut Option<Peer>| peer.is_none_or(|peer| peer.address == address);
+        let Some(place) = self.0.iter_mut().find(is_its) else {
+            return false;
+        };
+        let peer = place.get_or_insert(Peer {
+            address,
+            values: [None; SEVERAL],
+        });
+        let is_its = |known: &&mut Option<u64>| known.is_none_or(|known| known == value);
+        if let Some(place) = peer.values.iter_mut().find(is_its) {
+            *place = Some(value);
+        }
+        peer.values.iter().all(Option::is_some)
+    }
+}
+
+/// The headers in which proxies name the client.
+const FORWARDING: [&str; 8] = [
+    "x-forwarded-for",
+    "forwarded",
+    "x-real-ip",
+    "cf-connecting-ip",
+    "true-client-ip",
+    "fly-client-ip",
+    "cloudfront-viewer-address",
+    "x-envoy-external-address",
+];
+
+/// The first of them that a request has, and a hash of its lines.
+fn forwarded_for(headers: &HeaderMap) -> Option<(&'static str, u64)> {
+    let name = FORWARDING
+        .into_iter()
+        .find(|name| headers.contains_key(*name))?;
+    let mut hasher = DefaultHasher::new();
+    for line in headers.get_all(name) {
+        line.as_bytes().hash(&mut hasher);
+    }
+    Some((name, hasher.finish()))
+}
+
+fn hash_of(key: &Key) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_a_peer_with_several_values() {
+        let mut proxies = Proxies::default();
+        let [one, other] = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2])];
+        for value in [1, 2, 3, 1, 2, 3] {
+            assert!(!proxies.note(one, value));
+            assert!(!proxies.note(other, 7));
+        }
+        assert!(proxies.note(one, 4));
+        // Beyond the first peers nobody is remembered.
+        let mut proxies = Proxies::default();
+        for number in 0..100_u8 {
+            for value in 0..3 {
+                assert!(!proxies.note(IpAddr::from([10, 0, 0, number]), value));
+            }
+        }
+        assert!(!proxies.note(IpAddr::from([10, 0, 0, 99]), 3));
+        assert!(proxies.note(IpAddr::from([10, 0, 0, 0]), 3));
+    }
+
+    #[test]
+    fn only_the_first_requests_are_looked_at() {
+        let lookout = Lookout::new();
+        lookout.left.fetch_or(FAILING, Ordering::Relaxed);
+        for _ in 0..LOOKS {
+            assert!(lookout.is_alert() && lookout.takes_one());
+        }
+        assert!(lookout.is_alert() && !lookout.takes_one());
+        for _ in 0..RECOVERY {
+            assert!(lookout.is_alert());
+            lookout.note_decided();
+        }
+        assert!(!lookout.is_alert());
+        // The next outage lasts longer.
+        lookout.report_failing(String::new);
+        for _ in 0..2 * RECOVERY {
+            assert!(lookout.is_alert());
+            lookout.note_decided();
+        }
+        assert!(!lookout.is_alert());
+    }
+}

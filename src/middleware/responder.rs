@@ -1,0 +1,125 @@
+use std::{sync::Arc, time::Instant};
+
+use http::{Response, request::Parts};
+
+use crate::{
+    decision::{Decision, Policy},
+    error::{KeyError, KeyErrorKind},
+    headers::{Headers, Renderer},
+    observe::{Decided, Event, Observer},
+    reject::{AnswerStyle, Reject, Rejection, RejectionKind, answer},
+};
+
+/// What a layer says of its decisions, to clients in responses and to the observer in events; the
+/// same whatever the layer limits.
+pub(crate) struct Responder<R> {
+    rejection: Arc<R>,
+    renderer: Renderer,
+    observer: Option<Arc<dyn Observer>>,
+    shadow: bool,
+    grpc: bool,
+}
+
+impl<R> Responder<R> {
+    pub(crate) fn new(
+        rejection: Arc<R>,
+        headers: &Headers,
+        policies: &[Policy],
+        observer: Option<Arc<dyn Observer>>,
+        shadow: bool,
+    ) -> Self {
+        Self {
+            rejection,
+            renderer: Renderer::new(headers, policies),
+            observer,
+            shadow,
+            grpc: true,
+        }
+    }
+
+    /// Whether gRPC calls are answered in gRPC. Defaults to true.
+    pub(crate) fn with_grpc(self, grpc: bool) -> Self {
+        Self { grpc, ..self }
+    }
+
+    /// Whether the layer only watches.
+    #[inline]
+    pub(crate) const fn is_shadow(&self) -> bool {
+        self.shadow
+    }
+
+    /// When a decision is begun; only asked for an observer.
+    #[inline]
+    pub(crate) fn start(&self) -> Option<Instant> {
+        self.observer.is_some().then(Instant::now)
+    }
+
+    #[inline]
+    pub(crate) fn decided<'a>(&self, decided: impl FnOnce() -> Decided<'a>) {
+        if let Some(observer) = &self.observer {
+            let shadow = self.shadow;
+            observer.observe(&Event::Decided(Decided {
+                shadow,
+                ..decided()
+            }));
+        }
+    }
+
+    /// Tells of a request without a key that the layer rejects; the kind of its rejection.
+    pub(crate) fn keyless(&self, policies: &[Policy], error: KeyError) -> RejectionKind {
+        self.observe(|| Event::KeyMissing {
+            policies,
+            error: &error,
+        });
+        match error.kind() {
+            KeyErrorKind::Absent | KeyErrorKind::Ambiguous => RejectionKind::KeyMissing,
+            KeyErrorKind::Unavailable => RejectionKind::KeyUnavailable,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn observe<'a>(&self, event: impl FnOnce() -> Event<'a>) {
+        if let Some(observer) = &self.observer {
+            observer.observe(&event());
+        }
+    }
+
+    /// The answer to a request that was denied.
+    pub(crate) fn deny<B>(&self, parts: &Parts, decision: &Decision) -> Response<B>
+    where
+        R: Reject<B>,
+    {
+        let rejection = Rejection::denied(parts, decision).detecting_grpc(self.grpc);
+        answer(&*self.rejection, &rejection, &self.renderer)
+    }
+
+    /// The answer to a request that was not decided about.
+    pub(crate) fn refuse<B>(&self, parts: &Parts, kind: RejectionKind) -> Response<B>
+    where
+        R: Reject<B>,
+    {
+        let rejection = Rejection::new(kind, parts).detecting_grpc(self.grpc);
+        answer(&*self.rejection, &rejection, &self.renderer)
+    }
+
+    /// The settings of these answers, for handlers that deny by themselves.
+    pub(crate) fn style<B: 'static>(&self) -> AnswerStyle
+    where
+        R: Reject<B>,
+    {
+        let rejection = Arc::clone(&self.rejection);
+        AnswerStyle::new(self.renderer.headers(), self.grpc, rejection)
+    }
+
+    /// Whether anything is to be added to the response of a request that passed.
+    #[inline]
+    pub(crate) fn decorates(&self) -> bool {
+        !self.shadow && self.renderer.renders_limits()
+    }
+
+    pub(crate) fn decorate<B>(&self, decision: &Decision, response: &mut Response<B>) {
+        let status = response.status();
+        self.renderer
+            .apply(decision, status, response.headers_mut());
+    }
+}

@@ -1,0 +1,129 @@
+//! The tower wiring: [`RateLimitLayer`], [`RateLimit`] and [`ResponseFuture`]; and
+//! [`ClientAddressLayer`], which hands the client's address to handlers.
+//!
+//! What happens to a request:
+//!
+//! 1. [`enabled`](RateLimitLayer::enabled), [`skip`](RateLimitLayer::skip) and
+//!    [`deny`](RateLimitLayer::deny) say whether it is counted at all.
+//! 2. The [`KeyExtractor`](crate::KeyExtractor) says whom it is counted for;
+//!    [`on_missing_key`](RateLimitLayer::on_missing_key) what happens if it says nobody.
+//! 3. [`tier`](RateLimitLayer::tier) or [`quota`](RateLimitLayer::quota) says by which quotas, [`cost`](RateLimitLayer::cost) how much
+//!    it takes: one unit of the default ones, unless told otherwise.
+//! 4. The [`Limiter`](crate::Limiter) decides. When it answers at once, as the local one does, the
+//!    inner service is called at once, with no allocation and nothing awaited.
+//! 5. Delayed by a leaky bucket: the request waits for its turn. Denied: it passes all the same if
+//!    the layer is [`elastic`](RateLimitLayer::elastic), or stands in line if it may
+//!    [`wait`](RateLimitLayer::wait).
+//! 6. Allowed: the inner service answers. [`count_if`](RateLimitLayer::count_if) and
+//!    [`final_cost`](RateLimitLayer::final_cost) correct what it took by the response, to which
+//!    rate limit headers are added. Denied: the [`Reject`](crate::reject::Reject) answers 429, or in
+//!    gRPC, and the inner service hears nothing of it.
+//!
+//! The service's error type is left alone: a rejection is a response, so there is no error to handle,
+//! and no `HandleErrorLayer` belongs around this one.
+//!
+//! # Where the state lives
+//!
+//! In the layer. Clones of a layer, all services made by it, and their clones share one budget; two
+//! layers share one only when they were given clones of one limiter. A limiter that charges a request
+//! twice for one key, because its layer stands around it twice, is said in the log, if one of a layer's
+//! first 1,000 requests shows it.
+//!
+//! # Deployment
+//!
+//! The layer has to see what it keys on. Put it inside (in axum: add it before) whatever makes the
+//! key, such as authentication, and inside CORS, or browsers hide the 429 from scripts. Around a
+//! whole axum `Router` rather than through `Router::layer` it saves about 130 ns a request.
+//!
+//! | from the outside in | why there |
+//! |---|---|
+//! | CORS, tracing, compression | they also see the answers of what follows |
+//! | a limit by address | guards authentication itself, which is where passwords are guessed |
+//! | authentication | verifies the credential and inserts what it found out into the extensions |
+//! | a limit by [verified identity](crate::key#verified-identities) | a key that no client can make up |
+//! | the handlers | |
+//!
+//! A request that an inner layer denies has been charged by the layers around it. So the limit for
+//! each client stands outside, and one for everybody ([`Global`](crate::Global)) inside: the other way
+//! round one denied client uses up everybody's. Quotas of one key belong into one layer, which charges
+//! all of them or none.
+//!
+//! An identity that is looked for before it is verified answers 500 and logs the fix, if
+//! [`extension_fn`](crate::key::extension_fn) makes the key.
+//!
+//! Where layers are stacked, each with [`expose_decision`](RateLimitLayer::expose_decision) adds its
+//! decision to [`Decisions`], where handlers find all of them.
+//!
+//! One HTTP request may hold many operations: batches, GraphQL aliases. A layer sees the head only,
+//! so what a batch costs is told by a header or parameter that the application checks, with
+//! [`cost`](RateLimitLayer::cost), or charged by the handler that has read the body, through a
+//! handle of the [limiter](RateLimitLayer::limiter). With
+//! [`into_result`](crate::Decision::into_result) that handler answers a denial as a layer does.
+//!
+//! # Examples
+//!
+//! ```
+//! use http::{Request, Response};
+//! use tower::{ServiceBuilder, ServiceExt, service_fn};
+//! use tower_ratelimit::{Global, LocalLimiter, ManualClock, Quota, RateLimitLayer};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A clock that stands still, for the sake of the assertions; `Quota::per_minute(1)` would do.
+//! let limiter = LocalLimiter::builder(Quota::per_minute(1)).clock(ManualClock::new()).build()?;
+//! let service = ServiceBuilder::new()
+//!     .layer(RateLimitLayer::new(limiter, Global))
+//!     .service(service_fn(async |_: Request<String>| {
+//!         Ok::<_, std::io::Error>(Response::new(String::from("hello")))
+//!     }));
+//!
+//! let first = service.clone().oneshot(Request::new(String::new())).await?;
+//! assert_eq!(first.status(), 200);
+//! assert_eq!(first.headers()["ratelimit-policy"], r#""default";q=1;w=60"#);
+//!
+//! let second = service.clone().oneshot(Request::new(String::new())).await?;
+//! assert_eq!(second.status(), 429);
+//! assert_eq!(second.headers()["retry-after"], "60");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With more said:
+//!
+//! ```
+//! use tower_ratelimit::{
+//!     Header, Headers, KeyErrorKind, KeyExtractor, PeerIp, Quota, RateLimitLayer,
+//!     MissingKey, reject::PlainText,
+//! };
+//!
+//! let layer = RateLimitLayer::new(
+//!     Quota::per_minute(100).burst(20).named("api"),
+//!     Header::new("x-api-key").or(PeerIp),
+//! )
+//! .skip(|parts| parts.uri.path() == "/health")
+//! .cost(|parts| if parts.method == http::Method::POST { 5 } else { 1 })
+//! .headers(Headers::new().retry_after(true))
+//! .on_missing_key(KeyErrorKind::Absent, MissingKey::Reject)
+//! .rejection(PlainText);
+//! # let _ = layer;
+//! ```
+
+mod admission;
+mod decisions;
+mod demand;
+mod faults;
+mod future;
+mod layer;
+mod line;
+mod reservation;
+mod service;
+mod settings;
+mod trial;
+mod wait;
+
+pub use self::{
+    decisions::{Decisions, Exposed},
+    future::ResponseFuture,
+    layer::RateLimitLayer,
+    service::RateLimit,
+};

@@ -1,0 +1,192 @@
+//! Reservations: charges that a request's response may change.
+
+use std::{
+    future::{Future, IntoFuture},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use http::{Response, response};
+
+use super::{
+    admission::Admission,
+    demand::{Demand, DemandRef},
+};
+use crate::{
+    decision::Decision,
+    decision::Op,
+    error::LimiterError,
+    limiter::{Limiter, Pending, PendingFuture},
+};
+
+/// A request that was charged until its response says what it cost.
+pub(super) struct Reserved {
+    demand: Demand,
+    /// Whether an elastic layer let the request pass, which charged nothing.
+    exceeds: bool,
+}
+
+impl Reserved {
+    /// Out of line, because most layers reserve nothing.
+    #[inline(never)]
+    pub(super) fn boxed(demand: DemandRef<'_>, exceeds: bool) -> Box<Self> {
+        let demand = demand.keep();
+        Box::new(Self { demand, exceeds })
+    }
+}
+
+/// What a request was charged, and is to be corrected. One that is dropped leaves the charge as it is.
+pub(super) struct Reservation<L, R> {
+    admission: Arc<Admission<L, R>>,
+    decision: Decision,
+    reserved: Box<Reserved>,
+    /// What its response says that it costs.
+    cost: Option<u64>,
+    /// Whether the observer knows what was charged in the end.
+    told: bool,
+}
+
+impl<L, R> Reservation<L, R> {
+    #[inline(never)]
+    pub(super) fn boxed(
+        admission: &Arc<Admission<L, R>>,
+        decision: Decision,
+        reserved: Box<Reserved>,
+    ) -> Box<Self> {
+        Box::new(Self {
+            admission: Arc::clone(admission),
+            decision,
+            reserved,
+            cost: None,
+            told: false,
+        })
+    }
+
+    /// The units that were charged when the request came.
+    const fn charged(&self) -> u64 {
+        self.decision.charged()
+    }
+
+    /// Shows in the response how the quota stands.
+    fn show<B>(&self, response: &mut Response<B>) {
+        let responder = self.admission.responder();
+        if responder.decorates() {
+            responder.decorate(&self.decision, response);
+        }
+    }
+}
+
+/// A response that shows what it cost, or waits for that.
+pub(super) type Settled<B, L, R> = Result<Response<B>, Box<Correcting<Response<B>, L, R>>>;
+
+impl<L: Limiter, R> Reservation<L, R> {
+    /// Corrects what the request was charged, and shows that in its response, if that can be done at
+    /// once.
+    pub(super) fn settle<B>(mut self: Box<Self>, response: Response<B>) -> Settled<B, L, R> {
+        let (parts, body) = response.into_parts();
+        let answer = self.correct(&parts);
+        let mut response = Response::from_parts(parts, body);
+        match answer {
+            None => self.tell(self.charged()),
+            Some(Pending::Ready(answer)) => self.hear(answer),
+            Some(later) => {
+                return Err(Box::new(Correcting {
+                    answer: Box::pin(later.into_future()),
+                    reservation: self,
+                    response: Some(response),
+                }));
+            }
+        }
+        self.show(&mut response);
+        Ok(response)
+    }
+
+    fn correct(&mut self, response: &response::Parts) -> Option<Pending<L::Future>> {
+        let charged = self.charged();
+        let assumed = if self.reserved.exceeds {
+            self.reserved.demand.cost
+        } else {
+            charged
+        };
+        let cost = self.admission.final_cost(response, assumed);
+        self.cost = Some(cost);
+        let op = match self.reserved.exceeds {
+            true if cost == 0 => return None,
+            true => Op::Hit(cost),
+            // Still something to be counted where responses start blocks.
+            false if cost == charged && (cost == 0 || !self.admission.blocks()) => return None,
+            false => Op::Settle(cost, self.decision.receipt()),
+        };
+        Some(self.admission.apply(self.reserved.demand.as_ref(), op))
+    }
+
+    fn hear(&mut self, answer: Result<Decision, LimiterError>) {
+        let charged = self.charged();
+        let decision = match answer {
+            Ok(decision) => decision,
+            Err(error) => return self.fail(&error),
+        };
+        let cost = self.cost.unwrap_or(charged);
+        // The stand-in has answered, and knows nothing of what the store charged.
+        if decision.is_degraded() && !self.decision.is_degraded() && cost < charged {
+            let fault = "what the store charged was not given back, since it did not answer";
+            return self.fail(&LimiterError::unavailable(fault));
+        }
+        // What is taken beyond the charge ends at exhaustion.
+        let after = cost.min(charged.saturating_add(decision.charged()));
+        // The request has passed, even if it took more than there was: no wait is to be shown.
+        self.decision = match self.reserved.exceeds || decision.is_denied() {
+            true => decision.into_excess(),
+            false => decision,
+        };
+        self.told = true;
+        let demand = self.reserved.demand.as_ref();
+        self.admission
+            .corrected(&self.decision, demand, (charged, after));
+    }
+}
+
+impl<L, R> Reservation<L, R> {
+    /// Tells that what was charged could not be corrected.
+    fn fail(&mut self, error: &LimiterError) {
+        self.told = true;
+        let demand = self.reserved.demand.as_ref();
+        self.admission
+            .correction_failed(&self.decision, demand, self.charged(), error);
+    }
+
+    /// Tells that what was charged is still charged.
+    fn tell(&mut self, charged: u64) {
+        self.told = true;
+        let demand = self.reserved.demand.as_ref();
+        self.admission
+            .corrected(&self.decision, demand, (charged, charged));
+    }
+}
+
+impl<L, R> Drop for Reservation<L, R> {
+    fn drop(&mut self) {
+        if !self.told {
+            self.tell(self.charged());
+        }
+    }
+}
+
+/// A response that waits for the limiter to correct what it cost.
+pub(super) struct Correcting<P, L: Limiter, R> {
+    answer: Pin<Box<PendingFuture<L::Future>>>,
+    reservation: Box<Reservation<L, R>>,
+    response: Option<P>,
+}
+
+impl<B, L: Limiter, R> Correcting<Response<B>, L, R> {
+    /// The response, showing how the quota stands after the correction; if that failed, before it.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response<B>> {
+        let answer = ready!(self.answer.as_mut().poll(cx));
+        self.reservation.hear(answer);
+        let mut response = self.response.take().expect("polled after it was ready");
+        self.reservation.show(&mut response);
+        Poll::Ready(response)
+    }
+}

@@ -1,0 +1,107 @@
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use http::{request::Parts, response};
+
+use super::wait::WaitingRoom;
+use crate::{
+    headers::Headers,
+    key::KeyExtractor,
+    limiter::{RequestQuota, Tier},
+    middleware::key_rules::{KeyRules, PerRequest},
+    observe::Observer,
+};
+
+/// What a layer was told, apart from its limiter and its rejection.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) key_rules: KeyRules,
+    pub(super) cost: Option<PerRequest<u64>>,
+    pub(super) headers: Headers,
+    pub(super) shadow: bool,
+    pub(super) expose_decision: bool,
+    /// Whether gRPC calls are answered in gRPC.
+    pub(super) grpc: bool,
+    pub(super) observer: Option<Arc<dyn Observer>>,
+    /// Whether the layer does anything at all.
+    pub(super) enabled: Option<Arc<AtomicBool>>,
+    pub(super) tier: Option<PerRequest<Tier>>,
+    pub(super) quota: Option<PerRequest<Option<RequestQuota>>>,
+    /// Whether a denied request passes all the same.
+    pub(super) elastic: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+    pub(super) waiting_room: WaitingRoom,
+    /// What a request turns out to have cost, from its response and what it was charged.
+    pub(super) final_cost: Option<FinalCost>,
+}
+
+pub(super) type FinalCost = Arc<dyn Fn(&response::Parts, u64) -> u64 + Send + Sync>;
+
+impl Settings {
+    pub(super) fn new(extractor: impl KeyExtractor) -> Self {
+        Self {
+            key_rules: KeyRules::new(extractor),
+            cost: None,
+            headers: Headers::new(),
+            shadow: false,
+            expose_decision: false,
+            grpc: true,
+            observer: None,
+            enabled: None,
+            tier: None,
+            quota: None,
+            elastic: None,
+            waiting_room: WaitingRoom::new(),
+            final_cost: None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_enabled(&self) -> bool {
+        let switch = self.enabled.as_ref();
+        switch.is_none_or(|enabled| enabled.load(Ordering::Relaxed))
+    }
+
+    /// The tier of a request, put into `place` unless it is that of all.
+    #[inline]
+    pub(super) fn tier_of<'a>(&self, parts: &Parts, place: &'a mut Option<Tier>) -> &'a Tier {
+        static DEFAULT: Tier = Tier::DEFAULT;
+        if self.tier.is_none() && self.quota.is_none() {
+            return &DEFAULT;
+        }
+        place.insert(self.own_tier(parts))
+    }
+
+    fn own_tier(&self, parts: &Parts) -> Tier {
+        if let Some(quota) = self.quota.as_ref().and_then(|quota| quota(parts)) {
+            return quota.into();
+        }
+        self.tier.as_ref().map_or(Tier::DEFAULT, |tier| tier(parts))
+    }
+
+    /// Whether a denial may turn into something else.
+    #[inline]
+    pub(super) fn bends(&self) -> bool {
+        self.elastic.is_some() || self.waiting_room.is_open()
+    }
+
+    #[inline]
+    pub(super) fn cost_of(&self, parts: &Parts) -> u64 {
+        self.cost.as_ref().map_or(1, |cost| cost(parts))
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("key_rules", &self.key_rules)
+            .field("headers", &self.headers)
+            .field("shadow", &self.shadow)
+            .field("expose_decision", &self.expose_decision)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,399 @@
+//! Trials: how a request is decided about that the limiter's first answer does not settle.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    admission::Admission,
+    demand::{Course, DemandRef},
+    line::LineWait,
+    wait::{self, Entered, Place},
+};
+use crate::{
+    decision::Decision,
+    decision::Op,
+    error::{LimiterError, LimiterErrorKind},
+    limiter::{Limiter, Pending},
+};
+
+/// What has been tried to let a request pass.
+#[derive(Default)]
+pub(super) struct Trial {
+    /// When the limiter was last asked; only kept for an observer.
+    asked_at: Option<Instant>,
+    course: Course,
+    /// Whether the limiter did not know how to reserve, and was asked to take units at once.
+    acquires: bool,
+    /// Whether the elastic layer's probe was asked: it is once for each request.
+    probed: bool,
+    /// The limiter's denial, if it was asked.
+    denial: Option<Decision>,
+    /// The time of a line that has no place for the request, and is not to be overtaken.
+    line: Option<LineWait>,
+    place: Option<Place>,
+}
+
+/// What comes next in a trial.
+pub(super) enum Next<F> {
+    /// The limiter's answer, which is here or on its way.
+    Answer(Asked, Pending<F>),
+    /// The request stands in line until it is the head, and asks then.
+    Stand,
+    /// The request is the head, and asks again after this time.
+    Retry(Duration),
+    /// It passes after the decision's own delay.
+    Turn(Decision),
+    /// The trial is over.
+    Done(Result<Decision, LimiterError>),
+}
+
+/// Why the limiter was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// For the units that the request costs.
+    Pass,
+    /// For a look, before the request joins the line of a key that was blocked.
+    Join,
+    /// To charge a request that passes in spite of a denial.
+    Exceed,
+    /// For the last word on one that does not pass.
+    Deny,
+}
+
+impl Trial {
+    pub(super) fn new(demand: DemandRef<'_>) -> Self {
+        Self {
+            asked_at: demand.asked_at,
+            ..Self::default()
+        }
+    }
+
+    /// What the request's way was like.
+    pub(super) const fn course(&self) -> &Course {
+        &self.course
+    }
+
+    /// Goes on as long as answers are there at once.
+    pub(super) fn run<L: Limiter, R>(
+        &mut self,
+        mut next: Next<L::Future>,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> Next<L::Future> {
+        while let Next::Answer(asked, Pending::Ready(answer)) = next {
+            next = self.hear(asked, answer, admission, demand);
+        }
+        next
+    }
+
+    /// Goes on to the end.
+    pub(super) async fn finish<L: Limiter, R>(
+        &mut self,
+        mut next: Next<L::Future>,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> Result<Decision, LimiterError> {
+        loop {
+            next = match next {
+                Next::Answer(asked, answer) => {
+                    let answer = answer.await;
+                    self.hear(asked, answer, admission, demand)
+                }
+                Next::Stand => {
+                    if let Some(place) = &self.place {
+                        place.until_head().await;
+                    }
+                    self.ask_to_pass(admission, demand)
+                }
+                Next::Retry(wait) => {
+                    let slept = wait::sleep(wait).await;
+                    slept.map_err(LimiterError::unavailable)?;
+                    self.ask_to_pass(admission, demand)
+                }
+                Next::Turn(decision) => {
+                    let delay = decision.delay();
+                    let slept = wait::sleep(delay).await;
+                    slept.map_err(LimiterError::unavailable)?;
+                    let decision = decision.delayed_by(self.course.waited);
+                    self.course.waited += delay;
+                    return Ok(decision);
+                }
+                Next::Done(answer) => return answer,
+            }
+        }
+    }
+
+    /// Begins with a request that may have to stand behind others of its key: those are not to be
+    /// overtaken.
+    pub(super) fn begin<L: Limiter, R>(
+        &mut self,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> Next<L::Future> {
+        match admission.room().blocked_line(demand) {
+            None => self.ask_to_pass(admission, demand),
+            Some(true) => self.ask(Asked::Join, Op::Peek(demand.cost), admission, demand),
+            Some(false) => self.join(admission, demand),
+        }
+    }
+
+    fn join<L: Limiter, R>(
+        &mut self,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> Next<L::Future> {
+        if self.probe(admission) {
+            return self.exceed(admission, demand);
+        }
+        match admission.room().join(demand) {
+            None => self.ask_to_pass(admission, demand),
+            Some(entered) => self.enter(entered, admission, demand),
+        }
+    }
+
+    fn ask<L: Limiter, R>(
+        &mut self,
+        asked: Asked,
+        op: Op,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> Next<L::Future> {
+        self.asked_at = demand.asked_at.map(|_| Instant::now());
+        Next::Answer(asked, admission.apply(demand, op))
+    }
+
+    fn ask_to_pass<L: Limiter, R>(
+        &mut self,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> Next<L::Future> {
+        self.ask(
+            Asked::Pass,
+            admission.opening(demand.cost),
+            admission,
+            demand,
+        )
+    }
+
+    /// Goes on from an answer of the limiter.
+    fn hear<L: Limiter, R>(
+        &mut self,
+        asked: Asked,
+        answer: Result<Decision, LimiterError>,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> Next<L::Future> {
+        if let Some(asked_at) = self.asked_at {
+            *self.course.latency.get_or_insert_default() += asked_at.elapsed();
+        }
+        if self.acquires && answer.is_ok() {
+            admission.give_reserving_up();
+        }
+        match (asked, answer) {
+            (Asked::Pass, Err(error)) if self.may_acquire(&error, admission) => {
+                self.acquires = true;
+                self.ask(Asked::Pass, Op::Acquire(demand.cost), admission, demand)
+            }
+            (Asked::Pass | Asked::Join, Err(error)) => Next::Done(Err(error)),
+            (Asked::Pass, Ok(decision)) if decision.is_allowed() => self.pass(decision, admission),
+            (Asked::Pass | Asked::Join, Ok(decision)) if decision.is_denied() => {
+                self.bend(decision, admission, demand)
+            }
+            (Asked::Pass | Asked::Join, Ok(_)) => self.join(admission, demand),
+            (Asked::Exceed, answer) => self.exceeded(answer, admission, demand),
+            (Asked::Deny, answer) => self.denied(answer, admission, demand),
+        }
+    }
+
+    /// Whether a limiter that gave this error may know how to take units, if not how to reserve them.
+    fn may_acquire<L: Limiter, R>(
+        &self,
+        error: &LimiterError,
+        admission: &Admission<L, R>,
+    ) -> bool {
+        let unsupported = error.kind() == LimiterErrorKind::Unsupported;
+        unsupported && admission.asks_more() && !self.acquires
+    }
+
+    /// The limiter lets the request pass.
+    fn pass<L: Limiter, R, F>(
+        &mut self,
+        decision: Decision,
+        admission: &Admission<L, R>,
+    ) -> Next<F> {
+        if let Some(place) = self.place.take() {
+            self.course.waited = place.waited();
+            place.pass();
+        }
+        if admission.responder().is_shadow() {
+            return Next::Done(Ok(decision));
+        }
+        if decision.delay().is_zero() {
+            return Next::Done(Ok(decision.delayed_by(self.course.waited)));
+        }
+        Next::Turn(decision)
+    }
+
+    /// The limiter denies the request: it may exceed the limit, or wait.
+    fn bend<L: Limiter, R>(
+        &mut self,
+        denial: Decision,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> Next<L::Future> {
+        if !admission.bends() {
+            return Next::Done(Ok(denial));
+        }
+        if let Some(place) = &self.place {
+            let longest = admission.room().longest.unwrap_or_default();
+            let left = longest.saturating_sub(place.waited());
+            if let Some(wait) = denial.retry_after().filter(|wait| *wait <= left) {
+                place.denied(&denial);
+                return Next::Retry(wait);
+            }
+            self.course.waited = place.waited();
+            self.place = None;
+            self.denial = Some(denial);
+            return self.deny(admission, demand);
+        }
+        if !denial.is_blocked() && self.probe(admission) {
+            self.denial = Some(denial);
+            return self.exceed(admission, demand);
+        }
+        let retry_after = denial.retry_after();
+        let entered = admission.room().enter(demand, &denial);
+        self.denial = Some(denial);
+        match (entered, retry_after) {
+            (Entered::Head(place), Some(wait)) => {
+                self.place = Some(place);
+                Next::Retry(wait)
+            }
+            (entered, _) => self.enter(entered, admission, demand),
+        }
+    }
+
+    fn enter<L: Limiter, R>(
+        &mut self,
+        entered: Entered,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> Next<L::Future> {
+        match entered {
+            Entered::Head(place) | Entered::Behind(place) => {
+                self.place = Some(place);
+                Next::Stand
+            }
+            Entered::Refused(line) => {
+                self.line = line;
+                self.deny(admission, demand)
+            }
+        }
+    }
+
+    /// Whether the elastic layer lets the request pass.
+    fn probe<L: Limiter, R>(&mut self, admission: &Admission<L, R>) -> bool {
+        !std::mem::replace(&mut self.probed, true) && admission.probe()
+    }
+
+    /// Lets the request pass in spite of a denial. One that its response may make cost nothing is
+    /// charged by that alone.
+    fn exceed<L: Limiter, R>(
+        &mut self,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> Next<L::Future> {
+        self.course.exceeds = true;
+        if !admission.corrects() {
+            return self.ask(Asked::Exceed, Op::Hit(demand.cost), admission, demand);
+        }
+        match self.own_denial(admission, demand) {
+            Some(denial) => Next::Done(Ok(denial.into_excess())),
+            None => self.ask(Asked::Exceed, Op::Peek(demand.cost), admission, demand),
+        }
+    }
+
+    fn exceeded<L: Limiter, R>(
+        &mut self,
+        answer: Result<Decision, LimiterError>,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> Next<L::Future> {
+        match answer {
+            Ok(decision) => Next::Done(Ok(decision.into_excess())),
+            Err(error) => {
+                let decision = self.own_denial(admission, demand);
+                let decision =
+                    decision.map_or_else(|| admission.unmeasured(), Decision::into_excess);
+                admission.correction_failed(&decision, demand, 0, &error);
+                Next::Done(Ok(decision))
+            }
+        }
+    }
+
+    /// The denial that there is: the request's own, or that of the head of its line.
+    fn own_denial<L: Limiter, R>(
+        &mut self,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> Option<Decision> {
+        let own = self.denial.take();
+        own.or_else(|| admission.room().denial_of_head(demand))
+    }
+
+    /// Neither probe nor line has helped. The limiter is told where that may start a block, and asked
+    /// where it was not yet.
+    fn deny<L: Limiter, R>(
+        &mut self,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> Next<L::Future> {
+        let blocks = admission.blocks_on_denial();
+        match self.denial.take() {
+            Some(denial) if !blocks || denial.is_blocked() => self.refuse(denial),
+            denial => {
+                self.denial = denial;
+                let op = match blocks {
+                    true => Op::Deny(demand.cost),
+                    false => Op::Peek(demand.cost),
+                };
+                self.ask(Asked::Deny, op, admission, demand)
+            }
+        }
+    }
+
+    fn denied<L: Limiter, R>(
+        &mut self,
+        answer: Result<Decision, LimiterError>,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> Next<L::Future> {
+        match answer {
+            Ok(decision) if decision.is_denied() => self.refuse(decision),
+            Ok(decision) => match self.denial.take() {
+                // Units came meanwhile, for which another one may stand in line.
+                Some(denial) => self.refuse(denial),
+                None if self.line.is_some() => self.refuse(decision),
+                None => self.ask_to_pass(admission, demand),
+            },
+            Err(error) => match self.own_denial(admission, demand) {
+                Some(denial) => self.refuse(denial),
+                None if self.line.is_some() && error.kind() == LimiterErrorKind::Unsupported => {
+                    self.refuse(admission.unmeasured())
+                }
+                None if error.kind() == LimiterErrorKind::Unsupported => {
+                    self.ask_to_pass(admission, demand)
+                }
+                None => Next::Done(Err(error)),
+            },
+        }
+    }
+
+    /// The denial, which lasts as long as the line would have taken.
+    fn refuse<F>(&mut self, denial: Decision) -> Next<F> {
+        Next::Done(Ok(match self.line.take() {
+            Some(line) if denial.is_allowed() || !line.wait.is_zero() => {
+                denial.denied_for(line.quota, line.wait)
+            }
+            _ => denial,
+        }))
+    }
+}
