@@ -15,9 +15,9 @@ use http::request::Builder;
 use testkit::{Probe, get, limiter, send};
 use tower::Layer;
 use tower_ratelimit::{
-    AsyncLimiter, ClientIp, Decision, Global, Header, Headers, Key, KeyExtractor, LimiterError,
+    AsyncLimiter, ClientIp, Decision, Global, Headers, Key, KeyExtractor, LimiterError,
     LocalLimiter, Op, PeerIp, Policy, Quota, QuotaStatus, RateLimitLayer, Timestamp,
-    key::{MatchedRoute, RequestMethod},
+    key::MatchedRoute,
     layer::ClientAddressLayer,
     limiter::{Limiter, Tier},
 };
@@ -85,6 +85,7 @@ const LINES: &[(&str, fn())] = &[
 ];
 
 /// Those that come after another one, or need a server.
+#[cfg(all(feature = "governor", feature = "redis"))]
 const ELSEWHERE: &[&str] = &[
     "limiter-back",
     "redis-back",
@@ -228,6 +229,7 @@ fn every_code_is_provoked() {
 mod heard {
     use super::*;
     use testkit::logged;
+    use tower_ratelimit::{Header, key::RequestMethod};
 
     #[test]
     fn every_line_is_an_event_where_somebody_listens() {
