@@ -19,7 +19,7 @@ use tower_ratelimit::{
     LocalLimiter, Op, PeerIp, Policy, Quota, QuotaStatus, RateLimitLayer, Timestamp,
     key::MatchedRoute,
     layer::ClientAddressLayer,
-    limiter::{Limiter, Tier},
+    limiter::{Limiter, RequestQuota, Tier},
 };
 
 /// What a line's code is provoked by.
@@ -57,6 +57,10 @@ const LINES: &[(&str, fn())] = &[
         let (per_second, per_day) = (Quota::per_second(10), Quota::per_day(100).fixed_window());
         let limiter = LocalLimiter::builder([per_second, per_day]);
         drop(limiter.tier("pro", [per_day, per_second]).build());
+    }),
+    ("request-quota-cut", || {
+        let layer = layer(Global).quota(|_| Some(RequestQuota::limit(1_000_000)));
+        send_all(&layer, [const { || get("/") }; 3]);
     }),
     ("unsupported", || {
         let layer = layer(Global).tier(|_| Tier::named("por"));
