@@ -59,7 +59,13 @@ const LINES: &[(&str, fn())] = &[
         drop(limiter.tier("pro", [per_day, per_second]).build());
     }),
     ("request-quota-cut", || {
-        let layer = layer(Global).quota(|_| Some(RequestQuota::limit(1_000_000)));
+        let layer = layer(Global).quota(|_| Some(RequestQuota::limit(5).burst(9)));
+        send_all(&layer, [const { || get("/") }; 3]);
+    }),
+    ("request-quota-misplaced", || {
+        let (window, _) = limiter(Quota::per_hour(10_000).fixed_window());
+        let layer = RateLimitLayer::new(window, Global);
+        let layer = layer.quota(|_| Some(RequestQuota::limit(5).burst(9)));
         send_all(&layer, [const { || get("/") }; 3]);
     }),
     ("unsupported", || {
