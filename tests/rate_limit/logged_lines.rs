@@ -15,11 +15,10 @@ use http::request::Builder;
 use testkit::{Probe, get, limiter, send};
 use tower::Layer;
 use tower_ratelimit::{
-    AsyncLimiter, ClientAddressLayer, ClientIp, Decision, Global, Header, Headers, Key,
-    KeyExtractor, LimiterError, LocalLimiter, Op, PeerIp, Policy, Quota, QuotaStatus,
-    RateLimitLayer, Timestamp,
-    key::{MatchedRoute, RequestMethod},
-    limiter::{Limiter, Tier},
+    AsyncLimiter, ClientAddressLayer, ClientIp, Decision, Global, Headers, Key, KeyExtractor,
+    LimiterError, LocalLimiter, Op, PeerIp, Policy, Quota, QuotaStatus, RateLimitLayer, Timestamp,
+    key::MatchedRoute,
+    limiter::{Limiter, RequestQuota, Tier},
 };
 
 /// What a line's code is provoked by.
@@ -58,6 +57,16 @@ const LINES: &[(&str, fn())] = &[
         let limiter = LocalLimiter::builder([per_second, per_day]);
         drop(limiter.tier("pro", [per_day, per_second]).build());
     }),
+    ("request-quota-cut", || {
+        let layer = layer(Global).quota(|_| Some(RequestQuota::limit(5).burst(9)));
+        send_all(&layer, [const { || get("/") }; 3]);
+    }),
+    ("request-quota-misplaced", || {
+        let (window, _) = limiter(Quota::per_hour(10_000).fixed_window());
+        let layer = RateLimitLayer::new(window, Global);
+        let layer = layer.quota(|_| Some(RequestQuota::limit(5).burst(9)));
+        send_all(&layer, [const { || get("/") }; 3]);
+    }),
     ("unsupported", || {
         let layer = layer(Global).tier(|_| Tier::named("por"));
         send_all(&layer, [const { || get("/") }; 3]);
@@ -85,6 +94,7 @@ const LINES: &[(&str, fn())] = &[
 ];
 
 /// Those that come after another one, or need a server.
+#[cfg(all(feature = "governor", feature = "redis"))]
 const ELSEWHERE: &[&str] = &[
     "limiter-back",
     "redis-back",
@@ -228,6 +238,7 @@ fn every_code_is_provoked() {
 mod heard {
     use super::*;
     use testkit::logged;
+    use tower_ratelimit::{Header, key::RequestMethod};
 
     #[test]
     fn every_line_is_an_event_where_somebody_listens() {
