@@ -83,7 +83,7 @@ impl Rules {
                     format!("two tiers are {tier:?}"),
                 ));
             }
-            rules.tiers.push((tier, Quotas::new(quotas)?));
+            rules.tiers.push((tier, Quotas::new(&quotas)?));
         }
         rules.share_counters();
         rules.warn_of_crosswise();
@@ -235,7 +235,7 @@ impl Rules {
 }
 
 impl Quotas {
-    fn new(quotas: Vec<OwnedQuota>) -> Result<Self, ConfigError> {
+    fn new(quotas: &[OwnedQuota]) -> Result<Self, ConfigError> {
         if quotas.is_empty() {
             return Err(ConfigError::new(
                 ConfigErrorKind::Names,
@@ -243,7 +243,7 @@ impl Quotas {
             ));
         }
         let mut named: Vec<(Cow<'static, str>, Quota)> = Vec::with_capacity(quotas.len());
-        for quota in &quotas {
+        for quota in quotas {
             quota.check()?;
             let name = quota.name_in(quotas.len());
             if named.iter().any(|(known, _)| *known == name) {
