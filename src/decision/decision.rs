@@ -180,6 +180,7 @@ impl Decision {
     /// let left = decision.quotas().map(|quota| (quota.name(), quota.remaining()));
     /// assert!(left.eq([("10-per-1s", Some(9)), ("daily", Some(999))]));
     /// ```
+    #[must_use]
     pub fn quotas(
         &self,
     ) -> impl ExactSizeIterator<Item = QuotaStatus<'_>> + DoubleEndedIterator + Clone {
@@ -202,7 +203,7 @@ impl Decision {
     /// The same without the name.
     #[inline]
     pub(crate) fn binding_status(&self) -> &Status {
-        &self.statuses()[self.quotas.binding_place()]
+        self.quotas.binding_status()
     }
 
     /// Whether the decision is about these policies. One made by another tier's quotas is not, nor
@@ -241,8 +242,9 @@ impl Decision {
 
     /// Names of the quotas that denied.
     pub(crate) fn violated(&self) -> impl Iterator<Item = &str> {
-        let denied = self.quotas().filter(QuotaStatus::is_denied);
-        denied.map(|quota| quota.name())
+        let denied = self.statuses().iter().enumerate();
+        let denied = denied.filter(|(_, quota)| quota.is_denied());
+        denied.map(|(place, quota)| self.quotas.name(place, quota))
     }
 
     /// How long the request waits in the queue of a

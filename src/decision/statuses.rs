@@ -126,18 +126,32 @@ impl QuotaStatuses {
         }
     }
 
-    /// The place of the quota that binds.
+    /// The name of the quota at this place, which stands so.
     #[inline]
-    pub(super) fn binding_place(&self) -> usize {
-        match &self.list {
-            List::One(_) => 0,
-            List::Many(statuses) => Status::binding_of(statuses),
+    pub(super) fn name<'a>(&'a self, place: usize, status: &Status) -> &'a str {
+        match &self.names {
+            Some(names) => &names[place],
+            None => status.name,
         }
     }
 
     pub(super) fn binding(&self) -> QuotaStatus<'_> {
-        let place = self.binding_place();
-        self.view(place, &self.as_slice()[place])
+        match &self.list {
+            List::One(status) => self.view(0, status),
+            List::Many(statuses) => {
+                let place = Status::binding_of(statuses);
+                self.view(place, &statuses[place])
+            }
+        }
+    }
+
+    /// The quota that binds, without its name.
+    #[inline]
+    pub(super) fn binding_status(&self) -> &Status {
+        match &self.list {
+            List::One(status) => status,
+            List::Many(statuses) => &statuses[Status::binding_of(statuses)],
+        }
     }
 
     /// Whether these are the quotas that `policies` describe.

@@ -132,7 +132,7 @@ impl Limits {
                     format!("two tiers are {tier:?}"),
                 ));
             }
-            limits.tiers.push((tier, Quotas::new(quotas)?));
+            limits.tiers.push((tier, Quotas::new(&quotas)?));
         }
         limits.share_counters();
         limits.warn_of_crosswise();
@@ -331,7 +331,7 @@ impl LoneBucket {
 }
 
 impl Quotas {
-    fn new(quotas: Vec<OwnedQuota>) -> Result<Self, ConfigError> {
+    fn new(quotas: &[OwnedQuota]) -> Result<Self, ConfigError> {
         if quotas.is_empty() {
             return Err(ConfigError::new(
                 ConfigErrorKind::Names,
@@ -339,7 +339,7 @@ impl Quotas {
             ));
         }
         let mut named: Vec<(Cow<'static, str>, Quota)> = Vec::with_capacity(quotas.len());
-        for quota in &quotas {
+        for quota in quotas {
             quota.check()?;
             let name = quota.name_in(quotas.len());
             if named.iter().any(|(known, _)| *known == name) {

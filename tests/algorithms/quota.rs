@@ -442,11 +442,4 @@ mod serde {
             assert!(error.contains(said), "{json}: {error}");
         }
     }
-
-    #[test]
-    fn a_name_is_kept_once() {
-        let first = read(r#"{"rate": "1/s", "name": "same"}"#).unwrap();
-        let second = read(r#"{"rate": "2/s", "name": "same"}"#).unwrap();
-        assert!(std::ptr::eq(first.name().unwrap(), second.name().unwrap()));
-    }
 }

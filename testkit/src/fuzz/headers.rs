@@ -127,7 +127,7 @@ fn field<'r>(response: &'r Response<String>, name: &str) -> Option<&'r str> {
 
 fn seconds(duration: Duration) -> u64 {
     let nanos = duration.as_nanos();
-    u64::try_from(nanos.div_ceil(1_000_000_000)).unwrap()
+    u64::try_from(nanos.div_ceil(1_000_000_000)).unwrap_or(u64::MAX)
 }
 
 fn integer(name: &str, value: u64) -> (String, Value) {

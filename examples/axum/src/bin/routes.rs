@@ -16,6 +16,7 @@ use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
 async fn main() -> std::io::Result<()> {
     let search = RateLimitLayer::new(Quota::per_minute(2).named("search"), PeerIp);
     let login = RateLimitLayer::new(Quota::per_minute(3).named("login"), PeerIp);
+    // A policy per configured route has a name that is no constant: `quota.named_owned(route)`.
     // Every use of one layer draws on one budget.
     let shared = RateLimitLayer::new(Quota::per_minute(4).named("shared"), PeerIp);
 
