@@ -30,6 +30,13 @@ impl Slices {
         newest: 0,
         counts: Vec::new(),
     };
+
+    /// Slices in which nothing is counted are as good as new, wherever the newest one is.
+    fn freshen(&mut self) {
+        if self.counts.iter().all(|count| *count == 0) {
+            *self = Self::FRESH;
+        }
+    }
 }
 
 impl SlidingWindow {
@@ -154,6 +161,7 @@ impl SlidingWindow {
         let room = self.available(state, now);
         self.advance(state, now);
         state.counts[0] += cost.min(room);
+        state.freshen();
     }
 
     /// Gives back to the slice that was charged, if that still counts.
@@ -168,10 +176,7 @@ impl SlidingWindow {
         if let Some(count) = age.and_then(|age| state.counts.get_mut(age)) {
             *count = count.saturating_sub(refund.cost);
         }
-        // As good as new, wherever the newest slice was.
-        if state.counts.iter().all(|count| *count == 0) {
-            *state = Slices::FRESH;
-        }
+        state.freshen();
     }
 
     /// Makes now's slice the newest.

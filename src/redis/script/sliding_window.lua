@@ -70,6 +70,15 @@ local function advance(q, slices)
     slices.newest = newest
 end
 
+-- Slices in which nothing is counted are as good as new.
+local function freshen(q, slices)
+    for at = 1, q.slices + 1 do
+        if slices[at] > 0 then return end
+    end
+    slices.newest = 0
+    for at = 1, q.slices + 1 do slices[at] = nil end
+end
+
 function SlidingWindow.verdict(q, slices, cost)
     if cost > q.capacity then return NEVER end
     if cost == 0 or cost <= q.capacity - slices_used(q, slices) then return FITS, 0, 0 end
@@ -89,6 +98,7 @@ function SlidingWindow.charge(q, slices, cost)
     local room = SlidingWindow.available(q, slices)
     advance(q, slices)
     slices[1] = slices[1] + min(cost, room)
+    freshen(q, slices)
 end
 
 function SlidingWindow.refund(q, slices, cost, charge)
@@ -97,11 +107,7 @@ function SlidingWindow.refund(q, slices, cost, charge)
     if age >= 0 and slices[age + 1] then
         slices[age + 1] = max(slices[age + 1] - cost, 0)
     end
-    for at = 1, q.slices + 1 do
-        if slices[at] > 0 then return end
-    end
-    slices.newest = 0
-    for at = 1, q.slices + 1 do slices[at] = nil end
+    freshen(q, slices)
 end
 
 -- Slices too far ahead come from a clock that stepped back, a count above the most from a larger quota.
