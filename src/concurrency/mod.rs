@@ -48,7 +48,7 @@
 //! [`in_flight`](ConcurrencyLayer::in_flight) and [`tracked_keys`](ConcurrencyLayer::tracked_keys)
 //! tell what this process holds, with either.
 //!
-//! The inner service of a shared limit has to be `Clone`, since a request waits for Redis.
+//! The inner service has to be `Clone`, since a request may wait for Redis.
 //!
 //! # Deployment
 //!
@@ -124,14 +124,16 @@ mod permits;
 mod service;
 #[cfg(feature = "redis")]
 mod shared;
+#[cfg(feature = "redis")]
+mod shared_permits;
 
 #[cfg(feature = "redis")]
-pub use self::shared::{SharedConcurrency, SharedPermits, SharedResponseFuture};
+pub use self::shared::SharedConcurrency;
 pub use self::{
     body::ConcurrencyBody,
     future::ResponseFuture,
     layer::ConcurrencyLayer,
     limit::{Concurrency, OwnedConcurrency},
-    permits::{IntoPermits, LocalPermits},
+    permits::IntoPermits,
     service::ConcurrencyLimit,
 };

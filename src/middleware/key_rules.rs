@@ -34,11 +34,7 @@ pub(crate) type PerRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 /// Something that a closure says of each key.
 type PerKey = Arc<dyn Fn(&Key) -> bool + Send + Sync>;
 
-/// Finds out whom a request is counted for; the same for every layer.
-///
-/// It takes three steps, in this order: [`uncounted`](Self::uncounted), unless that settles it
-/// [`extract`](Self::extract), and with what it says [`key`](Self::key), which only looks at the
-/// key: a key is long, and stays where the extractor put it.
+/// Finds the key that a request is counted against.
 #[derive(Clone)]
 pub(crate) struct KeyRules {
     extractor: Arc<dyn KeyExtractor>,
@@ -106,39 +102,24 @@ impl KeyRules {
         }
     }
 
-    /// Why the request needs no key, if it needs none.
-    #[inline]
-    pub(crate) fn uncounted(&self, parts: &Parts) -> Option<NotCounted> {
-        if self.skip.as_ref().is_some_and(|skip| skip(parts)) {
-            return Some(NotCounted::Skip);
-        }
-        if self.deny.as_ref().is_some_and(|deny| deny(parts)) {
-            return Some(NotCounted::Deny);
-        }
-        None
-    }
-
-    /// What the extractor says of a request that needs a key.
-    #[inline]
-    pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        self.extractor.extract(parts)
-    }
-
-    /// The peer's address, where it was taken for the client's.
-    pub(crate) fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
-        self.extractor.believed_peer(parts)
-    }
-
-    /// Whom a request is counted for of which the extractor said this.
+    /// The key that a request is counted against, or why there is none. The key stays in `place`,
+    /// because it is long.
     #[inline]
     pub(crate) fn key<'a>(
         &'a self,
-        extracted: &'a Result<Key, KeyError>,
+        parts: &Parts,
+        place: &'a mut Option<Key>,
     ) -> Result<&'a Key, NotCounted> {
-        let key = match extracted {
-            Ok(key) => key,
+        if self.skip.as_ref().is_some_and(|skip| skip(parts)) {
+            return Err(NotCounted::Skip);
+        }
+        if self.deny.as_ref().is_some_and(|deny| deny(parts)) {
+            return Err(NotCounted::Deny);
+        }
+        let key = match self.extractor.extract(parts) {
+            Ok(key) => place.insert(key),
             // No list names those who have no key.
-            Err(error) => return self.without_key(*error),
+            Err(error) => return self.without_key(error),
         };
         if self.skip_key.as_ref().is_some_and(|skip| skip(key)) {
             return Err(NotCounted::Skip);
@@ -149,14 +130,9 @@ impl KeyRules {
         Ok(key)
     }
 
-    /// Whom a request is counted for: the three steps in one, for those who keep the key.
-    pub(crate) fn owned_key(&self, parts: &Parts) -> Result<Key, NotCounted> {
-        if let Some(why) = self.uncounted(parts) {
-            return Err(why);
-        }
-        let extracted = self.extract(parts);
-        self.key(&extracted)?;
-        Ok(extracted.unwrap_or_else(|_| self.shared.clone()))
+    /// The peer's address, where it was taken for the client's.
+    pub(crate) fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        self.extractor.believed_peer(parts)
     }
 
     #[cold]

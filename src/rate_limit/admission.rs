@@ -9,22 +9,26 @@ use http::{Extensions, request::Parts, response};
 
 use super::{
     decisions,
-    demand::{Course, Demand, DemandRef},
+    demand::{Course, Demand, DemandPlace, DemandRef},
     faults::Faults,
     settings::Settings,
-    trial::{Asked, Next, Trial},
+    trial::{Next, Purpose, Trial},
     wait::WaitingRoom,
 };
 use crate::{
     clock::{Clock, OsClock},
     decision::Decision,
     decision::Op,
-    error::{KeyError, LimiterError},
+    error::LimiterError,
     key::Key,
-    limiter::{Limiter, Pending, Tier},
-    middleware::{key_rules::NotCounted, responder::Responder},
+    limiter::{Limiter, Pending},
+    middleware::{
+        front::{Exempt, Front},
+        key_rules::NotCounted,
+        responder::Responder,
+    },
     observe::{Corrected, Decided, Event},
-    reject::{Reject, RejectionKind},
+    reject::Reject,
 };
 
 /// Where requests are decided about, apart from everything tower: one for all services of a layer
@@ -32,7 +36,7 @@ use crate::{
 pub(super) struct Admission<L, R> {
     limiter: Arc<L>,
     settings: Settings,
-    responder: Responder<R>,
+    front: Front<R>,
     /// Whether a request is asked about by [`Op::Reserve`], since something else may follow.
     reserves: AtomicBool,
     /// Whether the limiter has to be told of denials and responses that may start a block.
@@ -40,31 +44,26 @@ pub(super) struct Admission<L, R> {
     faults: Faults,
 }
 
-/// A request that no decision is about.
-#[derive(Clone, Copy)]
-pub(super) enum Exempt {
-    /// It passes, and the limiter knows nothing of it.
-    Uncounted,
-    /// It is rejected for this reason.
-    Refused(RejectionKind),
+/// The outcome of asking about a request, as far as that takes no time.
+pub(super) enum Opening<'a, F> {
+    /// Nothing more is tried after this decision.
+    Settled(DemandRef<'a>, Decision),
+    /// There is more to try, with the limiter's first answer if it was asked already.
+    Open(DemandRef<'a>, Option<Pending<F>>),
+    /// The limiter is not asked.
+    Exempt(Exempt),
 }
 
 impl<L: Limiter, R> Admission<L, R> {
     pub(super) fn new(limiter: Arc<L>, rejection: Arc<R>, settings: Settings) -> Self {
-        let responder = Responder::new(
-            rejection,
-            &settings.headers,
-            limiter.policies(),
-            settings.observer.clone(),
-            settings.shadow,
-        );
-        let bends = settings.bends() && !settings.shadow;
+        let front = Front::new(&settings.front, rejection, limiter.policies());
+        let bends = settings.bends() && !front.responder().is_shadow();
         let asks_more = bends || settings.final_cost.is_some();
         let admission = Self {
             reserves: AtomicBool::new(asks_more && limiter.supports(&Op::Reserve(1))),
             blocks: limiter.blocks(),
             faults: Faults::new(),
-            responder: responder.with_grpc(settings.grpc),
+            front,
             limiter,
             settings,
         };
@@ -77,58 +76,40 @@ impl<L: Limiter, R> Admission<L, R> {
         admission
     }
 
-    /// What comes of a request that needs no key.
+    /// Finds the request's demand, which stays in `place`, and asks the limiter.
     #[inline]
-    pub(super) fn exempt(&self, parts: &Parts) -> Option<Exempt> {
-        if !self.settings.is_enabled() {
-            return Some(self.bypass());
-        }
-        let why = self.settings.key_rules.uncounted(parts)?;
-        Some(self.uncounted(why))
-    }
-
-    /// What the extractor says of a request that is not [exempt](Self::exempt).
-    #[inline]
-    pub(super) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        self.settings.key_rules.extract(parts)
-    }
-
-    /// What the limiter is to be asked about a request that is not [exempt](Self::exempt) and of
-    /// which the extractor said this, unless that is nothing; `tier` is the place for a tier of its own.
-    #[inline]
-    pub(super) fn demand<'a>(
+    pub(super) fn ask<'a>(
         &'a self,
-        extracted: &'a Result<Key, KeyError>,
-        tier: &'a mut Option<Tier>,
         parts: &Parts,
-    ) -> Result<DemandRef<'a>, Exempt> {
-        let key = match self.settings.key_rules.key(extracted) {
+        place: &'a mut DemandPlace,
+    ) -> Opening<'a, L::Future> {
+        let key = match self.front.key(parts, &mut place.key) {
             Ok(key) => key,
-            Err(why) => return Err(self.uncounted(why)),
+            Err(why) => return Opening::Exempt(self.exempt(why)),
         };
-        let tier = self.settings.tier_of(parts, tier);
+        let tier = self.settings.tier_of(parts, &mut place.tier);
         if tier.is_unlimited() {
-            return Err(self.bypass());
+            return Opening::Exempt(self.exempt(NotCounted::Skip));
         }
-        Ok(Demand {
+        let demand = Demand {
             key,
             tier,
             cost: self.settings.cost_of(parts),
-            asked_at: self.responder.start(),
-        })
+            asked_at: self.responder().start(),
+        };
+        if self.may_stand(demand) {
+            return Opening::Open(demand, None);
+        }
+        match self.apply(demand, self.opening(demand.cost)) {
+            Pending::Ready(Ok(decision)) if self.is_settled(&decision) => {
+                Opening::Settled(demand, decision)
+            }
+            answer => Opening::Open(demand, Some(answer)),
+        }
     }
 
-    #[cold]
-    fn uncounted(&self, why: NotCounted) -> Exempt {
-        let policies = self.limiter.policies();
-        match why {
-            NotCounted::Skip => self.bypass(),
-            NotCounted::Deny => {
-                self.responder.observe(|| Event::Banned { policies });
-                self.refuse(RejectionKind::Banned)
-            }
-            NotCounted::NoKey(error) => self.refuse(self.responder.keyless(policies, error)),
-        }
+    fn exempt(&self, why: NotCounted) -> Exempt {
+        self.front.exempt(why, self.limiter.policies())
     }
 
     /// The operation that every request begins with.
@@ -142,11 +123,6 @@ impl<L: Limiter, R> Admission<L, R> {
     }
 
     #[inline]
-    pub(super) fn ask(&self, demand: DemandRef<'_>) -> Pending<L::Future> {
-        self.apply(demand, self.opening(demand.cost))
-    }
-
-    #[inline]
     pub(super) fn apply(&self, demand: DemandRef<'_>, op: Op) -> Pending<L::Future> {
         self.limiter.apply_in(demand.tier, demand.key, op)
     }
@@ -155,13 +131,13 @@ impl<L: Limiter, R> Admission<L, R> {
     #[inline]
     pub(super) fn may_stand(&self, demand: DemandRef<'_>) -> bool {
         let room = &self.settings.waiting_room;
-        room.may_have_line(demand.key) && demand.cost > 0 && !self.responder.is_shadow()
+        room.may_have_line(demand.key) && demand.cost > 0 && !self.responder().is_shadow()
     }
 
     /// Whether nothing more is to be tried after this answer.
     #[inline]
     pub(super) fn is_settled(&self, decision: &Decision) -> bool {
-        if self.responder.is_shadow() {
+        if self.responder().is_shadow() {
             return true;
         }
         decision.delay().is_zero() && !(decision.is_denied() && self.settings.bends())
@@ -176,7 +152,7 @@ impl<L: Limiter, R> Admission<L, R> {
         demand: DemandRef<'_>,
     ) -> Next<L::Future> {
         let next = match answer {
-            Some(answer) => Next::Answer(Asked::Pass, answer),
+            Some(answer) => Next::Answer(Purpose::Pass, answer),
             None => trial.begin(self, demand),
         };
         trial.run(next, self, demand)
@@ -185,12 +161,8 @@ impl<L: Limiter, R> Admission<L, R> {
     /// What comes of a request whose trial is over.
     pub(super) fn judge(&self, answer: Result<Decision, LimiterError>) -> Result<Decision, Exempt> {
         answer.map_err(|error| {
-            self.faults.report_undecided(&error);
-            self.responder.observe(|| Event::Failed {
-                policies: self.limiter.policies(),
-                error: &error,
-            });
-            self.refuse(RejectionKind::LimiterFailed)
+            self.faults.report_undecided(&error, self.front.lookout());
+            self.front.undecided(&error, self.limiter.policies())
         })
     }
 
@@ -206,7 +178,7 @@ impl<L: Limiter, R> Admission<L, R> {
 
     /// Whether a denial may turn into something else.
     pub(super) fn bends(&self) -> bool {
-        self.settings.bends() && !self.responder.is_shadow()
+        self.settings.bends() && !self.responder().is_shadow()
     }
 
     /// Whether the limiter has to be told that a request was denied in the end.
@@ -237,7 +209,7 @@ impl<L: Limiter, R> Admission<L, R> {
     /// Looks, with a layer's first requests, for what is not as somebody meant it.
     #[inline]
     pub(super) fn look(&self, demand: DemandRef<'_>, parts: &mut Parts) {
-        if self.faults.lookout.is_alert() {
+        if self.front.lookout().is_alert() {
             self.look_closely(demand, parts);
         }
     }
@@ -245,14 +217,12 @@ impl<L: Limiter, R> Admission<L, R> {
     #[cold]
     #[inline(never)]
     fn look_closely(&self, demand: DemandRef<'_>, parts: &mut Parts) {
-        let lookout = &self.faults.lookout;
+        let lookout = self.front.lookout();
         lookout.note_decided();
         if !lookout.takes_one() {
             return;
         }
-        if let Some(peer) = self.settings.key_rules.believed_peer(parts) {
-            lookout.look_for_proxy(peer, &parts.headers);
-        }
+        self.front.look_for_proxy(parts);
         if demand.cost > 0 {
             let own = || Arc::as_ptr(&self.limiter).addr();
             let identity = self.limiter.identity().unwrap_or_else(own);
@@ -268,20 +238,20 @@ impl<L: Limiter, R> Admission<L, R> {
         demand: DemandRef<'_>,
         course: &Course,
     ) -> bool {
-        if self.settings.observer.is_some() {
+        if self.responder().is_observed() {
             self.tell(decision, demand, course);
         }
-        if decision.is_allowed() || self.responder.is_shadow() {
+        if decision.is_allowed() || self.responder().is_shadow() {
             return true;
         }
-        decision.lengthen(self.settings.headers.draw_jitter());
+        self.responder().lengthen(decision);
         false
     }
 
     /// Tells the observer of a decision; out of line, because most layers have none.
     #[inline(never)]
     fn tell(&self, decision: &Decision, demand: DemandRef<'_>, course: &Course) {
-        self.responder.decided(|| {
+        self.responder().decided(|| {
             let decided = Decided::now(decision, demand.key, demand.cost, demand.asked_at);
             Decided {
                 latency: course.latency.unwrap_or(decided.latency),
@@ -299,7 +269,7 @@ impl<L: Limiter, R> Admission<L, R> {
         R: Reject<B>,
     {
         if self.settings.expose_decision {
-            decisions::expose(Some(key), decision, self.responder.style::<B>(), to);
+            decisions::expose(Some(key), decision, self.responder().style::<B>(), to);
         }
     }
 
@@ -309,24 +279,8 @@ impl<L: Limiter, R> Admission<L, R> {
         R: Reject<B>,
     {
         if self.settings.expose_decision {
-            decisions::expose(None, &self.unmeasured(), self.responder.style::<B>(), to);
+            decisions::expose(None, &self.unmeasured(), self.responder().style::<B>(), to);
         }
-    }
-
-    /// A shadow lets pass what could not be decided, too.
-    fn refuse(&self, kind: RejectionKind) -> Exempt {
-        if self.responder.is_shadow() {
-            Exempt::Uncounted
-        } else {
-            Exempt::Refused(kind)
-        }
-    }
-
-    fn bypass(&self) -> Exempt {
-        self.responder.observe(|| Event::Bypassed {
-            policies: self.limiter.policies(),
-        });
-        Exempt::Uncounted
     }
 
     /// What a request with this response costs that was reserved `units` for.
@@ -337,8 +291,9 @@ impl<L: Limiter, R> Admission<L, R> {
 }
 
 impl<L, R> Admission<L, R> {
+    #[inline]
     pub(super) const fn responder(&self) -> &Responder<R> {
-        &self.responder
+        self.front.responder()
     }
 
     /// Whether what a request was charged may change with its response.
@@ -355,7 +310,7 @@ impl<L, R> Admission<L, R> {
         (before, after): (u64, u64),
     ) {
         self.faults.note_corrected();
-        self.responder.observe(|| {
+        self.responder().observe(|| {
             Event::Corrected(Corrected {
                 decision,
                 key: demand.key,
@@ -375,7 +330,7 @@ impl<L, R> Admission<L, R> {
         error: &LimiterError,
     ) {
         self.faults.report_uncorrected(error);
-        self.responder.observe(|| {
+        self.responder().observe(|| {
             Event::Corrected(Corrected {
                 decision,
                 key: demand.key,

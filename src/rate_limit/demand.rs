@@ -1,4 +1,4 @@
-//! Tickets: what a limiter is asked about a request.
+//! Demands: the key, the tier and the cost that a limiter is asked about.
 
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,14 @@ pub(super) struct Demand<K = Key, T = Tier> {
 
 /// A demand whose key and tier are only lent.
 pub(super) type DemandRef<'a> = Demand<&'a Key, &'a Tier>;
+
+/// The place where what a demand refers to stays.
+#[derive(Default)]
+pub(super) struct DemandPlace {
+    pub(super) key: Option<Key>,
+    /// Empty for the tier of all.
+    pub(super) tier: Option<Tier>,
+}
 
 /// The way of a request to its decision.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,7 +3,6 @@
 use std::{
     fmt,
     future::Future,
-    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -13,8 +12,8 @@ use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
 use super::{
-    admission::{Admission, Exempt},
-    demand::{Course, Demand, DemandRef},
+    admission::{Admission, Opening},
+    demand::{Course, Demand, DemandPlace, DemandRef},
     reservation::{Correcting, Reservation, Reserved},
     trial::{Next, Trial},
 };
@@ -22,6 +21,7 @@ use crate::{
     decision::Decision,
     error::LimiterError,
     limiter::{Limiter, Pending},
+    middleware::{front::Exempt, service::take_ready},
     reject::Reject,
 };
 
@@ -94,27 +94,23 @@ where
         // The block drops everything else before the call, so that the inner future is built in
         // place.
         let follow_up = {
-            if let Some(exempt) = admission.exempt(&parts) {
-                return State::exempt(exempt, admission, inner, parts, body).into();
-            }
-            let extracted = admission.extract(&parts);
-            let mut tier = None;
-            let demand = match admission.demand(&extracted, &mut tier, &parts) {
-                Ok(demand) => demand,
-                Err(exempt) => return State::exempt(exempt, admission, inner, parts, body).into(),
-            };
-            if admission.may_stand(demand) {
-                return State::tried(None, demand, admission, inner, parts, body).into();
-            }
-            let mut answer = admission.ask(demand);
-            let decision = match &mut answer {
-                Pending::Ready(Ok(decision)) if admission.is_settled(decision) => decision,
-                _ => {
-                    return State::tried(Some(answer), demand, admission, inner, parts, body)
-                        .into();
+            let mut place = DemandPlace::default();
+            let (demand, mut decision) = match admission.ask(&parts, &mut place) {
+                Opening::Settled(demand, decision) => (demand, decision),
+                Opening::Open(demand, answer) => {
+                    return State::tried(answer, demand, admission, inner, parts, body).into();
+                }
+                Opening::Exempt(exempt) => {
+                    return State::exempt(exempt, admission, inner, parts, body).into();
                 }
             };
-            match FollowUp::admit(decision, demand, &Course::DIRECT, admission, &mut parts) {
+            match FollowUp::admit(
+                &mut decision,
+                demand,
+                &Course::DIRECT,
+                admission,
+                &mut parts,
+            ) {
                 Ok(follow_up) => follow_up,
                 Err(response) => return State::rejected(response).into(),
             }
@@ -155,11 +151,11 @@ where
         body: B,
     ) -> Self {
         match exempt {
-            Exempt::Uncounted => {
+            Exempt::Pass => {
                 admission.expose_exemption::<ResBody>(&mut parts.extensions);
                 Self::running(None, inner, parts, body)
             }
-            Exempt::Refused(kind) => Self::rejected(admission.responder().refuse(&parts, kind)),
+            Exempt::Reject(kind) => Self::rejected(admission.responder().refuse(&parts, kind)),
         }
     }
 
@@ -206,9 +202,6 @@ where
     where
         S: Clone,
     {
-        // The clone is not ready; the instance that was polled ready goes along.
-        // https://docs.rs/tower/latest/tower/trait.Service.html#be-careful-when-cloning-inner-services
-        let unready = inner.clone();
         let (demand, asking) = (demand.keep(), Arc::clone(admission));
         let tried = async move {
             let answer = trial.finish(next, &asking, demand.as_ref()).await;
@@ -217,7 +210,7 @@ where
         let waiting = Box::new(Waiting {
             tried: Box::pin(tried),
             admission: Arc::clone(admission),
-            inner: mem::replace(inner, unready),
+            inner: take_ready(inner),
             request: Some((parts, body)),
         });
         Self::Waiting { waiting }

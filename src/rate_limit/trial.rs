@@ -35,7 +35,7 @@ pub(super) struct Trial {
 /// What comes next in a trial.
 pub(super) enum Next<F> {
     /// The limiter's answer, which is here or on its way.
-    Answer(Asked, Pending<F>),
+    Answer(Purpose, Pending<F>),
     /// The request stands in line until it is the head, and asks then.
     Stand,
     /// The request is the head, and asks again after this time.
@@ -48,7 +48,7 @@ pub(super) enum Next<F> {
 
 /// Why the limiter was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum Purpose {
     /// For the units that the request costs.
     Pass,
     /// For a look, before the request joins the line of a key that was blocked.
@@ -131,7 +131,7 @@ impl Trial {
     ) -> Next<L::Future> {
         match admission.room().blocked_line(demand) {
             None => self.ask_to_pass(admission, demand),
-            Some(true) => self.ask(Asked::Join, Op::Peek(demand.cost), admission, demand),
+            Some(true) => self.ask(Purpose::Join, Op::Peek(demand.cost), admission, demand),
             Some(false) => self.join(admission, demand),
         }
     }
@@ -152,7 +152,7 @@ impl Trial {
 
     fn ask<L: Limiter, R>(
         &mut self,
-        asked: Asked,
+        asked: Purpose,
         op: Op,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
@@ -167,7 +167,7 @@ impl Trial {
         demand: DemandRef<'_>,
     ) -> Next<L::Future> {
         self.ask(
-            Asked::Pass,
+            Purpose::Pass,
             admission.opening(demand.cost),
             admission,
             demand,
@@ -177,7 +177,7 @@ impl Trial {
     /// Goes on from an answer of the limiter.
     fn hear<L: Limiter, R>(
         &mut self,
-        asked: Asked,
+        asked: Purpose,
         answer: Result<Decision, LimiterError>,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
@@ -189,18 +189,20 @@ impl Trial {
             admission.give_reserving_up();
         }
         match (asked, answer) {
-            (Asked::Pass, Err(error)) if self.may_acquire(&error, admission) => {
+            (Purpose::Pass, Err(error)) if self.may_acquire(&error, admission) => {
                 self.acquires = true;
-                self.ask(Asked::Pass, Op::Acquire(demand.cost), admission, demand)
+                self.ask(Purpose::Pass, Op::Acquire(demand.cost), admission, demand)
             }
-            (Asked::Pass | Asked::Join, Err(error)) => Next::Done(Err(error)),
-            (Asked::Pass, Ok(decision)) if decision.is_allowed() => self.pass(decision, admission),
-            (Asked::Pass | Asked::Join, Ok(decision)) if decision.is_denied() => {
+            (Purpose::Pass | Purpose::Join, Err(error)) => Next::Done(Err(error)),
+            (Purpose::Pass, Ok(decision)) if decision.is_allowed() => {
+                self.pass(decision, admission)
+            }
+            (Purpose::Pass | Purpose::Join, Ok(decision)) if decision.is_denied() => {
                 self.bend(decision, admission, demand)
             }
-            (Asked::Pass | Asked::Join, Ok(_)) => self.join(admission, demand),
-            (Asked::Exceed, answer) => self.exceeded(answer, admission, demand),
-            (Asked::Deny, answer) => self.denied(answer, admission, demand),
+            (Purpose::Pass | Purpose::Join, Ok(_)) => self.join(admission, demand),
+            (Purpose::Exceed, answer) => self.exceeded(answer, admission, demand),
+            (Purpose::Deny, answer) => self.denied(answer, admission, demand),
         }
     }
 
@@ -303,11 +305,11 @@ impl Trial {
     ) -> Next<L::Future> {
         self.course.exceeds = true;
         if !admission.corrects() {
-            return self.ask(Asked::Exceed, Op::Hit(demand.cost), admission, demand);
+            return self.ask(Purpose::Exceed, Op::Hit(demand.cost), admission, demand);
         }
         match self.own_denial(admission, demand) {
             Some(denial) => Next::Done(Ok(denial.into_excess())),
-            None => self.ask(Asked::Exceed, Op::Peek(demand.cost), admission, demand),
+            None => self.ask(Purpose::Exceed, Op::Peek(demand.cost), admission, demand),
         }
     }
 
@@ -355,7 +357,7 @@ impl Trial {
                     true => Op::Deny(demand.cost),
                     false => Op::Peek(demand.cost),
                 };
-                self.ask(Asked::Deny, op, admission, demand)
+                self.ask(Purpose::Deny, op, admission, demand)
             }
         }
     }

@@ -119,6 +119,7 @@ fn the_instance_that_was_polled_ready_is_the_one_that_is_called() {
 
 #[test]
 fn a_service_that_is_not_ready_holds_requests_back_and_takes_no_permit() {
+    #[derive(Clone)]
     struct NeverReady;
     impl Service<Request<()>> for NeverReady {
         type Response = Response<String>;
@@ -198,7 +199,7 @@ fn public_types_have_the_auto_traits_that_servers_need() {
     send_sync_clone::<ConcurrencyLayer>();
     send_sync_clone::<ConcurrencyLimit<Probe>>();
     send::<ConcurrencyBody<String>>();
-    send::<ResponseFuture<std::future::Ready<()>, String, ProblemJson>>();
+    send::<ResponseFuture<Probe, String, ProblemJson>>();
 }
 
 #[test]

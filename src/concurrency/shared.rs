@@ -1,12 +1,13 @@
-use std::{fmt, sync::Arc, time::Duration};
+//! The limit that all nodes count together.
 
-use super::SharedPermits;
+use std::{fmt, time::Duration};
+
+use super::{
+    limit::OwnedConcurrency,
+    permits::{IntoPermits, Permits},
+    shared_permits::SharedPermits,
+};
 use crate::{
-    concurrency::{
-        OwnedConcurrency,
-        in_flight::InFlight,
-        permits::{IntoPermits, Opened},
-    },
     error::{ConfigError, ConfigErrorKind},
     redis::{
         key_name::{accepted_name, checked_name},
@@ -138,18 +139,12 @@ impl SharedConcurrency {
 }
 
 impl IntoPermits for SharedConcurrency {
-    type Permits = SharedPermits;
-
-    fn into_permits(self) -> Result<Opened<SharedPermits>, ConfigError> {
+    fn into_permits(self) -> Result<Permits, ConfigError> {
         self.check()?;
         let name = self.redis_name()?;
-        let limit = self.concurrency.limit();
-        let leases = Leases::new(&self.store, &name, limit, self.lease);
-        Ok(Opened {
-            policy: self.concurrency.policy(),
-            in_flight: Arc::new(InFlight::new(limit)),
-            permits: SharedPermits::new(leases, self.on_failure),
-        })
+        let leases = Leases::new(&self.store, &name, self.concurrency.limit(), self.lease);
+        let shared = SharedPermits::new(leases, self.on_failure);
+        Ok(Permits::of_nodes(&self.concurrency, shared))
     }
 }
 
