@@ -50,26 +50,25 @@ impl<R> PermitAdmission<R> {
     }
 
     /// Finds the request's key, and asks for a permit.
-    pub(super) fn ask(self: &Arc<Self>, parts: &Parts) -> Admitted
+    pub(super) fn ask(self: &Arc<Self>, parts: &mut Parts) -> Admitted
     where
         R: Send + Sync + 'static,
     {
-        let mut place = None;
-        let key = match self.front.key(parts, &mut place) {
-            Ok(key) => key.clone(),
-            Err(why) => {
-                return Admitted::Now(Fate::Exempt(self.front.exempt(why, self.policies())));
-            }
+        let policies = self.policies();
+        let found = (self.front).with_key(parts, policies, |key, _| Ok(key.clone()), Err);
+        let key = match found {
+            Ok(key) => key,
+            Err(exempt) => return Admitted::Now(Fate::Exempt(exempt)),
         };
         if self.front.lookout().is_alert() {
             self.look_closely(parts);
         }
         let asked_at = self.responder().start();
         match self.permits.acquire(key) {
-            Granting::Ready(answer) => Admitted::Now(self.judge(answer, asked_at)),
-            Granting::Later(answer) => {
+            Granting::Ready(grant) => Admitted::Now(self.judge(grant, asked_at)),
+            Granting::Later(grant) => {
                 let admission = Arc::clone(self);
-                let fate = async move { admission.judge(answer.await, asked_at) };
+                let fate = async move { admission.judge(grant.await, asked_at) };
                 Admitted::Later(Box::pin(fate))
             }
         }

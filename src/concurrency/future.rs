@@ -76,8 +76,8 @@ where
     where
         S: Clone,
     {
-        let (parts, body) = request.into_parts();
-        let state = match admission.ask(&parts) {
+        let (mut parts, body) = request.into_parts();
+        let state = match admission.ask(&mut parts) {
             Admitted::Now(fate) => State::judged(fate, admission, inner, parts, body),
             Admitted::Later(fate) => State::Waiting {
                 waiting: Box::new(Waiting {

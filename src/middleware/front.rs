@@ -84,19 +84,20 @@ impl<R> Front<R> {
         &self.lookout
     }
 
-    /// The key that a request is counted against, or why there is none. The key stays in `place`,
-    /// because it is long.
+    /// Goes on with the key that a request is counted against, or with its fate if there is none.
     #[inline]
-    pub(crate) fn key<'a>(
-        &'a self,
-        parts: &Parts,
-        place: &'a mut Option<Key>,
-    ) -> Result<&'a Key, NotCounted> {
+    pub(crate) fn with_key<T>(
+        &self,
+        parts: &mut Parts,
+        policies: &[Policy],
+        counted: impl FnOnce(&Key, &mut Parts) -> T,
+        exempt: impl FnOnce(Exempt) -> T,
+    ) -> T {
         let switch = self.enabled.as_ref();
         if switch.is_some_and(|enabled| !enabled.load(Ordering::Relaxed)) {
-            return Err(NotCounted::Skip);
+            return exempt(self.exempt(NotCounted::Skip, policies));
         }
-        self.key_rules.key(parts, place)
+        (self.key_rules).with_key(parts, counted, |why| exempt(self.exempt(why, policies)))
     }
 
     /// The fate of a request that is not counted.

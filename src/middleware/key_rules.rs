@@ -102,25 +102,44 @@ impl KeyRules {
         }
     }
 
-    /// The key that a request is counted against, or why there is none. The key stays in `place`,
-    /// because it is long.
+    /// Goes on with the key that a request is counted against, or with why there is none. The key is
+    /// only lent: it is long, and stays where the extractor put it.
     #[inline]
-    pub(crate) fn key<'a>(
-        &'a self,
-        parts: &Parts,
-        place: &'a mut Option<Key>,
-    ) -> Result<&'a Key, NotCounted> {
+    pub(crate) fn with_key<T>(
+        &self,
+        parts: &mut Parts,
+        counted: impl FnOnce(&Key, &mut Parts) -> T,
+        not_counted: impl FnOnce(NotCounted) -> T,
+    ) -> T {
+        if let Err(why) = self.admits(parts) {
+            return not_counted(why);
+        }
+        let extracted = self.extractor.extract(parts);
+        let key = match &extracted {
+            Ok(key) => self.listed(key),
+            // No list names those who have no key.
+            Err(error) => self.without_key(*error),
+        };
+        match key {
+            Ok(key) => counted(key, parts),
+            Err(why) => not_counted(why),
+        }
+    }
+
+    #[inline]
+    fn admits(&self, parts: &Parts) -> Result<(), NotCounted> {
         if self.skip.as_ref().is_some_and(|skip| skip(parts)) {
             return Err(NotCounted::Skip);
         }
         if self.deny.as_ref().is_some_and(|deny| deny(parts)) {
             return Err(NotCounted::Deny);
         }
-        let key = match self.extractor.extract(parts) {
-            Ok(key) => place.insert(key),
-            // No list names those who have no key.
-            Err(error) => return self.without_key(error),
-        };
+        Ok(())
+    }
+
+    /// The key, unless a list of keys says more about it.
+    #[inline]
+    fn listed<'a>(&self, key: &'a Key) -> Result<&'a Key, NotCounted> {
         if self.skip_key.as_ref().is_some_and(|skip| skip(key)) {
             return Err(NotCounted::Skip);
         }

@@ -9,7 +9,7 @@ use http::{Extensions, request::Parts, response};
 
 use super::{
     decisions,
-    demand::{Course, Demand, DemandPlace, DemandRef},
+    demand::{Course, Demand, DemandRef},
     faults::Faults,
     settings::Settings,
     trial::{Next, Purpose, Trial},
@@ -45,11 +45,11 @@ pub(super) struct Admission<L, R> {
 }
 
 /// The outcome of asking about a request, as far as that takes no time.
-pub(super) enum Opening<'a, F> {
-    /// Nothing more is tried after this decision.
-    Settled(DemandRef<'a>, Decision),
+pub(super) enum Opening<T, F> {
+    /// Nothing more is tried, and this came of it.
+    Settled(T),
     /// There is more to try, with the limiter's first answer if it was asked already.
-    Open(DemandRef<'a>, Option<Pending<F>>),
+    Open(Demand, Option<Pending<F>>),
     /// The limiter is not asked.
     Exempt(Exempt),
 }
@@ -76,40 +76,39 @@ impl<L: Limiter, R> Admission<L, R> {
         admission
     }
 
-    /// Finds the request's demand, which stays in `place`, and asks the limiter.
+    /// Finds the request's demand and asks the limiter; what comes of an answer that settles the
+    /// request is up to `settle`. Demand and decision are only lent, because they are long.
     #[inline]
-    pub(super) fn ask<'a>(
-        &'a self,
-        parts: &Parts,
-        place: &'a mut DemandPlace,
-    ) -> Opening<'a, L::Future> {
-        let key = match self.front.key(parts, &mut place.key) {
-            Ok(key) => key,
-            Err(why) => return Opening::Exempt(self.exempt(why)),
-        };
-        let tier = self.settings.tier_of(parts, &mut place.tier);
-        if tier.is_unlimited() {
-            return Opening::Exempt(self.exempt(NotCounted::Skip));
-        }
-        let demand = Demand {
-            key,
-            tier,
-            cost: self.settings.cost_of(parts),
-            asked_at: self.responder().start(),
-        };
-        if self.may_stand(demand) {
-            return Opening::Open(demand, None);
-        }
-        match self.apply(demand, self.opening(demand.cost)) {
-            Pending::Ready(Ok(decision)) if self.is_settled(&decision) => {
-                Opening::Settled(demand, decision)
+    pub(super) fn ask<T>(
+        &self,
+        parts: &mut Parts,
+        settle: impl FnOnce(DemandRef<'_>, &mut Decision, &mut Parts) -> T,
+    ) -> Opening<T, L::Future> {
+        let policies = self.limiter.policies();
+        let ask = |key: &Key, parts: &mut Parts| {
+            let mut place = None;
+            let tier = self.settings.tier_of(parts, &mut place);
+            if tier.is_unlimited() {
+                return Opening::Exempt(self.front.exempt(NotCounted::Skip, policies));
             }
-            answer => Opening::Open(demand, Some(answer)),
-        }
-    }
-
-    fn exempt(&self, why: NotCounted) -> Exempt {
-        self.front.exempt(why, self.limiter.policies())
+            let demand = Demand {
+                key,
+                tier,
+                cost: self.settings.cost_of(parts),
+                asked_at: self.responder().start(),
+            };
+            if self.may_stand(demand) {
+                return Opening::Open(demand.keep(), None);
+            }
+            let mut answer = self.apply(demand, self.opening(demand.cost));
+            match &mut answer {
+                Pending::Ready(Ok(decision)) if self.is_settled(decision) => {
+                    Opening::Settled(settle(demand, decision, parts))
+                }
+                _ => Opening::Open(demand.keep(), Some(answer)),
+            }
+        };
+        (self.front).with_key(parts, policies, ask, Opening::Exempt)
     }
 
     /// The operation that every request begins with.

@@ -20,14 +20,6 @@ pub(super) struct Demand<K = Key, T = Tier> {
 /// A demand whose key and tier are only lent.
 pub(super) type DemandRef<'a> = Demand<&'a Key, &'a Tier>;
 
-/// The place where what a demand refers to stays.
-#[derive(Default)]
-pub(super) struct DemandPlace {
-    pub(super) key: Option<Key>,
-    /// Empty for the tier of all.
-    pub(super) tier: Option<Tier>,
-}
-
 /// The way of a request to its decision.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Course {

@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use super::{
     admission::{Admission, Opening},
-    demand::{Course, Demand, DemandPlace, DemandRef},
+    demand::{Course, Demand, DemandRef},
     reservation::{Correcting, Reservation, Reserved},
     trial::{Next, Trial},
 };
@@ -91,28 +91,17 @@ where
         S: Clone,
     {
         let (mut parts, body) = request.into_parts();
-        // The block drops everything else before the call, so that the inner future is built in
-        // place.
-        let follow_up = {
-            let mut place = DemandPlace::default();
-            let (demand, mut decision) = match admission.ask(&parts, &mut place) {
-                Opening::Settled(demand, decision) => (demand, decision),
-                Opening::Open(demand, answer) => {
-                    return State::tried(answer, demand, admission, inner, parts, body).into();
-                }
-                Opening::Exempt(exempt) => {
-                    return State::exempt(exempt, admission, inner, parts, body).into();
-                }
-            };
-            match FollowUp::admit(
-                &mut decision,
-                demand,
-                &Course::DIRECT,
-                admission,
-                &mut parts,
-            ) {
-                Ok(follow_up) => follow_up,
-                Err(response) => return State::rejected(response).into(),
+        let opening = admission.ask(&mut parts, |demand, decision, parts| {
+            FollowUp::admit(decision, demand, &Course::DIRECT, admission, parts)
+        });
+        let follow_up = match opening {
+            Opening::Settled(Ok(follow_up)) => follow_up,
+            Opening::Settled(Err(response)) => return State::rejected(response).into(),
+            Opening::Open(demand, answer) => {
+                return State::tried(answer, &demand, admission, inner, parts, body).into();
+            }
+            Opening::Exempt(exempt) => {
+                return State::exempt(exempt, admission, inner, parts, body).into();
             }
         };
         Self {
@@ -165,7 +154,7 @@ where
     #[inline(never)]
     fn tried(
         answer: Option<Pending<L::Future>>,
-        demand: DemandRef<'_>,
+        demand: &Demand,
         admission: &Arc<Admission<L, R>>,
         inner: &mut S,
         parts: Parts,
@@ -174,6 +163,7 @@ where
     where
         S: Clone,
     {
+        let demand = demand.as_ref();
         let mut trial = Trial::new(demand);
         match admission.try_now(&mut trial, answer, demand) {
             Next::Done(answer) => Self::judged(
