@@ -1,4 +1,4 @@
-//! The standing of a quota: a level that the numbers follow from, or the numbers.
+//! The usage of a quota: a level that the numbers follow from, or the numbers themselves.
 
 use std::time::Duration;
 

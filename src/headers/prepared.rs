@@ -1,3 +1,5 @@
+//! Parts of fields that are ready before any decision.
+
 use std::ptr;
 
 use http::HeaderValue;

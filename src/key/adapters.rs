@@ -1,3 +1,5 @@
+//! Adapters of extractors: a second choice, tuples, and digests under a secret.
+
 use std::{fmt, net::IpAddr};
 
 use hmac::{Hmac, KeyInit, Mac};

@@ -1,3 +1,5 @@
+//! Extractors: the trait, and closures.
+
 use std::{net::IpAddr, sync::Arc};
 
 use http::request::Parts;

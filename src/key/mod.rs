@@ -1,4 +1,4 @@
-//! Whom a request is counted for.
+//! Keys: who a request is counted against.
 //!
 //! A [`KeyExtractor`] makes a [`Key`] from the head of a request. The ones that are here:
 //!

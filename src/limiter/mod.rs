@@ -1,4 +1,4 @@
-//! What decides: one operation, [`Limiter::apply`], with a backend behind it.
+//! Limiters decide one operation on one key, by [`Limiter::apply`].
 //!
 //! | limiter | state |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The builder of a limiter in Redis.
+//! The builder of a limiter that all nodes share.
 
 use std::{borrow::Cow, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What decides when Redis does not.
+//! The fallback: what decides while Redis does not answer.
 
 use std::{num::NonZeroU32, time::Duration};
 

@@ -1,3 +1,5 @@
+//! The limiter that all nodes share: [`RedisLimiter`].
+
 use std::{
     fmt,
     future::Future,

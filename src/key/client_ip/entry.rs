@@ -1,3 +1,5 @@
+//! Entries of `X-Forwarded-For` and of headers with one address.
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What a proxy says of the one before it.

@@ -1,3 +1,6 @@
+//! The extractor [`ClientIp`]: reads the chosen header from the right, as far as proxies are
+//! trusted.
+
 use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderName, HeaderValue, request::Parts};

@@ -1,4 +1,4 @@
-//! RFC 7239.
+//! The header `Forwarded` of RFC 7239.
 
 use std::net::Ipv4Addr;
 

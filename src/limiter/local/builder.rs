@@ -1,3 +1,5 @@
+//! The builder of a limiter in this process.
+
 use std::{borrow::Cow, time::Duration};
 
 use super::{capacity::Capacity, limiter::LocalLimiter};

@@ -1,4 +1,4 @@
-//! The limiter in this process.
+//! The limiter in this process: [`LocalLimiter`].
 
 use std::{
     fmt,

@@ -1,3 +1,5 @@
+//! The builder of a store.
+
 use std::{
     fmt,
     sync::{Arc, Mutex, atomic::AtomicU64},

@@ -1,3 +1,5 @@
+//! The way of a call: breaker, connection, deadline, and what its end tells the breaker.
+
 use std::{
     future::poll_fn,
     pin::pin,

@@ -1,3 +1,5 @@
+//! The store's handle: [`RedisStore`].
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use redis::{ToRedisArgs, Value, aio::ConnectionLike};

@@ -1,3 +1,5 @@
+//! Probes: calls beside those of limiters, which find out whether Redis works again.
+
 use std::{
     sync::{Arc, LazyLock, atomic::Ordering},
     time::Duration,

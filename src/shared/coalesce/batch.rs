@@ -1,3 +1,5 @@
+//! Batches: operations that wait, and the call that carries them.
+
 use std::{collections::VecDeque, sync::Arc};
 
 use tokio::{sync::oneshot, time::Instant};

@@ -1,3 +1,5 @@
+//! Drivers: one task for each busy subject, which sends its calls.
+
 use std::{
     collections::VecDeque,
     future::{Future, poll_fn},

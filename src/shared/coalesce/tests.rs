@@ -1,3 +1,5 @@
+//! Coalescing, against a server that answers late.
+
 use std::sync::Weak;
 
 use tokio::{sync::Semaphore, time::sleep};
