@@ -1,5 +1,3 @@
-//! The text of the script, put together from its parts.
-
 // An expression, for `include!`: the script's text. What is made in every call is made again every
 // time, so of the algorithms only those that are asked for are: 27 instead of 40 µs of a call.
 concat!(
