@@ -120,7 +120,6 @@
 //! # Ok::<(), http::Error>(())
 //! ```
 
-mod adapters;
 mod client_ip;
 mod cookie;
 mod credentials;
@@ -138,13 +137,11 @@ mod value;
 #[cfg(feature = "axum")]
 pub use self::route::MatchedRoute;
 pub use self::{
-    adapters::Digested,
-    adapters::Or,
     client_ip::{AddressOrigin, ClientAddress, ClientIp, ClientIpHeader, IntoNetwork},
     cookie::Cookie,
     credentials::{BasicUser, BearerToken},
     extension::extension_fn,
-    extract::{IntoKey, KeyExtractor, key_fn},
+    extract::{Digested, IntoKey, KeyExtractor, Or, key_fn},
     header::Header,
     peer::{GroupedPeerIp, PeerIp},
     prefix::IpPrefix,

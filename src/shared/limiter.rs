@@ -13,7 +13,6 @@ use tokio::time::timeout;
 
 use super::{
     arguments::Plan,
-    builder::RedisLimiterBuilder,
     coalesce::{Ask, Coalescer, Row},
     deny_cache::{self, Asked, DenyCache},
     fallback::Fallback,
@@ -74,7 +73,7 @@ struct Inner {
     policies: Vec<Policy>,
     limits: Mutex<Limits>,
     current: RwLock<Arc<Current>>,
-    coalescer: Arc<Coalescer<Asker, Current>>,
+    coalescer: Coalescer<Asker, Current>,
     denials: Option<Arc<DenyCache>>,
     fallback: Fallback,
 }
@@ -120,11 +119,6 @@ impl RedisLimiter {
         Self::builder(quotas).build(&RedisStore::connect(url)?)
     }
 
-    /// Starts to configure a limiter for `quotas`.
-    pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
-        RedisLimiterBuilder::new(quotas)
-    }
-
     pub(super) fn from_parts(store: &RedisStore, parts: Parts) -> Self {
         let Parts {
             name,
@@ -146,7 +140,7 @@ impl RedisLimiter {
             policies: limits.default_tier().policies.clone(),
             limits: Mutex::new(limits),
             current: RwLock::new(Arc::new(current)),
-            coalescer: Arc::new(Coalescer::new(asker)),
+            coalescer: Coalescer::new(asker),
             name,
             denials,
             fallback,

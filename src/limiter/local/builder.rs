@@ -28,8 +28,15 @@ pub struct LocalLimiterBuilder {
     clock: SharedClock,
 }
 
+impl LocalLimiter {
+    /// Starts to configure a limiter for `quota`.
+    pub fn builder(quotas: impl IntoQuotas) -> LocalLimiterBuilder {
+        LocalLimiterBuilder::new(quotas)
+    }
+}
+
 impl LocalLimiterBuilder {
-    pub(super) fn new(quotas: impl IntoQuotas) -> Self {
+    fn new(quotas: impl IntoQuotas) -> Self {
         Self {
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
             block_for: None,

@@ -40,8 +40,15 @@ pub struct RedisStoreBuilder {
     on_health_change: Option<Listener>,
 }
 
+impl RedisStore {
+    /// Settings other than the defaults.
+    pub fn builder() -> RedisStoreBuilder {
+        RedisStoreBuilder::new()
+    }
+}
+
 impl RedisStoreBuilder {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Self {
             prefix: DEFAULT_PREFIX.to_owned(),
             deadline: DEFAULT_DEADLINE,
