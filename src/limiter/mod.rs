@@ -48,6 +48,7 @@ mod limiter;
 pub(crate) mod limits;
 mod local;
 mod pending;
+pub(crate) mod quotas;
 pub(crate) mod request_quota;
 mod tier;
 
