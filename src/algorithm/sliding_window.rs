@@ -1,3 +1,5 @@
+//! The sliding window: counters of slices.
+
 use super::{Charged, Most, Refund, Verdict};
 use crate::quota::Quota;
 

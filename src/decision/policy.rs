@@ -1,3 +1,5 @@
+//! Policies: quotas as clients see them.
+
 use std::{borrow::Cow, time::Duration};
 
 #[cfg(feature = "metrics")]

@@ -1,3 +1,5 @@
+//! The renderer: writes the fields of a limiter's decisions.
+
 use std::{
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,

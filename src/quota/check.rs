@@ -1,3 +1,5 @@
+//! Checks: which quotas can be kept.
+
 use std::time::Duration;
 
 use super::{Algorithm, Quota};

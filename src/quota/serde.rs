@@ -1,3 +1,5 @@
+//! Quotas in configuration files.
+
 use std::fmt;
 
 use serde::{

@@ -1,3 +1,5 @@
+//! The quota: units per period, and the algorithm that counts them.
+
 use std::{num::NonZeroU64, time::Duration};
 
 /// What is allowed.

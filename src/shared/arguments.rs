@@ -9,7 +9,8 @@ use crate::{
     error::LimiterError,
     limiter::{
         Tier,
-        limits::{Chosen, Limits, Quotas, TierIndex, most},
+        limits::{Chosen, Limits, TierIndex},
+        quotas::{Quotas, most},
     },
     quota::{Algorithm, Kind, MAX_REFILL_NANOS, Quota},
     redis::key_name::letters_of,
@@ -69,7 +70,7 @@ struct Slot {
 
 impl Plan {
     pub(super) fn new(limits: &Limits) -> Self {
-        let quotas = limits.tiers().map(|(_, tier)| tier.quotas());
+        let quotas = limits.tiers().map(|(_, tier)| tier.quotas.as_slice());
         let all = quotas.flat_map(|quotas| quotas.iter().copied().enumerate());
         let all: Vec<(usize, Quota)> = all.collect();
         let slots = slots(&all);
@@ -94,8 +95,8 @@ impl Plan {
         TierPlan {
             index,
             policies: quotas.policies.clone(),
-            measures: quotas.quotas().iter().map(QuotaPlan::new).collect(),
-            arguments: arguments(limits.block_for, slots, quotas.quotas(), all),
+            measures: quotas.quotas.iter().map(QuotaPlan::new).collect(),
+            arguments: arguments(limits.block_for, slots, &quotas.quotas, all),
         }
     }
 

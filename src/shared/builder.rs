@@ -1,4 +1,4 @@
-//! The builder of a limiter in Redis.
+//! The builder of a limiter that all nodes share.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -35,8 +35,15 @@ pub struct RedisLimiterBuilder {
     test_clock: Option<ManualClock>,
 }
 
+impl RedisLimiter {
+    /// Starts to configure a limiter for `quotas`.
+    pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
+        RedisLimiterBuilder::new(quotas)
+    }
+}
+
 impl RedisLimiterBuilder {
-    pub(super) fn new(quotas: impl IntoQuotas) -> Self {
+    fn new(quotas: impl IntoQuotas) -> Self {
         Self {
             name: None,
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],

@@ -1,4 +1,4 @@
-//! What is remembered of denials.
+//! Remembered denials: answers that need no call until their wait is over.
 
 use std::{
     hash::{BuildHasher, RandomState},

@@ -1,4 +1,4 @@
-//! The limiter in this process.
+//! The limiter in this process: [`LocalLimiter`].
 
 use std::{
     fmt,
@@ -7,7 +7,6 @@ use std::{
 };
 
 use super::{
-    LocalLimiterBuilder,
     apply::denied_for,
     block::{self, Blocks},
     capacity::Capacity,
@@ -36,7 +35,7 @@ use crate::{
 /// # Memory
 ///
 /// A table of fixed size, 30 bytes for each of the most keys it is to track, 262,144 unless
-/// [`max_keys`](LocalLimiterBuilder::max_keys) says otherwise: about 8 MB for every limiter, taken
+/// [`max_keys`](super::LocalLimiterBuilder::max_keys) says otherwise: about 8 MB for every limiter, taken
 /// from the system as keys come. Windows, logs, blocks and several quotas take more, see there. Keys
 /// themselves are not kept, only a 64-bit tag of their keyed 128-bit hash; the other half of the
 /// hash chooses the place. Two given keys are taken for one another with a probability of less than 2^-64, and a
@@ -99,11 +98,6 @@ impl LocalLimiter {
     /// When the quota makes no sense, see [`Quota::check`](crate::Quota::check).
     pub fn try_new(quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
         Self::builder(quotas).build()
-    }
-
-    /// Starts to configure a limiter for `quota`.
-    pub fn builder(quotas: impl IntoQuotas) -> LocalLimiterBuilder {
-        LocalLimiterBuilder::new(quotas)
     }
 
     pub(super) fn from_parts(

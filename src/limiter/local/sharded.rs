@@ -1,4 +1,4 @@
-//! The sharded table: keys of which more is to be remembered than one instant.
+//! The sharded table: keys with more to remember than one instant.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,

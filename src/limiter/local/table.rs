@@ -8,14 +8,10 @@ mod sync;
 use std::sync::PoisonError;
 
 use self::{
-    buckets::{Bucket, Buckets, Entry},
+    buckets::{Bucket, Buckets, Entry, WAYS},
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, thread},
 };
 use super::hash::KeyHash;
-
-/// Entries in a bucket: four of 16 bytes are one cache line. In the model it is two, because the
-/// schedules grow with the square of what a call reads.
-const WAYS: usize = if cfg!(all(test, check_model)) { 2 } else { 4 };
 
 /// Inserts that may go on at the same time.
 const STRIPES: usize = 256;

@@ -1,3 +1,5 @@
+//! The renewer: the task that renews leases and gives them back.
+
 use std::{
     collections::VecDeque,
     fmt,

@@ -1,3 +1,5 @@
+//! The breaker: keeps calls away from a Redis that is failing.
+
 use std::{
     sync::{
         Mutex, PoisonError,

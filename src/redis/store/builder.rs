@@ -1,3 +1,5 @@
+//! The builder of a store.
+
 use std::{
     fmt,
     sync::{Arc, Mutex, atomic::AtomicU64},
@@ -38,8 +40,15 @@ pub struct RedisStoreBuilder {
     on_health_change: Option<Listener>,
 }
 
+impl RedisStore {
+    /// Settings other than the defaults.
+    pub fn builder() -> RedisStoreBuilder {
+        RedisStoreBuilder::new()
+    }
+}
+
 impl RedisStoreBuilder {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Self {
             prefix: DEFAULT_PREFIX.to_owned(),
             deadline: DEFAULT_DEADLINE,

@@ -1,3 +1,5 @@
+//! The connection's slot: made when it is first needed, and again after it broke.
+
 use std::{
     fmt,
     sync::{

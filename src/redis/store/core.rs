@@ -1,3 +1,5 @@
+//! The way of a call: breaker, connection, deadline, and what its end tells the breaker.
+
 use std::{
     future::poll_fn,
     pin::pin,
@@ -6,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, RedisResult, Value};
+use redis::{Cmd, Value};
 use tokio::{
     runtime::Handle,
     time::{Instant, timeout},
@@ -15,11 +17,12 @@ use tokio::{
 use super::{
     breaker::SharedBreaker,
     breaker::{Admission, Breaker, Change, Start},
-    connection::{Connection, Live},
+    call::{CallProgress, ask},
+    connection::Connection,
     error::{StoreError, StoreErrorKind},
     health::{Alarms, Counters, Notifier, STRAIN, StoreHealth, StoreStats},
     pace::{Full, Pace, Place},
-    script::{Script, is_unknown},
+    script::Script,
 };
 use crate::decision::Degradation;
 
@@ -43,42 +46,6 @@ pub(super) struct Core {
     pub(super) notifier: Notifier,
     pub(super) counters: Counters,
     pub(super) trials: AtomicU64,
-}
-
-/// How a call has fared so far.
-#[derive(Debug)]
-pub(super) struct Way {
-    pub(super) connection: u64,
-    place: Place,
-    /// The time in which the answer has to come, for a call that is not sent otherwise.
-    within: Option<Duration>,
-    sent_at: Option<Instant>,
-    /// When the caller began to wait.
-    began_at: Instant,
-    /// When the answer is no longer waited for.
-    until: Instant,
-}
-
-impl Way {
-    pub(super) fn new(place: Place, within: Option<Duration>) -> Self {
-        Self {
-            connection: 0,
-            place,
-            within,
-            sent_at: None,
-            began_at: Instant::now(),
-            until: Instant::now(),
-        }
-    }
-
-    fn send(&mut self, live: &Live) -> Result<(), StoreError> {
-        let now = Instant::now();
-        let place = &mut self.place;
-        let sent = place.send(live.number, live.opening, now.into_std(), self.within);
-        sent.map_err(|Full| StoreError::crowded())?;
-        self.sent_at = Some(now);
-        Ok(())
-    }
 }
 
 impl Core {
@@ -123,9 +90,9 @@ impl Core {
         place: Place,
         within: Option<Duration>,
     ) -> Result<Value, StoreError> {
-        let way = Way::new(place, within);
+        let progress = CallProgress::new(place, within);
         let outcome = match self.admit_after_trial().await {
-            Ok(epoch) => self.call_now(epoch, script.clone(), call, way).await,
+            Ok(epoch) => self.call_now(epoch, script.clone(), call, progress).await,
             Err(error) => Err(error),
         };
         self.counters.count(&outcome);
@@ -137,16 +104,16 @@ impl Core {
         epoch: u64,
         script: Script,
         call: Cmd,
-        mut way: Way,
+        mut progress: CallProgress,
     ) -> Result<Value, StoreError> {
-        let left = self.deadline.saturating_sub(way.began_at.elapsed());
-        if way.place.is_queued() {
+        let left = self.deadline.saturating_sub(progress.began_at.elapsed());
+        if progress.place.is_queued() {
             return self
-                .call_behind_others(epoch, script, call, way, left)
+                .call_behind_others(epoch, script, call, progress, left)
                 .await;
         }
-        let outcome = self.run_for(left, &script, &call, &mut way).await;
-        self.learn(epoch, &way, outcome.as_ref().err());
+        let outcome = self.run_for(left, &script, &call, &mut progress).await;
+        self.learn(epoch, &progress, outcome.as_ref().err());
         outcome
     }
 
@@ -155,10 +122,10 @@ impl Core {
         time: Duration,
         script: &Script,
         call: &Cmd,
-        way: &mut Way,
+        progress: &mut CallProgress,
     ) -> Result<Value, StoreError> {
-        way.until = Instant::now() + time;
-        match timeout(time, self.run(script, call, way)).await {
+        progress.until = Instant::now() + time;
+        match timeout(time, self.run(script, call, progress)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(StoreError::timeout(self.deadline)),
         }
@@ -171,14 +138,16 @@ impl Core {
         epoch: u64,
         script: Script,
         call: Cmd,
-        mut way: Way,
+        mut progress: CallProgress,
         left: Duration,
     ) -> Result<Value, StoreError> {
         let shared = Arc::clone(self);
         let mut work = Box::pin(async move {
             let patience = left + shared.deadline;
-            let outcome = shared.run_for(patience, &script, &call, &mut way).await;
-            shared.learn(epoch, &way, outcome.as_ref().err());
+            let outcome = shared
+                .run_for(patience, &script, &call, &mut progress)
+                .await;
+            shared.learn(epoch, &progress, outcome.as_ref().err());
             outcome
         });
         match timeout(left, work.as_mut()).await {
@@ -195,12 +164,12 @@ impl Core {
         &self,
         script: &Script,
         command: &Cmd,
-        way: &mut Way,
+        progress: &mut CallProgress,
     ) -> Result<Value, StoreError> {
-        let live = self.link.live(&mut way.connection).await?;
-        way.send(&live)?;
+        let live = self.link.live(&mut progress.connection).await?;
+        progress.send(&live)?;
         let answer = {
-            let mut answer = pin!(ask(&live, script, command, way));
+            let mut answer = pin!(ask(&live, script, command, progress));
             match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
                 // The connection had ended before, as idle ones do, so nothing was sent: no reason
                 // to let the request fail. An answer to what was sent cannot be there yet.
@@ -213,9 +182,9 @@ impl Core {
             Some(answer) => answer,
             None => {
                 self.link.discard(live.number);
-                let live = self.link.live(&mut way.connection).await?;
-                way.send(&live)?;
-                ask(&live, script, command, way).await
+                let live = self.link.live(&mut progress.connection).await?;
+                progress.send(&live)?;
+                ask(&live, script, command, progress).await
             }
         };
         let outcome = answer.map_err(|error| StoreError::replied(&error));
@@ -224,7 +193,7 @@ impl Core {
             kind,
             Some(StoreErrorKind::Disconnected | StoreErrorKind::Timeout)
         ) {
-            way.place.answered(Instant::now().into_std());
+            progress.place.answered(Instant::now().into_std());
         }
         outcome
     }
@@ -289,7 +258,7 @@ impl Core {
         Handle::try_current().is_ok() && self.breaker.with(|breaker| breaker.has_lost_trial(now))
     }
 
-    fn learn(self: &Arc<Self>, epoch: u64, way: &Way, error: Option<&StoreError>) {
+    fn learn(self: &Arc<Self>, epoch: u64, progress: &CallProgress, error: Option<&StoreError>) {
         let Some(error) = error else {
             return self.praise(epoch);
         };
@@ -305,9 +274,9 @@ impl Core {
                 }
             }
             kind => {
-                let connection = way.connection;
+                let connection = progress.connection;
                 self.mistrust(kind, connection);
-                if kind == StoreErrorKind::Timeout && self.is_excused(way) {
+                if kind == StoreErrorKind::Timeout && self.is_excused(progress) {
                     return;
                 }
                 self.change(
@@ -320,15 +289,15 @@ impl Core {
 
     /// Whether a call that was not answered in time says nothing against the server: because that
     /// has answered others since, or because the connection is still being made.
-    fn is_excused(&self, way: &Way) -> bool {
-        match way.sent_at {
+    fn is_excused(&self, progress: &CallProgress) -> bool {
+        match progress.sent_at {
             // It has other servers that go on answering.
             Some(_) if self.link.is_cluster() => false,
             Some(at) if self.has_answered_since(at, Duration::ZERO) => true,
             // This process has so much to do that answers may be there and nobody has seen them. But
             // not for long.
             Some(at) => {
-                let is_late = way.until.elapsed() > self.deadline / 10;
+                let is_late = progress.until.elapsed() > self.deadline / 10;
                 is_late && self.has_answered_since(at, 4 * self.deadline)
             }
             None => {
@@ -420,19 +389,5 @@ impl Core {
     pub(super) fn stats(&self) -> StoreStats {
         self.counters
             .read(self.link.connections(), self.link.loads())
-    }
-}
-
-/// Sends a command, and sends it again where the server did not know the script.
-async fn ask(live: &Live, script: &Script, command: &Cmd, way: &mut Way) -> RedisResult<Value> {
-    let loads = live.loads.done();
-    match live.wire.send(command).await {
-        Err(error) if is_unknown(&error) => {
-            live.loads.load(script, &live.wire, loads).await?;
-            // It has its place already.
-            let _ = way.send(live);
-            live.wire.send(command).await
-        }
-        answer => answer,
     }
 }

@@ -1,3 +1,5 @@
+//! Health and statistics of a store.
+
 use std::{
     collections::VecDeque,
     fmt,

@@ -1,3 +1,5 @@
+//! Scripts: sent by their digest, loaded where the server does not know them.
+
 use std::{
     collections::HashMap,
     fmt,

@@ -1,3 +1,5 @@
+//! Calls: deadlines, retries, and what an open breaker spares.
+
 use std::{
     sync::{Arc, Mutex},
     time::Duration,

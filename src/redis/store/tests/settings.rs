@@ -1,3 +1,5 @@
+//! Settings that cannot work, and what `Debug` shows of them.
+
 use std::time::Duration;
 
 use super::fake::Fake;
