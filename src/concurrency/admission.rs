@@ -5,8 +5,9 @@ use std::{future::Future, pin::Pin, slice, sync::Arc, time::Instant};
 use http::request::Parts;
 
 use super::{
+    grant::{Grant, Granting},
     in_flight::Permit,
-    permits::{Grant, Granting, Permits},
+    permits::Permits,
 };
 use crate::{
     decision::{Decision, Policy},
@@ -25,7 +26,7 @@ pub(super) struct PermitAdmission<R> {
 }
 
 /// The fate of a request.
-pub(super) enum Fate {
+pub(super) enum PermitFate {
     /// It passes, with a permit if it is counted.
     Pass(Option<Permit>, Decision),
     /// The limit is used up.
@@ -36,8 +37,8 @@ pub(super) enum Fate {
 
 /// A fate, or the way to one.
 pub(super) enum Admitted {
-    Now(Fate),
-    Later(Pin<Box<dyn Future<Output = Fate> + Send>>),
+    Now(PermitFate),
+    Later(Pin<Box<dyn Future<Output = PermitFate> + Send>>),
 }
 
 impl<R> PermitAdmission<R> {
@@ -58,7 +59,7 @@ impl<R> PermitAdmission<R> {
         let found = (self.front).with_key(parts, policies, |key, _| Ok(key.clone()), Err);
         let key = match found {
             Ok(key) => key,
-            Err(exempt) => return Admitted::Now(Fate::Exempt(exempt)),
+            Err(exempt) => return Admitted::Now(PermitFate::Exempt(exempt)),
         };
         if self.front.lookout().is_alert() {
             self.look_closely(parts);
@@ -83,19 +84,19 @@ impl<R> PermitAdmission<R> {
         }
     }
 
-    fn judge(&self, Grant { decision, holder }: Grant, asked_at: Option<Instant>) -> Fate {
+    fn judge(&self, Grant { decision, holder }: Grant, asked_at: Option<Instant>) -> PermitFate {
         let decision = match decision {
             Ok(decision) => decision,
-            Err(error) => return Fate::Exempt(self.front.undecided(&error, self.policies())),
+            Err(error) => return PermitFate::Exempt(self.front.undecided(&error, self.policies())),
         };
         let responder = self.responder();
         responder.decided(|| Decided::now(&decision, holder.key(), 1, asked_at));
         if decision.is_allowed() {
-            Fate::Pass(holder.permit(), decision)
+            PermitFate::Pass(holder.permit(), decision)
         } else if responder.is_shadow() {
-            Fate::Exempt(Exempt::Pass)
+            PermitFate::Exempt(Exempt::Pass)
         } else {
-            Fate::Deny(decision)
+            PermitFate::Deny(decision)
         }
     }
 

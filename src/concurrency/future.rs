@@ -13,7 +13,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::{
-    admission::{Admitted, Fate, PermitAdmission},
+    admission::{Admitted, PermitAdmission, PermitFate},
     body::ConcurrencyBody,
     in_flight::Permit,
 };
@@ -43,7 +43,7 @@ pin_project_lite::pin_project! {
         S: Service<Request<B>>,
     {
         // Other nodes are asked.
-        Waiting { waiting: Box<Waiting<S, B, R>> },
+        AwaitingPermit { waiting: Box<AwaitingPermit<S, B, R>> },
         // The inner service works.
         Running { #[pin] response: S::Future, permit: Option<Permit>, shown: Option<Shown<R>> },
         // It was rejected.
@@ -52,8 +52,8 @@ pin_project_lite::pin_project! {
 }
 
 /// A request that waits; boxed, so that one that does not wait carries no room for it.
-struct Waiting<S, B, R> {
-    fate: Pin<Box<dyn Future<Output = Fate> + Send>>,
+struct AwaitingPermit<S, B, R> {
+    fate: Pin<Box<dyn Future<Output = PermitFate> + Send>>,
     admission: Arc<PermitAdmission<R>>,
     inner: S,
     request: Option<(Parts, B)>,
@@ -79,8 +79,8 @@ where
         let (mut parts, body) = request.into_parts();
         let state = match admission.ask(&mut parts) {
             Admitted::Now(fate) => State::judged(fate, admission, inner, parts, body),
-            Admitted::Later(fate) => State::Waiting {
-                waiting: Box::new(Waiting {
+            Admitted::Later(fate) => State::AwaitingPermit {
+                waiting: Box::new(AwaitingPermit {
                     fate,
                     admission: Arc::clone(admission),
                     inner: take_ready(inner),
@@ -98,7 +98,7 @@ where
     R: Reject<ResBody>,
 {
     fn judged(
-        fate: Fate,
+        fate: PermitFate,
         admission: &Arc<PermitAdmission<R>>,
         inner: &mut S,
         parts: Parts,
@@ -106,15 +106,15 @@ where
     ) -> Self {
         let responder = admission.responder();
         let (permit, shown) = match fate {
-            Fate::Pass(permit, decision) => {
+            PermitFate::Pass(permit, decision) => {
                 let shown = responder.decorates();
                 (permit, shown.then(|| (Arc::clone(admission), decision)))
             }
-            Fate::Exempt(Exempt::Pass) => (None, None),
-            Fate::Exempt(Exempt::Reject(kind)) => {
+            PermitFate::Exempt(Exempt::Pass) => (None, None),
+            PermitFate::Exempt(Exempt::Reject(kind)) => {
                 return Self::rejected(responder.refuse(&parts, kind));
             }
-            Fate::Deny(decision) => return Self::rejected(responder.deny(&parts, &decision)),
+            PermitFate::Deny(decision) => return Self::rejected(responder.deny(&parts, &decision)),
         };
         Self::Running {
             response: inner.call(Request::from_parts(parts, body)),
@@ -130,7 +130,7 @@ where
     }
 }
 
-impl<S, B, R, ResBody> Waiting<S, B, R>
+impl<S, B, R, ResBody> AwaitingPermit<S, B, R>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,
     R: Reject<ResBody>,
@@ -156,7 +156,7 @@ where
         let mut state = self.project().state;
         let (response, permit) = loop {
             match state.as_mut().project() {
-                StateProjection::Waiting { waiting } => {
+                StateProjection::AwaitingPermit { waiting } => {
                     let judged = ready!(waiting.poll(cx));
                     state.set(judged);
                 }

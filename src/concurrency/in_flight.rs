@@ -1,3 +1,5 @@
+//! The requests that are in flight, counted in this process.
+
 use std::{
     collections::HashMap,
     fmt,
@@ -7,7 +9,7 @@ use std::{
 
 use crate::key::Key;
 
-/// So many locks that threads seldom meet at one, unless they serve the same key.
+/// Locks: enough that threads seldom meet at one, unless they serve the same key.
 const SHARDS: usize = 64;
 
 /// A shard keeps room for this many keys, however few there are.
@@ -25,7 +27,7 @@ type Shard = HashMap<Key, u64, RandomState>;
 pub(super) struct Permit {
     key: Key,
     in_flight: Arc<InFlight>,
-    /// What else comes back then.
+    /// Something else that comes back then.
     _attached: Option<Attached>,
 }
 

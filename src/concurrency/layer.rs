@@ -18,9 +18,7 @@ use crate::{
     headers::Headers,
     key::{Key, KeyExtractor},
     middleware::{
-        front::{Front, FrontSettings},
-        key_rules::MissingKey,
-        setters::front_setters,
+        front::Front, key_rules::MissingKey, setters::front_setters, settings::FrontSettings,
     },
     observe::Observer,
     reject::{IsResponse, ProblemJson, RejectFn, Rejection},

@@ -117,6 +117,7 @@
 mod admission;
 mod body;
 mod future;
+mod grant;
 mod in_flight;
 mod layer;
 mod limit;

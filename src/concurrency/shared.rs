@@ -78,7 +78,7 @@ impl SharedConcurrency {
         }
     }
 
-    /// What the limit is called in Redis. Limits of one name on one server are counted together,
+    /// The name of the limit in Redis. Limits of one name on one server are counted together,
     /// on whatever node they are; others are not.
     ///
     /// Defaults to the policy's name, [`Concurrency::named`](crate::Concurrency::named), with a few letters of
@@ -100,10 +100,10 @@ impl SharedConcurrency {
         self
     }
 
-    /// What happens when Redis does not decide in time. Defaults to [`OnFailure::local`]: this
+    /// The fallback when Redis does not decide in time. Defaults to [`OnFailure::local`]: this
     /// process goes on by itself with the same limit, and [`OnFailure::nodes`] divides it.
     ///
-    /// What is in flight in this process already counts. What it lets pass meanwhile is told to
+    /// Requests in flight in this process already count. Those that it lets pass meanwhile are told to
     /// Redis afterwards, if it is still in flight. With [`OnFailure::allow`] it is not.
     pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;

@@ -11,41 +11,11 @@ use super::{
     key_rules::{KeyRules, NotCounted},
     lookout::Lookout,
     responder::Responder,
+    settings::FrontSettings,
 };
 use crate::{
-    decision::Policy,
-    error::LimiterError,
-    headers::Headers,
-    key::{Key, KeyExtractor},
-    observe::{Event, Observer},
-    reject::RejectionKind,
+    decision::Policy, error::LimiterError, key::Key, observe::Event, reject::RejectionKind,
 };
-
-/// The settings that every layer has.
-#[derive(Clone)]
-pub(crate) struct FrontSettings {
-    pub(crate) key_rules: KeyRules,
-    pub(crate) headers: Headers,
-    pub(crate) observer: Option<Arc<dyn Observer>>,
-    pub(crate) shadow: bool,
-    /// Whether gRPC calls are answered in gRPC.
-    pub(crate) grpc: bool,
-    /// Whether the layer does anything at all.
-    pub(crate) enabled: Option<Arc<AtomicBool>>,
-}
-
-impl FrontSettings {
-    pub(crate) fn new(extractor: impl KeyExtractor) -> Self {
-        Self {
-            key_rules: KeyRules::new(extractor),
-            headers: Headers::new(),
-            observer: None,
-            shadow: false,
-            grpc: true,
-            enabled: None,
-        }
-    }
-}
 
 /// The part of a layer that is the same whatever the layer limits.
 pub(crate) struct Front<R> {

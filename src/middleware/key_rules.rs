@@ -1,3 +1,5 @@
+//! The rules by which a request finds its key, or passes or is rejected without one.
+
 use std::{
     fmt,
     net::IpAddr,
@@ -15,7 +17,7 @@ use crate::{
     observe::log::{self, Code},
 };
 
-/// What happens to a request that has no key.
+/// The treatment of a request that has no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissingKey {

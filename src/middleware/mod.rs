@@ -7,3 +7,4 @@ pub(crate) mod lookout;
 pub(crate) mod responder;
 pub(crate) mod service;
 pub(crate) mod setters;
+pub(crate) mod settings;

@@ -1,8 +1,10 @@
+//! The responder: what a layer says of its decisions, to clients and to the observer.
+
 use std::{sync::Arc, time::Instant};
 
 use http::{Response, request::Parts};
 
-use super::front::FrontSettings;
+use super::settings::FrontSettings;
 use crate::{
     decision::{Decision, Policy},
     error::{KeyError, KeyErrorKind},
@@ -11,7 +13,7 @@ use crate::{
     reject::{AnswerStyle, Reject, Rejection, RejectionKind, answer},
 };
 
-/// What a layer says of its decisions, to clients in responses and to the observer in events; the
+/// Tells the decisions of a layer, to clients in responses and to the observer in events; the
 /// same whatever the layer limits.
 pub(crate) struct Responder<R> {
     rejection: Arc<R>,

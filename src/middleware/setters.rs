@@ -1,6 +1,6 @@
 //! The setters that every layer has.
 
-/// The setters of [`FrontSettings`](super::front::FrontSettings), for a layer whose `with_front` changes
+/// The setters of [`FrontSettings`](super::settings::FrontSettings), for a layer whose `with_front` changes
 /// them.
 macro_rules! front_setters {
     () => {

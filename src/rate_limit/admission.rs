@@ -12,7 +12,6 @@ use super::{
     demand::{Course, Demand, DemandRef},
     faults::Faults,
     settings::Settings,
-    trial::{Next, Purpose, Trial},
     wait::WaitingRoom,
 };
 use crate::{
@@ -142,22 +141,7 @@ impl<L: Limiter, R> Admission<L, R> {
         decision.delay().is_zero() && !(decision.is_denied() && self.settings.bends())
     }
 
-    /// Tries what the layer has to offer to a request that the first answer does not settle, as far as
-    /// that takes no time; without an answer the limiter is not asked yet.
-    pub(super) fn try_now(
-        &self,
-        trial: &mut Trial,
-        answer: Option<Pending<L::Future>>,
-        demand: DemandRef<'_>,
-    ) -> Next<L::Future> {
-        let next = match answer {
-            Some(answer) => Next::Answer(Purpose::Pass, answer),
-            None => trial.begin(self, demand),
-        };
-        trial.run(next, self, demand)
-    }
-
-    /// What comes of a request whose trial is over.
+    /// The decision about a request whose trial is over, or its fate without one.
     pub(super) fn judge(&self, answer: Result<Decision, LimiterError>) -> Result<Decision, Exempt> {
         answer.map_err(|error| {
             self.faults.report_undecided(&error, self.front.lookout());
@@ -282,7 +266,7 @@ impl<L: Limiter, R> Admission<L, R> {
         }
     }
 
-    /// What a request with this response costs that was reserved `units` for.
+    /// The cost of a request with this response, for which `units` were reserved.
     pub(super) fn final_cost(&self, response: &response::Parts, units: u64) -> u64 {
         let final_cost = self.settings.final_cost.as_ref();
         final_cost.map_or(units, |final_cost| final_cost(response, units))

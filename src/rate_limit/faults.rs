@@ -100,7 +100,7 @@ impl Faults {
         }
     }
 
-    /// What a request was charged was corrected, so the next failure is news.
+    /// A charge was corrected, so the next failure is news.
     pub(super) fn note_corrected(&self) {
         if self.uncorrected.load(Ordering::Relaxed) {
             self.uncorrected.store(false, Ordering::Relaxed);

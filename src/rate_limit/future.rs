@@ -15,7 +15,7 @@ use super::{
     admission::{Admission, Opening},
     demand::{Course, Demand, DemandRef},
     reservation::{Correcting, Reservation, Reserved},
-    trial::{Next, Trial},
+    trial::{NextStep, Trial},
 };
 use crate::{
     decision::Decision,
@@ -68,7 +68,7 @@ struct Waiting<S, B, L, R> {
     request: Option<(Parts, B)>,
 }
 
-/// What is done when the response is there.
+/// The work that is left when the response is there.
 struct FollowUp<L, R> {
     admission: Arc<Admission<L, R>>,
     decision: Decision,
@@ -165,8 +165,8 @@ where
     {
         let demand = demand.as_ref();
         let mut trial = Trial::new(demand);
-        match admission.try_now(&mut trial, answer, demand) {
-            Next::Done(answer) => Self::judged(
+        match trial.try_now(answer, admission, demand) {
+            NextStep::Done(answer) => Self::judged(
                 answer,
                 demand,
                 trial.course(),
@@ -182,7 +182,7 @@ where
     /// The state of a request whose trial takes time.
     fn waiting(
         mut trial: Trial,
-        next: Next<L::Future>,
+        next: NextStep<L::Future>,
         demand: DemandRef<'_>,
         admission: &Arc<Admission<L, R>>,
         inner: &mut S,
@@ -279,7 +279,7 @@ impl<L: Limiter, R> FollowUp<L, R> {
             return Err(admission.responder().deny(parts, decision));
         }
         admission.expose::<B>(demand.key, decision, &mut parts.extensions);
-        // What only a shadow let pass was charged nothing.
+        // A request that only a shadow let pass was charged nothing.
         let corrects = admission.corrects() && decision.is_allowed();
         Ok(
             (corrects || admission.responder().decorates()).then(|| Self {

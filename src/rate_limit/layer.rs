@@ -1,3 +1,5 @@
+//! The layer that limits rates, and its setters.
+
 #[cfg(feature = "tokio")]
 use std::time::Duration;
 use std::{
@@ -14,7 +16,7 @@ use crate::{
     headers::Headers,
     key::{Key, KeyExtractor},
     limiter::{IntoLimiter, Limiter, LocalLimiter, RequestQuota, Tier},
-    middleware::{front::FrontSettings, key_rules::MissingKey, setters::front_setters},
+    middleware::{key_rules::MissingKey, setters::front_setters, settings::FrontSettings},
     observe::Observer,
     reject::{IsResponse, ProblemJson, RejectFn, Rejection},
 };

@@ -1,7 +1,7 @@
 //! The tower wiring: [`RateLimitLayer`], [`RateLimit`] and [`ResponseFuture`]; and
 //! [`ClientAddressLayer`], which hands the client's address to handlers.
 //!
-//! What happens to a request:
+//! The way of a request:
 //!
 //! 1. [`enabled`](RateLimitLayer::enabled), [`skip`](RateLimitLayer::skip) and
 //!    [`deny`](RateLimitLayer::deny) say whether it is counted at all.

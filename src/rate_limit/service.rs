@@ -1,3 +1,5 @@
+//! The service that a [`RateLimitLayer`](super::RateLimitLayer) makes.
+
 use std::{
     fmt,
     sync::Arc,

@@ -1,3 +1,5 @@
+//! The settings of a layer, apart from its limiter and its rejection.
+
 use std::{fmt, sync::Arc};
 
 use http::{request::Parts, response};
@@ -6,10 +8,10 @@ use super::wait::WaitingRoom;
 use crate::{
     key::KeyExtractor,
     limiter::{RequestQuota, Tier},
-    middleware::{front::FrontSettings, key_rules::PerRequest},
+    middleware::{key_rules::PerRequest, settings::FrontSettings},
 };
 
-/// What a layer was told, apart from its limiter and its rejection.
+/// The settings of a layer, apart from its limiter and its rejection.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) front: FrontSettings,
@@ -20,7 +22,7 @@ pub(super) struct Settings {
     /// Whether a denied request passes all the same.
     pub(super) elastic: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
     pub(super) waiting_room: WaitingRoom,
-    /// What a request turns out to have cost, from its response and what it was charged.
+    /// The cost of a request as it turns out, from its response and its charge.
     pub(super) final_cost: Option<FinalCost>,
 }
 
