@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     fmt,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     decision::Degradation,
+    lock::unpoisoned,
     observe::log::{self, Code},
 };
 
@@ -240,13 +241,12 @@ impl Notifier {
 
     /// Keeps a change for [`tell`](Self::tell).
     pub(super) fn note(&self, health: StoreHealth, change: &Change) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.push_back((health, text(change)));
+        unpoisoned(self.waiting.lock()).push_back((health, text(change)));
     }
 
     /// Tells of the changes that were noted.
     pub(super) fn tell(&self) {
-        let _turn = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = unpoisoned(self.telling.lock());
         while let Some((health, text)) = self.next() {
             let code = if health.is_down() {
                 Code::RedisDown
@@ -261,8 +261,7 @@ impl Notifier {
     }
 
     fn next(&self) -> Option<(StoreHealth, String)> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.pop_front()
+        unpoisoned(self.waiting.lock()).pop_front()
     }
 }
 
