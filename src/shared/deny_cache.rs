@@ -360,7 +360,7 @@ mod tests {
         }
         let buckets = cache.buckets.iter();
         let kept: usize = buckets
-            .map(|bucket| lock(bucket).iter().flatten().count())
+            .map(|bucket| bucket.lock().expect("no panic").iter().flatten().count())
             .sum();
         assert_eq!(kept, BUCKETS * WAYS);
     }
