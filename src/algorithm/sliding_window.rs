@@ -43,7 +43,7 @@ impl Slices {
 
 impl SlidingWindow {
     pub(super) fn new(quota: &Quota, most: Most) -> Self {
-        let slices = quota.get_slices().unwrap_or(1);
+        let slices = quota.slice_count();
         Self {
             limit: quota.capacity() + quota.extra(),
             most: most.units,

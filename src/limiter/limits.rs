@@ -98,7 +98,7 @@ impl Limits {
         };
         if tiers.len() > usize::from(TierIndex::MAX) {
             return Err(ConfigError::new(
-                ConfigErrorKind::Names,
+                ConfigErrorKind::QuotaList,
                 format!(
                     "{} tiers; at most {} are accepted",
                     tiers.len(),
@@ -109,7 +109,7 @@ impl Limits {
         for (tier, quotas) in tiers {
             if limits.tiers.iter().any(|(known, _)| *known == tier) {
                 return Err(ConfigError::new(
-                    ConfigErrorKind::Names,
+                    ConfigErrorKind::QuotaList,
                     format!("two tiers are {tier:?}"),
                 ));
             }

@@ -32,7 +32,7 @@ impl Quotas {
     pub(super) fn new(quotas: &[OwnedQuota]) -> Result<Self, ConfigError> {
         if quotas.is_empty() {
             return Err(ConfigError::new(
-                ConfigErrorKind::Names,
+                ConfigErrorKind::QuotaList,
                 "no quota at all; at least one is needed",
             ));
         }
@@ -42,7 +42,7 @@ impl Quotas {
             let name = quota.name_in(quotas.len());
             if named.iter().any(|(known, _)| *known == name) {
                 return Err(ConfigError::new(
-                    ConfigErrorKind::Names,
+                    ConfigErrorKind::QuotaList,
                     format!("two quotas are named {name:?}; names have to be unique"),
                 ));
             }
@@ -81,13 +81,13 @@ impl Quotas {
         let at = at.ok_or_else(|| {
             let known: Vec<_> = self.policies.iter().map(Policy::name).collect();
             ConfigError::new(
-                ConfigErrorKind::Names,
+                ConfigErrorKind::QuotaList,
                 format!("no quota is named {name:?}; there are {known:?}"),
             )
         })?;
         if let Some(other) = quota.name().filter(|other| *other != name) {
             return Err(ConfigError::new(
-                ConfigErrorKind::Names,
+                ConfigErrorKind::QuotaList,
                 format!(
                     "the quota named {name:?} cannot become {other:?}: headers and metrics go on \
                      under one name; leave the new quota's name out"

@@ -247,7 +247,7 @@ impl Slot {
     /// All in which quotas that count alike are alike.
     fn shape(&self) -> String {
         let period = self.quota.period_nanos();
-        let slices = self.quota.get_slices().unwrap_or(1);
+        let slices = self.quota.slice_count();
         let mut shape = format!("{}{period}/{slices}", self.letter());
         if let Some(step) = self.quota.refill_every_nanos() {
             write!(shape, "+{step}").expect("a text takes all");
@@ -291,7 +291,7 @@ fn specifics(quota: &Quota) -> [String; 2] {
         Algorithm::LeakyBucket { .. } => [String::new(), String::new()],
         Algorithm::FixedWindow | Algorithm::SlidingLog => micros_and_rest(quota.period_nanos()),
         Algorithm::SlidingWindow => {
-            let slices = quota.get_slices().unwrap_or(1);
+            let slices = quota.slice_count();
             let slice = quota.period_nanos() / 1_000 / u64::from(slices);
             [slice.to_string(), slices.to_string()]
         }

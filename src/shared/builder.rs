@@ -165,7 +165,7 @@ fn label(owned: &OwnedQuota) -> String {
     let mut label = quota.to_string().replace('/', "-per-");
     for (word, number, usual) in [
         ("of", quota.capacity(), quota.limit()),
-        ("soft", u64::from(quota.get_soft()), 0),
+        ("soft", u64::from(quota.soft_percent()), 0),
     ] {
         if number != usual {
             label += &format!("-{word}-{number}");

@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
+    sync::{Arc, Mutex, RwLock, RwLockReadGuard},
     task::{Context, Poll},
     time::Instant,
 };
@@ -28,6 +28,7 @@ use crate::{
         handle::handle_methods,
         limits::{Chosen, Limits},
     },
+    lock::unpoisoned,
     quota::{IntoQuotas, OwnedQuota},
     redis::{
         key_name,
@@ -145,14 +146,13 @@ impl RedisLimiter {
     /// this name.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let (inner, quota) = (&*self.0, quota.into());
-        let mut limits = inner.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = unpoisoned(inner.limits.lock());
         let mut changed = limits.clone();
         changed.replace(name, &quota)?;
         inner.fallback.set_quota(name, &quota)?;
         let generation = inner.current().generation + 1;
         let current = Current::new(&inner.store, &inner.name, &changed, generation);
-        let place = inner.current.write();
-        *place.unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
+        *unpoisoned(inner.current.write()) = Arc::new(current);
         if let Some(denials) = &inner.denials {
             denials.begin(generation);
         }
@@ -280,7 +280,7 @@ impl Inner {
     }
 
     fn current(&self) -> RwLockReadGuard<'_, Arc<Current>> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.current.read())
     }
 }
 
@@ -303,9 +303,7 @@ impl Limiter for RedisLimiter {
     }
 
     fn blocks(&self) -> bool {
-        let limits = self.0.limits.lock();
-        let limits = limits.unwrap_or_else(PoisonError::into_inner);
-        limits.block_for.is_some()
+        unpoisoned(self.0.limits.lock()).block_for.is_some()
     }
 
     fn identity(&self) -> Option<usize> {

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -25,6 +25,7 @@ use crate::{
         Limiter, Never, Pending, Tier,
         limits::{Chosen, Limits, LoneBucket},
     },
+    lock::unpoisoned,
     quota::{IntoQuotas, OwnedQuota},
 };
 
@@ -133,7 +134,7 @@ impl LocalLimiter {
     /// A limiter of the same quotas and clock for another number of keys, which counts for itself.
     pub(crate) fn with_max_keys(&self, max_keys: usize) -> Result<Self, ConfigError> {
         let inner = &*self.0;
-        let limits = inner.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let limits = unpoisoned(inner.limits.lock());
         let capacity = Capacity::checked(max_keys, inner.capacity.log_times)?;
         Self::from_parts(Limits::clone(&limits), capacity, inner.clock.clone())
     }
@@ -153,7 +154,7 @@ impl LocalLimiter {
     /// none of this name, or no memory for what is to be counted now.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let inner = &*self.0;
-        let mut current = inner.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = unpoisoned(inner.limits.lock());
         let mut limits = Limits::clone(&current);
         let replaced = limits.replace(name, &quota.into())?;
         let limits = Arc::new(limits);
@@ -385,9 +386,7 @@ impl Limiter for LocalLimiter {
     }
 
     fn blocks(&self) -> bool {
-        let limits = self.0.limits.lock();
-        let limits = limits.unwrap_or_else(PoisonError::into_inner);
-        limits.block_for.is_some()
+        unpoisoned(self.0.limits.lock()).block_for.is_some()
     }
 
     fn identity(&self) -> Option<usize> {

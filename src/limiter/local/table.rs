@@ -5,13 +5,12 @@ mod buckets;
 mod model;
 mod sync;
 
-use std::sync::PoisonError;
-
 use self::{
     buckets::{Bucket, Buckets, Entry, WAYS},
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, thread},
 };
 use super::hash::KeyHash;
+use crate::lock::unpoisoned;
 
 /// Inserts that may go on at the same time.
 const STRIPES: usize = 256;
@@ -179,9 +178,7 @@ impl Table {
     fn lock_inserts_of(&self, key: KeyHash) -> MutexGuard<'_, ()> {
         let stripe = key.tag as usize % STRIPES;
         // The lock guards no data of its own, so a panic elsewhere leaves nothing half done.
-        self.inserting[stripe]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.inserting[stripe].lock())
     }
 
     /// Brings every state down to `most`; 0 forgets all keys.

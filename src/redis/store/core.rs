@@ -3,7 +3,7 @@
 use std::{
     future::poll_fn,
     pin::pin,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, atomic::AtomicU64},
     task::Poll,
     time::Duration,
 };
@@ -24,7 +24,7 @@ use super::{
     pace::{Full, Pace, Place},
     script::Script,
 };
-use crate::decision::Degradation;
+use crate::{decision::Degradation, lock::unpoisoned};
 
 /// A connection may take this long to make before calls that wait for it count as failures.
 const CONNECTING: Duration = Duration::from_millis(200);
@@ -65,7 +65,7 @@ impl Core {
 
     /// A limiter of this store uses the script.
     pub(super) fn use_script(&self, script: &Script) {
-        let mut scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scripts = unpoisoned(self.scripts.lock());
         if !scripts.iter().any(|known| known.is_same(script)) {
             scripts.push(script.clone());
         }
@@ -73,8 +73,7 @@ impl Core {
 
     /// The scripts of this store's limiters.
     pub(super) fn scripts(&self) -> Vec<Script> {
-        let scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
-        scripts.clone()
+        unpoisoned(self.scripts.lock()).clone()
     }
 
     /// A place whether or not an answer can be expected in time.
@@ -345,7 +344,7 @@ impl Core {
             Some(change)
         });
         let Some(change) = changed else { return };
-        *self.strain.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *unpoisoned(self.strain.lock()) = None;
         if matches!(change, Change::Opened { .. }) {
             self.counters.count_opening();
             self.link.discard(connection);
@@ -360,7 +359,7 @@ impl Core {
         if error.kind() == StoreErrorKind::ForeignData {
             self.alarms.foreign_value(error);
         } else if !self.breaker.summary().is_open {
-            let mut strain = self.strain.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut strain = unpoisoned(self.strain.lock());
             let before = strain.replace((Instant::now(), reason));
             drop(strain);
             self.alarms
@@ -381,7 +380,7 @@ impl Core {
     }
 
     fn strained(&self) -> Option<StoreHealth> {
-        let strain = self.strain.lock().unwrap_or_else(PoisonError::into_inner);
+        let strain = unpoisoned(self.strain.lock());
         let (at, by) = (*strain)?;
         (at.elapsed() < STRAIN).then_some(StoreHealth::Strained { by })
     }

@@ -5,7 +5,7 @@ use std::{
     future::Future,
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -14,7 +14,9 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use super::batch::{Batch, Row, Waiter};
-use crate::{decision::Op, limiter::limits::Chosen, redis::store::error::StoreError};
+use crate::{
+    decision::Op, limiter::limits::Chosen, lock::unpoisoned, redis::store::error::StoreError,
+};
 
 /// Locks of the lanes: enough for threads to seldom meet at one.
 const SHARDS: usize = 32;
@@ -91,7 +93,7 @@ impl<A, P> Lanes<A, P> {
     pub(super) fn lock(&self, subject: &str) -> MutexGuard<'_, LaneShard<P>> {
         let hash = self.random.hash_one(subject) as usize;
         let shard = &self.shards[hash % SHARDS];
-        shard.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(shard.lock())
     }
 }
 
