@@ -1,10 +1,10 @@
 //! A limit on how many requests of one key are in flight at the same time.
 //!
 //! A rate says how often a client may ask; it does not stop one client from keeping every worker
-//! busy with slow requests. [`ConcurrencyLayer`] does. What happens to a request:
+//! busy with slow requests. [`ConcurrencyLayer`] does. The way of a request:
 //!
 //! 1. [`skip`](ConcurrencyLayer::skip) says whether it is counted at all, the
-//!    [`KeyExtractor`](crate::KeyExtractor) whom it is counted for, and
+//!    [`KeyExtractor`](crate::KeyExtractor) who it is counted against, and
 //!    [`on_missing_key`](ConcurrencyLayer::on_missing_key) what happens if it says nobody.
 //! 2. With fewer than the allowed number in flight it takes a permit, and the inner service is
 //!    called at once. Its response gets [`headers`](crate::headers):

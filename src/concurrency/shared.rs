@@ -104,7 +104,7 @@ impl SharedConcurrency {
     /// process goes on by itself with the same limit, and [`OnFailure::nodes`] divides it.
     ///
     /// Requests in flight in this process already count. Those that it lets pass meanwhile are told to
-    /// Redis afterwards, if it is still in flight. With [`OnFailure::allow`] it is not.
+    /// Redis afterwards, if they are still in flight. With [`OnFailure::allow`] they are not.
     pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
