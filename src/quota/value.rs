@@ -20,6 +20,7 @@ use std::{num::NonZeroU64, time::Duration};
 ///
 /// assert!([LOGIN, API, DAILY].iter().all(|quota| quota.check().is_ok()));
 /// assert_eq!("100/minute".parse(), Ok(Quota::per_minute(100)));
+/// assert_eq!("1000/day fixed_window".parse(), Ok(DAILY));
 /// assert!(Quota::per_second(0).check().is_err());
 /// assert!(DAILY.burst(5).check().is_err());
 /// ```
