@@ -9,6 +9,8 @@ use std::{num::NonZeroU64, time::Duration};
 /// Constructors and builders never fail, so that a quota can be a constant; [`check`](Self::check)
 /// and whatever takes a quota say what is wrong with one that makes no sense.
 ///
+/// A text says the same as the builders: [`FromStr`](#impl-FromStr-for-Quota) has its words.
+///
 /// ```
 /// use tower_ratelimit::Quota;
 ///
