@@ -41,7 +41,7 @@ pub enum ConfigErrorKind {
     Name,
     /// No quota at all, or two of one name.
     QuotaList,
-    /// The text is not a quota such as `100/minute`.
+    /// The text is not a quota such as `100/minute burst 200`, or has an unknown unit or word.
     Syntax,
     /// A table for no keys, or for more keys than fit in memory.
     MaxKeys,

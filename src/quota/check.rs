@@ -93,16 +93,17 @@ impl Quota {
             (Some(_), _) if !token_bucket => refuse(Kind::Burst, "only a token bucket has a burst"),
             (_, Some(Duration::ZERO)) => refuse(
                 Kind::RefillStep,
-                "tokens cannot be handed out every 0 seconds; the step must be at least 1 \
+                "refill_every: tokens cannot come every 0 seconds; the step must be at least 1 \
                  microsecond",
             ),
             (_, Some(step)) if step.subsec_nanos() % 1_000 > 0 => refuse(
                 Kind::RefillStep,
-                format!("a step of {step:?} is not a whole number of microseconds"),
+                format!("refill_every: {step:?} is not a whole number of microseconds"),
             ),
-            (_, Some(_)) if !token_bucket => {
-                refuse(Kind::RefillStep, "only a token bucket is refilled in steps")
-            }
+            (_, Some(_)) if !token_bucket => refuse(
+                Kind::RefillStep,
+                "refill_every: only a token bucket is refilled in steps",
+            ),
             _ => Ok(()),
         }
     }

@@ -7,6 +7,7 @@ mod parse;
 #[cfg(feature = "serde")]
 mod serde;
 mod value;
+mod words;
 
 pub(crate) use self::check::{MAX_REFILL_NANOS, check_name};
 pub(crate) use self::value::{Fitted, Kind};

@@ -70,7 +70,7 @@ impl OwnedQuota {
         match &self.name {
             Some(name) => name.clone(),
             None if count == 1 => "default".into(),
-            None => self.quota.to_string().replace('/', "-per-").into(),
+            None => self.quota.rate_text().replace('/', "-per-").into(),
         }
     }
 }

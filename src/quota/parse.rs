@@ -1,89 +1,109 @@
-//! Rates as text: `100/minute`.
+//! Reading a text: its tokens, rates and periods, and what is wrong where.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, time::Duration};
 
 use super::Quota;
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// The rate, as [`FromStr`] reads it: `100/60s`.
-impl fmt::Display for Quota {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/", self.limit())?;
-        let nanos = self.period().as_nanos();
-        let (count, unit) = UNITS
-            .iter()
-            .filter(|unit| !unit.coarse)
-            .find_map(|unit| {
-                let size = unit.duration.as_nanos();
-                nanos
-                    .is_multiple_of(size)
-                    .then(|| (nanos / size, unit.names[0]))
-            })
-            .unwrap_or((nanos, "ns"));
-        write!(f, "{count}{unit}")
-    }
+/// The rest of a text, which is read from its beginning.
+pub(super) struct Reader<'a> {
+    rest: &'a str,
+    /// The bytes of the text before it.
+    read: usize,
 }
 
-/// Reads a rate such as `100/minute`, `5/10s` or `1 / 2 hours`: a limit, a slash, and a period,
-/// which is a unit with an optional whole number before it.
-///
-/// Units are `ns`, `us`, `ms`, `s`/`sec`/`second`, `m`/`min`/`minute`, `h`/`hour` and `d`/`day`,
-/// the words also in the plural.
-///
-/// # Errors
-///
-/// A text of another form or with an unknown unit ([`ConfigErrorKind::Syntax`]), a number that is
-/// too large ([`ConfigErrorKind::Overflow`]), and every quota that [`Quota::check`] refuses.
-impl FromStr for Quota {
-    type Err = ConfigError;
-
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let quota = parse_rate(text).map_err(|fault| fault.in_text(text))?;
-        quota.check()?;
-        Ok(quota)
-    }
+/// A part of a text without spaces.
+#[derive(Clone, Copy)]
+pub(super) struct Token<'a> {
+    pub(super) text: &'a str,
+    /// The bytes of the text before it.
+    start: usize,
 }
 
-/// What is wrong with a text that is no rate.
-enum Fault<'a> {
+/// A word that has a value.
+#[derive(Clone, Copy)]
+pub(super) struct Word<'a> {
+    pub(super) token: Token<'a>,
+    /// The word with a value that is accepted.
+    pub(super) example: &'static str,
+    /// The values that are accepted.
+    pub(super) largest: &'static str,
+}
+
+/// A fault of a text.
+pub(super) enum Fault<'a> {
     Form,
-    Unit(&'a str),
-    TooLarge(&'a str),
+    Unit(Token<'a>),
+    /// An unknown word, and those that are known.
+    Unknown(Token<'a>, &'static str),
+    /// A word that was there before.
+    Twice(Token<'a>),
+    /// An algorithm after another one.
+    Second(Token<'a>),
+    /// A word without its value.
+    Alone(Word<'a>),
+    /// A number, and those that are accepted.
+    TooLarge(Token<'a>, &'static str),
 }
 
-impl Fault<'_> {
-    fn in_text(self, text: &str) -> ConfigError {
-        let text = Shortened(text);
+impl<'a> Fault<'a> {
+    /// The error that names the part, its place, and what is accepted.
+    pub(super) fn in_text(self, text: &'a str) -> ConfigError {
+        let syntax = |message| ConfigError::new(ConfigErrorKind::Syntax, message);
+        let at = |token: Token<'a>| Place(token, text);
         match self {
-            Self::Form => ConfigError::new(
-                ConfigErrorKind::Syntax,
-                format!(
-                    "{text} is no quota; accepted are a limit and a period, such as \
-                     \"100/minute\", \"5/10s\" or \"1000/day\""
-                ),
-            ),
-            Self::Unit(unit) => ConfigError::new(
-                ConfigErrorKind::Syntax,
-                format!(
-                    "unknown unit {} in {text}; accepted are {}",
-                    Shortened(unit),
-                    UNITS.map(|unit| unit.names.join(", ")).join(", ")
-                ),
-            ),
-            Self::TooLarge(number) => ConfigError::new(
+            Self::Form => syntax(format!(
+                "{} is no quota; accepted are a limit and a period, such as \"100/minute\", \
+                 \"5/10s\" or \"1000/day\", and words after them, such as \"burst 200\"",
+                Shortened(text)
+            )),
+            Self::Unit(token) => {
+                let known = UNITS.map(|unit| unit.names.join(", ")).join(", ");
+                syntax(format!("unknown unit {}; accepted are {known}", at(token)))
+            }
+            Self::Unknown(token, known) => {
+                syntax(format!("unknown word {}; accepted are {known}", at(token)))
+            }
+            Self::Twice(token) => syntax(format!("{} is said twice; accepted is once", at(token))),
+            Self::Second(token) => syntax(format!(
+                "{} is a second algorithm; accepted is one",
+                at(token)
+            )),
+            Self::Alone(Word { token, example, .. }) => syntax(format!(
+                "{} needs a value after it; accepted is, for example, {example:?}",
+                at(token)
+            )),
+            Self::TooLarge(token, accepted) => ConfigError::new(
                 ConfigErrorKind::Overflow,
-                format!(
-                    "{} in {text} is too large; accepted are up to a million a second and periods \
-                     of up to 18 years",
-                    Shortened(number)
-                ),
+                format!("{} is too large; accepted are {accepted}", at(token)),
             ),
+        }
+    }
+
+    /// The same where the value of a word was to be read.
+    fn of_value(self, word: Word<'a>) -> Self {
+        match self {
+            Self::Form => Self::Alone(word),
+            Self::TooLarge(token, _) => Self::TooLarge(token, word.largest),
+            other => other,
         }
     }
 }
 
-/// What an error message repeats of a text that may be of any length.
-struct Shortened<'a>(&'a str);
+/// A token and where it stands in its text.
+struct Place<'a>(Token<'a>, &'a str);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(token, text) = self;
+        let before = text.get(..token.start).unwrap_or_default();
+        let (part, place) = (Shortened(token.text), before.chars().count() + 1);
+        write!(f, "{part} at character {place} of {}", Shortened(text))
+    }
+}
+
+/// The part that an error message repeats of a text of any length.
+pub(super) struct Shortened<'a>(pub(super) &'a str);
 
 impl fmt::Display for Shortened<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,56 +115,156 @@ impl fmt::Display for Shortened<'_> {
     }
 }
 
-/// A period such as `10s` or `minute`.
+/// A period such as `10s` or `minute`, which is all of the text.
 #[cfg(feature = "serde")]
 pub(super) fn period(text: &str) -> Result<Duration, ConfigError> {
-    parse_period(text.trim()).map_err(|fault| fault.in_text(text))
-}
-
-/// A period as [`period`] reads it.
-#[cfg(feature = "serde")]
-pub(super) fn period_text(period: Duration) -> String {
-    Quota::per(1, period).to_string().split_off(2)
-}
-
-fn parse_rate(text: &str) -> Result<Quota, Fault<'_>> {
-    let (limit, period) = text.split_once('/').ok_or(Fault::Form)?;
-    let limit = parse_digits(limit.trim())?;
-    Ok(Quota::per(limit, parse_period(period.trim())?))
-}
-
-fn parse_period(text: &str) -> Result<Duration, Fault<'_>> {
-    let is_unit = |c: char| !c.is_ascii_digit();
-    let (count, unit) = text.split_at(text.find(is_unit).unwrap_or(text.len()));
-    let count = if count.is_empty() {
-        1
-    } else {
-        parse_digits(count)?
+    let mut reader = Reader::new(text);
+    let whole = match reader.period() {
+        Ok(period) if reader.token().is_none() => Ok(period),
+        Ok(_) => Err(Fault::Form),
+        Err(fault) => Err(fault),
     };
-    let unit = parse_unit(unit.trim_start())?;
-    let nanos = unit.as_nanos() * u128::from(count);
-    let seconds = u64::try_from(nanos / 1_000_000_000).map_err(|_| Fault::TooLarge(text))?;
-    Ok(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
+    whole.map_err(|fault| match fault {
+        Fault::Form => ConfigError::new(
+            ConfigErrorKind::Syntax,
+            format!(
+                "{} is no period; accepted is, for example, \"30s\"",
+                Shortened(text)
+            ),
+        ),
+        fault => fault.in_text(text),
+    })
 }
 
-fn parse_unit(text: &str) -> Result<Duration, Fault<'_>> {
-    let known = UNITS.iter().find(|unit| unit.names.contains(&text));
+impl Quota {
+    /// The rate alone, such as `100/60s`. Names that are made of it must not change.
+    pub(crate) fn rate_text(&self) -> String {
+        format!("{}/{}", self.limit(), PeriodText(self.period()))
+    }
+}
+
+/// A period in the longest unit that it is whole in.
+pub(super) struct PeriodText(pub(super) Duration);
+
+impl fmt::Display for PeriodText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.as_nanos();
+        let whole = |unit: &&Unit| !unit.coarse && nanos.is_multiple_of(unit.duration.as_nanos());
+        match UNITS.iter().find(whole) {
+            Some(unit) => write!(f, "{}{}", nanos / unit.duration.as_nanos(), unit.names[0]),
+            None => write!(f, "{nanos}ns"),
+        }
+    }
+}
+
+impl<'a> Reader<'a> {
+    pub(super) const fn new(text: &'a str) -> Self {
+        Self {
+            rest: text,
+            read: 0,
+        }
+    }
+
+    /// A limit, a slash and a period.
+    pub(super) fn rate(&mut self) -> Result<Quota, Fault<'a>> {
+        self.skip_spaces();
+        let mut limit = self.take_while(|c| c != '/');
+        limit.text = limit.text.trim_end();
+        let limit = digits(limit)?;
+        let slash = self.take_while(|c| c == '/');
+        if slash.text != "/" {
+            return Err(Fault::Form);
+        }
+        Ok(Quota::per(limit, self.period()?))
+    }
+
+    /// A unit with an optional whole number before it.
+    fn period(&mut self) -> Result<Duration, Fault<'a>> {
+        self.skip_spaces();
+        let (from, start) = (self.rest, self.read);
+        let count = self.take_while(|c| c.is_ascii_digit());
+        let number = match count.text {
+            "" => 1,
+            _ => digits(count)?,
+        };
+        let unit = unit(self.token().ok_or(Fault::Form)?)?;
+        let nanos = unit.as_nanos() * u128::from(number);
+        let seconds = u64::try_from(nanos / 1_000_000_000).map_err(|_| {
+            let text = &from[..self.read - start];
+            Fault::TooLarge(Token { text, start }, LARGEST_RATE)
+        })?;
+        Ok(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
+    }
+
+    /// The characters up to the next space; none at the end of the text.
+    pub(super) fn token(&mut self) -> Option<Token<'a>> {
+        self.skip_spaces();
+        Some(self.take_while(|c| !c.is_whitespace())).filter(|token| !token.text.is_empty())
+    }
+
+    /// The number that belongs to a word.
+    pub(super) fn number(&mut self, word: Word<'a>) -> Result<u64, Fault<'a>> {
+        let token = self.token().ok_or(Fault::Alone(word))?;
+        digits(token).map_err(|fault| fault.of_value(word))
+    }
+
+    /// The same of a word whose numbers are small.
+    pub(super) fn small_number(&mut self, word: Word<'a>) -> Result<u32, Fault<'a>> {
+        let token = self.token().ok_or(Fault::Alone(word))?;
+        small(token, word)
+    }
+
+    /// The same, with or without a sign of percent.
+    pub(super) fn percent(&mut self, word: Word<'a>) -> Result<u32, Fault<'a>> {
+        let mut token = self.token().ok_or(Fault::Alone(word))?;
+        token.text = token.text.strip_suffix('%').unwrap_or(token.text);
+        small(token, word)
+    }
+
+    /// The period that belongs to a word.
+    pub(super) fn step(&mut self, word: Word<'a>) -> Result<Duration, Fault<'a>> {
+        self.period().map_err(|fault| fault.of_value(word))
+    }
+
+    fn skip_spaces(&mut self) {
+        self.take_while(char::is_whitespace);
+    }
+
+    fn take_while(&mut self, belongs: impl Fn(char) -> bool) -> Token<'a> {
+        let end = self.rest.find(|c| !belongs(c)).unwrap_or(self.rest.len());
+        let (text, rest) = self.rest.split_at(end);
+        let start = self.read;
+        (self.rest, self.read) = (rest, start + end);
+        Token { text, start }
+    }
+}
+
+fn unit(token: Token<'_>) -> Result<Duration, Fault<'_>> {
+    let known = UNITS.iter().find(|unit| unit.names.contains(&token.text));
     // `10/1.5s` has no unit `.5s`: it is of another form.
-    let is_word = !text.is_empty() && text.chars().all(char::is_alphabetic);
+    let is_word = token.text.chars().all(char::is_alphabetic);
     known.map(|unit| unit.duration).ok_or(if is_word {
-        Fault::Unit(text)
+        Fault::Unit(token)
     } else {
         Fault::Form
     })
 }
 
 /// `u64::from_str` would also take a sign.
-fn parse_digits(text: &str) -> Result<u64, Fault<'_>> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+fn digits(token: Token<'_>) -> Result<u64, Fault<'_>> {
+    if token.text.is_empty() || !token.text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Fault::Form);
     }
-    text.parse().map_err(|_| Fault::TooLarge(text))
+    let number = token.text.parse();
+    number.map_err(|_| Fault::TooLarge(token, LARGEST_RATE))
 }
+
+fn small<'a>(token: Token<'a>, word: Word<'a>) -> Result<u32, Fault<'a>> {
+    let number = digits(token).map_err(|fault| fault.of_value(word))?;
+    u32::try_from(number).map_err(|_| Fault::TooLarge(token, word.largest))
+}
+
+const LARGEST_RATE: &str = "up to a million a second and periods of up to 18 years";
 
 struct Unit {
     /// The first one is what `Display` writes.

@@ -1,4 +1,4 @@
-//! Quotas in configuration files.
+//! Quotas in configuration files: a text, or a table with the same words as fields.
 
 use std::fmt;
 
@@ -7,7 +7,11 @@ use serde::{
     de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{Algorithm, OwnedQuota, Quota, parse};
+use super::{
+    OwnedQuota, Quota,
+    parse::{self, PeriodText},
+    words::{self, Words},
+};
 use crate::error::{ConfigError, ConfigErrorKind};
 
 /// The form with more than a rate in it.
@@ -17,8 +21,8 @@ struct Table {
     rate: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    #[serde(default, skip_serializing_if = "AlgorithmName::is_default")]
-    algorithm: AlgorithmName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    algorithm: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     burst: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,42 +35,19 @@ struct Table {
     soft: Option<u32>,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum AlgorithmName {
-    #[default]
-    TokenBucket,
-    LeakyBucket,
-    FixedWindow,
-    SlidingWindow,
-    SlidingLog,
-}
-
-impl AlgorithmName {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 impl From<&OwnedQuota> for Table {
     fn from(owned: &OwnedQuota) -> Self {
         let quota = owned.quota();
-        let (algorithm, queue) = match quota.algorithm() {
-            Algorithm::TokenBucket => (AlgorithmName::TokenBucket, None),
-            Algorithm::LeakyBucket { queue } => (AlgorithmName::LeakyBucket, Some(queue)),
-            Algorithm::FixedWindow => (AlgorithmName::FixedWindow, None),
-            Algorithm::SlidingWindow => (AlgorithmName::SlidingWindow, None),
-            Algorithm::SlidingLog => (AlgorithmName::SlidingLog, None),
-        };
+        let words = Words::of(&quota);
         Self {
-            rate: quota.to_string(),
+            rate: quota.rate_text(),
             name: owned.name().map(str::to_owned),
-            algorithm,
-            burst: quota.burst_set(),
-            refill_every: quota.refill_every_set().map(parse::period_text),
-            queue,
-            slices: quota.slices_set(),
-            soft: Some(quota.soft_percent()).filter(|percent| *percent > 0),
+            algorithm: words.algorithm.map(str::to_owned),
+            burst: words.burst,
+            refill_every: words.refill_every.map(|step| PeriodText(step).to_string()),
+            queue: words.queue,
+            slices: words.slices,
+            soft: words.soft,
         }
     }
 }
@@ -75,26 +56,16 @@ impl TryFrom<Table> for OwnedQuota {
     type Error = ConfigError;
 
     fn try_from(table: Table) -> Result<Self, ConfigError> {
-        let mut quota: Quota = table.rate.parse()?;
-        quota = match (table.algorithm, table.queue) {
-            (AlgorithmName::LeakyBucket, Some(queue)) => quota.leaky_bucket(queue),
-            (AlgorithmName::LeakyBucket, None) => return Err(queue("a leaky bucket needs one")),
-            (_, Some(_)) => return Err(queue("only a leaky bucket has one")),
-            (AlgorithmName::TokenBucket, None) => quota.token_bucket(),
-            (AlgorithmName::FixedWindow, None) => quota.fixed_window(),
-            (AlgorithmName::SlidingWindow, None) => quota.sliding_window(),
-            (AlgorithmName::SlidingLog, None) => quota.sliding_log(),
-        };
-        if let Some(burst) = table.burst {
-            quota = quota.burst(burst);
-        }
-        if let Some(step) = table.refill_every {
-            quota = quota.refill_every(parse::period(&step)?);
-        }
-        if let Some(slices) = table.slices {
-            quota = quota.slices(slices);
-        }
-        quota = quota.soft(table.soft.unwrap_or(0));
+        let (rate, mut words) = Words::with_rate(&table.rate)?;
+        let algorithm = table.algorithm.map(|name| words::algorithm_named(&name));
+        let step = table.refill_every.map(|step| parse::period(&step));
+        beside(&mut words.algorithm, algorithm.transpose()?, "algorithm")?;
+        beside(&mut words.refill_every, step.transpose()?, "refill_every")?;
+        beside(&mut words.burst, table.burst, "burst")?;
+        beside(&mut words.queue, table.queue, "queue")?;
+        beside(&mut words.slices, table.slices, "slices")?;
+        beside(&mut words.soft, table.soft, "soft")?;
+        let quota = words.applied_to(rate)?;
         let owned = match table.name {
             Some(name) => quota.named_owned(name),
             None => quota.into(),
@@ -104,8 +75,16 @@ impl TryFrom<Table> for OwnedQuota {
     }
 }
 
-fn queue(what: &str) -> ConfigError {
-    ConfigError::new(ConfigErrorKind::Queue, format!("queue: {what}"))
+/// Puts a field beside the words that `rate` had.
+fn beside<T>(word: &mut Option<T>, field: Option<T>, name: &str) -> Result<(), ConfigError> {
+    if word.is_some() && field.is_some() {
+        return Err(ConfigError::new(
+            ConfigErrorKind::Syntax,
+            format!("{name} is said twice, in the rate and beside it; accepted is once"),
+        ));
+    }
+    *word = word.take().or(field);
+    Ok(())
 }
 
 /// As a string, `"100/60s"`, where the rate says it all; else as a table.
@@ -114,7 +93,7 @@ impl Serialize for OwnedQuota {
         let quota = self.quota();
         let rate = Quota::per(quota.limit(), quota.period());
         if self.name().is_none() && quota == rate {
-            serializer.serialize_str(&rate.to_string())
+            serializer.serialize_str(&rate.rate_text())
         } else {
             Table::from(self).serialize(serializer)
         }
@@ -128,10 +107,11 @@ impl Serialize for Quota {
     }
 }
 
-/// From a string such as `"100/minute"`, or from a table of `rate`, which is such a string, and
-/// whatever else is to be said: `name`, `algorithm` (`token_bucket`, `leaky_bucket`,
-/// `fixed_window`, `sliding_window` or `sliding_log`), `burst`, `refill_every` (`"10s"`), `queue`
-/// (of a leaky bucket), `slices` and `soft` (percent). What [`Quota::check`] refuses is an error.
+/// From a text as [`Quota`]'s `FromStr` reads it, such as `"100/minute burst 200"`, or from a table of
+/// `rate`, which is such a text, and whatever else is to be said: `name`, `algorithm` (`token_bucket`,
+/// `leaky_bucket`, `fixed_window`, `sliding_window` or `sliding_log`), `burst`, `refill_every`
+/// (`"10s"`), `queue` (of a leaky bucket), `slices` and `soft` (percent). Only a table has a name. A
+/// word of the rate that is also a field is an error, and so is what [`Quota::check`] refuses.
 impl<'de> Deserialize<'de> for OwnedQuota {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(QuotaVisitor)
@@ -157,7 +137,7 @@ impl<'de> Visitor<'de> for QuotaVisitor {
     type Value = OwnedQuota;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a quota, such as \"100/minute\" or a table with a rate")
+        f.write_str("a quota, such as \"100/minute burst 200\" or a table with a rate")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<OwnedQuota, E> {

@@ -11,6 +11,8 @@ use std::{num::NonZeroU64, time::Duration};
 /// Constructors and builders never fail, so that a quota can be a constant; [`check`](Self::check)
 /// and whatever takes a quota say what is wrong with one that makes no sense.
 ///
+/// A text says the same as the builders: [`FromStr`](#impl-FromStr-for-Quota) has its words.
+///
 /// ```
 /// use tower_ratelimit::Quota;
 ///
@@ -22,6 +24,7 @@ use std::{num::NonZeroU64, time::Duration};
 ///
 /// assert!([LOGIN, API, DAILY].iter().all(|quota| quota.check().is_ok()));
 /// assert_eq!("100/minute".parse(), Ok(Quota::per_minute(100)));
+/// assert_eq!("1000/day fixed_window".parse(), Ok(DAILY));
 /// assert!(Quota::per_second(0).check().is_err());
 /// assert!(DAILY.burst(5).check().is_err());
 /// ```

@@ -162,7 +162,7 @@ fn label(owned: &OwnedQuota) -> String {
         return name.to_owned();
     }
     let quota = owned.quota();
-    let mut label = quota.to_string().replace('/', "-per-");
+    let mut label = quota.rate_text().replace('/', "-per-");
     for (word, number, usual) in [
         ("of", quota.capacity(), quota.limit()),
         ("soft", u64::from(quota.soft_percent()), 0),

@@ -13,6 +13,7 @@ mod late_refunds;
 mod logins;
 mod memory;
 mod quota;
+mod quota_text;
 mod refunds;
 mod retries;
 mod row;

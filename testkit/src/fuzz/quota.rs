@@ -13,30 +13,71 @@ pub fn check(data: &[u8]) {
         Err(error) => {
             let message = error.to_string();
             assert!(!message.is_empty() && message.len() < 1_500, "{message}");
-            assert!(
-                matches!(
-                    error.kind(),
-                    ConfigErrorKind::Syntax
-                        | ConfigErrorKind::Overflow
-                        | ConfigErrorKind::Limit
-                        | ConfigErrorKind::Period
-                        | ConfigErrorKind::Rate
-                ),
-                "{error:?}"
-            );
+            assert!(of_a_quota(error.kind()), "{error:?}");
         }
     }
+}
+
+/// Whether a text can be wrong in this way.
+const fn of_a_quota(kind: ConfigErrorKind) -> bool {
+    matches!(
+        kind,
+        ConfigErrorKind::Syntax
+            | ConfigErrorKind::Overflow
+            | ConfigErrorKind::Limit
+            | ConfigErrorKind::Period
+            | ConfigErrorKind::Rate
+            | ConfigErrorKind::Burst
+            | ConfigErrorKind::Queue
+            | ConfigErrorKind::RefillStep
+            | ConfigErrorKind::Slices
+            | ConfigErrorKind::LogLimit
+            | ConfigErrorKind::Soft
+    )
 }
 
 fn accepted(text: &str, quota: Quota) {
     assert_eq!(quota.check(), Ok(()));
     assert!((Duration::from_nanos(1)..=NINETEEN_YEARS).contains(&quota.period()));
     // The limit is what stands before the slash: digits, no sign.
-    let (limit, _) = text.split_once('/').unwrap();
+    let (limit, rest) = text.split_once('/').unwrap();
     let limit = limit.trim();
     assert!(limit.bytes().all(|byte| byte.is_ascii_digit()), "{limit:?}");
     assert_eq!(limit.parse(), Ok(quota.limit()));
+    capacity_is_what_was_said(rest, quota);
 
-    let again: Quota = quota.to_string().parse().unwrap();
-    assert_eq!(again, quota);
+    let printed = quota.to_string();
+    assert_eq!(printed.parse(), Ok(quota), "{printed}");
+    assert_eq!(reversed(&printed).parse(), Ok(quota), "{printed}");
+    let twice = format!("{text} soft 1% soft 1%").parse::<Quota>();
+    assert_eq!(
+        twice.map_err(|error| error.kind()),
+        Err(ConfigErrorKind::Syntax)
+    );
+}
+
+fn capacity_is_what_was_said(words: &str, quota: Quota) {
+    let mut tokens = words.split_whitespace();
+    let capacity = match tokens.find(|token| matches!(*token, "burst" | "queue")) {
+        None => quota.limit(),
+        Some("burst") => tokens.next().unwrap().parse().unwrap(),
+        Some(_) => tokens.next().unwrap().parse::<u64>().unwrap() + 1,
+    };
+    assert_eq!(quota.capacity(), capacity, "{words:?}");
+}
+
+/// The rate and its words from the last to the first, and with hyphens.
+fn reversed(printed: &str) -> String {
+    let (rate, words) = printed.split_once(' ').unwrap_or((printed, ""));
+    let mut groups: Vec<String> = Vec::new();
+    for token in words.split_whitespace() {
+        let is_value = token.starts_with(|c: char| c.is_ascii_digit());
+        match groups.last_mut().filter(|_| is_value) {
+            Some(group) => *group += &format!(" {token}"),
+            None => groups.push(token.replace('_', "-")),
+        }
+    }
+    groups.push(rate.to_owned());
+    groups.reverse();
+    groups.join(" ")
 }

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Compares the public API with that of the last tag: a change that breaks users needs the version for it.
+#
+# Not a step of .ci/run, since cargo-semver-checks takes minutes to build; a job of its own in the public workflow.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/need.sh
+
+if [ "$(git rev-parse --is-shallow-repository)" = true ]; then
+    echo "error: a shallow clone does not know its tags; \`git fetch --unshallow --tags\` first" >&2
+    exit 1
+fi
+# A release is tagged `v` and its version.
+if ! tag=$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null); then
+    echo "no tag yet: there is no release to compare with"
+    exit 0
+fi
+need_rust
+have_cargo_tool cargo-semver-checks
+cargo semver-checks --package tower-ratelimit --all-features --baseline-rev "$tag"
