@@ -9,6 +9,7 @@
 #![doc = include_str!("../docs/plots/links.md")]
 #![doc = include_str!("../docs/algorithms.md")]
 
+pub mod migrate;
 pub mod quickstart;
 #[cfg(feature = "redis")]
 pub mod redis;

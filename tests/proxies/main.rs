@@ -6,6 +6,7 @@
 
 mod app;
 mod client;
+mod nginx_limits;
 mod proxy;
 mod suite;
 

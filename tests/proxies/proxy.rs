@@ -62,13 +62,21 @@ impl Proxy {
     ///
     /// With what it printed, if it does not start.
     pub(crate) async fn start(kind: Kind, app: u16, told: Told) -> Self {
+        Self::with(kind, |port| kind.config(port, app, told)).await
+    }
+
+    /// Starts it with the configuration for a port.
+    ///
+    /// # Panics
+    ///
+    /// With what it printed, if it does not start.
+    pub(crate) async fn with(kind: Kind, config: impl Fn(u16) -> String) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
         // Between finding a port and listening on it another process may take it.
         for _ in 0..5 {
             let port = free_port();
-            let config = kind.config(port, app, told);
-            fs::write(folder.path().join("config"), config).expect("a configuration file");
+            fs::write(folder.path().join("config"), config(port)).expect("a configuration file");
             let mut process = Process::start(&mut kind.command(folder.path()), &log);
             if listens(&mut process, port).await {
                 return Self {
@@ -115,6 +123,25 @@ fn nginx(port: u16, app: u16, told: Told) -> String {
         Told::Forwarded => "\"$http_forwarded, for=$remote_addr\"",
         Told::XRealIp => "$remote_addr",
     };
+    nginx_http(&format!(
+        "upstream app {{
+             server 127.0.0.1:{app};
+             keepalive 4;
+         }}
+         server {{
+             listen 127.0.0.1:{port};
+             location / {{
+                 proxy_pass http://app;
+                 proxy_http_version 1.1;
+                 proxy_set_header Connection \"\";
+                 proxy_set_header {header} {value};
+             }}
+         }}"
+    ))
+}
+
+/// What stands in nginx's block `http`, with everything around it.
+pub(crate) fn nginx_http(block: &str) -> String {
     format!(
         "daemon off;
          master_process off;
@@ -128,19 +155,7 @@ fn nginx(port: u16, app: u16, told: Told) -> String {
              fastcgi_temp_path fastcgi;
              uwsgi_temp_path uwsgi;
              scgi_temp_path scgi;
-             upstream app {{
-                 server 127.0.0.1:{app};
-                 keepalive 4;
-             }}
-             server {{
-                 listen 127.0.0.1:{port};
-                 location / {{
-                     proxy_pass http://app;
-                     proxy_http_version 1.1;
-                     proxy_set_header Connection \"\";
-                     proxy_set_header {header} {value};
-                 }}
-             }}
+             {block}
          }}\n"
     )
 }
