@@ -47,10 +47,24 @@ pub(super) struct Admission<L, R> {
 pub(super) enum Opening<T, F> {
     /// Nothing more is tried, and this came of it.
     Settled(T),
-    /// There is more to try, with the limiter's first answer if it was asked already.
-    Open(Demand, Option<Pending<F>>),
+    /// There is more to try. Boxed, so that a request which is settled carries no room for it.
+    Open(Box<Unsettled<F>>),
     /// The limiter is not asked.
     Exempt(Exempt),
+}
+
+/// A request that the limiter's first answer does not settle, or that was not asked about yet.
+pub(super) struct Unsettled<F> {
+    pub(super) demand: Demand,
+    pub(super) answer: Option<Pending<F>>,
+}
+
+impl<F> Unsettled<F> {
+    #[cold]
+    fn boxed(demand: DemandRef<'_>, answer: Option<Pending<F>>) -> Box<Self> {
+        let demand = demand.keep();
+        Box::new(Self { demand, answer })
+    }
 }
 
 impl<L: Limiter, R> Admission<L, R> {
@@ -97,14 +111,14 @@ impl<L: Limiter, R> Admission<L, R> {
                 asked_at: self.responder().start(),
             };
             if self.may_stand(demand) {
-                return Opening::Open(demand.keep(), None);
+                return Opening::Open(Unsettled::boxed(demand, None));
             }
             let mut answer = self.apply(demand, self.opening(demand.cost));
             match &mut answer {
                 Pending::Ready(Ok(decision)) if self.is_settled(decision) => {
                     Opening::Settled(settle(demand, decision, parts))
                 }
-                _ => Opening::Open(demand.keep(), Some(answer)),
+                _ => Opening::Open(Unsettled::boxed(demand, Some(answer))),
             }
         };
         (self.front).with_key(parts, policies, ask, Opening::Exempt)

@@ -12,7 +12,7 @@ use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
 use super::{
-    admission::{Admission, Opening},
+    admission::{Admission, Opening, Unsettled},
     demand::{Course, Demand, DemandRef},
     reservation::{Correcting, Reservation, Reserved},
     trial::{NextStep, Trial},
@@ -20,7 +20,7 @@ use super::{
 use crate::{
     decision::Decision,
     error::LimiterError,
-    limiter::{Limiter, Pending},
+    limiter::Limiter,
     middleware::{front::Exempt, service::take_ready},
     reject::Reject,
 };
@@ -97,8 +97,8 @@ where
         let follow_up = match opening {
             Opening::Settled(Ok(follow_up)) => follow_up,
             Opening::Settled(Err(response)) => return State::rejected(response).into(),
-            Opening::Open(demand, answer) => {
-                return State::tried(answer, &demand, admission, inner, parts, body).into();
+            Opening::Open(unsettled) => {
+                return State::tried(*unsettled, admission, inner, parts, body).into();
             }
             Opening::Exempt(exempt) => {
                 return State::exempt(exempt, admission, inner, parts, body).into();
@@ -153,8 +153,7 @@ where
     #[cold]
     #[inline(never)]
     fn tried(
-        answer: Option<Pending<L::Future>>,
-        demand: &Demand,
+        unsettled: Unsettled<L::Future>,
         admission: &Arc<Admission<L, R>>,
         inner: &mut S,
         parts: Parts,
@@ -163,9 +162,9 @@ where
     where
         S: Clone,
     {
-        let demand = demand.as_ref();
+        let demand = unsettled.demand.as_ref();
         let mut trial = Trial::new(demand);
-        match trial.try_now(answer, admission, demand) {
+        match trial.try_now(unsettled.answer, admission, demand) {
             NextStep::Done(answer) => Self::judged(
                 answer,
                 demand,
