@@ -80,27 +80,32 @@ impl Renderer {
     /// Whether a response that is no denial gets any field.
     #[inline]
     pub(crate) fn renders_limits(&self) -> bool {
-        self.count(false) > 0
+        self.limit_fields() > 0
     }
 
-    /// The most fields that a response gets.
+    /// The most fields about limits that a response gets.
     #[inline]
-    fn count(&self, waits: bool) -> usize {
+    fn limit_fields(&self) -> usize {
         let Headers {
-            ietf,
-            x_ratelimit,
+            ietf, x_ratelimit, ..
+        } = &self.headers;
+        2 * usize::from(ietf.is_some()) + 3 * usize::from(x_ratelimit.is_some())
+    }
+
+    /// How many fields tell of a wait.
+    #[inline]
+    fn wait_fields(&self) -> usize {
+        let Headers {
             retry_after,
             x_ratelimit_retry_after,
             ..
         } = &self.headers;
-        let always = 2 * usize::from(ietf.is_some()) + 3 * usize::from(x_ratelimit.is_some());
-        let on_denial = usize::from(*retry_after) + usize::from(*x_ratelimit_retry_after);
-        always + usize::from(waits) * on_denial
+        usize::from(*retry_after) + usize::from(*x_ratelimit_retry_after)
     }
 
     fn put(&self, decision: &Decision, texts: &Prepared, headers: &mut HeaderMap) {
         let wait = decision.retry_after_seconds();
-        let fields = self.count(wait.is_some());
+        let fields = self.limit_fields() + wait.map_or(0, |_| self.wait_fields());
         if fields == 0 {
             return;
         }

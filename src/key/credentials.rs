@@ -71,7 +71,7 @@ pub struct BasicUser;
 
 /// Takes what any application may take: one that is laxer than this would know a user who is not
 /// counted.
-const LAX: GeneralPurpose = GeneralPurpose::new(
+const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)
@@ -81,7 +81,7 @@ const LAX: GeneralPurpose = GeneralPurpose::new(
 impl KeyExtractor for BasicUser {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         let encoded = credentials(parts, "Basic")?;
-        let decoded = LAX.decode(encoded).or(Err(KeyError::absent()))?;
+        let decoded = LENIENT_BASE64.decode(encoded).or(Err(KeyError::absent()))?;
         // A name has no colon (RFC 7617, section 2), a password may.
         match decoded.iter().position(|byte| *byte == b':') {
             None | Some(0) => Err(KeyError::absent()),

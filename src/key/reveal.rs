@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use super::{Key, value::Kind};
+use super::{Key, value::KeyKind};
 
 /// A key's content, readable, as `Display` and `Debug`. Made by [`Key::reveal`].
 #[derive(Clone, Copy)]
@@ -37,15 +37,15 @@ impl fmt::Display for Revealed<'_> {
         let Some((tag, content)) = self.0.split_first() else {
             return Ok(());
         };
-        match Kind::named(*tag) {
+        match KeyKind::named(*tag) {
             None => f.write_str("unknown"),
-            Some((Kind::Global | Kind::Anonymous, name)) => f.write_str(name),
-            Some((Kind::Ip, _)) => network(content, f),
-            Some((Kind::Str, _)) => write!(f, "{:?}", String::from_utf8_lossy(content)),
-            Some((Kind::Bytes, _)) => hexadecimal(content, f),
-            Some((Kind::U64, _)) => number(content, f),
-            Some((Kind::Tuple, _)) => tuple(content, f),
-            Some((Kind::Digest, name)) => {
+            Some((KeyKind::Global | KeyKind::Anonymous, name)) => f.write_str(name),
+            Some((KeyKind::Ip, _)) => network(content, f),
+            Some((KeyKind::Str, _)) => write!(f, "{:?}", String::from_utf8_lossy(content)),
+            Some((KeyKind::Bytes, _)) => hexadecimal(content, f),
+            Some((KeyKind::U64, _)) => number(content, f),
+            Some((KeyKind::Tuple, _)) => tuple(content, f),
+            Some((KeyKind::Digest, name)) => {
                 write!(f, "{name}:")?;
                 hexadecimal(content.get(..8).unwrap_or(content), f)
             }

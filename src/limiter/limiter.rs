@@ -36,7 +36,7 @@ pub trait Limiter: Send + Sync + 'static {
         if tier.is_default() {
             return self.apply(key, op);
         }
-        Pending::Ready(Err(tier.unknown([&Tier::DEFAULT].into_iter())))
+        Pending::Ready(Err(tier.unknown()))
     }
 
     /// The policies that decisions are about, in the same order.

@@ -152,7 +152,7 @@ impl Limits {
         let found = self.tiers.iter().position(|(known, _)| known == tier);
         found
             .map(|at| at as TierIndex)
-            .ok_or_else(|| tier.unknown(self.tiers.iter().map(|(known, _)| known)))
+            .ok_or_else(|| tier.unknown_among(self.tiers.iter().map(|(known, _)| known)))
     }
 
     /// A request's quota, as the tier that it is.

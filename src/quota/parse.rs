@@ -146,7 +146,7 @@ fn parse_digits(text: &str) -> Result<u64, Fault<'_>> {
     text.parse().map_err(|_| Fault::TooLarge(text))
 }
 
-struct Unit {
+struct TimeUnit {
     /// The first one is what `Display` writes.
     names: &'static [&'static str],
     duration: Duration,
@@ -155,38 +155,38 @@ struct Unit {
 }
 
 /// From the longest to the shortest.
-const UNITS: [Unit; 7] = [
-    Unit {
+const UNITS: [TimeUnit; 7] = [
+    TimeUnit {
         names: &["d", "day", "days"],
         duration: Duration::from_secs(86_400),
         coarse: true,
     },
-    Unit {
+    TimeUnit {
         names: &["h", "hour", "hours"],
         duration: Duration::from_secs(3_600),
         coarse: true,
     },
-    Unit {
+    TimeUnit {
         names: &["m", "min", "minute", "minutes"],
         duration: Duration::from_secs(60),
         coarse: true,
     },
-    Unit {
+    TimeUnit {
         names: &["s", "sec", "second", "seconds"],
         duration: Duration::from_secs(1),
         coarse: false,
     },
-    Unit {
+    TimeUnit {
         names: &["ms"],
         duration: Duration::from_millis(1),
         coarse: false,
     },
-    Unit {
+    TimeUnit {
         names: &["us"],
         duration: Duration::from_micros(1),
         coarse: false,
     },
-    Unit {
+    TimeUnit {
         names: &["ns"],
         duration: Duration::from_nanos(1),
         coarse: false,

@@ -13,7 +13,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// The form with more than a rate in it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Table {
+struct QuotaTable {
     rate: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
@@ -48,7 +48,7 @@ impl AlgorithmName {
     }
 }
 
-impl From<&OwnedQuota> for Table {
+impl From<&OwnedQuota> for QuotaTable {
     fn from(owned: &OwnedQuota) -> Self {
         let quota = owned.quota();
         let (algorithm, queue) = match quota.algorithm() {
@@ -71,10 +71,10 @@ impl From<&OwnedQuota> for Table {
     }
 }
 
-impl TryFrom<Table> for OwnedQuota {
+impl TryFrom<QuotaTable> for OwnedQuota {
     type Error = ConfigError;
 
-    fn try_from(table: Table) -> Result<Self, ConfigError> {
+    fn try_from(table: QuotaTable) -> Result<Self, ConfigError> {
         let mut quota: Quota = table.rate.parse()?;
         quota = match (table.algorithm, table.queue) {
             (AlgorithmName::LeakyBucket, Some(queue)) => quota.leaky_bucket(queue),
@@ -116,7 +116,7 @@ impl Serialize for OwnedQuota {
         if self.name().is_none() && quota == rate {
             serializer.serialize_str(&rate.to_string())
         } else {
-            Table::from(self).serialize(serializer)
+            QuotaTable::from(self).serialize(serializer)
         }
     }
 }
@@ -166,7 +166,7 @@ impl<'de> Visitor<'de> for QuotaVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OwnedQuota, A::Error> {
-        let table = Table::deserialize(MapAccessDeserializer::new(map))?;
+        let table = QuotaTable::deserialize(MapAccessDeserializer::new(map))?;
         table.try_into().map_err(Error::custom)
     }
 }

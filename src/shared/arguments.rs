@@ -13,11 +13,8 @@ use crate::{
         quotas::{Quotas, most},
     },
     quota::{Algorithm, Kind, MAX_REFILL_NANOS, Quota},
-    redis::key_name::letters_of,
+    redis::{key_name::letters_of, script::LUA_MAX_INT},
 };
-
-/// The largest whole number up to which a Lua number counts exactly.
-const MOST: u64 = (1 << 53) - 1;
 
 /// What the script is told of the limits that are in force.
 #[derive(Debug)]
@@ -208,7 +205,7 @@ impl QuotaPlan {
 }
 
 fn number(number: u64) -> Cow<'static, str> {
-    number.min(MOST).to_string().into()
+    number.min(LUA_MAX_INT).to_string().into()
 }
 
 fn two_parts(nanos: u64) -> [Cow<'static, str>; 2] {

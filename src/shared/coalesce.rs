@@ -18,7 +18,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 pub(super) use self::{batch::Row, lanes::Ask};
 use self::{
-    batch::{Batch, Reply, Waiter},
+    batch::{Batch, Reply, WaitingOp},
     driver::Driver,
     lanes::{Lane, Lanes},
 };
@@ -51,10 +51,8 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
         let lanes = &self.0;
         let (answer, receiver) = oneshot::channel();
         let now = Instant::now();
-        let waiter = Waiter {
-            deadline: now + lanes.asker.deadline(),
-            answer,
-        };
+        let deadline = lanes.asker.deadline();
+        let waiter = WaitingOp::new(now + deadline, answer);
         let mut locked = lanes.lock(&subject);
         match locked.entry(subject.into()) {
             Entry::Occupied(mut lane) => {
@@ -72,7 +70,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
             Entry::Vacant(place) => {
                 let mut batch = Batch::new(plan, tier);
                 batch.add(op, waiter);
-                let entered = lanes.asker.enter(1, lanes.asker.deadline())?;
+                let entered = lanes.asker.enter(1, deadline)?;
                 let subject = Arc::clone(place.key());
                 let lane = place.insert(Lane::new(lanes.next_driver()));
                 let driver = Driver::new(lanes, subject, lane);

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, request::Parts};
 
 use super::{
     AddressOrigin, ClientAddress, ClientIpHeader, IntoNetwork,
-    entry::{self, Entry},
+    entry::{self, HeaderEntry},
     forwarded,
     header::Syntax,
     trust::Trust,
@@ -259,7 +259,7 @@ impl ClientIp {
     }
 
     /// Goes from proxy to proxy towards the client.
-    fn walk(&self, peer: IpAddr, entries: impl Iterator<Item = Entry>) -> ClientAddress {
+    fn walk(&self, peer: IpAddr, entries: impl Iterator<Item = HeaderEntry>) -> ClientAddress {
         let mut found = ClientAddress::peer(peer);
         for entry in entries {
             if found.entries() == Self::MAX_ENTRIES {
@@ -277,7 +277,7 @@ impl ClientIp {
 }
 
 /// The one value of a header that must have one.
-fn only(peer: IpAddr, mut values: impl Iterator<Item = Entry>) -> ClientAddress {
+fn only(peer: IpAddr, mut values: impl Iterator<Item = HeaderEntry>) -> ClientAddress {
     let mut found = ClientAddress::peer(peer);
     match (values.next(), values.next()) {
         (None, _) => found.with_origin(AddressOrigin::AllTrusted),

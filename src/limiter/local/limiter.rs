@@ -306,7 +306,7 @@ impl LocalLimiter {
         op: &Op,
     ) -> Result<Decision, LimiterError> {
         let Some(asked) = tier.request() else {
-            return Err(tier.unknown([&Tier::DEFAULT].into_iter()));
+            return Err(tier.unknown());
         };
         let now = self.0.clock.now();
         let hash = self.0.hasher.hash(key);
@@ -362,7 +362,7 @@ impl LocalLimiter {
 
     fn decide_locked(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
         let Some(subjects) = self.0.subjects.get() else {
-            return Err(tier.unknown([&Tier::DEFAULT].into_iter()));
+            return Err(tier.unknown());
         };
         subjects.decide(self.0.hasher.hash(key), &self.0.clock, tier, op)
     }

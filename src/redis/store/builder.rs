@@ -14,7 +14,7 @@ use super::{
     breaker::Breaker,
     breaker::SharedBreaker,
     connection::Connection,
-    connector::{Connector, Limits},
+    connector::{Connector, Timeouts},
     core::Core,
     health::{Alarms, Counters, Listener, Notifier, StoreHealth},
     pace::Pace,
@@ -150,11 +150,11 @@ impl RedisStoreBuilder {
     fn at(self, address: Address) -> Result<RedisStore, ConfigError> {
         self.check()?;
         let shown = address.shown();
-        let limits = Limits {
+        let timeouts = Timeouts {
             connect: self.connect_timeout,
             response: self.deadline.max(self.connect_timeout),
         };
-        let opener = Connector::new(address, limits)?;
+        let opener = Connector::new(address, timeouts)?;
         Ok(self.build(shown, opener))
     }
 

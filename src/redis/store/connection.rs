@@ -51,7 +51,7 @@ pub(super) struct Live {
 }
 
 /// A connection in the making, which any number of calls wait for.
-type Outcome = Shared<oneshot::Receiver<Result<Live, StoreError>>>;
+type LiveFuture = Shared<oneshot::Receiver<Result<Live, StoreError>>>;
 
 #[derive(Clone)]
 struct Attempt {
@@ -59,7 +59,7 @@ struct Attempt {
     started_at: time::Instant,
     /// By then it has ended, unless nobody drives the runtime that it runs on.
     expires_at: time::Instant,
-    outcome: Outcome,
+    outcome: LiveFuture,
 }
 
 impl Connection {

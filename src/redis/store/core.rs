@@ -16,18 +16,18 @@ use tokio::{
 
 use super::{
     breaker::SharedBreaker,
-    breaker::{Admission, Breaker, Change, Start},
+    breaker::{Breaker, Change, Permission, Start},
     call::{CallProgress, ask},
     connection::Connection,
     error::{StoreError, StoreErrorKind},
     health::{Alarms, Counters, Notifier, STRAIN, StoreHealth, StoreStats},
-    pace::{Full, Pace, Place},
+    pace::{CallPlace, Full, Pace},
     script::Script,
 };
 use crate::{decision::Degradation, lock::unpoisoned};
 
 /// A connection may take this long to make before calls that wait for it count as failures.
-const CONNECTING: Duration = Duration::from_millis(200);
+const CONNECTING_GRACE: Duration = Duration::from_millis(200);
 
 /// What all handles to one store share.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(super) struct Core {
 impl Core {
     /// A place for a call that carries so many rows, if its answer can be expected `within` this
     /// time.
-    pub(super) fn enter(&self, rows: usize, within: Duration) -> Result<Place, StoreError> {
+    pub(super) fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
         // What nobody foresees takes a while, too.
         let within = within.saturating_sub(self.deadline / 20);
         let now = Instant::now().into_std();
@@ -77,7 +77,7 @@ impl Core {
     }
 
     /// A place whether or not an answer can be expected in time.
-    pub(super) fn insist(&self, rows: usize) -> Place {
+    pub(super) fn insist(&self, rows: usize) -> CallPlace {
         self.pace.insist(rows, Instant::now().into_std())
     }
 
@@ -86,7 +86,7 @@ impl Core {
         self: &Arc<Self>,
         script: &Script,
         call: Cmd,
-        place: Place,
+        place: CallPlace,
         within: Option<Duration>,
     ) -> Result<Value, StoreError> {
         let progress = CallProgress::new(place, within);
@@ -247,8 +247,8 @@ impl Core {
         }
         let now = Instant::now().into_std();
         match self.breaker.with(|breaker| breaker.admit(now)) {
-            Admission::Pass { epoch } => Ok(epoch),
-            Admission::Stop { error, trial } => Err((error, trial)),
+            Permission::Pass { epoch } => Ok(epoch),
+            Permission::Stop { error, trial } => Err((error, trial)),
         }
     }
 
@@ -300,7 +300,7 @@ impl Core {
                 is_late && self.has_answered_since(at, 4 * self.deadline)
             }
             None => {
-                let patience = CONNECTING.max(self.deadline);
+                let patience = CONNECTING_GRACE.max(self.deadline);
                 let attempting = self.link.attempting_for();
                 attempting.is_some_and(|time| time < patience)
             }
@@ -340,7 +340,7 @@ impl Core {
         let changed = self.breaker.with(|breaker| {
             let change = change(breaker)?;
             self.notifier
-                .note(StoreHealth::from(breaker.verdict()), &change);
+                .note(StoreHealth::from(breaker.state()), &change);
             Some(change)
         });
         let Some(change) = changed else { return };
@@ -368,7 +368,7 @@ impl Core {
     }
 
     pub(super) fn health(&self) -> StoreHealth {
-        match self.breaker.with(|breaker| breaker.verdict()).into() {
+        match self.breaker.with(|breaker| breaker.state()).into() {
             StoreHealth::Up => self.strained().unwrap_or(StoreHealth::Up),
             health => health,
         }

@@ -8,7 +8,7 @@ use super::{
     core::Core,
     error::StoreError,
     health::{StoreHealth, StoreStats},
-    pace::Place,
+    pace::CallPlace,
     script::Script,
 };
 use crate::error::ConfigError;
@@ -147,7 +147,7 @@ impl RedisStore {
 
     /// A place for a call that carries so many rows; an error at once when an answer `within` this
     /// time is not to be expected.
-    pub(crate) fn enter(&self, rows: usize, within: Duration) -> Result<Place, StoreError> {
+    pub(crate) fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
         self.shared.enter(rows, within)
     }
 
@@ -165,7 +165,7 @@ impl RedisStore {
     /// an error of kind [`Timeout`](super::StoreErrorKind::Timeout) it may have run.
     pub(crate) async fn call_in<A: ToRedisArgs>(
         &self,
-        place: Place,
+        place: CallPlace,
         script: &Script,
         key: &[u8],
         args: &[A],

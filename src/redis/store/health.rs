@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    breaker::{Change, Verdict},
+    breaker::{BreakerState, Change},
     error::{StoreError, StoreErrorKind},
 };
 use crate::{
@@ -56,12 +56,12 @@ impl StoreHealth {
     }
 }
 
-impl From<Verdict> for StoreHealth {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Untried => Self::Untried,
-            Verdict::Works => Self::Up,
-            Verdict::Fails { since, cause } => Self::Down {
+impl From<BreakerState> for StoreHealth {
+    fn from(state: BreakerState) -> Self {
+        match state {
+            BreakerState::Untried => Self::Untried,
+            BreakerState::Works => Self::Up,
+            BreakerState::Fails { since, cause } => Self::Down {
                 since,
                 cause: cause.kind(),
             },

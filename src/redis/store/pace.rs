@@ -43,7 +43,7 @@ pub(super) struct Pace(Mutex<State>);
 struct State {
     /// The connection that all this is about.
     connection: u64,
-    calls: VecDeque<Call>,
+    calls: VecDeque<Flight>,
     /// The number of the first of them.
     first: u64,
     /// Calls that somebody waits for.
@@ -69,7 +69,7 @@ enum Distance {
 }
 
 #[derive(Debug)]
-struct Call {
+struct Flight {
     fate: Fate,
     weight: u32,
     sent_at: Option<Instant>,
@@ -87,7 +87,7 @@ enum Fate {
 
 /// A call's place among those that are under way, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct CallPlace {
     pace: Arc<Pace>,
     connection: u64,
     number: u64,
@@ -127,7 +127,7 @@ impl Pace {
         rows: usize,
         now: Instant,
         within: Duration,
-    ) -> Result<Place, Full> {
+    ) -> Result<CallPlace, Full> {
         let weight = weight(rows);
         let mut state = self.lock();
         if !state.has_room(weight, now, within) {
@@ -137,13 +137,13 @@ impl Pace {
     }
 
     /// A place whether or not an answer can be expected in time.
-    pub(super) fn insist(self: &Arc<Self>, rows: usize, now: Instant) -> Place {
+    pub(super) fn insist(self: &Arc<Self>, rows: usize, now: Instant) -> CallPlace {
         let mut state = self.lock();
         self.place(&mut state, weight(rows), now)
     }
 
-    fn place(self: &Arc<Self>, state: &mut State, weight: u32, now: Instant) -> Place {
-        Place {
+    fn place(self: &Arc<Self>, state: &mut State, weight: u32, now: Instant) -> CallPlace {
+        CallPlace {
             is_queued: state.backlog(now) >= NOISE,
             number: state.begin(weight, now),
             connection: state.connection,
@@ -168,7 +168,7 @@ impl Pace {
     }
 }
 
-impl Place {
+impl CallPlace {
     /// The call is sent now over this connection, which took `opening` to make. A call that waited
     /// for the connection must have room on it, if the answer is to come `within` a time.
     pub(super) fn send(
@@ -214,7 +214,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for CallPlace {
     fn drop(&mut self) {
         let mut state = self.pace.lock();
         if state.connection == self.connection {
@@ -228,7 +228,7 @@ fn weight(rows: usize) -> u32 {
 }
 
 impl State {
-    fn call(&mut self, number: u64) -> Option<&mut Call> {
+    fn call(&mut self, number: u64) -> Option<&mut Flight> {
         let at = number.checked_sub(self.first)?;
         self.calls.get_mut(usize::try_from(at).ok()?)
     }
@@ -238,7 +238,7 @@ impl State {
         self.busy_until = now.checked_add(queue);
         self.weight += u64::from(weight);
         self.awaited += 1;
-        self.calls.push_back(Call {
+        self.calls.push_back(Flight {
             fate: Fate::Awaited,
             weight,
             sent_at: None,
@@ -372,7 +372,7 @@ impl State {
     /// answered, too.
     fn end_given_up_before(&mut self, number: u64) {
         while self.first < number
-            && let Some(Call {
+            && let Some(Flight {
                 fate: Fate::GivenUp,
                 ..
             }) = self.calls.front()

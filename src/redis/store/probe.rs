@@ -23,7 +23,7 @@ const STEPS: u32 = 5;
 
 /// Probes go through this many keys, which in a cluster belong to different servers: one that is
 /// down must not keep all of it from being used.
-const KEYS: u64 = 16;
+const PROBE_KEYS: u64 = 16;
 
 /// What the limiters' scripts need permission for, except for writing.
 static READ: LazyLock<Script> =
@@ -112,7 +112,7 @@ impl Core {
     /// Does what calls do, and leaves the scripts loaded that they run. The write goes first and by
     /// itself: not all servers say with which error a script's command met.
     async fn try_out(&self, connection: &mut u64) -> Result<(), StoreError> {
-        let number = self.trials.fetch_add(1, Ordering::Relaxed) % KEYS;
+        let number = self.trials.fetch_add(1, Ordering::Relaxed) % PROBE_KEYS;
         let key = format!("{}:trial:{number}", self.prefix);
         let read = READ.call::<&str>(key.as_bytes(), &[]);
         let mut write = redis::cmd("SET");

@@ -13,7 +13,7 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::batch::{Batch, Row, Waiter};
+use super::batch::{Batch, Row, WaitingOp};
 use crate::{
     decision::Op, limiter::limits::Chosen, lock::unpoisoned, redis::store::error::StoreError,
 };
@@ -106,7 +106,7 @@ impl<P> Lane<P> {
         }
     }
 
-    pub(super) fn add(&mut self, plan: Arc<P>, tier: Chosen, op: Op, waiter: Waiter) {
+    pub(super) fn add(&mut self, plan: Arc<P>, tier: Chosen, op: Op, waiter: WaitingOp) {
         if self.waiting.is_empty() {
             self.stirred.notify_one();
         }

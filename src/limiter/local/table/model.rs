@@ -25,7 +25,7 @@ const B: KeyHash = in_buckets(2, [0, u32::MAX]);
 /// Can live in the first bucket only.
 const C: KeyHash = in_buckets(3, [0, 0]);
 
-const fn in_buckets(tag: u64, buckets: [u32; 2]) -> KeyHash {
+const fn in_buckets(tag: u64, bucket_bits: [u32; 2]) -> KeyHash {
     KeyHash { tag, buckets }
 }
 

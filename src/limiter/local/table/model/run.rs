@@ -9,7 +9,7 @@ use std::{
 use loom::thread;
 
 use super::{
-    super::{Bucket, CLAIMED, Ordering, Table, WAYS, unpack},
+    super::{CLAIMED, CacheLine, Ordering, Table, WAYS, unpack},
     NOW,
     replay::{Call, Op, Spec},
 };
@@ -29,7 +29,7 @@ impl Table {
 
     /// Tag and use of the entries that have something to remember.
     fn content(&self) -> Vec<(u64, u64)> {
-        let entries = self.buckets.iter().flat_map(Bucket::entries);
+        let entries = self.buckets.iter().flat_map(CacheLine::entries);
         let mut tags = BTreeSet::new();
         let mut live = Vec::new();
         for entry in entries {
