@@ -16,7 +16,7 @@ enum Severity {
     Info,
 }
 
-/// What a line is about. `docs/troubleshooting.md` has a row for each, under the same name.
+/// The subject of a line. `docs/troubleshooting.md` has a row for each, under the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(dead_code, reason = "some are only said with a feature")]
 pub(crate) enum Code {
@@ -100,8 +100,8 @@ const fn emit(_: Severity, _: &str, _: &str) -> bool {
     false
 }
 
-/// As many requests in a row without it say that it never comes: a few may be a load balancer's health
-/// checks.
+/// As many requests in a row without it say that it never comes: a few may be a load balancer's
+/// health checks.
 const ENOUGH: u32 = 16;
 
 /// It was seen, or its absence was reported: nothing more is to be said.
@@ -123,8 +123,8 @@ impl Watch {
         }
     }
 
-    /// Takes note of a request, which has it or not. Once it has been missing from the start for long
-    /// enough, `fault` is logged.
+    /// Takes note of a request, which has it or not. Once it has been missing from the start for
+    /// long enough, `fault` is logged.
     #[inline]
     pub(crate) fn note(&self, has_it: impl FnOnce() -> bool, fault: impl FnOnce() -> String) {
         if self.missed.load(Ordering::Relaxed) != SETTLED {

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Entries whose counts are summed up together: a search looks at that many sums and entries at most
-/// in a log of the longest kind, not at all entries.
+/// Entries whose counts are summed up together: a search looks at that many sums and entries at
+/// most in a log of the longest kind, not at all entries.
 const BLOCK: usize = 256;
 
 /// Admitted units and their times, oldest first.

@@ -20,7 +20,7 @@ use crate::{
     observe::log::{self, Code},
 };
 
-/// Writes the fields of a limiter's decisions; what never changes is rendered once.
+/// Writes the fields of a limiter's decisions; constant parts are rendered once.
 #[derive(Debug)]
 pub(crate) struct Renderer {
     headers: Headers,
@@ -30,7 +30,7 @@ pub(crate) struct Renderer {
     looked_at: AtomicU32,
 }
 
-/// As many responses tell how the layers around each other are named: their policies stay the same.
+/// The number of responses that are looked at: the layers around each other keep their policies.
 const LOOKS: u32 = 16;
 
 /// Two of one name were found, which is said once.
@@ -181,11 +181,12 @@ fn texts_of(headers: &Headers, decision: &Decision) -> Prepared {
 impl Headers {
     /// Adds the fields of `decision` to those of a response, for handlers that ask a limiter
     /// themselves. Fields that are there already are [treated](super#fields-that-are-there-already)
-    /// as a layer does it, and a decision that was not [counted](Decision::is_counted) adds nothing.
+    /// as a layer does it, and a decision that was not [counted](Decision::is_counted) adds
+    /// nothing.
     ///
-    /// Waits are told of denials only, each time with a [`jitter`](Self::jitter) of its own. A redirect
-    /// (3xx) should have none of the fields: the status is for the caller to know. To answer a denial,
-    /// [`Decision::into_result`] does all of it.
+    /// Waits are told of denials only, each time with a [`jitter`](Self::jitter) of its own. A
+    /// redirect (3xx) should have none of the fields: the status is for the caller to know. To
+    /// answer a denial, [`Decision::into_result`] does all of it.
     ///
     /// ```
     /// use http::HeaderMap;

@@ -9,7 +9,8 @@ use super::{Key, value::KeyKind};
 pub struct Revealed<'k>(&'k [u8]);
 
 impl Key {
-    /// The content, for logs that may show whom a request was counted for; `Debug` shows none of it.
+    /// The content, for logs that may show whom a request was counted for; `Debug` shows none of
+    /// it.
     ///
     /// An address is written as such, or as a network where addresses are grouped; text in quotes,
     /// with control characters escaped, so that no client can start a line of its own; bytes in
@@ -53,7 +54,7 @@ impl fmt::Display for Revealed<'_> {
     }
 }
 
-/// The same: whoever calls [`Key::reveal`] means it.
+/// The same as `Display`: a caller of [`Key::reveal`] wants the content.
 impl fmt::Debug for Revealed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

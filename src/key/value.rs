@@ -12,7 +12,7 @@ const INLINE_LEN: usize = 38;
 /// Longer keys are replaced by their digest.
 const MAX_LEN: usize = 256;
 
-/// Whom a request is counted for: opaque, injective bytes.
+/// The key that a request is counted against: opaque, injective bytes.
 ///
 /// Two keys are equal only when they were made from equal values of the same kind: the text
 /// `203.0.113.7` is not the address, `("ab", "c")` is not `("a", "bc")`, and `Alice` is not
@@ -93,9 +93,9 @@ impl Key {
         Self::encode(KeyKind::Bytes, bytes)
     }
 
-    /// The SHA-256 digest of `bytes`, for what must not be kept as it is.
+    /// The SHA-256 digest of `bytes`, for values that must not be kept as they are.
     ///
-    /// What can be guessed can be found out from its digest, see
+    /// A value that can be guessed can be found out from its digest, see
     /// [`digested_with`](super::KeyExtractor::digested_with).
     #[must_use]
     pub fn digest(bytes: &[u8]) -> Self {

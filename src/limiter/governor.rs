@@ -32,7 +32,7 @@ use crate::{
 ///
 /// # What it tells
 ///
-/// What governor tells, and nothing else:
+/// Decisions tell what governor tells, and nothing else:
 ///
 /// | answer | with `NoOpMiddleware`, governor's default | with `StateInformationMiddleware` |
 /// |---|---|---|
@@ -41,11 +41,11 @@ use crate::{
 /// | a cost above the burst | that it can never fit | the same |
 ///
 /// How long the bucket takes until it is full is not told, so there is no `reset_after`. The one
-/// operation is [`Op::Acquire`], and [`Op::Reserve`], which is the same here; every other is an error
-/// of the kind [`Unsupported`](crate::LimiterErrorKind::Unsupported). So a layer with
+/// operation is [`Op::Acquire`], and [`Op::Reserve`], which is the same here; every other is an
+/// error of the kind [`Unsupported`](crate::LimiterErrorKind::Unsupported). So a layer with
 /// [`count_if`](crate::RateLimitLayer::count_if) gives nothing back, one that is
-/// [`elastic`](crate::RateLimitLayer::elastic) charges nothing for what it lets pass, and both say so
-/// in the log when they are built. A [`LocalLimiter`](crate::LocalLimiter) knows all operations.
+/// [`elastic`](crate::RateLimitLayer::elastic) charges nothing for what it lets pass, and both say
+/// so in the log when they are built. A [`LocalLimiter`](crate::LocalLimiter) knows all operations.
 ///
 /// # Memory
 ///
@@ -261,7 +261,7 @@ where
 mod sealed {
     use super::StateSnapshot;
 
-    /// What governor tells about a request that passes.
+    /// The outcome that governor tells of a request that passes.
     pub trait Outcome {
         /// Units that are left, if that is told.
         fn remaining(&self) -> Option<u32>;
@@ -280,7 +280,7 @@ mod sealed {
     }
 }
 
-/// What governor answers.
+/// The answer of governor.
 type Checked<P, M> = Result<
     Result<<M as RateLimitingMiddleware<P>>::PositiveOutcome, NotUntil<P>>,
     InsufficientCapacity,

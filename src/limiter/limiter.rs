@@ -60,8 +60,8 @@ pub trait Limiter: Send + Sync + 'static {
         true
     }
 
-    /// The same number for all handles to one limiter, if it has one: with it a layer notices that a
-    /// request was charged already.
+    /// The same number for all handles to one limiter, if it has one: with it a layer notices that
+    /// a request was charged already.
     #[doc(hidden)]
     fn identity(&self) -> Option<usize> {
         None

@@ -44,7 +44,7 @@ impl FromStr for Quota {
     }
 }
 
-/// What is wrong with a text that is no rate.
+/// The fault of a text that is no rate.
 enum Fault<'a> {
     Form,
     Unit(&'a str),
@@ -82,7 +82,7 @@ impl Fault<'_> {
     }
 }
 
-/// What an error message repeats of a text that may be of any length.
+/// The part of a text of any length that an error message repeats.
 struct Shortened<'a>(&'a str);
 
 impl fmt::Display for Shortened<'_> {

@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Current {
     pub(super) plan: Plan,
-    /// What the keys of all subjects begin with.
+    /// The beginning of all subjects' keys.
     pub(super) keyspace: String,
     /// How many times the quotas have been changed.
     pub(super) generation: u64,

@@ -26,11 +26,12 @@ use crate::{decision::Op, limiter::limits::Chosen, redis::store::error::StoreErr
 
 /// Operations that are under way to the server, and those that wait to follow them.
 ///
-/// The first operation of a subject leaves at once. What comes while a call is under way waits for
-/// its answer and then leaves together, in order of arrival within each tier, alike operations as one
-/// row; where two answers one after another would come near the deadline, further calls leave
-/// meanwhile. The server does the calls of a subject in the order in which they leave, so no answer
-/// is guessed. What waits takes room for its waker alone, and there is no limit to it.
+/// The first operation of a subject leaves at once. Operations that come while a call is under way
+/// wait for its answer and then leave together, in order of arrival within each tier, alike
+/// operations as one row; where two answers one after another would come near the deadline, further
+/// calls leave meanwhile. The server does the calls of a subject in the order in which they leave,
+/// so no answer is guessed. A waiting operation takes room for its waker alone, and any number may
+/// wait.
 pub(super) struct Coalescer<A, P>(Arc<Lanes<A, P>>);
 
 impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {

@@ -28,24 +28,24 @@ const BUCKETS: usize = 4_096;
 pub(super) struct DenyCache {
     random: RandomState,
     buckets: Box<[Mutex<DenialBucket>]>,
-    /// Of the quotas in force: a denial by others is no longer news.
+    /// The generation of the quotas in force: a denial by older ones is no longer true.
     generation: AtomicU64,
 }
 
-/// A question that the server has answered.
+/// A call that the server has answered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnsweredCall<'a> {
     pub(super) subject: &'a str,
     pub(super) tier: Chosen,
     /// An instant before it was sent.
     pub(super) at: Instant,
-    /// Of the quotas that it was asked for.
+    /// The generation of the quotas that it was asked for.
     pub(super) generation: u64,
 }
 
 type DenialBucket = [Option<Box<Remembered>>; WAYS];
 
-/// What was refused.
+/// The operation that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refused {
     Acquire(u64),
@@ -62,8 +62,8 @@ struct Remembered {
     decision: Decision,
 }
 
-/// Whether `op` may give something back or move a block, after which a denial no longer tells what the
-/// server would say.
+/// Whether `op` may give something back or move a block, after which a denial no longer tells what
+/// the server would say.
 pub(super) const fn may_end_denials(op: &Op) -> bool {
     match op {
         Op::Refund(..) | Op::Settle(..) | Op::Block(_) | Op::Reset => true,
@@ -85,7 +85,7 @@ impl DenyCache {
         }
     }
 
-    /// What is known to be the answer to `op` at `now`, with waits that have become shorter.
+    /// The known answer to `op` at `now`, with waits that have become shorter.
     pub(super) fn answer(
         &self,
         subject: &str,

@@ -30,8 +30,8 @@ pub enum AddressOrigin {
     /// A proxy names the one before it `unknown`, or by an obfuscated name: the address of that
     /// proxy.
     Hidden,
-    /// What a proxy wrote is no address, or a header of one value has several: the address of that
-    /// proxy.
+    /// A proxy wrote something that is no address, or a header of one value has several: the
+    /// address of that proxy.
     Malformed,
     /// More entries than [`ClientIp::MAX_ENTRIES`](super::ClientIp::MAX_ENTRIES), and all of them
     /// trusted proxies: the last one that was read.

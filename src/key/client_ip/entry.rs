@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// How many entries of a header are read at most.
 pub(super) const MAX_ENTRIES: usize = 32;
 
-/// What a proxy says of the one before it.
+/// An entry of the header: what a proxy says about the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeaderEntry {
     /// Its address, with IPv4-mapped IPv6 unwrapped.

@@ -14,7 +14,7 @@ const MAX_NODE: usize = 64;
 /// One more than are read, to know whether there are more.
 const KEPT: usize = MAX_ENTRIES + 1;
 
-/// What the elements of one line say, from the right.
+/// The entries of one line, from the right.
 pub(super) fn entries(line: &[u8]) -> impl Iterator<Item = HeaderEntry> {
     Elements::new(line).map(|bytes| element(bytes.trim_ascii()).unwrap_or(HeaderEntry::Malformed))
 }
@@ -81,7 +81,7 @@ impl<'l> Iterator for Elements<'l> {
     }
 }
 
-/// What an element's `for` says. `None` if the element is faulty or has none, or two.
+/// The entry that an element's `for` names. `None` if the element is faulty or has none, or two.
 fn element(mut rest: &[u8]) -> Option<HeaderEntry> {
     let mut found = None;
     while !rest.is_empty() {
@@ -142,7 +142,7 @@ fn token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// What stands before the closing quote and after it.
+/// The text before the closing quote, and the text after it.
 fn quoted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut escaped = false;
     let end = bytes.iter().position(|byte| {

@@ -213,8 +213,8 @@ impl Entries {
     }
 
     /// Gives up the log with the least to forget among the next few, but not that of `current`;
-    /// unless `must`, only one with nothing to forget. Says for how many times there was memory, and
-    /// whether anything is forgotten.
+    /// unless `must`, only one with nothing to forget. Says for how many times there was memory,
+    /// and whether anything is forgotten.
     pub(super) fn give_up_a_log(
         &mut self,
         limits: &Limits,

@@ -26,9 +26,9 @@ use crate::{
     lock::unpoisoned,
 };
 
-/// Entries of a shard, from this many to twice as many. Keys spread unevenly over the shards: of one
-/// with fewer entries too many would be given up while there is room elsewhere. In one with more, a
-/// change of quota would hold the lock for longer.
+/// Entries of a shard, from this many to twice as many. Keys spread unevenly over the shards: of
+/// one with fewer entries too many would be given up while there is room elsewhere. In one with
+/// more, a change of quota would hold the lock for longer.
 const MIN_ENTRIES_PER_SHARD: usize = 4_096;
 
 /// How many shards a request looks at to make room for its log.
@@ -185,8 +185,8 @@ impl Sharded {
         }
     }
 
-    /// Puts other limits in force, shard by shard. Where keys have more counters than before and there
-    /// is no memory for them, a shard forgets its keys.
+    /// Puts other limits in force, shard by shard. Where keys have more counters than before and
+    /// there is no memory for them, a shard forgets its keys.
     pub(super) fn install(&self, limits: &Arc<Limits>, replaced: &Replaced) {
         for shard in &self.shards {
             let mut shard = lock(shard);

@@ -13,7 +13,7 @@ const MAX_STEPS_PER_CALL: usize = 256;
 /// Names a lease among all of one subject, on whatever node.
 pub(super) type LeaseName = [u8; 8];
 
-/// What this process knows of its leases.
+/// All that this process knows about its leases.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     leases: HashMap<LeaseName, LeaseRecord>,
@@ -21,7 +21,7 @@ pub(super) struct Registry {
     dropped: Vec<Dropped>,
     /// To be given back when the server works again.
     unreleased: Vec<Dropped>,
-    /// Whether a task looks after the book.
+    /// Whether a task renews the leases.
     is_kept: bool,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Dropped {
     dropped_at: Instant,
 }
 
-/// What is to be told to the server about leases of one subject, in one call.
+/// The steps of one call: renewals or releases of one subject's leases.
 #[derive(Debug)]
 pub(super) struct LeaseBatch {
     pub(super) subject: Arc<str>,
@@ -150,7 +150,8 @@ impl Registry {
             .retain(|dropped| now.duration_since(dropped.dropped_at) <= lease);
     }
 
-    /// Takes all that is due at `now`: the renewals, the releases that failed, and what was dropped.
+    /// Takes all that is due at `now`: the renewals, the releases that failed, and what was
+    /// dropped.
     pub(super) fn due(&mut self, now: Instant) -> Due {
         let failed = self.unreleased.drain(..);
         let releases = self.dropped.drain(..).chain(failed).map(Step::release);

@@ -166,8 +166,8 @@ impl Renewer {
         }
     }
 
-    /// The batches that are due by now, unless the server is not asked: otherwise each subject would
-    /// find that out by itself.
+    /// The batches that are due by now, unless the server is not asked: otherwise each subject
+    /// would find that out by itself.
     fn due(&self, now: Instant) -> Due {
         let mut book = self.book();
         book.strike(now.into_std(), self.lease);
@@ -185,7 +185,7 @@ fn values(reply: Value) -> Result<Vec<Value>, StoreError> {
     }
 }
 
-/// A batch that has failed unless it is done. So it has when the runtime ends in the middle.
+/// A batch counts as failed until it is done, also when the runtime ends midway.
 struct InHand<'a> {
     keeper: &'a Renewer,
     batch: Option<LeaseBatch>,
@@ -301,7 +301,7 @@ impl Task {
     }
 }
 
-/// What the task has to see to.
+/// The reason for which the task wakes.
 enum Wake {
     /// The time has come to look for what is due.
     Due,

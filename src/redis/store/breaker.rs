@@ -32,7 +32,7 @@ pub(super) struct Breaker {
     answered: bool,
     failures_in_a_row: u32,
     open: Option<Open>,
-    /// Goes up whenever the breaker closes: what a call from before then saw is no longer news.
+    /// Goes up whenever the breaker closes: outcomes of calls from before then no longer count.
     epoch: u64,
     /// The connection whose end was counted last.
     broken: u64,
@@ -78,7 +78,7 @@ pub(super) struct Start {
     pub(super) replaces: bool,
 }
 
-/// What the breaker knows of Redis.
+/// The breaker's knowledge of Redis.
 #[derive(Debug, Clone)]
 pub(super) enum BreakerState {
     Untried,
@@ -174,8 +174,8 @@ impl Breaker {
         is_news.then(|| self.begin_trial(now)).flatten()
     }
 
-    /// A trial that this started. Unlike a call's, its failure is enough. One that has expired is not
-    /// heard.
+    /// A trial that this started. Unlike a call's, its failure is enough. One that has expired is
+    /// not heard.
     pub(super) fn trial_ended(
         &mut self,
         number: u64,
@@ -280,7 +280,7 @@ pub(super) struct SharedBreaker {
     summary: AtomicU64,
 }
 
-/// What calls need to know of the breaker as long as nothing goes wrong.
+/// The part of the breaker's state that calls need as long as nothing goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Summary {
     pub(super) epoch: u64,
@@ -297,7 +297,7 @@ impl SharedBreaker {
         }
     }
 
-    /// What may change the breaker goes through here.
+    /// The one way to change the breaker.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {
         let mut breaker = unpoisoned(self.breaker.lock());
         let outcome = act(&mut breaker);

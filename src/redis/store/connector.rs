@@ -41,7 +41,7 @@ pub(super) enum Connector {
     Node(Box<Client>, Timeouts),
     Cluster(Box<ClusterClient>, Timeouts),
     Sentinel(Box<Sentinels>, Timeouts),
-    /// Whoever handed it in sees to it.
+    /// A connection that was handed in, and reconnects by itself.
     Given(Transport),
 }
 

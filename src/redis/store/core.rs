@@ -29,7 +29,7 @@ use crate::{decision::Degradation, lock::unpoisoned};
 /// A connection may take this long to make before calls that wait for it count as failures.
 const CONNECTING_GRACE: Duration = Duration::from_millis(200);
 
-/// What all handles to one store share.
+/// The state that all handles to one store share.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) address: String,
@@ -52,7 +52,7 @@ impl Core {
     /// A place for a call that carries so many rows, if its answer can be expected `within` this
     /// time.
     pub(super) fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
-        // What nobody foresees takes a while, too.
+        // A margin for delays that nobody foresees.
         let within = within.saturating_sub(self.deadline / 20);
         let now = Instant::now().into_std();
         let place = self.pace.enter(rows, now, within);
@@ -130,8 +130,8 @@ impl Core {
         }
     }
 
-    /// The same where others are before it, for a caller who waits for the time that is `left`. What
-    /// becomes of the others tells more than the deadline, so a late answer is still heard.
+    /// The same where others are before it, for a caller who waits for the time that is `left`.
+    /// What becomes of the others tells more than the deadline, so a late answer is still heard.
     async fn call_behind_others(
         self: &Arc<Self>,
         epoch: u64,
@@ -293,8 +293,8 @@ impl Core {
             // It has other servers that go on answering.
             Some(_) if self.link.is_cluster() => false,
             Some(at) if self.has_answered_since(at, Duration::ZERO) => true,
-            // This process has so much to do that answers may be there and nobody has seen them. But
-            // not for long.
+            // This process has so much to do that answers may be there and nobody has seen them.
+            // But not for long.
             Some(at) => {
                 let is_late = progress.until.elapsed() > self.deadline / 10;
                 is_late && self.has_answered_since(at, 4 * self.deadline)

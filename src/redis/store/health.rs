@@ -43,7 +43,7 @@ pub enum StoreHealth {
     Down {
         /// Since when.
         since: Instant,
-        /// What the last failure was.
+        /// The kind of the last failure.
         cause: StoreErrorKind,
     },
 }
@@ -69,7 +69,7 @@ impl From<BreakerState> for StoreHealth {
     }
 }
 
-/// What has happened to a store's calls since it was made, for metrics. All numbers only grow.
+/// Counts of a store's calls since it was made, for metrics. All numbers only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoreStats {
     answered: u64,
@@ -175,8 +175,8 @@ impl Counters {
     }
 }
 
-/// This many decisions without Redis, each soon after the one before, are worth a line: a few are not,
-/// and more in a row make the breaker open, which has a line of its own.
+/// This many decisions without Redis, each soon after the one before, are worth a line: a few are
+/// not, and more in a row make the breaker open, which has a line of its own.
 const ENOUGH: u32 = 16;
 
 /// Without such a decision for so long the strain is over.

@@ -13,13 +13,13 @@ use std::{
 /// The weight of a call that carries one row.
 const CALL: u32 = 8;
 
-/// What a call is taken to cost the server until answers have told, in nanoseconds.
+/// The assumed cost of a call for the server until answers have told, in nanoseconds.
 const USUAL_COST: f64 = 50_000.0;
 
 /// The bounds of what a call is taken to cost, in nanoseconds.
 const COSTS: (f64, f64) = (2_000.0, 20_000_000.0);
 
-/// So many answers, more or less, make the estimate of the cost.
+/// Roughly the number of answers that make the estimate of the cost.
 const MEMORY: f64 = 256.0;
 
 /// How many times its estimated cost an answer can add to what the server was busy, and how much of
@@ -30,12 +30,13 @@ const MOST_UNBOOKED: f64 = 100_000_000.0;
 /// A shorter queue is not told from noise.
 const NOISE: Duration = Duration::from_micros(500);
 
-/// What is under way on a store's connection, and what the last answers took: so that a call which
-/// cannot be answered in time is known before it is sent.
+/// The calls under way on a store's connection, and the times of the last answers: so that a call
+/// which cannot be answered in time is known before it is sent.
 ///
 /// The model is a server at some distance that does one call after another. Its distance is what an
 /// answer takes that finds no queue; the cost of a call is what passes between two answers while
-/// there is one. Both are learnt from every answer. Holds no clock: the caller says what time it is.
+/// there is one. Both are learnt from every answer. Holds no clock: the caller says what time it
+/// is.
 #[derive(Debug, Default)]
 pub(super) struct Pace(Mutex<State>);
 
@@ -267,7 +268,7 @@ impl State {
         Duration::from_nanos((weight as f64 * cost / unit) as u64)
     }
 
-    /// What the server has still to do when a call arrives that is sent now.
+    /// The work that the server still has before a call that is sent now.
     fn backlog(&self, now: Instant) -> Duration {
         self.busy_until
             .map_or(Duration::ZERO, |until| until.saturating_duration_since(now))

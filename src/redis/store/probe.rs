@@ -25,7 +25,7 @@ const STEPS: u32 = 5;
 /// down must not keep all of it from being used.
 const PROBE_KEYS: u64 = 16;
 
-/// What the limiters' scripts need permission for, except for writing.
+/// A script with the commands that limiters' scripts use, except for writing.
 static READ: LazyLock<Script> =
     LazyLock::new(|| Script::new("redis.call('TIME') return redis.call('GET', KEYS[1])"));
 
@@ -90,7 +90,7 @@ impl Core {
         );
     }
 
-    /// What a trial does, for somebody who waits for it. Its failure counts like a call's.
+    /// Runs a trial for a caller that waits. Its failure counts like a call's.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
         if Handle::try_current().is_err() {
             return Err(StoreError::no_runtime());
@@ -124,7 +124,7 @@ impl Core {
         self.step(&write, limit, connection).await?;
         self.step(&read, limit, connection).await?;
         within(limit, self.load_scripts(connection)).await?;
-        // What calls are held to. Otherwise a slow server would be tried with success and given
+        // The deadline of calls. Otherwise a slow server would be tried with success and given
         // up again by the next calls, over and over.
         self.step(&read, self.deadline, connection).await?;
         Ok(())

@@ -14,7 +14,7 @@ const MAX_ROWS_PER_CALL: usize = 256;
 /// The most operations of one call. Not every algorithm does alike ones in one step.
 const MAX_OPS_PER_CALL: usize = 1_024;
 
-/// What the server says of operations that are alike and follow each other.
+/// The server's answer to operations that are alike and follow each other.
 #[derive(Debug)]
 pub(in crate::shared) struct Row {
     pub(in crate::shared) count: usize,
@@ -22,7 +22,7 @@ pub(in crate::shared) struct Row {
     pub(in crate::shared) first: Decision,
 }
 
-/// What the server says, or why it says nothing.
+/// The server's decision, or why there is none.
 pub(super) type Reply = Result<Decision, StoreError>;
 
 /// An operation that waits.
@@ -48,7 +48,7 @@ pub(super) struct Batch<P> {
     waiters: VecDeque<WaitingOp>,
 }
 
-/// What one call carries.
+/// The rows that one call carries, and who waits for them.
 pub(super) struct Call<P> {
     pub(super) plan: Arc<P>,
     pub(super) tier: Chosen,
@@ -82,7 +82,7 @@ impl<P> Batch<P> {
         self.waiters.front().map(|waiter| waiter.deadline)
     }
 
-    /// Takes what the next call carries. What has waited for longer than its deadline is not sent:
+    /// Takes the rows of the next call. An operation whose deadline has passed is not sent:
     /// somebody else has decided about it.
     pub(super) fn next_call(&mut self, now: Instant) -> Option<Call<P>> {
         while self
@@ -134,7 +134,7 @@ impl<P> Batch<P> {
     }
 }
 
-/// Tells everybody what the server said. Nobody may be listening any more.
+/// Hands the server's answers to those who wait. Some may have stopped listening.
 pub(super) fn deliver(waiters: VecDeque<WaitingOp>, answer: Result<Vec<Row>, StoreError>) {
     let mut waiters = waiters.into_iter();
     match answer {

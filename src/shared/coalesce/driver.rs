@@ -28,7 +28,7 @@ const MAX_FLIGHTS: usize = 32;
 /// The shortest time between two of them.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
 
-/// The one task that asks about a subject. When it is dropped, nobody waits in vain.
+/// The one task that asks about a subject. When the task is dropped, nobody waits in vain.
 pub(super) struct Driver<A: Ask<P>, P: Send + Sync + 'static> {
     lanes: Arc<Lanes<A, P>>,
     subject: Arc<str>,
@@ -38,10 +38,10 @@ pub(super) struct Driver<A: Ask<P>, P: Send + Sync + 'static> {
     is_over: bool,
 }
 
-/// A call that is over: who waits, and what came of it.
+/// A call that is over: the operations that wait for it, and its answer.
 type Landed = (VecDeque<WaitingOp>, Result<Vec<Row>, StoreError>);
 
-/// What a driver does next.
+/// The next step of a driver.
 enum DriverStep<P> {
     Leave(Vec<Batch<P>>),
     /// Until then, or until something happens.
@@ -222,7 +222,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Drop for Driver<A, P> {
         if self.is_over {
             return;
         }
-        // The runtime was shut down: who waits is told by the sender that goes away.
+        // The runtime was shut down: waiting operations notice that their sender is gone.
         let mut lanes = self.lanes.lock(&self.subject);
         let own = lanes
             .get(&self.subject)

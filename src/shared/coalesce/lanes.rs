@@ -21,8 +21,8 @@ use crate::{
 /// Locks of the lanes: enough for threads to seldom meet at one.
 const SHARDS: usize = 32;
 
-/// How long a driver may leave operations waiting whose time is over. Its runtime is then not driven
-/// any more.
+/// How long a driver may leave operations waiting whose time is over. Its runtime is then not
+/// driven any more.
 pub(super) const STILL: Duration = Duration::from_millis(100);
 
 /// Asks the server about one subject.
@@ -65,7 +65,7 @@ pub(super) struct Lanes<A, P> {
 /// The lanes of some subjects, under one lock.
 pub(super) type LaneShard<P> = HashMap<Arc<str>, Lane<P>>;
 
-/// What waits to follow the calls of one subject that are under way.
+/// The operations that wait to follow one subject's calls under way.
 pub(super) struct Lane<P> {
     /// One batch for each tier and plan. Each was begun before the next.
     pub(super) waiting: Vec<Batch<P>>,

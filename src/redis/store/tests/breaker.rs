@@ -192,7 +192,7 @@ fn a_doubt_is_settled_by_a_trial() {
     assert_eq!(cause.kind(), StoreErrorKind::OutOfMemory);
 }
 
-/// Point 7: its runtime may not be driven any more.
+/// Its runtime may not be driven any more.
 #[test]
 fn a_trial_that_never_ends_expires_and_is_not_heard_any_more() {
     let start = Instant::now();

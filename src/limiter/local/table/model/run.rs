@@ -15,7 +15,7 @@ use super::{
 };
 
 impl Table {
-    /// What a caller is told is how much of the key's limit was used before the call.
+    /// Tells the caller how much of the key's limit was used before the call.
     fn make(&self, call: Call) -> u64 {
         if let Op::LimitAll(most) = call.op {
             self.limit_states(NOW + most);
