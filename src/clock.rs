@@ -178,8 +178,8 @@ impl Clock for ManualClock {
 /// Tokio's clock: the wall clock as it stood when this was made, plus tokio's time since.
 ///
 /// In a test whose time is [paused](https://docs.rs/tokio/latest/tokio/time/fn.pause.html), one
-/// `tokio::time::advance` moves limiter and timers together. Elsewhere it is as good as [`OsClock`],
-/// which takes less to read.
+/// `tokio::time::advance` moves limiter and timers together. Elsewhere it is as good as
+/// [`OsClock`], which takes less to read.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]

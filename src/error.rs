@@ -11,7 +11,7 @@ pub struct ConfigError {
     message: Cow<'static, str>,
 }
 
-/// What was wrong with a configuration.
+/// The fault of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConfigErrorKind {
@@ -97,8 +97,8 @@ pub struct KeyError {
 pub enum KeyErrorKind {
     /// The client sent none, or an empty one.
     Absent,
-    /// The client sent several that differ where there must be one: nobody can tell which of them the
-    /// application reads.
+    /// The client sent several that differ where there must be one: nobody can tell which of them
+    /// the application reads.
     Ambiguous,
     /// The server does not provide what the extractor reads, such as the peer's address.
     Unavailable,

@@ -9,9 +9,9 @@
 //!     .layer(RateLimitLayer::new(Quota::per_second(10).burst(20), PeerIp));
 //! ```
 //!
-//! Every address may send ten requests a second, and twenty at once after a pause. What is more is
-//! answered 429 with `Retry-After`, `RateLimit` headers and a problem document, before the router
-//! hears of it. [`PeerIp`] needs the server to be started with
+//! Every address may send ten requests a second, and twenty at once after a pause. Anything beyond
+//! that is answered 429 with `Retry-After`, `RateLimit` headers and a problem document, before the
+//! router hears of it. [`PeerIp`] needs the server to be started with
 //! `app.into_make_service_with_connect_info::<SocketAddr>()`.
 //!
 //! # The way of a request
@@ -64,14 +64,15 @@
 //! # let _ = (limit, address);
 //! ```
 //!
-//! The [page on security](guide::security) has the lines for nginx, HAProxy, Envoy, Cloudflare, AWS,
-//! Fly.io and Kubernetes, says in which order layers go, and lists the known ways around a limit.
+//! The [page on security](guide::security) has the lines for nginx, HAProxy, Envoy, Cloudflare,
+//! AWS, Fly.io and Kubernetes, says in which order layers go, and lists the known ways around a
+//! limit.
 //!
 //! # When something is wrong
 //!
-//! Faults are never silent. Each is one line in the log, or on the standard error stream where nobody
-//! listens, with a code that the page on [troubleshooting](guide::troubleshooting) explains. The page
-//! also has the usual symptoms and the messages of the compiler.
+//! Faults are never silent. Each is one line in the log, or on the standard error stream where
+//! nobody listens, with a code that the page on [troubleshooting](guide::troubleshooting) explains.
+//! The page also has the usual symptoms and the messages of the compiler.
 //!
 //! # Several nodes
 //!

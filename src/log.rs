@@ -7,7 +7,7 @@ use std::{
 
 /// How loud a line is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Level {
+enum Severity {
     /// Requests fail, or are not counted as they should be.
     Error,
     /// It works, but not as somebody meant it to.
@@ -43,28 +43,28 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    const fn row(self) -> (&'static str, Level) {
+    const fn row(self) -> (&'static str, Severity) {
         match self {
-            Self::KeyUnavailable => ("key-unavailable", Level::Error),
-            Self::AddressUnavailable => ("address-unavailable", Level::Error),
-            Self::BehindProxy => ("behind-proxy", Level::Warn),
-            Self::ProxyHeaderMissing => ("proxy-header-missing", Level::Warn),
-            Self::NoRouteMatched => ("no-route-matched", Level::Warn),
-            Self::ChargedTwice => ("charged-twice", Level::Warn),
-            Self::SamePolicyName => ("same-policy-name", Level::Warn),
-            Self::TiersCrossed => ("tiers-crossed", Level::Warn),
-            Self::RequestQuotaCut => ("request-quota-cut", Level::Warn),
-            Self::RequestQuotaMisplaced => ("request-quota-misplaced", Level::Warn),
-            Self::Unsupported => ("unsupported", Level::Error),
-            Self::CorrectionUnsupported => ("correction-unsupported", Level::Warn),
-            Self::CorrectionFailing => ("correction-failing", Level::Error),
-            Self::ExcessUncharged => ("excess-uncharged", Level::Warn),
-            Self::LimiterFailing => ("limiter-failing", Level::Error),
-            Self::LimiterBack => ("limiter-back", Level::Info),
-            Self::RedisDown => ("redis-down", Level::Warn),
-            Self::RedisBack => ("redis-back", Level::Info),
-            Self::RedisSlow => ("redis-slow", Level::Warn),
-            Self::RedisForeignValue => ("redis-foreign-value", Level::Warn),
+            Self::KeyUnavailable => ("key-unavailable", Severity::Error),
+            Self::AddressUnavailable => ("address-unavailable", Severity::Error),
+            Self::BehindProxy => ("behind-proxy", Severity::Warn),
+            Self::ProxyHeaderMissing => ("proxy-header-missing", Severity::Warn),
+            Self::NoRouteMatched => ("no-route-matched", Severity::Warn),
+            Self::ChargedTwice => ("charged-twice", Severity::Warn),
+            Self::SamePolicyName => ("same-policy-name", Severity::Warn),
+            Self::TiersCrossed => ("tiers-crossed", Severity::Warn),
+            Self::RequestQuotaCut => ("request-quota-cut", Severity::Warn),
+            Self::RequestQuotaMisplaced => ("request-quota-misplaced", Severity::Warn),
+            Self::Unsupported => ("unsupported", Severity::Error),
+            Self::CorrectionUnsupported => ("correction-unsupported", Severity::Warn),
+            Self::CorrectionFailing => ("correction-failing", Severity::Error),
+            Self::ExcessUncharged => ("excess-uncharged", Severity::Warn),
+            Self::LimiterFailing => ("limiter-failing", Severity::Error),
+            Self::LimiterBack => ("limiter-back", Severity::Info),
+            Self::RedisDown => ("redis-down", Severity::Warn),
+            Self::RedisBack => ("redis-back", Severity::Info),
+            Self::RedisSlow => ("redis-slow", Severity::Warn),
+            Self::RedisForeignValue => ("redis-foreign-value", Severity::Warn),
         }
     }
 }
@@ -85,23 +85,23 @@ pub(crate) fn say(code: Code, message: &str) {
 
 /// Makes it an event, and says whether there has ever been a subscriber to hear one.
 #[cfg(feature = "tracing")]
-fn emit(level: Level, name: &str, message: &str) -> bool {
+fn emit(level: Severity, name: &str, message: &str) -> bool {
     // Also without a subscriber: it is a record of `log` where that feature of `tracing` is on.
     match level {
-        Level::Error => tracing::error!("tower-ratelimit[{name}]: {message}"),
-        Level::Warn => tracing::warn!("tower-ratelimit[{name}]: {message}"),
-        Level::Info => tracing::info!("tower-ratelimit[{name}]: {message}"),
+        Severity::Error => tracing::error!("tower-ratelimit[{name}]: {message}"),
+        Severity::Warn => tracing::warn!("tower-ratelimit[{name}]: {message}"),
+        Severity::Info => tracing::info!("tower-ratelimit[{name}]: {message}"),
     }
     tracing::dispatcher::has_been_set()
 }
 
 #[cfg(not(feature = "tracing"))]
-const fn emit(_: Level, _: &str, _: &str) -> bool {
+const fn emit(_: Severity, _: &str, _: &str) -> bool {
     false
 }
 
-/// As many requests in a row without it say that it never comes: a few may be a load balancer's health
-/// checks.
+/// As many requests in a row without it say that it never comes: a few may be a load balancer's
+/// health checks.
 const ENOUGH: u32 = 16;
 
 /// It was seen, or its absence was reported: nothing more is to be said.
@@ -123,8 +123,8 @@ impl Watch {
         }
     }
 
-    /// Takes note of a request, which has it or not. Once it has been missing from the start for long
-    /// enough, `fault` is logged.
+    /// Takes note of a request, which has it or not. Once it has been missing from the start for
+    /// long enough, `fault` is logged.
     #[inline]
     pub(crate) fn note(&self, has_it: impl FnOnce() -> bool, fault: impl FnOnce() -> String) {
         if self.missed.load(Ordering::Relaxed) != SETTLED {
@@ -156,7 +156,7 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use super::{Code, Level};
+    use super::{Code, Severity};
 
     const ALL: [Code; 20] = [
         Code::KeyUnavailable,
@@ -194,9 +194,9 @@ mod tests {
             Some((name, rest.split_once(" | ")?.0))
         });
         let level = |code: Code| match code.row().1 {
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Info => "info",
+            Severity::Error => "error",
+            Severity::Warn => "warn",
+            Severity::Info => "info",
         };
         let codes: Vec<_> = ALL.map(|code| (code.row().0, level(code))).into();
         assert_eq!(rows.collect::<Vec<_>>(), codes);

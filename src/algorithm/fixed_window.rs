@@ -13,7 +13,7 @@ pub(crate) struct FixedWindow {
     period: u64,
 }
 
-/// What was counted in which window.
+/// A window, and the units that were counted in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     index: u64,

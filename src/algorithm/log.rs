@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-/// Entries whose counts are summed up together: a search looks at that many sums and entries at most
-/// in a log of the longest kind, not at all entries.
+/// Entries whose counts are summed up together: a search looks at that many sums and entries at
+/// most in a log of the longest kind, not at all entries.
 const BLOCK: usize = 256;
 
 /// Admitted units and their times, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Log {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LogEntry>,
     /// The sums of the counts of [`BLOCK`] entries each, but for the last ones: a short log has no
     /// sums.
     sums: VecDeque<u64>,
@@ -19,7 +19,7 @@ pub(crate) struct Log {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry {
+struct LogEntry {
     at: u64,
     /// 0 after a refund; the newest entry goes at once then.
     count: u64,
@@ -106,7 +106,7 @@ impl Log {
                     // are short.
                     self.entries.reserve_exact(self.entries.len().max(1));
                 }
-                self.entries.push_back(Entry { at, count });
+                self.entries.push_back(LogEntry { at, count });
             }
         }
         self.total += count;

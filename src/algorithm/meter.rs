@@ -27,7 +27,7 @@ pub(crate) struct Meter {
 /// no room for all. The default is nothing at all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Weight {
-    /// How much longer the key is blocked: what is blocked outweighs all that is not.
+    /// How much longer the key is blocked: a blocked key outweighs all others.
     pub(crate) blocked: u64,
     /// The time in which flows back what was used, or less if the key is fresh before that; but all
     /// of it for a key that is exhausted. So a day's quota that is used up outweighs a second's.
@@ -44,10 +44,10 @@ enum Rate {
     SlidingLog(SlidingLog),
 }
 
-/// What is remembered of a key for one quota.
+/// The state of a key for one quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Of a token bucket or a leaky bucket.
+    /// The instant of a token bucket or a leaky bucket.
     Instant(u64),
     Window(Window),
     Slices(Box<Slices>),
@@ -183,8 +183,8 @@ impl Meter {
         }
     }
 
-    /// How much would be forgotten with the state; nothing exactly if it is as good as that of a key
-    /// that was never seen.
+    /// How much would be forgotten with the state; nothing exactly if it is as good as that of a
+    /// key that was never seen.
     pub(crate) fn weight(&self, state: &State, now: u64) -> Weight {
         let reset_after = self.reset_after(state, now);
         if reset_after == 0 {

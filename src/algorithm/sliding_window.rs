@@ -79,14 +79,14 @@ impl SlidingWindow {
         (u128::from(count) * left / u128::from(self.slice)) as u64
     }
 
-    /// What counts at `passed` microseconds into slice `newest`.
+    /// The units that count at `passed` microseconds into slice `newest`.
     fn used_at(&self, state: &Slices, newest: u64, passed: u64) -> u64 {
         let oldest = self.count(state, newest, self.slices);
         self.whole(state, newest) + self.weighted(oldest, passed)
     }
 
-    /// What counts whole in slice `newest`. No counter exceeds a limit that was in force, so the
-    /// sum of 1,000 of them is far from overflowing.
+    /// The units that count whole in slice `newest`. No counter exceeds a limit that was in force,
+    /// so the sum of 1,000 of them is far from overflowing.
     fn whole(&self, state: &Slices, newest: u64) -> u64 {
         (0..self.slices)
             .map(|age| self.count(state, newest, age))

@@ -19,7 +19,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// What the outside world hears of it.
+    /// The outcome as decisions tell it.
     #[inline]
     pub(crate) fn outcome(&self) -> Outcome {
         match self.verdict {
@@ -33,7 +33,7 @@ impl Answer {
 /// What [`step`] asks of a quota and the state of a key. A trait, so that for one bucket it comes
 /// down to that bucket's arithmetic.
 pub(crate) trait Counts {
-    /// What is remembered of a key; the default is that of a key that was never seen.
+    /// The state of a key; the default is that of a key that was never seen.
     type State: Default;
 
     fn verdict(&self, state: &Self::State, now: u64, cost: u64) -> Verdict;
@@ -55,10 +55,10 @@ pub(crate) trait Counts {
     /// How the quota counts.
     fn kind(&self) -> Kind;
 
-    /// What is left of the nominal limit, and whether more than that is used.
+    /// The rest of the nominal limit, and whether more than the limit is used.
     fn standing(&self, state: &Self::State, now: u64) -> (Usage, bool);
 
-    /// What there is to say of the quota after this verdict.
+    /// All that a decision tells about the quota after this verdict.
     #[inline]
     fn measure(&self, state: &Self::State, now: u64, verdict: Verdict) -> Measure {
         let (standing, excess) = self.standing(state, now);
@@ -164,15 +164,15 @@ impl<'a, M: Counts> Tally<'a, M> {
         if cost > 0 {
             self.each(|meter, state| meter.charge(state, now, cost));
         }
-        // What passes whatever the limit says waits in no queue.
+        // A request that passes regardless of the limit waits in no queue.
         if answer.verdict.fits() {
             answer.verdict = Verdict::FITS;
         }
         answer
     }
 
-    /// Corrects what was charged to `cost`, and says how the quotas stand; charged is what was taken
-    /// beyond it.
+    /// Corrects what was charged to `cost`, and says how the quotas stand; charged is what was
+    /// taken beyond it.
     fn settle(&mut self, cost: u64, receipt: &Receipt) -> Answer {
         let charged = receipt.charged();
         let taken = match cost.cmp(&charged) {

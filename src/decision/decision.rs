@@ -99,7 +99,7 @@ impl Decision {
         }
     }
 
-    /// Moves the decision out from behind a reference. What stays is good for nothing but to be
+    /// Moves the decision out from behind a reference. The rest is good for nothing but to be
     /// dropped: of several quotas it has none left.
     #[inline]
     pub(crate) fn take(&mut self) -> Self {

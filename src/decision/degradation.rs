@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Degradation {
-    /// So much was under way that no answer could be expected within the deadline. Nothing was sent.
+    /// Too much was under way for an answer within the deadline. Nothing was sent.
     Crowded,
     /// No answer came within the deadline. The store may have counted the request as well.
     TimedOut,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{micros::Micros, policy::Terms};
 
-/// What is left of a quota, and when there is more.
+/// The units that are left of a quota, and when there are more.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Usage {
     Level(Level),
@@ -35,7 +35,7 @@ pub(crate) struct Stepped {
     pub(crate) step: u64,
 }
 
-/// What was found out or told; `None` for what is unknown.
+/// The numbers that were found out or told; `None` for those that are unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counted {
     pub(super) remaining: Option<Units>,
@@ -120,7 +120,7 @@ impl Usage {
         effective_window: None,
     });
 
-    /// What an algorithm counted, with times in nanoseconds.
+    /// The numbers that an algorithm counted, with times in nanoseconds.
     pub(crate) const fn counted(remaining: u64, reset_after: u64, effective_window: u64) -> Self {
         Self::Counted(Counted::new(remaining, reset_after, effective_window))
     }
@@ -160,8 +160,8 @@ impl Usage {
         }
     }
 
-    /// The least time in which `units` pass after `head` others that just fit: that of as many units
-    /// of a bucket, that of as many whole periods of what counts in periods.
+    /// The least time in which `units` pass after `head` others that just fit: that of as many
+    /// units of a bucket, that of as many whole periods of what counts in periods.
     pub(super) fn time_of(self, terms: &Terms, head: u64, units: u64) -> Duration {
         match self {
             Self::Level(level) => Duration::from_nanos(level.interval.saturating_mul(units)),

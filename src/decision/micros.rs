@@ -2,7 +2,7 @@
 
 use std::{fmt, num::NonZeroU64, time::Duration};
 
-/// Whole seconds, rounded up: who waits that long does not come too early.
+/// Whole seconds, rounded up: a client that waits that long does not come too early.
 pub(crate) const fn whole_seconds(duration: Duration) -> u64 {
     let partial = duration.subsec_nanos() > 0;
     duration.as_secs().saturating_add(partial as u64)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::decision::Receipt;
 
-/// What is asked of a [`Limiter`](crate::Limiter).
+/// An operation: what a [`Limiter`](crate::Limiter) is asked to do.
 ///
 /// While a key is blocked, everything that asks whether a cost fits is denied, whatever the cost:
 /// all operations but [`Settle`](Self::Settle), [`Refund`](Self::Refund), [`Reset`](Self::Reset)
@@ -29,8 +29,8 @@ pub enum Op {
     /// Take this many units whether or not they are available, down to exhaustion and no further;
     /// say what `Acquire` would have said, but nobody waits for it.
     Hit(u64),
-    /// End a reservation, whose receipt this is, at this many units: what was charged beyond them is
-    /// given back, what is missing is hit. Where the limiter blocks, units above 0 count towards
+    /// End a reservation, whose receipt this is, at this many units: what was charged beyond them
+    /// is given back, what is missing is hit. Where the limiter blocks, units above 0 count towards
     /// the block. The outcome is how the key stands, never a denial.
     Settle(u64, Receipt),
     /// Give this many units back. With the receipt of the decision that charged them, at most what

@@ -25,7 +25,7 @@ pub(crate) struct Terms {
     pub(super) soft: bool,
 }
 
-/// What a policy counts: the `qu` parameter of `RateLimit-Policy`.
+/// The unit that a policy counts: the `qu` parameter of `RateLimit-Policy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Unit {
@@ -45,7 +45,8 @@ impl Policy {
         }
     }
 
-    /// A policy of `limit` units that owns its name, which is freed with the last decision about it.
+    /// A policy of `limit` units that owns its name, which is freed with the last decision about
+    /// it.
     pub fn owned(name: impl Into<String>, limit: u64) -> Self {
         Self::named(Cow::Owned(name.into()), limit)
     }
@@ -57,7 +58,7 @@ impl Policy {
         self
     }
 
-    /// What is counted. Defaults to [`Unit::Requests`].
+    /// The unit that is counted. Defaults to [`Unit::Requests`].
     pub const fn with_unit(mut self, unit: Unit) -> Self {
         self.terms.unit = unit;
         self
@@ -81,7 +82,7 @@ impl Policy {
         self.terms.window()
     }
 
-    /// What is counted.
+    /// The unit that is counted.
     #[must_use]
     pub const fn unit(&self) -> Unit {
         self.terms.unit

@@ -7,15 +7,15 @@ use crate::{
     quota::{Fitted, Kind},
 };
 
-/// What stands for the place of a tier in what was decided by a request's own quota.
+/// The tier index of decisions that were made by a request's own quota.
 pub(crate) const REQUEST_TIER: u16 = u16::MAX;
 
 /// Proof of what was charged when, which a refund needs to find it again.
 ///
 /// [`Decision::receipt`](crate::Decision::receipt) makes it. It gives back at most what its decision
 /// charged, to the quotas that were charged, in the tier of the decision. A unit of a bucket fades
-/// over the time in which the full bucket comes back, so that requests that are finished late do not
-/// give others more than the bucket holds.
+/// over the time in which the full bucket comes back, so that requests that are finished late do
+/// not give others more than the bucket holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
     charged_at: Timestamp,

@@ -29,7 +29,7 @@ pub(crate) struct Status {
     blocked: bool,
 }
 
-/// What an algorithm finds out about one quota.
+/// The findings of an algorithm about one quota.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measure {
     pub(crate) kind: Kind,
@@ -181,8 +181,8 @@ impl Status {
     /// Takes `units` off the level, if there is one.
     #[cfg(feature = "redis")]
     pub(super) fn lower(&mut self, units: u64) {
-        // Where nothing is taken, a larger quota that shares the bucket may have gone beyond the nominal
-        // limit, which is no excess of this one.
+        // Where nothing is taken, a larger quota that shares the bucket may have gone beyond the
+        // nominal limit, which is no excess of this one.
         if units == 0 {
             return;
         }
@@ -203,7 +203,8 @@ impl Status {
         self.retry_after = self.retry_after.map(|wait| wait.less(passed, 1));
     }
 
-    /// The counter that a charge at `now`, in nanoseconds, was made to, if it left the quota like this.
+    /// The counter that a charge at `now`, in nanoseconds, was made to, if it left the quota like
+    /// this.
     pub(super) fn charge(&self, now: u64) -> Charge {
         let (end, interval) = self.standing.end(&self.terms, now).unwrap_or_default();
         Charge {
@@ -213,14 +214,14 @@ impl Status {
         }
     }
 
-    /// The least time, from the decision that this is part of, until `behind` more units have passed
-    /// after the `head` units that it is about, if nothing else comes.
+    /// The least time, from the decision that this is part of, until `behind` more units have
+    /// passed after the `head` units that it is about, if nothing else comes.
     pub(crate) fn wait_behind(&self, head: u64, behind: u64) -> Duration {
         if self.denied {
             let first = self.retry_after().unwrap_or_default();
             return first.saturating_add(self.standing.time_of(&self.terms, head, behind));
         }
-        // Of a soft quota nobody but the limiter knows how much more passes.
+        // Only the limiter knows how much more of a soft quota passes.
         if self.terms.soft {
             return Duration::ZERO;
         }

@@ -66,7 +66,7 @@ fn names_of(statuses: &[QuotaStatus<'_>]) -> Option<Names> {
 }
 
 impl QuotaStatuses {
-    /// What was measured of the one quota that `policy`, a set by itself, describes.
+    /// The status of the one quota that `policy`, a set by itself, describes.
     #[inline]
     pub(crate) fn of_one(policy: &Policy, measure: &Measure) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl QuotaStatuses {
         }
     }
 
-    /// What was measured of the quotas that `policies`, a whole set, describe.
+    /// The statuses of the quotas that `policies`, a whole set, describe.
     pub(crate) fn of_set(policies: &[Policy], measures: impl Iterator<Item = Measure>) -> Self {
         let owned = policies.first().and_then(|policy| policy.name.in_set());
         let measured = policies.iter().zip(measures);
@@ -209,7 +209,7 @@ mod tests {
         let second = limiter.acquire(&Key::global(), 1);
         assert_eq!(Arc::strong_count(names), counts + 1);
         assert!(Arc::ptr_eq(names, set(&second.quotas)));
-        // What is read and built again from views shares it, too.
+        // Statuses that are built again from views share it, too.
         let again = QuotaStatuses::from(second.quotas().collect::<Vec<_>>());
         assert_eq!(Arc::strong_count(names), counts + 2);
         drop((second, again));

@@ -14,8 +14,8 @@ use super::{
 
 /// How one quota stands after a decision.
 ///
-/// Durations are counted from the decision and kept in microseconds, rounded up. The name is lent by
-/// the decision, or by the policy that the status was made for.
+/// Durations are counted from the decision and kept in microseconds, rounded up. The name is lent
+/// by the decision, or by the policy that the status was made for.
 #[derive(Clone, Copy)]
 pub struct QuotaStatus<'a> {
     pub(super) status: Status,
@@ -114,7 +114,7 @@ impl<'a> QuotaStatus<'a> {
         self.status.terms.window()
     }
 
-    /// What is counted.
+    /// The unit that is counted.
     #[must_use]
     pub const fn unit(&self) -> Unit {
         self.status.unit()

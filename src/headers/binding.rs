@@ -4,7 +4,7 @@ use std::{ptr, time::Duration};
 
 use crate::decision::{Decision, Status, Unit};
 
-/// What the fields say of a quota.
+/// The numbers of a quota that fields tell.
 #[derive(Clone, Copy)]
 pub(super) struct FieldValues {
     pub(super) remaining: Option<u64>,

@@ -57,7 +57,7 @@ pub enum IetfDraft {
     Draft11,
 }
 
-/// What the number in `X-RateLimit-Reset` counts. No specification says, and services differ.
+/// The meaning of the number in `X-RateLimit-Reset`. No specification says, and services differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ResetFormat {
@@ -119,7 +119,7 @@ impl Headers {
     /// denied together don't come back together. Defaults to zero.
     ///
     /// Every field that tells the wait gets the same lengthening, gRPC's too. The limiter knows
-    /// nothing of it: who comes earlier is not denied for that.
+    /// nothing of it: a client that comes earlier is not denied for that.
     pub const fn jitter(mut self, most: Duration) -> Self {
         self.jitter = most;
         self

@@ -19,7 +19,7 @@
 //!   which that many come back.
 //! - `r` and `X-RateLimit-Remaining`: units that are left.
 //! - `t` and `X-RateLimit-Reset`: seconds within which a client can use no more than what is left;
-//!   of a quota that denied, the wait. Who spreads what is left over them is not denied.
+//!   of a quota that denied, the wait. A client that spreads its remaining units over them is not denied.
 //! - `Retry-After`: the longest wait of the quotas that denied. It is left out when the request
 //!   can never fit, and when nobody knows the wait, as for a limit on concurrency.
 //!

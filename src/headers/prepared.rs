@@ -10,7 +10,7 @@ use crate::decision::{Decision, Policy, Status, Unit, whole_seconds};
 /// Between two items of a list.
 pub(super) const COMMA: &[u8] = b", ";
 
-/// What is ready of some policies before any decision.
+/// Parts of some policies' fields, ready before any decision.
 #[derive(Debug)]
 pub(super) struct Prepared {
     policies: Box<[Policy]>,
@@ -19,7 +19,7 @@ pub(super) struct Prepared {
     list: Option<HeaderValue>,
 }
 
-/// What is ready of one.
+/// The parts of one policy.
 #[derive(Debug)]
 pub(super) struct PolicyText {
     /// Its part of `RateLimit` up to the first number.

@@ -23,7 +23,7 @@ use crate::{
     observe::log::{self, Code},
 };
 
-/// Writes the fields of a limiter's decisions; what never changes is rendered once.
+/// Writes the fields of a limiter's decisions; constant parts are rendered once.
 #[derive(Debug)]
 pub(crate) struct Renderer {
     headers: Headers,
@@ -33,7 +33,7 @@ pub(crate) struct Renderer {
     looked_at: AtomicU32,
 }
 
-/// As many responses tell how the layers around each other are named: their policies stay the same.
+/// The number of responses that are looked at: the layers around each other keep their policies.
 const LOOKS: u32 = 16;
 
 /// Two of one name were found, which is said once.
@@ -83,32 +83,41 @@ impl Renderer {
     /// Whether a response that is no denial gets any field.
     #[inline]
     pub(crate) fn renders_limits(&self) -> bool {
-        self.count(false) > 0
+        self.limit_fields() > 0
     }
 
+<<<<<<< HEAD
     /// The time by which a denial is lengthened.
     pub(crate) fn draw_jitter(&self) -> Duration {
         self.headers.draw_jitter()
     }
 
     /// The most fields that a response gets.
+=======
+    /// The most fields about limits that a response gets.
+>>>>>>> d3
     #[inline]
-    fn count(&self, waits: bool) -> usize {
+    fn limit_fields(&self) -> usize {
         let Headers {
-            ietf,
-            x_ratelimit,
+            ietf, x_ratelimit, ..
+        } = &self.headers;
+        2 * usize::from(ietf.is_some()) + 3 * usize::from(x_ratelimit.is_some())
+    }
+
+    /// How many fields tell of a wait.
+    #[inline]
+    fn wait_fields(&self) -> usize {
+        let Headers {
             retry_after,
             x_ratelimit_retry_after,
             ..
         } = &self.headers;
-        let always = 2 * usize::from(ietf.is_some()) + 3 * usize::from(x_ratelimit.is_some());
-        let on_denial = usize::from(*retry_after) + usize::from(*x_ratelimit_retry_after);
-        always + usize::from(waits) * on_denial
+        usize::from(*retry_after) + usize::from(*x_ratelimit_retry_after)
     }
 
     fn put(&self, decision: &Decision, texts: &Prepared, headers: &mut HeaderMap) {
         let wait = decision.retry_after_seconds();
-        let fields = self.count(wait.is_some());
+        let fields = self.limit_fields() + wait.map_or(0, |_| self.wait_fields());
         if fields == 0 {
             return;
         }
@@ -184,11 +193,12 @@ fn texts_of(headers: &Headers, decision: &Decision) -> Prepared {
 impl Headers {
     /// Adds the fields of `decision` to those of a response, for handlers that ask a limiter
     /// themselves. Fields that are there already are [treated](super#fields-that-are-there-already)
-    /// as a layer does it, and a decision that was not [counted](Decision::is_counted) adds nothing.
+    /// as a layer does it, and a decision that was not [counted](Decision::is_counted) adds
+    /// nothing.
     ///
-    /// Waits are told of denials only, each time with a [`jitter`](Self::jitter) of its own. A redirect
-    /// (3xx) should have none of the fields: the status is for the caller to know. To answer a denial,
-    /// [`Decision::into_result`] does all of it.
+    /// Waits are told of denials only, each time with a [`jitter`](Self::jitter) of its own. A
+    /// redirect (3xx) should have none of the fields: the status is for the caller to know. To
+    /// answer a denial, [`Decision::into_result`] does all of it.
     ///
     /// ```
     /// use http::HeaderMap;

@@ -62,7 +62,7 @@ impl FieldText {
         self.last = (number, start..self.len());
     }
 
-    /// What was written from `start` on, as a field.
+    /// The text from `start` on, as a field.
     #[inline]
     pub(super) fn field_since(&mut self, start: usize) -> Text {
         self.fields += 1;

@@ -19,7 +19,7 @@ const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 pub(super) const RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
 
-/// What the names of a set begin with.
+/// The beginning of the fields' names.
 const PREFIX: &str = "x-ratelimit-";
 
 /// The fields about one quota.

@@ -14,8 +14,8 @@ use crate::error::KeyError;
 /// percent-encoding make no difference, so one session has one key however the client writes it.
 ///
 /// Absent when there is no such cookie or an empty one, [ambiguous](crate::KeyErrorKind::Ambiguous)
-/// when there are several of the name with values that differ: some applications read the first and some the last, so a client could be
-/// counted by one that it makes up and be known by the other.
+/// when there are several of the name with values that differ: some applications read the first and
+/// some the last, so a client could be counted by one that it makes up and be known by the other.
 ///
 /// Nothing is verified: a client that sends another value has another key. Where it can go on
 /// without a session, count the session's start by address.

@@ -48,8 +48,8 @@ impl KeyExtractor for BearerToken {
 /// decoded, and when the name is empty. [Ambiguous](crate::KeyErrorKind::Ambiguous) when there are
 /// several fields that differ. Padding makes no difference.
 ///
-/// Names are compared as they are: where the service takes `alice` and `Alice` for one user, count by
-/// the name as the service normalises it, in a [closure](super::key_fn).
+/// Names are compared as they are: where the service takes `alice` and `Alice` for one user, count
+/// by the name as the service normalises it, in a [closure](super::key_fn).
 ///
 /// Nothing is verified. That suits a limit on attempts to log in; but whoever knows a name can use
 /// up its limit, so let only [failures count](crate::RateLimitLayer::count_if), or count by name
@@ -71,7 +71,7 @@ pub struct BasicUser;
 
 /// Takes what any application may take: one that is laxer than this would know a user who is not
 /// counted.
-const LAX: GeneralPurpose = GeneralPurpose::new(
+const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)
@@ -81,7 +81,7 @@ const LAX: GeneralPurpose = GeneralPurpose::new(
 impl KeyExtractor for BasicUser {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         let encoded = credentials(parts, "Basic")?;
-        let decoded = LAX.decode(encoded).or(Err(KeyError::absent()))?;
+        let decoded = LENIENT_BASE64.decode(encoded).or(Err(KeyError::absent()))?;
         // A name has no colon (RFC 7617, section 2), a password may.
         match decoded.iter().position(|byte| *byte == b':') {
             None | Some(0) => Err(KeyError::absent()),
@@ -90,7 +90,7 @@ impl KeyExtractor for BasicUser {
     }
 }
 
-/// What follows the scheme in the `Authorization` field.
+/// The part of the `Authorization` field after the scheme.
 fn credentials<'p>(parts: &'p Parts, scheme: &str) -> Result<&'p [u8], KeyError> {
     let mut lines = parts.headers.get_all(header::AUTHORIZATION).iter();
     let line = lines.next().ok_or(KeyError::absent())?;

@@ -1,5 +1,5 @@
-//! Extractors: the trait, closures, and what combines extractors: a second choice, tuples, and digests
-//! under a secret.
+//! Extractors: the trait, closures, and what combines extractors: a second choice, tuples, and
+//! digests under a secret.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
@@ -13,8 +13,8 @@ use crate::error::{KeyError, KeyErrorKind};
 /// Makes a [`Key`] from the head of a request.
 ///
 /// Implemented for closures over `&http::request::Parts`, for tuples of extractors, and for
-/// `Arc<E>` and `Box<dyn KeyExtractor>`, for an extractor that the configuration chooses. The body is
-/// out of reach on purpose: a limiter that reads it first does the work it should prevent.
+/// `Arc<E>` and `Box<dyn KeyExtractor>`, for an extractor that the configuration chooses. The body
+/// is out of reach on purpose: a limiter that reads it first does the work it should prevent.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not make a key from a request",
     label = "expected a key extractor: `PeerIp`, `Header::new(\"x-api-key\")`, `Global`, a tuple of these, or a closure",
@@ -30,7 +30,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`KeyError::absent`] when the client sent no key, [`KeyError::ambiguous`] when it sent several
-    /// that differ, [`KeyError::unavailable`] when the server does not provide what the extractor reads.
+    /// that differ, [`KeyError::unavailable`] when the server does not provide what the extractor
+    /// reads.
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError>;
 
     /// The peer's address, where the extractor takes it for the client's whatever headers say: with
@@ -43,9 +44,9 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
     /// Takes `other`'s key for requests in which this one's is absent.
     ///
-    /// An unavailable key stays an error, since a fault in the set-up must not look like another kind
-    /// of client; so does an ambiguous one, or two credentials in one request would be a way to a second
-    /// limit. Two extractors of one kind (two headers) share their keys.
+    /// An unavailable key stays an error, since a fault in the set-up must not look like another
+    /// kind of client; so does an ambiguous one, or two credentials in one request would be a way
+    /// to a second limit. Two extractors of one kind (two headers) share their keys.
     ///
     /// ```
     /// use tower_ratelimit::{Key, KeyExtractor, key::{Global, Header}};
@@ -64,10 +65,11 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// Replaces every key by a keyed digest of it (HMAC-SHA-256), which only those who have
     /// `secret` can compute.
     ///
-    /// A plain digest such as [`BearerToken`](super::BearerToken)'s hides what nobody can guess. An
-    /// address, a user name, a number or a short token can be guessed: whoever reads a store or a log
-    /// tries all of them until a digest matches. With a secret that is kept elsewhere they cannot.
-    /// All nodes that share a store need the same one; with another one all keys are new.
+    /// A plain digest such as [`BearerToken`](super::BearerToken)'s hides values that nobody can
+    /// guess. An address, a user name, a number or a short token can be guessed: a reader of a
+    /// store or a log tries all of them until a digest matches. With a secret that is kept
+    /// elsewhere they cannot. All nodes that share a store need the same one; with another one all
+    /// keys are new.
     ///
     /// ```
     /// use tower_ratelimit::{KeyExtractor, key::BasicUser};
@@ -97,7 +99,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     }
 }
 
-/// What a closure used as a [`KeyExtractor`] may return.
+/// The return types of closures used as a [`KeyExtractor`].
 #[diagnostic::on_unimplemented(
     message = "a key closure cannot return `{Self}`",
     label = "expected `Key`, `Option<Key>` or `Result<Key, KeyError>`",
@@ -162,8 +164,9 @@ impl KeyExtractor for Box<dyn KeyExtractor> {
     }
 }
 
-/// Gives a key closure its argument's type, which a bare closure has to name: without it the compiler
-/// says `type annotations needed`, or ``implementation of `FnOnce` is not general enough``.
+/// Gives a key closure its argument's type, which a bare closure has to name: without it the
+/// compiler says `type annotations needed`, or ``implementation of `FnOnce` is not general
+/// enough``.
 ///
 /// ```
 /// use tower_ratelimit::{Key, KeyExtractor, key::key_fn};

@@ -10,9 +10,9 @@ use crate::error::KeyError;
 /// The value of a header, such as an API key.
 ///
 /// White space around the value does not count. Absent when the header is missing or empty,
-/// [ambiguous](crate::KeyErrorKind::Ambiguous) when it has lines that differ: some applications read the first, some the last, and a client must not be
-/// counted by one and known by the other. A value that is not UTF-8, or longer than 255 bytes, is
-/// replaced by its digest.
+/// [ambiguous](crate::KeyErrorKind::Ambiguous) when it has lines that differ: some applications
+/// read the first, some the last, and a client must not be counted by one and known by the other. A
+/// value that is not UTF-8, or longer than 255 bytes, is replaced by its digest.
 ///
 /// The client writes the header, so this is a key that the client chooses: the limit holds only
 /// where a wrong value is refused later. The value stands in the key as it is, and so in a store

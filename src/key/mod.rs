@@ -21,7 +21,7 @@
 //!
 //! # What goes wrong
 //!
-//! A request without a key is never silently let through. What happens to it depends on whose
+//! A request without a key is never silently let through. The response depends on whose
 //! doing it is, see [`KeyErrorKind`](crate::KeyErrorKind) and
 //! [`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key).
 //!
@@ -33,28 +33,28 @@
 //! # Credentials
 //!
 //! A key is made of what a request carries, and stands in tables, in a shared store, and in logs
-//! where they [reveal](Key::reveal) it. So credentials enter it as SHA-256 digests only. All digests
-//! of a value are the same key, `Key::digest(value)`, wherever the value stood: that is how a handler
-//! peeks at a client's limit or resets it, and how a digest in a log is recognised.
+//! where they [reveal](Key::reveal) it. So credentials enter it as SHA-256 digests only. All
+//! digests of a value are the same key, `Key::digest(value)`, wherever the value stood: that is how
+//! a handler peeks at a client's limit or resets it, and how a digest in a log is recognised.
 //!
 //! A digest hides what nobody can guess, as a generated token. For what can be guessed there is
 //! [`digested_with`](KeyExtractor::digested_with), which needs a secret.
 //!
 //! A client that writes one credential in several ways has one key. Where it sends two that differ
-//! in one place (`Authorization`, a cookie, a header, a parameter), nobody can tell which of them the
-//! application reads: the request is rejected with 400, unless
+//! in one place (`Authorization`, a cookie, a header, a parameter), nobody can tell which of them
+//! the application reads: the request is rejected with 400, unless
 //! [`on_missing_key`](crate::RateLimitLayer::on_missing_key) says otherwise for
 //! [`KeyErrorKind::Ambiguous`](crate::KeyErrorKind::Ambiguous), and no extractor after
-//! [`or`](KeyExtractor::or) is asked, which would give an account one more limit. Where a credential may stand in
-//! several places, list them in the order in which the application looks: a client could put a made
-//! up one where only the limiter looks first.
+//! [`or`](KeyExtractor::or) is asked, which would give an account one more limit. Where a
+//! credential may stand in several places, list them in the order in which the application looks: a
+//! client could put a made up one where only the limiter looks first.
 //!
 //! # Verified identities
 //!
 //! Until something has verified a credential, the key is one that the client chooses: by making up
-//! tokens it has as many limits as it likes, and by naming somebody else it uses up theirs. What a
-//! token says, such as a subject or a plan, must never be read by an extractor; it is read by the
-//! layer that verifies the token and passed on in the request's extensions, from which
+//! tokens it has as many limits as it likes, and by naming somebody else it uses up theirs. The
+//! content of a token, such as a subject or a plan, must never be read by an extractor; it is read
+//! by the layer that verifies the token and passed on in the request's extensions, from which
 //! [`extension_fn`] makes a key:
 //!
 //! ```
@@ -102,7 +102,7 @@
 //! ```
 //! use tower_ratelimit::{Key, KeyExtractor, key::{Header, key_fn}};
 //!
-//! // Only what the service knows: whatever else is asked for shares one key.
+//! // Only the paths that the service knows: all others share one key.
 //! let by_kind = key_fn(|parts| match parts.uri.path() {
 //!     "/export" => Key::from("export"),
 //!     _ => Key::from("other"),

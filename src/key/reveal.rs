@@ -2,14 +2,15 @@
 
 use std::{fmt, net::IpAddr};
 
-use super::{Key, value::Kind};
+use super::{Key, value::KeyKind};
 
 /// A key's content, readable, as `Display` and `Debug`. Made by [`Key::reveal`].
 #[derive(Clone, Copy)]
 pub struct Revealed<'k>(&'k [u8]);
 
 impl Key {
-    /// The content, for logs that may show whom a request was counted for; `Debug` shows none of it.
+    /// The content, for logs that may show whom a request was counted for; `Debug` shows none of
+    /// it.
     ///
     /// An address is written as such, or as a network where addresses are grouped; text in quotes,
     /// with control characters escaped, so that no client can start a line of its own; bytes in
@@ -37,15 +38,15 @@ impl fmt::Display for Revealed<'_> {
         let Some((tag, content)) = self.0.split_first() else {
             return Ok(());
         };
-        match Kind::named(*tag) {
+        match KeyKind::named(*tag) {
             None => f.write_str("unknown"),
-            Some((Kind::Global | Kind::Anonymous, name)) => f.write_str(name),
-            Some((Kind::Ip, _)) => network(content, f),
-            Some((Kind::Str, _)) => write!(f, "{:?}", String::from_utf8_lossy(content)),
-            Some((Kind::Bytes, _)) => hexadecimal(content, f),
-            Some((Kind::U64, _)) => number(content, f),
-            Some((Kind::Tuple, _)) => tuple(content, f),
-            Some((Kind::Digest, name)) => {
+            Some((KeyKind::Global | KeyKind::Anonymous, name)) => f.write_str(name),
+            Some((KeyKind::Ip, _)) => network(content, f),
+            Some((KeyKind::Str, _)) => write!(f, "{:?}", String::from_utf8_lossy(content)),
+            Some((KeyKind::Bytes, _)) => hexadecimal(content, f),
+            Some((KeyKind::U64, _)) => number(content, f),
+            Some((KeyKind::Tuple, _)) => tuple(content, f),
+            Some((KeyKind::Digest, name)) => {
                 write!(f, "{name}:")?;
                 hexadecimal(content.get(..8).unwrap_or(content), f)
             }
@@ -53,7 +54,7 @@ impl fmt::Display for Revealed<'_> {
     }
 }
 
-/// The same: whoever calls [`Key::reveal`] means it.
+/// The same as `Display`: a caller of [`Key::reveal`] wants the content.
 impl fmt::Debug for Revealed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

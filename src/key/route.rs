@@ -20,8 +20,8 @@ impl KeyExtractor for Global {
 
 /// The request's method, as in `(PeerIp, RequestMethod)`.
 ///
-/// HEAD has the key of GET, which does the same work. Methods other than those of RFC 9110 and PATCH
-/// share one key: a client can invent as many as it likes.
+/// HEAD has the key of GET, which does the same work. Methods other than those of RFC 9110 and
+/// PATCH share one key: a client can invent as many as it likes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
 pub struct RequestMethod;
@@ -53,8 +53,8 @@ impl KeyExtractor for RequestMethod {
 ///
 /// Unlike the path it cannot be varied by the client: `/users/1` and `/users/2` are one route.
 /// The route is known only to layers inside the router, so this needs `Router::layer` or
-/// `Router::route_layer`. Requests that matched none, as all do around the router, share one key; when
-/// that is so of the first 16 requests of the process, the log says so.
+/// `Router::route_layer`. Requests that matched none, as all do around the router, share one key;
+/// when that is so of the first 16 requests of the process, the log says so.
 #[cfg(feature = "axum")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]

@@ -4,7 +4,7 @@ use crate::{error::KeyError, key::Key};
 
 /// The one value that the client sent.
 ///
-/// Of two that differ neither counts: readers disagree on whether the first or the last does, and a
+/// If two differ, neither counts: readers disagree on whether the first or the last does, and a
 /// client that is known to the application by one must not be counted by the other, which it could
 /// choose anew for every request. Nor is such a client one that sent none, which may be counted by
 /// something else: an account would have one more limit there.

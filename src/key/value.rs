@@ -12,7 +12,7 @@ const INLINE_LEN: usize = 38;
 /// Longer keys are replaced by their digest.
 const MAX_LEN: usize = 256;
 
-/// Whom a request is counted for: opaque, injective bytes.
+/// The key that a request is counted against: opaque, injective bytes.
 ///
 /// Two keys are equal only when they were made from equal values of the same kind: the text
 /// `203.0.113.7` is not the address, `("ab", "c")` is not `("a", "bc")`, and `Alice` is not
@@ -45,7 +45,7 @@ enum Repr {
 /// The first byte of every key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum KeyKind {
     Global = 0,
     Anonymous = 1,
     Ip = 2,
@@ -56,7 +56,7 @@ pub(super) enum Kind {
     Digest = 7,
 }
 
-impl Kind {
+impl KeyKind {
     const ALL: [(Self, &'static str); 8] = [
         (Self::Global, "global"),
         (Self::Anonymous, "anonymous"),
@@ -78,37 +78,37 @@ impl Key {
     /// The one key that all requests share.
     #[must_use]
     pub fn global() -> Self {
-        Self::encode(Kind::Global, &[])
+        Self::encode(KeyKind::Global, &[])
     }
 
     /// The one key that all requests without a key of their own share by default.
     #[must_use]
     pub fn anonymous() -> Self {
-        Self::encode(Kind::Anonymous, &[])
+        Self::encode(KeyKind::Anonymous, &[])
     }
 
     /// Arbitrary bytes.
     #[must_use]
     pub fn bytes(bytes: &[u8]) -> Self {
-        Self::encode(Kind::Bytes, bytes)
+        Self::encode(KeyKind::Bytes, bytes)
     }
 
-    /// The SHA-256 digest of `bytes`, for what must not be kept as it is.
+    /// The SHA-256 digest of `bytes`, for values that must not be kept as they are.
     ///
-    /// What can be guessed can be found out from its digest, see
+    /// A value that can be guessed can be found out from its digest, see
     /// [`digested_with`](super::KeyExtractor::digested_with).
     #[must_use]
     pub fn digest(bytes: &[u8]) -> Self {
-        Self::digest_of(Kind::Bytes, bytes)
+        Self::digest_of(KeyKind::Bytes, bytes)
     }
 
-    fn digest_of(kind: Kind, content: &[u8]) -> Self {
+    fn digest_of(kind: KeyKind, content: &[u8]) -> Self {
         let digest = Sha256::new_with_prefix([kind as u8]).chain_update(content);
         Self::from_digest(&digest.finalize())
     }
 
     pub(super) fn from_digest(digest: &[u8]) -> Self {
-        Self::encode(Kind::Digest, digest)
+        Self::encode(KeyKind::Digest, digest)
     }
 
     /// Several keys as one, each with its length, so that no two lists give the same key.
@@ -121,7 +121,7 @@ impl Key {
             joined.push(&(bytes.len() as u16).to_be_bytes());
             joined.push(bytes);
         }
-        Self::encode(Kind::Tuple, joined.as_bytes())
+        Self::encode(KeyKind::Tuple, joined.as_bytes())
     }
 
     /// A network: its address with the host bits already cleared, and the prefix length.
@@ -130,18 +130,18 @@ impl Key {
         match address {
             IpAddr::V4(v4) => {
                 let [a, b, c, d] = v4.octets();
-                Self::encode(Kind::Ip, &[prefix, a, b, c, d])
+                Self::encode(KeyKind::Ip, &[prefix, a, b, c, d])
             }
             IpAddr::V6(v6) => {
                 let mut bytes = [prefix; 17];
                 bytes[1..].copy_from_slice(&v6.octets());
-                Self::encode(Kind::Ip, &bytes)
+                Self::encode(KeyKind::Ip, &bytes)
             }
         }
     }
 
     #[inline]
-    fn encode(kind: Kind, content: &[u8]) -> Self {
+    fn encode(kind: KeyKind, content: &[u8]) -> Self {
         let len = content.len() + 1;
         if len <= INLINE_LEN {
             let mut bytes = [0; INLINE_LEN];
@@ -175,12 +175,12 @@ impl Key {
     pub(crate) fn readable(&self) -> Option<String> {
         let (tag, content) = self.as_bytes().split_first()?;
         let text = match content {
-            _ if *tag == Kind::Str as u8 => str::from_utf8(content).ok()?.to_owned(),
+            _ if *tag == KeyKind::Str as u8 => str::from_utf8(content).ok()?.to_owned(),
             [] => return Some(self.kind_name().to_owned()),
-            _ if *tag == Kind::U64 as u8 => {
+            _ if *tag == KeyKind::U64 as u8 => {
                 u64::from_be_bytes(content.try_into().ok()?).to_string()
             }
-            [prefix, octets @ ..] if *tag == Kind::Ip as u8 => {
+            [prefix, octets @ ..] if *tag == KeyKind::Ip as u8 => {
                 let address = match <[u8; 4]>::try_from(octets) {
                     Ok(v4) => IpAddr::from(v4),
                     Err(_) => IpAddr::from(<[u8; 16]>::try_from(octets).ok()?),
@@ -197,7 +197,7 @@ impl Key {
     }
 
     fn kind_name(&self) -> &'static str {
-        Kind::named(self.as_bytes()[0]).map_or("unknown", |(_, name)| name)
+        KeyKind::named(self.as_bytes()[0]).map_or("unknown", |(_, name)| name)
     }
 }
 
@@ -210,7 +210,7 @@ impl fmt::Debug for Key {
 
 impl From<&str> for Key {
     fn from(text: &str) -> Self {
-        Self::encode(Kind::Str, text.as_bytes())
+        Self::encode(KeyKind::Str, text.as_bytes())
     }
 }
 
@@ -222,6 +222,6 @@ impl From<String> for Key {
 
 impl From<u64> for Key {
     fn from(number: u64) -> Self {
-        Self::encode(Kind::U64, &number.to_be_bytes())
+        Self::encode(KeyKind::U64, &number.to_be_bytes())
     }
 }

@@ -13,10 +13,10 @@ use crate::{
 /// A limiter of whatever kind the configuration chose: in this process while developing, through
 /// Redis in production. A layer around one is `RateLimitLayer<AnyLimiter>`, whichever it is.
 ///
-/// Clones are handles to the same limiter. An answer that is there at once, as a local limiter's is,
-/// costs one call through a pointer more; a future is boxed only where the limiter has to be waited
-/// for. That, and tiers, are what a [`BoxedLimiter`](super::BoxedLimiter) is not: that one turns an
-/// [`AsyncLimiter`](super::AsyncLimiter) into a limiter and boxes every call.
+/// Clones are handles to the same limiter. An answer that is there at once, as a local limiter's
+/// is, costs one call through a pointer more; a future is boxed only where the limiter has to be
+/// waited for. That, and tiers, are what a [`BoxedLimiter`](super::BoxedLimiter) is not: that one
+/// turns an [`AsyncLimiter`](super::AsyncLimiter) into a limiter and boxes every call.
 ///
 /// ```
 /// use tower_ratelimit::{AnyLimiter, Key, LocalLimiter, PeerIp, Quota, RateLimitLayer};

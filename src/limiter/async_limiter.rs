@@ -83,7 +83,7 @@ pub trait AsyncLimiter: Send + Sync + 'static {
             if tier.is_default() {
                 return self.apply(key, op).await;
             }
-            Err(tier.unknown([&Tier::DEFAULT].into_iter()))
+            Err(tier.unknown())
         }
     }
 

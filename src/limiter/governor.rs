@@ -32,7 +32,7 @@ use crate::{
 ///
 /// # What it tells
 ///
-/// What governor tells, and nothing else:
+/// Decisions tell what governor tells, and nothing else:
 ///
 /// | answer | with `NoOpMiddleware`, governor's default | with `StateInformationMiddleware` |
 /// |---|---|---|
@@ -41,11 +41,11 @@ use crate::{
 /// | a cost above the burst | that it can never fit | the same |
 ///
 /// How long the bucket takes until it is full is not told, so there is no `reset_after`. The one
-/// operation is [`Op::Acquire`], and [`Op::Reserve`], which is the same here; every other is an error
-/// of the kind [`Unsupported`](crate::LimiterErrorKind::Unsupported). So a layer with
+/// operation is [`Op::Acquire`], and [`Op::Reserve`], which is the same here; every other is an
+/// error of the kind [`Unsupported`](crate::LimiterErrorKind::Unsupported). So a layer with
 /// [`count_if`](crate::RateLimitLayer::count_if) gives nothing back, one that is
-/// [`elastic`](crate::RateLimitLayer::elastic) charges nothing for what it lets pass, and both say so
-/// in the log when they are built. A [`LocalLimiter`](crate::LocalLimiter) knows all operations.
+/// [`elastic`](crate::RateLimitLayer::elastic) charges nothing for what it lets pass, and both say
+/// so in the log when they are built. A [`LocalLimiter`](crate::LocalLimiter) knows all operations.
 ///
 /// # Memory
 ///
@@ -182,31 +182,35 @@ impl GovernorLimiter {
     /// Takes `cost` units if they are available.
     #[must_use = "the decision may be a denial"]
     pub fn acquire(&self, key: &Key, cost: u64) -> Decision {
-        let Answer { verdict, at } = self.ask(key, cost);
+        let GovernorAnswer { verdict, at } = self.ask(key, cost);
         let status = QuotaStatus::new(&self.policies[0]);
         match verdict {
-            Verdict::Allowed { remaining } => {
+            GovernorVerdict::Allowed { remaining } => {
                 Decision::allowed(cost, at, self.with_remaining(status, remaining))
             }
             // That one unit does not fit says that none is left; that several do not fit says
             // nothing about one.
-            Verdict::Denied { wait } if cost == 1 => {
+            GovernorVerdict::Denied { wait } if cost == 1 => {
                 Decision::denied(at, status.with_remaining(0).with_denial(Some(wait)))
             }
-            Verdict::Denied { wait } => Decision::denied(at, status.with_denial(Some(wait))),
-            Verdict::Never => Decision::denied(at, status.with_denial(None)),
+            GovernorVerdict::Denied { wait } => {
+                Decision::denied(at, status.with_denial(Some(wait)))
+            }
+            GovernorVerdict::Never => Decision::denied(at, status.with_denial(None)),
         }
     }
 
-    fn ask(&self, key: &Key, cost: u64) -> Answer {
+    fn ask(&self, key: &Key, cost: u64) -> GovernorAnswer {
         // governor multiplies before it compares, so a cost far above the burst would overflow.
         let fits = u32::try_from(cost)
             .ok()
             .filter(|units| *units <= self.quota.burst_size().get());
         match fits.map(NonZeroU32::new) {
             Some(Some(units)) => self.backend.check(key, units),
-            Some(None) => self.backend.answer(Verdict::Allowed { remaining: None }),
-            None => self.backend.answer(Verdict::Never),
+            Some(None) => self
+                .backend
+                .answer(GovernorVerdict::Allowed { remaining: None }),
+            None => self.backend.answer(GovernorVerdict::Never),
         }
     }
 
@@ -257,7 +261,7 @@ where
 mod sealed {
     use super::StateSnapshot;
 
-    /// What governor tells about a request that passes.
+    /// The outcome that governor tells of a request that passes.
     pub trait Outcome {
         /// Units that are left, if that is told.
         fn remaining(&self) -> Option<u32>;
@@ -276,7 +280,7 @@ mod sealed {
     }
 }
 
-/// What governor answers.
+/// The answer of governor.
 type Checked<P, M> = Result<
     Result<<M as RateLimitingMiddleware<P>>::PositiveOutcome, NotUntil<P>>,
     InsufficientCapacity,
@@ -284,18 +288,18 @@ type Checked<P, M> = Result<
 
 /// A governor without its type parameters.
 trait Backend: Send + Sync {
-    fn check(&self, key: &Key, units: NonZeroU32) -> Answer;
+    fn check(&self, key: &Key, units: NonZeroU32) -> GovernorAnswer;
 
     /// `verdict`, given now without asking.
-    fn answer(&self, verdict: Verdict) -> Answer;
+    fn answer(&self, verdict: GovernorVerdict) -> GovernorAnswer;
 }
 
-struct Answer {
-    verdict: Verdict,
+struct GovernorAnswer {
+    verdict: GovernorVerdict,
     at: Timestamp,
 }
 
-enum Verdict {
+enum GovernorVerdict {
     Allowed { remaining: Option<u32> },
     Denied { wait: Duration },
     Never,
@@ -328,27 +332,27 @@ where
     M: GovernorMiddleware<C::Instant>,
     F: Fn(&RateLimiter<S::Key, S, C, M>, &Key, NonZeroU32) -> Checked<C::Instant, M> + Send + Sync,
 {
-    fn check(&self, key: &Key, units: NonZeroU32) -> Answer {
+    fn check(&self, key: &Key, units: NonZeroU32) -> GovernorAnswer {
         use sealed::Outcome;
         let checked = (self.check)(&self.limiter, key, units);
         let now = self.limiter.clock().now();
         let verdict = match checked {
-            Ok(Ok(outcome)) => Verdict::Allowed {
+            Ok(Ok(outcome)) => GovernorVerdict::Allowed {
                 remaining: outcome.remaining(),
             },
-            Ok(Err(not_until)) => Verdict::Denied {
+            Ok(Err(not_until)) => GovernorVerdict::Denied {
                 wait: not_until.wait_time_from(now),
             },
-            Err(InsufficientCapacity(_)) => Verdict::Never,
+            Err(InsufficientCapacity(_)) => GovernorVerdict::Never,
         };
-        Answer {
+        GovernorAnswer {
             verdict,
             at: self.wall_clock(now),
         }
     }
 
-    fn answer(&self, verdict: Verdict) -> Answer {
-        Answer {
+    fn answer(&self, verdict: GovernorVerdict) -> GovernorAnswer {
+        GovernorAnswer {
             verdict,
             at: self.wall_clock(self.limiter.clock().now()),
         }

@@ -17,7 +17,7 @@ use crate::{
     note = "a text such as `\"10/second\"` is read by `.parse()`: `\"10/second\".parse::<Quota>()?`"
 )]
 pub trait IntoLimiter<Via> {
-    /// What it becomes.
+    /// The type of the limiter.
     type Limiter: Limiter;
 
     /// Makes the limiter.

@@ -36,7 +36,7 @@ pub trait Limiter: Send + Sync + 'static {
         if tier.is_default() {
             return self.apply(key, op);
         }
-        Pending::Ready(Err(tier.unknown([&Tier::DEFAULT].into_iter())))
+        Pending::Ready(Err(tier.unknown()))
     }
 
     /// The policies that decisions are about, in the same order.
@@ -60,8 +60,8 @@ pub trait Limiter: Send + Sync + 'static {
         true
     }
 
-    /// The same number for all handles to one limiter, if it has one: with it a layer notices that a
-    /// request was charged already.
+    /// The same number for all handles to one limiter, if it has one: with it a layer notices that
+    /// a request was charged already.
     #[doc(hidden)]
     fn identity(&self) -> Option<usize> {
         None

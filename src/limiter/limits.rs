@@ -59,7 +59,7 @@ pub(crate) enum Chosen {
 }
 
 impl Chosen {
-    /// What a decision calls it.
+    /// The tier index by which decisions name it.
     pub(crate) const fn index(self) -> TierIndex {
         match self {
             Self::Tier(tier) => tier,
@@ -67,8 +67,8 @@ impl Chosen {
         }
     }
 
-    /// The quotas that `op` is measured by which was asked for in `self`: those of its receipt, if it
-    /// has one and a limiter of so many tiers knows them.
+    /// The quotas that `op` is measured by which was asked for in `self`: those of its receipt, if
+    /// it has one and a limiter of so many tiers knows them.
     pub(crate) fn by_receipt(self, op: &Op, tiers: usize, own: Option<&OwnQuota>) -> Self {
         let Some(receipt) = op.receipt() else {
             return self;
@@ -152,7 +152,7 @@ impl Limits {
         let found = self.tiers.iter().position(|(known, _)| known == tier);
         found
             .map(|at| at as TierIndex)
-            .ok_or_else(|| tier.unknown(self.tiers.iter().map(|(known, _)| known)))
+            .ok_or_else(|| tier.unknown_among(self.tiers.iter().map(|(known, _)| known)))
     }
 
     /// A request's quota, as the tier that it is.
@@ -172,8 +172,8 @@ impl Limits {
         self.counters.len()
     }
 
-    /// How many states a key has: where it can be blocked, what responses counted stands beside
-    /// what is charged.
+    /// How many states a key has: where it can be blocked, a count of responses stands beside
+    /// each count of charges.
     pub(crate) fn states(&self) -> usize {
         self.width() * if self.block_for.is_some() { 2 } else { 1 }
     }

@@ -9,8 +9,8 @@
 //!
 //! A layer takes any of them, and a clone of a limiter is a handle to the same state: handlers and
 //! admin routes use it to look ([`peek`](Limiter::peek)), charge ([`hit`](Limiter::hit)), give
-//! back ([`refund`](Limiter::refund)) and forget ([`reset`](Limiter::reset)). A handler hands a denial
-//! on with [`Decision::into_result`](crate::Decision::into_result) and `?`.
+//! back ([`refund`](Limiter::refund)) and forget ([`reset`](Limiter::reset)). A handler hands a
+//! denial on with [`Decision::into_result`](crate::Decision::into_result) and `?`.
 //!
 //! ```
 //! use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota, RateLimitLayer, PeerIp};

@@ -28,9 +28,9 @@ use crate::{
 ///
 /// That is why no request's quota may hold more than the limiter's own, or the largest of its tiers
 /// that counts like it: a window or log no more units; a bucket or queue at most what comes in
-/// the time in which the limiter's own fills, and at least one unit, which then comes in that time. A
-/// limit of more than a million a second is too high. What is more is cut, and the first that is cut is
-/// logged.
+/// the time in which the limiter's own fills, and at least one unit, which then comes in that time.
+/// A limit of more than a million a second is too high. A larger quota is cut, and the first that
+/// is cut is logged.
 ///
 /// ```
 /// use tower_ratelimit::{Key, LocalLimiter, Op, Quota, limiter::{Limiter, RequestQuota, Tier}};
@@ -65,16 +65,17 @@ impl RequestQuota {
     }
 
     /// How many units a key that was idle can take at once from a token bucket. Defaults to as much
-    /// more or less than the limiter's own as the limit is, at least 1: both buckets then fill in one
-    /// time. 0 lets nothing pass. Where the limiter has no token bucket it means nothing, which is
-    /// logged once.
+    /// more or less than the limiter's own as the limit is, at least 1: both buckets then fill in
+    /// one time. 0 lets nothing pass. Where the limiter has no token bucket it means nothing, which
+    /// is logged once.
     pub const fn burst(mut self, burst: u64) -> Self {
         self.room = Some(Room::Burst(burst));
         self
     }
 
-    /// How many units may wait in the queue of a leaky bucket. Defaults to what is in proportion to the
-    /// limiter's own. Where the limiter has no leaky bucket it means nothing, which is logged once.
+    /// How many units may wait in the queue of a leaky bucket. Defaults to what is in proportion to
+    /// the limiter's own. Where the limiter has no leaky bucket it means nothing, which is logged
+    /// once.
     pub const fn queue(mut self, queue: u64) -> Self {
         self.room = Some(Room::Queue(queue));
         self
@@ -114,7 +115,7 @@ impl OwnQuota {
         let most_limit = own.period_nanos() / 1_000;
         let fast = limit > most_limit;
         let limit = limit.min(most_limit);
-        // What a limit of 0 leaves of its capacity does not matter but for the time of a unit.
+        // With a limit of 0 the capacity matters only for the time of a unit.
         let interval = interval(own.period_nanos() / limit.max(1));
         let capacity = match (own.algorithm(), room) {
             _ if limit == 0 => 0,
@@ -172,8 +173,8 @@ impl OwnQuota {
         if full <= u128::from(most) {
             return (wanted, false);
         }
-        // T is rounded down to a whole nanosecond, of which there are at least 1,000: buckets that fill
-        // in one time may seem to differ by as much. A unit then comes that much earlier.
+        // T is rounded down to a whole nanosecond, of which there are at least 1,000: buckets that
+        // fill in one time may seem to differ by as much. A unit then comes that much earlier.
         let rounding = most / 999;
         let faster = most / units(capacity);
         if full <= u128::from(most) + u128::from(rounding) && faster >= 1_000 {

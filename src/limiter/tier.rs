@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     fmt,
     hash::{Hash, Hasher},
+    iter,
     sync::Arc,
 };
 
@@ -101,8 +102,13 @@ impl Tier {
         }
     }
 
+    /// The error of a limiter without tiers.
+    pub(crate) fn unknown(&self) -> LimiterError {
+        self.unknown_among(iter::once(&Self::DEFAULT))
+    }
+
     /// The error of a limiter that has only the tiers `known`.
-    pub(crate) fn unknown<'a>(&self, known: impl Iterator<Item = &'a Self>) -> LimiterError {
+    pub(crate) fn unknown_among<'a>(&self, known: impl Iterator<Item = &'a Self>) -> LimiterError {
         if self.request().is_some() {
             return LimiterError::unsupported(
                 "the limiter knows no quotas of requests; use a LocalLimiter or a RedisLimiter",

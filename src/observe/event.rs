@@ -159,8 +159,8 @@ impl Decided<'_> {
         self.latency
     }
 
-    /// How long the request waited: for a [denial to end](crate::RateLimitLayer::wait), or in the queue
-    /// of a leaky bucket.
+    /// How long the request waited: for a [denial to end](crate::RateLimitLayer::wait), or in the
+    /// queue of a leaky bucket.
     #[must_use]
     pub const fn waited(&self) -> Duration {
         self.waited
@@ -207,8 +207,8 @@ impl Corrected<'_> {
         self.before
     }
 
-    /// The units that are charged now; the same as [`before`](Self::before) when the response changed
-    /// nothing, when there was none, and when the correction failed.
+    /// The units that are charged now; the same as [`before`](Self::before) when the response
+    /// changed nothing, when there was none, and when the correction failed.
     #[must_use]
     pub const fn after(&self) -> u64 {
         self.after

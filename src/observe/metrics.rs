@@ -34,8 +34,8 @@ const EVICTIONS: &str = "ratelimit_evictions_total";
 /// | `ratelimit_tracked_keys`, `ratelimit_evictions_total` | `backend`, see [`record_table`](Self::record_table) |
 ///
 /// `result` is what became of the request. In a layer with several quotas each policy counts all of
-/// its requests, so that the share of `limited` is that of the requests which were denied, whichever
-/// policy one looks at; `ratelimit_denials_total` tells which of them denied.
+/// its requests, so that the share of `limited` is that of the requests which were denied,
+/// whichever policy one looks at; `ratelimit_denials_total` tells which of them denied.
 ///
 /// Labels come from the configuration alone, never from a request: what a client can vary would
 /// let it grow the registry without bound.

@@ -8,12 +8,12 @@
 //!
 //! # Keys
 //!
-//! Neither of the two adapters records a key: a key in a metric's label would grow the registry with
-//! every client, and in a log it would leak addresses and credentials. To find out who is limited,
-//! `TracingObserver::new().reveal_keys(true)` logs keys readably, such as `key=203.0.113.7`,
-//! `key=2001:db8::/64` or `key=digest:8f860ac30f5b54c4`. An observer of one's own sees the
-//! [key](Decided::key), whose `Debug` hides its content and whose [`reveal`](crate::Key::reveal)
-//! shows it.
+//! Neither of the two adapters records a key: a key in a metric's label would grow the registry
+//! with every client, and in a log it would leak addresses and credentials. To find out who is
+//! limited, `TracingObserver::new().reveal_keys(true)` logs keys readably, such as
+//! `key=203.0.113.7`, `key=2001:db8::/64` or `key=digest:8f860ac30f5b54c4`. An observer of one's
+//! own sees the [key](Decided::key), whose `Debug` hides its content and whose
+//! [`reveal`](crate::Key::reveal) shows it.
 //!
 //! # Examples
 //!

@@ -23,9 +23,10 @@ use crate::{decision::Degradation, error::LimiterError};
 /// | the limiter fails, or fails to correct what a request cost | `WARN`, once when it begins and `DEBUG` while it lasts |
 /// | what a request cost was corrected | `TRACE` |
 ///
-/// A layer gets it by `.observer(TracingObserver::new())`. Decisions come with the policy, its limit,
-/// the cost, the latency of the check, and what the request `waited`; that, `blocked`, `excess` and
-/// `degraded`, with the reason, stand only in those of which [`Decision`](crate::Decision) says so.
+/// A layer gets it by `.observer(TracingObserver::new())`. Decisions come with the policy, its
+/// limit, the cost, the latency of the check, and what the request `waited`; that, `blocked`,
+/// `excess` and `degraded`, with the reason, stand only in those of which
+/// [`Decision`](crate::Decision) says so.
 #[derive(Debug, Default)]
 pub struct TracingObserver {
     failing: AtomicBool,
@@ -44,9 +45,9 @@ impl TracingObserver {
         }
     }
 
-    /// Whether decisions come with the field `key`, as [`Key::reveal`](crate::Key::reveal) writes it. Defaults to
-    /// false, because keys are personal data, and credentials unless they are digests: the logs
-    /// should be kept as such.
+    /// Whether decisions come with the field `key`, as [`Key::reveal`](crate::Key::reveal) writes
+    /// it. Defaults to false, because keys are personal data, and credentials unless they are
+    /// digests: the logs should be kept as such.
     ///
     /// A digest is recognised by `Key::digest(value).reveal()`.
     #[must_use]

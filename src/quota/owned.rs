@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use super::{Quota, check_name};
 use crate::error::ConfigError;
 
-/// A quota that owns its name, if it has one: what configuration tells at run time, where a [`Quota`]
-/// has names that the program was written with.
+/// A quota that owns its name, if it has one: what configuration tells at run time, where a
+/// [`Quota`] has names that the program was written with.
 ///
-/// Made by [`Quota::named_owned`], from a [`Quota`], and by serde. It is accepted wherever quotas are.
-/// The name is freed with the limiter and the last decision that tells it.
+/// Made by [`Quota::named_owned`], from a [`Quota`], and by serde. It is accepted wherever quotas
+/// are. The name is freed with the limiter and the last decision that tells it.
 ///
 /// One policy for each route that a file names:
 ///
@@ -43,7 +43,7 @@ impl OwnedQuota {
         }
     }
 
-    /// What is allowed, without the name.
+    /// The quota without its name.
     pub const fn quota(&self) -> Quota {
         self.quota
     }
@@ -85,8 +85,8 @@ impl From<Quota> for OwnedQuota {
 }
 
 impl Quota {
-    /// The same under a name that is not known before the program runs: one of a configuration file,
-    /// say. It means what [`named`](Self::named) does, and nothing is leaked.
+    /// The same under a name that is not known before the program runs: one of a configuration
+    /// file, say. It means what [`named`](Self::named) does, and nothing is leaked.
     ///
     /// 1 to 64 printable ASCII characters. A decision about quotas with such names counts one
     /// reference, however many there are; static names cost nothing.

@@ -20,6 +20,7 @@ pub(super) struct Token<'a> {
     start: usize,
 }
 
+<<<<<<< HEAD
 /// A word that has a value.
 #[derive(Clone, Copy)]
 pub(super) struct Word<'a> {
@@ -32,6 +33,10 @@ pub(super) struct Word<'a> {
 
 /// A fault of a text.
 pub(super) enum Fault<'a> {
+=======
+/// The fault of a text that is no rate.
+enum Fault<'a> {
+>>>>>>> d3
     Form,
     Unit(Token<'a>),
     /// An unknown word, and those that are known.
@@ -90,6 +95,7 @@ impl<'a> Fault<'a> {
     }
 }
 
+<<<<<<< HEAD
 /// A token and where it stands in its text.
 struct Place<'a>(Token<'a>, &'a str);
 
@@ -104,6 +110,10 @@ impl fmt::Display for Place<'_> {
 
 /// The part that an error message repeats of a text of any length.
 pub(super) struct Shortened<'a>(pub(super) &'a str);
+=======
+/// The part of a text of any length that an error message repeats.
+struct Shortened<'a>(&'a str);
+>>>>>>> d3
 
 impl fmt::Display for Shortened<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -259,6 +269,7 @@ fn digits(token: Token<'_>) -> Result<u64, Fault<'_>> {
     number.map_err(|_| Fault::TooLarge(token, LARGEST_RATE))
 }
 
+<<<<<<< HEAD
 fn small<'a>(token: Token<'a>, word: Word<'a>) -> Result<u32, Fault<'a>> {
     let number = digits(token).map_err(|fault| fault.of_value(word))?;
     u32::try_from(number).map_err(|_| Fault::TooLarge(token, word.largest))
@@ -267,6 +278,9 @@ fn small<'a>(token: Token<'a>, word: Word<'a>) -> Result<u32, Fault<'a>> {
 const LARGEST_RATE: &str = "up to a million a second and periods of up to 18 years";
 
 struct Unit {
+=======
+struct TimeUnit {
+>>>>>>> d3
     /// The first one is what `Display` writes.
     names: &'static [&'static str],
     duration: Duration,
@@ -275,38 +289,38 @@ struct Unit {
 }
 
 /// From the longest to the shortest.
-const UNITS: [Unit; 7] = [
-    Unit {
+const UNITS: [TimeUnit; 7] = [
+    TimeUnit {
         names: &["d", "day", "days"],
         duration: Duration::from_secs(86_400),
         coarse: true,
     },
-    Unit {
+    TimeUnit {
         names: &["h", "hour", "hours"],
         duration: Duration::from_secs(3_600),
         coarse: true,
     },
-    Unit {
+    TimeUnit {
         names: &["m", "min", "minute", "minutes"],
         duration: Duration::from_secs(60),
         coarse: true,
     },
-    Unit {
+    TimeUnit {
         names: &["s", "sec", "second", "seconds"],
         duration: Duration::from_secs(1),
         coarse: false,
     },
-    Unit {
+    TimeUnit {
         names: &["ms"],
         duration: Duration::from_millis(1),
         coarse: false,
     },
-    Unit {
+    TimeUnit {
         names: &["us"],
         duration: Duration::from_micros(1),
         coarse: false,
     },
-    Unit {
+    TimeUnit {
         names: &["ns"],
         duration: Duration::from_nanos(1),
         coarse: false,

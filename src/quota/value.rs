@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
-/// What is allowed.
+/// A quota: how much is allowed.
 ///
 /// A quota is `limit` units per `period`; a request costs one unit unless the layer is told
 /// otherwise. The default algorithm is a token bucket that holds `limit` units when full;
@@ -43,7 +43,7 @@ pub struct Quota {
     fitted: Option<Fitted>,
 }
 
-/// The numbers of a request's quota, made to fit into the limiter's own. Whatever else there is to a
+/// The numbers of a request's quota, made to fit into the limiter's own. All else about the
 /// quota is the limiter's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Fitted {
@@ -83,12 +83,12 @@ pub enum Algorithm {
     SlidingLog,
 }
 
-/// How a quota counts: what two quotas that can share a counter have in common.
+/// How a quota counts: alike for two quotas that can share a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind(u32);
 
 impl Kind {
-    /// Of a quota that no limiter of this crate counts.
+    /// The kind of a quota that no limiter of this crate counts.
     pub(crate) const NONE: Self = Self(0);
 }
 
@@ -244,7 +244,8 @@ impl Quota {
         }
     }
 
-    /// What may pass beyond the [capacity](Self::capacity): ⌊capacity · (1 + p)⌋ less the capacity.
+    /// The units that may pass beyond the [capacity](Self::capacity): ⌊capacity · (1 + p)⌋ less the
+    /// capacity.
     pub(crate) const fn extra(&self) -> u64 {
         self.extra_of(self.capacity())
     }

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The longest text that is part of a Redis key as it is.
-const LONGEST: usize = 48;
+const MAX_READABLE_LEN: usize = 48;
 
 /// 144 bits: no collisions can be made.
 const DIGEST_LEN: usize = 18;
@@ -22,7 +22,7 @@ pub(crate) const LAYOUT: &str = "v1";
 /// The name of `key` in Redis: readable when it is short and of harmless characters, otherwise a
 /// digest. Never anything that Redis, a cluster or an ACL pattern reads a meaning into.
 pub(crate) fn name(key: &Key) -> String {
-    let readable = key.readable().filter(|text| text.len() <= LONGEST);
+    let readable = key.readable().filter(|text| text.len() <= MAX_READABLE_LEN);
     if let Some(text) = readable.filter(|text| text.bytes().all(is_harmless)) {
         return text;
     }

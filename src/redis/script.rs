@@ -1,8 +1,11 @@
-//! The script that decides.
+//! The script that decides, and what its numbers can hold.
 
 use std::sync::LazyLock;
 
 use super::store::script::Script;
+
+/// The largest whole number up to which a Lua number counts exactly.
+pub(crate) const LUA_MAX_INT: u64 = (1 << 53) - 1;
 
 /// The script that decides: the same arithmetic as in [`crate::algorithm`], in Lua 5.1 and with no
 /// library but `struct`, which Redis has had since scripts were new and its descendants have, too.

@@ -26,8 +26,8 @@ pub(crate) fn answer<B>(
     response
 }
 
-/// Whether a gRPC call is answered in gRPC. Its client reads the wait from gRPC's own fields, and an
-/// answer of trailers alone should stay small. The request is asked first: that takes less.
+/// Whether a gRPC call is answered in gRPC. Its client reads the wait from gRPC's own fields, and
+/// an answer of trailers alone should stay small. The request is asked first: that takes less.
 fn answers_grpc<B>(rejection: &Rejection<'_>, response: &Response<B>) -> bool {
     rejection.is_grpc() && is_grpc(response.headers())
 }

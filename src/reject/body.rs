@@ -8,8 +8,8 @@ use http_body_util::{
 
 /// A response body that the built-in rejections can make.
 ///
-/// Implemented for `Full<Bytes>`, `http_body_util`'s boxed bodies, `Bytes`, `Vec<u8>`, `String`, and
-/// with the features `axum` and `tonic` for the `Body` of each.
+/// Implemented for `Full<Bytes>`, `http_body_util`'s boxed bodies, `Bytes`, `Vec<u8>`, `String`,
+/// and with the features `axum` and `tonic` for the `Body` of each.
 #[diagnostic::on_unimplemented(
     message = "there is no built-in rejection for the response body `{Self}`",
     label = "the built-in rejections don't know how to make this body",

@@ -105,9 +105,9 @@ impl Denial {
     /// [`grpc`](crate::RateLimitLayer::grpc) switch and the
     /// [`rejection`](crate::RateLimitLayer::rejection) of the innermost layer with
     /// [`expose_decision`](crate::RateLimitLayer::expose_decision), whether or not it is a
-    /// [shadow](crate::RateLimitLayer::shadow). What [`headers`](Self::headers) and `rejection` choose
-    /// here comes before. The layer's rejection is found if the service in that layer answers with
-    /// the body that is asked for here, as in an axum `Router` it does.
+    /// [shadow](crate::RateLimitLayer::shadow). What [`headers`](Self::headers) and `rejection`
+    /// choose here comes before. The layer's rejection is found if the service in that layer
+    /// answers with the body that is asked for here, as in an axum `Router` it does.
     ///
     /// ```
     /// # #[cfg(feature = "axum")] {
@@ -147,8 +147,9 @@ impl Denial {
         self
     }
 
-    /// What axum answers. Defaults to the layer's, see [`for_request`](Self::for_request), or else to
-    /// [`ProblemJson`]. For other bodies than axum's see [`response_by`](Self::response_by).
+    /// The rejection that axum answers with. Defaults to the layer's, see
+    /// [`for_request`](Self::for_request), or else to [`ProblemJson`]. For other bodies than axum's
+    /// see [`response_by`](Self::response_by).
     #[cfg(feature = "axum")]
     #[must_use]
     pub fn rejection(mut self, rejection: impl Reject<axum::body::Body>) -> Self {
@@ -156,7 +157,7 @@ impl Denial {
         self
     }
 
-    /// What axum answers, made by a closure.
+    /// The rejection that axum answers with, made by a closure.
     ///
     /// ```
     /// use axum::response::IntoResponse;

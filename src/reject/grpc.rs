@@ -26,8 +26,8 @@ impl Rejection<'_> {
     /// [`grpc`](crate::RateLimitLayer::grpc) is switched off.
     #[must_use]
     pub fn is_grpc(&self) -> bool {
-        // A call is always a POST: a GET that claims to be one must not be answered 200, which caches
-        // keep.
+        // A call is always a POST: a GET that claims to be one must not be answered 200, which
+        // caches keep.
         self.detects_grpc && self.parts().method == Method::POST && is_grpc(&self.parts().headers)
     }
 
@@ -120,7 +120,8 @@ fn ascii(text: impl Into<Vec<u8>>) -> HeaderValue {
     HeaderValue::try_from(text.into()).expect("encoders write printable ASCII only")
 }
 
-/// What gRPC's HTTP/2 protocol asks for in `grpc-message`; the space too, as tonic does it.
+/// The encoding that gRPC's HTTP/2 protocol asks for in `grpc-message`; the space too, as tonic
+/// does it.
 fn percent_encode(message: &str) -> Vec<u8> {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
 

@@ -44,10 +44,11 @@
 //!
 //! The content type is the client's to choose. So any client of a service that is not gRPC can have
 //! its own denials answered 200 by sending POST with this content type: nobody else is harmed, but
-//! monitoring that counts statuses is misled. [`RateLimitLayer::grpc(false)`](crate::RateLimitLayer::grpc)
-//! switches the detection off, and should do so wherever no gRPC is served. It is on by default
-//! because the other mistake costs more: a gRPC client that is answered 429 takes it for `UNAVAILABLE`,
-//! and many retry that at once.
+//! monitoring that counts statuses is misled.
+//! [`RateLimitLayer::grpc(false)`](crate::RateLimitLayer::grpc) switches the detection off, and
+//! should do so wherever no gRPC is served. It is on by default because the other mistake costs
+//! more: a gRPC client that is answered 429 takes it for `UNAVAILABLE`, and many retry that at
+//! once.
 //!
 //! # Examples
 //!

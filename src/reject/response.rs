@@ -8,7 +8,7 @@ use super::{Rejection, RejectionBody};
 /// Room for what a rejection and the rate-limit fields need, so that the map is built once.
 const MOST_FIELDS: usize = 10;
 
-/// What a built-in rejection answers: `http` makes it, except to gRPC calls.
+/// The answer of a built-in rejection: `http` makes it, except to gRPC calls.
 pub(super) fn built_in<B: RejectionBody>(
     rejection: &Rejection<'_>,
     http: impl FnOnce() -> Response<B>,

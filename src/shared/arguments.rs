@@ -13,13 +13,10 @@ use crate::{
         quotas::{Quotas, most},
     },
     quota::{Algorithm, Kind, MAX_REFILL_NANOS, Quota},
-    redis::key_name::letters_of,
+    redis::{key_name::letters_of, script::LUA_MAX_INT},
 };
 
-/// The largest whole number up to which a Lua number counts exactly.
-const MOST: u64 = (1 << 53) - 1;
-
-/// What the script is told of the limits that are in force.
+/// The limits in force, as the script is told.
 #[derive(Debug)]
 pub(super) struct Plan {
     id: String,
@@ -31,7 +28,7 @@ pub(super) struct Plan {
     all: Vec<(usize, Quota)>,
 }
 
-/// What the script is told of one tier's quotas, and what its reply is read by.
+/// One tier's quotas, as the script is told and as its reply is read.
 #[derive(Debug, Clone)]
 pub(super) struct TierPlan {
     pub(super) index: TierIndex,
@@ -50,7 +47,7 @@ pub(super) struct QuotaPlan {
     pub(super) has_soft_share: bool,
 }
 
-/// What the script tells of a quota.
+/// The form in which the script tells how a quota stands.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Told {
     /// How far from full the bucket is, of which this is the full one.
@@ -61,7 +58,7 @@ pub(super) enum Told {
     Numbers,
 }
 
-/// What one algorithm counts. Quotas at one place that count alike share it, in whatever tier.
+/// One counter. Quotas of all tiers share it that stand at one place and count alike.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     at: usize,
@@ -100,8 +97,8 @@ impl Plan {
         }
     }
 
-    /// A few letters for the algorithms, periods, slices and steps that are counted. They are part of
-    /// a subject's key, so that two configurations never read each other's counts.
+    /// A few letters for the algorithms, periods, slices and steps that are counted. They are part
+    /// of a subject's key, so that two configurations never read each other's counts.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -111,7 +108,7 @@ impl Plan {
         self.limits.choose(tier, op)
     }
 
-    /// What the script is told of these quotas; `None` for what was chosen of another plan.
+    /// The arguments for these quotas; `None` if they were chosen from another plan.
     pub(super) fn of(&self, chosen: Chosen) -> Option<Cow<'_, TierPlan>> {
         match chosen {
             Chosen::Tier(tier) => self.tiers.get(usize::from(tier)).map(Cow::Borrowed),
@@ -168,8 +165,8 @@ impl TierPlan {
         }
     }
 
-    /// Where the charge is found, if it is not the newest; nothing of a quota that it did not charge,
-    /// or that counts in another way by now.
+    /// Where the charge is found, if it is not the newest; nothing of a quota that it did not
+    /// charge, or that counts in another way by now.
     fn push_receipt(&self, arguments: &mut Vec<Cow<'_, str>>, receipt: Option<&Receipt>) {
         let Some(receipt) = receipt else {
             return arguments.push("".into());
@@ -208,15 +205,15 @@ impl QuotaPlan {
 }
 
 fn number(number: u64) -> Cow<'static, str> {
-    number.min(MOST).to_string().into()
+    number.min(LUA_MAX_INT).to_string().into()
 }
 
 fn two_parts(nanos: u64) -> [Cow<'static, str>; 2] {
     micros_and_rest(nanos).map(Cow::from)
 }
 
-/// The slots of all tiers, in the order of the quotas. Where one place has several, they stand in an
-/// order of their own, so that it does not matter which tier has which.
+/// The slots of all tiers, in the order of the quotas. Where one place has several, they stand in
+/// an order of their own, so that it does not matter which tier has which.
 fn slots(all: &[(usize, Quota)]) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
     for (at, quota) in all {

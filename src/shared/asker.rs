@@ -8,7 +8,7 @@ use std::{
 use super::{
     arguments::Plan,
     coalesce::{Ask, Row},
-    deny_cache::{self, Asked, DenyCache},
+    deny_cache::{self, AnsweredCall, DenyCache},
     reply,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     redis::{
         key_name,
         script::DECIDE,
-        store::{error::StoreError, handle::RedisStore, pace::Place},
+        store::{error::StoreError, handle::RedisStore, pace::CallPlace},
     },
 };
 
@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Current {
     pub(super) plan: Plan,
-    /// What the keys of all subjects begin with.
+    /// The beginning of all subjects' keys.
     pub(super) keyspace: String,
     /// How many times the quotas have been changed.
     pub(super) generation: u64,
@@ -65,7 +65,7 @@ impl Asker {
     }
 
     /// Remembers what was answered. A row of the answer lies within one of the question's.
-    fn learn(&self, asked: &Asked<'_>, rows: &[(Op, usize)], answer: &[Row]) {
+    fn learn(&self, asked: &AnsweredCall<'_>, rows: &[(Op, usize)], answer: &[Row]) {
         let Some(denials) = &self.denials else { return };
         let mut answers = answer.iter();
         for (op, count) in rows {
@@ -81,15 +81,15 @@ impl Asker {
 }
 
 impl Ask<Current> for Asker {
-    type Place = Place;
+    type Place = CallPlace;
 
-    fn enter(&self, rows: usize, within: Duration) -> Result<Place, StoreError> {
+    fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
         self.store.enter(rows, within)
     }
 
     async fn ask(
         &self,
-        place: Place,
+        place: CallPlace,
         subject: &str,
         current: &Current,
         tier: Chosen,
@@ -112,7 +112,7 @@ impl Ask<Current> for Asker {
         let count = rows.iter().map(|(_, count)| count).sum();
         let answer = reply::rows(&reply, &plan, count);
         let answer = answer.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
-        let asked = Asked {
+        let asked = AnsweredCall {
             subject,
             tier,
             at: asked_at,

@@ -55,13 +55,13 @@ impl RedisLimiterBuilder {
         }
     }
 
-    /// What the limiter is called in Redis. Limiters of one name on one server share their counts,
+    /// The limiter's name in Redis. Limiters of one name on one server share their counts,
     /// on whatever node they are; others do not.
     ///
     /// Defaults to the names of the quotas, and for one without a name to its numbers, such as
-    /// `10-per-1s-of-20` for a burst of 20: so two limits that have nothing to do with each other are
-    /// kept apart unless they are the same, but one whose numbers change starts afresh. Give it a
-    /// name to keep its counts.
+    /// `10-per-1s-of-20` for a burst of 20: so two limits that have nothing to do with each other
+    /// are kept apart unless they are the same, but one whose numbers change starts afresh. Give it
+    /// a name to keep its counts.
     ///
     /// 1 to 64 letters, digits, `-`, `_` and `.`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -70,26 +70,29 @@ impl RedisLimiterBuilder {
     }
 
     /// Quotas for the requests that [`RateLimitLayer::tier`](crate::RateLimitLayer::tier) puts
-    /// into the tier of this name, which must not be empty. Defaults to no tier but the default one.
+    /// into the tier of this name, which must not be empty. Defaults to no tier but the default
+    /// one.
     ///
     /// Counters belong to the key and are matched by position: at each place of the lists the tiers
-    /// that count alike, by the same algorithm, period, slices and refill step, share one counter, and
-    /// those that do not have one each. So a key that alternates between tiers is given nothing back.
+    /// that count alike, by the same algorithm, period, slices and refill step, share one counter,
+    /// and those that do not have one each. So a key that alternates between tiers is given nothing
+    /// back.
     pub fn tier(mut self, name: impl Into<Cow<'static, str>>, quotas: impl IntoQuotas) -> Self {
         let tier = Tier::of_name(name.into());
         self.tiers.push((tier, quotas.into_quotas()));
         self
     }
 
-    /// Keeps a key that was denied out for this long, on all nodes. Defaults to not at all; a key can
-    /// be [blocked by hand](crate::Op::Block) all the same. See
+    /// Keeps a key that was denied out for this long, on all nodes. Defaults to not at all; a key
+    /// can be [blocked by hand](crate::Op::Block) all the same. See
     /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
     pub const fn block_for(mut self, block: Duration) -> Self {
         self.block_for = Some(block);
         self
     }
 
-    /// What happens when Redis does not decide in time. Defaults to [`OnFailure::local`].
+    /// The fallback for requests that Redis does not decide in time. Defaults to
+    /// [`OnFailure::local`].
     pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
@@ -99,15 +102,15 @@ impl RedisLimiterBuilder {
     /// [`OnFailure::local`] or [`OnFailure::nodes`]. Defaults to 65,536, about 2 MB for one token
     /// bucket; the memory is taken as keys come.
     ///
-    /// See [`LocalLimiterBuilder::max_keys`](crate::limiter::LocalLimiterBuilder::max_keys) for other
-    /// quotas, and for what happens beyond.
+    /// See [`LocalLimiterBuilder::max_keys`](crate::limiter::LocalLimiterBuilder::max_keys) for
+    /// other quotas, and for what happens beyond.
     pub const fn max_local_keys(mut self, max_keys: usize) -> Self {
         self.max_local_keys = max_keys;
         self
     }
 
-    /// Whether a denial is remembered in this process until its time has come, so that a client
-    /// who keeps trying costs Redis nothing. Defaults to true.
+    /// Whether a denial is remembered in this process until its wait is over, so that a client
+    /// that keeps trying costs Redis nothing. Defaults to true.
     ///
     /// A refund or a reset by another node is then seen at the time that the denial told, not at
     /// once; one by this limiter or its clones is seen at once.
@@ -128,10 +131,10 @@ impl RedisLimiterBuilder {
     ///
     /// # Errors
     ///
-    /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), two quotas or two tiers have one name,
-    /// there is no quota at all, the block lasts longer than 18 years, the limiter's name has other
-    /// characters than are accepted, or `max_local_keys` is 0, above 2^32 or more than there is
-    /// memory for.
+    /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), two quotas or two
+    /// tiers have one name, there is no quota at all, the block lasts longer than 18 years, the
+    /// limiter's name has other characters than are accepted, or `max_local_keys` is 0, above 2^32
+    /// or more than there is memory for.
     pub fn build(self, store: &RedisStore) -> Result<RedisLimiter, ConfigError> {
         let default_name = default_name(&self.tiers[0].1);
         let limits = Limits::new(self.tiers, self.block_for)?;

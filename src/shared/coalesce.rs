@@ -18,7 +18,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 pub(super) use self::{batch::Row, lanes::Ask};
 use self::{
-    batch::{Batch, Reply, Waiter},
+    batch::{Batch, Reply, WaitingOp},
     driver::Driver,
     lanes::{Lane, Lanes},
 };
@@ -26,11 +26,12 @@ use crate::{decision::Op, limiter::limits::Chosen, redis::store::error::StoreErr
 
 /// Operations that are under way to the server, and those that wait to follow them.
 ///
-/// The first operation of a subject leaves at once. What comes while a call is under way waits for
-/// its answer and then leaves together, in order of arrival within each tier, alike operations as one
-/// row; where two answers one after another would come near the deadline, further calls leave
-/// meanwhile. The server does the calls of a subject in the order in which they leave, so no answer
-/// is guessed. What waits takes room for its waker alone, and there is no limit to it.
+/// The first operation of a subject leaves at once. Operations that come while a call is under way
+/// wait for its answer and then leave together, in order of arrival within each tier, alike
+/// operations as one row; where two answers one after another would come near the deadline, further
+/// calls leave meanwhile. The server does the calls of a subject in the order in which they leave,
+/// so no answer is guessed. A waiting operation takes room for its waker alone, and any number may
+/// wait.
 pub(super) struct Coalescer<A, P>(Arc<Lanes<A, P>>);
 
 impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
@@ -51,10 +52,8 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
         let lanes = &self.0;
         let (answer, receiver) = oneshot::channel();
         let now = Instant::now();
-        let waiter = Waiter {
-            deadline: now + lanes.asker.deadline(),
-            answer,
-        };
+        let deadline = lanes.asker.deadline();
+        let waiter = WaitingOp::new(now + deadline, answer);
         let mut locked = lanes.lock(&subject);
         match locked.entry(subject.into()) {
             Entry::Occupied(mut lane) => {
@@ -72,7 +71,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
             Entry::Vacant(place) => {
                 let mut batch = Batch::new(plan, tier);
                 batch.add(op, waiter);
-                let entered = lanes.asker.enter(1, lanes.asker.deadline())?;
+                let entered = lanes.asker.enter(1, deadline)?;
                 let subject = Arc::clone(place.key());
                 let lane = place.insert(Lane::new(lanes.next_driver()));
                 let driver = Driver::new(lanes, subject, lane);

@@ -27,25 +27,25 @@ const BUCKETS: usize = 4_096;
 #[derive(Debug)]
 pub(super) struct DenyCache {
     random: RandomState,
-    buckets: Box<[Mutex<Bucket>]>,
-    /// Of the quotas in force: a denial by others is no longer news.
+    buckets: Box<[Mutex<DenialBucket>]>,
+    /// The generation of the quotas in force: a denial by older ones is no longer true.
     generation: AtomicU64,
 }
 
-/// A question that the server has answered.
+/// A call that the server has answered.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct AnsweredCall<'a> {
     pub(super) subject: &'a str,
     pub(super) tier: Chosen,
     /// An instant before it was sent.
     pub(super) at: Instant,
-    /// Of the quotas that it was asked for.
+    /// The generation of the quotas that it was asked for.
     pub(super) generation: u64,
 }
 
-type Bucket = [Option<Box<Denial>>; WAYS];
+type DenialBucket = [Option<Box<Remembered>>; WAYS];
 
-/// What was refused.
+/// The operation that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refused {
     Acquire(u64),
@@ -53,7 +53,7 @@ enum Refused {
 }
 
 #[derive(Debug)]
-struct Denial {
+struct Remembered {
     subject: String,
     tier: Chosen,
     refused: Refused,
@@ -62,8 +62,8 @@ struct Denial {
     decision: Decision,
 }
 
-/// Whether `op` may give something back or move a block, after which a denial no longer tells what the
-/// server would say.
+/// Whether `op` may give something back or move a block, after which a denial no longer tells what
+/// the server would say.
 pub(super) const fn may_end_denials(op: &Op) -> bool {
     match op {
         Op::Refund(..) | Op::Settle(..) | Op::Block(_) | Op::Reset => true,
@@ -85,7 +85,7 @@ impl DenyCache {
         }
     }
 
-    /// What is known to be the answer to `op` at `now`, with waits that have become shorter.
+    /// The known answer to `op` at `now`, with waits that have become shorter.
     pub(super) fn answer(
         &self,
         subject: &str,
@@ -107,7 +107,7 @@ impl DenyCache {
 
     /// Learns what the server answered to `op`: remembers a denial that holds, and forgets all that
     /// is known of a subject that something was given back to.
-    pub(super) fn learn(&self, asked: &Asked<'_>, op: &Op, decision: &Decision) {
+    pub(super) fn learn(&self, asked: &AnsweredCall<'_>, op: &Op, decision: &Decision) {
         if may_end_denials(op) {
             return self.forget(asked.subject);
         }
@@ -115,12 +115,12 @@ impl DenyCache {
             // One that knows of no block has a shorter wait.
             self.forget_where(asked.subject, |known| !known.decision.is_blocked());
         }
-        if let Some(denial) = Denial::of(asked, op, decision) {
+        if let Some(denial) = Remembered::of(asked, op, decision) {
             self.put(denial, asked.generation);
         }
     }
 
-    fn put(&self, denial: Denial, generation: u64) {
+    fn put(&self, denial: Remembered, generation: u64) {
         let mut bucket = self.bucket(&denial.subject);
         // Read under the lock: `begin` empties this bucket after it has changed the number.
         if generation != self.generation.load(Ordering::Relaxed) {
@@ -142,7 +142,7 @@ impl DenyCache {
         self.forget_where(subject, |_| true);
     }
 
-    fn forget_where(&self, subject: &str, is_over: impl Fn(&Denial) -> bool) {
+    fn forget_where(&self, subject: &str, is_over: impl Fn(&Remembered) -> bool) {
         for entry in self.bucket(subject).iter_mut() {
             entry.take_if(|denial| denial.subject == subject && is_over(denial));
         }
@@ -156,7 +156,7 @@ impl DenyCache {
         }
     }
 
-    fn bucket(&self, subject: &str) -> MutexGuard<'_, Bucket> {
+    fn bucket(&self, subject: &str) -> MutexGuard<'_, DenialBucket> {
         let hash = self.random.hash_one(subject) as usize;
         unpoisoned(self.buckets[hash % BUCKETS].lock())
     }
@@ -173,8 +173,8 @@ impl Refused {
     }
 }
 
-impl Denial {
-    fn of(asked: &Asked<'_>, op: &Op, decision: &Decision) -> Option<Self> {
+impl Remembered {
+    fn of(asked: &AnsweredCall<'_>, op: &Op, decision: &Decision) -> Option<Self> {
         let refused = Refused::by(op)?;
         let wait = decision.retry_after().filter(|_| decision.is_denied())?;
         Some(Self {
@@ -212,7 +212,7 @@ mod tests {
 
     /// Has `cache` learn that alice asked this and heard that.
     fn learn(cache: &DenyCache, op: &Op, at: Instant, decision: &Decision) {
-        let asked = Asked {
+        let asked = AnsweredCall {
             subject: "alice",
             tier: Chosen::Tier(0),
             at,
@@ -350,7 +350,7 @@ mod tests {
         let now = Instant::now();
         for n in 0..200_000 {
             let subject = n.to_string();
-            let asked = Asked {
+            let asked = AnsweredCall {
                 subject: &subject,
                 tier: Chosen::Tier(0),
                 at: now,

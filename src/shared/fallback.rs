@@ -12,10 +12,11 @@ use crate::{
     quota::OwnedQuota,
 };
 
-/// What happens to a request when Redis does not decide: it is gone, too slow, or refuses.
+/// The choice for requests that Redis does not decide, because it is gone, too slow, or refuses.
 ///
-/// It is never a 429 because of the failure. [`Decision::is_degraded`](crate::Decision::is_degraded)
-/// tells such decisions apart, so an observer can count them.
+/// It is never a 429 because of the failure.
+/// [`Decision::is_degraded`](crate::Decision::is_degraded) tells such decisions apart, so an
+/// observer can count them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct OnFailure(Action);
@@ -35,15 +36,16 @@ impl OnFailure {
     /// Together `n` nodes then let through up to `n` times as much; see
     /// [`nodes`](Self::nodes). Redis is not told afterwards what they counted meanwhile, and
     /// they do not know what Redis counted before. A receipt corrects only the side that charged
-    /// it: once Redis is back, what a node had counted by itself goes back to the node, and while it
-    /// is gone, what Redis had counted is not given back. The side that decides
-    /// counts what a response costs beyond its reservation. A block of a denial is known to the side
-    /// that denied. A reset and a block by hand are for both sides; those that are decided by the
-    /// node, and a refund without a receipt, are done by the node alone:
+    /// it: once Redis is back, what a node had counted by itself goes back to the node, and while
+    /// it is gone, what Redis had counted is not given back. The side that decides counts what a
+    /// response costs beyond its reservation. A block of a denial is known to the side that denied.
+    /// A reset and a block by hand are for both sides; those that are decided by the node, and a
+    /// refund without a receipt, are done by the node alone:
     /// [`is_degraded`](crate::Decision::is_degraded) tells, and they have to be repeated when Redis
     /// is back.
     ///
-    /// A node tracks a [bounded](crate::shared::RedisLimiterBuilder::max_local_keys) number of keys.
+    /// A node tracks a [bounded](crate::shared::RedisLimiterBuilder::max_local_keys) number of
+    /// keys.
     pub const fn local() -> Self {
         Self(Action::Local(NonZeroU32::MIN))
     }
@@ -78,7 +80,7 @@ impl Default for OnFailure {
     }
 }
 
-/// What decides when Redis does not.
+/// The limiter, if any, that decides while Redis does not.
 #[derive(Debug)]
 pub(super) enum Fallback {
     Local {
@@ -115,7 +117,7 @@ impl Fallback {
         reason: Degradation,
     ) -> Option<Result<Decision, LimiterError>> {
         let op = match op {
-            // What the server charged is not here to be given back. What a response adds to it is
+            // The server's charge is not here to be given back. The units that a response adds are
             // counted here.
             Op::Refund(_, Some(receipt)) if !receipt.is_degraded() => {
                 Op::Refund(0, Some(receipt.of_nothing_here()))

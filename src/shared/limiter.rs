@@ -56,8 +56,8 @@ use crate::{
 ///
 /// The server's clock counts, so nodes need not agree about the time, and decisions are those of
 /// the [`LocalLimiter`](crate::LocalLimiter) to the microsecond. Each costs one round trip, however
-/// many quotas there are, and less where it can be avoided: who asks again for what was denied
-/// costs none until its time has come, and requests of one subject that arrive while another one is
+/// many quotas there are, and less where it can be avoided: a client that retries after a denial
+/// costs none until its wait is over, and requests of one subject that arrive while another one is
 /// under way travel together.
 ///
 /// A clone is a handle to the same limiter. See the [guide](crate::guide::redis) for running
@@ -77,7 +77,7 @@ struct Inner {
     fallback: Fallback,
 }
 
-/// What a limiter is made of.
+/// The parts that a limiter is made of.
 pub(super) struct Parts {
     pub(super) name: String,
     pub(super) limits: Limits,
@@ -136,14 +136,14 @@ impl RedisLimiter {
     /// A changed limit, burst or queue leaves what was counted, at most as much as the new quota
     /// holds, or the largest of another tier that shares the counter. A changed algorithm, period,
     /// number of slices or refill step starts all quotas of this limiter afresh, and ends blocks,
-    /// unless its tiers count in the same ways as before: they are counted under other keys, so nodes
-    /// that have the new configuration already and nodes that have the old one do not disturb each
-    /// other.
+    /// unless its tiers count in the same ways as before: they are counted under other keys, so
+    /// nodes that have the new configuration already and nodes that have the old one do not disturb
+    /// each other.
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, see [`Quota::check`](crate::Quota::check), or has another name, or there is none of
-    /// this name.
+    /// When the quota makes no sense, see [`Quota::check`](crate::Quota::check), or has another
+    /// name, or there is none of this name.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let (inner, quota) = (&*self.0, quota.into());
         let mut limits = unpoisoned(inner.limits.lock());
@@ -204,7 +204,7 @@ impl RedisLimiter {
     }
 }
 
-/// What was asked, for when nobody answers.
+/// An operation, kept for the fallback in case that nobody answers.
 struct Question {
     limiter: RedisLimiter,
     current: Arc<Current>,
@@ -215,8 +215,8 @@ struct Question {
 }
 
 impl Question {
-    /// Has the operation done, and waits for the answer no longer than the deadline; not at all when
-    /// none is to be expected by then.
+    /// Has the operation done, and waits for the answer no longer than the deadline; not at all
+    /// when none is to be expected by then.
     fn ask(self, subject: String) -> Pending<RedisFuture> {
         let Inner {
             coalescer, store, ..
@@ -265,12 +265,13 @@ impl Inner {
         op: Op,
         policies: &[Policy],
     ) -> Option<Result<Decision, LimiterError>> {
-        // Whatever the reason was, the server has nothing of it.
+        // The server has not counted the charge, for whichever reason.
         let reason = Degradation::GivenUp;
         self.fallback.decide(tier, key, op, policies, reason)
     }
 
-    /// The answer that needs no server. What gives something back ends it.
+    /// The remembered answer, which needs no server. An operation that gives something back ends
+    /// it.
     fn remembered(&self, subject: &str, tier: Chosen, op: &Op) -> Option<Decision> {
         let denials = self.denials.as_ref()?;
         if deny_cache::may_end_denials(op) {

@@ -17,8 +17,8 @@ use crate::{
 /// The whole numbers of the script's reply, in order.
 struct Numbers<'a>(&'a [u8]);
 
-/// Reads what the script says of `ops` operations, in rows of alike ones; `None` for what the script
-/// never says.
+/// Reads what the script says of `ops` operations, in rows of alike ones; `None` for what the
+/// script never says.
 pub(super) fn rows(reply: &Value, plan: &TierPlan, ops: usize) -> Option<Vec<Row>> {
     let Value::BulkString(bytes) = reply else {
         return None;
@@ -136,7 +136,7 @@ mod tests {
         shared::arguments::Plan,
     };
 
-    /// What the numbers say of two operations under a limit of ten a second.
+    /// The decisions that the numbers become, for two operations under a limit of ten a second.
     fn read(numbers: &[i64]) -> Option<Vec<Decision>> {
         let tiers = vec![(Tier::DEFAULT, Quota::per_second(10).into_quotas())];
         let plan = Plan::new(&Limits::new(tiers, None).expect("a good quota"));

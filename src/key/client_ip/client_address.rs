@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::entry::Entry;
+use super::entry::HeaderEntry;
 
 /// The address of a request's client, found by [`ClientIp::resolve`](super::ClientIp::resolve).
 ///
@@ -30,8 +30,8 @@ pub enum AddressOrigin {
     /// A proxy names the one before it `unknown`, or by an obfuscated name: the address of that
     /// proxy.
     Hidden,
-    /// What a proxy wrote is no address, or a header of one value has several: the address of that
-    /// proxy.
+    /// A proxy wrote something that is no address, or a header of one value has several: the
+    /// address of that proxy.
     Malformed,
     /// More entries than [`ClientIp::MAX_ENTRIES`](super::ClientIp::MAX_ENTRIES), and all of them
     /// trusted proxies: the last one that was read.
@@ -68,15 +68,15 @@ impl ClientAddress {
     }
 
     /// Reads one more entry. `None`, with the reason noted, if it has no address.
-    pub(super) const fn read(&mut self, entry: Entry) -> Option<IpAddr> {
+    pub(super) const fn read(&mut self, entry: HeaderEntry) -> Option<IpAddr> {
         self.entries += 1;
         match entry {
-            Entry::Address(ip) => {
+            HeaderEntry::Address(ip) => {
                 self.ip = ip;
                 return Some(ip);
             }
-            Entry::Hidden => self.origin = AddressOrigin::Hidden,
-            Entry::Malformed => self.origin = AddressOrigin::Malformed,
+            HeaderEntry::Hidden => self.origin = AddressOrigin::Hidden,
+            HeaderEntry::Malformed => self.origin = AddressOrigin::Malformed,
         }
         None
     }

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// How many entries of a header are read at most.
 pub(super) const MAX_ENTRIES: usize = 32;
 
-/// What a proxy says of the one before it.
+/// An entry of the header: what a proxy says about the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum HeaderEntry {
     /// Its address, with IPv4-mapped IPv6 unwrapped.
     Address(IpAddr),
     /// It is not told: `unknown`, or an obfuscated name.
@@ -16,7 +16,7 @@ pub(super) enum Entry {
     Malformed,
 }
 
-impl From<Option<IpAddr>> for Entry {
+impl From<Option<IpAddr>> for HeaderEntry {
     fn from(address: Option<IpAddr>) -> Self {
         address.map_or(Self::Malformed, |ip| Self::Address(ip.to_canonical()))
     }
@@ -58,13 +58,13 @@ pub(super) fn is_port(text: &str) -> bool {
 }
 
 /// An address, with or without a port.
-pub(super) fn address(value: &[u8]) -> Entry {
+pub(super) fn address(value: &[u8]) -> HeaderEntry {
     host(value).into()
 }
 
 /// An address and a port, the IPv6 one without brackets (`2001:db8::1:46532`), as CloudFront
 /// writes it.
-pub(super) fn viewer_address(value: &[u8]) -> Entry {
+pub(super) fn viewer_address(value: &[u8]) -> HeaderEntry {
     cut_port(value).into()
 }
 
@@ -77,7 +77,7 @@ fn cut_port(value: &[u8]) -> Option<IpAddr> {
 /// The entries of one line, from the right.
 ///
 /// They are cut off one by one, so what stands to the left of the last one asked for is not read.
-pub(super) fn entries(line: &[u8]) -> impl Iterator<Item = Entry> {
+pub(super) fn entries(line: &[u8]) -> impl Iterator<Item = HeaderEntry> {
     line.rsplit(|byte| *byte == b',')
         .map(|entry| host(entry).into())
 }

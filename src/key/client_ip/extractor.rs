@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, request::Parts};
 
 use super::{
     AddressOrigin, ClientAddress, ClientIpHeader, IntoNetwork,
-    entry::{self, Entry},
+    entry::{self, HeaderEntry},
     forwarded,
     header::Syntax,
     trust::Trust,
@@ -47,9 +47,9 @@ use crate::{
 ///
 /// So whatever a client puts to the left, its key is the one of its own address or of a trusted
 /// proxy. The latter is a bucket that everybody shares whose address that proxy does not tell, or
-/// who spoiled the line that it was appended to. The proxy's own requests, such as health checks,
-/// are in it too: [skip](crate::RateLimitLayer::skip) those by their path, never by the proxy's
-/// address or key, since clients can get into that bucket.
+/// a client that spoiled the line that it was appended to. The proxy's own requests, such as health
+/// checks, are in it too: [skip](crate::RateLimitLayer::skip) those by their path, never by the
+/// proxy's address or key, since clients can get into that bucket.
 ///
 /// [`resolve`](Self::resolve) tells how an address was found, and
 /// [`ClientAddressLayer`](crate::ClientAddressLayer) hands it to handlers.
@@ -86,11 +86,11 @@ impl ClientIp {
     /// Loopback, private (RFC 1918, RFC 4193) and link-local networks, for
     /// [`behind`](Self::behind).
     ///
-    /// A start where the proxies' addresses change: in a container network, on one machine. **Who
-    /// has an address in these networks can name any client**: a neighbouring container, an office
-    /// network, a VPN; and every client where source NAT gives it such an address, as a published
-    /// container port or a Kubernetes `NodePort` may. List the proxies' own networks where they are
-    /// known.
+    /// A start where the proxies' addresses change: in a container network, on one machine. **A
+    /// host with an address in these networks can name any client**: a neighbouring container, an
+    /// office network, a VPN; and every client where source NAT gives it such an address, as a
+    /// published container port or a Kubernetes `NodePort` may. List the proxies' own networks
+    /// where they are known.
     ///
     /// Addresses shared by carriers (100.64.0.0/10, RFC 6598) are not among them, since there they
     /// are clients; where proxies have such ones, list the network.
@@ -158,7 +158,7 @@ impl ClientIp {
     /// number from the right. More than [`MAX_ENTRIES`](Self::MAX_ENTRIES) count as that; with 0 it
     /// is the peer.
     ///
-    /// **This trusts whoever connects**: who reaches the server past a proxy can choose its
+    /// **This trusts every peer**: a client that reaches the server past a proxy can choose its
     /// address. For platforms whose load balancers have no fixed addresses and are the only way in;
     /// prefer [`behind`](Self::behind). With fewer entries than proxies it is the leftmost one.
     /// With a header of a single value, any number but 0 means that it is believed.
@@ -259,7 +259,7 @@ impl ClientIp {
     }
 
     /// Goes from proxy to proxy towards the client.
-    fn walk(&self, peer: IpAddr, entries: impl Iterator<Item = Entry>) -> ClientAddress {
+    fn walk(&self, peer: IpAddr, entries: impl Iterator<Item = HeaderEntry>) -> ClientAddress {
         let mut found = ClientAddress::peer(peer);
         for entry in entries {
             if found.entries() == Self::MAX_ENTRIES {
@@ -277,7 +277,7 @@ impl ClientIp {
 }
 
 /// The one value of a header that must have one.
-fn only(peer: IpAddr, mut values: impl Iterator<Item = Entry>) -> ClientAddress {
+fn only(peer: IpAddr, mut values: impl Iterator<Item = HeaderEntry>) -> ClientAddress {
     let mut found = ClientAddress::peer(peer);
     match (values.next(), values.next()) {
         (None, _) => found.with_origin(AddressOrigin::AllTrusted),

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::entry::{Entry, MAX_ENTRIES, bracketed, is_port};
+use super::entry::{HeaderEntry, MAX_ENTRIES, bracketed, is_port};
 
 /// A longer line is a fault. Servers in front of us take no more than this by default: nginx 8 KiB,
 /// Apache 8,190 bytes.
@@ -14,9 +14,9 @@ const MAX_NODE: usize = 64;
 /// One more than are read, to know whether there are more.
 const KEPT: usize = MAX_ENTRIES + 1;
 
-/// What the elements of one line say, from the right.
-pub(super) fn entries(line: &[u8]) -> impl Iterator<Item = Entry> {
-    Elements::new(line).map(|bytes| element(bytes.trim_ascii()).unwrap_or(Entry::Malformed))
+/// The entries of one line, from the right.
+pub(super) fn entries(line: &[u8]) -> impl Iterator<Item = HeaderEntry> {
+    Elements::new(line).map(|bytes| element(bytes.trim_ascii()).unwrap_or(HeaderEntry::Malformed))
 }
 
 /// The elements of one line, from the right, at most `KEPT`.
@@ -81,8 +81,8 @@ impl<'l> Iterator for Elements<'l> {
     }
 }
 
-/// What an element's `for` says. `None` if the element is faulty or has none, or two.
-fn element(mut rest: &[u8]) -> Option<Entry> {
+/// The entry that an element's `for` names. `None` if the element is faulty or has none, or two.
+fn element(mut rest: &[u8]) -> Option<HeaderEntry> {
     let mut found = None;
     while !rest.is_empty() {
         // Pairs may be empty, as in `for=192.0.2.1;`.
@@ -121,14 +121,14 @@ enum Value<'l> {
 }
 
 impl Value<'_> {
-    fn node(&self) -> Entry {
+    fn node(&self) -> HeaderEntry {
         let mut buffer = [0; MAX_NODE];
         let bytes = match *self {
             Self::Quoted(content) if content.contains(&b'\\') => unescape(content, &mut buffer),
             Self::Token(bytes) | Self::Quoted(bytes) => Some(bytes),
         };
         let text = bytes.and_then(|bytes| str::from_utf8(bytes).ok());
-        text.and_then(node).unwrap_or(Entry::Malformed)
+        text.and_then(node).unwrap_or(HeaderEntry::Malformed)
     }
 }
 
@@ -142,7 +142,7 @@ fn token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// What stands before the closing quote and after it.
+/// The text before the closing quote, and the text after it.
 fn quoted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut escaped = false;
     let end = bytes.iter().position(|byte| {
@@ -168,7 +168,7 @@ fn unescape<'b>(content: &[u8], buffer: &'b mut [u8; MAX_NODE]) -> Option<&'b [u
 }
 
 /// `v4`, `[v6]`, `unknown` or `_name`, each with or without `:port` or `:_name`.
-fn node(text: &str) -> Option<Entry> {
+fn node(text: &str) -> Option<HeaderEntry> {
     if text.starts_with('[') {
         let (v6, port) = bracketed(text)?;
         return port
@@ -183,7 +183,7 @@ fn node(text: &str) -> Option<Entry> {
         return None;
     }
     if name.eq_ignore_ascii_case("unknown") || is_obfuscated(name) {
-        return Some(Entry::Hidden);
+        return Some(HeaderEntry::Hidden);
     }
     Some(name.parse::<Ipv4Addr>().ok().map(Into::into).into())
 }

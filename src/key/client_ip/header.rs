@@ -28,7 +28,8 @@ pub enum ClientIpHeader {
     XEnvoyExternalAddress,
     /// Another header that is one line with one address.
     Single(HeaderName),
-    /// Another header that is a list as `X-Forwarded-For` is, to whose right end each proxy appends.
+    /// Another header that is a list as `X-Forwarded-For` is, to whose right end each proxy
+    /// appends.
     List(HeaderName),
 }
 

@@ -6,10 +6,10 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// Who is believed when it says whom it got a request from.
+/// The proxies that are believed about where a request came from.
 #[derive(Debug, Clone)]
 pub(super) enum Trust {
-    /// Whoever has an address in these networks: disjoint, sorted, and no IPv4-mapped ones.
+    /// Every address in these networks, which are disjoint, sorted, and not IPv4-mapped.
     Networks(Arc<[Ipv4Net]>, Arc<[Ipv6Net]>),
     /// This many proxies in front of us, whatever their addresses.
     Hops(u8),
@@ -76,7 +76,8 @@ fn unmapped(network: IpNet) -> IpNet {
     v4.map_or(network, IpNet::V4)
 }
 
-/// What names a trusted proxy, or a network of them, in [`ClientIp::behind`](super::ClientIp::behind).
+/// A name for a trusted proxy, or a network of them, in
+/// [`ClientIp::behind`](super::ClientIp::behind).
 ///
 /// Texts are addresses (`"10.0.0.1"`) or networks (`"10.0.0.0/8"`), with white space around them.
 #[diagnostic::on_unimplemented(

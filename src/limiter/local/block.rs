@@ -12,8 +12,8 @@ use std::{
 use super::hash::KeyHash;
 use crate::{decision::Op, lock::unpoisoned, quota::MAX_REFILL_NANOS};
 
-/// The lowest bit of the instant marks a block by hand. Operations come at whole microseconds, which
-/// are even numbers of nanoseconds: an end that is moved by one keeps out the same ones.
+/// The lowest bit of the instant marks a block by hand. Operations come at whole microseconds,
+/// which are even numbers of nanoseconds: an end that is moved by one keeps out the same ones.
 const BY_HAND: u64 = 1;
 
 /// The instant until which a key stays out, and whether it was blocked by hand.
@@ -36,8 +36,8 @@ impl Block {
         }
     }
 
-    /// How much longer the key stays out. A clock that stepped back must not make it longer than the
-    /// block of a denial lasts.
+    /// How much longer the key stays out. A clock that stepped back must not make it longer than
+    /// the block of a denial lasts.
     pub(super) fn left(&mut self, now: u64, block_for: Option<u64>) -> u64 {
         if self.0 & BY_HAND == 0
             && let Some(longest) = block_for
@@ -84,8 +84,8 @@ impl Blocks {
         block.map_or(0, |mut block| block.left(now, None))
     }
 
-    /// Blocks a key, or ends its block. Where as many are blocked as `most`, one of a few gives way:
-    /// the one that ends first.
+    /// Blocks a key, or ends its block. Where as many are blocked as `most`, one of a few gives
+    /// way: the one that ends first.
     pub(super) fn set(&self, key: KeyHash, now: u64, length: Duration, most: usize) {
         let mut block = Block::by_hand(now, length);
         let mut blocks = unpoisoned(self.blocks.write());

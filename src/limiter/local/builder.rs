@@ -47,7 +47,8 @@ impl LocalLimiterBuilder {
     }
 
     /// Quotas for the requests that [`RateLimitLayer::tier`](crate::RateLimitLayer::tier) puts
-    /// into the tier of this name, which must not be empty. Defaults to no tier but the default one.
+    /// into the tier of this name, which must not be empty. Defaults to no tier but the default
+    /// one.
     ///
     /// Counters belong to the key, not to the tier. Quotas that stand at the same place of their
     /// tiers and count alike (the same algorithm, period, slices and refill step) share one: a key
@@ -68,14 +69,14 @@ impl LocalLimiterBuilder {
     /// Keeps a key that was denied out for this long. Defaults to not at all.
     ///
     /// The block starts with the first denial of a cost that could fit; further requests do not
-    /// extend it. While it lasts every request is denied, whatever its cost and tier, and nothing is
-    /// counted. A reset ends it, a refund does not.
+    /// extend it. While it lasts every request is denied, whatever its cost and tier, and nothing
+    /// is counted. A reset ends it, a refund does not.
     ///
     /// With [`count_if`](crate::RateLimitLayer::count_if) a denial starts no block, but a response
     /// that counts and leaves nothing of the same quota, of which only such responses take: six
     /// parallel logins that all succeed block nobody. With
-    /// [`elastic`](crate::RateLimitLayer::elastic) or [`wait`](crate::RateLimitLayer::wait) the block
-    /// starts only if neither helps.
+    /// [`elastic`](crate::RateLimitLayer::elastic) or [`wait`](crate::RateLimitLayer::wait) the
+    /// block starts only if neither helps.
     pub const fn block_for(mut self, block: Duration) -> Self {
         self.block_for = Some(block);
         self
@@ -117,9 +118,9 @@ impl LocalLimiterBuilder {
     ///
     /// # Errors
     ///
-    /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), two quotas or two tiers have one name,
-    /// there is no quota at all, the block lasts longer than 18 years, or `max_keys` is 0, above
-    /// 2^32 or more than there is memory for.
+    /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), two quotas or two
+    /// tiers have one name, there is no quota at all, the block lasts longer than 18 years, or
+    /// `max_keys` is 0, above 2^32 or more than there is memory for.
     pub fn build(self) -> Result<LocalLimiter, ConfigError> {
         let Self {
             tiers,

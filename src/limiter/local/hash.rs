@@ -11,7 +11,17 @@ use crate::key::Key;
 pub(super) struct KeyHash {
     /// Never 0, the tag of an entry that was never used.
     pub(super) tag: u64,
-    pub(super) buckets: [u32; 2],
+    /// Random bits that choose the two buckets in which the key can live.
+    pub(super) bucket_bits: [u32; 2],
+}
+
+impl KeyHash {
+    /// The two of `count` buckets in which the key can live.
+    #[inline]
+    pub(super) fn buckets(self, count: usize) -> [usize; 2] {
+        self.bucket_bits
+            .map(|bits| ((u64::from(bits) * count as u64) >> 32) as usize)
+    }
 }
 
 /// A 128-bit hash under a key that is drawn at random for each limiter.
@@ -36,7 +46,7 @@ impl KeyHasher {
         let hash = self.0.hash(key.as_bytes());
         KeyHash {
             tag: hash.h1.max(1),
-            buckets: [hash.h2 as u32, (hash.h2 >> 32) as u32],
+            bucket_bits: [hash.h2 as u32, (hash.h2 >> 32) as u32],
         }
     }
 }

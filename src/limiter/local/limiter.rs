@@ -36,19 +36,20 @@ use crate::{
 /// # Memory
 ///
 /// A table of fixed size, 30 bytes for each of the most keys it is to track, 262,144 unless
-/// [`max_keys`](super::LocalLimiterBuilder::max_keys) says otherwise: about 8 MB for every limiter, taken
-/// from the system as keys come. Windows, logs, blocks and several quotas take more, see there. Keys
-/// themselves are not kept, only a 64-bit tag of their keyed 128-bit hash; the other half of the
-/// hash chooses the place. Two given keys are taken for one another with a probability of less than 2^-64, and a
-/// client cannot look for such pairs, since the hash is keyed at random.
+/// [`max_keys`](super::LocalLimiterBuilder::max_keys) says otherwise: about 8 MB for every limiter,
+/// taken from the system as keys come. Windows, logs, blocks and several quotas take more, see
+/// there. Keys themselves are not kept, only a 64-bit tag of their keyed 128-bit hash; the other
+/// half of the hash chooses the place. Two given keys are taken for one another with a probability
+/// of less than 2^-64, and a client cannot look for such pairs, since the hash is keyed at random.
 ///
 /// A key takes up room only while it has something to remember: once its bucket is full again its
 /// entry is free. When more keys are live than fit, the one with the least to forget is given up,
 /// and [`evictions`](Self::evictions) counts it: that of which the least time flows back, so a key
-/// that has used up its day outlives fresh keys that have used up their second. A flood of fresh keys that send a request each
-/// cannot push out a key that has exhausted a burst of 2 or more. Keys that are all exhausted, as
-/// with a burst of 1, are as good as each other, and a flood of more of them than `max_keys` does
-/// push some out: size the table for the keys that can arrive within one refill.
+/// that has used up its day outlives fresh keys that have used up their second. A flood of fresh
+/// keys that send a request each cannot push out a key that has exhausted a burst of 2 or more.
+/// Keys that are all exhausted, as with a burst of 1, are as good as each other, and a flood of
+/// more of them than `max_keys` does push some out: size the table for the keys that can arrive
+/// within one refill.
 ///
 /// # Concurrency
 ///
@@ -67,7 +68,7 @@ struct Inner {
     clock: SharedClock,
     hasher: KeyHasher,
     capacity: Capacity,
-    /// What is in force, for whoever changes it next.
+    /// The limits in force, for the next change.
     limits: Mutex<Arc<Limits>>,
     /// Where one instant for each key is enough.
     instants: Option<(LiveQuota, LockFree)>,
@@ -145,13 +146,13 @@ impl LocalLimiter {
     /// A changed limit, burst or queue leaves what was counted, at most as much as the new quota
     /// holds, or the largest of another tier that shares the counter. A quota whose algorithm,
     /// period, slices or refill step changes leaves its counter: it goes on with that of another
-    /// tier that counts like the new one, or starts afresh. Headers show the new quota from the next
-    /// decision on.
+    /// tier that counts like the new one, or starts afresh. Headers show the new quota from the
+    /// next decision on.
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense, see [`Quota::check`](crate::Quota::check), when it has another name, when there is
-    /// none of this name, or no memory for what is to be counted now.
+    /// When the quota makes no sense, see [`Quota::check`](crate::Quota::check), when it has
+    /// another name, when there is none of this name, or no memory for what is to be counted now.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let inner = &*self.0;
         let mut current = unpoisoned(inner.limits.lock());
@@ -306,7 +307,7 @@ impl LocalLimiter {
         op: &Op,
     ) -> Result<Decision, LimiterError> {
         let Some(asked) = tier.request() else {
-            return Err(tier.unknown([&Tier::DEFAULT].into_iter()));
+            return Err(tier.unknown());
         };
         let now = self.0.clock.now();
         let hash = self.0.hasher.hash(key);
@@ -315,8 +316,8 @@ impl LocalLimiter {
         Ok(self.decide_rarely(hash, now, instants, &quota, asked, op))
     }
 
-    /// Any operation by any quota, on keys that may have been blocked by hand, of which the table knows
-    /// nothing.
+    /// Any operation by any quota, on keys that may have been blocked by hand, of which the table
+    /// knows nothing.
     #[inline(never)]
     fn decide_rarely(
         &self,
@@ -362,7 +363,7 @@ impl LocalLimiter {
 
     fn decide_locked(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
         let Some(subjects) = self.0.subjects.get() else {
-            return Err(tier.unknown([&Tier::DEFAULT].into_iter()));
+            return Err(tier.unknown());
         };
         subjects.decide(self.0.hasher.hash(key), &self.0.clock, tier, op)
     }

@@ -125,8 +125,8 @@ impl LockFree {
         self.table.limit_states(0);
     }
 
-    /// Lets no key be further from fresh than `bucket`'s quota allows: a larger one may have been in
-    /// force before.
+    /// Lets no key be further from fresh than `bucket`'s quota allows: a larger one may have been
+    /// in force before.
     pub(super) fn fit_to(&self, bucket: &Bucket, now: Timestamp) {
         let latest = bucket.latest(now.as_nanos());
         self.table.limit_states(self.state_of(latest));
@@ -164,7 +164,7 @@ pub(super) struct LiveQuota {
     current: RwLock<LoneBucket>,
 }
 
-/// What is in force.
+/// The quota in force.
 pub(super) enum InForce<'a> {
     First(&'a LoneBucket),
     Current(RwLockReadGuard<'a, LoneBucket>),

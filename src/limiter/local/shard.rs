@@ -161,11 +161,8 @@ impl Entries {
 
     /// The two buckets that a key can live in.
     fn candidates(&self, key: KeyHash) -> [Range<usize>; 2] {
-        let buckets = (self.tags.len() / WAYS) as u64;
-        key.buckets.map(|bits| {
-            let bucket = ((u64::from(bits) * buckets) >> 32) as usize;
-            bucket * WAYS..(bucket + 1) * WAYS
-        })
+        key.buckets(self.tags.len() / WAYS)
+            .map(|bucket| bucket * WAYS..(bucket + 1) * WAYS)
     }
 
     /// The entry to replace, and what is forgotten with it: a free one of the emptier bucket, else
@@ -216,8 +213,8 @@ impl Entries {
     }
 
     /// Gives up the log with the least to forget among the next few, but not that of `current`;
-    /// unless `must`, only one with nothing to forget. Says for how many times there was memory, and
-    /// whether anything is forgotten.
+    /// unless `must`, only one with nothing to forget. Says for how many times there was memory,
+    /// and whether anything is forgotten.
     pub(super) fn give_up_a_log(
         &mut self,
         limits: &Limits,

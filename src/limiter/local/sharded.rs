@@ -8,7 +8,7 @@ use std::sync::{
 use super::{
     apply::{Apply, Subject},
     block::Block,
-    capacity::Capacity,
+    capacity::{Capacity, entries_for},
     hash::KeyHash,
     shard::{Entries, Shard, WAYS, times_held},
 };
@@ -26,10 +26,10 @@ use crate::{
     lock::unpoisoned,
 };
 
-/// Entries of a shard, from this many to twice as many. Keys spread unevenly over the shards: of one
-/// with fewer entries too many would be given up while there is room elsewhere. In one with more, a
-/// change of quota would hold the lock for longer.
-const SHARD: usize = 4_096;
+/// Entries of a shard, from this many to twice as many. Keys spread unevenly over the shards: of
+/// one with fewer entries too many would be given up while there is room elsewhere. In one with
+/// more, a change of quota would hold the lock for longer.
+const MIN_ENTRIES_PER_SHARD: usize = 4_096;
 
 /// How many shards a request looks at to make room for its log.
 const SHARDS_LOOKED_AT: usize = 4;
@@ -54,9 +54,8 @@ pub(super) struct Sharded {
 
 impl Sharded {
     pub(super) fn try_new(capacity: Capacity, limits: &Arc<Limits>) -> Result<Self, ConfigError> {
-        // The same load as the lock-free table's, see there.
-        let entries = capacity.keys.saturating_mul(15).div_ceil(8);
-        let count = (entries / SHARD).max(1);
+        let entries = entries_for(capacity.keys);
+        let count = (entries / MIN_ENTRIES_PER_SHARD).max(1);
         let mut shards = Vec::new();
         let room = shards.try_reserve_exact(count);
         room.map_err(|_| capacity.refused())?;
@@ -186,8 +185,8 @@ impl Sharded {
         }
     }
 
-    /// Puts other limits in force, shard by shard. Where keys have more counters than before and there
-    /// is no memory for them, a shard forgets its keys.
+    /// Puts other limits in force, shard by shard. Where keys have more counters than before and
+    /// there is no memory for them, a shard forgets its keys.
     pub(super) fn install(&self, limits: &Arc<Limits>, replaced: &Replaced) {
         for shard in &self.shards {
             let mut shard = lock(shard);

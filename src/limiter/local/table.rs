@@ -6,10 +6,10 @@ mod model;
 mod sync;
 
 use self::{
-    buckets::{Bucket, Buckets, Entry, WAYS},
+    buckets::{Buckets, CacheLine, Entry, WAYS},
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, thread},
 };
-use super::hash::KeyHash;
+use super::{capacity::entries_for, hash::KeyHash};
 use crate::lock::unpoisoned;
 
 /// Inserts that may go on at the same time.
@@ -61,10 +61,7 @@ impl Table {
     /// `None` where there is no room for that many: the number comes from somebody's settings, and
     /// an allocation that fails otherwise takes the process with it.
     pub(super) fn try_new(max_keys: usize) -> Option<Self> {
-        // 15 entries for 8 keys, 30 bytes a key: at this load two choices of a 4-way bucket lose
-        // about 1 key in 27,000.
-        let entries = max_keys.saturating_mul(15).div_ceil(8);
-        Self::with_buckets(entries.div_ceil(WAYS).max(2))
+        Self::with_buckets(entries_for(max_keys).div_ceil(WAYS).max(2))
     }
 
     fn with_buckets(count: usize) -> Option<Self> {
@@ -167,12 +164,9 @@ impl Table {
         least.min_by_key(|(_, state)| unpack(*state))
     }
 
-    fn candidates(&self, key: KeyHash) -> [Bucket<'_>; 2] {
-        let buckets = self.buckets.count() as u64;
-        key.buckets.map(|bits| {
-            self.buckets
-                .get(((u64::from(bits) * buckets) >> 32) as usize)
-        })
+    fn candidates(&self, key: KeyHash) -> [CacheLine<'_>; 2] {
+        key.buckets(self.buckets.count())
+            .map(|bucket| self.buckets.get(bucket))
     }
 
     fn lock_inserts_of(&self, key: KeyHash) -> MutexGuard<'_, ()> {
@@ -183,7 +177,7 @@ impl Table {
 
     /// Brings every state down to `most`; 0 forgets all keys.
     pub(super) fn limit_states(&self, most: u64) {
-        for entry in self.buckets.iter().flat_map(Bucket::entries) {
+        for entry in self.buckets.iter().flat_map(CacheLine::entries) {
             // An entry that changes hands meanwhile belongs to a key that comes after this.
             let tag = entry.tag.load(Ordering::Acquire);
             entry.update(tag, &mut |state| ((state > most).then_some(most), ()));
@@ -192,7 +186,7 @@ impl Table {
 
     /// Keys with something to remember at `now`. Walks the whole table.
     pub(super) fn live_keys(&self, now: u64) -> usize {
-        let entries = self.buckets.iter().flat_map(Bucket::entries);
+        let entries = self.buckets.iter().flat_map(CacheLine::entries);
         entries
             .filter(|entry| {
                 let state = entry.state.load(Ordering::Relaxed);
@@ -207,13 +201,13 @@ impl Table {
     }
 }
 
-struct Survey<'a> {
+struct CacheLineSurvey<'a> {
     free: usize,
     claimed: bool,
     least: Option<(Entry<'a>, u64)>,
 }
 
-impl<'a> Bucket<'a> {
+impl<'a> CacheLine<'a> {
     /// A bit for each entry that has this tag. That says no more than where to look, see
     /// [`Entry::update`].
     #[inline]
@@ -224,8 +218,8 @@ impl<'a> Bucket<'a> {
         })
     }
 
-    fn survey(self, now: u64) -> Survey<'a> {
-        let mut survey = Survey {
+    fn survey(self, now: u64) -> CacheLineSurvey<'a> {
+        let mut survey = CacheLineSurvey {
             free: 0,
             claimed: false,
             least: None,

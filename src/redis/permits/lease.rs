@@ -33,7 +33,7 @@ pub(crate) struct Leases(Arc<Inner>);
 
 struct Inner {
     keeper: Arc<Renewer>,
-    /// What the keys of all subjects begin with.
+    /// The beginning of all subjects' keys.
     keyspace: String,
     random: RandomState,
     count: AtomicU64,

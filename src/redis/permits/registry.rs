@@ -7,26 +7,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most steps of one errand: few enough for the server not to be held up.
-const MOST: usize = 256;
+/// The most steps of one batch: few enough for the server not to be held up.
+const MAX_STEPS_PER_CALL: usize = 256;
 
 /// Names a lease among all of one subject, on whatever node.
 pub(super) type LeaseName = [u8; 8];
 
-/// What this process knows of its leases.
+/// All that this process knows about its leases.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    leases: HashMap<LeaseName, Entry>,
+    leases: HashMap<LeaseName, LeaseRecord>,
     /// To be given back at once.
     dropped: Vec<Dropped>,
     /// To be given back when the server works again.
     unreleased: Vec<Dropped>,
-    /// Whether a task looks after the book.
+    /// Whether a task renews the leases.
     is_kept: bool,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LeaseRecord {
     subject: Arc<str>,
     /// Whether the server may know it.
     is_asked: bool,
@@ -44,9 +44,9 @@ pub(super) struct Dropped {
     dropped_at: Instant,
 }
 
-/// What is to be told to the server about leases of one subject, in one call.
+/// The steps of one call: renewals or releases of one subject's leases.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct LeaseBatch {
     pub(super) subject: Arc<str>,
     pub(super) steps: Vec<Step>,
 }
@@ -54,8 +54,8 @@ pub(super) struct Batch {
 /// All that is due.
 #[derive(Debug, Default)]
 pub(super) struct Due {
-    pub(super) renewals: Vec<Batch>,
-    pub(super) releases: Vec<Batch>,
+    pub(super) renewals: Vec<LeaseBatch>,
+    pub(super) releases: Vec<LeaseBatch>,
 }
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ pub(super) enum Step {
 
 impl Registry {
     pub(super) fn begin(&mut self, name: LeaseName, subject: &Arc<str>) {
-        let entry = Entry {
+        let entry = LeaseRecord {
             subject: Arc::clone(subject),
             is_asked: false,
             renew_at: None,
@@ -129,16 +129,16 @@ impl Registry {
     }
 
     /// Takes what is to be given back at once.
-    pub(super) fn releases(&mut self) -> Vec<Batch> {
-        errands(self.dropped.drain(..).map(Step::release))
+    pub(super) fn releases(&mut self) -> Vec<LeaseBatch> {
+        batches(self.dropped.drain(..).map(Step::release))
     }
 
     /// Takes what is to be given back of one subject, for a call that asks for another lease of it:
     /// so a request finds the places free that those before it have left.
-    pub(super) fn releases_of(&mut self, subject: &Arc<str>) -> Batch {
+    pub(super) fn releases_of(&mut self, subject: &Arc<str>) -> LeaseBatch {
         let own = |dropped: &mut Dropped| dropped.subject == *subject;
-        let released = self.dropped.extract_if(.., own).take(MOST);
-        Batch {
+        let released = self.dropped.extract_if(.., own).take(MAX_STEPS_PER_CALL);
+        LeaseBatch {
             subject: Arc::clone(subject),
             steps: released.map(Step::Release).collect(),
         }
@@ -150,7 +150,8 @@ impl Registry {
             .retain(|dropped| now.duration_since(dropped.dropped_at) <= lease);
     }
 
-    /// Takes all that is due at `now`: the renewals, the releases that failed, and what was dropped.
+    /// Takes all that is due at `now`: the renewals, the releases that failed, and what was
+    /// dropped.
     pub(super) fn due(&mut self, now: Instant) -> Due {
         let failed = self.unreleased.drain(..);
         let releases = self.dropped.drain(..).chain(failed).map(Step::release);
@@ -164,14 +165,14 @@ impl Registry {
             Some((Arc::clone(&entry.subject), Step::Renew(*name)))
         });
         Due {
-            renewals: errands(renewals),
-            releases: errands(releases),
+            renewals: batches(renewals),
+            releases: batches(releases),
         }
     }
 
     /// The server has done what it was told.
-    pub(super) fn done(&mut self, errand: &Batch, renew_at: Instant) {
-        for step in &errand.steps {
+    pub(super) fn done(&mut self, batch: &LeaseBatch, renew_at: Instant) {
+        for step in &batch.steps {
             if let Step::Renew(name) = step {
                 self.hold(*name, renew_at);
             }
@@ -179,8 +180,8 @@ impl Registry {
     }
 
     /// The server has not done it, as far as is known.
-    pub(super) fn failed(&mut self, errand: Batch) {
-        for step in errand.steps {
+    pub(super) fn failed(&mut self, batch: LeaseBatch) {
+        for step in batch.steps {
             match step {
                 Step::Release(dropped) => self.unreleased.push(dropped),
                 Step::Renew(name) => {
@@ -199,20 +200,20 @@ impl Step {
     }
 }
 
-fn errands(steps: impl Iterator<Item = (Arc<str>, Step)>) -> Vec<Batch> {
+fn batches(steps: impl Iterator<Item = (Arc<str>, Step)>) -> Vec<LeaseBatch> {
     let mut open: HashMap<Arc<str>, Vec<Step>> = HashMap::new();
-    let mut errands = Vec::new();
+    let mut batches = Vec::new();
     for (subject, step) in steps {
         let steps = open.entry(Arc::clone(&subject)).or_default();
         steps.push(step);
-        if steps.len() == MOST {
+        if steps.len() == MAX_STEPS_PER_CALL {
             let steps = mem::take(steps);
-            errands.push(Batch { subject, steps });
+            batches.push(LeaseBatch { subject, steps });
         }
     }
     let rest = open.into_iter().filter(|(_, steps)| !steps.is_empty());
-    errands.extend(rest.map(|(subject, steps)| Batch { subject, steps }));
-    errands
+    batches.extend(rest.map(|(subject, steps)| LeaseBatch { subject, steps }));
+    batches
 }
 
 #[cfg(test)]
@@ -252,7 +253,7 @@ mod tests {
         assert!(book.due(start).renewals.is_empty());
         let due = book.due(start + LEASE / 3).renewals;
         assert!(
-            matches!(&due[..], [errand] if matches!(errand.steps[..], [Step::Renew(it)] if it == name))
+            matches!(&due[..], [batch] if matches!(batch.steps[..], [Step::Renew(it)] if it == name))
         );
 
         book.done(&due[0], start + LEASE);
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(due.len(), 1);
         let again = book.due(start + LEASE);
         assert!(again.renewals.is_empty(), "it is under way");
-        due.into_iter().for_each(|errand| book.failed(errand));
+        due.into_iter().for_each(|batch| book.failed(batch));
         assert_eq!(book.due(start).renewals.len(), 1);
     }
 
@@ -286,7 +287,7 @@ mod tests {
             book.strike(start + LEASE, LEASE);
             let due = book.due(start + LEASE).releases;
             assert_eq!(due.len(), 1);
-            due.into_iter().for_each(|errand| book.failed(errand));
+            due.into_iter().for_each(|batch| book.failed(batch));
             assert!(book.releases().is_empty(), "not at once");
             assert!(!book.dismisses_keeper());
         }
@@ -305,10 +306,10 @@ mod tests {
             book.set_asked(number.to_be_bytes(), true);
             book.drop_lease(number.to_be_bytes(), now);
         }
-        let errands = book.releases();
-        let mut lengths: Vec<_> = errands
+        let batches = book.releases();
+        let mut lengths: Vec<_> = batches
             .iter()
-            .map(|errand| (&*errand.subject, errand.steps.len()))
+            .map(|batch| (&*batch.subject, batch.steps.len()))
             .collect();
         lengths.sort_unstable();
         assert_eq!(

@@ -18,22 +18,24 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::registry::{Batch, Due, LeaseName, Registry, Step};
-use crate::lock::unpoisoned;
-use crate::redis::store::{
-    error::{StoreError, StoreErrorKind},
-    handle::RedisStore,
-    script::Script,
+use super::registry::{Due, LeaseBatch, LeaseName, Registry, Step};
+use crate::{
+    lock::unpoisoned,
+    redis::{
+        script::LUA_MAX_INT,
+        store::{
+            error::{StoreError, StoreErrorKind},
+            handle::RedisStore,
+            script::Script,
+        },
+    },
 };
 
-/// So often, at least, is looked for what is due: what failed is soon repeated.
+/// The longest time between two looks for what is due: what failed is soon repeated.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The largest whole number up to which a Lua number counts exactly.
-const MOST: u64 = (1 << 53) - 1;
-
-/// So many subjects are dealt with at the same time.
-const AT_ONCE: usize = 64;
+/// The most subjects that are dealt with at the same time.
+const MAX_CALLS_AT_ONCE: usize = 64;
 
 static LEASES: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../script/leases.lua")));
@@ -75,11 +77,11 @@ impl Renewer {
         subject: &Arc<str>,
         name: LeaseName,
     ) -> Result<Option<u64>, StoreError> {
-        let errand = self.book().releases_of(subject);
-        let steps: Vec<_> = errand.steps.iter().map(Step::told).collect();
+        let batch = self.book().releases_of(subject);
+        let steps: Vec<_> = batch.steps.iter().map(Step::told).collect();
         let mut releases = InHand {
             keeper: self,
-            errand: Some(errand),
+            batch: Some(batch),
         };
         let reply = self
             .ask(subject, steps.into_iter().chain([(b"a", name)]))
@@ -119,7 +121,7 @@ impl Renewer {
         steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
     ) -> Vec<Vec<u8>> {
         let mut arguments = vec![
-            self.limit.min(MOST).to_string().into_bytes(),
+            self.limit.min(LUA_MAX_INT).to_string().into_bytes(),
             self.lease.as_micros().to_string().into_bytes(),
         ];
         for (letter, name) in steps {
@@ -157,15 +159,15 @@ impl Renewer {
         }
     }
 
-    fn in_hand(&self, errand: Batch) -> InHand<'_> {
+    fn in_hand(&self, batch: LeaseBatch) -> InHand<'_> {
         InHand {
             keeper: self,
-            errand: Some(errand),
+            batch: Some(batch),
         }
     }
 
-    /// The errands that are due by now, unless the server is not asked: otherwise each subject would
-    /// find that out by itself.
+    /// The batches that are due by now, unless the server is not asked: otherwise each subject
+    /// would find that out by itself.
     fn due(&self, now: Instant) -> Due {
         let mut book = self.book();
         book.strike(now.into_std(), self.lease);
@@ -183,20 +185,20 @@ fn values(reply: Value) -> Result<Vec<Value>, StoreError> {
     }
 }
 
-/// An errand that has failed unless it is done. So it has when the runtime ends in the middle.
+/// A batch counts as failed until it is done, also when the runtime ends midway.
 struct InHand<'a> {
     keeper: &'a Renewer,
-    errand: Option<Batch>,
+    batch: Option<LeaseBatch>,
 }
 
 impl InHand<'_> {
     async fn run(mut self) {
-        let Some(errand) = &self.errand else { return };
+        let Some(batch) = &self.batch else { return };
         let now = Instant::now();
-        let steps = errand.steps.iter().map(Step::told);
-        let outcome = self.keeper.tell(&errand.subject, steps).await;
+        let steps = batch.steps.iter().map(Step::told);
+        let outcome = self.keeper.tell(&batch.subject, steps).await;
         if outcome.is_ok() {
-            self.keeper.book().done(errand, self.keeper.renewal(now));
+            self.keeper.book().done(batch, self.keeper.renewal(now));
         }
         self.end(outcome.err().as_ref());
     }
@@ -205,7 +207,7 @@ impl InHand<'_> {
     /// release.
     fn end(&mut self, error: Option<&StoreError>) {
         if error.is_none_or(|error| error.kind() == StoreErrorKind::ForeignData) {
-            self.errand = None;
+            self.batch = None;
         }
     }
 }
@@ -222,13 +224,13 @@ impl Step {
 
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
-        if let Some(errand) = self.errand.take() {
-            self.keeper.book().failed(errand);
+        if let Some(batch) = self.batch.take() {
+            self.keeper.book().failed(batch);
         }
     }
 }
 
-/// The errands that wait for others to be over. Renewals go first: a release that is late keeps a
+/// The batches that wait for others to be over. Renewals go first: a release that is late keeps a
 /// place free, a late renewal gives a place away that is taken.
 #[derive(Default)]
 struct Backlog<'a> {
@@ -238,7 +240,7 @@ struct Backlog<'a> {
 
 impl<'a> Backlog<'a> {
     fn add(&mut self, keeper: &'a Renewer, due: Due) {
-        let in_hand = |errand| keeper.in_hand(errand);
+        let in_hand = |batch| keeper.in_hand(batch);
         self.renewals.extend(due.renewals.into_iter().map(in_hand));
         self.releases.extend(due.releases.into_iter().map(in_hand));
     }
@@ -268,23 +270,23 @@ impl Task {
         let mut pause = pin!(sleep_until(Instant::now() + keeper.pause()));
         let mut dropped = pin!(keeper.dropped.notified());
         loop {
-            while under_way.len() < AT_ONCE
-                && let Some(errand) = backlog.next()
+            while under_way.len() < MAX_CALLS_AT_ONCE
+                && let Some(batch) = backlog.next()
             {
-                under_way.push(InHand::run(errand));
+                under_way.push(InHand::run(batch));
             }
             if under_way.is_empty() && keeper.book().dismisses_keeper() {
                 break;
             }
             let is_free = backlog.is_empty();
             match next(&mut under_way, pause.as_mut(), dropped.as_mut(), is_free).await {
-                Event::Done => {}
-                Event::Due => {
+                Wake::Done => {}
+                Wake::Due => {
                     let now = Instant::now();
                     pause.as_mut().reset(now + keeper.pause());
                     backlog.add(&keeper, keeper.due(now));
                 }
-                Event::Dropped => {
+                Wake::Dropped => {
                     dropped.set(keeper.dropped.notified());
                     let due = Due {
                         releases: keeper.book().releases(),
@@ -299,11 +301,11 @@ impl Task {
     }
 }
 
-/// What the task has to see to.
-enum Event {
+/// The reason for which the task wakes.
+enum Wake {
     /// The time has come to look for what is due.
     Due,
-    /// An errand is over.
+    /// A batch is over.
     Done,
     /// Leases have been dropped.
     Dropped,
@@ -315,16 +317,16 @@ async fn next(
     mut pause: Pin<&mut Sleep>,
     mut dropped: Pin<&mut Notified<'_>>,
     is_free: bool,
-) -> Event {
+) -> Wake {
     poll_fn(|cx: &mut Context<'_>| {
         if pause.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Event::Due);
+            return Poll::Ready(Wake::Due);
         }
         if let Poll::Ready(Some(())) = under_way.poll_next_unpin(cx) {
-            return Poll::Ready(Event::Done);
+            return Poll::Ready(Wake::Done);
         }
         if is_free && dropped.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Event::Dropped);
+            return Poll::Ready(Wake::Dropped);
         }
         Poll::Pending
     })
@@ -370,9 +372,9 @@ mod tests {
         let mut backlog = Backlog::default();
         backlog.add(&keeper, keeper.due(now));
         let mut renewals = Vec::new();
-        while let Some(InHand { errand, .. }) = &mut backlog.next() {
-            let errand = errand.take().expect("it has not ended");
-            renewals.push(matches!(errand.steps[..], [Step::Renew(_)]));
+        while let Some(InHand { batch, .. }) = &mut backlog.next() {
+            let batch = batch.take().expect("it has not ended");
+            renewals.push(matches!(batch.steps[..], [Step::Renew(_)]));
         }
         let expected = [[true; 100], [false; 100]].concat();
         assert_eq!(renewals, expected);

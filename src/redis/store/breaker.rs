@@ -11,8 +11,8 @@ use std::{
 
 use super::error::{StoreError, StoreErrorKind};
 
-/// So many failures in a row, and Redis is not asked any more.
-const FAILURES: u32 = 3;
+/// Failures in a row after which the breaker opens.
+const FAILURES_TO_OPEN: u32 = 3;
 
 /// From the opening to the first trial.
 const FIRST_TRIAL: Duration = Duration::from_millis(100);
@@ -32,11 +32,11 @@ pub(super) struct Breaker {
     answered: bool,
     failures_in_a_row: u32,
     open: Option<Open>,
-    /// Goes up whenever the breaker closes: what a call from before then saw is no longer news.
+    /// Goes up whenever the breaker closes: outcomes of calls from before then no longer count.
     epoch: u64,
     /// The connection whose end was counted last.
     broken: u64,
-    trial: Option<Probe>,
+    trial: Option<PendingProbe>,
     /// Probes so far: the number of the latest.
     trials: u64,
     trial_limit: Duration,
@@ -45,7 +45,7 @@ pub(super) struct Breaker {
 
 /// A trial that has not ended.
 #[derive(Debug)]
-struct Probe {
+struct PendingProbe {
     number: u64,
     expires_at: Instant,
 }
@@ -58,7 +58,7 @@ struct Open {
 
 /// Whether a call may ask Redis.
 #[derive(Debug)]
-pub(super) enum Admission {
+pub(super) enum Permission {
     /// It may; the epoch goes with its outcome.
     Pass { epoch: u64 },
     /// It fails with this error. With `trial` the caller starts the one of this number, and reports
@@ -78,9 +78,9 @@ pub(super) struct Start {
     pub(super) replaces: bool,
 }
 
-/// What the breaker knows of Redis.
+/// The breaker's knowledge of Redis.
 #[derive(Debug, Clone)]
-pub(super) enum Verdict {
+pub(super) enum BreakerState {
     Untried,
     Works,
     Fails { since: Instant, cause: StoreError },
@@ -122,11 +122,11 @@ impl Breaker {
             .is_some_and(|trial| now >= trial.expires_at)
     }
 
-    pub(super) fn admit(&mut self, now: Instant) -> Admission {
+    pub(super) fn admit(&mut self, now: Instant) -> Permission {
         let Some(open) = &self.open else {
-            return Admission::Pass { epoch: self.epoch };
+            return Permission::Pass { epoch: self.epoch };
         };
-        Admission::Stop {
+        Permission::Stop {
             error: open.cause.not_asked(),
             trial: self.begin_trial(now),
         }
@@ -174,8 +174,8 @@ impl Breaker {
         is_news.then(|| self.begin_trial(now)).flatten()
     }
 
-    /// A trial that this started. Unlike a call's, its failure is enough. One that has expired is not
-    /// heard.
+    /// A trial that this started. Unlike a call's, its failure is enough. One that has expired is
+    /// not heard.
     pub(super) fn trial_ended(
         &mut self,
         number: u64,
@@ -202,14 +202,14 @@ impl Breaker {
         ended.is_some()
     }
 
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn state(&self) -> BreakerState {
         match &self.open {
-            Some(Open { since, cause }) => Verdict::Fails {
+            Some(Open { since, cause }) => BreakerState::Fails {
                 since: *since,
                 cause: cause.clone(),
             },
-            None if self.answered => Verdict::Works,
-            None => Verdict::Untried,
+            None if self.answered => BreakerState::Works,
+            None => BreakerState::Untried,
         }
     }
 
@@ -229,7 +229,7 @@ impl Breaker {
             self.broken = connection;
         }
         self.failures_in_a_row += 1;
-        (self.failures_in_a_row >= FAILURES).then(|| self.open(error, now))
+        (self.failures_in_a_row >= FAILURES_TO_OPEN).then(|| self.open(error, now))
     }
 
     fn begin_trial(&mut self, now: Instant) -> Option<Start> {
@@ -239,7 +239,7 @@ impl Breaker {
         }
         self.trials += 1;
         self.next_trial = Some(now + BETWEEN_TRIALS);
-        self.trial = Some(Probe {
+        self.trial = Some(PendingProbe {
             number: self.trials,
             expires_at: now + self.trial_limit,
         });
@@ -280,7 +280,7 @@ pub(super) struct SharedBreaker {
     summary: AtomicU64,
 }
 
-/// What calls need to know of the breaker as long as nothing goes wrong.
+/// The part of the breaker's state that calls need as long as nothing goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Summary {
     pub(super) epoch: u64,
@@ -297,7 +297,7 @@ impl SharedBreaker {
         }
     }
 
-    /// What may change the breaker goes through here.
+    /// The one way to change the breaker.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {
         let mut breaker = unpoisoned(self.breaker.lock());
         let outcome = act(&mut breaker);

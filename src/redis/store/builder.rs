@@ -14,7 +14,7 @@ use super::{
     breaker::Breaker,
     breaker::SharedBreaker,
     connection::Connection,
-    connector::{Connector, Limits},
+    connector::{Connector, Timeouts},
     core::Core,
     health::{Alarms, Counters, Listener, Notifier, StoreHealth},
     pace::Pace,
@@ -57,7 +57,7 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// What the names of all keys in Redis begin with. Defaults to `rl`, which is
+    /// The beginning of all keys' names in Redis. Defaults to `rl`, which is
     /// short because it is part of every key.
     ///
     /// Limiters with different prefixes share nothing. Accepted are 1 to 64 printable ASCII
@@ -67,7 +67,8 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How long a request waits for Redis at most, more than 0 and up to an hour. Defaults to 50 ms.
+    /// How long a request waits for Redis at most, more than 0 and up to an hour. Defaults to 50
+    /// ms.
     ///
     /// It covers everything: connecting, waiting behind other requests, the answer. A request that
     /// is not answered by then may have been counted, so it is never sent again.
@@ -86,8 +87,9 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Is told whenever Redis is given up and whenever it works again, once each and one after the
-    /// other. Defaults to nobody; with the feature `tracing` both are logged in any case.
+    /// A listener that is told whenever Redis is given up and whenever it works again, once each
+    /// and one after the other. Defaults to nobody; with the feature `tracing` both are logged in
+    /// any case.
     ///
     /// The first answer of all is no change. Runs within a request or a task of the runtime, so it
     /// must not block.
@@ -150,11 +152,11 @@ impl RedisStoreBuilder {
     fn at(self, address: Address) -> Result<RedisStore, ConfigError> {
         self.check()?;
         let shown = address.shown();
-        let limits = Limits {
+        let timeouts = Timeouts {
             connect: self.connect_timeout,
             response: self.deadline.max(self.connect_timeout),
         };
-        let opener = Connector::new(address, limits)?;
+        let opener = Connector::new(address, timeouts)?;
         Ok(self.build(shown, opener))
     }
 

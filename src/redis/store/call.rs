@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{
     connection::Live,
     error::StoreError,
-    pace::{Full, Place},
+    pace::{CallPlace, Full},
     script::{Script, is_unknown},
 };
 
@@ -16,7 +16,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct CallProgress {
     pub(super) connection: u64,
-    pub(super) place: Place,
+    pub(super) place: CallPlace,
     /// The time in which the answer has to come, for a call that is not sent otherwise.
     within: Option<Duration>,
     pub(super) sent_at: Option<Instant>,
@@ -27,7 +27,7 @@ pub(super) struct CallProgress {
 }
 
 impl CallProgress {
-    pub(super) fn new(place: Place, within: Option<Duration>) -> Self {
+    pub(super) fn new(place: CallPlace, within: Option<Duration>) -> Self {
         Self {
             connection: 0,
             place,

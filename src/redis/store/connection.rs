@@ -51,7 +51,7 @@ pub(super) struct Live {
 }
 
 /// A connection in the making, which any number of calls wait for.
-type Outcome = Shared<oneshot::Receiver<Result<Live, StoreError>>>;
+type LiveFuture = Shared<oneshot::Receiver<Result<Live, StoreError>>>;
 
 #[derive(Clone)]
 struct Attempt {
@@ -59,7 +59,7 @@ struct Attempt {
     started_at: time::Instant,
     /// By then it has ended, unless nobody drives the runtime that it runs on.
     expires_at: time::Instant,
-    outcome: Outcome,
+    outcome: LiveFuture,
 }
 
 impl Connection {
@@ -123,8 +123,8 @@ impl Connection {
             .take_if(|attempt| attempt.number == number);
     }
 
-    /// Gives the connection up, if it is still this one. One that was handed in goes on under another
-    /// number, so that its next end is told from this one.
+    /// Gives the connection up, if it is still this one. One that was handed in goes on under
+    /// another number, so that its next end is told from this one.
     pub(super) fn discard(&self, number: u64) {
         let mut state = self.lock();
         if state
@@ -175,7 +175,7 @@ impl Connection {
         }
     }
 
-    /// Starts to connect, or joins whoever has just started.
+    /// Starts to connect, or joins an attempt that has just started.
     fn attempt(self: &Arc<Self>) -> Attempt {
         let (tell, outcome) = oneshot::channel();
         let attempt = {
@@ -234,7 +234,8 @@ impl Connecting {
                 .take_if(|attempt| attempt.number == self.number);
             if let Ok(live) = &outcome {
                 state.connections += 1;
-                // Whoever came in place of this one has a connection of a runtime that is driven.
+                // An attempt that took this one's place has a connection of a runtime that is
+                // driven.
                 if own.is_some() {
                     state.live = Some(live.clone());
                 }

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::error::ConfigError;
 
-/// Calls that can wait to be written.
-const QUEUE: usize = 8192;
+/// The most calls that wait to be written.
+const MAX_QUEUED_CALLS: usize = 8192;
 
 /// An idle connection is kept from being forgotten by what lies between.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -32,40 +32,39 @@ const CLUSTER_RETRIES: u32 = 3;
 /// Between two such attempts, in milliseconds.
 const CLUSTER_RETRY_WAIT: (u64, u64) = (5, 20);
 
-/// A connection to a cluster or through sentinels takes several, one after another.
-const SEVERAL: u32 = 3;
+/// A connection to a cluster or through sentinels takes up to this many, one after another.
+const CONNECTIONS_IN_A_ROW: u32 = 3;
 
 /// Makes connections.
 #[derive(Clone)]
 pub(super) enum Connector {
-    Node(Box<Client>, Limits),
-    Cluster(Box<ClusterClient>, Limits),
-    Sentinel(Box<Sentinels>, Limits),
-    /// Whoever handed it in sees to it.
+    Node(Box<Client>, Timeouts),
+    Cluster(Box<ClusterClient>, Timeouts),
+    Sentinel(Box<Sentinels>, Timeouts),
+    /// A connection that was handed in, and reconnects by itself.
     Given(Transport),
 }
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct Timeouts {
     pub(super) connect: Duration,
     pub(super) response: Duration,
 }
 
 impl Connector {
     /// Checks the address as a whole.
-    pub(super) fn new(address: Address, limits: Limits) -> Result<Self, ConfigError> {
+    pub(super) fn new(address: Address, timeouts: Timeouts) -> Result<Self, ConfigError> {
         provide_crypto();
         match address {
             Address::Node(node) => {
                 let client = Client::open(node.set_tcp_settings(tcp_settings()));
-                client.map(|client| Self::Node(Box::new(client), limits))
+                client.map(|client| Self::Node(Box::new(client), timeouts))
             }
-            Address::Cluster(nodes) => {
-                cluster_client(nodes, limits).map(|client| Self::Cluster(Box::new(client), limits))
-            }
+            Address::Cluster(nodes) => cluster_client(nodes, timeouts)
+                .map(|client| Self::Cluster(Box::new(client), timeouts)),
             Address::Sentinel(sentinels) => {
-                sentinel_client(&sentinels).map(|_| Self::Sentinel(Box::new(sentinels), limits))
+                sentinel_client(&sentinels).map(|_| Self::Sentinel(Box::new(sentinels), timeouts))
             }
         }
         .map_err(|error| {
@@ -78,9 +77,9 @@ impl Connector {
     /// How long making a connection may take.
     pub(super) const fn limit(&self) -> Duration {
         match self {
-            Self::Node(_, limits) => limits.connect,
-            Self::Cluster(_, limits) | Self::Sentinel(_, limits) => {
-                limits.connect.saturating_mul(SEVERAL)
+            Self::Node(_, timeouts) => timeouts.connect,
+            Self::Cluster(_, timeouts) | Self::Sentinel(_, timeouts) => {
+                timeouts.connect.saturating_mul(CONNECTIONS_IN_A_ROW)
             }
             // It is there already.
             Self::Given(_) => Duration::from_millis(100),
@@ -130,17 +129,17 @@ fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
-        .set_pipeline_buffer_size(QUEUE)
+        .set_pipeline_buffer_size(MAX_QUEUED_CALLS)
 }
 
-fn cluster_client(nodes: Vec<ConnectionInfo>, limits: Limits) -> RedisResult<ClusterClient> {
+fn cluster_client(nodes: Vec<ConnectionInfo>, timeouts: Timeouts) -> RedisResult<ClusterClient> {
     let (min_wait, max_wait) = CLUSTER_RETRY_WAIT;
     ClusterClientBuilder::new(nodes)
         .tcp_settings(tcp_settings())
-        .connection_timeout(limits.connect)
+        .connection_timeout(timeouts.connect)
         // Longer than anybody waits for a call, which must not be sent twice. It ends what the
         // cluster's own questions about its nodes wait for.
-        .response_timeout(limits.response.saturating_mul(2))
+        .response_timeout(timeouts.response.saturating_mul(2))
         .overall_response_timeout(None)
         .retries(CLUSTER_RETRIES)
         .min_retry_wait(min_wait)

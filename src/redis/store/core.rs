@@ -16,20 +16,20 @@ use tokio::{
 
 use super::{
     breaker::SharedBreaker,
-    breaker::{Admission, Breaker, Change, Start},
+    breaker::{Breaker, Change, Permission, Start},
     call::{CallProgress, ask},
     connection::Connection,
     error::{StoreError, StoreErrorKind},
     health::{Alarms, Counters, Notifier, STRAIN, StoreHealth, StoreStats},
-    pace::{Full, Pace, Place},
+    pace::{CallPlace, Full, Pace},
     script::Script,
 };
 use crate::{decision::Degradation, lock::unpoisoned};
 
 /// A connection may take this long to make before calls that wait for it count as failures.
-const CONNECTING: Duration = Duration::from_millis(200);
+const CONNECTING_GRACE: Duration = Duration::from_millis(200);
 
-/// What all handles to one store share.
+/// The state that all handles to one store share.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) address: String,
@@ -51,8 +51,8 @@ pub(super) struct Core {
 impl Core {
     /// A place for a call that carries so many rows, if its answer can be expected `within` this
     /// time.
-    pub(super) fn enter(&self, rows: usize, within: Duration) -> Result<Place, StoreError> {
-        // What nobody foresees takes a while, too.
+    pub(super) fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
+        // A margin for delays that nobody foresees.
         let within = within.saturating_sub(self.deadline / 20);
         let now = Instant::now().into_std();
         let place = self.pace.enter(rows, now, within);
@@ -77,7 +77,7 @@ impl Core {
     }
 
     /// A place whether or not an answer can be expected in time.
-    pub(super) fn insist(&self, rows: usize) -> Place {
+    pub(super) fn insist(&self, rows: usize) -> CallPlace {
         self.pace.insist(rows, Instant::now().into_std())
     }
 
@@ -86,7 +86,7 @@ impl Core {
         self: &Arc<Self>,
         script: &Script,
         call: Cmd,
-        place: Place,
+        place: CallPlace,
         within: Option<Duration>,
     ) -> Result<Value, StoreError> {
         let progress = CallProgress::new(place, within);
@@ -130,8 +130,8 @@ impl Core {
         }
     }
 
-    /// The same where others are before it, for a caller who waits for the time that is `left`. What
-    /// becomes of the others tells more than the deadline, so a late answer is still heard.
+    /// The same where others are before it, for a caller who waits for the time that is `left`.
+    /// What becomes of the others tells more than the deadline, so a late answer is still heard.
     async fn call_behind_others(
         self: &Arc<Self>,
         epoch: u64,
@@ -247,8 +247,8 @@ impl Core {
         }
         let now = Instant::now().into_std();
         match self.breaker.with(|breaker| breaker.admit(now)) {
-            Admission::Pass { epoch } => Ok(epoch),
-            Admission::Stop { error, trial } => Err((error, trial)),
+            Permission::Pass { epoch } => Ok(epoch),
+            Permission::Stop { error, trial } => Err((error, trial)),
         }
     }
 
@@ -293,14 +293,14 @@ impl Core {
             // It has other servers that go on answering.
             Some(_) if self.link.is_cluster() => false,
             Some(at) if self.has_answered_since(at, Duration::ZERO) => true,
-            // This process has so much to do that answers may be there and nobody has seen them. But
-            // not for long.
+            // This process has so much to do that answers may be there and nobody has seen them.
+            // But not for long.
             Some(at) => {
                 let is_late = progress.until.elapsed() > self.deadline / 10;
                 is_late && self.has_answered_since(at, 4 * self.deadline)
             }
             None => {
-                let patience = CONNECTING.max(self.deadline);
+                let patience = CONNECTING_GRACE.max(self.deadline);
                 let attempting = self.link.attempting_for();
                 attempting.is_some_and(|time| time < patience)
             }
@@ -340,7 +340,7 @@ impl Core {
         let changed = self.breaker.with(|breaker| {
             let change = change(breaker)?;
             self.notifier
-                .note(StoreHealth::from(breaker.verdict()), &change);
+                .note(StoreHealth::from(breaker.state()), &change);
             Some(change)
         });
         let Some(change) = changed else { return };
@@ -368,7 +368,7 @@ impl Core {
     }
 
     pub(super) fn health(&self) -> StoreHealth {
-        match self.breaker.with(|breaker| breaker.verdict()).into() {
+        match self.breaker.with(|breaker| breaker.state()).into() {
             StoreHealth::Up => self.strained().unwrap_or(StoreHealth::Up),
             health => health,
         }

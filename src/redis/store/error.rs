@@ -42,8 +42,8 @@ pub enum StoreErrorKind {
     Other,
     /// Redis was not asked, because it has been failing.
     BreakerOpen,
-    /// Redis was not asked, because with all that is under way it would not have answered within the
-    /// deadline.
+    /// Redis was not asked, because with all that is under way it would not have answered within
+    /// the deadline.
     Crowded,
     /// The future does not run inside a tokio runtime. That needs its I/O and time enabled.
     NoRuntime,
@@ -87,7 +87,7 @@ impl StoreErrorKind {
         }
     }
 
-    /// What the server itself answered, by its code: the texts differ between servers.
+    /// The kind of the server's own error, by its code: the texts differ between servers.
     fn of_code(code: &str) -> Self {
         match code {
             "NOAUTH" | "NOPERM" | "WRONGPASS" => Self::Refused,
@@ -180,7 +180,7 @@ impl StoreError {
         Self::new(StoreErrorKind::of(error), shown(error))
     }
 
-    /// No connection came about. Whatever the reason is, nothing was asked.
+    /// No connection came about, so nothing was asked.
     pub(super) fn unconnected(error: &RedisError) -> Self {
         let kind = match StoreErrorKind::of(error) {
             StoreErrorKind::Other | StoreErrorKind::Timeout => StoreErrorKind::Disconnected,
@@ -205,7 +205,7 @@ impl StoreError {
         )
     }
 
-    /// What went wrong.
+    /// The kind of failure.
     #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {
         self.kind
@@ -222,8 +222,8 @@ impl StoreError {
     }
 }
 
-/// What an error says, without the arguments of the command: servers repeat those of commands that
-/// they don't know, and they can be a password or a subject's key.
+/// The text of an error, without the arguments of the command: servers repeat those of commands
+/// that they don't know, and they can be a password or a subject's key.
 fn shown(error: &RedisError) -> String {
     let text = match (error.code(), error.detail()) {
         (Some("MOVED"), _) => {

@@ -8,7 +8,7 @@ use super::{
     core::Core,
     error::StoreError,
     health::{StoreHealth, StoreStats},
-    pace::Place,
+    pace::CallPlace,
     script::Script,
 };
 use crate::error::ConfigError;
@@ -108,7 +108,7 @@ impl RedisStore {
         self.shared.health()
     }
 
-    /// What has happened so far, for metrics.
+    /// Counts of the calls so far, for metrics.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         self.shared.stats()
@@ -120,12 +120,12 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// What went wrong.
+    /// The failure, as a call would meet it.
     pub async fn check(&self) -> Result<(), StoreError> {
         self.shared.check().await
     }
 
-    /// What the names of all keys begin with.
+    /// The beginning of all keys' names.
     pub(crate) fn prefix(&self) -> &str {
         &self.shared.prefix
     }
@@ -147,7 +147,7 @@ impl RedisStore {
 
     /// A place for a call that carries so many rows; an error at once when an answer `within` this
     /// time is not to be expected.
-    pub(crate) fn enter(&self, rows: usize, within: Duration) -> Result<Place, StoreError> {
+    pub(crate) fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
         self.shared.enter(rows, within)
     }
 
@@ -165,7 +165,7 @@ impl RedisStore {
     /// an error of kind [`Timeout`](super::StoreErrorKind::Timeout) it may have run.
     pub(crate) async fn call_in<A: ToRedisArgs>(
         &self,
-        place: Place,
+        place: CallPlace,
         script: &Script,
         key: &[u8],
         args: &[A],
@@ -175,7 +175,7 @@ impl RedisStore {
         self.shared.call(script, call, place, within).await
     }
 
-    /// The same without a place that was free: whatever is under way, the call is sent.
+    /// The same without waiting for a place: the call is sent, however many are under way.
     pub(crate) async fn call<A: ToRedisArgs>(
         &self,
         script: &Script,

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    breaker::{Change, Verdict},
+    breaker::{BreakerState, Change},
     error::{StoreError, StoreErrorKind},
 };
 use crate::{
@@ -43,7 +43,7 @@ pub enum StoreHealth {
     Down {
         /// Since when.
         since: Instant,
-        /// What the last failure was.
+        /// The kind of the last failure.
         cause: StoreErrorKind,
     },
 }
@@ -56,12 +56,12 @@ impl StoreHealth {
     }
 }
 
-impl From<Verdict> for StoreHealth {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Untried => Self::Untried,
-            Verdict::Works => Self::Up,
-            Verdict::Fails { since, cause } => Self::Down {
+impl From<BreakerState> for StoreHealth {
+    fn from(state: BreakerState) -> Self {
+        match state {
+            BreakerState::Untried => Self::Untried,
+            BreakerState::Works => Self::Up,
+            BreakerState::Fails { since, cause } => Self::Down {
                 since,
                 cause: cause.kind(),
             },
@@ -69,7 +69,7 @@ impl From<Verdict> for StoreHealth {
     }
 }
 
-/// What has happened to a store's calls since it was made, for metrics. All numbers only grow.
+/// Counts of a store's calls since it was made, for metrics. All numbers only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoreStats {
     answered: u64,
@@ -175,8 +175,8 @@ impl Counters {
     }
 }
 
-/// This many decisions without Redis, each soon after the one before, are worth a line: a few are not,
-/// and more in a row make the breaker open, which has a line of its own.
+/// This many decisions without Redis, each soon after the one before, are worth a line: a few are
+/// not, and more in a row make the breaker open, which has a line of its own.
 const ENOUGH: u32 = 16;
 
 /// Without such a decision for so long the strain is over.

@@ -13,13 +13,13 @@ use std::{
 /// The weight of a call that carries one row.
 const CALL: u32 = 8;
 
-/// What a call is taken to cost the server until answers have told, in nanoseconds.
+/// The assumed cost of a call for the server until answers have told, in nanoseconds.
 const USUAL_COST: f64 = 50_000.0;
 
 /// The bounds of what a call is taken to cost, in nanoseconds.
 const COSTS: (f64, f64) = (2_000.0, 20_000_000.0);
 
-/// So many answers, more or less, make the estimate of the cost.
+/// Roughly the number of answers that make the estimate of the cost.
 const MEMORY: f64 = 256.0;
 
 /// How many times its estimated cost an answer can add to what the server was busy, and how much of
@@ -30,12 +30,13 @@ const MOST_UNBOOKED: f64 = 100_000_000.0;
 /// A shorter queue is not told from noise.
 const NOISE: Duration = Duration::from_micros(500);
 
-/// What is under way on a store's connection, and what the last answers took: so that a call which
-/// cannot be answered in time is known before it is sent.
+/// The calls under way on a store's connection, and the times of the last answers: so that a call
+/// which cannot be answered in time is known before it is sent.
 ///
 /// The model is a server at some distance that does one call after another. Its distance is what an
 /// answer takes that finds no queue; the cost of a call is what passes between two answers while
-/// there is one. Both are learnt from every answer. Holds no clock: the caller says what time it is.
+/// there is one. Both are learnt from every answer. Holds no clock: the caller says what time it
+/// is.
 #[derive(Debug, Default)]
 pub(super) struct Pace(Mutex<State>);
 
@@ -43,7 +44,7 @@ pub(super) struct Pace(Mutex<State>);
 struct State {
     /// The connection that all this is about.
     connection: u64,
-    calls: VecDeque<Call>,
+    calls: VecDeque<Flight>,
     /// The number of the first of them.
     first: u64,
     /// Calls that somebody waits for.
@@ -69,7 +70,7 @@ enum Distance {
 }
 
 #[derive(Debug)]
-struct Call {
+struct Flight {
     fate: Fate,
     weight: u32,
     sent_at: Option<Instant>,
@@ -87,7 +88,7 @@ enum Fate {
 
 /// A call's place among those that are under way, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct CallPlace {
     pace: Arc<Pace>,
     connection: u64,
     number: u64,
@@ -127,7 +128,7 @@ impl Pace {
         rows: usize,
         now: Instant,
         within: Duration,
-    ) -> Result<Place, Full> {
+    ) -> Result<CallPlace, Full> {
         let weight = weight(rows);
         let mut state = self.lock();
         if !state.has_room(weight, now, within) {
@@ -137,13 +138,13 @@ impl Pace {
     }
 
     /// A place whether or not an answer can be expected in time.
-    pub(super) fn insist(self: &Arc<Self>, rows: usize, now: Instant) -> Place {
+    pub(super) fn insist(self: &Arc<Self>, rows: usize, now: Instant) -> CallPlace {
         let mut state = self.lock();
         self.place(&mut state, weight(rows), now)
     }
 
-    fn place(self: &Arc<Self>, state: &mut State, weight: u32, now: Instant) -> Place {
-        Place {
+    fn place(self: &Arc<Self>, state: &mut State, weight: u32, now: Instant) -> CallPlace {
+        CallPlace {
             is_queued: state.backlog(now) >= NOISE,
             number: state.begin(weight, now),
             connection: state.connection,
@@ -168,7 +169,7 @@ impl Pace {
     }
 }
 
-impl Place {
+impl CallPlace {
     /// The call is sent now over this connection, which took `opening` to make. A call that waited
     /// for the connection must have room on it, if the answer is to come `within` a time.
     pub(super) fn send(
@@ -214,7 +215,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for CallPlace {
     fn drop(&mut self) {
         let mut state = self.pace.lock();
         if state.connection == self.connection {
@@ -228,7 +229,7 @@ fn weight(rows: usize) -> u32 {
 }
 
 impl State {
-    fn call(&mut self, number: u64) -> Option<&mut Call> {
+    fn call(&mut self, number: u64) -> Option<&mut Flight> {
         let at = number.checked_sub(self.first)?;
         self.calls.get_mut(usize::try_from(at).ok()?)
     }
@@ -238,7 +239,7 @@ impl State {
         self.busy_until = now.checked_add(queue);
         self.weight += u64::from(weight);
         self.awaited += 1;
-        self.calls.push_back(Call {
+        self.calls.push_back(Flight {
             fate: Fate::Awaited,
             weight,
             sent_at: None,
@@ -267,7 +268,7 @@ impl State {
         Duration::from_nanos((weight as f64 * cost / unit) as u64)
     }
 
-    /// What the server has still to do when a call arrives that is sent now.
+    /// The work that the server still has before a call that is sent now.
     fn backlog(&self, now: Instant) -> Duration {
         self.busy_until
             .map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
@@ -372,7 +373,7 @@ impl State {
     /// answered, too.
     fn end_given_up_before(&mut self, number: u64) {
         while self.first < number
-            && let Some(Call {
+            && let Some(Flight {
                 fate: Fate::GivenUp,
                 ..
             }) = self.calls.front()

@@ -23,9 +23,9 @@ const STEPS: u32 = 5;
 
 /// Probes go through this many keys, which in a cluster belong to different servers: one that is
 /// down must not keep all of it from being used.
-const KEYS: u64 = 16;
+const PROBE_KEYS: u64 = 16;
 
-/// What the limiters' scripts need permission for, except for writing.
+/// A script with the commands that limiters' scripts use, except for writing.
 static READ: LazyLock<Script> =
     LazyLock::new(|| Script::new("redis.call('TIME') return redis.call('GET', KEYS[1])"));
 
@@ -90,7 +90,7 @@ impl Core {
         );
     }
 
-    /// What a trial does, for somebody who waits for it. Its failure counts like a call's.
+    /// Runs a trial for a caller that waits. Its failure counts like a call's.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
         if Handle::try_current().is_err() {
             return Err(StoreError::no_runtime());
@@ -112,7 +112,7 @@ impl Core {
     /// Does what calls do, and leaves the scripts loaded that they run. The write goes first and by
     /// itself: not all servers say with which error a script's command met.
     async fn try_out(&self, connection: &mut u64) -> Result<(), StoreError> {
-        let number = self.trials.fetch_add(1, Ordering::Relaxed) % KEYS;
+        let number = self.trials.fetch_add(1, Ordering::Relaxed) % PROBE_KEYS;
         let key = format!("{}:trial:{number}", self.prefix);
         let read = READ.call::<&str>(key.as_bytes(), &[]);
         let mut write = redis::cmd("SET");
@@ -124,7 +124,7 @@ impl Core {
         self.step(&write, limit, connection).await?;
         self.step(&read, limit, connection).await?;
         within(limit, self.load_scripts(connection)).await?;
-        // What calls are held to. Otherwise a slow server would be tried with success and given
+        // The deadline of calls. Otherwise a slow server would be tried with success and given
         // up again by the next calls, over and over.
         self.step(&read, self.deadline, connection).await?;
         Ok(())

@@ -14,7 +14,7 @@ const MAX_ROWS_PER_CALL: usize = 256;
 /// The most operations of one call. Not every algorithm does alike ones in one step.
 const MAX_OPS_PER_CALL: usize = 1_024;
 
-/// What the server says of operations that are alike and follow each other.
+/// The server's answer to operations that are alike and follow each other.
 #[derive(Debug)]
 pub(in crate::shared) struct Row {
     pub(in crate::shared) count: usize,
@@ -22,14 +22,20 @@ pub(in crate::shared) struct Row {
     pub(in crate::shared) first: Decision,
 }
 
-/// What the server says, or why it says nothing.
+/// The server's decision, or why there is none.
 pub(super) type Reply = Result<Decision, StoreError>;
 
 /// An operation that waits.
 #[derive(Debug)]
-pub(super) struct Waiter {
+pub(super) struct WaitingOp {
     pub(super) deadline: Instant,
     pub(super) answer: oneshot::Sender<Reply>,
+}
+
+impl WaitingOp {
+    pub(super) const fn new(deadline: Instant, answer: oneshot::Sender<Reply>) -> Self {
+        Self { deadline, answer }
+    }
 }
 
 /// Operations of one subject that are measured by the same quotas, in order of arrival.
@@ -39,15 +45,15 @@ pub(super) struct Batch<P> {
     /// Alike operations that follow each other, and how many there are.
     rows: VecDeque<(Op, usize)>,
     /// One for each operation.
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<WaitingOp>,
 }
 
-/// What one call carries.
+/// The rows that one call carries, and who waits for them.
 pub(super) struct Call<P> {
     pub(super) plan: Arc<P>,
     pub(super) tier: Chosen,
     pub(super) rows: Vec<(Op, usize)>,
-    pub(super) waiters: VecDeque<Waiter>,
+    pub(super) waiters: VecDeque<WaitingOp>,
 }
 
 impl<P> Batch<P> {
@@ -64,7 +70,7 @@ impl<P> Batch<P> {
         self.tier == tier && Arc::ptr_eq(&self.plan, plan)
     }
 
-    pub(super) fn add(&mut self, op: Op, waiter: Waiter) {
+    pub(super) fn add(&mut self, op: Op, waiter: WaitingOp) {
         match self.rows.back_mut() {
             Some((alike, count)) if *alike == op => *count += 1,
             _ => self.rows.push_back((op, 1)),
@@ -76,7 +82,7 @@ impl<P> Batch<P> {
         self.waiters.front().map(|waiter| waiter.deadline)
     }
 
-    /// Takes what the next call carries. What has waited for longer than its deadline is not sent:
+    /// Takes the rows of the next call. An operation whose deadline has passed is not sent:
     /// somebody else has decided about it.
     pub(super) fn next_call(&mut self, now: Instant) -> Option<Call<P>> {
         while self
@@ -120,7 +126,7 @@ impl<P> Batch<P> {
         self.rows.pop_front()
     }
 
-    fn take_waiters(&mut self, count: usize) -> VecDeque<Waiter> {
+    fn take_waiters(&mut self, count: usize) -> VecDeque<WaitingOp> {
         if count == self.waiters.len() {
             return std::mem::take(&mut self.waiters);
         }
@@ -128,8 +134,8 @@ impl<P> Batch<P> {
     }
 }
 
-/// Tells everybody what the server said. Nobody may be listening any more.
-pub(super) fn deliver(waiters: VecDeque<Waiter>, answer: Result<Vec<Row>, StoreError>) {
+/// Hands the server's answers to those who wait. Some may have stopped listening.
+pub(super) fn deliver(waiters: VecDeque<WaitingOp>, answer: Result<Vec<Row>, StoreError>) {
     let mut waiters = waiters.into_iter();
     match answer {
         Ok(rows) => {
@@ -145,7 +151,7 @@ pub(super) fn deliver(waiters: VecDeque<Waiter>, answer: Result<Vec<Row>, StoreE
     }
 }
 
-fn deliver_row(waiters: impl Iterator<Item = Waiter>, first: Decision) {
+fn deliver_row(waiters: impl Iterator<Item = WaitingOp>, first: Decision) {
     let mut next = first;
     for waiter in waiters {
         let after = next.next_alike();

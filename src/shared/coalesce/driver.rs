@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    batch::{Batch, Call, Row, Waiter, deliver},
+    batch::{Batch, Call, Row, WaitingOp, deliver},
     lanes::{Ask, Lane, Lanes},
 };
 use crate::redis::store::error::StoreError;
@@ -28,7 +28,7 @@ const MAX_FLIGHTS: usize = 32;
 /// The shortest time between two of them.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
 
-/// The one task that asks about a subject. When it is dropped, nobody waits in vain.
+/// The one task that asks about a subject. When the task is dropped, nobody waits in vain.
 pub(super) struct Driver<A: Ask<P>, P: Send + Sync + 'static> {
     lanes: Arc<Lanes<A, P>>,
     subject: Arc<str>,
@@ -38,11 +38,11 @@ pub(super) struct Driver<A: Ask<P>, P: Send + Sync + 'static> {
     is_over: bool,
 }
 
-/// A call that is over: who waits, and what came of it.
-type Landed = (VecDeque<Waiter>, Result<Vec<Row>, StoreError>);
+/// A call that is over: the operations that wait for it, and its answer.
+type Landed = (VecDeque<WaitingOp>, Result<Vec<Row>, StoreError>);
 
-/// What a driver does next.
-enum Next<P> {
+/// The next step of a driver.
+enum DriverStep<P> {
     Leave(Vec<Batch<P>>),
     /// Until then, or until something happens.
     Wait(Option<Instant>),
@@ -69,9 +69,9 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
         loop {
             let is_free = flights.is_empty() || !landed.is_empty();
             let (leaves, until) = match self.next(is_free, flights.len()) {
-                Next::Over => return land(&mut landed),
-                Next::Wait(until) => (false, until),
-                Next::Leave(batches) => {
+                DriverStep::Over => return land(&mut landed),
+                DriverStep::Wait(until) => (false, until),
+                DriverStep::Leave(batches) => {
                     for (call, place) in self.calls(batches) {
                         flights.push(self.fly(call, place));
                     }
@@ -129,36 +129,36 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
     }
 
     /// `is_free` when nothing is under way that could be waited for, or an answer has just come.
-    fn next(&mut self, is_free: bool, flights: usize) -> Next<P> {
+    fn next(&mut self, is_free: bool, flights: usize) -> DriverStep<P> {
         let mut locked = self.lanes.lock(&self.subject);
         let own = locked.get_mut(&self.subject);
         let Some(lane) = own.filter(|lane| lane.driver == self.number) else {
             self.is_over = true;
             return if flights == 0 {
-                Next::Over
+                DriverStep::Over
             } else {
-                Next::Wait(None)
+                DriverStep::Wait(None)
             };
         };
         let Some(first) = lane.first_deadline() else {
             if flights > 0 {
-                return Next::Wait(None);
+                return DriverStep::Wait(None);
             }
             locked.remove(&self.subject);
             self.is_over = true;
-            return Next::Over;
+            return DriverStep::Over;
         };
         if !is_free {
             let Some(patience) = self.patience().filter(|_| flights < MAX_FLIGHTS) else {
-                return Next::Wait(None);
+                return DriverStep::Wait(None);
             };
             let since = first - self.lanes.asker.deadline();
             let leave_at = since + patience;
             if Instant::now() < leave_at {
-                return Next::Wait(Some(leave_at));
+                return DriverStep::Wait(Some(leave_at));
             }
         }
-        Next::Leave(mem::take(&mut lane.waiting))
+        DriverStep::Leave(mem::take(&mut lane.waiting))
     }
 
     /// How long an operation may wait for an answer before it leaves in a call of its own; `None`
@@ -222,7 +222,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Drop for Driver<A, P> {
         if self.is_over {
             return;
         }
-        // The runtime was shut down: who waits is told by the sender that goes away.
+        // The runtime was shut down: waiting operations notice that their sender is gone.
         let mut lanes = self.lanes.lock(&self.subject);
         let own = lanes
             .get(&self.subject)

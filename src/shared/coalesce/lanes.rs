@@ -13,7 +13,7 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::batch::{Batch, Row, Waiter};
+use super::batch::{Batch, Row, WaitingOp};
 use crate::{
     decision::Op, limiter::limits::Chosen, lock::unpoisoned, redis::store::error::StoreError,
 };
@@ -21,8 +21,8 @@ use crate::{
 /// Locks of the lanes: enough for threads to seldom meet at one.
 const SHARDS: usize = 32;
 
-/// How long a driver may leave operations waiting whose time is over. Its runtime is then not driven
-/// any more.
+/// How long a driver may leave operations waiting whose time is over. Its runtime is then not
+/// driven any more.
 pub(super) const STILL: Duration = Duration::from_millis(100);
 
 /// Asks the server about one subject.
@@ -65,7 +65,7 @@ pub(super) struct Lanes<A, P> {
 /// The lanes of some subjects, under one lock.
 pub(super) type LaneShard<P> = HashMap<Arc<str>, Lane<P>>;
 
-/// What waits to follow the calls of one subject that are under way.
+/// The operations that wait to follow one subject's calls under way.
 pub(super) struct Lane<P> {
     /// One batch for each tier and plan. Each was begun before the next.
     pub(super) waiting: Vec<Batch<P>>,
@@ -106,7 +106,7 @@ impl<P> Lane<P> {
         }
     }
 
-    pub(super) fn add(&mut self, plan: Arc<P>, tier: Chosen, op: Op, waiter: Waiter) {
+    pub(super) fn add(&mut self, plan: Arc<P>, tier: Chosen, op: Op, waiter: WaitingOp) {
         if self.waiting.is_empty() {
             self.stirred.notify_one();
         }

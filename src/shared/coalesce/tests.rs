@@ -151,7 +151,7 @@ async fn what_comes_meanwhile_travels_together_in_order_and_alike_ones_are_count
     );
 }
 
-/// Point 2.
+/// Any number waits.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_thousand_wait_and_none_is_turned_away() {
     let slow = Slow::taking(Duration::from_millis(5));
@@ -174,7 +174,6 @@ async fn a_hundred_thousand_wait_and_none_is_turned_away() {
     assert!(calls.iter().all(|(_, rows)| rows.len() == 1));
 }
 
-/// Point 3.
 #[tokio::test(start_paused = true)]
 async fn alternating_tiers_leave_together_in_order_within_each() {
     let slow = Slow::taking(Duration::from_millis(5));
@@ -198,7 +197,7 @@ async fn alternating_tiers_leave_together_in_order_within_each() {
     }
 }
 
-/// Point 4: two answers one after another would take longer than the deadline.
+/// Two answers one after another would take longer than the deadline.
 #[tokio::test(start_paused = true)]
 async fn further_calls_leave_meanwhile_when_waiting_would_miss_the_deadline() {
     for takes in [20, 30, 40, 45] {
@@ -222,7 +221,7 @@ async fn further_calls_leave_meanwhile_when_waiting_would_miss_the_deadline() {
     }
 }
 
-/// Point 4: somebody else has decided about it by then.
+/// Somebody else has decided about it by then.
 #[tokio::test(start_paused = true)]
 async fn what_timed_out_unsent_is_not_sent_and_what_was_dropped_is() {
     let slow = Slow::held();
@@ -264,7 +263,7 @@ async fn where_there_is_no_room_nobody_waits_to_hear_of_it() {
     assert_eq!(slow.calls().len(), 1);
 }
 
-/// Point 7: nobody drives the runtime any more on which a driver runs.
+/// Nobody drives the runtime any more on which a driver runs.
 #[test]
 fn a_driver_that_stands_still_is_replaced() {
     let runtime = || {

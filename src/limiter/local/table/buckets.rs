@@ -22,7 +22,7 @@ pub(super) struct Buckets {
 
 /// One bucket.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bucket<'a>(&'a [AtomicU64; NUMBERS]);
+pub(super) struct CacheLine<'a>(&'a [AtomicU64; NUMBERS]);
 
 /// One entry: whose it is, and what is remembered of that key.
 #[derive(Debug, Clone, Copy)]
@@ -53,17 +53,17 @@ impl Buckets {
     ///
     /// When there are not so many.
     #[inline]
-    pub(super) fn get(&self, bucket: usize) -> Bucket<'_> {
+    pub(super) fn get(&self, bucket: usize) -> CacheLine<'_> {
         let (buckets, _) = self.numbers[self.first..].as_chunks();
-        Bucket(&buckets[bucket])
+        CacheLine(&buckets[bucket])
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Bucket<'_>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = CacheLine<'_>> {
         (0..self.count).map(|bucket| self.get(bucket))
     }
 }
 
-impl<'a> Bucket<'a> {
+impl<'a> CacheLine<'a> {
     #[inline]
     pub(super) fn entry(self, at: usize) -> Entry<'a> {
         Entry {

@@ -25,7 +25,7 @@ const B: KeyHash = in_buckets(2, [0, u32::MAX]);
 /// Can live in the first bucket only.
 const C: KeyHash = in_buckets(3, [0, 0]);
 
-const fn in_buckets(tag: u64, buckets: [u32; 2]) -> KeyHash {
+const fn in_buckets(tag: u64, bucket_bits: [u32; 2]) -> KeyHash {
     KeyHash { tag, buckets }
 }
 
@@ -312,11 +312,11 @@ fn two_keys_want_the_same_free_entry_and_find_one_each() {
         ],
         preemptions: 2,
     };
-    // Nobody sees anything of the other: what counts is that nothing is given up.
+    // Neither sees the other: the point is that nothing is given up.
     model.check(1);
 }
 
-/// The last free entry: whoever comes second takes it from the first, never from the walls, even
+/// The last free entry: the second thread takes it from the first, never from the walls, even
 /// though it is hidden while it is claimed.
 #[test]
 fn exhausted_key_outlives_two_that_want_the_last_entry() {
@@ -329,7 +329,7 @@ fn exhausted_key_outlives_two_that_want_the_last_entry() {
     model.check(2);
 }
 
-/// What is above the smaller limit is clamped by whoever has that limit.
+/// A state above the smaller limit is clamped by the thread that has that limit.
 #[test]
 fn callers_with_different_limits_share_one_state() {
     let model = Model {

@@ -11,7 +11,7 @@ struct Server {
     cost: Duration,
     distance: Duration,
     free_at: Instant,
-    under_way: VecDeque<(Instant, Place)>,
+    under_way: VecDeque<(Instant, CallPlace)>,
 }
 
 impl Server {

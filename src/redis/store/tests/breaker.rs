@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::redis::store::{
     StoreError, StoreErrorKind,
-    breaker::{Admission, Breaker, Change, Verdict},
+    breaker::{Breaker, BreakerState, Change, Permission},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -19,8 +19,8 @@ fn timeout() -> StoreError {
 
 fn epoch(breaker: &mut Breaker, now: Instant) -> u64 {
     match breaker.admit(now) {
-        Admission::Pass { epoch } => epoch,
-        Admission::Stop { error, .. } => panic!("not admitted: {error}"),
+        Permission::Pass { epoch } => epoch,
+        Permission::Stop { error, .. } => panic!("not admitted: {error}"),
     }
 }
 
@@ -43,8 +43,8 @@ fn open(now: Instant) -> Breaker {
 
 fn starts_trial(breaker: &mut Breaker, now: Instant) -> bool {
     match breaker.admit(now) {
-        Admission::Pass { .. } => panic!("admitted"),
-        Admission::Stop { trial, error } => {
+        Permission::Pass { .. } => panic!("admitted"),
+        Permission::Stop { trial, error } => {
             assert_eq!(error.kind(), StoreErrorKind::BreakerOpen);
             trial.is_some()
         }
@@ -55,18 +55,18 @@ fn starts_trial(breaker: &mut Breaker, now: Instant) -> bool {
 fn opens_after_three_failures_in_a_row() {
     let now = Instant::now();
     let mut breaker = Breaker::default();
-    assert!(matches!(breaker.verdict(), Verdict::Untried));
+    assert!(matches!(breaker.state(), BreakerState::Untried));
     for _ in 0..3 {
         assert!(fail(&mut breaker, now).is_none());
         assert!(fail(&mut breaker, now).is_none());
         let epoch = epoch(&mut breaker, now);
         breaker.succeeded(epoch);
     }
-    assert!(matches!(breaker.verdict(), Verdict::Works));
+    assert!(matches!(breaker.state(), BreakerState::Works));
     assert!(fail(&mut breaker, now).is_none());
     assert!(fail(&mut breaker, now).is_none());
     assert!(fail(&mut breaker, now + MS).is_some());
-    let Verdict::Fails { since, cause } = breaker.verdict() else {
+    let BreakerState::Fails { since, cause } = breaker.state() else {
         panic!("still closed");
     };
     assert_eq!(since, now + MS);
@@ -102,7 +102,7 @@ fn tries_first_after_100_ms_and_then_every_250_ms_one_at_a_time() {
     );
     assert!(!starts_trial(&mut breaker, start + 349 * MS));
     assert!(starts_trial(&mut breaker, start + 350 * MS));
-    let Verdict::Fails { since, cause } = breaker.verdict() else {
+    let BreakerState::Fails { since, cause } = breaker.state() else {
         panic!("closed");
     };
     assert_eq!((since, cause.kind()), (start, StoreErrorKind::Loading));
@@ -127,7 +127,7 @@ fn closes_with_the_first_trial_that_succeeds() {
         panic!("{change:?}");
     };
     assert_eq!(after, 130 * MS);
-    assert!(matches!(breaker.verdict(), Verdict::Works));
+    assert!(matches!(breaker.state(), BreakerState::Works));
     assert!(fail(&mut breaker, start + 130 * MS).is_none());
 }
 
@@ -192,7 +192,7 @@ fn a_doubt_is_settled_by_a_trial() {
     assert_eq!(cause.kind(), StoreErrorKind::OutOfMemory);
 }
 
-/// Point 7: its runtime may not be driven any more.
+/// Its runtime may not be driven any more.
 #[test]
 fn a_trial_that_never_ends_expires_and_is_not_heard_any_more() {
     let start = Instant::now();
@@ -200,7 +200,7 @@ fn a_trial_that_never_ends_expires_and_is_not_heard_any_more() {
     assert!(starts_trial(&mut breaker, start + 100 * MS));
     assert!(!breaker.has_lost_trial(start + 2_099 * MS));
     assert!(breaker.has_lost_trial(start + 2_100 * MS));
-    let Admission::Stop { trial, .. } = breaker.admit(start + 2_100 * MS) else {
+    let Permission::Stop { trial, .. } = breaker.admit(start + 2_100 * MS) else {
         panic!("admitted");
     };
     let trial = trial.expect("another one");

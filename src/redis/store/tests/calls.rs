@@ -290,7 +290,7 @@ fn a_store_outlives_a_runtime() {
     });
 }
 
-/// Point 8: the connection that was handed in breaks again and again.
+/// The connection that was handed in breaks again and again.
 #[tokio::test(start_paused = true)]
 async fn every_end_of_a_connection_that_was_handed_in_counts() {
     let fake = Fake::default();
@@ -316,7 +316,7 @@ async fn every_end_of_a_connection_that_was_handed_in_counts() {
     }
 }
 
-/// Point 8: but however many were waiting on it, it is one end.
+/// But however many were waiting on it, it is one end.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_connection_that_was_handed_in_counts_once_for_all_who_wait() {
     let fake = Fake::default();
@@ -328,7 +328,7 @@ async fn the_end_of_a_connection_that_was_handed_in_counts_once_for_all_who_wait
     assert!(!store.health().is_down());
 }
 
-/// Point 5: others have been answered since.
+/// Others have been answered since.
 #[tokio::test(start_paused = true)]
 async fn late_answers_of_a_server_that_goes_on_answering_do_not_open_the_breaker() {
     let fake = Fake::default();
@@ -347,7 +347,7 @@ async fn late_answers_of_a_server_that_goes_on_answering_do_not_open_the_breaker
     assert_eq!(store.stats().failures(StoreErrorKind::Timeout), 40);
 }
 
-/// Point 5: the next herd finds it there.
+/// The next herd finds it there.
 #[tokio::test(start_paused = true)]
 async fn a_trial_loads_the_scripts_of_the_limiters() {
     let fake = Fake::default();
@@ -367,7 +367,7 @@ async fn a_trial_loads_the_scripts_of_the_limiters() {
     );
 }
 
-/// Point 7: a program that drives its runtime only while it waits.
+/// A program that drives its runtime only while it waits.
 #[test]
 fn a_program_that_blocks_on_each_call_comes_back_after_an_outage() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -400,7 +400,7 @@ fn a_program_that_blocks_on_each_call_comes_back_after_an_outage() {
     }
 }
 
-/// Point 7: an attempt to connect on a runtime that is not driven any more.
+/// An attempt to connect on a runtime that is not driven any more.
 #[test]
 fn an_attempt_to_connect_that_stands_still_keeps_nobody_out() {
     let runtime = || {
@@ -418,7 +418,7 @@ fn an_attempt_to_connect_that_stands_still_keeps_nobody_out() {
             sleep(Duration::from_millis(10)).await;
         }
     });
-    // What comes of it at last changes nothing.
+    // Its late outcome changes nothing.
     still.block_on(settle());
     assert!(!store.health().is_down());
 }

@@ -2,11 +2,12 @@
 
 use loom::sync::atomic::{AtomicU64 as Value, Ordering};
 
-/// Of each atomic loom 0.7 remembers one access, the last one, and looks for races with that only
+/// Loom 0.7 remembers one access of each atomic, the last one, and looks for races with that only
 /// (tokio-rs/loom#166). So where a thread loads and then swaps, as all of ours do, its own load
 /// hides those of the other threads, and schedules in which these come later are never tried.
 /// Therefore each access first takes its turn: a change of a second atomic, which conflicts with
-/// every other change of it. It is relaxed, so it orders nothing, and a load still finds old values.
+/// every other change of it. It is relaxed, so it orders nothing, and a load still finds old
+/// values.
 #[derive(Debug, Default)]
 pub(in super::super) struct AtomicU64 {
     value: Value,

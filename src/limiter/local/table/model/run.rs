@@ -9,13 +9,13 @@ use std::{
 use loom::thread;
 
 use super::{
-    super::{Bucket, CLAIMED, Ordering, Table, WAYS, unpack},
+    super::{CLAIMED, CacheLine, Ordering, Table, WAYS, unpack},
     NOW,
     replay::{Call, Op, Spec},
 };
 
 impl Table {
-    /// What a caller is told is how much of the key's limit was used before the call.
+    /// Tells the caller how much of the key's limit was used before the call.
     fn make(&self, call: Call) -> u64 {
         if let Op::LimitAll(most) = call.op {
             self.limit_states(NOW + most);
@@ -29,7 +29,7 @@ impl Table {
 
     /// Tag and use of the entries that have something to remember.
     fn content(&self) -> Vec<(u64, u64)> {
-        let entries = self.buckets.iter().flat_map(Bucket::entries);
+        let entries = self.buckets.iter().flat_map(CacheLine::entries);
         let mut tags = BTreeSet::new();
         let mut live = Vec::new();
         for entry in entries {
