@@ -150,6 +150,11 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
+    /// Asks it to end, as an orchestrator does.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
     fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("a running process");
     }

@@ -1,0 +1,60 @@
+//! Answers.
+
+use axum::{
+    Extension, Json,
+    extract::State,
+    http::{StatusCode, request::Parts},
+    response::Result,
+};
+use serde::Deserialize;
+use tower_ratelimit::{Decision, Key};
+
+use crate::{AppState, User};
+
+pub(crate) async fn health() -> &'static str {
+    "ok\n"
+}
+
+pub(crate) async fn metrics(State(state): State<AppState>) -> String {
+    state.metrics.render()
+}
+
+/// The decision is the one of the limit by user.
+pub(crate) async fn account(Extension(user): Extension<User>, decision: Decision) -> String {
+    let left = decision.remaining().unwrap_or_default();
+    format!("{}, {left} requests left\n", user.name)
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Job {
+    pages: u64,
+}
+
+/// Costs as much as only the body tells. The layer has charged one request, this charges the pages.
+pub(crate) async fn print(
+    State(state): State<AppState>,
+    Extension(user): Extension<User>,
+    parts: Parts,
+    Json(job): Json<Job>,
+) -> Result<String> {
+    let key = Key::from(user.id);
+    // Charged before the work, so that jobs side by side cannot slip through; a denial is answered
+    // as the layer's are.
+    let charge = state.pages.acquire(&key, job.pages).into_result();
+    let charge = charge.map_err(|denial| denial.for_request(&parts))?;
+    to_printer(&job).inspect_err(|_| {
+        let _ = state
+            .pages
+            .refund(&key, charge.charged(), Some(charge.receipt()));
+    })?;
+    let left = charge.remaining().unwrap_or_default();
+    Ok(format!("printed {} pages, {left} left today\n", job.pages))
+}
+
+/// Stands for the work.
+fn to_printer(job: &Job) -> Result<(), (StatusCode, &'static str)> {
+    match job.pages {
+        13 => Err((StatusCode::BAD_GATEWAY, "the printer is superstitious\n")),
+        _ => Ok(()),
+    }
+}
