@@ -18,10 +18,10 @@ const ROOM: usize = 16;
 /// How many requests each key has in flight. A key without any is not there.
 pub(super) struct InFlight {
     random: RandomState,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<InFlightShard>; SHARDS],
 }
 
-type Shard = HashMap<Key, u64, RandomState>;
+type InFlightShard = HashMap<Key, u64, RandomState>;
 
 /// One request in flight, until it is dropped.
 pub(super) struct Permit {
@@ -39,7 +39,7 @@ impl InFlight {
         // able to make them meet.
         let random = RandomState::new();
         Self {
-            shards: std::array::from_fn(|_| Mutex::new(Shard::with_hasher(random.clone()))),
+            shards: std::array::from_fn(|_| Mutex::new(InFlightShard::with_hasher(random.clone()))),
             random,
         }
     }
@@ -97,7 +97,7 @@ impl InFlight {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
+    fn shard(&self, key: &Key) -> MutexGuard<'_, InFlightShard> {
         // The maps use the lowest and the highest bits of the same hash.
         let hash = self.random.hash_one(key) >> 32;
         lock(&self.shards[hash as usize % SHARDS])
@@ -105,12 +105,12 @@ impl InFlight {
 }
 
 /// Counts are changed in one step, so they are right even where a thread panicked.
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+fn lock(shard: &Mutex<InFlightShard>) -> MutexGuard<'_, InFlightShard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Gives memory back after a crowd. Room for twice as many stays, so that it is not done often.
-fn shrink(shard: &mut Shard) {
+fn shrink(shard: &mut InFlightShard) {
     if shard.capacity() > ROOM && shard.len() < shard.capacity() / 4 {
         shard.shrink_to((shard.len() * 2).max(ROOM / 2));
     }

@@ -86,16 +86,12 @@ impl Renderer {
         self.limit_fields() > 0
     }
 
-<<<<<<< HEAD
     /// The time by which a denial is lengthened.
     pub(crate) fn draw_jitter(&self) -> Duration {
         self.headers.draw_jitter()
     }
 
-    /// The most fields that a response gets.
-=======
     /// The most fields about limits that a response gets.
->>>>>>> d3
     #[inline]
     fn limit_fields(&self) -> usize {
         let Headers {

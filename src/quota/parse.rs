@@ -20,7 +20,6 @@ pub(super) struct Token<'a> {
     start: usize,
 }
 
-<<<<<<< HEAD
 /// A word that has a value.
 #[derive(Clone, Copy)]
 pub(super) struct Word<'a> {
@@ -33,12 +32,8 @@ pub(super) struct Word<'a> {
 
 /// A fault of a text.
 pub(super) enum Fault<'a> {
-=======
-/// The fault of a text that is no rate.
-enum Fault<'a> {
->>>>>>> d3
     Form,
-    Unit(Token<'a>),
+    TimeUnit(Token<'a>),
     /// An unknown word, and those that are known.
     Unknown(Token<'a>, &'static str),
     /// A word that was there before.
@@ -62,7 +57,7 @@ impl<'a> Fault<'a> {
                  \"5/10s\" or \"1000/day\", and words after them, such as \"burst 200\"",
                 Shortened(text)
             )),
-            Self::Unit(token) => {
+            Self::TimeUnit(token) => {
                 let known = UNITS.map(|unit| unit.names.join(", ")).join(", ");
                 syntax(format!("unknown unit {}; accepted are {known}", at(token)))
             }
@@ -95,7 +90,6 @@ impl<'a> Fault<'a> {
     }
 }
 
-<<<<<<< HEAD
 /// A token and where it stands in its text.
 struct Place<'a>(Token<'a>, &'a str);
 
@@ -110,10 +104,6 @@ impl fmt::Display for Place<'_> {
 
 /// The part that an error message repeats of a text of any length.
 pub(super) struct Shortened<'a>(pub(super) &'a str);
-=======
-/// The part of a text of any length that an error message repeats.
-struct Shortened<'a>(&'a str);
->>>>>>> d3
 
 impl fmt::Display for Shortened<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -159,7 +149,8 @@ pub(super) struct PeriodText(pub(super) Duration);
 impl fmt::Display for PeriodText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.as_nanos();
-        let whole = |unit: &&Unit| !unit.coarse && nanos.is_multiple_of(unit.duration.as_nanos());
+        let whole =
+            |unit: &&TimeUnit| !unit.coarse && nanos.is_multiple_of(unit.duration.as_nanos());
         match UNITS.iter().find(whole) {
             Some(unit) => write!(f, "{}{}", nanos / unit.duration.as_nanos(), unit.names[0]),
             None => write!(f, "{nanos}ns"),
@@ -254,7 +245,7 @@ fn unit(token: Token<'_>) -> Result<Duration, Fault<'_>> {
     // `10/1.5s` has no unit `.5s`: it is of another form.
     let is_word = token.text.chars().all(char::is_alphabetic);
     known.map(|unit| unit.duration).ok_or(if is_word {
-        Fault::Unit(token)
+        Fault::TimeUnit(token)
     } else {
         Fault::Form
     })
@@ -269,7 +260,6 @@ fn digits(token: Token<'_>) -> Result<u64, Fault<'_>> {
     number.map_err(|_| Fault::TooLarge(token, LARGEST_RATE))
 }
 
-<<<<<<< HEAD
 fn small<'a>(token: Token<'a>, word: Word<'a>) -> Result<u32, Fault<'a>> {
     let number = digits(token).map_err(|fault| fault.of_value(word))?;
     u32::try_from(number).map_err(|_| Fault::TooLarge(token, word.largest))
@@ -277,10 +267,7 @@ fn small<'a>(token: Token<'a>, word: Word<'a>) -> Result<u32, Fault<'a>> {
 
 const LARGEST_RATE: &str = "up to a million a second and periods of up to 18 years";
 
-struct Unit {
-=======
 struct TimeUnit {
->>>>>>> d3
     /// The first one is what `Display` writes.
     names: &'static [&'static str],
     duration: Duration,

@@ -35,28 +35,7 @@ struct QuotaTable {
     soft: Option<u32>,
 }
 
-<<<<<<< HEAD
-impl From<&OwnedQuota> for Table {
-=======
-#[derive(Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum AlgorithmName {
-    #[default]
-    TokenBucket,
-    LeakyBucket,
-    FixedWindow,
-    SlidingWindow,
-    SlidingLog,
-}
-
-impl AlgorithmName {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 impl From<&OwnedQuota> for QuotaTable {
->>>>>>> d3
     fn from(owned: &OwnedQuota) -> Self {
         let quota = owned.quota();
         let words = Words::of(&quota);
@@ -76,8 +55,7 @@ impl From<&OwnedQuota> for QuotaTable {
 impl TryFrom<QuotaTable> for OwnedQuota {
     type Error = ConfigError;
 
-<<<<<<< HEAD
-    fn try_from(table: Table) -> Result<Self, ConfigError> {
+    fn try_from(table: QuotaTable) -> Result<Self, ConfigError> {
         let (rate, mut words) = Words::with_rate(&table.rate)?;
         let algorithm = table.algorithm.map(|name| words::algorithm_named(&name));
         let step = table.refill_every.map(|step| parse::period(&step));
@@ -88,29 +66,6 @@ impl TryFrom<QuotaTable> for OwnedQuota {
         beside(&mut words.slices, table.slices, "slices")?;
         beside(&mut words.soft, table.soft, "soft")?;
         let quota = words.applied_to(rate)?;
-=======
-    fn try_from(table: QuotaTable) -> Result<Self, ConfigError> {
-        let mut quota: Quota = table.rate.parse()?;
-        quota = match (table.algorithm, table.queue) {
-            (AlgorithmName::LeakyBucket, Some(queue)) => quota.leaky_bucket(queue),
-            (AlgorithmName::LeakyBucket, None) => return Err(queue("a leaky bucket needs one")),
-            (_, Some(_)) => return Err(queue("only a leaky bucket has one")),
-            (AlgorithmName::TokenBucket, None) => quota.token_bucket(),
-            (AlgorithmName::FixedWindow, None) => quota.fixed_window(),
-            (AlgorithmName::SlidingWindow, None) => quota.sliding_window(),
-            (AlgorithmName::SlidingLog, None) => quota.sliding_log(),
-        };
-        if let Some(burst) = table.burst {
-            quota = quota.burst(burst);
-        }
-        if let Some(step) = table.refill_every {
-            quota = quota.refill_every(parse::period(&step)?);
-        }
-        if let Some(slices) = table.slices {
-            quota = quota.slices(slices);
-        }
-        quota = quota.soft(table.soft.unwrap_or(0));
->>>>>>> d3
         let owned = match table.name {
             Some(name) => quota.named_owned(name),
             None => quota.into(),
