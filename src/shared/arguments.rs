@@ -37,6 +37,8 @@ pub(super) struct TierPlan {
     pub(super) measures: Vec<QuotaPlan>,
     /// All arguments between the time and the operations.
     arguments: Vec<String>,
+    /// The same for the script of a lone bucket, if that is all there is.
+    lone_bucket: Option<Vec<String>>,
 }
 
 /// How the script's numbers about one quota are read.
@@ -94,6 +96,7 @@ impl Plan {
             policies: quotas.policies.clone(),
             measures: quotas.quotas.iter().map(QuotaPlan::new).collect(),
             arguments: arguments(limits.block_for, slots, &quotas.quotas, all),
+            lone_bucket: lone_bucket(limits.block_for, slots, &quotas.quotas, all),
         }
     }
 
@@ -131,6 +134,31 @@ impl TierPlan {
             self.push(&mut arguments, op, *count);
         }
         arguments
+    }
+
+    /// The same for the script of a lone bucket, if that is all there is and it knows the operations.
+    pub(super) fn lone_bucket(
+        &self,
+        now: Option<u64>,
+        rows: &[(Op, usize)],
+    ) -> Option<Vec<Cow<'_, str>>> {
+        let lone = self.lone_bucket.as_ref()?;
+        let known = |(op, _): &(Op, usize)| {
+            matches!(
+                op,
+                Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_)
+            )
+        };
+        if !rows.iter().all(known) {
+            return None;
+        }
+        let mut arguments = Vec::with_capacity(1 + lone.len() + 3 * rows.len());
+        arguments.push(now.map_or(Cow::Borrowed(""), number));
+        arguments.extend(lone.iter().map(|text| Cow::from(text.as_str())));
+        for (op, count) in rows {
+            self.push(&mut arguments, op, *count);
+        }
+        Some(arguments)
     }
 
     fn push(&self, arguments: &mut Vec<Cow<'_, str>>, op: &Op, times: usize) {
@@ -276,6 +304,31 @@ fn arguments(
         arguments.extend(more_than_own(quota, most(slot.at, quota, all)));
     }
     arguments
+}
+
+/// The arguments of a lone token bucket that refills evenly and blocks nobody.
+fn lone_bucket(
+    block_for: Option<u64>,
+    slots: &[Slot],
+    quotas: &[Quota],
+    all: &[(usize, Quota)],
+) -> Option<Vec<String>> {
+    let ([slot], [quota]) = (slots, quotas) else {
+        return None;
+    };
+    let is_even =
+        quota.algorithm() == Algorithm::TokenBucket && quota.refill_every_nanos().is_none();
+    if block_for.is_some() || !is_even {
+        return None;
+    }
+    let units = quota.capacity() + quota.extra();
+    let interval = quota.interval_nanos();
+    let most = most(slot.at, quota, all).max(Most::of(quota));
+    let mut arguments = vec![units.to_string()];
+    for nanos in [interval, interval.saturating_mul(units), most.nanos] {
+        arguments.extend(micros_and_rest(nanos));
+    }
+    Some(arguments)
 }
 
 /// The two arguments that differ by algorithm.

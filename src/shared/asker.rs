@@ -5,8 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use redis::Value;
+
 use super::{
-    arguments::Plan,
+    arguments::{Plan, TierPlan},
     coalesce::{Ask, Row},
     deny_cache::{self, AnsweredCall, DenyCache},
     reply,
@@ -17,7 +19,7 @@ use crate::{
     limiter::limits::{Chosen, Limits},
     redis::{
         key_name,
-        script::DECIDE,
+        script::{DECIDE, DECIDE_LONE_BUCKET},
         store::{error::StoreError, handle::RedisStore, pace::CallPlace},
     },
 };
@@ -64,6 +66,32 @@ impl Asker {
         }
     }
 
+    /// Has the script decide that suits the quotas and the operations.
+    async fn call(
+        &self,
+        place: CallPlace,
+        subject: &str,
+        plan: &TierPlan,
+        now: Option<u64>,
+        rows: &[(Op, usize)],
+    ) -> Result<Value, StoreError> {
+        let key = subject.as_bytes();
+        let Some(arguments) = plan.lone_bucket(now, rows) else {
+            let arguments = plan.arguments(now, rows);
+            return self.store.call_in(place, &DECIDE, key, &arguments).await;
+        };
+        let script = &DECIDE_LONE_BUCKET;
+        let reply = self.store.call_in(place, script, key, &arguments).await?;
+        match reply {
+            // It did nothing: there is more to the value than it knows.
+            Value::BulkString(text) if text.is_empty() => {
+                let arguments = plan.arguments(now, rows);
+                self.store.call(&DECIDE, key, &arguments).await
+            }
+            reply => Ok(reply),
+        }
+    }
+
     /// Remembers what was answered. A row of the answer lies within one of the question's.
     fn learn(&self, asked: &AnsweredCall<'_>, rows: &[(Op, usize)], answer: &[Row]) {
         let Some(denials) = &self.denials else { return };
@@ -101,14 +129,9 @@ impl Ask<Current> for Asker {
             .test_clock
             .as_ref()
             .map(|clock| clock.now().as_micros());
-        let arguments = plan.arguments(now, rows);
         let asked_at = Instant::now();
-        let call = self
-            .store
-            .call_in(place, &DECIDE, subject.as_bytes(), &arguments);
-        let reply = call
-            .await
-            .inspect_err(|_| self.forget_what_may_be_over(subject, rows))?;
+        let reply = self.call(place, subject, &plan, now, rows).await;
+        let reply = reply.inspect_err(|_| self.forget_what_may_be_over(subject, rows))?;
         let count = rows.iter().map(|(_, count)| count).sum();
         let answer = reply::rows(&reply, &plan, count);
         let answer = answer.ok_or_else(|| StoreError::foreign("not the script's reply"))?;

@@ -32,7 +32,7 @@ use crate::{
     quota::{IntoQuotas, OwnedQuota},
     redis::{
         key_name,
-        script::DECIDE,
+        script::{DECIDE, DECIDE_LONE_BUCKET},
         store::{
             error::{StoreError, StoreErrorKind},
             handle::RedisStore,
@@ -110,6 +110,7 @@ impl RedisLimiter {
             test_clock,
         } = parts;
         store.use_script(&DECIDE);
+        store.use_script(&DECIDE_LONE_BUCKET);
         let denials = denials.map(Arc::new);
         let asker = Asker {
             store: store.clone(),
