@@ -121,6 +121,7 @@
 )]
 
 mod error;
+mod lock;
 mod log;
 mod small_bytes;
 

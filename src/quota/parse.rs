@@ -1,3 +1,5 @@
+//! Rates as text: `100/minute`.
+
 use std::{fmt, str::FromStr, time::Duration};
 
 use super::Quota;

@@ -1,3 +1,5 @@
+//! Quotas in configuration files.
+
 use std::fmt;
 
 use serde::{
@@ -60,11 +62,11 @@ impl From<&OwnedQuota> for Table {
             rate: quota.to_string(),
             name: owned.name().map(str::to_owned),
             algorithm,
-            burst: quota.get_burst(),
-            refill_every: quota.get_refill_every().map(parse::period_text),
+            burst: quota.burst_set(),
+            refill_every: quota.refill_every_set().map(parse::period_text),
             queue,
-            slices: quota.get_slices(),
-            soft: Some(quota.get_soft()).filter(|percent| *percent > 0),
+            slices: quota.slices_set(),
+            soft: Some(quota.soft_percent()).filter(|percent| *percent > 0),
         }
     }
 }
