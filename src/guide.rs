@@ -9,6 +9,10 @@
 #![doc = include_str!("../docs/plots/links.md")]
 #![doc = include_str!("../docs/algorithms.md")]
 
+// No doctest: the package `examples/cookbook`, with the dependencies that recipes need, compiles its
+// code and holds the page equal to it.
+#[cfg(not(doctest))]
+pub mod cookbook;
 pub mod migrate;
 pub mod quickstart;
 #[cfg(feature = "redis")]

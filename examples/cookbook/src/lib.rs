@@ -1,0 +1,9 @@
+//! The recipes of `docs/cookbook.md`, compiled and tried. Each file of `recipes` is one: the problem in its `//!` line, the
+//! code up to the line `// The test, which is not on the page.`, and its test. `page.rs` holds the page equal to the files.
+
+#[cfg(test)]
+mod ask;
+#[cfg(test)]
+mod page;
+#[cfg(test)]
+mod recipes;

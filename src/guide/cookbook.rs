@@ -1,0 +1,18 @@
+//! [proxies]: crate::guide::security#behind-a-proxy
+//! [`AnyLimiter`]: crate::AnyLimiter
+//! [`OwnedQuota`]: crate::OwnedQuota
+//! [`cost`]: crate::RateLimitLayer::cost
+//! [`quota`]: crate::RateLimitLayer::quota
+//! [`deny_key`]: crate::RateLimitLayer::deny_key
+// As on the page before: of two definitions of a link the first one counts.
+#![cfg_attr(feature = "redis", doc = "[redis-page]: crate::guide::redis")]
+#![cfg_attr(
+    feature = "redis",
+    doc = "[`RedisStore::check`]: crate::RedisStore::check"
+)]
+#![cfg_attr(feature = "tokio", doc = "[`TokioClock`]: crate::TokioClock")]
+#![cfg_attr(
+    feature = "metrics",
+    doc = "[`record_table`]: crate::observe::MetricsObserver::record_table"
+)]
+#![doc = include_str!("../../docs/cookbook.md")]
