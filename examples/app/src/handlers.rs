@@ -43,9 +43,8 @@ pub(crate) async fn print(
     let charge = state.pages.acquire(&key, job.pages).into_result();
     let charge = charge.map_err(|denial| denial.for_request(&parts))?;
     to_printer(&job).inspect_err(|_| {
-        let _ = state
-            .pages
-            .refund(&key, charge.charged(), Some(charge.receipt()));
+        let receipt = Some(charge.receipt());
+        state.pages.refund(&key, charge.charged(), receipt);
     })?;
     let left = charge.remaining().unwrap_or_default();
     Ok(format!("printed {} pages, {left} left today\n", job.pages))
