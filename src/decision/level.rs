@@ -135,7 +135,7 @@ impl Usage {
         }
     }
 
-    /// The same after so many microseconds in which nothing came.
+    /// The usage after this many microseconds in which nothing came.
     pub(super) fn aged(self, micros: u64) -> Self {
         let nanos = micros.saturating_mul(1_000);
         match self {

@@ -27,7 +27,7 @@ pub(crate) struct Limits {
     /// The counters of each key. A place whose counter no tier needs any more stays free until
     /// another takes it.
     counters: Vec<Option<Counter>>,
-    /// The one that requests' quotas stand in for, if the default tier has one alone.
+    /// The quota that requests' quotas stand in for, if the default tier has one alone.
     own: Option<OwnQuota>,
     /// How long a key that broke its limit stays out, in nanoseconds.
     pub(crate) block_for: Option<u64>,

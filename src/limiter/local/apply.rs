@@ -18,7 +18,7 @@ use crate::{
 pub(super) struct Apply<'a> {
     pub(super) time: Timestamp,
     pub(super) limits: &'a Limits,
-    /// Those that it is measured by, and their place among the tiers.
+    /// The quotas that the operation is measured by, and their place among the tiers.
     pub(super) quotas: &'a Quotas,
     pub(super) tier: TierIndex,
     pub(super) op: &'a Op,

@@ -114,7 +114,7 @@ impl Entries {
         Ok(())
     }
 
-    /// The same without the states of the counters, `width` for each key, that are not kept.
+    /// The entries without the states of the counters, `width` for each key, that are not kept.
     fn states_forgotten(mut self, width: usize, kept: &[bool]) -> Self {
         for (state, kept) in self.states.iter_mut().zip(kept[..width].iter().cycle()) {
             if !kept {

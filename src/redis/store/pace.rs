@@ -306,7 +306,7 @@ impl State {
         } else {
             self.unbooked = 0.0;
             if expected_queue >= 2 * noise {
-                // It was done sooner than it was thought to be.
+                // The call was done sooner than it was thought to be.
                 self.busy *= 0.98;
             }
             let left = now.checked_add(self.time_of(self.weight));
