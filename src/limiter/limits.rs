@@ -68,7 +68,7 @@ impl Chosen {
     }
 
     /// The quotas that `op` is measured by which was asked for in `self`: those of its receipt, if
-    /// it has one and a limiter of so many tiers knows them.
+    /// it has one and a limiter of this many tiers knows them.
     pub(crate) fn by_receipt(self, op: &Op, tiers: usize, own: Option<&OwnQuota>) -> Self {
         let Some(receipt) = op.receipt() else {
             return self;

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{decision::Decision, decision::Op, limiter::limits::Chosen, lock::unpoisoned};
 
-/// Buckets of so many entries each.
+/// Entries in a bucket.
 const WAYS: usize = 4;
 
 /// 16,384 entries, of about 300 bytes while they are used.

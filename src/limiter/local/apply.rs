@@ -147,7 +147,7 @@ impl Apply<'_> {
     }
 }
 
-/// The decision of a key that is blocked for so many nanoseconds more.
+/// The decision of a key that is blocked for this many nanoseconds more.
 pub(super) fn denied_for(decision: Decision, blocked: u64) -> Decision {
     match blocked {
         0 => decision,

@@ -100,7 +100,7 @@ pub(super) fn room(entries: usize, limits: &Limits) -> Result<Box<[State]>, TryR
 }
 
 impl Entries {
-    /// Makes room for so many keys, if there is none yet.
+    /// Makes room for this many keys, if there is none yet.
     #[inline]
     pub(super) fn make(&mut self, entries: usize, limits: &Limits) -> Result<(), TryReserveError> {
         if self.tags.is_empty() {

@@ -49,7 +49,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// A place for a call that carries so many rows, if its answer can be expected `within` this
+    /// A place for a call that carries this many rows, if its answer can be expected `within` this
     /// time.
     pub(super) fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
         // A margin for delays that nobody foresees.

@@ -120,7 +120,7 @@ impl Default for State {
 }
 
 impl Pace {
-    /// A place for a call that carries so many rows, unless its answer would come later than
+    /// A place for a call that carries this many rows, unless its answer would come later than
     /// `within`. A call is sent in any case when nothing is under way: otherwise nobody would find
     /// out that the server has become faster.
     pub(super) fn enter(
