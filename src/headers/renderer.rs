@@ -1,6 +1,9 @@
 //! The renderer: writes the fields of a limiter's decisions.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, StatusCode,
@@ -81,6 +84,11 @@ impl Renderer {
     #[inline]
     pub(crate) fn renders_limits(&self) -> bool {
         self.limit_fields() > 0
+    }
+
+    /// The time by which a denial is lengthened.
+    pub(crate) fn draw_jitter(&self) -> Duration {
+        self.headers.draw_jitter()
     }
 
     /// The most fields about limits that a response gets.

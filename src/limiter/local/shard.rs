@@ -18,7 +18,7 @@ const LOGS_LOOKED_AT: usize = 16;
 
 /// One lock's part of the table.
 #[derive(Debug)]
-pub(super) struct Shard {
+pub(super) struct TableShard {
     /// Here, so that the holder of the lock sees one consistent set of quotas.
     pub(super) limits: Arc<Limits>,
     pub(super) entries: Entries,
@@ -56,7 +56,7 @@ fn filled<T: Clone>(len: usize, value: T) -> Result<Box<[T]>, TryReserveError> {
     Ok(all.into_boxed_slice())
 }
 
-impl Shard {
+impl TableShard {
     pub(super) fn new(limits: Arc<Limits>) -> Self {
         Self {
             limits,
