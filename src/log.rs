@@ -10,9 +10,9 @@ use std::{
 enum Severity {
     /// Requests fail, or are not counted as they should be.
     Error,
-    /// It works, but not as somebody meant it to.
+    /// Something works, but not as somebody meant it to.
     Warn,
-    /// It works again.
+    /// Something works again.
     Info,
 }
 
@@ -104,7 +104,7 @@ const fn emit(_: Severity, _: &str, _: &str) -> bool {
 /// health checks.
 const ENOUGH: u32 = 16;
 
-/// It was seen, or its absence was reported: nothing more is to be said.
+/// The thing was seen, or its absence was reported: nothing more is to be said.
 const SETTLED: u32 = u32::MAX;
 
 /// Notices that something never comes which some requests must have.

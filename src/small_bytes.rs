@@ -57,7 +57,7 @@ impl<const N: usize> SmallBytes<N> {
         }
     }
 
-    /// The same to be shared; this moves few to the heap, too.
+    /// The bytes, to be shared; short ones move to the heap, too.
     pub(crate) fn into_shared(self) -> Bytes {
         if self.is_long() {
             Bytes::from(self.long)

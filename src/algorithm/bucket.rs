@@ -35,7 +35,7 @@ impl Bucket {
         Self::Leaky(LeakyBucket::new(quota, most, skew))
     }
 
-    /// For those who need not know which one it is.
+    /// The bucket, where its kind does not matter.
     pub(super) fn as_counts(&self) -> &dyn Counts<State = u64> {
         match self {
             Self::Token(bucket) => bucket,

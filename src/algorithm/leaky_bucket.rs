@@ -14,11 +14,11 @@ use crate::{
 pub(crate) struct LeakyBucket {
     /// T: the time between two slots.
     interval: u64,
-    /// The one that passes at once, and those that may wait.
+    /// The units that fit: the one that passes at once, and those that may wait.
     capacity: u64,
     /// capacity · T: how far ahead the next slot can be.
     longest: u64,
-    /// The same for the nominal limit, less by the soft share.
+    /// `longest` of the nominal limit, which is less by the soft share.
     nominal: u64,
     /// How far ahead the next slot may be moved to: the end of the longest queue that shares it.
     most: u64,

@@ -31,23 +31,23 @@ pub(crate) use self::{
 /// Whether a cost fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It does, after waiting this long in the queue.
+    /// The cost fits, after waiting this long in the queue.
     Fits { wait: u64 },
-    /// It will after this long if nothing else comes.
+    /// The cost fits after this long if nothing else comes.
     After(u64),
-    /// It never will.
+    /// The cost never fits.
     Never,
 }
 
 impl Verdict {
-    /// It fits at once.
+    /// The cost fits at once.
     pub(crate) const FITS: Self = Self::Fits { wait: 0 };
 
     pub(crate) const fn fits(self) -> bool {
         matches!(self, Self::Fits { .. })
     }
 
-    /// Both as one: the worse, or the longer wait.
+    /// Two verdicts as one: the worse, or the longer wait.
     #[inline]
     fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -91,11 +91,11 @@ impl Most {
 /// Whether a thread may see a state that others wrote later than it read the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClockSkew {
-    /// It cannot: the clock is read while the key is locked.
+    /// No clock can: it is read while the key is locked.
     None,
-    /// It can, by as long as it was held up between reading the clock and the update. Up to a
-    /// second, or one more full quota, is then no sign of a clock that stepped back: to correct it
-    /// would give away what the others took.
+    /// A thread's clock can, by as long as it was held up between reading the clock and the update.
+    /// Up to a second, or one more full quota, is then no sign of a clock that stepped back: to
+    /// correct it would give away what the others took.
     Threads,
 }
 

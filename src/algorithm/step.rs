@@ -12,7 +12,7 @@ use crate::{
 /// The outcome of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// That of all quotas together.
+    /// The verdict of all quotas together.
     pub(crate) verdict: Verdict,
     /// Units that were taken.
     pub(crate) charged: u64,

@@ -18,7 +18,7 @@ pub(crate) struct TokenBucket {
     capacity: u64,
     /// capacity · T: the time in which an empty bucket fills.
     refill: u64,
-    /// The same for the nominal limit, less by the soft share.
+    /// `refill` of the nominal limit, which is less by the soft share.
     nominal: u64,
     /// How far ahead a TAT may be moved to: the refill of the largest bucket that shares it.
     most: u64,

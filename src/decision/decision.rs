@@ -13,11 +13,11 @@ use crate::{clock::Timestamp, quota::Fitted};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It passes now.
+    /// The request passes now.
     Allowed,
-    /// It passes after this wait.
+    /// The request passes after this wait.
     Delayed(Duration),
-    /// It does not pass.
+    /// The request does not pass.
     Denied,
 }
 
@@ -138,7 +138,7 @@ impl Decision {
         self.charged
     }
 
-    /// When it was decided.
+    /// The time of the decision.
     #[must_use]
     pub const fn decided_at(&self) -> Timestamp {
         self.charged_at
@@ -189,7 +189,7 @@ impl Decision {
         self.quotas.iter()
     }
 
-    /// The same without the names.
+    /// The quotas' statuses, without names.
     #[inline]
     pub(crate) fn statuses(&self) -> &[Status] {
         self.quotas.as_slice()
@@ -202,7 +202,7 @@ impl Decision {
         self.quotas.binding()
     }
 
-    /// The same without the name.
+    /// The binding quota's status, without its name.
     #[inline]
     pub(crate) fn binding_status(&self) -> &Status {
         self.quotas.binding_status()

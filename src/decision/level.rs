@@ -13,7 +13,7 @@ pub(crate) enum Usage {
 }
 
 /// A bucket that fills evenly, in nanoseconds. All numbers follow from these three, by divisions
-/// that only those pay for who ask for them.
+/// that are made only where a number is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Level {
     /// The time until the bucket is full.
@@ -135,7 +135,7 @@ impl Usage {
         }
     }
 
-    /// The same after so many microseconds in which nothing came.
+    /// The usage after this many microseconds in which nothing came.
     pub(super) fn aged(self, micros: u64) -> Self {
         let nanos = micros.saturating_mul(1_000);
         match self {

@@ -55,7 +55,7 @@ impl Status {
         }
     }
 
-    /// The same as the setters say, from what an algorithm found out.
+    /// The status that the setters would make of an algorithm's findings.
     #[inline]
     pub(super) const fn measured(policy: &Policy, measure: &Measure) -> Self {
         Self {
@@ -232,7 +232,7 @@ impl Status {
     pub(super) fn deny_for(&mut self, wait: Duration) {
         let wait = Micros::from_duration(wait).max(Micros::new(1));
         self.retry_after = match self.retry_after {
-            // It never passes.
+            // The request never passes.
             None if self.denied => None,
             own => Some(own.map_or(wait, |own| own.max(wait))),
         };

@@ -22,7 +22,7 @@ pub(super) struct Prepared {
 /// The parts of one policy.
 #[derive(Debug)]
 pub(super) struct PolicyText {
-    /// Its part of `RateLimit` up to the first number.
+    /// The policy's part of `RateLimit` up to the first number.
     pub(super) opening: Box<[u8]>,
     pub(super) limit: HeaderValue,
 }

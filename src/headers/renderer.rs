@@ -27,7 +27,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Renderer {
     headers: Headers,
-    /// Those of the limiter's policies.
+    /// The parts of the limiter's policies.
     texts: Prepared,
     /// How many responses that already had a policy were looked at for one of the same name.
     looked_at: AtomicU32,

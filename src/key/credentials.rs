@@ -51,7 +51,7 @@ impl KeyExtractor for BearerToken {
 /// Names are compared as they are: where the service takes `alice` and `Alice` for one user, count
 /// by the name as the service normalises it, in a [closure](super::key_fn).
 ///
-/// Nothing is verified. That suits a limit on attempts to log in; but whoever knows a name can use
+/// Nothing is verified. That suits a limit on attempts to log in; but anybody with a name can use
 /// up its limit, so let only [failures count](crate::RateLimitLayer::count_if), or count by name
 /// and address, `(BasicUser, PeerIp)`.
 ///
@@ -69,8 +69,8 @@ impl KeyExtractor for BearerToken {
 #[allow(clippy::exhaustive_structs, reason = "a unit struct is its own value")]
 pub struct BasicUser;
 
-/// Takes what any application may take: one that is laxer than this would know a user who is not
-/// counted.
+/// Takes what any application may take: an application that is laxer than this would know a user
+/// that is not counted.
 const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()

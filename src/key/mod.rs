@@ -21,12 +21,12 @@
 //!
 //! # What goes wrong
 //!
-//! A request without a key is never silently let through. The response depends on whose
-//! doing it is, see [`KeyErrorKind`](crate::KeyErrorKind) and
+//! A request without a key is never silently let through. The response depends on the
+//! side that caused it, see [`KeyErrorKind`](crate::KeyErrorKind) and
 //! [`RateLimitLayer::on_missing_key`](crate::RateLimitLayer::on_missing_key).
 //!
 //! Behind a proxy every request comes from the proxy's address, so [`PeerIp`] puts all clients
-//! into one bucket; [`ClientIp`] reads whom the proxy got it from. And a header that the client
+//! into one bucket; [`ClientIp`] reads where the proxy got it from. And a header that the client
 //! writes is a key that the client chooses: limit by it only where a wrong value is refused later,
 //! as an API key is.
 //!

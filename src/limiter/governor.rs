@@ -364,7 +364,7 @@ impl Limiter for GovernorLimiter {
 
     fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
         Pending::Ready(match op {
-            // It starts no blocks, so a reservation is nothing else.
+            // Governor starts no blocks, so a reservation is nothing else.
             Op::Acquire(cost) | Op::Reserve(cost) => Ok(self.acquire(key, cost)),
             Op::Deny(_) => Err(unsupported("deny")),
             Op::Settle(..) => Err(unsupported("settle")),

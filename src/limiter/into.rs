@@ -28,17 +28,17 @@ pub trait IntoLimiter<Via> {
     fn into_limiter(self) -> Result<Self::Limiter, ConfigError>;
 }
 
-/// It is a [`Limiter`] already.
+/// For a type that is a [`Limiter`] already.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FromLimiter;
 
-/// It is an [`AsyncLimiter`].
+/// For an [`AsyncLimiter`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FromAsync;
 
-/// It is a [`Quota`] or several, for a [`LocalLimiter`].
+/// For a [`Quota`] or several, which become a [`LocalLimiter`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct FromQuota;

@@ -27,7 +27,7 @@ pub(crate) struct Limits {
     /// The counters of each key. A place whose counter no tier needs any more stays free until
     /// another takes it.
     counters: Vec<Option<Counter>>,
-    /// The one that requests' quotas stand in for, if the default tier has one alone.
+    /// The quota that requests' quotas stand in for, if the default tier has one alone.
     own: Option<OwnQuota>,
     /// How long a key that broke its limit stays out, in nanoseconds.
     pub(crate) block_for: Option<u64>,
@@ -68,7 +68,7 @@ impl Chosen {
     }
 
     /// The quotas that `op` is measured by which was asked for in `self`: those of its receipt, if
-    /// it has one and a limiter of so many tiers knows them.
+    /// it has one and a limiter of this many tiers knows them.
     pub(crate) fn by_receipt(self, op: &Op, tiers: usize, own: Option<&OwnQuota>) -> Self {
         let Some(receipt) = op.receipt() else {
             return self;

@@ -23,7 +23,7 @@ pub(crate) struct Quotas {
 #[derive(Debug, Clone)]
 pub(super) struct Counter {
     pub(super) at: usize,
-    /// That of the smallest limit among them.
+    /// The meter of the smallest limit among them.
     pub(super) meter: Meter,
     pub(super) quota: Quota,
 }

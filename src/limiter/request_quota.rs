@@ -186,7 +186,7 @@ impl OwnQuota {
         (Fitted { capacity, interval }, true)
     }
 
-    /// The largest capacity that is at most so many units with its soft share.
+    /// The largest capacity that is at most this many units with its soft share.
     fn capacity_for(&self, units: u64) -> u64 {
         let percent = 100 + u128::from(self.quota.soft_percent());
         let capacity = ((u128::from(units) + 1) * 100 - 1) / percent;

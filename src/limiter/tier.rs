@@ -22,7 +22,7 @@ pub struct Tier(Which);
 enum Which {
     Unlimited,
     Named(&'static str),
-    /// The same by a name from data; freed with its last clone.
+    /// A tier by a name from data; freed with its last clone.
     Owned(Arc<str>),
     Request(RequestQuota),
 }
@@ -49,7 +49,7 @@ impl Tier {
         Self(Which::Named(name))
     }
 
-    /// The same by a name that is not known before the program runs, from a configuration file or a
+    /// The tier of a name that is not known before the program runs, from a configuration file or a
     /// customer's row. Clones share it, and it is freed with the last of them.
     #[must_use]
     pub fn named_owned(name: impl Into<Arc<str>>) -> Self {

@@ -73,7 +73,7 @@ pub enum Event<'a> {
         /// Why there is no key.
         error: &'a KeyError,
     },
-    /// It is known what a request cost in the end that was charged
+    /// The final cost is known of a request that was charged
     /// [provisionally](Decided::is_provisional), or that could not be found out or charged.
     ///
     /// It comes after the request's [`Decided`](Self::Decided), but for one case: a request that an

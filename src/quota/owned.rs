@@ -85,7 +85,7 @@ impl From<Quota> for OwnedQuota {
 }
 
 impl Quota {
-    /// The same under a name that is not known before the program runs: one of a configuration
+    /// The quota under a name that is not known before the program runs: one of a configuration
     /// file, say. It means what [`named`](Self::named) does, and nothing is leaked.
     ///
     /// 1 to 64 printable ASCII characters. A decision about quotas with such names counts one
@@ -103,7 +103,7 @@ impl Quota {
         OwnedQuota::new(self, Cow::Owned(name.into()))
     }
 
-    /// The same under a name that may be static.
+    /// The quota under a name that may be static.
     #[cfg(feature = "redis")]
     pub(crate) fn named_as(self, name: Cow<'static, str>) -> OwnedQuota {
         OwnedQuota::new(self, name)

@@ -250,7 +250,7 @@ impl Quota {
         self.extra_of(self.capacity())
     }
 
-    /// The same of another capacity.
+    /// The extra units of another capacity.
     pub(crate) const fn extra_of(&self, capacity: u64) -> u64 {
         let extra = capacity as u128 * self.soft_percent as u128 / 100;
         if extra > u64::MAX as u128 {
@@ -339,7 +339,7 @@ impl Quota {
         )
     }
 
-    /// The same with the numbers of a request.
+    /// The quota with the numbers of a request.
     pub(crate) const fn fitted(mut self, fitted: Fitted) -> Self {
         self.fitted = Some(fitted);
         self

@@ -37,8 +37,8 @@ impl Rejection<'_> {
         self.grpc_response_with(default_message(self.kind()))
     }
 
-    /// The same with a message of your own, percent-encoded as gRPC asks for. Many peers accept no
-    /// more than 8 KiB of fields, so it should be short.
+    /// The answer with a message of your own, percent-encoded as gRPC asks for. Many peers accept
+    /// no more than 8 KiB of fields, so it should be short.
     #[must_use]
     pub fn grpc_response_with<B: RejectionBody>(&self, message: &str) -> Response<B> {
         response(self, message)

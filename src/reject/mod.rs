@@ -38,7 +38,7 @@
 //! gRPC-Web (`application/grpc-web`) is not gRPC here. Put the layer inside the one that translates
 //! it, such as tonic-web's, and a denial is the above, which that layer hands on as fields of a
 //! gRPC-Web response; CORS has to expose them to scripts. Around it a denial is a plain 429, since
-//! a response to gRPC-Web is best framed by whoever frames the others.
+//! a response to gRPC-Web is best framed by the layer that frames the others.
 //!
 //! A closure calls [`Rejection::grpc_response`] where it wants the same.
 //!

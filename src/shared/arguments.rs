@@ -54,7 +54,7 @@ pub(super) struct QuotaPlan {
 pub(super) enum Told {
     /// How far from full the bucket is, of which this is the full one.
     Level(Level),
-    /// The same at the last multiple of so many nanoseconds.
+    /// The distance from full at the last multiple of this many nanoseconds.
     Stepped(u64),
     /// All that there is to say.
     Numbers,

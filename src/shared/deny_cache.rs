@@ -11,7 +11,7 @@ use std::{
 
 use crate::{decision::Decision, decision::Op, limiter::limits::Chosen, lock::unpoisoned};
 
-/// Buckets of so many entries each.
+/// Entries in a bucket.
 const WAYS: usize = 4;
 
 /// 16,384 entries, of about 300 bytes while they are used.
@@ -112,7 +112,7 @@ impl DenyCache {
             return self.forget(asked.subject);
         }
         if decision.is_blocked() {
-            // One that knows of no block has a shorter wait.
+            // A denial that knows of no block has a shorter wait.
             self.forget_where(asked.subject, |known| !known.decision.is_blocked());
         }
         if let Some(denial) = Remembered::of(asked, op, decision) {
@@ -126,7 +126,7 @@ impl DenyCache {
         if generation != self.generation.load(Ordering::Relaxed) {
             return;
         }
-        // Its own entry, a free one, or the one that ends first.
+        // The denial's own entry, a free one, or the one that ends first.
         let place = bucket.iter_mut().min_by_key(|entry| {
             let entry = entry.as_deref();
             let own = entry.is_some_and(|known| known.is_about(&denial));

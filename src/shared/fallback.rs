@@ -24,7 +24,7 @@ pub struct OnFailure(Action);
 /// The stand-in for Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// This node, with its share among so many.
+    /// This node, with its share of a limit for this many nodes.
     Local(NonZeroU32),
     Allow,
     Deny,

@@ -68,7 +68,7 @@ pub struct RedisLimiter(Arc<Inner>);
 struct Inner {
     store: RedisStore,
     name: String,
-    /// Those of the default tier, as they were at first.
+    /// The default tier's policies, as they were at first.
     policies: Vec<Policy>,
     limits: Mutex<Limits>,
     current: RwLock<Arc<Current>>,

@@ -54,7 +54,7 @@ impl ClientAddress {
         self.ip
     }
 
-    /// Where it comes from.
+    /// The origin of the address.
     #[must_use]
     pub const fn origin(&self) -> AddressOrigin {
         self.origin

@@ -8,9 +8,9 @@ pub(super) const MAX_ENTRIES: usize = 32;
 /// An entry of the header: what a proxy says about the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeaderEntry {
-    /// Its address, with IPv4-mapped IPv6 unwrapped.
+    /// The address of the one before, with IPv4-mapped IPv6 unwrapped.
     Address(IpAddr),
-    /// It is not told: `unknown`, or an obfuscated name.
+    /// An address that is not told: `unknown`, or an obfuscated name.
     Hidden,
     /// Nothing that can be read.
     Malformed,

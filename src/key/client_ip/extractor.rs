@@ -46,8 +46,8 @@ use crate::{
 /// 4. The address is grouped by [`IpPrefix`].
 ///
 /// So whatever a client puts to the left, its key is the one of its own address or of a trusted
-/// proxy. The latter is a bucket that everybody shares whose address that proxy does not tell, or
-/// a client that spoiled the line that it was appended to. The proxy's own requests, such as health
+/// proxy. The latter is a bucket shared by all clients whose address that proxy does not tell, and
+/// by those that spoiled the line that it was appended to. The proxy's own requests, such as health
 /// checks, are in it too: [skip](crate::RateLimitLayer::skip) those by their path, never by the
 /// proxy's address or key, since clients can get into that bucket.
 ///

@@ -1,7 +1,7 @@
 //! The client's address behind proxies: [`ClientIp`].
 //!
-//! Reading (`entry`, `x_forwarded_for`, `forwarded`, `single`) is apart from whom to believe
-//! (`trust`) and from which header to ask (`header`): the readers are pure functions over bytes.
+//! The readers (`entry`, `forwarded`) are pure functions over bytes. Which proxies are believed
+//! (`trust`) and which header is read (`header`) stands apart from them.
 
 mod client_address;
 mod entry;

@@ -18,7 +18,7 @@ use crate::{
 pub(super) struct Apply<'a> {
     pub(super) time: Timestamp,
     pub(super) limits: &'a Limits,
-    /// Those that it is measured by, and their place among the tiers.
+    /// The quotas that the operation is measured by, and their place among the tiers.
     pub(super) quotas: &'a Quotas,
     pub(super) tier: TierIndex,
     pub(super) op: &'a Op,
@@ -147,7 +147,7 @@ impl Apply<'_> {
     }
 }
 
-/// The decision of a key that is blocked for so many nanoseconds more.
+/// The decision of a key that is blocked for this many nanoseconds more.
 pub(super) fn denied_for(decision: Decision, blocked: u64) -> Decision {
     match blocked {
         0 => decision,

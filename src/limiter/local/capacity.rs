@@ -33,7 +33,7 @@ impl Capacity {
         Ok(Self { keys, log_times })
     }
 
-    /// Says that there is no memory for so much.
+    /// The error of a capacity that there is no memory for.
     pub(super) fn refused(self) -> ConfigError {
         ConfigError::new(
             ConfigErrorKind::MaxKeys,

@@ -63,18 +63,19 @@ use crate::{
 pub struct LocalLimiter(Arc<Inner>);
 
 struct Inner {
-    /// Those of the default tier, as they were at first.
+    /// The default tier's policies, as they were at first.
     policies: Vec<Policy>,
     clock: SharedClock,
     hasher: KeyHasher,
     capacity: Capacity,
     /// The limits in force, for the next change.
     limits: Mutex<Arc<Limits>>,
-    /// Where one instant for each key is enough.
+    /// The lock-free table, where one instant for each key is enough.
     instants: Option<(LiveQuota, LockFree)>,
     /// Keys that were blocked by hand while that was enough.
     blocks: Blocks,
-    /// Where it is not, from the start or since a change of quota.
+    /// The sharded table, where one instant is not enough, from the start or since a change of
+    /// quota.
     subjects: OnceLock<Sharded>,
 }
 

@@ -18,7 +18,7 @@ const LOGS_LOOKED_AT: usize = 16;
 
 /// One lock's part of the table.
 #[derive(Debug)]
-pub(super) struct Shard {
+pub(super) struct TableShard {
     /// Here, so that the holder of the lock sees one consistent set of quotas.
     pub(super) limits: Arc<Limits>,
     pub(super) entries: Entries,
@@ -56,7 +56,7 @@ fn filled<T: Clone>(len: usize, value: T) -> Result<Box<[T]>, TryReserveError> {
     Ok(all.into_boxed_slice())
 }
 
-impl Shard {
+impl TableShard {
     pub(super) fn new(limits: Arc<Limits>) -> Self {
         Self {
             limits,
@@ -100,7 +100,7 @@ pub(super) fn room(entries: usize, limits: &Limits) -> Result<Box<[State]>, TryR
 }
 
 impl Entries {
-    /// Makes room for so many keys, if there is none yet.
+    /// Makes room for this many keys, if there is none yet.
     #[inline]
     pub(super) fn make(&mut self, entries: usize, limits: &Limits) -> Result<(), TryReserveError> {
         if self.tags.is_empty() {
@@ -114,7 +114,7 @@ impl Entries {
         Ok(())
     }
 
-    /// The same without the states of the counters, `width` for each key, that are not kept.
+    /// The entries without the states of the counters, `width` for each key, that are not kept.
     fn states_forgotten(mut self, width: usize, kept: &[bool]) -> Self {
         for (state, kept) in self.states.iter_mut().zip(kept[..width].iter().cycle()) {
             if !kept {

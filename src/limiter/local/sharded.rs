@@ -10,7 +10,7 @@ use super::{
     block::Block,
     capacity::{Capacity, entries_for},
     hash::KeyHash,
-    shard::{Entries, Shard, WAYS, times_held},
+    shard::{Entries, TableShard, WAYS, times_held},
 };
 use crate::{
     algorithm::{State, Weight},
@@ -41,7 +41,7 @@ const SHARDS_LOOKED_AT: usize = 4;
 /// taken the one with the least to forget gives way.
 #[derive(Debug)]
 pub(super) struct Sharded {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<TableShard>]>,
     /// How many keys each of them has room for, once the first has come.
     entries: usize,
     evictions: AtomicU64,
@@ -59,7 +59,7 @@ impl Sharded {
         let mut shards = Vec::new();
         let room = shards.try_reserve_exact(count);
         room.map_err(|_| capacity.refused())?;
-        shards.resize_with(count, || Mutex::new(Shard::new(Arc::clone(limits))));
+        shards.resize_with(count, || Mutex::new(TableShard::new(Arc::clone(limits))));
         Ok(Self {
             shards: shards.into_boxed_slice(),
             entries: entries.div_ceil(count * WAYS).max(2) * WAYS,
@@ -80,7 +80,7 @@ impl Sharded {
         let mut shard = lock(&self.shards[key.tag as usize % self.shards.len()]);
         // Read under the lock, so that no state is later than now unless the clock stepped back.
         let time = clock.now();
-        let Shard { limits, entries } = &mut *shard;
+        let TableShard { limits, entries } = &mut *shard;
         let chosen = limits.choose(tier, op)?;
         let own;
         let quotas = match chosen {
@@ -172,7 +172,7 @@ impl Sharded {
             let must = self.times_held.load(Ordering::Relaxed) > self.max_times;
             let place = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
             let mut shard = lock(&self.shards[place]);
-            let Shard { limits, entries } = &mut *shard;
+            let TableShard { limits, entries } = &mut *shard;
             let given_up = entries.give_up_a_log(limits, current.tag, must, time.as_nanos());
             if let Some((times, is_live)) = given_up {
                 self.count_times(times, 0);
@@ -209,6 +209,6 @@ impl Sharded {
     }
 }
 
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+fn lock(shard: &Mutex<TableShard>) -> MutexGuard<'_, TableShard> {
     unpoisoned(shard.lock())
 }

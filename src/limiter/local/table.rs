@@ -37,8 +37,8 @@ pub(super) const MAX_STATE: u64 = (u64::MAX >> GENERATION_BITS) - 1;
 /// and an update is one compare-and-swap on the state. The limits that make this exact:
 ///
 /// 1. A claim swaps the state to `CLAIMED`, stores the tag, then stores the new state. Both stores
-///    release, so who acquires the new tag sees `CLAIMED` or later, and who acquires the new state
-///    sees the new tag. An entry that is claimed is nobody's.
+///    release, so a thread that acquires the new tag sees `CLAIMED` or later, and one that acquires the
+///    new state sees the new tag. An entry that is claimed is nobody's.
 /// 2. A reader loads the state, then the tag, and then finds the state unchanged: by the swap, or,
 ///    when it writes nothing, by loading it once more. So the state belongs to that tag.
 /// 3. Each claim counts up a generation in the state's low bits, so a swap by a reader that slept

@@ -30,7 +30,7 @@ struct LeaseRecord {
     subject: Arc<str>,
     /// Whether the server may know it.
     is_asked: bool,
-    /// When it is to be renewed; `None` while its request does not run.
+    /// The time of the next renewal; `None` while the lease's request does not run.
     renew_at: Option<Instant>,
     /// Whether a renewal is under way already.
     is_renewing: bool,
@@ -82,7 +82,7 @@ impl Registry {
         }
     }
 
-    /// Its request runs.
+    /// The lease's request runs.
     pub(super) fn hold(&mut self, name: LeaseName, renew_at: Instant) {
         if let Some(entry) = self.leases.get_mut(&name) {
             entry.renew_at = Some(renew_at);
@@ -95,8 +95,8 @@ impl Registry {
         self.leases.remove(&name);
     }
 
-    /// Its request is over; whether there is something to release. The server need not be told of
-    /// what it never heard of.
+    /// The lease's request is over; says whether there is something to release. The server need not
+    /// be told of what it never heard of.
     pub(super) fn drop_lease(&mut self, name: LeaseName, dropped_at: Instant) -> bool {
         let entry = self.leases.remove(&name);
         let Some(entry) = entry.filter(|entry| entry.is_asked) else {

@@ -203,8 +203,8 @@ impl InHand<'_> {
         self.end(outcome.err().as_ref());
     }
 
-    /// It is over unless it failed. Where somebody has written over the leases, there is nothing to
-    /// release.
+    /// The batch is over unless it failed. Where somebody has written over the leases, there is
+    /// nothing to release.
     fn end(&mut self, error: Option<&StoreError>) {
         if error.is_none_or(|error| error.kind() == StoreErrorKind::ForeignData) {
             self.batch = None;

@@ -32,7 +32,7 @@ local function read_slot(at)
     local one, two = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7])
     q.step, q.slice, q.slices, q.period_u, q.period_n = one, one, two, one, two
     q.most_u, q.most_n = tonumber(ARGV[at + 8]), tonumber(ARGV[at + 9])
-    -- Of a bucket only the level is told: the limiter works out the rest.
+    -- Only the level of a bucket is told: the limiter works out the rest.
     q.level = q.algorithm.level
     if q.level then q.full_u, q.full_n = mul(q.capacity, q.tu, q.tn) end
     if not q.most_u then q.most_u, q.most_n = q.full_u or q.capacity, q.full_n end
@@ -53,7 +53,7 @@ local function forget()
     blocked_until, by_hand = Instant.fresh(), ''
 end
 
--- Of each slot the text of its state, or of what responses counted, and the bytes of its log.
+-- The text of each slot's state, or of its count of responses, and the bytes of its log.
 local function texts(field)
     local heads, tails = '', ''
     for at, q in ipairs(slots) do
@@ -82,7 +82,7 @@ end
 
 -- Operations
 
--- What an operation came to. One table for all of them: each is answered before the next is done.
+-- The outcome of an operation. One table for all of them: each is answered before the next is done.
 local result = {}
 
 -- Whether the cost fits all quotas. Each remembers what it said, for `measure`.
@@ -128,7 +128,7 @@ local function hit(cost)
     judge(cost)
     result.charged = min(cost, available())
     if cost > 0 then charge(cost) end
-    -- What passes whatever the limit says waits in no queue.
+    -- A request that passes regardless of the limit waits in no queue.
     result.wait = 0
 end
 
@@ -165,7 +165,7 @@ local function decide(op, cost)
     return blocked
 end
 
--- What seldom comes, made only then. Each says for how long the subject is blocked, as far as the answer
+-- Rare operations, made only when they come. Each says for how long the subject is blocked, as far as the answer
 -- heeds that, and where the next operation's arguments begin.
 local function corrections()
     -- When it was charged, empty for the newest charge, and of each quota the end of the charge and the
@@ -213,7 +213,7 @@ local function corrections()
         return 0, after
     end
 
-    -- `cost` is what is missing. What is too much and what counts stand after the receipt.
+    -- `cost` is what is missing. The excess and the units that count stand after the receipt.
     function DO.s(cost, at)
         local charges, after = read_receipt(at)
         local taken, counts = 0, tonumber(ARGV[after + 1])
@@ -258,7 +258,7 @@ local function alike(op, cost, most)
     return min(most, 1 + quotient(q.algorithm.available(q, q.state), cost))
 end
 
--- How a quota stands. Of a bucket: whether it denied, with a part of the level, when to retry, and the
+-- How a quota stands. For a bucket: whether it denied, with a part of the level, when to retry, and the
 -- rest of the level.
 local function measure(q)
     local algorithm, state = q.algorithm, q.state
@@ -327,7 +327,7 @@ if block_u and by_hand == '' and less(now + block_u, block_n, blocked_until.u, b
 end
 for _, q in ipairs(active) do q.algorithm.clamp(q, q.state) end
 
--- Of operations that come to the same it says: how many there are, whether they were denied, the wait in
+-- For operations of one outcome it says: how many there are, whether they were denied, the wait in
 -- a queue, the units that each of them took, the time of a block, and how each quota stands after the
 -- first of them.
 local reply = { struct.pack('>i8', now) }
@@ -355,7 +355,7 @@ for _, q in ipairs(active) do
     if q.state.is_foreign then return redis.error_reply(FOREIGN) end
 end
 
--- What has not changed, a denial above all, is not written.
+-- A value that has not changed, as after a denial, is not written.
 local after = write()
 if after ~= before then
     -- It lives until there is nothing left to remember, in whole milliseconds, at least 1.

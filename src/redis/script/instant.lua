@@ -18,7 +18,7 @@ function Instant.text(tat)
     return string.format('%.0f%03d', tat.u, tat.n)
 end
 
--- What a bucket gets back of `cost` units at `at`, now or the last step: all of them unless it is told
+-- The part of `cost` units that a bucket gets back at `at`, now or the last step: all of them unless it is told
 -- when they were charged. Then each unit fades over the time of a full bucket, by 1 / capacity of the
 -- time since; why is said at `Refund::nanos` in Rust.
 local function given_back(q, cost, charge, charged_at, at)

@@ -133,7 +133,7 @@ local function time_to_live()
     return string.format('%.0f', math.max(milliseconds, 1))
 end
 
--- What has not changed, a denial above all, is not written.
+-- A value that has not changed, as after a denial, is not written.
 if entries ~= before then
     redis.call('SET', KEYS[1], MARK .. time_bytes(longest) .. entries, 'PX', time_to_live())
 end

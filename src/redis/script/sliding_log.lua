@@ -1,13 +1,13 @@
 -- The times of what was admitted in the trailing period. The state is the sum of all counts, and
 -- the entries, oldest first, as bytes: seven for the microsecond, three for the count. They stay
--- bytes because most decisions look at one or two of them, and a log can be long. What is noted now
--- is added to them at the end of the call, so that many operations copy them once.
+-- bytes because most decisions look at one or two of them, and a log can be long. Entries that are noted now
+-- are added to them at the end of the call, so that many operations copy them once.
 
 local SlidingLog = {}
 
 local ENTRY = 10
 
--- So many entries that have left the window may stay: a denial need not write.
+-- The most entries that may stay after they have left the window: a denial need not write.
 local MOST_KEPT = 256
 
 local function entry_at(log, index)
@@ -17,7 +17,7 @@ local function entry_at(log, index)
     return at, (x * 256 + y) * 256 + z
 end
 
--- Of an entry that is there.
+-- The count of an entry that is there.
 local function count_at(log, index)
     local x, y, z = log.bytes:byte(index * ENTRY + 8, index * ENTRY + ENTRY)
     return (x * 256 + y) * 256 + z
@@ -163,7 +163,7 @@ local function take_newest(log, most)
     return most
 end
 
--- Takes back what was noted when it was charged, or the newest. What has left the window by itself is
+-- Takes back the entry of a charge, or the newest. An entry that has left the window by itself is
 -- not given back a second time.
 function SlidingLog.refund(q, log, cost, charge)
     tidy(q, log)

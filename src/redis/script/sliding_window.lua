@@ -11,7 +11,7 @@ local function position(q, slices)
     return index, passed
 end
 
--- What was counted this many slices before `newest`.
+-- The units that were counted this many slices before `newest`.
 local function count_of(slices, newest, age)
     local at = age - max(newest - slices.newest, 0)
     if at < 0 then return 0 end

@@ -86,6 +86,6 @@ local function mul_div(a, b, c)
     return result, rest
 end
 
--- What an algorithm says of a cost: it fits after this wait in the queue, it will after this time
+-- The verdict of an algorithm on a cost: it fits after this wait in the queue, it will after this time
 -- if nothing else comes, or it never will.
 local FITS, AFTER, NEVER = 0, 1, 2

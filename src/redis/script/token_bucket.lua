@@ -76,7 +76,7 @@ function TokenBucket.parse(text, q)
     return { u = u, n = n, tat = text }
 end
 
--- What has not changed stays as it was written.
+-- A state that has not changed stays as it was written.
 function TokenBucket.text(bucket, q)
     return bucket.tat or Instant.text({ u = last_step(q, now) + bucket.u, n = bucket.n })
 end

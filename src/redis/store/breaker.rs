@@ -59,10 +59,10 @@ struct Open {
 /// Whether a call may ask Redis.
 #[derive(Debug)]
 pub(super) enum Permission {
-    /// It may; the epoch goes with its outcome.
+    /// The call may; the epoch goes with its outcome.
     Pass { epoch: u64 },
-    /// It fails with this error. With `trial` the caller starts the one of this number, and reports
-    /// its end.
+    /// The call fails with this error. With `trial` the caller starts the one of this number, and
+    /// reports its end.
     Stop {
         error: StoreError,
         trial: Option<Start>,

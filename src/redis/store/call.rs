@@ -59,7 +59,7 @@ pub(super) async fn ask(
     match live.wire.send(command).await {
         Err(error) if is_unknown(&error) => {
             live.loads.load(script, &live.wire, loads).await?;
-            // It has its place already.
+            // The call has its place already.
             let _ = progress.send(live);
             live.wire.send(command).await
         }

@@ -81,7 +81,7 @@ impl Connector {
             Self::Cluster(_, timeouts) | Self::Sentinel(_, timeouts) => {
                 timeouts.connect.saturating_mul(CONNECTIONS_IN_A_ROW)
             }
-            // It is there already.
+            // The connection is there already.
             Self::Given(_) => Duration::from_millis(100),
         }
     }

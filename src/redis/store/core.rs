@@ -37,7 +37,7 @@ pub(super) struct Core {
     pub(super) deadline: Duration,
     pub(super) link: Arc<Connection>,
     pub(super) pace: Arc<Pace>,
-    /// Those that the store's limiters use.
+    /// The scripts that the store's limiters use.
     pub(super) scripts: Mutex<Vec<Script>>,
     /// The last decision that was made without a server that answers.
     pub(super) strain: Mutex<Option<(Instant, Degradation)>>,
@@ -49,7 +49,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// A place for a call that carries so many rows, if its answer can be expected `within` this
+    /// A place for a call that carries this many rows, if its answer can be expected `within` this
     /// time.
     pub(super) fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
         // A margin for delays that nobody foresees.
@@ -130,8 +130,8 @@ impl Core {
         }
     }
 
-    /// The same where others are before it, for a caller who waits for the time that is `left`.
-    /// What becomes of the others tells more than the deadline, so a late answer is still heard.
+    /// Runs a call behind others, for a caller that waits for the time that is `left`. The fate of
+    /// the others tells more than the deadline, so a late answer is still heard.
     async fn call_behind_others(
         self: &Arc<Self>,
         epoch: u64,
@@ -218,13 +218,13 @@ impl Core {
         })
     }
 
-    /// The same, but the trial that comes in place of one that was lost is waited for: where a
+    /// As `admit`, but waits for the trial that comes in place of one that was lost: where a
     /// runtime is driven only while somebody waits, it would be lost, too.
     async fn admit_after_trial(self: &Arc<Self>) -> Result<u64, StoreError> {
         match self.admission() {
             Ok(epoch) => Ok(epoch),
             Err((_, Some(trial))) if trial.replaces => {
-                // When it takes longer, it is over.
+                // A trial that takes longer is over.
                 let _ = timeout(self.deadline, self.carry_out(trial.number)).await;
                 self.admit()
             }
@@ -290,7 +290,7 @@ impl Core {
     /// has answered others since, or because the connection is still being made.
     fn is_excused(&self, progress: &CallProgress) -> bool {
         match progress.sent_at {
-            // It has other servers that go on answering.
+            // A cluster has other servers that go on answering.
             Some(_) if self.link.is_cluster() => false,
             Some(at) if self.has_answered_since(at, Duration::ZERO) => true,
             // This process has so much to do that answers may be there and nobody has seen them.
@@ -325,7 +325,8 @@ impl Core {
                 self.link.discard(connection);
             }
         } else if matches!(kind, Disconnected | ReadOnly | Timeout | Cluster) {
-            // It reconnects to its servers by itself, but does not notice all that happens to them.
+            // A cluster's connection reconnects by itself, but does not notice all that happens to
+            // servers.
             self.link.renew(connection, Instant::now().into_std());
         }
     }

@@ -145,8 +145,8 @@ impl RedisStore {
         self.shared.use_script(script);
     }
 
-    /// A place for a call that carries so many rows; an error at once when an answer `within` this
-    /// time is not to be expected.
+    /// A place for a call that carries this many rows; an error at once when an answer `within`
+    /// this time is not to be expected.
     pub(crate) fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
         self.shared.enter(rows, within)
     }

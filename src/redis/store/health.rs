@@ -27,18 +27,18 @@ pub(super) const STRAIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreHealth {
-    /// It has not been asked yet, or has not answered yet.
+    /// Redis has not been asked yet, or has not answered yet.
     Untried,
-    /// It answers.
+    /// Redis answers.
     Up,
-    /// It answers, and within the last second something was decided without it all the same: no
+    /// Redis answers, and within the last second something was decided without it all the same: no
     /// answer came in time, or none could be expected to.
     #[non_exhaustive]
     Strained {
         /// Why the last such decision was made.
         by: Degradation,
     },
-    /// It has been failing, and is not asked except in trials.
+    /// Redis has been failing, and is not asked except in trials.
     #[non_exhaustive]
     Down {
         /// Since when.
@@ -49,7 +49,7 @@ pub enum StoreHealth {
 }
 
 impl StoreHealth {
-    /// Whether it has been failing.
+    /// Whether Redis has been failing.
     #[must_use]
     pub const fn is_down(&self) -> bool {
         matches!(self, Self::Down { .. })
@@ -122,7 +122,8 @@ impl StoreStats {
         self.degraded[reason as usize]
     }
 
-    /// The same by reason, leaving out the reasons that have not occurred.
+    /// Operations that Redis did not decide, by reason, leaving out the reasons that have not
+    /// occurred.
     pub fn degraded_by_reason(&self) -> impl Iterator<Item = (Degradation, u64)> {
         Degradation::ALL
             .into_iter()

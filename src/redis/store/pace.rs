@@ -120,7 +120,7 @@ impl Default for State {
 }
 
 impl Pace {
-    /// A place for a call that carries so many rows, unless its answer would come later than
+    /// A place for a call that carries this many rows, unless its answer would come later than
     /// `within`. A call is sent in any case when nothing is under way: otherwise nobody would find
     /// out that the server has become faster.
     pub(super) fn enter(
@@ -306,7 +306,7 @@ impl State {
         } else {
             self.unbooked = 0.0;
             if expected_queue >= 2 * noise {
-                // It was done sooner than it was thought to be.
+                // The call was done sooner than it was thought to be.
                 self.busy *= 0.98;
             }
             let left = now.checked_add(self.time_of(self.weight));

@@ -69,7 +69,7 @@ impl Core {
         tokio::spawn(Arc::clone(self).carry_out(number));
     }
 
-    /// The same within the caller's task.
+    /// Carries a trial out within the caller's task.
     pub(super) fn carry_out(self: &Arc<Self>, number: u64) -> impl Future<Output = ()> + use<> {
         let trial = Probe {
             shared: Some(Arc::clone(self)),

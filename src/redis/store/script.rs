@@ -96,7 +96,7 @@ impl Loads {
                 return Ok(());
             }
             let begin = || {
-                // It is kept here, so it must not keep this.
+                // The future is kept here, so it must not keep this.
                 let load = give(Arc::downgrade(self), script.clone(), Arc::clone(wire));
                 load.boxed().shared()
             };

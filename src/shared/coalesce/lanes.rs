@@ -30,8 +30,8 @@ pub(in crate::shared) trait Ask<P>: Send + Sync + 'static {
     /// A call's place among those that are under way.
     type Place: Send + 'static;
 
-    /// A place for a call that carries so many rows; an error at once when an answer `within` this
-    /// time is not to be expected.
+    /// A place for a call that carries this many rows; an error at once when an answer `within`
+    /// this time is not to be expected.
     fn enter(&self, rows: usize, within: Duration) -> Result<Self::Place, StoreError>;
 
     /// Has the server do `rows` one after another for `subject` by the quotas of one tier. The rows

@@ -32,7 +32,7 @@ pub(super) struct Entry<'a> {
 }
 
 impl Buckets {
-    /// `None` where there is no room for so many.
+    /// `None` where there is no room for them.
     pub(super) fn try_new(count: usize) -> Option<Self> {
         let numbers = count.checked_mul(NUMBERS)?.checked_add(NUMBERS)?;
         let numbers = zeroed(numbers)?;
@@ -51,7 +51,7 @@ impl Buckets {
 
     /// # Panics
     ///
-    /// When there are not so many.
+    /// When there are fewer buckets.
     #[inline]
     pub(super) fn get(&self, bucket: usize) -> CacheLine<'_> {
         let (buckets, _) = self.numbers[self.first..].as_chunks();

@@ -20,7 +20,7 @@ pub(super) use {
 };
 
 /// Numbers that are all 0, in memory that is not touched before they are; `None` where there is no
-/// room for so many.
+/// room for them.
 #[cfg(not(all(test, check_model)))]
 pub(super) fn zeroed(count: usize) -> Option<Box<[AtomicU64]>> {
     bytemuck::allocation::try_zeroed_slice_box(count).ok()

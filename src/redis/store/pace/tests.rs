@@ -64,7 +64,7 @@ fn of_a_herd_what_can_be_answered_in_time_is_sent_and_no_more() {
         let (cost, distance) = (Duration::from_micros(cost), distance * MS);
         let start = Instant::now();
         let mut server = Server::new(cost, distance, start);
-        // It has learnt what a call costs in two herds.
+        // The window has learnt what a call costs in two herds.
         for round in 0..2 {
             let now = start + round * 1_000 * MS;
             server.run(now);
