@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use super::{
     Algorithm, Quota,
-    parse::{self, Fault, PeriodText, Reader, Word},
+    parse::{Fault, PeriodText, Reader, Word},
 };
 use crate::error::{ConfigError, ConfigErrorKind};
 
@@ -227,7 +227,7 @@ pub(super) fn algorithm_named(name: &str) -> Result<&'static str, ConfigError> {
             ConfigErrorKind::Syntax,
             format!(
                 "unknown algorithm {}; accepted are {}",
-                parse::Shortened(name),
+                super::parse::Shortened(name),
                 ALGORITHMS.join(", ")
             ),
         )
