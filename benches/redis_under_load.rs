@@ -106,7 +106,7 @@ impl Bed {
             share(Degradation::GivenUp),
             share(Degradation::Failed),
             seen.longest.as_secs_f64() * 1e3,
-            stats.openings(),
+            stats.breaker_openings(),
             self.server.loads().await?,
             seen.over,
         );

@@ -48,7 +48,7 @@ check decision 'a decision' 0 665
 check decision-denied 'a decision, denied' 0 640
 check log-denied 'a decision, denied by a log of 65,536' 0 10100
 check log-crowded 'a decision that another log makes room for' 0 23700
-check plain 'a request without headers, over a no-op layer' "$noop" 1340
-check default 'a request with the default headers, likewise' "$noop" 4930
-check denied 'a denied request, likewise' "$noop" 4260
+check plain 'a request without headers, over a no-op layer' "$noop" 1280
+check default 'a request with the default headers, likewise' "$noop" 4880
+check denied 'a denied request, likewise' "$noop" 4400
 [ -z "$failed" ]

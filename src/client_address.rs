@@ -1,3 +1,5 @@
+//! The layer that hands the client's address to handlers.
+
 use std::{
     sync::{
         Arc,

@@ -1,4 +1,4 @@
-//! Where the time comes from.
+//! Clocks: where the time comes from.
 //!
 //! Every decision is a function of the state, the operation and a [`Timestamp`] that a [`Clock`]
 //! gives. [`OsClock`] is the default; [`ManualClock`] stands still until a test moves it, so that

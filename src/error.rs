@@ -40,7 +40,7 @@ pub enum ConfigErrorKind {
     /// The policy name is empty, too long or not printable ASCII.
     Name,
     /// No quota at all, or two of one name.
-    Names,
+    QuotaList,
     /// The text is not a quota such as `100/minute burst 200`, or has an unknown unit or word.
     Syntax,
     /// A table for no keys, or for more keys than fit in memory.

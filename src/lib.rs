@@ -118,6 +118,7 @@
 )]
 
 mod error;
+mod lock;
 mod log;
 mod small_bytes;
 

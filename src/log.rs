@@ -16,7 +16,7 @@ enum Level {
     Info,
 }
 
-/// What a line is about. `docs/troubleshooting.md` has a row for each, under the same name.
+/// The subject of a line. `docs/troubleshooting.md` has a row for each, under the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(dead_code, reason = "some are only said with a feature")]
 pub(crate) enum Code {

@@ -1,4 +1,4 @@
-//! Bytes that are put together and need no memory of their own while they are few.
+//! A buffer of bytes that stays on the stack while it is short.
 
 use bytes::Bytes;
 

@@ -144,7 +144,7 @@ fn names_are_checked_like_static_ones() {
         Quota::per_day(9).named_owned("api"),
     ];
     let error = LocalLimiter::try_new(twice).unwrap_err();
-    assert_eq!(error.kind(), ConfigErrorKind::Names);
+    assert_eq!(error.kind(), ConfigErrorKind::QuotaList);
     assert!(error.to_string().contains("two quotas are named \"api\""));
 }
 
@@ -183,7 +183,7 @@ fn name_stays_when_the_quota_changes() {
         .unwrap();
     limiter.set_quota("api", QUOTA.burst(7)).unwrap();
     let error = limiter.set_quota("api", QUOTA.named_owned("web"));
-    assert_eq!(error.unwrap_err().kind(), ConfigErrorKind::Names);
+    assert_eq!(error.unwrap_err().kind(), ConfigErrorKind::QuotaList);
     let after = limiter.acquire(&alice(), 1);
     let told = |decision: &Decision| {
         (

@@ -1,3 +1,5 @@
+//! The quotas for which one instant is the whole state.
+
 use super::{
     ClockSkew, Counts, Most, leaky_bucket::LeakyBucket, stepped_bucket::SteppedBucket,
     token_bucket::TokenBucket,

@@ -1,3 +1,5 @@
+//! The fixed window: a counter for each period of the clock.
+
 use super::{Charged, Most, Refund, Verdict};
 use crate::quota::Quota;
 

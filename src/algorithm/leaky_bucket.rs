@@ -1,3 +1,5 @@
+//! The leaky bucket: a queue with slots at equal distances.
+
 use super::{Charged, ClockSkew, Counts, Most, Refund, Verdict};
 use crate::{
     decision::{Level, Usage},

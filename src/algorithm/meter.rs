@@ -1,3 +1,5 @@
+//! Meters: quotas as their algorithms count them, and the states that they keep.
+
 use super::{
     Bucket, ClockSkew, Counts, Most, Refund, Verdict,
     fixed_window::{FixedWindow, Window},

@@ -1,4 +1,4 @@
-//! Refunds: what is given back, and how much of it by now.
+//! Refunds: how much of a charge can still be given back.
 
 use crate::decision::Charge;
 

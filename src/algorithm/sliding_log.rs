@@ -1,4 +1,4 @@
-//! The sliding log: what was admitted in the trailing period, time by time.
+//! The sliding log: the time of each unit that was admitted in the trailing period.
 
 use super::{Charged, Refund, Verdict, log::Log};
 use crate::quota::Quota;

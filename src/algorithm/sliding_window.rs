@@ -1,3 +1,5 @@
+//! The sliding window: counters of slices.
+
 use super::{Charged, Most, Refund, Verdict};
 use crate::quota::Quota;
 
@@ -41,7 +43,7 @@ impl Slices {
 
 impl SlidingWindow {
     pub(super) fn new(quota: &Quota, most: Most) -> Self {
-        let slices = quota.get_slices().unwrap_or(1);
+        let slices = quota.slice_count();
         Self {
             limit: quota.capacity() + quota.extra(),
             most: most.units,

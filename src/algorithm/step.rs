@@ -1,4 +1,4 @@
-//! The operations, made of what each algorithm answers, for one quota or for several.
+//! Operations on one quota or on several, made of what each algorithm answers.
 
 use std::{cmp::Ordering, time::Duration};
 

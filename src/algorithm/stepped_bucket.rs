@@ -1,3 +1,5 @@
+//! The token bucket whose tokens come together.
+
 use super::{Charged, ClockSkew, Counts, Most, Refund, Verdict, token_bucket::TokenBucket};
 use crate::{
     decision::{Stepped, Usage},

@@ -1,3 +1,5 @@
+//! The token bucket, as GCRA.
+
 use super::{ClockSkew, Counts, Most, Refund, Verdict};
 use crate::{
     decision::{Level, Usage},

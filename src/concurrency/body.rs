@@ -1,3 +1,5 @@
+//! The body of a response that counts as in flight.
+
 use std::{
     pin::Pin,
     task::{Context, Poll, ready},
@@ -45,7 +47,7 @@ impl<B: Body> Body for ConcurrencyBody<B> {
         let this = self.project();
         let mut inner = this.inner;
         let frame = ready!(inner.as_mut().poll_frame(cx));
-        // Who asks for the end of the stream does not poll again after the last frame.
+        // A caller that asks for the end of the stream does not poll again after the last frame.
         if !matches!(frame, Some(Ok(_))) || inner.is_end_stream() {
             *this.permit = None;
         }

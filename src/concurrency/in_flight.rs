@@ -1,3 +1,5 @@
+//! The requests that are in flight, counted in this process.
+
 use std::{
     collections::HashMap,
     fmt,
@@ -7,7 +9,7 @@ use std::{
 
 use crate::key::Key;
 
-/// So many locks that threads seldom meet at one, unless they serve the same key.
+/// Locks: enough that threads seldom meet at one, unless they serve the same key.
 const SHARDS: usize = 64;
 
 /// A shard keeps room for this many keys, however few there are.
@@ -15,7 +17,6 @@ const ROOM: usize = 16;
 
 /// How many requests each key has in flight. A key without any is not there.
 pub(super) struct InFlight {
-    limit: u64,
     random: RandomState,
     shards: [Mutex<Shard>; SHARDS],
 }
@@ -26,31 +27,25 @@ type Shard = HashMap<Key, u64, RandomState>;
 pub(super) struct Permit {
     key: Key,
     in_flight: Arc<InFlight>,
-    /// What else comes back then.
+    /// Something else that comes back then.
     _attached: Option<Attached>,
 }
 
 type Attached = Box<dyn Send + Sync>;
 
 impl InFlight {
-    pub(super) fn new(limit: u64) -> Self {
+    pub(super) fn new() -> Self {
         // Seeded from the operating system's random source: clients choose keys, and must not be
         // able to make them meet.
         let random = RandomState::new();
         Self {
-            limit,
             shards: std::array::from_fn(|_| Mutex::new(Shard::with_hasher(random.clone()))),
             random,
         }
     }
 
-    /// A permit, and how many more there are; the key when there is none left.
-    pub(super) fn acquire(self: &Arc<Self>, key: Key) -> Result<(Permit, u64), Key> {
-        self.acquire_of(key, self.limit)
-    }
-
-    /// The same as if there were so many.
-    pub(super) fn acquire_of(self: &Arc<Self>, key: Key, limit: u64) -> Result<(Permit, u64), Key> {
+    /// A permit of `limit` ones, and how many more there are; the key when there is none left.
+    pub(super) fn acquire(self: &Arc<Self>, key: Key, limit: u64) -> Result<(Permit, u64), Key> {
         match self.enter(&key, limit) {
             Some(left) => Ok((self.permit(key), left)),
             None => Err(key),
@@ -163,12 +158,16 @@ mod tests {
 
     #[test]
     fn memory_comes_back_after_a_crowd() {
-        let in_flight = Arc::new(InFlight::new(1));
+        let in_flight = Arc::new(InFlight::new());
         let room = || -> usize {
             let shards = in_flight.shards.iter();
             shards.map(|shard| lock(shard).capacity()).sum()
         };
-        let acquire = |n: u64| in_flight.acquire(Key::from(n)).expect("each has its own");
+        let acquire = |n: u64| {
+            in_flight
+                .acquire(Key::from(n), 1)
+                .expect("each has its own")
+        };
         let crowd: Vec<_> = (0..100_000).map(acquire).collect();
         assert_eq!(in_flight.keys(), 100_000);
         assert!(room() >= 100_000);

@@ -1,3 +1,5 @@
+//! The limit on concurrency: how many, and under what name.
+
 use std::borrow::Cow;
 
 use crate::{

@@ -1,10 +1,10 @@
 //! A limit on how many requests of one key are in flight at the same time.
 //!
 //! A rate says how often a client may ask; it does not stop one client from keeping every worker
-//! busy with slow requests. [`ConcurrencyLayer`] does. What happens to a request:
+//! busy with slow requests. [`ConcurrencyLayer`] does. The way of a request:
 //!
 //! 1. [`skip`](ConcurrencyLayer::skip) says whether it is counted at all, the
-//!    [`KeyExtractor`](crate::KeyExtractor) whom it is counted for, and
+//!    [`KeyExtractor`](crate::KeyExtractor) who it is counted against, and
 //!    [`on_missing_key`](ConcurrencyLayer::on_missing_key) what happens if it says nobody.
 //! 2. With fewer than the allowed number in flight it takes a permit, and the inner service is
 //!    called at once. Its response gets [`headers`](crate::headers):
@@ -48,7 +48,7 @@
 //! [`in_flight`](ConcurrencyLayer::in_flight) and [`tracked_keys`](ConcurrencyLayer::tracked_keys)
 //! tell what this process holds, with either.
 //!
-//! The inner service of a shared limit has to be `Clone`, since a request waits for Redis.
+//! The inner service has to be `Clone`, since a request may wait for Redis.
 //!
 //! # Deployment
 //!
@@ -117,6 +117,7 @@
 mod admission;
 mod body;
 mod future;
+mod grant;
 mod in_flight;
 mod layer;
 mod limit;
@@ -124,14 +125,16 @@ mod permits;
 mod service;
 #[cfg(feature = "redis")]
 mod shared;
+#[cfg(feature = "redis")]
+mod shared_permits;
 
 #[cfg(feature = "redis")]
-pub use self::shared::{SharedConcurrency, SharedPermits, SharedResponseFuture};
+pub use self::shared::SharedConcurrency;
 pub use self::{
     body::ConcurrencyBody,
     future::ResponseFuture,
     layer::ConcurrencyLayer,
     limit::{Concurrency, OwnedConcurrency},
-    permits::{IntoPermits, LocalPermits},
+    permits::IntoPermits,
     service::ConcurrencyLimit,
 };

@@ -1,11 +1,19 @@
+//! Permits: the right of a request to be in flight, and where a layer has them from.
+
 use std::{fmt, sync::Arc};
 
-use super::{Concurrency, OwnedConcurrency, in_flight::InFlight};
-use crate::{decision::Policy, error::ConfigError};
+#[cfg(feature = "redis")]
+use super::shared_permits::SharedPermits;
+use super::{
+    grant::{Grant, Granting},
+    in_flight::InFlight,
+    limit::{Concurrency, OwnedConcurrency},
+};
+use crate::{decision::Policy, error::ConfigError, key::Key};
 
 /// A limit that a [`ConcurrencyLayer`](super::ConcurrencyLayer) can be made from: a [`Concurrency`] or
-/// an [`OwnedConcurrency`], which each process counts for itself, or a `SharedConcurrency`, which all nodes count together
-/// (feature `redis`).
+/// an [`OwnedConcurrency`], which each process counts for itself, or a `SharedConcurrency`, which all
+/// nodes count together (feature `redis`).
 ///
 /// Only this crate implements it.
 #[diagnostic::on_unimplemented(
@@ -14,54 +22,87 @@ use crate::{decision::Policy, error::ConfigError};
     note = "`ConcurrencyLayer::new` takes the limit first and the key extractor second"
 )]
 pub trait IntoPermits {
-    /// Where the layer's permits come from.
-    type Permits: Clone;
-
-    /// Makes them.
+    /// Makes the permits.
     ///
     /// # Errors
     ///
     /// When the limit makes no sense, see [`Concurrency::check`].
     #[doc(hidden)]
-    fn into_permits(self) -> Result<Opened<Self::Permits>, ConfigError>;
+    fn into_permits(self) -> Result<Permits, ConfigError>;
 }
 
-/// What a layer is made from. Nobody else can make one, so nobody else implements [`IntoPermits`].
-pub struct Opened<P> {
-    pub(super) policy: Policy,
-    pub(super) in_flight: Arc<InFlight>,
-    pub(super) permits: P,
+/// The permits of a layer. Nobody else can make them, so nobody else implements [`IntoPermits`].
+#[derive(Clone)]
+pub struct Permits {
+    policy: Policy,
+    in_flight: Arc<InFlight>,
+    source: Source,
 }
 
-/// Permits are counted in this process.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct LocalPermits;
+/// The place where permits are counted.
+#[derive(Clone)]
+enum Source {
+    Process,
+    #[cfg(feature = "redis")]
+    Nodes(SharedPermits),
+}
+
+impl Permits {
+    fn new(concurrency: &OwnedConcurrency, source: Source) -> Self {
+        Self {
+            policy: concurrency.policy(),
+            in_flight: Arc::new(InFlight::new()),
+            source,
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(super) fn of_nodes(concurrency: &OwnedConcurrency, shared: SharedPermits) -> Self {
+        Self::new(concurrency, Source::Nodes(shared))
+    }
+
+    pub(super) const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    pub(super) fn in_flight(&self) -> &InFlight {
+        &self.in_flight
+    }
+
+    /// Asks for a permit.
+    pub(super) fn acquire(&self, key: Key) -> Granting {
+        match &self.source {
+            Source::Process => {
+                let limit = self.policy.limit();
+                Granting::Ready(Grant::counted(&self.policy, &self.in_flight, key, limit))
+            }
+            #[cfg(feature = "redis")]
+            Source::Nodes(shared) => {
+                let (shared, policy) = (shared.clone(), self.policy.clone());
+                let in_flight = Arc::clone(&self.in_flight);
+                let answer = async move { shared.acquire(&policy, &in_flight, key).await };
+                Granting::Later(Box::pin(answer))
+            }
+        }
+    }
+}
 
 impl IntoPermits for Concurrency {
-    type Permits = LocalPermits;
-
-    fn into_permits(self) -> Result<Opened<LocalPermits>, ConfigError> {
+    fn into_permits(self) -> Result<Permits, ConfigError> {
         OwnedConcurrency::from(self).into_permits()
     }
 }
 
 impl IntoPermits for OwnedConcurrency {
-    type Permits = LocalPermits;
-
-    fn into_permits(self) -> Result<Opened<LocalPermits>, ConfigError> {
+    fn into_permits(self) -> Result<Permits, ConfigError> {
         self.check()?;
-        Ok(Opened {
-            policy: self.policy(),
-            in_flight: Arc::new(InFlight::new(self.limit())),
-            permits: LocalPermits,
-        })
+        Ok(Permits::new(&self, Source::Process))
     }
 }
 
-impl<P> fmt::Debug for Opened<P> {
+impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Opened")
+        f.debug_struct("Permits")
             .field("policy", &self.policy)
             .finish_non_exhaustive()
     }

@@ -1,3 +1,5 @@
+//! The service that a [`ConcurrencyLayer`](super::ConcurrencyLayer) makes.
+
 use std::{
     fmt,
     sync::Arc,
@@ -8,76 +10,59 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::{ConcurrencyBody, LocalPermits, ResponseFuture, admission::ConcurrencyAdmission};
-use crate::reject::{ProblemJson, Reject};
+use super::{admission::PermitAdmission, body::ConcurrencyBody, future::ResponseFuture};
+use crate::{
+    middleware::service::inner_service,
+    reject::{ProblemJson, Reject},
+};
 
 /// A service that has a limited number of requests in flight for each key. Made by
 /// [`ConcurrencyLayer`](super::ConcurrencyLayer).
 ///
-/// Clones share the layer's permits.
-pub struct ConcurrencyLimit<S, R = ProblemJson, P = LocalPermits> {
-    pub(super) inner: S,
-    pub(super) admission: Arc<ConcurrencyAdmission<R>>,
-    pub(super) permits: P,
+/// Clones share the layer's permits. The inner service has to be `Clone`: while other nodes are asked,
+/// a request keeps the instance that was ready for it, and a clone takes that one's place.
+pub struct ConcurrencyLimit<S, R = ProblemJson> {
+    inner: S,
+    admission: Arc<PermitAdmission<R>>,
 }
 
-impl<S, R, P> ConcurrencyLimit<S, R, P> {
-    pub(super) const fn new(inner: S, admission: Arc<ConcurrencyAdmission<R>>, permits: P) -> Self {
-        Self {
-            inner,
-            admission,
-            permits,
-        }
+impl<S, R> ConcurrencyLimit<S, R> {
+    pub(super) const fn new(inner: S, admission: Arc<PermitAdmission<R>>) -> Self {
+        Self { inner, admission }
     }
 
-    /// The inner service.
-    pub const fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The inner service.
-    pub const fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// The inner service.
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
+    inner_service!(S);
 }
 
-impl<S, R, ReqBody, ResBody> Service<Request<ReqBody>> for ConcurrencyLimit<S, R, LocalPermits>
+impl<S, R, ReqBody, ResBody> Service<Request<ReqBody>> for ConcurrencyLimit<S, R>
 where
-    S: Service<Request<ReqBody>, Response = Response<ResBody>>,
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
     R: Reject<ResBody>,
     ResBody: Body,
 {
     type Response = Response<ConcurrencyBody<ResBody>>;
     type Error = S::Error;
-    type Future = ResponseFuture<S::Future, ResBody, R>;
+    type Future = ResponseFuture<S, ReqBody, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let (parts, body) = request.into_parts();
-        let verdict = self.admission.admit(&parts);
-        ResponseFuture::settled(verdict, &self.admission, &mut self.inner, parts, body)
+        ResponseFuture::new(&self.admission, &mut self.inner, request)
     }
 }
 
-impl<S: Clone, R, P: Clone> Clone for ConcurrencyLimit<S, R, P> {
+impl<S: Clone, R> Clone for ConcurrencyLimit<S, R> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
             admission: Arc::clone(&self.admission),
-            permits: self.permits.clone(),
         }
     }
 }
 
-impl<S: fmt::Debug, R, P> fmt::Debug for ConcurrencyLimit<S, R, P> {
+impl<S: fmt::Debug, R> fmt::Debug for ConcurrencyLimit<S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConcurrencyLimit")
             .field("inner", &self.inner)

@@ -1,3 +1,5 @@
+//! The decision: an outcome, and how each quota stands.
+
 use std::{num::NonZeroU64, time::Duration};
 
 use super::{

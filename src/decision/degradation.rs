@@ -1,3 +1,5 @@
+//! Reasons for which a decision was made without the store.
+
 use std::fmt;
 
 /// The reason for which something else than the limiter's store decided: see

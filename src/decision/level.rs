@@ -1,4 +1,4 @@
-//! The standing of a quota: a level that the numbers follow from, or the numbers.
+//! The usage of a quota: a level that the numbers follow from, or the numbers themselves.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl Level {
     }
 
     const fn numbers(self) -> Counted {
-        Counted::counted(self.remaining(), self.used, self.effective_window())
+        Counted::new(self.remaining(), self.used, self.effective_window())
     }
 }
 
@@ -99,12 +99,12 @@ impl Stepped {
             0 => self.until_step(level.effective_window()),
             _ => level.effective_window(),
         };
-        Counted::counted(level.remaining(), self.until_step(self.used), window)
+        Counted::new(level.remaining(), self.until_step(self.used), window)
     }
 }
 
 impl Counted {
-    const fn counted(remaining: u64, reset_after: u64, effective_window: u64) -> Self {
+    const fn new(remaining: u64, reset_after: u64, effective_window: u64) -> Self {
         Self {
             remaining: Some(Units::new(remaining)),
             reset_after: Some(Micros::from_nanos(reset_after)),
@@ -122,7 +122,7 @@ impl Usage {
 
     /// What an algorithm counted, with times in nanoseconds.
     pub(crate) const fn counted(remaining: u64, reset_after: u64, effective_window: u64) -> Self {
-        Self::Counted(Counted::counted(remaining, reset_after, effective_window))
+        Self::Counted(Counted::new(remaining, reset_after, effective_window))
     }
 
     /// The numbers of the quota that `terms` describe.

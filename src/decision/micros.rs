@@ -1,3 +1,5 @@
+//! Times in whole micro- and nanoseconds, and rounding to whole seconds.
+
 use std::{fmt, num::NonZeroU64, time::Duration};
 
 /// Whole seconds, rounded up: who waits that long does not come too early.

@@ -1,4 +1,4 @@
-//! What a limiter answers, and the only place where durations become whole seconds.
+//! Decisions: what limiters answer, and the only place where durations become whole seconds.
 
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod decision;

@@ -1,4 +1,4 @@
-//! The operations: what can be asked about a key.
+//! Operations: what a limiter can be asked about a key.
 
 use std::time::Duration;
 

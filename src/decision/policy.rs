@@ -1,3 +1,5 @@
+//! Policies: quotas as clients see them.
+
 use std::{borrow::Cow, time::Duration};
 
 #[cfg(feature = "metrics")]
@@ -151,7 +153,7 @@ impl Terms {
     fn of_quota(quota: &Quota) -> Self {
         Self {
             window: Some(Nanos::from_duration(quota.window())),
-            soft: quota.get_soft() > 0,
+            soft: quota.soft_percent() > 0,
             ..Self::new(quota.capacity())
         }
     }

@@ -1,4 +1,4 @@
-//! The receipt: what a refund has to know of a charge.
+//! The receipt: what a refund needs to know about a charge.
 
 use std::{slice, sync::Arc};
 

@@ -8,7 +8,7 @@
 //! [`RedisStore::from_connection`]: crate::RedisStore::from_connection
 //! [`prefix`]: crate::RedisStoreBuilder::prefix
 //! [`deadline`]: crate::RedisStoreBuilder::deadline
-//! [`connect_limit`]: crate::RedisStoreBuilder::connect_limit
+//! [`connect_timeout`]: crate::RedisStoreBuilder::connect_timeout
 //! [`on_health_change`]: crate::RedisStoreBuilder::on_health_change
 //! [`name`]: crate::shared::RedisLimiterBuilder::name
 //! [`remember_denials`]: crate::shared::RedisLimiterBuilder::remember_denials

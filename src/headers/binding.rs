@@ -1,3 +1,5 @@
+//! The binding quota: the one that most fields are about.
+
 use std::{ptr, time::Duration};
 
 use crate::decision::{Decision, Status, Unit};

@@ -1,3 +1,5 @@
+//! The choice of fields: [`Headers`].
+
 use std::{
     hash::{BuildHasher, RandomState},
     sync::{

@@ -1,4 +1,4 @@
-//! What responses tell clients about their limits.
+//! Headers: the fields that tell clients about their limits.
 //!
 //! | field | on | switch |
 //! |---|---|---|

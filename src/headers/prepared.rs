@@ -1,9 +1,14 @@
+//! Parts of fields that are ready before any decision.
+
 use std::ptr;
 
 use http::HeaderValue;
 
-use super::{IetfDraft, ietf, number};
-use crate::decision::{Decision, Policy, Status};
+use super::{IetfDraft, number, text::FieldText};
+use crate::decision::{Decision, Policy, Status, Unit, whole_seconds};
+
+/// Between two items of a list.
+pub(super) const COMMA: &[u8] = b", ";
 
 /// What is ready of some policies before any decision.
 #[derive(Debug)]
@@ -27,7 +32,7 @@ impl Prepared {
         Self {
             policies: policies.into(),
             texts: policies.iter().map(PolicyText::new).collect(),
-            list: draft.and_then(|draft| ietf::policy_list(draft, policies)),
+            list: draft.and_then(|draft| policy_list(draft, policies)),
         }
     }
 
@@ -82,11 +87,42 @@ impl PolicyText {
     }
 }
 
+/// The value of `RateLimit-Policy`. An RFC 9651 list must not be empty: without policies there is
+/// none.
+fn policy_list(IetfDraft::Draft11: IetfDraft, policies: &[Policy]) -> Option<HeaderValue> {
+    if policies.is_empty() {
+        return None;
+    }
+    let mut text = FieldText::new();
+    write_policies(policies, &mut text);
+    let whole = text.field_since(0);
+    Some(text.finish().value(whole))
+}
+
+fn write_policies(policies: &[Policy], to: &mut FieldText) {
+    for (position, policy) in policies.iter().enumerate() {
+        if position > 0 {
+            to.push(COMMA);
+        }
+        to.push(&quoted(policy.name()));
+        to.push(b";q=");
+        to.push_number(policy.limit());
+        match (policy.unit(), policy.window()) {
+            (Unit::ConcurrentRequests, _) => to.push(b";qu=\"concurrent-requests\""),
+            (Unit::Requests, None) => {}
+            (Unit::Requests, Some(window)) => {
+                to.push(b";w=");
+                to.push_number(whole_seconds(window).max(1));
+            }
+        }
+    }
+}
+
 /// A String of RFC 9651.
 ///
 /// A checked quota's name is printable ASCII. A policy from a limiter of the user's own may have
 /// any name, and one odd character would cost clients the whole field: it becomes a `?`.
-pub(super) fn quoted(name: &str) -> Vec<u8> {
+fn quoted(name: &str) -> Vec<u8> {
     let mut text = Vec::with_capacity(name.len() + 2);
     text.push(b'"');
     for character in name.chars() {

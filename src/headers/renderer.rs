@@ -1,4 +1,9 @@
-use std::sync::atomic::{AtomicU32, Ordering};
+//! The renderer: writes the fields of a limiter's decisions.
+
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, StatusCode,
@@ -79,6 +84,11 @@ impl Renderer {
     #[inline]
     pub(crate) fn renders_limits(&self) -> bool {
         self.count(false) > 0
+    }
+
+    /// The time by which a denial is lengthened.
+    pub(crate) fn draw_jitter(&self) -> Duration {
+        self.headers.draw_jitter()
     }
 
     /// The most fields that a response gets.

@@ -1,3 +1,5 @@
+//! The text of a response's fields, in one buffer.
+
 use std::{mem, ops::Range};
 
 use bytes::Bytes;

@@ -1,3 +1,5 @@
+//! Keys from a cookie's value.
+
 use std::borrow::Cow;
 
 use http::{header, request::Parts};

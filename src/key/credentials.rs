@@ -1,3 +1,5 @@
+//! Keys from credentials: bearer tokens, and the user name of Basic.
+
 use base64::{
     Engine, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},

@@ -1,3 +1,5 @@
+//! Keys from what authentication left in the request's extensions.
+
 use http::request::Parts;
 
 use super::{IntoKey, KeyExtractor};

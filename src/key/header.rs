@@ -1,3 +1,5 @@
+//! Keys from a header's value.
+
 use std::fmt;
 
 use http::{HeaderName, request::Parts};

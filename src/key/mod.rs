@@ -1,4 +1,4 @@
-//! Whom a request is counted for.
+//! Keys: who a request is counted against.
 //!
 //! A [`KeyExtractor`] makes a [`Key`] from the head of a request. The ones that are here:
 //!
@@ -120,7 +120,6 @@
 //! # Ok::<(), http::Error>(())
 //! ```
 
-mod adapters;
 mod client_ip;
 mod cookie;
 mod credentials;
@@ -138,13 +137,11 @@ mod value;
 #[cfg(feature = "axum")]
 pub use self::route::MatchedRoute;
 pub use self::{
-    adapters::Digested,
-    adapters::Or,
     client_ip::{AddressOrigin, ClientAddress, ClientIp, ClientIpHeader, IntoNetwork},
     cookie::Cookie,
     credentials::{BasicUser, BearerToken},
     extension::extension_fn,
-    extract::{IntoKey, KeyExtractor, key_fn},
+    extract::{Digested, IntoKey, KeyExtractor, Or, key_fn},
     header::Header,
     peer::{GroupedPeerIp, PeerIp},
     prefix::IpPrefix,

@@ -1,3 +1,5 @@
+//! Keys from the other end of the connection.
+
 use std::net::{IpAddr, SocketAddr};
 
 use http::request::Parts;

@@ -1,3 +1,5 @@
+//! Prefixes: how many bits of an address make a key.
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Key;

@@ -1,3 +1,5 @@
+//! Keys from a query parameter.
+
 use http::request::Parts;
 
 use super::{Key, KeyExtractor, single_value::digest_of_only};

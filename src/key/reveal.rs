@@ -1,3 +1,5 @@
+//! Readable content of keys, for logs that may show it.
+
 use std::{fmt, net::IpAddr};
 
 use super::{Key, value::Kind};

@@ -1,3 +1,5 @@
+//! Keys from the route and the method, and the key that all requests share.
+
 use http::{Method, request::Parts};
 
 use super::{Key, KeyExtractor};

@@ -1,3 +1,5 @@
+//! The one value of a request that several places could give.
+
 use crate::{error::KeyError, key::Key};
 
 /// The one value that the client sent.

@@ -1,3 +1,5 @@
+//! The key: opaque bytes that no two different values share.
+
 use std::{fmt, net::IpAddr};
 
 use sha2::{Digest, Sha256};

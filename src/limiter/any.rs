@@ -1,4 +1,4 @@
-//! A limiter of any kind behind one type.
+//! Any kind of limiter behind one type.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 

@@ -1,3 +1,5 @@
+//! Limiters that are written as an `async fn`.
+
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use super::{Limiter, Pending, Tier};

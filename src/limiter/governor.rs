@@ -1,3 +1,5 @@
+//! Limiters of the `governor` crate.
+
 use std::{borrow::Cow, fmt, hash::Hash, num::NonZeroU32, sync::Arc, time::Duration};
 
 use governor::{

@@ -1,3 +1,5 @@
+//! Conversions: what can be handed to a layer as its limiter.
+
 use super::{AsyncLimiter, BoxedLimiter, Limiter, LocalLimiter};
 use crate::{
     error::ConfigError,

@@ -1,3 +1,5 @@
+//! The trait of all limiters.
+
 use std::{future::Future, time::Duration};
 
 use super::{Pending, Tier};

@@ -1,17 +1,17 @@
-//! The quotas that are in force: those of each tier, and the counters that tiers share.
+//! The limits in force: the quotas of all tiers, and which of them an operation is measured by.
 
 use std::{
-    borrow::Cow,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
 use super::{
     Tier,
+    quotas::{Counter, Quotas, most},
     request_quota::{OwnQuota, several_quotas},
 };
 use crate::{
-    algorithm::{Bucket, ClockSkew, Meter, Most, State, Weight},
+    algorithm::{Bucket, ClockSkew, Meter, State, Weight},
     decision::Op,
     decision::{Policy, REQUEST_TIER},
     error::{ConfigError, ConfigErrorKind, LimiterError},
@@ -33,30 +33,11 @@ pub(crate) struct Limits {
     pub(crate) block_for: Option<u64>,
 }
 
-/// Quotas that are charged together.
-#[derive(Debug, Clone)]
-pub(crate) struct Quotas {
-    pub(crate) policies: Vec<Policy>,
-    pub(crate) meters: Vec<Meter>,
-    /// Where each of them counts.
-    pub(crate) counters: Vec<usize>,
-    quotas: Vec<Quota>,
-}
-
 /// All that is counted where one instant for each key is enough.
 #[derive(Debug, Clone)]
 pub(crate) struct LoneBucket {
     pub(crate) measured: (Bucket, Policy),
     pub(crate) own: OwnQuota,
-}
-
-/// A counter: shared by the quotas that stand at one place of their tiers and count alike.
-#[derive(Debug, Clone)]
-struct Counter {
-    at: usize,
-    /// That of the smallest limit among them.
-    meter: Meter,
-    quota: Quota,
 }
 
 /// The effect of a change of quota on the counters.
@@ -117,7 +98,7 @@ impl Limits {
         };
         if tiers.len() > usize::from(TierIndex::MAX) {
             return Err(ConfigError::new(
-                ConfigErrorKind::Names,
+                ConfigErrorKind::QuotaList,
                 format!(
                     "{} tiers; at most {} are accepted",
                     tiers.len(),
@@ -128,7 +109,7 @@ impl Limits {
         for (tier, quotas) in tiers {
             if limits.tiers.iter().any(|(known, _)| *known == tier) {
                 return Err(ConfigError::new(
-                    ConfigErrorKind::Names,
+                    ConfigErrorKind::QuotaList,
                     format!("two tiers are {tier:?}"),
                 ));
             }
@@ -328,115 +309,6 @@ impl LoneBucket {
         let bucket = Bucket::new(&quota, self.own.most, ClockSkew::Threads)?;
         Some((bucket, self.own.policy.with_quota(&quota)))
     }
-}
-
-impl Quotas {
-    fn new(quotas: &[OwnedQuota]) -> Result<Self, ConfigError> {
-        if quotas.is_empty() {
-            return Err(ConfigError::new(
-                ConfigErrorKind::Names,
-                "no quota at all; at least one is needed",
-            ));
-        }
-        let mut named: Vec<(Cow<'static, str>, Quota)> = Vec::with_capacity(quotas.len());
-        for quota in quotas {
-            quota.check()?;
-            let name = quota.name_in(quotas.len());
-            if named.iter().any(|(known, _)| *known == name) {
-                return Err(ConfigError::new(
-                    ConfigErrorKind::Names,
-                    format!("two quotas are named {name:?}; names have to be unique"),
-                ));
-            }
-            named.push((name, quota.quota()));
-        }
-        Ok(Self {
-            meters: Vec::new(),
-            counters: Vec::new(),
-            policies: Policy::of_set(named),
-            quotas: quotas.iter().map(OwnedQuota::quota).collect(),
-        })
-    }
-
-    #[cfg(feature = "redis")]
-    pub(crate) fn quotas(&self) -> &[Quota] {
-        &self.quotas
-    }
-
-    fn count_by(&mut self, counters: &[Option<Counter>], all: &[(usize, Quota)]) {
-        let counter_of = |(at, quota): (usize, &Quota)| {
-            let counts = |counter: &Option<Counter>| {
-                let counter = counter.as_ref();
-                counter.is_some_and(|counter| counter.counts(at, quota))
-            };
-            let counter = counters.iter().position(counts);
-            counter.expect("every quota has one")
-        };
-        let quotas = self.quotas.iter().enumerate();
-        self.counters = quotas.clone().map(counter_of).collect();
-        self.meters = quotas
-            .map(|(at, quota)| Meter::new(quota, most(at, quota, all)))
-            .collect();
-    }
-
-    fn replace(&mut self, name: &str, quota: &OwnedQuota) -> Result<(), ConfigError> {
-        quota.check()?;
-        let at = self
-            .policies
-            .iter()
-            .position(|policy| policy.name() == name);
-        let at = at.ok_or_else(|| {
-            let known: Vec<_> = self.policies.iter().map(Policy::name).collect();
-            ConfigError::new(
-                ConfigErrorKind::Names,
-                format!("no quota is named {name:?}; there are {known:?}"),
-            )
-        })?;
-        if let Some(other) = quota.name().filter(|other| *other != name) {
-            return Err(ConfigError::new(
-                ConfigErrorKind::Names,
-                format!(
-                    "the quota named {name:?} cannot become {other:?}: headers and metrics go on \
-                     under one name; leave the new quota's name out"
-                ),
-            ));
-        }
-        self.policies[at] = self.policies[at].with_quota(&quota.quota());
-        self.quotas[at] = quota.quota();
-        Ok(())
-    }
-}
-
-impl Counter {
-    fn new(at: usize, quota: &Quota) -> Self {
-        Self {
-            at,
-            meter: Meter::new(quota, Most::of(quota)),
-            quota: *quota,
-        }
-    }
-
-    fn counts(&self, at: usize, quota: &Quota) -> bool {
-        self.at == at && self.quota.counts_like(quota)
-    }
-
-    /// Weighs by the smallest limit of those that share it.
-    fn measure_by(&mut self, all: &[(usize, Quota)]) {
-        let sharing = all.iter().filter(|(at, quota)| self.counts(*at, quota));
-        let smallest = sharing.max_by_key(|(_, quota)| quota.interval_nanos());
-        if let Some((at, quota)) = smallest {
-            self.meter = Meter::new(quota, most(*at, quota, all));
-        }
-    }
-}
-
-/// The most that can count at the counter of `quota`.
-pub(crate) fn most(at: usize, quota: &Quota, all: &[(usize, Quota)]) -> Most {
-    let sharing = all.iter();
-    let sharing = sharing.filter(|(place, other)| *place == at && other.counts_like(quota));
-    sharing.fold(Most::default(), |most, (_, other)| {
-        most.max(Most::of(other))
-    })
 }
 
 /// A block in nanoseconds, if it is not too long.

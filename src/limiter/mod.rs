@@ -1,4 +1,4 @@
-//! What decides: one operation, [`Limiter::apply`], with a backend behind it.
+//! Limiters decide one operation on one key, by [`Limiter::apply`].
 //!
 //! | limiter | state |
 //! |---|---|
@@ -48,6 +48,7 @@ mod limiter;
 pub(crate) mod limits;
 mod local;
 mod pending;
+pub(crate) mod quotas;
 pub(crate) mod request_quota;
 mod tier;
 

@@ -1,3 +1,5 @@
+//! Answers that are there, or on their way.
+
 use std::{
     fmt,
     future::{Future, IntoFuture},

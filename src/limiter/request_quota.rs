@@ -187,7 +187,7 @@ impl OwnQuota {
 
     /// The largest capacity that is at most so many units with its soft share.
     fn capacity_for(&self, units: u64) -> u64 {
-        let percent = 100 + u128::from(self.quota.get_soft());
+        let percent = 100 + u128::from(self.quota.soft_percent());
         let capacity = ((u128::from(units) + 1) * 100 - 1) / percent;
         u64::try_from(capacity).unwrap_or(u64::MAX)
     }

@@ -1,3 +1,5 @@
+//! Tiers: which of a limiter's sets of quotas measures a request.
+
 use std::{
     borrow::Cow,
     fmt,

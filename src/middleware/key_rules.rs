@@ -1,3 +1,5 @@
+//! The rules by which a request finds its key, or passes or is rejected without one.
+
 use std::{
     fmt,
     net::IpAddr,
@@ -15,7 +17,7 @@ use crate::{
     observe::log::{self, Code},
 };
 
-/// What happens to a request that has no key.
+/// The treatment of a request that has no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissingKey {
@@ -34,11 +36,7 @@ pub(crate) type PerRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 /// Something that a closure says of each key.
 type PerKey = Arc<dyn Fn(&Key) -> bool + Send + Sync>;
 
-/// Finds out whom a request is counted for; the same for every layer.
-///
-/// It takes three steps, in this order: [`uncounted`](Self::uncounted), unless that settles it
-/// [`extract`](Self::extract), and with what it says [`key`](Self::key), which only looks at the
-/// key: a key is long, and stays where the extractor put it.
+/// Finds the key that a request is counted against.
 #[derive(Clone)]
 pub(crate) struct KeyRules {
     extractor: Arc<dyn KeyExtractor>,
@@ -106,40 +104,44 @@ impl KeyRules {
         }
     }
 
-    /// Why the request needs no key, if it needs none.
+    /// Goes on with the key that a request is counted against, or with why there is none. The key is
+    /// only lent: it is long, and stays where the extractor put it.
     #[inline]
-    pub(crate) fn uncounted(&self, parts: &Parts) -> Option<NotCounted> {
+    pub(crate) fn with_key<T>(
+        &self,
+        parts: &mut Parts,
+        counted: impl FnOnce(&Key, &mut Parts) -> T,
+        not_counted: impl FnOnce(NotCounted) -> T,
+    ) -> T {
+        if let Err(why) = self.admits(parts) {
+            return not_counted(why);
+        }
+        let extracted = self.extractor.extract(parts);
+        let key = match &extracted {
+            Ok(key) => self.listed(key),
+            // No list names those who have no key.
+            Err(error) => self.without_key(*error),
+        };
+        match key {
+            Ok(key) => counted(key, parts),
+            Err(why) => not_counted(why),
+        }
+    }
+
+    #[inline]
+    fn admits(&self, parts: &Parts) -> Result<(), NotCounted> {
         if self.skip.as_ref().is_some_and(|skip| skip(parts)) {
-            return Some(NotCounted::Skip);
+            return Err(NotCounted::Skip);
         }
         if self.deny.as_ref().is_some_and(|deny| deny(parts)) {
-            return Some(NotCounted::Deny);
+            return Err(NotCounted::Deny);
         }
-        None
+        Ok(())
     }
 
-    /// What the extractor says of a request that needs a key.
+    /// The key, unless a list of keys says more about it.
     #[inline]
-    pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        self.extractor.extract(parts)
-    }
-
-    /// The peer's address, where it was taken for the client's.
-    pub(crate) fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
-        self.extractor.believed_peer(parts)
-    }
-
-    /// Whom a request is counted for of which the extractor said this.
-    #[inline]
-    pub(crate) fn key<'a>(
-        &'a self,
-        extracted: &'a Result<Key, KeyError>,
-    ) -> Result<&'a Key, NotCounted> {
-        let key = match extracted {
-            Ok(key) => key,
-            // No list names those who have no key.
-            Err(error) => return self.without_key(*error),
-        };
+    fn listed<'a>(&self, key: &'a Key) -> Result<&'a Key, NotCounted> {
         if self.skip_key.as_ref().is_some_and(|skip| skip(key)) {
             return Err(NotCounted::Skip);
         }
@@ -149,14 +151,9 @@ impl KeyRules {
         Ok(key)
     }
 
-    /// Whom a request is counted for: the three steps in one, for those who keep the key.
-    pub(crate) fn owned_key(&self, parts: &Parts) -> Result<Key, NotCounted> {
-        if let Some(why) = self.uncounted(parts) {
-            return Err(why);
-        }
-        let extracted = self.extract(parts);
-        self.key(&extracted)?;
-        Ok(extracted.unwrap_or_else(|_| self.shared.clone()))
+    /// The peer's address, where it was taken for the client's.
+    pub(crate) fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        self.extractor.believed_peer(parts)
     }
 
     #[cold]

@@ -112,12 +112,12 @@ impl Lookout {
 
     /// Takes note that the limiter of this `identity` charges the request for `key`.
     pub(crate) fn look_for_charge(&self, identity: usize, key: &Key, extensions: &mut Extensions) {
-        let charge = Charge {
+        let charge = SeenCharge {
             identity,
             key: hash_of(key),
         };
-        let Some(Charges(charges)) = extensions.get_mut() else {
-            extensions.insert(Charges(vec![charge]));
+        let Some(SeenCharges(charges)) = extensions.get_mut() else {
+            extensions.insert(SeenCharges(vec![charge]));
             return;
         };
         if !charges.contains(&charge) {
@@ -135,11 +135,11 @@ impl Lookout {
 
 /// The charges of a request so far, in its extensions.
 #[derive(Debug, Clone)]
-struct Charges(Vec<Charge>);
+struct SeenCharges(Vec<SeenCharge>);
 
 /// A charge: by which limiter, and for which key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Charge {
+struct SeenCharge {
     identity: usize,
     key: u64,
 }

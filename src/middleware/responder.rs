@@ -1,16 +1,19 @@
+//! The responder: what a layer says of its decisions, to clients and to the observer.
+
 use std::{sync::Arc, time::Instant};
 
 use http::{Response, request::Parts};
 
+use super::settings::FrontSettings;
 use crate::{
     decision::{Decision, Policy},
     error::{KeyError, KeyErrorKind},
-    headers::{Headers, Renderer},
+    headers::Renderer,
     observe::{Decided, Event, Observer},
     reject::{AnswerStyle, Reject, Rejection, RejectionKind, answer},
 };
 
-/// What a layer says of its decisions, to clients in responses and to the observer in events; the
+/// Tells the decisions of a layer, to clients in responses and to the observer in events; the
 /// same whatever the layer limits.
 pub(crate) struct Responder<R> {
     rejection: Arc<R>,
@@ -21,31 +24,31 @@ pub(crate) struct Responder<R> {
 }
 
 impl<R> Responder<R> {
-    pub(crate) fn new(
-        rejection: Arc<R>,
-        headers: &Headers,
-        policies: &[Policy],
-        observer: Option<Arc<dyn Observer>>,
-        shadow: bool,
-    ) -> Self {
+    pub(crate) fn new(rejection: Arc<R>, settings: &FrontSettings, policies: &[Policy]) -> Self {
         Self {
             rejection,
-            renderer: Renderer::new(headers, policies),
-            observer,
-            shadow,
-            grpc: true,
+            renderer: Renderer::new(&settings.headers, policies),
+            observer: settings.observer.clone(),
+            shadow: settings.shadow,
+            grpc: settings.grpc,
         }
-    }
-
-    /// Whether gRPC calls are answered in gRPC. Defaults to true.
-    pub(crate) fn with_grpc(self, grpc: bool) -> Self {
-        Self { grpc, ..self }
     }
 
     /// Whether the layer only watches.
     #[inline]
     pub(crate) const fn is_shadow(&self) -> bool {
         self.shadow
+    }
+
+    /// Whether an observer is told of decisions.
+    #[inline]
+    pub(crate) const fn is_observed(&self) -> bool {
+        self.observer.is_some()
+    }
+
+    /// Adds the jitter of the headers to a denial.
+    pub(crate) fn lengthen(&self, decision: &mut Decision) {
+        decision.lengthen(self.renderer.draw_jitter());
     }
 
     /// When a decision is begun; only asked for an observer.

@@ -1,3 +1,5 @@
+//! Events, and the trait that takes them.
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},

@@ -1,3 +1,5 @@
+//! The observer that counts through the `metrics` facade.
+
 use metrics::{SharedString, counter, gauge, histogram};
 
 use super::{Corrected, Decided, Event, Observer};

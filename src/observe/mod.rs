@@ -1,4 +1,4 @@
-//! Observers: they are told of every decision.
+//! Observers: hooks that see every decision.
 //!
 //! An [`Observer`] hears the policy, the outcome, the cost, whether the limit is near, and how long
 //! the check took. `TracingObserver` (feature `tracing`) and `MetricsObserver` (feature `metrics`)

@@ -1,3 +1,5 @@
+//! The observer that writes `tracing` events.
+
 use std::{
     error::Error,
     sync::atomic::{AtomicBool, Ordering},

@@ -1,3 +1,5 @@
+//! Checks: which quotas can be kept.
+
 use std::time::Duration;
 
 use super::{Algorithm, Quota};
@@ -35,12 +37,12 @@ impl Quota {
         self.check_rate()?;
         self.check_token_bucket()?;
         self.check_slices()?;
-        if self.get_soft() > MAX_SOFT_PERCENT {
+        if self.soft_percent() > MAX_SOFT_PERCENT {
             return refuse(
                 Kind::Soft,
                 format!(
                     "soft({}) is too soft; accepted are 0 to {MAX_SOFT_PERCENT} percent",
-                    self.get_soft()
+                    self.soft_percent()
                 ),
             );
         }
@@ -83,7 +85,7 @@ impl Quota {
 
     fn check_token_bucket(&self) -> Result<(), ConfigError> {
         let token_bucket = self.algorithm() == Algorithm::TokenBucket;
-        match (self.get_burst(), self.get_refill_every()) {
+        match (self.burst_set(), self.refill_every_set()) {
             (Some(0), _) => refuse(
                 Kind::Burst,
                 "a burst of 0 lets nothing pass; it must be at least 1",
@@ -108,8 +110,8 @@ impl Quota {
 
     fn check_slices(&self) -> Result<(), ConfigError> {
         let sliding = self.algorithm() == Algorithm::SlidingWindow;
-        let slices = self.get_slices().unwrap_or(1);
-        if self.get_slices().is_some() && !sliding {
+        let slices = self.slice_count();
+        if self.slices_set().is_some() && !sliding {
             return refuse(Kind::Slices, "only a sliding window has slices");
         }
         if slices == 0 || slices > MAX_SLICES {
@@ -137,7 +139,7 @@ impl Quota {
     fn check_span(&self) -> Result<(), ConfigError> {
         let capacity = u128::from(self.capacity()) + u128::from(self.extra());
         let refill = u128::from(self.interval_nanos()).checked_mul(capacity);
-        let step = self.get_refill_every().unwrap_or_default().as_nanos();
+        let step = self.refill_every_set().unwrap_or_default().as_nanos();
         let longest = refill.map(|refill| refill.max(self.period().as_nanos()).max(step));
         if longest.is_none_or(|longest| longest > u128::from(MAX_REFILL_NANOS)) {
             return refuse(

@@ -1,3 +1,5 @@
+//! Lists of quotas, and whatever becomes one.
+
 use super::{OwnedQuota, Quota};
 
 /// One quota, or several that are charged together or not at all.

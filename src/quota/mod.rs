@@ -1,4 +1,4 @@
-//! What is allowed: a number of requests per period, and the algorithm that counts them.
+//! Quotas: a number of requests per period, and the algorithm that counts them.
 
 mod check;
 mod list;

@@ -50,7 +50,7 @@ impl<'a> Fault<'a> {
     /// The error that names the part, its place, and what is accepted.
     pub(super) fn in_text(self, text: &'a str) -> ConfigError {
         let syntax = |message| ConfigError::new(ConfigErrorKind::Syntax, message);
-        let at = |token: Token<'a>| Place(token, text);
+        let at = |token: Token<'a>| TokenPlace(token, text);
         match self {
             Self::Form => syntax(format!(
                 "{} is no quota; accepted are a limit and a period, such as \"100/minute\", \
@@ -91,9 +91,9 @@ impl<'a> Fault<'a> {
 }
 
 /// A token and where it stands in its text.
-struct Place<'a>(Token<'a>, &'a str);
+struct TokenPlace<'a>(Token<'a>, &'a str);
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for TokenPlace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(token, text) = self;
         let before = text.get(..token.start).unwrap_or_default();
@@ -149,7 +149,8 @@ pub(super) struct PeriodText(pub(super) Duration);
 impl fmt::Display for PeriodText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.as_nanos();
-        let whole = |unit: &&Unit| !unit.coarse && nanos.is_multiple_of(unit.duration.as_nanos());
+        let whole =
+            |unit: &&TimeUnit| !unit.coarse && nanos.is_multiple_of(unit.duration.as_nanos());
         match UNITS.iter().find(whole) {
             Some(unit) => write!(f, "{}{}", nanos / unit.duration.as_nanos(), unit.names[0]),
             None => write!(f, "{nanos}ns"),
@@ -266,7 +267,7 @@ fn small<'a>(token: Token<'a>, word: Word<'a>) -> Result<u32, Fault<'a>> {
 
 const LARGEST_RATE: &str = "up to a million a second and periods of up to 18 years";
 
-struct Unit {
+struct TimeUnit {
     /// The first one is what `Display` writes.
     names: &'static [&'static str],
     duration: Duration,
@@ -275,38 +276,38 @@ struct Unit {
 }
 
 /// From the longest to the shortest.
-const UNITS: [Unit; 7] = [
-    Unit {
+const UNITS: [TimeUnit; 7] = [
+    TimeUnit {
         names: &["d", "day", "days"],
         duration: Duration::from_secs(86_400),
         coarse: true,
     },
-    Unit {
+    TimeUnit {
         names: &["h", "hour", "hours"],
         duration: Duration::from_secs(3_600),
         coarse: true,
     },
-    Unit {
+    TimeUnit {
         names: &["m", "min", "minute", "minutes"],
         duration: Duration::from_secs(60),
         coarse: true,
     },
-    Unit {
+    TimeUnit {
         names: &["s", "sec", "second", "seconds"],
         duration: Duration::from_secs(1),
         coarse: false,
     },
-    Unit {
+    TimeUnit {
         names: &["ms"],
         duration: Duration::from_millis(1),
         coarse: false,
     },
-    Unit {
+    TimeUnit {
         names: &["us"],
         duration: Duration::from_micros(1),
         coarse: false,
     },
-    Unit {
+    TimeUnit {
         names: &["ns"],
         duration: Duration::from_nanos(1),
         coarse: false,

@@ -17,7 +17,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// The form with more than a rate in it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Table {
+struct QuotaTable {
     rate: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
@@ -35,7 +35,7 @@ struct Table {
     soft: Option<u32>,
 }
 
-impl From<&OwnedQuota> for Table {
+impl From<&OwnedQuota> for QuotaTable {
     fn from(owned: &OwnedQuota) -> Self {
         let quota = owned.quota();
         let words = Words::of(&quota);
@@ -52,10 +52,10 @@ impl From<&OwnedQuota> for Table {
     }
 }
 
-impl TryFrom<Table> for OwnedQuota {
+impl TryFrom<QuotaTable> for OwnedQuota {
     type Error = ConfigError;
 
-    fn try_from(table: Table) -> Result<Self, ConfigError> {
+    fn try_from(table: QuotaTable) -> Result<Self, ConfigError> {
         let (rate, mut words) = Words::with_rate(&table.rate)?;
         let algorithm = table.algorithm.map(|name| words::algorithm_named(&name));
         let step = table.refill_every.map(|step| parse::period(&step));
@@ -95,7 +95,7 @@ impl Serialize for OwnedQuota {
         if self.name().is_none() && quota == rate {
             serializer.serialize_str(&rate.rate_text())
         } else {
-            Table::from(self).serialize(serializer)
+            QuotaTable::from(self).serialize(serializer)
         }
     }
 }
@@ -146,7 +146,7 @@ impl<'de> Visitor<'de> for QuotaVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OwnedQuota, A::Error> {
-        let table = Table::deserialize(MapAccessDeserializer::new(map))?;
+        let table = QuotaTable::deserialize(MapAccessDeserializer::new(map))?;
         table.try_into().map_err(Error::custom)
     }
 }

@@ -1,3 +1,5 @@
+//! The quota: units per period, and the algorithm that counts them.
+
 use std::{num::NonZeroU64, time::Duration};
 
 /// What is allowed.
@@ -268,20 +270,28 @@ impl Quota {
         Some(u64::try_from(step.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    pub(crate) const fn get_refill_every(&self) -> Option<Duration> {
+    /// The step that [`refill_every`](Self::refill_every) set.
+    pub(crate) const fn refill_every_set(&self) -> Option<Duration> {
         self.refill_every
     }
 
-    pub(crate) const fn get_slices(&self) -> Option<u32> {
+    /// The number of slices that [`slices`](Self::slices) set.
+    pub(crate) const fn slices_set(&self) -> Option<u32> {
         self.slices
     }
 
-    pub(crate) const fn get_soft(&self) -> u32 {
+    /// How many slices a period has; 1 if nothing was set.
+    pub(crate) fn slice_count(&self) -> u32 {
+        self.slices.unwrap_or(1)
+    }
+
+    /// The soft share in percent of the capacity; 0 if nothing was set.
+    pub(crate) const fn soft_percent(&self) -> u32 {
         self.soft_percent
     }
 
     /// The burst that [`burst`](Self::burst) set.
-    pub(crate) const fn get_burst(&self) -> Option<u64> {
+    pub(crate) const fn burst_set(&self) -> Option<u64> {
         self.burst
     }
 
@@ -323,7 +333,7 @@ impl Quota {
         (
             u64::from(algorithm),
             self.period.as_nanos(),
-            u64::from(self.slices.unwrap_or(1)),
+            u64::from(self.slice_count()),
             self.refill_every.unwrap_or_default().as_nanos(),
         )
     }

@@ -154,11 +154,11 @@ impl Words {
         };
         Self {
             algorithm,
-            burst: quota.get_burst(),
-            refill_every: quota.get_refill_every(),
+            burst: quota.burst_set(),
+            refill_every: quota.refill_every_set(),
             queue,
-            slices: quota.get_slices(),
-            soft: Some(quota.get_soft()).filter(|percent| *percent > 0),
+            slices: quota.slices_set(),
+            soft: Some(quota.soft_percent()).filter(|percent| *percent > 0),
         }
     }
 

@@ -12,19 +12,22 @@ use super::{
     demand::{Course, Demand, DemandRef},
     faults::Faults,
     settings::Settings,
-    trial::{Asked, Next, Trial},
     wait::WaitingRoom,
 };
 use crate::{
     clock::{Clock, OsClock},
     decision::Decision,
     decision::Op,
-    error::{KeyError, LimiterError},
+    error::LimiterError,
     key::Key,
-    limiter::{Limiter, Pending, Tier},
-    middleware::{key_rules::NotCounted, responder::Responder},
+    limiter::{Limiter, Pending},
+    middleware::{
+        front::{Exempt, Front},
+        key_rules::NotCounted,
+        responder::Responder,
+    },
     observe::{Corrected, Decided, Event},
-    reject::{Reject, RejectionKind},
+    reject::Reject,
 };
 
 /// Where requests are decided about, apart from everything tower: one for all services of a layer
@@ -32,7 +35,7 @@ use crate::{
 pub(super) struct Admission<L, R> {
     limiter: Arc<L>,
     settings: Settings,
-    responder: Responder<R>,
+    front: Front<R>,
     /// Whether a request is asked about by [`Op::Reserve`], since something else may follow.
     reserves: AtomicBool,
     /// Whether the limiter has to be told of denials and responses that may start a block.
@@ -40,31 +43,26 @@ pub(super) struct Admission<L, R> {
     faults: Faults,
 }
 
-/// A request that no decision is about.
-#[derive(Clone, Copy)]
-pub(super) enum Exempt {
-    /// It passes, and the limiter knows nothing of it.
-    Uncounted,
-    /// It is rejected for this reason.
-    Refused(RejectionKind),
+/// The outcome of asking about a request, as far as that takes no time.
+pub(super) enum Opening<T, F> {
+    /// Nothing more is tried, and this came of it.
+    Settled(T),
+    /// There is more to try, with the limiter's first answer if it was asked already.
+    Open(Demand, Option<Pending<F>>),
+    /// The limiter is not asked.
+    Exempt(Exempt),
 }
 
 impl<L: Limiter, R> Admission<L, R> {
     pub(super) fn new(limiter: Arc<L>, rejection: Arc<R>, settings: Settings) -> Self {
-        let responder = Responder::new(
-            rejection,
-            &settings.headers,
-            limiter.policies(),
-            settings.observer.clone(),
-            settings.shadow,
-        );
-        let bends = settings.bends() && !settings.shadow;
+        let front = Front::new(&settings.front, rejection, limiter.policies());
+        let bends = settings.bends() && !front.responder().is_shadow();
         let asks_more = bends || settings.final_cost.is_some();
         let admission = Self {
             reserves: AtomicBool::new(asks_more && limiter.supports(&Op::Reserve(1))),
             blocks: limiter.blocks(),
             faults: Faults::new(),
-            responder: responder.with_grpc(settings.grpc),
+            front,
             limiter,
             settings,
         };
@@ -77,58 +75,39 @@ impl<L: Limiter, R> Admission<L, R> {
         admission
     }
 
-    /// What comes of a request that needs no key.
+    /// Finds the request's demand and asks the limiter; what comes of an answer that settles the
+    /// request is up to `settle`. Demand and decision are only lent, because they are long.
     #[inline]
-    pub(super) fn exempt(&self, parts: &Parts) -> Option<Exempt> {
-        if !self.settings.is_enabled() {
-            return Some(self.bypass());
-        }
-        let why = self.settings.key_rules.uncounted(parts)?;
-        Some(self.uncounted(why))
-    }
-
-    /// What the extractor says of a request that is not [exempt](Self::exempt).
-    #[inline]
-    pub(super) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        self.settings.key_rules.extract(parts)
-    }
-
-    /// What the limiter is to be asked about a request that is not [exempt](Self::exempt) and of
-    /// which the extractor said this, unless that is nothing; `tier` is the place for a tier of its own.
-    #[inline]
-    pub(super) fn demand<'a>(
-        &'a self,
-        extracted: &'a Result<Key, KeyError>,
-        tier: &'a mut Option<Tier>,
-        parts: &Parts,
-    ) -> Result<DemandRef<'a>, Exempt> {
-        let key = match self.settings.key_rules.key(extracted) {
-            Ok(key) => key,
-            Err(why) => return Err(self.uncounted(why)),
-        };
-        let tier = self.settings.tier_of(parts, tier);
-        if tier.is_unlimited() {
-            return Err(self.bypass());
-        }
-        Ok(Demand {
-            key,
-            tier,
-            cost: self.settings.cost_of(parts),
-            asked_at: self.responder.start(),
-        })
-    }
-
-    #[cold]
-    fn uncounted(&self, why: NotCounted) -> Exempt {
+    pub(super) fn ask<T>(
+        &self,
+        parts: &mut Parts,
+        settle: impl FnOnce(DemandRef<'_>, &mut Decision, &mut Parts) -> T,
+    ) -> Opening<T, L::Future> {
         let policies = self.limiter.policies();
-        match why {
-            NotCounted::Skip => self.bypass(),
-            NotCounted::Deny => {
-                self.responder.observe(|| Event::Banned { policies });
-                self.refuse(RejectionKind::Banned)
+        let ask = |key: &Key, parts: &mut Parts| {
+            let mut place = None;
+            let tier = self.settings.tier_of(parts, &mut place);
+            if tier.is_unlimited() {
+                return Opening::Exempt(self.front.exempt(NotCounted::Skip, policies));
             }
-            NotCounted::NoKey(error) => self.refuse(self.responder.keyless(policies, error)),
-        }
+            let demand = Demand {
+                key,
+                tier,
+                cost: self.settings.cost_of(parts),
+                asked_at: self.responder().start(),
+            };
+            if self.may_stand(demand) {
+                return Opening::Open(demand.keep(), None);
+            }
+            let mut answer = self.apply(demand, self.opening(demand.cost));
+            match &mut answer {
+                Pending::Ready(Ok(decision)) if self.is_settled(decision) => {
+                    Opening::Settled(settle(demand, decision, parts))
+                }
+                _ => Opening::Open(demand.keep(), Some(answer)),
+            }
+        };
+        (self.front).with_key(parts, policies, ask, Opening::Exempt)
     }
 
     /// The operation that every request begins with.
@@ -142,11 +121,6 @@ impl<L: Limiter, R> Admission<L, R> {
     }
 
     #[inline]
-    pub(super) fn ask(&self, demand: DemandRef<'_>) -> Pending<L::Future> {
-        self.apply(demand, self.opening(demand.cost))
-    }
-
-    #[inline]
     pub(super) fn apply(&self, demand: DemandRef<'_>, op: Op) -> Pending<L::Future> {
         self.limiter.apply_in(demand.tier, demand.key, op)
     }
@@ -155,42 +129,23 @@ impl<L: Limiter, R> Admission<L, R> {
     #[inline]
     pub(super) fn may_stand(&self, demand: DemandRef<'_>) -> bool {
         let room = &self.settings.waiting_room;
-        room.may_have_line(demand.key) && demand.cost > 0 && !self.responder.is_shadow()
+        room.may_have_line(demand.key) && demand.cost > 0 && !self.responder().is_shadow()
     }
 
     /// Whether nothing more is to be tried after this answer.
     #[inline]
     pub(super) fn is_settled(&self, decision: &Decision) -> bool {
-        if self.responder.is_shadow() {
+        if self.responder().is_shadow() {
             return true;
         }
         decision.delay().is_zero() && !(decision.is_denied() && self.settings.bends())
     }
 
-    /// Tries what the layer has to offer to a request that the first answer does not settle, as far as
-    /// that takes no time; without an answer the limiter is not asked yet.
-    pub(super) fn try_now(
-        &self,
-        trial: &mut Trial,
-        answer: Option<Pending<L::Future>>,
-        demand: DemandRef<'_>,
-    ) -> Next<L::Future> {
-        let next = match answer {
-            Some(answer) => Next::Answer(Asked::Pass, answer),
-            None => trial.begin(self, demand),
-        };
-        trial.run(next, self, demand)
-    }
-
-    /// What comes of a request whose trial is over.
+    /// The decision about a request whose trial is over, or its fate without one.
     pub(super) fn judge(&self, answer: Result<Decision, LimiterError>) -> Result<Decision, Exempt> {
         answer.map_err(|error| {
-            self.faults.report_undecided(&error);
-            self.responder.observe(|| Event::Failed {
-                policies: self.limiter.policies(),
-                error: &error,
-            });
-            self.refuse(RejectionKind::LimiterFailed)
+            self.faults.report_undecided(&error, self.front.lookout());
+            self.front.undecided(&error, self.limiter.policies())
         })
     }
 
@@ -206,7 +161,7 @@ impl<L: Limiter, R> Admission<L, R> {
 
     /// Whether a denial may turn into something else.
     pub(super) fn bends(&self) -> bool {
-        self.settings.bends() && !self.responder.is_shadow()
+        self.settings.bends() && !self.responder().is_shadow()
     }
 
     /// Whether the limiter has to be told that a request was denied in the end.
@@ -237,7 +192,7 @@ impl<L: Limiter, R> Admission<L, R> {
     /// Looks, with a layer's first requests, for what is not as somebody meant it.
     #[inline]
     pub(super) fn look(&self, demand: DemandRef<'_>, parts: &mut Parts) {
-        if self.faults.lookout.is_alert() {
+        if self.front.lookout().is_alert() {
             self.look_closely(demand, parts);
         }
     }
@@ -245,14 +200,12 @@ impl<L: Limiter, R> Admission<L, R> {
     #[cold]
     #[inline(never)]
     fn look_closely(&self, demand: DemandRef<'_>, parts: &mut Parts) {
-        let lookout = &self.faults.lookout;
+        let lookout = self.front.lookout();
         lookout.note_decided();
         if !lookout.takes_one() {
             return;
         }
-        if let Some(peer) = self.settings.key_rules.believed_peer(parts) {
-            lookout.look_for_proxy(peer, &parts.headers);
-        }
+        self.front.look_for_proxy(parts);
         if demand.cost > 0 {
             let own = || Arc::as_ptr(&self.limiter).addr();
             let identity = self.limiter.identity().unwrap_or_else(own);
@@ -268,20 +221,20 @@ impl<L: Limiter, R> Admission<L, R> {
         demand: DemandRef<'_>,
         course: &Course,
     ) -> bool {
-        if self.settings.observer.is_some() {
+        if self.responder().is_observed() {
             self.tell(decision, demand, course);
         }
-        if decision.is_allowed() || self.responder.is_shadow() {
+        if decision.is_allowed() || self.responder().is_shadow() {
             return true;
         }
-        decision.lengthen(self.settings.headers.draw_jitter());
+        self.responder().lengthen(decision);
         false
     }
 
     /// Tells the observer of a decision; out of line, because most layers have none.
     #[inline(never)]
     fn tell(&self, decision: &Decision, demand: DemandRef<'_>, course: &Course) {
-        self.responder.decided(|| {
+        self.responder().decided(|| {
             let decided = Decided::now(decision, demand.key, demand.cost, demand.asked_at);
             Decided {
                 latency: course.latency.unwrap_or(decided.latency),
@@ -299,7 +252,7 @@ impl<L: Limiter, R> Admission<L, R> {
         R: Reject<B>,
     {
         if self.settings.expose_decision {
-            decisions::expose(Some(key), decision, self.responder.style::<B>(), to);
+            decisions::expose(Some(key), decision, self.responder().style::<B>(), to);
         }
     }
 
@@ -309,27 +262,11 @@ impl<L: Limiter, R> Admission<L, R> {
         R: Reject<B>,
     {
         if self.settings.expose_decision {
-            decisions::expose(None, &self.unmeasured(), self.responder.style::<B>(), to);
+            decisions::expose(None, &self.unmeasured(), self.responder().style::<B>(), to);
         }
     }
 
-    /// A shadow lets pass what could not be decided, too.
-    fn refuse(&self, kind: RejectionKind) -> Exempt {
-        if self.responder.is_shadow() {
-            Exempt::Uncounted
-        } else {
-            Exempt::Refused(kind)
-        }
-    }
-
-    fn bypass(&self) -> Exempt {
-        self.responder.observe(|| Event::Bypassed {
-            policies: self.limiter.policies(),
-        });
-        Exempt::Uncounted
-    }
-
-    /// What a request with this response costs that was reserved `units` for.
+    /// The cost of a request with this response, for which `units` were reserved.
     pub(super) fn final_cost(&self, response: &response::Parts, units: u64) -> u64 {
         let final_cost = self.settings.final_cost.as_ref();
         final_cost.map_or(units, |final_cost| final_cost(response, units))
@@ -337,8 +274,9 @@ impl<L: Limiter, R> Admission<L, R> {
 }
 
 impl<L, R> Admission<L, R> {
+    #[inline]
     pub(super) const fn responder(&self) -> &Responder<R> {
-        &self.responder
+        self.front.responder()
     }
 
     /// Whether what a request was charged may change with its response.
@@ -355,7 +293,7 @@ impl<L, R> Admission<L, R> {
         (before, after): (u64, u64),
     ) {
         self.faults.note_corrected();
-        self.responder.observe(|| {
+        self.responder().observe(|| {
             Event::Corrected(Corrected {
                 decision,
                 key: demand.key,
@@ -375,7 +313,7 @@ impl<L, R> Admission<L, R> {
         error: &LimiterError,
     ) {
         self.faults.report_uncorrected(error);
-        self.responder.observe(|| {
+        self.responder().observe(|| {
             Event::Corrected(Corrected {
                 decision,
                 key: demand.key,

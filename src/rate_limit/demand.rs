@@ -1,10 +1,10 @@
-//! Tickets: what a limiter is asked about a request.
+//! Demands: the key, the tier and the cost that a limiter is asked about.
 
 use std::time::{Duration, Instant};
 
 use crate::{key::Key, limiter::Tier};
 
-/// What the limiter is asked about a request.
+/// The question to the limiter about a request.
 ///
 /// Key and tier are references until they have to be kept: a key is long, and for most requests never
 /// has to leave the place where the extractor put it.

@@ -17,7 +17,6 @@ use crate::{
 /// Which faults of a layer have been reported.
 #[derive(Debug)]
 pub(super) struct Faults {
-    pub(super) lookout: Lookout,
     /// Requests are not decided about, since the limiter cannot.
     unsupported: AtomicBool,
     /// Charges are not corrected, since the limiter cannot.
@@ -29,7 +28,6 @@ pub(super) struct Faults {
 impl Faults {
     pub(super) fn new() -> Self {
         Self {
-            lookout: Lookout::new(),
             unsupported: AtomicBool::new(false),
             uncorrectable: AtomicBool::new(false),
             uncorrected: AtomicBool::new(false),
@@ -72,7 +70,7 @@ impl Faults {
     }
 
     /// Says why a request could not be decided about.
-    pub(super) fn report_undecided(&self, error: &LimiterError) {
+    pub(super) fn report_undecided(&self, error: &LimiterError, lookout: &Lookout) {
         match error.kind() {
             LimiterErrorKind::Unsupported => {
                 if !self.unsupported.swap(true, Ordering::Relaxed) {
@@ -82,7 +80,7 @@ impl Faults {
             }
             // The store of all its limiters says so itself.
             LimiterErrorKind::Unavailable if is_from_redis(error) => {}
-            LimiterErrorKind::Unavailable => self.lookout.report_failing(|| {
+            LimiterErrorKind::Unavailable => lookout.report_failing(|| {
                 let source = error.source().map(|source| format!(": {source}"));
                 let source = source.unwrap_or_default();
                 format!("the limiter cannot decide, requests are answered 503: {error}{source}")
@@ -102,7 +100,7 @@ impl Faults {
         }
     }
 
-    /// What a request was charged was corrected, so the next failure is news.
+    /// A charge was corrected, so the next failure is news.
     pub(super) fn note_corrected(&self) {
         if self.uncorrected.load(Ordering::Relaxed) {
             self.uncorrected.store(false, Ordering::Relaxed);

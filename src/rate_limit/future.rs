@@ -3,7 +3,6 @@
 use std::{
     fmt,
     future::Future,
-    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -13,15 +12,16 @@ use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
 use super::{
-    admission::{Admission, Exempt},
+    admission::{Admission, Opening},
     demand::{Course, Demand, DemandRef},
     reservation::{Correcting, Reservation, Reserved},
-    trial::{Next, Trial},
+    trial::{NextStep, Trial},
 };
 use crate::{
     decision::Decision,
     error::LimiterError,
     limiter::{Limiter, Pending},
+    middleware::{front::Exempt, service::take_ready},
     reject::Reject,
 };
 
@@ -68,7 +68,7 @@ struct Waiting<S, B, L, R> {
     request: Option<(Parts, B)>,
 }
 
-/// What is done when the response is there.
+/// The work that is left when the response is there.
 struct FollowUp<L, R> {
     admission: Arc<Admission<L, R>>,
     decision: Decision,
@@ -91,32 +91,17 @@ where
         S: Clone,
     {
         let (mut parts, body) = request.into_parts();
-        // The block drops everything else before the call, so that the inner future is built in
-        // place.
-        let follow_up = {
-            if let Some(exempt) = admission.exempt(&parts) {
+        let opening = admission.ask(&mut parts, |demand, decision, parts| {
+            FollowUp::admit(decision, demand, &Course::DIRECT, admission, parts)
+        });
+        let follow_up = match opening {
+            Opening::Settled(Ok(follow_up)) => follow_up,
+            Opening::Settled(Err(response)) => return State::rejected(response).into(),
+            Opening::Open(demand, answer) => {
+                return State::tried(answer, &demand, admission, inner, parts, body).into();
+            }
+            Opening::Exempt(exempt) => {
                 return State::exempt(exempt, admission, inner, parts, body).into();
-            }
-            let extracted = admission.extract(&parts);
-            let mut tier = None;
-            let demand = match admission.demand(&extracted, &mut tier, &parts) {
-                Ok(demand) => demand,
-                Err(exempt) => return State::exempt(exempt, admission, inner, parts, body).into(),
-            };
-            if admission.may_stand(demand) {
-                return State::tried(None, demand, admission, inner, parts, body).into();
-            }
-            let mut answer = admission.ask(demand);
-            let decision = match &mut answer {
-                Pending::Ready(Ok(decision)) if admission.is_settled(decision) => decision,
-                _ => {
-                    return State::tried(Some(answer), demand, admission, inner, parts, body)
-                        .into();
-                }
-            };
-            match FollowUp::admit(decision, demand, &Course::DIRECT, admission, &mut parts) {
-                Ok(follow_up) => follow_up,
-                Err(response) => return State::rejected(response).into(),
             }
         };
         Self {
@@ -155,11 +140,11 @@ where
         body: B,
     ) -> Self {
         match exempt {
-            Exempt::Uncounted => {
+            Exempt::Pass => {
                 admission.expose_exemption::<ResBody>(&mut parts.extensions);
                 Self::running(None, inner, parts, body)
             }
-            Exempt::Refused(kind) => Self::rejected(admission.responder().refuse(&parts, kind)),
+            Exempt::Reject(kind) => Self::rejected(admission.responder().refuse(&parts, kind)),
         }
     }
 
@@ -169,7 +154,7 @@ where
     #[inline(never)]
     fn tried(
         answer: Option<Pending<L::Future>>,
-        demand: DemandRef<'_>,
+        demand: &Demand,
         admission: &Arc<Admission<L, R>>,
         inner: &mut S,
         parts: Parts,
@@ -178,9 +163,10 @@ where
     where
         S: Clone,
     {
+        let demand = demand.as_ref();
         let mut trial = Trial::new(demand);
-        match admission.try_now(&mut trial, answer, demand) {
-            Next::Done(answer) => Self::judged(
+        match trial.try_now(answer, admission, demand) {
+            NextStep::Done(answer) => Self::judged(
                 answer,
                 demand,
                 trial.course(),
@@ -196,7 +182,7 @@ where
     /// The state of a request whose trial takes time.
     fn waiting(
         mut trial: Trial,
-        next: Next<L::Future>,
+        next: NextStep<L::Future>,
         demand: DemandRef<'_>,
         admission: &Arc<Admission<L, R>>,
         inner: &mut S,
@@ -206,9 +192,6 @@ where
     where
         S: Clone,
     {
-        // The clone is not ready; the instance that was polled ready goes along.
-        // https://docs.rs/tower/latest/tower/trait.Service.html#be-careful-when-cloning-inner-services
-        let unready = inner.clone();
         let (demand, asking) = (demand.keep(), Arc::clone(admission));
         let tried = async move {
             let answer = trial.finish(next, &asking, demand.as_ref()).await;
@@ -217,7 +200,7 @@ where
         let waiting = Box::new(Waiting {
             tried: Box::pin(tried),
             admission: Arc::clone(admission),
-            inner: mem::replace(inner, unready),
+            inner: take_ready(inner),
             request: Some((parts, body)),
         });
         Self::Waiting { waiting }
@@ -296,7 +279,7 @@ impl<L: Limiter, R> FollowUp<L, R> {
             return Err(admission.responder().deny(parts, decision));
         }
         admission.expose::<B>(demand.key, decision, &mut parts.extensions);
-        // What only a shadow let pass was charged nothing.
+        // A request that only a shadow let pass was charged nothing.
         let corrects = admission.corrects() && decision.is_allowed();
         Ok(
             (corrects || admission.responder().decorates()).then(|| Self {

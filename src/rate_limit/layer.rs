@@ -1,3 +1,5 @@
+//! The layer that limits rates, and its setters.
+
 #[cfg(feature = "tokio")]
 use std::time::Duration;
 use std::{
@@ -14,7 +16,7 @@ use crate::{
     headers::Headers,
     key::{Key, KeyExtractor},
     limiter::{IntoLimiter, Limiter, LocalLimiter, RequestQuota, Tier},
-    middleware::key_rules::MissingKey,
+    middleware::{key_rules::MissingKey, setters::front_setters, settings::FrontSettings},
     observe::Observer,
     reject::{IsResponse, ProblemJson, RejectFn, Rejection},
 };
@@ -80,6 +82,12 @@ impl<L, R> RateLimitLayer<L, R> {
         self
     }
 
+    fn with_front(self, set: impl FnOnce(&mut FrontSettings)) -> Self {
+        self.with(|settings| set(&mut settings.front))
+    }
+
+    front_setters!();
+
     /// How many units a request takes. Defaults to 1.
     ///
     /// A request of cost 0 is always allowed and takes nothing; one that costs more than the quota
@@ -131,38 +139,6 @@ impl<L, R> RateLimitLayer<L, R> {
         quota: impl Fn(&Parts) -> Option<RequestQuota> + Send + Sync + 'static,
     ) -> Self {
         self.with(|settings| settings.quota = Some(Arc::new(quota)))
-    }
-
-    /// Which requests pass uncounted and without headers: health checks, an allow list. Defaults
-    /// to none. A second call replaces the first.
-    pub fn skip(self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.with(|settings| settings.key_rules.set_skip(skip))
-    }
-
-    /// Which keys pass uncounted and without headers. Defaults to none. A second call replaces the
-    /// first.
-    ///
-    /// Not for a proxy's address: clients whose address it does not tell have its key.
-    pub fn skip_key(self, skip: impl Fn(&Key) -> bool + Send + Sync + 'static) -> Self {
-        self.with(|settings| settings.key_rules.set_skip_key(skip))
-    }
-
-    /// Which requests are rejected at once, with 403: a deny list. Defaults to none. A second call
-    /// replaces the first; what is skipped is not asked about.
-    pub fn deny(self, deny: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.with(|settings| settings.key_rules.set_deny(deny))
-    }
-
-    /// Which keys are rejected at once, with 403. Defaults to none. A second call replaces the
-    /// first; what is skipped is not asked about.
-    pub fn deny_key(self, deny: impl Fn(&Key) -> bool + Send + Sync + 'static) -> Self {
-        self.with(|settings| settings.key_rules.set_deny_key(deny))
-    }
-
-    /// A switch for operators: while it is off, all requests pass uncounted and untouched. Defaults
-    /// to always on.
-    pub fn enabled(self, switch: Arc<AtomicBool>) -> Self {
-        self.with(|settings| settings.enabled = Some(switch))
     }
 
     /// Which responses count. Defaults to all.
@@ -246,25 +222,6 @@ impl<L, R> RateLimitLayer<L, R> {
         self.with(|settings| settings.waiting_room.most = most)
     }
 
-    /// The treatment of a request that has no key. Defaults to [`MissingKey::Share`] for a client
-    /// that sent none ([`KeyErrorKind::Absent`]), to [`MissingKey::Reject`], which is a 400, for one
-    /// that sent several which differ ([`KeyErrorKind::Ambiguous`]), and to the same, which is then a
-    /// 500, for a server that is set up wrong ([`KeyErrorKind::Unavailable`]).
-    pub fn on_missing_key(self, kind: KeyErrorKind, action: MissingKey) -> Self {
-        self.with(|settings| settings.key_rules.set_missing_key(kind, action))
-    }
-
-    /// Which headers responses carry. Defaults to [`Headers::new`].
-    pub fn headers(self, headers: Headers) -> Self {
-        self.with(|settings| settings.headers = headers)
-    }
-
-    /// Only watches: requests are counted and the observer hears the decisions, but all of them
-    /// pass and no response is touched. Defaults to false.
-    pub fn shadow(self, shadow: bool) -> Self {
-        self.with(|settings| settings.shadow = shadow)
-    }
-
     /// Puts the [`Decision`](crate::Decision) into the extensions of requests that pass, where
     /// handlers find it; with axum it is an extractor. Defaults to false, because it allocates.
     ///
@@ -278,22 +235,6 @@ impl<L, R> RateLimitLayer<L, R> {
     /// [`Denial::for_request`](crate::reject::Denial::for_request).
     pub fn expose_decision(self, expose: bool) -> Self {
         self.with(|settings| settings.expose_decision = expose)
-    }
-
-    /// Whether calls that look like gRPC, by their method and content type, are answered in gRPC, with
-    /// HTTP status 200. Defaults to true.
-    ///
-    /// A service that is not gRPC should switch it off: any client could have its denials answered
-    /// 200 by the content type that it sends. It is on by default because a gRPC client takes a 429
-    /// for `UNAVAILABLE`, which many retry at once; see [`reject`](crate::reject#grpc).
-    pub fn grpc(self, grpc: bool) -> Self {
-        self.with(|settings| settings.grpc = grpc)
-    }
-
-    /// The observer that is told of every decision. Defaults to nobody; with an observer the check is timed,
-    /// which reads the clock twice more.
-    pub fn observer(self, observer: impl Observer) -> Self {
-        self.with(|settings| settings.observer = Some(Arc::new(observer)))
     }
 
     /// The answer to a request that does not pass. Defaults to

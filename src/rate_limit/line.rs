@@ -50,20 +50,20 @@ pub(super) type ByKey = HashMap<Key, Vec<Line>>;
 pub(super) struct Line {
     pub(super) tier: Tier,
     next: u64,
-    pub(super) waiters: BTreeMap<u64, Waiter>,
-    pub(super) front: Option<Front>,
+    pub(super) waiters: BTreeMap<u64, InLine>,
+    pub(super) front: Option<HeadDenial>,
 }
 
 #[derive(Debug)]
-pub(super) struct Waiter {
+pub(super) struct InLine {
     cost: u64,
-    /// What to wake when it has become the head.
+    /// The task to wake when the request has become the head.
     pub(super) waker: Option<Waker>,
 }
 
-/// What the limiter answered to the newest head that was denied.
+/// The limiter's answer to the newest head that was denied.
 #[derive(Debug)]
-pub(super) struct Front {
+pub(super) struct HeadDenial {
     pub(super) denial: Decision,
     pub(super) at: Instant,
     head: u64,
@@ -175,7 +175,7 @@ impl Line {
     pub(super) fn push(&mut self, cost: u64) -> u64 {
         let id = self.next;
         self.next += 1;
-        self.waiters.insert(id, Waiter { cost, waker: None });
+        self.waiters.insert(id, InLine { cost, waker: None });
         if let Some(front) = &mut self.front {
             front.behind = front.behind.saturating_add(cost);
         }
@@ -202,7 +202,7 @@ impl Line {
             .waiters
             .range(head + 1..)
             .map(|(_, waiter)| waiter.cost);
-        self.front = Some(Front {
+        self.front = Some(HeadDenial {
             denial: denial.clone(),
             at,
             head,

@@ -1,14 +1,15 @@
-//! The tower wiring: [`RateLimitLayer`], [`RateLimit`] and [`ResponseFuture`]; and
-//! [`ClientAddressLayer`], which hands the client's address to handlers.
+//! Limits of a rate: [`RateLimitLayer`], the service [`RateLimit`] that it makes, and its
+//! [`ResponseFuture`].
 //!
-//! What happens to a request:
+//! The way of a request:
 //!
 //! 1. [`enabled`](RateLimitLayer::enabled), [`skip`](RateLimitLayer::skip) and
 //!    [`deny`](RateLimitLayer::deny) say whether it is counted at all.
-//! 2. The [`KeyExtractor`](crate::KeyExtractor) says whom it is counted for;
+//! 2. The [`KeyExtractor`](crate::KeyExtractor) says who it is counted against;
 //!    [`on_missing_key`](RateLimitLayer::on_missing_key) what happens if it says nobody.
-//! 3. [`tier`](RateLimitLayer::tier) or [`quota`](RateLimitLayer::quota) says by which quotas, [`cost`](RateLimitLayer::cost) how much
-//!    it takes: one unit of the default ones, unless told otherwise.
+//! 3. [`tier`](RateLimitLayer::tier) or [`quota`](RateLimitLayer::quota) says by which quotas,
+//!    [`cost`](RateLimitLayer::cost) how much it takes: one unit of the default ones, unless told
+//!    otherwise.
 //! 4. The [`Limiter`](crate::Limiter) decides. When it answers at once, as the local one does, the
 //!    inner service is called at once, with no allocation and nothing awaited.
 //! 5. Delayed by a leaky bucket: the request waits for its turn. Denied: it passes all the same if

@@ -36,12 +36,12 @@ impl Reserved {
     }
 }
 
-/// What a request was charged, and is to be corrected. One that is dropped leaves the charge as it is.
+/// The charge of a request, which is to be corrected. A reservation that is dropped leaves it as it is.
 pub(super) struct Reservation<L, R> {
     admission: Arc<Admission<L, R>>,
     decision: Decision,
     reserved: Box<Reserved>,
-    /// What its response says that it costs.
+    /// The cost that the response tells.
     cost: Option<u64>,
     /// Whether the observer knows what was charged in the end.
     told: bool,
@@ -133,7 +133,7 @@ impl<L: Limiter, R> Reservation<L, R> {
             let fault = "what the store charged was not given back, since it did not answer";
             return self.fail(&LimiterError::unavailable(fault));
         }
-        // What is taken beyond the charge ends at exhaustion.
+        // Units beyond the charge are taken down to exhaustion.
         let after = cost.min(charged.saturating_add(decision.charged()));
         // The request has passed, even if it took more than there was: no wait is to be shown.
         self.decision = match self.reserved.exceeds || decision.is_denied() {

@@ -1,3 +1,5 @@
+//! The service that a [`RateLimitLayer`](super::RateLimitLayer) makes.
+
 use std::{
     fmt,
     sync::Arc,
@@ -10,6 +12,7 @@ use tower_service::Service;
 use super::{ResponseFuture, admission::Admission};
 use crate::{
     limiter::{Limiter, LocalLimiter},
+    middleware::service::inner_service,
     reject::{ProblemJson, Reject},
 };
 
@@ -28,20 +31,7 @@ impl<S, L, R> RateLimit<S, L, R> {
         Self { inner, admission }
     }
 
-    /// The inner service.
-    pub const fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The inner service.
-    pub const fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// The inner service.
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
+    inner_service!(S);
 }
 
 impl<S, L, R, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S, L, R>

@@ -1,41 +1,28 @@
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+//! The settings of a layer, apart from its limiter and its rejection.
+
+use std::{fmt, sync::Arc};
 
 use http::{request::Parts, response};
 
 use super::wait::WaitingRoom;
 use crate::{
-    headers::Headers,
     key::KeyExtractor,
     limiter::{RequestQuota, Tier},
-    middleware::key_rules::{KeyRules, PerRequest},
-    observe::Observer,
+    middleware::{key_rules::PerRequest, settings::FrontSettings},
 };
 
-/// What a layer was told, apart from its limiter and its rejection.
+/// The settings of a layer, apart from its limiter and its rejection.
 #[derive(Clone)]
 pub(super) struct Settings {
-    pub(super) key_rules: KeyRules,
+    pub(super) front: FrontSettings,
     pub(super) cost: Option<PerRequest<u64>>,
-    pub(super) headers: Headers,
-    pub(super) shadow: bool,
     pub(super) expose_decision: bool,
-    /// Whether gRPC calls are answered in gRPC.
-    pub(super) grpc: bool,
-    pub(super) observer: Option<Arc<dyn Observer>>,
-    /// Whether the layer does anything at all.
-    pub(super) enabled: Option<Arc<AtomicBool>>,
     pub(super) tier: Option<PerRequest<Tier>>,
     pub(super) quota: Option<PerRequest<Option<RequestQuota>>>,
     /// Whether a denied request passes all the same.
     pub(super) elastic: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
     pub(super) waiting_room: WaitingRoom,
-    /// What a request turns out to have cost, from its response and what it was charged.
+    /// The cost of a request as it turns out, from its response and its charge.
     pub(super) final_cost: Option<FinalCost>,
 }
 
@@ -44,26 +31,15 @@ pub(super) type FinalCost = Arc<dyn Fn(&response::Parts, u64) -> u64 + Send + Sy
 impl Settings {
     pub(super) fn new(extractor: impl KeyExtractor) -> Self {
         Self {
-            key_rules: KeyRules::new(extractor),
+            front: FrontSettings::new(extractor),
             cost: None,
-            headers: Headers::new(),
-            shadow: false,
             expose_decision: false,
-            grpc: true,
-            observer: None,
-            enabled: None,
             tier: None,
             quota: None,
             elastic: None,
             waiting_room: WaitingRoom::new(),
             final_cost: None,
         }
-    }
-
-    #[inline]
-    pub(super) fn is_enabled(&self) -> bool {
-        let switch = self.enabled.as_ref();
-        switch.is_none_or(|enabled| enabled.load(Ordering::Relaxed))
     }
 
     /// The tier of a request, put into `place` unless it is that of all.
@@ -98,9 +74,9 @@ impl Settings {
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
-            .field("key_rules", &self.key_rules)
-            .field("headers", &self.headers)
-            .field("shadow", &self.shadow)
+            .field("key_rules", &self.front.key_rules)
+            .field("headers", &self.front.headers)
+            .field("shadow", &self.front.shadow)
             .field("expose_decision", &self.expose_decision)
             .finish_non_exhaustive()
     }

@@ -6,7 +6,7 @@ use super::{
     admission::Admission,
     demand::{Course, DemandRef},
     line::LineWait,
-    wait::{self, Entered, Place},
+    wait::{self, Entered, LinePlace},
 };
 use crate::{
     decision::Decision,
@@ -15,7 +15,7 @@ use crate::{
     limiter::{Limiter, Pending},
 };
 
-/// What has been tried to let a request pass.
+/// The attempts to let a request pass.
 #[derive(Default)]
 pub(super) struct Trial {
     /// When the limiter was last asked; only kept for an observer.
@@ -29,13 +29,13 @@ pub(super) struct Trial {
     denial: Option<Decision>,
     /// The time of a line that has no place for the request, and is not to be overtaken.
     line: Option<LineWait>,
-    place: Option<Place>,
+    place: Option<LinePlace>,
 }
 
-/// What comes next in a trial.
-pub(super) enum Next<F> {
+/// The next step of a trial.
+pub(super) enum NextStep<F> {
     /// The limiter's answer, which is here or on its way.
-    Answer(Asked, Pending<F>),
+    Answer(Purpose, Pending<F>),
     /// The request stands in line until it is the head, and asks then.
     Stand,
     /// The request is the head, and asks again after this time.
@@ -48,7 +48,7 @@ pub(super) enum Next<F> {
 
 /// Why the limiter was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum Purpose {
     /// For the units that the request costs.
     Pass,
     /// For a look, before the request joins the line of a key that was blocked.
@@ -67,19 +67,34 @@ impl Trial {
         }
     }
 
-    /// What the request's way was like.
+    /// The way that the request took.
     pub(super) const fn course(&self) -> &Course {
         &self.course
     }
 
-    /// Goes on as long as answers are there at once.
-    pub(super) fn run<L: Limiter, R>(
+    /// Tries what the layer has to offer to a request that the first answer does not settle, as far as
+    /// that takes no time; without an answer the limiter is not asked yet.
+    pub(super) fn try_now<L: Limiter, R>(
         &mut self,
-        mut next: Next<L::Future>,
+        answer: Option<Pending<L::Future>>,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
-    ) -> Next<L::Future> {
-        while let Next::Answer(asked, Pending::Ready(answer)) = next {
+    ) -> NextStep<L::Future> {
+        let next = match answer {
+            Some(answer) => NextStep::Answer(Purpose::Pass, answer),
+            None => self.begin(admission, demand),
+        };
+        self.run(next, admission, demand)
+    }
+
+    /// Goes on as long as answers are there at once.
+    fn run<L: Limiter, R>(
+        &mut self,
+        mut next: NextStep<L::Future>,
+        admission: &Admission<L, R>,
+        demand: DemandRef<'_>,
+    ) -> NextStep<L::Future> {
+        while let NextStep::Answer(asked, Pending::Ready(answer)) = next {
             next = self.hear(asked, answer, admission, demand);
         }
         next
@@ -88,28 +103,28 @@ impl Trial {
     /// Goes on to the end.
     pub(super) async fn finish<L: Limiter, R>(
         &mut self,
-        mut next: Next<L::Future>,
+        mut next: NextStep<L::Future>,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
     ) -> Result<Decision, LimiterError> {
         loop {
             next = match next {
-                Next::Answer(asked, answer) => {
+                NextStep::Answer(asked, answer) => {
                     let answer = answer.await;
                     self.hear(asked, answer, admission, demand)
                 }
-                Next::Stand => {
+                NextStep::Stand => {
                     if let Some(place) = &self.place {
                         place.until_head().await;
                     }
                     self.ask_to_pass(admission, demand)
                 }
-                Next::Retry(wait) => {
+                NextStep::Retry(wait) => {
                     let slept = wait::sleep(wait).await;
                     slept.map_err(LimiterError::unavailable)?;
                     self.ask_to_pass(admission, demand)
                 }
-                Next::Turn(decision) => {
+                NextStep::Turn(decision) => {
                     let delay = decision.delay();
                     let slept = wait::sleep(delay).await;
                     slept.map_err(LimiterError::unavailable)?;
@@ -117,21 +132,21 @@ impl Trial {
                     self.course.waited += delay;
                     return Ok(decision);
                 }
-                Next::Done(answer) => return answer,
+                NextStep::Done(answer) => return answer,
             }
         }
     }
 
     /// Begins with a request that may have to stand behind others of its key: those are not to be
     /// overtaken.
-    pub(super) fn begin<L: Limiter, R>(
+    fn begin<L: Limiter, R>(
         &mut self,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
-    ) -> Next<L::Future> {
+    ) -> NextStep<L::Future> {
         match admission.room().blocked_line(demand) {
             None => self.ask_to_pass(admission, demand),
-            Some(true) => self.ask(Asked::Join, Op::Peek(demand.cost), admission, demand),
+            Some(true) => self.ask(Purpose::Join, Op::Peek(demand.cost), admission, demand),
             Some(false) => self.join(admission, demand),
         }
     }
@@ -140,7 +155,7 @@ impl Trial {
         &mut self,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
-    ) -> Next<L::Future> {
+    ) -> NextStep<L::Future> {
         if self.probe(admission) {
             return self.exceed(admission, demand);
         }
@@ -152,22 +167,22 @@ impl Trial {
 
     fn ask<L: Limiter, R>(
         &mut self,
-        asked: Asked,
+        asked: Purpose,
         op: Op,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
-    ) -> Next<L::Future> {
+    ) -> NextStep<L::Future> {
         self.asked_at = demand.asked_at.map(|_| Instant::now());
-        Next::Answer(asked, admission.apply(demand, op))
+        NextStep::Answer(asked, admission.apply(demand, op))
     }
 
     fn ask_to_pass<L: Limiter, R>(
         &mut self,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
-    ) -> Next<L::Future> {
+    ) -> NextStep<L::Future> {
         self.ask(
-            Asked::Pass,
+            Purpose::Pass,
             admission.opening(demand.cost),
             admission,
             demand,
@@ -177,11 +192,11 @@ impl Trial {
     /// Goes on from an answer of the limiter.
     fn hear<L: Limiter, R>(
         &mut self,
-        asked: Asked,
+        asked: Purpose,
         answer: Result<Decision, LimiterError>,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
-    ) -> Next<L::Future> {
+    ) -> NextStep<L::Future> {
         if let Some(asked_at) = self.asked_at {
             *self.course.latency.get_or_insert_default() += asked_at.elapsed();
         }
@@ -189,18 +204,20 @@ impl Trial {
             admission.give_reserving_up();
         }
         match (asked, answer) {
-            (Asked::Pass, Err(error)) if self.may_acquire(&error, admission) => {
+            (Purpose::Pass, Err(error)) if self.may_acquire(&error, admission) => {
                 self.acquires = true;
-                self.ask(Asked::Pass, Op::Acquire(demand.cost), admission, demand)
+                self.ask(Purpose::Pass, Op::Acquire(demand.cost), admission, demand)
             }
-            (Asked::Pass | Asked::Join, Err(error)) => Next::Done(Err(error)),
-            (Asked::Pass, Ok(decision)) if decision.is_allowed() => self.pass(decision, admission),
-            (Asked::Pass | Asked::Join, Ok(decision)) if decision.is_denied() => {
+            (Purpose::Pass | Purpose::Join, Err(error)) => NextStep::Done(Err(error)),
+            (Purpose::Pass, Ok(decision)) if decision.is_allowed() => {
+                self.pass(decision, admission)
+            }
+            (Purpose::Pass | Purpose::Join, Ok(decision)) if decision.is_denied() => {
                 self.bend(decision, admission, demand)
             }
-            (Asked::Pass | Asked::Join, Ok(_)) => self.join(admission, demand),
-            (Asked::Exceed, answer) => self.exceeded(answer, admission, demand),
-            (Asked::Deny, answer) => self.denied(answer, admission, demand),
+            (Purpose::Pass | Purpose::Join, Ok(_)) => self.join(admission, demand),
+            (Purpose::Exceed, answer) => self.exceeded(answer, admission, demand),
+            (Purpose::Deny, answer) => self.denied(answer, admission, demand),
         }
     }
 
@@ -219,18 +236,18 @@ impl Trial {
         &mut self,
         decision: Decision,
         admission: &Admission<L, R>,
-    ) -> Next<F> {
+    ) -> NextStep<F> {
         if let Some(place) = self.place.take() {
             self.course.waited = place.waited();
             place.pass();
         }
         if admission.responder().is_shadow() {
-            return Next::Done(Ok(decision));
+            return NextStep::Done(Ok(decision));
         }
         if decision.delay().is_zero() {
-            return Next::Done(Ok(decision.delayed_by(self.course.waited)));
+            return NextStep::Done(Ok(decision.delayed_by(self.course.waited)));
         }
-        Next::Turn(decision)
+        NextStep::Turn(decision)
     }
 
     /// The limiter denies the request: it may exceed the limit, or wait.
@@ -239,16 +256,16 @@ impl Trial {
         denial: Decision,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
-    ) -> Next<L::Future> {
+    ) -> NextStep<L::Future> {
         if !admission.bends() {
-            return Next::Done(Ok(denial));
+            return NextStep::Done(Ok(denial));
         }
         if let Some(place) = &self.place {
             let longest = admission.room().longest.unwrap_or_default();
             let left = longest.saturating_sub(place.waited());
             if let Some(wait) = denial.retry_after().filter(|wait| *wait <= left) {
                 place.denied(&denial);
-                return Next::Retry(wait);
+                return NextStep::Retry(wait);
             }
             self.course.waited = place.waited();
             self.place = None;
@@ -263,9 +280,9 @@ impl Trial {
         let entered = admission.room().enter(demand, &denial);
         self.denial = Some(denial);
         match (entered, retry_after) {
-            (Entered::Head(place), Some(wait)) => {
+            (Entered::HeadDenial(place), Some(wait)) => {
                 self.place = Some(place);
-                Next::Retry(wait)
+                NextStep::Retry(wait)
             }
             (entered, _) => self.enter(entered, admission, demand),
         }
@@ -276,11 +293,11 @@ impl Trial {
         entered: Entered,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
-    ) -> Next<L::Future> {
+    ) -> NextStep<L::Future> {
         match entered {
-            Entered::Head(place) | Entered::Behind(place) => {
+            Entered::HeadDenial(place) | Entered::Behind(place) => {
                 self.place = Some(place);
-                Next::Stand
+                NextStep::Stand
             }
             Entered::Refused(line) => {
                 self.line = line;
@@ -300,14 +317,14 @@ impl Trial {
         &mut self,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
-    ) -> Next<L::Future> {
+    ) -> NextStep<L::Future> {
         self.course.exceeds = true;
         if !admission.corrects() {
-            return self.ask(Asked::Exceed, Op::Hit(demand.cost), admission, demand);
+            return self.ask(Purpose::Exceed, Op::Hit(demand.cost), admission, demand);
         }
         match self.own_denial(admission, demand) {
-            Some(denial) => Next::Done(Ok(denial.into_excess())),
-            None => self.ask(Asked::Exceed, Op::Peek(demand.cost), admission, demand),
+            Some(denial) => NextStep::Done(Ok(denial.into_excess())),
+            None => self.ask(Purpose::Exceed, Op::Peek(demand.cost), admission, demand),
         }
     }
 
@@ -316,15 +333,15 @@ impl Trial {
         answer: Result<Decision, LimiterError>,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
-    ) -> Next<L::Future> {
+    ) -> NextStep<L::Future> {
         match answer {
-            Ok(decision) => Next::Done(Ok(decision.into_excess())),
+            Ok(decision) => NextStep::Done(Ok(decision.into_excess())),
             Err(error) => {
                 let decision = self.own_denial(admission, demand);
                 let decision =
                     decision.map_or_else(|| admission.unmeasured(), Decision::into_excess);
                 admission.correction_failed(&decision, demand, 0, &error);
-                Next::Done(Ok(decision))
+                NextStep::Done(Ok(decision))
             }
         }
     }
@@ -345,7 +362,7 @@ impl Trial {
         &mut self,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
-    ) -> Next<L::Future> {
+    ) -> NextStep<L::Future> {
         let blocks = admission.blocks_on_denial();
         match self.denial.take() {
             Some(denial) if !blocks || denial.is_blocked() => self.refuse(denial),
@@ -355,7 +372,7 @@ impl Trial {
                     true => Op::Deny(demand.cost),
                     false => Op::Peek(demand.cost),
                 };
-                self.ask(Asked::Deny, op, admission, demand)
+                self.ask(Purpose::Deny, op, admission, demand)
             }
         }
     }
@@ -365,7 +382,7 @@ impl Trial {
         answer: Result<Decision, LimiterError>,
         admission: &Admission<L, R>,
         demand: DemandRef<'_>,
-    ) -> Next<L::Future> {
+    ) -> NextStep<L::Future> {
         match answer {
             Ok(decision) if decision.is_denied() => self.refuse(decision),
             Ok(decision) => match self.denial.take() {
@@ -382,14 +399,14 @@ impl Trial {
                 None if error.kind() == LimiterErrorKind::Unsupported => {
                     self.ask_to_pass(admission, demand)
                 }
-                None => Next::Done(Err(error)),
+                None => NextStep::Done(Err(error)),
             },
         }
     }
 
     /// The denial, which lasts as long as the line would have taken.
-    fn refuse<F>(&mut self, denial: Decision) -> Next<F> {
-        Next::Done(Ok(match self.line.take() {
+    fn refuse<F>(&mut self, denial: Decision) -> NextStep<F> {
+        NextStep::Done(Ok(match self.line.take() {
             Some(line) if denial.is_allowed() || !line.wait.is_zero() => {
                 denial.denied_for(line.quota, line.wait)
             }

@@ -30,12 +30,12 @@ pub(super) struct WaitingRoom {
     lines: Arc<Lines>,
 }
 
-/// What becomes of a request that comes to the room.
+/// The fate of a request that comes to the room.
 pub(super) enum Entered {
     /// It is the first of its line, and the limiter has denied it just now.
-    Head(Place),
+    HeadDenial(LinePlace),
     /// Others are before it.
-    Behind(Place),
+    Behind(LinePlace),
     /// It does not wait: it would take too long, or there is no place. With the time that the line
     /// takes, if there is one, which is not to be overtaken.
     Refused(Option<LineWait>),
@@ -81,7 +81,7 @@ impl WaitingRoom {
         line.push(demand.cost);
         line.denied(0, denial, place.joined);
         by_key.entry(demand.key.clone()).or_default().push(line);
-        Entered::Head(place)
+        Entered::HeadDenial(place)
     }
 
     /// A place at the end of the line that there is, for a request that the limiter was not asked
@@ -112,8 +112,8 @@ impl WaitingRoom {
     }
 
     /// The place of the request that was just put into line.
-    fn place(&self, demand: DemandRef<'_>, id: u64) -> Place {
-        Place {
+    fn place(&self, demand: DemandRef<'_>, id: u64) -> LinePlace {
+        LinePlace {
             lines: Arc::clone(&self.lines),
             key: demand.key.clone(),
             tier: demand.tier.clone(),
@@ -131,7 +131,7 @@ impl WaitingRoom {
         Some(front.is_some_and(|front| front.denial.is_blocked()))
     }
 
-    /// What the limiter answered to the head of the line, as it is now.
+    /// The limiter's answer to the head of the line, as it is now.
     pub(super) fn denial_of_head(&self, demand: DemandRef<'_>) -> Option<Decision> {
         let mut by_key = self.lines.lock(demand.key);
         let front = line_of(&mut by_key, demand)?.front.as_ref()?;
@@ -141,7 +141,7 @@ impl WaitingRoom {
 
 /// A place in line, left when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct LinePlace {
     lines: Arc<Lines>,
     key: Key,
     tier: Tier,
@@ -150,7 +150,7 @@ pub(super) struct Place {
     passed: bool,
 }
 
-impl Place {
+impl LinePlace {
     /// Waits until nobody stands before it.
     pub(super) async fn until_head(&self) {
         poll_fn(|cx| self.poll_head(cx)).await;
@@ -189,7 +189,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LinePlace {
     fn drop(&mut self) {
         let next = self
             .lines

@@ -1,3 +1,5 @@
+//! The whole answer to a request that is not let through: the rejection and the limit's fields.
+
 use http::Response;
 
 use super::{Reject, Rejection, RejectionKind, is_grpc};

@@ -1,3 +1,5 @@
+//! Bodies that the built-in rejections can make.
+
 use bytes::Bytes;
 use http_body_util::{
     BodyExt, Full,

@@ -1,3 +1,5 @@
+//! Denials by handlers, answered as a layer answers.
+
 use std::{error::Error, fmt};
 
 use http::{Request, Response, request::Parts};

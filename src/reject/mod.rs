@@ -1,4 +1,4 @@
-//! What a client gets instead of the response.
+//! Rejections: what a client gets instead of the response.
 //!
 //! | rejection | status | body |
 //! |---|---|---|

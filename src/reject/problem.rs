@@ -1,3 +1,5 @@
+//! Rejections as problem documents.
+
 use std::fmt::Write;
 
 use bytes::Bytes;

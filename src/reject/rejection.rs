@@ -1,3 +1,5 @@
+//! Rejections: why a request is not let through, and the trait that answers it.
+
 use std::fmt;
 
 use http::{Method, Response, StatusCode, request::Parts};

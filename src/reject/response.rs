@@ -1,3 +1,5 @@
+//! Responses of the built-in rejections.
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 

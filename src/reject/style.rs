@@ -1,3 +1,5 @@
+//! The settings of a layer's answers, as handlers find them in extensions.
+
 use std::{any::Any, sync::Arc};
 
 use super::Reject;

@@ -1,3 +1,5 @@
+//! Rejections as plain text, and without a body.
+
 use bytes::Bytes;
 use http::Response;
 

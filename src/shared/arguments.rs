@@ -9,7 +9,8 @@ use crate::{
     error::LimiterError,
     limiter::{
         Tier,
-        limits::{Chosen, Limits, Quotas, TierIndex, most},
+        limits::{Chosen, Limits, TierIndex},
+        quotas::{Quotas, most},
     },
     quota::{Algorithm, Kind, MAX_REFILL_NANOS, Quota},
     redis::key_name::letters_of,
@@ -69,7 +70,7 @@ struct Slot {
 
 impl Plan {
     pub(super) fn new(limits: &Limits) -> Self {
-        let quotas = limits.tiers().map(|(_, tier)| tier.quotas());
+        let quotas = limits.tiers().map(|(_, tier)| tier.quotas.as_slice());
         let all = quotas.flat_map(|quotas| quotas.iter().copied().enumerate());
         let all: Vec<(usize, Quota)> = all.collect();
         let slots = slots(&all);
@@ -94,8 +95,8 @@ impl Plan {
         TierPlan {
             index,
             policies: quotas.policies.clone(),
-            measures: quotas.quotas().iter().map(QuotaPlan::new).collect(),
-            arguments: arguments(limits.block_for, slots, quotas.quotas(), all),
+            measures: quotas.quotas.iter().map(QuotaPlan::new).collect(),
+            arguments: arguments(limits.block_for, slots, &quotas.quotas, all),
         }
     }
 
@@ -246,7 +247,7 @@ impl Slot {
     /// All in which quotas that count alike are alike.
     fn shape(&self) -> String {
         let period = self.quota.period_nanos();
-        let slices = self.quota.get_slices().unwrap_or(1);
+        let slices = self.quota.slice_count();
         let mut shape = format!("{}{period}/{slices}", self.letter());
         if let Some(step) = self.quota.refill_every_nanos() {
             write!(shape, "+{step}").expect("a text takes all");
@@ -290,7 +291,7 @@ fn specifics(quota: &Quota) -> [String; 2] {
         Algorithm::LeakyBucket { .. } => [String::new(), String::new()],
         Algorithm::FixedWindow | Algorithm::SlidingLog => micros_and_rest(quota.period_nanos()),
         Algorithm::SlidingWindow => {
-            let slices = quota.get_slices().unwrap_or(1);
+            let slices = quota.slice_count();
             let slice = quota.period_nanos() / 1_000 / u64::from(slices);
             [slice.to_string(), slices.to_string()]
         }

@@ -1,4 +1,4 @@
-//! The builder of a limiter in Redis.
+//! The builder of a limiter that all nodes share.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -35,8 +35,15 @@ pub struct RedisLimiterBuilder {
     test_clock: Option<ManualClock>,
 }
 
+impl RedisLimiter {
+    /// Starts to configure a limiter for `quotas`.
+    pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
+        RedisLimiterBuilder::new(quotas)
+    }
+}
+
 impl RedisLimiterBuilder {
-    pub(super) fn new(quotas: impl IntoQuotas) -> Self {
+    fn new(quotas: impl IntoQuotas) -> Self {
         Self {
             name: None,
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
@@ -158,7 +165,7 @@ fn label(owned: &OwnedQuota) -> String {
     let mut label = quota.rate_text().replace('/', "-per-");
     for (word, number, usual) in [
         ("of", quota.capacity(), quota.limit()),
-        ("soft", u64::from(quota.get_soft()), 0),
+        ("soft", u64::from(quota.soft_percent()), 0),
     ] {
         if number != usual {
             label += &format!("-{word}-{number}");

@@ -1,15 +1,15 @@
-//! What is remembered of denials.
+//! Remembered denials: answers that need no call until their wait is over.
 
 use std::{
     hash::{BuildHasher, RandomState},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
 };
 
-use crate::{decision::Decision, decision::Op, limiter::limits::Chosen};
+use crate::{decision::Decision, decision::Op, limiter::limits::Chosen, lock::unpoisoned};
 
 /// Buckets of so many entries each.
 const WAYS: usize = 4;
@@ -152,18 +152,14 @@ impl DenyCache {
     pub(super) fn begin(&self, generation: u64) {
         self.generation.store(generation, Ordering::Relaxed);
         for bucket in &self.buckets {
-            *lock(bucket) = Default::default();
+            *unpoisoned(bucket.lock()) = Default::default();
         }
     }
 
     fn bucket(&self, subject: &str) -> MutexGuard<'_, Bucket> {
         let hash = self.random.hash_one(subject) as usize;
-        lock(&self.buckets[hash % BUCKETS])
+        unpoisoned(self.buckets[hash % BUCKETS].lock())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Refused {
@@ -364,7 +360,7 @@ mod tests {
         }
         let buckets = cache.buckets.iter();
         let kept: usize = buckets
-            .map(|bucket| lock(bucket).iter().flatten().count())
+            .map(|bucket| bucket.lock().expect("no panic").iter().flatten().count())
             .sum();
         assert_eq!(kept, BUCKETS * WAYS);
     }

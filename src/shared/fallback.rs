@@ -1,4 +1,4 @@
-//! What decides when Redis does not.
+//! The fallback: what decides while Redis does not answer.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -169,7 +169,7 @@ fn local_limiter(
     let mut builder: Option<LocalLimiterBuilder> = None;
     for (tier, quotas) in limits.tiers() {
         // Under their names: one that is made of the numbers would change with them.
-        let named = quotas.quotas().iter().zip(&quotas.policies);
+        let named = quotas.quotas.iter().zip(&quotas.policies);
         let shares = named.map(|(quota, policy)| quota.shared_by(nodes).named_as(policy.to_name()));
         let shares = shares.collect::<Vec<_>>();
         builder = Some(match builder {

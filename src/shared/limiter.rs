@@ -1,24 +1,24 @@
+//! The limiter that all nodes share: [`RedisLimiter`].
+
 use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
+    sync::{Arc, Mutex, RwLock, RwLockReadGuard},
     task::{Context, Poll},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use tokio::time::timeout;
 
 use super::{
-    arguments::Plan,
-    builder::RedisLimiterBuilder,
-    coalesce::{Ask, Coalescer, Row},
-    deny_cache::{self, Asked, DenyCache},
+    asker::{Asker, Current},
+    coalesce::Coalescer,
+    deny_cache::{self, DenyCache},
     fallback::Fallback,
-    reply,
 };
 use crate::{
-    clock::{Clock, ManualClock},
+    clock::ManualClock,
     decision::Op,
     decision::{Decision, Degradation, Policy},
     error::{ConfigError, LimiterError},
@@ -28,6 +28,7 @@ use crate::{
         handle::handle_methods,
         limits::{Chosen, Limits},
     },
+    lock::unpoisoned,
     quota::{IntoQuotas, OwnedQuota},
     redis::{
         key_name,
@@ -36,7 +37,6 @@ use crate::{
             error::{StoreError, StoreErrorKind},
             handle::RedisStore,
             health::StoreHealth,
-            pace::Place,
         },
     },
 };
@@ -72,7 +72,7 @@ struct Inner {
     policies: Vec<Policy>,
     limits: Mutex<Limits>,
     current: RwLock<Arc<Current>>,
-    coalescer: Arc<Coalescer<Asker, Current>>,
+    coalescer: Coalescer<Asker, Current>,
     denials: Option<Arc<DenyCache>>,
     fallback: Fallback,
 }
@@ -84,23 +84,6 @@ pub(super) struct Parts {
     pub(super) fallback: Fallback,
     pub(super) denials: Option<DenyCache>,
     pub(super) test_clock: Option<ManualClock>,
-}
-
-/// What is in force.
-#[derive(Debug)]
-pub(super) struct Current {
-    plan: Plan,
-    /// What the keys of all subjects begin with.
-    keyspace: String,
-    /// How many times the quotas have been changed.
-    generation: u64,
-}
-
-/// Asks the server, and remembers its denials.
-struct Asker {
-    store: RedisStore,
-    denials: Option<Arc<DenyCache>>,
-    test_clock: Option<ManualClock>,
 }
 
 impl RedisLimiter {
@@ -116,11 +99,6 @@ impl RedisLimiter {
     /// [`Quota::check`](crate::Quota::check).
     pub fn connect(url: &str, quotas: impl IntoQuotas) -> Result<Self, ConfigError> {
         Self::builder(quotas).build(&RedisStore::connect(url)?)
-    }
-
-    /// Starts to configure a limiter for `quotas`.
-    pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
-        RedisLimiterBuilder::new(quotas)
     }
 
     pub(super) fn from_parts(store: &RedisStore, parts: Parts) -> Self {
@@ -144,7 +122,7 @@ impl RedisLimiter {
             policies: limits.default_tier().policies.clone(),
             limits: Mutex::new(limits),
             current: RwLock::new(Arc::new(current)),
-            coalescer: Arc::new(Coalescer::new(asker)),
+            coalescer: Coalescer::new(asker),
             name,
             denials,
             fallback,
@@ -168,14 +146,13 @@ impl RedisLimiter {
     /// this name.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let (inner, quota) = (&*self.0, quota.into());
-        let mut limits = inner.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = unpoisoned(inner.limits.lock());
         let mut changed = limits.clone();
         changed.replace(name, &quota)?;
         inner.fallback.set_quota(name, &quota)?;
         let generation = inner.current().generation + 1;
         let current = Current::new(&inner.store, &inner.name, &changed, generation);
-        let place = inner.current.write();
-        *place.unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
+        *unpoisoned(inner.current.write()) = Arc::new(current);
         if let Some(denials) = &inner.denials {
             denials.begin(generation);
         }
@@ -303,99 +280,7 @@ impl Inner {
     }
 
     fn current(&self) -> RwLockReadGuard<'_, Arc<Current>> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Current {
-    fn new(store: &RedisStore, name: &str, limits: &Limits, generation: u64) -> Self {
-        let plan = Plan::new(limits);
-        Self {
-            keyspace: key_name::keyspace(store.prefix(), name, plan.id()),
-            plan,
-            generation,
-        }
-    }
-
-    fn policies(&self, chosen: Chosen) -> Vec<Policy> {
-        let plan = self.plan.of(chosen);
-        plan.map(|plan| plan.policies.clone()).unwrap_or_default()
-    }
-}
-
-impl Asker {
-    /// A call that failed may have been made, and given something back.
-    fn forget_what_may_be_over(&self, subject: &str, rows: &[(Op, usize)]) {
-        let may_be_over = rows.iter().any(|(op, _)| deny_cache::may_end_denials(op));
-        if let Some(denials) = self.denials.as_ref().filter(|_| may_be_over) {
-            denials.forget(subject);
-        }
-    }
-
-    /// Remembers what was answered. A row of the answer lies within one of the question's.
-    fn learn(&self, asked: &Asked<'_>, rows: &[(Op, usize)], answer: &[Row]) {
-        let Some(denials) = &self.denials else { return };
-        let mut answers = answer.iter();
-        for (op, count) in rows {
-            let mut left = *count;
-            while left > 0
-                && let Some(row) = answers.next()
-            {
-                denials.learn(asked, op, &row.first);
-                left = left.saturating_sub(row.count);
-            }
-        }
-    }
-}
-
-impl Ask<Current> for Asker {
-    type Place = Place;
-
-    fn enter(&self, rows: usize, within: Duration) -> Result<Place, StoreError> {
-        self.store.enter(rows, within)
-    }
-
-    async fn ask(
-        &self,
-        place: Place,
-        subject: &str,
-        current: &Current,
-        tier: Chosen,
-        rows: &[(Op, usize)],
-    ) -> Result<Vec<Row>, StoreError> {
-        let plan = current.plan.of(tier);
-        let plan = plan.ok_or_else(|| StoreError::foreign("there is no such tier"))?;
-        let now = self
-            .test_clock
-            .as_ref()
-            .map(|clock| clock.now().as_micros());
-        let arguments = plan.arguments(now, rows);
-        let asked_at = Instant::now();
-        let call = self
-            .store
-            .call_in(place, &DECIDE, subject.as_bytes(), &arguments);
-        let reply = call
-            .await
-            .inspect_err(|_| self.forget_what_may_be_over(subject, rows))?;
-        let count = rows.iter().map(|(_, count)| count).sum();
-        let answer = reply::rows(&reply, &plan, count);
-        let answer = answer.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
-        let asked = Asked {
-            subject,
-            tier,
-            at: asked_at,
-            generation: current.generation,
-        };
-        self.learn(&asked, rows, &answer);
-        Ok(answer)
-    }
-
-    fn expected(&self) -> Option<Duration> {
-        self.store.expected()
-    }
-
-    fn deadline(&self) -> Duration {
-        self.store.deadline()
+        unpoisoned(self.current.read())
     }
 }
 
@@ -418,9 +303,7 @@ impl Limiter for RedisLimiter {
     }
 
     fn blocks(&self) -> bool {
-        let limits = self.0.limits.lock();
-        let limits = limits.unwrap_or_else(PoisonError::into_inner);
-        limits.block_for.is_some()
+        unpoisoned(self.0.limits.lock()).block_for.is_some()
     }
 
     fn identity(&self) -> Option<usize> {

@@ -2,6 +2,7 @@
 //! remembered denials, and the fallback.
 
 mod arguments;
+mod asker;
 mod builder;
 mod coalesce;
 mod deny_cache;

@@ -1,4 +1,4 @@
-//! The script's reply: whole numbers, of which decisions are made.
+//! The script's reply: whole numbers that become decisions.
 
 use std::time::Duration;
 

@@ -204,7 +204,7 @@ fn nonsense_and_unknown_names_are_named_errors_and_change_nothing() {
         let error = limiter
             .set_quota("login", Quota::per_hour(1))
             .expect_err("there is none");
-        assert_eq!(error.kind(), ConfigErrorKind::Names);
+        assert_eq!(error.kind(), ConfigErrorKind::QuotaList);
         assert!(error.to_string().contains("\"login\""), "{error}");
         assert!(error.to_string().contains("\"default\""), "{error}");
         let error = limiter

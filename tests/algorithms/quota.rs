@@ -210,11 +210,11 @@ fn two_of_one_name_or_none_at_all_are_named_errors() {
     ];
     for (quotas, name) in doubles {
         let (kind, text) = names(quotas).expect_err("two of one name");
-        assert_eq!(kind, Kind::Names);
+        assert_eq!(kind, Kind::QuotaList);
         assert!(text.contains(&format!("{name:?}")), "{text}");
     }
     let (kind, text) = names([]).expect_err("none");
-    assert_eq!(kind, Kind::Names);
+    assert_eq!(kind, Kind::QuotaList);
     assert!(text.contains("no quota at all"), "{text}");
     // One that makes no sense is found wherever it stands.
     let (kind, _) = names([Quota::per_second(1), Quota::per_second(0)]).expect_err("0");

@@ -274,16 +274,16 @@ fn bad_tiers_are_named_errors() {
     let builder = || LocalLimiter::builder(Quota::per_hour(10)).tier("pro", Quota::per_hour(20));
     let twice = builder().tier("pro", Quota::per_hour(30)).build();
     let twice = twice.expect_err("two of one name");
-    assert_eq!(twice.kind(), ConfigErrorKind::Names);
+    assert_eq!(twice.kind(), ConfigErrorKind::QuotaList);
     assert!(twice.to_string().contains("\"pro\""), "{twice}");
     let unnamed = builder().tier("", Quota::per_hour(30)).build();
     let unnamed = unnamed.expect_err("the default tier's");
-    assert_eq!(unnamed.kind(), ConfigErrorKind::Names);
+    assert_eq!(unnamed.kind(), ConfigErrorKind::QuotaList);
     assert!(unnamed.to_string().contains("default tier"), "{unnamed}");
     let nothing = builder().tier("gold", Quota::per_hour(0)).build();
     assert_eq!(nothing.expect_err("0").kind(), ConfigErrorKind::Limit);
     let empty = builder().tier("gold", Vec::<Quota>::new()).build();
-    assert_eq!(empty.expect_err("none").kind(), ConfigErrorKind::Names);
+    assert_eq!(empty.expect_err("none").kind(), ConfigErrorKind::QuotaList);
 }
 
 /// Behind one type a limiter keeps its tiers, its policies and its counts.

@@ -10,7 +10,7 @@ use std::{
     rc::Rc,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
     thread,
@@ -119,6 +119,7 @@ fn the_instance_that_was_polled_ready_is_the_one_that_is_called() {
 
 #[test]
 fn a_service_that_is_not_ready_holds_requests_back_and_takes_no_permit() {
+    #[derive(Clone)]
     struct NeverReady;
     impl Service<Request<()>> for NeverReady {
         type Response = Response<String>;
@@ -198,7 +199,7 @@ fn public_types_have_the_auto_traits_that_servers_need() {
     send_sync_clone::<ConcurrencyLayer>();
     send_sync_clone::<ConcurrencyLimit<Probe>>();
     send::<ConcurrencyBody<String>>();
-    send::<ResponseFuture<std::future::Ready<()>, String, ProblemJson>>();
+    send::<ResponseFuture<Probe, String, ProblemJson>>();
 }
 
 #[test]
@@ -212,6 +213,32 @@ fn layers_can_stand_around_it() {
     let denied = from("c");
     assert_eq!(denied.status(), 429);
     assert!(text(denied).contains(r#"["concurrency"]"#));
+}
+
+#[test]
+fn lists_and_the_switch_work_as_around_a_rate() {
+    let switch = Arc::new(AtomicBool::new(true));
+    let by_name = Header::new("x-name");
+    let layer = ConcurrencyLayer::new(Concurrency::max(1), by_name)
+        .skip(|parts| parts.uri.path() == "/health")
+        .deny(|parts| parts.uri.path() == "/admin")
+        .skip_key(|key| *key == Key::from("monitor"))
+        .deny_key(|key| *key == Key::from("mallory"))
+        .enabled(Arc::clone(&switch));
+    let service = layer.layer(Probe::default());
+    let ask = |path, name| send(&service, get(path).header("x-name", name));
+    let _held = ask("/", "alice");
+    let statuses = |path, name| ask(path, name).status().as_u16();
+    assert_eq!(statuses("/", "alice"), 429);
+    assert_eq!(statuses("/health", "alice"), 200);
+    assert_eq!(statuses("/admin", "alice"), 403);
+    assert_eq!(statuses("/", "mallory"), 403);
+    let _monitors = [ask("/", "monitor"), ask("/", "monitor")];
+    assert_eq!(layer.tracked_keys(), 1);
+
+    switch.store(false, Ordering::Relaxed);
+    assert_eq!(statuses("/", "alice"), 200);
+    assert_eq!(statuses("/admin", "mallory"), 200);
 }
 
 #[test]

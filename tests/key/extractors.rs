@@ -280,15 +280,15 @@ fn extractors_can_be_chosen_at_run_time() {
 
 #[test]
 fn chosen_and_shared_extractors_are_extractors() {
-    fn key_of(extractor: impl KeyExtractor) -> Result<Key, KeyError> {
+    fn key_of(extractor: &impl KeyExtractor) -> Result<Key, KeyError> {
         extractor.extract(&request_from("192.0.2.1"))
     }
     let peer = Key::from(ip("192.0.2.1"));
     let chosen: Box<dyn KeyExtractor> = Box::new(PeerIp);
-    assert_eq!(key_of(chosen), Ok(peer.clone()));
+    assert_eq!(key_of(&chosen), Ok(peer.clone()));
 
     let shared: Arc<dyn KeyExtractor> = Arc::new(PeerIp.or(Global));
-    assert_eq!(key_of(Arc::clone(&shared)), Ok(peer.clone()));
+    assert_eq!(key_of(&shared), Ok(peer.clone()));
     let expected = Key::tuple([peer, Key::global()]);
-    assert_eq!(key_of((shared, Arc::new(Global))), Ok(expected));
+    assert_eq!(key_of(&(shared, Arc::new(Global))), Ok(expected));
 }

@@ -20,7 +20,7 @@ impl Redis {
         // A busy machine must not look like a failing server.
         let patience = Duration::from_secs(20);
         let store = RedisStore::builder().deadline(patience);
-        let store = store.connect_limit(patience);
+        let store = store.connect_timeout(patience);
         Self(store.connect(&server.url()).unwrap())
     }
 

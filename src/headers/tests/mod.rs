@@ -1,3 +1,5 @@
+//! Tests of the fields, and what they share.
+
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod merge;

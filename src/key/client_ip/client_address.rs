@@ -1,3 +1,5 @@
+//! The client's address, and where it was found.
+
 use std::net::IpAddr;
 
 use super::entry::Entry;

@@ -1,4 +1,9 @@
+//! Entries of `X-Forwarded-For` and of headers with one address.
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// How many entries of a header are read at most.
+pub(super) const MAX_ENTRIES: usize = 32;
 
 /// What a proxy says of the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,3 +1,6 @@
+//! The extractor [`ClientIp`]: reads the chosen header from the right, as far as proxies are
+//! trusted.
+
 use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderName, HeaderValue, request::Parts};
@@ -78,7 +81,7 @@ pub struct ClientIp {
 impl ClientIp {
     /// How many entries of a header are read at most, from its right end. If all of them are
     /// trusted proxies, the client is the last one read.
-    pub const MAX_ENTRIES: usize = 32;
+    pub const MAX_ENTRIES: usize = entry::MAX_ENTRIES;
 
     /// Loopback, private (RFC 1918, RFC 4193) and link-local networks, for
     /// [`behind`](Self::behind).

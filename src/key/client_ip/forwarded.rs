@@ -1,11 +1,8 @@
-//! RFC 7239.
+//! The header `Forwarded` of RFC 7239.
 
 use std::net::Ipv4Addr;
 
-use super::{
-    entry::{Entry, bracketed, is_port},
-    extractor::ClientIp,
-};
+use super::entry::{Entry, MAX_ENTRIES, bracketed, is_port};
 
 /// A longer line is a fault. Servers in front of us take no more than this by default: nginx 8 KiB,
 /// Apache 8,190 bytes.
@@ -15,7 +12,7 @@ const MAX_LINE: usize = 8 * 1024;
 const MAX_NODE: usize = 64;
 
 /// One more than are read, to know whether there are more.
-const KEPT: usize = ClientIp::MAX_ENTRIES + 1;
+const KEPT: usize = MAX_ENTRIES + 1;
 
 /// What the elements of one line say, from the right.
 pub(super) fn entries(line: &[u8]) -> impl Iterator<Item = Entry> {

@@ -1,3 +1,5 @@
+//! Headers in which proxies name the client.
+
 use http::{HeaderName, header};
 
 /// The header in which proxies name the client; see [`ClientIp::header`](super::ClientIp::header).

@@ -1,3 +1,5 @@
+//! Trusted proxies: networks, or a number of hops.
+
 use std::{net::IpAddr, sync::Arc};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};

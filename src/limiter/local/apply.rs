@@ -8,7 +8,10 @@ use crate::{
     clock::Timestamp,
     decision::Op,
     decision::{Decision, QuotaStatuses},
-    limiter::limits::{Limits, Quotas, TierIndex},
+    limiter::{
+        limits::{Limits, TierIndex},
+        quotas::Quotas,
+    },
 };
 
 /// An operation, with all that does not depend on the key.

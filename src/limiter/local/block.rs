@@ -3,14 +3,14 @@
 use std::{
     collections::HashMap,
     sync::{
-        PoisonError, RwLock,
+        RwLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use super::hash::KeyHash;
-use crate::{decision::Op, quota::MAX_REFILL_NANOS};
+use crate::{decision::Op, lock::unpoisoned, quota::MAX_REFILL_NANOS};
 
 /// The lowest bit of the instant marks a block by hand. Operations come at whole microseconds, which
 /// are even numbers of nanoseconds: an end that is moved by one keeps out the same ones.
@@ -79,7 +79,7 @@ impl Blocks {
 
     /// How much longer this key stays out.
     pub(super) fn left(&self, key: KeyHash, now: u64) -> u64 {
-        let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
+        let blocks = unpoisoned(self.blocks.read());
         let block = blocks.get(&key).copied();
         block.map_or(0, |mut block| block.left(now, None))
     }
@@ -88,7 +88,7 @@ impl Blocks {
     /// the one that ends first.
     pub(super) fn set(&self, key: KeyHash, now: u64, length: Duration, most: usize) {
         let mut block = Block::by_hand(now, length);
-        let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
+        let mut blocks = unpoisoned(self.blocks.write());
         blocks.remove(&key);
         if block == Block::NONE {
             return;
@@ -105,7 +105,7 @@ impl Blocks {
 
     /// Takes all blocks out, with the time that is left of each.
     pub(super) fn take(&self, now: u64) -> Vec<(KeyHash, Duration)> {
-        let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
+        let mut blocks = unpoisoned(self.blocks.write());
         let left = |(key, mut block): (KeyHash, Block)| {
             let left = block.left(now, None);
             (left > 0).then_some((key, Duration::from_nanos(left)))

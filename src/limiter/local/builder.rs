@@ -1,3 +1,5 @@
+//! The builder of a limiter in this process.
+
 use std::{borrow::Cow, time::Duration};
 
 use super::{capacity::Capacity, limiter::LocalLimiter};
@@ -26,8 +28,15 @@ pub struct LocalLimiterBuilder {
     clock: SharedClock,
 }
 
+impl LocalLimiter {
+    /// Starts to configure a limiter for `quota`.
+    pub fn builder(quotas: impl IntoQuotas) -> LocalLimiterBuilder {
+        LocalLimiterBuilder::new(quotas)
+    }
+}
+
 impl LocalLimiterBuilder {
-    pub(super) fn new(quotas: impl IntoQuotas) -> Self {
+    fn new(quotas: impl IntoQuotas) -> Self {
         Self {
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
             block_for: None,

@@ -1,4 +1,4 @@
-//! How much a limiter may remember.
+//! The capacity: how much a limiter may remember.
 
 use crate::error::{ConfigError, ConfigErrorKind};
 

@@ -1,3 +1,5 @@
+//! Hashes of keys, which clients cannot predict.
+
 use std::hash::{BuildHasher, RandomState};
 
 use siphasher::sip128::SipHasher13;

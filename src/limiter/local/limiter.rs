@@ -1,13 +1,12 @@
-//! The limiter in this process.
+//! The limiter in this process: [`LocalLimiter`].
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
 use super::{
-    LocalLimiterBuilder,
     apply::denied_for,
     block::{self, Blocks},
     capacity::Capacity,
@@ -26,6 +25,7 @@ use crate::{
         Limiter, Never, Pending, Tier,
         limits::{Chosen, Limits, LoneBucket},
     },
+    lock::unpoisoned,
     quota::{IntoQuotas, OwnedQuota},
 };
 
@@ -36,7 +36,7 @@ use crate::{
 /// # Memory
 ///
 /// A table of fixed size, 30 bytes for each of the most keys it is to track, 262,144 unless
-/// [`max_keys`](LocalLimiterBuilder::max_keys) says otherwise: about 8 MB for every limiter, taken
+/// [`max_keys`](super::LocalLimiterBuilder::max_keys) says otherwise: about 8 MB for every limiter, taken
 /// from the system as keys come. Windows, logs, blocks and several quotas take more, see there. Keys
 /// themselves are not kept, only a 64-bit tag of their keyed 128-bit hash; the other half of the
 /// hash chooses the place. Two given keys are taken for one another with a probability of less than 2^-64, and a
@@ -101,11 +101,6 @@ impl LocalLimiter {
         Self::builder(quotas).build()
     }
 
-    /// Starts to configure a limiter for `quota`.
-    pub fn builder(quotas: impl IntoQuotas) -> LocalLimiterBuilder {
-        LocalLimiterBuilder::new(quotas)
-    }
-
     pub(super) fn from_parts(
         limits: Limits,
         capacity: Capacity,
@@ -139,7 +134,7 @@ impl LocalLimiter {
     /// A limiter of the same quotas and clock for another number of keys, which counts for itself.
     pub(crate) fn with_max_keys(&self, max_keys: usize) -> Result<Self, ConfigError> {
         let inner = &*self.0;
-        let limits = inner.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let limits = unpoisoned(inner.limits.lock());
         let capacity = Capacity::checked(max_keys, inner.capacity.log_times)?;
         Self::from_parts(Limits::clone(&limits), capacity, inner.clock.clone())
     }
@@ -159,7 +154,7 @@ impl LocalLimiter {
     /// none of this name, or no memory for what is to be counted now.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         let inner = &*self.0;
-        let mut current = inner.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = unpoisoned(inner.limits.lock());
         let mut limits = Limits::clone(&current);
         let replaced = limits.replace(name, &quota.into())?;
         let limits = Arc::new(limits);
@@ -391,9 +386,7 @@ impl Limiter for LocalLimiter {
     }
 
     fn blocks(&self) -> bool {
-        let limits = self.0.limits.lock();
-        let limits = limits.unwrap_or_else(PoisonError::into_inner);
-        limits.block_for.is_some()
+        unpoisoned(self.0.limits.lock()).block_for.is_some()
     }
 
     fn identity(&self) -> Option<usize> {

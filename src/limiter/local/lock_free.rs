@@ -4,7 +4,7 @@ use std::{
     ops::Deref,
     slice,
     sync::{
-        PoisonError, RwLock, RwLockReadGuard,
+        RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -21,6 +21,7 @@ use crate::{
     decision::{Decision, Policy, QuotaStatuses},
     error::ConfigError,
     limiter::limits::LoneBucket,
+    lock::unpoisoned,
     quota::MAX_REFILL_NANOS,
 };
 
@@ -195,11 +196,11 @@ impl LiveQuota {
         if !self.changed.load(Ordering::Acquire) {
             return InForce::First(&self.first);
         }
-        InForce::Current(self.current.read().unwrap_or_else(PoisonError::into_inner))
+        InForce::Current(unpoisoned(self.current.read()))
     }
 
     pub(super) fn replace(&self, new: LoneBucket) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
+        *unpoisoned(self.current.write()) = new;
         self.changed.store(true, Ordering::Release);
     }
 }

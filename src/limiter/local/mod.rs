@@ -1,4 +1,4 @@
-//! The limiter in this process.
+//! Limiting within this process: the lock-free table of instants, and the sharded table of states.
 
 mod apply;
 mod block;

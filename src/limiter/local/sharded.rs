@@ -1,7 +1,7 @@
-//! The sharded table: keys of which more is to be remembered than one instant.
+//! The sharded table: keys with more to remember than one instant.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc, Mutex, MutexGuard,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
@@ -23,6 +23,7 @@ use crate::{
         limits::{Chosen, Limits, Replaced},
         request_quota::several_quotas,
     },
+    lock::unpoisoned,
 };
 
 /// Entries of a shard, from this many to twice as many. Keys spread unevenly over the shards: of one
@@ -210,5 +211,5 @@ impl Sharded {
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+    unpoisoned(shard.lock())
 }

@@ -5,17 +5,12 @@ mod buckets;
 mod model;
 mod sync;
 
-use std::sync::PoisonError;
-
 use self::{
-    buckets::{Bucket, Buckets, Entry},
+    buckets::{Bucket, Buckets, Entry, WAYS},
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, thread},
 };
 use super::hash::KeyHash;
-
-/// Entries in a bucket: four of 16 bytes are one cache line. In the model it is two, because the
-/// schedules grow with the square of what a call reads.
-const WAYS: usize = if cfg!(all(test, check_model)) { 2 } else { 4 };
+use crate::lock::unpoisoned;
 
 /// Inserts that may go on at the same time.
 const STRIPES: usize = 256;
@@ -183,9 +178,7 @@ impl Table {
     fn lock_inserts_of(&self, key: KeyHash) -> MutexGuard<'_, ()> {
         let stripe = key.tag as usize % STRIPES;
         // The lock guards no data of its own, so a panic elsewhere leaves nothing half done.
-        self.inserting[stripe]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.inserting[stripe].lock())
     }
 
     /// Brings every state down to `most`; 0 forgets all keys.

@@ -1,3 +1,5 @@
+//! Leases: taken in Redis, renewed while they are held, given back when dropped.
+
 use std::{
     fmt,
     hash::{BuildHasher, RandomState},

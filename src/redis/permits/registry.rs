@@ -1,3 +1,5 @@
+//! The registry: what this process knows of its leases, and what is due.
+
 use std::{
     collections::HashMap,
     mem,

@@ -1,9 +1,11 @@
+//! The renewer: the task that renews leases and gives them back.
+
 use std::{
     collections::VecDeque,
     fmt,
     future::{Future, poll_fn},
     pin::{Pin, pin},
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, LazyLock, Mutex, MutexGuard},
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,6 +19,7 @@ use tokio::{
 };
 
 use super::registry::{Batch, Due, LeaseName, Registry, Step};
+use crate::lock::unpoisoned;
 use crate::redis::store::{
     error::{StoreError, StoreErrorKind},
     handle::RedisStore,
@@ -63,7 +66,7 @@ impl Renewer {
 
     /// The book is changed in single steps, so it is right even where a thread panicked.
     pub(super) fn book(&self) -> MutexGuard<'_, Registry> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.book.lock())
     }
 
     /// Asks for a lease: how many more there may be, or `None` when it would be too many.

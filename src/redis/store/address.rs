@@ -1,3 +1,5 @@
+//! Addresses: one server, the nodes of a cluster, or sentinels.
+
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, parse_redis_url,
 };

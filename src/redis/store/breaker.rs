@@ -1,6 +1,9 @@
+//! The breaker: keeps calls away from a Redis that is failing.
+
+use crate::lock::unpoisoned;
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -296,7 +299,7 @@ impl SharedBreaker {
 
     /// What may change the breaker goes through here.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {
-        let mut breaker = self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut breaker = unpoisoned(self.breaker.lock());
         let outcome = act(&mut breaker);
         let Summary {
             epoch,

@@ -1,3 +1,5 @@
+//! The builder of a store.
+
 use std::{
     fmt,
     sync::{Arc, Mutex, atomic::AtomicU64},
@@ -24,26 +26,33 @@ use crate::error::{ConfigError, ConfigErrorKind};
 const DEFAULT_PREFIX: &str = "rl";
 const MAX_PREFIX_LEN: usize = 64;
 const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
-const DEFAULT_CONNECT_LIMIT: Duration = Duration::from_millis(500);
+const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The longest deadline and limit for connecting: sums of several of them are still instants.
-const LONGEST: Duration = Duration::from_secs(60 * 60);
+/// The longest deadline and timeout for connecting: sums of several of them are still instants.
+const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// Configures a [`RedisStore`]. Made by [`RedisStore::builder`].
 #[must_use]
 pub struct RedisStoreBuilder {
     prefix: String,
     deadline: Duration,
-    connect_limit: Duration,
+    connect_timeout: Duration,
     on_health_change: Option<Listener>,
 }
 
+impl RedisStore {
+    /// Settings other than the defaults.
+    pub fn builder() -> RedisStoreBuilder {
+        RedisStoreBuilder::new()
+    }
+}
+
 impl RedisStoreBuilder {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Self {
             prefix: DEFAULT_PREFIX.to_owned(),
             deadline: DEFAULT_DEADLINE,
-            connect_limit: DEFAULT_CONNECT_LIMIT,
+            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             on_health_change: None,
         }
     }
@@ -72,8 +81,8 @@ impl RedisStoreBuilder {
     ///
     /// Requests don't wait that long, but for their [`deadline`](Self::deadline), and use the
     /// connection when it is there.
-    pub const fn connect_limit(mut self, limit: Duration) -> Self {
-        self.connect_limit = limit;
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
         self
     }
 
@@ -142,8 +151,8 @@ impl RedisStoreBuilder {
         self.check()?;
         let shown = address.shown();
         let limits = Limits {
-            connect: self.connect_limit,
-            response: self.deadline.max(self.connect_limit),
+            connect: self.connect_timeout,
+            response: self.deadline.max(self.connect_timeout),
         };
         let opener = Connector::new(address, limits)?;
         Ok(self.build(shown, opener))
@@ -152,14 +161,14 @@ impl RedisStoreBuilder {
     fn check(&self) -> Result<(), ConfigError> {
         check_prefix(&self.prefix)?;
         check_time("deadline", self.deadline)?;
-        check_time("limit for connecting", self.connect_limit)
+        check_time("connect timeout", self.connect_timeout)
     }
 
     fn build(self, address: String, opener: Connector) -> RedisStore {
         let Self {
             prefix,
             deadline,
-            connect_limit: _,
+            connect_timeout: _,
             on_health_change,
         } = self;
         let link = Arc::new(Connection::new(opener));
@@ -182,7 +191,7 @@ impl RedisStoreBuilder {
 }
 
 fn check_time(name: &str, time: Duration) -> Result<(), ConfigError> {
-    if time.is_zero() || time > LONGEST {
+    if time.is_zero() || time > MAX_TIMEOUT {
         return Err(ConfigError::new(
             ConfigErrorKind::Deadline,
             format!("a {name} of {time:?} is not accepted; it is more than 0 and at most 1 hour"),
@@ -211,7 +220,7 @@ impl fmt::Debug for RedisStoreBuilder {
         f.debug_struct("RedisStoreBuilder")
             .field("prefix", &self.prefix)
             .field("deadline", &self.deadline)
-            .field("connect_limit", &self.connect_limit)
+            .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()
     }
 }

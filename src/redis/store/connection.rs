@@ -1,12 +1,15 @@
+//! The connection's slot: made when it is first needed, and again after it broke.
+
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use crate::lock::unpoisoned;
 use futures_util::future::{FutureExt, Shared};
 use tokio::{
     sync::oneshot,
@@ -203,7 +206,7 @@ impl Connection {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.state.lock())
     }
 }
 

@@ -1,3 +1,5 @@
+//! The connector: makes connections to a server, a cluster or through sentinels.
+
 use std::time::Duration;
 
 use redis::{

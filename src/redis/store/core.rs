@@ -1,12 +1,14 @@
+//! The way of a call: breaker, connection, deadline, and what its end tells the breaker.
+
 use std::{
     future::poll_fn,
     pin::pin,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, atomic::AtomicU64},
     task::Poll,
     time::Duration,
 };
 
-use redis::{Cmd, RedisResult, Value};
+use redis::{Cmd, Value};
 use tokio::{
     runtime::Handle,
     time::{Instant, timeout},
@@ -15,13 +17,14 @@ use tokio::{
 use super::{
     breaker::SharedBreaker,
     breaker::{Admission, Breaker, Change, Start},
-    connection::{Connection, Live},
+    call::{CallProgress, ask},
+    connection::Connection,
     error::{StoreError, StoreErrorKind},
     health::{Alarms, Counters, Notifier, STRAIN, StoreHealth, StoreStats},
     pace::{Full, Pace, Place},
-    script::{Script, is_unknown},
+    script::Script,
 };
-use crate::decision::Degradation;
+use crate::{decision::Degradation, lock::unpoisoned};
 
 /// A connection may take this long to make before calls that wait for it count as failures.
 const CONNECTING: Duration = Duration::from_millis(200);
@@ -45,42 +48,6 @@ pub(super) struct Core {
     pub(super) trials: AtomicU64,
 }
 
-/// How a call has fared so far.
-#[derive(Debug)]
-pub(super) struct Way {
-    pub(super) connection: u64,
-    place: Place,
-    /// The time in which the answer has to come, for a call that is not sent otherwise.
-    within: Option<Duration>,
-    sent_at: Option<Instant>,
-    /// When the caller began to wait.
-    began_at: Instant,
-    /// When the answer is no longer waited for.
-    until: Instant,
-}
-
-impl Way {
-    pub(super) fn new(place: Place, within: Option<Duration>) -> Self {
-        Self {
-            connection: 0,
-            place,
-            within,
-            sent_at: None,
-            began_at: Instant::now(),
-            until: Instant::now(),
-        }
-    }
-
-    fn send(&mut self, live: &Live) -> Result<(), StoreError> {
-        let now = Instant::now();
-        let place = &mut self.place;
-        let sent = place.send(live.number, live.opening, now.into_std(), self.within);
-        sent.map_err(|Full| StoreError::crowded())?;
-        self.sent_at = Some(now);
-        Ok(())
-    }
-}
-
 impl Core {
     /// A place for a call that carries so many rows, if its answer can be expected `within` this
     /// time.
@@ -98,7 +65,7 @@ impl Core {
 
     /// A limiter of this store uses the script.
     pub(super) fn use_script(&self, script: &Script) {
-        let mut scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scripts = unpoisoned(self.scripts.lock());
         if !scripts.iter().any(|known| known.is_same(script)) {
             scripts.push(script.clone());
         }
@@ -106,8 +73,7 @@ impl Core {
 
     /// The scripts of this store's limiters.
     pub(super) fn scripts(&self) -> Vec<Script> {
-        let scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
-        scripts.clone()
+        unpoisoned(self.scripts.lock()).clone()
     }
 
     /// A place whether or not an answer can be expected in time.
@@ -123,9 +89,9 @@ impl Core {
         place: Place,
         within: Option<Duration>,
     ) -> Result<Value, StoreError> {
-        let way = Way::new(place, within);
+        let progress = CallProgress::new(place, within);
         let outcome = match self.admit_after_trial().await {
-            Ok(epoch) => self.call_now(epoch, script.clone(), call, way).await,
+            Ok(epoch) => self.call_now(epoch, script.clone(), call, progress).await,
             Err(error) => Err(error),
         };
         self.counters.count(&outcome);
@@ -137,16 +103,16 @@ impl Core {
         epoch: u64,
         script: Script,
         call: Cmd,
-        mut way: Way,
+        mut progress: CallProgress,
     ) -> Result<Value, StoreError> {
-        let left = self.deadline.saturating_sub(way.began_at.elapsed());
-        if way.place.is_queued() {
+        let left = self.deadline.saturating_sub(progress.began_at.elapsed());
+        if progress.place.is_queued() {
             return self
-                .call_behind_others(epoch, script, call, way, left)
+                .call_behind_others(epoch, script, call, progress, left)
                 .await;
         }
-        let outcome = self.run_for(left, &script, &call, &mut way).await;
-        self.learn(epoch, &way, outcome.as_ref().err());
+        let outcome = self.run_for(left, &script, &call, &mut progress).await;
+        self.learn(epoch, &progress, outcome.as_ref().err());
         outcome
     }
 
@@ -155,10 +121,10 @@ impl Core {
         time: Duration,
         script: &Script,
         call: &Cmd,
-        way: &mut Way,
+        progress: &mut CallProgress,
     ) -> Result<Value, StoreError> {
-        way.until = Instant::now() + time;
-        match timeout(time, self.run(script, call, way)).await {
+        progress.until = Instant::now() + time;
+        match timeout(time, self.run(script, call, progress)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(StoreError::timeout(self.deadline)),
         }
@@ -171,14 +137,16 @@ impl Core {
         epoch: u64,
         script: Script,
         call: Cmd,
-        mut way: Way,
+        mut progress: CallProgress,
         left: Duration,
     ) -> Result<Value, StoreError> {
         let shared = Arc::clone(self);
         let mut work = Box::pin(async move {
             let patience = left + shared.deadline;
-            let outcome = shared.run_for(patience, &script, &call, &mut way).await;
-            shared.learn(epoch, &way, outcome.as_ref().err());
+            let outcome = shared
+                .run_for(patience, &script, &call, &mut progress)
+                .await;
+            shared.learn(epoch, &progress, outcome.as_ref().err());
             outcome
         });
         match timeout(left, work.as_mut()).await {
@@ -195,12 +163,12 @@ impl Core {
         &self,
         script: &Script,
         command: &Cmd,
-        way: &mut Way,
+        progress: &mut CallProgress,
     ) -> Result<Value, StoreError> {
-        let live = self.link.live(&mut way.connection).await?;
-        way.send(&live)?;
+        let live = self.link.live(&mut progress.connection).await?;
+        progress.send(&live)?;
         let answer = {
-            let mut answer = pin!(ask(&live, script, command, way));
+            let mut answer = pin!(ask(&live, script, command, progress));
             match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
                 // The connection had ended before, as idle ones do, so nothing was sent: no reason
                 // to let the request fail. An answer to what was sent cannot be there yet.
@@ -213,9 +181,9 @@ impl Core {
             Some(answer) => answer,
             None => {
                 self.link.discard(live.number);
-                let live = self.link.live(&mut way.connection).await?;
-                way.send(&live)?;
-                ask(&live, script, command, way).await
+                let live = self.link.live(&mut progress.connection).await?;
+                progress.send(&live)?;
+                ask(&live, script, command, progress).await
             }
         };
         let outcome = answer.map_err(|error| StoreError::replied(&error));
@@ -224,7 +192,7 @@ impl Core {
             kind,
             Some(StoreErrorKind::Disconnected | StoreErrorKind::Timeout)
         ) {
-            way.place.answered(Instant::now().into_std());
+            progress.place.answered(Instant::now().into_std());
         }
         outcome
     }
@@ -289,7 +257,7 @@ impl Core {
         Handle::try_current().is_ok() && self.breaker.with(|breaker| breaker.has_lost_trial(now))
     }
 
-    fn learn(self: &Arc<Self>, epoch: u64, way: &Way, error: Option<&StoreError>) {
+    fn learn(self: &Arc<Self>, epoch: u64, progress: &CallProgress, error: Option<&StoreError>) {
         let Some(error) = error else {
             return self.praise(epoch);
         };
@@ -305,9 +273,9 @@ impl Core {
                 }
             }
             kind => {
-                let connection = way.connection;
+                let connection = progress.connection;
                 self.mistrust(kind, connection);
-                if kind == StoreErrorKind::Timeout && self.is_excused(way) {
+                if kind == StoreErrorKind::Timeout && self.is_excused(progress) {
                     return;
                 }
                 self.change(
@@ -320,15 +288,15 @@ impl Core {
 
     /// Whether a call that was not answered in time says nothing against the server: because that
     /// has answered others since, or because the connection is still being made.
-    fn is_excused(&self, way: &Way) -> bool {
-        match way.sent_at {
+    fn is_excused(&self, progress: &CallProgress) -> bool {
+        match progress.sent_at {
             // It has other servers that go on answering.
             Some(_) if self.link.is_cluster() => false,
             Some(at) if self.has_answered_since(at, Duration::ZERO) => true,
             // This process has so much to do that answers may be there and nobody has seen them. But
             // not for long.
             Some(at) => {
-                let is_late = way.until.elapsed() > self.deadline / 10;
+                let is_late = progress.until.elapsed() > self.deadline / 10;
                 is_late && self.has_answered_since(at, 4 * self.deadline)
             }
             None => {
@@ -376,7 +344,7 @@ impl Core {
             Some(change)
         });
         let Some(change) = changed else { return };
-        *self.strain.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *unpoisoned(self.strain.lock()) = None;
         if matches!(change, Change::Opened { .. }) {
             self.counters.count_opening();
             self.link.discard(connection);
@@ -391,7 +359,7 @@ impl Core {
         if error.kind() == StoreErrorKind::ForeignData {
             self.alarms.foreign_value(error);
         } else if !self.breaker.summary().is_open {
-            let mut strain = self.strain.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut strain = unpoisoned(self.strain.lock());
             let before = strain.replace((Instant::now(), reason));
             drop(strain);
             self.alarms
@@ -412,7 +380,7 @@ impl Core {
     }
 
     fn strained(&self) -> Option<StoreHealth> {
-        let strain = self.strain.lock().unwrap_or_else(PoisonError::into_inner);
+        let strain = unpoisoned(self.strain.lock());
         let (at, by) = (*strain)?;
         (at.elapsed() < STRAIN).then_some(StoreHealth::Strained { by })
     }
@@ -420,19 +388,5 @@ impl Core {
     pub(super) fn stats(&self) -> StoreStats {
         self.counters
             .read(self.link.connections(), self.link.loads())
-    }
-}
-
-/// Sends a command, and sends it again where the server did not know the script.
-async fn ask(live: &Live, script: &Script, command: &Cmd, way: &mut Way) -> RedisResult<Value> {
-    let loads = live.loads.done();
-    match live.wire.send(command).await {
-        Err(error) if is_unknown(&error) => {
-            live.loads.load(script, &live.wire, loads).await?;
-            // It has its place already.
-            let _ = way.send(live);
-            live.wire.send(command).await
-        }
-        answer => answer,
     }
 }

@@ -1,3 +1,5 @@
+//! Errors of a store.
+
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use redis::{ErrorKind, RedisError};

@@ -1,9 +1,10 @@
+//! The store's handle: [`RedisStore`].
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use redis::{ToRedisArgs, Value, aio::ConnectionLike};
 
 use super::{
-    builder::RedisStoreBuilder,
     core::Core,
     error::StoreError,
     health::{StoreHealth, StoreStats},
@@ -101,11 +102,6 @@ impl RedisStore {
         }
     }
 
-    /// Settings other than the defaults.
-    pub fn builder() -> RedisStoreBuilder {
-        RedisStoreBuilder::new()
-    }
-
     /// Whether Redis works, as far as the calls so far have shown. Asks nothing.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
@@ -120,7 +116,7 @@ impl RedisStore {
 
     /// Connects if need be, and tries whether Redis lets a limiter do all it has to. For a
     /// readiness probe, or to connect before the first request. It may take longer than the
-    /// [deadline](RedisStoreBuilder::deadline), since it waits for the connection.
+    /// [deadline](super::RedisStoreBuilder::deadline), since it waits for the connection.
     ///
     /// # Errors
     ///

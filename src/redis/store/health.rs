@@ -1,8 +1,10 @@
+//! Health and statistics of a store.
+
 use std::{
     collections::VecDeque,
     fmt,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -14,6 +16,7 @@ use super::{
 };
 use crate::{
     decision::Degradation,
+    lock::unpoisoned,
     observe::log::{self, Code},
 };
 
@@ -72,7 +75,7 @@ pub struct StoreStats {
     answered: u64,
     failures: [u64; StoreErrorKind::ALL.len()],
     connections: u64,
-    openings: u64,
+    breaker_openings: u64,
     degraded: [u64; Degradation::ALL.len()],
     script_loads: u64,
 }
@@ -108,8 +111,8 @@ impl StoreStats {
 
     /// How often Redis was given up after failures in a row.
     #[must_use]
-    pub const fn openings(&self) -> u64 {
-        self.openings
+    pub const fn breaker_openings(&self) -> u64 {
+        self.breaker_openings
     }
 
     /// Operations of all limiters that Redis did not decide, for this reason: those that were
@@ -139,7 +142,7 @@ impl StoreStats {
 pub(super) struct Counters {
     answered: AtomicU64,
     failures: [AtomicU64; StoreErrorKind::ALL.len()],
-    openings: AtomicU64,
+    breaker_openings: AtomicU64,
     degraded: [AtomicU64; Degradation::ALL.len()],
 }
 
@@ -153,7 +156,7 @@ impl Counters {
     }
 
     pub(super) fn count_opening(&self) {
-        self.openings.fetch_add(1, Ordering::Relaxed);
+        self.breaker_openings.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn count_degraded(&self, reason: Degradation) {
@@ -165,7 +168,7 @@ impl Counters {
             answered: self.answered.load(Ordering::Relaxed),
             failures: std::array::from_fn(|kind| self.failures[kind].load(Ordering::Relaxed)),
             connections,
-            openings: self.openings.load(Ordering::Relaxed),
+            breaker_openings: self.breaker_openings.load(Ordering::Relaxed),
             degraded: std::array::from_fn(|reason| self.degraded[reason].load(Ordering::Relaxed)),
             script_loads,
         }
@@ -238,13 +241,12 @@ impl Notifier {
 
     /// Keeps a change for [`tell`](Self::tell).
     pub(super) fn note(&self, health: StoreHealth, change: &Change) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.push_back((health, text(change)));
+        unpoisoned(self.waiting.lock()).push_back((health, text(change)));
     }
 
     /// Tells of the changes that were noted.
     pub(super) fn tell(&self) {
-        let _turn = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = unpoisoned(self.telling.lock());
         while let Some((health, text)) = self.next() {
             let code = if health.is_down() {
                 Code::RedisDown
@@ -259,8 +261,7 @@ impl Notifier {
     }
 
     fn next(&self) -> Option<(StoreHealth, String)> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.pop_front()
+        unpoisoned(self.waiting.lock()).pop_front()
     }
 }
 

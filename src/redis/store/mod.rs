@@ -7,6 +7,7 @@
 mod address;
 mod breaker;
 mod builder;
+mod call;
 mod connection;
 mod connector;
 mod core;

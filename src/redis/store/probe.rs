@@ -1,3 +1,5 @@
+//! Probes: calls beside those of limiters, which find out whether Redis works again.
+
 use std::{
     sync::{Arc, LazyLock, atomic::Ordering},
     time::Duration,
@@ -10,10 +12,7 @@ use tokio::{
 };
 
 use super::{
-    connection::Connection,
-    core::{Core, Way},
-    error::StoreError,
-    script::Script,
+    call::CallProgress, connection::Connection, core::Core, error::StoreError, script::Script,
 };
 
 /// A step of a trial may take longer than a call: nobody waits for it.
@@ -137,9 +136,9 @@ impl Core {
         limit: Duration,
         connection: &mut u64,
     ) -> Result<Value, StoreError> {
-        let mut way = Way::new(self.insist(1), None);
-        let outcome = within(limit, self.run(&READ, command, &mut way)).await;
-        *connection = way.connection;
+        let mut progress = CallProgress::new(self.insist(1), None);
+        let outcome = within(limit, self.run(&READ, command, &mut progress)).await;
+        *connection = progress.connection;
         outcome
     }
 

@@ -1,8 +1,10 @@
+//! Scripts: sent by their digest, loaded where the server does not know them.
+
 use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -11,6 +13,7 @@ use futures_util::future::{BoxFuture, FutureExt, Shared};
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs};
 
 use super::transport::Transport;
+use crate::lock::unpoisoned;
 
 /// A Lua script, known to the server by its digest.
 #[derive(Clone)]
@@ -103,7 +106,7 @@ impl Loads {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Loaded>> {
-        self.scripts.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.scripts.lock())
     }
 }
 

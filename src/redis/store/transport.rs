@@ -1,3 +1,5 @@
+//! Transports: the kinds of open connections.
+
 use std::{fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;

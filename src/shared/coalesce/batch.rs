@@ -1,8 +1,9 @@
+//! Batches: operations that wait, and the call that carries them.
+
 use std::{collections::VecDeque, sync::Arc};
 
 use tokio::{sync::oneshot, time::Instant};
 
-use super::Answer;
 use crate::{
     decision::Decision, decision::Op, limiter::limits::Chosen, redis::store::error::StoreError,
 };
@@ -21,11 +22,14 @@ pub(in crate::shared) struct Row {
     pub(in crate::shared) first: Decision,
 }
 
+/// What the server says, or why it says nothing.
+pub(super) type Reply = Result<Decision, StoreError>;
+
 /// An operation that waits.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) deadline: Instant,
-    pub(super) answer: oneshot::Sender<Answer>,
+    pub(super) answer: oneshot::Sender<Reply>,
 }
 
 /// Operations of one subject that are measured by the same quotas, in order of arrival.

@@ -1,3 +1,5 @@
+//! Drivers: one task for each busy subject, which sends its calls.
+
 use std::{
     collections::VecDeque,
     future::{Future, poll_fn},
@@ -15,8 +17,8 @@ use tokio::{
 };
 
 use super::{
-    Ask, Coalescer, Lane,
     batch::{Batch, Call, Row, Waiter, deliver},
+    lanes::{Ask, Lane, Lanes},
 };
 use crate::redis::store::error::StoreError;
 
@@ -28,7 +30,7 @@ const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
 
 /// The one task that asks about a subject. When it is dropped, nobody waits in vain.
 pub(super) struct Driver<A: Ask<P>, P: Send + Sync + 'static> {
-    coalescer: Arc<Coalescer<A, P>>,
+    lanes: Arc<Lanes<A, P>>,
     subject: Arc<str>,
     number: u64,
     stirred: Arc<Notify>,
@@ -48,9 +50,9 @@ enum Next<P> {
 }
 
 impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
-    pub(super) fn new(coalescer: &Arc<Coalescer<A, P>>, subject: Arc<str>, lane: &Lane<P>) -> Self {
+    pub(super) fn new(lanes: &Arc<Lanes<A, P>>, subject: Arc<str>, lane: &Lane<P>) -> Self {
         Self {
-            coalescer: Arc::clone(coalescer),
+            lanes: Arc::clone(lanes),
             subject,
             number: lane.driver,
             stirred: Arc::clone(&lane.stirred),
@@ -96,7 +98,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
             while let Some(call) = batch.next_call(now) {
                 let last = call.waiters.back().map(|waiter| waiter.deadline);
                 let within = last.map_or(Duration::ZERO, |deadline| deadline - now);
-                match self.coalescer.asker.enter(call.rows.len(), within) {
+                match self.lanes.asker.enter(call.rows.len(), within) {
                     Ok(place) => calls.push((call, place)),
                     Err(error) => deliver(call.waiters, Err(error)),
                 }
@@ -111,7 +113,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
         call: Call<P>,
         place: A::Place,
     ) -> impl Future<Output = Landed> + Send + use<A, P> {
-        let coalescer = Arc::clone(&self.coalescer);
+        let lanes = Arc::clone(&self.lanes);
         let subject = Arc::clone(&self.subject);
         async move {
             let Call {
@@ -120,7 +122,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
                 rows,
                 waiters,
             } = call;
-            let asker = &coalescer.asker;
+            let asker = &lanes.asker;
             let answer = asker.ask(place, &subject, &plan, tier, &rows).await;
             (waiters, answer)
         }
@@ -128,8 +130,8 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
 
     /// `is_free` when nothing is under way that could be waited for, or an answer has just come.
     fn next(&mut self, is_free: bool, flights: usize) -> Next<P> {
-        let mut lanes = self.coalescer.lanes(&self.subject);
-        let own = lanes.get_mut(&self.subject);
+        let mut locked = self.lanes.lock(&self.subject);
+        let own = locked.get_mut(&self.subject);
         let Some(lane) = own.filter(|lane| lane.driver == self.number) else {
             self.is_over = true;
             return if flights == 0 {
@@ -142,7 +144,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
             if flights > 0 {
                 return Next::Wait(None);
             }
-            lanes.remove(&self.subject);
+            locked.remove(&self.subject);
             self.is_over = true;
             return Next::Over;
         };
@@ -150,7 +152,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
             let Some(patience) = self.patience().filter(|_| flights < MAX_FLIGHTS) else {
                 return Next::Wait(None);
             };
-            let since = first - self.coalescer.asker.deadline();
+            let since = first - self.lanes.asker.deadline();
             let leave_at = since + patience;
             if Instant::now() < leave_at {
                 return Next::Wait(Some(leave_at));
@@ -162,7 +164,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
     /// How long an operation may wait for an answer before it leaves in a call of its own; `None`
     /// when there is time for two answers one after another.
     fn patience(&self) -> Option<Duration> {
-        let asker = &self.coalescer.asker;
+        let asker = &self.lanes.asker;
         let (expected, deadline) = (asker.expected()?, asker.deadline());
         if expected * 4 <= deadline {
             return None;
@@ -221,7 +223,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Drop for Driver<A, P> {
             return;
         }
         // The runtime was shut down: who waits is told by the sender that goes away.
-        let mut lanes = self.coalescer.lanes(&self.subject);
+        let mut lanes = self.lanes.lock(&self.subject);
         let own = lanes
             .get(&self.subject)
             .is_some_and(|lane| lane.driver == self.number);

@@ -1,11 +1,16 @@
-use std::sync::Weak;
+//! Coalescing, against a server that answers late.
+
+use std::{
+    sync::{Mutex, Weak},
+    time::Duration,
+};
 
 use tokio::{sync::Semaphore, time::sleep};
 
-use super::*;
+use super::{lanes::STILL, *};
 use crate::{
     clock::Timestamp,
-    decision::{Policy, QuotaStatus},
+    decision::{Decision, Policy, QuotaStatus},
     redis::store::StoreErrorKind,
 };
 
@@ -89,19 +94,19 @@ impl Ask<()> for Arc<Slow> {
 }
 
 struct Bench {
-    coalescer: Arc<Coalescer<Arc<Slow>, ()>>,
+    coalescer: Coalescer<Arc<Slow>, ()>,
     plan: Arc<()>,
 }
 
 impl Bench {
     fn new(slow: &Arc<Slow>) -> Self {
         Self {
-            coalescer: Arc::new(Coalescer::new(Arc::clone(slow))),
+            coalescer: Coalescer::new(Arc::clone(slow)),
             plan: Arc::new(()),
         }
     }
 
-    fn submit(&self, tier: Chosen, cost: u64) -> oneshot::Receiver<Answer> {
+    fn submit(&self, tier: Chosen, cost: u64) -> oneshot::Receiver<Reply> {
         let (subject, plan) = ("alice".to_owned(), Arc::clone(&self.plan));
         let submitted = self
             .coalescer
@@ -110,7 +115,7 @@ impl Bench {
     }
 }
 
-async fn charged(answer: oneshot::Receiver<Answer>) -> u64 {
+async fn charged(answer: oneshot::Receiver<Reply>) -> u64 {
     let answer = answer.await.expect("an answer");
     answer.expect("it works").charged()
 }
@@ -138,7 +143,7 @@ async fn what_comes_meanwhile_travels_together_in_order_and_alike_ones_are_count
     let counted = [(1, 2), (2, 1), (1, 3)].map(|(cost, count)| (Op::Acquire(cost), count));
     assert_eq!(rows, [vec![(Op::Acquire(9), 1)], counted.to_vec()]);
     settle().await;
-    let lanes = bench.coalescer.shards.iter();
+    let lanes = bench.coalescer.0.shards.iter();
     assert!(
         lanes
             .into_iter()

@@ -38,6 +38,7 @@ impl Spec {
     }
 
     /// The same limit, algorithm and capacity in another quota's period and slices.
+    #[must_use]
     pub fn with_period_of(&self, other: &Self) -> Self {
         let period = other.quota.period();
         let quota = Quota::per(self.quota.limit(), period);
@@ -54,6 +55,7 @@ impl Spec {
     }
 
     /// A quota that is counted in the same way, with another limit, room and soft share.
+    #[must_use]
     pub fn resized(&self, size: Size) -> Self {
         let period = nanos(self.quota.period());
         let quota = Quota::per(size.limit.min(period / 1_000), self.quota.period());

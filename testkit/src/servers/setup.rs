@@ -21,6 +21,7 @@ pub(super) const ADMIN_SOCKET: &str = "admin.sock";
 /// A server's program and configuration. It keeps nothing on disk unless `appendonly` is set or a
 /// test sends `SAVE`.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Setup {
     program: PathBuf,
     role: Role,

@@ -18,7 +18,7 @@ const KEYS: u64 = 20;
 fn limiter(server: &Server, deadline: Duration) -> RedisLimiter {
     let patience = Duration::from_secs(20);
     let store = RedisStore::builder().deadline(deadline);
-    let store = store.connect_limit(patience).connect(&server.url());
+    let store = store.connect_timeout(patience).connect(&server.url());
     let store = store.unwrap();
     let builder = RedisLimiter::builder(Quota::per_day(LIMIT).fixed_window());
     builder.on_failure(OnFailure::deny()).build(&store).unwrap()

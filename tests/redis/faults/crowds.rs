@@ -30,7 +30,7 @@ impl Far {
         let proxy = Proxy::before(server.address()).await;
         proxy.set(Flow::Delay(round_trip / 2));
         let store = RedisStore::builder().deadline(deadline);
-        let store = store.connect_limit(Duration::from_secs(5));
+        let store = store.connect_timeout(Duration::from_secs(5));
         let store = store.connect(&server.url_through(proxy.port())).unwrap();
         Self {
             server,
@@ -153,7 +153,7 @@ async fn a_hot_key_far_away_needs_one_round_trip_within_the_deadline() {
     let limiter = far.limiter(LARGE, OnFailure::local()).await;
     let (asked, degraded) = steady(&limiter, &[Tier::DEFAULT], 2, 1_000).await;
     assert_eq!((asked, degraded), (2_000, 0));
-    assert_eq!(far.store.stats().openings(), 0);
+    assert_eq!(far.store.stats().breaker_openings(), 0);
 }
 
 /// Point 4: what Redis counted, and what was decided in its place, are all there was.
@@ -226,7 +226,7 @@ async fn ten_thousand_new_subjects_at_once_do_not_open_the_breaker() {
         assert!(!far.store.health().is_down());
     }
     let stats = far.store.stats();
-    assert_eq!(stats.openings(), 0, "{stats:?}");
+    assert_eq!(stats.breaker_openings(), 0, "{stats:?}");
     assert_eq!(stats.connections(), connections, "{stats:?}");
     assert_eq!(far.server.command_count("script|load").await, loads);
 }

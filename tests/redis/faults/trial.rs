@@ -44,7 +44,7 @@ pub(super) fn store(url: &str) -> (RedisStore, Changes) {
 pub(super) fn patient_store(url: &str) -> RedisStore {
     const PATIENCE: Duration = Duration::from_secs(20);
     let builder = RedisStore::builder().deadline(PATIENCE);
-    builder.connect_limit(PATIENCE).connect(url).unwrap()
+    builder.connect_timeout(PATIENCE).connect(url).unwrap()
 }
 
 /// What one of the limiters does when Redis does not decide.
@@ -177,7 +177,7 @@ impl Trial {
         let down: Vec<_> = changes.iter().map(StoreHealth::is_down).collect();
         assert_eq!(down, [true, false], "{what}: {changes:?}");
         assert_eq!(store.health(), StoreHealth::Up, "{what}");
-        assert_eq!(store.stats().openings(), 1, "{what}");
+        assert_eq!(store.stats().breaker_openings(), 1, "{what}");
     }
 
     /// Waits until somebody goes without Redis, where it may go on serving others.

@@ -13,7 +13,7 @@ use tower::{Layer, Service, ServiceExt};
 use tower_ratelimit::{
     Concurrency, ConcurrencyLayer, ConcurrencyLimit, ConfigErrorKind, Global, Key, PeerIp,
     RedisStore, SharedConcurrency,
-    concurrency::{ConcurrencyBody, SharedPermits, SharedResponseFuture},
+    concurrency::{ConcurrencyBody, ResponseFuture},
     key::key_fn,
     observe::Event,
     reject::ProblemJson,
@@ -21,8 +21,8 @@ use tower_ratelimit::{
 
 use crate::servers::{Server, Setup};
 
-type Layered = ConcurrencyLayer<ProblemJson, SharedPermits>;
-type Node = ConcurrencyLimit<Probe, ProblemJson, SharedPermits>;
+type Layered = ConcurrencyLayer;
+type Node = ConcurrencyLimit<Probe>;
 type Answer = Response<ConcurrencyBody<String>>;
 
 /// Longer than any test takes.
@@ -302,7 +302,7 @@ fn public_types_have_the_auto_traits_that_servers_need() {
     send_sync_clone::<SharedConcurrency>();
     send_sync_clone::<Layered>();
     send_sync_clone::<Node>();
-    send::<SharedResponseFuture<Probe, String, String, ProblemJson>>();
+    send::<ResponseFuture<Probe, String, ProblemJson>>();
 }
 
 /// A place that a request has left is free for the next one of the same node, though Redis hears of

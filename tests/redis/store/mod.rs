@@ -13,7 +13,7 @@ use tower_ratelimit::{RedisStore, RedisStoreBuilder, StoreErrorKind};
 fn patient() -> RedisStoreBuilder {
     RedisStore::builder()
         .deadline(Duration::from_secs(10))
-        .connect_limit(Duration::from_secs(10))
+        .connect_timeout(Duration::from_secs(10))
 }
 
 async fn fault(store: &RedisStore) -> StoreErrorKind {

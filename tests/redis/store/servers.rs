@@ -303,7 +303,7 @@ fn a_store_outlives_a_runtime() {
 #[tokio::test]
 async fn the_longest_deadline_does_not_hold_up_what_is_refused() {
     let hour = Duration::from_secs(3_600);
-    let store = RedisStore::builder().deadline(hour).connect_limit(hour);
+    let store = RedisStore::builder().deadline(hour).connect_timeout(hour);
     let store = store.connect("redis://127.0.0.1:1").unwrap();
     let limiter = RedisLimiter::builder(Quota::per_second(1));
     let limiter = limiter.build(&store).unwrap();

@@ -1,5 +1,5 @@
-//! What the table is synchronised with: the standard library's primitives, and under the model
-//! checker those whose schedules it explores.
+//! Atomics and locks of the table: the standard library's, and under the model checker those whose
+//! schedules it explores.
 
 #[cfg(not(all(test, check_model)))]
 pub(super) use std::{

@@ -1,3 +1,5 @@
+//! Addresses and what is read from them.
+
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 
 use crate::{

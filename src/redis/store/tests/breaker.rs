@@ -1,3 +1,5 @@
+//! The breaker, with the time handed in.
+
 use std::time::{Duration, Instant};
 
 use crate::redis::store::{

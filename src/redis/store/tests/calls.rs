@@ -1,3 +1,5 @@
+//! Calls: deadlines, retries, and what an open breaker spares.
+
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -86,7 +88,7 @@ async fn after_three_failures_nothing_is_sent_and_nobody_waits() {
     let stats = store.stats();
     assert_eq!(stats.failures(StoreErrorKind::Timeout), 3);
     assert_eq!(stats.failures(StoreErrorKind::BreakerOpen), 100);
-    assert_eq!(stats.openings(), 1);
+    assert_eq!(stats.breaker_openings(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,7 +180,7 @@ async fn every_change_is_told_once() {
             [StoreHealth::Up]
         );
     }
-    assert_eq!(store.stats().openings(), 2);
+    assert_eq!(store.stats().breaker_openings(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -341,7 +343,7 @@ async fn late_answers_of_a_server_that_goes_on_answering_do_not_open_the_breaker
         call(&store).await.unwrap();
         assert!(late.await.unwrap().iter().all(Result::is_err));
     }
-    assert_eq!(store.stats().openings(), 0);
+    assert_eq!(store.stats().breaker_openings(), 0);
     assert_eq!(store.stats().failures(StoreErrorKind::Timeout), 40);
 }
 

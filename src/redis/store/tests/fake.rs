@@ -1,3 +1,5 @@
+//! A connection that does as a test says.
+
 use std::{
     future::pending,
     io,

@@ -1,3 +1,5 @@
+//! Kinds of errors, from what the client and servers say.
+
 use std::io;
 
 use redis::{ErrorKind, RedisError, parse_redis_value};

@@ -1,3 +1,5 @@
+//! Tests of the store, without a server.
+
 #![allow(clippy::unwrap_used)]
 
 mod address;

@@ -1,3 +1,5 @@
+//! Settings that cannot work, and what `Debug` shows of them.
+
 use std::time::Duration;
 
 use super::fake::Fake;
@@ -46,7 +48,7 @@ fn prefixes() {
 fn a_deadline_of_zero_is_refused() {
     for builder in [
         RedisStore::builder().deadline(Duration::ZERO),
-        RedisStore::builder().connect_limit(Duration::ZERO),
+        RedisStore::builder().connect_timeout(Duration::ZERO),
     ] {
         let error = builder.connection(Fake::default()).unwrap_err();
         assert_eq!(error.kind(), ConfigErrorKind::Deadline);
@@ -60,14 +62,14 @@ async fn a_deadline_is_an_hour_at_most() {
     let builder = || RedisStore::builder().deadline(longest);
     let too_long = longest + Duration::from_nanos(1);
     for time in [too_long, Duration::MAX] {
-        for builder in [builder().deadline(time), builder().connect_limit(time)] {
+        for builder in [builder().deadline(time), builder().connect_timeout(time)] {
             let error = builder.connection(Fake::default()).unwrap_err();
             assert_eq!(error.kind(), ConfigErrorKind::Deadline);
             assert!(error.to_string().contains("at most 1 hour"), "{error}");
         }
     }
     builder()
-        .connect_limit(longest)
+        .connect_timeout(longest)
         .connect("redis://127.0.0.1:1")
         .unwrap();
 }

@@ -1,4 +1,4 @@
-//! What a table would do if one call came after the other.
+//! The sequential table: what the calls would do one after the other.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! How a test is run, in one schedule after the other.
+//! Runs of a test, in one schedule after the other.
 
 use std::{
     collections::BTreeSet,

@@ -1,12 +1,13 @@
-use std::{fmt, sync::Arc, time::Duration};
+//! The limit that all nodes count together.
 
-use super::SharedPermits;
+use std::{fmt, time::Duration};
+
+use super::{
+    limit::OwnedConcurrency,
+    permits::{IntoPermits, Permits},
+    shared_permits::SharedPermits,
+};
 use crate::{
-    concurrency::{
-        OwnedConcurrency,
-        in_flight::InFlight,
-        permits::{IntoPermits, Opened},
-    },
     error::{ConfigError, ConfigErrorKind},
     redis::{
         key_name::{accepted_name, checked_name},
@@ -77,7 +78,7 @@ impl SharedConcurrency {
         }
     }
 
-    /// What the limit is called in Redis. Limits of one name on one server are counted together,
+    /// The name of the limit in Redis. Limits of one name on one server are counted together,
     /// on whatever node they are; others are not.
     ///
     /// Defaults to the policy's name, [`Concurrency::named`](crate::Concurrency::named), with a few letters of
@@ -99,11 +100,11 @@ impl SharedConcurrency {
         self
     }
 
-    /// What happens when Redis does not decide in time. Defaults to [`OnFailure::local`]: this
+    /// The fallback when Redis does not decide in time. Defaults to [`OnFailure::local`]: this
     /// process goes on by itself with the same limit, and [`OnFailure::nodes`] divides it.
     ///
-    /// What is in flight in this process already counts. What it lets pass meanwhile is told to
-    /// Redis afterwards, if it is still in flight. With [`OnFailure::allow`] it is not.
+    /// Requests in flight in this process already count. Those that it lets pass meanwhile are told to
+    /// Redis afterwards, if they are still in flight. With [`OnFailure::allow`] they are not.
     pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
@@ -138,18 +139,12 @@ impl SharedConcurrency {
 }
 
 impl IntoPermits for SharedConcurrency {
-    type Permits = SharedPermits;
-
-    fn into_permits(self) -> Result<Opened<SharedPermits>, ConfigError> {
+    fn into_permits(self) -> Result<Permits, ConfigError> {
         self.check()?;
         let name = self.redis_name()?;
-        let limit = self.concurrency.limit();
-        let leases = Leases::new(&self.store, &name, limit, self.lease);
-        Ok(Opened {
-            policy: self.concurrency.policy(),
-            in_flight: Arc::new(InFlight::new(limit)),
-            permits: SharedPermits::new(leases, self.on_failure),
-        })
+        let leases = Leases::new(&self.store, &name, self.concurrency.limit(), self.lease);
+        let shared = SharedPermits::new(leases, self.on_failure);
+        Ok(Permits::of_nodes(&self.concurrency, shared))
     }
 }
 

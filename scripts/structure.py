@@ -1,0 +1,247 @@
+"""The rules of scripts/check-structure.sh. Started at the root of the repository."""
+
+import pathlib, re, sys
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 40
+# Names that several files may give to a type of their own, if it is private.
+COMMON_TYPES = {"State", "Inner"}
+
+SRC = pathlib.Path("src")
+COMMENT_OR_LITERAL = re.compile(
+    r"""(//[/!][^\n]*)|//[^\n]*|/\*.*?\*/|\bb?r(\#*)".*?"\2|"(?:\\.|[^"\\])*"|'(?:\\[^\n]{1,9}?|[^'\\\n])'""", re.DOTALL
+)
+VISIBLE = r"(?:pub(?:\([^)]*\))? )?"
+MODULE = VISIBLE + r"mod (\w+)"
+TEST_MODULE = re.compile(r"#\[cfg\((?:all\()?test\b[^]]*\]\s*(?:#\[[^]]*\]\s*)*" + MODULE + r"\s*([;{])")
+USE = re.compile(r"^ *(pub(?:\([^)]*\))? )?use ([^;]+);", re.MULTILINE)
+PATH = re.compile(r"(?<![\w$:])(?:crate|self|super)(?:::\w+)+(?:::\*)?(?=\W)")
+TYPE = re.compile(r"^(pub)?(?:\([^)]*\))? ?(?:struct|enum|trait|type|union) (\w+)", re.MULTILINE)
+FUNCTION = re.compile(r"^[ ]*" + VISIBLE + r"(?:default |const |async |extern )*fn (\w+)", re.MULTILINE)
+MARK = "\0"  # stands for text that does not count as code
+
+
+class File:
+    """One file of src/: its place in the tree of modules, and its code."""
+
+    def __init__(self, path):
+        self.path = path
+        self.text = path.read_text(encoding="utf-8")
+        parts = path.relative_to(SRC).with_suffix("").parts
+        self.module = parts[:-1] if parts[-1] in ("lib", "mod") else parts
+        self.code, self.test_modules = code_of(self.text)
+
+    def line(self, position):
+        return self.code.count("\n", 0, position) + 1
+
+    def is_test(self, test_modules):
+        return any(self.module[: len(test)] == test for test in test_modules)
+
+
+def code_of(text):
+    """The text without comments, literals and test modules, on the same lines; and the test modules in other files."""
+    blank = lambda text, by: re.sub(r"[^\n]", by, text)
+    text = COMMENT_OR_LITERAL.sub(lambda found: blank(found[0], MARK if found[1] else " "), text)
+    elsewhere = []
+    while module := TEST_MODULE.search(text):
+        end = block_end(text, module.end()) if module[2] == "{" else module.end()
+        elsewhere += [module[1]] if module[2] == ";" else []
+        text = text[: module.start()] + re.sub(r"[^\n]*", MARK, text[module.start() : end]) + text[end:]
+    return text, elsewhere
+
+
+def block_end(text, start):
+    """The position after the brace that closes the block in which `start` lies."""
+    depth, end = 1, start
+    while depth:
+        depth += {"{": 1, "}": -1}.get(text[end], 0)
+        end += 1
+    return end
+
+
+def expanded(tree):
+    """The paths of a `use` tree as lists of names: `a::{b, c as d}` are `a::b` and `a::c`, with the name each gets."""
+    tree = re.sub(r"\s+", " ", tree).strip()
+    if "{" not in tree:
+        path, _, alias = tree.partition(" as ")
+        names = path.split("::")
+        if names[-1] == "self":
+            names.pop()
+        return [(names, alias or names[-1])]
+    head, _, rest = tree.partition("{")
+    paths, depth, start = [], 0, 0
+    for at, char in enumerate(rest):
+        if (char == "," and depth == 0) or (char == "}" and depth == 0):
+            if rest[start:at].strip():
+                paths += expanded(head + rest[start:at].strip())
+            start = at + 1
+        depth += {"{": 1, "}": -1}.get(char, 0)
+    return paths
+
+
+def imports(file):
+    """Each import of a file: its position, the names of its path, the name it gives, and whether that is re-exported."""
+    code = file.code
+    for use in USE.finditer(code):
+        for names, name in expanded(use[2]):
+            yield use.start(), names, name, bool(use[1])
+    for path in PATH.finditer(USE.sub(lambda use: " " * len(use[0]), code)):
+        yield path.start(), path[0].split("::"), None, False
+
+
+class Tree:
+    """All files that are no tests, and the imports between them."""
+
+    def __init__(self, files, test_modules):
+        self.files = {file.module: file for file in files}
+        self.test_modules = test_modules
+        self.names = {
+            file.module: {name: path for _, path, name, _ in imports(file) if name} for file in files
+        }
+
+    def imported(self, file):
+        """What a file imports: positions, and the files that define it. A re-export is no import unless the file uses
+        the name itself."""
+        for position, path, name, is_reexport in imports(file):
+            uses = re.search(rf"(?<!\bmod )\b{name}\b", USE.sub("", file.code)) if is_reexport else True
+            module = self.definer(file.module, path)
+            if uses and module is not None and module != file.module:
+                yield position, self.files[module]
+
+    def definer(self, module, path, steps=0):
+        """The module that defines what `path` names in `module`; none if that is another crate or a test."""
+        if path[0] in ("crate", "self", "super"):
+            module = () if path[0] == "crate" else module
+        elif module + (path[0],) not in self.files:
+            return None
+        else:
+            path = ["self", *path]
+        for name in path:
+            if name in ("crate", "self"):
+                continue
+            if name == "super":
+                module = module[:-1]
+            elif module + (name,) in self.test_modules:
+                return None
+            elif module + (name,) in self.files:
+                module += (name,)
+            elif name in self.names.get(module, {}) and steps < 9:
+                found = self.definer(module, self.names[module][name], steps + 1)
+                return module if found is None else found
+            else:
+                break
+        return module if module in self.files else None
+
+
+def circles(edges):
+    """The sets of files each of which is reached from each other (Tarjan's algorithm)."""
+    found, stack, low, number = [], [], {}, {}
+
+    def visit(node):
+        number[node] = low[node] = len(number)
+        stack.append(node)
+        for other in edges[node]:
+            if other not in number:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == number[node]:
+            at = stack.index(node)
+            if len(stack) - at > 1:
+                found.append(stack[at:])
+            del stack[at:]
+
+    for node in edges:
+        if node not in number:
+            visit(node)
+    return found
+
+
+def faults_of_circles(tree):
+    edges, places = {}, {}
+    for file in tree.files.values():
+        edges[file.path] = set()
+        if not file.module:
+            continue  # lib.rs only hands on
+        for position, other in tree.imported(file):
+            if other.module and other.path != file.path:
+                edges[file.path].add(other.path)
+                places.setdefault((file.path, other.path), file.line(position))
+    for circle in circles(edges):
+        yield f"a circle of {len(circle)} files:"
+        for (one, other), line in sorted(places.items()):
+            if one in circle and other in circle:
+                yield f"  {one}:{line} imports from {other}"
+
+
+def faults_of_order(files, order):
+    """Imports from modules that stand later in src/lib.rs."""
+    for file in files:
+        if not file.module:
+            continue
+        if file.module[0] not in order:
+            yield f"{file.path}: src/lib.rs has no `mod {file.module[0]}`"
+            continue
+        for position, path, _, _ in imports(file):
+            if path[: len(file.module)] == ["super"] * len(file.module):
+                path = ["crate", *path[len(file.module) :]]
+            if path[0] != "crate" or len(path) == 1:
+                continue
+            name, here = path[1], file.module[0]
+            where = f"{file.path}:{file.line(position)}: {here} imports"
+            if name not in order:
+                yield f"{where} `{name}` from the crate root: name its module"
+            elif order.index(name) > order.index(here):
+                yield f"{where} from {name}, which stands after it in src/lib.rs"
+
+
+def told(file):
+    """Whether the file says what it is. A page of the guide does by its text; in an included file `//!` is an error."""
+    return re.match(r"//! [^[]|// An expression, for `include!`", file.text) or "#![doc = include_str!(" in file.text
+
+
+def faults_of_size(file):
+    lines = sum(MARK not in line for line in file.code.splitlines())
+    if lines > MAX_FILE_LINES:
+        yield f"{file.path}: {lines} lines, at most {MAX_FILE_LINES} are allowed"
+    for function in FUNCTION.finditer(file.code):
+        body = re.compile(r"[;{]").search(re.sub(r"\[[^][]*\]", lambda at: " " * len(at[0]), file.code), function.end())
+        if body[0] == "{":
+            whole = file.code[function.start() : block_end(file.code, body.end())]
+            lines = sum(bool(line.strip()) for line in whole.splitlines())
+            if lines > MAX_FUNCTION_LINES:
+                where = f"{file.path}:{file.line(function.start())}"
+                yield f"{where}: `{function[1]}` has {lines} lines, at most {MAX_FUNCTION_LINES} are allowed"
+
+
+def faults_of_names(files):
+    """Types of one name in several files."""
+    types = {}
+    for file in files:
+        for public, name in TYPE.findall(file.code):
+            if public or name not in COMMON_TYPES:
+                types.setdefault(name, {})[str(file.path)] = None
+    for name, paths in sorted(types.items()):
+        if len(paths) > 1:
+            yield f"`{name}` is the name of {len(paths)} types: {', '.join(paths)}"
+
+
+def main():
+    everything = [File(path) for path in sorted(SRC.rglob("*.rs"))]
+    test_modules = {file.module + (name,) for file in everything for name in file.test_modules}
+    files = [file for file in everything if not file.is_test(test_modules)]
+    root = next(file for file in files if not file.module)
+    order = re.findall("^" + MODULE, root.code, re.MULTILINE)
+
+    faults = [f"{file.path}: does not begin with a `//!` line that says what it is" for file in everything if not told(file)]
+    for file in files:
+        faults += faults_of_size(file)
+    faults += faults_of_order(files, order)
+    faults += faults_of_circles(Tree(files, test_modules))
+    faults += faults_of_names(files)
+    if faults:
+        sys.exit("\n".join(faults))
+    print(f"{len(everything)} files in {len(order)} modules: {' '.join(order)}")
+
+
+main()

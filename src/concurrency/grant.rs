@@ -1,0 +1,95 @@
+//! Grants: the answer to a request that asks for a permit.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use super::in_flight::{InFlight, Permit};
+use crate::{
+    clock::{Clock, OsClock, Timestamp},
+    decision::{Decision, Policy, QuotaStatus},
+    error::LimiterError,
+    key::Key,
+};
+
+/// The answer to a request of a key, at once or from other nodes.
+pub(super) enum Granting {
+    Ready(Grant),
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "a process answers at once")
+    )]
+    Later(Pin<Box<dyn Future<Output = Grant> + Send>>),
+}
+
+/// Whether a request may be in flight, and its key, which a permit keeps.
+pub(super) struct Grant {
+    pub(super) decision: Result<Decision, LimiterError>,
+    pub(super) holder: Holder,
+}
+
+/// The one who keeps the key of a request.
+pub(super) enum Holder {
+    Permit(Permit),
+    Nobody(Key),
+}
+
+impl Holder {
+    pub(super) const fn key(&self) -> &Key {
+        match self {
+            Self::Permit(permit) => permit.key(),
+            Self::Nobody(key) => key,
+        }
+    }
+
+    pub(super) fn permit(self) -> Option<Permit> {
+        match self {
+            Self::Permit(permit) => Some(permit),
+            Self::Nobody(_) => None,
+        }
+    }
+}
+
+impl Grant {
+    /// The answer of this process, if it may have `limit` requests of the key in flight.
+    pub(super) fn counted(
+        policy: &Policy,
+        in_flight: &Arc<InFlight>,
+        key: Key,
+        limit: u64,
+    ) -> Self {
+        match in_flight.acquire(key, limit) {
+            Ok((permit, left)) => Self::allowed(policy, permit, left),
+            Err(key) => Self::denied(policy, key),
+        }
+    }
+
+    /// The request has a permit, and `left` more may come.
+    pub(super) fn allowed(policy: &Policy, permit: Permit, left: u64) -> Self {
+        let status = QuotaStatus::new(policy).with_remaining(left);
+        Self {
+            decision: Ok(Decision::allowed(1, now(), status)),
+            holder: Holder::Permit(permit),
+        }
+    }
+
+    /// The request is one too many.
+    pub(super) fn denied(policy: &Policy, key: Key) -> Self {
+        let status = QuotaStatus::new(policy).with_remaining(0);
+        Self {
+            decision: Ok(Decision::denied(now(), status.with_denial(None))),
+            holder: Holder::Nobody(key),
+        }
+    }
+
+    /// The request passes uncounted.
+    #[cfg(feature = "redis")]
+    pub(super) fn unmeasured(policy: &Policy, key: Key) -> Self {
+        Self {
+            decision: Ok(Decision::allowed(0, now(), QuotaStatus::new(policy))),
+            holder: Holder::Nobody(key),
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    OsClock.now()
+}

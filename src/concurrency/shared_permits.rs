@@ -1,0 +1,101 @@
+//! Permits that all nodes count together: leases in Redis.
+
+use std::{num::NonZeroU32, sync::Arc};
+
+use super::{
+    grant::{Grant, Holder},
+    in_flight::InFlight,
+};
+use crate::{
+    decision::Policy,
+    error::LimiterError,
+    key::Key,
+    redis::{
+        permits::lease::{Lease, Leases},
+        store::error::StoreError,
+    },
+    shared::fallback::{Action, OnFailure},
+};
+
+#[derive(Clone)]
+pub(super) struct SharedPermits {
+    leases: Leases,
+    on_failure: Action,
+}
+
+impl SharedPermits {
+    pub(super) fn new(leases: Leases, on_failure: OnFailure) -> Self {
+        Self {
+            leases,
+            on_failure: on_failure.action(),
+        }
+    }
+
+    /// Asks for a permit. Without one an allowed request is counted by nobody.
+    pub(super) async fn acquire(
+        &self,
+        policy: &Policy,
+        in_flight: &Arc<InFlight>,
+        key: Key,
+    ) -> Grant {
+        if let Some(error) = self.leases.refusal() {
+            let lease = self.leases.lease(&key);
+            return self.stand_in(policy, in_flight, key, lease, error);
+        }
+        // A process that holds all there are need not ask whether there is another one.
+        if in_flight.of(&key) >= policy.limit() {
+            return Grant::denied(policy, key);
+        }
+        let lease = self.leases.lease(&key);
+        match lease.ask().await {
+            Ok(Some(left)) => {
+                let permit = in_flight.add(key).with(lease);
+                Grant::allowed(policy, permit, left)
+            }
+            Ok(None) => Grant::denied(policy, key),
+            Err(error) => self.stand_in(policy, in_flight, key, lease, error),
+        }
+    }
+
+    /// Decides in place of Redis, which failed with `error`.
+    fn stand_in(
+        &self,
+        policy: &Policy,
+        in_flight: &Arc<InFlight>,
+        key: Key,
+        lease: Lease,
+        error: StoreError,
+    ) -> Grant {
+        self.leases.go_without(&error);
+        let reason = error.degradation();
+        let answer = match self.on_failure {
+            Action::Local(nodes) => {
+                let share = share_of(policy, nodes);
+                let mut answer = Grant::counted(policy, in_flight, key, share);
+                if let Holder::Permit(permit) = answer.holder {
+                    lease.hold();
+                    answer.holder = Holder::Permit(permit.with(lease));
+                }
+                answer
+            }
+            Action::Allow => Grant::unmeasured(policy, key),
+            Action::Deny => {
+                return Grant {
+                    decision: Err(LimiterError::unavailable(error)),
+                    holder: Holder::Nobody(key),
+                };
+            }
+        };
+        Grant {
+            decision: answer
+                .decision
+                .map(|decision| decision.into_degraded(reason)),
+            holder: answer.holder,
+        }
+    }
+}
+
+/// The permits of one of `nodes` nodes, rounded up.
+fn share_of(policy: &Policy, nodes: NonZeroU32) -> u64 {
+    policy.limit().div_ceil(u64::from(nodes.get()))
+}

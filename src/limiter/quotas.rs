@@ -1,0 +1,133 @@
+//! The quotas of one tier, and the counters at which they count.
+
+use std::borrow::Cow;
+
+use crate::{
+    algorithm::{Meter, Most},
+    decision::Policy,
+    error::{ConfigError, ConfigErrorKind},
+    quota::{OwnedQuota, Quota},
+};
+
+/// Quotas that are charged together.
+#[derive(Debug, Clone)]
+pub(crate) struct Quotas {
+    pub(crate) policies: Vec<Policy>,
+    pub(crate) meters: Vec<Meter>,
+    /// Where each of them counts.
+    pub(crate) counters: Vec<usize>,
+    pub(crate) quotas: Vec<Quota>,
+}
+
+/// A counter: shared by the quotas that stand at one place of their tiers and count alike.
+#[derive(Debug, Clone)]
+pub(super) struct Counter {
+    pub(super) at: usize,
+    /// That of the smallest limit among them.
+    pub(super) meter: Meter,
+    pub(super) quota: Quota,
+}
+
+impl Quotas {
+    pub(super) fn new(quotas: &[OwnedQuota]) -> Result<Self, ConfigError> {
+        if quotas.is_empty() {
+            return Err(ConfigError::new(
+                ConfigErrorKind::QuotaList,
+                "no quota at all; at least one is needed",
+            ));
+        }
+        let mut named: Vec<(Cow<'static, str>, Quota)> = Vec::with_capacity(quotas.len());
+        for quota in quotas {
+            quota.check()?;
+            let name = quota.name_in(quotas.len());
+            if named.iter().any(|(known, _)| *known == name) {
+                return Err(ConfigError::new(
+                    ConfigErrorKind::QuotaList,
+                    format!("two quotas are named {name:?}; names have to be unique"),
+                ));
+            }
+            named.push((name, quota.quota()));
+        }
+        Ok(Self {
+            meters: Vec::new(),
+            counters: Vec::new(),
+            policies: Policy::of_set(named),
+            quotas: quotas.iter().map(OwnedQuota::quota).collect(),
+        })
+    }
+
+    pub(super) fn count_by(&mut self, counters: &[Option<Counter>], all: &[(usize, Quota)]) {
+        let counter_of = |(at, quota): (usize, &Quota)| {
+            let counts = |counter: &Option<Counter>| {
+                let counter = counter.as_ref();
+                counter.is_some_and(|counter| counter.counts(at, quota))
+            };
+            let counter = counters.iter().position(counts);
+            counter.expect("every quota has one")
+        };
+        let quotas = self.quotas.iter().enumerate();
+        self.counters = quotas.clone().map(counter_of).collect();
+        self.meters = quotas
+            .map(|(at, quota)| Meter::new(quota, most(at, quota, all)))
+            .collect();
+    }
+
+    pub(super) fn replace(&mut self, name: &str, quota: &OwnedQuota) -> Result<(), ConfigError> {
+        quota.check()?;
+        let at = self
+            .policies
+            .iter()
+            .position(|policy| policy.name() == name);
+        let at = at.ok_or_else(|| {
+            let known: Vec<_> = self.policies.iter().map(Policy::name).collect();
+            ConfigError::new(
+                ConfigErrorKind::QuotaList,
+                format!("no quota is named {name:?}; there are {known:?}"),
+            )
+        })?;
+        if let Some(other) = quota.name().filter(|other| *other != name) {
+            return Err(ConfigError::new(
+                ConfigErrorKind::QuotaList,
+                format!(
+                    "the quota named {name:?} cannot become {other:?}: headers and metrics go on \
+                     under one name; leave the new quota's name out"
+                ),
+            ));
+        }
+        self.policies[at] = self.policies[at].with_quota(&quota.quota());
+        self.quotas[at] = quota.quota();
+        Ok(())
+    }
+}
+
+impl Counter {
+    pub(super) fn new(at: usize, quota: &Quota) -> Self {
+        Self {
+            at,
+            meter: Meter::new(quota, Most::of(quota)),
+            quota: *quota,
+        }
+    }
+
+    pub(super) fn counts(&self, at: usize, quota: &Quota) -> bool {
+        self.at == at && self.quota.counts_like(quota)
+    }
+
+    /// Weighs by the smallest limit of those that share it.
+    pub(super) fn measure_by(&mut self, all: &[(usize, Quota)]) {
+        let sharing = all.iter().filter(|(at, quota)| self.counts(*at, quota));
+        let smallest = sharing.max_by_key(|(_, quota)| quota.interval_nanos());
+        if let Some((at, quota)) = smallest {
+            self.meter = Meter::new(quota, most(*at, quota, all));
+        }
+    }
+}
+
+/// The most that can count at the counter of `quota`.
+pub(crate) fn most(at: usize, quota: &Quota, all: &[(usize, Quota)]) -> Most {
+    let sharing = all.iter();
+    let sharing = sharing.filter(|(place, other)| *place == at && other.counts_like(quota));
+    sharing.fold(Most::default(), |most, (_, other)| {
+        most.max(Most::of(other))
+    })
+}

@@ -1,0 +1,33 @@
+//! The parts of a service that are the same around any inner service.
+
+use std::mem;
+
+/// The instance that was polled ready, for a request that is not sent on at once. A clone takes its
+/// place, which is not ready.
+/// <https://docs.rs/tower/latest/tower/trait.Service.html#be-careful-when-cloning-inner-services>
+pub(crate) fn take_ready<S: Clone>(inner: &mut S) -> S {
+    let unready = inner.clone();
+    mem::replace(inner, unready)
+}
+
+/// The accessors of a service that keeps the one inside in its field `inner`.
+macro_rules! inner_service {
+    ($inner:ty) => {
+        /// The inner service.
+        pub const fn get_ref(&self) -> &$inner {
+            &self.inner
+        }
+
+        /// The inner service.
+        pub const fn get_mut(&mut self) -> &mut $inner {
+            &mut self.inner
+        }
+
+        /// The inner service.
+        pub fn into_inner(self) -> $inner {
+            self.inner
+        }
+    };
+}
+
+pub(crate) use inner_service;

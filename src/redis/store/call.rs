@@ -1,0 +1,68 @@
+//! A call: its progress, and how its command is sent.
+
+use std::time::Duration;
+
+use redis::{Cmd, RedisResult, Value};
+use tokio::time::Instant;
+
+use super::{
+    connection::Live,
+    error::StoreError,
+    pace::{Full, Place},
+    script::{Script, is_unknown},
+};
+
+/// How far a call has come.
+#[derive(Debug)]
+pub(super) struct CallProgress {
+    pub(super) connection: u64,
+    pub(super) place: Place,
+    /// The time in which the answer has to come, for a call that is not sent otherwise.
+    within: Option<Duration>,
+    pub(super) sent_at: Option<Instant>,
+    /// When the caller began to wait.
+    pub(super) began_at: Instant,
+    /// When the answer is no longer waited for.
+    pub(super) until: Instant,
+}
+
+impl CallProgress {
+    pub(super) fn new(place: Place, within: Option<Duration>) -> Self {
+        Self {
+            connection: 0,
+            place,
+            within,
+            sent_at: None,
+            began_at: Instant::now(),
+            until: Instant::now(),
+        }
+    }
+
+    pub(super) fn send(&mut self, live: &Live) -> Result<(), StoreError> {
+        let now = Instant::now();
+        let place = &mut self.place;
+        let sent = place.send(live.number, live.opening, now.into_std(), self.within);
+        sent.map_err(|Full| StoreError::crowded())?;
+        self.sent_at = Some(now);
+        Ok(())
+    }
+}
+
+/// Sends a command, and sends it again where the server did not know the script.
+pub(super) async fn ask(
+    live: &Live,
+    script: &Script,
+    command: &Cmd,
+    progress: &mut CallProgress,
+) -> RedisResult<Value> {
+    let loads = live.loads.done();
+    match live.wire.send(command).await {
+        Err(error) if is_unknown(&error) => {
+            live.loads.load(script, &live.wire, loads).await?;
+            // It has its place already.
+            let _ = progress.send(live);
+            live.wire.send(command).await
+        }
+        answer => answer,
+    }
+}
