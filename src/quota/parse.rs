@@ -50,7 +50,7 @@ impl<'a> Fault<'a> {
     /// The error that names the part, its place, and what is accepted.
     pub(super) fn in_text(self, text: &'a str) -> ConfigError {
         let syntax = |message| ConfigError::new(ConfigErrorKind::Syntax, message);
-        let at = |token: Token<'a>| Place(token, text);
+        let at = |token: Token<'a>| TokenPlace(token, text);
         match self {
             Self::Form => syntax(format!(
                 "{} is no quota; accepted are a limit and a period, such as \"100/minute\", \
@@ -91,9 +91,9 @@ impl<'a> Fault<'a> {
 }
 
 /// A token and where it stands in its text.
-struct Place<'a>(Token<'a>, &'a str);
+struct TokenPlace<'a>(Token<'a>, &'a str);
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for TokenPlace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(token, text) = self;
         let before = text.get(..token.start).unwrap_or_default();

@@ -108,10 +108,10 @@ impl Serialize for Quota {
 }
 
 /// From a text as [`Quota`]'s `FromStr` reads it, such as `"100/minute burst 200"`, or from a table of
-/// `rate`, which is such a text, and whatever else is to be said: `name`, `algorithm` (`token_bucket`,
-/// `leaky_bucket`, `fixed_window`, `sliding_window` or `sliding_log`), `burst`, `refill_every`
-/// (`"10s"`), `queue` (of a leaky bucket), `slices` and `soft` (percent). Only a table has a name. A
-/// word of the rate that is also a field is an error, and so is what [`Quota::check`] refuses.
+/// `rate`, which is such a text, and fields for whatever else is to be said: `name`, `algorithm` (its
+/// word in a text, such as `"fixed_window"`), `burst`, `refill_every` (`"10s"`), `queue`, `slices` and
+/// `soft` (percent). Only a table has a name. A word of the rate that is also a field is an error, and
+/// so is what [`Quota::check`] refuses.
 impl<'de> Deserialize<'de> for OwnedQuota {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(QuotaVisitor)

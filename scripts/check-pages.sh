@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Holds the pages for contributors to what exists:
+# - every path that docs/architecture.md and CONTRIBUTING.md name is there;
+# - docs/architecture.md has every module of src/lib.rs among its floors, and every feature of Cargo.toml in its table;
+# - CONTRIBUTING.md names every script and every step of .ci/run.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/need.sh
+
+need python3 python3
+
+python3 - <<'PYTHON'
+import pathlib, re, sys
+
+MAX_LINES = 150
+ENDINGS = "rs|lua|md|sh|toml|json|yml"
+# A file or folder in backticks or in the picture of the floors; `a/b` alone could be two words.
+PATH = re.compile(rf"(?:[\w.-]+/)*[\w-]+\.(?:{ENDINGS})\b|(?:[\w.-]+/)+(?![\w.-])")
+
+
+def text(path):
+    return pathlib.Path(path).read_text(encoding="utf-8")
+
+
+def named(page):
+    for code in re.findall(r"```text\n(.*?)```|`([^`\n]+)`", page, re.DOTALL):
+        yield from PATH.findall(re.sub(r"https?://\S+", "", "".join(code)))
+
+
+faults = []
+pages = {path: text(path) for path in ("docs/architecture.md", "CONTRIBUTING.md")}
+for path, page in pages.items():
+    for name in sorted(set(named(page))):
+        if not any(pathlib.Path(root, name).exists() for root in (".", "src")):
+            faults.append(f"{path}: there is no {name}")
+
+page = pages["docs/architecture.md"]
+lines = page.count("\n")
+if lines > MAX_LINES:
+    faults.append(f"docs/architecture.md has {lines} lines, more than {MAX_LINES}")
+floors = page.split("```text\n")[1].split("```")[0]
+for module in re.findall(r"^(?:pub(?:\([^)]*\))? )?mod (\w+);", text("src/lib.rs"), re.MULTILINE):
+    if not re.search(rf"\b{module}(\.rs|/)", floors):
+        faults.append(f"docs/architecture.md: the module {module} is on no floor")
+features = page.split("## Features")[1]
+manifest = text("Cargo.toml").split("\n[features]\n")[1].split("\n[")[0]
+for feature in re.findall(r"^([\w-]+) = ", manifest, re.MULTILINE):
+    if feature != "default" and f"\n| `{feature}`" not in features:
+        faults.append(f"docs/architecture.md: the feature {feature} is not in the table")
+
+page = pages["CONTRIBUTING.md"]
+for script in sorted(pathlib.Path("scripts").glob("*.sh")):
+    if str(script) not in page:
+        faults.append(f"CONTRIBUTING.md: {script} is not named")
+for step in re.search(r"^steps=\((.*)\)", text(".ci/run"), re.MULTILINE)[1].split():
+    if f"`{step}`" not in page:
+        faults.append(f"CONTRIBUTING.md: the step {step} is not named")
+
+sys.exit("\n".join(faults) or None)
+PYTHON
