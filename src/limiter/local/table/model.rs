@@ -26,7 +26,7 @@ const B: KeyHash = in_buckets(2, [0, u32::MAX]);
 const C: KeyHash = in_buckets(3, [0, 0]);
 
 const fn in_buckets(tag: u64, bucket_bits: [u32; 2]) -> KeyHash {
-    KeyHash { tag, buckets }
+    KeyHash { tag, bucket_bits }
 }
 
 /// Costs of one test are different powers of two where that can be had, so that a state says which
