@@ -4,16 +4,16 @@ use std::{
     collections::HashMap,
     fmt,
     hash::{BuildHasher, RandomState},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
-use crate::key::Key;
+use crate::{key::Key, lock::unpoisoned};
 
 /// Locks: enough that threads seldom meet at one, unless they serve the same key.
 const SHARDS: usize = 64;
 
 /// A shard keeps room for this many keys, however few there are.
-const ROOM: usize = 16;
+const SHARD_ROOM: usize = 16;
 
 /// How many requests each key has in flight. A key without any is not there.
 pub(super) struct InFlight {
@@ -106,13 +106,13 @@ impl InFlight {
 
 /// Counts are changed in one step, so they are right even where a thread panicked.
 fn lock(shard: &Mutex<InFlightShard>) -> MutexGuard<'_, InFlightShard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+    unpoisoned(shard.lock())
 }
 
 /// Gives memory back after a crowd. Room for twice as many stays, so that it is not done often.
 fn shrink(shard: &mut InFlightShard) {
-    if shard.capacity() > ROOM && shard.len() < shard.capacity() / 4 {
-        shard.shrink_to((shard.len() * 2).max(ROOM / 2));
+    if shard.capacity() > SHARD_ROOM && shard.len() < shard.capacity() / 4 {
+        shard.shrink_to((shard.len() * 2).max(SHARD_ROOM / 2));
     }
 }
 
@@ -174,6 +174,6 @@ mod tests {
 
         drop(crowd);
         assert_eq!(in_flight.keys(), 0);
-        assert!(room() <= 2 * ROOM * SHARDS, "{}", room());
+        assert!(room() <= 2 * SHARD_ROOM * SHARDS, "{}", room());
     }
 }

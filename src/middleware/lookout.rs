@@ -4,7 +4,7 @@ use std::{
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher},
     net::IpAddr,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
@@ -13,6 +13,7 @@ use http::{Extensions, HeaderMap};
 
 use crate::{
     key::Key,
+    lock::unpoisoned,
     observe::log::{self, Code},
 };
 
@@ -95,7 +96,7 @@ impl Lookout {
         let Some((header, value)) = forwarded_for(headers) else {
             return;
         };
-        let mut proxies = self.proxies.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut proxies = unpoisoned(self.proxies.lock());
         if proxies.note(peer, value) && !self.reported_proxy.swap(true, Ordering::Relaxed) {
             drop(proxies);
             log::say(
@@ -148,7 +149,7 @@ struct SeenCharge {
 const PEERS: usize = 8;
 
 /// This many values from one peer are more than a client's own proxies usually send.
-const SEVERAL: usize = 4;
+const PROXY_VALUES: usize = 4;
 
 /// The values that the first peers sent, as hashes.
 #[derive(Debug, Default)]
@@ -157,7 +158,7 @@ struct Proxies([Option<Peer>; PEERS]);
 #[derive(Debug, Clone, Copy)]
 struct Peer {
     address: IpAddr,
-    values: [Option<u64>; SEVERAL],
+    values: [Option<u64>; PROXY_VALUES],
 }
 
 impl Proxies {
@@ -169,7 +170,7 @@ impl Proxies {
         };
         let peer = place.get_or_insert(Peer {
             address,
-            values: [None; SEVERAL],
+            values: [None; PROXY_VALUES],
         });
         let is_its = |known: &&mut Option<u64>| known.is_none_or(|known| known == value);
         if let Some(place) = peer.values.iter_mut().find(is_its) {

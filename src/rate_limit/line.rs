@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     hash::{BuildHasher, RandomState},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
     task::Waker,
@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::demand::DemandRef;
-use crate::{decision::Decision, key::Key, limiter::Tier};
+use crate::{decision::Decision, key::Key, limiter::Tier, lock::unpoisoned};
 
 #[cfg(not(feature = "tokio"))]
 use std::time::Instant;
@@ -158,7 +158,7 @@ impl Lines {
 
 impl Part {
     fn lock(&self) -> MutexGuard<'_, ByKey> {
-        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.by_key.lock())
     }
 }
 
