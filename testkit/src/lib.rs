@@ -172,7 +172,7 @@ impl Lines {
     }
 }
 
-/// What is logged meanwhile, a line for each event.
+/// The lines that are logged meanwhile, one for each event.
 pub fn logged(run: impl FnOnce()) -> Vec<String> {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()

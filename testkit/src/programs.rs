@@ -124,7 +124,7 @@ impl Process {
         }
     }
 
-    /// What it printed.
+    /// The text that it printed.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }

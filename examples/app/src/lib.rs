@@ -38,7 +38,7 @@ const USER: Quota = Quota::per_minute(60).named("user");
 /// Pages that a user may print.
 const PAGES: Quota = Quota::per_day(100).named("pages");
 
-/// What differs between production and tests.
+/// The parts that differ between production and tests.
 #[derive(Debug)]
 #[allow(clippy::exhaustive_structs, reason = "nobody depends on an example")]
 pub struct Config<C> {
@@ -46,13 +46,13 @@ pub struct Config<C> {
     pub origin: HeaderValue,
     /// Users by their tokens.
     pub users: Users,
-    /// What `/metrics` shows.
+    /// The numbers that `/metrics` shows.
     pub metrics: PrometheusHandle,
     /// `OsClock`, or a `ManualClock` in tests.
     pub clock: C,
 }
 
-/// What handlers share. Clones share the counters.
+/// The state that handlers share. Clones share the counters.
 #[derive(Clone)]
 struct AppState {
     pages: LocalLimiter,

@@ -22,7 +22,7 @@ fn problem(file: &str) -> String {
     lines.collect::<Vec<_>>().join(" ")
 }
 
-/// What GitHub and rustdoc make of a title in a link.
+/// The anchor that GitHub and rustdoc make of a title.
 fn anchor(title: &str) -> String {
     let title = title.to_lowercase().replace(' ', "-");
     title

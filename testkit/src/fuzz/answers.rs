@@ -30,7 +30,7 @@ impl Limiter for Fixed {
     }
 }
 
-/// What a client gets when the limiter decides so.
+/// The answer to a client when the limiter decides so.
 pub fn answer(
     policies: Vec<Policy>,
     decision: Decision,

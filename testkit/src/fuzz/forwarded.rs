@@ -58,7 +58,7 @@ fn what_is_sent_chooses_nothing(choice: u8, host: &[u8], sent: &[HeaderValue]) {
     }
 }
 
-/// What a proxy writes, with the `Host` it was sent.
+/// The line that a proxy writes, with the `Host` it was sent.
 fn element(client: &str, host: &[u8], host_first: bool) -> Vec<u8> {
     let mut quoted = b"host=\"".to_vec();
     for byte in &host[..host.len().min(200)] {

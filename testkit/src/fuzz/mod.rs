@@ -1,4 +1,4 @@
-//! What must hold for any bytes: functions that panic when it does not.
+//! Properties that hold for any bytes: functions that panic when it does not.
 //!
 //! The fuzz targets call them, and so do the property tests in `tests/fuzz_twins.rs`, which run
 //! wherever the other tests do.

@@ -1,4 +1,4 @@
-//! What a node says about its cluster.
+//! A node's view of its cluster.
 
 /// A line of `CLUSTER NODES`.
 #[derive(Debug, Clone, PartialEq, Eq)]

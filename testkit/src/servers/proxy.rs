@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::programs::free_port;
 
-/// What a proxy does with what it gets.
+/// The treatment of bytes by a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     Forward,
@@ -154,7 +154,7 @@ enum Direction {
     Response,
 }
 
-/// What came, and when it is passed on at the earliest.
+/// Bytes that came, and the earliest time to pass them on.
 type Piece = (Instant, Vec<u8>);
 
 async fn pump(

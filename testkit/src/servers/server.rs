@@ -103,7 +103,7 @@ impl Server {
         self.process.is_some()
     }
 
-    /// What it printed.
+    /// The text that it printed.
     pub fn log(&self) -> String {
         fs::read_to_string(self.file("log")).unwrap_or_default()
     }

@@ -182,7 +182,7 @@ fn bars(class: &str, times: &[u64], y: impl Fn(f64) -> f64, inset: f64) -> Strin
     format!("<path class=\"{class}\" d=\"{path}\"/>\n")
 }
 
-/// What got through in the last minute, at every moment, and the limit.
+/// The units that got through in the last minute, at every moment, and the limit.
 fn window_panel(passed: &[u64], limit: f64, verb: &str) -> String {
     let y = |count: f64| 340.0 - count * 2.8;
     let mut svg = axes(y, &[0, 10, 20, 30, 40], "requests");

@@ -13,7 +13,7 @@ use tower_ratelimit::{
     limiter::{RequestQuota, Tier},
 };
 
-/// What authentication found out about a request.
+/// The facts about a request that authentication found out.
 #[derive(Clone)]
 struct Customer {
     name: String,

@@ -27,7 +27,7 @@ async fn a_client_is_who_nginx_says_it_is() {
     let first = through_nginx("203.0.113.7").of(&app).await;
     assert_eq!(remaining(&first), 599);
     assert_eq!(text(first).await, "hello, 203.0.113.7");
-    // What the client itself has written is no other client.
+    // A line that the client itself has written makes it no other client.
     let forged = through_nginx("6.6.6.6, 203.0.113.7").of(&app).await;
     assert_eq!(remaining(&forged), 598);
     let other = through_nginx("203.0.113.8").of(&app).await;

@@ -42,6 +42,6 @@ async fn a_client_that_is_denied_takes_nothing_from_everybody() {
     let quotas = field(&other, "ratelimit");
     let left = quotas.split("\"everybody\";r=").nth(1).unwrap();
     let left: u32 = left.split(';').next().unwrap().parse().unwrap();
-    // Of the limits for each, 12 passed, and this one.
+    // Twelve passed the limits for each, and this one.
     assert!((950..1_000).contains(&left), "{quotas}");
 }

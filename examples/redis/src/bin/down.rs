@@ -1,4 +1,4 @@
-//! What requests notice when Redis dies and comes back: nothing but who decides.
+//! Redis dies and comes back, and requests notice nothing but who decides.
 //!
 //! ```sh
 //! cargo run --release -p example-redis --bin down
@@ -16,7 +16,7 @@ use std::{
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tower_ratelimit::{Decision, Key, LimiterError, OnFailure, Quota, RedisLimiter, RedisStore};
 
-/// What became of the requests of a half second.
+/// The fate of the requests of a half second.
 #[derive(Default)]
 struct Seen {
     by_redis: u32,
