@@ -14,7 +14,7 @@ use tower_service::Service;
 
 use crate::{
     key::ClientIp,
-    observe::log::{self, Code},
+    log::{self, Code},
 };
 
 /// Puts the client's address, a [`ClientAddress`](crate::ClientAddress), into the extensions of

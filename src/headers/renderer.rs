@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     decision::{Decision, Policy},
-    observe::log::{self, Code},
+    log::{self, Code},
 };
 
 /// Writes the fields of a limiter's decisions; constant parts are rendered once.

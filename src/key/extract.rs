@@ -20,7 +20,7 @@ use crate::error::{KeyError, KeyErrorKind};
     label = "expected a key extractor: `PeerIp`, `Header::new(\"x-api-key\")`, `Global`, a tuple of these, or a closure",
     note = "`RateLimitLayer::new` takes the quota first and the key extractor second",
     note = "a closure needs its argument's type, `|parts: &http::request::Parts| ...`, or `key_fn(|parts| ...)`, and returns `Key`, `Option<Key>` or `Result<Key, KeyError>`",
-    note = "an extractor chosen at run time is a `Box<dyn KeyExtractor>` or an `Arc`; another `Box<E>` is none"
+    note = "an extractor chosen at run time is a `Box<dyn KeyExtractor>` or an `Arc`; another `Box<E>` is no extractor"
 )]
 pub trait KeyExtractor: Send + Sync + 'static {
     /// The key that this request is counted for.

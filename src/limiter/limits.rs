@@ -1,21 +1,18 @@
 //! The limits in force: the quotas of all tiers, and which of them an operation is measured by.
 
-use std::{
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use super::{
     Tier,
     quotas::{Counter, Quotas, most},
-    request_quota::{OwnQuota, several_quotas},
+    request_quota::{OwnQuota, SaidOfQuotas, several_quotas},
 };
 use crate::{
     algorithm::{Bucket, ClockSkew, Meter, State, Weight},
     decision::Op,
     decision::{Policy, REQUEST_TIER},
     error::{ConfigError, ConfigErrorKind, LimiterError},
-    observe::log::{self, Code},
+    log::{self, Code},
     quota::{Fitted, MAX_REFILL_NANOS, OwnedQuota, Quota},
 };
 
@@ -263,7 +260,7 @@ impl Limits {
         self.own = self.own_quota(&all, told.unwrap_or_default());
     }
 
-    fn own_quota(&self, all: &[(usize, Quota)], told: Arc<AtomicBool>) -> Option<OwnQuota> {
+    fn own_quota(&self, all: &[(usize, Quota)], told: Arc<SaidOfQuotas>) -> Option<OwnQuota> {
         let tier = self.default_tier();
         let ([quota], [policy]) = (tier.quotas.as_slice(), tier.policies.as_slice()) else {
             return None;

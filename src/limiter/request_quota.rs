@@ -12,7 +12,7 @@ use crate::{
     algorithm::Most,
     decision::Policy,
     error::LimiterError,
-    observe::log::{self, Code},
+    log::{self, Code},
     quota::{Algorithm, Fitted, Quota},
 };
 
@@ -97,6 +97,13 @@ impl RequestQuota {
     }
 }
 
+/// The lines about requests' quotas that were said.
+#[derive(Debug, Default)]
+pub(crate) struct SaidOfQuotas {
+    cut: AtomicBool,
+    misplaced: AtomicBool,
+}
+
 /// The quota that requests' quotas stand in for.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnQuota {
@@ -105,7 +112,7 @@ pub(crate) struct OwnQuota {
     pub(crate) most: Most,
     pub(crate) policy: Policy,
     /// Whether it was told that a request's quota is not what it says.
-    pub(crate) told: Arc<AtomicBool>,
+    pub(crate) told: Arc<SaidOfQuotas>,
 }
 
 impl OwnQuota {
@@ -135,7 +142,8 @@ impl OwnQuota {
         };
         let wanted = Fitted { capacity, interval };
         let (fitted, cut) = self.cut(wanted);
-        if (fast || cut || misplaced) && !self.told.swap(true, Ordering::Relaxed) {
+        let told = [&self.told.cut, &self.told.misplaced][usize::from(misplaced)];
+        if (fast || cut || misplaced) && !told.swap(true, Ordering::Relaxed) {
             self.tell(asked, fitted, misplaced);
         }
         fitted

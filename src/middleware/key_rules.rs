@@ -14,7 +14,7 @@ use http::request::Parts;
 use crate::{
     error::{KeyError, KeyErrorKind},
     key::{Key, KeyExtractor},
-    observe::log::{self, Code},
+    log::{self, Code},
 };
 
 /// The treatment of a request that has no key.

@@ -14,7 +14,7 @@ use http::{Extensions, HeaderMap};
 use crate::{
     key::Key,
     lock::unpoisoned,
-    observe::log::{self, Code},
+    log::{self, Code},
 };
 
 /// How many requests of a layer are looked at: the set-up stays the same, and looking costs.
@@ -26,6 +26,9 @@ const FAILING: u32 = 1 << 31;
 /// This many decisions in a row end the first outage of a limiter. Each next one needs twice as many,
 /// so that a limiter that fails now and then does not fill the log.
 const RECOVERY: u32 = 16;
+
+/// It never needs more than this, so that no outage is silent for long.
+const LONGEST_RECOVERY: u32 = 1 << 14;
 
 /// Looks at a layer's first requests, and for the end of its limiter's failure.
 #[derive(Debug)]
@@ -85,7 +88,7 @@ impl Lookout {
         if self.decided.fetch_add(1, Ordering::Relaxed) + 1 >= recovery
             && self.left.fetch_and(!FAILING, Ordering::Relaxed) & FAILING != 0
         {
-            let next = recovery.saturating_mul(2);
+            let next = (recovery * 2).min(LONGEST_RECOVERY);
             self.recovery.store(next, Ordering::Relaxed);
             log::say(Code::LimiterBack, "the limiter decides again");
         }

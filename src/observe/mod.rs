@@ -63,8 +63,6 @@ mod metrics;
 #[cfg(feature = "tracing")]
 mod tracing;
 
-pub(crate) use crate::log;
-
 pub use self::event::{Corrected, Decided, Event, Observer};
 #[cfg(feature = "metrics")]
 pub use self::metrics::MetricsObserver;

@@ -15,15 +15,15 @@ use crate::error::ConfigError;
 ///
 /// ```
 /// use axum::{Router, routing::get};
-/// use tower_ratelimit::{PeerIp, Quota, RateLimitLayer};
+/// use tower_ratelimit::{ConfigError, PeerIp, Quota, RateLimitLayer};
 ///
-/// fn app(routes: &[(String, Quota)]) -> Router {
+/// fn app(routes: &[(String, Quota)]) -> Result<Router, ConfigError> {
 ///     let mut app = Router::new();
 ///     for (path, quota) in routes {
-///         let limit = RateLimitLayer::new(quota.named_owned(path), PeerIp);
+///         let limit = RateLimitLayer::try_new(quota.named_owned(path), PeerIp)?;
 ///         app = app.route(path, get(|| async { "hello" }).layer(limit));
 ///     }
-///     app
+///     Ok(app)
 /// }
 /// # let _ = app(&[("/search".to_owned(), Quota::per_second(5))]);
 /// ```

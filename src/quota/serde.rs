@@ -101,6 +101,7 @@ impl Serialize for OwnedQuota {
 }
 
 /// As an [`OwnedQuota`].
+/// As an [`OwnedQuota`], with its name if it has one, which only an `OwnedQuota` reads back.
 impl Serialize for Quota {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         OwnedQuota::from(*self).serialize(serializer)

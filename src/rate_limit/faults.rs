@@ -10,8 +10,8 @@ use crate::{
     decision::Receipt,
     error::{LimiterError, LimiterErrorKind},
     limiter::Limiter,
+    log::{self, Code},
     middleware::lookout::Lookout,
-    observe::log::{self, Code},
 };
 
 /// Which faults of a layer have been reported.
@@ -43,9 +43,10 @@ impl Faults {
         brings_quota: bool,
     ) {
         if brings_quota && limiter.policies().len() > 1 {
+            self.unsupported.store(true, Ordering::Relaxed);
             log::say(
                 Code::Unsupported,
-                "requests that bring a quota are answered 503: the layer's limiter has several, of which \
+                "requests that bring a quota cannot be decided about: the layer's limiter has several, of which \
                  none can be replaced; give each a layer of its own",
             );
         }
@@ -74,7 +75,7 @@ impl Faults {
         match error.kind() {
             LimiterErrorKind::Unsupported => {
                 if !self.unsupported.swap(true, Ordering::Relaxed) {
-                    let fault = format!("requests are answered 503: {error}");
+                    let fault = format!("requests cannot be decided about: {error}");
                     log::say(Code::Unsupported, &fault);
                 }
             }
@@ -83,7 +84,7 @@ impl Faults {
             LimiterErrorKind::Unavailable => lookout.report_failing(|| {
                 let source = error.source().map(|source| format!(": {source}"));
                 let source = source.unwrap_or_default();
-                format!("the limiter cannot decide, requests are answered 503: {error}{source}")
+                format!("the limiter cannot decide: {error}{source}")
             }),
         }
     }

@@ -1,6 +1,10 @@
 //! Denials by handlers, answered as a layer answers.
 
-use std::{error::Error, fmt};
+use std::{
+    error::Error,
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use http::{Request, Response, request::Parts};
 
@@ -13,6 +17,7 @@ use crate::{
     decision::Decision,
     error::LimiterError,
     headers::{Headers, Renderer},
+    log::{self, Code},
 };
 
 /// A denial that a handler answers as a layer would: with the rate-limit fields and, unless told
@@ -258,9 +263,24 @@ impl Denial {
     }
 }
 
-/// A limiter that failed is answered as a layer does it: 503.
+/// Says, once in a process, that a handler's limiter cannot decide.
+#[cold]
+fn report(error: &LimiterError) {
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    if !REPORTED.swap(true, Ordering::Relaxed) {
+        let source = error.source().map(|source| format!(": {source}"));
+        let source = source.unwrap_or_default();
+        log::say(
+            Code::LimiterFailing,
+            &format!("the limiter of a handler cannot decide: {error}{source}"),
+        );
+    }
+}
+
+/// A limiter that failed is answered as a layer does it: 503. The first error of a process is logged.
 impl From<LimiterError> for Denial {
     fn from(error: LimiterError) -> Self {
+        report(&error);
         Self::new(Cause::Failed(error))
     }
 }

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     decision::Degradation,
     lock::unpoisoned,
-    observe::log::{self, Code},
+    log::{self, Code},
 };
 
 /// How long a store stays strained after something was last decided without it.

@@ -16,7 +16,7 @@ struct Login {
 }
 
 async fn login(State(failures): State<LocalLimiter>, Json(login): Json<Login>) -> Result<String> {
-    // A name as the accounts know it: where they take "Ann" for "ann", so must the key.
+    // As the accounts know it ("Ann" is "ann"?). By name alone a stranger can keep its owner out.
     let key = Key::from(login.user.as_str());
     // Charged before the password is checked, so that parallel attempts cannot slip through.
     let attempt = failures.acquire(&key, 1).into_result()?;
