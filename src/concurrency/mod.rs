@@ -3,7 +3,8 @@
 //! A rate says how often a client may ask; it does not stop one client from keeping every worker
 //! busy with slow requests. [`ConcurrencyLayer`] does. The way of a request:
 //!
-//! 1. [`skip`](ConcurrencyLayer::skip) says whether it is counted at all, the
+//! 1. [`enabled`](ConcurrencyLayer::enabled), [`skip`](ConcurrencyLayer::skip) and
+//!    [`deny`](ConcurrencyLayer::deny) say whether it is counted at all, the
 //!    [`KeyExtractor`](crate::KeyExtractor) who it is counted against, and
 //!    [`on_missing_key`](ConcurrencyLayer::on_missing_key) what happens if it says nobody.
 //! 2. With fewer than the allowed number in flight it takes a permit, and the inner service is

@@ -30,7 +30,7 @@ macro_rules! front_setters {
             self.with_front(|front| front.key_rules.set_deny_key(deny))
         }
 
-        /// A switch for operators: while it is off, all requests pass uncounted and untouched. Defaults
+        /// A switch for operators: while it is off, all requests pass uncounted, and no response is touched. Defaults
         /// to always on.
         pub fn enabled(self, switch: Arc<AtomicBool>) -> Self {
             self.with_front(|front| front.enabled = Some(switch))

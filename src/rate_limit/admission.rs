@@ -44,11 +44,15 @@ pub(super) struct Admission<L, R> {
 }
 
 /// The outcome of asking about a request, as far as that takes no time.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box is an allocation for each denial that a layer may bend"
+)]
 pub(super) enum Opening<T, F> {
     /// Nothing more is tried, and this came of it.
     Settled(T),
-    /// There is more to try. Boxed, so that a request which is settled carries no room for it.
-    Open(Box<Unsettled<F>>),
+    /// There is more to try.
+    Open(Unsettled<F>),
     /// The limiter is not asked.
     Exempt(Exempt),
 }
@@ -61,9 +65,9 @@ pub(super) struct Unsettled<F> {
 
 impl<F> Unsettled<F> {
     #[cold]
-    fn boxed(demand: DemandRef<'_>, answer: Option<Pending<F>>) -> Box<Self> {
+    fn new(demand: DemandRef<'_>, answer: Option<Pending<F>>) -> Self {
         let demand = demand.keep();
-        Box::new(Self { demand, answer })
+        Self { demand, answer }
     }
 }
 
@@ -111,14 +115,14 @@ impl<L: Limiter, R> Admission<L, R> {
                 asked_at: self.responder().start(),
             };
             if self.may_stand(demand) {
-                return Opening::Open(Unsettled::boxed(demand, None));
+                return Opening::Open(Unsettled::new(demand, None));
             }
             let mut answer = self.apply(demand, self.opening(demand.cost));
             match &mut answer {
                 Pending::Ready(Ok(decision)) if self.is_settled(decision) => {
                     Opening::Settled(settle(demand, decision, parts))
                 }
-                _ => Opening::Open(Unsettled::boxed(demand, Some(answer))),
+                _ => Opening::Open(Unsettled::new(demand, Some(answer))),
             }
         };
         (self.front).with_key(parts, policies, ask, Opening::Exempt)

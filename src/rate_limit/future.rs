@@ -98,7 +98,7 @@ where
             Opening::Settled(Ok(follow_up)) => follow_up,
             Opening::Settled(Err(response)) => return State::rejected(response).into(),
             Opening::Open(unsettled) => {
-                return State::tried(*unsettled, admission, inner, parts, body).into();
+                return State::tried(unsettled, admission, inner, parts, body).into();
             }
             Opening::Exempt(exempt) => {
                 return State::exempt(exempt, admission, inner, parts, body).into();

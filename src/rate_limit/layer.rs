@@ -114,7 +114,8 @@ impl<L, R> RateLimitLayer<L, R> {
     /// Headers tell the request's numbers. Algorithm, period and name are those of the limiter's quota,
     /// of which there has to be exactly one: otherwise requests that bring a quota are answered 503, and
     /// the first is logged, as they are with a limiter that knows no quotas of requests. No request's quota
-    /// can hold more than the limiter's own has room for, see [`RequestQuota`] for what is cut.
+    /// can hold more than the limiter's own has room for: a window or log no more units, a bucket no more than
+    /// comes while the own one fills, at whatever rate; see [`RequestQuota`] for what is cut.
     ///
     /// ```
     /// use tower_ratelimit::{Key, Quota, RateLimitLayer, key::extension_fn, limiter::RequestQuota};

@@ -17,7 +17,7 @@ pub(crate) static DECIDE: LazyLock<Script> =
 /// The same for a lone token bucket that refills evenly and blocks nobody. A script makes all its functions
 /// anew in every call, which is three quarters of what [`DECIDE`] takes; this one has two.
 ///
-/// It knows nothing but acquire, reserve, peek and deny, and answers with an empty text if the value is no
-/// lone instant: one that has a block by hand, say.
+/// It knows nothing but acquire, reserve, peek and deny, and answers with an empty text if the value is
+/// more than an instant and the end of a block: one that another configuration wrote, say.
 pub(crate) static DECIDE_LONE_BUCKET: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("script/lone_bucket.lua")));

@@ -75,6 +75,7 @@ impl Asker {
         now: Option<u64>,
         rows: &[(Op, usize)],
     ) -> Result<Value, StoreError> {
+        let asked_at = Instant::now();
         let key = subject.as_bytes();
         let Some(arguments) = plan.lone_bucket(now, rows) else {
             let arguments = plan.arguments(now, rows);
@@ -83,10 +84,16 @@ impl Asker {
         let script = &DECIDE_LONE_BUCKET;
         let reply = self.store.call_in(place, script, key, &arguments).await?;
         match reply {
-            // It did nothing: there is more to the value than it knows.
+            // It did nothing: there is more to the value than it knows. Where half of the deadline is gone,
+            // somebody else may have decided before the next answer.
             Value::BulkString(text) if text.is_empty() => {
+                let deadline = self.store.deadline();
+                if asked_at.elapsed() > deadline / 2 {
+                    return Err(StoreError::timeout(deadline));
+                }
                 let arguments = plan.arguments(now, rows);
-                self.store.call(&DECIDE, key, &arguments).await
+                let place = self.store.enter(rows.len(), deadline)?;
+                self.store.call_in(place, &DECIDE, key, &arguments).await
             }
             reply => Ok(reply),
         }

@@ -34,7 +34,7 @@ pub(super) const MAX_STATE: u64 = (u64::MAX >> GENERATION_BITS) - 1;
 /// # Memory ordering
 ///
 /// An entry is a tag and a state. Only the holder of a claim (the state `CLAIMED`) writes the tag,
-/// and an update is one compare-and-swap on the state. The limits that make this exact:
+/// and an update is one compare-and-swap on the state. The rules that make this exact:
 ///
 /// 1. A claim swaps the state to `CLAIMED`, stores the tag, then stores the new state. Both stores
 ///    release, so a thread that acquires the new tag sees `CLAIMED` or later, and one that acquires the

@@ -19,9 +19,22 @@ local most_u, most_n = tonumber(ARGV[7]), tonumber(ARGV[8])
 
 -- How far the bucket is from full.
 local u, n, is_changed = 0, 0, false
+-- For how long the subject is blocked, by hand say, and the text that tells until when.
+local blocked, block = 0, ''
 local value = redis.call('GET', KEYS[1])
 if value and value ~= '0' then
     local micros, rest = string.match(value, '^(%d+)(%d%d%d)$')
+    if not micros then
+        -- Values that have seldom more than an instant.
+        local tat, end_u, end_n
+        tat, block, end_u, end_n = string.match(value, '^(%d+)(!(%d+)(%d%d%d)h?)$')
+        if not tat or #end_u > 16 then return '' end
+        blocked = tonumber(end_u) - now
+        if blocked >= 0 and end_n ~= '000' then blocked = blocked + 1 end
+        if blocked <= 0 then blocked, block = 0, '' end
+        micros, rest = string.match(tat, '^(%d+)(%d%d%d)$')
+        if tat == '0' then micros, rest = '0', '000' end
+    end
     if not micros or #micros > 16 then return '' end
     u = tonumber(micros) - now
     if u < 0 then u = 0 else n = tonumber(rest) end
@@ -65,7 +78,7 @@ end
 local reply
 for at = 9, #ARGV, 3 do
     local op, cost, times = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
-    local takes = op == 'a' or op == 'v'
+    local takes = blocked == 0 and (op == 'a' or op == 'v')
     while times > 0 do
         local here, denied, retry_after, charged = times, 0, -1, 0
         if cost > capacity then
@@ -81,10 +94,10 @@ for at = 9, #ARGV, 3 do
             end
         end
         if reply then
-            local row = struct.pack('>i8i8i8i8i8i8i8i8', here, denied, 0, charged, 0, denied + 4 * n, retry_after, u)
+            local row = struct.pack('>i8i8i8i8i8i8i8i8', here, denied, 0, charged, blocked, denied + 4 * n, retry_after, u)
             reply = reply .. row
         else
-            reply = struct.pack('>i8i8i8i8i8i8i8i8i8', now, here, denied, 0, charged, 0, denied + 4 * n, retry_after, u)
+            reply = struct.pack('>i8i8i8i8i8i8i8i8i8', now, here, denied, 0, charged, blocked, denied + 4 * n, retry_after, u)
         end
         if here > 1 and charged > 0 then u, n = with((here - 1) * cost) end
         times = times - here
@@ -93,10 +106,11 @@ end
 
 -- A denial is not written. The rest lives until there is nothing left to remember, in whole milliseconds.
 if is_changed then
-    local micros = n > 0 and u + 1 or u
+    local micros = math.max(n > 0 and u + 1 or u, blocked)
     local milliseconds = math.max(math.ceil(micros / 1000), 1)
     -- The time of a test may stand still while the server's goes on.
     if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
-    redis.call('SET', KEYS[1], string.format('%.0f%03d', now + u, n), 'PX', milliseconds)
+    local text = string.format('%.0f%03d', now + u, n) .. block
+    redis.call('SET', KEYS[1], text, 'PX', string.format('%.0f', milliseconds))
 end
 return reply
