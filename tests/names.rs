@@ -61,7 +61,7 @@ fn names_are_freed_with_their_layers() {
             drop(ConcurrencyLayer::new(concurrency, Global));
         }
     };
-    // Whatever is made once.
+    // The first round makes things that are made once.
     round(0..2);
     assert_eq!(kept(|| round(2..1_002)), 0);
 }

@@ -120,7 +120,7 @@ impl<L, R> RateLimitLayer<L, R> {
     /// ```
     /// use tower_ratelimit::{Key, Quota, RateLimitLayer, key::extension_fn, limiter::RequestQuota};
     ///
-    /// // What authentication read from the database.
+    /// // The row that authentication read from the database.
     /// #[derive(Clone)]
     /// struct Customer {
     ///     id: u64,

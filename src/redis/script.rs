@@ -15,7 +15,7 @@ pub(crate) static DECIDE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include!("script/code.rs")));
 
 /// The same for a lone token bucket that refills evenly and blocks nobody. A script makes all its functions
-/// anew in every call, which is three quarters of what [`DECIDE`] takes; this one has two.
+/// anew in every call, which is most of what [`DECIDE`] takes; this one has two.
 ///
 /// It knows nothing but acquire, reserve, peek and deny, and answers with an empty text if the value is
 /// more than an instant and the end of a block: one that another configuration wrote, say.

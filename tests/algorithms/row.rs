@@ -17,7 +17,7 @@ pub(crate) struct Row {
     queue: Option<u64>,
 }
 
-/// What is left of a row in a limiter.
+/// The numbers of a row that fit into a limiter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fitted {
     capacity: i128,
@@ -42,7 +42,7 @@ impl Row {
         quota.into()
     }
 
-    /// What is left of it in a limiter whose quota this is.
+    /// The part of it that fits into a limiter of this quota.
     pub(crate) fn fitted(self, own: &Rule) -> Fitted {
         let period = own.kind.period();
         let limit = i128::from(self.limit).min(period / 1_000);

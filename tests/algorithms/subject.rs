@@ -138,7 +138,7 @@ impl Subject {
         self.ask_by(now, Quotas::Tier(tier), ask)
     }
 
-    /// What is asked with the quota of a row; nothing where the limiter has several.
+    /// The question with the quota of a row; none where the limiter has several.
     pub(crate) fn ask_with(&mut self, now: Nanos, row: Row, ask: Ask) -> Option<Answer> {
         let [own] = self.rules[0].as_slice() else {
             return None;

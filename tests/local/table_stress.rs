@@ -1,39 +1,10 @@
 //! The local table under threads that fill it beyond what it holds, checked by what they were told.
 
-use std::{sync::Barrier, thread, time::Duration};
+use std::time::Duration;
 
-use tower_ratelimit::{Key, LocalLimiter, ManualClock, Quota};
+use tower_ratelimit::{LocalLimiter, ManualClock, Quota};
 
-const THREADS: u64 = 8;
-
-fn limiter(quota: Quota, max_keys: usize, clock: &ManualClock) -> LocalLimiter {
-    LocalLimiter::builder(quota)
-        .max_keys(max_keys)
-        .clock(clock.clone())
-        .build()
-        .expect("a good quota and size")
-}
-
-fn key(n: u64) -> Key {
-    Key::from(n)
-}
-
-/// What each thread returns; all of them start at the same time.
-fn in_parallel<R: Send>(work: impl Fn(u64) -> R + Sync) -> Vec<R> {
-    let start = Barrier::new(THREADS as usize);
-    thread::scope(|scope| {
-        let spawn = |thread| {
-            let (start, work) = (&start, &work);
-            scope.spawn(move || {
-                start.wait();
-                work(thread)
-            })
-        };
-        let threads: Vec<_> = (0..THREADS).map(spawn).collect();
-        let join = threads.into_iter().map(|thread| thread.join());
-        join.map(|result| result.expect("no panic")).collect()
-    })
-}
+use super::{THREADS, in_parallel, key, limiter};
 
 /// Numbers that look random and are the same in each run (a Weyl sequence, mixed as in SplitMix64).
 fn numbers(seed: u64) -> impl Iterator<Item = u64> {

@@ -140,7 +140,7 @@ fn nginx(port: u16, app: u16, told: Told) -> String {
     ))
 }
 
-/// What stands in nginx's block `http`, with everything around it.
+/// The block `http` of nginx, with everything around it.
 pub(crate) fn nginx_http(block: &str) -> String {
     format!(
         "daemon off;

@@ -1,5 +1,5 @@
--- Decides about one subject that has one even token bucket and no block: what `decide.lua` does with it, in
--- a quarter of the time. KEYS[1] holds the TAT, the instant at which the bucket is full again.
+-- Decides about one subject that has one even token bucket and no `block_for`: what `decide.lua` does with it, in
+-- less than half of the time. KEYS[1] holds the TAT, the instant at which the bucket is full again.
 --
 -- ARGV: the time in microseconds (empty for the server's), the capacity, and in two parts each, whole
 -- microseconds and a rest of 0 to 999 nanoseconds: the time of a unit, of a full bucket, and of the most

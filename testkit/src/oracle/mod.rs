@@ -432,7 +432,7 @@ impl Rule {
                 (newest + 1) * self.kind.period - now
             }
             _ if remaining > 0 => remaining * self.interval,
-            // Of a limit of 0 no unit ever comes: the time of one, after what is owed.
+            // No unit of a limit of 0 ever comes: the time of one, after the debt.
             Counter::Debt { .. } if self.capacity == 0 => {
                 let due = self.owed(counter, now) + self.interval;
                 let since = |at| self.kind.stepped(at) - self.kind.stepped(now);

@@ -68,7 +68,7 @@ impl Pair {
         self.clock.advance(duration);
     }
 
-    /// What remains after a charge on both sides; nothing of a denial.
+    /// The units that remain after a charge on both sides; none for a denial.
     fn charge(&self, key: u64, cost: u32) -> Option<u64> {
         let theirs = self.theirs.check_key_n(&key, n(cost)).unwrap();
         let ours = self.ours.acquire(&key.into(), cost.into());

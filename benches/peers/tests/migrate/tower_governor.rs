@@ -53,7 +53,7 @@ fn ours(layer: RateLimitLayer<LocalLimiter>) -> Router {
     app().layer(layer)
 }
 
-/// What governor is told by a configuration.
+/// The quota that a configuration gives governor.
 fn quota(
     config: &GovernorConfig<PeerIpKeyExtractor, StateInformationMiddleware>,
 ) -> governor::Quota {
@@ -254,7 +254,7 @@ fn their_smart_ip_lets_anyone_choose_a_bucket() {
     };
     assert_eq!((passed(&smart), passed(&behind)), (20, 8));
 
-    // What nobody forged is the same for both.
+    // An address that nobody forged is the same for both.
     let honest = || from(ALICE).header("x-forwarded-for", "198.51.100.8");
     assert_eq!(crate::ask::passed(&smart, 20, honest), 8);
     assert_eq!(crate::ask::passed(&behind, 20, honest), 8);
