@@ -86,6 +86,8 @@ async fn a_hung_server_keeps_none_of_them_waiting() {
     server.pause();
     begin_and_drop(&limiter, 500);
     eventually("Redis to be given up", async || {
+        // On a busy machine the timeouts of the dropped ones are excused: these come after them.
+        let _ = limiter.acquire(&Key::from("meanwhile"), 1).await;
         limiter.health().is_down().then_some(())
     })
     .await;

