@@ -9,7 +9,7 @@ use redis::Value;
 
 use super::{
     arguments::{Plan, TierPlan},
-    coalesce::{Ask, Row},
+    coalesce::{Ask, Question, Row},
     deny_cache::{self, AnsweredCall, DenyCache},
     reply,
 };
@@ -20,7 +20,11 @@ use crate::{
     redis::{
         key_name,
         script::{DECIDE, DECIDE_LONE_BUCKET},
-        store::{error::StoreError, handle::RedisStore, pace::CallPlace},
+        store::{
+            error::StoreError,
+            handle::RedisStore,
+            pace::{CallPlace, CallSize},
+        },
     },
 };
 
@@ -92,7 +96,13 @@ impl Asker {
                     return Err(StoreError::timeout(deadline));
                 }
                 let arguments = plan.arguments(now, rows);
-                let place = self.store.enter(rows.len(), deadline)?;
+                let place = self.store.enter(
+                    CallSize {
+                        subjects: 1,
+                        rows: rows.len(),
+                    },
+                    deadline,
+                )?;
                 self.store.call_in(place, &DECIDE, key, &arguments).await
             }
             reply => Ok(reply),
@@ -118,18 +128,53 @@ impl Asker {
 impl Ask<Current> for Asker {
     type Place = CallPlace;
 
-    fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
-        self.store.enter(rows, within)
+    fn most_subjects(&self) -> usize {
+        1
+    }
+
+    fn expect(&self, waiting: usize) -> Result<(), StoreError> {
+        let subjects = waiting + 1;
+        self.store.expect(CallSize {
+            subjects,
+            rows: subjects,
+        })
+    }
+
+    fn enter(&self, size: CallSize, within: Duration) -> Result<CallPlace, StoreError> {
+        self.store.enter(size, within)
     }
 
     async fn ask(
         &self,
         place: CallPlace,
-        subject: &str,
         current: &Current,
         tier: Chosen,
-        rows: &[(Op, usize)],
+        questions: &[Question],
+    ) -> Vec<Result<Vec<Row>, StoreError>> {
+        let [question] = questions else {
+            unreachable!("one subject a call");
+        };
+        vec![self.ask_one(place, current, tier, question).await]
+    }
+
+    fn expected(&self) -> Option<Duration> {
+        self.store.expected()
+    }
+
+    fn deadline(&self) -> Duration {
+        self.store.deadline()
+    }
+}
+
+impl Asker {
+    async fn ask_one(
+        &self,
+        place: CallPlace,
+        current: &Current,
+        tier: Chosen,
+        question: &Question,
     ) -> Result<Vec<Row>, StoreError> {
+        let (subject, rows) = (&*question.subject, &*question.rows);
         let plan = current.plan.of(tier);
         let plan = plan.ok_or_else(|| StoreError::foreign("there is no such tier"))?;
         let now = self
@@ -139,8 +184,7 @@ impl Ask<Current> for Asker {
         let asked_at = Instant::now();
         let reply = self.call(place, subject, &plan, now, rows).await;
         let reply = reply.inspect_err(|_| self.forget_what_may_be_over(subject, rows))?;
-        let count = rows.iter().map(|(_, count)| count).sum();
-        let answer = reply::rows(&reply, &plan, count);
+        let answer = reply::rows(&reply, &plan, question.ops());
         let answer = answer.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
         let asked = AnsweredCall {
             subject,
@@ -150,13 +194,5 @@ impl Ask<Current> for Asker {
         };
         self.learn(&asked, rows, &answer);
         Ok(answer)
-    }
-
-    fn expected(&self) -> Option<Duration> {
-        self.store.expected()
-    }
-
-    fn deadline(&self) -> Duration {
-        self.store.deadline()
     }
 }
