@@ -150,6 +150,9 @@ mod middleware;
 pub mod concurrency;
 pub mod rate_limit;
 
+#[cfg(feature = "client")]
+pub mod client;
+
 #[cfg(feature = "axum")]
 mod axum;
 mod client_address;
