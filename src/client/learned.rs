@@ -28,7 +28,7 @@ pub(super) struct Learned {
     newest: Sent,
     /// The number of the request whose response last changed something here.
     heard: u64,
-    paused_until: Option<Timestamp>,
+    paused: Option<Paused>,
     windows: Vec<ToldWindow>,
     ramp: Option<Ramp>,
     streak: Streak,
@@ -41,6 +41,13 @@ pub(super) struct Sent {
     number: u64,
     /// All units that were sent up to here.
     units: u64,
+}
+
+/// A pause, and how long it was when it began: a clock that steps back makes it no longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Paused {
+    until: Timestamp,
+    length: Duration,
 }
 
 /// A quota that a response told.
@@ -100,7 +107,7 @@ impl Learned {
     /// Why and until when a request of this cost is held back now.
     pub(super) fn hold(&mut self, now: Timestamp, cost: u64) -> Option<Hold> {
         self.forget_past(now);
-        if let Some(until) = self.paused_until {
+        if let Some(until) = self.paused_until(now) {
             return Some(Hold::Paused(until));
         }
         let units = self.newest.units.saturating_add(cost);
@@ -141,7 +148,7 @@ impl Learned {
                 };
                 if is_news {
                     self.heard = sent.number;
-                    self.start_over(now.saturating_add(wait));
+                    self.start_over(now, wait);
                 }
                 return Some(Pause { wait, refusals });
             }
@@ -164,12 +171,12 @@ impl Learned {
 
     /// Nothing is sent for this long; a pause that lasts longer stays.
     pub(super) fn pause(&mut self, now: Timestamp, pause: Duration) {
-        self.start_over(now.saturating_add(pause));
+        self.start_over(now, pause);
     }
 
     /// Ends a pause, and forgets everything that holds requests back.
     pub(super) fn resume(&mut self) {
-        self.paused_until = None;
+        self.paused = None;
         self.windows.clear();
         self.ramp = None;
         self.streak = Streak::default();
@@ -177,7 +184,8 @@ impl Learned {
 
     /// When the pause ends, if there is one.
     pub(super) fn paused_until(&self, now: Timestamp) -> Option<Timestamp> {
-        self.paused_until.filter(|until| *until > now)
+        let paused = self.paused.filter(|paused| paused.until > now)?;
+        Some(paused.until.min(now.saturating_add(paused.length)))
     }
 
     /// The units that the windows leave, and when the one ends that leaves the least.
@@ -198,14 +206,15 @@ impl Learned {
     }
 
     /// One request goes when the pause is over, and the others by its answer.
-    fn start_over(&mut self, paused_until: Timestamp) {
-        self.paused_until = self.paused_until.max(Some(paused_until));
+    fn start_over(&mut self, now: Timestamp, length: Duration) {
+        let until = now.saturating_add(length);
+        self.paused = self.paused.max(Some(Paused { until, length }));
         self.windows.clear();
         self.ramp = Some(Ramp::new(1, self.next()));
     }
 
     fn forget_past(&mut self, now: Timestamp) {
-        self.paused_until.take_if(|until| *until <= now);
+        self.paused.take_if(|paused| paused.until <= now);
         let before = self.windows.len();
         self.windows
             .retain(|window| window.interval.is_some() || window.end > now);
@@ -230,10 +239,12 @@ impl ToldWindow {
 
     /// Until when requests are held back with which `units` were sent in all.
     fn hold(&self, now: Timestamp, units: u64) -> Option<Timestamp> {
-        match now < self.end {
+        let until = match now < self.end {
             true => (units > self.most_units).then_some(self.end),
             false => (now < self.next).then_some(self.next),
-        }
+        };
+        // A clock that stepped back makes it no longer.
+        until.map(|until| until.min(now.saturating_add(LONGEST_WINDOW)))
     }
 
     fn send(&mut self, now: Timestamp, cost: u64) {

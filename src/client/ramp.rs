@@ -38,7 +38,7 @@ impl Ramp {
     /// Until when the next request is held back.
     pub(super) fn hold(&self, now: Timestamp) -> Option<Timestamp> {
         let until = self.sent_at.saturating_add(PATIENCE);
-        (self.left == 0 && now < until).then_some(until)
+        (self.left == 0 && now < until).then(|| until.min(now.saturating_add(PATIENCE)))
     }
 
     pub(super) fn send(&mut self, now: Timestamp) {

@@ -246,7 +246,8 @@ impl<'s> Queued<'s> {
         let one_more = |waiting| (waiting < most).then_some(waiting + 1);
         let (done, seen) = (Ordering::AcqRel, Ordering::Acquire);
         let joined = queued.fetch_update(done, seen, one_more);
-        joined.is_ok().then_some(Self(queued))
+        // Not `then_some`: what it would drop gives a place back that was never taken.
+        joined.is_ok().then(|| Self(queued))
     }
 }
 
