@@ -1,6 +1,6 @@
 //! Calls: a request, sent when its turn has come, and again if that helps.
 
-use std::{error::Error, future::Future, io, sync::Arc, time::Duration};
+use std::{error::Error, fmt, future::Future, io, sync::Arc, time::Duration};
 
 use http::{HeaderMap, StatusCode, request::Parts};
 use tokio::time::{Instant, sleep};
@@ -166,6 +166,18 @@ impl<L, O: Outgoing> Call<'_, L, O> {
         wait(again, &mut self.tried)
     }
 }
+
+/// A request was asked for more often than it can be copied, which no call does.
+#[derive(Debug)]
+pub(super) struct SentAlready;
+
+impl fmt::Display for SentAlready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the request's body cannot be copied any more")
+    }
+}
+
+impl Error for SentAlready {}
 
 /// Whether somewhere behind the error a connection failed: refused, reset or ended. That of TLS is
 /// none of them, nor is a name that was not found.

@@ -44,6 +44,12 @@ impl<L, P> PacerLayer<L, P> {
         &self.calls.pacer
     }
 
+    /// What the layer knows of its calls.
+    #[cfg(feature = "reqwest-middleware")]
+    pub(super) fn into_calls(self) -> Arc<Calls<L>> {
+        self.calls
+    }
+
     fn with(self, set: impl FnOnce(&mut Calls<L>)) -> Self {
         let mut calls = Calls::clone(&self.calls);
         set(&mut calls);

@@ -9,9 +9,13 @@ mod error;
 mod event;
 mod layer;
 mod learned;
+#[cfg(feature = "reqwest-middleware")]
+mod middleware;
 mod pacer;
 mod ramp;
 mod replay;
+#[cfg(feature = "reqwest")]
+mod reqwest;
 mod retry;
 mod service;
 mod signal;
@@ -19,6 +23,8 @@ mod site;
 mod turn;
 mod waiting;
 
+#[cfg(feature = "reqwest-middleware")]
+pub use self::middleware::PacerMiddleware;
 pub use self::{
     builder::PacerBuilder,
     destination::Destination,

@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use super::{
     ByReplay, CopyBody, Pacer,
-    call::{BoxError, Calls, Failed, Outgoing, is_connection},
+    call::{BoxError, Calls, Failed, Outgoing, SentAlready, is_connection},
 };
 use crate::limiter::{Limiter, LocalLimiter};
 
@@ -134,7 +134,7 @@ where
             .await
             .map_err(Into::into)?;
         let Some(request) = self.next() else {
-            return Err("the request's body cannot be copied any more".into());
+            return Err(SentAlready.into());
         };
         let response = self.client.call(request);
         response.await.map_err(Into::into)
