@@ -15,6 +15,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 /// No window that a success tells is longer: draft 11 of the fields, section 8.5.1.
 const LONGEST_WINDOW: Duration = Duration::from_secs(600);
 
+/// After a refusal the units that are told are spread over their window for this long.
+const SPREAD: Duration = Duration::from_secs(60);
+
 /// The longest wait that is drawn.
 const LONGEST_DRAW: Duration = Duration::from_secs(20);
 
@@ -26,12 +29,17 @@ const FIRST_ROUND: u64 = 10;
 pub(super) struct Learned {
     /// The number of the newest request, and the units of all of them.
     newest: Sent,
+    /// The units of requests that were not answered yet.
+    in_flight: u64,
     /// The number of the request whose response last changed something here.
     heard: u64,
     paused: Option<Paused>,
     windows: Vec<ToldWindow>,
     ramp: Option<Ramp>,
     streak: Streak,
+    sent_at: Timestamp,
+    /// When the newest refusal came: others use the same units, so what is left is not all ours.
+    refused_at: Option<Timestamp>,
 }
 
 /// A request that was sent.
@@ -39,6 +47,8 @@ pub(super) struct Learned {
 pub(super) struct Sent {
     /// Requests are numbered as they are sent.
     number: u64,
+    /// Its own units.
+    cost: u64,
     /// All units that were sent up to here.
     units: u64,
 }
@@ -60,6 +70,8 @@ struct ToldWindow {
     interval: Option<Duration>,
     /// When the next request may go after the end.
     next: Timestamp,
+    /// The time between two requests before the end, if they are spread.
+    gap: Duration,
 }
 
 /// Refusals in a row. Those of requests that were on their way together are one.
@@ -111,15 +123,20 @@ impl Learned {
             return Some(Hold::Paused(until));
         }
         let units = self.newest.units.saturating_add(cost);
-        let windows = self.windows.iter().map(|window| window.hold(now, units));
+        let sent_at = self.sent_at;
+        let windows = self.windows.iter();
+        let windows = windows.map(|window| window.hold(now, units, sent_at));
         let ramp = self.ramp.iter().map(|ramp| ramp.hold(now));
         windows.chain(ramp).flatten().max().map(Hold::Spent)
     }
 
     /// A request of this cost is sent, which nothing holds back.
     pub(super) fn send(&mut self, now: Timestamp, cost: u64) -> Sent {
+        self.sent_at = now;
         self.newest.number += 1;
+        self.newest.cost = cost;
         self.newest.units = self.newest.units.saturating_add(cost);
+        self.in_flight = self.in_flight.saturating_add(cost);
         if let Some(ramp) = &mut self.ramp {
             ramp.send(now);
         }
@@ -148,6 +165,7 @@ impl Learned {
                 };
                 if is_news {
                     self.heard = sent.number;
+                    self.refused_at = Some(now);
                     self.start_over(now, wait);
                 }
                 return Some(Pause { wait, refusals });
@@ -156,8 +174,11 @@ impl Learned {
                 self.heard = sent.number;
                 self.streak.end(sent);
                 self.ramp = None;
+                let used = self.may_be_used(sent);
+                let spread = self.spreads(now);
                 let told = told.iter().take(MOST_TOLD);
-                self.windows = told.map(|told| ToldWindow::new(told, sent, now)).collect();
+                let windows = told.map(|told| ToldWindow::new(told, used, now, spread));
+                self.windows = windows.collect();
             }
             Signal::Passed if is_news => {
                 self.streak.end(sent);
@@ -167,6 +188,11 @@ impl Learned {
             Signal::Told(_) | Signal::Passed | Signal::DoNotRetry | Signal::Nothing => {}
         }
         None
+    }
+
+    /// A request was answered, or given up.
+    pub(super) fn end(&mut self, sent: Sent) {
+        self.in_flight = self.in_flight.saturating_sub(sent.cost);
     }
 
     /// Nothing is sent for this long; a pause that lasts longer stays.
@@ -180,6 +206,7 @@ impl Learned {
         self.windows.clear();
         self.ramp = None;
         self.streak = Streak::default();
+        self.refused_at = None;
     }
 
     /// When the pause ends, if there is one.
@@ -199,6 +226,21 @@ impl Learned {
                 )
             })
             .min()
+    }
+
+    /// The units of all requests, but of those that the server may not have seen when it answered
+    /// this one: later ones, and earlier ones that are still on their way.
+    fn may_be_used(&self, sent: Sent) -> u64 {
+        let later = self.newest.units.saturating_sub(sent.units);
+        let others = self.in_flight.saturating_sub(sent.cost);
+        sent.units.saturating_sub(others.saturating_sub(later))
+    }
+
+    /// Whether what is told is spread: clients that share a limit would use up what is left in no
+    /// time, each all of it. Spread, each takes the less of it the less is left, and none is refused.
+    fn spreads(&self, now: Timestamp) -> bool {
+        let ends = self.refused_at.map(|at| at.saturating_add(SPREAD));
+        ends.is_some_and(|end| now < end)
     }
 
     fn next(&self) -> u64 {
@@ -226,23 +268,31 @@ impl Learned {
 }
 
 impl ToldWindow {
-    fn new(told: &Told, sent: Sent, now: Timestamp) -> Self {
+    fn new(told: &Told, used: u64, now: Timestamp, spread: bool) -> Self {
         let window = told.window.unwrap_or_default().min(LONGEST_WINDOW);
         let end = now.saturating_add(window);
         Self {
-            most_units: sent.units.saturating_add(told.remaining),
+            most_units: used.saturating_add(told.remaining),
             end,
             interval: told.interval.map(|interval| interval.min(LONGEST_WINDOW)),
             next: end,
+            gap: match u32::try_from(told.remaining) {
+                Ok(remaining) if spread => window.checked_div(remaining).unwrap_or_default(),
+                _ => Duration::ZERO,
+            },
         }
     }
 
     /// Until when requests are held back with which `units` were sent in all.
-    fn hold(&self, now: Timestamp, units: u64) -> Option<Timestamp> {
-        let until = match now < self.end {
-            true => (units > self.most_units).then_some(self.end),
-            false => (now < self.next).then_some(self.next),
+    fn hold(&self, now: Timestamp, units: u64, sent_at: Timestamp) -> Option<Timestamp> {
+        let until = if now >= self.end {
+            self.next
+        } else if units > self.most_units {
+            self.end
+        } else {
+            sent_at.saturating_add(self.gap)
         };
+        let until = (now < until).then_some(until);
         // A clock that stepped back makes it no longer.
         until.map(|until| until.min(now.saturating_add(LONGEST_WINDOW)))
     }

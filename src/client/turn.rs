@@ -119,6 +119,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        self.site.memory().learned.end(self.sent);
         self.site.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -1,9 +1,15 @@
 //! Outgoing requests: in virtual time, which moves when everybody waits.
 
 mod dropped;
+#[cfg(feature = "tonic")]
+mod grpc;
 mod lies;
 mod margin;
+mod network;
+#[cfg(feature = "reqwest-middleware")]
+mod reqwest;
 mod retries;
+mod served;
 mod signals;
 mod waiting;
 

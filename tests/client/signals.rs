@@ -339,9 +339,9 @@ fn a_late_answer_undoes_nothing() {
         turn.learn(status, &headers);
         pacer.stats(&api()).left
     };
-    // One more was sent since the second.
-    assert_eq!(learn(second, "\"a\";r=7;t=20"), Some((6, seconds(20))));
-    assert_eq!(learn(first, "\"a\";r=100;t=99"), Some((6, seconds(20))));
+    // The server may have seen neither of the others when it answered the second.
+    assert_eq!(learn(second, "\"a\";r=7;t=20"), Some((5, seconds(20))));
+    assert_eq!(learn(first, "\"a\";r=100;t=99"), Some((5, seconds(20))));
     assert_eq!(learn(third, "\"a\";r=3;t=9"), Some((3, seconds(9))));
 }
 
