@@ -4,14 +4,14 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use super::{
     Learn, Pacer, PacerEvent,
+    common::{Common, Observe},
     dice::Dice,
-    pacer::{Common, Observe},
     site::{SiteSettings, Sites},
 };
 use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::ConfigError,
-    limiter::IntoLimiter,
+    limiter::{FromQuota, IntoLimiter},
     quota::{Algorithm, OwnedQuota, Quota},
 };
 
@@ -30,6 +30,59 @@ pub struct PacerBuilder<I, Via> {
     observe: Option<Arc<Observe>>,
     seed: Option<u64>,
     via: PhantomData<fn() -> Via>,
+}
+
+impl Pacer {
+    /// A pacer for a declared limit: a [`Quota`], several, or a limiter.
+    ///
+    /// A fleet shares a limit through a `RedisLimiter`. What a server tells holds besides.
+    ///
+    /// # Panics
+    ///
+    /// When a quota makes no sense, with the text of [`Quota::check`].
+    #[track_caller]
+    pub fn new<I, Via>(limiter: I) -> Pacer<I::Limiter>
+    where
+        I: IntoLimiter<Via>,
+    {
+        match Self::try_new(limiter) {
+            Ok(pacer) => pacer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A pacer for a declared limit.
+    ///
+    /// # Errors
+    ///
+    /// When a quota makes no sense, see [`Quota::check`].
+    pub fn try_new<I, Via>(limiter: I) -> Result<Pacer<I::Limiter>, ConfigError>
+    where
+        I: IntoLimiter<Via>,
+    {
+        Self::builder(limiter).build()
+    }
+
+    /// A pacer for limits of which nothing is known but what servers tell.
+    ///
+    /// The first ten requests to a destination go at once, more as answers come.
+    #[must_use]
+    pub fn learning() -> Self {
+        Self::from_parts(None, Self::learning_builder().common(true))
+    }
+
+    /// Starts to configure a pacer for a declared limit.
+    pub fn builder<I, Via>(limiter: I) -> PacerBuilder<I, Via>
+    where
+        I: IntoLimiter<Via>,
+    {
+        PacerBuilder::new(Some(limiter))
+    }
+
+    /// Starts to configure a pacer that [learns](Self::learning) the limits.
+    pub fn learning_builder() -> PacerBuilder<Quota, FromQuota> {
+        PacerBuilder::new(None)
+    }
 }
 
 impl<I: IntoLimiter<Via>, Via> PacerBuilder<I, Via> {
@@ -126,29 +179,33 @@ impl<I: IntoLimiter<Via>, Via> PacerBuilder<I, Via> {
     /// # Errors
     ///
     /// When a quota makes no sense, see [`Quota::check`].
-    pub fn build(self) -> Result<Pacer<I::Limiter>, ConfigError> {
+    pub fn build(mut self) -> Result<Pacer<I::Limiter>, ConfigError> {
         let margin = self.margin;
         let change = |quota| with_margin(quota, margin);
+        let clock = Arc::clone(&self.clock);
+        let is_unknown = self.limiter.is_none();
+        let limiter = self.limiter.take();
+        let limiter = limiter.map(|limiter| limiter.into_client_limiter(&change, clock));
+        let common = self.common(is_unknown);
+        Ok(Pacer::from_parts(limiter.transpose()?, common))
+    }
+}
+
+impl<I, Via> PacerBuilder<I, Via> {
+    fn common(self, is_unknown: bool) -> Common {
         let sites = SiteSettings {
-            is_unknown: self.limiter.is_none(),
+            is_unknown,
             max_in_flight: self.max_in_flight,
         };
-        let clock = Arc::clone(&self.clock);
-        let limiter = self
-            .limiter
-            .map(|limiter| limiter.into_client_limiter(&change, clock));
-        Ok(Pacer::from_parts(
-            limiter.transpose()?,
-            Common {
-                sites: Sites::new(self.max_destinations, sites),
-                clock: SharedClock::new(self.clock),
-                dice: Dice::new(self.seed),
-                learn: self.learn,
-                observe: self.observe,
-                max_queue: self.max_queue.max(1),
-                max_wait: self.max_wait,
-            },
-        ))
+        Common {
+            sites: Sites::new(self.max_destinations, sites),
+            clock: SharedClock::new(self.clock),
+            dice: Dice::new(self.seed),
+            learn: self.learn,
+            observe: self.observe,
+            max_queue: self.max_queue.max(1),
+            max_wait: self.max_wait,
+        }
     }
 }
 

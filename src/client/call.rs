@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     Destination, Failure, Pacer, PacerError, PacerEvent, Retry, Turn,
-    retry::{Again, Tried},
+    retry::{Again, Attempts},
 };
 use crate::{key::Key, limiter::Limiter};
 
@@ -53,10 +53,10 @@ pub(super) enum Failed<E> {
 }
 
 /// A call that is under way.
-struct Call<'c, L, O: Outgoing> {
+struct Ongoing<'c, L, O: Outgoing> {
     calls: &'c Calls<L>,
     outgoing: O,
-    tried: Tried,
+    tried: Attempts,
     left: Duration,
     /// What the caller gets if nothing better comes.
     last: Option<Result<O::Response, Failed<O::Error>>>,
@@ -73,10 +73,10 @@ impl<L: Limiter> Calls<L> {
             None => (Err(PacerError::no_host()), 1),
         };
         let destination = destination.map_err(Failed::Refused)?;
-        let mut call = Call {
+        let mut call = Ongoing {
             calls: self,
             outgoing,
-            tried: Tried::default(),
+            tried: Attempts::default(),
             left: self.pacer.common().max_wait,
             last: None,
         };
@@ -117,7 +117,7 @@ impl<L: Limiter> Calls<L> {
 /// Boxed because it is as large as a response.
 type Ended<O> = Box<Result<<O as Outgoing>::Response, Failed<<O as Outgoing>::Error>>>;
 
-impl<L, O: Outgoing> Call<'_, L, O> {
+impl<L, O: Outgoing> Ongoing<'_, L, O> {
     /// Sends the request once.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ impl<L, O: Outgoing> Call<'_, L, O> {
 
     fn again(
         &mut self,
-        wait: impl FnOnce(Again<'_>, &mut Tried) -> Option<Duration>,
+        wait: impl FnOnce(Again<'_>, &mut Attempts) -> Option<Duration>,
     ) -> Option<Duration> {
         let retry = &self.calls.retry;
         let parts = self.outgoing.parts().filter(|_| !retry.is_none())?;

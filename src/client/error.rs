@@ -2,7 +2,6 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use super::Destination;
 use crate::{decision::Decision, error::LimiterError};
 
 /// A request was not sent.
@@ -48,7 +47,7 @@ impl PacerError {
         }
     }
 
-    pub(super) fn queue_full(most: usize, destination: &Destination) -> Self {
+    pub(super) fn queue_full(most: usize, destination: &impl fmt::Display) -> Self {
         let message = format!("{most} requests already wait for {destination}");
         Self::new(PacerErrorKind::QueueFull, message)
     }
@@ -57,7 +56,7 @@ impl PacerError {
     pub(super) fn wait_too_long(
         wait: Option<Duration>,
         most: Duration,
-        destination: &Destination,
+        destination: &impl fmt::Display,
     ) -> Self {
         let most = Span(most);
         let message = match wait {
@@ -73,7 +72,7 @@ impl PacerError {
         }
     }
 
-    pub(super) fn paused(left: Duration, destination: &Destination) -> Self {
+    pub(super) fn paused(left: Duration, destination: &impl fmt::Display) -> Self {
         let message = format!("{destination} asked for a pause, {} are left", Span(left));
         Self {
             retry_after: Some(left),
@@ -81,7 +80,11 @@ impl PacerError {
         }
     }
 
-    pub(super) fn cannot_fit(cost: u64, denial: &Decision, destination: &Destination) -> Self {
+    pub(super) fn cannot_fit(
+        cost: u64,
+        denial: &Decision,
+        destination: &impl fmt::Display,
+    ) -> Self {
         let quota = denial.binding();
         let limit = quota.limit();
         let window = quota.window().map(Span);
@@ -91,7 +94,7 @@ impl PacerError {
         Self::new(PacerErrorKind::CannotFit, message)
     }
 
-    pub(super) fn limiter(source: LimiterError, destination: &Destination) -> Self {
+    pub(super) fn limiter(source: LimiterError, destination: &impl fmt::Display) -> Self {
         let message = format!("the limiter could not decide about {destination}");
         Self {
             source: Some(source),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{ramp::Ramp, signal::Signal};
 use crate::{
     clock::Timestamp,
-    headers::read::{MOST_TOLD, Told},
+    headers::read::{MOST_TOLD, ToldQuota},
 };
 
 /// No pause is longer, whatever a server says.
@@ -157,19 +157,7 @@ impl Learned {
         // A late answer can't undo what a newer one said.
         let is_news = sent.number > self.heard;
         match signal {
-            Signal::Throttled { hint, .. } => {
-                let refusals = self.streak.refuse(sent, self.next());
-                let wait = match hint {
-                    Some(hint) => (*hint).min(LONGEST_PAUSE),
-                    None => draw(Duration::from_millis(500), refusals, fraction),
-                };
-                if is_news {
-                    self.heard = sent.number;
-                    self.refused_at = Some(now);
-                    self.start_over(now, wait);
-                }
-                return Some(Pause { wait, refusals });
-            }
+            Signal::Throttled { hint, .. } => return Some(self.refuse(now, sent, *hint, fraction)),
             Signal::Told(told) if is_news => {
                 self.heard = sent.number;
                 self.streak.end(sent);
@@ -188,6 +176,27 @@ impl Learned {
             Signal::Told(_) | Signal::Passed | Signal::DoNotRetry | Signal::Nothing => {}
         }
         None
+    }
+
+    /// The pause after a refusal.
+    fn refuse(
+        &mut self,
+        now: Timestamp,
+        sent: Sent,
+        hint: Option<Duration>,
+        fraction: f64,
+    ) -> Pause {
+        let refusals = self.streak.refuse(sent, self.next());
+        let wait = match hint {
+            Some(hint) => hint.min(LONGEST_PAUSE),
+            None => draw(Duration::from_millis(500), refusals, fraction),
+        };
+        if sent.number > self.heard {
+            self.heard = sent.number;
+            self.refused_at = Some(now);
+            self.start_over(now, wait);
+        }
+        Pause { wait, refusals }
     }
 
     /// A request was answered, or given up.
@@ -268,7 +277,7 @@ impl Learned {
 }
 
 impl ToldWindow {
-    fn new(told: &Told, used: u64, now: Timestamp, spread: bool) -> Self {
+    fn new(told: &ToldQuota, used: u64, now: Timestamp, spread: bool) -> Self {
         let window = told.window.unwrap_or_default().min(LONGEST_WINDOW);
         let end = now.saturating_add(window);
         Self {

@@ -3,6 +3,7 @@
 mod budget;
 mod builder;
 mod call;
+mod common;
 mod destination;
 mod dice;
 mod error;

@@ -6,16 +6,8 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    Destination, Learn, PacerBuilder, PacerError, PacerEvent, Turn, dice::Dice, site::Sites,
-    waiting::Waiting,
-};
-use crate::{
-    clock::SharedClock,
-    error::ConfigError,
-    limiter::{FromQuota, IntoLimiter, Limiter, LocalLimiter},
-    quota::Quota,
-};
+use super::{Destination, PacerError, PacerEvent, Turn, common::Common, waiting::TurnRequest};
+use crate::limiter::{Limiter, LocalLimiter};
 
 /// Lets requests go when the destination's limits have room for them.
 ///
@@ -50,81 +42,6 @@ pub struct Pacer<L = LocalLimiter> {
     common: Arc<Common>,
 }
 
-pub(super) type Observe = dyn Fn(&PacerEvent) + Send + Sync;
-
-/// All of a pacer but its limiter.
-pub(super) struct Common {
-    pub(super) sites: Sites,
-    pub(super) clock: SharedClock,
-    pub(super) dice: Dice,
-    pub(super) learn: Learn,
-    pub(super) observe: Option<Arc<Observe>>,
-    pub(super) max_queue: usize,
-    pub(super) max_wait: Duration,
-}
-
-impl Common {
-    pub(super) fn tell(&self, event: PacerEvent) {
-        if let Some(observe) = &self.observe {
-            observe(&event);
-        }
-    }
-}
-
-impl Pacer {
-    /// A pacer for a declared limit: a [`Quota`], several, or a limiter.
-    ///
-    /// A fleet shares a limit through a `RedisLimiter`. What a server tells holds besides.
-    ///
-    /// # Panics
-    ///
-    /// When a quota makes no sense, with the text of [`Quota::check`].
-    #[track_caller]
-    pub fn new<I, Via>(limiter: I) -> Pacer<I::Limiter>
-    where
-        I: IntoLimiter<Via>,
-    {
-        match Self::try_new(limiter) {
-            Ok(pacer) => pacer,
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    /// A pacer for a declared limit.
-    ///
-    /// # Errors
-    ///
-    /// When a quota makes no sense, see [`Quota::check`].
-    pub fn try_new<I, Via>(limiter: I) -> Result<Pacer<I::Limiter>, ConfigError>
-    where
-        I: IntoLimiter<Via>,
-    {
-        Self::builder(limiter).build()
-    }
-
-    /// A pacer for limits of which nothing is known but what servers tell.
-    ///
-    /// The first ten requests to a destination go at once, more as answers come.
-    #[must_use]
-    pub fn learning() -> Self {
-        let built = Self::learning_builder().build();
-        built.expect("a pacer without a quota has none that makes no sense")
-    }
-
-    /// Starts to configure a pacer for a declared limit.
-    pub fn builder<I, Via>(limiter: I) -> PacerBuilder<I, Via>
-    where
-        I: IntoLimiter<Via>,
-    {
-        PacerBuilder::new(Some(limiter))
-    }
-
-    /// Starts to configure a pacer that [learns](Self::learning) the limits.
-    pub fn learning_builder() -> PacerBuilder<Quota, FromQuota> {
-        PacerBuilder::new(None)
-    }
-}
-
 impl<L> Pacer<L> {
     pub(super) fn from_parts(limiter: Option<L>, common: Common) -> Self {
         Self {
@@ -146,8 +63,8 @@ impl<L> Pacer<L> {
     /// Sends nothing to the destination for this long, at most as long as clocks can tell. A pause
     /// that lasts longer stays.
     ///
-    /// Calls that wait longer than their [`max_wait`](PacerBuilder::max_wait) for its end fail at
-    /// once. Where all [destinations](PacerBuilder::max_destinations) are in use, nothing is paused.
+    /// Calls that wait longer than their [`max_wait`](super::PacerBuilder::max_wait) for its end fail at
+    /// once. Where all [destinations](super::PacerBuilder::max_destinations) are in use, nothing is paused.
     pub fn pause(&self, destination: &Destination, pause: Duration) {
         let now = self.common.clock.now();
         if let Ok(site) = self.common.sites.of(destination, now) {
@@ -210,7 +127,7 @@ impl<L: Limiter> Pacer<L> {
         cost: u64,
         longest: Duration,
     ) -> Result<Turn, PacerError> {
-        let waiting = Waiting::new(&self.common, self.limiter.as_deref(), cost, longest);
+        let waiting = TurnRequest::new(&self.common, self.limiter.as_deref(), cost, longest);
         let turn = waiting.turn(destination).await;
         if let Err(error) = &turn {
             self.common.tell(PacerEvent::Refused { kind: error.kind() });

@@ -145,7 +145,7 @@ fn is_idempotent(parts: &Parts) -> bool {
 
 /// The attempts of one call.
 #[derive(Debug, Default)]
-pub(super) struct Tried {
+pub(super) struct Attempts {
     refusals: u32,
     failures: u32,
 }
@@ -164,7 +164,7 @@ impl Again<'_> {
     /// The wait until a request is sent again that got this response; `None` if it is not.
     pub(super) fn after_response(
         &self,
-        tried: &mut Tried,
+        tried: &mut Attempts,
         turn: &Turn,
         status: StatusCode,
         heard: Heard,
@@ -179,7 +179,7 @@ impl Again<'_> {
         }
     }
 
-    fn after_refusal(&self, tried: &mut Tried, refusal: Refusal) -> Option<Duration> {
+    fn after_refusal(&self, tried: &mut Attempts, refusal: Refusal) -> Option<Duration> {
         // A gRPC server that names a wait allows to try again whatever it is.
         let allowed = refusal.source == SignalSource::Grpc
             || self.retry.throttled_always
@@ -201,7 +201,7 @@ impl Again<'_> {
     /// The wait until a request is sent again that failed in another way; `None` if it is not.
     pub(super) fn after_failure(
         &self,
-        tried: &mut Tried,
+        tried: &mut Attempts,
         turn: &Turn,
         failure: Failure,
     ) -> Option<Duration> {

@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode, header::AGE};
 
 use crate::{
     clock::Timestamp,
-    headers::read::{self, Grpc, Told},
+    headers::read::{self, Grpc, ToldQuota},
 };
 
 /// Which signals of responses are believed. All of them are by default.
@@ -94,7 +94,7 @@ pub(super) enum Signal {
     /// The server forbids to try again.
     DoNotRetry,
     /// The server took the request, and tells its quotas.
-    Told(Vec<Told>),
+    Told(Vec<ToldQuota>),
     /// The server took the request.
     Passed,
     /// Nothing about limits.

@@ -11,8 +11,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     Destination, PacerEvent, SignalSource,
+    common::Common,
     learned::{Pause, Sent},
-    pacer::Common,
     signal::Signal,
     site::Site,
 };
@@ -80,6 +80,10 @@ impl Turn {
     }
 
     /// Learns from the head of the response, and says whether it was a refusal.
+    #[allow(
+        clippy::must_use_candidate,
+        reason = "the response may be used as it is"
+    )]
     pub fn learn(self, status: StatusCode, headers: &HeaderMap) -> Advice {
         match self.hear(status, headers) {
             Heard::Refused(refusal) => Advice::RetryAfter(refusal.pause.wait),

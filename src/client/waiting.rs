@@ -15,8 +15,8 @@ use tokio::{
 
 use super::{
     Destination, PacerError, PacerEvent, Turn,
+    common::Common,
     learned::{Hold, Sent},
-    pacer::Common,
     site::Site,
 };
 use crate::{
@@ -32,7 +32,7 @@ const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// A request that wants its turn.
-pub(super) struct Waiting<'p, L> {
+pub(super) struct TurnRequest<'p, L> {
     common: &'p Arc<Common>,
     limiter: Option<&'p L>,
     cost: u64,
@@ -49,7 +49,7 @@ enum Asked {
     AskAgain,
 }
 
-impl<'p, L: Limiter> Waiting<'p, L> {
+impl<'p, L: Limiter> TurnRequest<'p, L> {
     pub(super) fn new(
         common: &'p Arc<Common>,
         limiter: Option<&'p L>,
@@ -69,7 +69,7 @@ impl<'p, L: Limiter> Waiting<'p, L> {
 
     pub(super) async fn turn(&self, destination: &Destination) -> Result<Turn, PacerError> {
         let site = self.common.sites.of(destination, self.common.clock.now())?;
-        let queued = Queued::join(&site.queued, self.common.max_queue)
+        let queued = PlaceInLine::join(&site.queued, self.common.max_queue)
             .ok_or_else(|| PacerError::queue_full(self.common.max_queue, destination))?;
         // Nobody joins a line that does not move in time.
         let paused_until = site.memory().learned.paused_until(self.common.clock.now());
@@ -239,9 +239,9 @@ pub(super) fn between(now: Timestamp, then: Timestamp) -> Duration {
 }
 
 /// A place among those that wait, left when it is dropped.
-struct Queued<'s>(&'s AtomicUsize);
+struct PlaceInLine<'s>(&'s AtomicUsize);
 
-impl<'s> Queued<'s> {
+impl<'s> PlaceInLine<'s> {
     fn join(queued: &'s AtomicUsize, most: usize) -> Option<Self> {
         let one_more = |waiting| (waiting < most).then_some(waiting + 1);
         let (done, seen) = (Ordering::AcqRel, Ordering::Acquire);
@@ -251,7 +251,7 @@ impl<'s> Queued<'s> {
     }
 }
 
-impl Drop for Queued<'_> {
+impl Drop for PlaceInLine<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

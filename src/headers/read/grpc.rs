@@ -87,12 +87,12 @@ fn retry_delay(status: &[u8]) -> Option<Duration> {
 
 /// The value of a field of a protobuf message.
 #[derive(Clone, Copy)]
-enum Value<'a> {
+enum FieldValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
-impl<'a> Value<'a> {
+impl<'a> FieldValue<'a> {
     fn bytes(self) -> Option<&'a [u8]> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -109,17 +109,17 @@ impl<'a> Value<'a> {
 }
 
 /// The fields of a protobuf message, up to the first that makes no sense.
-fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
+fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, FieldValue<'_>)> {
     std::iter::from_fn(move || {
         let tag = varint(&mut message)?;
         let value = match tag & 7 {
-            0 => Value::Number(varint(&mut message)?),
-            1 => Value::Bytes(take(&mut message, 8)?),
+            0 => FieldValue::Number(varint(&mut message)?),
+            1 => FieldValue::Bytes(take(&mut message, 8)?),
             2 => {
                 let length = varint(&mut message)?;
-                Value::Bytes(take(&mut message, length)?)
+                FieldValue::Bytes(take(&mut message, length)?)
             }
-            5 => Value::Bytes(take(&mut message, 4)?),
+            5 => FieldValue::Bytes(take(&mut message, 4)?),
             _ => return None,
         };
         Some((tag >> 3, value))

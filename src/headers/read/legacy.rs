@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
 
-use super::{Told, date, lone, ratelimit, whole};
+use super::{ToldQuota, date, lone, ratelimit, whole};
 use crate::clock::Timestamp;
 
 /// What remains, and when it is reset.
@@ -27,9 +27,9 @@ const EPOCH_SECONDS: u64 = 1_000_000_000;
 const EPOCH_MILLIS: u64 = 1_000_000_000_000;
 
 /// The quota that the first complete set tells.
-pub(super) fn quota(headers: &HeaderMap, now: Timestamp) -> Option<Told> {
+pub(super) fn quota(headers: &HeaderMap, now: Timestamp) -> Option<ToldQuota> {
     SETS.iter().find_map(|(remaining, reset)| {
-        Some(Told {
+        Some(ToldQuota {
             remaining: whole(lone(headers, remaining)?)?,
             window: Some(until(lone(headers, reset)?, date::sent_at(headers, now))?),
             interval: ratelimit::interval(headers),

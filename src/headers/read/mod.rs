@@ -31,7 +31,7 @@ pub(crate) const MOST_TOLD: usize = 4;
 
 /// A quota, as a response tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ToldQuota {
     /// Units that are left.
     pub(crate) remaining: u64,
     /// The time within which no more than these can be used.
@@ -42,7 +42,7 @@ pub(crate) struct Told {
 
 /// The quotas that a response received at `now` tells: by `RateLimit`, else by the older fields. The
 /// ones with the least left come first.
-pub(crate) fn quotas(headers: &HeaderMap, now: Timestamp) -> Vec<Told> {
+pub(crate) fn quotas(headers: &HeaderMap, now: Timestamp) -> Vec<ToldQuota> {
     let mut told = ratelimit::quotas(headers);
     if told.is_empty() {
         told.extend(legacy::quota(headers, now));

@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use http::{HeaderMap, HeaderName};
 
 use super::{
-    Told, joined,
+    ToldQuota, joined,
     list::{Bare, Member, NoNumber, members},
     whole,
 };
@@ -32,7 +32,7 @@ pub(super) struct Declared<'a> {
 }
 
 /// The quotas that both fields tell together.
-pub(super) fn quotas(headers: &HeaderMap) -> Vec<Told> {
+pub(super) fn quotas(headers: &HeaderMap) -> Vec<ToldQuota> {
     let Some(text) = joined(headers, &RATE_LIMIT) else {
         return Vec::new();
     };
@@ -62,7 +62,7 @@ fn lone_interval(policies: &[Declared<'_>]) -> Option<Duration> {
     }
 }
 
-fn told(item: &Available<'_>, policies: &[Declared<'_>]) -> Option<Told> {
+fn told(item: &Available<'_>, policies: &[Declared<'_>]) -> Option<ToldQuota> {
     let policy = policies
         .iter()
         .find(|policy| policy.name.as_ref() == Some(&item.name));
@@ -70,7 +70,7 @@ fn told(item: &Available<'_>, policies: &[Declared<'_>]) -> Option<Told> {
     if policy.is_some_and(|policy| policy.unit != "requests") {
         return None;
     }
-    Some(Told {
+    Some(ToldQuota {
         remaining: item.remaining,
         window: item.window.map(Duration::from_secs),
         interval: policy.and_then(Declared::interval),
@@ -151,14 +151,14 @@ fn name(value: Bare<'_>) -> Option<Cow<'_, str>> {
 }
 
 /// `limit=100, remaining=50, reset=5`, of draft 07.
-fn dictionary(text: &str, interval: Option<Duration>) -> Option<Told> {
+fn dictionary(text: &str, interval: Option<Duration>) -> Option<ToldQuota> {
     let value = |name: &str| {
         let mut pairs = text
             .split(',')
             .filter_map(|pair| pair.trim().split_once('='));
         pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
     };
-    Some(Told {
+    Some(ToldQuota {
         remaining: whole(value("remaining")?)?,
         window: Some(Duration::from_secs(whole(value("reset")?)?)),
         interval,

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue};
 use super::map;
 use crate::{
     clock::Timestamp,
-    headers::read::{self, Grpc, MOST_TOLD, Told},
+    headers::read::{self, Grpc, MOST_TOLD, ToldQuota},
 };
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -16,7 +16,7 @@ fn seconds(seconds: u64) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-fn lone(lines: &[(&str, &str)]) -> Told {
+fn lone(lines: &[(&str, &str)]) -> ToldQuota {
     match read::quotas(&map(lines), NOW).as_slice() {
         [told] => *told,
         several => panic!("{several:?} of {lines:?}"),
@@ -25,7 +25,7 @@ fn lone(lines: &[(&str, &str)]) -> Told {
 
 #[test]
 fn each_draft_is_read() {
-    let told = |interval| Told {
+    let told = |interval| ToldQuota {
         remaining: 50,
         window: seconds(5),
         interval,
