@@ -1,17 +1,16 @@
 //! The asker: makes the calls for a subject by the quotas in force, and remembers denials.
 
 use std::{
+    borrow::Cow,
     sync::Arc,
     time::{Duration, Instant},
 };
-
-use redis::Value;
 
 use super::{
     arguments::{Plan, TierPlan},
     coalesce::{Ask, Row},
     deny_cache::{self, AnsweredCall, DenyCache},
-    reply,
+    reply::{self, SubjectReply},
 };
 use crate::{
     clock::{Clock, ManualClock},
@@ -20,7 +19,7 @@ use crate::{
     redis::{
         key_name,
         script::{DECIDE, DECIDE_LONE_BUCKET},
-        store::{error::StoreError, handle::RedisStore, pace::CallPlace},
+        store::{error::StoreError, handle::RedisStore, pace::CallPlace, script::Script},
     },
 };
 
@@ -74,29 +73,54 @@ impl Asker {
         plan: &TierPlan,
         now: Option<u64>,
         rows: &[(Op, usize)],
-    ) -> Result<Value, StoreError> {
+    ) -> Result<Vec<Row>, StoreError> {
         let asked_at = Instant::now();
-        let key = subject.as_bytes();
-        let Some(arguments) = plan.lone_bucket(now, rows) else {
-            let arguments = plan.arguments(now, rows);
-            return self.store.call_in(place, &DECIDE, key, &arguments).await;
-        };
-        let script = &DECIDE_LONE_BUCKET;
-        let reply = self.store.call_in(place, script, key, &arguments).await?;
-        match reply {
+        if let Some(arguments) = plan.lone_bucket(now, &[rows]) {
+            let script = &DECIDE_LONE_BUCKET;
+            let answer = self.decided(place, script, subject, plan, &arguments, rows);
+            if let Some(answer) = answer.await? {
+                return Ok(answer);
+            }
             // It did nothing: there is more to the value than it knows. Where half of the deadline is gone,
             // somebody else may have decided before the next answer.
-            Value::BulkString(text) if text.is_empty() => {
-                let deadline = self.store.deadline();
-                if asked_at.elapsed() > deadline / 2 {
-                    return Err(StoreError::timeout(deadline));
-                }
-                let arguments = plan.arguments(now, rows);
-                let place = self.store.enter(rows.len(), deadline)?;
-                self.store.call_in(place, &DECIDE, key, &arguments).await
+            let deadline = self.store.deadline();
+            if asked_at.elapsed() > deadline / 2 {
+                return Err(StoreError::timeout(deadline));
             }
-            reply => Ok(reply),
+            let place = self.store.enter(rows.len(), deadline)?;
+            return self.call_general(place, subject, plan, now, rows).await;
         }
+        self.call_general(place, subject, plan, now, rows).await
+    }
+
+    async fn call_general(
+        &self,
+        place: CallPlace,
+        subject: &str,
+        plan: &TierPlan,
+        now: Option<u64>,
+        rows: &[(Op, usize)],
+    ) -> Result<Vec<Row>, StoreError> {
+        let arguments = plan.arguments(now, &[rows]);
+        let answer = self.decided(place, &DECIDE, subject, plan, &arguments, rows);
+        let answer = answer.await?;
+        answer.ok_or_else(|| StoreError::foreign("not the script's reply"))
+    }
+
+    async fn decided(
+        &self,
+        place: CallPlace,
+        script: &Script,
+        subject: &str,
+        plan: &TierPlan,
+        arguments: &[Cow<'_, str>],
+        rows: &[(Op, usize)],
+    ) -> SubjectReply {
+        let keys = [subject.as_bytes()];
+        let reply = self.store.call_in(place, script, &keys, arguments).await?;
+        let count = rows.iter().map(|(_, count)| count).sum();
+        let answer = reply::subjects(&reply, plan, &[count]).pop();
+        answer.unwrap_or(Ok(None))
     }
 
     /// Remembers what was answered. A row of the answer lies within one of the question's.
@@ -137,11 +161,8 @@ impl Ask<Current> for Asker {
             .as_ref()
             .map(|clock| clock.now().as_micros());
         let asked_at = Instant::now();
-        let reply = self.call(place, subject, &plan, now, rows).await;
-        let reply = reply.inspect_err(|_| self.forget_what_may_be_over(subject, rows))?;
-        let count = rows.iter().map(|(_, count)| count).sum();
-        let answer = reply::rows(&reply, &plan, count);
-        let answer = answer.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
+        let answer = self.call(place, subject, &plan, now, rows).await;
+        let answer = answer.inspect_err(|_| self.forget_what_may_be_over(subject, rows))?;
         let asked = AnsweredCall {
             subject,
             tier,

@@ -161,28 +161,28 @@ impl RedisStore {
         self.shared.go_without(error);
     }
 
-    /// Runs `script` on the value of `key`: one round trip, and never more than the deadline. After
+    /// Runs `script` on the values of `keys`: one round trip, and never more than the deadline. After
     /// an error of kind [`Timeout`](super::StoreErrorKind::Timeout) it may have run.
     pub(crate) async fn call_in<A: ToRedisArgs>(
         &self,
         place: CallPlace,
         script: &Script,
-        key: &[u8],
+        keys: &[&[u8]],
         args: &[A],
     ) -> Result<Value, StoreError> {
-        let call = script.call(key, args);
+        let call = script.call(keys, args);
         let within = Some(self.shared.deadline);
         self.shared.call(script, call, place, within).await
     }
 
-    /// The same without waiting for a place: the call is sent, however many are under way.
+    /// The same on one value without waiting for a place: the call is sent, however many are under way.
     pub(crate) async fn call<A: ToRedisArgs>(
         &self,
         script: &Script,
         key: &[u8],
         args: &[A],
     ) -> Result<Value, StoreError> {
-        let call = script.call(key, args);
+        let call = script.call(&[key], args);
         let place = self.shared.insist(1);
         self.shared.call(script, call, place, None).await
     }

@@ -30,10 +30,13 @@ impl Script {
         }
     }
 
-    /// The command that runs it on the value of `key`.
-    pub(super) fn call<A: ToRedisArgs>(&self, key: &[u8], args: &[A]) -> Cmd {
+    /// The command that runs it on the values of `keys`.
+    pub(super) fn call<A: ToRedisArgs>(&self, keys: &[&[u8]], args: &[A]) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&*self.digest).arg(1).arg(key);
+        command.arg(&*self.digest).arg(keys.len());
+        for key in keys {
+            command.arg(key);
+        }
         for arg in args {
             command.arg(arg);
         }
