@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     arguments::{Plan, TierPlan},
-    coalesce::{Ask, Row},
+    coalesce::{Ask, Question, Row},
     deny_cache::{self, AnsweredCall, DenyCache},
     reply::{self, SubjectReply},
 };
@@ -19,7 +19,12 @@ use crate::{
     redis::{
         key_name,
         script::{DECIDE, DECIDE_LONE_BUCKET},
-        store::{error::StoreError, handle::RedisStore, pace::CallPlace, script::Script},
+        store::{
+            error::StoreError,
+            handle::RedisStore,
+            pace::{CallPlace, CallSize},
+            script::Script,
+        },
     },
 };
 
@@ -87,7 +92,11 @@ impl Asker {
             if asked_at.elapsed() > deadline / 2 {
                 return Err(StoreError::timeout(deadline));
             }
-            let place = self.store.enter(rows.len(), deadline)?;
+            let size = CallSize {
+                subjects: 1,
+                rows: rows.len(),
+            };
+            let place = self.store.enter(size, deadline)?;
             return self.call_general(place, subject, plan, now, rows).await;
         }
         self.call_general(place, subject, plan, now, rows).await
@@ -142,18 +151,53 @@ impl Asker {
 impl Ask<Current> for Asker {
     type Place = CallPlace;
 
-    fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
-        self.store.enter(rows, within)
+    fn most_subjects(&self) -> usize {
+        1
+    }
+
+    fn expect(&self, waiting: usize) -> Result<(), StoreError> {
+        let subjects = waiting + 1;
+        self.store.expect(CallSize {
+            subjects,
+            rows: subjects,
+        })
+    }
+
+    fn enter(&self, size: CallSize, within: Duration) -> Result<CallPlace, StoreError> {
+        self.store.enter(size, within)
     }
 
     async fn ask(
         &self,
         place: CallPlace,
-        subject: &str,
         current: &Current,
         tier: Chosen,
-        rows: &[(Op, usize)],
+        questions: &[Question],
+    ) -> Vec<Result<Vec<Row>, StoreError>> {
+        let [question] = questions else {
+            unreachable!("one subject a call");
+        };
+        vec![self.ask_one(place, current, tier, question).await]
+    }
+
+    fn expected(&self) -> Option<Duration> {
+        self.store.expected()
+    }
+
+    fn deadline(&self) -> Duration {
+        self.store.deadline()
+    }
+}
+
+impl Asker {
+    async fn ask_one(
+        &self,
+        place: CallPlace,
+        current: &Current,
+        tier: Chosen,
+        question: &Question,
     ) -> Result<Vec<Row>, StoreError> {
+        let (subject, rows) = (&*question.subject, &*question.rows);
         let plan = current.plan.of(tier);
         let plan = plan.ok_or_else(|| StoreError::foreign("there is no such tier"))?;
         let now = self
@@ -171,13 +215,5 @@ impl Ask<Current> for Asker {
         };
         self.learn(&asked, rows, &answer);
         Ok(answer)
-    }
-
-    fn expected(&self) -> Option<Duration> {
-        self.store.expected()
-    }
-
-    fn deadline(&self) -> Duration {
-        self.store.deadline()
     }
 }

@@ -26,6 +26,7 @@ use crate::{
         store::{
             error::{StoreError, StoreErrorKind},
             handle::RedisStore,
+            pace::CallSize,
             script::Script,
         },
     },
@@ -99,7 +100,7 @@ impl Renewer {
         subject: &str,
         steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
     ) -> Result<Vec<Value>, StoreError> {
-        let place = self.store.enter(1, self.store.deadline())?;
+        let place = self.store.enter(CallSize::ONE, self.store.deadline())?;
         let arguments = self.arguments(steps);
         let keys = [subject.as_bytes()];
         values(

@@ -8,7 +8,7 @@ use super::{
     core::Core,
     error::StoreError,
     health::{StoreHealth, StoreStats},
-    pace::CallPlace,
+    pace::{CallPlace, CallSize},
     script::Script,
 };
 use crate::error::ConfigError;
@@ -145,10 +145,15 @@ impl RedisStore {
         self.shared.use_script(script);
     }
 
-    /// A place for a call that carries this many rows; an error at once when an answer `within`
-    /// this time is not to be expected.
-    pub(crate) fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
-        self.shared.enter(rows, within)
+    /// A place for a call of this size; an error at once when an answer `within` this time is not
+    /// to be expected.
+    pub(crate) fn enter(&self, size: CallSize, within: Duration) -> Result<CallPlace, StoreError> {
+        self.shared.enter(size, within)
+    }
+
+    /// An error when a call of this size would get no place.
+    pub(crate) fn expect(&self, size: CallSize) -> Result<(), StoreError> {
+        self.shared.expect(size)
     }
 
     /// How long an answer takes at present; `None` without a connection.
@@ -183,7 +188,7 @@ impl RedisStore {
         args: &[A],
     ) -> Result<Value, StoreError> {
         let call = script.call(&[key], args);
-        let place = self.shared.insist(1);
+        let place = self.shared.insist(CallSize::ONE);
         self.shared.call(script, call, place, None).await
     }
 }
