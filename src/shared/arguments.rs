@@ -141,14 +141,19 @@ impl TierPlan {
         subjects: &[&[(Op, usize)]],
     ) -> Option<Vec<Cow<'_, str>>> {
         let lone = self.lone_bucket.as_ref()?;
-        let known = |(op, _): &(Op, usize)| {
+        let are_known = subjects.iter().all(|rows| self.is_simple(rows));
+        are_known.then(|| self.arguments_after(lone, now, subjects))
+    }
+
+    /// Whether there is a script for these quotas that does no more than these operations.
+    pub(super) fn is_simple(&self, rows: &[(Op, usize)]) -> bool {
+        let is_known = |(op, _): &(Op, usize)| {
             matches!(
                 op,
                 Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_)
             )
         };
-        let are_known = subjects.iter().all(|rows| rows.iter().all(known));
-        are_known.then(|| self.arguments_after(lone, now, subjects))
+        self.lone_bucket.is_some() && rows.iter().all(is_known)
     }
 
     fn arguments_after<'a>(

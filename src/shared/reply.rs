@@ -43,7 +43,8 @@ fn subject(text: &Value, plan: &TierPlan, ops: usize) -> SubjectReply {
     }
 }
 
-fn strange() -> StoreError {
+/// The error of a reply that no script of ours gives.
+pub(super) fn strange() -> StoreError {
     StoreError::foreign("not the script's reply")
 }
 

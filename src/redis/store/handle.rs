@@ -1,6 +1,10 @@
 //! The store's handle: [`RedisStore`].
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use redis::{ToRedisArgs, Value, aio::ConnectionLike};
 
@@ -154,6 +158,16 @@ impl RedisStore {
     /// An error when a call of this size would get no place.
     pub(crate) fn expect(&self, size: CallSize) -> Result<(), StoreError> {
         self.shared.expect(size)
+    }
+
+    /// Whether one call can carry many subjects: not to a cluster, which has them on many servers.
+    pub(crate) fn may_travel_together(&self) -> bool {
+        !self.shared.link.is_cluster() && !self.shared.is_split.load(Ordering::Relaxed)
+    }
+
+    /// Behind the store's address there are many servers: from now on each subject has its call.
+    pub(crate) fn travel_alone(&self) {
+        self.shared.is_split.store(true, Ordering::Relaxed);
     }
 
     /// How long an answer takes at present; `None` without a connection.
