@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     arguments::TierPlan,
-    coalesce::{Question, Row},
+    coalesce::{Answer, Question},
     reply::{self, SubjectReply},
 };
 use crate::redis::{
@@ -34,11 +34,7 @@ type Numbered<'a> = (usize, &'a Question);
 impl Inquiry<'_> {
     /// The answer to each question. Those that a script for few operations knows are asked of it,
     /// and of the general one if it cannot tell.
-    pub(super) async fn answers(
-        &self,
-        place: CallPlace,
-        questions: &[Question],
-    ) -> Vec<Result<Vec<Row>, StoreError>> {
+    pub(super) async fn answers(&self, place: CallPlace, questions: &[Question]) -> Vec<Answer> {
         let asked_at = Instant::now();
         let numbered = questions.iter().enumerate();
         let (simple, others): (Vec<Numbered<'_>>, Vec<_>) =
