@@ -47,7 +47,9 @@ fn processor_time() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").expect("Linux");
     let (_, fields) = stat.rsplit_once(')').expect("a name");
     let ticks = fields.split_whitespace().skip(11).take(2);
-    let ticks: u64 = ticks.map(|field| field.parse::<u64>().expect("a number")).sum();
+    let ticks: u64 = ticks
+        .map(|field| field.parse::<u64>().expect("a number"))
+        .sum();
     Duration::from_millis(10 * ticks)
 }
 
@@ -72,13 +74,22 @@ where
 
 async fn plain(mut connection: MultiplexedConnection, script: Arc<redis::Script>, key: u64) {
     let mut call = script.prepare_invoke();
-    call.key(format!("rl:plain:{key}")).arg(60).arg(60_000_000).arg(1);
-    let level: i64 = call.invoke_async(&mut connection).await.expect("Redis is there");
+    call.key(format!("rl:plain:{key}"))
+        .arg(60)
+        .arg(60_000_000)
+        .arg(1);
+    let level: i64 = call
+        .invoke_async(&mut connection)
+        .await
+        .expect("Redis is there");
     assert!(level > 0);
 }
 
 async fn decided(limiter: RedisLimiter, key: u64) {
-    let decision = limiter.acquire(&Key::from(key), 1).await.expect("a decision");
+    let decision = limiter
+        .acquire(&Key::from(key), 1)
+        .await
+        .expect("a decision");
     assert!(decision.is_allowed() && !decision.is_degraded());
 }
 
@@ -97,12 +108,17 @@ async fn main() -> Result<()> {
     let kinds = [
         ("token bucket", Quota::per_minute(1_000_000)),
         ("fixed window", Quota::per_minute(1_000_000).fixed_window()),
-        ("sliding window", Quota::per_minute(1_000_000).sliding_window()),
+        (
+            "sliding window",
+            Quota::per_minute(1_000_000).sliding_window(),
+        ),
     ];
     let script = Arc::new(redis::Script::new(PLAIN));
     let connection = server.connection().await?;
     for (name, quota) in kinds {
-        let limiter = RedisLimiter::builder(quota).name(name.replace(' ', "-")).build(&store)?;
+        let limiter = RedisLimiter::builder(quota)
+            .name(name.replace(' ', "-"))
+            .build(&store)?;
         let (mut bare, mut ours) = (Vec::new(), Vec::new());
         let scripts = server.scripts().await?;
         for _ in 0..ROUNDS {
@@ -110,11 +126,16 @@ async fn main() -> Result<()> {
             ours.push(cost(|n| decided(limiter.clone(), n % KEYS)).await);
         }
         let calls = server.scripts().await? - scripts - ROUNDS as u64 * CALLS;
-        let (rate, processor): (fn(&Cost) -> f64, fn(&Cost) -> f64) = (|cost| cost.rate, |cost| cost.processor);
+        let (rate, processor): (fn(&Cost) -> f64, fn(&Cost) -> f64) =
+            (|cost| cost.rate, |cost| cost.processor);
         println!(
             "{name}: {:.0}/s, plain {:.0}/s: {:.2} of it; {:.2} us of the client's processor, plain {:.2}: {:.2} times; {:.1} decisions a call",
-            median(&ours, rate), median(&bare, rate), median(&ours, rate) / median(&bare, rate),
-            median(&ours, processor), median(&bare, processor), median(&ours, processor) / median(&bare, processor),
+            median(&ours, rate),
+            median(&bare, rate),
+            median(&ours, rate) / median(&bare, rate),
+            median(&ours, processor),
+            median(&bare, processor),
+            median(&ours, processor) / median(&bare, processor),
             (ROUNDS as u64 * CALLS) as f64 / calls as f64,
         );
     }

@@ -13,7 +13,7 @@ use super::{
 use crate::redis::{
     script::{DECIDE, DECIDE_LONE_BUCKET},
     store::{
-        error::{StoreError, StoreErrorKind},
+        error::StoreError,
         handle::RedisStore,
         pace::{CallPlace, CallSize},
         script::Script,
@@ -119,7 +119,7 @@ impl Inquiry<'_> {
         match self.call(place, script, &arguments, questions).await {
             Ok(replies) => replies,
             // Behind this address there is more than one server, and nothing was done.
-            Err(error) if error.kind() == StoreErrorKind::Cluster && questions.len() > 1 => {
+            Err(error) if error.names_many_servers() && questions.len() > 1 => {
                 self.store.travel_alone();
                 let each = questions.iter().map(async |question| {
                     let one = [*question];
