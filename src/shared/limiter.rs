@@ -32,7 +32,6 @@ use crate::{
     quota::{IntoQuotas, OwnedQuota},
     redis::{
         key_name,
-        script::{DECIDE, DECIDE_LONE_BUCKET},
         store::{
             error::{StoreError, StoreErrorKind},
             handle::RedisStore,
@@ -109,8 +108,6 @@ impl RedisLimiter {
             denials,
             test_clock,
         } = parts;
-        store.use_script(&DECIDE);
-        store.use_script(&DECIDE_LONE_BUCKET);
         let denials = denials.map(Arc::new);
         let asker = Asker {
             store: store.clone(),
