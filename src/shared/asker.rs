@@ -48,6 +48,9 @@ pub(super) struct Asker {
 impl Current {
     pub(super) fn new(store: &RedisStore, name: &str, limits: &Limits, generation: u64) -> Self {
         let plan = Plan::new(limits);
+        for script in plan.scripts() {
+            store.use_script(script);
+        }
         Self {
             keyspace: key_name::keyspace(store.prefix(), name, plan.id()),
             plan,

@@ -11,7 +11,7 @@ use super::{
     reply::{self, SubjectReply},
 };
 use crate::redis::{
-    script::{DECIDE, DECIDE_LONE_BUCKET},
+    script::DECIDE,
     store::{
         error::StoreError,
         handle::RedisStore,
@@ -91,12 +91,14 @@ impl Inquiry<'_> {
     }
 
     async fn simple(&self, place: CallPlace, questions: &[Numbered<'_>]) -> Vec<SubjectReply> {
+        let Some(script) = self.plan.lone_script() else {
+            return fail(questions, &reply::strange());
+        };
         let arguments = |questions: &[Numbered<'_>]| {
-            let arguments = self.plan.lone_bucket(self.now, &rows(questions));
+            let arguments = self.plan.lone_arguments(self.now, &rows(questions));
             arguments.unwrap_or_default()
         };
-        self.run(Ok(place), &DECIDE_LONE_BUCKET, arguments, questions)
-            .await
+        self.run(Ok(place), script, arguments, questions).await
     }
 
     async fn general(

@@ -30,13 +30,10 @@ use crate::{
     },
     lock::unpoisoned,
     quota::{IntoQuotas, OwnedQuota},
-    redis::{
-        script::{DECIDE, DECIDE_LONE_BUCKET},
-        store::{
-            error::{StoreError, StoreErrorKind},
-            handle::RedisStore,
-            health::StoreHealth,
-        },
+    redis::store::{
+        error::{StoreError, StoreErrorKind},
+        handle::RedisStore,
+        health::StoreHealth,
     },
 };
 
@@ -109,8 +106,6 @@ impl RedisLimiter {
             denials,
             test_clock,
         } = parts;
-        store.use_script(&DECIDE);
-        store.use_script(&DECIDE_LONE_BUCKET);
         let denials = denials.map(Arc::new);
         let asker = Asker {
             store: store.clone(),
