@@ -1,17 +1,14 @@
-//! The asker: makes the calls for a subject by the quotas in force, and remembers denials.
+//! The asker: asks by the quotas in force, and remembers denials.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
-use redis::Value;
+use tokio::time::Instant;
 
 use super::{
-    arguments::{Plan, TierPlan},
-    coalesce::{Ask, Question, Row},
+    arguments::Plan,
+    coalesce::{Ask, Row, SubjectAnswer, SubjectOps},
     deny_cache::{self, AnsweredCall, DenyCache},
-    reply,
+    inquiry::Inquiry,
 };
 use crate::{
     clock::{Clock, ManualClock},
@@ -19,7 +16,6 @@ use crate::{
     limiter::limits::{Chosen, Limits},
     redis::{
         key_name,
-        script::{DECIDE, DECIDE_LONE_BUCKET},
         store::{
             error::StoreError,
             handle::RedisStore,
@@ -27,6 +23,10 @@ use crate::{
         },
     },
 };
+
+/// The most subjects of one call: more make a decision hardly cheaper, and hold the server up for
+/// longer.
+const MAX_SUBJECTS: usize = 32;
 
 /// The quotas in force, and where they are counted.
 #[derive(Debug)]
@@ -48,6 +48,9 @@ pub(super) struct Asker {
 impl Current {
     pub(super) fn new(store: &RedisStore, name: &str, limits: &Limits, generation: u64) -> Self {
         let plan = Plan::new(limits);
+        for script in plan.scripts() {
+            store.use_script(script);
+        }
         Self {
             keyspace: key_name::keyspace(store.prefix(), name, plan.id()),
             plan,
@@ -62,56 +65,16 @@ impl Current {
 }
 
 impl Asker {
-    /// A call that failed may have been made, and given something back.
-    fn forget_what_may_be_over(&self, subject: &str, rows: &[(Op, usize)]) {
-        let may_be_over = rows.iter().any(|(op, _)| deny_cache::may_end_denials(op));
-        if let Some(denials) = self.denials.as_ref().filter(|_| may_be_over) {
-            denials.forget(subject);
-        }
-    }
-
-    /// Has the script decide that suits the quotas and the operations.
-    async fn call(
-        &self,
-        place: CallPlace,
-        subject: &str,
-        plan: &TierPlan,
-        now: Option<u64>,
-        rows: &[(Op, usize)],
-    ) -> Result<Value, StoreError> {
-        let asked_at = Instant::now();
-        let key = subject.as_bytes();
-        let Some(arguments) = plan.lone_bucket(now, rows) else {
-            let arguments = plan.arguments(now, rows);
-            return self.store.call_in(place, &DECIDE, key, &arguments).await;
-        };
-        let script = &DECIDE_LONE_BUCKET;
-        let reply = self.store.call_in(place, script, key, &arguments).await?;
-        match reply {
-            // It did nothing: there is more to the value than it knows. Where half of the deadline is gone,
-            // somebody else may have decided before the next answer.
-            Value::BulkString(text) if text.is_empty() => {
-                let deadline = self.store.deadline();
-                if asked_at.elapsed() > deadline / 2 {
-                    return Err(StoreError::timeout(deadline));
-                }
-                let arguments = plan.arguments(now, rows);
-                let place = self.store.enter(
-                    CallSize {
-                        subjects: 1,
-                        rows: rows.len(),
-                    },
-                    deadline,
-                )?;
-                self.store.call_in(place, &DECIDE, key, &arguments).await
-            }
-            reply => Ok(reply),
-        }
-    }
-
-    /// Remembers what was answered. A row of the answer lies within one of the question's.
-    fn learn(&self, asked: &AnsweredCall<'_>, rows: &[(Op, usize)], answer: &[Row]) {
+    /// Remembers what was answered, or forgets what a call that failed may have given back.
+    fn learn(&self, asked: &AnsweredCall<'_>, rows: &[(Op, usize)], answer: Option<&[Row]>) {
         let Some(denials) = &self.denials else { return };
+        let Some(answer) = answer else {
+            if rows.iter().any(|(op, _)| deny_cache::may_end_denials(op)) {
+                denials.forget(asked.subject);
+            }
+            return;
+        };
+        // A row of the answer lies within one of the question's.
         let mut answers = answer.iter();
         for (op, count) in rows {
             let mut left = *count;
@@ -129,7 +92,10 @@ impl Ask<Current> for Asker {
     type Place = CallPlace;
 
     fn most_subjects(&self) -> usize {
-        1
+        match self.store.may_travel_together() {
+            true => MAX_SUBJECTS,
+            false => 1,
+        }
     }
 
     fn expect(&self, waiting: usize) -> Result<(), StoreError> {
@@ -149,12 +115,30 @@ impl Ask<Current> for Asker {
         place: CallPlace,
         current: &Current,
         tier: Chosen,
-        questions: &[Question],
-    ) -> Vec<Result<Vec<Row>, StoreError>> {
-        let [question] = questions else {
-            unreachable!("one subject a call");
+        questions: &[SubjectOps],
+    ) -> Vec<SubjectAnswer> {
+        let Some(plan) = current.plan.of(tier) else {
+            let error = StoreError::foreign("there is no such tier");
+            return questions.iter().map(|_| Err(error.clone())).collect();
         };
-        vec![self.ask_one(place, current, tier, question).await]
+        let asked_at = Instant::now().into_std();
+        let clock = self.test_clock.as_ref();
+        let inquiry = Inquiry {
+            store: &self.store,
+            plan: &plan,
+            now: clock.map(|clock| clock.now().as_micros()),
+        };
+        let answers = inquiry.answers(place, questions).await;
+        for (question, answer) in questions.iter().zip(&answers) {
+            let asked = AnsweredCall {
+                subject: &question.subject,
+                tier,
+                at: asked_at,
+                generation: current.generation,
+            };
+            self.learn(&asked, &question.rows, answer.as_deref().ok());
+        }
+        answers
     }
 
     fn expected(&self) -> Option<Duration> {
@@ -163,36 +147,5 @@ impl Ask<Current> for Asker {
 
     fn deadline(&self) -> Duration {
         self.store.deadline()
-    }
-}
-
-impl Asker {
-    async fn ask_one(
-        &self,
-        place: CallPlace,
-        current: &Current,
-        tier: Chosen,
-        question: &Question,
-    ) -> Result<Vec<Row>, StoreError> {
-        let (subject, rows) = (&*question.subject, &*question.rows);
-        let plan = current.plan.of(tier);
-        let plan = plan.ok_or_else(|| StoreError::foreign("there is no such tier"))?;
-        let now = self
-            .test_clock
-            .as_ref()
-            .map(|clock| clock.now().as_micros());
-        let asked_at = Instant::now();
-        let reply = self.call(place, subject, &plan, now, rows).await;
-        let reply = reply.inspect_err(|_| self.forget_what_may_be_over(subject, rows))?;
-        let answer = reply::rows(&reply, &plan, question.ops());
-        let answer = answer.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
-        let asked = AnsweredCall {
-            subject,
-            tier,
-            at: asked_at,
-            generation: current.generation,
-        };
-        self.learn(&asked, rows, &answer);
-        Ok(answer)
     }
 }

@@ -4,6 +4,7 @@ mod ask;
 mod batch;
 mod call;
 mod driver;
+mod hub;
 mod lanes;
 #[cfg(test)]
 mod tests;
@@ -11,24 +12,25 @@ mod tests;
 use std::{
     fmt,
     future::Future,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::Arc,
     task::{Context, Waker},
 };
 
-use tokio::{
-    sync::{Notify, oneshot},
-    time::Instant,
-};
+use tokio::{sync::oneshot, time::Instant};
 
-pub(super) use self::{ask::Ask, batch::Row, call::Question};
+pub(super) use self::{
+    ask::Ask,
+    batch::Row,
+    call::{SubjectAnswer, SubjectOps},
+};
 use self::{
     batch::{Reply, WaitingOp},
-    call::Call,
     driver::Driver,
-    lanes::Lanes,
+    hub::Hub,
 };
 use crate::{
-    decision::Op, limiter::limits::Chosen, lock::unpoisoned, redis::store::error::StoreError,
+    decision::Op, limiter::limits::Chosen, redis::store::error::StoreError,
+    shared::subject::SubjectName,
 };
 
 /// Operations that are under way to the server, and those that wait to follow them.
@@ -42,44 +44,33 @@ use crate::{
 /// and any number may wait.
 pub(super) struct Coalescer<A, P>(Arc<Hub<A, P>>);
 
-/// All lanes of a limiter, and the server that they lead to.
-struct Hub<A, P> {
-    asker: A,
-    lanes: Mutex<Lanes<P>>,
-    /// Tells the driver that something waits.
-    stirred: Notify,
-}
-
 impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
     pub(super) fn new(asker: A) -> Self {
-        Self(Arc::new(Hub {
-            asker,
-            lanes: Mutex::new(Lanes::new()),
-            stirred: Notify::new(),
-        }))
+        Self(Arc::new(Hub::new(asker)))
     }
 
     /// Has `op` done, within a tokio runtime, or fails at once when no answer can be expected in
     /// time. It is done even if nobody waits for the answer; but not if its time was over before it
-    /// could be sent.
+    /// could be sent. `until` is a deadline from now.
     pub(super) fn submit(
         &self,
-        subject: String,
+        subject: SubjectName,
         plan: Arc<P>,
         tier: Chosen,
         op: Op,
+        until: Instant,
     ) -> Result<oneshot::Receiver<Reply>, StoreError> {
         let hub = &self.0;
         let (answer, receiver) = oneshot::channel();
-        let now = Instant::now();
         let deadline = hub.asker.deadline();
-        let waiter = WaitingOp::new(now + deadline, answer);
+        let now = until - deadline;
+        let waiter = WaitingOp::new(until, answer);
         let mut lanes = hub.lock();
         if !lanes.has(&subject) {
             hub.asker.expect(lanes.due())?;
         }
         let is_driven = lanes.driver.is_some() && !lanes.are_still(now, deadline);
-        let has_begun = lanes.add(subject.into(), (plan, tier), op, waiter, now);
+        let has_begun = lanes.add(subject, (plan, tier), op, waiter, now);
         if !is_driven {
             let number = lanes.begin_drive();
             drop(lanes);
@@ -89,20 +80,6 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
             hub.stirred.notify_one();
         }
         Ok(receiver)
-    }
-}
-
-impl<A, P> Hub<A, P> {
-    fn lock(&self) -> MutexGuard<'_, Lanes<P>> {
-        unpoisoned(self.lanes.lock())
-    }
-
-    /// A call of this driver is over.
-    fn land(&self, driver: u64, call: &Call<P>) {
-        let mut lanes = self.lock();
-        if lanes.driver == Some(driver) {
-            lanes.land(call);
-        }
     }
 }
 

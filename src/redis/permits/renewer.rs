@@ -102,8 +102,12 @@ impl Renewer {
     ) -> Result<Vec<Value>, StoreError> {
         let place = self.store.enter(CallSize::ONE, self.store.deadline())?;
         let arguments = self.arguments(steps);
-        let key = subject.as_bytes();
-        values(self.store.call_in(place, &LEASES, key, &arguments).await?)
+        let keys = [subject.as_bytes()];
+        values(
+            self.store
+                .call_in(place, &LEASES, &keys, &arguments)
+                .await?,
+        )
     }
 
     /// Tells what nobody waits for.

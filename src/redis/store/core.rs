@@ -3,7 +3,10 @@
 use std::{
     future::poll_fn,
     pin::pin,
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64},
+    },
     task::Poll,
     time::Duration,
 };
@@ -22,7 +25,7 @@ use super::{
     error::{StoreError, StoreErrorKind},
     health::{Alarms, Counters, Notifier, STRAIN, StoreHealth, StoreStats},
     pace::{CallPlace, CallSize, Full, Pace},
-    script::Script,
+    script::{Script, failure_within},
 };
 use crate::{decision::Degradation, lock::unpoisoned};
 
@@ -46,6 +49,8 @@ pub(super) struct Core {
     pub(super) notifier: Notifier,
     pub(super) counters: Counters,
     pub(super) trials: AtomicU64,
+    /// Whether the server takes no calls that carry many subjects.
+    pub(super) is_split: AtomicBool,
 }
 
 impl Core {
@@ -201,6 +206,10 @@ impl Core {
             }
         };
         let outcome = answer.map_err(|error| StoreError::replied(&error));
+        let outcome = outcome.and_then(|reply| match failure_within(&reply) {
+            Some(error) => Err(error),
+            None => Ok(reply),
+        });
         let kind = outcome.as_ref().err().map(StoreError::kind);
         if !matches!(
             kind,
@@ -278,6 +287,8 @@ impl Core {
         let now = Instant::now().into_std();
         match error.kind() {
             StoreErrorKind::ForeignData => self.praise(epoch),
+            // The next calls carry one subject each.
+            StoreErrorKind::Cluster if error.names_many_servers() => self.praise(epoch),
             // Nothing was sent.
             StoreErrorKind::Crowded => {}
             StoreErrorKind::Other => {

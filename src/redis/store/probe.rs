@@ -115,7 +115,7 @@ impl Core {
     async fn try_out(&self, connection: &mut u64) -> Result<(), StoreError> {
         let number = self.trials.fetch_add(1, Ordering::Relaxed) % PROBE_KEYS;
         let key = format!("{}:trial:{number}", self.prefix);
-        let read = READ.call::<&str>(key.as_bytes(), &[]);
+        let read = READ.call::<&str>(&[key.as_bytes()], &[]);
         let mut write = redis::cmd("SET");
         write.arg(key).arg(1).arg("PX").arg(1000);
 

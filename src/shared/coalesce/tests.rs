@@ -14,6 +14,7 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Policy, QuotaStatus},
     redis::store::{StoreErrorKind, pace::CallSize},
+    shared::subject::SubjectNames,
 };
 
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -23,7 +24,7 @@ const DEADLINE: Duration = Duration::from_millis(50);
 struct Slow {
     takes: Mutex<Duration>,
     hold: Option<Semaphore>,
-    calls: Mutex<Vec<(Chosen, Vec<Question>)>>,
+    calls: Mutex<Vec<(Chosen, Vec<SubjectOps>)>>,
     is_full: Mutex<bool>,
 }
 
@@ -46,7 +47,7 @@ impl Slow {
 
     /// The rows of each call so far.
     fn calls(&self) -> Vec<Carried> {
-        let rows = |questions: Vec<Question>| {
+        let rows = |questions: Vec<SubjectOps>| {
             let rows = questions.into_iter().flat_map(|question| question.rows);
             rows.collect()
         };
@@ -57,14 +58,14 @@ impl Slow {
     }
 
     /// The questions of each call so far.
-    fn questions(&self) -> Vec<(Chosen, Vec<Question>)> {
+    fn questions(&self) -> Vec<(Chosen, Vec<SubjectOps>)> {
         std::mem::take(&mut self.calls.lock().expect("no panic"))
     }
 
     /// The subjects of each call so far.
     fn subjects(&self) -> Vec<Vec<String>> {
         let calls = self.questions().into_iter();
-        let names = |questions: Vec<Question>| {
+        let names = |questions: Vec<SubjectOps>| {
             let names = questions
                 .iter()
                 .map(|question| question.subject.to_string());
@@ -97,8 +98,8 @@ impl Ask<()> for Arc<Slow> {
         (): (),
         (): &(),
         tier: Chosen,
-        questions: &[Question],
-    ) -> Vec<Result<Vec<Row>, StoreError>> {
+        questions: &[SubjectOps],
+    ) -> Vec<SubjectAnswer> {
         let carried = (tier, questions.to_vec());
         self.calls.lock().expect("no panic").push(carried);
         if let Some(hold) = &self.hold {
@@ -115,7 +116,7 @@ impl Ask<()> for Arc<Slow> {
             },
             other => panic!("{other:?} was not asked"),
         };
-        let answer = |question: &Question| match &*question.subject {
+        let answer = |question: &SubjectOps| match &*question.subject {
             "foreign" => Err(StoreError::foreign("not one of ours")),
             _ => Ok(question.rows.iter().map(row).collect()),
         };
@@ -134,6 +135,7 @@ impl Ask<()> for Arc<Slow> {
 struct Bench {
     coalescer: Coalescer<Arc<Slow>, ()>,
     plan: Arc<()>,
+    subjects: SubjectNames,
 }
 
 impl Bench {
@@ -141,6 +143,7 @@ impl Bench {
         Self {
             coalescer: Coalescer::new(Arc::clone(slow)),
             plan: Arc::new(()),
+            subjects: SubjectNames::default(),
         }
     }
 
@@ -149,11 +152,19 @@ impl Bench {
     }
 
     fn submit_of(&self, subject: &str, tier: Chosen, cost: u64) -> oneshot::Receiver<Reply> {
-        let (subject, plan) = (subject.to_owned(), Arc::clone(&self.plan));
-        let submitted = self
-            .coalescer
-            .submit(subject, plan, tier, Op::Acquire(cost));
-        submitted.expect("there is room")
+        self.try_submit(subject, tier, cost).expect("there is room")
+    }
+
+    fn try_submit(
+        &self,
+        subject: &str,
+        tier: Chosen,
+        cost: u64,
+    ) -> Result<oneshot::Receiver<Reply>, StoreError> {
+        let (subject, plan) = (self.subjects.named(subject), Arc::clone(&self.plan));
+        let until = Instant::now() + DEADLINE;
+        self.coalescer
+            .submit(subject, plan, tier, Op::Acquire(cost), until)
     }
 }
 
@@ -289,11 +300,7 @@ async fn where_there_is_no_room_nobody_waits_to_hear_of_it() {
     let second = bench.submit(Chosen::Tier(0), 1);
     *slow.is_full.lock().expect("no panic") = true;
     let start = Instant::now();
-    let plan = Arc::clone(&bench.plan);
-    let bob = bench
-        .coalescer
-        .submit("bob".to_owned(), plan, Chosen::Tier(0), Op::Acquire(1));
-    assert!(bob.is_err());
+    assert!(bench.try_submit("bob", Chosen::Tier(0), 1).is_err());
     charged(first).await;
     assert!(second.await.expect("an answer").is_err());
     assert_eq!(start.elapsed(), Duration::from_millis(10));
