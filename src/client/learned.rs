@@ -267,9 +267,13 @@ impl Learned {
     fn forget_past(&mut self, now: Timestamp) {
         self.paused.take_if(|paused| paused.until <= now);
         let before = self.windows.len();
-        self.windows
-            .retain(|window| window.interval.is_some() || window.end > now);
-        // Nobody has said how it goes on after the window.
+        let units = self.newest.units;
+        self.windows.retain(|window| {
+            // The policy says how it goes on after a window that was used up.
+            let goes_on = window.interval.is_some() && units >= window.most_units;
+            window.end > now || goes_on
+        });
+        // Nobody says how it goes on after the others.
         if self.windows.len() < before && self.ramp.is_none() {
             self.ramp = Some(Ramp::new(1, self.next()));
         }
