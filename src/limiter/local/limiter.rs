@@ -11,7 +11,7 @@ use super::{
     block::{self, Blocks},
     capacity::Capacity,
     hash::{KeyHash, KeyHasher},
-    lock_free::LiveQuota,
+    live::Live,
     lock_free::LockFree,
     sharded::Sharded,
 };
@@ -71,7 +71,7 @@ struct Inner {
     /// The limits in force, for the next change.
     limits: Mutex<Arc<Limits>>,
     /// The lock-free table, where one instant for each key is enough.
-    instants: Option<(LiveQuota, LockFree)>,
+    instants: Option<(Live<LoneBucket>, LockFree)>,
     /// Keys that were blocked by hand while that was enough.
     blocks: Blocks,
     /// The sharded table, where one instant is not enough, from the start or since a change of
@@ -113,7 +113,7 @@ impl LocalLimiter {
         let instants = match limits.lone_bucket() {
             Some(quota) => {
                 let instants = LockFree::try_new(capacity, clock.now())?;
-                Some((LiveQuota::new(quota), instants))
+                Some((Live::new(quota), instants))
             }
             None => {
                 let made = Sharded::try_new(capacity, &limits)?;
@@ -276,14 +276,14 @@ impl LocalLimiter {
 
     /// The quota and the table of the lock-free way, where that is the way.
     #[inline]
-    fn instants(&self) -> Option<&(LiveQuota, LockFree)> {
+    fn instants(&self) -> Option<&(Live<LoneBucket>, LockFree)> {
         let in_force = self.0.subjects.get().is_none();
         self.0.instants.as_ref().filter(|_| in_force)
     }
 
     fn decide_alone(
         &self,
-        (quota, instants): &(LiveQuota, LockFree),
+        (quota, instants): &(Live<LoneBucket>, LockFree),
         key: &Key,
         op: &Op,
     ) -> Decision {
@@ -302,7 +302,7 @@ impl LocalLimiter {
     #[inline(never)]
     fn decide_request(
         &self,
-        (quota, instants): &(LiveQuota, LockFree),
+        (quota, instants): &(Live<LoneBucket>, LockFree),
         tier: &Tier,
         key: &Key,
         op: &Op,

@@ -6,6 +6,7 @@ mod builder;
 mod capacity;
 mod hash;
 mod limiter;
+mod live;
 mod lock_free;
 mod shard;
 mod sharded;
