@@ -59,7 +59,7 @@ pub use self::{
     async_limiter::{AsyncLimiter, BoxedLimiter},
     into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
     limiter::Limiter,
-    local::{LocalLimiter, LocalLimiterBuilder},
+    local::{LocalLimiter, LocalLimiterBuilder, LocalStore, LocalStoreBuilder},
     pending::{Never, Pending, PendingFuture},
     request_quota::RequestQuota,
     tier::Tier,

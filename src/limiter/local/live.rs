@@ -13,7 +13,7 @@ use crate::lock::unpoisoned;
 /// Limits that are read for every request and hardly ever changed: until they are, reading
 /// them takes no lock.
 #[derive(Debug)]
-pub(super) struct Live<T> {
+pub(super) struct LiveLimits<T> {
     first: T,
     changed: AtomicBool,
     current: RwLock<T>,
@@ -37,7 +37,7 @@ impl<T> Deref for InForce<'_, T> {
     }
 }
 
-impl<T: Clone> Live<T> {
+impl<T: Clone> LiveLimits<T> {
     pub(super) fn new(first: T) -> Self {
         Self {
             current: RwLock::new(first.clone()),

@@ -8,8 +8,15 @@ mod hash;
 mod limiter;
 mod live;
 mod lock_free;
+mod log_budget;
 mod shard;
 mod sharded;
+mod store;
 mod table;
+mod victim;
 
-pub use self::{builder::LocalLimiterBuilder, limiter::LocalLimiter};
+pub use self::{
+    builder::LocalLimiterBuilder,
+    limiter::LocalLimiter,
+    store::{LocalStore, LocalStoreBuilder},
+};
