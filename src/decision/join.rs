@@ -9,7 +9,10 @@ impl Decision {
     /// The decision of all limits together, of which each made one of `decisions`: denied if one
     /// denies, else delayed by the longest wait. Its receipt has one of each limit in it.
     pub(crate) fn join(mut decisions: Vec<Self>) -> Self {
-        assert!(!decisions.is_empty(), "a decision is about at least one limit");
+        assert!(
+            !decisions.is_empty(),
+            "a decision is about at least one limit"
+        );
         if decisions.len() == 1 {
             return decisions.remove(0);
         }
@@ -18,7 +21,11 @@ impl Decision {
         // A limit that was let pass without its store says nothing of what the others took.
         let counted = all().filter(|decision| !decision.is_degraded() || decision.charged() > 0);
         Self {
-            delay: all().map(|decision| decision.delay).max().flatten().filter(|_| !denied),
+            delay: all()
+                .map(|decision| decision.delay)
+                .max()
+                .flatten()
+                .filter(|_| !denied),
             charged: counted.map(Self::charged).min().unwrap_or(0),
             charged_at: decisions[0].charged_at,
             tier: decisions[0].tier,
@@ -33,16 +40,15 @@ impl Decision {
 }
 
 fn share_of(decision: &Decision) -> Share {
-        Share {
-            quotas: decision.statuses().len(),
-            names: decision.quotas.names().cloned(),
-            charged: decision.charged(),
-            charged_at: decision.decided_at(),
-            tier: decision.tier,
-            degraded: decision.is_degraded(),
-        }
+    Share {
+        quotas: decision.statuses().len(),
+        names: decision.quotas.names().cloned(),
+        charged: decision.charged(),
+        charged_at: decision.decided_at(),
+        tier: decision.tier,
+        degraded: decision.is_degraded(),
+    }
 }
-
 
 fn joint_of(decisions: &[Decision]) -> Joint {
     let statuses = decisions.iter().flat_map(Decision::statuses);

@@ -9,9 +9,9 @@ use super::{
     policy::Terms,
     receipt::Charge,
 };
-use crate::quota::{Fitted, Kind};
 #[cfg(feature = "redis")]
 use crate::quota::MAX_REFILL_NANOS;
+use crate::quota::{Fitted, Kind};
 
 /// How one quota stands after a decision.
 #[derive(Debug, Clone, Copy)]

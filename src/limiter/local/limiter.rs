@@ -14,7 +14,7 @@ use super::{
     live::LiveLimits,
     lock_free::LockFree,
     sharded::Sharded,
-    store::{StoreCall, LocalStore, StoredLimit},
+    store::{LocalStore, StoreCall, StoredLimit},
 };
 use crate::{
     clock::{SharedClock, Timestamp},

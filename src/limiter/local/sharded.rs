@@ -123,7 +123,9 @@ impl Sharded {
             return (decision, false);
         }
         let (entry, forgotten) = entries.victim(request.limits, key, now);
-        let grew = self.logs.count(entries.times_held(entry), times_held(&states));
+        let grew = self
+            .logs
+            .count(entries.times_held(entry), times_held(&states));
         entries.put(entry, key.tag, states, block);
         let evicted = forgotten != Weight::default();
         self.evictions

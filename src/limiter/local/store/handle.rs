@@ -3,11 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use super::table::StoreTable;
-use crate::{
-    clock::SharedClock,
-    error::ConfigError,
-    limiter::local::capacity::Capacity,
-};
+use crate::{clock::SharedClock, error::ConfigError, limiter::local::capacity::Capacity};
 
 /// One table for many limits: thirty routes or two hundred rules in the memory of one.
 ///

@@ -38,12 +38,7 @@ fn name_of(hasher: &KeyHasher, parts: &[&[u8]]) -> KeyHash {
 impl StoredLimit {
     /// The limit of this name, which others of the same name share their counts with; without a
     /// name the limit of this number.
-    pub(super) fn new(
-        hasher: &KeyHasher,
-        name: Option<&str>,
-        number: u64,
-        limits: Limits,
-    ) -> Self {
+    pub(super) fn new(hasher: &KeyHasher, name: Option<&str>, number: u64, limits: Limits) -> Self {
         let id = match name {
             Some(name) => name_of(hasher, &[b"named", name.as_bytes()]),
             None => name_of(hasher, &[b"own", &number.to_le_bytes()]),
@@ -62,7 +57,8 @@ impl StoredLimit {
     /// Puts other quotas in force. A counter that counts like before keeps its name, and the states
     /// of one that does not are free as soon as they are fresh.
     pub(in super::super) fn replace(&self, hasher: &KeyHasher, limits: Limits) {
-        self.live.replace(StoredCounters::new(hasher, self.id, limits));
+        self.live
+            .replace(StoredCounters::new(hasher, self.id, limits));
     }
 
     /// Whether both count in the same entries.

@@ -1,6 +1,10 @@
 //! A part of a call: one limit's operation on one key, with the states in its hands.
 
-use super::{entries::StoreShard, few::Few, limit::{StoredCounters, StoredLimit}};
+use super::{
+    entries::StoreShard,
+    few::Few,
+    limit::{StoredCounters, StoredLimit},
+};
 use crate::{
     algorithm::{State, Worth},
     clock::Timestamp,
@@ -71,7 +75,9 @@ impl<'a> CallPart<'a> {
     pub(super) fn take(&mut self, shard: &mut StoreShard, looks_for_block: bool) {
         let key = self.ask.key;
         let names = self.counted.states.iter();
-        self.entries = names.map(|name| shard.find(key.mixed_with(*name))).collect();
+        self.entries = names
+            .map(|name| shard.find(key.mixed_with(*name)))
+            .collect();
         let entries = self.entries.as_slice().iter();
         let taken = entries.map(|entry| entry.map_or(State::FRESH, |entry| shard.take(entry)));
         self.states = taken.collect();
@@ -152,7 +158,11 @@ impl<'a> CallPart<'a> {
             Some(entry)
         };
         let limits = &self.counted.limits;
-        let states = self.states.as_slice().iter().zip(self.entries.as_mut_slice());
+        let states = self
+            .states
+            .as_slice()
+            .iter()
+            .zip(self.entries.as_mut_slice());
         for (place, (state, entry)) in states.enumerate() {
             if entry.is_none() && !limits.worth(place, state, now).is_nothing(now) {
                 *entry = room(key.mixed_with(self.counted.states[place]));

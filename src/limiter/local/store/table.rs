@@ -9,7 +9,7 @@ use super::{
     entries::StoreShard,
     limit::StoredLimit,
     locks::{Locked, Mutex, lock},
-    part::{StoreCall, Displaced, CallPart},
+    part::{CallPart, Displaced, StoreCall},
 };
 use crate::{
     clock::{SharedClock, Timestamp},
