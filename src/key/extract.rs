@@ -42,6 +42,13 @@ pub trait KeyExtractor: Send + Sync + 'static {
         None
     }
 
+    /// The extractors of the limits that are charged together, of which one may have no key while
+    /// the others have theirs.
+    #[doc(hidden)]
+    fn of_limits(&self) -> Option<&[Arc<dyn KeyExtractor>]> {
+        None
+    }
+
     /// Takes `other`'s key for requests in which this one's is absent.
     ///
     /// An unavailable key stays an error, since a fault in the set-up must not look like another

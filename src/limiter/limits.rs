@@ -144,6 +144,10 @@ impl Limits {
         Ok(asked.by_receipt(op, self.tiers.len(), own))
     }
 
+    pub(crate) fn knows(&self, tier: &Tier) -> bool {
+        self.tiers.iter().any(|(known, _)| known == tier)
+    }
+
     /// Where `tier` stands.
     fn find(&self, tier: &Tier) -> Result<TierIndex, LimiterError> {
         let found = self.tiers.iter().position(|(known, _)| known == tier);

@@ -119,13 +119,60 @@ impl KeyRules {
         let extracted = self.extractor.extract(parts);
         let key = match &extracted {
             Ok(key) => self.listed(key),
-            // No list names those who have no key.
-            Err(error) => self.without_key(*error),
+            Err(error) => return self.with_other_key(*error, parts, counted, not_counted),
         };
         match key {
             Ok(key) => counted(key, parts),
             Err(why) => not_counted(why),
         }
+    }
+
+    /// Goes on with the key of a request that has none of its own.
+    #[cold]
+    fn with_other_key<T>(
+        &self,
+        error: KeyError,
+        parts: &mut Parts,
+        counted: impl FnOnce(&Key, &mut Parts) -> T,
+        not_counted: impl FnOnce(NotCounted) -> T,
+    ) -> T {
+        let key = match self.extractor.of_limits() {
+            // No list names those who have no key.
+            None => self.without_key(error).map(Key::clone),
+            Some(extractors) => self.key_of_limits(extractors, parts),
+        };
+        match key {
+            Ok(key) => counted(&key, parts),
+            Err(why) => not_counted(why),
+        }
+    }
+
+    /// The key of limits of which some have none: those are counted under the shared key, or left
+    /// out.
+    fn key_of_limits(
+        &self,
+        extractors: &[Arc<dyn KeyExtractor>],
+        parts: &Parts,
+    ) -> Result<Key, NotCounted> {
+        let mut keys = Vec::with_capacity(extractors.len());
+        for extractor in extractors {
+            let key = match extractor.extract(parts) {
+                Ok(key) => {
+                    self.listed(&key)?;
+                    Some(key)
+                }
+                Err(error) => match self.without_key(error) {
+                    Ok(key) => Some(key.clone()),
+                    Err(NotCounted::Skip) => None,
+                    Err(why) => return Err(why),
+                },
+            };
+            keys.push(key);
+        }
+        if keys.iter().all(Option::is_none) {
+            return Err(NotCounted::Skip);
+        }
+        Ok(Key::of_limits(keys))
     }
 
     #[inline]
@@ -142,10 +189,18 @@ impl KeyRules {
     /// The key, unless a list of keys says more about it.
     #[inline]
     fn listed<'a>(&self, key: &'a Key) -> Result<&'a Key, NotCounted> {
-        if self.skip_key.as_ref().is_some_and(|skip| skip(key)) {
+        if self
+            .skip_key
+            .as_ref()
+            .is_some_and(|skip| key.any_part(&**skip))
+        {
             return Err(NotCounted::Skip);
         }
-        if self.deny_key.as_ref().is_some_and(|deny| deny(key)) {
+        if self
+            .deny_key
+            .as_ref()
+            .is_some_and(|deny| key.any_part(&**deny))
+        {
             return Err(NotCounted::Deny);
         }
         Ok(key)

@@ -403,6 +403,11 @@ impl LocalLimiter {
         }
     }
 
+    /// The store that the counts are kept in, and the limit there.
+    pub(super) fn stored(&self) -> Option<&(LocalStore, StoredLimit)> {
+        self.0.stored.as_ref()
+    }
+
     fn decide_locked(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
         if let Some((store, limit)) = &self.0.stored {
             let key = self.0.hasher.hash(key);

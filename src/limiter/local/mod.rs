@@ -13,6 +13,7 @@ mod shard;
 mod sharded;
 mod store;
 mod table;
+mod together;
 mod victim;
 
 pub use self::{

@@ -34,7 +34,7 @@ pub(in super::super) struct StoreCall<'a> {
 
 /// A question, with all that is remembered about its key.
 pub(super) struct CallPart<'a> {
-    pub(super) ask: StoreCall<'a>,
+    pub(super) call: StoreCall<'a>,
     counted: InForce<'a, StoredCounters>,
     chosen: Chosen,
     states: Few<State>,
@@ -57,11 +57,11 @@ impl<'a> CallPart<'a> {
     /// # Errors
     ///
     /// When the limit knows no such tier.
-    pub(super) fn new(ask: StoreCall<'a>) -> Result<Self, LimiterError> {
-        let counted = ask.limit.read();
+    pub(super) fn new(call: StoreCall<'a>) -> Result<Self, LimiterError> {
+        let counted = call.limit.read();
         Ok(Self {
-            chosen: counted.limits.choose(ask.tier, ask.op)?,
-            ask,
+            chosen: counted.limits.choose(call.tier, call.op)?,
+            call,
             counted,
             states: Few::from_iter([]),
             entries: Few::from_iter([]),
@@ -73,7 +73,7 @@ impl<'a> CallPart<'a> {
 
     /// Takes the states out of their shard; the block, too, if any key may be blocked.
     pub(super) fn take(&mut self, shard: &mut StoreShard, looks_for_block: bool) {
-        let key = self.ask.key;
+        let key = self.call.key;
         let names = self.counted.states.iter();
         self.entries = names
             .map(|name| shard.find(key.mixed_with(*name)))
@@ -83,7 +83,7 @@ impl<'a> CallPart<'a> {
         self.states = taken.collect();
         self.times = times_held(self.states.as_slice());
         if looks_for_block {
-            self.block_entry = shard.find(self.ask.limit.block_of(key));
+            self.block_entry = shard.find(self.call.limit.block_of(key));
             let block = self.block_entry.map(|entry| shard.take(entry));
             self.block = block.map_or(Block::NONE, |block| Block::from_state(&block));
         }
@@ -91,7 +91,7 @@ impl<'a> CallPart<'a> {
 
     /// Does the operation.
     pub(super) fn decide(&mut self, time: Timestamp) -> Decision {
-        let op = self.ask.op;
+        let op = self.call.op;
         self.decide_as(op, time)
     }
 
@@ -102,13 +102,13 @@ impl<'a> CallPart<'a> {
 
     /// Whether taking `cost` would be allowed.
     pub(super) fn fits(&mut self, cost: u64, time: Timestamp) -> bool {
-        let op = self.ask.op;
+        let op = self.call.op;
         self.with(time, op, |apply, key| apply.fits(key, cost))
     }
 
     /// The most that could be taken.
     pub(super) fn available(&mut self, time: Timestamp) -> u64 {
-        let op = self.ask.op;
+        let op = self.call.op;
         self.with(time, op, |apply, key| apply.available(key))
     }
 
@@ -144,7 +144,7 @@ impl<'a> CallPart<'a> {
         now: u64,
         displaced: &mut Displaced,
     ) {
-        let key = self.ask.key;
+        let key = self.call.key;
         let mut room = |name: KeyHash| {
             // No memory for any key of this shard: as if all its entries had more to forget.
             let made = shard.make(entries).ok();
@@ -169,7 +169,7 @@ impl<'a> CallPart<'a> {
             }
         }
         if self.block_entry.is_none() && self.block != Block::NONE {
-            self.block_entry = room(self.ask.limit.block_of(key));
+            self.block_entry = room(self.call.limit.block_of(key));
         }
     }
 
@@ -201,6 +201,6 @@ impl<'a> CallPart<'a> {
     /// Whether an entry of this tag is one of its own.
     pub(super) fn owns(&self, tag: u64) -> bool {
         let mut names = self.counted.states.iter();
-        names.any(|name| self.ask.key.mixed_with(*name).tag == tag)
+        names.any(|name| self.call.key.mixed_with(*name).tag == tag)
     }
 }

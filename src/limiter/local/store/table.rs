@@ -21,6 +21,9 @@ use crate::{
     },
 };
 
+/// Room for the limits of most calls.
+const FEW_LIMITS: usize = 4;
+
 /// The states of many limits.
 ///
 /// Each state, and each block, is an entry of its own. All of one limit and key live in one shard,
@@ -65,13 +68,13 @@ impl StoreTable {
     }
 
     /// Does an operation of one limit.
-    pub(in super::super) fn decide(&self, ask: StoreCall<'_>) -> Result<Decision, LimiterError> {
-        let mut part = CallPart::new(ask)?;
+    pub(in super::super) fn decide(&self, call: StoreCall<'_>) -> Result<Decision, LimiterError> {
+        let mut part = CallPart::new(call)?;
         let mut shard = lock(&self.shards[self.place(&part)]);
         // Read under the lock, so that no state is later than now unless the clock stepped back.
         let time = self.clock.now();
         let now = time.as_nanos();
-        part.take(&mut shard, self.looks_for_block(ask.op, now));
+        part.take(&mut shard, self.looks_for_block(call.op, now));
         let decision = part.decide(time);
         let mut displaced = Displaced::default();
         part.make_room(&mut shard, self.entries, now, &mut displaced);
@@ -86,18 +89,18 @@ impl StoreTable {
     /// units all together or not at all. No two of them may be about one limit and key.
     pub(in super::super) fn decide_many<'a>(
         &self,
-        asks: impl Iterator<Item = StoreCall<'a>>,
+        calls: impl Iterator<Item = StoreCall<'a>>,
     ) -> Result<Decision, LimiterError> {
-        let mut parts = Vec::with_capacity(asks.size_hint().0);
-        for ask in asks {
-            parts.push(CallPart::new(ask)?);
+        let mut parts = Vec::with_capacity(FEW_LIMITS);
+        for call in calls {
+            parts.push(CallPart::new(call)?);
         }
         let places = parts.iter().map(|part| self.place(part));
         let mut shards = Locked::all(&self.shards, places);
         let time = self.clock.now();
         let now = time.as_nanos();
         for part in &mut parts {
-            let looks = self.looks_for_block(part.ask.op, now);
+            let looks = self.looks_for_block(part.call.op, now);
             part.take(shards.get(self.place(part)), looks);
         }
         let decision = decide_together(&mut parts, time);
@@ -120,7 +123,7 @@ impl StoreTable {
     }
 
     fn place(&self, part: &CallPart<'_>) -> usize {
-        let StoreCall { limit, key, .. } = part.ask;
+        let StoreCall { limit, key, .. } = part.call;
         limit.shard_bits(key) as usize % self.shards.len()
     }
 
@@ -176,7 +179,7 @@ impl StoreTable {
 
 /// Does the operations of all parts, whose shards are locked.
 fn decide_together(parts: &mut [CallPart<'_>], time: Timestamp) -> Decision {
-    let room = parts.iter_mut().filter_map(|part| match part.ask.op {
+    let room = parts.iter_mut().filter_map(|part| match part.call.op {
         Op::AcquireUpTo(most) => Some((*most).min(part.available(time).max(1))),
         _ => None,
     });
@@ -187,11 +190,11 @@ fn decide_together(parts: &mut [CallPart<'_>], time: Timestamp) -> Decision {
         _ => None,
     };
     let fit = |part: &mut CallPart<'_>| {
-        let cost = taken(part.ask.op);
+        let cost = taken(part.call.op);
         cost.is_none_or(|cost| part.fits(cost, time))
     };
     let all_fit = parts.iter_mut().all(fit);
-    let decide = |part: &mut CallPart<'_>| match (part.ask.op, taken(part.ask.op)) {
+    let decide = |part: &mut CallPart<'_>| match (part.call.op, taken(part.call.op)) {
         (Op::AcquireUpTo(_), Some(cost)) if all_fit => part.decide_as(&Op::Acquire(cost), time),
         // It would have fitted, but for the others.
         (_, Some(cost)) if !all_fit && part.fits(cost, time) => {
