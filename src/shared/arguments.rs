@@ -124,41 +124,62 @@ impl Plan {
 }
 
 impl TierPlan {
-    /// The script's arguments for rows of alike operations, at `now` or at the time of the server.
-    /// All that is the same in every call is only lent.
-    pub(super) fn arguments(&self, now: Option<u64>, rows: &[(Op, usize)]) -> Vec<Cow<'_, str>> {
-        let mut arguments = Vec::with_capacity(1 + self.arguments.len() + 3 * rows.len());
-        arguments.push(now.map_or(Cow::Borrowed(""), number));
-        arguments.extend(self.arguments.iter().map(|text| Cow::from(text.as_str())));
-        for (op, count) in rows {
-            self.push(&mut arguments, op, *count);
-        }
-        arguments
+    /// The script's arguments for subjects, at `now` or at the time of the server: of each its rows of
+    /// alike operations. All that is the same in every call is only lent.
+    pub(super) fn arguments(
+        &self,
+        now: Option<u64>,
+        subjects: &[&[(Op, usize)]],
+    ) -> Vec<Cow<'_, str>> {
+        self.arguments_after(&self.arguments, now, subjects)
     }
 
     /// The same for the script of a lone bucket, if that is all there is and it knows the operations.
     pub(super) fn lone_bucket(
         &self,
         now: Option<u64>,
-        rows: &[(Op, usize)],
+        subjects: &[&[(Op, usize)]],
     ) -> Option<Vec<Cow<'_, str>>> {
         let lone = self.lone_bucket.as_ref()?;
-        let known = |(op, _): &(Op, usize)| {
+        let are_known = subjects.iter().all(|rows| self.is_simple(rows));
+        are_known.then(|| self.arguments_after(lone, now, subjects))
+    }
+
+    /// Whether there is a script for these quotas that does no more than these operations.
+    pub(super) fn is_simple(&self, rows: &[(Op, usize)]) -> bool {
+        let is_known = |(op, _): &(Op, usize)| {
             matches!(
                 op,
                 Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_)
             )
         };
-        if !rows.iter().all(known) {
-            return None;
-        }
-        let mut arguments = Vec::with_capacity(1 + lone.len() + 3 * rows.len());
+        self.lone_bucket.is_some() && rows.iter().all(is_known)
+    }
+
+    fn arguments_after<'a>(
+        &'a self,
+        plan: &'a [String],
+        now: Option<u64>,
+        subjects: &[&[(Op, usize)]],
+    ) -> Vec<Cow<'a, str>> {
+        let mut arguments = Vec::with_capacity(1 + plan.len() + 4 * subjects.len());
         arguments.push(now.map_or(Cow::Borrowed(""), number));
-        arguments.extend(lone.iter().map(|text| Cow::from(text.as_str())));
-        for (op, count) in rows {
-            self.push(&mut arguments, op, *count);
+        arguments.extend(plan.iter().map(|text| Cow::from(text.as_str())));
+        let mut before: Option<&[(Op, usize)]> = None;
+        for rows in subjects {
+            if before == Some(rows) {
+                arguments.push("=".into());
+                continue;
+            }
+            let length_at = arguments.len();
+            arguments.push("".into());
+            for (op, count) in *rows {
+                self.push(&mut arguments, op, *count);
+            }
+            arguments[length_at] = number((arguments.len() - length_at - 1) as u64);
+            before = Some(rows);
         }
-        Some(arguments)
+        arguments
     }
 
     fn push(&self, arguments: &mut Vec<Cow<'_, str>>, op: &Op, times: usize) {
@@ -306,7 +327,11 @@ fn arguments(
     arguments
 }
 
-/// The arguments of a lone token bucket that refills evenly and blocks nobody.
+/// The nanoseconds up to which the script of a lone bucket may count in single numbers: the sum of two
+/// such times is exact.
+const LONE_MAX_NANOS: u64 = (LUA_MAX_INT + 1) / 2;
+
+/// The arguments of a lone token bucket that refills evenly within 52 days and blocks nobody.
 fn lone_bucket(
     block_for: Option<u64>,
     slots: &[Slot],
@@ -321,14 +346,11 @@ fn lone_bucket(
     if block_for.is_some() || !is_even {
         return None;
     }
-    let units = quota.capacity() + quota.extra();
-    let interval = quota.interval_nanos();
-    let most = most(slot.at, quota, all).max(Most::of(quota));
-    let mut arguments = vec![units.to_string()];
-    for nanos in [interval, interval.saturating_mul(units), most.nanos] {
-        arguments.extend(micros_and_rest(nanos));
-    }
-    Some(arguments)
+    let own = Most::of(quota);
+    let most = most(slot.at, quota, all).max(own);
+    let times = [quota.interval_nanos(), own.nanos, most.nanos];
+    let are_short = times.iter().all(|nanos| *nanos < LONE_MAX_NANOS);
+    are_short.then(|| times.map(|nanos| nanos.to_string()).to_vec())
 }
 
 /// The two arguments that differ by algorithm.
@@ -372,4 +394,46 @@ fn id(slots: &[Slot]) -> String {
         write!(shapes, "{}{};", slot.at, slot.shape()).expect("a text takes all");
     }
     letters_of(&shapes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::quota::IntoQuotas;
+
+    fn plan(quota: Quota) -> TierPlan {
+        let tiers = vec![(Tier::DEFAULT, quota.into_quotas())];
+        let plan = Plan::new(&Limits::new(tiers, None).expect("a good quota"));
+        plan.of(Chosen::Tier(0))
+            .expect("the default tier")
+            .into_owned()
+    }
+
+    #[test]
+    fn operations_like_those_of_the_subject_before_are_told_once() {
+        let plan = plan(Quota::per_second(10));
+        let one = [(Op::Acquire(1), 1)];
+        let two = [(Op::Acquire(2), 3), (Op::Peek(0), 1)];
+        let arguments = plan.lone_bucket(Some(5), &[&one, &one, &two, &two, &one]);
+        let arguments = arguments.expect("a lone bucket").join(" ");
+        let (plan, each) = arguments.split_at("5 100000000 1000000000 1000000000".len());
+        assert_eq!(plan, "5 100000000 1000000000 1000000000");
+        assert_eq!(each, " 3 a 1 1 = 6 a 2 3 p 0 1 = 3 a 1 1");
+    }
+
+    #[test]
+    fn a_lone_bucket_is_short_and_knows_few_operations() {
+        let ops = |op: Op| [(op, 1)];
+        let [one, reset] = [ops(Op::Acquire(1)), ops(Op::Reset)];
+        let lone =
+            |quota: Quota, ops: &[&[(Op, usize)]]| plan(quota).lone_bucket(None, ops).is_some();
+        let day = 86_400_u64;
+        let days = |days: u64| Quota::per(1, Duration::from_secs(days * day));
+        assert!(lone(days(52), &[&one]));
+        assert!(!lone(days(53), &[&one]));
+        assert!(!lone(days(1), &[&one, &reset]));
+        assert!(!lone(days(1).sliding_log(), &[&one]));
+    }
 }

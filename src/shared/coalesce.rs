@@ -1,42 +1,62 @@
-//! Coalescing: the operations of one subject that come while others are under way travel together.
+//! Coalescing: operations that come while others are under way travel together.
 
+mod ask;
 mod batch;
+mod call;
 mod driver;
 mod lanes;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::hash_map::Entry,
     fmt,
     future::Future,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard},
     task::{Context, Waker},
 };
 
-use tokio::{sync::oneshot, time::Instant};
-
-pub(super) use self::{batch::Row, lanes::Ask};
-use self::{
-    batch::{Batch, Reply, WaitingOp},
-    driver::Driver,
-    lanes::{Lane, Lanes},
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
 };
-use crate::{decision::Op, limiter::limits::Chosen, redis::store::error::StoreError};
+
+pub(super) use self::{ask::Ask, batch::Row, call::Question};
+use self::{
+    batch::{Reply, WaitingOp},
+    call::Call,
+    driver::Driver,
+    lanes::Lanes,
+};
+use crate::{
+    decision::Op, limiter::limits::Chosen, lock::unpoisoned, redis::store::error::StoreError,
+};
 
 /// Operations that are under way to the server, and those that wait to follow them.
 ///
-/// The first operation of a subject leaves at once. Operations that come while a call is under way
-/// wait for its answer and then leave together, in order of arrival within each tier, alike
-/// operations as one row; where two answers one after another would come near the deadline, further
-/// calls leave meanwhile. The server does the calls of a subject in the order in which they leave,
-/// so no answer is guessed. A waiting operation takes room for its waker alone, and any number may
-/// wait.
-pub(super) struct Coalescer<A, P>(Arc<Lanes<A, P>>);
+/// The first operation of a subject leaves at once, as long as the server has little to do;
+/// otherwise with the next answer, and others with it in one call. Operations on a subject that
+/// has a call under way wait for its answer and then leave together, in order of arrival within
+/// each tier, alike operations as one row; where two answers one after another would come near the
+/// deadline, further calls leave meanwhile. The server does the calls of a subject in the order in
+/// which they leave, so no answer is guessed. A waiting operation takes room for its waker alone,
+/// and any number may wait.
+pub(super) struct Coalescer<A, P>(Arc<Hub<A, P>>);
+
+/// All lanes of a limiter, and the server that they lead to.
+struct Hub<A, P> {
+    asker: A,
+    lanes: Mutex<Lanes<P>>,
+    /// Tells the driver that something waits.
+    stirred: Notify,
+}
 
 impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
     pub(super) fn new(asker: A) -> Self {
-        Self(Arc::new(Lanes::new(asker)))
+        Self(Arc::new(Hub {
+            asker,
+            lanes: Mutex::new(Lanes::new()),
+            stirred: Notify::new(),
+        }))
     }
 
     /// Has `op` done, within a tokio runtime, or fails at once when no answer can be expected in
@@ -49,37 +69,40 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
         tier: Chosen,
         op: Op,
     ) -> Result<oneshot::Receiver<Reply>, StoreError> {
-        let lanes = &self.0;
+        let hub = &self.0;
         let (answer, receiver) = oneshot::channel();
         let now = Instant::now();
-        let deadline = lanes.asker.deadline();
+        let deadline = hub.asker.deadline();
         let waiter = WaitingOp::new(now + deadline, answer);
-        let mut locked = lanes.lock(&subject);
-        match locked.entry(subject.into()) {
-            Entry::Occupied(mut lane) => {
-                let subject = Arc::clone(lane.key());
-                let lane = lane.get_mut();
-                let is_still = lane.is_still(now);
-                lane.add(plan, tier, op, waiter);
-                if is_still {
-                    lane.driver = lanes.next_driver();
-                    let driver = Driver::new(lanes, subject, lane);
-                    drop(locked);
-                    start(driver.run(None));
-                }
-            }
-            Entry::Vacant(place) => {
-                let mut batch = Batch::new(plan, tier);
-                batch.add(op, waiter);
-                let entered = lanes.asker.enter(1, deadline)?;
-                let subject = Arc::clone(place.key());
-                let lane = place.insert(Lane::new(lanes.next_driver()));
-                let driver = Driver::new(lanes, subject, lane);
-                drop(locked);
-                start(driver.run(batch.next_call(now).map(|call| (call, entered))));
-            }
+        let mut lanes = hub.lock();
+        if !lanes.has(&subject) {
+            hub.asker.expect(lanes.due())?;
+        }
+        let is_driven = lanes.driver.is_some() && !lanes.are_still(now, deadline);
+        let has_begun = lanes.add(subject.into(), (plan, tier), op, waiter, now);
+        if !is_driven {
+            let number = lanes.begin_drive();
+            drop(lanes);
+            start(Driver::new(Arc::clone(hub), number).run());
+        } else if has_begun {
+            drop(lanes);
+            hub.stirred.notify_one();
         }
         Ok(receiver)
+    }
+}
+
+impl<A, P> Hub<A, P> {
+    fn lock(&self) -> MutexGuard<'_, Lanes<P>> {
+        unpoisoned(self.lanes.lock())
+    }
+
+    /// A call of this driver is over.
+    fn land(&self, driver: u64, call: &Call<P>) {
+        let mut lanes = self.lock();
+        if lanes.driver == Some(driver) {
+            lanes.land(call);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod builder;
 mod coalesce;
 mod deny_cache;
 pub(crate) mod fallback;
+mod inquiry;
 mod limiter;
 mod reply;
 

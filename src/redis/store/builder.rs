@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64},
+    },
     time::Duration,
 };
 
@@ -188,6 +191,7 @@ impl RedisStoreBuilder {
             notifier: Notifier::new(on_health_change),
             counters: Counters::default(),
             trials: AtomicU64::new(0),
+            is_split: AtomicBool::new(false),
         })
     }
 }

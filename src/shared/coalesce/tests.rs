@@ -1,5 +1,7 @@
 //! Coalescing, against a server that answers late.
 
+mod subjects;
+
 use std::{
     sync::{Mutex, Weak},
     time::Duration,
@@ -11,7 +13,7 @@ use super::{lanes::STILL, *};
 use crate::{
     clock::Timestamp,
     decision::{Decision, Policy, QuotaStatus},
-    redis::store::StoreErrorKind,
+    redis::store::{StoreErrorKind, pace::CallSize},
 };
 
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -21,7 +23,7 @@ const DEADLINE: Duration = Duration::from_millis(50);
 struct Slow {
     takes: Mutex<Duration>,
     hold: Option<Semaphore>,
-    calls: Mutex<Vec<Carried>>,
+    calls: Mutex<Vec<(Chosen, Vec<Question>)>>,
     is_full: Mutex<bool>,
 }
 
@@ -42,30 +44,62 @@ impl Slow {
         })
     }
 
+    /// The rows of each call so far.
     fn calls(&self) -> Vec<Carried> {
+        let rows = |questions: Vec<Question>| {
+            let rows = questions.into_iter().flat_map(|question| question.rows);
+            rows.collect()
+        };
+        let calls = self.questions().into_iter();
+        calls
+            .map(|(tier, questions)| (tier, rows(questions)))
+            .collect()
+    }
+
+    /// The questions of each call so far.
+    fn questions(&self) -> Vec<(Chosen, Vec<Question>)> {
         std::mem::take(&mut self.calls.lock().expect("no panic"))
+    }
+
+    /// The subjects of each call so far.
+    fn subjects(&self) -> Vec<Vec<String>> {
+        let calls = self.questions().into_iter();
+        let names = |questions: Vec<Question>| {
+            let names = questions
+                .iter()
+                .map(|question| question.subject.to_string());
+            names.collect()
+        };
+        calls.map(|(_, questions)| names(questions)).collect()
     }
 }
 
 impl Ask<()> for Arc<Slow> {
     type Place = ();
 
-    fn enter(&self, _: usize, _: Duration) -> Result<(), StoreError> {
+    fn most_subjects(&self) -> usize {
+        4
+    }
+
+    fn expect(&self, _: usize) -> Result<(), StoreError> {
         match *self.is_full.lock().expect("no panic") {
             true => Err(StoreError::unsent()),
             false => Ok(()),
         }
     }
 
+    fn enter(&self, _: CallSize, _: Duration) -> Result<(), StoreError> {
+        <Self as Ask<()>>::expect(self, 0)
+    }
+
     async fn ask(
         &self,
         (): (),
-        _: &str,
         (): &(),
         tier: Chosen,
-        rows: &[(Op, usize)],
-    ) -> Result<Vec<Row>, StoreError> {
-        let carried = (tier, rows.to_vec());
+        questions: &[Question],
+    ) -> Vec<Result<Vec<Row>, StoreError>> {
+        let carried = (tier, questions.to_vec());
         self.calls.lock().expect("no panic").push(carried);
         if let Some(hold) = &self.hold {
             hold.acquire().await.expect("it is open").forget();
@@ -81,7 +115,11 @@ impl Ask<()> for Arc<Slow> {
             },
             other => panic!("{other:?} was not asked"),
         };
-        Ok(rows.iter().map(row).collect())
+        let answer = |question: &Question| match &*question.subject {
+            "foreign" => Err(StoreError::foreign("not one of ours")),
+            _ => Ok(question.rows.iter().map(row).collect()),
+        };
+        questions.iter().map(answer).collect()
     }
 
     fn expected(&self) -> Option<Duration> {
@@ -107,7 +145,11 @@ impl Bench {
     }
 
     fn submit(&self, tier: Chosen, cost: u64) -> oneshot::Receiver<Reply> {
-        let (subject, plan) = ("alice".to_owned(), Arc::clone(&self.plan));
+        self.submit_of("alice", tier, cost)
+    }
+
+    fn submit_of(&self, subject: &str, tier: Chosen, cost: u64) -> oneshot::Receiver<Reply> {
+        let (subject, plan) = (subject.to_owned(), Arc::clone(&self.plan));
         let submitted = self
             .coalescer
             .submit(subject, plan, tier, Op::Acquire(cost));
@@ -143,12 +185,7 @@ async fn what_comes_meanwhile_travels_together_in_order_and_alike_ones_are_count
     let counted = [(1, 2), (2, 1), (1, 3)].map(|(cost, count)| (Op::Acquire(cost), count));
     assert_eq!(rows, [vec![(Op::Acquire(9), 1)], counted.to_vec()]);
     settle().await;
-    let lanes = bench.coalescer.0.shards.iter();
-    assert!(
-        lanes
-            .into_iter()
-            .all(|lanes| lanes.lock().expect("no panic").is_empty())
-    );
+    assert!(bench.coalescer.0.lock().is_empty());
 }
 
 /// Any number waits.
