@@ -6,6 +6,12 @@ use super::{
 };
 
 impl Decision {
+    /// Notes that all but these of the units that were charged were given back.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn keep_charged(&mut self, kept: u64) {
+        self.charged = kept;
+    }
+
     /// The decision of all limits together, of which each made one of `decisions`: denied if one
     /// denies, else delayed by the longest wait. Its receipt has one of each limit in it.
     pub(crate) fn join(mut decisions: Vec<Self>) -> Self {
