@@ -158,6 +158,10 @@ impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
     fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
         E::believed_peer(self, parts)
     }
+
+    fn of_limits(&self) -> Option<&[Arc<dyn KeyExtractor>]> {
+        E::of_limits(self)
+    }
 }
 
 /// Only this box: any `Box<E>` would collide with boxed closures.
@@ -168,6 +172,10 @@ impl KeyExtractor for Box<dyn KeyExtractor> {
 
     fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
         (**self).believed_peer(parts)
+    }
+
+    fn of_limits(&self) -> Option<&[Arc<dyn KeyExtractor>]> {
+        (**self).of_limits()
     }
 }
 

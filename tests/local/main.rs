@@ -2,6 +2,7 @@
 
 mod store;
 mod table_stress;
+mod together;
 
 use std::{
     panic::catch_unwind,
