@@ -42,7 +42,7 @@ async fn ask(limiter: &JointLimiter<RedisLimiter>, key: &Key, op: Op) -> Decisio
 /// may pass; more never do, and in the end each limit is charged for what passed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn requests_of_three_nodes_at_once_never_pass_either_limit() {
-    needs!("redis-server");
+    needs!(redis);
     let server = Server::start().await;
     let mut nodes = Vec::new();
     for _ in 0..3 {
@@ -90,7 +90,7 @@ async fn requests_of_three_nodes_at_once_never_pass_either_limit() {
 
 #[tokio::test]
 async fn what_one_limit_denies_is_given_back_to_the_others_by_receipt() {
-    needs!("redis-server");
+    needs!(redis);
     let server = Server::start().await;
     let store = store(&server).await;
     let quotas = [
@@ -132,7 +132,7 @@ async fn what_one_limit_denies_is_given_back_to_the_others_by_receipt() {
 
 #[tokio::test]
 async fn remembered_denial_of_one_limit_asks_none() {
-    needs!("redis-server");
+    needs!(redis);
     let server = Server::start().await;
     let store = store(&server).await;
     let limits = [daily(100, "everybody"), daily(1, "each")].map(|quota| limiter(quota, &store));
@@ -161,7 +161,7 @@ async fn remembered_denial_of_one_limit_asks_none() {
 /// A client that hangs up before the answer must not leave others charged for what it is denied.
 #[tokio::test]
 async fn call_that_nobody_waits_for_is_finished() {
-    needs!("redis-server");
+    needs!(redis);
     let server = Server::start().await;
     let store = store(&server).await;
     let limits = [daily(100, "everybody"), daily(1, "each")].map(|quota| {
