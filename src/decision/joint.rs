@@ -17,7 +17,7 @@ pub(super) struct Share {
 }
 
 /// The quotas of several limits, one limit after the other.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Joint {
     pub(super) statuses: Box<[Status]>,
     pub(super) shares: Box<[Share]>,

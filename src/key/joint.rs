@@ -67,6 +67,7 @@ impl Key {
     }
 
     /// Whether a list names this key, or any of those that it is.
+    #[inline(never)]
     pub(crate) fn any_part(&self, list: impl Fn(&Self) -> bool) -> bool {
         match self.joint_parts() {
             None => list(self),

@@ -116,10 +116,10 @@ impl KeyRules {
         if let Err(why) = self.admits(parts) {
             return not_counted(why);
         }
-        let extracted = self.extractor.extract(parts);
-        let key = match &extracted {
+        let mut extracted = self.extractor.extract(parts);
+        let key = match &mut extracted {
             Ok(key) => self.listed(key),
-            Err(error) => return self.with_other_key(*error, parts, counted, not_counted),
+            Err(_) => self.other_key(&mut extracted, parts),
         };
         match key {
             Ok(key) => counted(key, parts),
@@ -127,23 +127,20 @@ impl KeyRules {
         }
     }
 
-    /// Goes on with the key of a request that has none of its own.
+    /// The key of a request that was found to have none.
     #[cold]
-    fn with_other_key<T>(
-        &self,
-        error: KeyError,
-        parts: &mut Parts,
-        counted: impl FnOnce(&Key, &mut Parts) -> T,
-        not_counted: impl FnOnce(NotCounted) -> T,
-    ) -> T {
-        let key = match self.extractor.of_limits() {
+    fn other_key<'a>(
+        &'a self,
+        found: &'a mut Result<Key, KeyError>,
+        parts: &Parts,
+    ) -> Result<&'a Key, NotCounted> {
+        if let Some(extractors) = self.extractor.of_limits() {
+            *found = Ok(self.key_of_limits(extractors, parts)?);
+        }
+        match found {
+            Ok(key) => Ok(key),
             // No list names those who have no key.
-            None => self.without_key(error).map(Key::clone),
-            Some(extractors) => self.key_of_limits(extractors, parts),
-        };
-        match key {
-            Ok(key) => counted(&key, parts),
-            Err(why) => not_counted(why),
+            Err(error) => self.without_key(*error),
         }
     }
 

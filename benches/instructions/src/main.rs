@@ -15,9 +15,8 @@ use axum::{Router, body::Body, extract::ConnectInfo, routing::get};
 use http::{Request, Response};
 use tower::{Service, layer::layer_fn};
 use tower_ratelimit::{
-    Global, Headers, Key, Limiter, LocalLimiter, LocalStore, ManualClock, Op, PeerIp, Quota,
+    Headers, Key, Limiter, LocalLimiter, LocalStore, ManualClock, Op, PeerIp, Quota,
     RateLimitLayer,
-    key::RequestMethod,
     limiter::{JointLimiter, Pending},
 };
 
@@ -30,12 +29,11 @@ const USED_UP: Quota = Quota::per_day(1);
 
 type Kind = (&'static str, fn());
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 10] = [
     ("decision", || decisions(USUAL)),
     ("decision-denied", || decisions(USED_UP)),
     ("decision-stored", || decisions_of(&stored(USUAL))),
     ("decision-together", together),
-    ("together", || requests(app().layer(of_three_limits()))),
     ("log-denied", denied_by_a_long_log),
     ("log-crowded", admitted_to_crowded_logs),
     ("no-op", || requests(app().layer(layer_fn(NoOp)))),
@@ -100,15 +98,6 @@ fn together() {
     };
     keys.iter().for_each(ask);
     counted(|| keys.iter().for_each(ask));
-}
-
-fn of_three_limits() -> RateLimitLayer<JointLimiter> {
-    let layer = RateLimitLayer::all([
-        USUAL.named("address").by(PeerIp),
-        USUAL.named("method").by(RequestMethod),
-        USUAL.named("everybody").by(Global),
-    ]);
-    layer.headers(Headers::none())
 }
 
 fn decisions_of(limiter: &LocalLimiter) {

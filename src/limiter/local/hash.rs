@@ -60,12 +60,18 @@ impl KeyHasher {
 
     #[inline]
     pub(super) fn hash(&self, key: &Key) -> KeyHash {
-        self.hash_bytes(key.as_bytes())
+        self.hash_here(key.as_bytes())
     }
 
-    /// The hash of the key with these [bytes](Key::as_bytes).
-    #[inline]
+    /// The hash of the key with these [bytes](Key::as_bytes). Apart, so that the way of a lone
+    /// bucket is the only one that has the hash within it.
+    #[inline(never)]
     pub(super) fn hash_bytes(&self, key: &[u8]) -> KeyHash {
+        self.hash_here(key)
+    }
+
+    #[inline]
+    fn hash_here(&self, key: &[u8]) -> KeyHash {
         let hash = self.0.hash(key);
         KeyHash {
             tag: hash.h1.max(1),

@@ -352,7 +352,7 @@ impl LocalLimiter {
             return Err(tier.unknown());
         };
         let now = self.0.clock.now();
-        let hash = self.0.hasher.hash(key);
+        let hash = self.0.hasher.hash_bytes(key.as_bytes());
         let quota = quota.read();
         let asked = Chosen::Request(quota.own.fit(asked));
         Ok(self.decide_rarely(hash, now, instants, &quota, asked, op))
@@ -409,8 +409,8 @@ impl LocalLimiter {
     }
 
     fn decide_locked(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
+        let key = self.0.hasher.hash_bytes(key.as_bytes());
         if let Some((store, limit)) = &self.0.stored {
-            let key = self.0.hasher.hash(key);
             return store.table().decide(StoreCall {
                 limit,
                 key,
@@ -421,7 +421,7 @@ impl LocalLimiter {
         let Some(subjects) = self.0.subjects.get() else {
             return Err(tier.unknown());
         };
-        subjects.decide(self.0.hasher.hash(key), &self.0.clock, tier, op)
+        subjects.decide(key, &self.0.clock, tier, op)
     }
 }
 
