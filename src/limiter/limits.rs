@@ -150,6 +150,9 @@ impl Limits {
 
     /// Where `tier` stands.
     fn find(&self, tier: &Tier) -> Result<TierIndex, LimiterError> {
+        if tier.is_default() {
+            return Ok(0);
+        }
         let found = self.tiers.iter().position(|(known, _)| known == tier);
         found
             .map(|at| at as TierIndex)

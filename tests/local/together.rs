@@ -66,6 +66,33 @@ fn of_1000_requests_at_once_exactly_the_lesser_limit_passes() {
     }
 }
 
+/// Two lists in opposite orders, while the quotas of both limits are changed: who holds what until
+/// when must not depend on either.
+#[test]
+fn quotas_change_while_limits_are_charged_together() {
+    let store = LocalStore::new();
+    let day = |limit: u64| Quota::per_day(limit).fixed_window();
+    let [one, other] = ["one", "other"].map(|name| stored(day(300).named(name), &store));
+    let orders = [
+        (all([&one, &other]), joint([1, 2])),
+        (all([&other, &one]), joint([2, 1])),
+    ];
+    let admitted = in_parallel(|thread| {
+        let passed = (0..200).filter(|round| match thread {
+            0 => one.set_quota("one", day(300 + round % 2)).is_err(),
+            1 => other.set_quota("other", day(400 + round % 2)).is_err(),
+            _ => {
+                let (limiter, key) = &orders[thread as usize % 2];
+                ask(limiter, key, Op::Acquire(1)).unwrap().is_allowed()
+            }
+        });
+        passed.count() as u64
+    });
+    let passed = admitted.iter().sum::<u64>();
+    assert!((300..=301).contains(&passed), "{passed}");
+    assert_eq!(left(&other, &key(2)), 401 - passed);
+}
+
 /// Each thread has an address, and all share a limit: what one is denied nobody pays for.
 #[test]
 fn what_all_keys_were_charged_is_what_everybody_was() {

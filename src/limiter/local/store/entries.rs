@@ -47,8 +47,12 @@ impl StoreShard {
         if self.tags.is_empty() {
             return None;
         }
-        let mut entries = candidates(key, self.tags.len()).into_iter().flatten();
-        entries.find(|entry| self.tags[*entry] == key.tag)
+        let mut buckets = candidates(key, self.tags.len()).into_iter();
+        buckets.find_map(|bucket| {
+            let first = bucket.start;
+            let mut tags = self.tags[bucket].iter();
+            tags.position(|tag| *tag == key.tag).map(|way| first + way)
+        })
     }
 
     /// Takes a state into a call's hands, and keeps its entry from giving way until it is

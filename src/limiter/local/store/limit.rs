@@ -1,5 +1,7 @@
 //! A limit on a store: its quotas, and the names of its counters there.
 
+use std::{ops::Deref, sync::Arc};
+
 use super::super::{
     hash::{KeyHash, KeyHasher},
     live::{InForce, LiveLimits},
@@ -13,7 +15,7 @@ pub(in super::super) struct StoredLimit {
     id: KeyHash,
     /// The name of a block's entry.
     block: KeyHash,
-    live: LiveLimits<StoredCounters>,
+    live: LiveLimits<Arc<StoredCounters>>,
 }
 
 /// The quotas in force, and the names of the states that they count with.
@@ -22,6 +24,24 @@ pub(in super::super) struct StoredCounters {
     pub(in super::super) limits: Limits,
     /// One for each state.
     pub(super) states: Box<[KeyHash]>,
+}
+
+/// Quotas in force, or those that were when a call began.
+pub(in super::super) enum CountersInForce<'a> {
+    First(&'a StoredCounters),
+    Current(Arc<StoredCounters>),
+}
+
+impl Deref for CountersInForce<'_> {
+    type Target = StoredCounters;
+
+    #[inline]
+    fn deref(&self) -> &StoredCounters {
+        match self {
+            Self::First(first) => first,
+            Self::Current(current) => current,
+        }
+    }
 }
 
 /// The hash by which limits of one store are told apart: of all that counters have in common whose
@@ -45,20 +65,26 @@ impl StoredLimit {
         };
         Self {
             block: name_of(hasher, &[b"block", &id.to_bytes()]),
-            live: LiveLimits::new(StoredCounters::new(hasher, id, limits)),
+            live: LiveLimits::new(Arc::new(StoredCounters::new(hasher, id, limits))),
             id,
         }
     }
 
-    pub(in super::super) fn read(&self) -> InForce<'_, StoredCounters> {
-        self.live.read()
+    /// The quotas in force. They are kept without their lock: calls about several limits would wait
+    /// for each other, if quotas are replaced meanwhile.
+    #[inline]
+    pub(in super::super) fn read(&self) -> CountersInForce<'_> {
+        match self.live.read() {
+            InForce::First(first) => CountersInForce::First(first),
+            InForce::Current(current) => CountersInForce::Current(Arc::clone(&current)),
+        }
     }
 
     /// Puts other quotas in force. A counter that counts like before keeps its name, and the states
     /// of one that does not are free as soon as they are fresh.
     pub(in super::super) fn replace(&self, hasher: &KeyHasher, limits: Limits) {
         self.live
-            .replace(StoredCounters::new(hasher, self.id, limits));
+            .replace(Arc::new(StoredCounters::new(hasher, self.id, limits)));
     }
 
     /// Whether both count in the same entries.

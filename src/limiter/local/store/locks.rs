@@ -19,7 +19,7 @@ impl<'a, T> Locked<'a, T> {
     /// Locks each of the shards at `places` once, in ascending order.
     pub(super) fn all(
         shards: &'a [Mutex<T>],
-        places: impl ExactSizeIterator<Item = usize> + Clone,
+        places: &(impl ExactSizeIterator<Item = usize> + Clone),
     ) -> Self {
         let mut guards = Vec::with_capacity(places.len());
         let mut next = places.clone().min();

@@ -3,7 +3,7 @@
 use super::{
     entries::StoreShard,
     few::Few,
-    limit::{StoredCounters, StoredLimit},
+    limit::{CountersInForce, StoredLimit},
 };
 use crate::{
     algorithm::{State, Worth},
@@ -17,7 +17,6 @@ use crate::{
             apply::{Apply, Subject},
             block::Block,
             hash::KeyHash,
-            live::InForce,
             shard::times_held,
         },
     },
@@ -35,7 +34,7 @@ pub(in super::super) struct StoreCall<'a> {
 /// A question, with all that is remembered about its key.
 pub(super) struct CallPart<'a> {
     pub(super) call: StoreCall<'a>,
-    counted: InForce<'a, StoredCounters>,
+    counted: CountersInForce<'a>,
     chosen: Chosen,
     states: Few<State>,
     /// The entries of the states, of those that have one.

@@ -96,7 +96,7 @@ impl StoreTable {
             parts.push(CallPart::new(call)?);
         }
         let places = parts.iter().map(|part| self.place(part));
-        let mut shards = Locked::all(&self.shards, places);
+        let mut shards = Locked::all(&self.shards, &places);
         let time = self.clock.now();
         let now = time.as_nanos();
         for part in &mut parts {

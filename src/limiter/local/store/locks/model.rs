@@ -7,7 +7,7 @@ use super::{Locked, Mutex, lock};
 
 /// Charges one unit to each of two counters that hold one, both or none.
 fn charge_both(counters: &[Mutex<u32>], places: [usize; 2]) -> bool {
-    let mut locked = Locked::all(counters, places.into_iter());
+    let mut locked = Locked::all(counters, &places.into_iter());
     let fit = places.iter().all(|place| *locked.get(*place) < 1);
     if fit {
         for place in places {
