@@ -1,7 +1,12 @@
 //! Arguments of the script: the limits in force, and the operations.
 
+mod lone;
+#[cfg(test)]
+mod tests;
+
 use std::{borrow::Cow, fmt::Write as _};
 
+use self::lone::LonePlan;
 use crate::{
     algorithm::Most,
     decision::Op,
@@ -13,7 +18,11 @@ use crate::{
         quotas::{Quotas, most},
     },
     quota::{Algorithm, Kind, MAX_REFILL_NANOS, Quota},
-    redis::{key_name::letters_of, script::LUA_MAX_INT},
+    redis::{
+        key_name::letters_of,
+        script::{DECIDE, LUA_MAX_INT},
+        store::script::Script,
+    },
 };
 
 /// The limits in force, as the script is told.
@@ -37,8 +46,8 @@ pub(super) struct TierPlan {
     pub(super) measures: Vec<QuotaPlan>,
     /// All arguments between the time and the operations.
     arguments: Vec<String>,
-    /// The same for the script of a lone bucket, if that is all there is.
-    lone_bucket: Option<Vec<String>>,
+    /// What the script is told that knows no more than such a quota, if there is one.
+    lone: Option<LonePlan>,
 }
 
 /// How the script's numbers about one quota are read.
@@ -96,7 +105,7 @@ impl Plan {
             policies: quotas.policies.clone(),
             measures: quotas.quotas.iter().map(QuotaPlan::new).collect(),
             arguments: arguments(limits.block_for, slots, &quotas.quotas, all),
-            lone_bucket: lone_bucket(limits.block_for, slots, &quotas.quotas, all),
+            lone: LonePlan::new(limits.block_for, slots, &quotas.quotas, all),
         }
     }
 
@@ -104,6 +113,12 @@ impl Plan {
     /// of a subject's key, so that two configurations never read each other's counts.
     pub(super) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The scripts that decide by these limits.
+    pub(super) fn scripts(&self) -> impl Iterator<Item = &'static Script> {
+        let lone = self.tiers.iter().filter_map(TierPlan::lone_script);
+        lone.chain([&*DECIDE])
     }
 
     /// The quotas that `op` in `tier` is measured by.
@@ -134,15 +149,20 @@ impl TierPlan {
         self.arguments_after(&self.arguments, now, subjects)
     }
 
-    /// The same for the script of a lone bucket, if that is all there is and it knows the operations.
-    pub(super) fn lone_bucket(
+    /// The script that knows no more than such a quota, if there is one.
+    pub(super) fn lone_script(&self) -> Option<&'static Script> {
+        self.lone.as_ref().map(|lone| lone.script)
+    }
+
+    /// Its arguments, if it knows the operations.
+    pub(super) fn lone_arguments(
         &self,
         now: Option<u64>,
         subjects: &[&[(Op, usize)]],
     ) -> Option<Vec<Cow<'_, str>>> {
-        let lone = self.lone_bucket.as_ref()?;
+        let lone = self.lone.as_ref()?;
         let are_known = subjects.iter().all(|rows| self.is_simple(rows));
-        are_known.then(|| self.arguments_after(lone, now, subjects))
+        are_known.then(|| self.arguments_after(&lone.arguments, now, subjects))
     }
 
     /// Whether there is a script for these quotas that does no more than these operations.
@@ -153,7 +173,7 @@ impl TierPlan {
                 Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_)
             )
         };
-        self.lone_bucket.is_some() && rows.iter().all(is_known)
+        self.lone.is_some() && rows.iter().all(is_known)
     }
 
     fn arguments_after<'a>(
@@ -327,32 +347,6 @@ fn arguments(
     arguments
 }
 
-/// The nanoseconds up to which the script of a lone bucket may count in single numbers: the sum of two
-/// such times is exact.
-const LONE_MAX_NANOS: u64 = (LUA_MAX_INT + 1) / 2;
-
-/// The arguments of a lone token bucket that refills evenly within 52 days and blocks nobody.
-fn lone_bucket(
-    block_for: Option<u64>,
-    slots: &[Slot],
-    quotas: &[Quota],
-    all: &[(usize, Quota)],
-) -> Option<Vec<String>> {
-    let ([slot], [quota]) = (slots, quotas) else {
-        return None;
-    };
-    let is_even =
-        quota.algorithm() == Algorithm::TokenBucket && quota.refill_every_nanos().is_none();
-    if block_for.is_some() || !is_even {
-        return None;
-    }
-    let own = Most::of(quota);
-    let most = most(slot.at, quota, all).max(own);
-    let times = [quota.interval_nanos(), own.nanos, most.nanos];
-    let are_short = times.iter().all(|nanos| *nanos < LONE_MAX_NANOS);
-    are_short.then(|| times.map(|nanos| nanos.to_string()).to_vec())
-}
-
 /// The two arguments that differ by algorithm.
 fn specifics(quota: &Quota) -> [String; 2] {
     match quota.algorithm() {
@@ -394,46 +388,4 @@ fn id(slots: &[Slot]) -> String {
         write!(shapes, "{}{};", slot.at, slot.shape()).expect("a text takes all");
     }
     letters_of(&shapes)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::quota::IntoQuotas;
-
-    fn plan(quota: Quota) -> TierPlan {
-        let tiers = vec![(Tier::DEFAULT, quota.into_quotas())];
-        let plan = Plan::new(&Limits::new(tiers, None).expect("a good quota"));
-        plan.of(Chosen::Tier(0))
-            .expect("the default tier")
-            .into_owned()
-    }
-
-    #[test]
-    fn operations_like_those_of_the_subject_before_are_told_once() {
-        let plan = plan(Quota::per_second(10));
-        let one = [(Op::Acquire(1), 1)];
-        let two = [(Op::Acquire(2), 3), (Op::Peek(0), 1)];
-        let arguments = plan.lone_bucket(Some(5), &[&one, &one, &two, &two, &one]);
-        let arguments = arguments.expect("a lone bucket").join(" ");
-        let (plan, each) = arguments.split_at("5 100000000 1000000000 1000000000".len());
-        assert_eq!(plan, "5 100000000 1000000000 1000000000");
-        assert_eq!(each, " 3 a 1 1 = 6 a 2 3 p 0 1 = 3 a 1 1");
-    }
-
-    #[test]
-    fn a_lone_bucket_is_short_and_knows_few_operations() {
-        let ops = |op: Op| [(op, 1)];
-        let [one, reset] = [ops(Op::Acquire(1)), ops(Op::Reset)];
-        let lone =
-            |quota: Quota, ops: &[&[(Op, usize)]]| plan(quota).lone_bucket(None, ops).is_some();
-        let day = 86_400_u64;
-        let days = |days: u64| Quota::per(1, Duration::from_secs(days * day));
-        assert!(lone(days(52), &[&one]));
-        assert!(!lone(days(53), &[&one]));
-        assert!(!lone(days(1), &[&one, &reset]));
-        assert!(!lone(days(1).sliding_log(), &[&one]));
-    }
 }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     arguments::Plan,
-    coalesce::{Ask, Question, Row},
+    coalesce::{Answer, Ask, Question, Row},
     deny_cache::{self, AnsweredCall, DenyCache},
     inquiry::Inquiry,
 };
@@ -48,6 +48,9 @@ pub(super) struct Asker {
 impl Current {
     pub(super) fn new(store: &RedisStore, name: &str, limits: &Limits, generation: u64) -> Self {
         let plan = Plan::new(limits);
+        for script in plan.scripts() {
+            store.use_script(script);
+        }
         Self {
             keyspace: key_name::keyspace(store.prefix(), name, plan.id()),
             plan,
@@ -113,7 +116,7 @@ impl Ask<Current> for Asker {
         current: &Current,
         tier: Chosen,
         questions: &[Question],
-    ) -> Vec<Result<Vec<Row>, StoreError>> {
+    ) -> Vec<Answer> {
         let Some(plan) = current.plan.of(tier) else {
             let error = StoreError::foreign("there is no such tier");
             return questions.iter().map(|_| Err(error.clone())).collect();

@@ -11,6 +11,7 @@ mod inquiry;
 mod joint;
 mod limiter;
 mod reply;
+mod subject;
 
 pub use self::{
     builder::RedisLimiterBuilder,

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use testkit::needs;
 
 use super::{
-    GENERAL, LONE_BUCKET,
+    GENERAL, LONE_BUCKET, LONE_FIXED_WINDOW, LONE_SLIDING_WINDOW,
     recorded::{Calls, Outcome, Recorded},
-    runner, runtime,
+    runner, runtime, words,
 };
 use crate::servers::Server;
 
@@ -25,10 +25,6 @@ type Asked = Vec<Vec<String>>;
 
 /// What a call is told before the operations.
 type Plan = Vec<String>;
-
-fn words(text: &str) -> Vec<String> {
-    text.split(' ').map(|word| word.replace('_', "")).collect()
-}
 
 /// Plans of the general script: one slot or some, with and without a block.
 fn plan() -> impl Strategy<Value = Plan> {
@@ -177,10 +173,15 @@ fn general() {
 }
 
 #[test]
-fn lone_bucket() {
+fn lone() {
     needs!(redis);
-    let plan = Just(words("1000000007 5000000035 6000000000"));
-    agree(LONE_BUCKET, scene(plan, known_operation()));
+    for (script, plan) in [
+        (LONE_BUCKET, "1000000007 5000000035 6000000000"),
+        (LONE_FIXED_WINDOW, "1000000 5 1 6"),
+        (LONE_SLIDING_WINDOW, "1000000 5 1 6 200000"),
+    ] {
+        agree(script, scene(Just(words(plan)), known_operation()));
+    }
 }
 
 #[test]
