@@ -178,7 +178,7 @@ impl RedisLimiter {
     pub(super) fn denial(&self, tier: &Tier, key: &Key, op: &Op) -> Option<Decision> {
         let current = Arc::clone(&self.0.current());
         let chosen = current.plan.choose(tier, op).ok()?;
-        let subject = format!("{}{}", current.keyspace, key_name::name(key));
+        let subject = self.0.subjects.of_key(&current.keyspace, key);
         self.0.remembered(&subject, chosen, op)
     }
 
