@@ -57,9 +57,13 @@ fn share_of(decision: &Decision) -> Share {
 }
 
 fn joint_of(decisions: &[Decision]) -> Joint {
-    let statuses = decisions.iter().flat_map(Decision::statuses);
+    let count = decisions.iter().map(|decision| decision.statuses().len());
+    let mut statuses = Vec::with_capacity(count.sum());
+    for decision in decisions {
+        statuses.extend_from_slice(decision.statuses());
+    }
     Joint {
-        statuses: statuses.copied().collect(),
+        statuses: statuses.into_boxed_slice(),
         shares: decisions.iter().map(share_of).collect(),
     }
 }
