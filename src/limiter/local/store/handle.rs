@@ -29,9 +29,8 @@ use crate::{clock::SharedClock, error::ConfigError, limiter::local::capacity::Ca
 /// # What sharing costs
 ///
 /// A decision takes the lock of a part of the table, of which there is one for about 2,000 counts:
-/// about 2,000 instructions, where a lone bucket with a table of its own takes 660 and no lock. With
-/// two threads at one hot key the lock is what they wait for; at different keys they hardly ever
-/// meet. A count takes 90 bytes instead of 30. All else than a lone bucket takes a lock anyway. Three
+/// about 2,000 instructions, where a lone bucket with a table of its own takes 660 and no lock. That
+/// is about three times as long, with one thread as with two, at one hot key or at many. A count takes 90 bytes instead of 30. All else than a lone bucket takes a lock anyway. Three
 /// limits together take about 10,000 instructions, and six allocations.
 ///
 /// Where the table is full, the count with the least to forget gives way, whichever limit's it is: a
