@@ -1,0 +1,109 @@
+//! Warnings: files that can be used and are probably not meant.
+
+use super::context::Context;
+use crate::rules::{
+    matcher::Matcher,
+    problem::{Code, Problem},
+    rule::{Action, Rule},
+    tree::{Node, NodeValue},
+};
+
+/// Adds the warnings about rules without faults. `nodes` are all rules.
+pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
+    if context.report.faults() > 0 {
+        return;
+    }
+    // Without faults the lists go side by side.
+    for (at, (rule, node)) in rules.iter().zip(nodes).enumerate() {
+        let before = &rules[..at];
+        if let Some(end) = before.iter().find(|end| ends_before(end, rule, rules, at)) {
+            let message = format!(
+                "no request reaches the rule {:?}: {:?} ({}) ends the list for all that it matches",
+                rule.name,
+                end.name,
+                end.spot.short()
+            );
+            context.report.add(Problem::new(Code::W21, &rule.spot, message));
+        }
+        if rule.action == Action::Limit {
+            chosen_by_clients(node, context);
+            for_everybody(rule, node, context);
+        }
+    }
+}
+
+fn ends_before(end: &Rule, rule: &Rule, rules: &[Rule], at: usize) -> bool {
+    // A rule that another one may leave out does not always end the list.
+    let left_out = rules.iter().any(|other| {
+        let place = rules.iter().position(|known| known.name == end.name);
+        place.is_some_and(|place| other.replaces.contains(&(place as u16)))
+    });
+    at > 0 && end.ends_the_list() && !left_out && covers(&end.matcher, &rule.matcher)
+}
+
+/// Whether every request that `other` fits also fits `own`, as far as can be told from the fields.
+fn covers(own: &Matcher, other: &Matcher) -> bool {
+    fn among<T: PartialEq>(own: Option<&[T]>, other: Option<&[T]>) -> bool {
+        own.is_none_or(|own| other.is_some_and(|other| other.iter().all(|item| own.contains(item))))
+    }
+    let paths = own.paths.as_ref().is_none_or(|own| {
+        let covered = |path| own.iter().any(|pattern| pattern.covers(path));
+        other.paths.as_ref().is_some_and(|other| other.iter().all(covered))
+    });
+    let others = own.authenticated.is_none() && own.not.is_none();
+    among(own.methods.as_deref(), other.methods.as_deref())
+        && paths
+        && among(own.routes.as_deref(), other.routes.as_deref())
+        && among(own.hosts.as_deref(), other.hosts.as_deref())
+        && among(own.clients.as_deref(), other.clients.as_deref())
+        && among(own.times.as_deref(), other.times.as_deref())
+        && own.headers.iter().all(|header| other.headers.contains(header))
+        && own.query.iter().all(|query| other.query.contains(query))
+        && others
+}
+
+/// Keys and tiers that are a header's value.
+fn chosen_by_clients(node: &Node, context: &mut Context<'_>) {
+    let defaults = context.defaults;
+    let key = node.get("key").or_else(|| defaults.and_then(|all| all.get("key")));
+    if let Some(header) = key.and_then(key_header) {
+        let message = format!(
+            "the key is the header {:?}, which any client can write: it has as many limits as it \
+             likes, unless a proxy or an outer layer writes the header",
+            header.text().unwrap_or_default()
+        );
+        context.report.add(Problem::new(Code::W22, &header.spot, message));
+    }
+    if let Some(header) = node.get("tier").and_then(|tier| tier.get("header")) {
+        let message = format!(
+            "the tier is the header {:?}, which any client can write: it chooses the best one, \
+             unless a proxy or an outer layer writes the header",
+            header.text().unwrap_or_default()
+        );
+        context.report.add(Problem::new(Code::W22, &header.spot, message));
+    }
+}
+
+fn key_header(key: &Node) -> Option<&Node> {
+    match &key.value {
+        NodeValue::Scalar(_) => None,
+        NodeValue::List(parts) => parts.iter().find_map(key_header),
+        NodeValue::Table(_) => {
+            let choices = key.get("first_of").and_then(key_header);
+            key.get("header").or(choices)
+        }
+    }
+}
+
+fn for_everybody(rule: &Rule, node: &Node, context: &mut Context<'_>) {
+    let defaults = context.defaults;
+    let key = node.get("key").or_else(|| defaults.and_then(|all| all.get("key")));
+    let Some(key) = key.filter(|key| key.text() == Some("global")) else {
+        return;
+    };
+    if !rule.shadow && !rule.allowance.sets().is_empty() {
+        let message = "all clients share this limit, so that one of them can use it up for all; \
+                       put a limit for each client beside it";
+        context.report.add(Problem::new(Code::W23, &key.spot, message));
+    }
+}
