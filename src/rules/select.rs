@@ -299,3 +299,6 @@ pub(super) fn select<'r>(
     let matched = matched(rules, index.candidates(&view), &view);
     verdict(rules, &matched, &view)
 }
+
+#[cfg(test)]
+mod tests;

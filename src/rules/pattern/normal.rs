@@ -6,8 +6,8 @@ use std::borrow::Cow;
 ///
 /// Unreserved characters that are percent-encoded are decoded, other bytes beyond ASCII are encoded,
 /// the digits of what stays encoded are in upper case; empty segments and one slash at the end are
-/// left out, and `.` and `..` are resolved. `%2F` stays, since it separates nothing; so does a `%`
-/// that encodes nothing. The normal form of a normal form is itself.
+/// left out, and `.` and `..` are resolved. `%2F` stays, since it separates nothing; a `%` that
+/// encodes nothing is `%25`. The normal form of a normal form is itself.
 pub(in crate::rules) fn normalized(path: &str) -> Cow<'_, str> {
     if !path.starts_with('/') {
         return Cow::Borrowed(path);
@@ -72,8 +72,9 @@ fn decoded(path: &[u8]) -> String {
                         encode(&mut decoded, byte);
                     }
                 }
-                _ => decoded.push('%'),
+                _ => encode(&mut decoded, b'%'),
             },
+            (b'%', _) => encode(&mut decoded, b'%'),
             (byte, _) if *byte >= 0x80 => encode(&mut decoded, *byte),
             (byte, _) => decoded.push((*byte).into()),
         }
