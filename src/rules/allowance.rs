@@ -89,7 +89,8 @@ impl Allowance {
         match self {
             Self::Always(quotas) => (None, quotas.as_ref()),
             Self::Scheduled { times, otherwise } => {
-                let in_force = |windows: &[TimeWindow]| windows.iter().any(|time| time.contains(now));
+                let in_force =
+                    |windows: &[TimeWindow]| windows.iter().any(|time| time.contains(now));
                 let hit = times.iter().find(|(windows, _)| in_force(windows));
                 (None, hit.map_or(otherwise, |(_, quotas)| quotas).as_ref())
             }
@@ -100,10 +101,15 @@ impl Allowance {
             } => {
                 let mut lines = parts.headers.get_all(header).iter();
                 // Of several lines that differ none says which tier it is.
-                let value = lines.next().filter(|first| lines.all(|line| line == *first));
+                let value = lines
+                    .next()
+                    .filter(|first| lines.all(|line| line == *first));
                 let value = value.map(|value| value.as_bytes().trim_ascii());
                 let named = |name: &str| value == Some(name.as_bytes());
-                let at = tiers.iter().position(|(name, _)| named(name)).unwrap_or(*default);
+                let at = tiers
+                    .iter()
+                    .position(|(name, _)| named(name))
+                    .unwrap_or(*default);
                 let (name, quotas) = &tiers[at];
                 (Some(name), quotas.as_ref())
             }

@@ -158,8 +158,15 @@ impl RulesBuilder {
 
 impl fmt::Debug for RulesBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys: Vec<&str> = self.setup.keys.iter().map(|(name, _)| name.as_str()).collect();
-        f.debug_struct("RulesBuilder").field("keys", &keys).finish_non_exhaustive()
+        let keys: Vec<&str> = self
+            .setup
+            .keys
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        f.debug_struct("RulesBuilder")
+            .field("keys", &keys)
+            .finish_non_exhaustive()
     }
 }
 

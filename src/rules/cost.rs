@@ -36,6 +36,9 @@ impl CostRule {
 /// What a header says; the most where that is no number, or more.
 fn said(value: &[u8], max: u32) -> u32 {
     let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-    let number = str::from_utf8(value).ok().filter(|_| digits).and_then(|text| text.parse().ok());
+    let number = str::from_utf8(value)
+        .ok()
+        .filter(|_| digits)
+        .and_then(|text| text.parse().ok());
     number.unwrap_or(max).min(max)
 }

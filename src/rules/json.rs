@@ -23,7 +23,11 @@ impl Json {
 
     pub(super) fn object<const N: usize>(fields: [(&str, Self); N]) -> Self {
         let fields = fields.into_iter();
-        Self::Object(fields.map(|(name, value)| (name.to_owned(), value)).collect())
+        Self::Object(
+            fields
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+        )
     }
 
     /// The object with one more field.

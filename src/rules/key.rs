@@ -29,7 +29,11 @@ impl RuleKey {
     }
 
     /// The key of a request that the rule's match fits.
-    pub(super) fn extract(&self, matcher: &Matcher, view: &RequestView<'_>) -> Result<Key, KeyError> {
+    pub(super) fn extract(
+        &self,
+        matcher: &Matcher,
+        view: &RequestView<'_>,
+    ) -> Result<Key, KeyError> {
         match self {
             Self::Extractor(extractor) => extractor.extract(view.parts),
             Self::PathParameter(name) => {
@@ -37,7 +41,8 @@ impl RuleKey {
                 let segment = pattern.and_then(|pattern| {
                     let segment = pattern.parameter(name, &view.path)?;
                     // One key for all that the pattern takes for the same.
-                    let folds = pattern.ignores_case() && segment.bytes().any(|b| b.is_ascii_uppercase());
+                    let folds =
+                        pattern.ignores_case() && segment.bytes().any(|b| b.is_ascii_uppercase());
                     Some(if folds {
                         Key::from(segment.to_ascii_lowercase())
                     } else {
@@ -92,7 +97,10 @@ pub(super) struct HostKey;
 impl KeyExtractor for HostKey {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         let mut found = hosts(parts);
-        let host = found.next().filter(|host| !host.is_empty()).ok_or(KeyError::absent())?;
+        let host = found
+            .next()
+            .filter(|host| !host.is_empty())
+            .ok_or(KeyError::absent())?;
         if found.any(|other| !other.eq_ignore_ascii_case(host)) {
             return Err(KeyError::ambiguous());
         }

@@ -62,7 +62,10 @@ impl Matcher {
     pub(super) fn check(&self, view: &RequestView<'_>) -> Result<(), &'static str> {
         let of = |fits: bool, field: &'static str| if fits { Ok(()) } else { Err(field) };
         of(self.method_fits(view.method()), "method")?;
-        of(self.path_of(&view.path).is_some() || self.paths.is_none(), "path")?;
+        of(
+            self.path_of(&view.path).is_some() || self.paths.is_none(),
+            "path",
+        )?;
         if let Some(routes) = &self.routes {
             let route = view.route();
             of(routes.iter().any(|known| Some(&**known) == route), "route")?;
@@ -79,7 +82,10 @@ impl Matcher {
             of(query_fits(name, pattern, view.parts), "query")?;
         }
         if let Some(networks) = &self.clients {
-            of(view.client().is_some_and(|client| in_one(client, networks)), "client")?;
+            of(
+                view.client().is_some_and(|client| in_one(client, networks)),
+                "client",
+            )?;
         }
         if let Some((wanted, told)) = &self.authenticated {
             of(told.0(view.parts) == *wanted, "authenticated")?;
@@ -108,7 +114,9 @@ impl Matcher {
 fn query_fits(name: &str, pattern: &Pattern, parts: &Parts) -> bool {
     let query = parts.uri.query().unwrap_or_default();
     let pairs = form_urlencoded::parse(query.as_bytes());
-    let values = pairs.filter(|(key, _)| *key == *name).map(|(_, value)| value.into_owned());
+    let values = pairs
+        .filter(|(key, _)| *key == *name)
+        .map(|(_, value)| value.into_owned());
     pattern.fits(values)
 }
 

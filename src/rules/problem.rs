@@ -106,7 +106,9 @@ impl Spot {
         let text = &self.source.text;
         let start = floor_boundary(text, self.start);
         let line_start = text[..start].rfind('\n').map_or(0, |end| end + 1);
-        let line_end = text[start..].find('\n').map_or(text.len(), |len| start + len);
+        let line_end = text[start..]
+            .find('\n')
+            .map_or(text.len(), |len| start + len);
         let line = text[line_start..line_end].trim_end_matches('\r');
         let end = floor_boundary(text, self.end).clamp(start, line_end);
         let covered = text[start..end].trim_end().chars().count();
@@ -236,14 +238,32 @@ fn excerpt(spot: &Spot, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (line, width) = spot.line_and_width();
     // Of a long line, as JSON may be, the part around the place.
     let skipped = column.saturating_sub(MAX_LINE_CHARS / 2);
-    let skipped = if line.chars().count() > MAX_LINE_CHARS { skipped } else { 0 };
+    let skipped = if line.chars().count() > MAX_LINE_CHARS {
+        skipped
+    } else {
+        0
+    };
     let shown: String = line.chars().skip(skipped).take(MAX_LINE_CHARS).collect();
     // A tab keeps its width where the terminal gives it one; control characters stay out of it.
-    let clean = |c: char| if c.is_control() && c != '\t' { '\u{fffd}' } else { c };
+    let clean = |c: char| {
+        if c.is_control() && c != '\t' {
+            '\u{fffd}'
+        } else {
+            c
+        }
+    };
     let shown: String = shown.chars().map(clean).collect();
     let blank = |c: char| if c == '\t' { '\t' } else { ' ' };
-    let indent: String = shown.chars().take(column - 1 - skipped).map(blank).collect();
-    let room = shown.chars().count().saturating_sub(column - 1 - skipped).max(1);
+    let indent: String = shown
+        .chars()
+        .take(column - 1 - skipped)
+        .map(blank)
+        .collect();
+    let room = shown
+        .chars()
+        .count()
+        .saturating_sub(column - 1 - skipped)
+        .max(1);
     let carets = "^".repeat(width.min(room));
     write!(f, "\n{number:4} | {shown}\n     | {indent}{carets}")
 }
@@ -284,6 +304,12 @@ impl RulesError {
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
+    }
+
+    /// How many faults there are beyond those of [`problems`](Self::problems).
+    #[must_use]
+    pub const fn more(&self) -> usize {
+        self.more
     }
 
     /// Whether a file could not be read at all, rather than be understood.

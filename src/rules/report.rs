@@ -72,7 +72,8 @@ fn distance(one: &str, other: &str) -> usize {
             let mut least = (rows[i - 1][j - 1] + change)
                 .min(rows[i - 1][j] + 1)
                 .min(row[j - 1] + 1);
-            let swapped = i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1];
+            let swapped =
+                i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1];
             if swapped {
                 least = least.min(rows[i - 2][j - 2] + 1);
             }

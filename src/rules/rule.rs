@@ -4,9 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use http::StatusCode;
 
-use super::{
-    allowance::Allowance, cost::CostRule, key::RuleKey, matcher::Matcher, problem::Spot,
-};
+use super::{allowance::Allowance, cost::CostRule, key::RuleKey, matcher::Matcher, problem::Spot};
 use crate::{headers::Headers, middleware::key_rules::MissingKey};
 
 /// What happens to the requests that a rule matches.

@@ -103,7 +103,9 @@ impl Matched {
     /// Whether another rule that the request matches leaves this one out.
     pub(super) fn replaced_by<'r>(&self, place: u16, rules: &'r [Rule]) -> Option<&'r Rule> {
         let matched = self.places.iter().map(|other| &rules[usize::from(other)]);
-        matched.into_iter().find(|other| other.replaces.contains(&place))
+        matched
+            .into_iter()
+            .find(|other| other.replaces.contains(&place))
     }
 }
 
@@ -130,7 +132,11 @@ pub(super) fn matched(
 }
 
 /// What the matched rules say of the request.
-pub(super) fn verdict<'r>(rules: &'r [Rule], matched: &Matched, view: &RequestView<'_>) -> Verdict<'r> {
+pub(super) fn verdict<'r>(
+    rules: &'r [Rule],
+    matched: &Matched,
+    view: &RequestView<'_>,
+) -> Verdict<'r> {
     if let Some(place) = matched.ended_by {
         let rule = &rules[usize::from(place)];
         match rule.action {
@@ -266,11 +272,13 @@ impl MethodIndex {
     }
 
     fn place_of(&self, first: &str) -> Result<usize, usize> {
-        self.by_segment.binary_search_by(|(known, _)| (**known).cmp(first))
+        self.by_segment
+            .binary_search_by(|(known, _)| (**known).cmp(first))
     }
 
     fn of_segment(&self, first: &str) -> &[u16] {
-        self.place_of(first).map_or(&[], |at| &self.by_segment[at].1)
+        self.place_of(first)
+            .map_or(&[], |at| &self.by_segment[at].1)
     }
 }
 

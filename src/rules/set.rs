@@ -109,7 +109,6 @@ impl Rules {
         let set = &*self.0;
         select(&set.rules, &set.index, &set.client_ip, (parts, now))
     }
-
 }
 
 /// What a layer needs of the set.

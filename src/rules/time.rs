@@ -28,11 +28,17 @@ impl Days {
     /// A day such as `mon`, or a range of them such as `fri-mon`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let unknown = || {
-            format!("{text:?} is no day; accepted are {} and ranges such as \"mon-fri\"", NAMES.join(", "))
+            format!(
+                "{text:?} is no day; accepted are {} and ranges such as \"mon-fri\"",
+                NAMES.join(", ")
+            )
         };
         let day = |name: &str| {
             let name = name.trim().to_ascii_lowercase();
-            NAMES.iter().position(|known| *known == name).ok_or_else(unknown)
+            NAMES
+                .iter()
+                .position(|known| *known == name)
+                .ok_or_else(unknown)
         };
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let (first, last) = (day(first)?, day(last)?);
@@ -86,9 +92,13 @@ impl TimeWindow {
 pub(super) fn minute_of_day(text: &str) -> Result<u32, String> {
     let wrong = || format!("{text:?} is no time of day; accepted are 00:00 to 24:00");
     let (hours, minutes) = text.split_once(':').ok_or_else(wrong)?;
-    let minute = two_digits(hours).zip(two_digits(minutes)).filter(|(_, minutes)| *minutes < 60);
+    let minute = two_digits(hours)
+        .zip(two_digits(minutes))
+        .filter(|(_, minutes)| *minutes < 60);
     let minute = minute.map(|(hours, minutes)| hours * 60 + minutes);
-    minute.filter(|minute| *minute <= MINUTES_A_DAY).ok_or_else(wrong)
+    minute
+        .filter(|minute| *minute <= MINUTES_A_DAY)
+        .ok_or_else(wrong)
 }
 
 /// A zone's minutes ahead of UTC.
@@ -107,7 +117,9 @@ pub(super) fn zone(text: &str) -> Result<i32, String> {
         Some(("-", distance)) => (-1, distance),
         _ => return Err(wrong()),
     };
-    let minutes = minute_of_day(distance).ok().filter(|minutes| *minutes <= 18 * 60);
+    let minutes = minute_of_day(distance)
+        .ok()
+        .filter(|minutes| *minutes <= 18 * 60);
     let minutes = minutes.ok_or_else(wrong)?;
     Ok(sign * minutes as i32)
 }

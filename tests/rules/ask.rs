@@ -37,7 +37,12 @@ pub(crate) fn from(peer: &str, line: &str, headers: &[(&str, &str)]) -> Parts {
     parts
 }
 
-pub(crate) fn at(rules: &Rules, now: Timestamp, line: &str, headers: &[(&str, &str)]) -> Explanation {
+pub(crate) fn at(
+    rules: &Rules,
+    now: Timestamp,
+    line: &str,
+    headers: &[(&str, &str)],
+) -> Explanation {
     rules.explain(&request(line, headers), now)
 }
 
@@ -47,10 +52,17 @@ pub(crate) fn ask(rules: &Rules, line: &str, headers: &[(&str, &str)]) -> Explan
 
 /// The names of the rules that apply, with spaces between.
 pub(crate) fn applied(rules: &Rules, line: &str, headers: &[(&str, &str)]) -> String {
-    ask(rules, line, headers).applied().collect::<Vec<_>>().join(" ")
+    ask(rules, line, headers)
+        .applied()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 pub(crate) fn reason<'e>(explanation: &'e Explanation, rule: &str) -> &'e RuleReason {
     let rules = explanation.rules().iter();
-    rules.clone().find(|known| known.name() == rule).expect("a rule").reason()
+    rules
+        .clone()
+        .find(|known| known.name() == rule)
+        .expect("a rule")
+        .reason()
 }

@@ -13,9 +13,15 @@ fn marked(text: &str) -> (String, (usize, usize)) {
 
 fn places(problems: &[Problem]) -> Vec<(&str, (usize, usize))> {
     let place = |problem: &Problem| {
-        (problem.line().expect("a line"), problem.column().expect("a column"))
+        (
+            problem.line().expect("a line"),
+            problem.column().expect("a column"),
+        )
     };
-    problems.iter().map(|problem| (problem.code(), place(problem))).collect::<Vec<_>>()
+    problems
+        .iter()
+        .map(|problem| (problem.code(), place(problem)))
+        .collect::<Vec<_>>()
 }
 
 fn refused(text: &str, format: Format) -> RulesError {
@@ -34,7 +40,10 @@ fn fault(code: &str, part: &str, format: Format, text: &str) {
     assert!(message.contains(part), "{message:?} has no {part:?}");
     let printed = error.to_string();
     let (line, column) = place;
-    assert!(printed.starts_with(&format!("rules:{line}:{column}: {code} ")), "{printed}");
+    assert!(
+        printed.starts_with(&format!("rules:{line}:{column}: {code} ")),
+        "{printed}"
+    );
     let caret = printed.lines().last().expect("a line").find('^');
     assert!(caret.is_some(), "{printed}");
 }
@@ -251,16 +260,25 @@ fn a_fault_is_printed_with_its_line_and_what_was_meant() {
 
 #[test]
 fn tabs_and_long_lines_keep_the_caret_below_its_place() {
-    let error = refused("{\"rules\": [\n\t\t{\"nam\": \"a\", \"quota\": \"1/s\"}]}", Format::Json);
+    let error = refused(
+        "{\"rules\": [\n\t\t{\"nam\": \"a\", \"quota\": \"1/s\"}]}",
+        Format::Json,
+    );
     let printed = error.to_string();
     assert!(printed.contains("\n     | \t\t ^^^^^"), "{printed}");
 
-    let long = format!("{{\"rules\": [{}{{\"nam\": \"a\", \"quota\": \"1/s\"}}]}}", " ".repeat(5_000));
+    let long = format!(
+        "{{\"rules\": [{}{{\"nam\": \"a\", \"quota\": \"1/s\"}}]}}",
+        " ".repeat(5_000)
+    );
     let printed = refused(&long, Format::Json).to_string();
     let lines: Vec<&str> = printed.lines().collect();
     assert!(lines.iter().all(|line| line.len() < 200), "{printed}");
     let caret = lines[lines.len() - 1].find('^').expect("a caret");
-    assert!(lines[lines.len() - 2][caret..].starts_with("\"nam\""), "{printed}");
+    assert!(
+        lines[lines.len() - 2][caret..].starts_with("\"nam\""),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -275,7 +293,8 @@ fn columns_count_characters() {
 
 #[test]
 fn all_faults_are_told_at_once_up_to_twenty() {
-    let three = "rules:\n  - {name: a, quota: 5/minu, key: nobody, wait: soon}\n  - {name: b, qota: 1/s}\n";
+    let three =
+        "rules:\n  - {name: a, quota: 5/minu, key: nobody, wait: soon}\n  - {name: b, qota: 1/s}\n";
     let error = refused(three, Format::Yaml);
     let codes: Vec<_> = places(error.problems());
     let expected = [
@@ -359,7 +378,12 @@ fn a_thousand_unknown_words_are_no_work() {
 
 #[test]
 fn without_a_rule_there_is_a_fault_unless_that_is_wanted() {
-    for (text, format) in [("", Format::Yaml), ("version: 1", Format::Yaml), ("", Format::Toml), ("{}", Format::Json)] {
+    for (text, format) in [
+        ("", Format::Yaml),
+        ("version: 1", Format::Yaml),
+        ("", Format::Toml),
+        ("{}", Format::Json),
+    ] {
         let error = refused(text, format);
         assert_eq!(error.to_string(), "R02 there is not a single rule");
         let empty = Rules::builder().allow_empty(true).parse(text, format);

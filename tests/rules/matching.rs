@@ -28,14 +28,30 @@ fn of_matches(matches: &[&str]) -> Rules {
 #[test]
 fn methods() {
     let rules = of_matches(&["method: GET", "method: [post, PUT]", "method: PURGE"]);
-    for (method, expected) in [("GET", "a"), ("HEAD", "a"), ("POST", "b"), ("PUT", "b"), ("PURGE", "c"), ("TRACE", ""), ("OTHER", "")] {
-        assert_eq!(applied(&rules, &format!("{method} /x"), &[]), expected, "{method}");
+    for (method, expected) in [
+        ("GET", "a"),
+        ("HEAD", "a"),
+        ("POST", "b"),
+        ("PUT", "b"),
+        ("PURGE", "c"),
+        ("TRACE", ""),
+        ("OTHER", ""),
+    ] {
+        assert_eq!(
+            applied(&rules, &format!("{method} /x"), &[]),
+            expected,
+            "{method}"
+        );
     }
 }
 
 #[test]
 fn hosts() {
-    let rules = of_matches(&["host: api.example.com", "host: \"*.example.com\"", "host: [\"[::1]\", 10.0.0.1]"]);
+    let rules = of_matches(&[
+        "host: api.example.com",
+        "host: \"*.example.com\"",
+        "host: [\"[::1]\", 10.0.0.1]",
+    ]);
     for (host, expected) in [
         ("api.example.com", "a b"),
         ("API.Example.com.:8443", "a b"),
@@ -47,11 +63,22 @@ fn hosts() {
         ("10.0.0.1", "c"),
         ("", ""),
     ] {
-        assert_eq!(applied(&rules, "GET /x", &[("host", host)]), expected, "{host}");
+        assert_eq!(
+            applied(&rules, "GET /x", &[("host", host)]),
+            expected,
+            "{host}"
+        );
     }
     assert_eq!(applied(&rules, "GET /x", &[]), "");
     // The authority of HTTP/2 is what counts where there is one; of several lines any.
-    assert_eq!(applied(&rules, "GET http://x.example.com/x", &[("host", "api.example.com")]), "b");
+    assert_eq!(
+        applied(
+            &rules,
+            "GET http://x.example.com/x",
+            &[("host", "api.example.com")]
+        ),
+        "b"
+    );
     let two = [("host", "other"), ("host", "api.example.com")];
     assert_eq!(applied(&rules, "GET /x", &two), "a b");
 }
@@ -92,14 +119,21 @@ fn clients() {
     );
     let applies = |peer: &str, forwarded: &str| {
         let headers = [("x-forwarded-for", forwarded)];
-        rules.explain(&from(peer, "GET /x", &headers), NOON).applied().count() == 1
+        rules
+            .explain(&from(peer, "GET /x", &headers), NOON)
+            .applied()
+            .count()
+            == 1
     };
     assert!(applies("203.0.113.9", "198.51.100.1"));
     assert!(applies("::ffff:203.0.113.9", ""));
     assert!(applies("10.1.2.3", "6.6.6.6, 203.0.113.9"));
     assert!(!applies("10.1.2.3", "203.0.113.9, 6.6.6.6"));
     assert!(applies("2001:db8:1::1", ""));
-    let (parts, ()) = http::Request::get("/x").body(()).expect("a request").into_parts();
+    let (parts, ()) = http::Request::get("/x")
+        .body(())
+        .expect("a request")
+        .into_parts();
     let nobody = rules.explain(&parts, NOON);
     assert_eq!(*reason(&nobody, "a"), RuleReason::Differs("client"));
 }
@@ -108,20 +142,39 @@ fn clients() {
 fn routes_and_authentication() {
     let text = "rules:\n  - {name: a, match: {route: \"/users/{id}\"}, quota: 1/s, key: route}\n  - {name: b, match: {authenticated: true}, quota: 1/s, key: {custom: account}}\n  - {name: c, match: {authenticated: false}, quota: 1/s}\n";
     let builder = Rules::builder()
-        .key("account", extension_fn(|name: &String| Key::from(name.as_str())))
+        .key(
+            "account",
+            extension_fn(|name: &String| Key::from(name.as_str())),
+        )
         .authenticated(|parts: &Parts| parts.extensions.get::<String>().is_some());
-    let rules = builder.parse(text, Format::Yaml).unwrap_or_else(|error| panic!("{error}"));
+    let rules = builder
+        .parse(text, Format::Yaml)
+        .unwrap_or_else(|error| panic!("{error}"));
     let mut parts = request("GET /users/7", &[]);
     parts.extensions.insert("alice".to_owned());
     let asked = rules.explain(&parts, NOON);
     assert_eq!(asked.applied().collect::<Vec<_>>(), ["b"]);
-    assert_eq!(asked.rules()[1].limit().expect("a limit").key, Ok(Key::from("alice")));
+    assert_eq!(
+        asked.rules()[1].limit().expect("a limit").key,
+        Ok(Key::from("alice"))
+    );
     assert_eq!(applied(&rules, "GET /users/7", &[]), "c");
 
-    let unregistered = Rules::builder().parse(text, Format::Yaml).expect_err("a fault");
-    let codes: Vec<_> = unregistered.problems().iter().map(|p| (p.code(), p.line())).collect();
-    assert_eq!(codes, [("R05", Some(3)), ("R05", Some(3)), ("R05", Some(4))]);
-    let outside = Rules::builder().outside_of_application(true).parse(text, Format::Yaml);
+    let unregistered = Rules::builder()
+        .parse(text, Format::Yaml)
+        .expect_err("a fault");
+    let codes: Vec<_> = unregistered
+        .problems()
+        .iter()
+        .map(|p| (p.code(), p.line()))
+        .collect();
+    assert_eq!(
+        codes,
+        [("R05", Some(3)), ("R05", Some(3)), ("R05", Some(4))]
+    );
+    let outside = Rules::builder()
+        .outside_of_application(true)
+        .parse(text, Format::Yaml);
     assert_eq!(outside.expect("no fault").len(), 3);
 }
 
@@ -139,9 +192,13 @@ async fn a_route_is_the_one_that_axum_matched() {
         .route("/users/{id}", axum::routing::get(answer.clone()))
         .route("/other", axum::routing::get(answer));
     for (path, expected) in [("/users/7", "1"), ("/other", "0")] {
-        let request = http::Request::get(path).body(axum::body::Body::empty()).expect("a request");
+        let request = http::Request::get(path)
+            .body(axum::body::Body::empty())
+            .expect("a request");
         let response = app.clone().oneshot(request).await.expect("a response");
-        let body = axum::body::to_bytes(response.into_body(), 10).await.expect("a body");
+        let body = axum::body::to_bytes(response.into_body(), 10)
+            .await
+            .expect("a body");
         assert_eq!(body, expected, "{path}");
     }
 }
@@ -158,7 +215,10 @@ fn times_cross_midnight_in_their_zone() {
     // Friday, 2026-11-20T00:00Z.
     let applied_at = |hours: u64, minutes: u64| {
         let now = Timestamp::from_secs(1_795_132_800 + hours * 3_600 + minutes * 60);
-        at(&rules, now, "GET /x", &[]).applied().collect::<Vec<_>>().join(" ")
+        at(&rules, now, "GET /x", &[])
+            .applied()
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     assert_eq!(applied_at(0, 0), "");
     assert_eq!(applied_at(9, 0), "c");
@@ -182,7 +242,10 @@ fn times_cross_midnight_in_their_zone() {
 
 #[test]
 fn not_negates_a_whole_match() {
-    let rules = of_matches(&["path: /a/**, not: {path: /a/b/**, method: GET}", "not: {not: {path: /a}}"]);
+    let rules = of_matches(&[
+        "path: /a/**, not: {path: /a/b/**, method: GET}",
+        "not: {not: {path: /a}}",
+    ]);
     assert_eq!(applied(&rules, "GET /a/b", &[]), "");
     assert_eq!(applied(&rules, "POST /a/b", &[]), "a");
     assert_eq!(applied(&rules, "GET /a", &[]), "a b");
@@ -197,7 +260,10 @@ fn stop_ends_the_list_and_replaced_rules_do_not() {
     assert_eq!(applied(&rules, "GET /a", &[("x-s", "1")]), "special last");
     assert_eq!(applied(&rules, "GET /b", &[]), "last");
     let asked = ask(&rules, "GET /a", &[]);
-    assert_eq!(*reason(&asked, "last"), RuleReason::AfterEnd("normal".into()));
+    assert_eq!(
+        *reason(&asked, "last"),
+        RuleReason::AfterEnd("normal".into())
+    );
 }
 
 #[test]
@@ -213,25 +279,55 @@ fn chains_of_replacements_leave_all_but_the_first_out() {
 fn keys() {
     let cases: &[(&str, &[(&str, &str)], Key)] = &[
         ("global", &[], Key::global()),
-        ("peer_ip", &[("x-forwarded-for", "6.6.6.6")], Key::from(IpAddr::from([203, 0, 113, 7]))),
+        (
+            "peer_ip",
+            &[("x-forwarded-for", "6.6.6.6")],
+            Key::from(IpAddr::from([203, 0, 113, 7])),
+        ),
         ("method", &[], Key::from("GET")),
         ("host", &[("host", "A.example:80")], Key::from("a.example")),
         ("route", &[], Key::from("")),
-        ("bearer_token", &[("authorization", "Bearer t")], Key::digest(b"t")),
-        ("basic_user", &[("authorization", "Basic YWxpY2U6eA==")], Key::digest(b"alice")),
+        (
+            "bearer_token",
+            &[("authorization", "Bearer t")],
+            Key::digest(b"t"),
+        ),
+        (
+            "basic_user",
+            &[("authorization", "Basic YWxpY2U6eA==")],
+            Key::digest(b"alice"),
+        ),
         ("{header: x-t}", &[("x-t", "acme")], Key::from("acme")),
-        ("{secret_header: x-t}", &[("x-t", "acme")], Key::digest(b"acme")),
+        (
+            "{secret_header: x-t}",
+            &[("x-t", "acme")],
+            Key::digest(b"acme"),
+        ),
         ("{cookie: s}", &[("cookie", "s=1")], Key::digest(b"1")),
         ("{query: q}", &[], Key::digest(b"7")),
         ("{path_param: id}", &[], Key::from("x")),
-        ("[global, {path_param: id}]", &[], Key::tuple([Key::global(), Key::from("x")])),
-        ("{first_of: [{header: x-t}, {header: x-u}, global]}", &[("x-u", "u")], Key::from("u")),
+        (
+            "[global, {path_param: id}]",
+            &[],
+            Key::tuple([Key::global(), Key::from("x")]),
+        ),
+        (
+            "{first_of: [{header: x-t}, {header: x-u}, global]}",
+            &[("x-u", "u")],
+            Key::from("u"),
+        ),
         ("{header: x-t}", &[], Key::anonymous()),
     ];
     for (key, headers, expected) in cases {
-        let rules = rules(&format!("rules: [{{name: a, match: {{path: \"/k/{{id}}\"}}, key: {key}, quota: 1/s}}]"));
+        let rules = rules(&format!(
+            "rules: [{{name: a, match: {{path: \"/k/{{id}}\"}}, key: {key}, quota: 1/s}}]"
+        ));
         let asked = ask(&rules, "GET /k/x?q=7", headers);
-        assert_eq!(asked.rules()[0].limit().expect(key).key.as_ref(), Ok(expected), "{key}");
+        assert_eq!(
+            asked.rules()[0].limit().expect(key).key.as_ref(),
+            Ok(expected),
+            "{key}"
+        );
     }
 }
 
@@ -266,7 +362,16 @@ fn costs_are_the_largest_part_that_applies() {
     assert_eq!(cost("0", "GET", &[]), 0);
     assert_eq!(cost(table, "GET", &[]), 2);
     assert_eq!(cost(table, "POST", &[]), 5);
-    for (said, expected) in [("4", 4), ("0", 2), ("9", 9), ("10", 9), ("-1", 9), ("+5", 9), ("", 9), ("99999999999", 9)] {
+    for (said, expected) in [
+        ("4", 4),
+        ("0", 2),
+        ("9", 9),
+        ("10", 9),
+        ("-1", 9),
+        ("+5", 9),
+        ("", 9),
+        ("99999999999", 9),
+    ] {
         assert_eq!(cost(table, "HEAD", &[("x-cost", said)]), expected, "{said}");
     }
     assert_eq!(cost(table, "GET", &[("x-cost", "3"), ("x-cost", "8")]), 8);
@@ -282,7 +387,10 @@ fn schedules_take_the_first_that_fits() {
         let now = Timestamp::from_secs(1_795_132_800 + hours * 3_600);
         let asked = at(&rules, now, "GET /x", &[]);
         let quotas = asked.rules()[0].limit().expect("a limit").quotas.clone();
-        quotas.iter().map(|quota| format!("{}={}", quota.name().unwrap_or(""), quota.quota())).collect::<Vec<_>>()
+        quotas
+            .iter()
+            .map(|quota| format!("{}={}", quota.name().unwrap_or(""), quota.quota()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(quotas(12), ["a.10-per-1s=10/1s", "a.50-per-60s=50/60s"]);
     assert_eq!(quotas(23), ["a=1/60s"]);

@@ -4,7 +4,8 @@ use crate::ask::{applied, yaml};
 
 #[test]
 fn no_spelling_of_a_path_leads_around_its_rule() {
-    let rules = yaml("rules: [{name: login, match: {path: /api/login}, quota: 1/s}]").expect("a rule");
+    let rules =
+        yaml("rules: [{name: login, match: {path: /api/login}, quota: 1/s}]").expect("a rule");
     let same = [
         "/api/login",
         "/api/%6cogin",
@@ -22,9 +23,22 @@ fn no_spelling_of_a_path_leads_around_its_rule() {
         "http://other/api/login",
     ];
     for path in same {
-        assert_eq!(applied(&rules, &format!("GET {path}"), &[]), "login", "{path}");
+        assert_eq!(
+            applied(&rules, &format!("GET {path}"), &[]),
+            "login",
+            "{path}"
+        );
     }
-    let others = ["/api/login%2f", "/api%2Flogin", "/api/Login", "/api/login%00", "/api/login/x", "/api", "/api/login;x", "*"];
+    let others = [
+        "/api/login%2f",
+        "/api%2Flogin",
+        "/api/Login",
+        "/api/login%00",
+        "/api/login/x",
+        "/api",
+        "/api/login;x",
+        "*",
+    ];
     for path in others {
         assert_eq!(applied(&rules, &format!("GET {path}"), &[]), "", "{path}");
     }
@@ -32,8 +46,11 @@ fn no_spelling_of_a_path_leads_around_its_rule() {
 
 #[test]
 fn what_stays_encoded_has_one_spelling_too() {
-    let rules = yaml("rules: [{name: a, match: {path: [/a%2Fb, /%C3%A9, /50%25]}, quota: 1/s}]").expect("a rule");
-    for path in ["/a%2fb", "/a%2Fb", "/%c3%a9", "/%C3%a9/", "/\u{e9}", "/50%", "//50%25"] {
+    let rules = yaml("rules: [{name: a, match: {path: [/a%2Fb, /%C3%A9, /50%25]}, quota: 1/s}]")
+        .expect("a rule");
+    for path in [
+        "/a%2fb", "/a%2Fb", "/%c3%a9", "/%C3%a9/", "/\u{e9}", "/50%", "//50%25",
+    ] {
         assert_eq!(applied(&rules, &format!("GET {path}"), &[]), "a", "{path}");
     }
 }
@@ -41,8 +58,14 @@ fn what_stays_encoded_has_one_spelling_too() {
 #[test]
 fn patterns_match_segment_by_segment() {
     let applies = |pattern: &str, path: &str| {
-        let rules = yaml(&format!("rules: [{{name: a, match: {{path: {pattern:?}}}, quota: 1/s}}]"));
-        applied(&rules.unwrap_or_else(|error| panic!("{error}")), &format!("GET {path}"), &[]) == "a"
+        let rules = yaml(&format!(
+            "rules: [{{name: a, match: {{path: {pattern:?}}}, quota: 1/s}}]"
+        ));
+        applied(
+            &rules.unwrap_or_else(|error| panic!("{error}")),
+            &format!("GET {path}"),
+            &[],
+        ) == "a"
     };
     let cases = [
         ("/", &["/", "//", "/x/.."][..], &["/x"][..]),
@@ -51,9 +74,17 @@ fn patterns_match_segment_by_segment() {
         ("/a/{id}", &["/a/b", "/a/%2F"], &["/a", "/a/", "/a/b/c"]),
         ("/a/{id}/c", &["/a/b/c"], &["/a/c", "/a//c"]),
         ("/a/*", &["/a/b"], &["/a", "/a/b/c"]),
-        ("/v*/x", &["/v/x", "/v1/x", "/v1.2/x"], &["/w1/x", "/v1/2/x"]),
+        (
+            "/v*/x",
+            &["/v/x", "/v1/x", "/v1.2/x"],
+            &["/w1/x", "/v1/2/x"],
+        ),
         ("/*.php", &["/.php", "/a.php"], &["/a.phpx", "/a/b.php"]),
-        ("/a*b*c", &["/abc", "/aXbYc", "/abbc", "/abcbc"], &["/ab", "/acb", "/aXc"]),
+        (
+            "/a*b*c",
+            &["/abc", "/aXbYc", "/abbc", "/abcbc"],
+            &["/ab", "/acb", "/aXc"],
+        ),
         ("/a*ab", &["/aab", "/abab"], &["/ab"]),
     ];
     for (pattern, fits, differs) in cases {
@@ -69,7 +100,9 @@ fn patterns_match_segment_by_segment() {
 #[test]
 fn patterns_that_cannot_match_are_faults() {
     let refused = |pattern: &str| {
-        let error = yaml(&format!("rules: [{{name: a, match: {{path: {pattern:?}}}, quota: 1/s}}]"));
+        let error = yaml(&format!(
+            "rules: [{{name: a, match: {{path: {pattern:?}}}, quota: 1/s}}]"
+        ));
         let error = error.expect_err(pattern);
         assert_eq!(error.problems()[0].code(), "R06", "{error}");
         error.problems()[0].message().to_owned()

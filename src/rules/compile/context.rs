@@ -57,7 +57,8 @@ impl<'c> Context<'c> {
         }
         let suggestion = nearest(name, known.clone());
         let message = format!("unknown {what} {name:?}; there is {}", listed(known));
-        self.report.add(Problem::new(Code::R05, spot, message).suggest(suggestion));
+        self.report
+            .add(Problem::new(Code::R05, spot, message).suggest(suggestion));
     }
 
     /// A value that `read` makes of a text, unless it is a fault.
@@ -84,7 +85,9 @@ impl<'c> Context<'c> {
         read: impl Fn(&str) -> Result<T, String>,
     ) -> Vec<T> {
         let items = node.items().iter();
-        items.filter_map(|item| self.value(code, item, &read)).collect()
+        items
+            .filter_map(|item| self.value(code, item, &read))
+            .collect()
     }
 
     pub(super) fn header_name(&mut self, name: &str, spot: &Spot) -> Option<HeaderName> {

@@ -31,7 +31,9 @@ pub(super) fn link(mut rules: Vec<Rule>, nodes: &[&Node], context: &mut Context<
         .collect();
     for rule in &mut rules {
         let replaced = targets.get(&*rule.name).into_iter().flatten();
-        rule.replaces = replaced.filter_map(|name| places.get(*name).copied()).collect();
+        rule.replaces = replaced
+            .filter_map(|name| places.get(*name).copied())
+            .collect();
     }
     rules
 }
@@ -48,7 +50,10 @@ fn targets<'n>(
     context: &mut Context<'_>,
 ) -> Targets<'n> {
     let mut targets = Targets::new();
-    let known = nodes.iter().filter_map(|node| name_of(node)).map(|(name, _)| name);
+    let known = nodes
+        .iter()
+        .filter_map(|node| name_of(node))
+        .map(|(name, _)| name);
     for node in nodes {
         let (Some((name, _)), Some(replaces)) = (name_of(node), node.get("replaces")) else {
             continue;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::{
     context::{Context, Setup},
-    cross, settings::StoreSettings, warnings,
+    cross,
+    settings::StoreSettings,
+    warnings,
 };
 use crate::{
     key::{ClientIp, IpPrefix},
@@ -42,7 +44,10 @@ const MAX_RULES: usize = 10_000;
 /// # Errors
 ///
 /// All faults, up to twenty.
-pub(in crate::rules) fn compile(files: &[SourceFile], setup: &Setup) -> Result<Compiled, RulesError> {
+pub(in crate::rules) fn compile(
+    files: &[SourceFile],
+    setup: &Setup,
+) -> Result<Compiled, RulesError> {
     let mut report = Report::default();
     let mut trees: Vec<Node> = Vec::new();
     for file in files {
@@ -65,7 +70,10 @@ pub(in crate::rules) fn compile(files: &[SourceFile], setup: &Setup) -> Result<C
     let store = context.settings(&trees);
     let (rules, all_rules) = context.rules(&trees);
     if context.report.faults() == 0 && rules.is_empty() && !setup.empty {
-        context.report.add(Problem::without_place(Code::R02, "there is not a single rule"));
+        context.report.add(Problem::without_place(
+            Code::R02,
+            "there is not a single rule",
+        ));
     }
     let rules = cross::link(rules, &all_rules, &mut context);
     warnings::warn(&rules, &all_rules, &mut context);
@@ -143,7 +151,10 @@ impl<'c> Context<'c> {
             .map(Node::canonical)
             .collect();
         let said = said.concat();
-        let rules = nodes.iter().filter_map(|node| self.rule(node, &said)).collect();
+        let rules = nodes
+            .iter()
+            .filter_map(|node| self.rule(node, &said))
+            .collect();
         (rules, nodes)
     }
 }

@@ -55,7 +55,11 @@ impl<'c> Context<'c> {
             "route" => RuleKey::extractor(crate::key::MatchedRoute),
             #[cfg(not(feature = "axum"))]
             "route" => {
-                self.fault(Code::R05, &node.spot, "the key `route` needs the feature `axum`");
+                self.fault(
+                    Code::R05,
+                    &node.spot,
+                    "the key `route` needs the feature `axum`",
+                );
                 return None;
             }
             _ => {
@@ -68,7 +72,10 @@ impl<'c> Context<'c> {
     fn key_parts(&mut self, node: &'c Node) -> Option<Box<[RuleKey]>> {
         let items = node.items();
         if items.is_empty() || items.len() > MAX_PARTS {
-            let message = format!("a list of {} keys; accepted are 1 to {MAX_PARTS}", items.len());
+            let message = format!(
+                "a list of {} keys; accepted are 1 to {MAX_PARTS}",
+                items.len()
+            );
             self.fault(Code::R01, &node.spot, message);
             return None;
         }
@@ -86,7 +93,9 @@ impl<'c> Context<'c> {
         }
         let text = node.text().filter(|text| !text.is_empty())?;
         match entry.key.as_str() {
-            "header" => Some(RuleKey::extractor(Header::new(self.header_name(text, &node.spot)?))),
+            "header" => Some(RuleKey::extractor(Header::new(
+                self.header_name(text, &node.spot)?,
+            ))),
             "secret_header" => {
                 let name = self.header_name(text, &node.spot)?;
                 Some(RuleKey::extractor(Header::new(name).secret()))
@@ -94,7 +103,11 @@ impl<'c> Context<'c> {
             "cookie" => {
                 let in_names = |byte: u8| byte.is_ascii_graphic() && !b"=;".contains(&byte);
                 if !text.bytes().all(in_names) {
-                    self.fault(Code::R01, &node.spot, format!("{text:?} is no cookie's name"));
+                    self.fault(
+                        Code::R01,
+                        &node.spot,
+                        format!("{text:?} is no cookie's name"),
+                    );
                     return None;
                 }
                 Some(RuleKey::extractor(Cookie::new(text)))

@@ -16,7 +16,10 @@ use crate::rules::{
 
 impl<'c> Context<'c> {
     pub(super) fn matcher(&mut self, node: &'c Node) -> Matcher {
-        let ignore_case = node.get("ignore_case").and_then(Node::truth).unwrap_or(false);
+        let ignore_case = node
+            .get("ignore_case")
+            .and_then(Node::truth)
+            .unwrap_or(false);
         let path = |text: &str| PathPattern::new(text, ignore_case);
         Matcher {
             methods: self.list(node, "method", Code::R01, method),
@@ -48,9 +51,11 @@ impl<'c> Context<'c> {
         if !cfg!(feature = "axum") {
             self.fault(Code::R05, &routes.spot, "`route` needs the feature `axum`");
         }
-        self.list(node, "route", Code::R06, |route| match route.starts_with('/') {
-            true => Ok(route.into()),
-            false => Err(format!("the route {route:?} does not begin with a slash")),
+        self.list(node, "route", Code::R06, |route| {
+            match route.starts_with('/') {
+                true => Ok(route.into()),
+                false => Err(format!("the route {route:?} does not begin with a slash")),
+            }
         })
     }
 
@@ -66,7 +71,10 @@ impl<'c> Context<'c> {
     fn query(&mut self, node: &'c Node, ignore_case: bool) -> Box<[(Box<str>, Pattern)]> {
         let entries = node.get("query").map_or(&[][..], Node::entries);
         let named = |entry: &crate::rules::tree::NodeEntry| {
-            (entry.key.as_str().into(), pattern(&entry.value, ignore_case))
+            (
+                entry.key.as_str().into(),
+                pattern(&entry.value, ignore_case),
+            )
         };
         entries.iter().map(named).collect()
     }
@@ -93,9 +101,15 @@ impl<'c> Context<'c> {
     }
 
     fn time(&mut self, node: &'c Node) -> Option<TimeWindow> {
-        let from = node.get("from").map(|from| self.value(Code::R08, from, minute_of_day));
-        let to = node.get("to").map(|to| self.value(Code::R08, to, minute_of_day));
-        let zone = node.get("zone").map(|text| self.value(Code::R08, text, zone));
+        let from = node
+            .get("from")
+            .map(|from| self.value(Code::R08, from, minute_of_day));
+        let to = node
+            .get("to")
+            .map(|to| self.value(Code::R08, to, minute_of_day));
+        let zone = node
+            .get("zone")
+            .map(|text| self.value(Code::R08, text, zone));
         let days = match node.get("days") {
             Some(days) => {
                 let days = self.values(Code::R08, days, Days::parse);
@@ -106,7 +120,8 @@ impl<'c> Context<'c> {
         let (from, to) = (from.unwrap_or(Some(0))?, to.unwrap_or(Some(24 * 60))?);
         let window = TimeWindow::new(from, to, days, zone.unwrap_or(Some(0))?);
         if window.is_none() {
-            let message = "there is no time between `from` and `to`; for the whole day leave both out";
+            let message =
+                "there is no time between `from` and `to`; for the whole day leave both out";
             self.fault(Code::R08, &node.spot, message);
         }
         window
@@ -124,7 +139,9 @@ fn method(text: &str) -> Result<Method, String> {
 
 fn network(text: &str) -> Result<IpNet, String> {
     let text = text.trim();
-    let address = text.parse::<IpAddr>().map(|ip| IpNet::from(ip.to_canonical()));
+    let address = text
+        .parse::<IpAddr>()
+        .map(|ip| IpNet::from(ip.to_canonical()));
     address.or_else(|_| text.parse()).map_err(|_| {
         format!(
             "{text:?} is neither an address such as \"203.0.113.7\" nor a network such as \

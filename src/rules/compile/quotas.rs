@@ -29,7 +29,8 @@ impl<'c> Context<'c> {
             return self.tiers(tier, name);
         }
         let Some(quota) = rule.get("quota") else {
-            let message = format!("the rule {name:?} limits nothing: it has no `quota` and no `tier`");
+            let message =
+                format!("the rule {name:?} limits nothing: it has no `quota` and no `tier`");
             self.fault(Code::R02, &rule.spot, message);
             return None;
         };
@@ -40,7 +41,9 @@ impl<'c> Context<'c> {
         let mut times = Vec::new();
         for item in schedule.items() {
             let windows = item.get("time").map(|time| self.times(time));
-            let quotas = item.get("quota").and_then(|quota| self.quota_set(quota, name));
+            let quotas = item
+                .get("quota")
+                .and_then(|quota| self.quota_set(quota, name));
             if let (Some(windows), Some(quotas)) = (windows, quotas) {
                 times.push((windows, quotas));
             }
@@ -62,7 +65,10 @@ impl<'c> Context<'c> {
         let header = self.header_name(header.text()?, &header.spot);
         let default = node.get("default")?;
         let wanted = default.text()?;
-        let at = quotas.entries().iter().position(|entry| entry.key == wanted);
+        let at = quotas
+            .entries()
+            .iter()
+            .position(|entry| entry.key == wanted);
         if at.is_none() {
             let known = quotas.entries().iter().map(|entry| entry.key.as_str());
             self.unknown("tier", wanted, &default.spot, known);
@@ -108,7 +114,11 @@ impl<'c> Context<'c> {
     fn quotas_of(&mut self, node: &'c Node, rule: &str) -> Option<QuotaSet> {
         let items = node.items();
         if items.is_empty() {
-            self.fault(Code::R04, &node.spot, "no quota at all; at least one is needed");
+            self.fault(
+                Code::R04,
+                &node.spot,
+                "no quota at all; at least one is needed",
+            );
         }
         let quotas: Vec<Option<OwnedQuota>> = items.iter().map(|item| self.quota(item)).collect();
         // With a fault among them the others are not looked at further.

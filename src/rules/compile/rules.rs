@@ -55,7 +55,10 @@ impl<'c> Context<'c> {
             _ => Some(self.no_limit(node)),
         };
         // Before the fault is looked at: all faults of a rule are told.
-        let (wait, block_for) = (self.duration(node, "wait"), self.duration(node, "block_for"));
+        let (wait, block_for) = (
+            self.duration(node, "wait"),
+            self.duration(node, "block_for"),
+        );
         let (cost, count_if) = (self.cost(node), self.count_if(node));
         let (key, allowance) = limit?;
         Some(Rule {
@@ -78,7 +81,12 @@ impl<'c> Context<'c> {
         })
     }
 
-    fn limit(&mut self, node: &'c Node, name: &str, matcher: &Matcher) -> Option<(RuleKey, Allowance)> {
+    fn limit(
+        &mut self,
+        node: &'c Node,
+        name: &str,
+        matcher: &Matcher,
+    ) -> Option<(RuleKey, Allowance)> {
         let allowance = self.allowance(node, name);
         let key_node = node.get("key");
         let key = match key_node {
@@ -107,7 +115,10 @@ impl<'c> Context<'c> {
                 self.fault(Code::R02, &entry.key_spot, message);
             }
         }
-        (RuleKey::extractor(crate::key::Global), Allowance::Always(None))
+        (
+            RuleKey::extractor(crate::key::Global),
+            Allowance::Always(None),
+        )
     }
 
     /// All that a change of can change what the rule does.
@@ -202,7 +213,9 @@ fn lacking(parameter: &str, matcher: &Matcher) -> Option<String> {
             "the key needs the path's parameter {parameter:?}, and the rule matches no path"
         ));
     };
-    let without = paths.iter().any(|path| !path.parameters().any(|name| name == parameter));
+    let without = paths
+        .iter()
+        .any(|path| !path.parameters().any(|name| name == parameter));
     without.then(|| {
         format!("the key needs the parameter {parameter:?}, which not every path of the rule has")
     })
@@ -210,12 +223,19 @@ fn lacking(parameter: &str, matcher: &Matcher) -> Option<String> {
 
 /// A status code, or all of a class.
 fn status_codes(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let wrong = || format!("{text:?} is no status; accepted are 100 to 599, and classes such as 4xx");
+    let wrong =
+        || format!("{text:?} is no status; accepted are 100 to 599, and classes such as 4xx");
     if let Some(class) = text.strip_suffix("xx") {
-        let class = class.parse::<u16>().ok().filter(|class| (1..=5).contains(class));
+        let class = class
+            .parse::<u16>()
+            .ok()
+            .filter(|class| (1..=5).contains(class));
         let class = class.ok_or_else(wrong)?;
         return Ok(class * 100..=class * 100 + 99);
     }
-    let code = text.parse::<u16>().ok().filter(|code| (100..600).contains(code));
+    let code = text
+        .parse::<u16>()
+        .ok()
+        .filter(|code| (100..600).contains(code));
     code.map(|code| code..=code).ok_or_else(wrong)
 }

@@ -74,7 +74,8 @@ impl<'c> Context<'c> {
             && let Some(header_name) = self.header_name(name, &header.spot)
         {
             if networks.is_empty() && node.get("trust").is_none() {
-                let message = "`header` is read only from proxies that are trusted: list them in `trust`";
+                let message =
+                    "`header` is read only from proxies that are trusted: list them in `trust`";
                 self.fault(Code::R02, &header.spot, message);
             }
             self.client_ip = self.client_ip.clone().header(header_named(header_name));

@@ -23,7 +23,9 @@ pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
                 end.name,
                 end.spot.short()
             );
-            context.report.add(Problem::new(Code::W21, &rule.spot, message));
+            context
+                .report
+                .add(Problem::new(Code::W21, &rule.spot, message));
         }
         if rule.action == Action::Limit {
             chosen_by_clients(node, context);
@@ -48,7 +50,10 @@ fn covers(own: &Matcher, other: &Matcher) -> bool {
     }
     let paths = own.paths.as_ref().is_none_or(|own| {
         let covered = |path| own.iter().any(|pattern| pattern.covers(path));
-        other.paths.as_ref().is_some_and(|other| other.iter().all(covered))
+        other
+            .paths
+            .as_ref()
+            .is_some_and(|other| other.iter().all(covered))
     });
     let others = own.authenticated.is_none() && own.not.is_none();
     among(own.methods.as_deref(), other.methods.as_deref())
@@ -57,7 +62,10 @@ fn covers(own: &Matcher, other: &Matcher) -> bool {
         && among(own.hosts.as_deref(), other.hosts.as_deref())
         && among(own.clients.as_deref(), other.clients.as_deref())
         && among(own.times.as_deref(), other.times.as_deref())
-        && own.headers.iter().all(|header| other.headers.contains(header))
+        && own
+            .headers
+            .iter()
+            .all(|header| other.headers.contains(header))
         && own.query.iter().all(|query| other.query.contains(query))
         && others
 }
@@ -65,14 +73,18 @@ fn covers(own: &Matcher, other: &Matcher) -> bool {
 /// Keys and tiers that are a header's value.
 fn chosen_by_clients(node: &Node, context: &mut Context<'_>) {
     let defaults = context.defaults;
-    let key = node.get("key").or_else(|| defaults.and_then(|all| all.get("key")));
+    let key = node
+        .get("key")
+        .or_else(|| defaults.and_then(|all| all.get("key")));
     if let Some(header) = key.and_then(key_header) {
         let message = format!(
             "the key is the header {:?}, which any client can write: it has as many limits as it \
              likes, unless a proxy or an outer layer writes the header",
             header.text().unwrap_or_default()
         );
-        context.report.add(Problem::new(Code::W22, &header.spot, message));
+        context
+            .report
+            .add(Problem::new(Code::W22, &header.spot, message));
     }
     if let Some(header) = node.get("tier").and_then(|tier| tier.get("header")) {
         let message = format!(
@@ -80,7 +92,9 @@ fn chosen_by_clients(node: &Node, context: &mut Context<'_>) {
              unless a proxy or an outer layer writes the header",
             header.text().unwrap_or_default()
         );
-        context.report.add(Problem::new(Code::W22, &header.spot, message));
+        context
+            .report
+            .add(Problem::new(Code::W22, &header.spot, message));
     }
 }
 
@@ -97,13 +111,17 @@ fn key_header(key: &Node) -> Option<&Node> {
 
 fn for_everybody(rule: &Rule, node: &Node, context: &mut Context<'_>) {
     let defaults = context.defaults;
-    let key = node.get("key").or_else(|| defaults.and_then(|all| all.get("key")));
+    let key = node
+        .get("key")
+        .or_else(|| defaults.and_then(|all| all.get("key")));
     let Some(key) = key.filter(|key| key.text() == Some("global")) else {
         return;
     };
     if !rule.shadow && !rule.allowance.sets().is_empty() {
         let message = "all clients share this limit, so that one of them can use it up for all; \
                        put a limit for each client beside it";
-        context.report.add(Problem::new(Code::W23, &key.spot, message));
+        context
+            .report
+            .add(Problem::new(Code::W23, &key.spot, message));
     }
 }

@@ -60,7 +60,9 @@ impl Glob {
         if piece.is_empty() {
             return Some(0);
         }
-        let at = text.windows(piece.len()).position(|window| self.same(window, piece));
+        let at = text
+            .windows(piece.len())
+            .position(|window| self.same(window, piece));
         at.map(|at| at + piece.len())
     }
 }

@@ -66,7 +66,9 @@ pub(in crate::rules) fn hosts(parts: &Parts) -> impl Iterator<Item = &str> {
 pub(in crate::rules) fn bare_host(host: &str) -> &str {
     let host = host.trim();
     let after_brackets = host.rfind(']').map_or(0, |end| end + 1);
-    let end = host[after_brackets..].find(':').map_or(host.len(), |at| after_brackets + at);
+    let end = host[after_brackets..]
+        .find(':')
+        .map_or(host.len(), |at| after_brackets + at);
     // An IPv6 address without brackets is no `Host`; nothing is cut off it.
     let several = after_brackets == 0 && host.matches(':').count() > 1;
     let name = if several { host } else { &host[..end] };

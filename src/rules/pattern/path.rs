@@ -54,8 +54,16 @@ impl PathPattern {
         }
         pattern.segments = segments.into();
         let names: Vec<&str> = pattern.parameters().collect();
-        if let Some((at, name)) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-            return Err(format!("{:?} has the parameter {name:?} twice, as number {}", text, at + 1));
+        if let Some((at, name)) = names
+            .iter()
+            .enumerate()
+            .find(|(at, name)| names[..*at].contains(name))
+        {
+            return Err(format!(
+                "{:?} has the parameter {name:?} twice, as number {}",
+                text,
+                at + 1
+            ));
         }
         Ok(pattern)
     }
@@ -108,18 +116,24 @@ impl PathPattern {
         let long_enough = own.len() == others.len() || (self.open && own.len() < others.len());
         let as_open = self.open || !other.open;
         let as_lax = self.ignore_case || !other.ignore_case;
-        let covered = own.iter().zip(others.iter()).all(|(own, other)| match (own, other) {
-            (SegmentPattern::Parameter(_), _) => true,
-            (own, SegmentPattern::Literal(other)) => own.matches(other, self.ignore_case),
-            (own, other) => own == other,
-        });
+        let covered = own
+            .iter()
+            .zip(others.iter())
+            .all(|(own, other)| match (own, other) {
+                (SegmentPattern::Parameter(_), _) => true,
+                (own, SegmentPattern::Literal(other)) => own.matches(other, self.ignore_case),
+                (own, other) => own == other,
+            });
         long_enough && as_open && as_lax && covered
     }
 }
 
 impl SegmentPattern {
     fn new(text: &str, ignore_case: bool) -> Result<Self, String> {
-        if let Some(name) = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+        if let Some(name) = text
+            .strip_prefix('{')
+            .and_then(|rest| rest.strip_suffix('}'))
+        {
             let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
             if name.is_empty() || !name.chars().all(letters) {
                 return Err(format!(
@@ -135,7 +149,9 @@ impl SegmentPattern {
             ));
         }
         if text.contains("**") {
-            return Err(format!("{text:?}: `**` is a segment of its own, the last one"));
+            return Err(format!(
+                "{text:?}: `**` is a segment of its own, the last one"
+            ));
         }
         Ok(if text.contains('*') {
             Self::Glob(Glob::new(text, ignore_case))

@@ -14,11 +14,30 @@ const PATTERNS: [&str; 10] = [
     "/", "/**", "/a", "/a/**", "/a/{id}", "/{id}/b", "/b*", "/b/c/*", "/*/c", "/c/d/e",
 ];
 const PATHS: [&str; 12] = [
-    "/", "//", "/a", "/a/", "/a/b", "/%61/./b", "/b", "/bb/c", "/b/c/d", "/c/d/e", "/c/../a/c", "/A/b",
+    "/",
+    "//",
+    "/a",
+    "/a/",
+    "/a/b",
+    "/%61/./b",
+    "/b",
+    "/bb/c",
+    "/b/c/d",
+    "/c/d/e",
+    "/c/../a/c",
+    "/A/b",
 ];
 
 /// A rule's method, paths, case, whether it stops, and the rule before it that it replaces.
-fn rule() -> impl Strategy<Value = (Option<&'static str>, Vec<&'static str>, bool, bool, Option<usize>)> {
+fn rule() -> impl Strategy<
+    Value = (
+        Option<&'static str>,
+        Vec<&'static str>,
+        bool,
+        bool,
+        Option<usize>,
+    ),
+> {
     (
         option::of(choose(&METHODS_OF_RULES[..])),
         vec(choose(&PATTERNS[..]), 0..3),
@@ -35,14 +54,19 @@ fn read(text: &str) -> Result<Rules, RulesError> {
 fn request(method: &str, path: &str) -> Parts {
     let request = http::Request::builder().method(method).uri(path).body(());
     let (mut parts, ()) = request.expect("a request").into_parts();
-    parts.extensions.insert(SocketAddr::from(([203, 0, 113, 7], 4_000)));
+    parts
+        .extensions
+        .insert(SocketAddr::from(([203, 0, 113, 7], 4_000)));
     parts
 }
 
 /// The names of the rules that are charged.
 fn charged(verdict: &Verdict<'_>) -> Vec<String> {
     match verdict {
-        Verdict::Limited(charges) => charges.iter().map(|charge| charge.rule.name().to_owned()).collect(),
+        Verdict::Limited(charges) => charges
+            .iter()
+            .map(|charge| charge.rule.name().to_owned())
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -76,7 +100,9 @@ proptest! {
 fn twenty_rules_take_no_memory() {
     let mut text = String::from("rules:\n");
     for at in 0..19 {
-        text += &format!("  - {{name: r{at}, match: {{path: \"/r{at}/**\", header: {{x-a: v*}}}}, quota: 1/s}}\n");
+        text += &format!(
+            "  - {{name: r{at}, match: {{path: \"/r{at}/**\", header: {{x-a: v*}}}}, quota: 1/s}}\n"
+        );
     }
     text += "  - {name: all, match: {time: {days: mon-sun}, client: 203.0.113.0/24}, quota: 1/s}\n";
     let rules = read(&text).expect("rules without a fault");
@@ -90,7 +116,9 @@ fn twenty_rules_take_no_memory() {
 
 #[test]
 fn more_matches_than_have_a_place_are_kept() {
-    let rules: String = (0..40).map(|at| format!("  - {{name: r{at}, quota: 1/s}}\n")).collect();
+    let rules: String = (0..40)
+        .map(|at| format!("  - {{name: r{at}, quota: 1/s}}\n"))
+        .collect();
     let rules = read(&format!("rules:\n{rules}")).expect("rules without a fault");
     let parts = request("GET", "/x");
     let verdict = rules.select(&parts, Timestamp::from_secs(0));
@@ -103,12 +131,23 @@ fn a_counter_is_the_same_after_a_change_that_keeps_it() {
     let counter = |quota: &str| {
         let rules = read(&format!("rules: [{{name: a, quota: {quota}}}]")).expect("a rule");
         let sets = rules.rules()[0].allowance.sets();
-        let counters: Vec<_> = sets.iter().flat_map(|set| set.counters().cloned()).collect();
+        let counters: Vec<_> = sets
+            .iter()
+            .flat_map(|set| set.counters().cloned())
+            .collect();
         counters
     };
     assert_eq!(counter("5/minute"), counter("7/minute burst 9 soft 10%"));
-    assert_eq!(counter("[5/minute, 9/hour]")[..1], counter("[7/minute, 2/s]")[..1]);
-    for other in ["5/hour", "5/minute fixed_window", "5/minute refill_every 30s", "{rate: 5/minute, name: x}"] {
+    assert_eq!(
+        counter("[5/minute, 9/hour]")[..1],
+        counter("[7/minute, 2/s]")[..1]
+    );
+    for other in [
+        "5/hour",
+        "5/minute fixed_window",
+        "5/minute refill_every 30s",
+        "{rate: 5/minute, name: x}",
+    ] {
         assert_ne!(counter("5/minute"), counter(other), "{other}");
     }
 }

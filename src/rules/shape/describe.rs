@@ -45,7 +45,11 @@ pub(super) struct FieldShape {
 }
 
 impl FieldShape {
-    pub(super) const fn new(name: &'static str, shape: &'static Shape, about: &'static str) -> Self {
+    pub(super) const fn new(
+        name: &'static str,
+        shape: &'static Shape,
+        about: &'static str,
+    ) -> Self {
         Self {
             name,
             shape,

@@ -18,10 +18,15 @@ pub fn schema() -> String {
     };
     writer.definitions.sort_by(|(a, _), (b, _)| a.cmp(b));
     let head = Json::object([
-        ("$schema", Json::text("https://json-schema.org/draft/2020-12/schema")),
+        (
+            "$schema",
+            Json::text("https://json-schema.org/draft/2020-12/schema"),
+        ),
         ("title", Json::text("Rule files of tower-ratelimit")),
     ]);
-    let whole = fields.into_iter().fold(head, |whole, (name, value)| whole.with(&name, value));
+    let whole = fields
+        .into_iter()
+        .fold(head, |whole, (name, value)| whole.with(&name, value));
     let whole = whole.with("$defs", Json::Object(writer.definitions));
     format!("{whole}\n")
 }
@@ -39,18 +44,29 @@ impl SchemaWriter {
             ("type", Json::text("object")),
         ]);
         if table.one_field {
-            object = object.with("minProperties", Json::Number(1)).with("maxProperties", Json::Number(1));
+            object = object
+                .with("minProperties", Json::Number(1))
+                .with("maxProperties", Json::Number(1));
         }
-        let mut required = table.fields.iter().filter(|field| field.required).peekable();
+        let mut required = table
+            .fields
+            .iter()
+            .filter(|field| field.required)
+            .peekable();
         if required.peek().is_some() {
             object = object.with("required", Json::texts(required.map(|field| field.name)));
         }
         let fields = table.fields.iter().map(|field| {
             let shape = self.shape(field.shape);
-            (field.name.to_owned(), shape.with("description", Json::text(field.about)))
+            (
+                field.name.to_owned(),
+                shape.with("description", Json::text(field.about)),
+            )
         });
         let fields = Json::Object(fields.collect());
-        object.with("additionalProperties", Json::Truth(false)).with("properties", fields)
+        object
+            .with("additionalProperties", Json::Truth(false))
+            .with("properties", fields)
     }
 
     fn shape(&mut self, shape: &'static Shape) -> Json {
@@ -59,7 +75,10 @@ impl SchemaWriter {
             // Without quotes 404 and 1.10 are numbers for a schema, and the text that stands there for us.
             Shape::Text(example) => {
                 let kinds = Json::texts(["string", "number", "boolean"].into_iter());
-                Json::object([("type", kinds), ("examples", Json::texts([*example].into_iter()))])
+                Json::object([
+                    ("type", kinds),
+                    ("examples", Json::texts([*example].into_iter())),
+                ])
             }
             Shape::Words(words) => Json::object([("enum", Json::texts(words.iter().copied()))]),
             Shape::Number(least, most) => of_type("integer")
@@ -73,7 +92,9 @@ impl SchemaWriter {
                 let choices = vec![item.clone(), list.with("items", item)];
                 Json::object([("anyOf", Json::List(choices))])
             }
-            Shape::Names(value) => of_type("object").with("additionalProperties", self.shape(value)),
+            Shape::Names(value) => {
+                of_type("object").with("additionalProperties", self.shape(value))
+            }
             Shape::Either(choices) => {
                 let choices = choices.iter().map(|choice| self.shape(choice)).collect();
                 Json::object([("anyOf", Json::List(choices))])
@@ -89,7 +110,8 @@ impl SchemaWriter {
     /// A reference to a definition, which is written unless it is there or under way.
     fn reference(&mut self, name: &str, write: impl FnOnce(&mut Self) -> Json) -> Json {
         if !self.definitions.iter().any(|(known, _)| known == name) {
-            self.definitions.push((name.to_owned(), Json::Object(Vec::new())));
+            self.definitions
+                .push((name.to_owned(), Json::Object(Vec::new())));
             let written = write(self);
             let definition = self.definitions.iter_mut().find(|(known, _)| known == name);
             if let Some((_, definition)) = definition {

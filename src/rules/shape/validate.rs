@@ -118,7 +118,9 @@ fn scalar(node: &Node, shape: &Shape, name: &str, report: &mut Report) {
             report.add(Problem::new(Code::R01, &node.spot, message).suggest(suggestion));
         }
         Shape::Number(least, most)
-            if node.number().is_none_or(|number| !(*least..=*most).contains(&number)) =>
+            if node
+                .number()
+                .is_none_or(|number| !(*least..=*most).contains(&number)) =>
         {
             let message = format!("`{name}` is {}, not {text:?}", kind(shape));
             report.fault(Code::R01, &node.spot, message);

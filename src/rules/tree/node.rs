@@ -115,7 +115,8 @@ impl Node {
                 format!("[{}]", items.join(","))
             }
             NodeValue::Table(entries) => {
-                let pair = |entry: &NodeEntry| format!("{:?}:{}", entry.key, entry.value.canonical());
+                let pair =
+                    |entry: &NodeEntry| format!("{:?}:{}", entry.key, entry.value.canonical());
                 let mut pairs: Vec<String> = entries.iter().map(pair).collect();
                 pairs.sort();
                 format!("{{{}}}", pairs.join(","))

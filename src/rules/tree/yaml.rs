@@ -48,7 +48,10 @@ struct TreeBuilder<'s> {
 
 impl TreeBuilder<'_> {
     fn syntax(&self, error: &ScanError) -> Problem {
-        let at = error.marker().byte_offset().unwrap_or(self.source.text.len());
+        let at = error
+            .marker()
+            .byte_offset()
+            .unwrap_or(self.source.text.len());
         let spot = Spot::new(self.source, at, at + 1);
         Problem::new(Code::R01, &spot, error.info())
     }
@@ -196,7 +199,9 @@ fn add_merged(entries: &mut Vec<NodeEntry>, merged: Vec<NodeEntry>) {
 
 fn is_null(node: &Node) -> bool {
     match &node.value {
-        NodeValue::Scalar(scalar) => !scalar.quoted && matches!(scalar.text.as_str(), "" | "~" | "null"),
+        NodeValue::Scalar(scalar) => {
+            !scalar.quoted && matches!(scalar.text.as_str(), "" | "~" | "null")
+        }
         _ => false,
     }
 }

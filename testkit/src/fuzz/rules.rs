@@ -16,19 +16,38 @@ pub fn check_file(data: &[u8], read: impl Fn(&str, u8) -> Result<(), Refused>) {
     let Err(refused) = read(&text, format % 3) else {
         return;
     };
-    assert!((1..=20).contains(&refused.problems.len()), "{}", refused.text);
+    assert!(
+        (1..=20).contains(&refused.problems.len()),
+        "{}",
+        refused.text
+    );
     let lines = text.matches('\n').count() + 1;
     for (code, line, column) in &refused.problems {
         assert!(code.starts_with('R') && code.len() == 3, "{code}");
         assert_eq!(line.is_some(), column.is_some());
         if let Some(line) = line {
-            assert!((1..=lines).contains(line), "line {line} of {lines}: {}", refused.text);
+            assert!(
+                (1..=lines).contains(line),
+                "line {line} of {lines}: {}",
+                refused.text
+            );
             let length = text.split('\n').nth(line - 1).unwrap_or("").chars().count();
             let column = column.unwrap();
-            assert!((1..=length + 1).contains(&column), "column {column} of {length}: {}", refused.text);
+            assert!(
+                (1..=length + 1).contains(&column),
+                "column {column} of {length}: {}",
+                refused.text
+            );
         }
     }
-    assert!(refused.text.chars().all(|c| c == '\n' || c == '\t' || !c.is_control()), "{:?}", refused.text);
+    assert!(
+        refused
+            .text
+            .chars()
+            .all(|c| c == '\n' || c == '\t' || !c.is_control()),
+        "{:?}",
+        refused.text
+    );
 }
 
 /// A path matches the pattern of its normal form, as a slow definition has it, and no other.
@@ -46,11 +65,19 @@ pub fn check_path(data: &[u8], matches: impl Fn(&str, &str) -> Option<bool>) {
         assert!(!matched, "{path:?} matches {other:?}");
     }
     // Every spelling of it is the same.
-    let encoded: String = path.bytes().map(|byte| match byte {
-        b'a'..=b'z' | b'.' => format!("%{byte:02x}"),
-        byte => char::from(byte).to_string(),
-    }).collect();
-    let spelled = [encoded, path.replace('/', "//"), format!("{path}/"), format!("/zz/..{path}")];
+    let encoded: String = path
+        .bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'.' => format!("%{byte:02x}"),
+            byte => char::from(byte).to_string(),
+        })
+        .collect();
+    let spelled = [
+        encoded,
+        path.replace('/', "//"),
+        format!("{path}/"),
+        format!("/zz/..{path}"),
+    ];
     // What follows a percent sign would be read with it.
     if !path.contains('%') {
         for spelling in spelled {
@@ -101,7 +128,10 @@ fn normal_form(path: &str) -> String {
         }
     }
     let mut segments: Vec<&str> = Vec::new();
-    for segment in decoded.split('/').filter(|segment| !segment.is_empty() && *segment != ".") {
+    for segment in decoded
+        .split('/')
+        .filter(|segment| !segment.is_empty() && *segment != ".")
+    {
         if segment == ".." {
             segments.pop();
         } else {
