@@ -67,12 +67,25 @@ impl QuotaSet {
     }
 }
 
+/// The quotas of some times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Scheduled {
+    pub(super) windows: Box<[TimeWindow]>,
+    pub(super) quotas: Option<QuotaSet>,
+}
+
+impl Scheduled {
+    fn is_in_force(&self, now: Timestamp) -> bool {
+        self.windows.iter().any(|time| time.contains(now))
+    }
+}
+
 /// Where a rule's quotas come from. `None` is unlimited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Allowance {
     Always(Option<QuotaSet>),
     Scheduled {
-        times: Box<[(Box<[TimeWindow]>, Option<QuotaSet>)]>,
+        times: Box<[Scheduled]>,
         otherwise: Option<QuotaSet>,
     },
     Tiers {
@@ -89,10 +102,9 @@ impl Allowance {
         match self {
             Self::Always(quotas) => (None, quotas.as_ref()),
             Self::Scheduled { times, otherwise } => {
-                let in_force =
-                    |windows: &[TimeWindow]| windows.iter().any(|time| time.contains(now));
-                let hit = times.iter().find(|(windows, _)| in_force(windows));
-                (None, hit.map_or(otherwise, |(_, quotas)| quotas).as_ref())
+                let hit = times.iter().find(|time| time.is_in_force(now));
+                let quotas = hit.map_or(otherwise, |time| &time.quotas);
+                (None, quotas.as_ref())
             }
             Self::Tiers {
                 header,
@@ -121,7 +133,7 @@ impl Allowance {
         let sets: Vec<&Option<QuotaSet>> = match self {
             Self::Always(quotas) => vec![quotas],
             Self::Scheduled { times, otherwise } => {
-                let scheduled = times.iter().map(|(_, quotas)| quotas);
+                let scheduled = times.iter().map(|time| &time.quotas);
                 scheduled.chain([otherwise]).collect()
             }
             Self::Tiers { tiers, .. } => tiers.iter().map(|(_, quotas)| quotas).collect(),

@@ -12,7 +12,7 @@ use http::request::Parts;
 use super::{
     compile::{Setup, SourceFile, compile},
     format::Format,
-    matcher::Told,
+    matcher::Authenticator,
     problem::{RulesError, SourceText},
     set::Rules,
     tree::MAX_FILE_BYTES,
@@ -64,7 +64,7 @@ impl RulesBuilder {
     where
         F: Fn(&Parts) -> bool + Send + Sync + 'static,
     {
-        self.setup.authenticated = Some(Told(Arc::new(told)));
+        self.setup.authenticated = Some(Authenticator(Arc::new(told)));
         self
     }
 

@@ -6,8 +6,8 @@ use http::request::Parts;
 
 use super::{
     request::RequestView,
-    rule::{Action, Rule},
-    select::{Verdict, charge, matched},
+    rule::{Rule, RuleAction},
+    select::{RulesVerdict, charge, matched},
 };
 use crate::{
     clock::Timestamp,
@@ -86,7 +86,7 @@ impl Explanation {
         rules: &[Rule],
         client_ip: &ClientIp,
         (parts, now): (&Parts, Timestamp),
-        verdict: &Verdict<'_>,
+        verdict: &RulesVerdict<'_>,
     ) -> Self {
         let view = RequestView::new(parts, now, client_ip);
         // Each rule is asked here, without the index.
@@ -131,7 +131,7 @@ impl Explanation {
 
 impl RuleExplanation {
     fn new(rule: &Rule, reason: RuleReason, view: &RequestView<'_>) -> Self {
-        let limits = reason == RuleReason::Applies && rule.action == Action::Limit;
+        let limits = reason == RuleReason::Applies && rule.action == RuleAction::Limit;
         Self {
             name: rule.name.to_string(),
             shadow: rule.shadow,
@@ -191,17 +191,17 @@ impl ExplainedLimit {
 }
 
 impl RulesOutcome {
-    fn of(verdict: &Verdict<'_>) -> Self {
+    fn of(verdict: &RulesVerdict<'_>) -> Self {
         let name = |rule: &Rule| rule.name.to_string();
         match verdict {
-            Verdict::Bypassed => Self::Bypassed,
-            Verdict::Allowed(rule) => Self::Allowed(name(rule)),
-            Verdict::Denied(rule) => Self::Denied(name(rule)),
-            Verdict::Rejected(rule, error) => {
+            RulesVerdict::Bypassed => Self::Bypassed,
+            RulesVerdict::Allowed(rule) => Self::Allowed(name(rule)),
+            RulesVerdict::Denied(rule) => Self::Denied(name(rule)),
+            RulesVerdict::Rejected(rule, error) => {
                 let unavailable = error.kind() == KeyErrorKind::Unavailable;
                 Self::Rejected(name(rule), if unavailable { 500 } else { 400 })
             }
-            Verdict::Limited(_) => Self::Limited,
+            RulesVerdict::Limited(_) => Self::Limited,
         }
     }
 }

@@ -36,21 +36,7 @@ impl RuleKey {
     ) -> Result<Key, KeyError> {
         match self {
             Self::Extractor(extractor) => extractor.extract(view.parts),
-            Self::PathParameter(name) => {
-                let pattern = matcher.path_of(&view.path);
-                let segment = pattern.and_then(|pattern| {
-                    let segment = pattern.parameter(name, &view.path)?;
-                    // One key for all that the pattern takes for the same.
-                    let folds =
-                        pattern.ignores_case() && segment.bytes().any(|b| b.is_ascii_uppercase());
-                    Some(if folds {
-                        Key::from(segment.to_ascii_lowercase())
-                    } else {
-                        Key::from(segment)
-                    })
-                });
-                segment.ok_or(KeyError::absent())
-            }
+            Self::PathParameter(name) => path_parameter(name, matcher, view),
             Self::FirstOf(choices) => {
                 let mut found = Err(KeyError::absent());
                 for choice in choices {
@@ -88,6 +74,18 @@ impl fmt::Debug for RuleKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("RuleKey")
     }
+}
+
+/// The segment that a parameter stands for: one key for all that the pattern takes for the same.
+fn path_parameter(name: &str, matcher: &Matcher, view: &RequestView<'_>) -> Result<Key, KeyError> {
+    let pattern = matcher.path_of(&view.path).ok_or(KeyError::absent())?;
+    let segment = pattern
+        .parameter(name, &view.path)
+        .ok_or(KeyError::absent())?;
+    if pattern.ignores_case() && segment.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return Ok(Key::from(segment.to_ascii_lowercase()));
+    }
+    Ok(Key::from(segment))
 }
 
 /// The host that the request names, without its port and in lower case.

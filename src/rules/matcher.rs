@@ -13,11 +13,11 @@ use super::{
 
 /// Something that the application says of a request.
 #[derive(Clone)]
-pub(super) struct Told(pub(super) Arc<dyn Fn(&Parts) -> bool + Send + Sync>);
+pub(super) struct Authenticator(pub(super) Arc<dyn Fn(&Parts) -> bool + Send + Sync>);
 
-impl fmt::Debug for Told {
+impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Told")
+        f.write_str("Authenticator")
     }
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Matcher {
     pub(super) clients: Option<Box<[IpNet]>>,
     pub(super) headers: Box<[(HeaderName, Pattern)]>,
     pub(super) query: Box<[(Box<str>, Pattern)]>,
-    pub(super) authenticated: Option<(bool, Told)>,
+    pub(super) authenticated: Option<(bool, Authenticator)>,
     pub(super) times: Option<Box<[TimeWindow]>>,
     pub(super) not: Option<Box<Self>>,
 }

@@ -10,7 +10,7 @@ const MAX_LINE_CHARS: usize = 160;
 
 /// What kind of problem it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Code {
+pub(super) enum ProblemCode {
     /// The file's form: its syntax, its size, and values of another kind than belongs there.
     R01,
     /// A field that is not known, is missing, or is of no use here.
@@ -41,7 +41,7 @@ pub(super) enum Code {
     W23,
 }
 
-impl Code {
+impl ProblemCode {
     const fn name(self) -> &'static str {
         match self {
             Self::R01 => "R01",
@@ -135,14 +135,14 @@ fn floor_boundary(text: &str, at: usize) -> usize {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Problem {
-    code: Code,
+    code: ProblemCode,
     spot: Option<Spot>,
     message: String,
     suggestion: Option<String>,
 }
 
 impl Problem {
-    pub(super) fn new(code: Code, spot: &Spot, message: impl Into<String>) -> Self {
+    pub(super) fn new(code: ProblemCode, spot: &Spot, message: impl Into<String>) -> Self {
         Self {
             code,
             spot: Some(spot.clone()),
@@ -152,7 +152,7 @@ impl Problem {
     }
 
     /// A problem of no place in a file.
-    pub(super) fn without_place(code: Code, message: impl Into<String>) -> Self {
+    pub(super) fn without_place(code: ProblemCode, message: impl Into<String>) -> Self {
         Self {
             code,
             spot: None,
@@ -175,7 +175,7 @@ impl Problem {
     /// Whether the file can be used all the same.
     #[must_use]
     pub fn is_warning(&self) -> bool {
-        self.code >= Code::W21
+        self.code >= ProblemCode::W21
     }
 
     /// The name of the file, as it was given.
@@ -209,7 +209,7 @@ impl Problem {
     }
 
     /// By file and place.
-    pub(super) fn order(&self) -> (Option<&str>, usize, Code) {
+    pub(super) fn order(&self) -> (Option<&str>, usize, ProblemCode) {
         let start = self.spot.as_ref().map_or(0, |spot| spot.start);
         (self.file(), start, self.code)
     }
@@ -294,7 +294,7 @@ impl RulesError {
     /// A file or directory that cannot be read.
     pub(super) fn unreadable(message: String) -> Self {
         Self {
-            problems: vec![Problem::without_place(Code::R01, message)],
+            problems: vec![Problem::without_place(ProblemCode::R01, message)],
             more: 0,
             unreadable: true,
         }

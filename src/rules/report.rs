@@ -1,6 +1,6 @@
 //! The list of problems that a check finds, and the words that were probably meant.
 
-use super::problem::{Code, MAX_FAULTS, Problem, RulesError, Spot};
+use super::problem::{MAX_FAULTS, Problem, ProblemCode, RulesError, Spot};
 
 /// Faults that are counted but not kept, so that no file makes the list long.
 const MAX_KEPT: usize = 10 * MAX_FAULTS;
@@ -13,7 +13,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn fault(&mut self, code: Code, spot: &Spot, message: impl Into<String>) {
+    pub(super) fn fault(&mut self, code: ProblemCode, spot: &Spot, message: impl Into<String>) {
         self.add(Problem::new(code, spot, message));
     }
 

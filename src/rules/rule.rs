@@ -9,7 +9,7 @@ use crate::{headers::Headers, middleware::key_rules::MissingKey};
 
 /// What happens to the requests that a rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum RuleAction {
     Limit,
     /// They pass uncounted, and no further rule is looked at.
     Allow,
@@ -21,7 +21,7 @@ pub(crate) enum Action {
 #[derive(Debug, Clone)]
 pub(crate) struct Rule {
     pub(super) name: Box<str>,
-    pub(super) action: Action,
+    pub(super) action: RuleAction,
     pub(super) matcher: Matcher,
     pub(super) key: RuleKey,
     pub(super) on_missing_key: MissingKey,
@@ -55,7 +55,7 @@ impl CountIf {
 impl Rule {
     /// Whether no rule after it is looked at.
     pub(super) fn ends_the_list(&self) -> bool {
-        self.stop || self.action != Action::Limit
+        self.stop || self.action != RuleAction::Limit
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     allowance::QuotaSet,
     pattern::first_segment,
     request::RequestView,
-    rule::{Action, Rule},
+    rule::{Rule, RuleAction},
 };
 use crate::{
     clock::Timestamp,
@@ -17,7 +17,11 @@ use crate::{
 
 /// What the rules say of a request.
 #[derive(Debug)]
-pub(crate) enum Verdict<'r> {
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for each request"
+)]
+pub(crate) enum RulesVerdict<'r> {
     /// No limit applies: it passes uncounted.
     Bypassed,
     /// An `allow` lets it pass uncounted.
@@ -28,7 +32,7 @@ pub(crate) enum Verdict<'r> {
     Rejected(&'r Rule, KeyError),
     /// These limits apply, in their order. All are charged, or none.
     #[allow(dead_code, reason = "for the layer that charges what the rules say")]
-    Limited(Charges<'r>),
+    Limited(RuleCharges<'r>),
 }
 
 /// A limit that applies to a request.
@@ -44,12 +48,12 @@ pub(crate) struct ChargeOfRule<'r> {
 
 /// The charges of a request; on the heap from the fifth on.
 #[derive(Debug, Default)]
-pub(crate) struct Charges<'r> {
+pub(crate) struct RuleCharges<'r> {
     first: [Option<ChargeOfRule<'r>>; 4],
     more: Vec<ChargeOfRule<'r>>,
 }
 
-impl<'r> Charges<'r> {
+impl<'r> RuleCharges<'r> {
     fn push(&mut self, charge: ChargeOfRule<'r>) {
         match self.first.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(charge),
@@ -136,31 +140,31 @@ pub(super) fn verdict<'r>(
     rules: &'r [Rule],
     matched: &Matched,
     view: &RequestView<'_>,
-) -> Verdict<'r> {
+) -> RulesVerdict<'r> {
     if let Some(place) = matched.ended_by {
         let rule = &rules[usize::from(place)];
         match rule.action {
-            Action::Allow => return Verdict::Allowed(rule),
-            Action::Deny => return Verdict::Denied(rule),
-            Action::Limit => {}
+            RuleAction::Allow => return RulesVerdict::Allowed(rule),
+            RuleAction::Deny => return RulesVerdict::Denied(rule),
+            RuleAction::Limit => {}
         }
     }
-    let mut charges = Charges::default();
+    let mut charges = RuleCharges::default();
     for place in matched.places.iter() {
         let rule = &rules[usize::from(place)];
-        if rule.action != Action::Limit || matched.replaced_by(place, rules).is_some() {
+        if rule.action != RuleAction::Limit || matched.replaced_by(place, rules).is_some() {
             continue;
         }
         match charge(rule, view) {
             Ok(Some(charge)) => charges.push(charge),
             Ok(None) => {}
-            Err(error) => return Verdict::Rejected(rule, error),
+            Err(error) => return RulesVerdict::Rejected(rule, error),
         }
     }
     if charges.is_empty() {
-        return Verdict::Bypassed;
+        return RulesVerdict::Bypassed;
     }
-    Verdict::Limited(charges)
+    RulesVerdict::Limited(charges)
 }
 
 /// The charge of a rule; `None` if it is unlimited, or left out for want of a key.
@@ -302,7 +306,7 @@ pub(super) fn select<'r>(
     index: &RuleIndex,
     client_ip: &ClientIp,
     (parts, now): (&Parts, Timestamp),
-) -> Verdict<'r> {
+) -> RulesVerdict<'r> {
     let view = RequestView::new(parts, now, client_ip);
     let matched = matched(rules, index.candidates(&view), &view);
     verdict(rules, &matched, &view)

@@ -10,7 +10,7 @@ use super::{
     explain::Explanation,
     problem::Problem,
     rule::Rule,
-    select::{RuleIndex, Verdict, select},
+    select::{RuleIndex, RulesVerdict, select},
 };
 use crate::{
     clock::{SharedClock, Timestamp},
@@ -105,7 +105,7 @@ impl Rules {
 
     /// What the rules say of a request.
     #[inline]
-    pub(crate) fn select(&self, parts: &Parts, now: Timestamp) -> Verdict<'_> {
+    pub(crate) fn select(&self, parts: &Parts, now: Timestamp) -> RulesVerdict<'_> {
         let set = &*self.0;
         select(&set.rules, &set.index, &set.client_ip, (parts, now))
     }

@@ -4,6 +4,7 @@ mod ask;
 mod example;
 mod faults;
 mod matching;
+mod page;
 mod paths;
 mod reading;
 mod warnings;

@@ -277,7 +277,8 @@ fn chains_of_replacements_leave_all_but_the_first_out() {
 
 #[test]
 fn keys() {
-    let cases: &[(&str, &[(&str, &str)], Key)] = &[
+    type KeyCase<'c> = (&'c str, &'c [(&'c str, &'c str)], Key);
+    let cases: &[KeyCase<'_>] = &[
         ("global", &[], Key::global()),
         (
             "peer_ip",

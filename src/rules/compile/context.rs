@@ -8,8 +8,8 @@ use crate::{
     key::{IpPrefix, KeyExtractor},
     rules::{
         key::RuleKey,
-        matcher::Told,
-        problem::{Code, Problem, Spot},
+        matcher::Authenticator,
+        problem::{Problem, ProblemCode, Spot},
         report::{Report, listed, nearest},
         tree::Node,
     },
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Clone, Default)]
 pub(in crate::rules) struct Setup {
     pub(in crate::rules) keys: Vec<(String, Arc<dyn KeyExtractor>)>,
-    pub(in crate::rules) authenticated: Option<Told>,
+    pub(in crate::rules) authenticated: Option<Authenticator>,
     /// Whether names that were not registered are accepted.
     pub(in crate::rules) outside: bool,
     /// Whether files may have no rule.
@@ -40,7 +40,7 @@ pub(super) struct Context<'c> {
 }
 
 impl<'c> Context<'c> {
-    pub(super) fn fault(&mut self, code: Code, spot: &Spot, message: impl Into<String>) {
+    pub(super) fn fault(&mut self, code: ProblemCode, spot: &Spot, message: impl Into<String>) {
         self.report.fault(code, spot, message);
     }
 
@@ -58,13 +58,13 @@ impl<'c> Context<'c> {
         let suggestion = nearest(name, known.clone());
         let message = format!("unknown {what} {name:?}; there is {}", listed(known));
         self.report
-            .add(Problem::new(Code::R05, spot, message).suggest(suggestion));
+            .add(Problem::new(ProblemCode::R05, spot, message).suggest(suggestion));
     }
 
     /// A value that `read` makes of a text, unless it is a fault.
     pub(super) fn value<T>(
         &mut self,
-        code: Code,
+        code: ProblemCode,
         node: &Node,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
@@ -80,7 +80,7 @@ impl<'c> Context<'c> {
     /// The values of a list, or of one item; faults are left out.
     pub(super) fn values<T>(
         &mut self,
-        code: Code,
+        code: ProblemCode,
         node: &'c Node,
         read: impl Fn(&str) -> Result<T, String>,
     ) -> Vec<T> {
@@ -93,7 +93,11 @@ impl<'c> Context<'c> {
     pub(super) fn header_name(&mut self, name: &str, spot: &Spot) -> Option<HeaderName> {
         let found = name.parse();
         if found.is_err() {
-            self.fault(Code::R01, spot, format!("{name:?} is no header's name"));
+            self.fault(
+                ProblemCode::R01,
+                spot,
+                format!("{name:?} is no header's name"),
+            );
         }
         found.ok()
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::context::Context;
-use crate::rules::{problem::Code, rule::Rule, tree::Node};
+use crate::rules::{problem::ProblemCode, rule::Rule, tree::Node};
 
 /// The rules that each rule replaces, by name.
 type Targets<'n> = HashMap<&'n str, Vec<&'n str>>;
@@ -18,7 +18,7 @@ pub(super) fn link(mut rules: Vec<Rule>, nodes: &[&Node], context: &mut Context<
         match names.get(name) {
             Some(known) => {
                 let message = format!("the rule name {name:?} is taken: {}", known.spot.short());
-                context.fault(Code::R03, &name_node.spot, message);
+                context.fault(ProblemCode::R03, &name_node.spot, message);
             }
             None => drop(names.insert(name, node)),
         }
@@ -83,7 +83,7 @@ fn circles(nodes: &[&Node], targets: &Targets<'_>, context: &mut Context<'_>) {
         };
         let way = circle.join(" -> ");
         let message = format!("rules replace each other: {way} -> {name}");
-        context.fault(Code::R09, &replaces.spot, message);
+        context.fault(ProblemCode::R09, &replaces.spot, message);
         seen.extend(circle);
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     key::{ClientIp, IpPrefix},
     rules::{
         format::Format,
-        problem::{Code, Problem, RulesError, SourceText},
+        problem::{Problem, ProblemCode, RulesError, SourceText},
         report::Report,
         rule::Rule,
         shape::validate,
@@ -48,16 +48,7 @@ pub(in crate::rules) fn compile(
     files: &[SourceFile],
     setup: &Setup,
 ) -> Result<Compiled, RulesError> {
-    let mut report = Report::default();
-    let mut trees: Vec<Node> = Vec::new();
-    for file in files {
-        let (tree, problems) = read(&file.source, file.format);
-        problems.into_iter().for_each(|problem| report.add(problem));
-        if let Some(tree) = tree {
-            validate(&tree, &mut report);
-            trees.push(tree);
-        }
-    }
+    let (trees, report) = read_all(files);
     let mut context = Context {
         setup,
         report,
@@ -71,7 +62,7 @@ pub(in crate::rules) fn compile(
     let (rules, all_rules) = context.rules(&trees);
     if context.report.faults() == 0 && rules.is_empty() && !setup.empty {
         context.report.add(Problem::without_place(
-            Code::R02,
+            ProblemCode::R02,
             "there is not a single rule",
         ));
     }
@@ -84,6 +75,21 @@ pub(in crate::rules) fn compile(
         store,
         warnings: context.report.finish()?,
     })
+}
+
+/// The trees of all files that have one, and what is wrong with their form.
+fn read_all(files: &[SourceFile]) -> (Vec<Node>, Report) {
+    let mut report = Report::default();
+    let mut trees: Vec<Node> = Vec::new();
+    for file in files {
+        let (tree, problems) = read(&file.source, file.format);
+        problems.into_iter().for_each(|problem| report.add(problem));
+        if let Some(tree) = tree {
+            validate(&tree, &mut report);
+            trees.push(tree);
+        }
+    }
+    (trees, report)
 }
 
 fn no_proxies() -> ClientIp {
@@ -120,7 +126,7 @@ impl<'c> Context<'c> {
             let known = self.templates.iter().find(|(name, _)| *name == entry.key);
             if let Some((_, known)) = known {
                 let message = format!("{:?} is taken: {}", entry.key, known.spot.short());
-                self.fault(Code::R03, &entry.key_spot, message);
+                self.fault(ProblemCode::R03, &entry.key_spot, message);
             }
         }
     }
@@ -130,7 +136,7 @@ impl<'c> Context<'c> {
         let first = said.next()?;
         for other in said {
             let message = format!("{field:?} is taken: {}", first.key_spot.short());
-            self.fault(Code::R03, &other.key_spot, message);
+            self.fault(ProblemCode::R03, &other.key_spot, message);
         }
         Some(&first.value)
     }
@@ -141,7 +147,7 @@ impl<'c> Context<'c> {
         let mut nodes: Vec<&Node> = lists.flat_map(Node::items).collect();
         if nodes.len() > MAX_RULES {
             let message = format!("{} rules; accepted are {MAX_RULES}", nodes.len());
-            self.fault(Code::R01, &nodes[MAX_RULES].spot, message);
+            self.fault(ProblemCode::R01, &nodes[MAX_RULES].spot, message);
             nodes.truncate(MAX_RULES);
         }
         let of_all = ["defaults", "client_ip"];

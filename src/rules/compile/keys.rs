@@ -5,7 +5,7 @@ use crate::{
     key::{BasicUser, BearerToken, Cookie, Global, Header, PeerIp, QueryParameter, RequestMethod},
     rules::{
         key::{HostKey, MAX_PARTS, RuleKey, Unregistered},
-        problem::Code,
+        problem::ProblemCode,
         tree::{Node, NodeEntry, NodeValue},
     },
 };
@@ -56,7 +56,7 @@ impl<'c> Context<'c> {
             #[cfg(not(feature = "axum"))]
             "route" => {
                 self.fault(
-                    Code::R05,
+                    ProblemCode::R05,
                     &node.spot,
                     "the key `route` needs the feature `axum`",
                 );
@@ -76,7 +76,7 @@ impl<'c> Context<'c> {
                 "a list of {} keys; accepted are 1 to {MAX_PARTS}",
                 items.len()
             );
-            self.fault(Code::R01, &node.spot, message);
+            self.fault(ProblemCode::R01, &node.spot, message);
             return None;
         }
         let parts: Vec<Option<RuleKey>> = items.iter().map(|item| self.key(item)).collect();
@@ -104,7 +104,7 @@ impl<'c> Context<'c> {
                 let in_names = |byte: u8| byte.is_ascii_graphic() && !b"=;".contains(&byte);
                 if !text.bytes().all(in_names) {
                     self.fault(
-                        Code::R01,
+                        ProblemCode::R01,
                         &node.spot,
                         format!("{text:?} is no cookie's name"),
                     );

@@ -7,9 +7,9 @@ use ipnet::IpNet;
 
 use super::context::Context;
 use crate::rules::{
-    matcher::{Matcher, Pattern, Told},
+    matcher::{Authenticator, Matcher, Pattern},
     pattern::{Glob, HostPattern, PathPattern},
-    problem::Code,
+    problem::ProblemCode,
     time::{Days, TimeWindow, minute_of_day, zone},
     tree::{Node, NodeValue},
 };
@@ -22,11 +22,11 @@ impl<'c> Context<'c> {
             .unwrap_or(false);
         let path = |text: &str| PathPattern::new(text, ignore_case);
         Matcher {
-            methods: self.list(node, "method", Code::R01, method),
-            paths: self.list(node, "path", Code::R06, path),
+            methods: self.list(node, "method", ProblemCode::R01, method),
+            paths: self.list(node, "path", ProblemCode::R06, path),
             routes: self.routes(node),
-            hosts: self.list(node, "host", Code::R01, HostPattern::new),
-            clients: self.list(node, "client", Code::R10, network),
+            hosts: self.list(node, "host", ProblemCode::R01, HostPattern::new),
+            clients: self.list(node, "client", ProblemCode::R10, network),
             headers: self.headers(node, ignore_case),
             query: self.query(node, ignore_case),
             authenticated: self.authenticated(node),
@@ -39,7 +39,7 @@ impl<'c> Context<'c> {
         &mut self,
         node: &'c Node,
         field: &str,
-        code: Code,
+        code: ProblemCode,
         read: impl Fn(&str) -> Result<T, String>,
     ) -> Option<Box<[T]>> {
         let values = node.get(field)?;
@@ -49,9 +49,13 @@ impl<'c> Context<'c> {
     fn routes(&mut self, node: &'c Node) -> Option<Box<[Box<str>]>> {
         let routes = node.get("route")?;
         if !cfg!(feature = "axum") {
-            self.fault(Code::R05, &routes.spot, "`route` needs the feature `axum`");
+            self.fault(
+                ProblemCode::R05,
+                &routes.spot,
+                "`route` needs the feature `axum`",
+            );
         }
-        self.list(node, "route", Code::R06, |route| {
+        self.list(node, "route", ProblemCode::R06, |route| {
             match route.starts_with('/') {
                 true => Ok(route.into()),
                 false => Err(format!("the route {route:?} does not begin with a slash")),
@@ -79,17 +83,17 @@ impl<'c> Context<'c> {
         entries.iter().map(named).collect()
     }
 
-    fn authenticated(&mut self, node: &'c Node) -> Option<(bool, Told)> {
+    fn authenticated(&mut self, node: &'c Node) -> Option<(bool, Authenticator)> {
         let entry = node.entry("authenticated")?;
         let wanted = entry.value.truth()?;
-        let nobody = || Told(std::sync::Arc::new(|_| false));
+        let nobody = || Authenticator(std::sync::Arc::new(|_| false));
         match &self.setup.authenticated {
             Some(told) => Some((wanted, told.clone())),
             None if self.setup.outside => Some((wanted, nobody())),
             None => {
                 let message = "nothing says who is authenticated: register it in code, with \
                                `RulesBuilder::authenticated`";
-                self.fault(Code::R05, &entry.key_spot, message);
+                self.fault(ProblemCode::R05, &entry.key_spot, message);
                 None
             }
         }
@@ -103,16 +107,16 @@ impl<'c> Context<'c> {
     fn time(&mut self, node: &'c Node) -> Option<TimeWindow> {
         let from = node
             .get("from")
-            .map(|from| self.value(Code::R08, from, minute_of_day));
+            .map(|from| self.value(ProblemCode::R08, from, minute_of_day));
         let to = node
             .get("to")
-            .map(|to| self.value(Code::R08, to, minute_of_day));
+            .map(|to| self.value(ProblemCode::R08, to, minute_of_day));
         let zone = node
             .get("zone")
-            .map(|text| self.value(Code::R08, text, zone));
+            .map(|text| self.value(ProblemCode::R08, text, zone));
         let days = match node.get("days") {
             Some(days) => {
-                let days = self.values(Code::R08, days, Days::parse);
+                let days = self.values(ProblemCode::R08, days, Days::parse);
                 days.into_iter().fold(Days::NONE, Days::and)
             }
             None => Days::ALL,
@@ -122,7 +126,7 @@ impl<'c> Context<'c> {
         if window.is_none() {
             let message =
                 "there is no time between `from` and `to`; for the whole day leave both out";
-            self.fault(Code::R08, &node.spot, message);
+            self.fault(ProblemCode::R08, &node.spot, message);
         }
         window
     }

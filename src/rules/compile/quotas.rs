@@ -7,8 +7,8 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
     quota::{OwnedQuota, Quota},
     rules::{
-        allowance::{Allowance, CounterId, QuotaSet, RuleQuota},
-        problem::{Code, Spot},
+        allowance::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
+        problem::{ProblemCode, Spot},
         tree::{Node, NodeValue},
     },
 };
@@ -23,7 +23,7 @@ impl<'c> Context<'c> {
             for field in ["quota", "schedule"] {
                 if let Some(entry) = rule.entry(field) {
                     let message = format!("`{field}` is of no use beside `tier`");
-                    self.fault(Code::R02, &entry.key_spot, message);
+                    self.fault(ProblemCode::R02, &entry.key_spot, message);
                 }
             }
             return self.tiers(tier, name);
@@ -31,7 +31,7 @@ impl<'c> Context<'c> {
         let Some(quota) = rule.get("quota") else {
             let message =
                 format!("the rule {name:?} limits nothing: it has no `quota` and no `tier`");
-            self.fault(Code::R02, &rule.spot, message);
+            self.fault(ProblemCode::R02, &rule.spot, message);
             return None;
         };
         let otherwise = self.quota_set(quota, name);
@@ -45,7 +45,7 @@ impl<'c> Context<'c> {
                 .get("quota")
                 .and_then(|quota| self.quota_set(quota, name));
             if let (Some(windows), Some(quotas)) = (windows, quotas) {
-                times.push((windows, quotas));
+                times.push(Scheduled { windows, quotas });
             }
         }
         Some(Allowance::Scheduled {
@@ -115,7 +115,7 @@ impl<'c> Context<'c> {
         let items = node.items();
         if items.is_empty() {
             self.fault(
-                Code::R04,
+                ProblemCode::R04,
                 &node.spot,
                 "no quota at all; at least one is needed",
             );
@@ -129,7 +129,7 @@ impl<'c> Context<'c> {
             let name = quota.name_in(quotas.len());
             if names.contains(&name) {
                 let message = format!("two quotas are named {name:?}; names have to be unique");
-                self.fault(Code::R04, &item.spot, message);
+                self.fault(ProblemCode::R04, &item.spot, message);
             }
             let policy = match quotas.len() {
                 1 => rule.to_owned(),
@@ -138,7 +138,7 @@ impl<'c> Context<'c> {
             names.push(name);
             let named = quota.quota().named_owned(policy);
             if let Err(error) = named.check() {
-                self.fault(Code::R04, &item.spot, error.to_string());
+                self.fault(ProblemCode::R04, &item.spot, error.to_string());
             }
             let counter = CounterId::new(rule, at, quota);
             set.push(RuleQuota {
@@ -160,7 +160,7 @@ impl<'c> Context<'c> {
             Ok(quota) => Some(quota),
             Err(error) => {
                 let spot = place_of(node, &error);
-                self.fault(Code::R04, spot, error.to_string());
+                self.fault(ProblemCode::R04, spot, error.to_string());
                 None
             }
         }

@@ -14,8 +14,8 @@ use crate::{
         cost::CostRule,
         key::RuleKey,
         matcher::Matcher,
-        problem::Code,
-        rule::{Action, CountIf, Rule},
+        problem::ProblemCode,
+        rule::{CountIf, Rule, RuleAction},
         tree::Node,
     },
 };
@@ -41,17 +41,13 @@ impl<'c> Context<'c> {
         let name_node = node.get("name")?;
         let name = name_node.text()?;
         if let Err(error) = check_name(name) {
-            self.fault(Code::R04, &name_node.spot, error.to_string());
+            self.fault(ProblemCode::R04, &name_node.spot, error.to_string());
         }
-        let action = match node.get("action").and_then(Node::text) {
-            Some("allow") => Action::Allow,
-            Some("deny") => Action::Deny,
-            _ => Action::Limit,
-        };
+        let action = action(node);
         let matcher = node.get("match").map(|found| self.matcher(found));
         let matcher = matcher.unwrap_or_default();
         let limit = match action {
-            Action::Limit => self.limit(node, name, &matcher),
+            RuleAction::Limit => self.limit(node, name, &matcher),
             _ => Some(self.no_limit(node)),
         };
         // Before the fault is looked at: all faults of a rule are told.
@@ -93,14 +89,14 @@ impl<'c> Context<'c> {
             Some(key) => self.key(key),
             None => self.default_key.clone(),
         };
-        // Told even if the quota is a fault.
+        // The parameters are looked at even if the quota is a fault.
         if let Some(key) = &key {
             let spot = &key_node.or_else(|| node.get("name")).unwrap_or(node).spot;
             let mut names = Vec::new();
             key.path_parameters(&mut names);
             for parameter in &names {
                 if let Some(message) = lacking(parameter, matcher) {
-                    self.fault(Code::R07, spot, message);
+                    self.fault(ProblemCode::R07, spot, message);
                 }
             }
         }
@@ -112,7 +108,7 @@ impl<'c> Context<'c> {
         for field in OF_LIMITS {
             if let Some(entry) = node.entry(field) {
                 let message = format!("`{field}` is of no use in a rule that limits nothing");
-                self.fault(Code::R02, &entry.key_spot, message);
+                self.fault(ProblemCode::R02, &entry.key_spot, message);
             }
         }
         (
@@ -159,12 +155,12 @@ impl<'c> Context<'c> {
                 read => Ok(read),
             }
         };
-        self.value(Code::R08, text, read)
+        self.value(ProblemCode::R08, text, read)
     }
 
     fn count_if(&mut self, node: &'c Node) -> Option<CountIf> {
         let status = node.get("count_if")?.get("status")?;
-        let ranges = self.values(Code::R01, status, status_codes);
+        let ranges = self.values(ProblemCode::R01, status, status_codes);
         Some(CountIf(ranges.into()))
     }
 
@@ -184,12 +180,16 @@ impl<'c> Context<'c> {
             let name = entry.key.to_ascii_uppercase();
             match Method::from_bytes(name.as_bytes()) {
                 Ok(Method::HEAD) => {
-                    self.fault(Code::R01, &entry.key_spot, "HEAD counts as GET: say GET");
+                    self.fault(
+                        ProblemCode::R01,
+                        &entry.key_spot,
+                        "HEAD counts as GET: say GET",
+                    );
                 }
                 Ok(method) => methods.extend(units(&entry.value).map(|units| (method, units))),
                 Err(_) => {
                     let message = format!("{:?} is no method", entry.key);
-                    self.fault(Code::R01, &entry.key_spot, message);
+                    self.fault(ProblemCode::R01, &entry.key_spot, message);
                 }
             }
         }
@@ -203,6 +203,14 @@ impl<'c> Context<'c> {
             methods: methods.into(),
             header,
         }
+    }
+}
+
+fn action(node: &Node) -> RuleAction {
+    match node.get("action").and_then(Node::text) {
+        Some("allow") => RuleAction::Allow,
+        Some("deny") => RuleAction::Deny,
+        _ => RuleAction::Limit,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     error::ConfigError,
     key::{ClientIp, ClientIpHeader, IntoNetwork, IpPrefix},
-    rules::{problem::Code, tree::Node},
+    rules::{problem::ProblemCode, tree::Node},
 };
 
 use super::context::Context;
@@ -48,7 +48,7 @@ impl<'c> Context<'c> {
             let message = format!(
                 "version {version} of the format is not known; this program reads {VERSION}"
             );
-            self.fault(Code::R11, &node.spot, message);
+            self.fault(ProblemCode::R11, &node.spot, message);
         }
     }
 
@@ -59,13 +59,15 @@ impl<'c> Context<'c> {
         let mut networks = Vec::new();
         if let Some(trust) = node.get("trust") {
             let text = |error: ConfigError| error.to_string();
-            networks = self.values(Code::R10, trust, |proxy| proxy.into_network().map_err(text));
+            networks = self.values(ProblemCode::R10, trust, |proxy| {
+                proxy.into_network().map_err(text)
+            });
             match ClientIp::try_behind(networks.iter()) {
                 Ok(client_ip) => self.client_ip = client_ip,
                 Err(_) => {
                     let message = "trust in everybody would let every client choose its address; \
                                    list the networks of your proxies";
-                    self.fault(Code::R10, &trust.spot, message);
+                    self.fault(ProblemCode::R10, &trust.spot, message);
                 }
             }
         }
@@ -76,7 +78,7 @@ impl<'c> Context<'c> {
             if networks.is_empty() && node.get("trust").is_none() {
                 let message =
                     "`header` is read only from proxies that are trusted: list them in `trust`";
-                self.fault(Code::R02, &header.spot, message);
+                self.fault(ProblemCode::R02, &header.spot, message);
             }
             self.client_ip = self.client_ip.clone().header(header_named(header_name));
         }
@@ -89,7 +91,7 @@ impl<'c> Context<'c> {
             let name = entry.key.as_str();
             if name == "unlimited" || name.contains('/') {
                 let message = format!("{name:?} already means something where a quota is said");
-                self.fault(Code::R03, &entry.key_spot, message);
+                self.fault(ProblemCode::R03, &entry.key_spot, message);
             }
             // Twice in one file is a fault of the file's form.
             if !self.templates.iter().any(|(known, _)| *known == name) {

@@ -3,8 +3,8 @@
 use super::context::Context;
 use crate::rules::{
     matcher::Matcher,
-    problem::{Code, Problem},
-    rule::{Action, Rule},
+    problem::{Problem, ProblemCode},
+    rule::{Rule, RuleAction},
     tree::{Node, NodeValue},
 };
 
@@ -25,9 +25,9 @@ pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
             );
             context
                 .report
-                .add(Problem::new(Code::W21, &rule.spot, message));
+                .add(Problem::new(ProblemCode::W21, &rule.spot, message));
         }
-        if rule.action == Action::Limit {
+        if rule.action == RuleAction::Limit {
             chosen_by_clients(node, context);
             for_everybody(rule, node, context);
         }
@@ -84,7 +84,7 @@ fn chosen_by_clients(node: &Node, context: &mut Context<'_>) {
         );
         context
             .report
-            .add(Problem::new(Code::W22, &header.spot, message));
+            .add(Problem::new(ProblemCode::W22, &header.spot, message));
     }
     if let Some(header) = node.get("tier").and_then(|tier| tier.get("header")) {
         let message = format!(
@@ -94,7 +94,7 @@ fn chosen_by_clients(node: &Node, context: &mut Context<'_>) {
         );
         context
             .report
-            .add(Problem::new(Code::W22, &header.spot, message));
+            .add(Problem::new(ProblemCode::W22, &header.spot, message));
     }
 }
 
@@ -122,6 +122,6 @@ fn for_everybody(rule: &Rule, node: &Node, context: &mut Context<'_>) {
                        put a limit for each client beside it";
         context
             .report
-            .add(Problem::new(Code::W23, &key.spot, message));
+            .add(Problem::new(ProblemCode::W23, &key.spot, message));
     }
 }

@@ -61,9 +61,9 @@ fn request(method: &str, path: &str) -> Parts {
 }
 
 /// The names of the rules that are charged.
-fn charged(verdict: &Verdict<'_>) -> Vec<String> {
+fn charged(verdict: &RulesVerdict<'_>) -> Vec<String> {
     match verdict {
-        Verdict::Limited(charges) => charges
+        RulesVerdict::Limited(charges) => charges
             .iter()
             .map(|charge| charge.rule.name().to_owned())
             .collect(),
@@ -109,7 +109,7 @@ fn twenty_rules_take_no_memory() {
     let parts = request("GET", "/r7x/y");
     let count = allocation_counter::measure(|| {
         let verdict = rules.select(&parts, Timestamp::from_secs(0));
-        assert!(matches!(&verdict, Verdict::Limited(charges) if charges.iter().count() == 1));
+        assert!(matches!(&verdict, RulesVerdict::Limited(charges) if charges.iter().count() == 1));
     });
     assert_eq!(count.count_total, 0);
 }

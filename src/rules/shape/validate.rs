@@ -7,7 +7,7 @@ use super::{
     fields::FILE,
 };
 use crate::rules::{
-    problem::{Code, Problem},
+    problem::{Problem, ProblemCode},
     report::{Report, listed, nearest},
     tree::{Node, NodeEntry, NodeValue},
 };
@@ -35,13 +35,13 @@ fn check_table(node: &Node, table: &'static TableShape, report: &mut Report) {
     for field in table.fields.iter().filter(|field| field.required) {
         if node.get(field.name).is_none() {
             let message = format!("{} has no `{}`", table.name, field.name);
-            report.fault(Code::R02, &node.spot, message);
+            report.fault(ProblemCode::R02, &node.spot, message);
         }
     }
     if table.one_field && entries.len() != 1 {
         let known = listed(table.fields.iter().map(|field| field.name));
         let message = format!("{} says one of {known}, not {}", table.name, entries.len());
-        report.fault(Code::R02, &node.spot, message);
+        report.fault(ProblemCode::R02, &node.spot, message);
     }
 }
 
@@ -51,7 +51,7 @@ fn taken(entries: &[NodeEntry], report: &mut Report) {
     for entry in entries {
         if let Some(known) = first.insert(&entry.key, entry) {
             let message = format!("{:?} is taken: {}", entry.key, known.key_spot.short());
-            report.fault(Code::R03, &entry.key_spot, message);
+            report.fault(ProblemCode::R03, &entry.key_spot, message);
         }
     }
 }
@@ -63,7 +63,7 @@ fn unknown(entry: &NodeEntry, table: &TableShape, report: &mut Report) {
     if suggestion.is_none() {
         message += &format!("; there is {}", listed(names()));
     }
-    report.add(Problem::new(Code::R02, &entry.key_spot, message).suggest(suggestion));
+    report.add(Problem::new(ProblemCode::R02, &entry.key_spot, message).suggest(suggestion));
 }
 
 /// Checks a value; `name` is the field that it stands in.
@@ -77,7 +77,7 @@ fn check(node: &Node, shape: &'static Shape, name: &str, report: &mut Report) {
             }
             if node.items().is_empty() && matches!(shape, Shape::Many(_)) {
                 let message = format!("`{name}` is an empty list; it would never fit");
-                return report.fault(Code::R01, &node.spot, message);
+                return report.fault(ProblemCode::R01, &node.spot, message);
             }
             for item_node in node.items() {
                 check(item_node, item, name, report);
@@ -110,12 +110,12 @@ fn scalar(node: &Node, shape: &Shape, name: &str, report: &mut Report) {
     match shape {
         Shape::Text(example) if text.is_empty() => {
             let message = format!("`{name}` is empty; accepted is, for example, {example:?}");
-            report.fault(Code::R01, &node.spot, message);
+            report.fault(ProblemCode::R01, &node.spot, message);
         }
         Shape::Words(words) if !words.contains(&text) => {
             let message = format!("`{name}` is {}, not {text:?}", kind(shape));
             let suggestion = nearest(text, words.iter().copied());
-            report.add(Problem::new(Code::R01, &node.spot, message).suggest(suggestion));
+            report.add(Problem::new(ProblemCode::R01, &node.spot, message).suggest(suggestion));
         }
         Shape::Number(least, most)
             if node
@@ -123,11 +123,11 @@ fn scalar(node: &Node, shape: &Shape, name: &str, report: &mut Report) {
                 .is_none_or(|number| !(*least..=*most).contains(&number)) =>
         {
             let message = format!("`{name}` is {}, not {text:?}", kind(shape));
-            report.fault(Code::R01, &node.spot, message);
+            report.fault(ProblemCode::R01, &node.spot, message);
         }
         Shape::Truth if node.truth().is_none() => {
             let message = format!("`{name}` is true or false, not {text:?}");
-            report.fault(Code::R01, &node.spot, message);
+            report.fault(ProblemCode::R01, &node.spot, message);
         }
         _ => {}
     }
@@ -155,7 +155,7 @@ fn wrong_kind(node: &Node, expected: &str, report: &mut Report) {
         NodeValue::Table(_) => "a table",
     };
     let message = format!("{expected}; here is {found}");
-    report.fault(Code::R01, &node.spot, message);
+    report.fault(ProblemCode::R01, &node.spot, message);
 }
 
 fn kinds(choices: &[Shape]) -> String {

@@ -1,6 +1,6 @@
 //! The tree: scalars, lists and tables with their places.
 
-use crate::rules::problem::{Code, Problem, Spot};
+use crate::rules::problem::{Problem, ProblemCode, Spot};
 
 /// The most values of one file, those of aliases included.
 pub(super) const MAX_NODES: usize = 100_000;
@@ -136,7 +136,7 @@ impl NodeBudget {
             let message = format!(
                 "more than {MAX_NODES} values, counting those that aliases repeat; split the file"
             );
-            return Err(Problem::new(Code::R01, spot, message));
+            return Err(Problem::new(ProblemCode::R01, spot, message));
         }
         Ok(())
     }
@@ -144,5 +144,5 @@ impl NodeBudget {
 
 pub(super) fn too_deep(spot: &Spot) -> Problem {
     let message = format!("lists and tables are nested more than {MAX_DEPTH} deep");
-    Problem::new(Code::R01, spot, message)
+    Problem::new(ProblemCode::R01, spot, message)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{node::Node, toml, yaml};
 use crate::rules::{
     format::Format,
-    problem::{Code, Problem, SourceText, Spot},
+    problem::{Problem, ProblemCode, SourceText, Spot},
 };
 
 /// The longest file that is read.
@@ -23,7 +23,7 @@ pub(in crate::rules) fn read(
             "the file has {} bytes, more than {MAX_FILE_BYTES}; split it",
             source.text.len()
         );
-        return (None, vec![Problem::new(Code::R01, &spot, message)]);
+        return (None, vec![Problem::new(ProblemCode::R01, &spot, message)]);
     }
     match format {
         Format::Yaml | Format::Json => match yaml::read(source) {

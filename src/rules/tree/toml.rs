@@ -5,7 +5,7 @@ use std::sync::Arc;
 use toml::de::{DeTable, DeValue};
 
 use super::node::{MAX_DEPTH, Node, NodeBudget, NodeEntry, NodeValue, Scalar, too_deep};
-use crate::rules::problem::{Code, Problem, SourceText, Spot};
+use crate::rules::problem::{Problem, ProblemCode, SourceText, Spot};
 
 /// The tree, unless the syntax is wrong, and all that is wrong with it.
 pub(super) fn read(source: &Arc<SourceText>) -> (Option<Node>, Vec<Problem>) {
@@ -16,7 +16,7 @@ pub(super) fn read(source: &Arc<SourceText>) -> (Option<Node>, Vec<Problem>) {
             let span = error.span().unwrap_or(0..0);
             let spot = Spot::new(source, span.start, span.end);
             let message = error.message().trim().replace('\n', ", ");
-            Problem::new(Code::R01, &spot, message)
+            Problem::new(ProblemCode::R01, &spot, message)
         })
         .collect();
     if !problems.is_empty() {

@@ -8,7 +8,7 @@ use std::{
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
 use super::node::{MAX_DEPTH, Node, NodeBudget, NodeEntry, NodeValue, Scalar, too_deep};
-use crate::rules::problem::{Code, Problem, SourceText, Spot};
+use crate::rules::problem::{Problem, ProblemCode, SourceText, Spot};
 
 /// The tree of a file's one document; none if there is nothing in it.
 pub(super) fn read(source: &Arc<SourceText>) -> Result<Option<Node>, Problem> {
@@ -53,7 +53,7 @@ impl TreeBuilder<'_> {
             .byte_offset()
             .unwrap_or(self.source.text.len());
         let spot = Spot::new(self.source, at, at + 1);
-        Problem::new(Code::R01, &spot, error.info())
+        Problem::new(ProblemCode::R01, &spot, error.info())
     }
 
     fn spot(&self, span: Span) -> Spot {
@@ -68,7 +68,7 @@ impl TreeBuilder<'_> {
                 self.documents += 1;
                 if self.documents > 1 {
                     let message = "a second document; a rule file has one, so split the file";
-                    return Err(Problem::new(Code::R01, &spot, message));
+                    return Err(Problem::new(ProblemCode::R01, &spot, message));
                 }
                 Ok(())
             }
@@ -85,7 +85,7 @@ impl TreeBuilder<'_> {
                 self.start(spot, NodeValue::Table(Vec::new()), anchor)
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(),
-            Event::Alias(id) => self.alias(id, spot),
+            Event::Alias(id) => self.alias(id, &spot),
             _ => Ok(()),
         }
     }
@@ -116,15 +116,15 @@ impl TreeBuilder<'_> {
     }
 
     /// What an alias stands for keeps the place at which it was said.
-    fn alias(&mut self, id: usize, spot: Spot) -> Result<(), Problem> {
+    fn alias(&mut self, id: usize, spot: &Spot) -> Result<(), Problem> {
         let Some(node) = self.anchors.get(&id) else {
             let message = "an alias inside of what it stands for";
-            return Err(Problem::new(Code::R01, &spot, message));
+            return Err(Problem::new(ProblemCode::R01, spot, message));
         };
         // Before the copy: an alias of aliases of aliases is where the memory would go.
-        self.budget.take(node.count(), &spot)?;
+        self.budget.take(node.count(), spot)?;
         if self.open.len() + node.depth() > MAX_DEPTH + 1 {
-            return Err(too_deep(&spot));
+            return Err(too_deep(spot));
         }
         let node = node.clone();
         self.complete(node, 0)
@@ -166,7 +166,7 @@ fn key(node: Node) -> Result<(String, Spot), Problem> {
         NodeValue::Scalar(scalar) => Ok((scalar.text, node.spot)),
         _ => {
             let message = "a list or table as a key; a key is a word";
-            Err(Problem::new(Code::R01, &node.spot, message))
+            Err(Problem::new(ProblemCode::R01, &node.spot, message))
         }
     }
 }
@@ -180,7 +180,7 @@ fn merge(merged: &mut Vec<NodeEntry>, from: Node, key_spot: &Spot) -> Result<(),
     for table in tables {
         let NodeValue::Table(entries) = table.value else {
             let message = "a merge key takes a table, or a list of tables";
-            return Err(Problem::new(Code::R01, key_spot, message));
+            return Err(Problem::new(ProblemCode::R01, key_spot, message));
         };
         merged.extend(entries);
     }
