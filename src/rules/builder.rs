@@ -195,9 +195,14 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, RulesError> {
 /// Reads no more than a file may have, whatever the path leads to.
 fn text_of(path: &Path) -> Result<String, RulesError> {
     let file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let most = MAX_FILE_BYTES as u64 + 1;
-    let read = file.take(most).read_to_string(&mut text);
+    let read = file.take(most).read_to_end(&mut bytes);
     read.map_err(|error| unreadable(path, &error))?;
-    Ok(text)
+    if bytes.len() > MAX_FILE_BYTES {
+        // Too long a file is a fault of its own, wherever the last character is cut.
+        return Ok(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    String::from_utf8(bytes)
+        .map_err(|_| RulesError::unreadable(format!("{}: it is not UTF-8", path.display())))
 }

@@ -37,8 +37,8 @@ pub(crate) struct Rule {
     pub(super) replaces: Box<[u16]>,
     /// Where its name stands.
     pub(super) spot: Spot,
-    /// All that was said of it, in one order.
-    pub(super) said: Box<str>,
+    /// A digest of all that was said of it.
+    pub(super) said: u64,
 }
 
 /// The responses that count.

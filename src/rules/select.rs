@@ -1,5 +1,7 @@
 //! Selection: which rules a request meets, found by an index and not by asking each.
 
+use std::collections::BTreeMap;
+
 use http::{Method, request::Parts};
 
 use super::{
@@ -216,8 +218,8 @@ pub(super) struct RuleIndex {
 /// The rules that a method can match.
 #[derive(Debug, Default)]
 struct MethodIndex {
-    /// By the first segment of their paths, sorted by it.
-    by_segment: Vec<(Box<str>, Vec<u16>)>,
+    /// By the first segment of their paths.
+    by_segment: BTreeMap<Box<str>, Vec<u16>>,
     /// Those of any first segment.
     anywhere: Vec<u16>,
 }
@@ -268,21 +270,12 @@ impl MethodIndex {
         firsts.sort_unstable();
         firsts.dedup();
         for first in firsts {
-            match self.place_of(first) {
-                Ok(at) => self.by_segment[at].1.push(place),
-                Err(at) => self.by_segment.insert(at, (first.into(), vec![place])),
-            }
+            self.by_segment.entry(first.into()).or_default().push(place);
         }
     }
 
-    fn place_of(&self, first: &str) -> Result<usize, usize> {
-        self.by_segment
-            .binary_search_by(|(known, _)| (**known).cmp(first))
-    }
-
     fn of_segment(&self, first: &str) -> &[u16] {
-        self.place_of(first)
-            .map_or(&[], |at| &self.by_segment[at].1)
+        self.by_segment.get(first).map_or(&[], Vec::as_slice)
     }
 }
 

@@ -369,6 +369,71 @@ fn no_file_hangs_or_bloats_the_process() {
     assert!(harmful(documents, Format::Yaml).contains("a second document"));
 }
 
+/// Faults and warnings of many rules take no time that grows with the square of their number.
+#[test]
+fn long_lists_of_rules_are_no_work() {
+    let of = |rule: &dyn Fn(usize) -> String| {
+        let rules: String = (0..3_000).map(rule).collect();
+        Rules::builder().parse(format!("rules:\n{rules}"), Format::Yaml)
+    };
+    let same = of(&|_| "  - {name: same, quota: 1/s}\n".to_owned());
+    assert_eq!(same.expect_err("one name").problems().len(), 20);
+    let chain = of(&|at| {
+        format!(
+            "  - {{name: r{at}, quota: 1/s, replaces: r{}}}\n",
+            at.saturating_sub(1)
+        )
+    });
+    let chain = chain.expect_err("the first replaces itself");
+    assert_eq!(
+        chain.problems()[0].message(),
+        "rules replace each other: r0 -> r0"
+    );
+    let stop =
+        of(&|at| format!("  - {{name: r{at}, quota: 1/s, stop: true, match: {{path: /r{at}}}}}\n"));
+    assert_eq!(stop.expect("no fault").warnings().len(), 0);
+
+    let template = "1/s, ".repeat(16);
+    let error = refused(
+        &format!("quotas: {{t: [{template}]}}\n{}", "rules: []"),
+        Format::Yaml,
+    );
+    assert_eq!(error.problems()[0].code(), "R04", "{error}");
+    let error = refused(
+        &format!("rules: [{{name: a, quota: [{}]}}]", "1/s, ".repeat(17)),
+        Format::Yaml,
+    );
+    assert!(
+        error.to_string().contains("17 quotas; accepted are 16"),
+        "{error}"
+    );
+    let template: String = (1..=16).map(|at| format!("{at}/s, ")).collect();
+    let rules: String = (0..7_000)
+        .map(|at| format!("  - {{name: r{at}, quota: t}}\n"))
+        .collect();
+    let error = refused(
+        &format!("quotas: {{t: [{template}]}}\nrules:\n{rules}"),
+        Format::Yaml,
+    );
+    assert_eq!(
+        error.to_string(),
+        "R01 more than 100000 quotas, each use of a template counted"
+    );
+}
+
+#[test]
+fn files_of_windows_are_read_as_they_are() {
+    let text = "\u{feff}rules:\r\n  - name: a\r\n    mdoe: hard\r\n    quota: 1/s\r\n";
+    let error = refused(text, Format::Yaml);
+    assert!(
+        error
+            .to_string()
+            .starts_with("rules:3:5: R02 unknown field")
+            && error.to_string().contains("|     mdoe: hard\n"),
+        "{error}"
+    );
+}
+
 #[test]
 fn a_thousand_unknown_words_are_no_work() {
     let fields: String = (0..20_000).map(|at| format!("field_{at}: 1\n")).collect();

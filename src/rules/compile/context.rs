@@ -37,6 +37,8 @@ pub(super) struct Context<'c> {
     pub(super) defaults: Option<&'c Node>,
     /// The key of rules without one; none where that is a fault.
     pub(super) default_key: Option<RuleKey>,
+    /// How many quotas were made so far.
+    pub(super) quotas_made: usize,
 }
 
 impl<'c> Context<'c> {

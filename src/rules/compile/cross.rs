@@ -1,9 +1,12 @@
 //! What rules say of each other: names, and which replaces which.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::context::Context;
 use crate::rules::{problem::ProblemCode, rule::Rule, tree::Node};
+
+/// The most rules of a circle that a message lists.
+const MAX_TOLD: usize = 24;
 
 /// The rules that each rule replaces, by name.
 type Targets<'n> = HashMap<&'n str, Vec<&'n str>>;
@@ -16,6 +19,8 @@ pub(super) fn link(mut rules: Vec<Rule>, nodes: &[&Node], context: &mut Context<
             continue;
         };
         match names.get(name) {
+            // Looking for the line takes long.
+            Some(_) if context.report.is_full() => break,
             Some(known) => {
                 let message = format!("the rule name {name:?} is taken: {}", known.spot.short());
                 context.fault(ProblemCode::R03, &name_node.spot, message);
@@ -24,7 +29,7 @@ pub(super) fn link(mut rules: Vec<Rule>, nodes: &[&Node], context: &mut Context<
         }
     }
     let targets = targets(nodes, &names, context);
-    circles(nodes, &targets, context);
+    circles(nodes, &names, &targets, context);
     let numbered = rules.iter().enumerate();
     let places: HashMap<Box<str>, u16> = numbered
         .map(|(at, rule)| (rule.name.clone(), at as u16))
@@ -71,51 +76,61 @@ fn targets<'n>(
     targets
 }
 
-/// Rules that replace each other, or themselves: none of them would count.
-fn circles(nodes: &[&Node], targets: &Targets<'_>, context: &mut Context<'_>) {
-    let mut seen: Vec<&str> = Vec::new();
-    for node in nodes {
-        let (Some((name, _)), Some(replaces)) = (name_of(node), node.get("replaces")) else {
-            continue;
-        };
-        let Some(circle) = circle_from(name, targets).filter(|_| !seen.contains(&name)) else {
-            continue;
-        };
-        let way = circle.join(" -> ");
-        let message = format!("rules replace each other: {way} -> {name}");
-        context.fault(ProblemCode::R09, &replaces.spot, message);
-        seen.extend(circle);
-    }
-}
-
-/// The rules on the way from one back to itself.
-fn circle_from<'n>(start: &'n str, targets: &Targets<'n>) -> Option<Vec<&'n str>> {
-    let mut came_from: HashMap<&str, &str> = HashMap::new();
-    let mut open = vec![start];
-    while let Some(name) = open.pop() {
-        for target in targets.get(name).into_iter().flatten().copied() {
-            if target == start {
-                return Some(way_back(name, start, &came_from));
-            }
-            if !came_from.contains_key(target) {
-                came_from.insert(target, name);
-                open.push(target);
+/// Rules that replace each other, or themselves: none of them would count. Each rule is looked at
+/// once, however long the chains are.
+fn circles<'n>(
+    nodes: &[&'n Node],
+    names: &HashMap<&'n str, &'n Node>,
+    targets: &Targets<'n>,
+    context: &mut Context<'_>,
+) {
+    let mut done: HashSet<&str> = HashSet::new();
+    for (start, _) in nodes.iter().filter_map(|node| name_of(node)) {
+        // The way from the start, and which target of each rule comes next.
+        let mut way: Vec<(&str, usize)> = vec![(start, 0)];
+        let mut on_way: HashSet<&str> = HashSet::from([start]);
+        while let Some((name, next)) = way.last_mut() {
+            let target = targets
+                .get(name)
+                .and_then(|targets| targets.get(*next))
+                .copied();
+            *next += 1;
+            match target {
+                Some(target) if on_way.contains(target) => {
+                    circle(target, &way, names, context);
+                }
+                Some(target) if !done.contains(target) => {
+                    on_way.insert(target);
+                    way.push((target, 0));
+                }
+                Some(_) => {}
+                None => {
+                    done.insert(name);
+                    on_way.remove(name);
+                    way.pop();
+                }
             }
         }
     }
-    None
 }
 
-fn way_back<'n>(
-    mut name: &'n str,
-    start: &'n str,
-    came_from: &HashMap<&'n str, &'n str>,
-) -> Vec<&'n str> {
-    let mut way = vec![name];
-    while let Some(before) = came_from.get(name).filter(|_| name != start) {
-        way.push(before);
-        name = before;
+/// Tells of a circle: the way from a rule on, which leads back to it.
+fn circle(
+    back_to: &str,
+    way: &[(&str, usize)],
+    names: &HashMap<&str, &Node>,
+    context: &mut Context<'_>,
+) {
+    let rules = way
+        .iter()
+        .map(|(name, _)| *name)
+        .skip_while(|name| *name != back_to);
+    let rules: Vec<&str> = rules.take(MAX_TOLD).collect();
+    let message = format!(
+        "rules replace each other: {} -> {back_to}",
+        rules.join(" -> ")
+    );
+    if let Some(replaces) = names.get(back_to).and_then(|node| node.get("replaces")) {
+        context.fault(ProblemCode::R09, &replaces.spot, message);
     }
-    way.reverse();
-    way
 }

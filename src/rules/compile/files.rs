@@ -1,6 +1,9 @@
 //! Several files as one list of rules.
 
-use std::sync::Arc;
+use std::{
+    hash::{DefaultHasher, Hash},
+    sync::Arc,
+};
 
 use super::{
     context::{Context, Setup},
@@ -57,9 +60,11 @@ pub(in crate::rules) fn compile(
         prefix: IpPrefix::new(),
         defaults: None,
         default_key: None,
+        quotas_made: 0,
     };
     let store = context.settings(&trees);
     let (rules, all_rules) = context.rules(&trees);
+    context.check_count();
     if context.report.faults() == 0 && rules.is_empty() && !setup.empty {
         context.report.add(Problem::without_place(
             ProblemCode::R02,
@@ -150,13 +155,10 @@ impl<'c> Context<'c> {
             self.fault(ProblemCode::R01, &nodes[MAX_RULES].spot, message);
             nodes.truncate(MAX_RULES);
         }
-        let of_all = ["defaults", "client_ip"];
-        let said: Vec<String> = of_all
-            .iter()
-            .flat_map(|field| trees.iter().filter_map(|tree| tree.get(field)))
-            .map(Node::canonical)
-            .collect();
-        let said = said.concat();
+        let of_all = ["defaults", "client_ip"].iter();
+        let of_all = of_all.flat_map(|field| trees.iter().filter_map(|tree| tree.get(field)));
+        let mut said = DefaultHasher::new();
+        of_all.for_each(|node| node.canonical().hash(&mut said));
         let rules = nodes
             .iter()
             .filter_map(|node| self.rule(node, &said))

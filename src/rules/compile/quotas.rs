@@ -8,10 +8,16 @@ use crate::{
     quota::{OwnedQuota, Quota},
     rules::{
         allowance::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
-        problem::{ProblemCode, Spot},
+        problem::{Problem, ProblemCode, Spot},
         tree::{Node, NodeValue},
     },
 };
+
+/// The most quotas of one rule.
+const MAX_QUOTAS: usize = 16;
+
+/// The most quotas of all rules, each use of a template counted.
+const MAX_ALL_QUOTAS: usize = 100_000;
 
 /// Not a quota.
 const UNLIMITED: &str = "unlimited";
@@ -52,6 +58,16 @@ impl<'c> Context<'c> {
             times: times.into(),
             otherwise: otherwise?,
         })
+    }
+
+    /// Whether templates make more of a file than a process should hold.
+    pub(super) fn check_count(&mut self) {
+        if self.quotas_made > MAX_ALL_QUOTAS {
+            let message =
+                format!("more than {MAX_ALL_QUOTAS} quotas, each use of a template counted");
+            self.report
+                .add(Problem::without_place(ProblemCode::R01, message));
+        }
     }
 
     fn tiers(&mut self, node: &'c Node, name: &str) -> Option<Allowance> {
@@ -119,6 +135,15 @@ impl<'c> Context<'c> {
                 &node.spot,
                 "no quota at all; at least one is needed",
             );
+        }
+        if items.len() > MAX_QUOTAS {
+            let message = format!("{} quotas; accepted are {MAX_QUOTAS}", items.len());
+            self.fault(ProblemCode::R04, &node.spot, message);
+            return None;
+        }
+        self.quotas_made += items.len();
+        if self.quotas_made > MAX_ALL_QUOTAS {
+            return None;
         }
         let quotas: Vec<Option<OwnedQuota>> = items.iter().map(|item| self.quota(item)).collect();
         // With a fault among them the others are not looked at further.

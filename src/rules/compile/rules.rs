@@ -1,6 +1,10 @@
 //! One rule of a file.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    ops::RangeInclusive,
+    time::Duration,
+};
 
 use http::Method;
 
@@ -37,7 +41,7 @@ const OF_LIMITS: [&str; 11] = [
 
 impl<'c> Context<'c> {
     /// The rule, unless it has a fault; then all its faults are told.
-    pub(super) fn rule(&mut self, node: &'c Node, said_for_all: &str) -> Option<Rule> {
+    pub(super) fn rule(&mut self, node: &'c Node, said_for_all: &DefaultHasher) -> Option<Rule> {
         let name_node = node.get("name")?;
         let name = name_node.text()?;
         if let Err(error) = check_name(name) {
@@ -117,10 +121,12 @@ impl<'c> Context<'c> {
         )
     }
 
-    /// All that a change of can change what the rule does.
-    fn said(&self, node: &Node, allowance: &Allowance, said_for_all: &str) -> Box<str> {
-        let quotas = format!("{:?}", allowance.sets());
-        format!("{}{quotas}{said_for_all}", node.canonical()).into()
+    /// A digest of all that decides what the rule does.
+    fn said(&self, node: &Node, allowance: &Allowance, said_for_all: &DefaultHasher) -> u64 {
+        let mut said = said_for_all.clone();
+        node.canonical().hash(&mut said);
+        format!("{:?}", allowance.sets()).hash(&mut said);
+        said.finish()
     }
 
     fn on_missing_key(&self, node: &Node) -> MissingKey {

@@ -1,5 +1,7 @@
 //! Warnings: files that can be used and are probably not meant.
 
+use std::collections::HashSet;
+
 use super::context::Context;
 use crate::rules::{
     matcher::Matcher,
@@ -8,39 +10,40 @@ use crate::rules::{
     tree::{Node, NodeValue},
 };
 
+/// The most rules that each later one is compared with.
+const MAX_ENDS: usize = 500;
+
 /// Adds the warnings about rules without faults. `nodes` are all rules.
 pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
     if context.report.faults() > 0 {
         return;
     }
+    let left_out: HashSet<u16> = rules
+        .iter()
+        .flat_map(|rule| rule.replaces.iter().copied())
+        .collect();
+    let mut ends: Vec<&Rule> = Vec::new();
     // Without faults the lists go side by side.
     for (at, (rule, node)) in rules.iter().zip(nodes).enumerate() {
-        let before = &rules[..at];
-        if let Some(end) = before.iter().find(|end| ends_before(end, rule, rules, at)) {
+        if let Some(end) = ends.iter().find(|end| covers(&end.matcher, &rule.matcher)) {
             let message = format!(
                 "no request reaches the rule {:?}: {:?} ({}) ends the list for all that it matches",
                 rule.name,
                 end.name,
                 end.spot.short()
             );
-            context
-                .report
-                .add(Problem::new(ProblemCode::W21, &rule.spot, message));
+            let problem = Problem::new(ProblemCode::W21, &rule.spot, message);
+            context.report.add(problem);
+        }
+        // A rule that another one may leave out does not always end the list.
+        if rule.ends_the_list() && !left_out.contains(&(at as u16)) && ends.len() < MAX_ENDS {
+            ends.push(rule);
         }
         if rule.action == RuleAction::Limit {
             chosen_by_clients(node, context);
             for_everybody(rule, node, context);
         }
     }
-}
-
-fn ends_before(end: &Rule, rule: &Rule, rules: &[Rule], at: usize) -> bool {
-    // A rule that another one may leave out does not always end the list.
-    let left_out = rules.iter().any(|other| {
-        let place = rules.iter().position(|known| known.name == end.name);
-        place.is_some_and(|place| other.replaces.contains(&(place as u16)))
-    });
-    at > 0 && end.ends_the_list() && !left_out && covers(&end.matcher, &rule.matcher)
 }
 
 /// Whether every request that `other` fits also fits `own`, as far as can be told from the fields.

@@ -49,6 +49,9 @@ fn check_table(node: &Node, table: &'static TableShape, report: &mut Report) {
 fn taken(entries: &[NodeEntry], report: &mut Report) {
     let mut first: HashMap<&str, &NodeEntry> = HashMap::new();
     for entry in entries {
+        if report.is_full() {
+            return;
+        }
         if let Some(known) = first.insert(&entry.key, entry) {
             let message = format!("{:?} is taken: {}", entry.key, known.key_spot.short());
             report.fault(ProblemCode::R03, &entry.key_spot, message);
