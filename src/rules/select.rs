@@ -1,6 +1,9 @@
 //! Selection: which rules a request meets, found by an index and not by asking each.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeSet, HashMap},
+    hash::{BuildHasherDefault, Hasher},
+};
 
 use http::{Method, request::Parts};
 
@@ -198,7 +201,7 @@ pub(super) fn charge<'r>(
 }
 
 /// The methods that have an index of their own; all others share one.
-const METHODS: [Method; 8] = [
+static METHODS: [Method; 8] = [
     Method::GET,
     Method::POST,
     Method::PUT,
@@ -219,7 +222,7 @@ pub(super) struct RuleIndex {
 #[derive(Debug, Default)]
 struct MethodIndex {
     /// By the first segment of their paths.
-    by_segment: BTreeMap<Box<str>, Vec<u16>>,
+    by_segment: HashMap<Box<str>, Vec<u16>, BuildHasherDefault<SegmentHasher>>,
     /// Those of any first segment.
     anywhere: Vec<u16>,
 }
@@ -228,13 +231,12 @@ impl RuleIndex {
     pub(super) fn new(rules: &[Rule]) -> Self {
         let classes = METHODS.iter().map(Some).chain([None]);
         let methods = classes.map(|class| {
-            let mut index = MethodIndex::default();
-            for (place, rule) in rules.iter().enumerate() {
-                if of_class(rule, class) {
-                    index.add(place as u16, rule);
-                }
-            }
-            index
+            MethodIndex::new(
+                rules
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, rule)| of_class(rule, class)),
+            )
         });
         Self {
             methods: methods.collect(),
@@ -260,23 +262,52 @@ fn of_class(rule: &Rule, class: Option<&Method>) -> bool {
 }
 
 impl MethodIndex {
-    fn add(&mut self, place: u16, rule: &Rule) {
-        let paths = rule.matcher.paths.as_deref();
-        let firsts = paths.map(|paths| paths.iter().map(|path| path.first_literal()).collect());
-        let Some(Some(mut firsts)) = firsts.map(|firsts: Option<Vec<&str>>| firsts) else {
-            self.anywhere.push(place);
-            return;
-        };
-        firsts.sort_unstable();
-        firsts.dedup();
-        for first in firsts {
-            self.by_segment.entry(first.into()).or_default().push(place);
+    fn new<'r>(rules: impl Iterator<Item = (usize, &'r Rule)>) -> Self {
+        let mut index = Self::default();
+        for (place, rule) in rules {
+            let Some(firsts) = first_segments(rule) else {
+                index.anywhere.push(place as u16);
+                continue;
+            };
+            for first in firsts {
+                let places = index.by_segment.entry(first.into()).or_default();
+                places.push(place as u16);
+            }
         }
+        index
     }
 
     fn of_segment(&self, first: &str) -> &[u16] {
         self.by_segment.get(first).map_or(&[], Vec::as_slice)
     }
+}
+
+/// FNV-1a: short, and nobody but the file's author can make segments collide.
+struct SegmentHasher(u64);
+
+impl Default for SegmentHasher {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for SegmentHasher {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// The first segments of all paths that a rule can match, unless they can be any.
+fn first_segments(rule: &Rule) -> Option<BTreeSet<&str>> {
+    let paths = rule.matcher.paths.as_deref()?;
+    paths.iter().map(|path| path.first_literal()).collect()
 }
 
 /// Two ascending lists without common items as one.

@@ -38,16 +38,16 @@ pub(in crate::rules) fn normalized(path: &str) -> Cow<'_, str> {
 /// Whether there is nothing to do, as for nearly every request: no percent sign, nothing beyond
 /// ASCII, no empty or dotted segment, no slash at the end.
 fn is_normal(path: &str) -> bool {
-    let mut before = 0;
-    for byte in path.bytes() {
-        let dotted = byte == b'.' && before == b'/';
-        let empty = byte == b'/' && before == b'/';
-        if byte == b'%' || byte >= 0x80 || dotted || empty {
-            return false;
+    let mut after_slash = false;
+    for byte in path.as_bytes() {
+        match byte {
+            b'%' | 0x80.. => return false,
+            b'/' | b'.' if after_slash => return false,
+            b'/' => after_slash = true,
+            _ => after_slash = false,
         }
-        before = byte;
     }
-    before != b'/' || path.len() == 1
+    !after_slash || path.len() == 1
 }
 
 fn decoded(path: &[u8]) -> String {
