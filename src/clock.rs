@@ -72,6 +72,12 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 }
 
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Timestamp {
+        C::now(self)
+    }
+}
+
 /// The operating system's clock: the wall clock as it stood when the process first asked, plus
 /// the monotonic time since. It never steps back, and neither NTP nor an operator moves it.
 #[derive(Debug, Clone, Copy, Default)]

@@ -14,7 +14,7 @@
 //! router hears of it. [`PeerIp`] needs the server to be started with
 //! `app.into_make_service_with_connect_info::<SocketAddr>()`.
 //!
-//! The [cookbook](guide::cookbook) has twenty more set-ups of at most fifteen lines: API keys, logins,
+//! The [cookbook](guide::cookbook) has twenty-one more set-ups of at most fifteen lines: API keys, logins,
 //! several routes, CORS, tests, Prometheus and others.
 //!
 //! # The way of a request
@@ -34,6 +34,8 @@
 //! | who is told | [`observe`] | tracing, metrics, a closure |
 //! | where it sits | [`rate_limit`] | costs, tiers, lists, what counts, waiting, shadow mode |
 //! | how many at the same time | [`concurrency`] | a limit around the rate |
+//!
+//! The other end, clients that stay under limits, is a [page of its own](guide::clients).
 //!
 //! # What is guaranteed
 //!
@@ -111,6 +113,9 @@
 //! | `redis` | no | `RedisLimiter`, `RedisStore`: one limit for all nodes, through a server, a cluster or sentinels | redis without its default features, tokio |
 //! | `rules` | no | limits in files that operators write, in YAML, JSON or TOML, read, checked and matched | granit-parser, toml |
 //! | `redis-tls` | no | `rediss://` addresses | rustls with ring |
+//! | `client` | no | [outgoing requests](guide::clients) that stay under limits | httpdate, tokio |
+//! | `reqwest` | no | the same around a `reqwest::Client`, 0.13 | reqwest without its default features |
+//! | `reqwest-middleware` | no | the same as a middleware | reqwest-middleware without its default features |
 //! | `quanta` | no | `QuantaClock`, 10 ns a read instead of 24 | quanta |
 //!
 //! gRPC answers need no feature, and without default features the crate serves plain tower and
@@ -150,6 +155,9 @@ mod middleware;
 
 pub mod concurrency;
 pub mod rate_limit;
+
+#[cfg(feature = "client")]
+pub mod client;
 
 #[cfg(feature = "axum")]
 mod axum;

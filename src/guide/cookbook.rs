@@ -1,3 +1,4 @@
+//! [clients-page]: crate::guide::clients
 //! [proxies]: crate::guide::security#behind-a-proxy
 //! [`AnyLimiter`]: crate::AnyLimiter
 //! [`OwnedQuota`]: crate::OwnedQuota

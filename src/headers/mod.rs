@@ -49,6 +49,8 @@ mod config;
 mod ietf;
 mod number;
 mod prepared;
+#[cfg(feature = "client")]
+pub(crate) mod read;
 mod renderer;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,11 @@
 //! Conversions: what can be handed to a layer as its limiter.
 
+#[cfg(feature = "client")]
+use std::sync::Arc;
+
 use super::{AsyncLimiter, BoxedLimiter, Limiter, LocalLimiter};
+#[cfg(feature = "client")]
+use crate::{clock::Clock, quota::IntoQuotas};
 use crate::{
     error::ConfigError,
     quota::{OwnedQuota, Quota},
@@ -26,6 +31,22 @@ pub trait IntoLimiter<Via> {
     ///
     /// When a quota makes no sense, see [`Quota::check`].
     fn into_limiter(self) -> Result<Self::Limiter, ConfigError>;
+
+    /// Makes the limiter of outgoing requests: of quotas one of those that `change` makes of them,
+    /// by this clock. What is a limiter already stays as it is.
+    #[cfg(feature = "client")]
+    #[doc(hidden)]
+    fn into_client_limiter(
+        self,
+        change: &dyn Fn(OwnedQuota) -> OwnedQuota,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self::Limiter, ConfigError>
+    where
+        Self: Sized,
+    {
+        let _ = (change, clock);
+        self.into_limiter()
+    }
 }
 
 /// For a type that is a [`Limiter`] already.
@@ -59,50 +80,36 @@ impl<A: AsyncLimiter> IntoLimiter<FromAsync> for A {
     }
 }
 
-impl IntoLimiter<FromQuota> for Quota {
-    type Limiter = LocalLimiter;
+/// Implements the conversion for whatever is a list of quotas.
+macro_rules! from_quotas {
+    ($([$($generics:tt)*] $quotas:ty),+ $(,)?) => {$(
+        impl<$($generics)*> IntoLimiter<FromQuota> for $quotas {
+            type Limiter = LocalLimiter;
 
-    fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
-        LocalLimiter::try_new(self)
-    }
+            fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
+                LocalLimiter::builder(self).build()
+            }
+
+            #[cfg(feature = "client")]
+            fn into_client_limiter(
+                self,
+                change: &dyn Fn(OwnedQuota) -> OwnedQuota,
+                clock: Arc<dyn Clock>,
+            ) -> Result<LocalLimiter, ConfigError> {
+                let quotas = self.into_quotas().into_iter().map(change);
+                LocalLimiter::builder(quotas.collect::<Vec<_>>())
+                    .clock(clock)
+                    .build()
+            }
+        }
+    )+};
 }
 
-impl IntoLimiter<FromQuota> for OwnedQuota {
-    type Limiter = LocalLimiter;
-
-    fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
-        LocalLimiter::try_new(self)
-    }
-}
-
-impl<Q: Into<OwnedQuota>, const N: usize> IntoLimiter<FromQuota> for [Q; N] {
-    type Limiter = LocalLimiter;
-
-    fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
-        LocalLimiter::try_new(self)
-    }
-}
-
-impl<Q: Into<OwnedQuota> + Clone> IntoLimiter<FromQuota> for &[Q] {
-    type Limiter = LocalLimiter;
-
-    fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
-        LocalLimiter::try_new(self)
-    }
-}
-
-impl<Q: Into<OwnedQuota> + Clone, const N: usize> IntoLimiter<FromQuota> for &[Q; N] {
-    type Limiter = LocalLimiter;
-
-    fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
-        LocalLimiter::try_new(self.as_slice())
-    }
-}
-
-impl<Q: Into<OwnedQuota>> IntoLimiter<FromQuota> for Vec<Q> {
-    type Limiter = LocalLimiter;
-
-    fn into_limiter(self) -> Result<LocalLimiter, ConfigError> {
-        LocalLimiter::try_new(self)
-    }
+from_quotas! {
+    [] Quota,
+    [] OwnedQuota,
+    [Q: Into<OwnedQuota>, const N: usize] [Q; N],
+    [Q: Into<OwnedQuota> + Clone] &[Q],
+    [Q: Into<OwnedQuota> + Clone, const N: usize] &[Q; N],
+    [Q: Into<OwnedQuota>] Vec<Q>,
 }

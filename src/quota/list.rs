@@ -46,3 +46,9 @@ impl<Q: Into<OwnedQuota> + Clone> IntoQuotas for &[Q] {
         self.iter().cloned().map(Q::into).collect()
     }
 }
+
+impl<Q: Into<OwnedQuota> + Clone, const N: usize> IntoQuotas for &[Q; N] {
+    fn into_quotas(self) -> Vec<OwnedQuota> {
+        self.as_slice().into_quotas()
+    }
+}

@@ -1,6 +1,7 @@
 //! The recipes, one a file, by the titles that they have on the page.
 
 mod a_layer_from_a_function;
+mod another_http_client;
 mod behind_nginx;
 mod cors;
 mod cost_by_response;

@@ -1,0 +1,212 @@
+//! Calls: a request, sent when its turn has come, and again if that helps.
+
+use std::{error::Error, fmt, future::Future, io, sync::Arc, time::Duration};
+
+use http::{HeaderMap, StatusCode, request::Parts};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    Destination, Failure, Pacer, PacerError, PacerEvent, Retry, Turn,
+    retry::{Again, Attempts},
+};
+use crate::{key::Key, limiter::Limiter};
+
+/// Any error, as tower's own layers have it.
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+
+/// What a layer knows of all its calls.
+pub(super) struct Calls<L> {
+    pub(super) pacer: Pacer<L>,
+    pub(super) retry: Retry,
+    pub(super) destination: Option<Destination>,
+    pub(super) key: Option<Arc<KeyOf>>,
+    pub(super) cost: Option<Arc<CostOf>>,
+}
+
+pub(super) type KeyOf = dyn Fn(&Parts) -> Key + Send + Sync;
+pub(super) type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
+
+/// A request of some client, which can be sent at least once.
+pub(super) trait Outgoing: Send {
+    type Response: Send;
+    type Error: Send;
+
+    /// The request without its body; `None` once it cannot be sent again.
+    fn parts(&self) -> Option<&Parts>;
+
+    /// Sends the request.
+    fn send(&mut self) -> impl Future<Output = Result<Self::Response, Self::Error>> + Send;
+
+    fn head(response: &Self::Response) -> (StatusCode, &HeaderMap);
+
+    /// Whether the connection failed.
+    fn is_connection(error: &Self::Error) -> bool;
+}
+
+/// The end of a call without a response.
+#[derive(Debug)]
+pub(super) enum Failed<E> {
+    /// It was not sent.
+    Refused(PacerError),
+    /// The client failed.
+    Client(E),
+}
+
+/// A call that is under way.
+struct Ongoing<'c, L, O: Outgoing> {
+    calls: &'c Calls<L>,
+    outgoing: O,
+    tried: Attempts,
+    left: Duration,
+    /// What the caller gets if nothing better comes.
+    last: Option<Result<O::Response, Failed<O::Error>>>,
+}
+
+impl<L: Limiter> Calls<L> {
+    /// Sends a request when its turn has come, and again while that may help.
+    pub(super) async fn call<O: Outgoing>(
+        &self,
+        outgoing: O,
+    ) -> Result<O::Response, Failed<O::Error>> {
+        let (destination, cost) = match outgoing.parts() {
+            Some(parts) => (self.destination_of(parts), self.cost_of(parts)),
+            None => (Err(PacerError::no_host()), 1),
+        };
+        let destination = destination.map_err(Failed::Refused)?;
+        let mut call = Ongoing {
+            calls: self,
+            outgoing,
+            tried: Attempts::default(),
+            left: self.pacer.common().max_wait,
+            last: None,
+        };
+        loop {
+            let began = Instant::now();
+            let turn = self.pacer.turn_within(&destination, cost, call.left);
+            let turn = match turn.await {
+                Ok(turn) => turn,
+                Err(error) => return call.last.unwrap_or(Err(Failed::Refused(error))),
+            };
+            call.left = call.left.saturating_sub(began.elapsed());
+            let wait = match call.attempt(turn).await {
+                Ok(wait) => wait,
+                Err(ended) => return *ended,
+            };
+            self.pacer.common().tell(PacerEvent::Retried { wait });
+            sleep(wait).await;
+            call.left = call.left.saturating_sub(wait);
+        }
+    }
+
+    fn destination_of(&self, parts: &Parts) -> Result<Destination, PacerError> {
+        let destination = match &self.destination {
+            Some(destination) => destination.clone(),
+            None => Destination::of(&parts.uri)?,
+        };
+        Ok(match &self.key {
+            Some(key) => destination.with_key(key(parts)),
+            None => destination,
+        })
+    }
+
+    fn cost_of(&self, parts: &Parts) -> u64 {
+        self.cost.as_ref().map_or(1, |cost| cost(parts))
+    }
+}
+
+/// Boxed because it is as large as a response.
+type Ended<O> = Box<Result<<O as Outgoing>::Response, Failed<<O as Outgoing>::Error>>>;
+
+impl<L, O: Outgoing> Ongoing<'_, L, O> {
+    /// Sends the request once.
+    ///
+    /// # Errors
+    ///
+    /// The call's end, if the request is not sent again: else the time until it is.
+    async fn attempt(&mut self, turn: Turn) -> Result<Duration, Ended<O>> {
+        let result = self.outgoing.send().await;
+        let wait = match &result {
+            Ok(response) => {
+                let (status, headers) = O::head(response);
+                let heard = turn.hear(status, headers);
+                self.again(|again, tried| again.after_response(tried, &turn, status, heard))
+            }
+            Err(error) if O::is_connection(error) => {
+                self.again(|again, tried| again.after_failure(tried, &turn, Failure::Connection))
+            }
+            Err(_) => None,
+        };
+        let has_response = matches!(self.last, Some(Ok(_)));
+        let result = result.map_err(Failed::Client);
+        // The last response is worth more than any error.
+        if result.is_ok() || !has_response {
+            self.last = Some(result);
+        }
+        match (wait, self.last.take()) {
+            (None, Some(ended)) => Err(Box::new(ended)),
+            (wait, last) => {
+                self.last = last;
+                Ok(wait.unwrap_or_default())
+            }
+        }
+    }
+
+    fn again(
+        &mut self,
+        wait: impl FnOnce(Again<'_>, &mut Attempts) -> Option<Duration>,
+    ) -> Option<Duration> {
+        let retry = &self.calls.retry;
+        let parts = self.outgoing.parts().filter(|_| !retry.is_none())?;
+        let again = Again {
+            retry,
+            parts,
+            left: self.left,
+            fraction: self.calls.pacer.common().dice.fraction(),
+        };
+        wait(again, &mut self.tried)
+    }
+}
+
+/// A request was asked for more often than it can be copied, which no call does.
+#[derive(Debug)]
+pub(super) struct SentAlready;
+
+impl fmt::Display for SentAlready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the request's body cannot be copied any more")
+    }
+}
+
+impl Error for SentAlready {}
+
+/// Whether somewhere behind the error a connection failed: refused, reset or ended. That of TLS is
+/// none of them, nor is a name that was not found.
+pub(super) fn is_connection(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        if kind.is_some_and(is_of_a_connection) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+fn is_of_a_connection(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable,
+        NetworkUnreachable, NotConnected, UnexpectedEof,
+    };
+    matches!(
+        kind,
+        BrokenPipe
+            | ConnectionAborted
+            | ConnectionRefused
+            | ConnectionReset
+            | HostUnreachable
+            | NetworkUnreachable
+            | NotConnected
+            | UnexpectedEof
+    )
+}

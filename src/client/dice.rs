@@ -1,0 +1,28 @@
+//! Chance: fractions that spread the waits of many clients.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// A source of numbers that nobody has to be unable to guess (SplitMix64).
+#[derive(Debug)]
+pub(super) struct Dice(AtomicU64);
+
+impl Dice {
+    pub(super) fn new(seed: Option<u64>) -> Self {
+        let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
+        Self(AtomicU64::new(seed))
+    }
+
+    /// A number from 0 up to, but not 1.
+    pub(super) fn fraction(&self) -> f64 {
+        const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
+        let state = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let bits = (mixed ^ (mixed >> 31)) >> 11;
+        bits as f64 / (1_u64 << 53) as f64
+    }
+}

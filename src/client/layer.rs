@@ -1,0 +1,150 @@
+//! The layer around a client.
+
+use std::{fmt, sync::Arc};
+
+use http::request::Parts;
+use tower_layer::Layer;
+
+use super::{
+    BufferedBodies, ByReplay, Destination, Paced, Pacer, ReplayFn, Retry, WithoutReplay,
+    call::Calls,
+};
+use crate::{key::Key, limiter::LocalLimiter};
+
+/// Puts a [`Pacer`] around a client: a service that takes `http::Request`s and gives responses, and
+/// with the feature `reqwest` around a `reqwest::Client`.
+///
+/// See the [module page](crate::client) for what happens to a request.
+#[must_use]
+pub struct PacerLayer<L = LocalLimiter, P = ByReplay> {
+    calls: Arc<Calls<L>>,
+    bodies: P,
+}
+
+impl<L> PacerLayer<L> {
+    /// A layer whose requests wait for this pacer.
+    pub fn new(pacer: Pacer<L>) -> Self {
+        Self {
+            calls: Arc::new(Calls {
+                pacer,
+                retry: Retry::new(),
+                destination: None,
+                key: None,
+                cost: None,
+            }),
+            bodies: ByReplay,
+        }
+    }
+}
+
+impl<L, P> PacerLayer<L, P> {
+    /// The pacer that requests wait for.
+    #[must_use]
+    pub fn pacer(&self) -> &Pacer<L> {
+        &self.calls.pacer
+    }
+
+    /// What the layer knows of its calls.
+    #[cfg(feature = "reqwest-middleware")]
+    pub(super) fn into_calls(self) -> Arc<Calls<L>> {
+        self.calls
+    }
+
+    fn with(self, set: impl FnOnce(&mut Calls<L>)) -> Self {
+        let mut calls = Calls::clone(&self.calls);
+        set(&mut calls);
+        Self {
+            calls: Arc::new(calls),
+            ..self
+        }
+    }
+
+    /// Which requests are sent again. Defaults to [`Retry::new`].
+    pub fn retry(self, retry: Retry) -> Self {
+        self.with(|calls| calls.retry = retry)
+    }
+
+    /// Where all requests go, for a client whose requests have no host in their URI, such as a
+    /// channel of tonic. Defaults to the host of each request.
+    pub fn destination(self, destination: Destination) -> Self {
+        self.with(|calls| calls.destination = Some(destination))
+    }
+
+    /// Splits a destination into parts with limits of their own: by the token of a request, or by
+    /// the resource where a server counts each apart. Defaults to none.
+    pub fn key(self, key: impl Fn(&Parts) -> Key + Send + Sync + 'static) -> Self {
+        self.with(|calls| calls.key = Some(Arc::new(key)))
+    }
+
+    /// How many units a request takes. Defaults to 1.
+    pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        self.with(|calls| calls.cost = Some(Arc::new(cost)))
+    }
+
+    /// Takes any body, and sends no request again.
+    pub fn without_replay(self) -> PacerLayer<L, WithoutReplay> {
+        self.with_bodies(WithoutReplay)
+    }
+
+    /// Copies the bodies of requests that may be sent again by this closure. Those for which it
+    /// returns `None` are sent once.
+    pub fn replay_fn<F, B>(self, replay: F) -> PacerLayer<L, ReplayFn<F>>
+    where
+        F: Fn(&B) -> Option<B> + Clone + Send + Sync + 'static,
+    {
+        self.with_bodies(ReplayFn(replay))
+    }
+
+    /// Collects the bodies of requests before they are sent, up to this many bytes. A longer one
+    /// is an error, of the kind `Body`.
+    ///
+    /// For calls that send one message: a stream that goes on while the server answers would stall.
+    pub fn buffer_bodies(self, bytes: usize) -> PacerLayer<L, BufferedBodies> {
+        self.with_bodies(BufferedBodies(bytes))
+    }
+
+    fn with_bodies<Q>(self, bodies: Q) -> PacerLayer<L, Q> {
+        PacerLayer {
+            calls: self.calls,
+            bodies,
+        }
+    }
+}
+
+impl<S, L, P: Clone> Layer<S> for PacerLayer<L, P> {
+    type Service = Paced<S, L, P>;
+
+    fn layer(&self, inner: S) -> Paced<S, L, P> {
+        Paced::new(inner, Arc::clone(&self.calls), self.bodies.clone())
+    }
+}
+
+impl<L> Clone for Calls<L> {
+    fn clone(&self) -> Self {
+        Self {
+            pacer: self.pacer.clone(),
+            retry: self.retry.clone(),
+            destination: self.destination.clone(),
+            key: self.key.clone(),
+            cost: self.cost.clone(),
+        }
+    }
+}
+
+impl<L, P: Clone> Clone for PacerLayer<L, P> {
+    fn clone(&self) -> Self {
+        Self {
+            calls: Arc::clone(&self.calls),
+            bodies: self.bodies.clone(),
+        }
+    }
+}
+
+impl<L, P> fmt::Debug for PacerLayer<L, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacerLayer")
+            .field("pacer", &self.calls.pacer)
+            .field("retry", &self.calls.retry)
+            .finish_non_exhaustive()
+    }
+}

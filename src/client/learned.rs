@@ -1,0 +1,339 @@
+//! What is learned of a destination, as a function of its state, the time and what happens: no
+//! clock, no lock, no chance but the fraction that is handed in.
+
+use std::time::Duration;
+
+use super::{ramp::Ramp, signal::Signal};
+use crate::{
+    clock::Timestamp,
+    headers::read::{MOST_TOLD, ToldQuota},
+};
+
+/// No pause is longer, whatever a server says.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
+
+/// No window that a success tells is longer: draft 11 of the fields, section 8.5.1.
+const LONGEST_WINDOW: Duration = Duration::from_secs(600);
+
+/// After a refusal the units that are told are spread over their window for this long.
+const SPREAD: Duration = Duration::from_secs(60);
+
+/// The longest wait that is drawn.
+const LONGEST_DRAW: Duration = Duration::from_secs(20);
+
+/// The first round of a destination of which nothing is known.
+const FIRST_ROUND: u64 = 10;
+
+/// The state of a destination.
+#[derive(Debug, Default)]
+pub(super) struct Learned {
+    /// The number of the newest request, and the units of all of them.
+    newest: Sent,
+    /// The units of requests that were not answered yet.
+    in_flight: u64,
+    /// The number of the request whose response last changed something here.
+    heard: u64,
+    paused: Option<Paused>,
+    windows: Vec<ToldWindow>,
+    ramp: Option<Ramp>,
+    streak: Streak,
+    sent_at: Timestamp,
+    /// When the newest refusal came: others use the same units, so what is left is not all ours.
+    refused_at: Option<Timestamp>,
+}
+
+/// A request that was sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// Requests are numbered as they are sent.
+    number: u64,
+    /// Its own units.
+    cost: u64,
+    /// All units that were sent up to here.
+    units: u64,
+}
+
+/// A pause, and how long it was when it began: a clock that steps back makes it no longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Paused {
+    until: Timestamp,
+    length: Duration,
+}
+
+/// A quota that a response told.
+#[derive(Debug, Clone)]
+struct ToldWindow {
+    /// As many units may have been sent before the end of the window.
+    most_units: u64,
+    end: Timestamp,
+    /// The time for each unit after the end, if the policy is known.
+    interval: Option<Duration>,
+    /// When the next request may go after the end.
+    next: Timestamp,
+    /// The time between two requests before the end, if they are spread.
+    gap: Duration,
+}
+
+/// Refusals in a row. Those of requests that were on their way together are one.
+#[derive(Debug, Default)]
+struct Streak {
+    refusals: u32,
+    /// The number of the first request since the newest refusal.
+    since: u64,
+}
+
+/// Why and until when a request is held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// The destination is paused.
+    Paused(Timestamp),
+    /// What the destination told allows no more; an answer may end the wait before.
+    Spent(Timestamp),
+}
+
+impl Hold {
+    pub(super) const fn until(self) -> Timestamp {
+        match self {
+            Self::Paused(until) | Self::Spent(until) => until,
+        }
+    }
+}
+
+/// The pause after a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pause {
+    pub(super) wait: Duration,
+    /// Refusals in a row before this one.
+    pub(super) refusals: u32,
+}
+
+impl Learned {
+    /// A destination of which nothing is known, not even a declared limit: requests begin in rounds.
+    pub(super) fn unknown() -> Self {
+        Self {
+            ramp: Some(Ramp::new(FIRST_ROUND, 1)),
+            ..Self::default()
+        }
+    }
+
+    /// Why and until when a request of this cost is held back now.
+    pub(super) fn hold(&mut self, now: Timestamp, cost: u64) -> Option<Hold> {
+        self.forget_past(now);
+        if let Some(until) = self.paused_until(now) {
+            return Some(Hold::Paused(until));
+        }
+        let units = self.newest.units.saturating_add(cost);
+        let sent_at = self.sent_at;
+        let windows = self.windows.iter();
+        let windows = windows.map(|window| window.hold(now, units, sent_at));
+        let ramp = self.ramp.iter().map(|ramp| ramp.hold(now));
+        windows.chain(ramp).flatten().max().map(Hold::Spent)
+    }
+
+    /// A request of this cost is sent, which nothing holds back.
+    pub(super) fn send(&mut self, now: Timestamp, cost: u64) -> Sent {
+        self.sent_at = now;
+        self.newest.number += 1;
+        self.newest.cost = cost;
+        self.newest.units = self.newest.units.saturating_add(cost);
+        self.in_flight = self.in_flight.saturating_add(cost);
+        if let Some(ramp) = &mut self.ramp {
+            ramp.send(now);
+        }
+        for window in &mut self.windows {
+            window.send(now, cost);
+        }
+        self.newest
+    }
+
+    /// The response to a request came; `fraction` is a number from 0 to 1, drawn by chance.
+    pub(super) fn hear(
+        &mut self,
+        now: Timestamp,
+        sent: Sent,
+        signal: &Signal,
+        fraction: f64,
+    ) -> Option<Pause> {
+        // A late answer can't undo what a newer one said.
+        let is_news = sent.number > self.heard;
+        match signal {
+            Signal::Throttled { hint, .. } => return Some(self.refuse(now, sent, *hint, fraction)),
+            Signal::Told(told) if is_news => {
+                self.heard = sent.number;
+                self.streak.end(sent);
+                self.ramp = None;
+                let used = self.may_be_used(sent);
+                let spread = self.spreads(now);
+                let told = told.iter().take(MOST_TOLD);
+                let windows = told.map(|told| ToldWindow::new(told, used, now, spread));
+                self.windows = windows.collect();
+            }
+            Signal::Passed if is_news => {
+                self.streak.end(sent);
+                let next = self.next();
+                self.ramp.take_if(|ramp| ramp.pass(sent.number, next));
+            }
+            Signal::Told(_) | Signal::Passed | Signal::DoNotRetry | Signal::Nothing => {}
+        }
+        None
+    }
+
+    /// The pause after a refusal.
+    fn refuse(
+        &mut self,
+        now: Timestamp,
+        sent: Sent,
+        hint: Option<Duration>,
+        fraction: f64,
+    ) -> Pause {
+        let refusals = self.streak.refuse(sent, self.next());
+        let wait = match hint {
+            Some(hint) => hint.min(LONGEST_PAUSE),
+            None => draw(Duration::from_millis(500), refusals, fraction),
+        };
+        if sent.number > self.heard {
+            self.heard = sent.number;
+            self.refused_at = Some(now);
+            self.start_over(now, wait);
+        }
+        Pause { wait, refusals }
+    }
+
+    /// A request was answered, or given up.
+    pub(super) fn end(&mut self, sent: Sent) {
+        self.in_flight = self.in_flight.saturating_sub(sent.cost);
+    }
+
+    /// Nothing is sent for this long; a pause that lasts longer stays.
+    pub(super) fn pause(&mut self, now: Timestamp, pause: Duration) {
+        self.start_over(now, pause);
+    }
+
+    /// Ends a pause, and forgets everything that holds requests back.
+    pub(super) fn resume(&mut self) {
+        self.paused = None;
+        self.windows.clear();
+        self.ramp = None;
+        self.streak = Streak::default();
+        self.refused_at = None;
+    }
+
+    /// When the pause ends, if there is one.
+    pub(super) fn paused_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let paused = self.paused.filter(|paused| paused.until > now)?;
+        Some(paused.until.min(now.saturating_add(paused.length)))
+    }
+
+    /// The units that the windows leave, and when the one ends that leaves the least.
+    pub(super) fn left(&self, now: Timestamp) -> Option<(u64, Timestamp)> {
+        let windows = self.windows.iter().filter(|window| window.end > now);
+        windows
+            .map(|window| {
+                (
+                    window.most_units.saturating_sub(self.newest.units),
+                    window.end,
+                )
+            })
+            .min()
+    }
+
+    /// The units of all requests, but of those that the server may not have seen when it answered
+    /// this one: later ones, and earlier ones that are still on their way.
+    fn may_be_used(&self, sent: Sent) -> u64 {
+        let later = self.newest.units.saturating_sub(sent.units);
+        let others = self.in_flight.saturating_sub(sent.cost);
+        sent.units.saturating_sub(others.saturating_sub(later))
+    }
+
+    /// Whether what is told is spread: clients that share a limit would use up what is left in no
+    /// time, each all of it. Spread, each takes the less of it the less is left, and none is refused.
+    fn spreads(&self, now: Timestamp) -> bool {
+        let ends = self.refused_at.map(|at| at.saturating_add(SPREAD));
+        ends.is_some_and(|end| now < end)
+    }
+
+    fn next(&self) -> u64 {
+        self.newest.number + 1
+    }
+
+    /// One request goes when the pause is over, and the others by its answer.
+    fn start_over(&mut self, now: Timestamp, length: Duration) {
+        let until = now.saturating_add(length);
+        self.paused = self.paused.max(Some(Paused { until, length }));
+        self.windows.clear();
+        self.ramp = Some(Ramp::new(1, self.next()));
+    }
+
+    fn forget_past(&mut self, now: Timestamp) {
+        self.paused.take_if(|paused| paused.until <= now);
+        let before = self.windows.len();
+        self.windows
+            .retain(|window| window.interval.is_some() || window.end > now);
+        // Nobody has said how it goes on after the window.
+        if self.windows.len() < before && self.ramp.is_none() {
+            self.ramp = Some(Ramp::new(1, self.next()));
+        }
+    }
+}
+
+impl ToldWindow {
+    fn new(told: &ToldQuota, used: u64, now: Timestamp, spread: bool) -> Self {
+        let window = told.window.unwrap_or_default().min(LONGEST_WINDOW);
+        let end = now.saturating_add(window);
+        Self {
+            most_units: used.saturating_add(told.remaining),
+            end,
+            interval: told.interval.map(|interval| interval.min(LONGEST_WINDOW)),
+            next: end,
+            gap: match u32::try_from(told.remaining) {
+                Ok(remaining) if spread => window.checked_div(remaining).unwrap_or_default(),
+                _ => Duration::ZERO,
+            },
+        }
+    }
+
+    /// Until when requests are held back with which `units` were sent in all.
+    fn hold(&self, now: Timestamp, units: u64, sent_at: Timestamp) -> Option<Timestamp> {
+        let until = if now >= self.end {
+            self.next
+        } else if units > self.most_units {
+            self.end
+        } else {
+            sent_at.saturating_add(self.gap)
+        };
+        let until = (now < until).then_some(until);
+        // A clock that stepped back makes it no longer.
+        until.map(|until| until.min(now.saturating_add(LONGEST_WINDOW)))
+    }
+
+    fn send(&mut self, now: Timestamp, cost: u64) {
+        if let Some(interval) = self.interval.filter(|_| now >= self.end) {
+            let cost = u32::try_from(cost).unwrap_or(u32::MAX);
+            let wait = interval.saturating_mul(cost).min(LONGEST_WINDOW);
+            self.next = now.saturating_add(wait);
+        }
+    }
+}
+
+impl Streak {
+    /// Counts a refusal, and tells how many were before it.
+    fn refuse(&mut self, sent: Sent, next: u64) -> u32 {
+        if sent.number >= self.since {
+            self.since = next;
+            self.refusals += 1;
+        }
+        self.refusals.saturating_sub(1)
+    }
+
+    fn end(&mut self, sent: Sent) {
+        if sent.number >= self.since {
+            self.refusals = 0;
+        }
+    }
+}
+
+/// A wait between nothing and `first` · 2^`doublings`, at most 20 s.
+pub(super) fn draw(first: Duration, doublings: u32, fraction: f64) -> Duration {
+    let longest = first.saturating_mul(2_u32.saturating_pow(doublings));
+    longest.min(LONGEST_DRAW).mul_f64(fraction.clamp(0.0, 1.0))
+}

@@ -1,0 +1,136 @@
+//! A middleware of reqwest-middleware, which keeps `client.get(url).send()`.
+
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
+
+use http::{Extensions, HeaderMap, StatusCode, request::Parts};
+use reqwest::{Request, Response};
+use reqwest_middleware::{Error, Middleware, Next};
+
+use super::{
+    Pacer, PacerLayer, Retry,
+    call::{Calls, Failed, Outgoing, SentAlready, is_connection},
+    reqwest::Requests,
+};
+use crate::limiter::{Limiter, LocalLimiter};
+
+/// A [`Pacer`] as a middleware of
+/// [reqwest-middleware](https://docs.rs/reqwest-middleware/0.5).
+///
+/// A request that is refused here is `Error::Middleware`, of which `downcast_ref` makes the
+/// [`PacerError`](super::PacerError). It belongs before middlewares that should see each attempt,
+/// and after those that should see a call once. No other middleware should retry.
+///
+/// ```
+/// use reqwest_middleware::ClientBuilder;
+/// use tower_ratelimit::{Quota, client::{Pacer, PacerMiddleware}};
+///
+/// let pacer = Pacer::new(Quota::per_second(10).burst(5));
+/// let client = ClientBuilder::new(reqwest::Client::new())
+///     .with(PacerMiddleware::new(pacer))
+///     .build();
+/// # let _ = client;
+/// ```
+#[must_use]
+pub struct PacerMiddleware<L = LocalLimiter> {
+    calls: Arc<Calls<L>>,
+}
+
+impl<L> PacerMiddleware<L> {
+    /// A middleware whose requests wait for this pacer.
+    pub fn new(pacer: Pacer<L>) -> Self {
+        Self::from(PacerLayer::new(pacer))
+    }
+
+    /// Which requests are sent again. Defaults to [`Retry::new`].
+    pub fn retry(self, retry: Retry) -> Self {
+        let mut calls = Calls::clone(&self.calls);
+        calls.retry = retry;
+        Self {
+            calls: Arc::new(calls),
+        }
+    }
+}
+
+/// With all settings of the layer, but for what it does with bodies: reqwest copies its own.
+impl<L, P> From<PacerLayer<L, P>> for PacerMiddleware<L> {
+    fn from(layer: PacerLayer<L, P>) -> Self {
+        Self {
+            calls: layer.into_calls(),
+        }
+    }
+}
+
+impl<L: Limiter> Middleware for PacerMiddleware<L> {
+    // As the trait's macro writes it.
+    fn handle<'s, 'e, 'n, 'f>(
+        &'s self,
+        request: Request,
+        extensions: &'e mut Extensions,
+        next: Next<'n>,
+    ) -> Pin<Box<dyn Future<Output = Result<Response, Error>> + Send + 'f>>
+    where
+        's: 'f,
+        'e: 'f,
+        'n: 'f,
+        Self: 'f,
+    {
+        Box::pin(async move {
+            let outgoing = NextRequest {
+                requests: Requests::new(request),
+                extensions,
+                next,
+            };
+            let answer = self.calls.call(outgoing).await;
+            answer.map_err(|failed| match failed {
+                Failed::Refused(error) => Error::middleware(error),
+                Failed::Client(error) => error,
+            })
+        })
+    }
+}
+
+struct NextRequest<'e, 'n> {
+    requests: Requests,
+    extensions: &'e mut Extensions,
+    next: Next<'n>,
+}
+
+impl Outgoing for NextRequest<'_, '_> {
+    type Response = Response;
+    type Error = Error;
+
+    fn parts(&self) -> Option<&Parts> {
+        self.requests.parts()
+    }
+
+    async fn send(&mut self) -> Result<Response, Error> {
+        let Some(request) = self.requests.next() else {
+            return Err(Error::middleware(SentAlready));
+        };
+        self.next.clone().run(request, self.extensions).await
+    }
+
+    fn head(response: &Response) -> (StatusCode, &HeaderMap) {
+        (response.status(), response.headers())
+    }
+
+    fn is_connection(error: &Error) -> bool {
+        is_connection(error)
+    }
+}
+
+impl<L> Clone for PacerMiddleware<L> {
+    fn clone(&self) -> Self {
+        Self {
+            calls: Arc::clone(&self.calls),
+        }
+    }
+}
+
+impl<L> fmt::Debug for PacerMiddleware<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacerMiddleware")
+            .field("pacer", &self.calls.pacer)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,160 @@
+//! Bodies that can be sent again.
+
+use std::{
+    convert::Infallible,
+    future::{Future, ready},
+};
+
+use bytes::Bytes;
+use http_body::Body;
+use http_body_util::{BodyExt, Empty, Full, Limited};
+
+use super::{PacerError, call::BoxError};
+use crate::reject::RejectionBody;
+
+/// A request body that may be sent more than once.
+///
+/// Implemented for `()`, `Bytes`, `String`, `Vec<u8>`, `Full<Bytes>` and `Empty<Bytes>`; with the
+/// features `axum` and `tonic` also for the `Body` of each, which cannot be copied: such requests wait
+/// for their turn and are not sent again. For other bodies a layer has
+/// [`replay_fn`](super::PacerLayer::replay_fn),
+/// [`buffer_bodies`](super::PacerLayer::buffer_bodies) and
+/// [`without_replay`](super::PacerLayer::without_replay).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no request body that a pacer knows how to send again",
+    label = "a request with this body cannot be sent again",
+    note = "`PacerLayer::new(..).without_replay()` takes any body, and waits without sending again",
+    note = "`.replay_fn(|body| ..)` copies a body by a closure, `.buffer_bodies(n)` collects it first"
+)]
+pub trait Replay: Sized {
+    /// A body of the same content, or `None` if this one cannot be copied.
+    fn replay(&self) -> Option<Self>;
+}
+
+macro_rules! replay_by_clone {
+    ($($body:ty),+ $(,)?) => {$(
+        impl Replay for $body {
+            fn replay(&self) -> Option<Self> {
+                Some(self.clone())
+            }
+        }
+    )+};
+}
+
+replay_by_clone!((), Bytes, String, Vec<u8>, Full<Bytes>, Empty<Bytes>);
+
+#[cfg(feature = "axum")]
+impl Replay for axum::body::Body {
+    fn replay(&self) -> Option<Self> {
+        None
+    }
+}
+
+#[cfg(feature = "tonic")]
+impl Replay for tonic::body::Body {
+    fn replay(&self) -> Option<Self> {
+        None
+    }
+}
+
+/// How a layer copies the bodies of requests. Made by the methods of
+/// [`PacerLayer`](super::PacerLayer).
+pub trait CopyBody<B>: Clone + Send + Sync + 'static {
+    /// What is kept of a body to send it again.
+    #[doc(hidden)]
+    type Kept: Send;
+
+    /// Keeps what is needed, before the body is sent.
+    #[doc(hidden)]
+    fn keep(
+        &self,
+        body: B,
+    ) -> impl Future<Output = Result<(B, Option<Self::Kept>), PacerError>> + Send;
+
+    /// The body once more.
+    #[doc(hidden)]
+    fn again(&self, kept: &Self::Kept) -> Option<B>;
+}
+
+/// Copies bodies as they say themselves, see [`Replay`].
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct ByReplay;
+
+impl<B: Replay + Send> CopyBody<B> for ByReplay {
+    type Kept = B;
+
+    fn keep(&self, body: B) -> impl Future<Output = Result<(B, Option<B>), PacerError>> + Send {
+        let kept = body.replay();
+        ready(Ok((body, kept)))
+    }
+
+    fn again(&self, kept: &B) -> Option<B> {
+        kept.replay()
+    }
+}
+
+/// Copies no body: nothing is sent again.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct WithoutReplay;
+
+impl<B: Send> CopyBody<B> for WithoutReplay {
+    type Kept = Infallible;
+
+    fn keep(
+        &self,
+        body: B,
+    ) -> impl Future<Output = Result<(B, Option<Infallible>), PacerError>> + Send {
+        ready(Ok((body, None)))
+    }
+
+    fn again(&self, kept: &Infallible) -> Option<B> {
+        match *kept {}
+    }
+}
+
+/// Copies bodies by a closure.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplayFn<F>(pub(super) F);
+
+impl<B, F> CopyBody<B> for ReplayFn<F>
+where
+    B: Send,
+    F: Fn(&B) -> Option<B> + Clone + Send + Sync + 'static,
+{
+    type Kept = B;
+
+    fn keep(&self, body: B) -> impl Future<Output = Result<(B, Option<B>), PacerError>> + Send {
+        let kept = (self.0)(&body);
+        ready(Ok((body, kept)))
+    }
+
+    fn again(&self, kept: &B) -> Option<B> {
+        (self.0)(kept)
+    }
+}
+
+/// Collects bodies before they are sent.
+#[derive(Debug, Clone, Copy)]
+pub struct BufferedBodies(pub(super) usize);
+
+impl<B> CopyBody<B> for BufferedBodies
+where
+    B: Body<Error: Into<BoxError>> + RejectionBody + Send,
+    B::Data: Send,
+{
+    type Kept = Bytes;
+
+    async fn keep(&self, body: B) -> Result<(B, Option<Bytes>), PacerError> {
+        let body = std::pin::pin!(body);
+        let collected = Limited::new(body, self.0).collect().await;
+        let collected = collected.map_err(|error| PacerError::body(error.to_string()))?;
+        let bytes = collected.to_bytes();
+        Ok((B::from_bytes(bytes.clone()), Some(bytes)))
+    }
+
+    fn again(&self, kept: &Bytes) -> Option<B> {
+        Some(B::from_bytes(kept.clone()))
+    }
+}

@@ -1,0 +1,202 @@
+//! The service: a client whose requests wait for their turn.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
+use tower_service::Service;
+
+use super::{
+    ByReplay, CopyBody, Pacer,
+    call::{BoxError, Calls, Failed, Outgoing, SentAlready, is_connection},
+};
+use crate::limiter::{Limiter, LocalLimiter};
+
+/// A client whose requests wait for their turn. Made by [`PacerLayer`](super::PacerLayer).
+///
+/// It is always ready: the client is asked whether it is when the turn has come, so that nobody who
+/// waits holds a permit of a concurrency limit within. For the same reason a load balancer outside
+/// does not see whether the client is ready; it belongs inside.
+pub struct Paced<S, L = LocalLimiter, P = ByReplay> {
+    pub(super) inner: S,
+    pub(super) calls: Arc<Calls<L>>,
+    bodies: P,
+}
+
+impl<S, L, P> Paced<S, L, P> {
+    pub(super) const fn new(inner: S, calls: Arc<Calls<L>>, bodies: P) -> Self {
+        Self {
+            inner,
+            calls,
+            bodies,
+        }
+    }
+
+    /// The client within.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The pacer that requests wait for.
+    #[must_use]
+    pub fn pacer(&self) -> &Pacer<L> {
+        &self.calls.pacer
+    }
+}
+
+impl<S, L, P, B, R> Service<Request<B>> for Paced<S, L, P>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+    L: Limiter,
+    P: CopyBody<B>,
+    B: Send + 'static,
+    R: Send + 'static,
+{
+    type Response = Response<R>;
+    type Error = BoxError;
+    type Future = PacedFuture<Response<R>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (inner, calls) = (self.inner.clone(), Arc::clone(&self.calls));
+        let bodies = self.bodies.clone();
+        PacedFuture::new(async move {
+            let (parts, body) = request.into_parts();
+            let (body, kept) = match calls.retry.is_none() {
+                true => (body, None),
+                false => bodies.keep(body).await?,
+            };
+            let outgoing = HttpRequest {
+                client: inner,
+                parts: Some(parts),
+                body: Some(body),
+                kept,
+                bodies,
+            };
+            calls.call(outgoing).await.map_err(BoxError::from)
+        })
+    }
+}
+
+/// A request of a client that takes `http::Request`s.
+struct HttpRequest<S, B, P: CopyBody<B>> {
+    client: S,
+    parts: Option<Parts>,
+    /// The body that is sent first.
+    body: Option<B>,
+    kept: Option<P::Kept>,
+    bodies: P,
+}
+
+impl<S, B, P: CopyBody<B>> HttpRequest<S, B, P> {
+    /// The request to send now. Its parts stay if it may be sent again.
+    fn next(&mut self) -> Option<Request<B>> {
+        let body = match self.body.take() {
+            Some(body) => body,
+            None => self.bodies.again(self.kept.as_ref()?)?,
+        };
+        let parts = match self.kept {
+            Some(_) => self.parts.clone()?,
+            None => self.parts.take()?,
+        };
+        Some(Request::from_parts(parts, body))
+    }
+}
+
+impl<S, B, R, P> Outgoing for HttpRequest<S, B, P>
+where
+    S: Service<Request<B>, Response = Response<R>> + Send,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+    P: CopyBody<B>,
+    B: Send,
+    R: Send,
+{
+    type Response = Response<R>;
+    type Error = BoxError;
+
+    fn parts(&self) -> Option<&Parts> {
+        self.parts.as_ref()
+    }
+
+    async fn send(&mut self) -> Result<Response<R>, BoxError> {
+        poll_fn(|cx| self.client.poll_ready(cx))
+            .await
+            .map_err(Into::into)?;
+        let Some(request) = self.next() else {
+            return Err(SentAlready.into());
+        };
+        let response = self.client.call(request);
+        response.await.map_err(Into::into)
+    }
+
+    fn head(response: &Response<R>) -> (StatusCode, &HeaderMap) {
+        (response.status(), response.headers())
+    }
+
+    fn is_connection(error: &BoxError) -> bool {
+        is_connection(&**error)
+    }
+}
+
+impl<E: Into<Self>> From<Failed<E>> for BoxError {
+    fn from(failed: Failed<E>) -> Self {
+        match failed {
+            Failed::Refused(error) => error.into(),
+            Failed::Client(error) => error.into(),
+        }
+    }
+}
+
+/// The future of a [`Paced`] client.
+#[must_use = "futures do nothing unless they are polled"]
+pub struct PacedFuture<R>(Pin<Box<dyn Future<Output = Result<R, BoxError>> + Send>>);
+
+impl<R> PacedFuture<R> {
+    pub(super) fn new(call: impl Future<Output = Result<R, BoxError>> + Send + 'static) -> Self {
+        Self(Box::pin(call))
+    }
+}
+
+impl<R> Future for PacedFuture<R> {
+    type Output = Result<R, BoxError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl<S: Clone, L, P: Clone> Clone for Paced<S, L, P> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            calls: Arc::clone(&self.calls),
+            bodies: self.bodies.clone(),
+        }
+    }
+}
+
+impl<S: fmt::Debug, L, P> fmt::Debug for Paced<S, L, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Paced")
+            .field("inner", &self.inner)
+            .field("pacer", &self.calls.pacer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R> fmt::Debug for PacedFuture<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacedFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,141 @@
+//! Sites: the state of each destination, of which a bounded number is kept.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use tokio::sync::{Notify, Semaphore};
+
+use super::{Destination, PacerError, budget::Budget, learned::Learned};
+use crate::{clock::Timestamp, key::Key, lock::unpoisoned};
+
+/// The state of one destination.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) destination: Destination,
+    /// What the limiter counts against.
+    pub(super) key: Key,
+    /// One permit, which the head of the line holds. Tokio hands it on in the order of asking.
+    pub(super) line: Semaphore,
+    /// A permit for each request that may be in flight.
+    pub(super) room: Option<Arc<Semaphore>>,
+    pub(super) queued: AtomicUsize,
+    pub(super) in_flight: AtomicUsize,
+    /// Wakes the head when something was learned.
+    pub(super) news: Notify,
+    memory: Mutex<Memory>,
+    /// The tick of the newest use.
+    used: AtomicU64,
+}
+
+/// What changes with each request and response.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) learned: Learned,
+    pub(super) budget: Budget,
+}
+
+impl Site {
+    fn new(destination: &Destination, settings: SiteSettings) -> Self {
+        let learned = match settings.is_unknown {
+            true => Learned::unknown(),
+            false => Learned::default(),
+        };
+        Self {
+            destination: destination.clone(),
+            key: destination.limiter_key(),
+            line: Semaphore::new(1),
+            room: settings
+                .max_in_flight
+                .map(|most| Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)))),
+            queued: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
+            news: Notify::new(),
+            memory: Mutex::new(Memory {
+                learned,
+                budget: Budget::default(),
+            }),
+            used: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
+        unpoisoned(self.memory.lock())
+    }
+}
+
+/// How a site begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SiteSettings {
+    /// Whether no limit was declared.
+    pub(super) is_unknown: bool,
+    pub(super) max_in_flight: Option<usize>,
+}
+
+/// All sites.
+#[derive(Debug)]
+pub(super) struct Sites {
+    by_destination: Mutex<HashMap<Destination, Arc<Site>>>,
+    most: usize,
+    settings: SiteSettings,
+    tick: AtomicU64,
+}
+
+impl Sites {
+    pub(super) fn new(most: usize, settings: SiteSettings) -> Self {
+        Self {
+            by_destination: Mutex::default(),
+            most: most.max(1),
+            settings,
+            tick: AtomicU64::new(0),
+        }
+    }
+
+    /// The site of a destination that is used now. Another one may have to go for it.
+    pub(super) fn of(
+        &self,
+        destination: &Destination,
+        now: Timestamp,
+    ) -> Result<Arc<Site>, PacerError> {
+        let tick = self.tick.fetch_add(1, Ordering::Relaxed);
+        let mut sites = unpoisoned(self.by_destination.lock());
+        if let Some(site) = sites.get(destination) {
+            site.used.store(tick, Ordering::Relaxed);
+            return Ok(Arc::clone(site));
+        }
+        if sites.len() >= self.most {
+            let idle = longest_idle(&sites, now);
+            let idle = idle.ok_or_else(|| PacerError::too_many_destinations(self.most))?;
+            sites.remove(&idle);
+        }
+        let site = Arc::new(Site::new(destination, self.settings));
+        site.used.store(tick, Ordering::Relaxed);
+        sites.insert(destination.clone(), Arc::clone(&site));
+        Ok(site)
+    }
+
+    /// The site of a destination, if there is one.
+    pub(super) fn get(&self, destination: &Destination) -> Option<Arc<Site>> {
+        let sites = unpoisoned(self.by_destination.lock());
+        sites.get(destination).cloned()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        unpoisoned(self.by_destination.lock()).len()
+    }
+}
+
+/// The destination that nobody uses for the longest time. One that is paused only goes if all are.
+fn longest_idle(sites: &HashMap<Destination, Arc<Site>>, now: Timestamp) -> Option<Destination> {
+    // Whoever uses a site holds it, and to get hold of it takes the lock of the map.
+    let idle = sites.values().filter(|site| Arc::strong_count(site) == 1);
+    let longest = idle.min_by_key(|site| {
+        let paused = site.memory().learned.paused_until(now).is_some();
+        (paused, site.used.load(Ordering::Relaxed))
+    })?;
+    Some(longest.destination.clone())
+}

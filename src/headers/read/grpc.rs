@@ -1,0 +1,146 @@
+//! The wait that gRPC's own fields tell, in a response that consists of trailers only.
+
+use std::time::Duration;
+
+use base64::{
+    Engine,
+    alphabet::STANDARD,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use http::{HeaderMap, HeaderName};
+
+use super::lone;
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+
+const RESOURCE_EXHAUSTED: &str = "8";
+const UNAVAILABLE: &str = "14";
+
+/// The type of the message among the details, after the host.
+const RETRY_INFO: &[u8] = b"/google.rpc.RetryInfo";
+
+/// Padding may be there or not.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// The answer of a gRPC server that has no room for the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Grpc {
+    /// The call may be tried again after this time.
+    RetryAfter(Duration),
+    /// It must not be tried again.
+    DoNotRetry,
+}
+
+/// The wait that a gRPC response tells, if it is one and tells any.
+pub(crate) fn grpc(headers: &HeaderMap) -> Option<Grpc> {
+    let status = lone(headers, &STATUS)?;
+    if ![RESOURCE_EXHAUSTED, UNAVAILABLE].contains(&status) {
+        return None;
+    }
+    if headers.contains_key(&PUSHBACK) {
+        let wait = lone(headers, &PUSHBACK).and_then(pushback);
+        return Some(wait.map_or(Grpc::DoNotRetry, Grpc::RetryAfter));
+    }
+    let details = BASE64.decode(lone(headers, &DETAILS)?).ok()?;
+    retry_delay(&details).map(Grpc::RetryAfter)
+}
+
+/// Milliseconds as a number of 32 bits; a negative one, or any other text, forbids to try again.
+fn pushback(text: &str) -> Option<Duration> {
+    let leads_with_zero = text.len() > 1 && text.starts_with('0');
+    if leads_with_zero || text.starts_with('+') {
+        return None;
+    }
+    let millis = u64::try_from(text.parse::<i32>().ok()?).ok()?;
+    Some(Duration::from_millis(millis))
+}
+
+/// The delay of the first `google.rpc.RetryInfo` in a `google.rpc.Status`.
+fn retry_delay(status: &[u8]) -> Option<Duration> {
+    let details = fields(status).filter(|(number, _)| *number == 3);
+    let delay = details
+        .filter_map(|(_, any)| {
+            let any = any.bytes()?;
+            let kind = fields(any).find(|(number, _)| *number == 1)?.1.bytes()?;
+            let value = fields(any).find(|(number, _)| *number == 2)?.1.bytes()?;
+            kind.ends_with(RETRY_INFO).then_some(value)
+        })
+        .next()?;
+    // A message without its delay, which is zero, has no field.
+    let Some((_, duration)) = fields(delay).find(|(number, _)| *number == 1) else {
+        return Some(Duration::ZERO);
+    };
+    let duration = duration.bytes()?;
+    let of = |wanted| fields(duration).find(|(number, _)| *number == wanted);
+    let [seconds, nanos] = [1, 2].map(|number| of(number).map_or(0, |(_, value)| value.number()));
+    // Negative ones are the largest as they are written.
+    let positive = i64::try_from(seconds).is_ok() && nanos < 1_000_000_000;
+    positive.then(|| Duration::new(seconds, nanos as u32))
+}
+
+/// The value of a field of a protobuf message.
+#[derive(Clone, Copy)]
+enum FieldValue<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> FieldValue<'a> {
+    fn bytes(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Number(_) => None,
+        }
+    }
+
+    fn number(self) -> u64 {
+        match self {
+            Self::Number(number) => number,
+            Self::Bytes(_) => 0,
+        }
+    }
+}
+
+/// The fields of a protobuf message, up to the first that makes no sense.
+fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, FieldValue<'_>)> {
+    std::iter::from_fn(move || {
+        let tag = varint(&mut message)?;
+        let value = match tag & 7 {
+            0 => FieldValue::Number(varint(&mut message)?),
+            1 => FieldValue::Bytes(take(&mut message, 8)?),
+            2 => {
+                let length = varint(&mut message)?;
+                FieldValue::Bytes(take(&mut message, length)?)
+            }
+            5 => FieldValue::Bytes(take(&mut message, 4)?),
+            _ => return None,
+        };
+        Some((tag >> 3, value))
+    })
+}
+
+fn take<'a>(message: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
+    let (taken, rest) = message.split_at_checked(usize::try_from(length).ok()?)?;
+    *message = rest;
+    Some(taken)
+}
+
+fn varint(message: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = message.split_first()?;
+        *message = rest;
+        value |= u64::from(byte & 0x7F) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}

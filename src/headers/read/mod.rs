@@ -1,0 +1,86 @@
+//! Fields of responses as a client reads them: those that this crate writes, and what others write
+//! in their place.
+//!
+//! Whatever a server sends is bounded here: a field of more than [`LONGEST_FIELD`] bytes is not
+//! read, of many quotas the [`MOST_TOLD`] with the least left count, and no function fails.
+
+mod date;
+mod grpc;
+mod legacy;
+mod list;
+mod ratelimit;
+mod retry_after;
+#[cfg(test)]
+mod tests;
+
+use std::{borrow::Cow, time::Duration};
+
+use http::{HeaderMap, HeaderName};
+
+pub(crate) use self::{
+    grpc::{Grpc, grpc},
+    retry_after::retry_after,
+};
+use crate::clock::Timestamp;
+
+/// All lines of one field together.
+const LONGEST_FIELD: usize = 8_192;
+
+/// As many quotas of one response are told.
+pub(crate) const MOST_TOLD: usize = 4;
+
+/// A quota, as a response tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ToldQuota {
+    /// Units that are left.
+    pub(crate) remaining: u64,
+    /// The time within which no more than these can be used.
+    pub(crate) window: Option<Duration>,
+    /// The time in which one unit comes back, if the policy says so.
+    pub(crate) interval: Option<Duration>,
+}
+
+/// The quotas that a response received at `now` tells: by `RateLimit`, else by the older fields. The
+/// ones with the least left come first.
+pub(crate) fn quotas(headers: &HeaderMap, now: Timestamp) -> Vec<ToldQuota> {
+    let mut told = ratelimit::quotas(headers);
+    if told.is_empty() {
+        told.extend(legacy::quota(headers, now));
+    }
+    told.sort_by_key(|told| told.remaining);
+    told.truncate(MOST_TOLD);
+    told
+}
+
+/// The units that a legacy field says are left, whether or not it says for how long.
+pub(crate) fn legacy_remaining(headers: &HeaderMap) -> Option<u64> {
+    legacy::remaining(headers)
+}
+
+/// The lines of a field as one; `None` if there is none, or they are too long or no text.
+fn joined<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Cow<'h, str>> {
+    let mut lines = headers.get_all(name).iter();
+    let mut text = Cow::Borrowed(lines.next()?.to_str().ok()?);
+    for line in lines {
+        if text.len() + line.len() > LONGEST_FIELD {
+            return None;
+        }
+        let text = text.to_mut();
+        text.push_str(", ");
+        text.push_str(line.to_str().ok()?);
+    }
+    (text.len() <= LONGEST_FIELD).then_some(text)
+}
+
+/// The only line of a field; several mean nothing.
+fn lone<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    let mut lines = headers.get_all(name).iter();
+    let line = lines.next()?.to_str().ok()?.trim_ascii();
+    (lines.next().is_none() && line.len() <= LONGEST_FIELD).then_some(line)
+}
+
+/// A number of digits and nothing else; one that is too large is the largest.
+fn whole(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().unwrap_or(u64::MAX))
+}

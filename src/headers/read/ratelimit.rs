@@ -1,0 +1,166 @@
+//! `RateLimit` and `RateLimit-Policy`, of the drafts 07 to 11 and of the text that is pending.
+
+use std::{borrow::Cow, time::Duration};
+
+use http::{HeaderMap, HeaderName};
+
+use super::{
+    ToldQuota, joined,
+    list::{Bare, Member, NoNumber, members},
+    whole,
+};
+
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// An item of `RateLimit`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Available<'a> {
+    pub(super) name: Cow<'a, str>,
+    pub(super) remaining: u64,
+    pub(super) window: Option<u64>,
+}
+
+/// An item of `RateLimit-Policy`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Declared<'a> {
+    /// None in the drafts 04 to 07.
+    pub(super) name: Option<Cow<'a, str>>,
+    pub(super) quota: u64,
+    pub(super) window: Option<u64>,
+    pub(super) unit: Cow<'a, str>,
+}
+
+/// The quotas that both fields tell together.
+pub(super) fn quotas(headers: &HeaderMap) -> Vec<ToldQuota> {
+    let Some(text) = joined(headers, &RATE_LIMIT) else {
+        return Vec::new();
+    };
+    let policies = joined(headers, &POLICY);
+    let policies = declared(policies.as_deref().unwrap_or_default());
+    let told: Vec<_> = available(&text)
+        .iter()
+        .filter_map(|item| told(item, &policies))
+        .collect();
+    if told.is_empty() {
+        return dictionary(&text, lone_interval(&policies))
+            .into_iter()
+            .collect();
+    }
+    told
+}
+
+/// The interval of the only policy, for fields that name none.
+pub(super) fn interval(headers: &HeaderMap) -> Option<Duration> {
+    lone_interval(&declared(&joined(headers, &POLICY)?))
+}
+
+fn lone_interval(policies: &[Declared<'_>]) -> Option<Duration> {
+    match policies {
+        [policy] => policy.interval(),
+        _ => None,
+    }
+}
+
+fn told(item: &Available<'_>, policies: &[Declared<'_>]) -> Option<ToldQuota> {
+    let policy = policies
+        .iter()
+        .find(|policy| policy.name.as_ref() == Some(&item.name));
+    // Bytes, or requests at the same time, are not what a rate counts.
+    if policy.is_some_and(|policy| policy.unit != "requests") {
+        return None;
+    }
+    Some(ToldQuota {
+        remaining: item.remaining,
+        window: item.window.map(Duration::from_secs),
+        interval: policy.and_then(Declared::interval),
+    })
+}
+
+impl Declared<'_> {
+    fn interval(&self) -> Option<Duration> {
+        let window = Duration::from_secs(self.window?);
+        let quota = u32::try_from(self.quota).unwrap_or(u32::MAX);
+        window.checked_div(quota)
+    }
+}
+
+/// The items of a `RateLimit` field that make sense.
+pub(super) fn available(text: &str) -> Vec<Available<'_>> {
+    let members = members(text).unwrap_or_default();
+    let items = members
+        .into_iter()
+        .map(|member| item(member).unwrap_or(None));
+    items.flatten().collect()
+}
+
+fn item(member: Member<'_>) -> Result<Option<Available<'_>>, NoNumber> {
+    let (r, t) = (member.number("r")?, member.number("t")?);
+    // The pending text has new names, which only count where the old one is not there.
+    let (remaining, window) = match r {
+        Some(_) => (r, t),
+        None => (member.number("a")?, member.number("w")?),
+    };
+    if !matches!(member.parameter("pk"), None | Some(Bare::Bytes(_))) {
+        return Ok(None);
+    }
+    Ok(name(member.value)
+        .zip(remaining)
+        .map(|(name, remaining)| Available {
+            name,
+            remaining,
+            window,
+        }))
+}
+
+/// The items of a `RateLimit-Policy` field that make sense.
+pub(super) fn declared(text: &str) -> Vec<Declared<'_>> {
+    let members = members(text).unwrap_or_default();
+    let items = members
+        .into_iter()
+        .map(|member| policy(member).unwrap_or(None));
+    items.flatten().collect()
+}
+
+fn policy(member: Member<'_>) -> Result<Option<Declared<'_>>, NoNumber> {
+    let (quota, window) = (member.number("q")?, member.number("w")?);
+    let unit = match member.parameter("qu") {
+        None => Cow::Borrowed("requests"),
+        Some(Bare::String(unit)) => unit.clone(),
+        Some(_) => return Ok(None),
+    };
+    let (name, quota) = match member.value {
+        Bare::Integer(quota) => (None, u64::try_from(quota).ok()),
+        value => (name(value), quota.filter(|_| window != Some(0))),
+    };
+    Ok(quota.map(|quota| Declared {
+        name,
+        quota,
+        window: window.filter(|window| *window > 0),
+        unit,
+    }))
+}
+
+/// The drafts 08 to 10 print Tokens in their examples.
+fn name(value: Bare<'_>) -> Option<Cow<'_, str>> {
+    match value {
+        Bare::String(name) => Some(name),
+        Bare::Token(name) => Some(Cow::Borrowed(name)),
+        _ => None,
+    }
+}
+
+/// `limit=100, remaining=50, reset=5`, of draft 07.
+fn dictionary(text: &str, interval: Option<Duration>) -> Option<ToldQuota> {
+    let value = |name: &str| {
+        let mut pairs = text
+            .split(',')
+            .filter_map(|pair| pair.trim().split_once('='));
+        pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+    };
+    Some(ToldQuota {
+        remaining: whole(value("remaining")?)?,
+        window: Some(Duration::from_secs(whole(value("reset")?)?)),
+        interval,
+    })
+}

@@ -1,0 +1,234 @@
+//! Fields of others, and of those who lie.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue};
+
+use super::map;
+use crate::{
+    clock::Timestamp,
+    headers::read::{self, Grpc, MOST_TOLD, ToldQuota},
+};
+
+const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+fn seconds(seconds: u64) -> Option<Duration> {
+    Some(Duration::from_secs(seconds))
+}
+
+fn lone(lines: &[(&str, &str)]) -> ToldQuota {
+    match read::quotas(&map(lines), NOW).as_slice() {
+        [told] => *told,
+        several => panic!("{several:?} of {lines:?}"),
+    }
+}
+
+#[test]
+fn each_draft_is_read() {
+    let told = |interval| ToldQuota {
+        remaining: 50,
+        window: seconds(5),
+        interval,
+    };
+    let second = Some(Duration::from_millis(100));
+    for (lines, interval) in [
+        (
+            &[
+                ("ratelimit", "\"a\";r=50;t=5"),
+                ("ratelimit-policy", "\"a\";q=100;w=10"),
+            ][..],
+            second,
+        ),
+        (
+            &[
+                ("ratelimit", "\"a\";r=50;t=5"),
+                ("ratelimit-policy", "\"b\";q=100;w=10"),
+            ],
+            None,
+        ),
+        (&[("ratelimit", "a;r=50;t=5")], None),
+        (
+            &[
+                ("ratelimit", "limit=100, remaining=50, reset=5"),
+                ("ratelimit-policy", "100;w=10"),
+            ],
+            second,
+        ),
+        (
+            &[
+                ("ratelimit-limit", "100, 100;w=10"),
+                ("ratelimit-remaining", "50"),
+                ("ratelimit-reset", "5"),
+                ("ratelimit-policy", "100;w=10"),
+            ],
+            second,
+        ),
+        (
+            &[("x-ratelimit-remaining", "50"), ("x-ratelimit-reset", "5")],
+            None,
+        ),
+        (
+            &[
+                ("x-rate-limit-remaining", "50"),
+                ("x-rate-limit-reset", "1700000005"),
+            ],
+            None,
+        ),
+    ] {
+        assert_eq!(lone(lines), told(interval), "{lines:?}");
+    }
+}
+
+#[test]
+fn the_newest_draft_wins() {
+    let both = [
+        ("x-ratelimit-remaining", "0"),
+        ("x-ratelimit-reset", "99"),
+        ("ratelimit", "\"a\";r=50;t=5"),
+    ];
+    assert_eq!(lone(&both).remaining, 50);
+}
+
+#[test]
+fn units_that_are_no_requests_are_not_counted() {
+    let lines = [
+        (
+            "ratelimit",
+            "\"bytes\";r=0;t=60, \"slots\";r=1, \"a\";r=9;t=3",
+        ),
+        (
+            "ratelimit-policy",
+            "\"bytes\";q=9;qu=\"content-bytes\";w=1, \"slots\";q=2;qu=\"concurrent-requests\"",
+        ),
+    ];
+    assert_eq!(lone(&lines).remaining, 9);
+}
+
+#[test]
+fn dates_are_counted_from_the_servers_own_clock() {
+    // Its clock is a day behind ours, and so is the date that it names.
+    let headers = map(&[
+        ("date", "Mon, 13 Nov 2023 22:13:20 GMT"),
+        ("retry-after", "Mon, 13 Nov 2023 22:13:50 GMT"),
+        ("x-ratelimit-remaining", "1"),
+        ("x-ratelimit-reset", "1699913610"),
+    ]);
+    assert_eq!(read::retry_after(&headers, NOW), seconds(30));
+    assert_eq!(read::quotas(&headers, NOW)[0].window, seconds(10));
+}
+
+#[test]
+fn the_longest_of_several_waits_counts() {
+    let headers = map(&[
+        ("retry-after", "3"),
+        ("retry-after", "soon"),
+        ("retry-after", "7"),
+    ]);
+    assert_eq!(read::retry_after(&headers, NOW), seconds(7));
+}
+
+#[test]
+fn offsets_of_dates() {
+    for (date, expected) in [
+        ("2023-11-14T23:13:50+01:00", seconds(30)),
+        ("2023-11-14t17:13:50.5-05:00", seconds(30)),
+        (
+            "2024-02-29T00:00:00Z",
+            seconds(1_709_164_800 - 1_700_000_000),
+        ),
+        ("1969-12-31T23:59:59Z", None),
+        ("1970-01-01T00:00:00+01:00", None),
+        ("2023-13-14T22:13:50Z", None),
+        ("2023-11-14T22:13:50", None),
+        ("2023-11-14T22:13Z", None),
+    ] {
+        let headers = map(&[("x-ratelimit-remaining", "1"), ("x-ratelimit-reset", date)]);
+        let told = read::quotas(&headers, NOW);
+        assert_eq!(
+            told.first().and_then(|told| told.window),
+            expected,
+            "{date}"
+        );
+    }
+}
+
+#[test]
+fn a_lie_is_bounded() {
+    let mut headers = HeaderMap::new();
+    for n in 0..10_000 {
+        let line = HeaderValue::try_from(format!("\"p{n}\";r=0;t=999999999999999")).unwrap();
+        headers.append("ratelimit", line);
+    }
+    assert_eq!(read::quotas(&headers, NOW), []);
+
+    let many: Vec<_> = (0..60).map(|n| format!("\"{n}\";r={n}")).collect();
+    let told = read::quotas(&map(&[("ratelimit", &many.join(", "))]), NOW);
+    let remaining: Vec<_> = told.iter().map(|told| told.remaining).collect();
+    assert_eq!(remaining, [0, 1, 2, 3]);
+    assert_eq!(told.len(), MOST_TOLD);
+
+    let text = "9".repeat(40);
+    let longest = read::retry_after(&map(&[("retry-after", &text)]), NOW);
+    assert_eq!(longest, Some(Duration::from_secs(u64::MAX)));
+    let told = lone(&[
+        ("x-ratelimit-remaining", &text),
+        ("x-ratelimit-reset", &text),
+    ]);
+    assert_eq!(told.remaining, u64::MAX);
+    assert_eq!(
+        lone(&[("ratelimit", "\"a\";r=0;t=999999999999999")]).window,
+        seconds(999_999_999_999_999)
+    );
+}
+
+#[test]
+fn grpcs_own_fields() {
+    // A `google.rpc.Status` of code 8 with a `RetryInfo` of 7 s.
+    let details = "CAgSE3JhdGUgbGltaXQgZXhjZWVkZWQaLgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxICCgA";
+    let wait = |seconds| Some(Grpc::RetryAfter(Duration::from_millis(seconds)));
+    for (lines, expected) in [
+        (
+            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "1500")][..],
+            wait(1_500),
+        ),
+        (
+            &[("grpc-status", "14"), ("grpc-retry-pushback-ms", "0")],
+            wait(0),
+        ),
+        (
+            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1")],
+            Some(Grpc::DoNotRetry),
+        ),
+        (
+            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "007")],
+            Some(Grpc::DoNotRetry),
+        ),
+        (
+            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "+7")],
+            Some(Grpc::DoNotRetry),
+        ),
+        (
+            &[
+                ("grpc-status", "8"),
+                ("grpc-retry-pushback-ms", "3000000000"),
+            ],
+            Some(Grpc::DoNotRetry),
+        ),
+        (
+            &[("grpc-status", "5"), ("grpc-retry-pushback-ms", "1500")],
+            None,
+        ),
+        (&[("grpc-status", "8")], None),
+        (
+            &[("grpc-status", "8"), ("grpc-status-details-bin", "????")],
+            None,
+        ),
+        (
+            &[("grpc-status", "8"), ("grpc-status-details-bin", details)],
+            wait(0),
+        ),
+        (&[("grpc-retry-pushback-ms", "1500")], None),
+    ] {
+        assert_eq!(read::grpc(&map(lines)), expected, "{lines:?}");
+    }
+}

@@ -1,0 +1,97 @@
+//! What is lost when a call is dropped: the table of the page `docs/clients.md`, row by row.
+
+use tokio::time::{Instant, sleep};
+use tower::{Layer, ServiceExt};
+use tower_ratelimit::{
+    LocalLimiter, Quota, TokioClock,
+    client::{Pacer, PacerLayer},
+};
+
+use super::{Server, URL, api, builder, millis, seconds, settle};
+
+fn waiting(pacer: &Pacer) -> tokio::task::JoinHandle<()> {
+    let pacer = pacer.clone();
+    tokio::spawn(async move { drop(pacer.turn(&api(), 1).await.unwrap()) })
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_line() {
+    let pacer = builder(Quota::per_second(1)).build().unwrap();
+    drop(pacer.turn(&api(), 1).await.unwrap());
+    let began = Instant::now();
+    let tasks: Vec<_> = (0..8).map(|_| waiting(&pacer)).collect();
+    settle().await;
+    // All but the head and the last one.
+    for task in &tasks[1..7] {
+        task.abort();
+    }
+    settle().await;
+    assert_eq!(pacer.stats(&api()).queued, 2);
+    for task in [0, 7] {
+        assert_eq!(tasks[task].is_finished(), false);
+    }
+    let [head, .., last] = <[_; 8]>::try_from(tasks).unwrap();
+    head.await.unwrap();
+    assert_eq!(began.elapsed(), seconds(1));
+    // None of the six has cost anything.
+    last.await.unwrap();
+    assert_eq!(began.elapsed(), seconds(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_the_head() {
+    let pacer = builder(Quota::per_second(1)).build().unwrap();
+    drop(pacer.turn(&api(), 1).await.unwrap());
+    let began = Instant::now();
+    let (head, next) = (waiting(&pacer), waiting(&pacer));
+    sleep(millis(400)).await;
+    head.abort();
+    next.await.unwrap();
+    assert_eq!(began.elapsed(), seconds(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_the_head_of_a_leaky_bucket() {
+    let limiter =
+        LocalLimiter::builder(Quota::per_second(1).leaky_bucket(9)).clock(TokioClock::new());
+    let pacer = builder(limiter.build().unwrap()).build().unwrap();
+    drop(pacer.turn(&api(), 1).await.unwrap());
+    let began = Instant::now();
+    let (head, next) = (waiting(&pacer), waiting(&pacer));
+    sleep(millis(400)).await;
+    head.abort();
+    next.await.unwrap();
+    // One booked slot is lost, and no more.
+    assert_eq!(began.elapsed(), seconds(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_flight() {
+    let pacer = builder(Quota::per_second(1)).build().unwrap();
+    let turn = pacer.turn(&api(), 1).await.unwrap();
+    assert_eq!(pacer.stats(&api()).in_flight, 1);
+    let began = Instant::now();
+    drop(turn);
+    assert_eq!(pacer.stats(&api()).in_flight, 0);
+    // It stays charged: the server may have it.
+    waiting(&pacer).await.unwrap();
+    assert_eq!(began.elapsed(), seconds(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_it_is_sent_again() {
+    let server = Server::scripted(&[(503, &[("retry-after", "5")])]);
+    let pacer = builder(Quota::per_second(100)).build().unwrap();
+    let client = PacerLayer::new(pacer.clone()).layer(server.clone());
+    let request = http::Request::get(URL).body(String::new()).unwrap();
+    let call = tokio::spawn(client.oneshot(request));
+    sleep(seconds(1)).await;
+    assert_eq!(server.requests(), 1);
+    call.abort();
+    sleep(seconds(60)).await;
+    assert_eq!(server.requests(), 1);
+    assert_eq!(
+        (pacer.stats(&api()).queued, pacer.stats(&api()).in_flight),
+        (0, 0)
+    );
+}

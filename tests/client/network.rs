@@ -1,0 +1,124 @@
+//! A network without sockets, on which time can stand still: connections are pipes, and each server
+//! is one service.
+
+use std::{
+    convert::Infallible,
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use axum::body::Body;
+use http::{Request, Response, Uri};
+use hyper::{body::Incoming, server::conn};
+use hyper_util::{
+    client::legacy::{
+        Client,
+        connect::{Connected, Connection},
+    },
+    rt::{TokioExecutor, TokioIo},
+    service::TowerToHyperService,
+};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use tower::{Service, service_fn};
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Http {
+    One,
+    Two,
+}
+
+/// A connection's end.
+pub(crate) struct Pipe(DuplexStream);
+
+/// Connects to a server, which begins to serve.
+pub(crate) fn connect<S>(service: S, http: Http) -> TokioIo<Pipe>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
+    let (client, server) = tokio::io::duplex(64 * 1024);
+    let service = TowerToHyperService::new(service);
+    let io = TokioIo::new(Pipe(server));
+    tokio::spawn(async move {
+        // A client that goes away is no fault.
+        let _ = match http {
+            Http::One => {
+                conn::http1::Builder::new()
+                    .serve_connection(io, service)
+                    .await
+            }
+            Http::Two => {
+                let builder = conn::http2::Builder::new(TokioExecutor::new());
+                builder.serve_connection(io, service).await
+            }
+        };
+    });
+    TokioIo::new(Pipe(client))
+}
+
+/// A client whose connections all lead to this server.
+pub(crate) fn client<S>(
+    service: S,
+    http: Http,
+) -> impl Service<
+    Request<String>,
+    Response = Response<Incoming>,
+    Error = hyper_util::client::legacy::Error,
+    Future: Send,
+> + Clone
++ Send
++ 'static
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send,
+{
+    let connector = service_fn(move |_: Uri| {
+        let io = connect(service.clone(), http);
+        std::future::ready(Ok::<_, io::Error>(io))
+    });
+    Client::builder(TokioExecutor::new())
+        .http2_only(http == Http::Two)
+        .build(connector)
+}
+
+impl Connection for Pipe {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl AsyncRead for Pipe {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Pipe {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,151 @@
+//! reqwest 0.13 by the layer, by the middleware and by hand: one contract.
+//!
+//! Over real sockets, so nothing here is about time.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use axum::{Router, http::StatusCode, response::IntoResponse, routing::any};
+use reqwest::{Client, Method, Request};
+use tower::{Layer, ServiceExt};
+use tower_ratelimit::client::{
+    Advice, Destination, Pacer, PacerError, PacerErrorKind, PacerLayer, PacerMiddleware,
+};
+
+/// Refuses each path once with the number of seconds in it, then takes it. Counts.
+async fn serve() -> (String, Arc<AtomicUsize>) {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    let answer = move |uri: axum::http::Uri, body: String| async move {
+        let n = counted.fetch_add(1, Ordering::SeqCst);
+        let wait = uri.path().trim_start_matches('/').to_owned();
+        match n {
+            0 => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", wait)]).into_response(),
+            _ => body.into_response(),
+        }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let app = Router::new().fallback(any(answer));
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    (url, requests)
+}
+
+fn request(method: Method, url: &str) -> Request {
+    let mut request = Request::new(method, url.parse().unwrap());
+    *request.body_mut() = Some("content".into());
+    request
+}
+
+/// What a caller sees: the status and the body, or the kind of a refusal.
+type Seen = Result<(u16, String), PacerErrorKind>;
+
+async fn seen(response: reqwest::Response) -> Seen {
+    let status = response.status().as_u16();
+    Ok((status, response.text().await.unwrap()))
+}
+
+async fn by_layer(pacer: Pacer, request: Request) -> Seen {
+    let client = PacerLayer::new(pacer).layer(Client::new());
+    match client.oneshot(request).await {
+        Ok(response) => seen(response).await,
+        Err(error) => Err(error.downcast_ref::<PacerError>().unwrap().kind()),
+    }
+}
+
+async fn by_middleware(pacer: Pacer, request: Request) -> Seen {
+    let client = reqwest_middleware::ClientBuilder::new(Client::new())
+        .with(PacerMiddleware::new(pacer))
+        .build();
+    match client.execute(request).await {
+        Ok(response) => seen(response).await,
+        Err(reqwest_middleware::Error::Middleware(error)) => {
+            Err(error.downcast_ref::<PacerError>().unwrap().kind())
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// As the cookbook has it for other clients.
+async fn by_hand(pacer: Pacer, request: Request) -> Seen {
+    let destination: Destination = request.url().as_str().parse().unwrap();
+    loop {
+        let turn = pacer
+            .turn(&destination, 1)
+            .await
+            .map_err(|error| error.kind())?;
+        let response = Client::new()
+            .execute(request.try_clone().unwrap())
+            .await
+            .unwrap();
+        match turn.learn(response.status(), response.headers()) {
+            Advice::RetryAfter(wait)
+                if wait.as_secs() < 30 && *request.method() != Method::POST => {}
+            _ => return seen(response).await,
+        }
+    }
+}
+
+async fn contract<F: Future<Output = Seen>>(call: impl Fn(Pacer, Request) -> F) {
+    // Refused once, and sent again with the same body.
+    let (url, requests) = serve().await;
+    let answer = call(Pacer::learning(), request(Method::PUT, &format!("{url}/0"))).await;
+    assert_eq!(answer, Ok((200, "content".into())));
+    assert_eq!(requests.load(Ordering::SeqCst), 2);
+
+    // A POST is sent once.
+    let (url, requests) = serve().await;
+    let answer = call(
+        Pacer::learning(),
+        request(Method::POST, &format!("{url}/0")),
+    )
+    .await;
+    assert_eq!(
+        (answer.unwrap().0, requests.load(Ordering::SeqCst)),
+        (429, 1)
+    );
+
+    // A pause that is too long: the caller gets the response, and the next one is not sent.
+    let (url, requests) = serve().await;
+    let pacer = Pacer::learning();
+    let answer = call(pacer.clone(), request(Method::GET, &format!("{url}/120"))).await;
+    assert_eq!(answer.unwrap().0, 429);
+    let answer = call(pacer, request(Method::GET, &url)).await;
+    assert_eq!(answer, Err(PacerErrorKind::Paused));
+    assert_eq!(requests.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn the_layer() {
+    contract(by_layer).await;
+}
+
+#[tokio::test]
+async fn the_middleware() {
+    contract(by_middleware).await;
+}
+
+#[tokio::test]
+async fn the_handle() {
+    contract(by_hand).await;
+}
+
+#[tokio::test]
+async fn a_stream_is_sent_once() {
+    let (url, requests) = serve().await;
+    let mut put = request(Method::PUT, &format!("{url}/0"));
+    // A body that reqwest cannot copy.
+    *put.body_mut() = Some(reqwest::Body::wrap(http_body_util::Full::new(
+        bytes::Bytes::from("x"),
+    )));
+    let answer = by_layer(Pacer::learning(), put).await;
+    assert_eq!(
+        (answer.unwrap().0, requests.load(Ordering::SeqCst)),
+        (429, 1)
+    );
+}

@@ -1,0 +1,331 @@
+//! Retries: what is sent again, and what is not.
+
+use std::{
+    io::{Error, ErrorKind},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use http::{Method, Request, Response};
+use tokio::time::Instant;
+use tower::{Layer, ServiceExt};
+use tower_ratelimit::{
+    Quota,
+    client::{Failure, PacerError, PacerErrorKind, PacerLayer, Retry},
+};
+
+use super::{Server, URL, builder, millis, response, seconds};
+
+fn layer() -> PacerLayer {
+    PacerLayer::new(builder(Quota::per_second(1_000)).build().unwrap())
+}
+
+fn request(method: Method) -> Request<String> {
+    let request = Request::builder().method(method).uri(URL);
+    request.body("content".to_owned()).unwrap()
+}
+
+async fn status(layer: &PacerLayer, server: &Server, request: Request<String>) -> u16 {
+    let client = layer.layer(server.clone());
+    let response = client.oneshot(request).await.unwrap();
+    response.status().as_u16()
+}
+
+#[tokio::test(start_paused = true)]
+async fn methods() {
+    for (answer, again) in [
+        ((429, &[("retry-after", "1")][..]), true),
+        ((429, &[]), true),
+        ((503, &[("retry-after", "1")]), true),
+        ((403, &[("retry-after", "1")]), true),
+        ((408, &[]), true),
+        ((502, &[]), true),
+        ((503, &[]), true),
+        ((504, &[]), true),
+        ((400, &[]), false),
+        ((403, &[]), false),
+        ((404, &[]), false),
+        ((500, &[]), false),
+        ((501, &[]), false),
+        ((302, &[("retry-after", "1")]), false),
+    ] {
+        for method in [
+            "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "POST", "PATCH", "X",
+        ] {
+            let server = Server::new(move |n, _| {
+                Ok(match n {
+                    0 => response(answer.0, answer.1),
+                    _ => response(200, &[]),
+                })
+            });
+            let method: Method = method.parse().unwrap();
+            let comes_twice = !["POST", "PATCH", "X"].contains(&method.as_str());
+            let status = status(&layer(), &server, request(method.clone())).await;
+            let expected = if again && comes_twice {
+                (200, 2)
+            } else {
+                (answer.0, 1)
+            };
+            assert_eq!((status, server.requests()), expected, "{method} {answer:?}");
+            assert!(server.bodies().iter().all(|body| body == "content"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_post_is_sent_again_only_if_that_was_asked_for() {
+    const REFUSED: &[(u16, &[(&str, &str)])] = &[(429, &[("retry-after", "1")])];
+    let cases = [
+        (Retry::new(), false, 1),
+        (Retry::new(), true, 2),
+        (Retry::new().throttled_always(), false, 2),
+        (
+            Retry::new().when(|_, failure| *failure == Failure::Throttled),
+            false,
+            2,
+        ),
+        (
+            Retry::new().when(|_, failure| *failure == Failure::Connection),
+            false,
+            1,
+        ),
+        (Retry::none(), true, 1),
+    ];
+    for (retry, key, requests) in cases {
+        let server = Server::scripted(REFUSED);
+        let mut post = request(Method::POST);
+        if key {
+            post.headers_mut()
+                .insert("idempotency-key", "\"7\"".parse().unwrap());
+        }
+        status(&layer().retry(retry.clone()), &server, post).await;
+        assert_eq!(server.requests(), requests, "{retry:?} {key}");
+    }
+    // What is allowed for a limit is not for a failure.
+    let server = Server::scripted(&[(503, &[])]);
+    let layer = layer().retry(Retry::new().throttled_always());
+    assert_eq!(status(&layer, &server, request(Method::POST)).await, 503);
+}
+
+#[tokio::test(start_paused = true)]
+async fn grpc_allows_it_itself() {
+    let wait: &[_] = &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "200")];
+    let never: &[_] = &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1")];
+    for (lines, requests) in [(wait, 2), (never, 1)] {
+        let server = Server::new(move |n, _| {
+            Ok(match n {
+                0 => response(200, lines),
+                _ => response(200, &[("grpc-status", "0")]),
+            })
+        });
+        status(&layer(), &server, request(Method::POST)).await;
+        assert_eq!(server.requests(), requests, "{lines:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hint_is_waited_for_and_a_share_more() {
+    let server = Server::scripted(&[
+        (429, &[("retry-after", "3")]),
+        (429, &[("retry-after", "3")]),
+    ]);
+    status(&layer(), &server, request(Method::GET)).await;
+    let times = server.times();
+    let waits = [times[1] - times[0], times[2] - times[1]];
+    assert!(
+        (seconds(3)..=millis(3_502)).contains(&waits[0]),
+        "{waits:?}"
+    );
+    assert!(
+        (seconds(3)..=millis(4_002)).contains(&waits[1]),
+        "{waits:?}"
+    );
+    assert!(
+        waits[0] != seconds(3) && waits[1] != seconds(3),
+        "{waits:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hint_that_is_too_long_goes_to_the_caller() {
+    let server = Server::scripted(&[(429, &[("retry-after", "60")])]);
+    let layer = layer();
+    let began = Instant::now();
+    assert_eq!(status(&layer, &server, request(Method::GET)).await, 429);
+    assert_eq!(began.elapsed(), seconds(0));
+    // Later calls are not sent at all.
+    let client = layer.layer(server.clone());
+    let error = client.oneshot(request(Method::GET)).await.unwrap_err();
+    let error = error.downcast_ref::<PacerError>().unwrap();
+    assert_eq!(
+        (error.kind(), server.requests()),
+        (PacerErrorKind::Paused, 1)
+    );
+    assert_eq!(began.elapsed(), seconds(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_response_is_returned() {
+    // Each has its number in a field.
+    let server = Server::new(|n, _| {
+        let mut answer = response(503, &[]);
+        answer.headers_mut().insert("x-n", n.into());
+        Ok(answer)
+    });
+    let client = layer().layer(server.clone());
+    let response = client.clone().oneshot(request(Method::GET)).await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["x-n"]),
+        (503, &2.into())
+    );
+
+    // An error after it is not worth more.
+    let server = Server::new(|n, _| match n {
+        0 => Ok(response_503()),
+        _ => Err(Error::from(ErrorKind::ConnectionReset)),
+    });
+    let client = layer().layer(server.clone());
+    let response = client.oneshot(request(Method::GET)).await.unwrap();
+    assert_eq!((response.status().as_u16(), server.requests()), (503, 3));
+}
+
+fn response_503() -> Response<String> {
+    response(503, &[])
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_end_some_time() {
+    let server = Server::new(|_, _| Ok(response(429, &[("retry-after", "1")])));
+    assert_eq!(status(&layer(), &server, request(Method::GET)).await, 429);
+    assert!(server.requests() <= 11, "{}", server.requests());
+
+    let server = Server::new(|_, _| Ok(response(429, &[("retry-after", "0")])));
+    assert_eq!(status(&layer(), &server, request(Method::GET)).await, 429);
+    assert!(server.requests() <= 11, "{}", server.requests());
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections() {
+    for (kind, requests) in [
+        (ErrorKind::ConnectionRefused, 3),
+        (ErrorKind::ConnectionReset, 3),
+        (ErrorKind::BrokenPipe, 3),
+        (ErrorKind::InvalidData, 1),
+        (ErrorKind::Other, 1),
+    ] {
+        let server = Server::new(move |_, _| Err(Error::from(kind)));
+        let client = layer().layer(server.clone());
+        let error = client.oneshot(request(Method::GET)).await.unwrap_err();
+        assert_eq!(error.downcast_ref::<Error>().unwrap().kind(), kind);
+        assert_eq!(server.requests(), requests, "{kind:?}");
+
+        let server = Server::new(move |_, _| Err(Error::from(kind)));
+        let client = layer().layer(server.clone());
+        let _ = client.oneshot(request(Method::POST)).await.unwrap_err();
+        assert_eq!(server.requests(), 1, "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_down_is_not_flooded() {
+    let server = Server::new(|_, _| Ok(response_503()));
+    let client = layer().layer(server.clone());
+    let calls: Vec<_> = (0..500)
+        .map(|_| tokio::spawn(client.clone().oneshot(request(Method::GET))))
+        .collect();
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap().status(), 503);
+    }
+    // The reserve, and one for each five that were sent, the retries among them.
+    let requests = server.requests();
+    assert!((550..=640).contains(&requests), "{requests}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_attempt_counts() {
+    let server = Server::scripted(&[(503, &[]), (503, &[])]);
+    let pacer = builder(Quota::per_second(1)).build().unwrap();
+    let began = Instant::now();
+    let layer = PacerLayer::new(pacer);
+    assert_eq!(status(&layer, &server, request(Method::GET)).await, 200);
+    assert_eq!((server.requests(), began.elapsed()), (3, seconds(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies() {
+    // Without a copy nothing is sent again.
+    let server = Server::scripted(&[(503, &[])]);
+    let client = layer().without_replay().layer(server.clone());
+    let answer = client.oneshot(request(Method::PUT)).await.unwrap();
+    assert_eq!((answer.status().as_u16(), server.requests()), (503, 1));
+
+    // A closure may copy some.
+    let copies = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&copies);
+    let by_closure = layer().replay_fn(move |body: &String| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Some(body.clone())
+    });
+    let server = Server::scripted(&[(503, &[]), (503, &[])]);
+    let client = by_closure.layer(server.clone());
+    let answer = client.oneshot(request(Method::PUT)).await.unwrap();
+    assert_eq!((answer.status().as_u16(), server.requests()), (200, 3));
+    assert_eq!(server.bodies(), ["content"; 3]);
+    assert_eq!(copies.load(Ordering::SeqCst), 3);
+
+    // Bodies that cannot be copied are collected.
+    let server = Server::scripted(&[(503, &[])]);
+    let client = layer().buffer_bodies(7).layer(server.clone());
+    let answer = client.oneshot(request(Method::PUT)).await.unwrap();
+    assert_eq!(
+        (answer.status().as_u16(), server.bodies()),
+        (200, vec!["content".to_owned(); 2])
+    );
+
+    let client = layer().buffer_bodies(6).layer(server.clone());
+    let error = client.oneshot(request(Method::PUT)).await.unwrap_err();
+    let error = error.downcast_ref::<PacerError>().unwrap();
+    assert_eq!((error.kind(), server.requests()), (PacerErrorKind::Body, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_a_host_needs_a_destination() {
+    let server = Server::scripted(&[]);
+    let relative = || Request::get("/path").body(String::new()).unwrap();
+    let error = layer()
+        .layer(server.clone())
+        .oneshot(relative())
+        .await
+        .unwrap_err();
+    let error = error.downcast_ref::<PacerError>().unwrap();
+    assert_eq!(
+        (error.kind(), server.requests()),
+        (PacerErrorKind::NoHost, 0)
+    );
+    let layer = layer().destination(super::api());
+    assert_eq!(status(&layer, &server, relative()).await, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn costs_and_keys_are_those_of_the_request() {
+    let server = Server::scripted(&[]);
+    let pacer = builder(Quota::per_minute(10)).build().unwrap();
+    let layer = PacerLayer::new(pacer)
+        .cost(|parts| if parts.uri.path() == "/export" { 10 } else { 1 })
+        .key(|parts| parts.method.as_str().into());
+    let get = |path: &str| {
+        Request::get(format!("https://a.example{path}"))
+            .body(String::new())
+            .unwrap()
+    };
+    let began = Instant::now();
+    status(&layer, &server, get("/export")).await;
+    let mut put = get("/export");
+    *put.method_mut() = Method::PUT;
+    status(&layer, &server, put).await;
+    assert_eq!(began.elapsed(), seconds(0));
+    status(&layer, &server, get("/one")).await;
+    assert_eq!(began.elapsed(), seconds(6));
+}

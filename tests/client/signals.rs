@@ -1,0 +1,374 @@
+//! The table of signals on the page `docs/clients.md`, row by row.
+
+use std::time::Duration;
+
+use tower_ratelimit::{
+    Key, ManualClock, Timestamp,
+    client::{Advice, Learn, Pacer, PacerEvent},
+};
+
+use super::{api, head, millis, seconds};
+
+/// 2023-11-14T22:13:20Z.
+const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+/// The state of a destination after a response.
+#[derive(Debug, PartialEq)]
+struct After {
+    advice: Advice,
+    paused_for: Option<Duration>,
+    left: Option<(u64, Duration)>,
+}
+
+fn after(learn: Learn, status: u16, lines: &[(&str, &str)]) -> After {
+    let clock = ManualClock::at(NOW);
+    let pacer = Pacer::learning_builder()
+        .clock(clock)
+        .seed(1)
+        .learn(learn)
+        .build()
+        .unwrap();
+    let turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
+    let (status, headers) = head(status, lines);
+    let advice = turn.learn(status, &headers);
+    let stats = pacer.stats(&api());
+    After {
+        advice,
+        paused_for: stats.paused_for,
+        left: stats.left,
+    }
+}
+
+fn pause(wait: Duration) -> After {
+    After {
+        advice: Advice::RetryAfter(wait),
+        paused_for: Some(wait),
+        left: None,
+    }
+}
+
+fn left(units: u64, window: Duration) -> After {
+    After {
+        left: Some((units, window)),
+        ..nothing()
+    }
+}
+
+const fn nothing() -> After {
+    After {
+        advice: Advice::Done,
+        paused_for: None,
+        left: None,
+    }
+}
+
+#[test]
+fn rows() {
+    // A `google.rpc.Status` with a `RetryInfo` of 0 s.
+    let details = "CAgSE3JhdGUgbGltaXQgZXhjZWVkZWQaLgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxICCgA";
+    let date = ("date", "Tue, 14 Nov 2023 22:00:00 GMT");
+    let rows: &[(u16, &[(&str, &str)], After)] = &[
+        // 429 or 503 with Retry-After.
+        (429, &[("retry-after", "7")], pause(seconds(7))),
+        (503, &[("retry-after", "7")], pause(seconds(7))),
+        (
+            429,
+            &[("retry-after", "Tue, 14 Nov 2023 22:13:50 GMT")],
+            pause(seconds(30)),
+        ),
+        (
+            429,
+            &[("retry-after", "Tue, 14 Nov 2023 22:00:30 GMT"), date],
+            pause(seconds(30)),
+        ),
+        (
+            429,
+            &[("retry-after", "7"), ("ratelimit", "\"a\";r=0;t=99")],
+            pause(seconds(7)),
+        ),
+        (429, &[("retry-after", "1000000")], pause(seconds(3_600))),
+        // Without it: the longest of the quotas that have nothing left.
+        (
+            429,
+            &[("ratelimit", "\"a\";r=0;t=5, \"b\";r=0;t=60, \"c\";r=1;t=99")],
+            pause(seconds(60)),
+        ),
+        (503, &[("ratelimit", "\"a\";r=0;t=5")], pause(seconds(5))),
+        (
+            429,
+            &[
+                ("x-ratelimit-remaining", "0"),
+                ("x-ratelimit-reset", "1700000030"),
+            ],
+            pause(seconds(30)),
+        ),
+        (503, &[], nothing()),
+        // 403 as GitHub means it.
+        (403, &[("retry-after", "60")], pause(seconds(60))),
+        (
+            403,
+            &[
+                ("x-ratelimit-remaining", "0"),
+                ("x-ratelimit-reset", "1700000030"),
+            ],
+            pause(seconds(30)),
+        ),
+        (403, &[], nothing()),
+        (
+            403,
+            &[("x-ratelimit-remaining", "9"), ("x-ratelimit-reset", "30")],
+            left(9, seconds(30)),
+        ),
+        // Any other response with fields.
+        (
+            200,
+            &[("ratelimit", "\"a\";r=50;t=30")],
+            left(50, seconds(30)),
+        ),
+        (
+            404,
+            &[("ratelimit", "\"a\";r=50;t=30")],
+            left(50, seconds(30)),
+        ),
+        (
+            200,
+            &[("ratelimit", "\"a\";r=0;t=30")],
+            left(0, seconds(30)),
+        ),
+        (
+            200,
+            &[("ratelimit", "\"a\";r=5;t=86400")],
+            left(5, seconds(600)),
+        ),
+        (
+            200,
+            &[("ratelimit", "\"a\";r=50;t=30, \"b\";r=2;t=9")],
+            left(2, seconds(9)),
+        ),
+        (200, &[("ratelimit", "\"a\";r=50")], nothing()),
+        // gRPC.
+        (
+            200,
+            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "1500")],
+            pause(millis(1_500)),
+        ),
+        (
+            200,
+            &[("grpc-status", "14"), ("grpc-retry-pushback-ms", "1500")],
+            pause(millis(1_500)),
+        ),
+        (
+            200,
+            &[("grpc-status", "8"), ("grpc-status-details-bin", details)],
+            After {
+                paused_for: None,
+                ..pause(Duration::ZERO)
+            },
+        ),
+        (
+            200,
+            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1")],
+            After {
+                advice: Advice::DoNotRetry,
+                ..nothing()
+            },
+        ),
+        (
+            200,
+            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "x")],
+            After {
+                advice: Advice::DoNotRetry,
+                ..nothing()
+            },
+        ),
+        (200, &[("grpc-status", "8")], nothing()),
+        // The reset is seconds, a time since the epoch in seconds or milliseconds, or a date.
+        (
+            200,
+            &[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "30")],
+            left(3, seconds(30)),
+        ),
+        (
+            200,
+            &[
+                ("x-ratelimit-remaining", "3"),
+                ("x-ratelimit-reset", "1700000030"),
+            ],
+            left(3, seconds(30)),
+        ),
+        (
+            200,
+            &[
+                ("x-ratelimit-remaining", "3"),
+                ("x-ratelimit-reset", "1700000030000"),
+            ],
+            left(3, seconds(30)),
+        ),
+        (
+            200,
+            &[
+                ("x-ratelimit-remaining", "3"),
+                ("x-ratelimit-reset", "Tue, 14 Nov 2023 22:13:50 GMT"),
+            ],
+            left(3, seconds(30)),
+        ),
+        (
+            200,
+            &[
+                ("x-ratelimit-remaining", "3"),
+                ("x-ratelimit-reset", "1699999230"),
+                date,
+            ],
+            left(3, seconds(30)),
+        ),
+        (
+            200,
+            &[
+                ("x-rate-limit-remaining", "3"),
+                ("x-rate-limit-reset", "30"),
+            ],
+            left(3, seconds(30)),
+        ),
+        (
+            200,
+            &[("ratelimit-remaining", "3"), ("ratelimit-reset", "30")],
+            left(3, seconds(30)),
+        ),
+        (
+            200,
+            &[("ratelimit", "limit=9, remaining=3, reset=30")],
+            left(3, seconds(30)),
+        ),
+        // Ignored.
+        (429, &[("retry-after", "7"), ("age", "3")], nothing()),
+        (
+            200,
+            &[("ratelimit", "\"a\";r=0;t=30"), ("age", "3")],
+            nothing(),
+        ),
+        (
+            200,
+            &[("ratelimit", "\"a\";r=0;t=30"), ("age", "0")],
+            left(0, seconds(30)),
+        ),
+        (
+            302,
+            &[("ratelimit", "\"a\";r=0;t=30"), ("retry-after", "7")],
+            nothing(),
+        ),
+        (200, &[("ratelimit", "\"a\";r=0;t=30,")], nothing()),
+        (200, &[("retry-after", "7")], nothing()),
+        (200, &[], nothing()),
+    ];
+    for (status, lines, expected) in rows {
+        assert_eq!(
+            after(Learn::all(), *status, lines),
+            *expected,
+            "{status} {lines:?}"
+        );
+        // Nobody who believes nothing is paused.
+        let deaf = after(Learn::nothing(), *status, lines);
+        assert_eq!(
+            (deaf.paused_for, deaf.left),
+            (None, None),
+            "{status} {lines:?}"
+        );
+    }
+}
+
+#[test]
+fn a_refusal_without_a_hint_is_drawn_and_doubles() {
+    let clock = ManualClock::at(NOW);
+    let pacer = Pacer::learning_builder()
+        .clock(clock.clone())
+        .seed(1)
+        .build()
+        .unwrap();
+    let (status, headers) = head(429, &[]);
+    let mut drawn = Vec::new();
+    for refusals in 0..12_u32 {
+        let turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
+        let Advice::RetryAfter(wait) = turn.learn(status, &headers) else {
+            panic!("not refused");
+        };
+        let most = millis(500)
+            .saturating_mul(2_u32.pow(refusals))
+            .min(seconds(20));
+        assert!(wait <= most, "{wait:?} after {refusals}");
+        drawn.push(wait);
+        clock.advance(wait);
+    }
+    assert!(drawn.iter().max() > Some(&seconds(2)), "{drawn:?}");
+    // A request that is taken ends the row.
+    let turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
+    assert_eq!(turn.learn(head(200, &[]).0, &headers), Advice::Done);
+    let turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
+    let Advice::RetryAfter(wait) = turn.learn(status, &headers) else {
+        panic!("not refused");
+    };
+    assert!(wait <= millis(500), "{wait:?}");
+}
+
+#[test]
+fn refusals_that_were_on_their_way_together_are_one() {
+    let clock = ManualClock::at(NOW);
+    let pacer = Pacer::learning_builder()
+        .clock(clock)
+        .seed(1)
+        .build()
+        .unwrap();
+    let turns: Vec<_> = (0..10)
+        .map(|_| testkit::now(pacer.turn(&api(), 1)).unwrap())
+        .collect();
+    let (status, headers) = head(429, &[]);
+    for turn in turns {
+        let Advice::RetryAfter(wait) = turn.learn(status, &headers) else {
+            panic!("not refused");
+        };
+        assert!(wait <= millis(500), "{wait:?}");
+    }
+}
+
+#[test]
+fn a_late_answer_undoes_nothing() {
+    let clock = ManualClock::at(NOW);
+    let pacer = Pacer::learning_builder().clock(clock).build().unwrap();
+    let [first, second, third] = [(); 3].map(|()| testkit::now(pacer.turn(&api(), 1)).unwrap());
+    let learn = |turn: tower_ratelimit::client::Turn, line: &str| {
+        let (status, headers) = head(200, &[("ratelimit", line)]);
+        turn.learn(status, &headers);
+        pacer.stats(&api()).left
+    };
+    // The server may have seen neither of the others when it answered the second.
+    assert_eq!(learn(second, "\"a\";r=7;t=20"), Some((5, seconds(20))));
+    assert_eq!(learn(first, "\"a\";r=100;t=99"), Some((5, seconds(20))));
+    assert_eq!(learn(third, "\"a\";r=3;t=9"), Some((3, seconds(9))));
+}
+
+#[test]
+fn observers_hear_of_the_source() {
+    let events: std::sync::Arc<std::sync::Mutex<Vec<PacerEvent>>> = std::sync::Arc::default();
+    let heard = std::sync::Arc::clone(&events);
+    let pacer = Pacer::learning_builder()
+        .observer(move |event| heard.lock().unwrap().push(*event))
+        .build()
+        .unwrap();
+    let api = api().with_key(Key::from("secret"));
+    let turn = testkit::now(pacer.turn(&api, 1)).unwrap();
+    let (status, headers) = head(429, &[("retry-after", "99")]);
+    turn.learn(status, &headers);
+    let error = testkit::now(pacer.turn(&api, 1)).unwrap_err();
+    let said = format!("{:?}", events.lock().unwrap());
+    for word in [
+        "Sent",
+        "Throttled { wait: 99s, source: RetryAfter }",
+        "Refused { kind: Paused }",
+    ] {
+        assert!(said.contains(word), "{word} in {said}");
+    }
+    assert_eq!(
+        error.to_string(),
+        "https://api.example.com:443 asked for a pause, 99 s are left"
+    );
+    assert!(!format!("{api:?}").contains("secret"));
+}

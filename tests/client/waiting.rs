@@ -1,0 +1,325 @@
+//! Waiting: the order, the bounds, what holds and for how long.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::time::{Instant, sleep};
+use tower_ratelimit::{
+    LocalLimiter, Quota, TokioClock,
+    client::{Destination, Pacer, PacerErrorKind},
+};
+
+use super::{api, builder, head, millis, seconds, settle};
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_go_in_the_order_in_which_they_came() {
+    let pacer = builder(Quota::per_second(100).burst(1)).build().unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let began = Instant::now();
+    let mut tasks = Vec::new();
+    for n in 0..1_000 {
+        let (pacer, order) = (pacer.clone(), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let turn = pacer.turn(&api(), 1).await.unwrap();
+            order.lock().unwrap().push(n);
+            drop(turn);
+        }));
+        settle().await;
+    }
+    assert_eq!(pacer.stats(&api()).queued, 999);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(order.lock().unwrap().is_sorted());
+    // 999 waits of 10 ms. A timer may be a millisecond late, but the bucket fills all the while.
+    let took = began.elapsed();
+    assert!((millis(9_990)..millis(11_000)).contains(&took), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn destinations_wait_apart() {
+    let pacer = builder(Quota::per_minute(1)).build().unwrap();
+    let other: Destination = "https://other.example.com".parse().unwrap();
+    let began = Instant::now();
+    drop(pacer.turn(&api(), 1).await.unwrap());
+    drop(pacer.turn(&other, 1).await.unwrap());
+    drop(pacer.turn(&api().with_key("search"), 1).await.unwrap());
+    assert_eq!(began.elapsed(), seconds(0));
+    let error = pacer.turn(&api(), 1).await.unwrap_err();
+    assert_eq!(error.kind(), PacerErrorKind::WaitTooLong);
+    let wait = error.retry_after().unwrap();
+    assert!(wait > seconds(59), "{wait:?}");
+    assert_eq!(
+        error.to_string(),
+        "a slot for https://api.example.com:443 is 60 s away, longer than what is left of a \
+         max_wait of 30 s"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queue_is_bounded_in_a_race() {
+    let pacer = builder(Quota::per_hour(1))
+        .max_queue(10)
+        .max_wait(seconds(7_200))
+        .build()
+        .unwrap();
+    drop(pacer.turn(&api(), 1).await.unwrap());
+    let tasks = (0..100).map(|_| {
+        let pacer = pacer.clone();
+        tokio::spawn(async move { pacer.turn(&api(), 1).await.map(drop) })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    settle().await;
+    let mut full = 0;
+    for task in tasks {
+        if !task.is_finished() {
+            task.abort();
+            continue;
+        }
+        let error = task.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), PacerErrorKind::QueueFull);
+        assert_eq!(
+            error.to_string(),
+            "10 requests already wait for https://api.example.com:443"
+        );
+        full += 1;
+    }
+    assert_eq!(full, 90);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_call_waits_no_longer_than_it_may() {
+    let pacer = builder(Quota::per_second(1))
+        .max_wait(millis(2_500))
+        .build()
+        .unwrap();
+    let began = Instant::now();
+    let tasks: Vec<_> = (0..5)
+        .map(|_| {
+            let pacer = pacer.clone();
+            tokio::spawn(async move { pacer.turn(&api(), 1).await.map(drop) })
+        })
+        .collect();
+    let mut kinds = Vec::new();
+    for task in tasks {
+        kinds.push(task.await.unwrap().err().map(|error| error.kind()));
+    }
+    let late = Some(PacerErrorKind::WaitTooLong);
+    assert_eq!(kinds, [None, None, None, late, late]);
+    // The fourth would have to wait a second and knows it; the fifth as well.
+    assert!(began.elapsed() <= millis(2_500), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_that_never_fits_is_an_error() {
+    let pacer = builder(Quota::per_second(10)).build().unwrap();
+    let error = pacer.turn(&api(), 20).await.unwrap_err();
+    assert_eq!(error.kind(), PacerErrorKind::CannotFit);
+    assert_eq!(error.retry_after(), None);
+    assert_eq!(
+        error.to_string(),
+        "a cost of 20 never fits a quota of 10 in 1 s, for https://api.example.com:443"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_holds_all_and_ends_by_resume() {
+    let pacer = Pacer::learning_builder()
+        .clock(TokioClock::new())
+        .build()
+        .unwrap();
+    pacer.pause(&api(), seconds(20));
+    let began = Instant::now();
+    let waits = {
+        let pacer = pacer.clone();
+        tokio::spawn(async move { pacer.turn(&api(), 1).await.map(drop) })
+    };
+    sleep(seconds(5)).await;
+    assert!(!waits.is_finished());
+    pacer.resume(&api());
+    waits.await.unwrap().unwrap();
+    assert_eq!(began.elapsed(), seconds(5));
+
+    // One that outlasts what a call may wait is an error at once, also for those in line.
+    pacer.pause(&api(), seconds(10));
+    let waits = {
+        let pacer = pacer.clone();
+        tokio::spawn(async move { pacer.turn(&api(), 1).await.map(drop) })
+    };
+    sleep(seconds(1)).await;
+    pacer.pause(&api(), seconds(120));
+    let error = waits.await.unwrap().unwrap_err();
+    assert_eq!(
+        (error.kind(), error.retry_after()),
+        (PacerErrorKind::Paused, Some(seconds(120)))
+    );
+    assert_eq!(began.elapsed(), seconds(6));
+    assert_eq!(
+        pacer.turn(&api(), 1).await.unwrap_err().kind(),
+        PacerErrorKind::Paused
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_that_are_told_are_not_exceeded() {
+    let pacer = Pacer::learning_builder()
+        .clock(TokioClock::new())
+        .build()
+        .unwrap();
+    let turn = pacer.turn(&api(), 1).await.unwrap();
+    let (status, headers) = head(
+        200,
+        &[
+            ("ratelimit", "\"a\";r=3;t=10"),
+            ("ratelimit-policy", "\"a\";q=5;w=10"),
+        ],
+    );
+    turn.learn(status, &headers);
+    let began = Instant::now();
+    let mut times = Vec::new();
+    for _ in 0..6 {
+        drop(pacer.turn(&api(), 1).await.unwrap());
+        times.push(began.elapsed().as_secs());
+    }
+    // Three at once, then after the window one for each fifth of ten seconds.
+    assert_eq!(times, [0, 0, 0, 10, 12, 14]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_answer_ends_a_wait_early() {
+    let pacer = Pacer::learning_builder()
+        .clock(TokioClock::new())
+        .build()
+        .unwrap();
+    let [first, second] =
+        [pacer.turn(&api(), 1).await, pacer.turn(&api(), 1).await].map(Result::unwrap);
+    let (status, headers) = head(200, &[("ratelimit", "\"a\";r=1;t=20")]);
+    first.learn(status, &headers);
+    // The second was sent since, so nothing is left.
+    let began = Instant::now();
+    let waits = {
+        let pacer = pacer.clone();
+        tokio::spawn(async move { pacer.turn(&api(), 1).await.map(drop) })
+    };
+    sleep(seconds(3)).await;
+    assert!(!waits.is_finished());
+    let (status, headers) = head(200, &[("ratelimit", "\"a\";r=4;t=20")]);
+    second.learn(status, &headers);
+    waits.await.unwrap().unwrap();
+    assert_eq!(began.elapsed(), seconds(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_pause_requests_begin_with_one() {
+    let pacer = Pacer::learning_builder()
+        .clock(TokioClock::new())
+        .build()
+        .unwrap();
+    let turn = pacer.turn(&api(), 1).await.unwrap();
+    let (status, headers) = head(429, &[("retry-after", "5")]);
+    turn.learn(status, &headers);
+    let began = Instant::now();
+    let turn = pacer.turn(&api(), 1).await.unwrap();
+    assert_eq!(began.elapsed(), seconds(5));
+    let mut rounds = Vec::new();
+    let (ok, none) = head(200, &[]);
+    turn.learn(ok, &none);
+    for _ in 0..3 {
+        let mut round = Vec::new();
+        // A request that has to wait for an answer does so for a second.
+        while let Ok(turn) = tokio::time::timeout(millis(500), pacer.turn(&api(), 1)).await {
+            round.push(turn.unwrap());
+        }
+        rounds.push(round.len());
+        for turn in round {
+            turn.learn(ok, &none);
+        }
+    }
+    assert_eq!(rounds, [2, 4, 8]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_without_an_answer_lets_the_next_go() {
+    let pacer = Pacer::learning_builder()
+        .clock(TokioClock::new())
+        .build()
+        .unwrap();
+    pacer.pause(&api(), seconds(1));
+    let began = Instant::now();
+    let lost = pacer.turn(&api(), 1).await.unwrap();
+    let next = pacer.turn(&api(), 1).await.unwrap();
+    assert_eq!(began.elapsed(), seconds(2));
+    drop((lost, next));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_in_flight_are_bounded() {
+    let pacer = builder(Quota::per_second(1_000))
+        .max_in_flight(2)
+        .build()
+        .unwrap();
+    let first = pacer.turn(&api(), 1).await.unwrap();
+    let _second = pacer.turn(&api(), 1).await.unwrap();
+    assert_eq!(pacer.stats(&api()).in_flight, 2);
+    let waits = {
+        let pacer = pacer.clone();
+        tokio::spawn(async move { pacer.turn(&api(), 1).await.map(drop) })
+    };
+    settle().await;
+    assert!(!waits.is_finished());
+    let (status, headers) = head(200, &[]);
+    first.learn(status, &headers);
+    waits.await.unwrap().unwrap();
+    assert_eq!(pacer.stats(&api()).in_flight, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaky_bucket_gives_each_its_slot() {
+    let limiter =
+        LocalLimiter::builder(Quota::per_second(10).leaky_bucket(100)).clock(TokioClock::new());
+    let pacer = builder(limiter.build().unwrap())
+        .max_wait(seconds(1))
+        .build()
+        .unwrap();
+    let began = Instant::now();
+    let tasks: Vec<_> = (0..30)
+        .map(|_| {
+            let pacer = pacer.clone();
+            tokio::spawn(async move {
+                let turn = pacer.turn(&api(), 1).await.map(drop);
+                turn.is_ok()
+            })
+        })
+        .collect();
+    let mut went = 0;
+    for task in tasks {
+        went += usize::from(task.await.unwrap());
+    }
+    assert!((10..=11).contains(&went), "{went}");
+    // Those that could not wait gave their slots back: after a while there is one at once.
+    assert!(began.elapsed() <= millis(1_100));
+    sleep(millis(200)).await;
+    let before = Instant::now();
+    pacer.turn(&api(), 1).await.map(drop).unwrap();
+    assert_eq!(before.elapsed(), millis(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limiter_that_fails_is_named() {
+    use tower_ratelimit::{AsyncLimiter, Decision, Key, LimiterError, Op, Policy};
+
+    struct Broken;
+
+    impl AsyncLimiter for Broken {
+        async fn apply(&self, _: &Key, _: Op) -> Result<Decision, LimiterError> {
+            Err(LimiterError::unavailable("no connection"))
+        }
+
+        fn policies(&self) -> &[Policy] {
+            &[]
+        }
+    }
+
+    let error = Pacer::new(Broken).turn(&api(), 1).await.unwrap_err();
+    assert_eq!(error.kind(), PacerErrorKind::Limiter);
+    assert!(std::error::Error::source(&error).is_some());
+}
