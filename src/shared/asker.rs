@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     arguments::Plan,
-    coalesce::{Ask, Question, Row},
+    coalesce::{Answer, Ask, Question, Row},
     deny_cache::{self, AnsweredCall, DenyCache},
     inquiry::Inquiry,
 };
@@ -116,7 +116,7 @@ impl Ask<Current> for Asker {
         current: &Current,
         tier: Chosen,
         questions: &[Question],
-    ) -> Vec<Result<Vec<Row>, StoreError>> {
+    ) -> Vec<Answer> {
         let Some(plan) = current.plan.of(tier) else {
             let error = StoreError::foreign("there is no such tier");
             return questions.iter().map(|_| Err(error.clone())).collect();

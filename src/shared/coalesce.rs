@@ -20,7 +20,11 @@ use tokio::{
     time::Instant,
 };
 
-pub(super) use self::{ask::Ask, batch::Row, call::Question};
+pub(super) use self::{
+    ask::Ask,
+    batch::Row,
+    call::{Answer, Question},
+};
 use self::{
     batch::{Reply, WaitingOp},
     call::Call,
@@ -29,6 +33,7 @@ use self::{
 };
 use crate::{
     decision::Op, limiter::limits::Chosen, lock::unpoisoned, redis::store::error::StoreError,
+    shared::subject::Subject,
 };
 
 /// Operations that are under way to the server, and those that wait to follow them.
@@ -61,25 +66,26 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
 
     /// Has `op` done, within a tokio runtime, or fails at once when no answer can be expected in
     /// time. It is done even if nobody waits for the answer; but not if its time was over before it
-    /// could be sent.
+    /// could be sent. `until` is a deadline from now.
     pub(super) fn submit(
         &self,
-        subject: String,
+        subject: Subject,
         plan: Arc<P>,
         tier: Chosen,
         op: Op,
+        until: Instant,
     ) -> Result<oneshot::Receiver<Reply>, StoreError> {
         let hub = &self.0;
         let (answer, receiver) = oneshot::channel();
-        let now = Instant::now();
         let deadline = hub.asker.deadline();
-        let waiter = WaitingOp::new(now + deadline, answer);
+        let now = until - deadline;
+        let waiter = WaitingOp::new(until, answer);
         let mut lanes = hub.lock();
         if !lanes.has(&subject) {
             hub.asker.expect(lanes.due())?;
         }
         let is_driven = lanes.driver.is_some() && !lanes.are_still(now, deadline);
-        let has_begun = lanes.add(subject.into(), (plan, tier), op, waiter, now);
+        let has_begun = lanes.add(subject, (plan, tier), op, waiter, now);
         if !is_driven {
             let number = lanes.begin_drive();
             drop(lanes);

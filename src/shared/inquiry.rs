@@ -7,13 +7,13 @@ use tokio::time::Instant;
 
 use super::{
     arguments::TierPlan,
-    coalesce::{Question, Row},
+    coalesce::{Answer, Question},
     reply::{self, SubjectReply},
 };
 use crate::redis::{
     script::DECIDE,
     store::{
-        error::{StoreError, StoreErrorKind},
+        error::StoreError,
         handle::RedisStore,
         pace::{CallPlace, CallSize},
         script::Script,
@@ -34,11 +34,7 @@ type Numbered<'a> = (usize, &'a Question);
 impl Inquiry<'_> {
     /// The answer to each question. Those that a script for few operations knows are asked of it,
     /// and of the general one if it cannot tell.
-    pub(super) async fn answers(
-        &self,
-        place: CallPlace,
-        questions: &[Question],
-    ) -> Vec<Result<Vec<Row>, StoreError>> {
+    pub(super) async fn answers(&self, place: CallPlace, questions: &[Question]) -> Vec<Answer> {
         let asked_at = Instant::now();
         let numbered = questions.iter().enumerate();
         let (simple, others): (Vec<Numbered<'_>>, Vec<_>) =
@@ -125,7 +121,7 @@ impl Inquiry<'_> {
         match self.call(place, script, &arguments, questions).await {
             Ok(replies) => replies,
             // Behind this address there is more than one server, and nothing was done.
-            Err(error) if error.kind() == StoreErrorKind::Cluster && questions.len() > 1 => {
+            Err(error) if error.names_many_servers() && questions.len() > 1 => {
                 self.store.travel_alone();
                 let each = questions.iter().map(async |question| {
                     let one = [*question];

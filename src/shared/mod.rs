@@ -10,6 +10,7 @@ pub(crate) mod fallback;
 mod inquiry;
 mod limiter;
 mod reply;
+mod subject;
 
 pub use self::{
     builder::RedisLimiterBuilder,

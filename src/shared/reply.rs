@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redis::Value;
+use smallvec::SmallVec;
 
 use super::{
     arguments::{QuotaPlan, TierPlan, Told},
@@ -19,7 +20,7 @@ use crate::{
 struct Numbers<'a>(&'a [u8]);
 
 /// What a script says of a subject; `None` if it did nothing, because the general script has to decide.
-pub(super) type SubjectReply = Result<Option<Vec<Row>>, StoreError>;
+pub(super) type SubjectReply = Result<Option<SmallVec<[Row; 1]>>, StoreError>;
 
 /// Reads what a script says of subjects, of which each asked for this many operations.
 pub(super) fn subjects(reply: &Value, plan: &TierPlan, ops: &[usize]) -> Vec<SubjectReply> {
@@ -50,10 +51,10 @@ pub(super) fn strange() -> StoreError {
 
 /// Reads what the script says of `ops` operations of a subject, in rows of alike ones; `None` for what
 /// the script never says.
-fn rows(text: &[u8], plan: &TierPlan, ops: usize) -> Option<Vec<Row>> {
+fn rows(text: &[u8], plan: &TierPlan, ops: usize) -> Option<SmallVec<[Row; 1]>> {
     let mut numbers = Numbers(text);
     let time = Timestamp::from_micros(numbers.next()?);
-    let mut rows = Vec::new();
+    let mut rows = SmallVec::new();
     let mut left = ops;
     while left > 0 {
         let count = usize::try_from(numbers.next()?).ok()?;
@@ -238,7 +239,7 @@ mod tests {
         ]);
         let answers = subjects(&reply, &plan, &[1; 6]);
         let kinds = answers.iter().map(|answer| match answer {
-            Ok(rows) => Ok(rows.as_ref().map(Vec::len)),
+            Ok(rows) => Ok(rows.as_ref().map(SmallVec::len)),
             Err(error) => Err(error.kind()),
         });
         use StoreErrorKind::{ForeignData, OutOfMemory};

@@ -49,7 +49,7 @@ pub(super) struct Core {
     pub(super) notifier: Notifier,
     pub(super) counters: Counters,
     pub(super) trials: AtomicU64,
-    /// Whether the server has refused calls that carry many subjects.
+    /// Whether the server takes no calls that carry many subjects.
     pub(super) is_split: AtomicBool,
 }
 
@@ -287,6 +287,8 @@ impl Core {
         let now = Instant::now().into_std();
         match error.kind() {
             StoreErrorKind::ForeignData => self.praise(epoch),
+            // The next calls carry one subject each.
+            StoreErrorKind::Cluster if error.names_many_servers() => self.praise(epoch),
             // Nothing was sent.
             StoreErrorKind::Crowded => {}
             StoreErrorKind::Other => {

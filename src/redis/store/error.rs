@@ -211,6 +211,11 @@ impl StoreError {
         )
     }
 
+    /// Whether the keys of a call are on different servers, so that nothing was done.
+    pub(crate) fn names_many_servers(&self) -> bool {
+        self.kind == StoreErrorKind::Cluster && self.detail.starts_with("CROSSSLOT")
+    }
+
     /// The kind of failure.
     #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {

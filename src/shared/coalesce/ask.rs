@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use super::{batch::Row, call::Question};
+use super::call::{Answer, Question};
 use crate::{
     limiter::limits::Chosen,
     redis::store::{error::StoreError, pace::CallSize},
@@ -33,7 +33,7 @@ pub(in crate::shared) trait Ask<P>: Send + Sync + 'static {
         plan: &P,
         tier: Chosen,
         questions: &[Question],
-    ) -> impl Future<Output = Vec<Result<Vec<Row>, StoreError>>> + Send;
+    ) -> impl Future<Output = Vec<Answer>> + Send;
 
     /// How long an answer takes at present; `None` when that is not known.
     fn expected(&self) -> Option<Duration>;

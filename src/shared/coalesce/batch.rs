@@ -1,7 +1,8 @@
 //! Batches: operations of one subject that wait.
 
-use std::{collections::VecDeque, mem, sync::Arc};
+use std::{mem, sync::Arc};
 
+use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
@@ -15,6 +16,12 @@ pub(in crate::shared) struct Row {
     /// The first one's. Each of the others' is the [next](Decision::next_alike).
     pub(in crate::shared) first: Decision,
 }
+
+/// Alike operations that follow each other, and how many there are. Most subjects have one.
+pub(in crate::shared) type Rows = SmallVec<[(Op, usize); 1]>;
+
+/// Those who wait for a subject's operations, in order.
+pub(super) type Waiters = SmallVec<[WaitingOp; 1]>;
 
 /// The server's decision, or why there is none.
 pub(super) type Reply = Result<Decision, StoreError>;
@@ -36,10 +43,9 @@ impl WaitingOp {
 pub(super) struct Batch<P> {
     pub(super) plan: Arc<P>,
     pub(super) tier: Chosen,
-    /// Alike operations that follow each other, and how many there are.
-    rows: Vec<(Op, usize)>,
+    rows: Rows,
     /// One for each operation.
-    waiters: VecDeque<WaitingOp>,
+    waiters: Waiters,
 }
 
 impl<P> Batch<P> {
@@ -47,8 +53,8 @@ impl<P> Batch<P> {
         Self {
             plan,
             tier,
-            rows: Vec::new(),
-            waiters: VecDeque::new(),
+            rows: Rows::new_const(),
+            waiters: Waiters::new_const(),
         }
     }
 
@@ -61,27 +67,22 @@ impl<P> Batch<P> {
             Some((alike, count)) if *alike == op => *count += 1,
             _ => self.rows.push((op, 1)),
         }
-        self.waiters.push_back(waiter);
+        self.waiters.push(waiter);
     }
 
     /// Takes out the operations whose deadline has passed: somebody else has decided about them.
     pub(super) fn give_up_late(&mut self, now: Instant, late: &mut Vec<WaitingOp>) {
-        while let Some(first) = self.waiters.front()
-            && first.deadline <= now
-            && let Some(first) = self.waiters.pop_front()
-        {
-            late.push(first);
-            take_rows(&mut self.rows, 1, 1);
+        let waiters = self.waiters.iter();
+        let count = waiters.take_while(|waiter| waiter.deadline <= now).count();
+        if count > 0 {
+            late.extend(self.waiters.drain(..count));
+            take_rows(&mut self.rows, usize::MAX, count);
         }
     }
 
     /// Takes up to so many rows of so many operations in all, and those who wait for them; `None`
     /// when nothing is left.
-    pub(super) fn take(
-        &mut self,
-        most_rows: usize,
-        most_ops: usize,
-    ) -> Option<(Vec<(Op, usize)>, VecDeque<WaitingOp>)> {
+    pub(super) fn take(&mut self, most_rows: usize, most_ops: usize) -> Option<(Rows, Waiters)> {
         if self.waiters.is_empty() {
             return None;
         }
@@ -95,7 +96,7 @@ impl<P> Batch<P> {
 }
 
 /// Takes rows from the front, the last of them perhaps in part.
-fn take_rows(rows: &mut Vec<(Op, usize)>, most_rows: usize, most_ops: usize) -> Vec<(Op, usize)> {
+fn take_rows(rows: &mut Rows, most_rows: usize, most_ops: usize) -> Rows {
     let mut left = most_ops;
     let mut whole = 0;
     for (_, count) in rows.iter().take(most_rows) {
@@ -105,7 +106,7 @@ fn take_rows(rows: &mut Vec<(Op, usize)>, most_rows: usize, most_ops: usize) -> 
         left -= count;
         whole += 1;
     }
-    let mut taken: Vec<_> = rows.drain(..whole).collect();
+    let mut taken: Rows = rows.drain(..whole).collect();
     if whole < most_rows
         && left > 0
         && let Some((op, count)) = rows.first_mut()

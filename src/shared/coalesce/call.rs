@@ -1,15 +1,20 @@
 //! Calls: the questions about many subjects that the server is asked at once.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::batch::{Batch, Reply, Row, WaitingOp};
+use smallvec::SmallVec;
+
+use super::batch::{Batch, Reply, Row, Rows, Waiters, WaitingOp};
 use crate::{
-    decision::Op,
     limiter::limits::Chosen,
     redis::store::{error::StoreError, pace::CallSize},
+    shared::subject::Subject,
 };
+
+/// The server's answer to a question.
+pub(in crate::shared) type Answer = Result<SmallVec<[Row; 1]>, StoreError>;
 
 /// The most rows of one call: few enough for the server not to be held up.
 const MAX_ROWS_PER_CALL: usize = 256;
@@ -23,9 +28,8 @@ const MAX_OPEN_CALLS: usize = 8;
 /// Operations on one subject, to be done one after another.
 #[derive(Debug, Clone)]
 pub(in crate::shared) struct Question {
-    pub(in crate::shared) subject: Arc<str>,
-    /// Alike operations that follow each other, and how many there are.
-    pub(in crate::shared) rows: Vec<(Op, usize)>,
+    pub(in crate::shared) subject: Subject,
+    pub(in crate::shared) rows: Rows,
 }
 
 /// Questions that the server is asked at once, all by the quotas of one tier.
@@ -34,7 +38,7 @@ pub(super) struct Call<P> {
     pub(super) tier: Chosen,
     pub(super) questions: Vec<Question>,
     /// For each question, one for each operation.
-    waiters: Vec<VecDeque<WaitingOp>>,
+    waiters: Vec<Waiters>,
     size: CallSize,
     ops: usize,
 }
@@ -64,12 +68,12 @@ impl<P> Departure<P> {
     }
 
     /// Adds all operations of a batch, in as many calls as they need, and says in how many.
-    pub(super) fn add(&mut self, subject: &Arc<str>, mut batch: Batch<P>, now: Instant) -> usize {
+    pub(super) fn add(&mut self, subject: &Subject, mut batch: Batch<P>, now: Instant) -> usize {
         batch.give_up_late(now, &mut self.late);
         let mut parts = 0;
         while let Some((rows, waiters)) = batch.take(MAX_ROWS_PER_CALL, MAX_OPS_PER_CALL) {
             let question = Question {
-                subject: Arc::clone(subject),
+                subject: subject.clone(),
                 rows,
             };
             // A later part of the same subject must not leave before the one before.
@@ -124,7 +128,7 @@ impl<P> Call<P> {
         }
     }
 
-    fn add(&mut self, question: Question, waiters: VecDeque<WaitingOp>) {
+    fn add(&mut self, question: Question, waiters: Waiters) {
         self.size.subjects += 1;
         self.size.rows += question.rows.len();
         self.ops += waiters.len();
@@ -138,13 +142,13 @@ impl<P> Call<P> {
 
     /// The time by which all who wait have given up.
     pub(super) fn last_deadline(&self) -> Option<Instant> {
-        let last = |waiters: &VecDeque<WaitingOp>| waiters.back().map(|waiter| waiter.deadline);
+        let last = |waiters: &Waiters| waiters.last().map(|waiter| waiter.deadline);
         self.waiters.iter().filter_map(last).max()
     }
 
     /// Hands the server's answers, one for each question, to those who wait. Some may have stopped
     /// listening.
-    pub(super) fn deliver(self, answers: Vec<Result<Vec<Row>, StoreError>>) {
+    pub(super) fn deliver(self, answers: Vec<Answer>) {
         for (waiters, answer) in self.waiters.into_iter().zip(answers) {
             deliver(waiters, answer);
         }
@@ -158,7 +162,7 @@ impl<P> Call<P> {
     }
 }
 
-fn deliver(waiters: VecDeque<WaitingOp>, answer: Result<Vec<Row>, StoreError>) {
+fn deliver(waiters: Waiters, answer: Answer) {
     let mut waiters = waiters.into_iter();
     let error = match answer {
         Ok(rows) => {

@@ -15,12 +15,9 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     Hub,
     ask::Ask,
-    batch::Row,
-    call::{Call, Departure},
+    call::{Answer, Call, Departure},
     lanes::{Patience, View},
 };
-use crate::redis::store::error::StoreError;
-
 /// The shortest time for which operations wait for an answer to leave with.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
 
@@ -33,7 +30,7 @@ pub(super) struct Driver<A: Ask<P>, P: Send + Sync + 'static> {
 }
 
 /// A call that is over, and the answer to each of its questions.
-type Landed<P> = (Call<P>, Vec<Result<Vec<Row>, StoreError>>);
+type Landed<P> = (Call<P>, Vec<Answer>);
 
 /// The next step of a driver.
 enum DriverStep<P> {

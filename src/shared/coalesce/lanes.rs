@@ -1,19 +1,24 @@
 //! Lanes: the subjects that wait or have anything under way, and which of them may leave.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
+    collections::{VecDeque, hash_map::Entry},
     mem,
     sync::Arc,
     time::Duration,
 };
 
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{
     batch::{Batch, WaitingOp},
     call::{Call, Departure},
 };
-use crate::{decision::Op, limiter::limits::Chosen};
+use crate::{
+    decision::Op,
+    limiter::limits::Chosen,
+    shared::subject::{Subject, SubjectMap},
+};
 
 /// How long a driver may leave operations waiting whose time is over. Its runtime is then not
 /// driven any more.
@@ -30,7 +35,7 @@ const MAX_DEPARTING: usize = 1_024;
 
 /// All lanes of a limiter.
 pub(super) struct Lanes<P> {
-    lanes: HashMap<Arc<str>, Lane<P>>,
+    lanes: SubjectMap<Lane<P>>,
     /// The subjects that wait and have nothing under way.
     due: VecDeque<Queued>,
     /// The subjects that wait for an answer about themselves, in the order in which they began to,
@@ -45,14 +50,14 @@ pub(super) struct Lanes<P> {
 }
 
 struct Queued {
-    subject: Arc<str>,
+    subject: Subject,
     since: Instant,
 }
 
 /// The operations of one subject that wait.
 struct Lane<P> {
     /// One batch for each tier and plan. Each was begun before the next.
-    waiting: Vec<Batch<P>>,
+    waiting: SmallVec<[Batch<P>; 1]>,
     /// When the first of them began to wait.
     since: Instant,
     listed: Listed,
@@ -90,7 +95,7 @@ pub(super) struct Patience {
 impl<P> Lanes<P> {
     pub(super) fn new() -> Self {
         Self {
-            lanes: HashMap::new(),
+            lanes: SubjectMap::default(),
             due: VecDeque::new(),
             behind: VecDeque::new(),
             under_way: 0,
@@ -105,7 +110,7 @@ impl<P> Lanes<P> {
     }
 
     /// Whether the subject waits or has anything under way.
-    pub(super) fn has(&self, subject: &str) -> bool {
+    pub(super) fn has(&self, subject: &Subject) -> bool {
         self.lanes.contains_key(subject)
     }
 
@@ -116,15 +121,15 @@ impl<P> Lanes<P> {
     /// Says whether the subject has only now begun to wait.
     pub(super) fn add(
         &mut self,
-        subject: Arc<str>,
+        subject: Subject,
         (plan, tier): (Arc<P>, Chosen),
         op: Op,
         waiter: WaitingOp,
         now: Instant,
     ) -> bool {
         let (subject, lane) = match self.lanes.entry(subject) {
-            Entry::Occupied(place) => (Arc::clone(place.key()), place.into_mut()),
-            Entry::Vacant(place) => (Arc::clone(place.key()), place.insert(Lane::new(now))),
+            Entry::Occupied(place) => (place.key().clone(), place.into_mut()),
+            Entry::Vacant(place) => (place.key().clone(), place.insert(Lane::new(now))),
         };
         lane.add(plan, tier, op, waiter);
         if lane.listed != Listed::Nowhere {
@@ -165,13 +170,13 @@ impl<P> Lanes<P> {
             if lane.listed == Listed::Behind {
                 lane.listed = Listed::Due;
                 self.due.push_back(Queued {
-                    subject: Arc::clone(subject),
+                    subject: subject.clone(),
                     since: lane.since,
                 });
             }
         }
         let due = self.due.make_contiguous();
-        due.sort_by_key(|queued| queued.since);
+        due.sort_by(|a, b| (a.since, &*a.subject).cmp(&(b.since, &*b.subject)));
     }
 
     /// Whether operations wait whose time has been over for a while.
@@ -192,7 +197,7 @@ impl<P> Lanes<P> {
             if lane.listed == Listed::Behind {
                 lane.listed = Listed::Due;
                 self.due.push_back(Queued {
-                    subject: Arc::clone(&question.subject),
+                    subject: question.subject.clone(),
                     since: lane.since,
                 });
             } else if lane.is_over() {
@@ -258,7 +263,7 @@ impl<P> Lanes<P> {
         None
     }
 
-    fn depart(&mut self, subject: &Arc<str>, now: Instant, departure: &mut Departure<P>) {
+    fn depart(&mut self, subject: &Subject, now: Instant, departure: &mut Departure<P>) {
         let Some(lane) = self.lanes.get_mut(subject) else {
             return;
         };
@@ -277,14 +282,14 @@ impl<P> Lanes<P> {
 impl<P> Lane<P> {
     const fn new(now: Instant) -> Self {
         Self {
-            waiting: Vec::new(),
+            waiting: SmallVec::new_const(),
             since: now,
             listed: Listed::Nowhere,
             flights: 0,
         }
     }
 
-    const fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.flights == 0 && self.waiting.is_empty()
     }
 

@@ -14,6 +14,7 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Policy, QuotaStatus},
     redis::store::{StoreErrorKind, pace::CallSize},
+    shared::subject::Subjects,
 };
 
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -92,13 +93,7 @@ impl Ask<()> for Arc<Slow> {
         <Self as Ask<()>>::expect(self, 0)
     }
 
-    async fn ask(
-        &self,
-        (): (),
-        (): &(),
-        tier: Chosen,
-        questions: &[Question],
-    ) -> Vec<Result<Vec<Row>, StoreError>> {
+    async fn ask(&self, (): (), (): &(), tier: Chosen, questions: &[Question]) -> Vec<Answer> {
         let carried = (tier, questions.to_vec());
         self.calls.lock().expect("no panic").push(carried);
         if let Some(hold) = &self.hold {
@@ -134,6 +129,7 @@ impl Ask<()> for Arc<Slow> {
 struct Bench {
     coalescer: Coalescer<Arc<Slow>, ()>,
     plan: Arc<()>,
+    subjects: Subjects,
 }
 
 impl Bench {
@@ -141,6 +137,7 @@ impl Bench {
         Self {
             coalescer: Coalescer::new(Arc::clone(slow)),
             plan: Arc::new(()),
+            subjects: Subjects::default(),
         }
     }
 
@@ -149,11 +146,19 @@ impl Bench {
     }
 
     fn submit_of(&self, subject: &str, tier: Chosen, cost: u64) -> oneshot::Receiver<Reply> {
-        let (subject, plan) = (subject.to_owned(), Arc::clone(&self.plan));
-        let submitted = self
-            .coalescer
-            .submit(subject, plan, tier, Op::Acquire(cost));
-        submitted.expect("there is room")
+        self.try_submit(subject, tier, cost).expect("there is room")
+    }
+
+    fn try_submit(
+        &self,
+        subject: &str,
+        tier: Chosen,
+        cost: u64,
+    ) -> Result<oneshot::Receiver<Reply>, StoreError> {
+        let (subject, plan) = (self.subjects.named(subject), Arc::clone(&self.plan));
+        let until = Instant::now() + DEADLINE;
+        self.coalescer
+            .submit(subject, plan, tier, Op::Acquire(cost), until)
     }
 }
 
@@ -289,11 +294,7 @@ async fn where_there_is_no_room_nobody_waits_to_hear_of_it() {
     let second = bench.submit(Chosen::Tier(0), 1);
     *slow.is_full.lock().expect("no panic") = true;
     let start = Instant::now();
-    let plan = Arc::clone(&bench.plan);
-    let bob = bench
-        .coalescer
-        .submit("bob".to_owned(), plan, Chosen::Tier(0), Op::Acquire(1));
-    assert!(bob.is_err());
+    assert!(bench.try_submit("bob", Chosen::Tier(0), 1).is_err());
     charged(first).await;
     assert!(second.await.expect("an answer").is_err());
     assert_eq!(start.elapsed(), Duration::from_millis(10));
