@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     arguments::Plan,
-    coalesce::{Answer, Ask, Question, Row},
+    coalesce::{Ask, Row, SubjectAnswer, SubjectOps},
     deny_cache::{self, AnsweredCall, DenyCache},
     inquiry::Inquiry,
 };
@@ -115,8 +115,8 @@ impl Ask<Current> for Asker {
         place: CallPlace,
         current: &Current,
         tier: Chosen,
-        questions: &[Question],
-    ) -> Vec<Answer> {
+        questions: &[SubjectOps],
+    ) -> Vec<SubjectAnswer> {
         let Some(plan) = current.plan.of(tier) else {
             let error = StoreError::foreign("there is no such tier");
             return questions.iter().map(|_| Err(error.clone())).collect();

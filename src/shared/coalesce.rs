@@ -4,6 +4,7 @@ mod ask;
 mod batch;
 mod call;
 mod driver;
+mod hub;
 mod lanes;
 #[cfg(test)]
 mod tests;
@@ -11,29 +12,25 @@ mod tests;
 use std::{
     fmt,
     future::Future,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::Arc,
     task::{Context, Waker},
 };
 
-use tokio::{
-    sync::{Notify, oneshot},
-    time::Instant,
-};
+use tokio::{sync::oneshot, time::Instant};
 
 pub(super) use self::{
     ask::Ask,
     batch::Row,
-    call::{Answer, Question},
+    call::{SubjectAnswer, SubjectOps},
 };
 use self::{
     batch::{Reply, WaitingOp},
-    call::Call,
     driver::Driver,
-    lanes::Lanes,
+    hub::Hub,
 };
 use crate::{
-    decision::Op, limiter::limits::Chosen, lock::unpoisoned, redis::store::error::StoreError,
-    shared::subject::Subject,
+    decision::Op, limiter::limits::Chosen, redis::store::error::StoreError,
+    shared::subject::SubjectName,
 };
 
 /// Operations that are under way to the server, and those that wait to follow them.
@@ -47,21 +44,9 @@ use crate::{
 /// and any number may wait.
 pub(super) struct Coalescer<A, P>(Arc<Hub<A, P>>);
 
-/// All lanes of a limiter, and the server that they lead to.
-struct Hub<A, P> {
-    asker: A,
-    lanes: Mutex<Lanes<P>>,
-    /// Tells the driver that something waits.
-    stirred: Notify,
-}
-
 impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
     pub(super) fn new(asker: A) -> Self {
-        Self(Arc::new(Hub {
-            asker,
-            lanes: Mutex::new(Lanes::new()),
-            stirred: Notify::new(),
-        }))
+        Self(Arc::new(Hub::new(asker)))
     }
 
     /// Has `op` done, within a tokio runtime, or fails at once when no answer can be expected in
@@ -69,7 +54,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
     /// could be sent. `until` is a deadline from now.
     pub(super) fn submit(
         &self,
-        subject: Subject,
+        subject: SubjectName,
         plan: Arc<P>,
         tier: Chosen,
         op: Op,
@@ -95,20 +80,6 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
             hub.stirred.notify_one();
         }
         Ok(receiver)
-    }
-}
-
-impl<A, P> Hub<A, P> {
-    fn lock(&self) -> MutexGuard<'_, Lanes<P>> {
-        unpoisoned(self.lanes.lock())
-    }
-
-    /// A call of this driver is over.
-    fn land(&self, driver: u64, call: &Call<P>) {
-        let mut lanes = self.lock();
-        if lanes.driver == Some(driver) {
-            lanes.land(call);
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use super::subject::Subject;
+use super::subject::SubjectName;
 use crate::{decision::Decision, decision::Op, limiter::limits::Chosen, lock::unpoisoned};
 
 /// Entries in a bucket.
@@ -34,7 +34,7 @@ pub(super) struct DenyCache {
 /// A call that the server has answered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnsweredCall<'a> {
-    pub(super) subject: &'a Subject,
+    pub(super) subject: &'a SubjectName,
     pub(super) tier: Chosen,
     /// An instant before it was sent.
     pub(super) at: Instant,
@@ -53,7 +53,7 @@ enum Refused {
 
 #[derive(Debug)]
 struct Remembered {
-    subject: Subject,
+    subject: SubjectName,
     tier: Chosen,
     refused: Refused,
     asked_at: Instant,
@@ -86,7 +86,7 @@ impl DenyCache {
     /// The known answer to `op` at `now`, with waits that have become shorter.
     pub(super) fn answer(
         &self,
-        subject: &Subject,
+        subject: &SubjectName,
         tier: Chosen,
         op: &Op,
         now: Instant,
@@ -136,11 +136,11 @@ impl DenyCache {
     }
 
     /// Forgets all that is known of the subject.
-    pub(super) fn forget(&self, subject: &Subject) {
+    pub(super) fn forget(&self, subject: &SubjectName) {
         self.forget_where(subject, |_| true);
     }
 
-    fn forget_where(&self, subject: &Subject, is_over: impl Fn(&Remembered) -> bool) {
+    fn forget_where(&self, subject: &SubjectName, is_over: impl Fn(&Remembered) -> bool) {
         for entry in self.bucket(subject).iter_mut() {
             entry.take_if(|denial| denial.subject == *subject && is_over(denial));
         }
@@ -154,7 +154,7 @@ impl DenyCache {
         }
     }
 
-    fn bucket(&self, subject: &Subject) -> MutexGuard<'_, DenialBucket> {
+    fn bucket(&self, subject: &SubjectName) -> MutexGuard<'_, DenialBucket> {
         let hash = subject.hash() as usize;
         unpoisoned(self.buckets[hash % BUCKETS].lock())
     }
@@ -194,7 +194,7 @@ impl Remembered {
 mod tests {
     use std::{sync::LazyLock, time::Duration};
 
-    use super::{super::subject::Subjects, *};
+    use super::{super::subject::SubjectNames, *};
     use crate::{
         clock::Timestamp,
         decision::{Policy, QuotaStatus},
@@ -203,8 +203,8 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(3);
 
     /// The same at any time.
-    fn subject(name: &str) -> Subject {
-        static SUBJECTS: LazyLock<Subjects> = LazyLock::new(Subjects::default);
+    fn subject(name: &str) -> SubjectName {
+        static SUBJECTS: LazyLock<SubjectNames> = LazyLock::new(SubjectNames::default);
         SUBJECTS.named(name)
     }
 

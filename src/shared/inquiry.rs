@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     arguments::TierPlan,
-    coalesce::{Answer, Question},
+    coalesce::{SubjectAnswer, SubjectOps},
     reply::{self, SubjectReply},
 };
 use crate::redis::{
@@ -29,12 +29,16 @@ pub(super) struct Inquiry<'a> {
 }
 
 /// A question, and its place among those that were asked.
-type Numbered<'a> = (usize, &'a Question);
+type Numbered<'a> = (usize, &'a SubjectOps);
 
 impl Inquiry<'_> {
     /// The answer to each question. Those that a script for few operations knows are asked of it,
     /// and of the general one if it cannot tell.
-    pub(super) async fn answers(&self, place: CallPlace, questions: &[Question]) -> Vec<Answer> {
+    pub(super) async fn answers(
+        &self,
+        place: CallPlace,
+        questions: &[SubjectOps],
+    ) -> Vec<SubjectAnswer> {
         let asked_at = Instant::now();
         let numbered = questions.iter().enumerate();
         let (simple, others): (Vec<Numbered<'_>>, Vec<_>) =

@@ -15,7 +15,7 @@ use super::{
     coalesce::Coalescer,
     deny_cache::{self, DenyCache},
     fallback::Fallback,
-    subject::{Subject, Subjects},
+    subject::{SubjectName, SubjectNames},
 };
 use crate::{
     clock::ManualClock,
@@ -53,8 +53,8 @@ use crate::{
 /// The server's clock counts, so nodes need not agree about the time, and decisions are those of
 /// the [`LocalLimiter`](crate::LocalLimiter) to the microsecond. Each costs one round trip, however
 /// many quotas there are, and less where it can be avoided: a client that retries after a denial
-/// costs none until its wait is over, and requests of one subject that arrive while another one is
-/// under way travel together.
+/// costs none until its wait is over, requests of one subject that arrive while another one is
+/// under way travel together, and so do subjects that wait at the same moment.
 ///
 /// A clone is a handle to the same limiter. See the [guide](crate::guide::redis) for running
 /// Redis for rate limits.
@@ -68,7 +68,7 @@ struct Inner {
     policies: Vec<Policy>,
     limits: Mutex<Limits>,
     current: RwLock<Arc<Current>>,
-    subjects: Subjects,
+    subjects: SubjectNames,
     coalescer: Coalescer<Asker, Current>,
     denials: Option<Arc<DenyCache>>,
     fallback: Fallback,
@@ -118,7 +118,7 @@ impl RedisLimiter {
             policies: limits.default_tier().policies.clone(),
             limits: Mutex::new(limits),
             current: RwLock::new(Arc::new(current)),
-            subjects: Subjects::default(),
+            subjects: SubjectNames::default(),
             coalescer: Coalescer::new(asker),
             name,
             denials,
@@ -214,7 +214,7 @@ struct Question {
 impl Question {
     /// Has the operation done, and waits for the answer no longer than the deadline; not at all
     /// when none is to be expected by then.
-    fn ask(self, subject: Subject) -> Pending<RedisFuture> {
+    fn ask(self, subject: SubjectName) -> Pending<RedisFuture> {
         let Inner {
             coalescer, store, ..
         } = &*self.limiter.0;
@@ -269,7 +269,7 @@ impl Inner {
 
     /// The remembered answer, which needs no server. An operation that gives something back ends
     /// it.
-    fn remembered(&self, subject: &Subject, tier: Chosen, op: &Op) -> Option<Decision> {
+    fn remembered(&self, subject: &SubjectName, tier: Chosen, op: &Op) -> Option<Decision> {
         let denials = self.denials.as_ref()?;
         if deny_cache::may_end_denials(op) {
             denials.forget(subject);

@@ -1,4 +1,4 @@
-//! Subjects: the names of keys in the store, hashed once.
+//! SubjectNames: the names of keys in the store, hashed once.
 
 use std::{
     cell::RefCell,
@@ -13,17 +13,17 @@ use crate::{key::Key, redis::key_name};
 
 /// The name of a subject's key in the store, with its hash.
 #[derive(Clone)]
-pub(super) struct Subject {
+pub(super) struct SubjectName {
     name: Arc<str>,
     hash: u64,
 }
 
 /// Makes subjects, whose hashes nobody outside can tell.
 #[derive(Debug, Default)]
-pub(super) struct Subjects(RandomState);
+pub(super) struct SubjectNames(RandomState);
 
 /// A map that goes by the hash that subjects have already.
-pub(super) type SubjectMap<V> = HashMap<Subject, V, BuildHasherDefault<KnownHash>>;
+pub(super) type SubjectMap<V> = HashMap<SubjectName, V, BuildHasherDefault<KnownHash>>;
 
 /// The hasher of [`SubjectMap`].
 #[derive(Debug, Default)]
@@ -34,8 +34,8 @@ thread_local! {
     static NAME: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-impl Subjects {
-    pub(super) fn of_key(&self, keyspace: &str, key: &Key) -> Subject {
+impl SubjectNames {
+    pub(super) fn of_key(&self, keyspace: &str, key: &Key) -> SubjectName {
         NAME.with_borrow_mut(|name| {
             name.clear();
             name.push_str(keyspace);
@@ -44,21 +44,21 @@ impl Subjects {
         })
     }
 
-    pub(super) fn named(&self, name: &str) -> Subject {
-        Subject {
+    pub(super) fn named(&self, name: &str) -> SubjectName {
+        SubjectName {
             hash: self.0.hash_one(name),
             name: name.into(),
         }
     }
 }
 
-impl Subject {
+impl SubjectName {
     pub(super) const fn hash(&self) -> u64 {
         self.hash
     }
 }
 
-impl Deref for Subject {
+impl Deref for SubjectName {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -66,15 +66,15 @@ impl Deref for Subject {
     }
 }
 
-impl PartialEq for Subject {
+impl PartialEq for SubjectName {
     fn eq(&self, other: &Self) -> bool {
         self.hash == other.hash && self.name == other.name
     }
 }
 
-impl Eq for Subject {}
+impl Eq for SubjectName {}
 
-impl Hash for Subject {
+impl Hash for SubjectName {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
     }
@@ -94,9 +94,9 @@ impl Hasher for KnownHash {
     }
 }
 
-impl fmt::Debug for Subject {
+impl fmt::Debug for SubjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subject").finish_non_exhaustive()
+        f.debug_struct("SubjectName").finish_non_exhaustive()
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn subjects_are_found_by_their_names() {
-        let subjects = Subjects::default();
+        let subjects = SubjectNames::default();
         let mut map = SubjectMap::default();
         for number in 0..1_000_u64 {
             map.insert(subjects.of_key("rl:v1:test:", &Key::from(number)), number);
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn two_names_are_two_subjects_whatever_their_hashes() {
-        let of = |name: &str| Subject {
+        let of = |name: &str| SubjectName {
             name: name.into(),
             hash: 7,
         };

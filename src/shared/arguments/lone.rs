@@ -23,7 +23,7 @@ pub(super) struct LonePlan {
 
 /// The nanoseconds up to which the script of a lone bucket may count in single numbers: the sum of two
 /// such times is exact. These are 52 days.
-const MAX_NANOS: u64 = (LUA_MAX_INT + 1) / 2;
+const MAX_NANOS: u64 = 1 << 52;
 
 /// A pattern in Lua has 32 captures, and a bucket takes two.
 const MAX_BUCKETS: usize = 16;

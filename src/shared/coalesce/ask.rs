@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use super::call::{Answer, Question};
+use super::call::{SubjectAnswer, SubjectOps};
 use crate::{
     limiter::limits::Chosen,
     redis::store::{error::StoreError, pace::CallSize},
@@ -32,8 +32,8 @@ pub(in crate::shared) trait Ask<P>: Send + Sync + 'static {
         place: Self::Place,
         plan: &P,
         tier: Chosen,
-        questions: &[Question],
-    ) -> impl Future<Output = Vec<Answer>> + Send;
+        questions: &[SubjectOps],
+    ) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
 
     /// How long an answer takes at present; `None` when that is not known.
     fn expected(&self) -> Option<Duration>;

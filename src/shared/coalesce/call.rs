@@ -10,11 +10,11 @@ use super::batch::{Batch, Reply, Row, Rows, Waiters, WaitingOp};
 use crate::{
     limiter::limits::Chosen,
     redis::store::{error::StoreError, pace::CallSize},
-    shared::subject::Subject,
+    shared::subject::SubjectName,
 };
 
 /// The server's answer to a question.
-pub(in crate::shared) type Answer = Result<SmallVec<[Row; 1]>, StoreError>;
+pub(in crate::shared) type SubjectAnswer = Result<SmallVec<[Row; 1]>, StoreError>;
 
 /// The most rows of one call: few enough for the server not to be held up.
 const MAX_ROWS_PER_CALL: usize = 256;
@@ -27,8 +27,8 @@ const MAX_OPEN_CALLS: usize = 8;
 
 /// Operations on one subject, to be done one after another.
 #[derive(Debug, Clone)]
-pub(in crate::shared) struct Question {
-    pub(in crate::shared) subject: Subject,
+pub(in crate::shared) struct SubjectOps {
+    pub(in crate::shared) subject: SubjectName,
     pub(in crate::shared) rows: Rows,
 }
 
@@ -36,7 +36,7 @@ pub(in crate::shared) struct Question {
 pub(super) struct Call<P> {
     pub(super) plan: Arc<P>,
     pub(super) tier: Chosen,
-    pub(super) questions: Vec<Question>,
+    pub(super) questions: Vec<SubjectOps>,
     /// For each question, one for each operation.
     waiters: Vec<Waiters>,
     size: CallSize,
@@ -52,7 +52,7 @@ pub(super) struct Departure<P> {
     late: Vec<WaitingOp>,
 }
 
-impl Question {
+impl SubjectOps {
     pub(in crate::shared) fn ops(&self) -> usize {
         self.rows.iter().map(|(_, count)| count).sum()
     }
@@ -68,11 +68,16 @@ impl<P> Departure<P> {
     }
 
     /// Adds all operations of a batch, in as many calls as they need, and says in how many.
-    pub(super) fn add(&mut self, subject: &Subject, mut batch: Batch<P>, now: Instant) -> usize {
+    pub(super) fn add(
+        &mut self,
+        subject: &SubjectName,
+        mut batch: Batch<P>,
+        now: Instant,
+    ) -> usize {
         batch.give_up_late(now, &mut self.late);
         let mut parts = 0;
         while let Some((rows, waiters)) = batch.take(MAX_ROWS_PER_CALL, MAX_OPS_PER_CALL) {
-            let question = Question {
+            let question = SubjectOps {
                 subject: subject.clone(),
                 rows,
             };
@@ -94,7 +99,7 @@ impl<P> Departure<P> {
         parts
     }
 
-    fn open_call(&self, batch: &Batch<P>, question: &Question) -> Option<usize> {
+    fn open_call(&self, batch: &Batch<P>, question: &SubjectOps) -> Option<usize> {
         let (rows, ops) = (question.rows.len(), question.ops());
         let mut calls = self.calls.iter().enumerate().rev().take(MAX_OPEN_CALLS);
         let (at, call) = calls.find(|(_, call)| batch.is_of(&call.plan, call.tier))?;
@@ -128,7 +133,7 @@ impl<P> Call<P> {
         }
     }
 
-    fn add(&mut self, question: Question, waiters: Waiters) {
+    fn add(&mut self, question: SubjectOps, waiters: Waiters) {
         self.size.subjects += 1;
         self.size.rows += question.rows.len();
         self.ops += waiters.len();
@@ -148,7 +153,7 @@ impl<P> Call<P> {
 
     /// Hands the server's answers, one for each question, to those who wait. Some may have stopped
     /// listening.
-    pub(super) fn deliver(self, answers: Vec<Answer>) {
+    pub(super) fn deliver(self, answers: Vec<SubjectAnswer>) {
         for (waiters, answer) in self.waiters.into_iter().zip(answers) {
             deliver(waiters, answer);
         }
@@ -162,7 +167,7 @@ impl<P> Call<P> {
     }
 }
 
-fn deliver(waiters: Waiters, answer: Answer) {
+fn deliver(waiters: Waiters, answer: SubjectAnswer) {
     let mut waiters = waiters.into_iter();
     let error = match answer {
         Ok(rows) => {

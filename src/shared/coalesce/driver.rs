@@ -13,9 +13,9 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    Hub,
     ask::Ask,
-    call::{Answer, Call, Departure},
+    call::{Call, Departure, SubjectAnswer},
+    hub::Hub,
     lanes::{Patience, View},
 };
 /// The shortest time for which operations wait for an answer to leave with.
@@ -30,7 +30,7 @@ pub(super) struct Driver<A: Ask<P>, P: Send + Sync + 'static> {
 }
 
 /// A call that is over, and the answer to each of its questions.
-type Landed<P> = (Call<P>, Vec<Answer>);
+type Landed<P> = (Call<P>, Vec<SubjectAnswer>);
 
 /// The next step of a driver.
 enum DriverStep<P> {

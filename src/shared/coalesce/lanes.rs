@@ -17,7 +17,7 @@ use super::{
 use crate::{
     decision::Op,
     limiter::limits::Chosen,
-    shared::subject::{Subject, SubjectMap},
+    shared::subject::{SubjectMap, SubjectName},
 };
 
 /// How long a driver may leave operations waiting whose time is over. Its runtime is then not
@@ -50,7 +50,7 @@ pub(super) struct Lanes<P> {
 }
 
 struct Queued {
-    subject: Subject,
+    subject: SubjectName,
     since: Instant,
 }
 
@@ -110,7 +110,7 @@ impl<P> Lanes<P> {
     }
 
     /// Whether the subject waits or has anything under way.
-    pub(super) fn has(&self, subject: &Subject) -> bool {
+    pub(super) fn has(&self, subject: &SubjectName) -> bool {
         self.lanes.contains_key(subject)
     }
 
@@ -121,7 +121,7 @@ impl<P> Lanes<P> {
     /// Says whether the subject has only now begun to wait.
     pub(super) fn add(
         &mut self,
-        subject: Subject,
+        subject: SubjectName,
         (plan, tier): (Arc<P>, Chosen),
         op: Op,
         waiter: WaitingOp,
@@ -263,7 +263,7 @@ impl<P> Lanes<P> {
         None
     }
 
-    fn depart(&mut self, subject: &Subject, now: Instant, departure: &mut Departure<P>) {
+    fn depart(&mut self, subject: &SubjectName, now: Instant, departure: &mut Departure<P>) {
         let Some(lane) = self.lanes.get_mut(subject) else {
             return;
         };

@@ -14,7 +14,7 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Policy, QuotaStatus},
     redis::store::{StoreErrorKind, pace::CallSize},
-    shared::subject::Subjects,
+    shared::subject::SubjectNames,
 };
 
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -24,7 +24,7 @@ const DEADLINE: Duration = Duration::from_millis(50);
 struct Slow {
     takes: Mutex<Duration>,
     hold: Option<Semaphore>,
-    calls: Mutex<Vec<(Chosen, Vec<Question>)>>,
+    calls: Mutex<Vec<(Chosen, Vec<SubjectOps>)>>,
     is_full: Mutex<bool>,
 }
 
@@ -47,7 +47,7 @@ impl Slow {
 
     /// The rows of each call so far.
     fn calls(&self) -> Vec<Carried> {
-        let rows = |questions: Vec<Question>| {
+        let rows = |questions: Vec<SubjectOps>| {
             let rows = questions.into_iter().flat_map(|question| question.rows);
             rows.collect()
         };
@@ -58,14 +58,14 @@ impl Slow {
     }
 
     /// The questions of each call so far.
-    fn questions(&self) -> Vec<(Chosen, Vec<Question>)> {
+    fn questions(&self) -> Vec<(Chosen, Vec<SubjectOps>)> {
         std::mem::take(&mut self.calls.lock().expect("no panic"))
     }
 
     /// The subjects of each call so far.
     fn subjects(&self) -> Vec<Vec<String>> {
         let calls = self.questions().into_iter();
-        let names = |questions: Vec<Question>| {
+        let names = |questions: Vec<SubjectOps>| {
             let names = questions
                 .iter()
                 .map(|question| question.subject.to_string());
@@ -93,7 +93,13 @@ impl Ask<()> for Arc<Slow> {
         <Self as Ask<()>>::expect(self, 0)
     }
 
-    async fn ask(&self, (): (), (): &(), tier: Chosen, questions: &[Question]) -> Vec<Answer> {
+    async fn ask(
+        &self,
+        (): (),
+        (): &(),
+        tier: Chosen,
+        questions: &[SubjectOps],
+    ) -> Vec<SubjectAnswer> {
         let carried = (tier, questions.to_vec());
         self.calls.lock().expect("no panic").push(carried);
         if let Some(hold) = &self.hold {
@@ -110,7 +116,7 @@ impl Ask<()> for Arc<Slow> {
             },
             other => panic!("{other:?} was not asked"),
         };
-        let answer = |question: &Question| match &*question.subject {
+        let answer = |question: &SubjectOps| match &*question.subject {
             "foreign" => Err(StoreError::foreign("not one of ours")),
             _ => Ok(question.rows.iter().map(row).collect()),
         };
@@ -129,7 +135,7 @@ impl Ask<()> for Arc<Slow> {
 struct Bench {
     coalescer: Coalescer<Arc<Slow>, ()>,
     plan: Arc<()>,
-    subjects: Subjects,
+    subjects: SubjectNames,
 }
 
 impl Bench {
@@ -137,7 +143,7 @@ impl Bench {
         Self {
             coalescer: Coalescer::new(Arc::clone(slow)),
             plan: Arc::new(()),
-            subjects: Subjects::default(),
+            subjects: SubjectNames::default(),
         }
     }
 
