@@ -14,6 +14,7 @@ pub mod grpc;
 pub mod headers;
 pub mod provider_headers;
 pub mod quota;
+pub mod rules;
 pub mod x_forwarded_for;
 
 mod answers;
