@@ -50,5 +50,7 @@ check log-denied 'a decision, denied by a log of 65,536' 0 10100
 check log-crowded 'a decision that another log makes room for' 0 23700
 check plain 'a request without headers, over a no-op layer' "$noop" 1260
 check default 'a request with the default headers, likewise' "$noop" 4860
+check default-window 'a request with those of a window, likewise' "$noop" 5900
+check default-large 'a request with long numbers, likewise' "$noop" 5500
 check denied 'a denied request, likewise' "$noop" 4400
 [ -z "$failed" ]
