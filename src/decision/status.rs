@@ -122,6 +122,18 @@ impl Status {
         }
     }
 
+    /// What remains, and the effective window in whole seconds, rounded up.
+    #[inline]
+    pub(crate) fn remaining_and_seconds(&self) -> (Option<u64>, Option<u64>) {
+        let numbers = self.numbers();
+        let window = match self.retry_after {
+            Some(wait) if self.denied => Some(wait),
+            _ => numbers.effective_window,
+        };
+        let remaining = numbers.remaining.map(Units::get);
+        (remaining, window.map(Micros::whole_seconds))
+    }
+
     pub(super) const fn is_denied(&self) -> bool {
         self.denied
     }

@@ -1,6 +1,6 @@
 //! The quotas of a decision, with the one count of their names.
 
-use std::{mem, slice, sync::Arc};
+use std::{mem, ptr, slice, sync::Arc};
 
 use super::{
     Policy, QuotaStatus,
@@ -136,21 +136,19 @@ impl QuotaStatuses {
     }
 
     pub(super) fn binding(&self) -> QuotaStatus<'_> {
-        match &self.list {
-            List::One(status) => self.view(0, status),
-            List::Many(statuses) => {
-                let place = Status::binding_of(statuses);
-                self.view(place, &statuses[place])
-            }
-        }
+        let (place, status) = self.binding_place();
+        self.view(place, status)
     }
 
-    /// The quota that binds, without its name.
+    /// The quota that binds, without its name, and its place.
     #[inline]
-    pub(super) fn binding_status(&self) -> &Status {
+    pub(super) fn binding_place(&self) -> (usize, &Status) {
         match &self.list {
-            List::One(status) => status,
-            List::Many(statuses) => &statuses[Status::binding_of(statuses)],
+            List::One(status) => (0, status),
+            List::Many(statuses) => {
+                let place = Status::binding_of(statuses);
+                (place, &statuses[place])
+            }
         }
     }
 
@@ -167,10 +165,12 @@ impl QuotaStatuses {
     #[inline]
     fn are_named_like(&self, policies: &[Policy]) -> bool {
         let Some(names) = &self.names else {
-            let statuses = self.as_slice().iter();
-            return statuses
-                .zip(policies)
-                .all(|(status, policy)| status.name == policy.name());
+            // Nearly always it is the same text in the same place, which takes less to see.
+            let same = |(status, policy): (&Status, &Policy)| {
+                let name = policy.name();
+                ptr::eq(status.name, name) || status.name == name
+            };
+            return self.as_slice().iter().zip(policies).all(same);
         };
         let same = |(place, policy): (usize, &Policy)| match policy.name.in_set() {
             Some((own, at)) if at == place && Arc::ptr_eq(own, names) => true,

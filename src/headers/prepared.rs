@@ -1,11 +1,9 @@
 //! Parts of fields that are ready before any decision.
 
-use std::ptr;
-
 use http::HeaderValue;
 
 use super::{IetfDraft, number, text::FieldText};
-use crate::decision::{Decision, Policy, Status, Unit, whole_seconds};
+use crate::decision::{Decision, Policy, Unit, whole_seconds};
 
 /// Between two items of a list.
 pub(super) const COMMA: &[u8] = b", ";
@@ -60,20 +58,10 @@ impl Prepared {
         self.policies.iter().filter(is_in).map(Policy::name)
     }
 
-    /// How each quota stands, with its text; `decision` is about these policies.
+    /// The texts of the policies, in their order.
     #[inline]
-    pub(super) fn with_statuses<'a>(
-        &'a self,
-        decision: &'a Decision,
-    ) -> impl Iterator<Item = (&'a Status, &'a PolicyText)> {
-        decision.statuses().iter().zip(&self.texts)
-    }
-
-    /// The text of the policy that one of the decision's statuses is about.
-    #[inline]
-    pub(super) fn of(&self, status: &Status, decision: &Decision) -> &PolicyText {
-        let place = decision.statuses().iter().position(|s| ptr::eq(s, status));
-        &self.texts[place.unwrap_or_default()]
+    pub(super) fn texts(&self) -> &[PolicyText] {
+        &self.texts
     }
 }
 

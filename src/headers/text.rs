@@ -24,7 +24,7 @@ pub(super) struct FieldText {
 
 /// The text of one field.
 pub(super) enum Text {
-    Fixed(&'static str),
+    Fixed(&'static HeaderValue),
     Written(Range<usize>),
 }
 
@@ -72,8 +72,8 @@ impl FieldText {
     /// Writes a field that is a number, unless it has its text already.
     #[inline]
     pub(super) fn number(&mut self, number: u64) -> Text {
-        if let Some(text) = number::short(number) {
-            return Text::Fixed(text);
+        if let Some(value) = number::short_value(number) {
+            return Text::Fixed(value);
         }
         if self.last.0 != number {
             self.push_digits(number);
@@ -102,7 +102,7 @@ impl Finished<'_> {
     #[inline]
     pub(super) fn value(&self, text: Text) -> HeaderValue {
         let value = match (text, self) {
-            (Text::Fixed(text), _) => return HeaderValue::from_static(text),
+            (Text::Fixed(value), _) => return value.clone(),
             (Text::Written(range), Self::Lone(text)) => HeaderValue::from_bytes(&text[range]),
             (Text::Written(range), Self::Shared(text)) => {
                 HeaderValue::from_maybe_shared(text.slice(range))

@@ -13,6 +13,9 @@ pub(crate) fn answer<B>(
     rejection: &Rejection<'_>,
     renderer: &Renderer,
 ) -> Response<B> {
+    if let Some(response) = denial(reject, rejection, renderer) {
+        return response;
+    }
     let mut response = reject.reject(rejection);
     if answers_grpc(rejection, &response) {
         return response;
@@ -24,6 +27,21 @@ pub(crate) fn answer<B>(
         renderer.apply_failure(response.headers_mut());
     }
     response
+}
+
+/// A denial put together at once, if all that it says is known beforehand but for numbers.
+#[inline]
+fn denial<B>(
+    reject: &(impl Reject<B> + ?Sized),
+    rejection: &Rejection<'_>,
+    renderer: &Renderer,
+) -> Option<Response<B>> {
+    let fields = renderer.denial(rejection.decision()?)?;
+    let content = reject.content(rejection)?;
+    let mut response = Response::new(content.body);
+    *response.status_mut() = rejection.status();
+    *response.headers_mut() = fields.with_content(&content.content_type, content.length);
+    Some(response)
 }
 
 /// Whether a gRPC call is answered in gRPC. Its client reads the wait from gRPC's own fields, and

@@ -20,27 +20,44 @@ pub(super) fn built_in<B: RejectionBody>(
     }
 }
 
-/// A response to HTTP clients with this content, of which HEAD gets the length alone.
-pub(super) fn with_content<B: RejectionBody>(
-    rejection: &Rejection<'_>,
-    content_type: &'static str,
-    content: Bytes,
-) -> Response<B> {
-    // What GET would be told (RFC 9110, section 8.6); from an empty body a server concludes 0.
-    let length_only = rejection.is_head().then_some(content.len());
-    let body = match length_only {
-        Some(_) => B::empty(),
-        None => B::from_bytes(content),
-    };
-    let mut response = with_status(rejection.status(), body);
-    let content_type = HeaderValue::from_static(content_type);
-    let headers = response.headers_mut();
-    headers.append(header::CONTENT_TYPE, content_type);
-    if let Some(length) = length_only {
-        headers.append(header::CONTENT_LENGTH, length.into());
+/// The content of a response to an HTTP client.
+#[derive(Debug)]
+pub struct Content<B> {
+    pub(super) body: B,
+    pub(super) content_type: HeaderValue,
+    /// The bytes that GET gets, which HEAD is told (RFC 9110, section 8.6).
+    pub(super) length: usize,
+}
+
+impl<B: RejectionBody> Content<B> {
+    pub(super) fn new(
+        rejection: &Rejection<'_>,
+        content_type: HeaderValue,
+        content: Bytes,
+    ) -> Self {
+        Self {
+            length: content.len(),
+            body: if rejection.is_head() {
+                B::empty()
+            } else {
+                B::from_bytes(content)
+            },
+            content_type,
+        }
     }
-    forbid_caching(headers);
-    response
+
+    pub(super) fn into_response(self, rejection: &Rejection<'_>) -> Response<B> {
+        let mut response = with_status(rejection.status(), self.body);
+        let headers = response.headers_mut();
+        headers.append(header::CONTENT_TYPE, self.content_type);
+        // From an empty body a server would conclude 0. Of any other it is for the server to tell:
+        // whoever called the rejection may put another body in its place.
+        if rejection.is_head() {
+            headers.append(header::CONTENT_LENGTH, self.length.into());
+        }
+        forbid_caching(headers);
+        response
+    }
 }
 
 /// A response to HTTP clients that has no content.
