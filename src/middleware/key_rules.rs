@@ -104,44 +104,32 @@ impl KeyRules {
         }
     }
 
-    /// Goes on with the key that a request is counted against, or with why there is none. The key is
-    /// only lent: it is long, and stays where the extractor put it.
-    #[inline]
-    pub(crate) fn with_key<T>(
-        &self,
-        parts: &mut Parts,
-        counted: impl FnOnce(&Key, &mut Parts) -> T,
-        not_counted: impl FnOnce(NotCounted) -> T,
-    ) -> T {
-        if let Err(why) = self.admits(parts) {
-            return not_counted(why);
-        }
-        let extracted = self.extractor.extract(parts);
-        let key = match &extracted {
-            Ok(key) => self.listed(key),
-            // No list names those who have no key.
-            Err(error) => self.without_key(*error),
-        };
-        match key {
-            Ok(key) => counted(key, parts),
-            Err(why) => not_counted(why),
-        }
+    /// Whether there is a list, of requests or of keys.
+    pub(crate) const fn has_lists(&self) -> bool {
+        self.skip.is_some()
+            || self.deny.is_some()
+            || self.skip_key.is_some()
+            || self.deny_key.is_some()
     }
 
     #[inline]
-    fn admits(&self, parts: &Parts) -> Result<(), NotCounted> {
+    pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        self.extractor.extract(parts)
+    }
+
+    /// Why a request on a list is not counted.
+    pub(crate) fn exempts(&self, parts: &Parts) -> Option<NotCounted> {
         if self.skip.as_ref().is_some_and(|skip| skip(parts)) {
-            return Err(NotCounted::Skip);
+            return Some(NotCounted::Skip);
         }
         if self.deny.as_ref().is_some_and(|deny| deny(parts)) {
-            return Err(NotCounted::Deny);
+            return Some(NotCounted::Deny);
         }
-        Ok(())
+        None
     }
 
     /// The key, unless a list of keys says more about it.
-    #[inline]
-    fn listed<'a>(&self, key: &'a Key) -> Result<&'a Key, NotCounted> {
+    pub(crate) fn listed<'a>(&self, key: &'a Key) -> Result<&'a Key, NotCounted> {
         if self.skip_key.as_ref().is_some_and(|skip| skip(key)) {
             return Err(NotCounted::Skip);
         }
@@ -156,8 +144,9 @@ impl KeyRules {
         self.extractor.believed_peer(parts)
     }
 
+    /// The key of a request that has none. No list names it.
     #[cold]
-    fn without_key(&self, error: KeyError) -> Result<&Key, NotCounted> {
+    pub(crate) fn without_key(&self, error: KeyError) -> Result<&Key, NotCounted> {
         let action = match error.kind() {
             KeyErrorKind::Absent => self.on_absent_key,
             KeyErrorKind::Ambiguous => self.on_ambiguous_key,

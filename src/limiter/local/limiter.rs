@@ -265,10 +265,10 @@ impl LocalLimiter {
         }
     }
 
-    #[inline]
+    /// By a tier that is not the default one, or where more is counted than one instant.
+    #[inline(never)]
     fn decide_in(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
         match self.instants() {
-            Some(instants) if tier.is_default() => Ok(self.decide_alone(instants, key, op)),
             Some(instants) => self.decide_request(instants, tier, key, op),
             None => self.decide_locked(tier, key, op),
         }
@@ -299,7 +299,6 @@ impl LocalLimiter {
     }
 
     /// By a quota that the request brings, of which the lock-free way knows no other tiers.
-    #[inline(never)]
     fn decide_request(
         &self,
         (quota, instants): &(LiveQuota, LockFree),
@@ -319,6 +318,7 @@ impl LocalLimiter {
 
     /// Any operation by any quota, on keys that may have been blocked by hand, of which the table
     /// knows nothing.
+    #[cold]
     #[inline(never)]
     fn decide_rarely(
         &self,
@@ -380,7 +380,12 @@ impl Limiter for LocalLimiter {
 
     #[inline]
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        Pending::Ready(self.decide_in(tier, key, &op))
+        match self.instants() {
+            Some(instants) if tier.is_default() => {
+                Pending::Ready(Ok(self.decide_alone(instants, key, &op)))
+            }
+            _ => Pending::Ready(self.decide_in(tier, key, &op)),
+        }
     }
 
     fn policies(&self) -> &[Policy] {
