@@ -38,9 +38,9 @@ use crate::{
 /// A table of fixed size, 30 bytes for each of the most keys it is to track, 262,144 unless
 /// [`max_keys`](super::LocalLimiterBuilder::max_keys) says otherwise: about 8 MB for every limiter,
 /// taken from the system as keys come. Windows, logs, blocks and several quotas take more, see
-/// there. Keys themselves are not kept, only a 64-bit tag of their keyed 128-bit hash; the other
-/// half of the hash chooses the place. Two given keys are taken for one another with a probability
-/// of less than 2^-64, and a client cannot look for such pairs, since the hash is keyed at random.
+/// there. Keys themselves are not kept, only their keyed 64-bit hash, which also chooses the place.
+/// Two given keys are taken for one another with a probability of 2^-64, any two of a million keys
+/// with 2^-25, and a client cannot look for such pairs, since the hash is keyed at random.
 ///
 /// A key takes up room only while it has something to remember: once its bucket is full again its
 /// entry is free. When more keys are live than fit, the one with the least to forget is given up,
