@@ -214,6 +214,12 @@ impl Decision {
         self.quotas.binding_place()
     }
 
+    /// The status of the one quota that `policies` describe, if the decision is about that one.
+    #[inline]
+    pub(crate) fn status_alone_of(&self, policies: &[Policy]) -> Option<&Status> {
+        self.quotas.alone_of(policies)
+    }
+
     /// Whether the decision is about these policies. One made by another tier's quotas is not, nor
     /// one made since a quota was changed.
     #[inline]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     Policy, Unit,
     level::{Counted, Units, Usage},
-    micros::Micros,
+    micros::{Micros, whole_seconds},
     policy::Terms,
     receipt::Charge,
 };
@@ -125,13 +125,12 @@ impl Status {
     /// What remains, and the effective window in whole seconds, rounded up.
     #[inline]
     pub(crate) fn remaining_and_seconds(&self) -> (Option<u64>, Option<u64>) {
-        let numbers = self.numbers();
-        let window = match self.retry_after {
-            Some(wait) if self.denied => Some(wait),
-            _ => numbers.effective_window,
-        };
-        let remaining = numbers.remaining.map(Units::get);
-        (remaining, window.map(Micros::whole_seconds))
+        if !self.denied && !self.blocked {
+            // What nearly every request asks for, without the numbers that it does not.
+            return self.standing.remaining_and_seconds(&self.terms);
+        }
+        let window = self.effective_window();
+        (self.remaining(), window.map(whole_seconds))
     }
 
     pub(super) const fn is_denied(&self) -> bool {

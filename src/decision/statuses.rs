@@ -152,6 +152,16 @@ impl QuotaStatuses {
         }
     }
 
+    /// The status of the one quota that `policies` describe, if that is the one.
+    #[inline]
+    pub(super) fn alone_of(&self, policies: &[Policy]) -> Option<&Status> {
+        let (List::One(status), [policy]) = (&self.list, policies) else {
+            return None;
+        };
+        let same = status.terms == policy.terms && self.are_named_like(slice::from_ref(policy));
+        same.then_some(status)
+    }
+
     /// Whether these are the quotas that `policies` describe.
     #[inline]
     pub(super) fn are_of(&self, policies: &[Policy]) -> bool {

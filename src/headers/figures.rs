@@ -17,14 +17,14 @@ pub(crate) struct Figures {
 
 /// The numbers of a quota that fields tell, as far as there are any.
 #[derive(Clone, Copy)]
-pub(super) struct Told {
+pub(super) struct ToldNumbers {
     pub(super) remaining: Option<u64>,
     /// The effective window, which a limit on concurrency has none of. Without what remains there
     /// is nothing to reset.
     pub(super) seconds: Option<u64>,
 }
 
-impl Told {
+impl ToldNumbers {
     #[inline]
     pub(super) fn of(status: &Status) -> Self {
         let (remaining, seconds) = status.remaining_and_seconds();

@@ -4,7 +4,7 @@ use http::HeaderName;
 
 use super::{
     IetfDraft,
-    figures::Told,
+    figures::ToldNumbers,
     prepared::{COMMA, PolicyText},
     text::{FieldText, Text},
 };
@@ -16,7 +16,7 @@ pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 #[inline]
 pub(super) fn status_list<'a>(
     IetfDraft::Draft11: IetfDraft,
-    quotas: impl Iterator<Item = (Told, &'a PolicyText)>,
+    quotas: impl Iterator<Item = (ToldNumbers, &'a PolicyText)>,
     to: &mut FieldText,
 ) -> Option<Text> {
     for (told, text) in quotas {

@@ -59,4 +59,7 @@ mod text;
 mod x_ratelimit;
 
 pub use self::config::{Headers, IetfDraft, ResetFormat};
-pub(crate) use self::{figures::Figures, renderer::Renderer};
+pub(crate) use self::{
+    figures::Figures,
+    renderer::{DenialFields, Renderer},
+};

@@ -3,7 +3,7 @@
 use http::HeaderValue;
 
 use super::{IetfDraft, number, text::FieldText};
-use crate::decision::{Decision, Policy, Unit, whole_seconds};
+use crate::decision::{Decision, Policy, Status, Unit, whole_seconds};
 
 /// Between two items of a list.
 pub(super) const COMMA: &[u8] = b", ";
@@ -38,6 +38,12 @@ impl Prepared {
     #[inline]
     pub(super) fn fit(&self, decision: &Decision) -> bool {
         decision.is_about(&self.policies)
+    }
+
+    /// The status of the one policy, if `decision` is about that one.
+    #[inline]
+    pub(super) fn status_alone<'a>(&self, decision: &'a Decision) -> Option<&'a Status> {
+        decision.status_alone_of(&self.policies)
     }
 
     pub(super) const fn list(&self) -> Option<&HeaderValue> {

@@ -9,9 +9,9 @@ use std::{
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::{
-    Figures, Headers,
+    Figures, Headers, ResetFormat,
     fields::{Fields, put_wait},
-    figures::{self, Told},
+    figures::{self, ToldNumbers},
     ietf,
     kept::{self, Texts},
     number,
@@ -120,18 +120,17 @@ impl Renderer {
     #[inline]
     pub(crate) fn figures(&self, decision: &Decision) -> Option<Figures> {
         self.templates.as_ref()?;
-        let [status] = decision.statuses() else {
-            return None;
-        };
-        let told = Told::of(status);
+        let status = self.texts.status_alone(decision)?;
+        let told = ToldNumbers::of(status);
         let (remaining, seconds) = (told.remaining?, told.seconds?);
-        let reset = self.headers.x_ratelimit.map_or(seconds, |format| {
-            figures::reset(format, decision, status, seconds)
-        });
-        self.texts.fit(decision).then_some(Figures {
+        let format = self
+            .headers
+            .x_ratelimit
+            .unwrap_or(ResetFormat::DeltaSeconds);
+        Some(Figures {
             remaining,
             seconds,
-            reset,
+            reset: figures::reset(format, decision, status, seconds),
         })
     }
 
@@ -211,12 +210,12 @@ impl Renderer {
         // One more for the length that a router adds last, so that the map grows once.
         headers.reserve(fields + 1);
         let mut scratch = FieldText::new();
-        let told = decision.statuses().iter().map(Told::of);
+        let told = decision.statuses().iter().map(ToldNumbers::of);
         let list = (self.headers.ietf)
             .and_then(|draft| ietf::status_list(draft, told.zip(texts.texts()), &mut scratch));
         let set = self.headers.x_ratelimit.map(|format| {
             let (place, binding) = decision.binding_place();
-            let Told { remaining, seconds } = Told::of(binding);
+            let ToldNumbers { remaining, seconds } = ToldNumbers::of(binding);
             let reset = seconds.map(|seconds| figures::reset(format, decision, binding, seconds));
             let remaining = remaining.map(|units| (units, scratch.number(units)));
             let limit = &texts.texts()[place].limit;
@@ -282,7 +281,7 @@ impl Renderer {
 
     #[inline(never)]
     fn write(&self, remaining: u64, seconds: u64) -> Texts {
-        let told = Told {
+        let told = ToldNumbers {
             remaining: Some(remaining),
             seconds: Some(seconds),
         };
@@ -293,9 +292,9 @@ impl Renderer {
         let (remaining, seconds) = (scratch.number(remaining), scratch.number(seconds));
         let finished = scratch.finish();
         Texts {
-            list: list.map(|list| finished.value(list)),
             remaining: finished.value(remaining),
             seconds: finished.value(seconds),
+            list: list.map(|list| finished.into_value(list)),
         }
     }
 

@@ -59,27 +59,23 @@ impl Templates {
     /// Puts `fields` into the map of a response; not if some of ours are there, or many others.
     #[inline]
     pub(super) fn put(&self, fields: &Fields<'_>, headers: &mut HeaderMap) -> bool {
-        let mut map;
-        if headers.len() == 1
-            && let Some((&header::CONTENT_TYPE, own)) = headers.iter_mut().next()
-        {
-            map = self.typed.clone();
-            let mut places = map.values_mut();
-            if let Some(place) = places.next() {
-                mem::swap(place, own);
+        if headers.len() == 1 && headers.keys().next() == Some(&header::CONTENT_TYPE) {
+            let mut own = mem::replace(headers, self.typed.clone());
+            let mut places = headers.values_mut();
+            if let (Some(place), Some(value)) = (places.next(), own.values_mut().next()) {
+                mem::swap(place, value);
             }
             fields.fill(places);
-            map.remove(ROOM);
-        } else {
-            if headers.len() > MOST_OWN || headers.keys().any(is_ours) {
-                return false;
-            }
-            map = self.bare.clone();
-            fields.fill(map.values_mut());
-            map.remove(ROOM);
-            map.extend(mem::take(headers));
+            headers.remove(ROOM);
+            return true;
         }
-        *headers = map;
+        if headers.len() > MOST_OWN || headers.keys().any(is_ours) {
+            return false;
+        }
+        let own = mem::replace(headers, self.bare.clone());
+        fields.fill(headers.values_mut());
+        headers.remove(ROOM);
+        headers.extend(own);
         true
     }
 
