@@ -155,8 +155,12 @@ impl Entries {
         if self.tags.is_empty() {
             return None;
         }
-        let mut entries = self.candidates(key).into_iter().flatten();
-        entries.find(|entry| self.tags[*entry] == key.tag)
+        self.candidates(key).into_iter().find_map(|bucket| {
+            let place = self.tags[bucket.clone()]
+                .iter()
+                .position(|tag| *tag == key.tag);
+            place.map(|place| bucket.start + place)
+        })
     }
 
     /// The two buckets that a key can live in.

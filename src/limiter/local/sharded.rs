@@ -97,9 +97,10 @@ impl Sharded {
             tier: chosen.index(),
             op,
         };
-        let (decision, grew) = match entries.find(key) {
-            Some(entry) => self.decide_known(entries, entry, &request),
-            None => self.decide_new(entries, key, &request),
+        let mut grew = false;
+        let decision = match entries.find(key) {
+            Some(entry) => self.decide_known(entries, entry, &request, &mut grew),
+            None => self.decide_new(entries, key, &request, &mut grew),
         };
         drop(shard);
         if grew && self.times_held.load(Ordering::Relaxed) > self.max_times / 8 * 7 {
@@ -108,26 +109,29 @@ impl Sharded {
         Ok(decision)
     }
 
+    #[inline]
     fn decide_known(
         &self,
         entries: &mut Entries,
         entry: usize,
         request: &Apply<'_>,
-    ) -> (Decision, bool) {
+        grew: &mut bool,
+    ) -> Decision {
         let before = entries.times_held(entry);
         let decision = request.decide(&mut entries.subject(entry));
-        let grew = self.count_times(before, entries.times_held(entry));
-        (decision, grew)
+        *grew = self.count_times(before, entries.times_held(entry));
+        decision
     }
 
     /// Decides about a key that is not there, makes room for it if it leaves anything to
-    /// remember, and says whether logs hold more memory now.
+    /// remember, and notes whether logs hold more memory now.
     fn decide_new(
         &self,
         entries: &mut Entries,
         key: KeyHash,
         request: &Apply<'_>,
-    ) -> (Decision, bool) {
+        grew: &mut bool,
+    ) -> Decision {
         let mut states = vec![State::FRESH; request.limits.states()];
         let mut block = Block::NONE;
         let decision = request.decide(&mut Subject {
@@ -136,20 +140,20 @@ impl Sharded {
         });
         let now = request.now();
         if block == Block::NONE && request.limits.weight(&states, now) == Weight::default() {
-            return (decision, false);
+            return decision;
         }
         if entries.make(self.entries, request.limits).is_err() {
             // No memory for any key of this shard: as if all its entries had more to forget.
             self.evictions.fetch_add(1, Ordering::Relaxed);
-            return (decision, false);
+            return decision;
         }
         let (entry, forgotten) = entries.victim(request.limits, key, now);
-        let grew = self.count_times(entries.times_held(entry), times_held(&states));
+        *grew = self.count_times(entries.times_held(entry), times_held(&states));
         entries.put(entry, key.tag, states, block);
         let evicted = forgotten != Weight::default();
         self.evictions
             .fetch_add(u64::from(evicted), Ordering::Relaxed);
-        (decision, grew)
+        decision
     }
 
     /// Notes what logs hold after a change, and says whether that is more than before.
