@@ -2,8 +2,8 @@
 
 use http::Response;
 
-use super::{Reject, Rejection, RejectionKind, is_grpc};
-use crate::headers::Renderer;
+use super::{Reject, Rejection, RejectionKind, body::Content, is_grpc};
+use crate::headers::{DenialFields, Renderer};
 
 /// The whole answer to a request that is not let through: what `reject` makes of it, and the fields
 /// about the limit.
@@ -13,10 +13,13 @@ pub(crate) fn answer<B>(
     rejection: &Rejection<'_>,
     renderer: &Renderer,
 ) -> Response<B> {
-    if let Some(response) = denial(reject, rejection, renderer) {
-        return response;
-    }
-    let mut response = reject.reject(rejection);
+    let mut response = match reject.content(rejection) {
+        Some(content) => match rejection.decision().and_then(|of| renderer.denial(of)) {
+            Some(fields) => return put_together(content, fields, rejection),
+            None => content.into_whole_response(rejection),
+        },
+        None => reject.reject(rejection),
+    };
     if answers_grpc(rejection, &response) {
         return response;
     }
@@ -29,19 +32,16 @@ pub(crate) fn answer<B>(
     response
 }
 
-/// A denial put together at once, if all that it says is known beforehand but for numbers.
-#[inline]
-fn denial<B>(
-    reject: &(impl Reject<B> + ?Sized),
+/// A denial of which all is known beforehand but for numbers.
+fn put_together<B>(
+    content: Content<B>,
+    fields: DenialFields<'_>,
     rejection: &Rejection<'_>,
-    renderer: &Renderer,
-) -> Option<Response<B>> {
-    let fields = renderer.denial(rejection.decision()?)?;
-    let content = reject.content(rejection)?;
+) -> Response<B> {
     let mut response = Response::new(content.body);
     *response.status_mut() = rejection.status();
     *response.headers_mut() = fields.with_content(&content.content_type, content.length);
-    Some(response)
+    response
 }
 
 /// Whether a gRPC call is answered in gRPC. Its client reads the wait from gRPC's own fields, and
@@ -49,3 +49,6 @@ fn denial<B>(
 fn answers_grpc<B>(rejection: &Rejection<'_>, response: &Response<B>) -> bool {
     rejection.is_grpc() && is_grpc(response.headers())
 }
+
+#[cfg(test)]
+mod tests;

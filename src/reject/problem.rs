@@ -5,10 +5,7 @@ use std::fmt::Write;
 use bytes::Bytes;
 use http::{HeaderValue, Response};
 
-use super::{
-    Reject, Rejection, RejectionBody, RejectionKind,
-    response::{self, Content},
-};
+use super::{Reject, Rejection, RejectionBody, RejectionKind, body::Content, response};
 use crate::decision::Decision;
 
 /// A problem document (RFC 9457) as `application/problem+json`. This is the default.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::{Method, Response, StatusCode, request::Parts};
 
-use super::response::Content;
+use super::body::Content;
 use crate::decision::Decision;
 
 /// Makes the response to a request that is not let through.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-use super::{Rejection, RejectionBody};
+use super::{Rejection, RejectionBody, body::Content};
 
 /// Room for what a rejection and the rate-limit fields need, so that the map is built once.
 const MOST_FIELDS: usize = 10;
@@ -18,15 +18,6 @@ pub(super) fn built_in<B: RejectionBody>(
     } else {
         http()
     }
-}
-
-/// The content of a response to an HTTP client.
-#[derive(Debug)]
-pub struct Content<B> {
-    pub(super) body: B,
-    pub(super) content_type: HeaderValue,
-    /// The bytes that GET gets, which HEAD is told (RFC 9110, section 8.6).
-    pub(super) length: usize,
 }
 
 impl<B: RejectionBody> Content<B> {
@@ -46,15 +37,25 @@ impl<B: RejectionBody> Content<B> {
         }
     }
 
+    /// The response, of which GET is not told the length: whoever called the rejection may put another
+    /// body in place of this one.
     pub(super) fn into_response(self, rejection: &Rejection<'_>) -> Response<B> {
+        let mut response = self.into_whole_response(rejection);
+        // From an empty body a server would conclude 0.
+        if !rejection.is_head() {
+            response.headers_mut().remove(header::CONTENT_LENGTH);
+        }
+        response
+    }
+}
+
+impl<B> Content<B> {
+    /// The response as it is sent, without the fields about the limit.
+    pub(super) fn into_whole_response(self, rejection: &Rejection<'_>) -> Response<B> {
         let mut response = with_status(rejection.status(), self.body);
         let headers = response.headers_mut();
         headers.append(header::CONTENT_TYPE, self.content_type);
-        // From an empty body a server would conclude 0. Of any other it is for the server to tell:
-        // whoever called the rejection may put another body in its place.
-        if rejection.is_head() {
-            headers.append(header::CONTENT_LENGTH, self.length.into());
-        }
+        headers.append(header::CONTENT_LENGTH, self.length.into());
         forbid_caching(headers);
         response
     }

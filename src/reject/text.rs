@@ -3,10 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response};
 
-use super::{
-    Reject, Rejection, RejectionBody, RejectionKind,
-    response::{self, Content},
-};
+use super::{Reject, Rejection, RejectionBody, RejectionKind, body::Content, response};
 
 /// The status in words, as `text/plain`.
 ///
