@@ -169,16 +169,23 @@ impl Key {
         }
     }
 
-    /// A text that no other key has, if there is a short one: `ip:203.0.113.7`, `ip:2001:db8::/64`,
-    /// `str:alice`.
+    /// Writes a text that no other key has, if there is a short one: `ip:203.0.113.7`,
+    /// `ip:2001:db8::/64`, `str:alice`. Part of it may be written even if there is none.
     #[cfg(feature = "redis")]
-    pub(crate) fn readable(&self) -> Option<String> {
+    pub(crate) fn write_readable(&self, text: &mut String) -> Option<()> {
+        use std::fmt::Write as _;
+
         let (tag, content) = self.as_bytes().split_first()?;
-        let text = match content {
-            _ if *tag == KeyKind::Str as u8 => str::from_utf8(content).ok()?.to_owned(),
-            [] => return Some(self.kind_name().to_owned()),
+        text.push_str(self.kind_name());
+        if content.is_empty() && *tag != KeyKind::Str as u8 {
+            return Some(());
+        }
+        text.push(':');
+        match content {
+            _ if *tag == KeyKind::Str as u8 => text.push_str(str::from_utf8(content).ok()?),
             _ if *tag == KeyKind::U64 as u8 => {
-                u64::from_be_bytes(content.try_into().ok()?).to_string()
+                let number = u64::from_be_bytes(content.try_into().ok()?);
+                write!(text, "{number}").ok()?;
             }
             [prefix, octets @ ..] if *tag == KeyKind::Ip as u8 => {
                 let address = match <[u8; 4]>::try_from(octets) {
@@ -187,13 +194,13 @@ impl Key {
                 };
                 let host = if address.is_ipv4() { 32 } else { 128 };
                 match *prefix {
-                    all if all == host => address.to_string(),
-                    prefix => format!("{address}/{prefix}"),
+                    all if all == host => write!(text, "{address}").ok()?,
+                    prefix => write!(text, "{address}/{prefix}").ok()?,
                 }
             }
             _ => return None,
-        };
-        Some(format!("{}:{text}", self.kind_name()))
+        }
+        Some(())
     }
 
     fn kind_name(&self) -> &'static str {

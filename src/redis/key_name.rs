@@ -19,15 +19,26 @@ const DIGEST_LEN: usize = 18;
 /// The version of the layout of keys and values.
 pub(crate) const LAYOUT: &str = "v1";
 
-/// The name of `key` in Redis: readable when it is short and of harmless characters, otherwise a
-/// digest. Never anything that Redis, a cluster or an ACL pattern reads a meaning into.
-pub(crate) fn name(key: &Key) -> String {
-    let readable = key.readable().filter(|text| text.len() <= MAX_READABLE_LEN);
-    if let Some(text) = readable.filter(|text| text.bytes().all(is_harmless)) {
-        return text;
+/// Adds the name of `key` in Redis: readable when it is short and of harmless characters, otherwise
+/// a digest. Never anything that Redis, a cluster or an ACL pattern reads a meaning into.
+pub(crate) fn push(key: &Key, text: &mut String) {
+    let start = text.len();
+    let is_readable = key.write_readable(text).is_some();
+    let name = &text.as_bytes()[start..];
+    if is_readable && name.len() <= MAX_READABLE_LEN && name.iter().copied().all(is_harmless) {
+        return;
     }
+    text.truncate(start);
+    text.push('#');
     let digest = Sha256::digest(key.as_bytes());
-    format!("#{}", URL_SAFE_NO_PAD.encode(&digest[..DIGEST_LEN]))
+    URL_SAFE_NO_PAD.encode_string(&digest[..DIGEST_LEN], text);
+}
+
+/// The whole name of `key` among those of a limiter.
+pub(crate) fn of_subject(keyspace: &str, key: &Key) -> String {
+    let mut name = keyspace.to_owned();
+    push(key, &mut name);
+    name
 }
 
 /// Letters, digits and a few marks; no braces, which would move a key to another slot of a cluster.

@@ -14,10 +14,16 @@ pub(crate) const LUA_MAX_INT: u64 = (1 << 53) - 1;
 pub(crate) static DECIDE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include!("script/code.rs")));
 
-/// The same for a lone token bucket that refills evenly and blocks nobody. A script makes all its functions
-/// anew in every call, which is most of what [`DECIDE`] takes; this one has two.
+/// The script for subjects that one quota of this algorithm counts and nothing blocks but by hand. A script
+/// makes all its functions anew in every call, which is most of what [`DECIDE`] takes; these have two at most.
 ///
-/// It knows nothing but acquire, reserve, peek and deny, and answers with an empty text if the value is
-/// more than an instant and the end of a block: one that another configuration wrote, say.
+/// They know nothing but acquire, reserve, peek and deny, and answer with an empty text if there is more to the
+/// value than they know: one that another configuration wrote, say.
 pub(crate) static DECIDE_LONE_BUCKET: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("script/lone_bucket.lua")));
+    LazyLock::new(|| Script::new(include!("script/lone/bucket.rs")));
+
+pub(crate) static DECIDE_LONE_FIXED_WINDOW: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include!("script/lone/fixed_window.rs")));
+
+pub(crate) static DECIDE_LONE_SLIDING_WINDOW: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include!("script/lone/sliding_window.rs")));

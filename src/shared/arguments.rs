@@ -1,7 +1,12 @@
 //! Arguments of the script: the limits in force, and the operations.
 
+mod lone;
+#[cfg(test)]
+mod tests;
+
 use std::{borrow::Cow, fmt::Write as _};
 
+use self::lone::LonePlan;
 use crate::{
     algorithm::Most,
     decision::Op,
@@ -13,7 +18,11 @@ use crate::{
         quotas::{Quotas, most},
     },
     quota::{Algorithm, Kind, MAX_REFILL_NANOS, Quota},
-    redis::{key_name::letters_of, script::LUA_MAX_INT},
+    redis::{
+        key_name::letters_of,
+        script::{DECIDE, LUA_MAX_INT},
+        store::script::Script,
+    },
 };
 
 /// The limits in force, as the script is told.
@@ -37,8 +46,8 @@ pub(super) struct TierPlan {
     pub(super) measures: Vec<QuotaPlan>,
     /// All arguments between the time and the operations.
     arguments: Vec<String>,
-    /// The same for the script of a lone bucket, if that is all there is.
-    lone_bucket: Option<Vec<String>>,
+    /// What the script is told that knows no more than such a quota, if there is one.
+    lone: Option<LonePlan>,
 }
 
 /// How the script's numbers about one quota are read.
@@ -96,7 +105,7 @@ impl Plan {
             policies: quotas.policies.clone(),
             measures: quotas.quotas.iter().map(QuotaPlan::new).collect(),
             arguments: arguments(limits.block_for, slots, &quotas.quotas, all),
-            lone_bucket: lone_bucket(limits.block_for, slots, &quotas.quotas, all),
+            lone: LonePlan::new(limits.block_for, slots, &quotas.quotas, all),
         }
     }
 
@@ -104,6 +113,12 @@ impl Plan {
     /// of a subject's key, so that two configurations never read each other's counts.
     pub(super) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The scripts that decide by these limits.
+    pub(super) fn scripts(&self) -> impl Iterator<Item = &'static Script> {
+        let lone = self.tiers.iter().filter_map(TierPlan::lone_script);
+        lone.chain([&*DECIDE])
     }
 
     /// The quotas that `op` in `tier` is measured by.
@@ -124,41 +139,67 @@ impl Plan {
 }
 
 impl TierPlan {
-    /// The script's arguments for rows of alike operations, at `now` or at the time of the server.
-    /// All that is the same in every call is only lent.
-    pub(super) fn arguments(&self, now: Option<u64>, rows: &[(Op, usize)]) -> Vec<Cow<'_, str>> {
-        let mut arguments = Vec::with_capacity(1 + self.arguments.len() + 3 * rows.len());
-        arguments.push(now.map_or(Cow::Borrowed(""), number));
-        arguments.extend(self.arguments.iter().map(|text| Cow::from(text.as_str())));
-        for (op, count) in rows {
-            self.push(&mut arguments, op, *count);
-        }
-        arguments
-    }
-
-    /// The same for the script of a lone bucket, if that is all there is and it knows the operations.
-    pub(super) fn lone_bucket(
+    /// The script's arguments for subjects, at `now` or at the time of the server: of each its rows of
+    /// alike operations. All that is the same in every call is only lent.
+    pub(super) fn arguments(
         &self,
         now: Option<u64>,
-        rows: &[(Op, usize)],
+        subjects: &[&[(Op, usize)]],
+    ) -> Vec<Cow<'_, str>> {
+        self.arguments_after(&self.arguments, now, subjects)
+    }
+
+    /// The script that knows no more than such a quota, if there is one.
+    pub(super) fn lone_script(&self) -> Option<&'static Script> {
+        self.lone.as_ref().map(|lone| lone.script)
+    }
+
+    /// Its arguments, if it knows the operations.
+    pub(super) fn lone_arguments(
+        &self,
+        now: Option<u64>,
+        subjects: &[&[(Op, usize)]],
     ) -> Option<Vec<Cow<'_, str>>> {
-        let lone = self.lone_bucket.as_ref()?;
-        let known = |(op, _): &(Op, usize)| {
+        let lone = self.lone.as_ref()?;
+        let are_known = subjects.iter().all(|rows| self.is_simple(rows));
+        are_known.then(|| self.arguments_after(&lone.arguments, now, subjects))
+    }
+
+    /// Whether there is a script for these quotas that does no more than these operations.
+    pub(super) fn is_simple(&self, rows: &[(Op, usize)]) -> bool {
+        let is_known = |(op, _): &(Op, usize)| {
             matches!(
                 op,
                 Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_)
             )
         };
-        if !rows.iter().all(known) {
-            return None;
-        }
-        let mut arguments = Vec::with_capacity(1 + lone.len() + 3 * rows.len());
+        self.lone.is_some() && rows.iter().all(is_known)
+    }
+
+    fn arguments_after<'a>(
+        &'a self,
+        plan: &'a [String],
+        now: Option<u64>,
+        subjects: &[&[(Op, usize)]],
+    ) -> Vec<Cow<'a, str>> {
+        let mut arguments = Vec::with_capacity(1 + plan.len() + 4 * subjects.len());
         arguments.push(now.map_or(Cow::Borrowed(""), number));
-        arguments.extend(lone.iter().map(|text| Cow::from(text.as_str())));
-        for (op, count) in rows {
-            self.push(&mut arguments, op, *count);
+        arguments.extend(plan.iter().map(|text| Cow::from(text.as_str())));
+        let mut before: Option<&[(Op, usize)]> = None;
+        for rows in subjects {
+            if before == Some(rows) {
+                arguments.push("=".into());
+                continue;
+            }
+            let length_at = arguments.len();
+            arguments.push("".into());
+            for (op, count) in *rows {
+                self.push(&mut arguments, op, *count);
+            }
+            arguments[length_at] = number((arguments.len() - length_at - 1) as u64);
+            before = Some(rows);
         }
-        Some(arguments)
+        arguments
     }
 
     fn push(&self, arguments: &mut Vec<Cow<'_, str>>, op: &Op, times: usize) {
@@ -304,31 +345,6 @@ fn arguments(
         arguments.extend(more_than_own(quota, most(slot.at, quota, all)));
     }
     arguments
-}
-
-/// The arguments of a lone token bucket that refills evenly and blocks nobody.
-fn lone_bucket(
-    block_for: Option<u64>,
-    slots: &[Slot],
-    quotas: &[Quota],
-    all: &[(usize, Quota)],
-) -> Option<Vec<String>> {
-    let ([slot], [quota]) = (slots, quotas) else {
-        return None;
-    };
-    let is_even =
-        quota.algorithm() == Algorithm::TokenBucket && quota.refill_every_nanos().is_none();
-    if block_for.is_some() || !is_even {
-        return None;
-    }
-    let units = quota.capacity() + quota.extra();
-    let interval = quota.interval_nanos();
-    let most = most(slot.at, quota, all).max(Most::of(quota));
-    let mut arguments = vec![units.to_string()];
-    for nanos in [interval, interval.saturating_mul(units), most.nanos] {
-        arguments.extend(micros_and_rest(nanos));
-    }
-    Some(arguments)
 }
 
 /// The two arguments that differ by algorithm.

@@ -1,17 +1,14 @@
-//! The asker: makes the calls for a subject by the quotas in force, and remembers denials.
+//! The asker: asks by the quotas in force, and remembers denials.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
-use redis::Value;
+use tokio::time::Instant;
 
 use super::{
-    arguments::{Plan, TierPlan},
-    coalesce::{Ask, Row},
+    arguments::Plan,
+    coalesce::{Ask, Row, SubjectAnswer, SubjectOps},
     deny_cache::{self, AnsweredCall, DenyCache},
-    reply,
+    inquiry::Inquiry,
 };
 use crate::{
     clock::{Clock, ManualClock},
@@ -19,10 +16,17 @@ use crate::{
     limiter::limits::{Chosen, Limits},
     redis::{
         key_name,
-        script::{DECIDE, DECIDE_LONE_BUCKET},
-        store::{error::StoreError, handle::RedisStore, pace::CallPlace},
+        store::{
+            error::StoreError,
+            handle::RedisStore,
+            pace::{CallPlace, CallSize},
+        },
     },
 };
+
+/// The most subjects of one call: more make a decision hardly cheaper, and hold the server up for
+/// longer.
+const MAX_SUBJECTS: usize = 32;
 
 /// The quotas in force, and where they are counted.
 #[derive(Debug)]
@@ -44,6 +48,9 @@ pub(super) struct Asker {
 impl Current {
     pub(super) fn new(store: &RedisStore, name: &str, limits: &Limits, generation: u64) -> Self {
         let plan = Plan::new(limits);
+        for script in plan.scripts() {
+            store.use_script(script);
+        }
         Self {
             keyspace: key_name::keyspace(store.prefix(), name, plan.id()),
             plan,
@@ -58,50 +65,16 @@ impl Current {
 }
 
 impl Asker {
-    /// A call that failed may have been made, and given something back.
-    fn forget_what_may_be_over(&self, subject: &str, rows: &[(Op, usize)]) {
-        let may_be_over = rows.iter().any(|(op, _)| deny_cache::may_end_denials(op));
-        if let Some(denials) = self.denials.as_ref().filter(|_| may_be_over) {
-            denials.forget(subject);
-        }
-    }
-
-    /// Has the script decide that suits the quotas and the operations.
-    async fn call(
-        &self,
-        place: CallPlace,
-        subject: &str,
-        plan: &TierPlan,
-        now: Option<u64>,
-        rows: &[(Op, usize)],
-    ) -> Result<Value, StoreError> {
-        let asked_at = Instant::now();
-        let key = subject.as_bytes();
-        let Some(arguments) = plan.lone_bucket(now, rows) else {
-            let arguments = plan.arguments(now, rows);
-            return self.store.call_in(place, &DECIDE, key, &arguments).await;
-        };
-        let script = &DECIDE_LONE_BUCKET;
-        let reply = self.store.call_in(place, script, key, &arguments).await?;
-        match reply {
-            // It did nothing: there is more to the value than it knows. Where half of the deadline is gone,
-            // somebody else may have decided before the next answer.
-            Value::BulkString(text) if text.is_empty() => {
-                let deadline = self.store.deadline();
-                if asked_at.elapsed() > deadline / 2 {
-                    return Err(StoreError::timeout(deadline));
-                }
-                let arguments = plan.arguments(now, rows);
-                let place = self.store.enter(rows.len(), deadline)?;
-                self.store.call_in(place, &DECIDE, key, &arguments).await
-            }
-            reply => Ok(reply),
-        }
-    }
-
-    /// Remembers what was answered. A row of the answer lies within one of the question's.
-    fn learn(&self, asked: &AnsweredCall<'_>, rows: &[(Op, usize)], answer: &[Row]) {
+    /// Remembers what was answered, or forgets what a call that failed may have given back.
+    fn learn(&self, asked: &AnsweredCall<'_>, rows: &[(Op, usize)], answer: Option<&[Row]>) {
         let Some(denials) = &self.denials else { return };
+        let Some(answer) = answer else {
+            if rows.iter().any(|(op, _)| deny_cache::may_end_denials(op)) {
+                denials.forget(asked.subject);
+            }
+            return;
+        };
+        // A row of the answer lies within one of the question's.
         let mut answers = answer.iter();
         for (op, count) in rows {
             let mut left = *count;
@@ -118,38 +91,54 @@ impl Asker {
 impl Ask<Current> for Asker {
     type Place = CallPlace;
 
-    fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
-        self.store.enter(rows, within)
+    fn most_subjects(&self) -> usize {
+        match self.store.may_travel_together() {
+            true => MAX_SUBJECTS,
+            false => 1,
+        }
+    }
+
+    fn expect(&self, waiting: usize) -> Result<(), StoreError> {
+        let subjects = waiting + 1;
+        self.store.expect(CallSize {
+            subjects,
+            rows: subjects,
+        })
+    }
+
+    fn enter(&self, size: CallSize, within: Duration) -> Result<CallPlace, StoreError> {
+        self.store.enter(size, within)
     }
 
     async fn ask(
         &self,
         place: CallPlace,
-        subject: &str,
         current: &Current,
         tier: Chosen,
-        rows: &[(Op, usize)],
-    ) -> Result<Vec<Row>, StoreError> {
-        let plan = current.plan.of(tier);
-        let plan = plan.ok_or_else(|| StoreError::foreign("there is no such tier"))?;
-        let now = self
-            .test_clock
-            .as_ref()
-            .map(|clock| clock.now().as_micros());
-        let asked_at = Instant::now();
-        let reply = self.call(place, subject, &plan, now, rows).await;
-        let reply = reply.inspect_err(|_| self.forget_what_may_be_over(subject, rows))?;
-        let count = rows.iter().map(|(_, count)| count).sum();
-        let answer = reply::rows(&reply, &plan, count);
-        let answer = answer.ok_or_else(|| StoreError::foreign("not the script's reply"))?;
-        let asked = AnsweredCall {
-            subject,
-            tier,
-            at: asked_at,
-            generation: current.generation,
+        questions: &[SubjectOps],
+    ) -> Vec<SubjectAnswer> {
+        let Some(plan) = current.plan.of(tier) else {
+            let error = StoreError::foreign("there is no such tier");
+            return questions.iter().map(|_| Err(error.clone())).collect();
         };
-        self.learn(&asked, rows, &answer);
-        Ok(answer)
+        let asked_at = Instant::now().into_std();
+        let clock = self.test_clock.as_ref();
+        let inquiry = Inquiry {
+            store: &self.store,
+            plan: &plan,
+            now: clock.map(|clock| clock.now().as_micros()),
+        };
+        let answers = inquiry.answers(place, questions).await;
+        for (question, answer) in questions.iter().zip(&answers) {
+            let asked = AnsweredCall {
+                subject: &question.subject,
+                tier,
+                at: asked_at,
+                generation: current.generation,
+            };
+            self.learn(&asked, &question.rows, answer.as_deref().ok());
+        }
+        answers
     }
 
     fn expected(&self) -> Option<Duration> {

@@ -1,13 +1,15 @@
-//! Coalescing: the operations of one subject that come while others are under way travel together.
+//! Coalescing: operations that come while others are under way travel together.
 
+mod ask;
 mod batch;
+mod call;
 mod driver;
+mod hub;
 mod lanes;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::hash_map::Entry,
     fmt,
     future::Future,
     sync::Arc,
@@ -16,68 +18,66 @@ use std::{
 
 use tokio::{sync::oneshot, time::Instant};
 
-pub(super) use self::{batch::Row, lanes::Ask};
-use self::{
-    batch::{Batch, Reply, WaitingOp},
-    driver::Driver,
-    lanes::{Lane, Lanes},
+pub(super) use self::{
+    ask::Ask,
+    batch::Row,
+    call::{SubjectAnswer, SubjectOps},
 };
-use crate::{decision::Op, limiter::limits::Chosen, redis::store::error::StoreError};
+use self::{
+    batch::{Reply, WaitingOp},
+    driver::Driver,
+    hub::Hub,
+};
+use crate::{
+    decision::Op, limiter::limits::Chosen, redis::store::error::StoreError,
+    shared::subject::SubjectName,
+};
 
 /// Operations that are under way to the server, and those that wait to follow them.
 ///
-/// The first operation of a subject leaves at once. Operations that come while a call is under way
-/// wait for its answer and then leave together, in order of arrival within each tier, alike
-/// operations as one row; where two answers one after another would come near the deadline, further
-/// calls leave meanwhile. The server does the calls of a subject in the order in which they leave,
-/// so no answer is guessed. A waiting operation takes room for its waker alone, and any number may
-/// wait.
-pub(super) struct Coalescer<A, P>(Arc<Lanes<A, P>>);
+/// The first operation of a subject leaves at once, as long as the server has little to do;
+/// otherwise with the next answer, and others with it in one call. Operations on a subject that
+/// has a call under way wait for its answer and then leave together, in order of arrival within
+/// each tier, alike operations as one row; where two answers one after another would come near the
+/// deadline, further calls leave meanwhile. The server does the calls of a subject in the order in
+/// which they leave, so no answer is guessed. A waiting operation takes room for its waker alone,
+/// and any number may wait.
+pub(super) struct Coalescer<A, P>(Arc<Hub<A, P>>);
 
 impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
     pub(super) fn new(asker: A) -> Self {
-        Self(Arc::new(Lanes::new(asker)))
+        Self(Arc::new(Hub::new(asker)))
     }
 
     /// Has `op` done, within a tokio runtime, or fails at once when no answer can be expected in
     /// time. It is done even if nobody waits for the answer; but not if its time was over before it
-    /// could be sent.
+    /// could be sent. `until` is a deadline from now.
     pub(super) fn submit(
         &self,
-        subject: String,
+        subject: SubjectName,
         plan: Arc<P>,
         tier: Chosen,
         op: Op,
+        until: Instant,
     ) -> Result<oneshot::Receiver<Reply>, StoreError> {
-        let lanes = &self.0;
+        let hub = &self.0;
         let (answer, receiver) = oneshot::channel();
-        let now = Instant::now();
-        let deadline = lanes.asker.deadline();
-        let waiter = WaitingOp::new(now + deadline, answer);
-        let mut locked = lanes.lock(&subject);
-        match locked.entry(subject.into()) {
-            Entry::Occupied(mut lane) => {
-                let subject = Arc::clone(lane.key());
-                let lane = lane.get_mut();
-                let is_still = lane.is_still(now);
-                lane.add(plan, tier, op, waiter);
-                if is_still {
-                    lane.driver = lanes.next_driver();
-                    let driver = Driver::new(lanes, subject, lane);
-                    drop(locked);
-                    start(driver.run(None));
-                }
-            }
-            Entry::Vacant(place) => {
-                let mut batch = Batch::new(plan, tier);
-                batch.add(op, waiter);
-                let entered = lanes.asker.enter(1, deadline)?;
-                let subject = Arc::clone(place.key());
-                let lane = place.insert(Lane::new(lanes.next_driver()));
-                let driver = Driver::new(lanes, subject, lane);
-                drop(locked);
-                start(driver.run(batch.next_call(now).map(|call| (call, entered))));
-            }
+        let deadline = hub.asker.deadline();
+        let now = until - deadline;
+        let waiter = WaitingOp::new(until, answer);
+        let mut lanes = hub.lock();
+        if !lanes.has(&subject) {
+            hub.asker.expect(lanes.due())?;
+        }
+        let is_driven = lanes.driver.is_some() && !lanes.are_still(now, deadline);
+        let has_begun = lanes.add(subject, (plan, tier), op, waiter, now);
+        if !is_driven {
+            let number = lanes.begin_drive();
+            drop(lanes);
+            start(Driver::new(Arc::clone(hub), number).run());
+        } else if has_begun {
+            drop(lanes);
+            hub.stirred.notify_one();
         }
         Ok(receiver)
     }

@@ -1,7 +1,6 @@
 //! Remembered denials: answers that need no call until their wait is over.
 
 use std::{
-    hash::{BuildHasher, RandomState},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
@@ -9,6 +8,7 @@ use std::{
     time::Instant,
 };
 
+use super::subject::SubjectName;
 use crate::{decision::Decision, decision::Op, limiter::limits::Chosen, lock::unpoisoned};
 
 /// Entries in a bucket.
@@ -26,7 +26,6 @@ const BUCKETS: usize = 4_096;
 /// outlives what the server said.
 #[derive(Debug)]
 pub(super) struct DenyCache {
-    random: RandomState,
     buckets: Box<[Mutex<DenialBucket>]>,
     /// The generation of the quotas in force: a denial by older ones is no longer true.
     generation: AtomicU64,
@@ -35,7 +34,7 @@ pub(super) struct DenyCache {
 /// A call that the server has answered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnsweredCall<'a> {
-    pub(super) subject: &'a str,
+    pub(super) subject: &'a SubjectName,
     pub(super) tier: Chosen,
     /// An instant before it was sent.
     pub(super) at: Instant,
@@ -54,7 +53,7 @@ enum Refused {
 
 #[derive(Debug)]
 struct Remembered {
-    subject: String,
+    subject: SubjectName,
     tier: Chosen,
     refused: Refused,
     asked_at: Instant,
@@ -79,7 +78,6 @@ pub(super) const fn may_end_denials(op: &Op) -> bool {
 impl DenyCache {
     pub(super) fn new() -> Self {
         Self {
-            random: RandomState::new(),
             buckets: (0..BUCKETS).map(|_| Mutex::default()).collect(),
             generation: AtomicU64::new(0),
         }
@@ -88,7 +86,7 @@ impl DenyCache {
     /// The known answer to `op` at `now`, with waits that have become shorter.
     pub(super) fn answer(
         &self,
-        subject: &str,
+        subject: &SubjectName,
         tier: Chosen,
         op: &Op,
         now: Instant,
@@ -96,7 +94,7 @@ impl DenyCache {
         let refused = Refused::by(op)?;
         let bucket = self.bucket(subject);
         let denial = bucket.iter().flatten().find(|denial| {
-            denial.subject == subject && denial.tier == tier && denial.refused == refused
+            denial.subject == *subject && denial.tier == tier && denial.refused == refused
         })?;
         if now >= denial.until {
             return None;
@@ -138,13 +136,13 @@ impl DenyCache {
     }
 
     /// Forgets all that is known of the subject.
-    pub(super) fn forget(&self, subject: &str) {
+    pub(super) fn forget(&self, subject: &SubjectName) {
         self.forget_where(subject, |_| true);
     }
 
-    fn forget_where(&self, subject: &str, is_over: impl Fn(&Remembered) -> bool) {
+    fn forget_where(&self, subject: &SubjectName, is_over: impl Fn(&Remembered) -> bool) {
         for entry in self.bucket(subject).iter_mut() {
-            entry.take_if(|denial| denial.subject == subject && is_over(denial));
+            entry.take_if(|denial| denial.subject == *subject && is_over(denial));
         }
     }
 
@@ -156,8 +154,8 @@ impl DenyCache {
         }
     }
 
-    fn bucket(&self, subject: &str) -> MutexGuard<'_, DenialBucket> {
-        let hash = self.random.hash_one(subject) as usize;
+    fn bucket(&self, subject: &SubjectName) -> MutexGuard<'_, DenialBucket> {
+        let hash = subject.hash() as usize;
         unpoisoned(self.buckets[hash % BUCKETS].lock())
     }
 }
@@ -178,7 +176,7 @@ impl Remembered {
         let refused = Refused::by(op)?;
         let wait = decision.retry_after().filter(|_| decision.is_denied())?;
         Some(Self {
-            subject: asked.subject.to_owned(),
+            subject: asked.subject.clone(),
             tier: asked.tier,
             refused,
             asked_at: asked.at,
@@ -194,15 +192,21 @@ impl Remembered {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{sync::LazyLock, time::Duration};
 
-    use super::*;
+    use super::{super::subject::SubjectNames, *};
     use crate::{
         clock::Timestamp,
         decision::{Policy, QuotaStatus},
     };
 
     const WAIT: Duration = Duration::from_secs(3);
+
+    /// The same at any time.
+    fn subject(name: &str) -> SubjectName {
+        static SUBJECTS: LazyLock<SubjectNames> = LazyLock::new(SubjectNames::default);
+        SUBJECTS.named(name)
+    }
 
     fn denied(wait: Option<Duration>) -> Decision {
         let policy = Policy::new("test", 10);
@@ -213,7 +217,7 @@ mod tests {
     /// Has `cache` learn that alice asked this and heard that.
     fn learn(cache: &DenyCache, op: &Op, at: Instant, decision: &Decision) {
         let asked = AnsweredCall {
-            subject: "alice",
+            subject: &subject("alice"),
             tier: Chosen::Tier(0),
             at,
             generation: 0,
@@ -222,7 +226,7 @@ mod tests {
     }
 
     fn ask(cache: &DenyCache, op: &Op, at: Instant) -> Option<Duration> {
-        let answer = cache.answer("alice", Chosen::Tier(0), op, at)?;
+        let answer = cache.answer(&subject("alice"), Chosen::Tier(0), op, at)?;
         assert!(answer.is_denied());
         answer.retry_after()
     }
@@ -265,7 +269,7 @@ mod tests {
         ] {
             assert_eq!(ask(&cache, &op, now), None, "{op:?}");
         }
-        let of = |subject, tier| cache.answer(subject, tier, &Op::Acquire(3), now);
+        let of = |name, tier| cache.answer(&subject(name), tier, &Op::Acquire(3), now);
         assert!(of("bob", Chosen::Tier(0)).is_none());
         assert!(of("alice", Chosen::Tier(1)).is_none());
     }
@@ -318,7 +322,7 @@ mod tests {
         learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
         learn(&cache, &Op::Acquire(3), now, &denied(Some(2 * WAIT)));
         assert_eq!(ask(&cache, &Op::Acquire(3), now), Some(2 * WAIT));
-        cache.forget("alice");
+        cache.forget(&subject("alice"));
         assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
     }
 
@@ -349,7 +353,7 @@ mod tests {
         let cache = DenyCache::new();
         let now = Instant::now();
         for n in 0..200_000 {
-            let subject = n.to_string();
+            let subject = subject(&n.to_string());
             let asked = AnsweredCall {
                 subject: &subject,
                 tier: Chosen::Tier(0),

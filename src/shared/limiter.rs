@@ -6,16 +6,16 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, RwLock, RwLockReadGuard},
     task::{Context, Poll},
-    time::Instant,
 };
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     asker::{Asker, Current},
     coalesce::Coalescer,
     deny_cache::{self, DenyCache},
     fallback::Fallback,
+    subject::{SubjectName, SubjectNames},
 };
 use crate::{
     clock::ManualClock,
@@ -30,14 +30,10 @@ use crate::{
     },
     lock::unpoisoned,
     quota::{IntoQuotas, OwnedQuota},
-    redis::{
-        key_name,
-        script::{DECIDE, DECIDE_LONE_BUCKET},
-        store::{
-            error::{StoreError, StoreErrorKind},
-            handle::RedisStore,
-            health::StoreHealth,
-        },
+    redis::store::{
+        error::{StoreError, StoreErrorKind},
+        handle::RedisStore,
+        health::StoreHealth,
     },
 };
 
@@ -57,8 +53,8 @@ use crate::{
 /// The server's clock counts, so nodes need not agree about the time, and decisions are those of
 /// the [`LocalLimiter`](crate::LocalLimiter) to the microsecond. Each costs one round trip, however
 /// many quotas there are, and less where it can be avoided: a client that retries after a denial
-/// costs none until its wait is over, and requests of one subject that arrive while another one is
-/// under way travel together.
+/// costs none until its wait is over, requests of one subject that arrive while another one is
+/// under way travel together, and so do subjects that wait at the same moment.
 ///
 /// A clone is a handle to the same limiter. See the [guide](crate::guide::redis) for running
 /// Redis for rate limits.
@@ -72,6 +68,7 @@ struct Inner {
     policies: Vec<Policy>,
     limits: Mutex<Limits>,
     current: RwLock<Arc<Current>>,
+    subjects: SubjectNames,
     coalescer: Coalescer<Asker, Current>,
     denials: Option<Arc<DenyCache>>,
     fallback: Fallback,
@@ -109,8 +106,6 @@ impl RedisLimiter {
             denials,
             test_clock,
         } = parts;
-        store.use_script(&DECIDE);
-        store.use_script(&DECIDE_LONE_BUCKET);
         let denials = denials.map(Arc::new);
         let asker = Asker {
             store: store.clone(),
@@ -123,6 +118,7 @@ impl RedisLimiter {
             policies: limits.default_tier().policies.clone(),
             limits: Mutex::new(limits),
             current: RwLock::new(Arc::new(current)),
+            subjects: SubjectNames::default(),
             coalescer: Coalescer::new(asker),
             name,
             denials,
@@ -185,7 +181,7 @@ impl RedisLimiter {
         {
             return decision.map(|decision| Pending::Ready(Ok(decision)));
         }
-        let subject = format!("{}{}", current.keyspace, key_name::name(key));
+        let subject = inner.subjects.of_key(&current.keyspace, key);
         if let Some(denied) = inner.remembered(&subject, chosen, &op) {
             return Ok(Pending::Ready(Ok(denied)));
         }
@@ -218,17 +214,17 @@ struct Question {
 impl Question {
     /// Has the operation done, and waits for the answer no longer than the deadline; not at all
     /// when none is to be expected by then.
-    fn ask(self, subject: String) -> Pending<RedisFuture> {
+    fn ask(self, subject: SubjectName) -> Pending<RedisFuture> {
         let Inner {
             coalescer, store, ..
         } = &*self.limiter.0;
         let (current, op) = (Arc::clone(&self.current), Op::clone(&self.op));
-        let answer = match coalescer.submit(subject, current, self.chosen, op) {
-            Ok(answer) => answer,
+        let deadline = store.deadline();
+        let until = Instant::now() + deadline;
+        let answer = match coalescer.submit(subject, current, self.chosen, op, until) {
+            Ok(answer) => timeout_at(until, answer),
             Err(error) => return Pending::Ready(self.fall_back(error)),
         };
-        let deadline = store.deadline();
-        let answer = timeout(deadline, answer);
         Pending::Later(RedisFuture(Box::pin(async move {
             let error = match answer.await {
                 Ok(Ok(Ok(decision))) => return Ok(decision),
@@ -273,12 +269,12 @@ impl Inner {
 
     /// The remembered answer, which needs no server. An operation that gives something back ends
     /// it.
-    fn remembered(&self, subject: &str, tier: Chosen, op: &Op) -> Option<Decision> {
+    fn remembered(&self, subject: &SubjectName, tier: Chosen, op: &Op) -> Option<Decision> {
         let denials = self.denials.as_ref()?;
         if deny_cache::may_end_denials(op) {
             denials.forget(subject);
         }
-        denials.answer(subject, tier, op, Instant::now())
+        denials.answer(subject, tier, op, Instant::now().into_std())
     }
 
     fn current(&self) -> RwLockReadGuard<'_, Arc<Current>> {

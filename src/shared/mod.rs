@@ -7,8 +7,10 @@ mod builder;
 mod coalesce;
 mod deny_cache;
 pub(crate) mod fallback;
+mod inquiry;
 mod limiter;
 mod reply;
+mod subject;
 
 pub use self::{
     builder::RedisLimiterBuilder,

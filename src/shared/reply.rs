@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redis::Value;
+use smallvec::SmallVec;
 
 use super::{
     arguments::{QuotaPlan, TierPlan, Told},
@@ -12,20 +13,48 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Level, Measure, Outcome, Policy, QuotaStatuses, Stepped, Usage},
     quota::MAX_REFILL_NANOS,
+    redis::store::error::StoreError,
 };
 
 /// The whole numbers of the script's reply, in order.
 struct Numbers<'a>(&'a [u8]);
 
-/// Reads what the script says of `ops` operations, in rows of alike ones; `None` for what the
-/// script never says.
-pub(super) fn rows(reply: &Value, plan: &TierPlan, ops: usize) -> Option<Vec<Row>> {
-    let Value::BulkString(bytes) = reply else {
-        return None;
+/// What a script says of a subject; `None` if it did nothing, because the general script has to decide.
+pub(super) type SubjectReply = Result<Option<SmallVec<[Row; 1]>>, StoreError>;
+
+/// Reads what a script says of subjects, of which each asked for this many operations.
+pub(super) fn subjects(reply: &Value, plan: &TierPlan, ops: &[usize]) -> Vec<SubjectReply> {
+    let texts = match reply {
+        Value::Array(texts) if ops.len() > 1 && texts.len() == ops.len() => texts,
+        text if ops.len() == 1 => std::slice::from_ref(text),
+        _ => return ops.iter().map(|_| Err(strange())).collect(),
     };
-    let mut numbers = Numbers(bytes);
+    let each = texts.iter().zip(ops);
+    each.map(|(text, ops)| subject(text, plan, *ops)).collect()
+}
+
+fn subject(text: &Value, plan: &TierPlan, ops: usize) -> SubjectReply {
+    let Value::BulkString(text) = text else {
+        return Err(strange());
+    };
+    match text.as_slice() {
+        [] => Ok(None),
+        [b'-', error @ ..] => Err(StoreError::of_subject(&String::from_utf8_lossy(error))),
+        text => rows(text, plan, ops).map(Some).ok_or_else(strange),
+    }
+}
+
+/// The error of a reply that no script of ours gives.
+pub(super) fn strange() -> StoreError {
+    StoreError::foreign("not the script's reply")
+}
+
+/// Reads what the script says of `ops` operations of a subject, in rows of alike ones; `None` for what
+/// the script never says.
+fn rows(text: &[u8], plan: &TierPlan, ops: usize) -> Option<SmallVec<[Row; 1]>> {
+    let mut numbers = Numbers(text);
     let time = Timestamp::from_micros(numbers.next()?);
-    let mut rows = Vec::new();
+    let mut rows = SmallVec::new();
     let mut left = ops;
     while left > 0 {
         let count = usize::try_from(numbers.next()?).ok()?;
@@ -133,16 +162,23 @@ mod tests {
             limits::{Chosen, Limits},
         },
         quota::{IntoQuotas, Quota},
+        redis::StoreErrorKind,
         shared::arguments::Plan,
     };
 
-    /// The decisions that the numbers become, for two operations under a limit of ten a second.
-    fn read(numbers: &[i64]) -> Option<Vec<Decision>> {
+    /// A limit of ten a second.
+    fn plan() -> TierPlan {
         let tiers = vec![(Tier::DEFAULT, Quota::per_second(10).into_quotas())];
         let plan = Plan::new(&Limits::new(tiers, None).expect("a good quota"));
         let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
+        plan.into_owned()
+    }
+
+    /// The decisions that the numbers become, for two operations under a limit of ten a second.
+    fn read(numbers: &[i64]) -> Option<Vec<Decision>> {
+        let plan = plan();
         let bytes = numbers.iter().flat_map(|number| number.to_be_bytes());
-        let rows = rows(&Value::BulkString(bytes.collect()), &plan, 2)?;
+        let rows = rows(&bytes.collect::<Vec<_>>(), &plan, 2)?;
         let row = |row: Row| {
             let all = std::iter::successors(Some(row.first), |last| Some(last.next_alike()));
             all.take(row.count)
@@ -178,5 +214,63 @@ mod tests {
         }
         // No sum runs over, whatever is claimed to have been charged.
         assert!(read(&[7, 2, 0, 0, i64::MAX, 0, 0, -1, 0]).is_some());
+    }
+
+    #[test]
+    fn each_subject_has_its_own_answer_and_its_own_error() {
+        let plan = plan();
+        let one = |numbers: &[i64]| {
+            Value::BulkString(
+                numbers
+                    .iter()
+                    .flat_map(|number| number.to_be_bytes())
+                    .collect(),
+            )
+        };
+        let decided = || one(&[7, 1, 0, 0, 1, 0, 0, -1, 100_000]);
+        let text = |text: &str| Value::BulkString(text.into());
+        let reply = Value::Array(vec![
+            decided(),
+            text(""),
+            text("-WRONGTYPE Operation against a key"),
+            text("-OOM command not allowed"),
+            one(&[7, 1]),
+            Value::Int(1),
+        ]);
+        let answers = subjects(&reply, &plan, &[1; 6]);
+        let kinds = answers.iter().map(|answer| match answer {
+            Ok(rows) => Ok(rows.as_ref().map(SmallVec::len)),
+            Err(error) => Err(error.kind()),
+        });
+        use StoreErrorKind::{ForeignData, OutOfMemory};
+        let expected = [
+            Ok(Some(1)),
+            Ok(None),
+            Err(ForeignData),
+            Err(OutOfMemory),
+            Err(ForeignData),
+            Err(ForeignData),
+        ];
+        assert!(kinds.eq(expected), "{answers:?}");
+        assert!(matches!(
+            subjects(&decided(), &plan, &[1])[..],
+            [Ok(Some(_))]
+        ));
+    }
+
+    #[test]
+    fn a_reply_of_another_number_of_subjects_answers_none_of_them() {
+        let plan = plan();
+        let empty = || Value::BulkString(Vec::new());
+        let replies = [
+            (Value::Array(vec![empty()]), 1),
+            (Value::Array(vec![empty(); 3]), 2),
+            (empty(), 2),
+        ];
+        for (reply, count) in replies {
+            let answers = subjects(&reply, &plan, &vec![1; count]);
+            assert_eq!(answers.len(), count);
+            assert!(answers.iter().all(Result::is_err), "{reply:?}");
+        }
     }
 }

@@ -115,3 +115,13 @@ fn lone_bucket() {
     let tiers = specs.prop_map(|spec| vec![vec![spec]]);
     agreement(&server, 4_000, tiers, forward());
 }
+
+/// With the scripts that know one window, as far as its slices allow. It may become a bucket.
+#[test]
+fn lone_window() {
+    needs!(redis);
+    let server = runtime().block_on(Server::start());
+    let specs = (2..4_u8).prop_flat_map(quotas::spec_of);
+    let tiers = specs.prop_map(|spec| vec![vec![spec]]);
+    agreement(&server, 4_000, tiers, forward());
+}

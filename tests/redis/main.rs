@@ -9,6 +9,7 @@ mod faults;
 mod harness;
 mod keys;
 mod leases;
+mod scripts;
 mod store;
 mod tiers;
 mod vectors;

@@ -80,7 +80,7 @@ impl Leases {
         let name = random.hash_one(count.fetch_add(1, Ordering::Relaxed));
         let lease = Lease {
             keeper: Arc::clone(keeper),
-            subject: format!("{keyspace}{}", key_name::name(key)).into(),
+            subject: key_name::of_subject(keyspace, key).into(),
             name: name.to_be_bytes(),
         };
         keeper.book().begin(lease.name, &lease.subject);

@@ -26,6 +26,7 @@ use crate::{
         store::{
             error::{StoreError, StoreErrorKind},
             handle::RedisStore,
+            pace::CallSize,
             script::Script,
         },
     },
@@ -99,10 +100,14 @@ impl Renewer {
         subject: &str,
         steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
     ) -> Result<Vec<Value>, StoreError> {
-        let place = self.store.enter(1, self.store.deadline())?;
+        let place = self.store.enter(CallSize::ONE, self.store.deadline())?;
         let arguments = self.arguments(steps);
-        let key = subject.as_bytes();
-        values(self.store.call_in(place, &LEASES, key, &arguments).await?)
+        let keys = [subject.as_bytes()];
+        values(
+            self.store
+                .call_in(place, &LEASES, &keys, &arguments)
+                .await?,
+        )
     }
 
     /// Tells what nobody waits for.

@@ -1,8 +1,9 @@
--- Decides about one subject: KEYS[1] holds all that is remembered of it.
+-- Decides about subjects, each as if alone: a key holds all that is remembered of one.
 --
 -- ARGV: the time in microseconds (empty for the server's), the time of a block in two parts (empty
--- for none), the number of slots, what describes each of them, and then the operations, which are
--- done one after another: letter, cost, how many times it is done, and what `corrections` reads.
+-- for none), the number of slots, and what describes each of them. Then for each key the number of arguments
+-- of its operations and the operations, or `=` for those of the key before. Operations are done one after
+-- another: letter, cost, how many times it is done, and what `corrections` reads.
 --
 -- A slot is what quotas of all tiers count that stand at one place and count alike. Those that no quota
 -- of the tier in force counts in are kept, and not asked. The value has the slots' texts; what responses
@@ -10,15 +11,16 @@
 -- and the bytes of logs: `slot;slot|counted;counted!blocked\nbytes`. A lone token bucket is one whole
 -- number.
 --
--- The reply is one text of whole numbers of eight bytes each, the highest first: the time, and then
--- what each operation came to.
+-- The reply is one text for each key, without an array for one key: whole numbers of eight bytes each, the
+-- highest first, which are the time, and then what each operation came to. The error of one of many
+-- keys is a text that begins with `-`.
 
 -- Each is made only where it is asked for: a script makes all its functions anew in every call.
 local ALGORITHMS = {
     t = token_bucket, l = leaky_bucket, f = fixed_window, s = sliding_window, g = sliding_log,
 }
 local SLOT_FIELDS = 10
-local FOREIGN = 'RATELIMIT the value of this key is not one of ours'
+local FOREIGN = '-RATELIMIT the value of this key is not one of ours'
 
 local slots, active = {}, {}
 
@@ -283,25 +285,23 @@ local function measure(q)
     return struct.pack('>i8i8i8i8i8', flags, q.retry_after, remaining, reset_after, window)
 end
 
-local value = redis.call('GET', KEYS[1])
-if not value then
-    forget()
-else
-    -- Reads a state of each slot, and says which bytes are left; nothing if one could not be read.
-    local function read_states(heads, field, bytes)
-        local count = 0
-        for text in heads:gmatch('[^;]+') do
-            count = count + 1
-            local q = slots[count]
-            if not q then return nil end
-            local rest
-            q[field], rest = q.algorithm.parse(text, q, bytes)
-            if not q[field] then return nil end
-            bytes = rest or bytes
-        end
-        return count == #slots and bytes or nil
+-- Reads a state of each slot, and says which bytes are left; nothing if one could not be read.
+local function read_states(heads, field, bytes)
+    local count = 0
+    for text in heads:gmatch('[^;]+') do
+        count = count + 1
+        local q = slots[count]
+        if not q then return nil end
+        local rest
+        q[field], rest = q.algorithm.parse(text, q, bytes)
+        if not q[field] then return nil end
+        bytes = rest or bytes
     end
+    return count == #slots and bytes or nil
+end
 
+-- Whether the value is one of ours.
+local function read(value)
     local head, bytes = value, ''
     local line = value:find('\n', 1, true)
     if line then head, bytes = value:sub(1, line - 1), value:sub(line + 1) end
@@ -310,55 +310,46 @@ else
         local blocked
         blocked, by_hand = head:match('^(%d+)(h?)$', mark + 1)
         blocked_until = blocked and Instant.parse(blocked)
+        if not blocked_until then return false end
         head = head:sub(1, mark - 1)
     end
     local bar, counted = head:find('|', 1, true), nil
     if bar then head, counted = head:sub(1, bar - 1), head:sub(bar + 1) end
-    bytes = blocked_until and read_states(head, 'state', bytes)
+    bytes = read_states(head, 'state', bytes)
     if counted and bytes then bytes = read_states(counted, 'counted', bytes) end
-    if bytes ~= '' then return redis.error_reply(FOREIGN) end
+    return bytes == ''
 end
 
-local before = value or write()
-
--- A clock that stepped back must not make the block of a denial longer than it lasts.
-if block_u and by_hand == '' and less(now + block_u, block_n, blocked_until.u, blocked_until.n) then
-    start_block()
-end
-for _, q in ipairs(active) do q.algorithm.clamp(q, q.state) end
-
--- For operations of one outcome it says: how many there are, whether they were denied, the wait in
--- a queue, the units that each of them took, the time of a block, and how each quota stands after the
--- first of them.
-local reply = { struct.pack('>i8', now) }
-local at, others = first_op, nil
-while at <= #ARGV do
-    local op, cost, times = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
-    at = at + 3
-    local after = at
-    while times > 0 do
-        local blocked = decide(op, cost)
-        if not blocked then
-            others = others or corrections()
-            blocked, after = others[op](cost, at)
+-- Does the operations that stand in the arguments from `first` to `last`. For operations of one outcome the
+-- reply says: how many there are, whether they were denied, the wait in a queue, the units that each of them took,
+-- the time of a block, and how each quota stands after the first of them.
+local others
+local function operate(first, last)
+    local reply = { struct.pack('>i8', now) }
+    local at = first
+    while at <= last do
+        local op, cost, times = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+        at = at + 3
+        local after = at
+        while times > 0 do
+            local blocked = decide(op, cost)
+            if not blocked then
+                others = others or corrections()
+                blocked, after = others[op](cost, at)
+            end
+            local here, denied = alike(op, cost, times), result.denied and 1 or 0
+            reply[#reply + 1] = struct.pack('>i8i8i8i8i8', here, denied, result.wait, result.charged, blocked)
+            for _, q in ipairs(active) do reply[#reply + 1] = measure(q) end
+            if here > 1 and result.charged > 0 then charge((here - 1) * cost) end
+            times = times - here
         end
-        local here, denied = alike(op, cost, times), result.denied and 1 or 0
-        reply[#reply + 1] = struct.pack('>i8i8i8i8i8', here, denied, result.wait, result.charged, blocked)
-        for _, q in ipairs(active) do reply[#reply + 1] = measure(q) end
-        if here > 1 and result.charged > 0 then charge((here - 1) * cost) end
-        times = times - here
+        at = after
     end
-    at = after
+    return table.concat(reply)
 end
 
-for _, q in ipairs(active) do
-    if q.state.is_foreign then return redis.error_reply(FOREIGN) end
-end
-
--- A value that has not changed, as after a denial, is not written.
-local after = write()
-if after ~= before then
-    -- It lives until there is nothing left to remember, in whole milliseconds, at least 1.
+-- How long there is something to remember, in whole milliseconds, at least 1.
+local function lifetime()
     local u, n = sub(blocked_until.u, blocked_until.n, now, 0)
     for _, q in ipairs(slots) do
         for _, state in ipairs({ q.state, q.counted }) do
@@ -369,6 +360,44 @@ if after ~= before then
     local milliseconds = max(math.ceil(micros_up(u, n) / 1000), 1)
     -- The time of a test may stand still while the server's goes on.
     if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
-    redis.call('SET', KEYS[1], after, 'PX', string.format('%.0f', milliseconds))
+    return milliseconds
 end
-return table.concat(reply)
+
+local function answer(key, first, last)
+    local value = redis.pcall('GET', key)
+    if value and value.err then return '-' .. value.err end
+    forget()
+    if value and not read(value) then return FOREIGN end
+    local before = value or write()
+
+    -- A clock that stepped back must not make the block of a denial longer than it lasts.
+    if block_u and by_hand == '' and less(now + block_u, block_n, blocked_until.u, blocked_until.n) then
+        start_block()
+    end
+    for _, q in ipairs(active) do q.algorithm.clamp(q, q.state) end
+    local reply = operate(first, last)
+    for _, q in ipairs(active) do
+        if q.state.is_foreign then return FOREIGN end
+    end
+
+    -- A value that has not changed, as after a denial, is not written.
+    local after = write()
+    if after ~= before then
+        local set = redis.pcall('SET', key, after, 'PX', lifetime())
+        if set.err then return '-' .. set.err end
+    end
+    return reply
+end
+
+local replies, at, first, last = {}, first_op, nil, nil
+for i, key in ipairs(KEYS) do
+    if ARGV[at] ~= '=' then
+        first, last = at + 1, at + ARGV[at]
+        at = last
+    end
+    at = at + 1
+    replies[i] = answer(key, first, last)
+end
+if #KEYS > 1 then return replies end
+if replies[1]:byte() == 45 then return redis.error_reply(replies[1]:sub(2)) end
+return replies[1]

@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64},
+    },
     time::Duration,
 };
 
@@ -37,6 +40,7 @@ pub struct RedisStoreBuilder {
     prefix: String,
     deadline: Duration,
     connect_timeout: Duration,
+    sharding_proxy: bool,
     on_health_change: Option<Listener>,
 }
 
@@ -53,6 +57,7 @@ impl RedisStoreBuilder {
             prefix: DEFAULT_PREFIX.to_owned(),
             deadline: DEFAULT_DEADLINE,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            sharding_proxy: false,
             on_health_change: None,
         }
     }
@@ -84,6 +89,17 @@ impl RedisStoreBuilder {
     /// connection when it is there.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// Behind the address stands a proxy that spreads keys over several servers and takes each
+    /// command to the server of its first key, as Envoy and twemproxy do. Defaults to none.
+    ///
+    /// Then each call carries one subject. Otherwise one call carries many subjects that wait at
+    /// the same moment, except to a cluster; such a proxy would count some of them on the wrong
+    /// server. A server that refuses such calls by itself (`CROSSSLOT`) needs no setting.
+    pub const fn sharding_proxy(mut self) -> Self {
+        self.sharding_proxy = true;
         self
     }
 
@@ -171,6 +187,7 @@ impl RedisStoreBuilder {
             prefix,
             deadline,
             connect_timeout: _,
+            sharding_proxy,
             on_health_change,
         } = self;
         let link = Arc::new(Connection::new(opener));
@@ -188,6 +205,7 @@ impl RedisStoreBuilder {
             notifier: Notifier::new(on_health_change),
             counters: Counters::default(),
             trials: AtomicU64::new(0),
+            is_split: AtomicBool::new(sharding_proxy),
         })
     }
 }
@@ -222,6 +240,7 @@ impl fmt::Debug for RedisStoreBuilder {
         f.debug_struct("RedisStoreBuilder")
             .field("prefix", &self.prefix)
             .field("deadline", &self.deadline)
+            .field("sharding_proxy", &self.sharding_proxy)
             .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()
     }

@@ -3,7 +3,10 @@
 use std::{
     future::poll_fn,
     pin::pin,
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64},
+    },
     task::Poll,
     time::Duration,
 };
@@ -21,8 +24,8 @@ use super::{
     connection::Connection,
     error::{StoreError, StoreErrorKind},
     health::{Alarms, Counters, Notifier, STRAIN, StoreHealth, StoreStats},
-    pace::{CallPlace, Full, Pace},
-    script::Script,
+    pace::{CallPlace, CallSize, Full, Pace},
+    script::{Script, failure_within},
 };
 use crate::{decision::Degradation, lock::unpoisoned};
 
@@ -46,21 +49,37 @@ pub(super) struct Core {
     pub(super) notifier: Notifier,
     pub(super) counters: Counters,
     pub(super) trials: AtomicU64,
+    /// Whether the server takes no calls that carry many subjects.
+    pub(super) is_split: AtomicBool,
 }
 
 impl Core {
-    /// A place for a call that carries this many rows, if its answer can be expected `within` this
-    /// time.
-    pub(super) fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
-        // A margin for delays that nobody foresees.
-        let within = within.saturating_sub(self.deadline / 20);
+    /// A place for a call of this size, if its answer can be expected `within` this time.
+    pub(super) fn enter(&self, size: CallSize, within: Duration) -> Result<CallPlace, StoreError> {
         let now = Instant::now().into_std();
-        let place = self.pace.enter(rows, now, within);
-        place.map_err(|Full| {
-            let error = StoreError::crowded();
-            self.counters.count(&Err::<(), _>(error.clone()));
-            error
-        })
+        let place = self.pace.enter(size, now, self.without_margin(within));
+        place.map_err(|Full| self.crowded())
+    }
+
+    /// An error if a call of this size would get no place.
+    pub(super) fn expect(&self, size: CallSize) -> Result<(), StoreError> {
+        let now = Instant::now().into_std();
+        let within = self.without_margin(self.deadline);
+        match self.pace.has_room(size, now, within) {
+            true => Ok(()),
+            false => Err(self.crowded()),
+        }
+    }
+
+    /// A margin for delays that nobody foresees.
+    fn without_margin(&self, within: Duration) -> Duration {
+        within.saturating_sub(self.deadline / 20)
+    }
+
+    fn crowded(&self) -> StoreError {
+        let error = StoreError::crowded();
+        self.counters.count(&Err::<(), _>(error.clone()));
+        error
     }
 
     /// A limiter of this store uses the script.
@@ -77,8 +96,8 @@ impl Core {
     }
 
     /// A place whether or not an answer can be expected in time.
-    pub(super) fn insist(&self, rows: usize) -> CallPlace {
-        self.pace.insist(rows, Instant::now().into_std())
+    pub(super) fn insist(&self, size: CallSize) -> CallPlace {
+        self.pace.insist(size, Instant::now().into_std())
     }
 
     /// Runs `call` of `script`, all within the deadline, and learns from the outcome.
@@ -187,6 +206,10 @@ impl Core {
             }
         };
         let outcome = answer.map_err(|error| StoreError::replied(&error));
+        let outcome = outcome.and_then(|reply| match failure_within(&reply) {
+            Some(error) => Err(error),
+            None => Ok(reply),
+        });
         let kind = outcome.as_ref().err().map(StoreError::kind);
         if !matches!(
             kind,
@@ -264,6 +287,8 @@ impl Core {
         let now = Instant::now().into_std();
         match error.kind() {
             StoreErrorKind::ForeignData => self.praise(epoch),
+            // The next calls carry one subject each.
+            StoreErrorKind::Cluster if error.names_many_servers() => self.praise(epoch),
             // Nothing was sent.
             StoreErrorKind::Crowded => {}
             StoreErrorKind::Other => {

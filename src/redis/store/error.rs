@@ -137,6 +137,12 @@ impl StoreError {
         Self::new(StoreErrorKind::ForeignData, detail)
     }
 
+    /// The error of one of many subjects of a call: its code and what the server says.
+    pub(crate) fn of_subject(text: &str) -> Self {
+        let code = text.split(' ').next().unwrap_or(text);
+        Self::new(StoreErrorKind::of_code(code), without_arguments(text))
+    }
+
     /// No answer could be expected in time, so Redis was not asked.
     pub(super) fn crowded() -> Self {
         Self::new(
@@ -205,6 +211,11 @@ impl StoreError {
         )
     }
 
+    /// Whether the keys of a call are on different servers, so that nothing was done.
+    pub(crate) fn names_many_servers(&self) -> bool {
+        self.kind == StoreErrorKind::Cluster && self.detail.starts_with("CROSSSLOT")
+    }
+
     /// The kind of failure.
     #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {
@@ -235,10 +246,11 @@ fn shown(error: &RedisError) -> String {
         (Some(code), None) => code.to_owned(),
         (None, _) => error.to_string(),
     };
-    match text.split_once(", with args") {
-        Some((text, _)) => text.to_owned(),
-        None => text,
-    }
+    without_arguments(&text).to_owned()
+}
+
+fn without_arguments(text: &str) -> &str {
+    text.split(", with args").next().unwrap_or(text)
 }
 
 impl fmt::Display for StoreError {

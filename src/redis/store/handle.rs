@@ -1,6 +1,10 @@
 //! The store's handle: [`RedisStore`].
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use redis::{ToRedisArgs, Value, aio::ConnectionLike};
 
@@ -8,7 +12,7 @@ use super::{
     core::Core,
     error::StoreError,
     health::{StoreHealth, StoreStats},
-    pace::CallPlace,
+    pace::{CallPlace, CallSize},
     script::Script,
 };
 use crate::error::ConfigError;
@@ -145,10 +149,25 @@ impl RedisStore {
         self.shared.use_script(script);
     }
 
-    /// A place for a call that carries this many rows; an error at once when an answer `within`
-    /// this time is not to be expected.
-    pub(crate) fn enter(&self, rows: usize, within: Duration) -> Result<CallPlace, StoreError> {
-        self.shared.enter(rows, within)
+    /// A place for a call of this size; an error at once when an answer `within` this time is not
+    /// to be expected.
+    pub(crate) fn enter(&self, size: CallSize, within: Duration) -> Result<CallPlace, StoreError> {
+        self.shared.enter(size, within)
+    }
+
+    /// An error when a call of this size would get no place.
+    pub(crate) fn expect(&self, size: CallSize) -> Result<(), StoreError> {
+        self.shared.expect(size)
+    }
+
+    /// Whether one call can carry many subjects: not to a cluster, which has them on many servers.
+    pub(crate) fn may_travel_together(&self) -> bool {
+        !self.shared.link.is_cluster() && !self.shared.is_split.load(Ordering::Relaxed)
+    }
+
+    /// Behind the store's address there are many servers: from now on each subject has its call.
+    pub(crate) fn travel_alone(&self) {
+        self.shared.is_split.store(true, Ordering::Relaxed);
     }
 
     /// How long an answer takes at present; `None` without a connection.
@@ -161,29 +180,29 @@ impl RedisStore {
         self.shared.go_without(error);
     }
 
-    /// Runs `script` on the value of `key`: one round trip, and never more than the deadline. After
+    /// Runs `script` on the values of `keys`: one round trip, and never more than the deadline. After
     /// an error of kind [`Timeout`](super::StoreErrorKind::Timeout) it may have run.
     pub(crate) async fn call_in<A: ToRedisArgs>(
         &self,
         place: CallPlace,
         script: &Script,
-        key: &[u8],
+        keys: &[&[u8]],
         args: &[A],
     ) -> Result<Value, StoreError> {
-        let call = script.call(key, args);
+        let call = script.call(keys, args);
         let within = Some(self.shared.deadline);
         self.shared.call(script, call, place, within).await
     }
 
-    /// The same without waiting for a place: the call is sent, however many are under way.
+    /// The same on one value without waiting for a place: the call is sent, however many are under way.
     pub(crate) async fn call<A: ToRedisArgs>(
         &self,
         script: &Script,
         key: &[u8],
         args: &[A],
     ) -> Result<Value, StoreError> {
-        let call = script.call(key, args);
-        let place = self.shared.insist(1);
+        let call = script.call(&[key], args);
+        let place = self.shared.insist(CallSize::ONE);
         self.shared.call(script, call, place, None).await
     }
 }

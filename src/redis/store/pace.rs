@@ -13,6 +13,9 @@ use std::{
 /// The weight of a call that carries one row.
 const CALL: u32 = 8;
 
+/// The weight of each further subject of a call, with one row.
+const SUBJECT: u32 = 4;
+
 /// The assumed cost of a call for the server until answers have told, in nanoseconds.
 const USUAL_COST: f64 = 50_000.0;
 
@@ -86,6 +89,14 @@ enum Fate {
     Over,
 }
 
+/// What a call carries.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CallSize {
+    pub(crate) subjects: usize,
+    /// Of all subjects.
+    pub(crate) rows: usize,
+}
+
 /// A call's place among those that are under way, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct CallPlace {
@@ -120,16 +131,16 @@ impl Default for State {
 }
 
 impl Pace {
-    /// A place for a call that carries this many rows, unless its answer would come later than
+    /// A place for a call of this size, unless its answer would come later than
     /// `within`. A call is sent in any case when nothing is under way: otherwise nobody would find
     /// out that the server has become faster.
     pub(super) fn enter(
         self: &Arc<Self>,
-        rows: usize,
+        size: CallSize,
         now: Instant,
         within: Duration,
     ) -> Result<CallPlace, Full> {
-        let weight = weight(rows);
+        let weight = size.weight();
         let mut state = self.lock();
         if !state.has_room(weight, now, within) {
             return Err(Full);
@@ -138,9 +149,14 @@ impl Pace {
     }
 
     /// A place whether or not an answer can be expected in time.
-    pub(super) fn insist(self: &Arc<Self>, rows: usize, now: Instant) -> CallPlace {
+    pub(super) fn insist(self: &Arc<Self>, size: CallSize, now: Instant) -> CallPlace {
         let mut state = self.lock();
-        self.place(&mut state, weight(rows), now)
+        self.place(&mut state, size.weight(), now)
+    }
+
+    /// Whether a call of this size would get a place.
+    pub(super) fn has_room(&self, size: CallSize, now: Instant, within: Duration) -> bool {
+        self.lock().has_room(size.weight(), now, within)
     }
 
     fn place(self: &Arc<Self>, state: &mut State, weight: u32, now: Instant) -> CallPlace {
@@ -224,8 +240,23 @@ impl Drop for CallPlace {
     }
 }
 
-fn weight(rows: usize) -> u32 {
-    u32::try_from(rows.saturating_sub(1)).map_or(u32::MAX, |more| more.saturating_add(CALL))
+impl CallSize {
+    /// One subject, with one row.
+    pub(crate) const ONE: Self = Self {
+        subjects: 1,
+        rows: 1,
+    };
+
+    fn weight(self) -> u32 {
+        let Self { subjects, rows } = self;
+        let more = |count: usize, less: usize| {
+            u32::try_from(count.saturating_sub(less)).unwrap_or(u32::MAX)
+        };
+        let further = more(subjects, 1).saturating_mul(SUBJECT);
+        more(rows, subjects)
+            .saturating_add(further)
+            .saturating_add(CALL)
+    }
 }
 
 impl State {

@@ -12,7 +12,8 @@ use tokio::{
 };
 
 use super::{
-    call::CallProgress, connection::Connection, core::Core, error::StoreError, script::Script,
+    call::CallProgress, connection::Connection, core::Core, error::StoreError, pace::CallSize,
+    script::Script,
 };
 
 /// A step of a trial may take longer than a call: nobody waits for it.
@@ -114,7 +115,7 @@ impl Core {
     async fn try_out(&self, connection: &mut u64) -> Result<(), StoreError> {
         let number = self.trials.fetch_add(1, Ordering::Relaxed) % PROBE_KEYS;
         let key = format!("{}:trial:{number}", self.prefix);
-        let read = READ.call::<&str>(key.as_bytes(), &[]);
+        let read = READ.call::<&str>(&[key.as_bytes()], &[]);
         let mut write = redis::cmd("SET");
         write.arg(key).arg(1).arg("PX").arg(1000);
 
@@ -136,7 +137,7 @@ impl Core {
         limit: Duration,
         connection: &mut u64,
     ) -> Result<Value, StoreError> {
-        let mut progress = CallProgress::new(self.insist(1), None);
+        let mut progress = CallProgress::new(self.insist(CallSize::ONE), None);
         let outcome = within(limit, self.run(&READ, command, &mut progress)).await;
         *connection = progress.connection;
         outcome

@@ -10,9 +10,12 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, FutureExt, Shared};
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs, Value};
 
-use super::transport::Transport;
+use super::{
+    error::{StoreError, StoreErrorKind},
+    transport::Transport,
+};
 use crate::lock::unpoisoned;
 
 /// A Lua script, known to the server by its digest.
@@ -30,10 +33,13 @@ impl Script {
         }
     }
 
-    /// The command that runs it on the value of `key`.
-    pub(super) fn call<A: ToRedisArgs>(&self, key: &[u8], args: &[A]) -> Cmd {
+    /// The command that runs it on the values of `keys`.
+    pub(super) fn call<A: ToRedisArgs>(&self, keys: &[&[u8]], args: &[A]) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&*self.digest).arg(1).arg(key);
+        command.arg(&*self.digest).arg(keys.len());
+        for key in keys {
+            command.arg(key);
+        }
         for arg in args {
             command.arg(arg);
         }
@@ -49,6 +55,20 @@ impl Script {
 /// flushed. Then the call has done nothing.
 pub(super) fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// The first error of a reply about many subjects that concerns the server, such as that it takes no
+/// writes. That of a subject's value is the subject's own.
+pub(super) fn failure_within(reply: &Value) -> Option<StoreError> {
+    let Value::Array(texts) = reply else {
+        return None;
+    };
+    let errors = texts.iter().filter_map(|text| match text {
+        Value::BulkString(text) => text.strip_prefix(b"-"),
+        _ => None,
+    });
+    let mut errors = errors.map(|text| StoreError::of_subject(&String::from_utf8_lossy(text)));
+    errors.find(|error| error.kind() != StoreErrorKind::ForeignData)
 }
 
 /// The scripts that were loaded over one connection. Each is loaded by one call at a time, and all

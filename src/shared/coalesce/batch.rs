@@ -1,18 +1,13 @@
-//! Batches: operations that wait, and the call that carries them.
+//! Batches: operations of one subject that wait.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{mem, sync::Arc};
 
+use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
     decision::Decision, decision::Op, limiter::limits::Chosen, redis::store::error::StoreError,
 };
-
-/// The most rows of one call: few enough for the server not to be held up.
-const MAX_ROWS_PER_CALL: usize = 256;
-
-/// The most operations of one call. Not every algorithm does alike ones in one step.
-const MAX_OPS_PER_CALL: usize = 1_024;
 
 /// The server's answer to operations that are alike and follow each other.
 #[derive(Debug)]
@@ -21,6 +16,12 @@ pub(in crate::shared) struct Row {
     /// The first one's. Each of the others' is the [next](Decision::next_alike).
     pub(in crate::shared) first: Decision,
 }
+
+/// Alike operations that follow each other, and how many there are. Most subjects have one.
+pub(in crate::shared) type Rows = SmallVec<[(Op, usize); 1]>;
+
+/// Those who wait for a subject's operations, in order.
+pub(super) type Waiters = SmallVec<[WaitingOp; 1]>;
 
 /// The server's decision, or why there is none.
 pub(super) type Reply = Result<Decision, StoreError>;
@@ -40,20 +41,11 @@ impl WaitingOp {
 
 /// Operations of one subject that are measured by the same quotas, in order of arrival.
 pub(super) struct Batch<P> {
-    plan: Arc<P>,
-    tier: Chosen,
-    /// Alike operations that follow each other, and how many there are.
-    rows: VecDeque<(Op, usize)>,
-    /// One for each operation.
-    waiters: VecDeque<WaitingOp>,
-}
-
-/// The rows that one call carries, and who waits for them.
-pub(super) struct Call<P> {
     pub(super) plan: Arc<P>,
     pub(super) tier: Chosen,
-    pub(super) rows: Vec<(Op, usize)>,
-    pub(super) waiters: VecDeque<WaitingOp>,
+    rows: Rows,
+    /// One for each operation.
+    waiters: Waiters,
 }
 
 impl<P> Batch<P> {
@@ -61,8 +53,8 @@ impl<P> Batch<P> {
         Self {
             plan,
             tier,
-            rows: VecDeque::new(),
-            waiters: VecDeque::new(),
+            rows: Rows::new_const(),
+            waiters: Waiters::new_const(),
         }
     }
 
@@ -71,91 +63,56 @@ impl<P> Batch<P> {
     }
 
     pub(super) fn add(&mut self, op: Op, waiter: WaitingOp) {
-        match self.rows.back_mut() {
+        match self.rows.last_mut() {
             Some((alike, count)) if *alike == op => *count += 1,
-            _ => self.rows.push_back((op, 1)),
+            _ => self.rows.push((op, 1)),
         }
-        self.waiters.push_back(waiter);
+        self.waiters.push(waiter);
     }
 
-    pub(super) fn first_deadline(&self) -> Option<Instant> {
-        self.waiters.front().map(|waiter| waiter.deadline)
+    /// Takes out the operations whose deadline has passed: somebody else has decided about them.
+    pub(super) fn give_up_late(&mut self, now: Instant, late: &mut Vec<WaitingOp>) {
+        let waiters = self.waiters.iter();
+        let count = waiters.take_while(|waiter| waiter.deadline <= now).count();
+        if count > 0 {
+            late.extend(self.waiters.drain(..count));
+            take_rows(&mut self.rows, usize::MAX, count);
+        }
     }
 
-    /// Takes the rows of the next call. An operation whose deadline has passed is not sent:
-    /// somebody else has decided about it.
-    pub(super) fn next_call(&mut self, now: Instant) -> Option<Call<P>> {
-        while self
-            .first_deadline()
-            .is_some_and(|deadline| deadline <= now)
-            && let Some(late) = self.waiters.pop_front()
-        {
-            self.take_ops(1);
-            late.answer.send(Err(StoreError::unsent())).ok();
+    /// Takes up to so many rows of so many operations in all, and those who wait for them; `None`
+    /// when nothing is left.
+    pub(super) fn take(&mut self, most_rows: usize, most_ops: usize) -> Option<(Rows, Waiters)> {
+        if self.waiters.is_empty() {
+            return None;
         }
-        let rows = self.take_rows();
-        let count = rows.iter().map(|(_, count)| count).sum();
-        (count > 0).then(|| Call {
-            plan: Arc::clone(&self.plan),
-            tier: self.tier,
-            rows,
-            waiters: self.take_waiters(count),
-        })
-    }
-
-    fn take_rows(&mut self) -> Vec<(Op, usize)> {
-        let mut rows = Vec::new();
-        let mut left = MAX_OPS_PER_CALL;
-        while rows.len() < MAX_ROWS_PER_CALL
-            && left > 0
-            && let Some((op, count)) = self.take_ops(left)
-        {
-            rows.push((op, count));
-            left -= count;
+        if self.rows.len() <= most_rows && self.waiters.len() <= most_ops {
+            return Some((mem::take(&mut self.rows), mem::take(&mut self.waiters)));
         }
-        rows
-    }
-
-    /// Takes up to `most` operations of the first row.
-    fn take_ops(&mut self, most: usize) -> Option<(Op, usize)> {
-        let (op, count) = self.rows.front_mut()?;
-        if *count > most {
-            *count -= most;
-            return Some((Op::clone(op), most));
-        }
-        self.rows.pop_front()
-    }
-
-    fn take_waiters(&mut self, count: usize) -> VecDeque<WaitingOp> {
-        if count == self.waiters.len() {
-            return std::mem::take(&mut self.waiters);
-        }
-        self.waiters.drain(..count).collect()
+        let rows = take_rows(&mut self.rows, most_rows, most_ops);
+        let count: usize = rows.iter().map(|(_, count)| count).sum();
+        Some((rows, self.waiters.drain(..count).collect()))
     }
 }
 
-/// Hands the server's answers to those who wait. Some may have stopped listening.
-pub(super) fn deliver(waiters: VecDeque<WaitingOp>, answer: Result<Vec<Row>, StoreError>) {
-    let mut waiters = waiters.into_iter();
-    match answer {
-        Ok(rows) => {
-            for Row { count, first } in rows {
-                deliver_row(waiters.by_ref().take(count), first);
-            }
+/// Takes rows from the front, the last of them perhaps in part.
+fn take_rows(rows: &mut Rows, most_rows: usize, most_ops: usize) -> Rows {
+    let mut left = most_ops;
+    let mut whole = 0;
+    for (_, count) in rows.iter().take(most_rows) {
+        if *count > left {
+            break;
         }
-        Err(error) => {
-            for waiter in waiters {
-                waiter.answer.send(Err(error.clone())).ok();
-            }
-        }
+        left -= count;
+        whole += 1;
     }
-}
-
-fn deliver_row(waiters: impl Iterator<Item = WaitingOp>, first: Decision) {
-    let mut next = first;
-    for waiter in waiters {
-        let after = next.next_alike();
-        waiter.answer.send(Ok(next)).ok();
-        next = after;
+    let mut taken: Rows = rows.drain(..whole).collect();
+    if whole < most_rows
+        && left > 0
+        && let Some((op, count)) = rows.first_mut()
+    {
+        *count -= left;
+        taken.push((Op::clone(op), left));
     }
+    taken
 }

@@ -1,7 +1,6 @@
-//! Drivers: one task for each busy subject, which sends its calls.
+//! The driver: the one task of a limiter that sends its calls.
 
 use std::{
-    collections::VecDeque,
     future::{Future, poll_fn},
     mem,
     pin::pin,
@@ -11,96 +10,119 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
-    batch::{Batch, Call, Row, WaitingOp, deliver},
-    lanes::{Ask, Lane, Lanes},
+    ask::Ask,
+    call::{Call, Departure, SubjectAnswer},
+    hub::Hub,
+    lanes::{Patience, View},
 };
-use crate::redis::store::error::StoreError;
-
-/// The most calls of one subject that leave while others are under way, other than with an answer.
-const MAX_FLIGHTS: usize = 32;
-
-/// The shortest time between two of them.
+/// The shortest time for which operations wait for an answer to leave with.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
 
-/// The one task that asks about a subject. When the task is dropped, nobody waits in vain.
+/// Sends the calls of a limiter. When the task is dropped, nobody waits in vain.
 pub(super) struct Driver<A: Ask<P>, P: Send + Sync + 'static> {
-    lanes: Arc<Lanes<A, P>>,
-    subject: Arc<str>,
+    hub: Arc<Hub<A, P>>,
     number: u64,
-    stirred: Arc<Notify>,
-    /// Whether the lane is gone, or another driver's.
+    /// Whether another one, or none, drives now.
     is_over: bool,
 }
 
-/// A call that is over: the operations that wait for it, and its answer.
-type Landed = (VecDeque<WaitingOp>, Result<Vec<Row>, StoreError>);
+/// A call that is over, and the answer to each of its questions.
+type Landed<P> = (Call<P>, Vec<SubjectAnswer>);
 
 /// The next step of a driver.
 enum DriverStep<P> {
-    Leave(Vec<Batch<P>>),
-    /// Until then, or until something happens.
-    Wait(Option<Instant>),
+    Leave {
+        departure: Departure<P>,
+        /// When to look again, unless something happens before.
+        until: Option<Instant>,
+    },
+    /// Its own calls are still to be waited for.
+    Land,
     Over,
 }
 
 impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
-    pub(super) fn new(lanes: &Arc<Lanes<A, P>>, subject: Arc<str>, lane: &Lane<P>) -> Self {
+    pub(super) const fn new(hub: Arc<Hub<A, P>>, number: u64) -> Self {
         Self {
-            lanes: Arc::clone(lanes),
-            subject,
-            number: lane.driver,
-            stirred: Arc::clone(&lane.stirred),
+            hub,
+            number,
             is_over: false,
         }
     }
 
-    pub(super) async fn run(mut self, first: Option<(Call<P>, A::Place)>) {
+    pub(super) async fn run(mut self) {
         let mut flights = FuturesUnordered::new();
-        if let Some((call, place)) = first {
-            flights.push(self.fly(call, place));
-        }
-        let mut landed: Vec<Landed> = Vec::new();
+        let mut landed: Vec<Landed<P>> = Vec::new();
         loop {
-            let is_free = flights.is_empty() || !landed.is_empty();
-            let (leaves, until) = match self.next(is_free, flights.len()) {
-                DriverStep::Over => return land(&mut landed),
-                DriverStep::Wait(until) => (false, until),
-                DriverStep::Leave(batches) => {
-                    for (call, place) in self.calls(batches) {
+            let until = match self.next(&landed, flights.is_empty()) {
+                DriverStep::Over => return deliver(&mut landed),
+                DriverStep::Land => None,
+                DriverStep::Leave {
+                    mut departure,
+                    until,
+                } => {
+                    for (call, place) in self.places(&mut departure) {
                         flights.push(self.fly(call, place));
                     }
-                    (true, None)
+                    departure.turn_late_away();
+                    until
                 }
             };
             // Answers are handed out when what waited for them is on its way, so that the server is
             // busy while their requests go on.
             let mut handed_out = mem::take(&mut landed);
             send(&mut flights, &mut landed).await;
-            land(&mut handed_out);
-            if landed.is_empty() && !leaves {
+            deliver(&mut handed_out);
+            if landed.is_empty() && !flights.is_empty() {
                 self.wait(&mut flights, &mut landed, until).await;
             }
         }
     }
 
-    /// The calls that carry all of these, oldest first, each with a place. Where there is no place,
-    /// nobody has to wait to hear of it.
-    fn calls(&self, batches: Vec<Batch<P>>) -> Vec<(Call<P>, A::Place)> {
+    fn next(&mut self, landed: &[Landed<P>], is_idle: bool) -> DriverStep<P> {
+        let asker = &self.hub.asker;
+        let mut departure = Departure::new(asker.most_subjects());
+        let view = View {
+            now: Instant::now(),
+            has_landed: !landed.is_empty(),
+            most: asker.most_subjects(),
+            patience: self.patience(),
+        };
+        let mut lanes = self.hub.lock();
+        if lanes.driver != Some(self.number) {
+            self.is_over = true;
+            return match is_idle {
+                true => DriverStep::Over,
+                false => DriverStep::Land,
+            };
+        }
+        for (call, _) in landed {
+            lanes.land(call);
+        }
+        let until = lanes.leave(&view, &mut departure);
+        if lanes.is_empty() && departure.is_empty() {
+            lanes.driver = None;
+            self.is_over = true;
+            return DriverStep::Over;
+        }
+        DriverStep::Leave { departure, until }
+    }
+
+    /// The calls that have a place. Where there is none, nobody has to wait to hear of it.
+    fn places(&self, departure: &mut Departure<P>) -> Vec<(Call<P>, A::Place)> {
         let now = Instant::now();
-        let mut calls = Vec::new();
-        for mut batch in batches {
-            while let Some(call) = batch.next_call(now) {
-                let last = call.waiters.back().map(|waiter| waiter.deadline);
-                let within = last.map_or(Duration::ZERO, |deadline| deadline - now);
-                match self.lanes.asker.enter(call.rows.len(), within) {
-                    Ok(place) => calls.push((call, place)),
-                    Err(error) => deliver(call.waiters, Err(error)),
+        let mut calls = Vec::with_capacity(departure.calls.len());
+        for call in departure.calls.drain(..) {
+            let last = call.last_deadline();
+            let within = last.map_or(Duration::ZERO, |deadline| deadline - now);
+            match self.hub.asker.enter(call.size(), within) {
+                Ok(place) => calls.push((call, place)),
+                Err(error) => {
+                    self.hub.land(self.number, &call);
+                    call.fail(&error);
                 }
             }
         }
@@ -112,78 +134,51 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
         &self,
         call: Call<P>,
         place: A::Place,
-    ) -> impl Future<Output = Landed> + Send + use<A, P> {
-        let lanes = Arc::clone(&self.lanes);
-        let subject = Arc::clone(&self.subject);
+    ) -> impl Future<Output = Landed<P>> + Send + use<A, P> {
+        let hub = Arc::clone(&self.hub);
         async move {
             let Call {
                 plan,
                 tier,
-                rows,
-                waiters,
-            } = call;
-            let asker = &lanes.asker;
-            let answer = asker.ask(place, &subject, &plan, tier, &rows).await;
-            (waiters, answer)
+                questions,
+                ..
+            } = &call;
+            let answers = hub.asker.ask(place, plan, *tier, questions).await;
+            (call, answers)
         }
     }
 
-    /// `is_free` when nothing is under way that could be waited for, or an answer has just come.
-    fn next(&mut self, is_free: bool, flights: usize) -> DriverStep<P> {
-        let mut locked = self.lanes.lock(&self.subject);
-        let own = locked.get_mut(&self.subject);
-        let Some(lane) = own.filter(|lane| lane.driver == self.number) else {
-            self.is_over = true;
-            return if flights == 0 {
-                DriverStep::Over
-            } else {
-                DriverStep::Wait(None)
+    fn patience(&self) -> Patience {
+        let asker = &self.hub.asker;
+        let deadline = asker.deadline();
+        let Some(expected) = asker.expected() else {
+            return Patience {
+                for_others: SHORTEST_PATIENCE,
+                for_own: None,
             };
         };
-        let Some(first) = lane.first_deadline() else {
-            if flights > 0 {
-                return DriverStep::Wait(None);
-            }
-            locked.remove(&self.subject);
-            self.is_over = true;
-            return DriverStep::Over;
-        };
-        if !is_free {
-            let Some(patience) = self.patience().filter(|_| flights < MAX_FLIGHTS) else {
-                return DriverStep::Wait(None);
-            };
-            let since = first - self.lanes.asker.deadline();
-            let leave_at = since + patience;
-            if Instant::now() < leave_at {
-                return DriverStep::Wait(Some(leave_at));
-            }
-        }
-        DriverStep::Leave(mem::take(&mut lane.waiting))
-    }
-
-    /// How long an operation may wait for an answer before it leaves in a call of its own; `None`
-    /// when there is time for two answers one after another.
-    fn patience(&self) -> Option<Duration> {
-        let asker = &self.lanes.asker;
-        let (expected, deadline) = (asker.expected()?, asker.deadline());
-        if expected * 4 <= deadline {
-            return None;
-        }
+        // There is no hurry where there is time for two answers one after another.
+        let is_far = expected * 4 > deadline;
         let spare = deadline.saturating_sub(expected) / 4;
-        Some(spare.max(SHORTEST_PATIENCE))
+        Patience {
+            for_others: (expected / 8).max(SHORTEST_PATIENCE),
+            for_own: is_far.then_some(spare.max(SHORTEST_PATIENCE)),
+        }
     }
 
     async fn wait(
         &self,
-        flights: &mut FuturesUnordered<impl Future<Output = Landed>>,
-        landed: &mut Vec<Landed>,
+        flights: &mut FuturesUnordered<impl Future<Output = Landed<P>>>,
+        landed: &mut Vec<Landed<P>>,
         until: Option<Instant>,
     ) {
-        let mut stirred = pin!(self.stirred.notified());
+        let mut stirred = pin!(self.hub.stirred.notified());
         let mut alarm = pin!(until.map(sleep_until));
         poll_fn(|cx| {
-            if let Poll::Ready(Some(flight)) = flights.poll_next_unpin(cx) {
+            while let Poll::Ready(Some(flight)) = flights.poll_next_unpin(cx) {
                 landed.push(flight);
+            }
+            if !landed.is_empty() {
                 return Poll::Ready(());
             }
             if let Some(alarm) = alarm.as_mut().as_pin_mut()
@@ -198,9 +193,9 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
 }
 
 /// Has all that was not sent yet sent, in order.
-async fn send(
-    flights: &mut FuturesUnordered<impl Future<Output = Landed>>,
-    landed: &mut Vec<Landed>,
+async fn send<P>(
+    flights: &mut FuturesUnordered<impl Future<Output = Landed<P>>>,
+    landed: &mut Vec<Landed<P>>,
 ) {
     poll_fn(|cx| {
         while let Poll::Ready(Some(flight)) = flights.poll_next_unpin(cx) {
@@ -211,9 +206,9 @@ async fn send(
     .await;
 }
 
-fn land(landed: &mut Vec<Landed>) {
-    for (waiters, answer) in landed.drain(..) {
-        deliver(waiters, answer);
+fn deliver<P>(landed: &mut Vec<Landed<P>>) {
+    for (call, answers) in landed.drain(..) {
+        call.deliver(answers);
     }
 }
 
@@ -222,13 +217,10 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Drop for Driver<A, P> {
         if self.is_over {
             return;
         }
-        // The runtime was shut down: waiting operations notice that their sender is gone.
-        let mut lanes = self.lanes.lock(&self.subject);
-        let own = lanes
-            .get(&self.subject)
-            .is_some_and(|lane| lane.driver == self.number);
-        if own {
-            lanes.remove(&self.subject);
+        // The runtime was shut down. The next one that asks something drives what still waits.
+        let mut lanes = self.hub.lock();
+        if lanes.driver == Some(self.number) {
+            lanes.let_go();
         }
     }
 }

@@ -1,115 +1,299 @@
-//! Lanes: the subjects that have anything under way, and what waits to follow it.
+//! Lanes: the subjects that wait or have anything under way, and which of them may leave.
 
 use std::{
-    collections::HashMap,
-    future::Future,
-    hash::{BuildHasher, RandomState},
-    sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicU64, Ordering},
-    },
+    collections::{VecDeque, hash_map::Entry},
+    mem,
+    sync::Arc,
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::Instant};
+use smallvec::SmallVec;
+use tokio::time::Instant;
 
-use super::batch::{Batch, Row, WaitingOp};
-use crate::{
-    decision::Op, limiter::limits::Chosen, lock::unpoisoned, redis::store::error::StoreError,
+use super::{
+    batch::{Batch, WaitingOp},
+    call::{Call, Departure},
 };
-
-/// Locks of the lanes: enough for threads to seldom meet at one.
-const SHARDS: usize = 32;
+use crate::{
+    decision::Op,
+    limiter::limits::Chosen,
+    shared::subject::{SubjectMap, SubjectName},
+};
 
 /// How long a driver may leave operations waiting whose time is over. Its runtime is then not
 /// driven any more.
 pub(super) const STILL: Duration = Duration::from_millis(100);
 
-/// Asks the server about one subject.
-pub(in crate::shared) trait Ask<P>: Send + Sync + 'static {
-    /// A call's place among those that are under way.
-    type Place: Send + 'static;
+/// The most calls of one subject that leave while others are under way, other than with an answer.
+const MAX_FLIGHTS: usize = 32;
 
-    /// A place for a call that carries this many rows; an error at once when an answer `within`
-    /// this time is not to be expected.
-    fn enter(&self, rows: usize, within: Duration) -> Result<Self::Place, StoreError>;
+/// While fewer subjects are under way, each leaves at once: the server has nothing else to do.
+const FEW: usize = 32;
 
-    /// Has the server do `rows` one after another for `subject` by the quotas of one tier. The rows
-    /// of the answer may be shorter and more.
-    fn ask(
-        &self,
-        place: Self::Place,
-        subject: &str,
-        plan: &P,
-        tier: Chosen,
-        rows: &[(Op, usize)],
-    ) -> impl Future<Output = Result<Vec<Row>, StoreError>> + Send;
+/// The most subjects that leave in one go, so that nobody waits long for the lock.
+const MAX_DEPARTING: usize = 1_024;
 
-    /// How long an answer takes at present; `None` when that is not known.
-    fn expected(&self) -> Option<Duration>;
-
-    /// How long an operation waits at most.
-    fn deadline(&self) -> Duration;
+/// All lanes of a limiter.
+pub(super) struct Lanes<P> {
+    lanes: SubjectMap<Lane<P>>,
+    /// The subjects that wait and have nothing under way.
+    due: VecDeque<Queued>,
+    /// The subjects that wait for an answer about themselves, in the order in which they began to,
+    /// and some that have left since.
+    behind: VecDeque<Queued>,
+    /// How many questions are under way.
+    under_way: usize,
+    /// The number of the driver that sends what waits, if there is one.
+    pub(super) driver: Option<u64>,
+    /// The drivers so far.
+    drivers: u64,
 }
 
-/// All lanes, and the server that they lead to.
-pub(super) struct Lanes<A, P> {
-    pub(super) asker: A,
-    random: RandomState,
-    pub(super) shards: [Mutex<LaneShard<P>>; SHARDS],
-    /// The drivers so far. No two have one number, or a lane that is begun again would also be that
-    /// of a driver which stood still before.
-    drivers: AtomicU64,
+struct Queued {
+    subject: SubjectName,
+    since: Instant,
 }
 
-/// The lanes of some subjects, under one lock.
-pub(super) type LaneShard<P> = HashMap<Arc<str>, Lane<P>>;
-
-/// The operations that wait to follow one subject's calls under way.
-pub(super) struct Lane<P> {
+/// The operations of one subject that wait.
+struct Lane<P> {
     /// One batch for each tier and plan. Each was begun before the next.
-    pub(super) waiting: Vec<Batch<P>>,
-    /// The number of the driver that sends it.
-    pub(super) driver: u64,
-    /// Tells the driver that something waits.
-    pub(super) stirred: Arc<Notify>,
+    waiting: SmallVec<[Batch<P>; 1]>,
+    /// When the first of them began to wait.
+    since: Instant,
+    listed: Listed,
+    /// Questions about the subject that are under way.
+    flights: usize,
 }
 
-impl<A, P> Lanes<A, P> {
-    pub(super) fn new(asker: A) -> Self {
+/// The list by which a lane leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    Nowhere,
+    Due,
+    Behind,
+}
+
+/// What a driver goes by when it looks at the lanes.
+pub(super) struct View {
+    pub(super) now: Instant,
+    /// Whether an answer has just come.
+    pub(super) has_landed: bool,
+    /// The most subjects of one call.
+    pub(super) most: usize,
+    pub(super) patience: Patience,
+}
+
+/// How long operations wait for an answer to leave with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// For an answer about other subjects.
+    pub(super) for_others: Duration,
+    /// For an answer about the same subject; `None` for any time.
+    pub(super) for_own: Option<Duration>,
+}
+
+impl<P> Lanes<P> {
+    pub(super) fn new() -> Self {
         Self {
-            asker,
-            random: RandomState::new(),
-            shards: std::array::from_fn(|_| Mutex::default()),
-            drivers: AtomicU64::new(0),
+            lanes: SubjectMap::default(),
+            due: VecDeque::new(),
+            behind: VecDeque::new(),
+            under_way: 0,
+            driver: None,
+            drivers: 0,
         }
     }
 
-    pub(super) fn next_driver(&self) -> u64 {
-        self.drivers.fetch_add(1, Ordering::Relaxed)
+    /// How many subjects wait and have nothing under way.
+    pub(super) fn due(&self) -> usize {
+        self.due.len()
     }
 
-    /// The lanes among which that of `subject` is.
-    pub(super) fn lock(&self, subject: &str) -> MutexGuard<'_, LaneShard<P>> {
-        let hash = self.random.hash_one(subject) as usize;
-        let shard = &self.shards[hash % SHARDS];
-        unpoisoned(shard.lock())
+    /// Whether the subject waits or has anything under way.
+    pub(super) fn has(&self, subject: &SubjectName) -> bool {
+        self.lanes.contains_key(subject)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
+    /// Says whether the subject has only now begun to wait.
+    pub(super) fn add(
+        &mut self,
+        subject: SubjectName,
+        (plan, tier): (Arc<P>, Chosen),
+        op: Op,
+        waiter: WaitingOp,
+        now: Instant,
+    ) -> bool {
+        let (subject, lane) = match self.lanes.entry(subject) {
+            Entry::Occupied(place) => (place.key().clone(), place.into_mut()),
+            Entry::Vacant(place) => (place.key().clone(), place.insert(Lane::new(now))),
+        };
+        lane.add(plan, tier, op, waiter);
+        if lane.listed != Listed::Nowhere {
+            return false;
+        }
+        lane.since = now;
+        let (listed, list) = match lane.flights {
+            0 => (Listed::Due, &mut self.due),
+            _ => (Listed::Behind, &mut self.behind),
+        };
+        lane.listed = listed;
+        list.push_back(Queued {
+            subject,
+            since: now,
+        });
+        true
+    }
+
+    /// Another driver sends what waits from now on: its number.
+    pub(super) fn begin_drive(&mut self) -> u64 {
+        self.let_go();
+        self.drivers += 1;
+        self.driver = Some(self.drivers);
+        self.drivers
+    }
+
+    /// The driver is no more: nobody will tell of the end of what is under way.
+    pub(super) fn let_go(&mut self) {
+        self.driver = None;
+        if self.under_way == 0 {
+            return;
+        }
+        self.under_way = 0;
+        self.behind.clear();
+        self.lanes.retain(|_, lane| lane.listed != Listed::Nowhere);
+        for (subject, lane) in &mut self.lanes {
+            lane.flights = 0;
+            if lane.listed == Listed::Behind {
+                lane.listed = Listed::Due;
+                self.due.push_back(Queued {
+                    subject: subject.clone(),
+                    since: lane.since,
+                });
+            }
+        }
+        let due = self.due.make_contiguous();
+        due.sort_by(|a, b| (a.since, &*a.subject).cmp(&(b.since, &*b.subject)));
+    }
+
+    /// Whether operations wait whose time has been over for a while.
+    pub(super) fn are_still(&self, now: Instant, deadline: Duration) -> bool {
+        let first = self.due.front().into_iter().chain(self.behind.front());
+        let mut over = first.map(|queued| queued.since + deadline + STILL);
+        over.any(|over| over < now)
+    }
+
+    /// A call is over: what waited for it may leave.
+    pub(super) fn land(&mut self, call: &Call<P>) {
+        for question in &call.questions {
+            self.under_way -= 1;
+            let Some(lane) = self.lanes.get_mut(&question.subject) else {
+                continue;
+            };
+            lane.flights -= 1;
+            if lane.listed == Listed::Behind {
+                lane.listed = Listed::Due;
+                self.due.push_back(Queued {
+                    subject: question.subject.clone(),
+                    since: lane.since,
+                });
+            } else if lane.is_over() {
+                self.lanes.remove(&question.subject);
+            }
+        }
+    }
+
+    /// Has those leave that may, and says when to look again.
+    pub(super) fn leave(&mut self, view: &View, departure: &mut Departure<P>) -> Option<Instant> {
+        for _ in 0..self.may_leave(view) {
+            if let Some(queued) = self.due.pop_front() {
+                self.depart(&queued.subject, view.now, departure);
+            }
+        }
+        let first_due = self.due.front();
+        let due_at = first_due.map(|queued| queued.since + view.patience.for_others);
+        let behind_at = view
+            .patience
+            .for_own
+            .and_then(|patience| self.leave_behind(patience, view.now, departure));
+        [due_at, behind_at].into_iter().flatten().min()
+    }
+
+    /// How many of those that are due may leave. A full call may in any case. Others wait for an
+    /// answer while the server has enough to do, so that more of them travel together.
+    fn may_leave(&self, view: &View) -> usize {
+        let Some(first) = self.due.front() else {
+            return 0;
+        };
+        let may_all = view.has_landed
+            || view.most == 1
+            || self.under_way < FEW
+            || first.since + view.patience.for_others <= view.now;
+        let full = self.due.len() / view.most * view.most;
+        let count = if may_all { self.due.len() } else { full };
+        count.min(MAX_DEPARTING)
+    }
+
+    /// Has those leave that have waited for long enough for an answer about themselves, and says
+    /// when the next one will have.
+    fn leave_behind(
+        &mut self,
+        patience: Duration,
+        now: Instant,
+        departure: &mut Departure<P>,
+    ) -> Option<Instant> {
+        while let Some(first) = self.behind.front() {
+            let lane = self.lanes.get(&first.subject);
+            let waits =
+                lane.filter(|lane| lane.listed == Listed::Behind && lane.since == first.since);
+            let leave_at = first.since + patience;
+            if waits.is_some() && now < leave_at {
+                return Some(leave_at);
+            }
+            let may_leave = waits.is_some_and(|lane| lane.flights < MAX_FLIGHTS);
+            if let Some(queued) = self.behind.pop_front()
+                && may_leave
+            {
+                self.depart(&queued.subject, now, departure);
+            }
+        }
+        None
+    }
+
+    fn depart(&mut self, subject: &SubjectName, now: Instant, departure: &mut Departure<P>) {
+        let Some(lane) = self.lanes.get_mut(subject) else {
+            return;
+        };
+        lane.listed = Listed::Nowhere;
+        for batch in mem::take(&mut lane.waiting) {
+            let parts = departure.add(subject, batch, now);
+            lane.flights += parts;
+            self.under_way += parts;
+        }
+        if lane.is_over() {
+            self.lanes.remove(subject);
+        }
     }
 }
 
 impl<P> Lane<P> {
-    pub(super) fn new(driver: u64) -> Self {
+    const fn new(now: Instant) -> Self {
         Self {
-            waiting: Vec::new(),
-            driver,
-            stirred: Arc::default(),
+            waiting: SmallVec::new_const(),
+            since: now,
+            listed: Listed::Nowhere,
+            flights: 0,
         }
     }
 
-    pub(super) fn add(&mut self, plan: Arc<P>, tier: Chosen, op: Op, waiter: WaitingOp) {
-        if self.waiting.is_empty() {
-            self.stirred.notify_one();
-        }
+    fn is_over(&self) -> bool {
+        self.flights == 0 && self.waiting.is_empty()
+    }
+
+    fn add(&mut self, plan: Arc<P>, tier: Chosen, op: Op, waiter: WaitingOp) {
         let known = self
             .waiting
             .iter_mut()
@@ -122,16 +306,5 @@ impl<P> Lane<P> {
                 self.waiting.push(batch);
             }
         }
-    }
-
-    /// The deadline of the operation that has waited longest.
-    pub(super) fn first_deadline(&self) -> Option<Instant> {
-        self.waiting.first().and_then(Batch::first_deadline)
-    }
-
-    /// Whether its driver has stopped.
-    pub(super) fn is_still(&self, now: Instant) -> bool {
-        let over = self.first_deadline().map(|deadline| deadline + STILL);
-        over.is_some_and(|over| over < now)
     }
 }

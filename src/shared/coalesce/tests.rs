@@ -1,5 +1,7 @@
 //! Coalescing, against a server that answers late.
 
+mod subjects;
+
 use std::{
     sync::{Mutex, Weak},
     time::Duration,
@@ -11,7 +13,8 @@ use super::{lanes::STILL, *};
 use crate::{
     clock::Timestamp,
     decision::{Decision, Policy, QuotaStatus},
-    redis::store::StoreErrorKind,
+    redis::store::{StoreErrorKind, pace::CallSize},
+    shared::subject::SubjectNames,
 };
 
 const DEADLINE: Duration = Duration::from_millis(50);
@@ -21,7 +24,7 @@ const DEADLINE: Duration = Duration::from_millis(50);
 struct Slow {
     takes: Mutex<Duration>,
     hold: Option<Semaphore>,
-    calls: Mutex<Vec<Carried>>,
+    calls: Mutex<Vec<(Chosen, Vec<SubjectOps>)>>,
     is_full: Mutex<bool>,
 }
 
@@ -42,30 +45,62 @@ impl Slow {
         })
     }
 
+    /// The rows of each call so far.
     fn calls(&self) -> Vec<Carried> {
+        let rows = |questions: Vec<SubjectOps>| {
+            let rows = questions.into_iter().flat_map(|question| question.rows);
+            rows.collect()
+        };
+        let calls = self.questions().into_iter();
+        calls
+            .map(|(tier, questions)| (tier, rows(questions)))
+            .collect()
+    }
+
+    /// The questions of each call so far.
+    fn questions(&self) -> Vec<(Chosen, Vec<SubjectOps>)> {
         std::mem::take(&mut self.calls.lock().expect("no panic"))
+    }
+
+    /// The subjects of each call so far.
+    fn subjects(&self) -> Vec<Vec<String>> {
+        let calls = self.questions().into_iter();
+        let names = |questions: Vec<SubjectOps>| {
+            let names = questions
+                .iter()
+                .map(|question| question.subject.to_string());
+            names.collect()
+        };
+        calls.map(|(_, questions)| names(questions)).collect()
     }
 }
 
 impl Ask<()> for Arc<Slow> {
     type Place = ();
 
-    fn enter(&self, _: usize, _: Duration) -> Result<(), StoreError> {
+    fn most_subjects(&self) -> usize {
+        4
+    }
+
+    fn expect(&self, _: usize) -> Result<(), StoreError> {
         match *self.is_full.lock().expect("no panic") {
             true => Err(StoreError::unsent()),
             false => Ok(()),
         }
     }
 
+    fn enter(&self, _: CallSize, _: Duration) -> Result<(), StoreError> {
+        <Self as Ask<()>>::expect(self, 0)
+    }
+
     async fn ask(
         &self,
         (): (),
-        _: &str,
         (): &(),
         tier: Chosen,
-        rows: &[(Op, usize)],
-    ) -> Result<Vec<Row>, StoreError> {
-        let carried = (tier, rows.to_vec());
+        questions: &[SubjectOps],
+    ) -> Vec<SubjectAnswer> {
+        let carried = (tier, questions.to_vec());
         self.calls.lock().expect("no panic").push(carried);
         if let Some(hold) = &self.hold {
             hold.acquire().await.expect("it is open").forget();
@@ -81,7 +116,11 @@ impl Ask<()> for Arc<Slow> {
             },
             other => panic!("{other:?} was not asked"),
         };
-        Ok(rows.iter().map(row).collect())
+        let answer = |question: &SubjectOps| match &*question.subject {
+            "foreign" => Err(StoreError::foreign("not one of ours")),
+            _ => Ok(question.rows.iter().map(row).collect()),
+        };
+        questions.iter().map(answer).collect()
     }
 
     fn expected(&self) -> Option<Duration> {
@@ -96,6 +135,7 @@ impl Ask<()> for Arc<Slow> {
 struct Bench {
     coalescer: Coalescer<Arc<Slow>, ()>,
     plan: Arc<()>,
+    subjects: SubjectNames,
 }
 
 impl Bench {
@@ -103,15 +143,28 @@ impl Bench {
         Self {
             coalescer: Coalescer::new(Arc::clone(slow)),
             plan: Arc::new(()),
+            subjects: SubjectNames::default(),
         }
     }
 
     fn submit(&self, tier: Chosen, cost: u64) -> oneshot::Receiver<Reply> {
-        let (subject, plan) = ("alice".to_owned(), Arc::clone(&self.plan));
-        let submitted = self
-            .coalescer
-            .submit(subject, plan, tier, Op::Acquire(cost));
-        submitted.expect("there is room")
+        self.submit_of("alice", tier, cost)
+    }
+
+    fn submit_of(&self, subject: &str, tier: Chosen, cost: u64) -> oneshot::Receiver<Reply> {
+        self.try_submit(subject, tier, cost).expect("there is room")
+    }
+
+    fn try_submit(
+        &self,
+        subject: &str,
+        tier: Chosen,
+        cost: u64,
+    ) -> Result<oneshot::Receiver<Reply>, StoreError> {
+        let (subject, plan) = (self.subjects.named(subject), Arc::clone(&self.plan));
+        let until = Instant::now() + DEADLINE;
+        self.coalescer
+            .submit(subject, plan, tier, Op::Acquire(cost), until)
     }
 }
 
@@ -143,12 +196,7 @@ async fn what_comes_meanwhile_travels_together_in_order_and_alike_ones_are_count
     let counted = [(1, 2), (2, 1), (1, 3)].map(|(cost, count)| (Op::Acquire(cost), count));
     assert_eq!(rows, [vec![(Op::Acquire(9), 1)], counted.to_vec()]);
     settle().await;
-    let lanes = bench.coalescer.0.shards.iter();
-    assert!(
-        lanes
-            .into_iter()
-            .all(|lanes| lanes.lock().expect("no panic").is_empty())
-    );
+    assert!(bench.coalescer.0.lock().is_empty());
 }
 
 /// Any number waits.
@@ -252,11 +300,7 @@ async fn where_there_is_no_room_nobody_waits_to_hear_of_it() {
     let second = bench.submit(Chosen::Tier(0), 1);
     *slow.is_full.lock().expect("no panic") = true;
     let start = Instant::now();
-    let plan = Arc::clone(&bench.plan);
-    let bob = bench
-        .coalescer
-        .submit("bob".to_owned(), plan, Chosen::Tier(0), Op::Acquire(1));
-    assert!(bob.is_err());
+    assert!(bench.try_submit("bob", Chosen::Tier(0), 1).is_err());
     charged(first).await;
     assert!(second.await.expect("an answer").is_err());
     assert_eq!(start.elapsed(), Duration::from_millis(10));

@@ -14,5 +14,6 @@ mod load;
 mod policies;
 mod refusals;
 mod subjects;
+mod together;
 mod trial;
 mod values;

@@ -26,7 +26,7 @@ impl Server {
     }
 
     fn send(&mut self, now: Instant) -> Result<Duration, Full> {
-        let mut place = self.pace.enter(1, now, DEADLINE)?;
+        let mut place = self.pace.enter(CallSize::ONE, now, DEADLINE)?;
         place.send(1, 2 * self.distance, now, Some(DEADLINE))?;
         self.free_at = self.free_at.max(now) + self.cost;
         let answer = self.free_at + self.distance;
@@ -127,7 +127,7 @@ fn answers_that_are_read_late_are_not_those_of_a_slow_server() {
     let now = Instant::now();
     let pace = Arc::new(Pace::default());
     let sent = (0..400).map(|_| {
-        let mut place = pace.enter(1, now, DEADLINE).expect("room");
+        let mut place = pace.enter(CallSize::ONE, now, DEADLINE).expect("room");
         place.send(1, MS / 10, now, None).expect("room");
         place
     });
@@ -143,7 +143,7 @@ fn what_nobody_waits_for_any_more_is_forgotten_with_the_next_answer() {
     let now = Instant::now();
     let pace = Arc::new(Pace::default());
     let enter = |at| {
-        let mut place = pace.enter(1, at, DEADLINE).expect("room");
+        let mut place = pace.enter(CallSize::ONE, at, DEADLINE).expect("room");
         place.send(1, MS, at, None).expect("room");
         place
     };

@@ -1,0 +1,44 @@
+
+    -- The window that the state is of, and what it counted.
+    local index, count = 0, 0
+    if one and not reply then
+        index, count = one + 0, two + 0
+        -- More than one ahead comes from a clock that stepped back, more than the most from a larger quota.
+        if index > current + 1 then index = current end
+        if count > capacity and count > ARGV[5] + 0 then count = ARGV[5] + 0 end
+    end
+
+    -- The window in force, which is now's or the next one, what it has counted, and the time until it ends.
+    local window, used = index, count
+    if index < current or count == 0 then window, used = current, 0 end
+    local until_end = (window + 1) * period - now
+    for row = reply and last + 1 or first, last, 3 do
+        local op, cost, times = ARGV[row], ARGV[row + 1] + 0, ARGV[row + 2] + 0
+        while times > 0 do
+            local here, denied, retry_after, charged = times, 0, -1, 0
+            if cost > capacity then
+                denied = 1
+            elseif cost > 0 and cost > capacity - used then
+                denied, retry_after = 1, until_end
+            elseif cost > 0 and blocked == 0 and (op == 'a' or op == 'v') then
+                used, here, charged = used + cost, 1, cost
+                index, count = window, used
+            end
+            local left = used < capacity and capacity - used or 0
+            local flags = left < extra and denied + 2 or denied
+            local remaining = left > extra and left - extra or 0
+            local reset_after = used > 0 and until_end or 0
+            if reply then
+                reply = reply .. pack('>i8i8i8i8i8i8i8i8i8i8', here, denied, 0, charged, blocked, flags, retry_after, remaining, reset_after, until_end)
+            else
+                reply = pack('>i8i8i8i8i8i8i8i8i8i8i8', now, here, denied, 0, charged, blocked, flags, retry_after, remaining, reset_after, until_end)
+            end
+            times = times - here
+        end
+    end
+
+    local text, micros
+    if reply ~= '' then
+        text, micros = format('%d:%d', index, count), used > 0 and until_end or 0
+        if text .. block == (value or '0:0') then text = nil end
+    end

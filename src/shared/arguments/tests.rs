@@ -1,0 +1,59 @@
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    quota::IntoQuotas,
+    redis::script::{DECIDE_LONE_BUCKET, DECIDE_LONE_FIXED_WINDOW, DECIDE_LONE_SLIDING_WINDOW},
+};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn plan(quota: Quota) -> TierPlan {
+    let tiers = vec![(Tier::DEFAULT, quota.into_quotas())];
+    let plan = Plan::new(&Limits::new(tiers, None).expect("a good quota"));
+    let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
+    plan.into_owned()
+}
+
+#[test]
+fn operations_like_those_of_the_subject_before_are_told_once() {
+    let plan = plan(Quota::per_second(10));
+    let one = [(Op::Acquire(1), 1)];
+    let two = [(Op::Acquire(2), 3), (Op::Peek(0), 1)];
+    let arguments = plan.lone_arguments(Some(5), &[&one, &one, &two, &two, &one]);
+    assert_eq!(
+        arguments.expect("a lone bucket").join(" "),
+        "5 100000000 1000000000 1000000000 3 a 1 1 = 6 a 2 3 p 0 1 = 3 a 1 1"
+    );
+}
+
+#[test]
+fn a_lone_quota_of_small_numbers_has_a_script_of_its_own() {
+    let lone = |quota: Quota| plan(quota).lone_script();
+    let is =
+        |quota, expected: &Script| lone(quota).is_some_and(|script| std::ptr::eq(script, expected));
+    assert!(is(Quota::per(1, 52 * DAY), &DECIDE_LONE_BUCKET));
+    assert!(lone(Quota::per(1, 53 * DAY)).is_none());
+    assert!(lone(Quota::per(9, DAY).refill_every(DAY)).is_none());
+
+    let third = Duration::from_nanos(1_000_333);
+    assert!(is(
+        Quota::per(1, 53 * DAY).fixed_window(),
+        &DECIDE_LONE_FIXED_WINDOW
+    ));
+    assert!(lone(Quota::per(1, third).fixed_window()).is_none());
+
+    let sliding = |units| Quota::per(units, DAY).sliding_window();
+    assert!(is(sliding(100_000), &DECIDE_LONE_SLIDING_WINDOW));
+    assert!(lone(sliding(1_000_000)).is_none());
+    assert!(lone(sliding(9).slices(2)).is_none());
+    assert!(lone(Quota::per(9, DAY).sliding_log()).is_none());
+}
+
+#[test]
+fn rare_operations_are_the_general_script_s() {
+    let plan = plan(Quota::per_second(10));
+    let (one, reset) = ([(Op::Acquire(1), 1)], [(Op::Reset, 1)]);
+    assert!(plan.is_simple(&one) && !plan.is_simple(&reset));
+    assert!(plan.lone_arguments(None, &[&one, &reset]).is_none());
+}

@@ -1,0 +1,43 @@
+//! How the server is asked.
+
+use std::{future::Future, time::Duration};
+
+use super::call::{SubjectAnswer, SubjectOps};
+use crate::{
+    limiter::limits::Chosen,
+    redis::store::{error::StoreError, pace::CallSize},
+};
+
+/// Asks the server about subjects.
+pub(in crate::shared) trait Ask<P>: Send + Sync + 'static {
+    /// A call's place among those that are under way.
+    type Place: Send + 'static;
+
+    /// The most subjects of one call, at least one.
+    fn most_subjects(&self) -> usize;
+
+    /// An error when an answer about one subject more, after this many that wait, is not to be
+    /// expected in time.
+    fn expect(&self, waiting: usize) -> Result<(), StoreError>;
+
+    /// A place for a call of this size; an error at once when an answer `within` this time is not
+    /// to be expected.
+    fn enter(&self, size: CallSize, within: Duration) -> Result<Self::Place, StoreError>;
+
+    /// Has the server answer the questions by the quotas of one tier: of each question one row
+    /// after another. The rows of an answer may be shorter and more. There is one answer for each
+    /// question.
+    fn ask(
+        &self,
+        place: Self::Place,
+        plan: &P,
+        tier: Chosen,
+        questions: &[SubjectOps],
+    ) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
+
+    /// How long an answer takes at present; `None` when that is not known.
+    fn expected(&self) -> Option<Duration>;
+
+    /// How long an operation waits at most.
+    fn deadline(&self) -> Duration;
+}

@@ -1,0 +1,193 @@
+//! Calls: the questions about many subjects that the server is asked at once.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use smallvec::SmallVec;
+
+use super::batch::{Batch, Reply, Row, Rows, Waiters, WaitingOp};
+use crate::{
+    limiter::limits::Chosen,
+    redis::store::{error::StoreError, pace::CallSize},
+    shared::subject::SubjectName,
+};
+
+/// The server's answer to a question.
+pub(in crate::shared) type SubjectAnswer = Result<SmallVec<[Row; 1]>, StoreError>;
+
+/// The most rows of one call: few enough for the server not to be held up.
+const MAX_ROWS_PER_CALL: usize = 256;
+
+/// The most operations of one call. Not every algorithm does alike ones in one step.
+const MAX_OPS_PER_CALL: usize = 1_024;
+
+/// The most calls among which a question looks for one that it can join.
+const MAX_OPEN_CALLS: usize = 8;
+
+/// Operations on one subject, to be done one after another.
+#[derive(Debug, Clone)]
+pub(in crate::shared) struct SubjectOps {
+    pub(in crate::shared) subject: SubjectName,
+    pub(in crate::shared) rows: Rows,
+}
+
+/// Questions that the server is asked at once, all by the quotas of one tier.
+pub(super) struct Call<P> {
+    pub(super) plan: Arc<P>,
+    pub(super) tier: Chosen,
+    pub(super) questions: Vec<SubjectOps>,
+    /// For each question, one for each operation.
+    waiters: Vec<Waiters>,
+    size: CallSize,
+    ops: usize,
+}
+
+/// The calls that leave at one moment.
+pub(super) struct Departure<P> {
+    /// The most questions of one call.
+    most: usize,
+    pub(super) calls: Vec<Call<P>>,
+    /// Operations whose time was over before they were sent.
+    late: Vec<WaitingOp>,
+}
+
+impl SubjectOps {
+    pub(in crate::shared) fn ops(&self) -> usize {
+        self.rows.iter().map(|(_, count)| count).sum()
+    }
+}
+
+impl<P> Departure<P> {
+    pub(super) const fn new(most: usize) -> Self {
+        Self {
+            most,
+            calls: Vec::new(),
+            late: Vec::new(),
+        }
+    }
+
+    /// Adds all operations of a batch, in as many calls as they need, and says in how many.
+    pub(super) fn add(
+        &mut self,
+        subject: &SubjectName,
+        mut batch: Batch<P>,
+        now: Instant,
+    ) -> usize {
+        batch.give_up_late(now, &mut self.late);
+        let mut parts = 0;
+        while let Some((rows, waiters)) = batch.take(MAX_ROWS_PER_CALL, MAX_OPS_PER_CALL) {
+            let question = SubjectOps {
+                subject: subject.clone(),
+                rows,
+            };
+            // A later part of the same subject must not leave before the one before.
+            let open = match parts {
+                0 => self.open_call(&batch, &question),
+                _ => None,
+            };
+            let call = match open {
+                Some(at) => &mut self.calls[at],
+                None => {
+                    self.calls.push(Call::new(&batch));
+                    self.calls.last_mut().expect("it was just pushed")
+                }
+            };
+            call.add(question, waiters);
+            parts += 1;
+        }
+        parts
+    }
+
+    fn open_call(&self, batch: &Batch<P>, question: &SubjectOps) -> Option<usize> {
+        let (rows, ops) = (question.rows.len(), question.ops());
+        let mut calls = self.calls.iter().enumerate().rev().take(MAX_OPEN_CALLS);
+        let (at, call) = calls.find(|(_, call)| batch.is_of(&call.plan, call.tier))?;
+        let has_room = call.questions.len() < self.most
+            && call.size.rows + rows <= MAX_ROWS_PER_CALL
+            && call.ops + ops <= MAX_OPS_PER_CALL;
+        has_room.then_some(at)
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.late.is_empty()
+    }
+
+    /// Tells those whose time was over that somebody else decides.
+    pub(super) fn turn_late_away(&mut self) {
+        for waiter in self.late.drain(..) {
+            waiter.answer.send(Err(StoreError::unsent())).ok();
+        }
+    }
+}
+
+impl<P> Call<P> {
+    fn new(batch: &Batch<P>) -> Self {
+        Self {
+            plan: Arc::clone(&batch.plan),
+            tier: batch.tier,
+            questions: Vec::new(),
+            waiters: Vec::new(),
+            size: CallSize::default(),
+            ops: 0,
+        }
+    }
+
+    fn add(&mut self, question: SubjectOps, waiters: Waiters) {
+        self.size.subjects += 1;
+        self.size.rows += question.rows.len();
+        self.ops += waiters.len();
+        self.questions.push(question);
+        self.waiters.push(waiters);
+    }
+
+    pub(super) const fn size(&self) -> CallSize {
+        self.size
+    }
+
+    /// The time by which all who wait have given up.
+    pub(super) fn last_deadline(&self) -> Option<Instant> {
+        let last = |waiters: &Waiters| waiters.last().map(|waiter| waiter.deadline);
+        self.waiters.iter().filter_map(last).max()
+    }
+
+    /// Hands the server's answers, one for each question, to those who wait. Some may have stopped
+    /// listening.
+    pub(super) fn deliver(self, answers: Vec<SubjectAnswer>) {
+        for (waiters, answer) in self.waiters.into_iter().zip(answers) {
+            deliver(waiters, answer);
+        }
+    }
+
+    /// Tells all who wait that there is no answer.
+    pub(super) fn fail(self, error: &StoreError) {
+        for waiter in self.waiters.into_iter().flatten() {
+            waiter.answer.send(Err(error.clone())).ok();
+        }
+    }
+}
+
+fn deliver(waiters: Waiters, answer: SubjectAnswer) {
+    let mut waiters = waiters.into_iter();
+    let error = match answer {
+        Ok(rows) => {
+            for Row { count, first } in rows {
+                let mut next = first;
+                for waiter in waiters.by_ref().take(count) {
+                    let after = next.next_alike();
+                    send(waiter, Ok(next));
+                    next = after;
+                }
+            }
+            return;
+        }
+        Err(error) => error,
+    };
+    for waiter in waiters {
+        send(waiter, Err(error.clone()));
+    }
+}
+
+fn send(waiter: WaitingOp, reply: Reply) {
+    waiter.answer.send(reply).ok();
+}

@@ -1,0 +1,181 @@
+//! Many subjects at once.
+
+use super::*;
+
+const TIER: Chosen = Chosen::Tier(0);
+
+/// So many that the server has enough to do.
+const FEW: usize = 32;
+
+async fn charged_all(answers: impl IntoIterator<Item = oneshot::Receiver<Reply>>) -> u64 {
+    let mut sum = 0;
+    for answer in answers {
+        sum += charged(answer).await;
+    }
+    sum
+}
+
+/// Has so many subjects under way, each in a call of its own.
+async fn busy(bench: &Bench) -> Vec<oneshot::Receiver<Reply>> {
+    let mut answers = Vec::new();
+    for at in 0..FEW {
+        answers.push(bench.submit_of(&format!("early {at}"), TIER, 1));
+        settle().await;
+    }
+    answers
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_few_subjects_leave_at_once_each_in_a_call_of_its_own() {
+    let slow = Slow::taking(Duration::from_millis(10));
+    let bench = Bench::new(&slow);
+    let start = Instant::now();
+    assert_eq!(charged_all(busy(&bench).await).await, FEW as u64);
+    assert_eq!(start.elapsed(), Duration::from_millis(10));
+    let subjects = slow.subjects();
+    assert_eq!(subjects.len(), FEW);
+    assert!(subjects.iter().all(|call| call.len() == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_at_the_same_moment_travels_together() {
+    let slow = Slow::taking(Duration::from_millis(10));
+    let bench = Bench::new(&slow);
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let answers = names.map(|name| bench.submit_of(name, TIER, 1));
+    assert_eq!(charged_all(answers).await, 6);
+    let calls = slow.subjects();
+    let calls: Vec<Vec<&str>> = calls
+        .iter()
+        .map(|call| call.iter().map(String::as_str).collect())
+        .collect();
+    // The first leaves before anybody else has come; a call takes four.
+    assert_eq!(calls, [vec!["a"], vec!["b", "c", "d", "e"], vec!["f"]]);
+    settle().await;
+    assert!(bench.coalescer.0.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_server_has_enough_to_do_others_leave_with_the_next_answer_or_a_full_call() {
+    let slow = Slow::held();
+    let bench = Bench::new(&slow);
+    let early = busy(&bench).await;
+    slow.questions();
+    let waiting = ["a", "b", "c"].map(|name| bench.submit_of(name, TIER, 1));
+    settle().await;
+    assert_eq!(slow.subjects(), Vec::<Vec<String>>::new());
+
+    let fourth = bench.submit_of("d", TIER, 1);
+    settle().await;
+    assert_eq!(slow.subjects(), [["a", "b", "c", "d"]]);
+
+    let last = bench.submit_of("e", TIER, 1);
+    settle().await;
+    assert_eq!(slow.subjects(), Vec::<Vec<String>>::new());
+    slow.hold.as_ref().expect("it holds").add_permits(1);
+    settle().await;
+    assert_eq!(slow.subjects(), [["e"]]);
+
+    slow.hold.as_ref().expect("it holds").add_permits(100);
+    charged_all(early.into_iter().chain(waiting)).await;
+    charged_all([fourth, last]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_long_for_others() {
+    let slow = Slow::held();
+    *slow.takes.lock().expect("no panic") = Duration::from_millis(40);
+    let bench = Bench::new(&slow);
+    let early = busy(&bench).await;
+    slow.questions();
+    let start = Instant::now();
+    let late = bench.submit_of("late", TIER, 1);
+    settle().await;
+    assert_eq!(slow.subjects().len(), 0);
+    // An eighth of what an answer takes.
+    while slow.calls.lock().expect("no panic").is_empty() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let waited = start.elapsed();
+    assert!(waited <= Duration::from_millis(6), "{waited:?}");
+    slow.hold.as_ref().expect("it holds").add_permits(100);
+    charged_all(early.into_iter().chain([late])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_error_of_a_subject_is_its_own() {
+    let slow = Slow::taking(Duration::from_millis(10));
+    let bench = Bench::new(&slow);
+    let names = ["first", "a", "foreign", "b"];
+    let [first, a, foreign, b] = names.map(|name| bench.submit_of(name, TIER, 1));
+    assert_eq!(charged_all([first, a, b]).await, 3);
+    let error = foreign.await.expect("an answer").expect_err("foreign");
+    assert_eq!(error.kind(), StoreErrorKind::ForeignData);
+    assert_eq!(slow.subjects()[1], ["a", "foreign", "b"]);
+}
+
+/// Tiers have arguments of their own.
+#[tokio::test(start_paused = true)]
+async fn subjects_of_one_tier_travel_together() {
+    let slow = Slow::taking(Duration::from_millis(10));
+    let bench = Bench::new(&slow);
+    let first = bench.submit_of("first", TIER, 1);
+    let answers: Vec<_> = ["a", "b", "c", "d"]
+        .into_iter()
+        .enumerate()
+        .map(|(at, name)| bench.submit_of(name, Chosen::Tier(at as u16 % 2), 1))
+        .collect();
+    charged_all([first]).await;
+    charged_all(answers).await;
+    assert_eq!(slow.subjects()[1..], [["a", "c"], ["b", "d"]]);
+}
+
+/// Each of a subject's calls is answered after the one before.
+#[tokio::test(start_paused = true)]
+async fn more_than_one_call_can_carry_leaves_in_order() {
+    let slow = Slow::taking(Duration::from_millis(10));
+    let bench = Bench::new(&slow);
+    let first = bench.submit_of("alice", TIER, 1);
+    settle().await;
+    let bob = bench.submit_of("bob", TIER, 7);
+    let answers: Vec<_> = (0..1_000)
+        .map(|at| bench.submit_of("alice", TIER, 1 + at))
+        .collect();
+    let carol = bench.submit_of("carol", TIER, 8);
+    assert_eq!(charged_all([first, bob, carol]).await, 16);
+    for (answer, cost) in answers.into_iter().zip(1..) {
+        assert_eq!(charged(answer).await, cost);
+    }
+    let calls = slow.questions().into_iter();
+    let questions = calls.flat_map(|(_, questions)| questions);
+    let of_alice = questions.filter(|question| &*question.subject == "alice");
+    let rows: Vec<_> = of_alice.flat_map(|question| question.rows).collect();
+    let costs = [1].into_iter().chain(1..=1_000);
+    let expected: Vec<_> = costs.map(|cost| (Op::Acquire(cost), 1)).collect();
+    assert_eq!(rows, expected);
+}
+
+/// What waits when a runtime ends is not lost to other runtimes.
+#[test]
+fn what_waits_for_a_runtime_that_ends_is_sent_by_the_next() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime")
+    };
+    let slow = Slow::held();
+    let bench = Bench::new(&slow);
+    let first = runtime();
+    let lost = first.block_on(async {
+        let lost = bench.submit(TIER, 1);
+        settle().await;
+        lost
+    });
+    runtime().block_on(async {
+        let waits = bench.submit(TIER, 2);
+        first.shutdown_background();
+        assert!(lost.await.is_err(), "its call is gone");
+        slow.hold.as_ref().expect("it holds").add_permits(2);
+        assert_eq!(charged(bench.submit_of("bob", TIER, 3)).await, 3);
+        assert_eq!(charged(waits).await, 2);
+    });
+}

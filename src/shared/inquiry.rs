@@ -1,0 +1,176 @@
+//! An inquiry: the calls that it takes to answer some questions.
+
+use std::{borrow::Cow, iter};
+
+use futures_util::future::{join, join_all};
+use tokio::time::Instant;
+
+use super::{
+    arguments::TierPlan,
+    coalesce::{SubjectAnswer, SubjectOps},
+    reply::{self, SubjectReply},
+};
+use crate::redis::{
+    script::DECIDE,
+    store::{
+        error::StoreError,
+        handle::RedisStore,
+        pace::{CallPlace, CallSize},
+        script::Script,
+    },
+};
+
+/// How questions are answered by the quotas of one tier.
+pub(super) struct Inquiry<'a> {
+    pub(super) store: &'a RedisStore,
+    pub(super) plan: &'a TierPlan,
+    /// The time in microseconds, if it is not the server's.
+    pub(super) now: Option<u64>,
+}
+
+/// A question, and its place among those that were asked.
+type Numbered<'a> = (usize, &'a SubjectOps);
+
+impl Inquiry<'_> {
+    /// The answer to each question. Those that a script for few operations knows are asked of it,
+    /// and of the general one if it cannot tell.
+    pub(super) async fn answers(
+        &self,
+        place: CallPlace,
+        questions: &[SubjectOps],
+    ) -> Vec<SubjectAnswer> {
+        let asked_at = Instant::now();
+        let numbered = questions.iter().enumerate();
+        let (simple, others): (Vec<Numbered<'_>>, Vec<_>) =
+            numbered.partition(|(_, question)| self.plan.is_simple(&question.rows));
+        let mut answers: Vec<_> = iter::repeat_with(|| Err(reply::strange()))
+            .take(questions.len())
+            .collect();
+        let mut unknown = Vec::new();
+        let mut note = |asked: &[Numbered<'_>], replies: Vec<SubjectReply>| {
+            for ((at, _), reply) in asked.iter().zip(replies) {
+                match reply.transpose() {
+                    Some(reply) => answers[*at] = reply,
+                    None => unknown.push(*at),
+                }
+            }
+        };
+        if others.is_empty() {
+            note(&simple, self.simple(place, &simple).await);
+        } else if simple.is_empty() {
+            note(&others, self.general(Ok(place), &others).await);
+        } else {
+            let general = self.general(self.place_for(&others), &others);
+            let (first, second) = join(self.simple(place, &simple), general).await;
+            note(&simple, first);
+            note(&others, second);
+        }
+        if unknown.is_empty() {
+            return answers;
+        }
+        let again: Vec<_> = unknown.iter().map(|at| (*at, &questions[*at])).collect();
+        for ((at, _), reply) in again.iter().zip(self.again(asked_at, &again).await) {
+            answers[*at] = reply.and_then(|reply| reply.ok_or_else(reply::strange));
+        }
+        answers
+    }
+
+    /// Asks the general script what another did not know.
+    async fn again(&self, asked_at: Instant, questions: &[Numbered<'_>]) -> Vec<SubjectReply> {
+        let deadline = self.store.deadline();
+        // Somebody else may have decided before the next answer.
+        if asked_at.elapsed() > deadline / 2 {
+            return fail(questions, &StoreError::timeout(deadline));
+        }
+        self.general(self.place_for(questions), questions).await
+    }
+
+    fn place_for(&self, questions: &[Numbered<'_>]) -> Result<CallPlace, StoreError> {
+        let rows = questions.iter().map(|(_, question)| question.rows.len());
+        let size = CallSize {
+            subjects: questions.len(),
+            rows: rows.sum(),
+        };
+        self.store.enter(size, self.store.deadline())
+    }
+
+    async fn simple(&self, place: CallPlace, questions: &[Numbered<'_>]) -> Vec<SubjectReply> {
+        let Some(script) = self.plan.lone_script() else {
+            return fail(questions, &reply::strange());
+        };
+        let arguments = |questions: &[Numbered<'_>]| {
+            let arguments = self.plan.lone_arguments(self.now, &rows(questions));
+            arguments.unwrap_or_default()
+        };
+        self.run(Ok(place), script, arguments, questions).await
+    }
+
+    async fn general(
+        &self,
+        place: Result<CallPlace, StoreError>,
+        questions: &[Numbered<'_>],
+    ) -> Vec<SubjectReply> {
+        let arguments =
+            |questions: &[Numbered<'_>]| self.plan.arguments(self.now, &rows(questions));
+        self.run(place, &DECIDE, arguments, questions).await
+    }
+
+    async fn run<'p>(
+        &'p self,
+        place: Result<CallPlace, StoreError>,
+        script: &Script,
+        arguments: impl Fn(&[Numbered<'_>]) -> Vec<Cow<'p, str>>,
+        questions: &[Numbered<'_>],
+    ) -> Vec<SubjectReply> {
+        match self.call(place, script, &arguments, questions).await {
+            Ok(replies) => replies,
+            // Behind this address there is more than one server, and nothing was done.
+            Err(error) if error.names_many_servers() && questions.len() > 1 => {
+                self.store.travel_alone();
+                let each = questions.iter().map(async |question| {
+                    let one = [*question];
+                    let call = self.call(self.place_for(&one), script, &arguments, &one);
+                    call.await.and_then(|mut replies| {
+                        replies.pop().unwrap_or_else(|| Err(reply::strange()))
+                    })
+                });
+                join_all(each).await
+            }
+            Err(error) => fail(questions, &error),
+        }
+    }
+
+    async fn call<'p>(
+        &'p self,
+        place: Result<CallPlace, StoreError>,
+        script: &Script,
+        arguments: impl Fn(&[Numbered<'_>]) -> Vec<Cow<'p, str>>,
+        questions: &[Numbered<'_>],
+    ) -> Result<Vec<SubjectReply>, StoreError> {
+        let keys = questions
+            .iter()
+            .map(|(_, question)| question.subject.as_bytes());
+        let keys: Vec<_> = keys.collect();
+        let arguments = arguments(questions);
+        let reply = self
+            .store
+            .call_in(place?, script, &keys, &arguments)
+            .await?;
+        let ops: Vec<_> = questions
+            .iter()
+            .map(|(_, question)| question.ops())
+            .collect();
+        Ok(reply::subjects(&reply, self.plan, &ops))
+    }
+}
+
+fn rows<'a>(questions: &[Numbered<'a>]) -> Vec<&'a [(crate::decision::Op, usize)]> {
+    questions
+        .iter()
+        .map(|(_, question)| question.rows.as_slice())
+        .collect()
+}
+
+fn fail(questions: &[Numbered<'_>], error: &StoreError) -> Vec<SubjectReply> {
+    questions.iter().map(|_| Err(error.clone())).collect()
+}

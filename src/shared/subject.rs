@@ -1,0 +1,130 @@
+//! SubjectNames: the names of keys in the store, hashed once.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    fmt,
+    hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState},
+    ops::Deref,
+    sync::Arc,
+};
+
+use crate::{key::Key, redis::key_name};
+
+/// The name of a subject's key in the store, with its hash.
+#[derive(Clone)]
+pub(super) struct SubjectName {
+    name: Arc<str>,
+    hash: u64,
+}
+
+/// Makes subjects, whose hashes nobody outside can tell.
+#[derive(Debug, Default)]
+pub(super) struct SubjectNames(RandomState);
+
+/// A map that goes by the hash that subjects have already.
+pub(super) type SubjectMap<V> = HashMap<SubjectName, V, BuildHasherDefault<KnownHash>>;
+
+/// The hasher of [`SubjectMap`].
+#[derive(Debug, Default)]
+pub(super) struct KnownHash(u64);
+
+thread_local! {
+    /// Room for a name, until it is known how long it is.
+    static NAME: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+impl SubjectNames {
+    pub(super) fn of_key(&self, keyspace: &str, key: &Key) -> SubjectName {
+        NAME.with_borrow_mut(|name| {
+            name.clear();
+            name.push_str(keyspace);
+            key_name::push(key, name);
+            self.named(name)
+        })
+    }
+
+    pub(super) fn named(&self, name: &str) -> SubjectName {
+        SubjectName {
+            hash: self.0.hash_one(name),
+            name: name.into(),
+        }
+    }
+}
+
+impl SubjectName {
+    pub(super) const fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+impl Deref for SubjectName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.name
+    }
+}
+
+impl PartialEq for SubjectName {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.name == other.name
+    }
+}
+
+impl Eq for SubjectName {}
+
+impl Hash for SubjectName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl Hasher for KnownHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a subject's hash is one number");
+    }
+}
+
+impl fmt::Debug for SubjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubjectName").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_are_found_by_their_names() {
+        let subjects = SubjectNames::default();
+        let mut map = SubjectMap::default();
+        for number in 0..1_000_u64 {
+            map.insert(subjects.of_key("rl:v1:test:", &Key::from(number)), number);
+        }
+        assert_eq!(map.len(), 1_000);
+        for number in 0..1_000_u64 {
+            let name = format!("rl:v1:test:u64:{number}");
+            assert_eq!(map.get(&subjects.named(&name)), Some(&number), "{name}");
+        }
+        assert!(!map.contains_key(&subjects.named("rl:v1:test:u64:1000")));
+    }
+
+    #[test]
+    fn two_names_are_two_subjects_whatever_their_hashes() {
+        let of = |name: &str| SubjectName {
+            name: name.into(),
+            hash: 7,
+        };
+        assert!(of("a") == of("a") && of("a") != of("b"));
+    }
+}

@@ -1,0 +1,34 @@
+//! The scripts by themselves: many keys of one call are decided as in a call each, and the scripts for one
+//! quota decide as the general one does, to the byte.
+
+mod lone;
+mod many_keys;
+mod recorded;
+
+use proptest::test_runner::{Config, TestRunner};
+
+const GENERAL: &str = include!("../../../src/redis/script/code.rs");
+const LONE_BUCKET: &str = include!("../../../src/redis/script/lone/bucket.rs");
+const LONE_FIXED_WINDOW: &str = include!("../../../src/redis/script/lone/fixed_window.rs");
+const LONE_SLIDING_WINDOW: &str = include!("../../../src/redis/script/lone/sliding_window.rs");
+
+fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap()
+}
+
+/// The words of a text, of which `_` stands for an empty one.
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(|word| word.replace('_', "")).collect()
+}
+
+/// A runner of `cases` times as many cases as `DIFFERENTIAL_OPERATIONS` thousands, or once as many.
+fn runner(cases: u32) -> TestRunner {
+    let wanted = std::env::var("DIFFERENTIAL_OPERATIONS").ok();
+    let thousands = wanted.map_or(1, |n| n.parse::<u32>().expect("a number").div_ceil(1_000));
+    TestRunner::new(Config {
+        failure_persistence: None,
+        cases: cases.saturating_mul(thousands),
+        ..Config::default()
+    })
+}

@@ -1,0 +1,80 @@
+//! Scripts that say what they wrote, and for how long.
+
+use redis::{Cmd, Connection, Value};
+use testkit::servers::Server;
+
+/// A connection for calls of [`Recorded`] scripts.
+pub(super) struct Calls(Connection);
+
+/// A script whose reply is followed by its `SET`s, as texts.
+pub(super) struct Recorded(String);
+
+/// The outcome of a call.
+#[derive(Debug, PartialEq, Clone)]
+pub(super) struct Outcome {
+    /// Of each key; an error begins with `-`.
+    pub(super) replies: Vec<Vec<u8>>,
+    /// Of each key the value that was written, and the lifetime that it was given.
+    pub(super) writes: Vec<Option<Vec<u8>>>,
+}
+
+impl Recorded {
+    pub(super) fn new(code: &str) -> Self {
+        Self(format!(
+            "local sets, real = {{}}, redis
+            local redis = {{ call = real.call, error_reply = real.error_reply }}
+            function redis.pcall(name, key, value, px, lifetime)
+                if name ~= 'SET' then return real.pcall(name, key) end
+                assert(px == 'PX')
+                sets[key] = value .. ' ' .. string.format('%.0f', lifetime)
+                return real.pcall(name, key, value, px, lifetime)
+            end
+            local function script() {code}\nend
+            local reply = script()
+            if type(reply) == 'table' and reply.err then reply = '-' .. reply.err end
+            if type(reply) ~= 'table' then reply = {{ reply }} end
+            for at, key in ipairs(KEYS) do reply[#KEYS + at] = sets[key] or false end
+            return reply"
+        ))
+    }
+}
+
+impl Calls {
+    pub(super) fn new(server: &Server) -> Self {
+        let client = redis::Client::open(server.url()).unwrap();
+        Self(client.get_connection().unwrap())
+    }
+
+    pub(super) fn run(&mut self, words: &[&str]) {
+        let mut command = Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        command.exec(&mut self.0).unwrap();
+    }
+
+    pub(super) fn call(
+        &mut self,
+        script: &Recorded,
+        keys: &[String],
+        arguments: &[String],
+    ) -> Outcome {
+        let mut command = redis::cmd("EVAL");
+        command.arg(&script.0).arg(keys.len());
+        for word in keys.iter().chain(arguments) {
+            command.arg(word);
+        }
+        let reply: Vec<Value> = command.query(&mut self.0).unwrap();
+        assert_eq!(reply.len(), 2 * keys.len(), "{reply:?}");
+        let text = |value: &Value| match value {
+            Value::BulkString(text) => Some(text.clone()),
+            Value::Nil => None,
+            other => panic!("{other:?}"),
+        };
+        let (replies, writes) = reply.split_at(keys.len());
+        Outcome {
+            replies: replies.iter().map(|reply| text(reply).unwrap()).collect(),
+            writes: writes.iter().map(text).collect(),
+        }
+    }
+}
