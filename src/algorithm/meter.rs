@@ -155,11 +155,8 @@ impl Meter {
         }
     }
 
-    /// The time within which a client gets no more than `remaining`.
+    /// The time within which a client gets no more than `remaining`, but of a fixed window.
     fn effective_window(&self, state: &State, now: u64, remaining: u64) -> u64 {
-        if let Rate::FixedWindow(window) = &self.rate {
-            return window.end(state.window(), now);
-        }
         if remaining > 0 {
             return remaining.saturating_mul(self.interval);
         }
@@ -281,6 +278,7 @@ impl Counts for Meter {
     fn standing(&self, state: &State, now: u64) -> (Usage, bool) {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.as_counts().standing(state.instant(), now),
+            Rate::FixedWindow(window) => window.standing(state.window(), now, self.extra),
             _ => {
                 let available = self.available(state, now);
                 let remaining = available.saturating_sub(self.extra);

@@ -189,7 +189,19 @@ impl Decision {
     /// The binding quota's status, without its name.
     #[inline]
     pub(crate) fn binding_status(&self) -> &Status {
-        self.quotas.binding_status()
+        self.quotas.binding_place().1
+    }
+
+    /// The same, after its place among the quotas.
+    #[inline]
+    pub(crate) fn binding_place(&self) -> (usize, &Status) {
+        self.quotas.binding_place()
+    }
+
+    /// The status of the one quota that `policies` describe, if the decision is about that one.
+    #[inline]
+    pub(crate) fn status_alone_of(&self, policies: &[Policy]) -> Option<&Status> {
+        self.quotas.alone_of(policies)
     }
 
     /// Whether the decision is about these policies. One made by another tier's quotas is not, nor

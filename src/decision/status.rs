@@ -5,7 +5,7 @@ use std::{num::NonZeroU64, time::Duration};
 use super::{
     Policy, Unit,
     level::{Counted, Units, Usage},
-    micros::Micros,
+    micros::{Micros, whole_seconds},
     policy::Terms,
     receipt::Charge,
 };
@@ -120,6 +120,17 @@ impl Status {
             Some(wait) if self.denied => Some(wait),
             _ => duration(self.numbers().effective_window),
         }
+    }
+
+    /// What remains, and the effective window in whole seconds, rounded up.
+    #[inline]
+    pub(crate) fn remaining_and_seconds(&self) -> (Option<u64>, Option<u64>) {
+        if !self.denied && !self.blocked {
+            // What nearly every request asks for, without the numbers that it does not.
+            return self.standing.remaining_and_seconds(&self.terms);
+        }
+        let window = self.effective_window();
+        (self.remaining(), window.map(whole_seconds))
     }
 
     pub(super) const fn is_denied(&self) -> bool {

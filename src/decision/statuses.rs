@@ -1,6 +1,6 @@
 //! The quotas of a decision, with the one count of their names.
 
-use std::{mem, slice, sync::Arc};
+use std::{mem, ptr, slice, sync::Arc};
 
 use super::{
     Policy, QuotaStatus, Receipt,
@@ -168,26 +168,31 @@ impl QuotaStatuses {
     }
 
     pub(super) fn binding(&self) -> QuotaStatus<'_> {
+        let (place, status) = self.binding_place();
+        self.view(place, status)
+    }
+
+    /// The quota that binds, without its name, and its place.
+    #[inline]
+    pub(super) fn binding_place(&self) -> (usize, &Status) {
         match &self.list {
-            List::One(status) => self.view(0, status),
+            List::One(status) => (0, status),
             List::Many(_) | List::Joint(_) => {
                 let statuses = self.as_slice();
                 let place = Status::binding_of(statuses);
-                self.view(place, &statuses[place])
+                (place, &statuses[place])
             }
         }
     }
 
-    /// The quota that binds, without its name.
+    /// The status of the one quota that `policies` describe, if that is the one.
     #[inline]
-    pub(super) fn binding_status(&self) -> &Status {
-        match &self.list {
-            List::One(status) => status,
-            List::Many(_) | List::Joint(_) => {
-                let statuses = self.as_slice();
-                &statuses[Status::binding_of(statuses)]
-            }
-        }
+    pub(super) fn alone_of(&self, policies: &[Policy]) -> Option<&Status> {
+        let (List::One(status), [policy]) = (&self.list, policies) else {
+            return None;
+        };
+        let same = status.terms == policy.terms && self.are_named_like(slice::from_ref(policy));
+        same.then_some(status)
     }
 
     /// Whether these are the quotas that `policies` describe.
@@ -207,10 +212,12 @@ impl QuotaStatuses {
                 let mut places = policies.iter().enumerate();
                 return places.all(|(place, policy)| joint.view(place).name() == policy.name());
             }
-            let statuses = self.as_slice().iter();
-            return statuses
-                .zip(policies)
-                .all(|(status, policy)| status.name == policy.name());
+            // Nearly always it is the same text in the same place, which takes less to see.
+            let same = |(status, policy): (&Status, &Policy)| {
+                let name = policy.name();
+                ptr::eq(status.name, name) || status.name == name
+            };
+            return self.as_slice().iter().zip(policies).all(same);
         };
         let same = |(place, policy): (usize, &Policy)| match policy.name.in_set() {
             Some((own, at)) if at == place && Arc::ptr_eq(own, names) => true,

@@ -135,7 +135,16 @@ impl Limits {
     /// # Errors
     ///
     /// When there is no such tier, or a request brings a quota that stands in for none.
+    #[inline]
     pub(crate) fn choose(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
+        match op {
+            // Nearly all that is asked.
+            Op::Acquire(_) if tier.is_default() => Ok(Chosen::Tier(0)),
+            _ => self.choose_any(tier, op),
+        }
+    }
+
+    fn choose_any(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
         let own = self.own.as_ref();
         let asked = match tier.request() {
             Some(quota) => Chosen::Request(own.ok_or_else(several_quotas)?.fit(quota)),

@@ -113,6 +113,7 @@ mod admission;
 mod decisions;
 mod demand;
 mod faults;
+mod follow_up;
 mod future;
 mod layer;
 mod line;

@@ -27,6 +27,10 @@ const COUNT: u16 = 1_000;
 const USUAL: Quota = Quota::per_second(100_000).burst(1_000);
 const USED_UP: Quota = Quota::per_day(1);
 
+/// Numbers that change as time passes, and numbers of more than three digits.
+const WINDOW: Quota = Quota::per_minute(100).fixed_window();
+const LARGE: Quota = Quota::per_hour(1_000_000);
+
 type Kind = (&'static str, fn());
 
 const KINDS: [Kind; 10] = [
@@ -38,12 +42,10 @@ const KINDS: [Kind; 10] = [
     ("log-crowded", admitted_to_crowded_logs),
     ("no-op", || requests(app().layer(layer_fn(NoOp)))),
     ("plain", || requests(app().layer(plain()))),
-    ("default", || {
-        requests(app().layer(RateLimitLayer::new(USUAL, PeerIp)))
-    }),
-    ("denied", || {
-        requests(app().layer(RateLimitLayer::new(USED_UP, PeerIp)))
-    }),
+    ("default", || limited(USUAL)),
+    ("default-window", || limited(WINDOW)),
+    ("default-large", || limited(LARGE)),
+    ("denied", || limited(USED_UP)),
 ];
 
 fn main() {
@@ -63,6 +65,10 @@ fn app() -> Router {
 
 fn plain() -> RateLimitLayer {
     RateLimitLayer::new(USUAL, PeerIp).headers(Headers::none())
+}
+
+fn limited(quota: Quota) {
+    requests(app().layer(RateLimitLayer::new(quota, PeerIp)));
 }
 
 fn address(number: u16) -> Ipv4Addr {

@@ -4,7 +4,7 @@ use std::{mem, slice, time::Duration};
 
 use super::block::{self, Block};
 use crate::{
-    algorithm::{Answer, Counts, Meter, State, Verdict, step},
+    algorithm::{Answer, Counts, Meter, State, Verdict, acquire, step},
     clock::Timestamp,
     decision::Op,
     decision::{Decision, QuotaStatuses},
@@ -140,13 +140,14 @@ impl Apply<'_> {
         op: &Op,
     ) -> (Answer, QuotaStatuses) {
         let mut verdict = Verdict::FITS;
-        let answer = step(
-            slice::from_ref(meter),
-            slice::from_mut(state),
-            self.now(),
-            op,
-            slice::from_mut(&mut verdict),
-        );
+        let (meters, states) = (slice::from_ref(meter), slice::from_mut(state));
+        let verdicts = slice::from_mut(&mut verdict);
+        let answer = match op {
+            Op::Acquire(cost) | Op::Reserve(cost) => {
+                acquire(meters, states, self.now(), *cost, verdicts)
+            }
+            _ => step(meters, states, self.now(), op, verdicts),
+        };
         let measure = meter.measure(state, self.now(), verdict);
         (answer, QuotaStatuses::of_one(&quotas.policies[0], &measure))
     }
@@ -179,6 +180,7 @@ impl Apply<'_> {
 }
 
 /// The decision of a key that is blocked for this many nanoseconds more.
+#[inline]
 pub(super) fn denied_for(decision: Decision, blocked: u64) -> Decision {
     match blocked {
         0 => decision,

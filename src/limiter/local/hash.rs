@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use siphasher::sip128::SipHasher13;
+use siphasher::sip::SipHasher13;
 
 use crate::key::Key;
 
@@ -11,7 +11,7 @@ use crate::key::Key;
 pub(super) struct KeyHash {
     /// Never 0, the tag of an entry that was never used.
     pub(super) tag: u64,
-    /// Random bits that choose the two buckets in which the key can live.
+    /// Random bits that choose the two buckets in which the key can live; they may be the tag's.
     pub(super) bucket_bits: [u32; 2],
 }
 
@@ -41,7 +41,7 @@ impl KeyHash {
     }
 }
 
-/// A 128-bit hash under a key that is drawn at random for each limiter.
+/// A 64-bit hash under a key that is drawn at random for each limiter.
 ///
 /// SipHash, because the bytes come from clients: with a hash that can be predicted they could send
 /// keys that meet in one bucket, or that pass for another client's.
@@ -74,8 +74,8 @@ impl KeyHasher {
     fn hash_here(&self, key: &[u8]) -> KeyHash {
         let hash = self.0.hash(key);
         KeyHash {
-            tag: hash.h1.max(1),
-            bucket_bits: [hash.h2 as u32, (hash.h2 >> 32) as u32],
+            tag: hash.max(1),
+            bucket_bits: [hash as u32, (hash >> 32) as u32],
         }
     }
 }

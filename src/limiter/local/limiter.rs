@@ -39,9 +39,9 @@ use crate::{
 /// A table of fixed size, 30 bytes for each of the most keys it is to track, 262,144 unless
 /// [`max_keys`](super::LocalLimiterBuilder::max_keys) says otherwise: about 8 MB for every limiter,
 /// taken from the system as keys come. Windows, logs, blocks and several quotas take more, see
-/// there. Keys themselves are not kept, only a 64-bit tag of their keyed 128-bit hash; the other
-/// half of the hash chooses the place. Two given keys are taken for one another with a probability
-/// of less than 2^-64, and a client cannot look for such pairs, since the hash is keyed at random.
+/// there. Keys themselves are not kept, only their keyed 64-bit hash, which also chooses the place.
+/// Two given keys are taken for one another with a probability of 2^-64, any two of a million keys
+/// with 2^-25, and a client cannot look for such pairs, since the hash is keyed at random.
 ///
 /// A key takes up room only while it has something to remember: once its bucket is full again its
 /// entry is free. When more keys are live than fit, the one with the least to forget is given up,
@@ -306,10 +306,10 @@ impl LocalLimiter {
         }
     }
 
-    #[inline]
+    /// By a tier that is not the default one, or where more is counted than one instant.
+    #[inline(never)]
     fn decide_in(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
         match self.instants() {
-            Some(instants) if tier.is_default() => Ok(self.decide_alone(instants, key, op)),
             Some(instants) => self.decide_request(instants, tier, key, op),
             None => self.decide_locked(tier, key, op),
         }
@@ -340,7 +340,6 @@ impl LocalLimiter {
     }
 
     /// By a quota that the request brings, of which the lock-free way knows no other tiers.
-    #[inline(never)]
     fn decide_request(
         &self,
         (quota, instants): &(LiveLimits<LoneBucket>, LockFree),
@@ -360,6 +359,7 @@ impl LocalLimiter {
 
     /// Any operation by any quota, on keys that may have been blocked by hand, of which the table
     /// knows nothing.
+    #[cold]
     #[inline(never)]
     fn decide_rarely(
         &self,
@@ -435,7 +435,12 @@ impl Limiter for LocalLimiter {
 
     #[inline]
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        Pending::Ready(self.decide_in(tier, key, &op))
+        match self.instants() {
+            Some(instants) if tier.is_default() => {
+                Pending::Ready(Ok(self.decide_alone(instants, key, &op)))
+            }
+            _ => Pending::Ready(self.decide_in(tier, key, &op)),
+        }
     }
 
     fn policies(&self) -> &[Policy] {

@@ -76,9 +76,10 @@ impl Sharded {
             tier: chosen.index(),
             op,
         };
-        let (decision, grew) = match entries.find(key) {
-            Some(entry) => self.decide_known(entries, entry, &request),
-            None => self.decide_new(entries, key, &request),
+        let mut grew = false;
+        let decision = match entries.find(key) {
+            Some(entry) => self.decide_known(entries, entry, &request, &mut grew),
+            None => self.decide_new(entries, key, &request, &mut grew),
         };
         drop(shard);
         if grew && self.logs.is_tight() {
@@ -87,26 +88,29 @@ impl Sharded {
         Ok(decision)
     }
 
+    #[inline]
     fn decide_known(
         &self,
         entries: &mut Entries,
         entry: usize,
         request: &Apply<'_>,
-    ) -> (Decision, bool) {
+        grew: &mut bool,
+    ) -> Decision {
         let before = entries.times_held(entry);
         let decision = request.decide(&mut entries.subject(entry));
-        let grew = self.logs.count(before, entries.times_held(entry));
-        (decision, grew)
+        *grew = self.logs.count(before, entries.times_held(entry));
+        decision
     }
 
     /// Decides about a key that is not there, makes room for it if it leaves anything to
-    /// remember, and says whether logs hold more memory now.
+    /// remember, and notes whether logs hold more memory now.
     fn decide_new(
         &self,
         entries: &mut Entries,
         key: KeyHash,
         request: &Apply<'_>,
-    ) -> (Decision, bool) {
+        grew: &mut bool,
+    ) -> Decision {
         let mut states = vec![State::FRESH; request.limits.states()];
         let mut block = Block::NONE;
         let decision = request.decide(&mut Subject {
@@ -115,22 +119,22 @@ impl Sharded {
         });
         let now = request.now();
         if block == Block::NONE && request.limits.weight(&states, now) == Weight::default() {
-            return (decision, false);
+            return decision;
         }
         if entries.make(self.entries, request.limits).is_err() {
             // No memory for any key of this shard: as if all its entries had more to forget.
             self.evictions.fetch_add(1, Ordering::Relaxed);
-            return (decision, false);
+            return decision;
         }
         let (entry, forgotten) = entries.victim(request.limits, key, now);
-        let grew = self
+        *grew = self
             .logs
             .count(entries.times_held(entry), times_held(&states));
         entries.put(entry, key.tag, states, block);
         let evicted = forgotten != Weight::default();
         self.evictions
             .fetch_add(u64::from(evicted), Ordering::Relaxed);
-        (decision, grew)
+        decision
     }
 
     /// Makes room for a log, but not with that of the key that was just decided about.
