@@ -46,6 +46,8 @@ check() {
 # What it costs now, and a little for other compilers. Whoever gains lowers them; whoever needs more says what for.
 check decision 'a decision' 0 665
 check decision-denied 'a decision, denied' 0 640
+check decision-stored 'a decision in a store' 0 2060
+check decision-together 'a decision by three limits together' 0 10700
 check log-denied 'a decision, denied by a log of 65,536' 0 10100
 check log-crowded 'a decision that another log makes room for' 0 23700
 check plain 'a request without headers, over a no-op layer' "$noop" 1260

@@ -179,7 +179,7 @@ pub use self::{
     error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
     headers::Headers,
     key::{ClientAddress, ClientIp, Global, Header, Key, KeyExtractor, PeerIp},
-    limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter},
+    limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter, LocalStore},
     middleware::key_rules::MissingKey,
     quota::{Algorithm, IntoQuotas, OwnedQuota, Quota},
     rate_limit::{RateLimit, RateLimitLayer},

@@ -14,8 +14,8 @@ use http_body_util::Full;
 use testkit::now;
 use tower::{Layer, Service};
 use tower_ratelimit::{
-    Concurrency, ConcurrencyLayer, Header, Headers, Key, KeyErrorKind, KeyExtractor, LocalLimiter,
-    MissingKey, PeerIp, Quota, RateLimitLayer,
+    Concurrency, ConcurrencyLayer, Header, Headers, Key, KeyErrorKind, KeyExtractor, Limiter,
+    LocalLimiter, LocalStore, MissingKey, PeerIp, Quota, RateLimitLayer, limiter::JointLimiter,
 };
 
 /// Answers with room for as many fields as the layer adds, so that it is not the map that grows.
@@ -113,6 +113,72 @@ fn a_decision_allocates_nothing() {
         let (allocations, decision) = counted(|| limiter.acquire(&key, 1));
         assert_eq!((allocations, decision.is_allowed()), (0, allowed));
     }
+}
+
+#[test]
+fn a_decision_in_a_store_allocates_nothing() {
+    let store = LocalStore::new();
+    for quota in [Quota::per_hour(2), Quota::per_hour(2).fixed_window()] {
+        let limiter = LocalLimiter::builder(quota).build_in(&store).unwrap();
+        // The first key of a shard takes its memory.
+        let _ = limiter.hit(&Key::from("alice"), 1);
+        for allowed in [true, false] {
+            let (allocations, decision) = counted(|| limiter.acquire(&Key::from("alice"), 1));
+            assert_eq!((allocations, decision.is_allowed()), (0, allowed));
+        }
+    }
+}
+
+/// The parts of the call, the locks, the decisions, and three of the one that is made of them; however
+/// many limits there are.
+#[test]
+fn a_decision_of_several_limits_allocates_six_times() {
+    let store = LocalStore::new();
+    for limits in [2_u64, 4] {
+        let names = ["a", "b", "c", "d"][..limits as usize].iter();
+        let limiters = names.map(|name| {
+            let quota = Quota::per_hour(2).named(name);
+            LocalLimiter::builder(quota).build_in(&store).unwrap()
+        });
+        let limiter = JointLimiter::new(limiters).unwrap();
+        let key = Key::joint((0..limits).map(Key::from));
+        let ask = || now(limiter.acquire(&key, 1).into_future()).unwrap();
+        assert!(ask().is_allowed());
+        for allowed in [true, false] {
+            let (allocations, decision) = counted(ask);
+            assert_eq!((allocations, decision.is_allowed()), (6, allowed));
+        }
+    }
+}
+
+#[test]
+fn two_hundred_limits_take_the_memory_of_one_table() {
+    let kept = |limits: u64, keys: u64| {
+        let mut built = None;
+        let counted = allocation_counter::measure(|| {
+            let store = LocalStore::new();
+            let limiters = (0..limits).map(|_| {
+                let builder = LocalLimiter::builder(Quota::per_day(9));
+                builder.build_in(&store).unwrap()
+            });
+            let limiters: Vec<_> = limiters.collect();
+            for key in 0..keys {
+                let limiter = &limiters[(key % limits) as usize];
+                assert!(limiter.acquire(&Key::from(key), 1).is_allowed());
+            }
+            built = Some(limiters);
+        });
+        counted.bytes_current
+    };
+    let unused = kept(200, 0);
+    assert!(unused < 1_000_000, "{unused} bytes");
+    let (full, of_one) = (kept(200, 300_000) - unused, kept(1, 300_000));
+    // 262,144 counts of 90 bytes.
+    assert!(full < 24_000_000, "{full} bytes");
+    assert!(
+        full < of_one + 100_000,
+        "{full} bytes, and {of_one} of one limit"
+    );
 }
 
 #[test]

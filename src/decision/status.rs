@@ -1,6 +1,6 @@
 //! The status of one quota as a decision keeps it: without the name, if that is owned.
 
-use std::time::Duration;
+use std::{num::NonZeroU64, time::Duration};
 
 use super::{
     Policy, Unit,
@@ -9,9 +9,9 @@ use super::{
     policy::Terms,
     receipt::Charge,
 };
-use crate::quota::Kind;
 #[cfg(feature = "redis")]
 use crate::quota::MAX_REFILL_NANOS;
+use crate::quota::{Fitted, Kind};
 
 /// How one quota stands after a decision.
 #[derive(Debug, Clone, Copy)]
@@ -201,6 +201,15 @@ impl Status {
         let passed = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         self.standing = self.standing.aged(passed);
         self.retry_after = self.retry_after.map(|wait| wait.less(passed, 1));
+    }
+
+    /// The numbers of the request's quota that this is about.
+    pub(super) fn fitted(&self) -> Fitted {
+        let interval = self.terms.window_nanos() / self.terms.limit.max(1);
+        Fitted {
+            capacity: self.terms.limit,
+            interval: NonZeroU64::new(interval).unwrap_or(NonZeroU64::MIN),
+        }
     }
 
     /// The counter that a charge at `now`, in nanoseconds, was made to, if it left the quota like

@@ -3,7 +3,8 @@
 use std::{mem, slice, sync::Arc};
 
 use super::{
-    Policy, QuotaStatus,
+    Policy, QuotaStatus, Receipt,
+    joint::Joint,
     name::Names,
     status::{Measure, Status},
 };
@@ -24,6 +25,9 @@ pub struct QuotaStatuses {
 enum List {
     One(Status),
     Many(Box<[Status]>),
+    /// Those of several limits, each with names and a charge of its own. Counted, because that is
+    /// dropped in the fewest instructions, which all decisions have in them.
+    Joint(Arc<Joint>),
 }
 
 impl From<QuotaStatus<'_>> for QuotaStatuses {
@@ -92,6 +96,7 @@ impl QuotaStatuses {
         let list = match &mut self.list {
             List::One(status) => List::One(*status),
             List::Many(statuses) => List::Many(mem::take(statuses)),
+            List::Joint(joint) => List::Joint(Arc::clone(joint)),
         };
         let names = self.names.take();
         Self { list, names }
@@ -102,6 +107,7 @@ impl QuotaStatuses {
         match &self.list {
             List::One(status) => slice::from_ref(status),
             List::Many(statuses) => statuses,
+            List::Joint(joint) => &joint.statuses,
         }
     }
 
@@ -109,6 +115,20 @@ impl QuotaStatuses {
         match &mut self.list {
             List::One(status) => slice::from_mut(status),
             List::Many(statuses) => statuses,
+            List::Joint(joint) => &mut Arc::make_mut(joint).statuses,
+        }
+    }
+
+    /// The names of all quotas, unless all are static; those of several limits are not in one set.
+    pub(super) const fn names(&self) -> Option<&Names> {
+        self.names.as_ref()
+    }
+
+    /// The receipts of several limits; `None` for those of one.
+    pub(super) fn receipts(&self) -> Option<impl Iterator<Item = Receipt>> {
+        match &self.list {
+            List::Joint(joint) => Some(joint.receipts()),
+            List::One(_) | List::Many(_) => None,
         }
     }
 
@@ -119,7 +139,18 @@ impl QuotaStatuses {
         places.map(|(place, status)| self.view(place, status))
     }
 
+    /// The quotas of several limits.
+    pub(super) fn of_joint(joint: Joint) -> Self {
+        Self {
+            list: List::Joint(Arc::new(joint)),
+            names: None,
+        }
+    }
+
     fn view(&self, place: usize, status: &Status) -> QuotaStatus<'_> {
+        if let List::Joint(joint) = &self.list {
+            return joint.view(place);
+        }
         QuotaStatus {
             status: *status,
             owned: self.names.as_ref().map(|names| (names, place)),
@@ -129,16 +160,18 @@ impl QuotaStatuses {
     /// The name of the quota at this place, which stands so.
     #[inline]
     pub(super) fn name<'a>(&'a self, place: usize, status: &Status) -> &'a str {
-        match &self.names {
-            Some(names) => &names[place],
-            None => status.name,
+        match (&self.names, &self.list) {
+            (Some(names), _) => &names[place],
+            (None, List::Joint(joint)) => joint.view(place).name(),
+            (None, _) => status.name,
         }
     }
 
     pub(super) fn binding(&self) -> QuotaStatus<'_> {
         match &self.list {
             List::One(status) => self.view(0, status),
-            List::Many(statuses) => {
+            List::Many(_) | List::Joint(_) => {
+                let statuses = self.as_slice();
                 let place = Status::binding_of(statuses);
                 self.view(place, &statuses[place])
             }
@@ -150,7 +183,10 @@ impl QuotaStatuses {
     pub(super) fn binding_status(&self) -> &Status {
         match &self.list {
             List::One(status) => status,
-            List::Many(statuses) => &statuses[Status::binding_of(statuses)],
+            List::Many(_) | List::Joint(_) => {
+                let statuses = self.as_slice();
+                &statuses[Status::binding_of(statuses)]
+            }
         }
     }
 
@@ -167,6 +203,10 @@ impl QuotaStatuses {
     #[inline]
     fn are_named_like(&self, policies: &[Policy]) -> bool {
         let Some(names) = &self.names else {
+            if let List::Joint(joint) = &self.list {
+                let mut places = policies.iter().enumerate();
+                return places.all(|(place, policy)| joint.view(place).name() == policy.name());
+            }
             let statuses = self.as_slice().iter();
             return statuses
                 .zip(policies)

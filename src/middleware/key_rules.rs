@@ -116,16 +116,60 @@ impl KeyRules {
         if let Err(why) = self.admits(parts) {
             return not_counted(why);
         }
-        let extracted = self.extractor.extract(parts);
-        let key = match &extracted {
+        let mut extracted = self.extractor.extract(parts);
+        let key = match &mut extracted {
             Ok(key) => self.listed(key),
-            // No list names those who have no key.
-            Err(error) => self.without_key(*error),
+            Err(_) => self.other_key(&mut extracted, parts),
         };
         match key {
             Ok(key) => counted(key, parts),
             Err(why) => not_counted(why),
         }
+    }
+
+    /// The key of a request that was found to have none.
+    #[cold]
+    fn other_key<'a>(
+        &'a self,
+        found: &'a mut Result<Key, KeyError>,
+        parts: &Parts,
+    ) -> Result<&'a Key, NotCounted> {
+        if let Some(extractors) = self.extractor.of_limits() {
+            *found = Ok(self.key_of_limits(extractors, parts)?);
+        }
+        match found {
+            Ok(key) => Ok(key),
+            // No list names those who have no key.
+            Err(error) => self.without_key(*error),
+        }
+    }
+
+    /// The key of limits of which some have none: those are counted under the shared key, or left
+    /// out.
+    fn key_of_limits(
+        &self,
+        extractors: &[Arc<dyn KeyExtractor>],
+        parts: &Parts,
+    ) -> Result<Key, NotCounted> {
+        let mut keys = Vec::with_capacity(extractors.len());
+        for extractor in extractors {
+            let key = match extractor.extract(parts) {
+                Ok(key) => {
+                    self.listed(&key)?;
+                    Some(key)
+                }
+                Err(error) => match self.without_key(error) {
+                    Ok(key) => Some(key.clone()),
+                    Err(NotCounted::Skip) => None,
+                    Err(why) => return Err(why),
+                },
+            };
+            keys.push(key);
+        }
+        if keys.iter().all(Option::is_none) {
+            return Err(NotCounted::Skip);
+        }
+        Ok(Key::of_limits(keys))
     }
 
     #[inline]
@@ -142,10 +186,18 @@ impl KeyRules {
     /// The key, unless a list of keys says more about it.
     #[inline]
     fn listed<'a>(&self, key: &'a Key) -> Result<&'a Key, NotCounted> {
-        if self.skip_key.as_ref().is_some_and(|skip| skip(key)) {
+        if self
+            .skip_key
+            .as_ref()
+            .is_some_and(|skip| key.any_part(&**skip))
+        {
             return Err(NotCounted::Skip);
         }
-        if self.deny_key.as_ref().is_some_and(|deny| deny(key)) {
+        if self
+            .deny_key
+            .as_ref()
+            .is_some_and(|deny| key.any_part(&**deny))
+        {
             return Err(NotCounted::Deny);
         }
         Ok(key)

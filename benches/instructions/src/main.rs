@@ -14,7 +14,11 @@ use std::{
 use axum::{Router, body::Body, extract::ConnectInfo, routing::get};
 use http::{Request, Response};
 use tower::{Service, layer::layer_fn};
-use tower_ratelimit::{Headers, Key, LocalLimiter, ManualClock, PeerIp, Quota, RateLimitLayer};
+use tower_ratelimit::{
+    Headers, Key, Limiter, LocalLimiter, LocalStore, ManualClock, Op, PeerIp, Quota,
+    RateLimitLayer,
+    limiter::{JointLimiter, Pending},
+};
 
 /// Requests, each from an address of its own.
 const COUNT: u16 = 1_000;
@@ -25,9 +29,11 @@ const USED_UP: Quota = Quota::per_day(1);
 
 type Kind = (&'static str, fn());
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 10] = [
     ("decision", || decisions(USUAL)),
     ("decision-denied", || decisions(USED_UP)),
+    ("decision-stored", || decisions_of(&stored(USUAL))),
+    ("decision-together", together),
     ("log-denied", denied_by_a_long_log),
     ("log-crowded", admitted_to_crowded_logs),
     ("no-op", || requests(app().layer(layer_fn(NoOp)))),
@@ -64,7 +70,37 @@ fn address(number: u16) -> Ipv4Addr {
 }
 
 fn decisions(quota: Quota) {
-    let limiter = LocalLimiter::new(quota);
+    decisions_of(&LocalLimiter::new(quota));
+}
+
+fn stored(quota: Quota) -> LocalLimiter {
+    let limiter = LocalLimiter::builder(quota).build_in(&LocalStore::new());
+    limiter.expect("a good quota")
+}
+
+/// An address, the network that it is in, and everybody.
+fn together() {
+    let store = LocalStore::new();
+    let limits = ["address", "network", "everybody"].map(|name| {
+        let limiter = LocalLimiter::builder(USUAL.named(name)).build_in(&store);
+        limiter.expect("a good quota")
+    });
+    let limiter = JointLimiter::new(limits).expect("limiters of one store");
+    let keys: Vec<_> = (0..COUNT)
+        .map(|number| {
+            let address = Key::from(IpAddr::from(address(number)));
+            Key::joint([address, Key::from(u64::from(number / 256)), Key::global()])
+        })
+        .collect();
+    let ask = |key: &Key| {
+        let Pending::Ready(answer) = limiter.apply(black_box(key), Op::Acquire(1));
+        black_box(answer.is_ok_and(|decision| decision.is_allowed()));
+    };
+    keys.iter().for_each(ask);
+    counted(|| keys.iter().for_each(ask));
+}
+
+fn decisions_of(limiter: &LocalLimiter) {
     let keys: Vec<_> = (0..COUNT)
         .map(|number| Key::from(IpAddr::from(address(number))))
         .collect();

@@ -73,6 +73,37 @@ impl Apply<'_> {
         }
     }
 
+    /// Whether taking `cost` would be allowed, now or after a wait.
+    pub(super) fn fits(&self, key: &mut Subject<'_>, cost: u64) -> bool {
+        let now = self.now();
+        let is_free = key.block.left(now, self.limits.block_for) == 0;
+        let mut counters = self.counters(key);
+        is_free && counters.all(|(meter, state)| meter.verdict(state, now, cost).fits())
+    }
+
+    /// The most that could be taken.
+    pub(super) fn available(&self, key: &mut Subject<'_>) -> u64 {
+        let now = self.now();
+        let available = self.counters(key);
+        let available = available.map(|(meter, state)| meter.available(state, now));
+        available.min().unwrap_or(0)
+    }
+
+    /// The quotas with their states, which are clamped.
+    fn counters<'a>(
+        &'a self,
+        key: &'a mut Subject<'_>,
+    ) -> impl Iterator<Item = (&'a Meter, &'a State)> {
+        let Quotas {
+            meters, counters, ..
+        } = self.quotas;
+        for (meter, counter) in meters.iter().zip(counters) {
+            meter.clamp(&mut key.states[*counter], self.now());
+        }
+        let states = counters.iter().map(|counter| &key.states[*counter]);
+        meters.iter().zip(states)
+    }
+
     fn start_block(&self, block: &mut Block) {
         if let Some(length) = self.limits.block_for {
             *block = Block::of(self.now(), length);
