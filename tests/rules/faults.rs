@@ -345,6 +345,13 @@ fn no_file_hangs_or_bloats_the_process() {
         bomb += &format!("a{level}: &a{level} [{items}]\n");
     }
     assert!(harmful(&bomb, Format::Yaml).contains("more than 100000 values"));
+    // Aliases side by side instead of within each other.
+    let wide = format!(
+        "a: &a [{}]\nb: [{}]\n",
+        "x, ".repeat(1_000),
+        "*a, ".repeat(1_000)
+    );
+    assert!(harmful(&wide, Format::Yaml).contains("more than 100000 values"));
     let many = format!("rules: [{}]", "x, ".repeat(100_000));
     assert!(harmful(&many, Format::Yaml).contains("more than 100000 values"));
     let many = format!("rules = [{}]", "1, ".repeat(100_000));
@@ -404,7 +411,9 @@ fn long_lists_of_rules_are_no_work() {
         Format::Yaml,
     );
     assert!(
-        error.to_string().contains("17 quotas; accepted are 16"),
+        error
+            .to_string()
+            .contains("17 quotas; accepted are 1 to 16"),
         "{error}"
     );
     let template: String = (1..=16).map(|at| format!("{at}/s, ")).collect();
@@ -439,6 +448,16 @@ fn a_thousand_unknown_words_are_no_work() {
     let fields: String = (0..20_000).map(|at| format!("field_{at}: 1\n")).collect();
     let error = refused(&fields, Format::Yaml);
     assert_eq!(error.problems().len(), 20);
+}
+
+/// A template is right where it stands, and wrong in a rule whose name leaves no room for its own.
+#[test]
+fn a_policy_name_that_is_too_long_is_a_fault_of_its_use() {
+    let name = "n".repeat(60);
+    let text = format!("quotas: {{t: [1/s, 5/minute]}}\nrules: [{{name: {name}, quota: t}}]");
+    let error = refused(&text, Format::Yaml);
+    assert!(error.to_string().contains("is no policy name"), "{error}");
+    assert_eq!(error.problems().len(), 2);
 }
 
 #[test]

@@ -30,8 +30,8 @@ pub(in crate::rules) struct Setup {
 pub(super) struct Context<'c> {
     pub(super) setup: &'c Setup,
     pub(super) report: Report,
-    /// The templates of `quotas`.
-    pub(super) templates: Vec<(&'c str, &'c Node)>,
+    /// The templates of `quotas`; none where one is a fault.
+    pub(super) templates: Vec<(&'c str, Option<&'c Node>)>,
     pub(super) client_ip: crate::key::ClientIp,
     pub(super) prefix: IpPrefix,
     pub(super) defaults: Option<&'c Node>,

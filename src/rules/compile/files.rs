@@ -129,7 +129,7 @@ impl<'c> Context<'c> {
     fn taken_templates(&mut self, templates: &'c Node) {
         for entry in templates.entries() {
             let known = self.templates.iter().find(|(name, _)| *name == entry.key);
-            if let Some((_, known)) = known {
+            if let Some((_, Some(known))) = known {
                 let message = format!("{:?} is taken: {}", entry.key, known.spot.short());
                 self.fault(ProblemCode::R03, &entry.key_spot, message);
             }

@@ -104,8 +104,14 @@ impl<'c> Context<'c> {
         if text == UNLIMITED {
             return Some(None);
         }
-        if let Some((_, template)) = self.templates.iter().find(|(name, _)| *name == text) {
-            return self.of_template(template, rule);
+        let template = self.templates.iter().find(|(name, _)| *name == text);
+        if let Some((_, template)) = template {
+            // The faults of a template are told once, where it stands.
+            let template = (*template)?;
+            return match template.text() {
+                Some(UNLIMITED) => Some(None),
+                _ => self.quotas_of(template, rule).map(Some),
+            };
         }
         if !text.contains('/') && !text.starts_with(|c: char| c.is_ascii_digit()) {
             let templates = self.templates.clone();
@@ -116,28 +122,10 @@ impl<'c> Context<'c> {
         self.quotas_of(node, rule).map(Some)
     }
 
-    /// The faults of a template are told once, where it stands; here, those of its use.
-    fn of_template(&mut self, template: &'c Node, rule: &str) -> Option<Option<QuotaSet>> {
-        if template.text() == Some(UNLIMITED) {
-            return Some(None);
-        }
-        let report = std::mem::take(&mut self.report);
-        let found = self.quotas_of(template, rule);
-        self.report = report;
-        found.map(Some)
-    }
-
     fn quotas_of(&mut self, node: &'c Node, rule: &str) -> Option<QuotaSet> {
         let items = node.items();
-        if items.is_empty() {
-            self.fault(
-                ProblemCode::R04,
-                &node.spot,
-                "no quota at all; at least one is needed",
-            );
-        }
-        if items.len() > MAX_QUOTAS {
-            let message = format!("{} quotas; accepted are {MAX_QUOTAS}", items.len());
+        if items.is_empty() || items.len() > MAX_QUOTAS {
+            let message = format!("{} quotas; accepted are 1 to {MAX_QUOTAS}", items.len());
             self.fault(ProblemCode::R04, &node.spot, message);
             return None;
         }
@@ -161,17 +149,14 @@ impl<'c> Context<'c> {
                 _ => format!("{rule}.{name}"),
             };
             names.push(name);
-            let named = quota.quota().named_owned(policy);
-            if let Err(error) = named.check() {
+            let counter = CounterId::new(rule, at, quota);
+            let quota = quota.quota().named_owned(policy);
+            if let Err(error) = quota.check() {
                 self.fault(ProblemCode::R04, &item.spot, error.to_string());
             }
-            let counter = CounterId::new(rule, at, quota);
-            set.push(RuleQuota {
-                quota: named,
-                counter,
-            });
+            set.push(RuleQuota { quota, counter });
         }
-        (!set.is_empty()).then(|| QuotaSet(set.into()))
+        Some(QuotaSet(set.into()))
     }
 
     fn quota(&mut self, node: &Node) -> Option<OwnedQuota> {

@@ -95,16 +95,20 @@ impl<'c> Context<'c> {
             }
             // Twice in one file is a fault of the file's form.
             if !self.templates.iter().any(|(known, _)| *known == name) {
-                self.templates.push((name, &entry.value));
+                self.templates.push((name, Some(&entry.value)));
             }
         }
     }
 
     pub(super) fn check_templates(&mut self) {
-        let templates = std::mem::take(&mut self.templates);
-        for (_, node) in &templates {
-            // Without templates: a template does not stand for another one.
-            let _ = self.quota_set(node, "template");
+        // Without templates: a template does not stand for another one.
+        let mut templates = std::mem::take(&mut self.templates);
+        for (_, template) in &mut templates {
+            let faults = self.report.faults();
+            let found = template.and_then(|node| self.quota_set(node, "template"));
+            if found.is_none() || self.report.faults() > faults {
+                *template = None;
+            }
         }
         self.templates = templates;
     }
