@@ -15,7 +15,9 @@ use criterion::{
     measurement::WallTime,
 };
 use testkit::keys::Spread;
-use tower_ratelimit::{Decision, IntoQuotas, Key, LocalLimiter, Outcome, OwnedQuota, Quota};
+use tower_ratelimit::{
+    Decision, IntoQuotas, Key, LocalLimiter, LocalStore, Outcome, OwnedQuota, Quota,
+};
 
 const MILLION: u32 = 1_000_000;
 
@@ -185,6 +187,25 @@ fn contention(c: &mut Criterion) {
     group.finish();
 }
 
+/// A limit with a table of its own beside one in a store.
+fn stores(c: &mut Criterion) {
+    let mut group = c.benchmark_group("one token bucket");
+    group.throughput(Throughput::Elements(1));
+    for (name, keys, spread) in [
+        ("one key", 1, Spread::OneKey),
+        ("100 k keys", 100_000, Spread::Uniform(100_000)),
+    ] {
+        let store = LocalStore::new();
+        let stored = LocalLimiter::builder(LASTING).build_in(&store);
+        let stored = stored.expect("a good quota");
+        for (table, limiter) in [("own table", LocalLimiter::new(LASTING)), ("store", stored)] {
+            ask(&limiter, &spread, 0, 4 * keys);
+            by_threads(&mut group, &format!("{table}, {name}"), &limiter, &spread);
+        }
+    }
+    group.finish();
+}
+
 fn two(one: Quota, other: Quota) -> Vec<Quota> {
     vec![one.named("one"), other.named("other")]
 }
@@ -230,5 +251,5 @@ fn by_algorithm() -> [(&'static str, Row, Vec<Quota>); 12] {
     ]
 }
 
-criterion_group!(benches, keys_and_threads, contention, algorithms);
+criterion_group!(benches, keys_and_threads, contention, stores, algorithms);
 criterion_main!(benches);

@@ -3,6 +3,9 @@
 //! Starts a `redis-server` of its own. Rates are medians of interleaved rounds, so that a busy
 //! machine slows both sides of a ratio.
 
+#[path = "redis/server_time.rs"]
+mod server_time;
+
 use std::{
     error::Error,
     sync::Arc,
@@ -10,6 +13,7 @@ use std::{
 };
 
 use redis::aio::MultiplexedConnection;
+use server_time::{PLAIN, PLAIN_ARGUMENTS};
 use testkit::bench_server::Server;
 use tokio::task::JoinSet;
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, redis::StoreHealth};
@@ -19,14 +23,6 @@ type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 const IN_FLIGHT: u64 = 128;
 const ROUNDS: usize = 9;
 const CALLS: u64 = 20_000;
-
-/// The limiter's script, for calls without the limiter.
-const SCRIPT: &str = include!("../src/redis/script/code.rs");
-
-/// What the limiter tells the script of one unit of [`quota`].
-const ARGUMENTS: [&str; 17] = [
-    "", "", "", "1", "t", "1", "1000000", "0", "60", "0", "0", "", "", "", "a", "1", "1",
-];
 
 /// A million a minute, so that nothing is denied.
 const fn quota() -> Quota {
@@ -54,14 +50,14 @@ async fn bare(connection: MultiplexedConnection, script: Arc<redis::Script>, key
     let mut connection = connection;
     let mut call = script.prepare_invoke();
     call.key(key);
-    for argument in ARGUMENTS {
+    for argument in PLAIN_ARGUMENTS {
         call.arg(argument);
     }
     let reply: redis::Value = call
         .invoke_async(&mut connection)
         .await
         .expect("Redis is there");
-    assert!(matches!(reply, redis::Value::BulkString(_)), "{reply:?}");
+    assert!(matches!(reply, redis::Value::Int(0..)), "{reply:?}");
 }
 
 async fn decided(limiter: RedisLimiter, key: Key) {
@@ -109,6 +105,7 @@ async fn main() -> Result<()> {
         .deadline(Duration::from_secs(5))
         .connect(&server.url())?;
     let limiter = RedisLimiter::builder(quota()).name("bench").build(&store)?;
+    server_time::print(&server).await?;
     throughput(&server, &limiter).await?;
     denied(&server, &store).await?;
     latency(&server).await
@@ -116,7 +113,7 @@ async fn main() -> Result<()> {
 
 async fn throughput(server: &Server, limiter: &RedisLimiter) -> Result<()> {
     let connection = server.connection().await?;
-    let script = Arc::new(redis::Script::new(SCRIPT));
+    let script = Arc::new(redis::Script::new(PLAIN));
     let mut rates: [Vec<f64>; 4] = Default::default();
     for _ in 0..ROUNDS {
         let spread = |n: u64| {
@@ -140,14 +137,14 @@ async fn throughput(server: &Server, limiter: &RedisLimiter) -> Result<()> {
     }
     let [bare, ours, bare_hot, ours_hot] = rates.map(median);
     println!("{IN_FLIGHT} in flight on one connection, median of {ROUNDS} rounds:");
-    println!("  bare EVALSHA, 5,000 keys      {bare:>9.0}/s");
+    println!("  plain GCRA script, 5,000 keys {bare:>9.0}/s");
     println!(
-        "  decisions, 5,000 keys         {ours:>9.0}/s  {:.2} of bare (target 0.85)",
+        "  decisions, 5,000 keys         {ours:>9.0}/s  {:.2} of plain (target 1.5)",
         ours / bare
     );
-    println!("  bare EVALSHA, one hot key     {bare_hot:>9.0}/s");
+    println!("  plain GCRA script, one hot key{bare_hot:>9.0}/s");
     println!(
-        "  decisions, one hot key        {ours_hot:>9.0}/s  {:.1} times bare (target 5)",
+        "  decisions, one hot key        {ours_hot:>9.0}/s  {:.1} times plain (target 5)",
         ours_hot / bare_hot
     );
     Ok(())

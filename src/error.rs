@@ -45,6 +45,11 @@ pub enum ConfigErrorKind {
     Syntax,
     /// A table for no keys, or for more keys than fit in memory.
     MaxKeys,
+    /// A limiter in a store has a setting that is the store's, or one with a table of its own has
+    /// what is for limiters in a store.
+    Store,
+    /// Limits that cannot be charged together.
+    Joint,
     /// The address of a store is not one, or of a kind that this build does not know.
     Address,
     /// The prefix of a store's keys is empty, too long or has characters that are not accepted.

@@ -19,5 +19,7 @@ pub mod migrate;
 pub mod quickstart;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "rules")]
+pub mod rules;
 pub mod security;
 pub mod troubleshooting;

@@ -111,6 +111,7 @@
 //! | `tracing` | no | `TracingObserver`; [faults](guide::troubleshooting) are events where a subscriber listens, else they are printed | tracing |
 //! | `metrics` | no | `MetricsObserver` | metrics |
 //! | `redis` | no | `RedisLimiter`, `RedisStore`: one limit for all nodes, through a server, a cluster or sentinels | redis without its default features, tokio |
+//! | `rules` | no | limits in files that operators write, in YAML, JSON or TOML, read, checked and matched | granit-parser, toml |
 //! | `redis-tls` | no | `rediss://` addresses | rustls with ring |
 //! | `client` | no | [outgoing requests](guide::clients) that stay under limits | httpdate, tokio |
 //! | `reqwest` | no | the same around a `reqwest::Client`, 0.13 | reqwest without its default features |
@@ -162,6 +163,9 @@ pub mod client;
 mod axum;
 mod client_address;
 
+#[cfg(feature = "rules")]
+pub mod rules;
+
 #[cfg(any(doc, doctest))]
 pub mod guide;
 
@@ -183,7 +187,7 @@ pub use self::{
     error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
     headers::Headers,
     key::{ClientAddress, ClientIp, Global, Header, Key, KeyExtractor, PeerIp},
-    limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter},
+    limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter, LocalStore},
     middleware::key_rules::MissingKey,
     quota::{Algorithm, IntoQuotas, OwnedQuota, Quota},
     rate_limit::{RateLimit, RateLimitLayer},

@@ -165,6 +165,92 @@ const CONTENT_TYPES: &[&str] = &[
     "\u{e9}",
 ];
 
+/// What rule files are made of.
+#[cfg(feature = "rules")]
+const FILES: &[&str] = &[
+    "rules:\n",
+    "rules: [",
+    "  - name: a\n",
+    "  - {name: b, quota: 1/s}\n",
+    "    quota: 5/minute burst 7\n",
+    "    quota: [1/s, {rate: 5/day, name: x}]\n",
+    "    match: {path: \"/a/{id}\", time: {from: \"22:00\", to: \"02:00\", days: fri-mon}}\n",
+    "    match: {header: {x: true}, client: 10.0.0.0/8, not: {host: \"*.a\"}}\n",
+    "    key: [client_ip, {path_param: id}]\n",
+    "    key: {first_of: [{header: x}, global]}\n",
+    "    tier: {header: x, default: f, quotas: {f: q}}\n",
+    "    replaces: [a, b]\n",
+    "    schedule: [{time: {days: sat}, quota: q}]\n",
+    "quotas: {q: unlimited}\n",
+    "version: 1\n",
+    "&x ",
+    "*x",
+    "<<: ",
+    "[[rules]]\nname = \"a\"\nquota = \"1/s\"\n",
+    "match.path = ['/a']\n",
+    "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/s\"}]}",
+    "\"",
+    ":",
+    ",",
+    "[",
+    "]",
+    "{",
+    "}",
+    "\t",
+    "\n",
+    " ",
+    "-",
+    "#",
+    "|",
+    "\u{e9}",
+    "\r\n",
+    "\0",
+];
+
+/// The format that a byte chooses, and the functions that the checks ask.
+#[cfg(feature = "rules")]
+mod rule_files {
+    use testkit::fuzz::rules::Refused;
+    use tower_ratelimit::{
+        Timestamp,
+        rules::{Format, Rules},
+    };
+
+    pub(crate) fn read(text: &str, format: u8) -> Result<(), Refused> {
+        let format = [Format::Yaml, Format::Json, Format::Toml][usize::from(format)];
+        match Rules::builder().parse(text, format) {
+            Ok(rules) => {
+                let (parts, ()) = http::Request::new(()).into_parts();
+                let _ = rules.explain(&parts, Timestamp::from_secs(0));
+                Ok(())
+            }
+            Err(error) => Err(Refused {
+                problems: error
+                    .problems()
+                    .iter()
+                    .map(|problem| (problem.code().to_owned(), problem.line(), problem.column()))
+                    .collect(),
+                text: error.to_string(),
+            }),
+        }
+    }
+
+    pub(crate) fn matches(pattern: &str, path: &str) -> Option<bool> {
+        let quoted = serde_json::to_string(pattern).ok()?;
+        let text = format!("rules: [{{name: a, match: {{path: {quoted}}}, quota: 1/s}}]");
+        let rules = Rules::builder().parse(text, Format::Yaml).ok()?;
+        let (parts, ()) = http::Request::get(path).body(()).ok()?.into_parts();
+        // A fragment is no part of what is sent.
+        let whole = parts.uri.path() == path;
+        let matched = rules
+            .explain(&parts, Timestamp::from_secs(0))
+            .applied()
+            .count()
+            == 1;
+        whole.then_some(matched)
+    }
+}
+
 #[cfg(feature = "client")]
 const TOLD: &[&str] = &[
     "\0",
@@ -284,6 +370,21 @@ proptest! {
     #[test]
     fn grpc(data in data(CONTENT_TYPES)) {
         testkit::fuzz::grpc::check(data.get(1..).unwrap_or_default());
+    }
+}
+
+#[cfg(feature = "rules")]
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn rule_files(data in data(FILES)) {
+        testkit::fuzz::rules::check_file(&data, rule_files::read);
+    }
+
+    #[test]
+    fn rule_paths(data in vec(any::<u8>(), 0..60)) {
+        testkit::fuzz::rules::check_path(&data, rule_files::matches);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The fixed window: a counter for each period of the clock.
 
 use super::{Charged, Most, Refund, Verdict};
-use crate::quota::Quota;
+use crate::{decision::Usage, quota::Quota};
 
 /// A counter that starts over with each window; windows are multiples of the period since the
 /// epoch.
@@ -71,9 +71,15 @@ impl FixedWindow {
         self.end_after(window, now)
     }
 
-    /// The time until the window ends, used or not.
-    pub(super) fn end(&self, state: Window, now: u64) -> u64 {
-        self.end_after(self.current(state, now), now)
+    /// What is left but for the soft share `extra`, and whether that is in use.
+    #[inline]
+    pub(super) fn standing(&self, state: Window, now: u64, extra: u64) -> (Usage, bool) {
+        let window = self.current(state, now);
+        let available = self.limit.saturating_sub(window.count);
+        let end = self.end_after(window, now);
+        let reset_after = if window.count == 0 { 0 } else { end };
+        let usage = Usage::counted(available.saturating_sub(extra), reset_after, end);
+        (usage, available < extra)
     }
 
     /// Counts `cost`, up to the limit and no further.

@@ -6,6 +6,7 @@ use super::{
     log::Log,
     sliding_log::SlidingLog,
     sliding_window::{Slices, SlidingWindow},
+    worth::{Hold, Weight, Worth},
 };
 use crate::{
     decision::Usage,
@@ -21,19 +22,6 @@ pub(crate) struct Meter {
     interval: u64,
     /// The soft share.
     extra: u64,
-}
-
-/// How much would be forgotten with a state: the key with the least of it gives way where there is
-/// no room for all. The default is nothing at all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Weight {
-    /// How much longer the key is blocked: a blocked key outweighs all others.
-    pub(crate) blocked: u64,
-    /// The time in which flows back what was used, or less if the key is fresh before that; but all
-    /// of it for a key that is exhausted. So a day's quota that is used up outweighs a second's.
-    pub(crate) time: u64,
-    /// The time in which flows back what was used.
-    pub(crate) used: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -167,11 +155,8 @@ impl Meter {
         }
     }
 
-    /// The time within which a client gets no more than `remaining`.
+    /// The time within which a client gets no more than `remaining`, but of a fixed window.
     fn effective_window(&self, state: &State, now: u64, remaining: u64) -> u64 {
-        if let Rate::FixedWindow(window) = &self.rate {
-            return window.end(state.window(), now);
-        }
         if remaining > 0 {
             return remaining.saturating_mul(self.interval);
         }
@@ -201,6 +186,17 @@ impl Meter {
             },
             used,
         }
+    }
+
+    /// The worth of the state, told to those who do not know this quota.
+    pub(crate) fn worth(&self, state: &State, now: u64) -> Worth {
+        let fresh_at = now.saturating_add(self.reset_after(state, now));
+        let hold = match &self.rate {
+            Rate::Bucket(_) => Hold::Flows,
+            _ if self.available(state, now) == 0 => Hold::Exhausted,
+            _ => Hold::Counts,
+        };
+        Worth::new(fresh_at, self.used_nanos(state, now), hold)
     }
 
     /// The units that were used, as the time in which they flow back at the quota's mean rate.
@@ -282,6 +278,7 @@ impl Counts for Meter {
     fn standing(&self, state: &State, now: u64) -> (Usage, bool) {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.as_counts().standing(state.instant(), now),
+            Rate::FixedWindow(window) => window.standing(state.window(), now, self.extra),
             _ => {
                 let available = self.available(state, now);
                 let remaining = available.saturating_sub(self.extra);

@@ -18,14 +18,16 @@ mod sliding_window;
 mod step;
 mod stepped_bucket;
 mod token_bucket;
+mod worth;
 
 use crate::quota::Quota;
 
 pub(crate) use self::{
     bucket::Bucket,
-    meter::{Meter, State, Weight},
+    meter::{Meter, State},
     refund::{Charged, Refund},
     step::{Answer, Counts, acquire, step},
+    worth::{Weight, Worth},
 };
 
 /// Whether a cost fits.

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     decision::{Decision, Policy},
+    key::Key,
     middleware::{
         front::{Exempt, Front},
         responder::Responder,
@@ -55,9 +56,7 @@ impl<R> PermitAdmission<R> {
     where
         R: Send + Sync + 'static,
     {
-        let policies = self.policies();
-        let found = (self.front).with_key(parts, policies, |key, _| Ok(key.clone()), Err);
-        let key = match found {
+        let key = match self.key_of(parts) {
             Ok(key) => key,
             Err(exempt) => return Admitted::Now(PermitFate::Exempt(exempt)),
         };
@@ -73,6 +72,15 @@ impl<R> PermitAdmission<R> {
                 Admitted::Later(Box::pin(fate))
             }
         }
+    }
+
+    fn key_of(&self, parts: &Parts) -> Result<Key, Exempt> {
+        let exempt = |why| self.front.exempt(why, self.policies());
+        if let Some(why) = self.front.exempts(parts) {
+            return Err(exempt(why));
+        }
+        let extracted = self.front.extract(parts);
+        self.front.key_of(&extracted).cloned().map_err(exempt)
     }
 
     /// Looks, with a layer's first requests, for a proxy that is taken for a client.

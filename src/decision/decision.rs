@@ -1,13 +1,13 @@
 //! The decision: an outcome, and how each quota stands.
 
-use std::{num::NonZeroU64, time::Duration};
+use std::time::Duration;
 
 use super::{
-    Degradation, Policy, QuotaStatus, QuotaStatuses, REQUEST_TIER, Receipt,
+    Degradation, Policy, QuotaStatus, QuotaStatuses, Receipt,
     micros::{Micros, whole_seconds},
     status::Status,
 };
-use crate::{clock::Timestamp, quota::Fitted};
+use crate::clock::Timestamp;
 
 /// Whether a request may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,16 +27,16 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub(super) quotas: QuotaStatuses,
-    delay: Option<Micros>,
-    charged: u64,
-    charged_at: Timestamp,
+    pub(super) delay: Option<Micros>,
+    pub(super) charged: u64,
+    pub(super) charged_at: Timestamp,
     /// The place of the tier among those of the limiter.
-    tier: u16,
-    denied: bool,
-    excess: bool,
-    blocked: bool,
-    degraded: Option<Degradation>,
-    uncounted: bool,
+    pub(super) tier: u16,
+    pub(super) denied: bool,
+    pub(super) excess: bool,
+    pub(super) blocked: bool,
+    pub(super) degraded: Option<Degradation>,
+    pub(super) uncounted: bool,
 }
 
 impl Decision {
@@ -149,27 +149,11 @@ impl Decision {
     pub fn receipt(&self) -> Receipt {
         let receipt = Receipt::new(self.charged_at)
             .in_tier(self.tier)
-            .of_request(self.request())
             .degraded(self.degraded.is_some());
-        if self.charged == 0 {
-            return receipt;
+        match self.quotas.receipts() {
+            Some(of_limits) => receipt.of_limits(self.charged, of_limits),
+            None => receipt.for_quotas(self.charged, self.statuses()),
         }
-        let now = self.charged_at.as_nanos();
-        let charges = self.statuses().iter().map(|quota| quota.charge(now));
-        receipt.with_charges(self.charged, charges)
-    }
-
-    /// The quota that the request had of its own, which the one policy tells.
-    fn request(&self) -> Option<Fitted> {
-        if self.tier != REQUEST_TIER {
-            return None;
-        }
-        let terms = &self.statuses()[0].terms;
-        let interval = terms.window_nanos() / terms.limit.max(1);
-        Some(Fitted {
-            capacity: terms.limit,
-            interval: NonZeroU64::new(interval).unwrap_or(NonZeroU64::MIN),
-        })
     }
 
     /// How each quota stands, in the order in which they were listed.
@@ -205,7 +189,19 @@ impl Decision {
     /// The binding quota's status, without its name.
     #[inline]
     pub(crate) fn binding_status(&self) -> &Status {
-        self.quotas.binding_status()
+        self.quotas.binding_place().1
+    }
+
+    /// The same, after its place among the quotas.
+    #[inline]
+    pub(crate) fn binding_place(&self) -> (usize, &Status) {
+        self.quotas.binding_place()
+    }
+
+    /// The status of the one quota that `policies` describe, if the decision is about that one.
+    #[inline]
+    pub(crate) fn status_alone_of(&self, policies: &[Policy]) -> Option<&Status> {
+        self.quotas.alone_of(policies)
     }
 
     /// Whether the decision is about these policies. One made by another tier's quotas is not, nor

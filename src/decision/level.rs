@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::{micros::Micros, policy::Terms};
 
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
 /// The units that are left of a quota, and when there are more.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Usage {
@@ -133,6 +135,18 @@ impl Usage {
             Self::Level(level) => level.numbers(),
             Self::Stepped(stepped) => stepped.numbers(terms),
         }
+    }
+
+    /// What remains, and the effective window in whole seconds, rounded up.
+    #[inline]
+    pub(super) fn remaining_and_seconds(&self, terms: &Terms) -> (Option<u64>, Option<u64>) {
+        if let Self::Level(level) = self {
+            let seconds = level.effective_window().div_ceil(NANOS_PER_SECOND);
+            return (Some(level.remaining()), Some(seconds));
+        }
+        let numbers = self.numbers(terms);
+        let seconds = numbers.effective_window.map(Micros::whole_seconds);
+        (numbers.remaining.map(Units::get), seconds)
     }
 
     /// The usage after this many microseconds in which nothing came.

@@ -45,6 +45,16 @@ impl Micros {
         }
     }
 
+    /// Whole seconds, rounded up.
+    #[inline]
+    pub(super) const fn whole_seconds(self) -> u64 {
+        if self.get() == Self::LONGEST.get() {
+            whole_seconds(Duration::MAX)
+        } else {
+            self.get().div_ceil(1_000_000)
+        }
+    }
+
     pub(super) const fn saturating_add(self, more: Self) -> Self {
         Self(self.0.saturating_add(more.get()))
     }

@@ -3,6 +3,8 @@
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod decision;
 mod degradation;
+mod join;
+mod joint;
 mod level;
 mod micros;
 mod name;

@@ -33,6 +33,8 @@ enum Charges {
     /// One quota, the usual case, needs no allocation.
     One(Charge),
     Several(Arc<[Charge]>),
+    /// Those of several limits, each by a receipt of its own.
+    Joint(Arc<[Receipt]>),
     None,
 }
 
@@ -65,9 +67,8 @@ impl Receipt {
     pub(super) fn with_charges(
         mut self,
         charged: u64,
-        charges: impl ExactSizeIterator<Item = Charge>,
+        mut charges: impl ExactSizeIterator<Item = Charge>,
     ) -> Self {
-        let mut charges = charges;
         self.charged = charged;
         self.charges = match charges.len() {
             0 => Charges::None,
@@ -75,6 +76,21 @@ impl Receipt {
             _ => Charges::Several(charges.collect()),
         };
         self
+    }
+
+    /// The receipt for units that several limits charged, with that of each.
+    pub(super) fn of_limits(mut self, charged: u64, limits: impl Iterator<Item = Self>) -> Self {
+        self.charged = charged;
+        self.charges = Charges::Joint(limits.collect());
+        self
+    }
+
+    /// The receipts of several limits that charged together; `None` for that of one.
+    pub(crate) fn of_each(&self) -> Option<&[Self]> {
+        match &self.charges {
+            Charges::Joint(receipts) => Some(receipts),
+            _ => None,
+        }
     }
 
     /// When the units were charged.
@@ -94,7 +110,7 @@ impl Receipt {
         match &self.charges {
             Charges::One(charge) => slice::from_ref(charge),
             Charges::Several(charges) => charges,
-            Charges::None => &[],
+            Charges::Joint(_) | Charges::None => &[],
         }
     }
 

@@ -1,17 +1,17 @@
 //! The status of one quota as a decision keeps it: without the name, if that is owned.
 
-use std::time::Duration;
+use std::{num::NonZeroU64, time::Duration};
 
 use super::{
     Policy, Unit,
     level::{Counted, Units, Usage},
-    micros::Micros,
+    micros::{Micros, whole_seconds},
     policy::Terms,
     receipt::Charge,
 };
-use crate::quota::Kind;
 #[cfg(feature = "redis")]
 use crate::quota::MAX_REFILL_NANOS;
+use crate::quota::{Fitted, Kind};
 
 /// How one quota stands after a decision.
 #[derive(Debug, Clone, Copy)]
@@ -122,6 +122,17 @@ impl Status {
         }
     }
 
+    /// What remains, and the effective window in whole seconds, rounded up.
+    #[inline]
+    pub(crate) fn remaining_and_seconds(&self) -> (Option<u64>, Option<u64>) {
+        if !self.denied && !self.blocked {
+            // What nearly every request asks for, without the numbers that it does not.
+            return self.standing.remaining_and_seconds(&self.terms);
+        }
+        let window = self.effective_window();
+        (self.remaining(), window.map(whole_seconds))
+    }
+
     pub(super) const fn is_denied(&self) -> bool {
         self.denied
     }
@@ -201,6 +212,15 @@ impl Status {
         let passed = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         self.standing = self.standing.aged(passed);
         self.retry_after = self.retry_after.map(|wait| wait.less(passed, 1));
+    }
+
+    /// The numbers of the request's quota that this is about.
+    pub(super) fn fitted(&self) -> Fitted {
+        let interval = self.terms.window_nanos() / self.terms.limit.max(1);
+        Fitted {
+            capacity: self.terms.limit,
+            interval: NonZeroU64::new(interval).unwrap_or(NonZeroU64::MIN),
+        }
     }
 
     /// The counter that a charge at `now`, in nanoseconds, was made to, if it left the quota like

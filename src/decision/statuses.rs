@@ -1,9 +1,10 @@
 //! The quotas of a decision, with the one count of their names.
 
-use std::{mem, slice, sync::Arc};
+use std::{mem, ptr, slice, sync::Arc};
 
 use super::{
-    Policy, QuotaStatus,
+    Policy, QuotaStatus, Receipt,
+    joint::Joint,
     name::Names,
     status::{Measure, Status},
 };
@@ -24,6 +25,9 @@ pub struct QuotaStatuses {
 enum List {
     One(Status),
     Many(Box<[Status]>),
+    /// Those of several limits, each with names and a charge of its own. Counted, because that is
+    /// dropped in the fewest instructions, which all decisions have in them.
+    Joint(Arc<Joint>),
 }
 
 impl From<QuotaStatus<'_>> for QuotaStatuses {
@@ -92,6 +96,7 @@ impl QuotaStatuses {
         let list = match &mut self.list {
             List::One(status) => List::One(*status),
             List::Many(statuses) => List::Many(mem::take(statuses)),
+            List::Joint(joint) => List::Joint(Arc::clone(joint)),
         };
         let names = self.names.take();
         Self { list, names }
@@ -102,6 +107,7 @@ impl QuotaStatuses {
         match &self.list {
             List::One(status) => slice::from_ref(status),
             List::Many(statuses) => statuses,
+            List::Joint(joint) => &joint.statuses,
         }
     }
 
@@ -109,6 +115,20 @@ impl QuotaStatuses {
         match &mut self.list {
             List::One(status) => slice::from_mut(status),
             List::Many(statuses) => statuses,
+            List::Joint(joint) => &mut Arc::make_mut(joint).statuses,
+        }
+    }
+
+    /// The names of all quotas, unless all are static; those of several limits are not in one set.
+    pub(super) const fn names(&self) -> Option<&Names> {
+        self.names.as_ref()
+    }
+
+    /// The receipts of several limits; `None` for those of one.
+    pub(super) fn receipts(&self) -> Option<impl Iterator<Item = Receipt>> {
+        match &self.list {
+            List::Joint(joint) => Some(joint.receipts()),
+            List::One(_) | List::Many(_) => None,
         }
     }
 
@@ -119,7 +139,18 @@ impl QuotaStatuses {
         places.map(|(place, status)| self.view(place, status))
     }
 
+    /// The quotas of several limits.
+    pub(super) fn of_joint(joint: Joint) -> Self {
+        Self {
+            list: List::Joint(Arc::new(joint)),
+            names: None,
+        }
+    }
+
     fn view(&self, place: usize, status: &Status) -> QuotaStatus<'_> {
+        if let List::Joint(joint) = &self.list {
+            return joint.view(place);
+        }
         QuotaStatus {
             status: *status,
             owned: self.names.as_ref().map(|names| (names, place)),
@@ -129,29 +160,39 @@ impl QuotaStatuses {
     /// The name of the quota at this place, which stands so.
     #[inline]
     pub(super) fn name<'a>(&'a self, place: usize, status: &Status) -> &'a str {
-        match &self.names {
-            Some(names) => &names[place],
-            None => status.name,
+        match (&self.names, &self.list) {
+            (Some(names), _) => &names[place],
+            (None, List::Joint(joint)) => joint.view(place).name(),
+            (None, _) => status.name,
         }
     }
 
     pub(super) fn binding(&self) -> QuotaStatus<'_> {
+        let (place, status) = self.binding_place();
+        self.view(place, status)
+    }
+
+    /// The quota that binds, without its name, and its place.
+    #[inline]
+    pub(super) fn binding_place(&self) -> (usize, &Status) {
         match &self.list {
-            List::One(status) => self.view(0, status),
-            List::Many(statuses) => {
+            List::One(status) => (0, status),
+            List::Many(_) | List::Joint(_) => {
+                let statuses = self.as_slice();
                 let place = Status::binding_of(statuses);
-                self.view(place, &statuses[place])
+                (place, &statuses[place])
             }
         }
     }
 
-    /// The quota that binds, without its name.
+    /// The status of the one quota that `policies` describe, if that is the one.
     #[inline]
-    pub(super) fn binding_status(&self) -> &Status {
-        match &self.list {
-            List::One(status) => status,
-            List::Many(statuses) => &statuses[Status::binding_of(statuses)],
-        }
+    pub(super) fn alone_of(&self, policies: &[Policy]) -> Option<&Status> {
+        let (List::One(status), [policy]) = (&self.list, policies) else {
+            return None;
+        };
+        let same = status.terms == policy.terms && self.are_named_like(slice::from_ref(policy));
+        same.then_some(status)
     }
 
     /// Whether these are the quotas that `policies` describe.
@@ -167,10 +208,16 @@ impl QuotaStatuses {
     #[inline]
     fn are_named_like(&self, policies: &[Policy]) -> bool {
         let Some(names) = &self.names else {
-            let statuses = self.as_slice().iter();
-            return statuses
-                .zip(policies)
-                .all(|(status, policy)| status.name == policy.name());
+            if let List::Joint(joint) = &self.list {
+                let mut places = policies.iter().enumerate();
+                return places.all(|(place, policy)| joint.view(place).name() == policy.name());
+            }
+            // Nearly always it is the same text in the same place, which takes less to see.
+            let same = |(status, policy): (&Status, &Policy)| {
+                let name = policy.name();
+                ptr::eq(status.name, name) || status.name == name
+            };
+            return self.as_slice().iter().zip(policies).all(same);
         };
         let same = |(place, policy): (usize, &Policy)| match policy.name.in_set() {
             Some((own, at)) if at == place && Arc::ptr_eq(own, names) => true,

@@ -4,27 +4,23 @@ use http::HeaderName;
 
 use super::{
     IetfDraft,
-    binding::Binding,
-    prepared::{COMMA, Prepared},
+    figures::ToldNumbers,
+    prepared::{COMMA, PolicyText},
     text::{FieldText, Text},
 };
-use crate::decision::{Decision, whole_seconds};
 
 pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// The value of `RateLimit`; nothing when no quota says what remains.
 #[inline]
-pub(super) fn status_list(
+pub(super) fn status_list<'a>(
     IetfDraft::Draft11: IetfDraft,
-    decision: &Decision,
-    binding: &Binding<'_>,
-    texts: &Prepared,
+    quotas: impl Iterator<Item = (ToldNumbers, &'a PolicyText)>,
     to: &mut FieldText,
 ) -> Option<Text> {
-    for (status, text) in texts.with_statuses(decision) {
-        let figures = binding.figures_of(status);
-        let Some(remaining) = figures.remaining else {
+    for (told, text) in quotas {
+        let Some(remaining) = told.remaining else {
             continue;
         };
         if to.len() > 0 {
@@ -32,9 +28,9 @@ pub(super) fn status_list(
         }
         to.push(&text.opening);
         to.push_number(remaining);
-        if let Some(window) = figures.window {
+        if let Some(seconds) = told.seconds {
             to.push(b";t=");
-            to.push_number(whole_seconds(window));
+            to.push_number(seconds);
         }
     }
     (to.len() > 0).then(|| to.field_since(0))

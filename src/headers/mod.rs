@@ -44,18 +44,24 @@
 //! Scripts in a browser can read these fields across origins only when
 //! `Access-Control-Expose-Headers` lists them.
 
-mod binding;
 mod config;
+mod fields;
+mod figures;
 mod ietf;
+mod kept;
 mod number;
 mod prepared;
 #[cfg(feature = "client")]
 pub(crate) mod read;
 mod renderer;
+mod template;
 #[cfg(test)]
 mod tests;
 mod text;
 mod x_ratelimit;
 
 pub use self::config::{Headers, IetfDraft, ResetFormat};
-pub(crate) use self::renderer::Renderer;
+pub(crate) use self::{
+    figures::Figures,
+    renderer::{DenialFields, Renderer},
+};

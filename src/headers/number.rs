@@ -1,5 +1,7 @@
 //! Whole numbers as the text of a field, and back.
 
+use std::sync::LazyLock;
+
 use http::HeaderValue;
 
 /// RFC 9651 Integers have at most 15 digits; one more, and the whole field means nothing.
@@ -56,11 +58,23 @@ pub(super) fn digits<R>(number: u64, write: impl FnOnce(&[u8]) -> R) -> R {
 }
 
 /// `number` as a field of its own.
+#[inline]
 pub(super) fn header_value(number: u64) -> HeaderValue {
-    match short(number) {
-        Some(text) => HeaderValue::from_static(text),
+    match short_value(number) {
+        Some(value) => value.clone(),
         None => HeaderValue::from(number.min(LARGEST)),
     }
+}
+
+/// A number of at most three digits as a field. They are made once, because each is looked through
+/// for what is not allowed in a field.
+#[inline]
+pub(super) fn short_value(number: u64) -> Option<&'static HeaderValue> {
+    static VALUES: LazyLock<Box<[HeaderValue]>> = LazyLock::new(|| {
+        let numbers = (0..).map_while(short);
+        numbers.map(HeaderValue::from_static).collect()
+    });
+    VALUES.get(usize::try_from(number).ok()?)
 }
 
 /// The number that a field says; `None` for several lines, and for anything but digits.

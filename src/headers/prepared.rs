@@ -1,7 +1,5 @@
 //! Parts of fields that are ready before any decision.
 
-use std::ptr;
-
 use http::HeaderValue;
 
 use super::{IetfDraft, number, text::FieldText};
@@ -42,6 +40,12 @@ impl Prepared {
         decision.is_about(&self.policies)
     }
 
+    /// The status of the one policy, if `decision` is about that one.
+    #[inline]
+    pub(super) fn status_alone<'a>(&self, decision: &'a Decision) -> Option<&'a Status> {
+        decision.status_alone_of(&self.policies)
+    }
+
     pub(super) const fn list(&self) -> Option<&HeaderValue> {
         self.list.as_ref()
     }
@@ -60,20 +64,10 @@ impl Prepared {
         self.policies.iter().filter(is_in).map(Policy::name)
     }
 
-    /// How each quota stands, with its text; `decision` is about these policies.
+    /// The texts of the policies, in their order.
     #[inline]
-    pub(super) fn with_statuses<'a>(
-        &'a self,
-        decision: &'a Decision,
-    ) -> impl Iterator<Item = (&'a Status, &'a PolicyText)> {
-        decision.statuses().iter().zip(&self.texts)
-    }
-
-    /// The text of the policy that one of the decision's statuses is about.
-    #[inline]
-    pub(super) fn of(&self, status: &Status, decision: &Decision) -> &PolicyText {
-        let place = decision.statuses().iter().position(|s| ptr::eq(s, status));
-        &self.texts[place.unwrap_or_default()]
+    pub(super) fn texts(&self) -> &[PolicyText] {
+        &self.texts
     }
 }
 

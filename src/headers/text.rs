@@ -9,7 +9,7 @@ use super::number;
 use crate::small_bytes::SmallBytes;
 
 /// Enough for one quota with an ordinary name, and for every number of the response.
-const INLINE_LEN: usize = 128;
+const INLINE_LEN: usize = 64;
 
 /// The text of all fields of one response, written one after another.
 ///
@@ -18,13 +18,13 @@ const INLINE_LEN: usize = 128;
 pub(super) struct FieldText {
     text: SmallBytes<INLINE_LEN>,
     fields: usize,
-    /// The last number that was written out, and where: several fields say the same wait.
-    last: (u64, Range<usize>),
+    /// The last two numbers that were written out, and where: several fields say the same.
+    numbers: [(u64, Range<usize>); 2],
 }
 
 /// The text of one field.
 pub(super) enum Text {
-    Fixed(&'static str),
+    Fixed(&'static HeaderValue),
     Written(Range<usize>),
 }
 
@@ -34,7 +34,7 @@ impl FieldText {
         Self {
             text: SmallBytes::new(),
             fields: 0,
-            last: (0, 0..0),
+            numbers: [(0, 0..0), (0, 0..0)],
         }
     }
 
@@ -52,14 +52,17 @@ impl FieldText {
     pub(super) fn push_number(&mut self, number: u64) {
         match number::short(number) {
             Some(text) => self.push(text.as_bytes()),
-            None => self.push_digits(number),
+            None => drop(self.push_digits(number)),
         }
     }
 
-    fn push_digits(&mut self, number: u64) {
+    fn push_digits(&mut self, number: u64) -> Range<usize> {
         let start = self.len();
         number::digits(number, |digits| self.push(digits));
-        self.last = (number, start..self.len());
+        let place = start..self.len();
+        self.numbers.swap(0, 1);
+        self.numbers[0] = (number, place.clone());
+        place
     }
 
     /// The text from `start` on, as a field.
@@ -72,14 +75,13 @@ impl FieldText {
     /// Writes a field that is a number, unless it has its text already.
     #[inline]
     pub(super) fn number(&mut self, number: u64) -> Text {
-        if let Some(text) = number::short(number) {
-            return Text::Fixed(text);
-        }
-        if self.last.0 != number {
-            self.push_digits(number);
+        if let Some(value) = number::short_value(number) {
+            return Text::Fixed(value);
         }
         self.fields += 1;
-        Text::Written(self.last.1.clone())
+        let known = self.numbers.iter().find(|(known, _)| *known == number);
+        let place = known.map(|(_, place)| place.clone());
+        Text::Written(place.unwrap_or_else(|| self.push_digits(number)))
     }
 
     /// The finished text, to cut the fields from.
@@ -102,12 +104,25 @@ impl Finished<'_> {
     #[inline]
     pub(super) fn value(&self, text: Text) -> HeaderValue {
         let value = match (text, self) {
-            (Text::Fixed(text), _) => return HeaderValue::from_static(text),
+            (Text::Fixed(value), _) => return value.clone(),
             (Text::Written(range), Self::Lone(text)) => HeaderValue::from_bytes(&text[range]),
             (Text::Written(range), Self::Shared(text)) => {
                 HeaderValue::from_maybe_shared(text.slice(range))
             }
         };
-        value.expect("only printable ASCII was written")
+        value.expect(ASCII)
+    }
+
+    /// The last value that is cut, which nearly always is the whole text.
+    #[inline]
+    pub(super) fn into_value(self, text: Text) -> HeaderValue {
+        match (text, self) {
+            (Text::Written(range), Self::Shared(whole)) if range.len() == whole.len() => {
+                HeaderValue::from_maybe_shared(whole).expect(ASCII)
+            }
+            (text, finished) => finished.value(text),
+        }
     }
 }
+
+const ASCII: &str = "only printable ASCII was written";

@@ -1,18 +1,9 @@
 //! `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`: three fields that only
 //! mean something together.
 
-use std::time::Duration;
-
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{
-    ResetFormat,
-    binding::Binding,
-    number,
-    prepared::Prepared,
-    text::{FieldText, Finished, Text},
-};
-use crate::decision::{Decision, whole_seconds};
+use super::number;
 
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
@@ -23,34 +14,17 @@ pub(super) const RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-
 const PREFIX: &str = "x-ratelimit-";
 
 /// The fields about one quota.
+#[derive(Clone, Copy)]
 pub(super) struct XRateLimit<'a> {
-    limit: &'a HeaderValue,
+    pub(super) limit: &'a HeaderValue,
     /// Units, and how the field says so.
-    remaining: Option<(u64, Text)>,
-    reset: Option<Text>,
+    pub(super) remaining: Option<(u64, &'a HeaderValue)>,
+    pub(super) reset: Option<&'a HeaderValue>,
 }
 
-impl<'a> XRateLimit<'a> {
-    #[inline]
-    pub(super) fn write(
-        format: ResetFormat,
-        decision: &Decision,
-        binding: &Binding<'_>,
-        texts: &'a Prepared,
-        to: &mut FieldText,
-    ) -> Self {
-        let figures = binding.figures;
-        let seconds = |window| reset_seconds(format, decision, window);
-        Self {
-            limit: &texts.of(binding.status, decision).limit,
-            remaining: figures.remaining.map(|units| (units, to.number(units))),
-            reset: figures.window.map(|window| to.number(seconds(window))),
-        }
-    }
-
+impl XRateLimit<'_> {
     /// Adds the set, unless the one that is there is to stay.
-    #[inline]
-    pub(super) fn put(self, finished: &Finished<'_>, headers: &mut HeaderMap) {
+    pub(super) fn put(&self, headers: &mut HeaderMap) {
         // Names are compared rather than looked up: a response has few fields, and three lookups
         // hash some sixty bytes.
         if headers.keys().any(is_of_a_set) && !self.replace(headers) {
@@ -59,10 +33,10 @@ impl<'a> XRateLimit<'a> {
         // None of the three is there now, and to append takes less than to insert.
         headers.append(LIMIT, self.limit.clone());
         if let Some((_, remaining)) = self.remaining {
-            headers.append(REMAINING, finished.value(remaining));
+            headers.append(REMAINING, remaining.clone());
         }
         if let Some(reset) = self.reset {
-            headers.append(RESET, finished.value(reset));
+            headers.append(RESET, reset.clone());
         }
     }
 
@@ -88,19 +62,7 @@ impl<'a> XRateLimit<'a> {
 }
 
 #[inline]
-fn is_of_a_set(name: &HeaderName) -> bool {
+pub(super) fn is_of_a_set(name: &HeaderName) -> bool {
     // Most names are told apart by the first comparison alone.
     name.as_str().starts_with(PREFIX) && [LIMIT, REMAINING, RESET].contains(name)
-}
-
-#[inline]
-fn reset_seconds(format: ResetFormat, decision: &Decision, window: Duration) -> u64 {
-    match format {
-        ResetFormat::DeltaSeconds => whole_seconds(window),
-        ResetFormat::EpochSeconds => {
-            let now = Duration::from_micros(decision.receipt().charged_at().as_micros());
-            // Rounded once: two roundings up would name a second too many.
-            whole_seconds(now.saturating_add(window))
-        }
-    }
 }

@@ -126,6 +126,7 @@ mod credentials;
 mod extension;
 mod extract;
 mod header;
+mod joint;
 mod peer;
 mod prefix;
 mod query;
@@ -134,6 +135,7 @@ mod route;
 mod single_value;
 mod value;
 
+pub(crate) use self::joint::{JointExtractor, JointParts};
 #[cfg(feature = "axum")]
 pub use self::route::MatchedRoute;
 pub use self::{

@@ -76,6 +76,7 @@ impl IpPrefix {
 
     /// The network that `address` belongs to: its first address and its prefix length.
     #[must_use]
+    #[inline]
     pub fn network(&self, address: IpAddr) -> (IpAddr, u8) {
         match self.unwrap(address) {
             IpAddr::V4(v4) => {
@@ -90,6 +91,7 @@ impl IpPrefix {
     }
 
     /// The IPv4 address within an IPv6 one, where there is one.
+    #[inline]
     fn unwrap(&self, address: IpAddr) -> IpAddr {
         match address.to_canonical() {
             IpAddr::V6(v6) if self.nat64 && v6.to_bits() >> 32 == NAT64 >> 32 => {

@@ -10,7 +10,7 @@ use crate::small_bytes::SmallBytes;
 const INLINE_LEN: usize = 38;
 
 /// Longer keys are replaced by their digest.
-const MAX_LEN: usize = 256;
+pub(super) const MAX_LEN: usize = 256;
 
 /// The key that a request is counted against: opaque, injective bytes.
 ///
@@ -54,10 +54,11 @@ pub(super) enum KeyKind {
     U64 = 5,
     Tuple = 6,
     Digest = 7,
+    Joint = 8,
 }
 
 impl KeyKind {
-    const ALL: [(Self, &'static str); 8] = [
+    const ALL: [(Self, &'static str); 9] = [
         (Self::Global, "global"),
         (Self::Anonymous, "anonymous"),
         (Self::Ip, "ip"),
@@ -66,6 +67,7 @@ impl KeyKind {
         (Self::U64, "u64"),
         (Self::Tuple, "tuple"),
         (Self::Digest, "digest"),
+        (Self::Joint, "joint"),
     ];
 
     /// The kind of a key by its first byte, and what it is called.
@@ -141,7 +143,7 @@ impl Key {
     }
 
     #[inline]
-    fn encode(kind: KeyKind, content: &[u8]) -> Self {
+    pub(super) fn encode(kind: KeyKind, content: &[u8]) -> Self {
         let len = content.len() + 1;
         if len <= INLINE_LEN {
             let mut bytes = [0; INLINE_LEN];
@@ -149,7 +151,7 @@ impl Key {
             bytes[1..len].copy_from_slice(content);
             return Self(Repr::Inline(len as u8, bytes));
         }
-        if len > MAX_LEN {
+        if len > MAX_LEN && kind != KeyKind::Joint {
             return Self::digest_of(kind, content);
         }
         let mut bytes = Vec::with_capacity(len);

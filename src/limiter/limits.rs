@@ -8,12 +8,12 @@ use super::{
     request_quota::{OwnQuota, SaidOfQuotas, several_quotas},
 };
 use crate::{
-    algorithm::{Bucket, ClockSkew, Meter, State, Weight},
+    algorithm::{Bucket, ClockSkew, Meter, State, Weight, Worth},
     decision::Op,
     decision::{Policy, REQUEST_TIER},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     log::{self, Code},
-    quota::{Fitted, MAX_REFILL_NANOS, OwnedQuota, Quota},
+    quota::{Fitted, Kind, MAX_REFILL_NANOS, OwnedQuota, Quota},
 };
 
 /// The quotas in force.
@@ -135,7 +135,16 @@ impl Limits {
     /// # Errors
     ///
     /// When there is no such tier, or a request brings a quota that stands in for none.
+    #[inline]
     pub(crate) fn choose(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
+        match op {
+            // Nearly all that is asked.
+            Op::Acquire(_) if tier.is_default() => Ok(Chosen::Tier(0)),
+            _ => self.choose_any(tier, op),
+        }
+    }
+
+    fn choose_any(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
         let own = self.own.as_ref();
         let asked = match tier.request() {
             Some(quota) => Chosen::Request(own.ok_or_else(several_quotas)?.fit(quota)),
@@ -144,12 +153,38 @@ impl Limits {
         Ok(asked.by_receipt(op, self.tiers.len(), own))
     }
 
+    pub(crate) fn knows(&self, tier: &Tier) -> bool {
+        self.tiers.iter().any(|(known, _)| known == tier)
+    }
+
     /// Where `tier` stands.
     fn find(&self, tier: &Tier) -> Result<TierIndex, LimiterError> {
+        if tier.is_default() {
+            return Ok(0);
+        }
         let found = self.tiers.iter().position(|(known, _)| known == tier);
         found
             .map(|at| at as TierIndex)
             .ok_or_else(|| tier.unknown_among(self.tiers.iter().map(|(known, _)| known)))
+    }
+
+    /// The quotas that were chosen; those of a request are put into `own`.
+    ///
+    /// # Errors
+    ///
+    /// When a request brings a quota that stands in for none.
+    pub(crate) fn measured_by<'a>(
+        &'a self,
+        chosen: Chosen,
+        own: &'a mut Option<Quotas>,
+    ) -> Result<&'a Quotas, LimiterError> {
+        match chosen {
+            Chosen::Tier(tier) => Ok(self.quotas(tier)),
+            Chosen::Request(fitted) => {
+                *own = self.of_request(fitted);
+                own.as_ref().ok_or_else(several_quotas)
+            }
+        }
     }
 
     /// A request's quota, as the tier that it is.
@@ -161,6 +196,7 @@ impl Limits {
             meters: vec![Meter::new(&quota, own.most)],
             counters: self.default_tier().counters.clone(),
             quotas: vec![quota],
+            named: Vec::new(),
         })
     }
 
@@ -203,6 +239,27 @@ impl Limits {
             }
         }
         weight
+    }
+
+    /// The worth of the state at this place, told to those who do not know the quotas.
+    pub(crate) fn worth(&self, place: usize, state: &State, now: u64) -> Worth {
+        let counter = self.counters[place % self.width()].as_ref();
+        counter.map_or_else(Worth::default, |counter| counter.meter.worth(state, now))
+    }
+
+    /// The counters of each key, one for each of its states: what tells them apart, but for the
+    /// limits.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = Option<(usize, Kind)>> {
+        let counters = self.counters.iter().map(|counter| {
+            let counter = counter.as_ref()?;
+            Some((counter.at, counter.quota.kind()))
+        });
+        counters.cycle().take(self.states())
+    }
+
+    /// Whether the default tier's quota at this place was given a name.
+    pub(crate) fn has_name(&self, at: usize) -> bool {
+        self.default_tier().named.get(at).copied().unwrap_or(false)
     }
 
     /// Replaces the default tier's quota of this name.

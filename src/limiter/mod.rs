@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`LocalLimiter`] | a table of fixed size in this process; what a bare [`Quota`](crate::Quota) becomes |
 //! | `GovernorLimiter` | a `governor::RateLimiter` that you already have (feature `governor`) |
+//! | [`JointLimiter`] | several of these, each with a key of its own, charged together or not at all |
 //! | [`AsyncLimiter`] | whatever your `async fn` asks |
 //! | [`AnyLimiter`] | that of any of these, behind one type |
 //!
@@ -43,6 +44,7 @@ mod async_limiter;
 mod governor;
 pub(crate) mod handle;
 mod into;
+pub(crate) mod joint;
 #[allow(clippy::module_inception, reason = "files are named by their role")]
 mod limiter;
 pub(crate) mod limits;
@@ -58,8 +60,9 @@ pub use self::{
     any::AnyLimiter,
     async_limiter::{AsyncLimiter, BoxedLimiter},
     into::{FromAsync, FromLimiter, FromQuota, IntoLimiter},
+    joint::{IntoMembers, JointLimiter, KeyedLimit, Member},
     limiter::Limiter,
-    local::{LocalLimiter, LocalLimiterBuilder},
+    local::{LocalLimiter, LocalLimiterBuilder, LocalStore, LocalStoreBuilder},
     pending::{Never, Pending, PendingFuture},
     request_quota::RequestQuota,
     tier::Tier,

@@ -17,6 +17,8 @@ pub(crate) struct Quotas {
     /// Where each of them counts.
     pub(crate) counters: Vec<usize>,
     pub(crate) quotas: Vec<Quota>,
+    /// Whether each was given its name.
+    pub(crate) named: Vec<bool>,
 }
 
 /// A counter: shared by the quotas that stand at one place of their tiers and count alike.
@@ -53,6 +55,7 @@ impl Quotas {
             counters: Vec::new(),
             policies: Policy::of_set(named),
             quotas: quotas.iter().map(OwnedQuota::quota).collect(),
+            named: quotas.iter().map(|quota| quota.name().is_some()).collect(),
         })
     }
 

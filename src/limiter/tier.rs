@@ -67,9 +67,10 @@ impl Tier {
     #[inline]
     pub(crate) fn is_default(&self) -> bool {
         match &self.0 {
-            Which::Named(name) => name.is_empty(),
+            // First, and nearly always.
+            Which::Named("") => true,
             Which::Owned(name) => name.is_empty(),
-            Which::Unlimited | Which::Request(_) => false,
+            _ => false,
         }
     }
 

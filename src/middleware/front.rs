@@ -8,7 +8,7 @@ use std::sync::{
 use http::request::Parts;
 
 use super::{
-    key_rules::{KeyRules, NotCounted},
+    key_rules::{KeyRules, NotCounted, OtherKey},
     lookout::Lookout,
     responder::Responder,
     settings::FrontSettings,
@@ -21,6 +21,8 @@ use crate::{
 pub(crate) struct Front<R> {
     key_rules: KeyRules,
     enabled: Option<Arc<AtomicBool>>,
+    /// Whether anything but the extractor has a say in whether a request is counted.
+    is_ruled: bool,
     responder: Responder<R>,
     lookout: Lookout,
 }
@@ -39,6 +41,7 @@ impl<R> Front<R> {
         Self {
             key_rules: settings.key_rules.clone(),
             enabled: settings.enabled.clone(),
+            is_ruled: settings.enabled.is_some() || settings.key_rules.has_lists(),
             responder: Responder::new(rejection, settings, policies),
             lookout: Lookout::new(),
         }
@@ -54,20 +57,40 @@ impl<R> Front<R> {
         &self.lookout
     }
 
-    /// Goes on with the key that a request is counted against, or with its fate if there is none.
+    /// Why a request is not counted, if that is certain whatever its key is.
     #[inline]
-    pub(crate) fn with_key<T>(
-        &self,
-        parts: &mut Parts,
-        policies: &[Policy],
-        counted: impl FnOnce(&Key, &mut Parts) -> T,
-        exempt: impl FnOnce(Exempt) -> T,
-    ) -> T {
+    pub(crate) fn exempts(&self, parts: &Parts) -> Option<NotCounted> {
+        (self.is_ruled).then(|| self.exempts_by_rules(parts))?
+    }
+
+    #[inline(never)]
+    fn exempts_by_rules(&self, parts: &Parts) -> Option<NotCounted> {
         let switch = self.enabled.as_ref();
         if switch.is_some_and(|enabled| !enabled.load(Ordering::Relaxed)) {
-            return exempt(self.exempt(NotCounted::Skip, policies));
+            return Some(NotCounted::Skip);
         }
-        (self.key_rules).with_key(parts, counted, |why| exempt(self.exempt(why, policies)))
+        self.key_rules.exempts(parts)
+    }
+
+    #[inline]
+    pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, OtherKey> {
+        self.key_rules.extract(parts)
+    }
+
+    /// The key that a request is counted against, of which the extractor said this. It is only lent:
+    /// a key is long, and stays where the extractor put it.
+    #[inline]
+    pub(crate) fn key_of<'a>(
+        &'a self,
+        extracted: &'a Result<Key, OtherKey>,
+    ) -> Result<&'a Key, NotCounted> {
+        match extracted {
+            Ok(key) if !self.is_ruled => Ok(key),
+            Ok(key) => self.key_rules.listed(key),
+            Err(OtherKey::Shared) => Ok(self.key_rules.shared()),
+            Err(OtherKey::OfLimits(key)) => Ok(key),
+            Err(OtherKey::None(why)) => Err(*why),
+        }
     }
 
     /// The fate of a request that is not counted.

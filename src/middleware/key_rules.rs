@@ -64,6 +64,15 @@ pub(crate) enum NotCounted {
     NoKey(KeyError),
 }
 
+/// The key of a request that was found to have none. No list names it.
+#[derive(Debug)]
+pub(crate) enum OtherKey {
+    Shared,
+    /// Of limits of which some have none.
+    OfLimits(Key),
+    None(NotCounted),
+}
+
 impl KeyRules {
     pub(crate) fn new(extractor: impl KeyExtractor) -> Self {
         Self {
@@ -104,48 +113,92 @@ impl KeyRules {
         }
     }
 
-    /// Goes on with the key that a request is counted against, or with why there is none. The key is
-    /// only lent: it is long, and stays where the extractor put it.
-    #[inline]
-    pub(crate) fn with_key<T>(
+    /// Whether there is a list, of requests or of keys.
+    pub(crate) const fn has_lists(&self) -> bool {
+        self.skip.is_some()
+            || self.deny.is_some()
+            || self.skip_key.is_some()
+            || self.deny_key.is_some()
+    }
+
+    /// The key of limits of which some have none: those are counted under the shared key, or left
+    /// out.
+    fn key_of_limits(
         &self,
-        parts: &mut Parts,
-        counted: impl FnOnce(&Key, &mut Parts) -> T,
-        not_counted: impl FnOnce(NotCounted) -> T,
-    ) -> T {
-        if let Err(why) = self.admits(parts) {
-            return not_counted(why);
+        extractors: &[Arc<dyn KeyExtractor>],
+        parts: &Parts,
+    ) -> Result<Key, NotCounted> {
+        let mut keys = Vec::with_capacity(extractors.len());
+        for extractor in extractors {
+            let key = match extractor.extract(parts) {
+                Ok(key) => {
+                    self.listed(&key)?;
+                    Some(key)
+                }
+                Err(error) => match self.without_key(error) {
+                    Ok(key) => Some(key.clone()),
+                    Err(NotCounted::Skip) => None,
+                    Err(why) => return Err(why),
+                },
+            };
+            keys.push(key);
         }
-        let extracted = self.extractor.extract(parts);
-        let key = match &extracted {
-            Ok(key) => self.listed(key),
-            // No list names those who have no key.
-            Err(error) => self.without_key(*error),
-        };
-        match key {
-            Ok(key) => counted(key, parts),
-            Err(why) => not_counted(why),
+        if keys.iter().all(Option::is_none) {
+            return Err(NotCounted::Skip);
         }
+        Ok(Key::of_limits(keys))
     }
 
     #[inline]
-    fn admits(&self, parts: &Parts) -> Result<(), NotCounted> {
+    pub(crate) fn extract(&self, parts: &Parts) -> Result<Key, OtherKey> {
+        let extracted = self.extractor.extract(parts);
+        extracted.map_err(|error| self.other_key(error, parts))
+    }
+
+    #[cold]
+    fn other_key(&self, error: KeyError, parts: &Parts) -> OtherKey {
+        let Some(extractors) = self.extractor.of_limits() else {
+            return match self.without_key(error) {
+                Ok(_) => OtherKey::Shared,
+                Err(why) => OtherKey::None(why),
+            };
+        };
+        match self.key_of_limits(extractors, parts) {
+            Ok(key) => OtherKey::OfLimits(key),
+            Err(why) => OtherKey::None(why),
+        }
+    }
+
+    /// The key of all requests that have none.
+    pub(crate) const fn shared(&self) -> &Key {
+        &self.shared
+    }
+
+    /// Why a request on a list is not counted.
+    pub(crate) fn exempts(&self, parts: &Parts) -> Option<NotCounted> {
         if self.skip.as_ref().is_some_and(|skip| skip(parts)) {
-            return Err(NotCounted::Skip);
+            return Some(NotCounted::Skip);
         }
         if self.deny.as_ref().is_some_and(|deny| deny(parts)) {
-            return Err(NotCounted::Deny);
+            return Some(NotCounted::Deny);
         }
-        Ok(())
+        None
     }
 
     /// The key, unless a list of keys says more about it.
-    #[inline]
-    fn listed<'a>(&self, key: &'a Key) -> Result<&'a Key, NotCounted> {
-        if self.skip_key.as_ref().is_some_and(|skip| skip(key)) {
+    pub(crate) fn listed<'a>(&self, key: &'a Key) -> Result<&'a Key, NotCounted> {
+        if self
+            .skip_key
+            .as_ref()
+            .is_some_and(|skip| key.any_part(&**skip))
+        {
             return Err(NotCounted::Skip);
         }
-        if self.deny_key.as_ref().is_some_and(|deny| deny(key)) {
+        if self
+            .deny_key
+            .as_ref()
+            .is_some_and(|deny| key.any_part(&**deny))
+        {
             return Err(NotCounted::Deny);
         }
         Ok(key)
@@ -156,6 +209,7 @@ impl KeyRules {
         self.extractor.believed_peer(parts)
     }
 
+    /// The key of a request that has none. No list names it.
     #[cold]
     fn without_key(&self, error: KeyError) -> Result<&Key, NotCounted> {
         let action = match error.kind() {

@@ -8,7 +8,7 @@ use super::settings::FrontSettings;
 use crate::{
     decision::{Decision, Policy},
     error::{KeyError, KeyErrorKind},
-    headers::Renderer,
+    headers::{Figures, Renderer},
     observe::{Decided, Event, Observer},
     reject::{AnswerStyle, Reject, Rejection, RejectionKind, answer},
 };
@@ -124,5 +124,18 @@ impl<R> Responder<R> {
         let status = response.status();
         self.renderer
             .apply(decision, status, response.headers_mut());
+    }
+
+    /// The numbers that [`decorate_with`](Self::decorate_with) needs of a decision, if it needs no more.
+    #[inline]
+    pub(crate) fn figures(&self, decision: &Decision) -> Option<Figures> {
+        self.renderer.figures(decision)
+    }
+
+    #[inline]
+    pub(crate) fn decorate_with<B>(&self, figures: &Figures, response: &mut Response<B>) {
+        let status = response.status();
+        self.renderer
+            .apply_figures(figures, status, response.headers_mut());
     }
 }

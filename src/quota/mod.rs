@@ -10,6 +10,8 @@ mod value;
 mod words;
 
 pub(crate) use self::check::{MAX_REFILL_NANOS, check_name};
+#[cfg(feature = "rules")]
+pub(crate) use self::parse::period;
 pub(crate) use self::value::{Fitted, Kind};
 pub use self::{
     list::IntoQuotas,

@@ -104,7 +104,6 @@ impl Quota {
     }
 
     /// The quota under a name that may be static.
-    #[cfg(feature = "redis")]
     pub(crate) fn named_as(self, name: Cow<'static, str>) -> OwnedQuota {
         OwnedQuota::new(self, name)
     }

@@ -116,8 +116,8 @@ impl fmt::Display for Shortened<'_> {
 }
 
 /// A period such as `10s` or `minute`, which is all of the text.
-#[cfg(feature = "serde")]
-pub(super) fn period(text: &str) -> Result<Duration, ConfigError> {
+#[allow(dead_code, reason = "files need it, which features read")]
+pub(crate) fn period(text: &str) -> Result<Duration, ConfigError> {
     let mut reader = Reader::new(text);
     let whole = match reader.period() {
         Ok(period) if reader.token().is_none() => Ok(period),

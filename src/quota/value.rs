@@ -90,6 +90,10 @@ pub(crate) struct Kind(u32);
 impl Kind {
     /// The kind of a quota that no limiter of this crate counts.
     pub(crate) const NONE: Self = Self(0);
+
+    pub(crate) const fn get(self) -> u32 {
+        self.0
+    }
 }
 
 impl Quota {

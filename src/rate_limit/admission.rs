@@ -16,14 +16,13 @@ use super::{
 };
 use crate::{
     clock::{Clock, OsClock},
-    decision::Decision,
-    decision::Op,
+    decision::{Decision, Op, Outcome},
     error::LimiterError,
     key::Key,
-    limiter::{Limiter, Pending},
+    limiter::{Limiter, Pending, Tier},
     middleware::{
         front::{Exempt, Front},
-        key_rules::NotCounted,
+        key_rules::{NotCounted, OtherKey},
         responder::Responder,
     },
     observe::{Corrected, Decided, Event},
@@ -36,6 +35,8 @@ pub(super) struct Admission<L, R> {
     limiter: Arc<L>,
     settings: Settings,
     front: Front<R>,
+    /// Whether the settings leave nothing to be looked at in a request that is allowed.
+    plain: bool,
     /// Whether a request is asked about by [`Op::Reserve`], since something else may follow.
     reserves: AtomicBool,
     /// Whether the limiter has to be told of denials and responses that may start a block.
@@ -43,18 +44,11 @@ pub(super) struct Admission<L, R> {
     faults: Faults,
 }
 
-/// The outcome of asking about a request, as far as that takes no time.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "a box is an allocation for each denial that a layer may bend"
-)]
-pub(super) enum Opening<T, F> {
-    /// Nothing more is tried, and this came of it.
-    Settled(T),
-    /// There is more to try.
-    Open(Unsettled<F>),
-    /// The limiter is not asked.
+/// Why the limiter is not asked about a request at once.
+pub(super) enum Unasked {
     Exempt(Exempt),
+    /// Others may stand in line before it.
+    InLine(Demand),
 }
 
 /// A request that the limiter's first answer does not settle, or that was not asked about yet.
@@ -65,9 +59,11 @@ pub(super) struct Unsettled<F> {
 
 impl<F> Unsettled<F> {
     #[cold]
-    fn new(demand: DemandRef<'_>, answer: Option<Pending<F>>) -> Self {
-        let demand = demand.keep();
-        Self { demand, answer }
+    pub(super) fn new(demand: DemandRef<'_>, answer: Pending<F>) -> Self {
+        Self {
+            demand: demand.keep(),
+            answer: Some(answer),
+        }
     }
 }
 
@@ -79,6 +75,7 @@ impl<L: Limiter, R> Admission<L, R> {
         let admission = Self {
             reserves: AtomicBool::new(asks_more && limiter.supports(&Op::Reserve(1))),
             blocks: limiter.blocks(),
+            plain: settings.are_plain(),
             faults: Faults::new(),
             front,
             limiter,
@@ -93,39 +90,66 @@ impl<L: Limiter, R> Admission<L, R> {
         admission
     }
 
-    /// Finds the request's demand and asks the limiter; what comes of an answer that settles the
-    /// request is up to `settle`. Demand and decision are only lent, because they are long.
+    /// Why the limiter is not asked about a request, if that is certain whatever its key is.
     #[inline]
-    pub(super) fn ask<T>(
+    pub(super) fn exempts(&self, parts: &Parts) -> Option<Unasked> {
+        let why = self.front.exempts(parts)?;
+        Some(self.exempt(why))
+    }
+
+    #[inline]
+    pub(super) fn extract(&self, parts: &Parts) -> Result<Key, OtherKey> {
+        self.front.extract(parts)
+    }
+
+    /// The key of a request of which the extractor said this.
+    #[inline]
+    pub(super) fn key_of<'a>(
+        &'a self,
+        extracted: &'a Result<Key, OtherKey>,
+    ) -> Result<&'a Key, Unasked> {
+        let key = self.front.key_of(extracted);
+        key.map_err(|why| self.exempt(why))
+    }
+
+    /// Completes the usual demand of a request by the settings, or says why the limiter is not asked;
+    /// `place` is where its tier is kept.
+    #[inline]
+    pub(super) fn complete<'a>(
         &self,
-        parts: &mut Parts,
-        settle: impl FnOnce(DemandRef<'_>, &mut Decision, &mut Parts) -> T,
-    ) -> Opening<T, L::Future> {
-        let policies = self.limiter.policies();
-        let ask = |key: &Key, parts: &mut Parts| {
-            let mut place = None;
-            let tier = self.settings.tier_of(parts, &mut place);
-            if tier.is_unlimited() {
-                return Opening::Exempt(self.front.exempt(NotCounted::Skip, policies));
-            }
-            let demand = Demand {
-                key,
-                tier,
-                cost: self.settings.cost_of(parts),
-                asked_at: self.responder().start(),
-            };
-            if self.may_stand(demand) {
-                return Opening::Open(Unsettled::new(demand, None));
-            }
-            let mut answer = self.apply(demand, self.opening(demand.cost));
-            match &mut answer {
-                Pending::Ready(Ok(decision)) if self.is_settled(decision) => {
-                    Opening::Settled(settle(demand, decision, parts))
-                }
-                _ => Opening::Open(Unsettled::new(demand, Some(answer))),
-            }
-        };
-        (self.front).with_key(parts, policies, ask, Opening::Exempt)
+        demand: &mut DemandRef<'a>,
+        place: &'a mut Option<Tier>,
+        parts: &Parts,
+    ) -> Option<Unasked> {
+        (!self.plain).then(|| self.complete_by_settings(demand, place, parts))?
+    }
+
+    #[inline(never)]
+    fn complete_by_settings<'a>(
+        &self,
+        demand: &mut DemandRef<'a>,
+        place: &'a mut Option<Tier>,
+        parts: &Parts,
+    ) -> Option<Unasked> {
+        demand.tier = place.insert(self.settings.tier_of(parts));
+        if demand.tier.is_unlimited() {
+            return Some(self.exempt(NotCounted::Skip));
+        }
+        demand.cost = self.settings.cost_of(parts);
+        demand.asked_at = self.responder().start();
+        self.may_stand(*demand)
+            .then(|| Unasked::InLine(demand.keep()))
+    }
+
+    #[cold]
+    fn exempt(&self, why: NotCounted) -> Unasked {
+        Unasked::Exempt(self.front.exempt(why, self.limiter.policies()))
+    }
+
+    /// Asks the limiter about a request for the first time.
+    #[inline]
+    pub(super) fn ask(&self, demand: DemandRef<'_>) -> Pending<L::Future> {
+        self.apply(demand, self.opening(demand.cost))
     }
 
     /// The operation that every request begins with.
@@ -144,7 +168,6 @@ impl<L: Limiter, R> Admission<L, R> {
     }
 
     /// Whether others of this request's key may stand in line, behind whom it belongs.
-    #[inline]
     pub(super) fn may_stand(&self, demand: DemandRef<'_>) -> bool {
         let room = &self.settings.waiting_room;
         room.may_have_line(demand.key) && demand.cost > 0 && !self.responder().is_shadow()
@@ -153,10 +176,11 @@ impl<L: Limiter, R> Admission<L, R> {
     /// Whether nothing more is to be tried after this answer.
     #[inline]
     pub(super) fn is_settled(&self, decision: &Decision) -> bool {
-        if self.responder().is_shadow() {
-            return true;
+        match decision.outcome() {
+            Outcome::Allowed => true,
+            Outcome::Delayed(wait) => wait.is_zero() || self.responder().is_shadow(),
+            Outcome::Denied => !self.bends(),
         }
-        decision.delay().is_zero() && !(decision.is_denied() && self.settings.bends())
     }
 
     /// The decision about a request whose trial is over, or its fate without one.
@@ -208,17 +232,11 @@ impl<L: Limiter, R> Admission<L, R> {
     }
 
     /// Looks, with a layer's first requests, for what is not as somebody meant it.
-    #[inline]
     pub(super) fn look(&self, demand: DemandRef<'_>, parts: &mut Parts) {
-        if self.front.lookout().is_alert() {
-            self.look_closely(demand, parts);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn look_closely(&self, demand: DemandRef<'_>, parts: &mut Parts) {
         let lookout = self.front.lookout();
+        if !lookout.is_alert() {
+            return;
+        }
         lookout.note_decided();
         if !lookout.takes_one() {
             return;
@@ -231,8 +249,13 @@ impl<L: Limiter, R> Admission<L, R> {
         }
     }
 
-    /// Whether a request that was decided about passes.
+    /// Whether all that is to be done for a request that was decided about is to let it pass.
     #[inline]
+    pub(super) fn just_passes(&self, decision: &Decision) -> bool {
+        self.plain && decision.is_allowed() && !self.front.lookout().is_alert()
+    }
+
+    /// Whether a request that was decided about passes.
     pub(super) fn passes(
         &self,
         decision: &mut Decision,
@@ -264,7 +287,6 @@ impl<L: Limiter, R> Admission<L, R> {
     }
 
     /// Puts a decision where handlers find it.
-    #[inline]
     pub(super) fn expose<B: 'static>(&self, key: &Key, decision: &Decision, to: &mut Extensions)
     where
         R: Reject<B>,

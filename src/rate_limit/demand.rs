@@ -31,16 +31,26 @@ pub(super) struct Course {
     pub(super) exceeds: bool,
 }
 
-impl Course {
-    /// That of a request which the first answer settles.
-    pub(super) const DIRECT: Self = Self {
-        latency: None,
-        waited: Duration::ZERO,
-        exceeds: false,
-    };
-}
+/// The way of a request which the first answer settles.
+pub(super) const DIRECT: Course = Course {
+    latency: None,
+    waited: Duration::ZERO,
+    exceeds: false,
+};
 
-impl DemandRef<'_> {
+impl<'a> DemandRef<'a> {
+    /// One unit of the limiter's own quotas.
+    #[inline]
+    pub(super) const fn usual(key: &'a Key) -> Self {
+        static OF_ALL: Tier = Tier::DEFAULT;
+        Self {
+            key,
+            tier: &OF_ALL,
+            cost: 1,
+            asked_at: None,
+        }
+    }
+
     pub(super) fn keep(self) -> Demand {
         Demand {
             key: self.key.clone(),

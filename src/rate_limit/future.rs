@@ -3,6 +3,7 @@
 use std::{
     fmt,
     future::Future,
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -12,15 +13,16 @@ use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
 use super::{
-    admission::{Admission, Opening, Unsettled},
-    demand::{Course, Demand, DemandRef},
-    reservation::{Correcting, Reservation, Reserved},
+    admission::{Admission, Unasked, Unsettled},
+    demand::{Course, DIRECT, Demand, DemandRef},
+    follow_up::FollowUp,
+    reservation::Correcting,
     trial::{NextStep, Trial},
 };
 use crate::{
     decision::Decision,
     error::LimiterError,
-    limiter::Limiter,
+    limiter::{Limiter, Pending},
     middleware::{front::Exempt, service::take_ready},
     reject::Reject,
 };
@@ -34,6 +36,7 @@ pin_project_lite::pin_project! {
         S: Service<Request<B>>,
         L: Limiter,
     {
+        follow_up: FollowUp<L, R>,
         #[pin]
         state: State<S, B, L, R>,
     }
@@ -49,7 +52,7 @@ pin_project_lite::pin_project! {
         // The limiter thinks, or the request waits for its turn.
         Waiting { waiting: Box<Waiting<S, B, L, R>> },
         // The inner service works.
-        Running { #[pin] response: S::Future, follow_up: Option<FollowUp<L, R>> },
+        Running { #[pin] response: S::Future },
         // The response is there, and what it cost is corrected.
         Correcting { correcting: Box<Correcting<S::Response, L, R>> },
         // It was rejected.
@@ -68,15 +71,6 @@ struct Waiting<S, B, L, R> {
     request: Option<(Parts, B)>,
 }
 
-/// The work that is left when the response is there.
-struct FollowUp<L, R> {
-    admission: Arc<Admission<L, R>>,
-    decision: Decision,
-    /// Kept where the response may change what was charged; boxed, because elsewhere the room for it
-    /// would be moved about with every request.
-    reserved: Option<Box<Reserved>>,
-}
-
 impl<S, B, L, R, ResBody> ResponseFuture<S, B, L, R>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,
@@ -91,46 +85,69 @@ where
         S: Clone,
     {
         let (mut parts, body) = request.into_parts();
-        let opening = admission.ask(&mut parts, |demand, decision, parts| {
-            FollowUp::admit(decision, demand, &Course::DIRECT, admission, parts)
-        });
-        let follow_up = match opening {
-            Opening::Settled(Ok(follow_up)) => follow_up,
-            Opening::Settled(Err(response)) => return State::rejected(response).into(),
-            Opening::Open(unsettled) => {
-                return State::tried(unsettled, admission, inner, parts, body).into();
+        // The block drops everything else before the inner service is called.
+        let follow_up = {
+            if let Some(why) = admission.exempts(&parts) {
+                return Self::unasked(why, admission, inner, parts, body);
             }
-            Opening::Exempt(exempt) => {
-                return State::exempt(exempt, admission, inner, parts, body).into();
+            let extracted = admission.extract(&parts);
+            let mut demand = match admission.key_of(&extracted) {
+                Ok(key) => Demand::usual(key),
+                Err(why) => return Self::unasked(why, admission, inner, parts, body),
+            };
+            let mut tier = None;
+            if let Some(why) = admission.complete(&mut demand, &mut tier, &parts) {
+                return Self::unasked(why, admission, inner, parts, body);
+            }
+            let mut answer = admission.ask(demand);
+            match &mut answer {
+                Pending::Ready(Ok(decision)) if admission.just_passes(decision) => {
+                    FollowUp::showing(decision, admission)
+                }
+                Pending::Ready(Ok(decision)) if admission.is_settled(decision) => {
+                    match FollowUp::admit(decision, demand, &DIRECT, admission, &mut parts) {
+                        Ok(follow_up) => follow_up,
+                        Err(response) => return Self::rejected(response),
+                    }
+                }
+                _ => {
+                    let open = Unsettled::new(demand, answer);
+                    return Self::tried(open, admission, inner, parts, body);
+                }
             }
         };
         Self {
-            state: State::Running {
-                response: inner.call(Request::from_parts(parts, body)),
-                follow_up,
-            },
+            follow_up,
+            state: State::running(inner, parts, body),
         }
     }
-}
 
-impl<S, B, L, R> From<State<S, B, L, R>> for ResponseFuture<S, B, L, R>
-where
-    S: Service<Request<B>>,
-    L: Limiter,
-{
-    fn from(state: State<S, B, L, R>) -> Self {
-        Self { state }
+    /// The future of a request that the limiter is not asked about at once.
+    #[cold]
+    #[inline(never)]
+    fn unasked(
+        unasked: Unasked,
+        admission: &Arc<Admission<L, R>>,
+        inner: &mut S,
+        parts: Parts,
+        body: B,
+    ) -> Self
+    where
+        S: Clone,
+    {
+        match unasked {
+            Unasked::Exempt(exempt) => Self::exempt(exempt, admission, inner, parts, body),
+            Unasked::InLine(demand) => {
+                let unsettled = Unsettled {
+                    demand,
+                    answer: None,
+                };
+                Self::tried(unsettled, admission, inner, parts, body)
+            }
+        }
     }
-}
 
-impl<S, B, L, R, ResBody> State<S, B, L, R>
-where
-    S: Service<Request<B>, Response = Response<ResBody>>,
-    L: Limiter,
-    R: Reject<ResBody>,
-    ResBody: 'static,
-{
-    /// The state of a request that the limiter is not asked about.
+    /// The future of a request that the limiter is not asked about.
     #[cold]
     fn exempt(
         exempt: Exempt,
@@ -142,13 +159,16 @@ where
         match exempt {
             Exempt::Pass => {
                 admission.expose_exemption::<ResBody>(&mut parts.extensions);
-                Self::running(None, inner, parts, body)
+                Self {
+                    state: State::running(inner, parts, body),
+                    follow_up: FollowUp::Nothing,
+                }
             }
             Exempt::Reject(kind) => Self::rejected(admission.responder().refuse(&parts, kind)),
         }
     }
 
-    /// The state of a request that the limiter's first answer does not settle, or that was not asked
+    /// The future of a request that the limiter's first answer does not settle, or that was not asked
     /// about yet.
     #[cold]
     #[inline(never)]
@@ -178,7 +198,7 @@ where
         }
     }
 
-    /// The state of a request whose trial takes time.
+    /// The future of a request whose trial takes time.
     fn waiting(
         mut trial: Trial,
         next: NextStep<L::Future>,
@@ -202,10 +222,13 @@ where
             inner: take_ready(inner),
             request: Some((parts, body)),
         });
-        Self::Waiting { waiting }
+        Self {
+            state: State::Waiting { waiting },
+            follow_up: FollowUp::Nothing,
+        }
     }
 
-    /// The state of a request whose trial is over.
+    /// The future of a request whose trial is over.
     fn judged(
         answer: Result<Decision, LimiterError>,
         demand: DemandRef<'_>,
@@ -220,22 +243,34 @@ where
             Err(exempt) => return Self::exempt(exempt, admission, inner, parts, body),
         };
         match FollowUp::admit(&mut decision, demand, course, admission, &mut parts) {
-            Ok(follow_up) => Self::running(follow_up, inner, parts, body),
+            Ok(follow_up) => Self {
+                state: State::running(inner, parts, body),
+                follow_up,
+            },
             Err(response) => Self::rejected(response),
         }
     }
 
-    /// The state of a request that passes.
-    fn running(follow_up: Option<FollowUp<L, R>>, inner: &mut S, parts: Parts, body: B) -> Self {
-        Self::Running {
-            response: inner.call(Request::from_parts(parts, body)),
-            follow_up,
+    const fn rejected(response: Response<ResBody>) -> Self {
+        Self {
+            state: State::Rejected {
+                response: Some(response),
+            },
+            follow_up: FollowUp::Nothing,
         }
     }
+}
 
-    const fn rejected(response: Response<ResBody>) -> Self {
-        Self::Rejected {
-            response: Some(response),
+impl<S, B, L, R> State<S, B, L, R>
+where
+    S: Service<Request<B>>,
+    L: Limiter,
+{
+    /// The state of a request that passes.
+    #[inline]
+    fn running(inner: &mut S, parts: Parts, body: B) -> Self {
+        Self::Running {
+            response: inner.call(Request::from_parts(parts, body)),
         }
     }
 }
@@ -247,65 +282,15 @@ where
     R: Reject<ResBody>,
     ResBody: 'static,
 {
-    /// The state that what it waits for leads to.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<State<S, B, L, R>> {
+    /// The future that what it waits for leads to.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ResponseFuture<S, B, L, R>> {
         let (answer, demand, course) = ready!(self.tried.as_mut().poll(cx));
         let (parts, body) = self.request.take().expect("polled after it was ready");
         let (admission, inner) = (&self.admission, &mut self.inner);
         let demand = demand.as_ref();
-        Poll::Ready(State::judged(
+        Poll::Ready(ResponseFuture::judged(
             answer, demand, &course, admission, inner, parts, body,
         ))
-    }
-}
-
-impl<L: Limiter, R> FollowUp<L, R> {
-    /// Admits a request that was decided about and says what its response needs, for which it takes
-    /// the decision; or says what a request that does not pass is answered.
-    #[inline]
-    fn admit<B: 'static>(
-        decision: &mut Decision,
-        demand: DemandRef<'_>,
-        course: &Course,
-        admission: &Arc<Admission<L, R>>,
-        parts: &mut Parts,
-    ) -> Result<Option<Self>, Response<B>>
-    where
-        R: Reject<B>,
-    {
-        admission.look(demand, parts);
-        if !admission.passes(decision, demand, course) {
-            return Err(admission.responder().deny(parts, decision));
-        }
-        admission.expose::<B>(demand.key, decision, &mut parts.extensions);
-        // A request that only a shadow let pass was charged nothing.
-        let corrects = admission.corrects() && decision.is_allowed();
-        Ok(
-            (corrects || admission.responder().decorates()).then(|| Self {
-                admission: Arc::clone(admission),
-                decision: decision.take(),
-                reserved: corrects.then(|| Reserved::boxed(demand, course.exceeds)),
-            }),
-        )
-    }
-}
-
-impl<L, R> FollowUp<L, R> {
-    /// The charge that the response may change.
-    fn reservation(&mut self) -> Option<Box<Reservation<L, R>>> {
-        let reserved = self.reserved.take()?;
-        let decision = self.decision.take();
-        Some(Reservation::boxed(&self.admission, decision, reserved))
-    }
-}
-
-/// Without a response, what was charged stays as it is.
-impl<L, R> Drop for FollowUp<L, R> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.reserved.is_some() {
-            drop(self.reservation());
-        }
     }
 }
 
@@ -318,41 +303,77 @@ where
 {
     type Output = Result<Response<ResBody>, S::Error>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.project().state;
-        loop {
-            match state.as_mut().project() {
-                StateProjection::Waiting { waiting } => {
-                    let judged = ready!(waiting.poll(cx));
-                    state.set(judged);
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.as_mut().project();
+        let StateProjection::Running { response } = this.state.project() else {
+            return self.poll_rare(cx);
+        };
+        // The response, which is large, stays where the inner future puts it.
+        let mut polled = response.poll(cx);
+        if let Poll::Ready(Ok(response)) = &mut polled {
+            match this.follow_up {
+                FollowUp::Nothing => {}
+                FollowUp::ShowFigures(admission, figures) => {
+                    admission.responder().decorate_with(figures, response);
                 }
-                StateProjection::Running {
-                    response,
-                    follow_up,
-                } => {
-                    let mut response = ready!(response.poll(cx))?;
-                    let Some(then) = follow_up else {
-                        return Poll::Ready(Ok(response));
-                    };
-                    let Some(reservation) = then.reservation() else {
-                        then.admission
-                            .responder()
-                            .decorate(&then.decision, &mut response);
-                        return Poll::Ready(Ok(response));
-                    };
-                    match reservation.settle(response) {
-                        Ok(response) => return Poll::Ready(Ok(response)),
-                        Err(correcting) => state.set(State::Correcting { correcting }),
-                    }
+                FollowUp::Show(admission, decision) => {
+                    admission.responder().decorate(decision, response);
                 }
-                StateProjection::Correcting { correcting } => {
-                    return correcting.poll(cx).map(Ok);
-                }
-                StateProjection::Rejected { response } => {
-                    let response = response.take().expect("polled after it was ready");
-                    return Poll::Ready(Ok(response));
-                }
+                FollowUp::Settle(_) => return self.settle(polled, cx),
             }
+        }
+        polled
+    }
+}
+
+impl<S, B, L, R, ResBody> ResponseFuture<S, B, L, R>
+where
+    S: Service<Request<B>, Response = Response<ResBody>>,
+    L: Limiter,
+    R: Reject<ResBody>,
+    ResBody: 'static,
+{
+    /// Goes on with a response that says what its request costs.
+    #[inline(never)]
+    fn settle(
+        mut self: Pin<&mut Self>,
+        polled: Poll<Result<Response<ResBody>, S::Error>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<ResBody>, S::Error>> {
+        let mut this = self.as_mut().project();
+        let response = ready!(polled)?;
+        let FollowUp::Settle(reservation) = mem::replace(this.follow_up, FollowUp::Nothing) else {
+            return Poll::Ready(Ok(response));
+        };
+        match reservation.settle(response) {
+            Ok(response) => Poll::Ready(Ok(response)),
+            Err(correcting) => {
+                this.state.set(State::Correcting { correcting });
+                self.poll_rare(cx)
+            }
+        }
+    }
+
+    /// Goes on in a state in which the inner service does not work.
+    #[inline(never)]
+    fn poll_rare(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<ResBody>, S::Error>> {
+        let mut this = self.as_mut().project();
+        match this.state.as_mut().project() {
+            StateProjection::Waiting { waiting } => {
+                let Self { follow_up, state } = ready!(waiting.poll(cx));
+                *this.follow_up = follow_up;
+                this.state.set(state);
+                self.poll(cx)
+            }
+            StateProjection::Correcting { correcting } => correcting.poll(cx).map(Ok),
+            StateProjection::Rejected { response } => {
+                let response = response.take().expect("polled after it was ready");
+                Poll::Ready(Ok(response))
+            }
+            StateProjection::Running { .. } => self.poll(cx),
         }
     }
 }

@@ -14,8 +14,11 @@ use super::{RateLimit, admission::Admission, settings::Settings};
 use crate::{
     error::{ConfigError, KeyErrorKind},
     headers::Headers,
-    key::{Key, KeyExtractor},
-    limiter::{IntoLimiter, Limiter, LocalLimiter, RequestQuota, Tier},
+    key::{JointExtractor, Key, KeyExtractor},
+    limiter::{
+        IntoLimiter, IntoMembers, JointLimiter, KeyedLimit, Limiter, LocalLimiter, RequestQuota,
+        Tier,
+    },
     middleware::{key_rules::MissingKey, setters::front_setters, settings::FrontSettings},
     observe::Observer,
     reject::{IsResponse, ProblemJson, RejectFn, Rejection},
@@ -72,6 +75,65 @@ impl RateLimitLayer {
             settings: Settings::new(extractor),
             admission: Arc::default(),
         })
+    }
+
+    /// A layer of several limits, each with a key of its own, that charges all of them or none: a
+    /// request that one denies takes nothing from the others.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Global, Header, PeerIp, Quota, RateLimitLayer};
+    ///
+    /// let layer = RateLimitLayer::all([
+    ///     Quota::per_second(5).named("address").by(PeerIp),
+    ///     Quota::per_minute(1_000).named("tenant").by(Header::new("x-tenant")),
+    ///     Quota::per_second(500).named("everybody").by(Global),
+    /// ]);
+    /// # let _ = layer;
+    /// ```
+    ///
+    /// Quotas are counted in a [`LocalStore`](crate::LocalStore) of their own. Limiters of one type
+    /// are listed in the same way: a [`LocalLimiter`] with tiers or blocks that was [built in a
+    /// store](crate::limiter::LocalLimiterBuilder::build_in), or a `RedisLimiter`. In this process
+    /// all limits are charged in one step. In Redis each is asked at once, and where one denies the
+    /// others are refunded: until they are, another request may be denied that would have passed,
+    /// but none passes that should not.
+    ///
+    /// - A limit whose key is missing is treated by [`on_missing_key`](Self::on_missing_key) alone:
+    ///   counted under the shared key, left out, or the request is rejected.
+    /// - [`cost`](Self::cost) is that of all limits, and so is [`count_if`](Self::count_if).
+    /// - A [`tier`](Self::tier) is that of the limits that know it. A request's own
+    ///   [`quota`](Self::quota) has nothing to stand in for.
+    /// - [`skip_key`](Self::skip_key) and [`deny_key`](Self::deny_key) are asked about each key.
+    ///   Observers and handlers see a [`Key::joint`], of which [`Key::parts`] are the keys.
+    /// - Requests that [`wait`](Self::wait) stand in one line if all their keys are the same.
+    ///
+    /// # Panics
+    ///
+    /// For the reasons for which [`try_all`](Self::try_all) fails.
+    #[track_caller]
+    pub fn all<I: IntoMembers>(
+        limits: impl IntoIterator<Item = KeyedLimit<I>>,
+    ) -> RateLimitLayer<JointLimiter<I::Limiter>> {
+        match Self::try_all(limits) {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A layer of several limits, each with a key of its own, that charges all of them or none. See
+    /// [`all`](Self::all).
+    ///
+    /// # Errors
+    ///
+    /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), or the limits cannot
+    /// be charged together, see [`JointLimiter::new`].
+    pub fn try_all<I: IntoMembers>(
+        limits: impl IntoIterator<Item = KeyedLimit<I>>,
+    ) -> Result<RateLimitLayer<JointLimiter<I::Limiter>>, ConfigError> {
+        let limits = limits.into_iter().map(KeyedLimit::into_parts);
+        let (limits, extractors): (Vec<_>, Vec<_>) = limits.unzip();
+        let limiter = JointLimiter::new(I::into_members(limits)?)?;
+        Self::try_new(limiter, JointExtractor::new(extractors))
     }
 }
 

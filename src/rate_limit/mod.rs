@@ -47,7 +47,7 @@
 //! A request that an inner layer denies has been charged by the layers around it. So the limit for
 //! each client stands outside, and one for everybody ([`Global`](crate::Global)) inside: the other way
 //! round one denied client uses up everybody's. Quotas of one key belong into one layer, which charges
-//! all of them or none.
+//! all of them or none; so does a layer of several limits with a key each, [`RateLimitLayer::all`].
 //!
 //! An identity that is looked for before it is verified answers 500 and logs the fix, if
 //! [`extension_fn`](crate::key::extension_fn) makes the key.
@@ -113,6 +113,7 @@ mod admission;
 mod decisions;
 mod demand;
 mod faults;
+mod follow_up;
 mod future;
 mod layer;
 mod line;

@@ -20,27 +20,14 @@ use crate::{
     limiter::{Limiter, Pending, PendingFuture},
 };
 
-/// A request that was charged until its response says what it cost.
-pub(super) struct Reserved {
-    demand: Demand,
-    /// Whether an elastic layer let the request pass, which charged nothing.
-    exceeds: bool,
-}
-
-impl Reserved {
-    /// Out of line, because most layers reserve nothing.
-    #[inline(never)]
-    pub(super) fn boxed(demand: DemandRef<'_>, exceeds: bool) -> Box<Self> {
-        let demand = demand.keep();
-        Box::new(Self { demand, exceeds })
-    }
-}
-
-/// The charge of a request, which is to be corrected. A reservation that is dropped leaves it as it is.
+/// The charge of a request until its response says what it cost. A reservation that is dropped leaves
+/// it as it is.
 pub(super) struct Reservation<L, R> {
     admission: Arc<Admission<L, R>>,
     decision: Decision,
-    reserved: Box<Reserved>,
+    demand: Demand,
+    /// Whether an elastic layer let the request pass, which charged nothing.
+    exceeds: bool,
     /// The cost that the response tells.
     cost: Option<u64>,
     /// Whether the observer knows what was charged in the end.
@@ -48,19 +35,20 @@ pub(super) struct Reservation<L, R> {
 }
 
 impl<L, R> Reservation<L, R> {
-    #[inline(never)]
-    pub(super) fn boxed(
+    pub(super) fn new(
         admission: &Arc<Admission<L, R>>,
         decision: Decision,
-        reserved: Box<Reserved>,
-    ) -> Box<Self> {
-        Box::new(Self {
+        demand: DemandRef<'_>,
+        exceeds: bool,
+    ) -> Self {
+        Self {
             admission: Arc::clone(admission),
             decision,
-            reserved,
+            demand: demand.keep(),
+            exceeds,
             cost: None,
             told: false,
-        })
+        }
     }
 
     /// The units that were charged when the request came.
@@ -104,21 +92,21 @@ impl<L: Limiter, R> Reservation<L, R> {
 
     fn correct(&mut self, response: &response::Parts) -> Option<Pending<L::Future>> {
         let charged = self.charged();
-        let assumed = if self.reserved.exceeds {
-            self.reserved.demand.cost
+        let assumed = if self.exceeds {
+            self.demand.cost
         } else {
             charged
         };
         let cost = self.admission.final_cost(response, assumed);
         self.cost = Some(cost);
-        let op = match self.reserved.exceeds {
+        let op = match self.exceeds {
             true if cost == 0 => return None,
             true => Op::Hit(cost),
             // Still something to be counted where responses start blocks.
             false if cost == charged && (cost == 0 || !self.admission.blocks()) => return None,
             false => Op::Settle(cost, self.decision.receipt()),
         };
-        Some(self.admission.apply(self.reserved.demand.as_ref(), op))
+        Some(self.admission.apply(self.demand.as_ref(), op))
     }
 
     fn hear(&mut self, answer: Result<Decision, LimiterError>) {
@@ -136,12 +124,12 @@ impl<L: Limiter, R> Reservation<L, R> {
         // Units beyond the charge are taken down to exhaustion.
         let after = cost.min(charged.saturating_add(decision.charged()));
         // The request has passed, even if it took more than there was: no wait is to be shown.
-        self.decision = match self.reserved.exceeds || decision.is_denied() {
+        self.decision = match self.exceeds || decision.is_denied() {
             true => decision.into_excess(),
             false => decision,
         };
         self.told = true;
-        let demand = self.reserved.demand.as_ref();
+        let demand = self.demand.as_ref();
         self.admission
             .corrected(&self.decision, demand, (charged, after));
     }
@@ -151,7 +139,7 @@ impl<L, R> Reservation<L, R> {
     /// Tells that what was charged could not be corrected.
     fn fail(&mut self, error: &LimiterError) {
         self.told = true;
-        let demand = self.reserved.demand.as_ref();
+        let demand = self.demand.as_ref();
         self.admission
             .correction_failed(&self.decision, demand, self.charged(), error);
     }
@@ -159,7 +147,7 @@ impl<L, R> Reservation<L, R> {
     /// Tells that what was charged is still charged.
     fn tell(&mut self, charged: u64) {
         self.told = true;
-        let demand = self.reserved.demand.as_ref();
+        let demand = self.demand.as_ref();
         self.admission
             .corrected(&self.decision, demand, (charged, charged));
     }

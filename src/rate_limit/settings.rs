@@ -42,17 +42,27 @@ impl Settings {
         }
     }
 
-    /// The tier of a request, put into `place` unless it is that of all.
-    #[inline]
-    pub(super) fn tier_of<'a>(&self, parts: &Parts, place: &'a mut Option<Tier>) -> &'a Tier {
-        static DEFAULT: Tier = Tier::DEFAULT;
-        if self.tier.is_none() && self.quota.is_none() {
-            return &DEFAULT;
-        }
-        place.insert(self.own_tier(parts))
+    /// Whether every request costs one unit of the limiter's own quotas, and nothing but that is asked
+    /// and told of it.
+    pub(super) fn are_plain(&self) -> bool {
+        let Self {
+            front,
+            cost,
+            expose_decision,
+            tier,
+            quota,
+            elastic,
+            waiting_room,
+            final_cost,
+        } = self;
+        let is_counted_alike = cost.is_none() && tier.is_none() && quota.is_none();
+        let is_final = final_cost.is_none() && elastic.is_none() && !waiting_room.is_open();
+        let is_told = *expose_decision || front.observer.is_some() || front.shadow;
+        is_counted_alike && is_final && !is_told
     }
 
-    fn own_tier(&self, parts: &Parts) -> Tier {
+    /// The tier of a request.
+    pub(super) fn tier_of(&self, parts: &Parts) -> Tier {
         if let Some(quota) = self.quota.as_ref().and_then(|quota| quota(parts)) {
             return quota.into();
         }
@@ -60,12 +70,10 @@ impl Settings {
     }
 
     /// Whether a denial may turn into something else.
-    #[inline]
     pub(super) fn bends(&self) -> bool {
         self.elastic.is_some() || self.waiting_room.is_open()
     }
 
-    #[inline]
     pub(super) fn cost_of(&self, parts: &Parts) -> u64 {
         self.cost.as_ref().map_or(1, |cost| cost(parts))
     }

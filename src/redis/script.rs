@@ -14,7 +14,7 @@ pub(crate) const LUA_MAX_INT: u64 = (1 << 53) - 1;
 pub(crate) static DECIDE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include!("script/code.rs")));
 
-/// The script for subjects that one quota of this algorithm counts and nothing blocks but by hand. A script
+/// The script for subjects that one quota of this algorithm counts, or several buckets, and nothing blocks but by hand. A script
 /// makes all its functions anew in every call, which is most of what [`DECIDE`] takes; these have two at most.
 ///
 /// They know nothing but acquire, reserve, peek and deny, and answer with an empty text if there is more to the
@@ -27,3 +27,6 @@ pub(crate) static DECIDE_LONE_FIXED_WINDOW: LazyLock<Script> =
 
 pub(crate) static DECIDE_LONE_SLIDING_WINDOW: LazyLock<Script> =
     LazyLock::new(|| Script::new(include!("script/lone/sliding_window.rs")));
+
+pub(crate) static DECIDE_BUCKETS: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include!("script/lone/buckets.rs")));

@@ -2,8 +2,8 @@
 
 use http::Response;
 
-use super::{Reject, Rejection, RejectionKind, is_grpc};
-use crate::headers::Renderer;
+use super::{Reject, Rejection, RejectionKind, body::Content, is_grpc};
+use crate::headers::{DenialFields, Renderer};
 
 /// The whole answer to a request that is not let through: what `reject` makes of it, and the fields
 /// about the limit.
@@ -13,7 +13,13 @@ pub(crate) fn answer<B>(
     rejection: &Rejection<'_>,
     renderer: &Renderer,
 ) -> Response<B> {
-    let mut response = reject.reject(rejection);
+    let mut response = match reject.content(rejection) {
+        Some(content) => match rejection.decision().and_then(|of| renderer.denial(of)) {
+            Some(fields) => return put_together(content, fields, rejection),
+            None => content.into_whole_response(rejection),
+        },
+        None => reject.reject(rejection),
+    };
     if answers_grpc(rejection, &response) {
         return response;
     }
@@ -26,8 +32,23 @@ pub(crate) fn answer<B>(
     response
 }
 
+/// A denial of which all is known beforehand but for numbers.
+fn put_together<B>(
+    content: Content<B>,
+    fields: DenialFields<'_>,
+    rejection: &Rejection<'_>,
+) -> Response<B> {
+    let mut response = Response::new(content.body);
+    *response.status_mut() = rejection.status();
+    *response.headers_mut() = fields.with_content(&content.content_type, content.length);
+    response
+}
+
 /// Whether a gRPC call is answered in gRPC. Its client reads the wait from gRPC's own fields, and
 /// an answer of trailers alone should stay small. The request is asked first: that takes less.
 fn answers_grpc<B>(rejection: &Rejection<'_>, response: &Response<B>) -> bool {
     rejection.is_grpc() && is_grpc(response.headers())
 }
+
+#[cfg(test)]
+mod tests;

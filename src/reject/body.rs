@@ -1,6 +1,7 @@
 //! Bodies that the built-in rejections can make.
 
 use bytes::Bytes;
+use http::HeaderValue;
 use http_body_util::{
     BodyExt, Full,
     combinators::{BoxBody, UnsyncBoxBody},
@@ -106,4 +107,13 @@ impl RejectionBody for tonic::body::Body {
     fn empty() -> Self {
         Self::empty()
     }
+}
+
+/// The content of a response to an HTTP client.
+#[derive(Debug)]
+pub struct Content<B> {
+    pub(super) body: B,
+    pub(super) content_type: HeaderValue,
+    /// The bytes that GET gets, which HEAD is told (RFC 9110, section 8.6).
+    pub(super) length: usize,
 }

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderValue, Response};
 
-use super::{Reject, Rejection, RejectionBody, RejectionKind, response};
+use super::{Reject, Rejection, RejectionBody, RejectionKind, body::Content, response};
 use crate::decision::Decision;
 
 /// A problem document (RFC 9457) as `application/problem+json`. This is the default.
@@ -39,10 +39,17 @@ pub struct ProblemJson;
 
 impl<B: RejectionBody> Reject<B> for ProblemJson {
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
-        response::built_in(rejection, || {
-            response::with_content(rejection, "application/problem+json", document(rejection))
-        })
+        response::built_in(rejection, || content(rejection).into_response(rejection))
     }
+
+    fn content(&self, rejection: &Rejection<'_>) -> Option<Content<B>> {
+        (!rejection.is_grpc()).then(|| content(rejection))
+    }
+}
+
+fn content<B: RejectionBody>(rejection: &Rejection<'_>) -> Content<B> {
+    let content_type = const { HeaderValue::from_static("application/problem+json") };
+    Content::new(rejection, content_type, document(rejection))
 }
 
 fn document(rejection: &Rejection<'_>) -> Bytes {

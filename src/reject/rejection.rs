@@ -4,6 +4,7 @@ use std::fmt;
 
 use http::{Method, Response, StatusCode, request::Parts};
 
+use super::body::Content;
 use crate::decision::Decision;
 
 /// Makes the response to a request that is not let through.
@@ -19,6 +20,13 @@ pub trait Reject<B>: Send + Sync + 'static {
     /// this answers a gRPC call in gRPC: such a client reads the wait from gRPC's own fields. Both
     /// are told by the content type, [`is_grpc`](Rejection::is_grpc) and that of the response.
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B>;
+
+    /// All that is particular about the response to a denial of an HTTP client, if that is a
+    /// built-in one: the layer then puts it together with the fields about the limit at once.
+    #[doc(hidden)]
+    fn content(&self, _: &Rejection<'_>) -> Option<Content<B>> {
+        None
+    }
 }
 
 /// A request that is not let through, and why.

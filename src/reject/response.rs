@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-use super::{Rejection, RejectionBody};
+use super::{Rejection, RejectionBody, body::Content};
 
 /// Room for what a rejection and the rate-limit fields need, so that the map is built once.
 const MOST_FIELDS: usize = 10;
@@ -20,27 +20,45 @@ pub(super) fn built_in<B: RejectionBody>(
     }
 }
 
-/// A response to HTTP clients with this content, of which HEAD gets the length alone.
-pub(super) fn with_content<B: RejectionBody>(
-    rejection: &Rejection<'_>,
-    content_type: &'static str,
-    content: Bytes,
-) -> Response<B> {
-    // What GET would be told (RFC 9110, section 8.6); from an empty body a server concludes 0.
-    let length_only = rejection.is_head().then_some(content.len());
-    let body = match length_only {
-        Some(_) => B::empty(),
-        None => B::from_bytes(content),
-    };
-    let mut response = with_status(rejection.status(), body);
-    let content_type = HeaderValue::from_static(content_type);
-    let headers = response.headers_mut();
-    headers.append(header::CONTENT_TYPE, content_type);
-    if let Some(length) = length_only {
-        headers.append(header::CONTENT_LENGTH, length.into());
+impl<B: RejectionBody> Content<B> {
+    pub(super) fn new(
+        rejection: &Rejection<'_>,
+        content_type: HeaderValue,
+        content: Bytes,
+    ) -> Self {
+        Self {
+            length: content.len(),
+            body: if rejection.is_head() {
+                B::empty()
+            } else {
+                B::from_bytes(content)
+            },
+            content_type,
+        }
     }
-    forbid_caching(headers);
-    response
+
+    /// The response, of which GET is not told the length: whoever called the rejection may put another
+    /// body in place of this one.
+    pub(super) fn into_response(self, rejection: &Rejection<'_>) -> Response<B> {
+        let mut response = self.into_whole_response(rejection);
+        // From an empty body a server would conclude 0.
+        if !rejection.is_head() {
+            response.headers_mut().remove(header::CONTENT_LENGTH);
+        }
+        response
+    }
+}
+
+impl<B> Content<B> {
+    /// The response as it is sent, without the fields about the limit.
+    pub(super) fn into_whole_response(self, rejection: &Rejection<'_>) -> Response<B> {
+        let mut response = with_status(rejection.status(), self.body);
+        let headers = response.headers_mut();
+        headers.append(header::CONTENT_TYPE, self.content_type);
+        headers.append(header::CONTENT_LENGTH, self.length.into());
+        forbid_caching(headers);
+        response
+    }
 }
 
 /// A response to HTTP clients that has no content.

@@ -1,9 +1,9 @@
 //! Rejections as plain text, and without a body.
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderValue, Response};
 
-use super::{Reject, Rejection, RejectionBody, RejectionKind, response};
+use super::{Reject, Rejection, RejectionBody, RejectionKind, body::Content, response};
 
 /// The status in words, as `text/plain`.
 ///
@@ -42,10 +42,11 @@ pub struct Empty;
 
 impl<B: RejectionBody> Reject<B> for PlainText {
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
-        response::built_in(rejection, || {
-            let words = Bytes::from_static(in_words(rejection.kind()).as_bytes());
-            response::with_content(rejection, "text/plain; charset=utf-8", words)
-        })
+        response::built_in(rejection, || content(rejection).into_response(rejection))
+    }
+
+    fn content(&self, rejection: &Rejection<'_>) -> Option<Content<B>> {
+        (!rejection.is_grpc()).then(|| content(rejection))
     }
 }
 
@@ -53,6 +54,12 @@ impl<B: RejectionBody> Reject<B> for Empty {
     fn reject(&self, rejection: &Rejection<'_>) -> Response<B> {
         response::built_in(rejection, || response::without_content(rejection))
     }
+}
+
+fn content<B: RejectionBody>(rejection: &Rejection<'_>) -> Content<B> {
+    let words = Bytes::from_static(in_words(rejection.kind()).as_bytes());
+    let content_type = const { HeaderValue::from_static("text/plain; charset=utf-8") };
+    Content::new(rejection, content_type, words)
 }
 
 const fn in_words(kind: RejectionKind) -> &'static str {

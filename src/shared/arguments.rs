@@ -1,12 +1,16 @@
 //! Arguments of the script: the limits in force, and the operations.
 
 mod lone;
+mod slots;
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, fmt::Write as _};
+use std::borrow::Cow;
 
-use self::lone::LonePlan;
+use self::{
+    lone::LonePlan,
+    slots::{Slot, id, slots},
+};
 use crate::{
     algorithm::Most,
     decision::Op,
@@ -19,7 +23,6 @@ use crate::{
     },
     quota::{Algorithm, Kind, MAX_REFILL_NANOS, Quota},
     redis::{
-        key_name::letters_of,
         script::{DECIDE, LUA_MAX_INT},
         store::script::Script,
     },
@@ -67,13 +70,6 @@ pub(super) enum Told {
     Stepped(u64),
     /// All that there is to say.
     Numbers,
-}
-
-/// One counter. Quotas of all tiers share it that stand at one place and count alike.
-#[derive(Debug, Clone, Copy)]
-struct Slot {
-    at: usize,
-    quota: Quota,
 }
 
 impl Plan {
@@ -281,47 +277,6 @@ fn two_parts(nanos: u64) -> [Cow<'static, str>; 2] {
     micros_and_rest(nanos).map(Cow::from)
 }
 
-/// The slots of all tiers, in the order of the quotas. Where one place has several, they stand in
-/// an order of their own, so that it does not matter which tier has which.
-fn slots(all: &[(usize, Quota)]) -> Vec<Slot> {
-    let mut slots: Vec<Slot> = Vec::new();
-    for (at, quota) in all {
-        if !slots.iter().any(|slot| slot.counts(*at, quota)) {
-            let quota = *quota;
-            slots.push(Slot { at: *at, quota });
-        }
-    }
-    slots.sort_by_cached_key(|slot| (slot.at, slot.shape()));
-    slots
-}
-
-impl Slot {
-    fn counts(&self, at: usize, quota: &Quota) -> bool {
-        self.at == at && self.quota.counts_like(quota)
-    }
-
-    fn letter(&self) -> &'static str {
-        match self.quota.algorithm() {
-            Algorithm::TokenBucket => "t",
-            Algorithm::LeakyBucket { .. } => "l",
-            Algorithm::FixedWindow => "f",
-            Algorithm::SlidingWindow => "s",
-            Algorithm::SlidingLog => "g",
-        }
-    }
-
-    /// All in which quotas that count alike are alike.
-    fn shape(&self) -> String {
-        let period = self.quota.period_nanos();
-        let slices = self.quota.slice_count();
-        let mut shape = format!("{}{period}/{slices}", self.letter());
-        if let Some(step) = self.quota.refill_every_nanos() {
-            write!(shape, "+{step}").expect("a text takes all");
-        }
-        shape
-    }
-}
-
 fn arguments(
     block_for: Option<u64>,
     slots: &[Slot],
@@ -380,12 +335,4 @@ fn more_than_own(quota: &Quota, most: Most) -> [String; 2] {
 
 fn micros_and_rest(nanos: u64) -> [String; 2] {
     [(nanos / 1_000).to_string(), (nanos % 1_000).to_string()]
-}
-
-fn id(slots: &[Slot]) -> String {
-    let mut shapes = String::new();
-    for slot in slots {
-        write!(shapes, "{}{};", slot.at, slot.shape()).expect("a text takes all");
-    }
-    letters_of(&shapes)
 }

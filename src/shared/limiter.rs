@@ -169,6 +169,19 @@ impl RedisLimiter {
         &self.0.store
     }
 
+    pub(super) fn with_limits<T>(&self, read: impl FnOnce(&Limits) -> T) -> T {
+        let limits = unpoisoned(self.0.limits.lock());
+        read(&limits)
+    }
+
+    /// The denial that is remembered of an operation like this.
+    pub(super) fn denial(&self, tier: &Tier, key: &Key, op: &Op) -> Option<Decision> {
+        let current = Arc::clone(&self.0.current());
+        let chosen = current.plan.choose(tier, op).ok()?;
+        let subject = self.0.subjects.of_key(&current.keyspace, key);
+        self.0.remembered(&subject, chosen, op)
+    }
+
     fn submit(&self, tier: &Tier, key: &Key, op: Op) -> Result<Pending<RedisFuture>, LimiterError> {
         let inner = &*self.0;
         let current = Arc::clone(&inner.current());
@@ -313,6 +326,14 @@ impl Limiter for RedisLimiter {
 ///
 /// The operation is on its way already. When this is dropped it is done all the same.
 pub struct RedisFuture(Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>);
+
+impl RedisFuture {
+    pub(super) fn new(
+        answer: impl Future<Output = Result<Decision, LimiterError>> + Send + 'static,
+    ) -> Self {
+        Self(Box::pin(answer))
+    }
+}
 
 impl Future for RedisFuture {
     type Output = Result<Decision, LimiterError>;

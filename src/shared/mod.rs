@@ -8,6 +8,7 @@ mod coalesce;
 mod deny_cache;
 pub(crate) mod fallback;
 mod inquiry;
+mod joint;
 mod limiter;
 mod reply;
 mod subject;

@@ -58,16 +58,26 @@ impl Server {
         self.calls("script|load").await
     }
 
+    /// The microseconds that the server has run scripts.
+    pub async fn script_micros(&self) -> Result<u64> {
+        self.stat("evalsha", "usec").await
+    }
+
     async fn calls(&self, command: &str) -> Result<u64> {
+        self.stat(command, "calls").await
+    }
+
+    async fn stat(&self, command: &str, name: &str) -> Result<u64> {
         let mut connection = self.connection().await?;
         let info: String = redis::cmd("INFO")
             .arg("commandstats")
             .query_async(&mut connection)
             .await?;
-        let name = format!("cmdstat_{command}:calls=");
-        let line = info.lines().find_map(|line| line.strip_prefix(&*name));
-        let calls = line.and_then(|rest| rest.split(',').next());
-        Ok(calls.map_or(Ok(0), str::parse)?)
+        let command = format!("cmdstat_{command}:");
+        let line = info.lines().find_map(|line| line.strip_prefix(&*command));
+        let mut numbers = line.into_iter().flat_map(|line| line.split(','));
+        let number = numbers.find_map(|number| number.strip_prefix(name)?.strip_prefix('='));
+        Ok(number.map_or(Ok(0), str::parse)?)
     }
 
     pub fn signal(&self, signal: &str) -> Result<()> {

@@ -50,7 +50,8 @@ fn a_denial_lists_the_policy_and_names_no_wait() {
         Some("application/problem+json")
     );
     assert_eq!(field(&denied, "cache-control"), Some("no-store"));
-    assert_eq!(denied.headers().len(), 6);
+    assert_eq!(field(&denied, "content-length"), Some("192"));
+    assert_eq!(denied.headers().len(), 7);
     assert_eq!(
         text(denied),
         "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\

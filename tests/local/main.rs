@@ -1,6 +1,8 @@
 //! Promises of the local table, through the public API.
 
+mod store;
 mod table_stress;
+mod together;
 
 use std::{
     panic::catch_unwind,

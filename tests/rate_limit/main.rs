@@ -21,5 +21,6 @@ mod modes;
 mod observe;
 mod request_quotas;
 mod stacked;
+mod together;
 #[cfg(feature = "tokio")]
 mod waiting_lines;

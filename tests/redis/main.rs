@@ -12,6 +12,7 @@ mod leases;
 mod scripts;
 mod store;
 mod tiers;
+mod together;
 mod vectors;
 
 use testkit::{oracle::quotas, servers};

@@ -14,7 +14,11 @@ use std::{
 use axum::{Router, body::Body, extract::ConnectInfo, routing::get};
 use http::{Request, Response};
 use tower::{Service, layer::layer_fn};
-use tower_ratelimit::{Headers, Key, LocalLimiter, ManualClock, PeerIp, Quota, RateLimitLayer};
+use tower_ratelimit::{
+    Headers, Key, Limiter, LocalLimiter, LocalStore, ManualClock, Op, PeerIp, Quota,
+    RateLimitLayer,
+    limiter::{JointLimiter, Pending},
+};
 
 /// Requests, each from an address of its own.
 const COUNT: u16 = 1_000;
@@ -23,21 +27,25 @@ const COUNT: u16 = 1_000;
 const USUAL: Quota = Quota::per_second(100_000).burst(1_000);
 const USED_UP: Quota = Quota::per_day(1);
 
+/// Numbers that change as time passes, and numbers of more than three digits.
+const WINDOW: Quota = Quota::per_minute(100).fixed_window();
+const LARGE: Quota = Quota::per_hour(1_000_000);
+
 type Kind = (&'static str, fn());
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 10] = [
     ("decision", || decisions(USUAL)),
     ("decision-denied", || decisions(USED_UP)),
+    ("decision-stored", || decisions_of(&stored(USUAL))),
+    ("decision-together", together),
     ("log-denied", denied_by_a_long_log),
     ("log-crowded", admitted_to_crowded_logs),
     ("no-op", || requests(app().layer(layer_fn(NoOp)))),
     ("plain", || requests(app().layer(plain()))),
-    ("default", || {
-        requests(app().layer(RateLimitLayer::new(USUAL, PeerIp)))
-    }),
-    ("denied", || {
-        requests(app().layer(RateLimitLayer::new(USED_UP, PeerIp)))
-    }),
+    ("default", || limited(USUAL)),
+    ("default-window", || limited(WINDOW)),
+    ("default-large", || limited(LARGE)),
+    ("denied", || limited(USED_UP)),
 ];
 
 fn main() {
@@ -59,12 +67,46 @@ fn plain() -> RateLimitLayer {
     RateLimitLayer::new(USUAL, PeerIp).headers(Headers::none())
 }
 
+fn limited(quota: Quota) {
+    requests(app().layer(RateLimitLayer::new(quota, PeerIp)));
+}
+
 fn address(number: u16) -> Ipv4Addr {
     Ipv4Addr::from(0x0A00_0000 + u32::from(number))
 }
 
 fn decisions(quota: Quota) {
-    let limiter = LocalLimiter::new(quota);
+    decisions_of(&LocalLimiter::new(quota));
+}
+
+fn stored(quota: Quota) -> LocalLimiter {
+    let limiter = LocalLimiter::builder(quota).build_in(&LocalStore::new());
+    limiter.expect("a good quota")
+}
+
+/// An address, the network that it is in, and everybody.
+fn together() {
+    let store = LocalStore::new();
+    let limits = ["address", "network", "everybody"].map(|name| {
+        let limiter = LocalLimiter::builder(USUAL.named(name)).build_in(&store);
+        limiter.expect("a good quota")
+    });
+    let limiter = JointLimiter::new(limits).expect("limiters of one store");
+    let keys: Vec<_> = (0..COUNT)
+        .map(|number| {
+            let address = Key::from(IpAddr::from(address(number)));
+            Key::joint([address, Key::from(u64::from(number / 256)), Key::global()])
+        })
+        .collect();
+    let ask = |key: &Key| {
+        let Pending::Ready(answer) = limiter.apply(black_box(key), Op::Acquire(1));
+        black_box(answer.is_ok_and(|decision| decision.is_allowed()));
+    };
+    keys.iter().for_each(ask);
+    counted(|| keys.iter().for_each(ask));
+}
+
+fn decisions_of(limiter: &LocalLimiter) {
     let keys: Vec<_> = (0..COUNT)
         .map(|number| Key::from(IpAddr::from(address(number))))
         .collect();

@@ -4,7 +4,7 @@ use std::{mem, slice, time::Duration};
 
 use super::block::{self, Block};
 use crate::{
-    algorithm::{Answer, Counts, Meter, State, Verdict, step},
+    algorithm::{Answer, Counts, Meter, State, Verdict, acquire, step},
     clock::Timestamp,
     decision::Op,
     decision::{Decision, QuotaStatuses},
@@ -73,6 +73,37 @@ impl Apply<'_> {
         }
     }
 
+    /// Whether taking `cost` would be allowed, now or after a wait.
+    pub(super) fn fits(&self, key: &mut Subject<'_>, cost: u64) -> bool {
+        let now = self.now();
+        let is_free = key.block.left(now, self.limits.block_for) == 0;
+        let mut counters = self.counters(key);
+        is_free && counters.all(|(meter, state)| meter.verdict(state, now, cost).fits())
+    }
+
+    /// The most that could be taken.
+    pub(super) fn available(&self, key: &mut Subject<'_>) -> u64 {
+        let now = self.now();
+        let available = self.counters(key);
+        let available = available.map(|(meter, state)| meter.available(state, now));
+        available.min().unwrap_or(0)
+    }
+
+    /// The quotas with their states, which are clamped.
+    fn counters<'a>(
+        &'a self,
+        key: &'a mut Subject<'_>,
+    ) -> impl Iterator<Item = (&'a Meter, &'a State)> {
+        let Quotas {
+            meters, counters, ..
+        } = self.quotas;
+        for (meter, counter) in meters.iter().zip(counters) {
+            meter.clamp(&mut key.states[*counter], self.now());
+        }
+        let states = counters.iter().map(|counter| &key.states[*counter]);
+        meters.iter().zip(states)
+    }
+
     fn start_block(&self, block: &mut Block) {
         if let Some(length) = self.limits.block_for {
             *block = Block::of(self.now(), length);
@@ -109,13 +140,14 @@ impl Apply<'_> {
         op: &Op,
     ) -> (Answer, QuotaStatuses) {
         let mut verdict = Verdict::FITS;
-        let answer = step(
-            slice::from_ref(meter),
-            slice::from_mut(state),
-            self.now(),
-            op,
-            slice::from_mut(&mut verdict),
-        );
+        let (meters, states) = (slice::from_ref(meter), slice::from_mut(state));
+        let verdicts = slice::from_mut(&mut verdict);
+        let answer = match op {
+            Op::Acquire(cost) | Op::Reserve(cost) => {
+                acquire(meters, states, self.now(), *cost, verdicts)
+            }
+            _ => step(meters, states, self.now(), op, verdicts),
+        };
         let measure = meter.measure(state, self.now(), verdict);
         (answer, QuotaStatuses::of_one(&quotas.policies[0], &measure))
     }
@@ -148,6 +180,7 @@ impl Apply<'_> {
 }
 
 /// The decision of a key that is blocked for this many nanoseconds more.
+#[inline]
 pub(super) fn denied_for(decision: Decision, blocked: u64) -> Decision {
     match blocked {
         0 => decision,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::hash::KeyHash;
-use crate::{decision::Op, lock::unpoisoned, quota::MAX_REFILL_NANOS};
+use crate::{algorithm::State, decision::Op, lock::unpoisoned, quota::MAX_REFILL_NANOS};
 
 /// The lowest bit of the instant marks a block by hand. Operations come at whole microseconds,
 /// which are even numbers of nanoseconds: an end that is moved by one keeps out the same ones.
@@ -33,6 +33,18 @@ impl Block {
         match nanos.min(MAX_REFILL_NANOS) {
             0 => Self::NONE,
             nanos => Self((now.saturating_add(nanos) - 1) | BY_HAND),
+        }
+    }
+
+    /// The block as the state of an entry, and the instant at which it ends.
+    pub(super) const fn to_state(self) -> (State, u64) {
+        (State::Instant(self.0), self.0)
+    }
+
+    pub(super) const fn from_state(state: &State) -> Self {
+        match state {
+            State::Instant(until) => Self(*until),
+            _ => Self::NONE,
         }
     }
 

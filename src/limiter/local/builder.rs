@@ -2,19 +2,17 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use super::{capacity::Capacity, limiter::LocalLimiter};
+use super::{
+    capacity::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
+    limiter::LocalLimiter,
+    store::LocalStore,
+};
 use crate::{
     clock::{Clock, OsClock, SharedClock},
-    error::ConfigError,
+    error::{ConfigError, ConfigErrorKind},
     limiter::{Tier, limits::Limits},
     quota::{IntoQuotas, OwnedQuota},
 };
-
-/// 2^18 keys: about 8 MB.
-const DEFAULT_MAX_KEYS: usize = 1 << 18;
-
-/// 2^22 times.
-const DEFAULT_MAX_LOG_TIMES: usize = 1 << 22;
 
 /// Configures a [`LocalLimiter`]. Made by [`LocalLimiter::builder`].
 #[derive(Debug)]
@@ -23,9 +21,10 @@ pub struct LocalLimiterBuilder {
     /// The first one is the default.
     tiers: Vec<(Tier, Vec<OwnedQuota>)>,
     block_for: Option<Duration>,
-    max_keys: usize,
-    max_log_times: usize,
-    clock: SharedClock,
+    name: Option<String>,
+    max_keys: Option<usize>,
+    max_log_times: Option<usize>,
+    clock: Option<SharedClock>,
 }
 
 impl LocalLimiter {
@@ -40,9 +39,10 @@ impl LocalLimiterBuilder {
         Self {
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
             block_for: None,
-            max_keys: DEFAULT_MAX_KEYS,
-            max_log_times: DEFAULT_MAX_LOG_TIMES,
-            clock: SharedClock::new(OsClock::new()),
+            name: None,
+            max_keys: None,
+            max_log_times: None,
+            clock: None,
         }
     }
 
@@ -93,7 +93,7 @@ impl LocalLimiterBuilder {
     /// `max_keys` the key with the least to forget is given up first: that of which the least time
     /// flows back.
     pub const fn max_keys(mut self, max_keys: usize) -> Self {
-        self.max_keys = max_keys;
+        self.max_keys = Some(max_keys);
         self
     }
 
@@ -104,33 +104,71 @@ impl LocalLimiterBuilder {
     /// Beyond it each request whose log grows gives up a few others: of those that it looks at, the
     /// ones with the least to forget. So the bound is approached, not kept to the byte.
     pub const fn max_log_times(mut self, max_log_times: usize) -> Self {
-        self.max_log_times = max_log_times;
+        self.max_log_times = Some(max_log_times);
         self
     }
 
     /// Where the time comes from. Defaults to [`OsClock`].
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = SharedClock::new(clock);
+        self.clock = Some(SharedClock::new(clock));
         self
     }
 
-    /// Makes the limiter.
+    /// The limiter's name in a [store](Self::build_in). Limiters of one name in one store share
+    /// their counts, quota by quota: those of one name (of one place, for quotas without a name) that
+    /// count alike. So a limiter that is made anew from changed settings goes on where the last one
+    /// was. Defaults to none: the limiter counts for itself.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Makes the limiter, with a table of its own.
+    ///
+    /// # Errors
+    ///
+    /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), two quotas or two
+    /// tiers have one name, there is no quota at all, the block lasts longer than 18 years,
+    /// `max_keys` is 0, above 2^32 or more than there is memory for, or the limiter has a
+    /// [`name`](Self::name), which is for limiters in a store.
+    pub fn build(self) -> Result<LocalLimiter, ConfigError> {
+        if self.name.is_some() {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Store,
+                "a limiter with a table of its own has no name, which is for limiters in a store: \
+                 end with build_in(&store)",
+            ));
+        }
+        let limits = Limits::new(self.tiers, self.block_for)?;
+        let capacity = Capacity::checked(
+            self.max_keys.unwrap_or(DEFAULT_MAX_KEYS),
+            self.max_log_times.unwrap_or(DEFAULT_MAX_LOG_TIMES),
+        )?;
+        let clock = self.clock;
+        let clock = clock.unwrap_or_else(|| SharedClock::new(OsClock::new()));
+        LocalLimiter::from_parts(limits, capacity, clock)
+    }
+
+    /// Makes the limiter in a store, whose table, bounds and clock are those of many limiters.
     ///
     /// # Errors
     ///
     /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), two quotas or two
     /// tiers have one name, there is no quota at all, the block lasts longer than 18 years, or
-    /// `max_keys` is 0, above 2^32 or more than there is memory for.
-    pub fn build(self) -> Result<LocalLimiter, ConfigError> {
-        let Self {
-            tiers,
-            block_for,
-            max_keys,
-            max_log_times,
-            clock,
-        } = self;
-        let limits = Limits::new(tiers, block_for)?;
-        let capacity = Capacity::checked(max_keys, max_log_times)?;
-        LocalLimiter::from_parts(limits, capacity, clock)
+    /// `max_keys`, `max_log_times` or `clock` was set, which are the store's.
+    pub fn build_in(self, store: &LocalStore) -> Result<LocalLimiter, ConfigError> {
+        let of_the_store = [
+            ("max_keys", self.max_keys.is_some()),
+            ("max_log_times", self.max_log_times.is_some()),
+            ("clock", self.clock.is_some()),
+        ];
+        if let Some((setting, _)) = of_the_store.iter().find(|(_, is_set)| *is_set) {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Store,
+                format!("{setting} of a limiter in a store is the store's: set it there"),
+            ));
+        }
+        let limits = Limits::new(self.tiers, self.block_for)?;
+        Ok(LocalLimiter::in_store(limits, self.name.as_deref(), store))
     }
 }

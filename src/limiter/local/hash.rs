@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use siphasher::sip128::SipHasher13;
+use siphasher::sip::SipHasher13;
 
 use crate::key::Key;
 
@@ -11,7 +11,7 @@ use crate::key::Key;
 pub(super) struct KeyHash {
     /// Never 0, the tag of an entry that was never used.
     pub(super) tag: u64,
-    /// Random bits that choose the two buckets in which the key can live.
+    /// Random bits that choose the two buckets in which the key can live; they may be the tag's.
     pub(super) bucket_bits: [u32; 2],
 }
 
@@ -22,13 +22,30 @@ impl KeyHash {
         self.bucket_bits
             .map(|bits| ((u64::from(bits) * count as u64) >> 32) as usize)
     }
+
+    /// The hash of the pair of this and another one. Both are made with a key that no client knows,
+    /// so two pairs are taken for one another no more often than two keys are.
+    #[inline]
+    pub(super) const fn mixed_with(self, other: Self) -> Self {
+        let tag = self.tag ^ other.tag;
+        let [first, second] = self.bucket_bits;
+        Self {
+            tag: if tag == 0 { 1 } else { tag },
+            bucket_bits: [first ^ other.bucket_bits[0], second ^ other.bucket_bits[1]],
+        }
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; 16] {
+        let [first, second] = self.bucket_bits.map(u128::from);
+        (u128::from(self.tag) << 64 | first << 32 | second).to_le_bytes()
+    }
 }
 
-/// A 128-bit hash under a key that is drawn at random for each limiter.
+/// A 64-bit hash under a key that is drawn at random for each limiter.
 ///
 /// SipHash, because the bytes come from clients: with a hash that can be predicted they could send
 /// keys that meet in one bucket, or that pass for another client's.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct KeyHasher(SipHasher13);
 
 impl KeyHasher {
@@ -43,10 +60,22 @@ impl KeyHasher {
 
     #[inline]
     pub(super) fn hash(&self, key: &Key) -> KeyHash {
-        let hash = self.0.hash(key.as_bytes());
+        self.hash_here(key.as_bytes())
+    }
+
+    /// The hash of the key with these [bytes](Key::as_bytes). Apart, so that the way of a lone
+    /// bucket is the only one that has the hash within it.
+    #[inline(never)]
+    pub(super) fn hash_bytes(&self, key: &[u8]) -> KeyHash {
+        self.hash_here(key)
+    }
+
+    #[inline]
+    fn hash_here(&self, key: &[u8]) -> KeyHash {
+        let hash = self.0.hash(key);
         KeyHash {
-            tag: hash.h1.max(1),
-            bucket_bits: [hash.h2 as u32, (hash.h2 >> 32) as u32],
+            tag: hash.max(1),
+            bucket_bits: [hash as u32, (hash >> 32) as u32],
         }
     }
 }

@@ -11,15 +11,16 @@ use super::{
     block::{self, Blocks},
     capacity::Capacity,
     hash::{KeyHash, KeyHasher},
-    lock_free::LiveQuota,
+    live::LiveLimits,
     lock_free::LockFree,
     sharded::Sharded,
+    store::{LocalStore, StoreCall, StoredLimit},
 };
 use crate::{
     clock::{SharedClock, Timestamp},
     decision::Op,
     decision::{Decision, Policy, Receipt},
-    error::{ConfigError, LimiterError},
+    error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
     limiter::{
         Limiter, Never, Pending, Tier,
@@ -38,9 +39,9 @@ use crate::{
 /// A table of fixed size, 30 bytes for each of the most keys it is to track, 262,144 unless
 /// [`max_keys`](super::LocalLimiterBuilder::max_keys) says otherwise: about 8 MB for every limiter,
 /// taken from the system as keys come. Windows, logs, blocks and several quotas take more, see
-/// there. Keys themselves are not kept, only a 64-bit tag of their keyed 128-bit hash; the other
-/// half of the hash chooses the place. Two given keys are taken for one another with a probability
-/// of less than 2^-64, and a client cannot look for such pairs, since the hash is keyed at random.
+/// there. Keys themselves are not kept, only their keyed 64-bit hash, which also chooses the place.
+/// Two given keys are taken for one another with a probability of 2^-64, any two of a million keys
+/// with 2^-25, and a client cannot look for such pairs, since the hash is keyed at random.
 ///
 /// A key takes up room only while it has something to remember: once its bucket is full again its
 /// entry is free. When more keys are live than fit, the one with the least to forget is given up,
@@ -54,7 +55,8 @@ use crate::{
 /// # Concurrency
 ///
 /// One token bucket or leaky bucket for each key is updated without locks; all else under the lock
-/// of a part of the table, of which there is one for about 2,000 keys.
+/// of a part of the table, of which there is one for about 2,000 keys, and so is everything in a
+/// [`LocalStore`], one table for many limiters.
 ///
 /// # Time
 ///
@@ -71,12 +73,14 @@ struct Inner {
     /// The limits in force, for the next change.
     limits: Mutex<Arc<Limits>>,
     /// The lock-free table, where one instant for each key is enough.
-    instants: Option<(LiveQuota, LockFree)>,
+    instants: Option<(LiveLimits<LoneBucket>, LockFree)>,
     /// Keys that were blocked by hand while that was enough.
     blocks: Blocks,
     /// The sharded table, where one instant is not enough, from the start or since a change of
     /// quota.
     subjects: OnceLock<Sharded>,
+    /// The table of others, in place of all of these.
+    stored: Option<(LocalStore, StoredLimit)>,
 }
 
 impl LocalLimiter {
@@ -110,10 +114,11 @@ impl LocalLimiter {
     ) -> Result<Self, ConfigError> {
         let limits = Arc::new(limits);
         let subjects = OnceLock::new();
+        let stored = None;
         let instants = match limits.lone_bucket() {
             Some(quota) => {
                 let instants = LockFree::try_new(capacity, clock.now())?;
-                Some((LiveQuota::new(quota), instants))
+                Some((LiveLimits::new(quota), instants))
             }
             None => {
                 let made = Sharded::try_new(capacity, &limits)?;
@@ -130,12 +135,35 @@ impl LocalLimiter {
             limits: Mutex::new(limits),
             instants,
             subjects,
+            stored,
         })))
+    }
+
+    /// A limiter whose counts are kept in a store.
+    pub(super) fn in_store(limits: Limits, name: Option<&str>, store: &LocalStore) -> Self {
+        let limit = store.table().limit(name, limits.clone());
+        Self(Arc::new(Inner {
+            policies: limits.default_tier().policies.clone(),
+            blocks: Blocks::default(),
+            clock: store.table().clock.clone(),
+            hasher: store.table().hasher.clone(),
+            capacity: Capacity::NONE,
+            limits: Mutex::new(Arc::new(limits)),
+            instants: None,
+            subjects: OnceLock::new(),
+            stored: Some((store.clone(), limit)),
+        }))
     }
 
     /// A limiter of the same quotas and clock for another number of keys, which counts for itself.
     pub(crate) fn with_max_keys(&self, max_keys: usize) -> Result<Self, ConfigError> {
         let inner = &*self.0;
+        if inner.stored.is_some() {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Store,
+                "max_keys of a limiter in a store is the store's: set it there",
+            ));
+        }
         let limits = unpoisoned(inner.limits.lock());
         let capacity = Capacity::checked(max_keys, inner.capacity.log_times)?;
         Self::from_parts(Limits::clone(&limits), capacity, inner.clock.clone())
@@ -159,6 +187,11 @@ impl LocalLimiter {
         let mut current = unpoisoned(inner.limits.lock());
         let mut limits = Limits::clone(&current);
         let replaced = limits.replace(name, &quota.into())?;
+        if let Some((store, limit)) = &inner.stored {
+            limit.replace(&store.table().hasher, limits.clone());
+            *current = Arc::new(limits);
+            return Ok(());
+        }
         let limits = Arc::new(limits);
         match (inner.subjects.get(), &inner.instants, limits.lone_bucket()) {
             (None, Some((live, instants)), Some(bucket)) => {
@@ -232,9 +265,13 @@ impl LocalLimiter {
     /// Keys that have used something that has not come back yet.
     ///
     /// This walks the whole table, about a millisecond for 262,144 keys: something for a metrics
-    /// scrape, not for every request.
+    /// scrape, not for every request. Of a limiter in a store it is the
+    /// [store's](LocalStore::tracked_keys) number.
     #[must_use]
     pub fn tracked_keys(&self) -> usize {
+        if let Some((store, _)) = &self.0.stored {
+            return store.tracked_keys();
+        }
         let now = self.0.clock.now();
         match (self.0.subjects.get(), &self.0.instants) {
             (Some(subjects), _) => subjects.live_keys(now.as_nanos()),
@@ -244,9 +281,13 @@ impl LocalLimiter {
     }
 
     /// Keys that were given up while they still had something to remember, since the start. More
-    /// than a few mean that `max_keys` is too small for the traffic, or that somebody floods it.
+    /// than a few mean that `max_keys` is too small for the traffic, or that somebody floods it. Of
+    /// a limiter in a store it is the [store's](LocalStore::evictions) number.
     #[must_use]
     pub fn evictions(&self) -> u64 {
+        if let Some((store, _)) = &self.0.stored {
+            return store.evictions();
+        }
         let instants = self
             .0
             .instants
@@ -265,10 +306,10 @@ impl LocalLimiter {
         }
     }
 
-    #[inline]
+    /// By a tier that is not the default one, or where more is counted than one instant.
+    #[inline(never)]
     fn decide_in(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
         match self.instants() {
-            Some(instants) if tier.is_default() => Ok(self.decide_alone(instants, key, op)),
             Some(instants) => self.decide_request(instants, tier, key, op),
             None => self.decide_locked(tier, key, op),
         }
@@ -276,14 +317,14 @@ impl LocalLimiter {
 
     /// The quota and the table of the lock-free way, where that is the way.
     #[inline]
-    fn instants(&self) -> Option<&(LiveQuota, LockFree)> {
+    fn instants(&self) -> Option<&(LiveLimits<LoneBucket>, LockFree)> {
         let in_force = self.0.subjects.get().is_none();
         self.0.instants.as_ref().filter(|_| in_force)
     }
 
     fn decide_alone(
         &self,
-        (quota, instants): &(LiveQuota, LockFree),
+        (quota, instants): &(LiveLimits<LoneBucket>, LockFree),
         key: &Key,
         op: &Op,
     ) -> Decision {
@@ -299,10 +340,9 @@ impl LocalLimiter {
     }
 
     /// By a quota that the request brings, of which the lock-free way knows no other tiers.
-    #[inline(never)]
     fn decide_request(
         &self,
-        (quota, instants): &(LiveQuota, LockFree),
+        (quota, instants): &(LiveLimits<LoneBucket>, LockFree),
         tier: &Tier,
         key: &Key,
         op: &Op,
@@ -311,7 +351,7 @@ impl LocalLimiter {
             return Err(tier.unknown());
         };
         let now = self.0.clock.now();
-        let hash = self.0.hasher.hash(key);
+        let hash = self.0.hasher.hash_bytes(key.as_bytes());
         let quota = quota.read();
         let asked = Chosen::Request(quota.own.fit(asked));
         Ok(self.decide_rarely(hash, now, instants, &quota, asked, op))
@@ -319,6 +359,7 @@ impl LocalLimiter {
 
     /// Any operation by any quota, on keys that may have been blocked by hand, of which the table
     /// knows nothing.
+    #[cold]
     #[inline(never)]
     fn decide_rarely(
         &self,
@@ -362,11 +403,25 @@ impl LocalLimiter {
         }
     }
 
+    /// The store that the counts are kept in, and the limit there.
+    pub(super) fn stored(&self) -> Option<&(LocalStore, StoredLimit)> {
+        self.0.stored.as_ref()
+    }
+
     fn decide_locked(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
+        let key = self.0.hasher.hash_bytes(key.as_bytes());
+        if let Some((store, limit)) = &self.0.stored {
+            return store.table().decide(StoreCall {
+                limit,
+                key,
+                tier,
+                op,
+            });
+        }
         let Some(subjects) = self.0.subjects.get() else {
             return Err(tier.unknown());
         };
-        subjects.decide(self.0.hasher.hash(key), &self.0.clock, tier, op)
+        subjects.decide(key, &self.0.clock, tier, op)
     }
 }
 
@@ -380,7 +435,12 @@ impl Limiter for LocalLimiter {
 
     #[inline]
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
-        Pending::Ready(self.decide_in(tier, key, &op))
+        match self.instants() {
+            Some(instants) if tier.is_default() => {
+                Pending::Ready(Ok(self.decide_alone(instants, key, &op)))
+            }
+            _ => Pending::Ready(self.decide_in(tier, key, &op)),
+        }
     }
 
     fn policies(&self) -> &[Policy] {

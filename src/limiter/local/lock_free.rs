@@ -1,13 +1,6 @@
 //! The limiter of one bucket: an instant for each key, updated without locks.
 
-use std::{
-    ops::Deref,
-    slice,
-    sync::{
-        RwLock, RwLockReadGuard,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::slice;
 
 use super::{
     capacity::Capacity,
@@ -20,8 +13,6 @@ use crate::{
     decision::Op,
     decision::{Decision, Policy, QuotaStatuses},
     error::ConfigError,
-    limiter::limits::LoneBucket,
-    lock::unpoisoned,
     quota::MAX_REFILL_NANOS,
 };
 
@@ -152,55 +143,5 @@ impl LockFree {
             return 0;
         }
         self.origin.saturating_add(state)
-    }
-}
-
-/// A quota that is read for every request and hardly ever changed: until it is, reading it takes
-/// no lock.
-#[derive(Debug)]
-pub(super) struct LiveQuota {
-    first: LoneBucket,
-    changed: AtomicBool,
-    current: RwLock<LoneBucket>,
-}
-
-/// The quota in force.
-pub(super) enum InForce<'a> {
-    First(&'a LoneBucket),
-    Current(RwLockReadGuard<'a, LoneBucket>),
-}
-
-impl Deref for InForce<'_> {
-    type Target = LoneBucket;
-
-    #[inline]
-    fn deref(&self) -> &LoneBucket {
-        match self {
-            Self::First(first) => first,
-            Self::Current(current) => current,
-        }
-    }
-}
-
-impl LiveQuota {
-    pub(super) fn new(first: LoneBucket) -> Self {
-        Self {
-            current: RwLock::new(first.clone()),
-            changed: AtomicBool::new(false),
-            first,
-        }
-    }
-
-    #[inline]
-    pub(super) fn read(&self) -> InForce<'_> {
-        if !self.changed.load(Ordering::Acquire) {
-            return InForce::First(&self.first);
-        }
-        InForce::Current(unpoisoned(self.current.read()))
-    }
-
-    pub(super) fn replace(&self, new: LoneBucket) {
-        *unpoisoned(self.current.write()) = new;
-        self.changed.store(true, Ordering::Release);
     }
 }

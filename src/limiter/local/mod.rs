@@ -6,9 +6,18 @@ mod builder;
 mod capacity;
 mod hash;
 mod limiter;
+mod live;
 mod lock_free;
+mod log_budget;
 mod shard;
 mod sharded;
+mod store;
 mod table;
+mod together;
+mod victim;
 
-pub use self::{builder::LocalLimiterBuilder, limiter::LocalLimiter};
+pub use self::{
+    builder::LocalLimiterBuilder,
+    limiter::LocalLimiter,
+    store::{LocalStore, LocalStoreBuilder},
+};

@@ -2,19 +2,17 @@
 
 use std::{collections::TryReserveError, mem, ops::Range, sync::Arc};
 
-use super::{apply::Subject, block::Block, hash::KeyHash};
+use super::{
+    apply::Subject,
+    block::Block,
+    hash::KeyHash,
+    log_budget::{ENTRIES_LOOKED_AT, LOGS_LOOKED_AT},
+    victim::{self, candidates},
+};
 use crate::{
     algorithm::{State, Weight},
     limiter::limits::{Limits, Replaced},
 };
-
-/// Entries in a bucket; a key can live in two buckets of its shard.
-pub(super) const WAYS: usize = 4;
-
-/// How many entries, and how many logs among them, a request looks at to make room for its own log:
-/// enough to find one with little to forget, few enough not to be felt.
-const ENTRIES_LOOKED_AT: usize = 512;
-const LOGS_LOOKED_AT: usize = 16;
 
 /// One lock's part of the table.
 #[derive(Debug)]
@@ -36,20 +34,12 @@ pub(super) struct Entries {
     hand: usize,
 }
 
-/// The free entries of a bucket, and the best one to replace.
-struct Survey {
-    free: usize,
-    /// The entry with the least to forget, and how much that is.
-    least: usize,
-    weight: Weight,
-}
-
 /// For how many times the logs among `states` have memory.
 pub(super) fn times_held(states: &[State]) -> usize {
     states.iter().map(State::times_held).sum()
 }
 
-fn filled<T: Clone>(len: usize, value: T) -> Result<Box<[T]>, TryReserveError> {
+pub(super) fn filled<T: Clone>(len: usize, value: T) -> Result<Box<[T]>, TryReserveError> {
     let mut all = Vec::new();
     all.try_reserve_exact(len)?;
     all.resize(len, value);
@@ -155,45 +145,15 @@ impl Entries {
         if self.tags.is_empty() {
             return None;
         }
-        let mut entries = self.candidates(key).into_iter().flatten();
+        let mut entries = candidates(key, self.len()).into_iter().flatten();
         entries.find(|entry| self.tags[*entry] == key.tag)
-    }
-
-    /// The two buckets that a key can live in.
-    fn candidates(&self, key: KeyHash) -> [Range<usize>; 2] {
-        key.buckets(self.tags.len() / WAYS)
-            .map(|bucket| bucket * WAYS..(bucket + 1) * WAYS)
     }
 
     /// The entry to replace, and what is forgotten with it: a free one of the emptier bucket, else
     /// the one with the least to forget.
     pub(super) fn victim(&self, limits: &Limits, key: KeyHash, now: u64) -> (usize, Weight) {
-        let [first, second] = self
-            .candidates(key)
-            .map(|bucket| self.survey(limits, bucket, now));
-        let second_is_better = match (first.free, second.free) {
-            (0, 0) => second.weight < first.weight,
-            (in_first, in_second) => in_second > in_first,
-        };
-        let better = if second_is_better { second } else { first };
-        (better.least, better.weight)
-    }
-
-    fn survey(&self, limits: &Limits, bucket: Range<usize>, now: u64) -> Survey {
-        let mut survey = Survey {
-            free: 0,
-            least: bucket.start,
-            weight: self.weight(limits, bucket.start, now),
-        };
-        for entry in bucket {
-            let weight = self.weight(limits, entry, now);
-            survey.free += usize::from(weight == Weight::default());
-            if weight < survey.weight {
-                survey.least = entry;
-                survey.weight = weight;
-            }
-        }
-        survey
+        let weigh = |entry| Some(self.weight(limits, entry, now));
+        victim::victim(candidates(key, self.len()), weigh).expect("no entry has to stay")
     }
 
     fn weight(&self, limits: &Limits, entry: usize, now: u64) -> Weight {

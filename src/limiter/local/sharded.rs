@@ -2,15 +2,16 @@
 
 use std::sync::{
     Arc, Mutex, MutexGuard,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicU64, Ordering},
 };
 
 use super::{
     apply::{Apply, Subject},
     block::Block,
-    capacity::{Capacity, entries_for},
+    capacity::Capacity,
     hash::KeyHash,
-    shard::{Entries, TableShard, WAYS, times_held},
+    log_budget::LogBudget,
+    shard::{Entries, TableShard, times_held},
 };
 use crate::{
     algorithm::{State, Weight},
@@ -20,19 +21,10 @@ use crate::{
     error::{ConfigError, LimiterError},
     limiter::{
         Tier,
-        limits::{Chosen, Limits, Replaced},
-        request_quota::several_quotas,
+        limits::{Limits, Replaced},
     },
     lock::unpoisoned,
 };
-
-/// Entries of a shard, from this many to twice as many. Keys spread unevenly over the shards: of
-/// one with fewer entries too many would be given up while there is room elsewhere. In one with
-/// more, a change of quota would hold the lock for longer.
-const MIN_ENTRIES_PER_SHARD: usize = 4_096;
-
-/// How many shards a request looks at to make room for its log.
-const SHARDS_LOOKED_AT: usize = 4;
 
 /// Keys of which more is to be remembered than one instant: several quotas, windows, a log, a
 /// block. Each is updated under the lock of its shard.
@@ -45,28 +37,21 @@ pub(super) struct Sharded {
     /// How many keys each of them has room for, once the first has come.
     entries: usize,
     evictions: AtomicU64,
-    /// For how many times all logs hold memory together, and for how many they may.
-    times_held: AtomicUsize,
-    max_times: usize,
-    /// The shard in which the search for logs to give up goes on.
-    hand: AtomicUsize,
+    logs: LogBudget,
 }
 
 impl Sharded {
     pub(super) fn try_new(capacity: Capacity, limits: &Arc<Limits>) -> Result<Self, ConfigError> {
-        let entries = entries_for(capacity.keys);
-        let count = (entries / MIN_ENTRIES_PER_SHARD).max(1);
+        let (count, entries) = capacity.shards();
         let mut shards = Vec::new();
         let room = shards.try_reserve_exact(count);
         room.map_err(|_| capacity.refused())?;
         shards.resize_with(count, || Mutex::new(TableShard::new(Arc::clone(limits))));
         Ok(Self {
             shards: shards.into_boxed_slice(),
-            entries: entries.div_ceil(count * WAYS).max(2) * WAYS,
+            entries,
             evictions: AtomicU64::new(0),
-            times_held: AtomicUsize::new(0),
-            max_times: capacity.log_times,
-            hand: AtomicUsize::new(0),
+            logs: LogBudget::new(capacity.log_times),
         })
     }
 
@@ -82,14 +67,8 @@ impl Sharded {
         let time = clock.now();
         let TableShard { limits, entries } = &mut *shard;
         let chosen = limits.choose(tier, op)?;
-        let own;
-        let quotas = match chosen {
-            Chosen::Tier(tier) => limits.quotas(tier),
-            Chosen::Request(fitted) => {
-                own = limits.of_request(fitted).ok_or_else(several_quotas)?;
-                &own
-            }
-        };
+        let mut own = None;
+        let quotas = limits.measured_by(chosen, &mut own)?;
         let request = Apply {
             time,
             limits,
@@ -97,37 +76,41 @@ impl Sharded {
             tier: chosen.index(),
             op,
         };
-        let (decision, grew) = match entries.find(key) {
-            Some(entry) => self.decide_known(entries, entry, &request),
-            None => self.decide_new(entries, key, &request),
+        let mut grew = false;
+        let decision = match entries.find(key) {
+            Some(entry) => self.decide_known(entries, entry, &request, &mut grew),
+            None => self.decide_new(entries, key, &request, &mut grew),
         };
         drop(shard);
-        if grew && self.times_held.load(Ordering::Relaxed) > self.max_times / 8 * 7 {
+        if grew && self.logs.is_tight() {
             self.relieve(key, time);
         }
         Ok(decision)
     }
 
+    #[inline]
     fn decide_known(
         &self,
         entries: &mut Entries,
         entry: usize,
         request: &Apply<'_>,
-    ) -> (Decision, bool) {
+        grew: &mut bool,
+    ) -> Decision {
         let before = entries.times_held(entry);
         let decision = request.decide(&mut entries.subject(entry));
-        let grew = self.count_times(before, entries.times_held(entry));
-        (decision, grew)
+        *grew = self.logs.count(before, entries.times_held(entry));
+        decision
     }
 
     /// Decides about a key that is not there, makes room for it if it leaves anything to
-    /// remember, and says whether logs hold more memory now.
+    /// remember, and notes whether logs hold more memory now.
     fn decide_new(
         &self,
         entries: &mut Entries,
         key: KeyHash,
         request: &Apply<'_>,
-    ) -> (Decision, bool) {
+        grew: &mut bool,
+    ) -> Decision {
         let mut states = vec![State::FRESH; request.limits.states()];
         let mut block = Block::NONE;
         let decision = request.decide(&mut Subject {
@@ -136,53 +119,36 @@ impl Sharded {
         });
         let now = request.now();
         if block == Block::NONE && request.limits.weight(&states, now) == Weight::default() {
-            return (decision, false);
+            return decision;
         }
         if entries.make(self.entries, request.limits).is_err() {
             // No memory for any key of this shard: as if all its entries had more to forget.
             self.evictions.fetch_add(1, Ordering::Relaxed);
-            return (decision, false);
+            return decision;
         }
         let (entry, forgotten) = entries.victim(request.limits, key, now);
-        let grew = self.count_times(entries.times_held(entry), times_held(&states));
+        *grew = self
+            .logs
+            .count(entries.times_held(entry), times_held(&states));
         entries.put(entry, key.tag, states, block);
         let evicted = forgotten != Weight::default();
         self.evictions
             .fetch_add(u64::from(evicted), Ordering::Relaxed);
-        (decision, grew)
+        decision
     }
 
-    /// Notes what logs hold after a change, and says whether that is more than before.
-    fn count_times(&self, before: usize, after: usize) -> bool {
-        // Most states are no logs, and most requests of a log that is full change nothing.
-        if after > before {
-            self.times_held.fetch_add(after - before, Ordering::Relaxed);
-        } else if after < before {
-            self.times_held.fetch_sub(before - after, Ordering::Relaxed);
-        }
-        after > before
-    }
-
-    /// Makes room when all logs together hold too much: those with nothing left to remember go
-    /// first, and beyond the bound those with little, but not that of the key that was just decided
-    /// about. A request looks at a few shards, and at a part of each.
+    /// Makes room for a log, but not with that of the key that was just decided about.
     #[cold]
     fn relieve(&self, current: KeyHash, time: Timestamp) {
-        for _ in 0..SHARDS_LOOKED_AT.min(self.shards.len()) {
-            let must = self.times_held.load(Ordering::Relaxed) > self.max_times;
-            let place = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+        self.logs.relieve(self.shards.len(), |place, must| {
             let mut shard = lock(&self.shards[place]);
             let TableShard { limits, entries } = &mut *shard;
             let given_up = entries.give_up_a_log(limits, current.tag, must, time.as_nanos());
-            if let Some((times, is_live)) = given_up {
-                self.count_times(times, 0);
-                self.evictions
-                    .fetch_add(u64::from(is_live), Ordering::Relaxed);
-            }
-            if self.times_held.load(Ordering::Relaxed) <= self.max_times {
-                return;
-            }
-        }
+            let (times, is_live) = given_up?;
+            self.evictions
+                .fetch_add(u64::from(is_live), Ordering::Relaxed);
+            Some(times)
+        });
     }
 
     /// Puts other limits in force, shard by shard. Where keys have more counters than before and
@@ -194,7 +160,7 @@ impl Sharded {
             if shard.install(limits, replaced).is_err() {
                 self.evictions.fetch_add(1, Ordering::Relaxed);
             }
-            self.count_times(before, shard.entries.all_times_held());
+            self.logs.count(before, shard.entries.all_times_held());
         }
     }
 

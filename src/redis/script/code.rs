@@ -1,18 +1,18 @@
 // An expression, for `include!`: the script's text. What is made in every call is made again every
-// time, so of the algorithms only those that are asked for are: 27 instead of 40 µs of a call.
+// time, so of the algorithms only those that are asked for are.
 concat!(
     include_str!("time.lua"),
     include_str!("instant.lua"),
-    "local function token_bucket()\n",
+    "local function make(letter)\nif letter == 't' then\n",
     include_str!("token_bucket.lua"),
-    "return TokenBucket end\nlocal function leaky_bucket()\n",
+    "return TokenBucket\nelseif letter == 'l' then\n",
     include_str!("leaky_bucket.lua"),
-    "return LeakyBucket end\nlocal function fixed_window()\n",
+    "return LeakyBucket\nelseif letter == 'f' then\n",
     include_str!("fixed_window.lua"),
-    "return FixedWindow end\nlocal function sliding_window()\n",
+    "return FixedWindow\nelseif letter == 's' then\n",
     include_str!("sliding_window.lua"),
-    "return SlidingWindow end\nlocal function sliding_log()\n",
+    "return SlidingWindow\nend\n",
     include_str!("sliding_log.lua"),
-    "return SlidingLog end\n",
+    "return SlidingLog\nend\n",
     include_str!("decide.lua"),
 )

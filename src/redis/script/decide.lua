@@ -15,161 +15,158 @@
 -- highest first, which are the time, and then what each operation came to. The error of one of many
 -- keys is a text that begins with `-`.
 
--- Each is made only where it is asked for: a script makes all its functions anew in every call.
-local ALGORITHMS = {
-    t = token_bucket, l = leaky_bucket, f = fixed_window, s = sliding_window, g = sliding_log,
-}
+-- What takes a call's time is what is made in it, above all functions, so little is: the usual way through an
+-- operation stands in one piece, what is rare is made when it comes, and a subject's state is in few tables.
+
 local SLOT_FIELDS = 10
-local FOREIGN = '-RATELIMIT the value of this key is not one of ours'
+local FOREIGN = 'RATELIMIT the value of this key is not one of ours'
 
-local slots, active = {}, {}
+local slots, active, made = {}, {}, {}
+local has_log, has_counts = false, false
 
--- The most that can count is told where it is more than the quota's own capacity.
-local function read_slot(at)
-    local q = {
-        algorithm = ALGORITHMS[ARGV[at]](),
-        capacity = tonumber(ARGV[at + 2]), extra = tonumber(ARGV[at + 3]),
-        tu = tonumber(ARGV[at + 4]), tn = tonumber(ARGV[at + 5]),
-    }
+local block_u, block_n = tonumber(ARGV[2]), tonumber(ARGV[3])
+local first_op = 5 + ARGV[4] * SLOT_FIELDS
+for at = 5, first_op - 1, SLOT_FIELDS do
+    local letter = ARGV[at]
+    local algorithm = made[letter]
+    if not algorithm then
+        algorithm = make(letter)
+        made[letter] = algorithm
+    end
     local one, two = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7])
-    q.step, q.slice, q.slices, q.period_u, q.period_n = one, one, two, one, two
-    q.most_u, q.most_n = tonumber(ARGV[at + 8]), tonumber(ARGV[at + 9])
     -- Only the level of a bucket is told: the limiter works out the rest.
-    q.level = q.algorithm.level
-    if q.level then q.full_u, q.full_n = mul(q.capacity, q.tu, q.tn) end
-    if not q.most_u then q.most_u, q.most_n = q.full_u or q.capacity, q.full_n end
+    local level = algorithm.level
+    local capacity, tu, tn, full_u, full_n = ARGV[at + 2] + 0, ARGV[at + 4] + 0, ARGV[at + 5] + 0, nil, nil
+    if level then full_u, full_n = mul(capacity, tu, tn) else has_counts = true end
+    -- The most that can count is told where it is more than the quota's own capacity.
+    local most_u, most_n = full_u or capacity, full_n
+    if ARGV[at + 8] ~= '' then most_u, most_n = ARGV[at + 8] + 0, tonumber(ARGV[at + 9]) end
+    -- With all fields that it will have, since to add one later can take as long as to make the table.
+    local q = {
+        algorithm = algorithm, capacity = capacity, extra = ARGV[at + 3] + 0, tu = tu, tn = tn,
+        step = one, slice = one, slices = two, period_u = one, period_n = two,
+        most_u = most_u, most_n = most_n, full_u = full_u, full_n = full_n, level = level,
+        state = false, counted = false, denied = 0, retry_after = -1,
+    }
+    if letter == 'g' then has_log = true end
     slots[#slots + 1] = q
     if ARGV[at + 1] == '1' then active[#active + 1] = q end
 end
 
-local block_u, block_n = tonumber(ARGV[2]), tonumber(ARGV[3])
-local first_op = 5 + ARGV[4] * SLOT_FIELDS
-for at = 5, first_op - 1, SLOT_FIELDS do read_slot(at) end
+-- The subject: the end of a block in two parts, and whether it is by hand; and the outcome of the operation
+-- that was done last.
+local it = { end_u = 0, end_n = 0, by_hand = '', denied = 0, breached = false, wait = 0, charged = 0 }
 
--- The value
-
-local blocked_until, by_hand = Instant.fresh(), ''
-
-local function forget()
-    for _, q in ipairs(slots) do q.state, q.counted = q.algorithm.fresh(), nil end
-    blocked_until, by_hand = Instant.fresh(), ''
-end
-
--- The text of each slot's state, or of its count of responses, and the bytes of its log.
-local function texts(field)
-    local heads, tails = '', ''
-    for at, q in ipairs(slots) do
-        local head, tail = q.algorithm.text(q[field] or q.algorithm.fresh(), q)
-        heads = at == 1 and head or heads .. ';' .. head
-        if tail then tails = tails .. tail end
-    end
-    return heads, tails
-end
-
-local function write()
-    local value, bytes = texts('state')
-    for _, q in ipairs(slots) do
-        if q.counted then
-            local heads, tails = texts('counted')
-            value, bytes = value .. '|' .. heads, bytes .. tails
-            break
-        end
-    end
-    if blocked_until.u > 0 or blocked_until.n > 0 then
-        value = value .. '!' .. Instant.text(blocked_until) .. by_hand
-    end
-    if bytes ~= '' then value = value .. '\n' .. bytes end
-    return value
-end
-
--- Operations
-
--- The outcome of an operation. One table for all of them: each is answered before the next is done.
-local result = {}
-
--- Whether the cost fits all quotas. Each remembers what it said, for `measure`.
+-- Whether the cost fits all quotas. Each remembers what it said.
 local function judge(cost)
-    local denied, can_fit, wait_u, wait_n = false, true, 0, 0
-    for _, q in ipairs(active) do
+    local denied, can_fit, wait_u, wait_n = 0, true, 0, 0
+    for i = 1, #active do
+        local q = active[i]
         local verdict, u, n = q.algorithm.verdict(q, q.state, cost)
-        q.denied, q.retry_after = verdict ~= FITS, -1
+        q.retry_after = -1
         if verdict == FITS then
+            q.denied = 0
             if less(wait_u, wait_n, u, n) then wait_u, wait_n = u, n end
         else
-            denied = true
+            denied, q.denied = 1, 1
             if verdict == AFTER then q.retry_after = micros_up(u, n) else can_fit = false end
         end
     end
-    result.denied, result.breached = denied, denied and can_fit
-    result.wait, result.charged = micros_up(wait_u, wait_n), 0
+    it.denied, it.breached, it.wait, it.charged = denied, denied == 1 and can_fit, micros_up(wait_u, wait_n), 0
 end
 
--- The most that every quota can give.
-local function available()
-    local least
-    for _, q in ipairs(active) do
-        local here = q.algorithm.available(q, q.state)
-        if not least or here < least then least = here end
+-- Reads a state of each slot, and says which bytes are left; nothing if one could not be read.
+local function read_states(heads, field, bytes)
+    local count = 0
+    for text in string.gmatch(heads, '[^;]+') do
+        count = count + 1
+        local q = slots[count]
+        if not q then return nil end
+        local state, rest = q.algorithm.parse(text, q, bytes)
+        if not state then return nil end
+        q[field], bytes = state, rest or bytes
     end
-    return least
+    return count == #slots and bytes or nil
 end
 
-local function charge(cost)
-    for _, q in ipairs(active) do q.algorithm.charge(q, q.state, cost) end
-end
-
-local function acquire(cost)
-    judge(cost)
-    if not result.denied and cost > 0 then
-        charge(cost)
-        result.charged = cost
-    end
-end
-
-local function hit(cost)
-    judge(cost)
-    result.charged = min(cost, available())
-    if cost > 0 then charge(cost) end
-    -- A request that passes regardless of the limit waits in no queue.
-    result.wait = 0
-end
-
--- How long the subject stays out.
-local function blocked_for()
-    return micros_up(sub(blocked_until.u, blocked_until.n, now, 0))
-end
-
-local function start_block()
-    blocked_until, by_hand = { u = now + block_u, n = block_n }, ''
-end
-
--- Does an operation that asks whether a cost fits, and says for how long the subject is blocked; nothing
--- for another operation. A blocked subject takes nothing. The first denial of a cost that could fit
--- starts a block, unless another question follows.
-local function decide(op, cost)
-    local blocked = blocked_for()
-    local takes = op == 'a' or op == 'v' or op == 'u'
-    if op == 'u' then cost = min(cost, blocked > 0 and 1 or max(available(), 1)) end
-    if takes and blocked == 0 then
-        acquire(cost)
-    elseif takes or op == 'p' or op == 'd' then
-        judge(cost)
-    elseif op == 'h' then
-        hit(cost)
+-- How a quota that is no bucket stands.
+local measure = has_counts and function(q)
+    local algorithm, state = q.algorithm, q.state
+    local left = algorithm.available(q, state)
+    local remaining, window = max(left - q.extra, 0), 0
+    if algorithm.window_end then
+        window = micros_up(algorithm.window_end(q, state))
+    elseif remaining > 0 then
+        window = micros_up(mul(remaining, q.tu, q.tn))
     else
-        return nil
+        local verdict, u, n = algorithm.verdict(q, state, q.extra + 1)
+        if verdict == AFTER then window = micros_up(u, n) end
+        if verdict == NEVER then window = micros_up(q.tu, q.tn) end
     end
-    local starts = op == 'a' or op == 'u' or op == 'd'
-    if starts and blocked == 0 and block_u and result.breached then
-        start_block()
-        return blocked_for()
-    end
-    return blocked
+    local flags = q.denied + (left < q.extra and 2 or 0)
+    return pack('>i8i8i8i8i8', flags, q.retry_after, remaining, micros_up(algorithm.reset_after(q, state)), window)
 end
 
--- Rare operations, made only when they come. Each says for how long the subject is blocked, as far as the answer
+-- Made only when one of them comes. An operation says for how long the subject is blocked, as far as the answer
 -- heeds that, and where the next operation's arguments begin.
-local function corrections()
+local function make_rare()
+    local rare = {}
+
+    -- Reads a value that has more than states, and says which bytes are left; nothing if it is foreign.
+    function rare.read(head, bytes)
+        local mark = string.find(head, '!', 1, true)
+        if mark then
+            local blocked, by_hand = match(head, '^(%d+)(h?)$', mark + 1)
+            local ends = blocked and Instant.parse(blocked)
+            if not ends then return nil end
+            it.end_u, it.end_n, it.by_hand = ends.u, ends.n, by_hand
+            head = string.sub(head, 1, mark - 1)
+        end
+        local bar = string.find(head, '|', 1, true)
+        if not bar then return read_states(head, 'state', bytes) end
+        bytes = read_states(string.sub(head, 1, bar - 1), 'state', bytes)
+        return bytes and read_states(string.sub(head, bar + 1), 'counted', bytes)
+    end
+
+    -- The text of what responses counted, and the bytes of its logs.
+    function rare.counted()
+        local heads, tails = '', ''
+        for at, q in ipairs(slots) do
+            local head, tail = q.algorithm.text(q.counted or q.algorithm.fresh(), q)
+            heads, tails = heads .. (at == 1 and '|' or ';') .. head, tails .. (tail or '')
+        end
+        return heads, tails
+    end
+
+    -- The most that every quota can give.
+    local function available()
+        local least
+        for _, q in ipairs(active) do
+            local here = q.algorithm.available(q, q.state)
+            if not least or here < least then least = here end
+        end
+        return least
+    end
+
+    -- The cost of an operation that takes what there is, up to this.
+    function rare.up_to(most, blocked)
+        return min(most, blocked > 0 and 1 or max(available(), 1))
+    end
+
+    local function blocked_for()
+        return micros_up(sub(it.end_u, it.end_n, now, 0))
+    end
+
+    local function hit(cost)
+        judge(cost)
+        it.charged = min(cost, available())
+        if cost > 0 then
+            for _, q in ipairs(active) do q.algorithm.charge(q, q.state, cost) end
+        end
+        -- A request that passes regardless of the limit waits in no queue.
+        it.wait = 0
+    end
+
     -- When it was charged, empty for the newest charge, and of each quota the end of the charge and the
     -- time of a unit, in two parts each, empty for one that was not charged.
     local function read_receipt(at)
@@ -203,12 +200,17 @@ local function corrections()
             q.algorithm.charge(q, q.counted, cost)
             if q.algorithm.verdict(q, q.counted, 1) ~= FITS then is_used_up = true end
         end
-        if is_used_up and blocked_for() == 0 then start_block() end
+        if is_used_up and blocked_for() == 0 then
+            it.end_u, it.end_n, it.by_hand = now + block_u, block_n, ''
+        end
     end
 
-    local DO = {}
+    function rare.h(cost, at)
+        hit(cost)
+        return blocked_for(), at
+    end
 
-    function DO.r(cost, at)
+    function rare.r(cost, at)
         local charges, after = read_receipt(at)
         refund(cost, charges)
         judge(0)
@@ -216,188 +218,193 @@ local function corrections()
     end
 
     -- `cost` is what is missing. The excess and the units that count stand after the receipt.
-    function DO.s(cost, at)
+    function rare.s(cost, at)
         local charges, after = read_receipt(at)
         local taken, counts = 0, tonumber(ARGV[after + 1])
         if cost > 0 then
             hit(cost)
-            taken = result.charged
+            taken = it.charged
         end
         refund(tonumber(ARGV[after]), charges)
         if counts > 0 and block_u then count(counts) end
         judge(0)
-        result.charged = taken
+        it.charged = taken
         return 0, after + 2
     end
 
     -- How long stands in place of a receipt; no time at all ends a block.
-    function DO.b(_, at)
+    function rare.b(_, at)
         local u, n = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
-        blocked_until, by_hand = Instant.fresh(), ''
-        if u + n > 0 then blocked_until, by_hand = { u = now + u, n = n }, 'h' end
+        it.end_u, it.end_n, it.by_hand = 0, 0, ''
+        if u + n > 0 then it.end_u, it.end_n, it.by_hand = now + u, n, 'h' end
         judge(0)
         return blocked_for(), at + 2
     end
 
-    function DO.x(_, at)
-        forget()
+    function rare.x(_, at)
+        for _, q in ipairs(slots) do q.state, q.counted = q.algorithm.fresh(), nil end
+        it.end_u, it.end_n, it.by_hand = 0, 0, ''
         judge(0)
         return 0, at
     end
 
-    return DO
+    return rare
 end
 
--- How often the operation that was just done comes to the same in a row, at most `most` times, as far
--- as that can be told without doing it. A look or a denial changes nothing but that it starts a block;
--- where one level that falls evenly is all there is, only that moves on.
-local function alike(op, cost, most)
-    if op == 'p' or op == 'd' then return most end
-    if op ~= 'a' and op ~= 'v' then return 1 end
-    if result.charged == 0 then return most end
-    local q = active[1]
-    if #active > 1 or not q.algorithm.is_even or q.step > 0 then return 1 end
-    return min(most, 1 + quotient(q.algorithm.available(q, q.state), cost))
-end
-
--- How a quota stands. For a bucket: whether it denied, with a part of the level, when to retry, and the
--- rest of the level.
-local function measure(q)
-    local algorithm, state = q.algorithm, q.state
-    local denied = q.denied and 1 or 0
-    if q.level then
-        local u, n = q.level(state)
-        return struct.pack('>i8i8i8', denied + 4 * n, q.retry_after, u)
-    end
-    local left = algorithm.available(q, state)
-    local remaining, window = max(left - q.extra, 0), 0
-    if algorithm.window_end then
-        window = micros_up(algorithm.window_end(q, state))
-    elseif remaining > 0 then
-        window = micros_up(mul(remaining, q.tu, q.tn))
-    else
-        local verdict, u, n = algorithm.verdict(q, state, q.extra + 1)
-        if verdict == AFTER then window = micros_up(u, n) end
-        if verdict == NEVER then window = micros_up(q.tu, q.tn) end
-    end
-    local flags = denied + (left < q.extra and 2 or 0)
-    local reset_after = micros_up(algorithm.reset_after(q, state))
-    return struct.pack('>i8i8i8i8i8', flags, q.retry_after, remaining, reset_after, window)
-end
-
--- Reads a state of each slot, and says which bytes are left; nothing if one could not be read.
-local function read_states(heads, field, bytes)
-    local count = 0
-    for text in heads:gmatch('[^;]+') do
-        count = count + 1
-        local q = slots[count]
-        if not q then return nil end
-        local rest
-        q[field], rest = q.algorithm.parse(text, q, bytes)
-        if not q[field] then return nil end
-        bytes = rest or bytes
-    end
-    return count == #slots and bytes or nil
-end
-
--- Whether the value is one of ours.
-local function read(value)
-    local head, bytes = value, ''
-    local line = value:find('\n', 1, true)
-    if line then head, bytes = value:sub(1, line - 1), value:sub(line + 1) end
-    local mark = head:find('!', 1, true)
-    if mark then
-        local blocked
-        blocked, by_hand = head:match('^(%d+)(h?)$', mark + 1)
-        blocked_until = blocked and Instant.parse(blocked)
-        if not blocked_until then return false end
-        head = head:sub(1, mark - 1)
-    end
-    local bar, counted = head:find('|', 1, true), nil
-    if bar then head, counted = head:sub(1, bar - 1), head:sub(bar + 1) end
-    bytes = read_states(head, 'state', bytes)
-    if counted and bytes then bytes = read_states(counted, 'counted', bytes) end
-    return bytes == ''
-end
-
--- Does the operations that stand in the arguments from `first` to `last`. For operations of one outcome the
--- reply says: how many there are, whether they were denied, the wait in a queue, the units that each of them took,
--- the time of a block, and how each quota stands after the first of them.
-local others
-local function operate(first, last)
-    local reply = { struct.pack('>i8', now) }
-    local at = first
-    while at <= last do
-        local op, cost, times = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
-        at = at + 3
-        local after = at
-        while times > 0 do
-            local blocked = decide(op, cost)
-            if not blocked then
-                others = others or corrections()
-                blocked, after = others[op](cost, at)
-            end
-            local here, denied = alike(op, cost, times), result.denied and 1 or 0
-            reply[#reply + 1] = struct.pack('>i8i8i8i8i8', here, denied, result.wait, result.charged, blocked)
-            for _, q in ipairs(active) do reply[#reply + 1] = measure(q) end
-            if here > 1 and result.charged > 0 then charge((here - 1) * cost) end
-            times = times - here
-        end
-        at = after
-    end
-    return table.concat(reply)
-end
-
--- How long there is something to remember, in whole milliseconds, at least 1.
-local function lifetime()
-    local u, n = sub(blocked_until.u, blocked_until.n, now, 0)
-    for _, q in ipairs(slots) do
-        for _, state in ipairs({ q.state, q.counted }) do
-            local ru, rn = q.algorithm.reset_after(q, state)
-            if less(u, n, ru, rn) then u, n = ru, rn end
-        end
-    end
-    local milliseconds = max(math.ceil(micros_up(u, n) / 1000), 1)
-    -- The time of a test may stand still while the server's goes on.
-    if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
-    return milliseconds
-end
-
-local function answer(key, first, last)
-    local value = redis.pcall('GET', key)
-    if value and value.err then return '-' .. value.err end
-    forget()
-    if value and not read(value) then return FOREIGN end
-    local before = value or write()
-
-    -- A clock that stepped back must not make the block of a denial longer than it lasts.
-    if block_u and by_hand == '' and less(now + block_u, block_n, blocked_until.u, blocked_until.n) then
-        start_block()
-    end
-    for _, q in ipairs(active) do q.algorithm.clamp(q, q.state) end
-    local reply = operate(first, last)
-    for _, q in ipairs(active) do
-        if q.state.is_foreign then return FOREIGN end
-    end
-
-    -- A value that has not changed, as after a denial, is not written.
-    local after = write()
-    if after ~= before then
-        local set = redis.pcall('SET', key, after, 'PX', lifetime())
-        if set.err then return '-' .. set.err end
-    end
-    return reply
-end
-
-local replies, at, first, last = {}, first_op, nil, nil
-for i, key in ipairs(KEYS) do
+local replies, rare = KEYS[2] and {}, nil
+local packed_now = pack('>i8', now)
+local at, first, last = first_op, nil, nil
+for i = 1, #KEYS do
     if ARGV[at] ~= '=' then
         first, last = at + 1, at + ARGV[at]
         at = last
     end
     at = at + 1
-    replies[i] = answer(key, first, last)
+
+    -- The value.
+    local value = call('GET', KEYS[i])
+    local failure = value and value.err
+    for k = 1, #slots do
+        local q = slots[k]
+        q.counted = nil
+        if not value or failure then q.state = q.algorithm.fresh() end
+    end
+    it.end_u, it.end_n, it.by_hand = 0, 0, ''
+    if value and not failure then
+        local head, bytes = value, ''
+        local line = has_log and string.find(value, '\n', 1, true)
+        if line then head, bytes = string.sub(value, 1, line - 1), string.sub(value, line + 1) end
+        local left = read_states(head, 'state', bytes)
+        if not left then
+            rare = rare or make_rare()
+            left = rare.read(head, bytes)
+        end
+        if left ~= '' then failure = FOREIGN end
+    end
+
+    -- A clock that stepped back must not make the block of a denial longer than it lasts.
+    if block_u and it.by_hand == '' and less(now + block_u, block_n, it.end_u, it.end_n) then
+        it.end_u, it.end_n = now + block_u, block_n
+    end
+    if not failure then
+        for k = 1, #active do active[k].algorithm.clamp(active[k], active[k].state) end
+    end
+
+    -- The operations. For those of one outcome the reply says: how many there are, whether they were denied,
+    -- the wait in a queue, the units that each of them took, the time of a block, and how each quota stands after
+    -- the first of them.
+    local reply, more
+    local row = failure and last + 1 or first
+    while row <= last do
+        local op, cost, times = ARGV[row], ARGV[row + 1] + 0, ARGV[row + 2] + 0
+        row = row + 3
+        local after = row
+        while times > 0 do
+            local blocked, units, takes = 0, cost, op == 'a' or op == 'v'
+            if it.end_u > 0 or it.end_n > 0 then blocked = micros_up(sub(it.end_u, it.end_n, now, 0)) end
+            if op == 'u' then
+                rare = rare or make_rare()
+                units, takes = rare.up_to(cost, blocked), true
+            end
+            if takes or op == 'p' or op == 'd' then
+                -- A blocked subject takes nothing.
+                judge(units)
+                if takes and blocked == 0 and it.denied == 0 and units > 0 then
+                    for k = 1, #active do active[k].algorithm.charge(active[k], active[k].state, units) end
+                    it.charged = units
+                end
+                -- The first denial of a cost that could fit starts a block, unless another question follows.
+                if block_u and it.breached and blocked == 0 and op ~= 'v' and op ~= 'p' then
+                    it.end_u, it.end_n, it.by_hand = now + block_u, block_n, ''
+                    blocked = micros_up(block_u, block_n)
+                end
+            else
+                rare = rare or make_rare()
+                blocked, after = rare[op](cost, row)
+            end
+
+            -- How often that comes to the same in a row, as far as it can be told without doing it. A look or a
+            -- denial changes nothing but that it starts a block; where one level that falls evenly is all there
+            -- is, only that moves on.
+            local here = 1
+            if times > 1 then
+                local q = active[1]
+                if op == 'p' or op == 'd' or (op == 'a' or op == 'v') and it.charged == 0 then
+                    here = times
+                elseif (op == 'a' or op == 'v') and #active == 1 and q.algorithm.is_even and q.step == 0 then
+                    here = min(times, 1 + quotient(q.algorithm.available(q, q.state), cost))
+                end
+            end
+            local text = pack('>i8i8i8i8i8', here, it.denied, it.wait, it.charged, blocked)
+            for k = 1, #active do
+                local q = active[k]
+                if q.level then
+                    -- Whether it denied, with a part of the level, when to retry, and the rest of the level.
+                    local u, n = q.level(q.state)
+                    text = text .. pack('>i8i8i8', q.denied + 4 * n, q.retry_after, u)
+                else
+                    text = text .. measure(q)
+                end
+            end
+            if reply then
+                more = more or {}
+                more[#more + 1] = text
+            else
+                reply = packed_now .. text
+            end
+            if here > 1 and it.charged > 0 then
+                for k = 1, #active do
+                    active[k].algorithm.charge(active[k], active[k].state, (here - 1) * cost)
+                end
+            end
+            times = times - here
+        end
+        row = after
+    end
+    if more then reply = reply .. table.concat(more) end
+    for k = 1, has_log and not failure and #active or 0 do
+        if active[k].state.is_foreign then failure = FOREIGN end
+    end
+
+    if not failure then
+        local before, after, bytes, counted = value or '', '', '', false
+        for k = 1, #slots do
+            local q = slots[k]
+            local head, tail = q.algorithm.text(q.state, q)
+            if k > 1 then head = ';' .. head end
+            after = after .. head
+            if tail then bytes = bytes .. tail end
+            if not value then before = before .. (k > 1 and ';' or '') .. q.algorithm.new end
+            counted = counted or q.counted
+        end
+        if counted then
+            rare = rare or make_rare()
+            local heads, tails = rare.counted()
+            after, bytes = after .. heads, bytes .. tails
+        end
+        if it.end_u > 0 or it.end_n > 0 then after = after .. '!' .. Instant.text({ u = it.end_u, n = it.end_n }) .. it.by_hand end
+        if bytes ~= '' then after = after .. '\n' .. bytes end
+
+        -- A value that has not changed, as after a denial, is not written. It lives until there is nothing left to
+        -- remember, in whole milliseconds, at least 1.
+        if after ~= before then
+            local u, n = sub(it.end_u, it.end_n, now, 0)
+            for k = 1, #slots do
+                local q = slots[k]
+                local ru, rn = q.algorithm.reset_after(q, q.state)
+                if less(u, n, ru, rn) then u, n = ru, rn end
+                if q.counted then
+                    ru, rn = q.algorithm.reset_after(q, q.counted)
+                    if less(u, n, ru, rn) then u, n = ru, rn end
+                end
+            end
+            local milliseconds = max(math.ceil(micros_up(u, n) / 1000), 1)
+            -- The time of a test may stand still while the server's goes on.
+            if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
+            failure = call('SET', KEYS[i], after, 'PX', format('%d', milliseconds)).err
+        end
+    end
+    if not replies then return failure and redis.error_reply(failure) or reply end
+    replies[i] = failure and '-' .. failure or reply
 end
-if #KEYS > 1 then return replies end
-if replies[1]:byte() == 45 then return redis.error_reply(replies[1]:sub(2)) end
-return replies[1]
+return replies

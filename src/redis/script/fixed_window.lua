@@ -1,6 +1,9 @@
 -- A counter that starts over with each window. The state is the window's number and the count.
 
-local FixedWindow = {}
+local FixedWindow = {
+    new = '0:0',
+    verdict = 0, available = 0, reset_after = 0, window_end = 0, charge = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
+}
 
 -- The window in force: now's, or one ahead of it that a clock that stepped back left.
 local function current(q, window)
@@ -63,11 +66,11 @@ end
 
 function FixedWindow.parse(text)
     if text == '0' then return FixedWindow.fresh() end
-    local index, count = text:match('^(%d+):(%d+)$')
+    local index, count = match(text, '^(%d+):(%d+)$')
     if not index or #index > 16 or #count > 15 then return nil end
-    return { index = tonumber(index), count = tonumber(count) }
+    return { index = index + 0, count = count + 0 }
 end
 
 function FixedWindow.text(window)
-    return string.format('%.0f:%.0f', window.index, window.count)
+    return format('%d:%d', window.index, window.count)
 end

@@ -8,14 +8,14 @@ end
 
 function Instant.parse(text)
     if text == '0' then return Instant.fresh() end
-    local u, n = text:match('^(%d+)(%d%d%d)$')
+    local u, n = match(text, '^(%d+)(%d%d%d)$')
     if not u or #u > 16 then return nil end
-    return { u = tonumber(u), n = tonumber(n) }
+    return { u = u + 0, n = n + 0 }
 end
 
 function Instant.text(tat)
     if tat.u == 0 and tat.n == 0 then return '0' end
-    return string.format('%.0f%03d', tat.u, tat.n)
+    return format('%d%03d', tat.u, tat.n)
 end
 
 -- The part of `cost` units that a bucket gets back at `at`, now or the last step: all of them unless it is told

@@ -1,6 +1,9 @@
 -- The leaky bucket as a queue. The state is the next free slot, an instant like a TAT.
 
-local LeakyBucket = { fresh = Instant.fresh, parse = Instant.parse, text = Instant.text }
+local LeakyBucket = {
+    new = '0', fresh = Instant.fresh, parse = Instant.parse, text = Instant.text,
+    verdict = 0, level = 0, available = 0, reset_after = 0, charge = 0, refund = 0, clamp = 0,
+}
 
 local function ahead(next)
     return sub(next.u, next.n, now, 0)

@@ -3,7 +3,10 @@
 -- bytes because most decisions look at one or two of them, and a log can be long. Entries that are noted now
 -- are added to them at the end of the call, so that many operations copy them once.
 
-local SlidingLog = {}
+local SlidingLog = {
+    new = '0:0',
+    verdict = 0, available = 0, reset_after = 0, charge = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
+}
 
 local ENTRY = 10
 
@@ -24,16 +27,7 @@ local function count_at(log, index)
 end
 
 local function entry_bytes(at, count)
-    local bytes = {}
-    for place = 7, 1, -1 do
-        bytes[place] = at % 256
-        at = floor(at / 256)
-    end
-    for place = 10, 8, -1 do
-        bytes[place] = count % 256
-        count = floor(count / 256)
-    end
-    return string.char(unpack(bytes))
+    return pack('>I7I3', at, count)
 end
 
 -- From now until what was noted then leaves; a time later than now counts as now.
@@ -133,39 +127,39 @@ function SlidingLog.charge(q, log, cost)
     log.total, log.noted = log.total + count, log.noted + count
 end
 
--- Takes up to `most` from what was noted at `time`, and says how much is left to take.
-local function take_at(log, time, most)
-    if time == now then
-        local noted = min(most, log.noted)
-        log.noted = log.noted - noted
-        return most - noted
-    end
-    local index = entries_before(log, function(at) return at < time end)
-    local at, count = entry_at(log, index)
-    if at ~= time then return most end
-    local taken = min(most, count)
-    local rest = taken < count and entry_bytes(at, count - taken) or ''
-    log.bytes = log.bytes:sub(1, index * ENTRY) .. rest .. log.bytes:sub((index + 1) * ENTRY + 1)
-    return most - taken
-end
-
--- Takes up to `most` from the newest, and says how much is left to take.
-local function take_newest(log, most)
-    local noted = min(most, log.noted)
-    log.noted, most = log.noted - noted, most - noted
-    local last, rest = #log.bytes / ENTRY, ''
-    while most > 0 and last > 0 do
-        local at, count = entry_at(log, last - 1)
-        if count > most then rest = entry_bytes(at, count - most) end
-        most, last = max(most - count, 0), last - 1
-    end
-    if last < #log.bytes / ENTRY then log.bytes = log.bytes:sub(1, last * ENTRY) .. rest end
-    return most
-end
-
 -- Takes back the entry of a charge, or the newest. An entry that has left the window by itself is
 -- not given back a second time.
 function SlidingLog.refund(q, log, cost, charge)
+    -- Takes up to `most` from what was noted at `time`, and says how much is left to take.
+    local function take_at(log, time, most)
+        if time == now then
+            local noted = min(most, log.noted)
+            log.noted = log.noted - noted
+            return most - noted
+        end
+        local index = entries_before(log, function(at) return at < time end)
+        local at, count = entry_at(log, index)
+        if at ~= time then return most end
+        local taken = min(most, count)
+        local rest = taken < count and entry_bytes(at, count - taken) or ''
+        log.bytes = log.bytes:sub(1, index * ENTRY) .. rest .. log.bytes:sub((index + 1) * ENTRY + 1)
+        return most - taken
+    end
+
+    -- Takes up to `most` from the newest, and says how much is left to take.
+    local function take_newest(log, most)
+        local noted = min(most, log.noted)
+        log.noted, most = log.noted - noted, most - noted
+        local last, rest = #log.bytes / ENTRY, ''
+        while most > 0 and last > 0 do
+            local at, count = entry_at(log, last - 1)
+            if count > most then rest = entry_bytes(at, count - most) end
+            most, last = max(most - count, 0), last - 1
+        end
+        if last < #log.bytes / ENTRY then log.bytes = log.bytes:sub(1, last * ENTRY) .. rest end
+        return most
+    end
+
     tidy(q, log)
     local left = charge and take_at(log, charge.at, cost) or take_newest(log, cost)
     log.total = log.total - (cost - left)
@@ -184,17 +178,18 @@ end
 
 -- The text has the length of the bytes, which stand at the end of the value.
 function SlidingLog.parse(text, _, bytes)
-    local total, length = text:match('^(%d+):(%d+)$')
+    local total, length = match(text, '^(%d+):(%d+)$')
     if not total or #total > 15 or #length > 9 then return nil end
     length = tonumber(length)
     if #bytes < length or length % ENTRY > 0 then return nil end
-    if (tonumber(total) == 0) ~= (length == 0) then return nil end
-    local log = { total = tonumber(total), bytes = bytes:sub(1, length), noted = 0 }
-    return log, bytes:sub(length + 1)
+    total = tonumber(total)
+    if (total == 0) ~= (length == 0) then return nil end
+    if length == #bytes then return { total = total, bytes = bytes, noted = 0 }, '' end
+    return { total = total, bytes = bytes:sub(1, length), noted = 0 }, bytes:sub(length + 1)
 end
 
 function SlidingLog.text(log)
     local bytes = log.bytes
     if log.noted > 0 then bytes = bytes .. entry_bytes(now, log.noted) end
-    return string.format('%.0f:%d', log.total, #bytes), bytes
+    return format('%d:%d', log.total, #bytes), bytes
 end

@@ -1,7 +1,10 @@
 -- Counters of slices of the period, of which the oldest counts in proportion. The state is the
 -- number of the newest slice, and its count and those before it, newest first; none if never used.
 
-local SlidingWindow = {}
+local SlidingWindow = {
+    new = '0',
+    verdict = 0, available = 0, reset_after = 0, charge = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
+}
 
 -- The number of now's slice, and how much of it has passed. The slice after it stays in force.
 local function position(q, slices)
@@ -133,7 +136,7 @@ function SlidingWindow.parse(text, q)
 end
 
 function SlidingWindow.text(slices)
-    local numbers = { string.format('%.0f', slices.newest) }
-    for at, count in ipairs(slices) do numbers[at + 1] = string.format('%.0f', count) end
+    local numbers = { format('%d', slices.newest) }
+    for at, count in ipairs(slices) do numbers[at + 1] = format('%d', count) end
     return table.concat(numbers, ':')
 end

@@ -2,6 +2,7 @@
 -- They are kept as two numbers: whole microseconds, and a rest of 0 to 999 nanoseconds. All that is
 -- divided here was checked to be within 2^59 ns, so every product and quotient below is exact.
 
+local ARGV, call, pack, match, format = ARGV, redis.pcall, struct.pack, string.match, string.format
 local floor, fmod, max, min = math.floor, math.fmod, math.max, math.min
 
 -- The server's clock, read once; a test gives its own.

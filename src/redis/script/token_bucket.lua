@@ -2,7 +2,10 @@
 -- which it is full again. All of a call happens at one time, so the former is enough to count with;
 -- the latter is what is kept.
 
-local TokenBucket = { is_even = true }
+local TokenBucket = {
+    new = '0', is_even = true,
+    verdict = 0, level = 0, available = 0, reset_after = 0, charge = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
+}
 
 local function last_step(q, at)
     if q.step == 0 then return at end
@@ -70,13 +73,15 @@ function TokenBucket.fresh()
 end
 
 function TokenBucket.parse(text, q)
-    local tat = Instant.parse(text)
-    if not tat then return nil end
-    local u, n = sub(tat.u, tat.n, last_step(q, now), 0)
-    return { u = u, n = n, tat = text }
+    if text == '0' then return TokenBucket.fresh() end
+    local tu, tn = match(text, '^(%d+)(%d%d%d)$')
+    if not tu or #tu > 16 then return nil end
+    local u = tu - last_step(q, now)
+    if u < 0 then return { u = 0, n = 0, tat = text } end
+    return { u = u, n = tn + 0, tat = text }
 end
 
 -- A state that has not changed stays as it was written.
 function TokenBucket.text(bucket, q)
-    return bucket.tat or Instant.text({ u = last_step(q, now) + bucket.u, n = bucket.n })
+    return bucket.tat or format('%d%03d', last_step(q, now) + bucket.u, bucket.n)
 end

@@ -1,12 +1,14 @@
-//! Arguments of the scripts that know one quota of one algorithm.
+//! Arguments of the scripts that know one quota of one algorithm, or some buckets.
 
-use super::{Slot, most};
+use super::slots::Slot;
 use crate::{
     algorithm::Most,
+    limiter::quotas::most,
     quota::{Algorithm, Quota},
     redis::{
         script::{
-            DECIDE_LONE_BUCKET, DECIDE_LONE_FIXED_WINDOW, DECIDE_LONE_SLIDING_WINDOW, LUA_MAX_INT,
+            DECIDE_BUCKETS, DECIDE_LONE_BUCKET, DECIDE_LONE_FIXED_WINDOW,
+            DECIDE_LONE_SLIDING_WINDOW, LUA_MAX_INT,
         },
         store::script::Script,
     },
@@ -21,19 +23,25 @@ pub(super) struct LonePlan {
 
 /// The nanoseconds up to which the script of a lone bucket may count in single numbers: the sum of two
 /// such times is exact. These are 52 days.
-const MAX_NANOS: u64 = (LUA_MAX_INT + 1) / 2;
+const MAX_NANOS: u64 = 1 << 52;
+
+/// A pattern in Lua has 32 captures, and a bucket takes two.
+const MAX_BUCKETS: usize = 16;
 
 impl LonePlan {
-    /// For one quota that no others share counters with and that blocks nobody, if its numbers are so small that
-    /// the script can reckon with them.
+    /// For one quota, or several buckets, where no other counters stand beside theirs and nobody is blocked, if
+    /// the numbers are so small that the script can reckon with them.
     pub(super) fn new(
         block_for: Option<u64>,
         slots: &[Slot],
         quotas: &[Quota],
         all: &[(usize, Quota)],
     ) -> Option<Self> {
-        let ([slot], [quota], None) = (slots, quotas, block_for) else {
+        if block_for.is_some() || slots.len() != quotas.len() {
             return None;
+        }
+        let ([slot], [quota]) = (slots, quotas) else {
+            return Self::of_buckets(slots, quotas, all);
         };
         let most = most(slot.at, quota, all).max(Most::of(quota));
         let (script, numbers) = match quota.algorithm() {
@@ -46,6 +54,24 @@ impl LonePlan {
         Some(Self {
             script,
             arguments: numbers.map(|number| number.to_string()).collect(),
+        })
+    }
+
+    fn of_buckets(slots: &[Slot], quotas: &[Quota], all: &[(usize, Quota)]) -> Option<Self> {
+        let mut numbers = vec![slots.len() as u64];
+        for (slot, quota) in slots.iter().zip(quotas) {
+            let is_bucket = quota.algorithm() == Algorithm::TokenBucket;
+            if slots.len() > MAX_BUCKETS || !is_bucket {
+                return None;
+            }
+            numbers.extend(bucket(
+                quota,
+                most(slot.at, quota, all).max(Most::of(quota)),
+            )?);
+        }
+        Some(Self {
+            script: &DECIDE_BUCKETS,
+            arguments: numbers.iter().map(u64::to_string).collect(),
         })
     }
 }

@@ -1,9 +1,13 @@
+//! The arguments, and which script has them.
+
 use std::time::Duration;
 
 use super::*;
 use crate::{
     quota::IntoQuotas,
-    redis::script::{DECIDE_LONE_BUCKET, DECIDE_LONE_FIXED_WINDOW, DECIDE_LONE_SLIDING_WINDOW},
+    redis::script::{
+        DECIDE_BUCKETS, DECIDE_LONE_BUCKET, DECIDE_LONE_FIXED_WINDOW, DECIDE_LONE_SLIDING_WINDOW,
+    },
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -48,6 +52,22 @@ fn a_lone_quota_of_small_numbers_has_a_script_of_its_own() {
     assert!(lone(sliding(1_000_000)).is_none());
     assert!(lone(sliding(9).slices(2)).is_none());
     assert!(lone(Quota::per(9, DAY).sliding_log()).is_none());
+}
+
+#[test]
+fn several_short_buckets_have_a_script_of_their_own() {
+    let lone = |quotas: [Quota; 2]| {
+        let tiers = vec![(Tier::DEFAULT, quotas.into_quotas())];
+        let plan = Plan::new(&Limits::new(tiers, None).expect("good quotas"));
+        let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
+        plan.lone_script()
+    };
+    let [second, day] = [Quota::per_second(2), Quota::per(9, DAY)];
+    let script = lone([second.named("second"), day.named("day")]);
+    assert!(script.is_some_and(|script| std::ptr::eq(script, &*DECIDE_BUCKETS)));
+    assert!(lone([second.named("second"), day.fixed_window().named("day")]).is_none());
+    let long = Quota::per(1, 53 * DAY);
+    assert!(lone([second.named("second"), long.named("long")]).is_none());
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub mod headers;
 pub mod provider_headers;
 pub mod quota;
 pub mod responses;
+pub mod rules;
 pub mod x_forwarded_for;
 
 mod answers;

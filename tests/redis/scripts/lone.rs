@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use testkit::needs;
 
 use super::{
-    GENERAL, LONE_BUCKET, LONE_FIXED_WINDOW, LONE_SLIDING_WINDOW,
+    BUCKETS, GENERAL, LONE_BUCKET, LONE_FIXED_WINDOW, LONE_SLIDING_WINDOW,
     recorded::{Calls, Recorded},
     runner, runtime, words,
 };
@@ -18,6 +18,8 @@ const EPOCH: u64 = 1_767_225_612_000_000;
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Bucket,
+    /// Two, of which the second has twice the capacity and a third of the time of a unit.
+    Buckets,
     FixedWindow,
     SlidingWindow,
 }
@@ -45,6 +47,7 @@ impl Kind {
     fn script(self) -> &'static str {
         match self {
             Self::Bucket => LONE_BUCKET,
+            Self::Buckets => BUCKETS,
             Self::FixedWindow => LONE_FIXED_WINDOW,
             Self::SlidingWindow => LONE_SLIDING_WINDOW,
         }
@@ -60,6 +63,13 @@ impl Kind {
         let most = capacity + more;
         words(&match self {
             Self::Bucket => format!("{time} {} {}", time * capacity, time * most),
+            Self::Buckets => {
+                let third = time.div_ceil(3);
+                let first = format!("2 {time} {} {}", time * capacity, time * most);
+                let second = [third, 2 * third * capacity, third * (2 * capacity + more)];
+                let [one, full, most] = second;
+                format!("{first} {one} {full} {most}")
+            }
             Self::FixedWindow => format!("{time} {capacity} {extra} {most}"),
             Self::SlidingWindow => {
                 let unit = time * 1_000 / capacity.max(1);
@@ -92,6 +102,22 @@ impl Kind {
                 };
                 format!("_ _ 1 t 1 {capacity} 0 {} 0 _ {most}", parts(time))
             }
+            Self::Buckets => {
+                let third = time.div_ceil(3);
+                let slot = |time: u64, capacity: u64| {
+                    let most = if more > 0 {
+                        parts(time * (capacity + more))
+                    } else {
+                        "_ _".to_owned()
+                    };
+                    format!("t 1 {capacity} 0 {} 0 _ {most}", parts(time))
+                };
+                format!(
+                    "_ _ 2 {} {}",
+                    slot(time, capacity),
+                    slot(third, 2 * capacity)
+                )
+            }
             Self::FixedWindow => {
                 format!("_ _ 1 f 1 {capacity} {extra} {unit} {time} 0 {most_u} _")
             }
@@ -104,7 +130,9 @@ impl Kind {
 
 fn numbers(kind: Kind) -> impl Strategy<Value = Numbers> + Clone {
     let time = match kind {
-        Kind::Bucket => prop_oneof![1_u64..3_000, 1_000_000..3_000_000_000_u64].boxed(),
+        Kind::Bucket | Kind::Buckets => {
+            prop_oneof![1_u64..3_000, 1_000_000..3_000_000_000_u64].boxed()
+        }
         _ => prop_oneof![1_u64..9, 1_000..9_000_000_u64, Just(3_600_000_000)].boxed(),
     };
     let capacity = prop_oneof![4 => 0..9_u64, 1 => 9..1_000_000_u64];
@@ -122,7 +150,9 @@ fn numbers(kind: Kind) -> impl Strategy<Value = Numbers> + Clone {
 fn value() -> impl Strategy<Value = String> {
     let near = prop_oneof![EPOCH - 9_000_000..EPOCH + 9_000_000, 0..u64::MAX / 4_000];
     let state = (near.clone(), 0..1_000_u64, 0..12_u64, 0..12_u64);
-    let state = (0..6_u8, state).prop_map(|(form, (micros, rest, one, two))| match form {
+    let state = (0..8_u8, state).prop_map(|(form, (micros, rest, one, two))| match form {
+        6 => format!("{micros}{rest:03};{}{rest:03}", micros + one),
+        7 => format!("0;{micros}{rest:03}"),
         0 => "0".to_owned(),
         1 => format!("{micros}{rest:03}"),
         2 => format!("{}:{one}", micros / (1 + rest)),
@@ -232,6 +262,12 @@ fn agree(kind: Kind) {
 fn bucket() {
     needs!(redis);
     agree(Kind::Bucket);
+}
+
+#[test]
+fn buckets() {
+    needs!(redis);
+    agree(Kind::Buckets);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use testkit::needs;
 
 use super::{
-    GENERAL, LONE_BUCKET, LONE_FIXED_WINDOW, LONE_SLIDING_WINDOW,
+    BUCKETS, GENERAL, LONE_BUCKET, LONE_FIXED_WINDOW, LONE_SLIDING_WINDOW,
     recorded::{Calls, Outcome, Recorded},
     runner, runtime, words,
 };
@@ -177,6 +177,10 @@ fn lone() {
     needs!(redis);
     for (script, plan) in [
         (LONE_BUCKET, "1000000007 5000000035 6000000000"),
+        (
+            BUCKETS,
+            "2 1000000007 5000000035 6000000000 300000000 900000000 900000000",
+        ),
         (LONE_FIXED_WINDOW, "1000000 5 1 6"),
         (LONE_SLIDING_WINDOW, "1000000 5 1 6 200000"),
     ] {

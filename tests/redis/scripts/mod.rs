@@ -9,6 +9,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 const GENERAL: &str = include!("../../../src/redis/script/code.rs");
 const LONE_BUCKET: &str = include!("../../../src/redis/script/lone/bucket.rs");
+const BUCKETS: &str = include!("../../../src/redis/script/lone/buckets.rs");
 const LONE_FIXED_WINDOW: &str = include!("../../../src/redis/script/lone/fixed_window.rs");
 const LONE_SLIDING_WINDOW: &str = include!("../../../src/redis/script/lone/sliding_window.rs");
 

@@ -29,7 +29,8 @@
             n = level % 1000
             u = (level - n) / 1000
             if reply then
-                reply = reply .. pack('>i8i8i8i8i8i8i8i8', here, denied, 0, charged, blocked, denied + 4 * n, retry_after, u)
+                more = more or {}
+                more[#more + 1] = pack('>i8i8i8i8i8i8i8i8', here, denied, 0, charged, blocked, denied + 4 * n, retry_after, u)
             else
                 reply = pack('>i8i8i8i8i8i8i8i8i8', now, here, denied, 0, charged, blocked, denied + 4 * n, retry_after, u)
             end

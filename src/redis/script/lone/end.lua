@@ -9,6 +9,7 @@
         if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
         failure = call('SET', KEYS[i], text .. block, 'PX', format('%d', milliseconds)).err
     end
+    if more then reply = reply .. table.concat(more) end
     if not replies then return failure and redis.error_reply(failure) or reply end
     replies[i] = failure and '-' .. failure or reply
 end

@@ -29,7 +29,8 @@
             local remaining = left > extra and left - extra or 0
             local reset_after = used > 0 and until_end or 0
             if reply then
-                reply = reply .. pack('>i8i8i8i8i8i8i8i8i8i8', here, denied, 0, charged, blocked, flags, retry_after, remaining, reset_after, until_end)
+                more = more or {}
+                more[#more + 1] = pack('>i8i8i8i8i8i8i8i8i8i8', here, denied, 0, charged, blocked, flags, retry_after, remaining, reset_after, until_end)
             else
                 reply = pack('>i8i8i8i8i8i8i8i8i8i8i8', now, here, denied, 0, charged, blocked, flags, retry_after, remaining, reset_after, until_end)
             end

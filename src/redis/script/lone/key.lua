@@ -6,7 +6,8 @@ for i = 1, #KEYS do
     end
     at = at + 1
 
-    local reply, failure
+    -- The reply up to the first outcome, the others if there are any, and the error of a command.
+    local reply, more, failure
     -- For how long the subject is blocked, by hand say, and the text that tells until when.
     local blocked, block = 0, ''
     -- The numbers of a state that is not as good as new.

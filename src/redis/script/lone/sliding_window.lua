@@ -51,7 +51,8 @@
             window = rest > 0 and (window - rest) / 1000 + 1 or window / 1000
             reset_after = used > 0 and first_fit(newer, older, 0, start, over) or 0
             if reply then
-                reply = reply .. pack('>i8i8i8i8i8i8i8i8i8i8', here, denied, 0, charged, blocked, flags, retry_after, remaining, reset_after, window)
+                more = more or {}
+                more[#more + 1] = pack('>i8i8i8i8i8i8i8i8i8i8', here, denied, 0, charged, blocked, flags, retry_after, remaining, reset_after, window)
             else
                 reply = pack('>i8i8i8i8i8i8i8i8i8i8i8', now, here, denied, 0, charged, blocked, flags, retry_after, remaining, reset_after, window)
             end

@@ -1,0 +1,187 @@
+//! What a decision takes the server: each script's time beside a plain GCRA script's.
+
+use redis::{Value, aio::MultiplexedConnection};
+use testkit::bench_server::Server;
+
+use crate::{Result, median};
+
+/// GCRA in microseconds, as short as it gets: nothing is remembered of it but when the bucket is full again.
+/// It takes the time of a unit, that of a full bucket, and a cost, and says how far the bucket is from full,
+/// or how long to wait, as a number below 0.
+pub(crate) const PLAIN: &str = "
+    local clock = redis.call('TIME')
+    local now = clock[1] * 1000000 + clock[2]
+    local full_at = tonumber(redis.call('GET', KEYS[1]) or now)
+    if full_at < now then full_at = now end
+    local missing = full_at - now + ARGV[1] * ARGV[3]
+    if missing > tonumber(ARGV[2]) then return ARGV[2] - missing end
+    redis.call('SET', KEYS[1], string.format('%.0f', now + missing), 'PX', math.ceil(missing / 1000))
+    return missing";
+
+/// A million a minute, one unit.
+pub(crate) const PLAIN_ARGUMENTS: [&str; 3] = ["60", "60000000", "1"];
+
+const GENERAL: &str = include!("../../src/redis/script/code.rs");
+const LONE_BUCKET: &str = include!("../../src/redis/script/lone/bucket.rs");
+const BUCKETS: &str = include!("../../src/redis/script/lone/buckets.rs");
+const LONE_FIXED_WINDOW: &str = include!("../../src/redis/script/lone/fixed_window.rs");
+const LONE_SLIDING_WINDOW: &str = include!("../../src/redis/script/lone/sliding_window.rs");
+
+const ROUNDS: usize = 7;
+const CALLS: usize = 20_000;
+const KEYS: usize = 5_000;
+const IN_A_PIPE: usize = 64;
+
+/// A kind of limit, and what the limiter tells its script of it. `_` stands for an empty argument.
+struct Kind {
+    name: &'static str,
+    script: &'static str,
+    plan: &'static str,
+    /// The most times of the plain script that one key should take.
+    target: f64,
+}
+
+const KINDS: [Kind; 6] = [
+    Kind {
+        name: "lone token bucket",
+        script: LONE_BUCKET,
+        plan: "60000 60000000000 60000000000",
+        target: 1.15,
+    },
+    Kind {
+        name: "lone fixed window",
+        script: LONE_FIXED_WINDOW,
+        plan: "60000000 1000000 0 1000000",
+        target: 1.8,
+    },
+    Kind {
+        name: "lone sliding window",
+        script: LONE_SLIDING_WINDOW,
+        plan: "60000000 1000000 0 1000000 60000",
+        target: 1.8,
+    },
+    Kind {
+        name: "two token buckets",
+        script: BUCKETS,
+        plan: "2 60000 60000000000 60000000000 600000 1200000000000 1200000000000",
+        target: 2.5,
+    },
+    Kind {
+        name: "sliding log",
+        script: GENERAL,
+        plan: "_ _ 1 g 1 1000000 0 60 0 60000000 0 _ _",
+        target: 3.0,
+    },
+    Kind {
+        name: "token bucket, general script",
+        script: GENERAL,
+        plan: "_ _ 1 t 1 1000000 0 60 0 0 _ _ _",
+        target: 2.5,
+    },
+];
+
+impl Kind {
+    /// One unit of each of so many keys.
+    fn arguments(&self, keys: usize) -> Vec<String> {
+        let plan = self.plan.split(' ').map(|word| word.replace('_', ""));
+        let first = ["3", "a", "1", "1"].map(str::to_owned);
+        let others = vec!["=".to_owned(); keys - 1];
+        let all = [String::new()].into_iter().chain(plan);
+        all.chain(first).chain(others).collect()
+    }
+}
+
+/// Calls of one script, and the microseconds that the server took for a decision in each round.
+struct Timed {
+    script: redis::Script,
+    arguments: Vec<String>,
+    keys: usize,
+    rounds: Vec<f64>,
+}
+
+impl Timed {
+    fn new(script: &str, arguments: Vec<String>, keys: usize) -> Self {
+        Self {
+            script: redis::Script::new(script),
+            arguments,
+            keys,
+            rounds: Vec::new(),
+        }
+    }
+
+    async fn round(
+        &mut self,
+        server: &Server,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<()> {
+        self.script.prepare_invoke().load_async(connection).await?;
+        let before = server.script_micros().await?;
+        let calls = CALLS / self.keys;
+        for start in (0..calls).step_by(IN_A_PIPE) {
+            let mut pipe = redis::pipe();
+            for call in start..(start + IN_A_PIPE).min(calls) {
+                let command = pipe.cmd("EVALSHA");
+                command.arg(self.script.get_hash()).arg(self.keys);
+                for key in call * self.keys..(call + 1) * self.keys {
+                    // The keys are not in order, as those of clients are not.
+                    command.arg(format!("rl:cost:{}", key * 7_919 % KEYS));
+                }
+                command.arg(&self.arguments);
+            }
+            let replies: Vec<Value> = pipe.query_async(connection).await?;
+            assert!(
+                !replies
+                    .iter()
+                    .any(|reply| matches!(reply, Value::ServerError(_)))
+            );
+        }
+        let micros = server.script_micros().await? - before;
+        self.rounds.push(micros as f64 / (calls * self.keys) as f64);
+        Ok(())
+    }
+}
+
+/// Prints the server's time for a decision, with one key and many in a call.
+pub(crate) async fn print(server: &Server) -> Result<()> {
+    let plain = PLAIN_ARGUMENTS.map(str::to_owned).to_vec();
+    let mut all = vec![Timed::new(PLAIN, plain, 1)];
+    for kind in &KINDS {
+        let timed = [1, 8, 32].map(|keys| Timed::new(kind.script, kind.arguments(keys), keys));
+        all.extend(timed);
+    }
+    let mut connection = server.connection().await?;
+    for _ in 0..ROUNDS {
+        for timed in &mut all {
+            redis::cmd("FLUSHALL").exec_async(&mut connection).await?;
+            timed.round(server, &mut connection).await?;
+        }
+    }
+    let (plain, ours) = all.split_first().expect("the plain script");
+    let micros = |timed: &Timed| median(timed.rounds.clone());
+    let ratio = |timed: &Timed| {
+        let rounds = timed.rounds.iter().zip(&plain.rounds);
+        median(rounds.map(|(ours, plain)| ours / plain).collect())
+    };
+    println!(
+        "server time for a decision, and how many times a plain GCRA script's, medians of {ROUNDS} rounds:"
+    );
+    println!("  {:30}{:>7.2} µs", "plain GCRA script", micros(plain));
+    for (kind, timed) in KINDS.iter().zip(ours.chunks(3)) {
+        let cells = timed.iter().map(|timed| {
+            let many = if timed.keys > 1 {
+                format!("{} keys ", timed.keys)
+            } else {
+                String::new()
+            };
+            format!("{many:>8}{:>7.2} µs {:>5.2} x", micros(timed), ratio(timed))
+        });
+        let cells: Vec<_> = cells.collect();
+        println!(
+            "  {:30}{} (target {} x)",
+            kind.name,
+            cells.join(" ").trim_start(),
+            kind.target
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! `check`: what is wrong with rule files, and what they do to a request.
+
+use std::{fs, path::PathBuf};
+
+use tower_ratelimit::rules::{Problem, RuleChanges, Rules, RulesBuilder, RulesError};
+
+use crate::{
+    FAULTS, OK,
+    arguments::Check,
+    output::{Asked, Findings},
+    request::request,
+    time,
+};
+
+/// The text to print, and the exit code.
+///
+/// # Errors
+///
+/// What is wrong with the arguments, or with reading a file.
+pub(crate) fn check(check: &Check, colours: bool) -> Result<(String, u8), String> {
+    let parts = request(check)?;
+    let now = check
+        .at
+        .as_deref()
+        .map_or_else(|| Ok(time::now()), time::parse)?;
+    let authenticated = check.authenticated;
+    let builder = Rules::builder()
+        .outside_of_application(true)
+        .authenticated(move |_| authenticated);
+    let mut findings = Findings::default();
+    let rules = match read(&builder, check, &check.files) {
+        Ok(rules) => rules,
+        Err(error) if error.is_unreadable() => return Err(error.to_string()),
+        Err(error) => {
+            findings.problems = error.problems().to_vec();
+            findings.more = error.more();
+            return Ok((findings.print(check.output, colours), FAULTS));
+        }
+    };
+    findings.rules = Some(rules.len());
+    findings.problems = rules.warnings().to_vec();
+    findings.changes = changes(&builder, check, &rules)?;
+    findings.asked = parts.map(|parts| Asked {
+        explanation: rules.explain(&parts, now),
+        line: check.request.clone().unwrap_or_default(),
+        peer: check.peer,
+        now,
+        reveal: check.reveal_keys,
+    });
+    let denied = check.deny_warnings && findings.problems.iter().any(Problem::is_warning);
+    let exit = if denied { FAULTS } else { OK };
+    Ok((findings.print(check.output, colours), exit))
+}
+
+fn read(builder: &RulesBuilder, check: &Check, files: &[PathBuf]) -> Result<Rules, RulesError> {
+    let Some(format) = check.format else {
+        return builder.read_all(files);
+    };
+    let mut texts = Vec::new();
+    for file in files {
+        // The builder tells why a file cannot be read, and this one has no extension to tell by.
+        match fs::read_to_string(file) {
+            Ok(text) => texts.push((file.display().to_string(), text, format.into())),
+            Err(_) => return builder.read(file),
+        }
+    }
+    builder.parse_all(texts)
+}
+
+/// What a reload would change.
+fn changes(
+    builder: &RulesBuilder,
+    check: &Check,
+    rules: &Rules,
+) -> Result<Option<RuleChanges>, String> {
+    if check.against.is_empty() {
+        return Ok(None);
+    }
+    let old = read(builder, check, &check.against);
+    let old = old.map_err(|error| format!("the rules of --against cannot be used:\n{error}"))?;
+    Ok(Some(rules.changes_since(&old)))
+}

@@ -1,0 +1,281 @@
+//! `explain`: what a quota promises, in words and numbers.
+
+use std::{fmt::Write, time::Duration};
+
+use http::HeaderMap;
+use tower_ratelimit::{
+    Algorithm, Headers, Key, LocalLimiter, ManualClock, Quota,
+    rules::{Format, Rules},
+};
+
+/// The explanation of a quota's text.
+///
+/// # Errors
+///
+/// What is wrong with the quota.
+pub(crate) fn explain(text: &str) -> Result<String, String> {
+    let quota: Quota = text.parse().map_err(|error| format!("{error}"))?;
+    let mut told = format!("{quota}\n\n");
+    let _ = writeln!(told, "{}\n", words(&quota));
+    told += "At most, in any stretch of time\n";
+    for (stretch, most) in bounds(&quota) {
+        let _ = writeln!(told, "  {:12} {most}", duration(stretch));
+    }
+    let _ = writeln!(told, "\nMemory      {}", memory(&quota));
+    told += "\nThe first response says\n";
+    for (name, value) in &first_response(&quota)? {
+        let _ = writeln!(told, "  {name}: {}", value.to_str().unwrap_or_default());
+    }
+    let _ = writeln!(told, "\nRust        {}", rust(&quota));
+    let _ = writeln!(told, "YAML        {}", yaml(&quota));
+    Ok(told)
+}
+
+fn words(quota: &Quota) -> String {
+    let (limit, period) = (quota.limit(), duration(quota.period()));
+    let each = duration(quota.period() / u32::try_from(limit).unwrap_or(u32::MAX).max(1));
+    let all = quota.capacity();
+    match quota.algorithm() {
+        Algorithm::TokenBucket => format!(
+            "A token bucket: after a pause {all} at once, then {limit} per {period}, one every {each}."
+        ),
+        Algorithm::LeakyBucket { queue } => format!(
+            "A queue: one every {each}; up to {queue} wait for their turn, the others are denied."
+        ),
+        Algorithm::FixedWindow => format!(
+            "A fixed window: {limit} from one multiple of {period} since 1970 (UTC) to the next; up to \
+             twice that across the edge of two."
+        ),
+        Algorithm::SlidingWindow => format!(
+            "A sliding window: close to {limit} in any {period} as long as requests come evenly, twice \
+             that at worst."
+        ),
+        _ => format!("A log of times: never more than {limit} in any {period}."),
+    }
+}
+
+/// The most that can pass in stretches of time that a reader may ask about, soft share included.
+fn bounds(quota: &Quota) -> Vec<(Duration, u128)> {
+    let period = quota.period();
+    let mut stretches = vec![Duration::from_secs(1), period, 2 * period];
+    stretches.extend([60, 3_600, 86_400].map(Duration::from_secs));
+    stretches.retain(|stretch| *stretch >= Duration::from_secs(1) || *stretch == period);
+    stretches.sort_unstable();
+    stretches.dedup();
+    stretches
+        .into_iter()
+        .map(|stretch| (stretch, most_in(quota, stretch)))
+        .collect()
+}
+
+fn most_in(quota: &Quota, stretch: Duration) -> u128 {
+    let (stretch, period) = (stretch.as_nanos(), quota.period().as_nanos());
+    let interval = (period / u128::from(quota.limit())).max(1);
+    let soft = soft_percent(quota);
+    let with_soft = |units: u128| units + units * soft / 100;
+    let capacity = with_soft(quota.capacity().into());
+    // Of a stretch one end does not count.
+    let evenly = stretch.div_ceil(interval);
+    // The windows that it can touch.
+    let windows = stretch.div_ceil(period) + 1;
+    match (quota.algorithm(), refill_step(quota)) {
+        (Algorithm::TokenBucket, None) => capacity + stretch / interval,
+        (Algorithm::TokenBucket, Some(step)) => capacity + stretch.div_ceil(step) * step / interval,
+        (Algorithm::LeakyBucket { .. }, _) => evenly,
+        (Algorithm::FixedWindow | Algorithm::SlidingWindow, _) => capacity * windows,
+        _ => capacity * stretch.div_ceil(period),
+    }
+}
+
+/// The value of a word of the quota's text.
+fn word_of(quota: &Quota, word: &str) -> Option<String> {
+    let text = quota.to_string();
+    let mut words = text.split(' ');
+    words.find(|known| *known == word)?;
+    words.next().map(str::to_owned)
+}
+
+fn soft_percent(quota: &Quota) -> u128 {
+    let percent = word_of(quota, "soft");
+    percent
+        .and_then(|percent| percent.trim_end_matches('%').parse().ok())
+        .unwrap_or(0)
+}
+
+/// The refill step in nanoseconds. As text it reads like a period.
+fn refill_step(quota: &Quota) -> Option<u128> {
+    let step: Quota = format!("1/{}", word_of(quota, "refill_every")?)
+        .parse()
+        .ok()?;
+    Some(step.period().as_nanos())
+}
+
+fn memory(quota: &Quota) -> String {
+    match quota.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => "30 bytes a key".to_owned(),
+        Algorithm::FixedWindow => "75 bytes a key".to_owned(),
+        Algorithm::SlidingWindow => {
+            let slices = word_of(quota, "slices").and_then(|slices| slices.parse().ok());
+            format!(
+                "75 bytes a key, and {} while it is in use",
+                40 + 8 * slices.unwrap_or(1_u64)
+            )
+        }
+        _ => format!(
+            "75 bytes a key, and up to {} for one that uses up its limit",
+            quota.limit().saturating_mul(32)
+        ),
+    }
+}
+
+fn first_response(quota: &Quota) -> Result<HeaderMap, String> {
+    let limiter = LocalLimiter::builder(*quota)
+        .clock(ManualClock::new())
+        .max_keys(1)
+        .build();
+    let limiter = limiter.map_err(|error| error.to_string())?;
+    let decision = limiter.acquire(&Key::global(), 1);
+    let mut headers = HeaderMap::new();
+    Headers::new().apply(&decision, &mut headers);
+    Ok(headers)
+}
+
+fn rust(quota: &Quota) -> String {
+    let (limit, period) = (quota.limit(), quota.period());
+    let mut line = match period.as_secs() {
+        _ if period.subsec_nanos() > 0 => format!("Quota::per({limit}, {})", rust_duration(period)),
+        1 => format!("Quota::per_second({limit})"),
+        60 => format!("Quota::per_minute({limit})"),
+        3_600 => format!("Quota::per_hour({limit})"),
+        86_400 => format!("Quota::per_day({limit})"),
+        _ => format!("Quota::per({limit}, {})", rust_duration(period)),
+    };
+    match quota.algorithm() {
+        Algorithm::LeakyBucket { queue } => line += &format!(".leaky_bucket({queue})"),
+        Algorithm::FixedWindow => line += ".fixed_window()",
+        Algorithm::SlidingWindow => line += ".sliding_window()",
+        Algorithm::SlidingLog => line += ".sliding_log()",
+        _ => {}
+    }
+    for word in ["burst", "slices", "soft"] {
+        if let Some(value) = word_of(quota, word) {
+            line += &format!(".{word}({})", value.trim_end_matches('%'));
+        }
+    }
+    if let Some(step) = refill_step(quota) {
+        let step = Duration::from_nanos(u64::try_from(step).unwrap_or(u64::MAX));
+        line += &format!(".refill_every({})", rust_duration(step));
+    }
+    line
+}
+
+fn rust_duration(duration: Duration) -> String {
+    if duration.subsec_nanos() == 0 {
+        return format!("Duration::from_secs({})", duration.as_secs());
+    }
+    format!("Duration::from_nanos({})", duration.as_nanos())
+}
+
+/// A rule that has the quota, which is read to be sure that it can be.
+fn yaml(quota: &Quota) -> String {
+    let line = format!("quota: {quota}");
+    let rule = format!("rules: [{{name: example, {line}}}]");
+    debug_assert!(Rules::builder().parse(rule, Format::Yaml).is_ok());
+    line
+}
+
+/// `60s`, `1.5s`, `10ms`; minutes, hours and days where they are whole.
+fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let whole = duration.subsec_nanos() == 0 && seconds > 0;
+    for (unit, name) in [(86_400, "day"), (3_600, "hour"), (60, "minute")] {
+        if whole && seconds.is_multiple_of(unit) {
+            return match seconds / unit {
+                1 => format!("1 {name}"),
+                many => format!("{many} {name}s"),
+            };
+        }
+    }
+    format!("{duration:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use tower_ratelimit::Timestamp;
+
+    use super::*;
+
+    /// A client that takes whatever it can get, a hundred times in each second, never gets more in
+    /// any stretch than the explanation says.
+    #[test]
+    fn no_greedy_client_gets_more_than_is_said() {
+        for text in [
+            "7/s burst 11",
+            "7/s burst 11 soft 50%",
+            "10/s refill_every 500ms",
+            "6/2s fixed_window",
+            "6/2s sliding_window",
+            "6/2s sliding_window slices 4",
+            "5/2s sliding_log",
+            "5/2s sliding_log soft 20%",
+        ] {
+            let quota: Quota = text.parse().expect("a quota");
+            let clock = ManualClock::at(Timestamp::from_micros(1_767_225_600_990_000));
+            let limiter = LocalLimiter::builder(quota).clock(clock.clone()).build();
+            let limiter = limiter.expect("a limiter");
+            // Some pause first, so that windows are met at their edges.
+            let passed: Vec<u64> = (0..1_500)
+                .map(|step| {
+                    clock.advance(Duration::from_millis(10));
+                    let asks = (step / 97) % 3 != 1;
+                    if asks {
+                        limiter.acquire_up_to(&Key::global(), 1_000).charged()
+                    } else {
+                        0
+                    }
+                })
+                .collect();
+            for (stretch, most) in bounds(&quota) {
+                let steps = (stretch.as_millis() / 10) as usize;
+                let windows = passed.windows(steps.min(passed.len()));
+                let found = windows.map(|window| window.iter().sum::<u64>()).max();
+                let found = u128::from(found.unwrap_or(0));
+                assert!(found <= most, "{text}: {found} in {stretch:?}, said {most}");
+            }
+        }
+    }
+
+    /// The lines of Rust mean the quota. Compiled here, printed there.
+    #[test]
+    fn the_line_of_rust_is_the_quota() {
+        let quotas = [
+            (
+                Quota::per_minute(100).burst(200).soft(10),
+                "Quota::per_minute(100).burst(200).soft(10)",
+            ),
+            (
+                Quota::per(5, Duration::from_secs(10)).sliding_log(),
+                "Quota::per(5, Duration::from_secs(10)).sliding_log()",
+            ),
+            (
+                Quota::per(5, Duration::from_nanos(1_500_000_000)).fixed_window(),
+                "Quota::per(5, Duration::from_nanos(1500000000)).fixed_window()",
+            ),
+            (
+                Quota::per_hour(6).sliding_window().slices(6),
+                "Quota::per_hour(6).sliding_window().slices(6)",
+            ),
+            (
+                Quota::per_day(3).leaky_bucket(7),
+                "Quota::per_day(3).leaky_bucket(7)",
+            ),
+            (
+                Quota::per_second(3).refill_every(Duration::from_secs(1)),
+                "Quota::per_second(3).refill_every(Duration::from_secs(1))",
+            ),
+        ];
+        for (quota, line) in quotas {
+            assert_eq!(rust(&quota), line);
+        }
+    }
+}

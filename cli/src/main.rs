@@ -1,0 +1,18 @@
+//! The command `tower-ratelimit`.
+
+use std::{
+    io::{self, IsTerminal},
+    process::ExitCode,
+};
+
+fn main() -> ExitCode {
+    let stdout = io::stdout();
+    let colours = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let exit = tower_ratelimit_cli::run(
+        std::env::args_os(),
+        colours,
+        &mut stdout.lock(),
+        &mut io::stderr().lock(),
+    );
+    ExitCode::from(exit)
+}

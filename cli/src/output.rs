@@ -1,0 +1,300 @@
+//! Findings as text, as JSON, and as annotations of a GitHub workflow.
+
+use std::{fmt::Write, net::IpAddr};
+
+use serde_json::{Value, json};
+use tower_ratelimit::{
+    Timestamp,
+    rules::{
+        ExplainedLimit, Explanation, Problem, RuleChanges, RuleExplanation, RuleReason,
+        RulesOutcome,
+    },
+};
+
+use crate::{arguments::OutputFormat, time};
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// How many rules there are, unless there are faults.
+    pub(crate) rules: Option<usize>,
+    pub(crate) problems: Vec<Problem>,
+    /// The faults beyond those.
+    pub(crate) more: usize,
+    pub(crate) changes: Option<RuleChanges>,
+    pub(crate) asked: Option<Asked>,
+}
+
+/// A request, and what the rules say of it.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) explanation: Explanation,
+    pub(crate) line: String,
+    pub(crate) peer: IpAddr,
+    pub(crate) now: Timestamp,
+    /// Whether keys are shown.
+    pub(crate) reveal: bool,
+}
+
+impl Findings {
+    pub(crate) fn print(&self, output: OutputFormat, colours: bool) -> String {
+        match output {
+            OutputFormat::Text => self.text(&Paint(colours)),
+            OutputFormat::Json => format!("{:#}\n", self.json()),
+            OutputFormat::Github => self.github(),
+        }
+    }
+
+    fn text(&self, paint: &Paint) -> String {
+        let mut text = String::new();
+        for problem in &self.problems {
+            let printed = problem.to_string();
+            let (head, excerpt) = printed.split_once('\n').unwrap_or((&printed, ""));
+            let colour = if problem.is_warning() { YELLOW } else { RED };
+            text += &paint.with(colour, head);
+            text += "\n";
+            if !excerpt.is_empty() {
+                text += &format!("{excerpt}\n");
+            }
+        }
+        if self.more > 0 {
+            let _ = writeln!(text, "and {} more", self.more);
+        }
+        let _ = writeln!(text, "{}", self.summary());
+        if let Some(changes) = &self.changes {
+            let _ = writeln!(text, "\na reload would mean\n{changes}");
+        }
+        if let Some(asked) = &self.asked {
+            text += &asked.text(paint);
+        }
+        text
+    }
+
+    /// `7 rules, 2 warnings`.
+    fn summary(&self) -> String {
+        let count = |number: usize, noun: &str| match number {
+            1 => format!("1 {noun}"),
+            _ => format!("{number} {noun}s"),
+        };
+        let found = self.problems.len();
+        match self.rules {
+            None => count(found + self.more, "fault"),
+            Some(rules) if found == 0 => count(rules, "rule"),
+            Some(rules) => format!("{}, {}", count(rules, "rule"), count(found, "warning")),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let mut value = json!({
+            "ok": self.rules.is_some(),
+            "rules": self.rules,
+            "problems": self.problems.iter().map(problem).collect::<Vec<_>>(),
+            "more": self.more,
+        });
+        if let Some(changes) = &self.changes {
+            value["changes"] = json!({
+                "added": changes.added,
+                "removed": changes.removed,
+                "changed": changes.changed,
+                "restarted": changes.restarted,
+                "kept": changes.kept,
+            });
+        }
+        if let Some(asked) = &self.asked {
+            value["request"] = asked.json();
+        }
+        value
+    }
+
+    fn github(&self) -> String {
+        let mut text = String::new();
+        for problem in &self.problems {
+            let kind = if problem.is_warning() {
+                "warning"
+            } else {
+                "error"
+            };
+            let mut place = String::new();
+            if let (Some(file), Some(line), Some(column)) =
+                (problem.file(), problem.line(), problem.column())
+            {
+                let file = escaped(file).replace(':', "%3A").replace(',', "%2C");
+                place = format!("file={file},line={line},col={column},");
+            }
+            let message = escaped(&message(problem));
+            let _ = writeln!(text, "::{kind} {place}title={}::{message}", problem.code());
+        }
+        let _ = writeln!(text, "{}", self.summary());
+        text
+    }
+}
+
+fn message(problem: &Problem) -> String {
+    match problem.suggestion() {
+        Some(suggestion) => format!("{}; did you mean {suggestion:?}?", problem.message()),
+        None => problem.message().to_owned(),
+    }
+}
+
+fn problem(problem: &Problem) -> Value {
+    json!({
+        "code": problem.code(),
+        "severity": if problem.is_warning() { "warning" } else { "error" },
+        "file": problem.file(),
+        "line": problem.line(),
+        "column": problem.column(),
+        "message": problem.message(),
+        "suggestion": problem.suggestion(),
+    })
+}
+
+/// As a workflow's command takes it.
+fn escaped(text: &str) -> String {
+    text.replace('%', "%25")
+        .replace('\r', "%0D")
+        .replace('\n', "%0A")
+}
+
+impl Asked {
+    fn text(&self, paint: &Paint) -> String {
+        let mut text = format!(
+            "\n{} from {} at {}\n",
+            self.line,
+            self.peer,
+            time::display(self.now)
+        );
+        let rules = self.explanation.rules();
+        let width = rules
+            .iter()
+            .map(|rule| rule.name().chars().count())
+            .max()
+            .unwrap_or(0);
+        for rule in rules {
+            let sign = if rule.applies() {
+                paint.with(GREEN, "✓")
+            } else {
+                paint.with(RED, "✗")
+            };
+            let _ = writeln!(text, "  {sign} {:width$}  {}", rule.name(), self.told(rule));
+        }
+        let _ = writeln!(text, "{}", self.outcome());
+        text
+    }
+
+    /// What is told of a rule behind its name.
+    fn told(&self, rule: &RuleExplanation) -> String {
+        match (rule.reason(), rule.limit()) {
+            (RuleReason::Differs(field), _) => format!("{field} differs"),
+            (RuleReason::ReplacedBy(other), _) => format!("replaced by {other}"),
+            (RuleReason::AfterEnd(other), _) => format!("not looked at: {other} ends the list"),
+            (_, Some(limit)) => self.limit(rule, limit),
+            _ => "applies".to_owned(),
+        }
+    }
+
+    fn limit(&self, rule: &RuleExplanation, limit: &ExplainedLimit) -> String {
+        let mut told = format!("key {}, cost {}", self.key(limit), limit.cost);
+        if let Some(tier) = &limit.tier {
+            let _ = write!(told, ", tier {tier}");
+        }
+        match quotas(limit).as_slice() {
+            [] => told += ", unlimited",
+            quotas => {
+                let _ = write!(told, ", {}", quotas.join(" and "));
+            }
+        }
+        if let Some(wait) = limit.wait {
+            let _ = write!(told, ", waits up to {wait:?}");
+        }
+        if let Some(block) = limit.block_for {
+            let _ = write!(told, ", blocks for {block:?}");
+        }
+        if rule.is_shadow() {
+            told += ", in shadow";
+        }
+        told
+    }
+
+    /// The key, hidden unless it is to be shown.
+    fn key(&self, limit: &ExplainedLimit) -> String {
+        match &limit.key {
+            Ok(key) if self.reveal => key.reveal().to_string(),
+            Ok(_) => "(hidden)".to_owned(),
+            Err(error) => format!("missing ({error})"),
+        }
+    }
+
+    fn outcome(&self) -> String {
+        match self.explanation.outcome() {
+            RulesOutcome::Bypassed => "passes uncounted: no limit applies".to_owned(),
+            RulesOutcome::Allowed(rule) => format!("passes uncounted: {rule} allows it"),
+            RulesOutcome::Denied(rule) => format!("answered 403: {rule} denies it"),
+            RulesOutcome::Rejected(rule, status) => {
+                format!("answered {status}: it has no key for {rule}")
+            }
+            _ => {
+                let limits = self.explanation.rules().iter();
+                let limits = limits
+                    .filter(|rule| rule.limit().is_some_and(|limit| !limit.quotas.is_empty()));
+                let names: Vec<&str> = limits.map(RuleExplanation::name).collect();
+                format!("counted by {}", names.join(", "))
+            }
+        }
+    }
+
+    fn json(&self) -> Value {
+        let rules: Vec<Value> = self
+            .explanation
+            .rules()
+            .iter()
+            .map(|rule| self.rule(rule))
+            .collect();
+        json!({
+            "request": self.line,
+            "peer": self.peer.to_string(),
+            "at": time::display(self.now),
+            "rules": rules,
+            "outcome": self.outcome(),
+        })
+    }
+
+    fn rule(&self, rule: &RuleExplanation) -> Value {
+        let mut value = json!({ "name": rule.name(), "applies": rule.applies() });
+        if !rule.applies() {
+            value["why"] = json!(self.told(rule));
+        }
+        if let Some(limit) = rule.limit() {
+            value["key"] = json!(self.key(limit));
+            value["tier"] = json!(limit.tier);
+            value["cost"] = json!(limit.cost);
+            value["quotas"] = json!(quotas(limit));
+            value["shadow"] = json!(rule.is_shadow());
+        }
+        value
+    }
+}
+
+/// `api.day=10000/86400s fixed_window`.
+fn quotas(limit: &ExplainedLimit) -> Vec<String> {
+    let quotas = limit.quotas.iter();
+    quotas
+        .map(|quota| format!("{}={}", quota.name().unwrap_or("default"), quota.quota()))
+        .collect()
+}
+
+const RED: &str = "31";
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
+
+/// Colours, or none.
+struct Paint(bool);
+
+impl Paint {
+    fn with(&self, colour: &str, text: &str) -> String {
+        if self.0 {
+            format!("\x1b[{colour}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The program as it is called: what it prints, and its exit codes.
+
+use std::{fs, path::Path};
+
+const EXAMPLE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../tests/rules/files/example.yaml"
+);
+
+/// The exit code, what is printed, and what goes to the standard error stream.
+fn run(arguments: &[&str]) -> (u8, String, String) {
+    painted(arguments, false)
+}
+
+fn painted(arguments: &[&str], colours: bool) -> (u8, String, String) {
+    let (mut out, mut errors) = (Vec::new(), Vec::new());
+    let arguments = ["tower-ratelimit"].iter().chain(arguments);
+    let exit = tower_ratelimit_cli::run(arguments, colours, &mut out, &mut errors);
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (exit, text(out), text(errors))
+}
+
+fn file(dir: &Path, name: &str, text: &str) -> String {
+    let path = dir.join(name);
+    fs::write(&path, text).expect("written");
+    path.display().to_string()
+}
+
+#[test]
+fn a_request_is_explained_rule_by_rule() {
+    let (exit, out, _) = run(&[
+        "check",
+        EXAMPLE,
+        "--request",
+        "POST /api/login",
+        "--header",
+        "Host: api.example.com",
+        "--header",
+        "x-cost: 12",
+        "--peer",
+        "203.0.113.7",
+        "--at",
+        "2026-11-21T03:00Z",
+    ]);
+    assert_eq!(exit, 0);
+    let (_, asked) = out.split_once("7 rules, 2 warnings\n").expect("a summary");
+    assert_eq!(
+        asked,
+        "
+POST /api/login from 203.0.113.7 at 2026-11-21T03:00:00Z
+  ✗ health       path differs
+  ✗ scanners     header differs
+  ✓ login        key (hidden), cost 1, login=5/60s sliding_log, blocks for 900s
+  ✓ api          key (hidden), cost 12, tier free, api.10-per-1s=10/1s and api.day=10000/86400s fixed_window
+  ✗ export       method differs
+  ✗ export-acme  path differs
+  ✗ night-india  header differs
+counted by login, api
+"
+    );
+}
+
+#[test]
+fn keys_are_shown_on_demand_only() {
+    let ask = |more: &[&str]| {
+        let request = [
+            "check",
+            EXAMPLE,
+            "--request",
+            "POST /api/login",
+            "--peer",
+            "203.0.113.7",
+        ];
+        run(&[&request, more].concat()).1
+    };
+    assert!(ask(&["--reveal-keys"]).contains("key 203.0.113.7, cost"));
+    assert!(!ask(&[]).contains("key 203.0.113.7"));
+    assert!(!ask(&["--output", "json"]).contains("\"key\": \"203.0.113.7\""));
+}
+
+#[test]
+fn times_and_outcomes() {
+    let ask = |line: &str, at: &str, header: &str| {
+        let (exit, out, errors) = run(&[
+            "check",
+            EXAMPLE,
+            "--request",
+            line,
+            "--at",
+            at,
+            "--header",
+            header,
+        ]);
+        assert_eq!(exit, 0, "{errors}");
+        out.lines().last().expect("an outcome").to_owned()
+    };
+    let country = "cf-ipcountry: IN";
+    assert_eq!(
+        ask("GET /x", "2026-11-20T02:00+05:30", country),
+        "counted by night-india"
+    );
+    assert_eq!(
+        ask("GET /x", "2026-11-19T20:30Z", country),
+        "counted by night-india"
+    );
+    assert_eq!(
+        ask("GET /x", "2026-11-21T02:00:00+05:30", country),
+        "passes uncounted: no limit applies"
+    );
+    assert_eq!(
+        ask("GET /healthz", "2026-11-21T02:00Z", "x: y"),
+        "passes uncounted: health allows it"
+    );
+    assert_eq!(
+        ask("GET /", "2026-11-21T02:00Z", "user-agent: sqlmap"),
+        "answered 403: scanners denies it"
+    );
+}
+
+#[test]
+fn exit_codes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let good = file(dir.path(), "good.yaml", "rules: [{name: a, quota: 1/s}]");
+    let bad = file(
+        dir.path(),
+        "bad.yaml",
+        "rules: [{name: a, quota: 1/secund}]",
+    );
+    let exit = |arguments: &[&str]| run(arguments).0;
+    assert_eq!(
+        run(&["check", &good]),
+        (0, "1 rule\n".into(), String::new())
+    );
+    assert_eq!(exit(&["check", &bad]), 1);
+    assert_eq!(exit(&["check", EXAMPLE]), 0);
+    assert_eq!(exit(&["check", EXAMPLE, "--deny-warnings"]), 1);
+    assert_eq!(exit(&["check", "no-such-file.yaml"]), 2);
+    assert_eq!(exit(&["check"]), 2);
+    assert_eq!(exit(&["check", &good, "--request", "nonsense"]), 2);
+    assert_eq!(
+        exit(&[
+            "check",
+            &good,
+            "--request",
+            "GET /",
+            "--at",
+            "2026-02-30T00:00Z"
+        ]),
+        2
+    );
+    assert_eq!(
+        exit(&["check", &good, "--request", "GET /", "--header", "x"]),
+        2
+    );
+    assert_eq!(exit(&["--help"]), 0);
+    let (code, _, errors) = run(&["check", &good, "--against", &bad]);
+    assert_eq!(code, 2);
+    assert!(errors.contains("R04"), "{errors}");
+}
+
+#[test]
+fn faults_in_three_outputs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = file(
+        dir.path(),
+        "a,b.yaml",
+        "rules:\n  - {name: a, quota: 1/s, mdoe: hard}\n",
+    );
+    let (_, text, _) = run(&["check", &path]);
+    assert!(text.ends_with(
+        ":2:27: R02 unknown field \"mdoe\" in the rule; did you mean \"mode\"?\n   \
+         2 |   - {name: a, quota: 1/s, mdoe: hard}\n     |                           ^^^^\n1 fault\n"
+    ), "{text}");
+    let (_, github, _) = run(&["check", &path, "--output", "github"]);
+    assert!(
+        github.contains("a%2Cb.yaml,line=2,col=27,title=R02::unknown field"),
+        "{github}"
+    );
+    let (_, json, _) = run(&["check", &path, "--output", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["ok"], false);
+    assert_eq!(json["problems"][0]["code"], "R02");
+    assert_eq!(json["problems"][0]["line"], 2);
+    assert_eq!(json["problems"][0]["suggestion"], "mode");
+}
+
+#[test]
+fn colours_are_for_terminals() {
+    let arguments = ["check", EXAMPLE, "--request", "GET /healthz"];
+    assert!(!run(&arguments).1.contains('\x1b'));
+    assert!(
+        painted(&arguments, true)
+            .1
+            .contains("\x1b[32m✓\x1b[0m health")
+    );
+}
+
+#[test]
+fn a_reload_is_told_beforehand() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let old = file(
+        dir.path(),
+        "old.yaml",
+        "rules: [{name: a, quota: 1/s}, {name: b, quota: 1/s}]",
+    );
+    let new = file(
+        dir.path(),
+        "new.toml",
+        "[[rules]]\nname = \"a\"\nquota = \"1/minute\"\n",
+    );
+    let (_, out, _) = run(&["check", &new, "--against", &old]);
+    assert_eq!(
+        out,
+        "1 rule\n\na reload would mean\nremoved: b\nrestarted: a\n"
+    );
+    let (_, json, _) = run(&["check", &new, "--against", &old, "--output", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["changes"]["restarted"][0], "a");
+}
+
+#[test]
+fn a_format_can_be_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = file(dir.path(), "rules.conf", "rules: [{name: a, quota: 1/s}]");
+    assert_eq!(run(&["check", &path]).0, 2);
+    assert_eq!(run(&["check", &path, "--format", "yaml"]).0, 0);
+    assert_eq!(run(&["check", &path, "--format", "toml"]).0, 1);
+}
+
+#[test]
+fn the_schema_is_printed() {
+    let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/../rules.schema.json");
+    assert_eq!(
+        run(&["schema"]).1,
+        fs::read_to_string(committed).expect("the schema")
+    );
+}
+
+#[test]
+fn a_quota_is_explained() {
+    let (exit, out, _) = run(&["explain", "100/minute", "burst", "200"]);
+    assert_eq!(exit, 0);
+    for line in [
+        "A token bucket: after a pause 200 at once, then 100 per 1 minute, one every 600ms.",
+        "  1 minute     300",
+        "Memory      30 bytes a key",
+        "  x-ratelimit-limit: 200",
+        "Rust        Quota::per_minute(100).burst(200)",
+        "YAML        quota: 100/60s burst 200",
+    ] {
+        assert!(out.lines().any(|known| known == line), "{line}\n{out}");
+    }
+    let (exit, _, errors) = run(&["explain", "100/minu"]);
+    assert_eq!(exit, 2);
+    assert!(
+        errors.starts_with("error: unknown unit \"minu\""),
+        "{errors}"
+    );
+}

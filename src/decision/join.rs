@@ -1,0 +1,69 @@
+//! Decisions of several limits as one.
+
+use super::{
+    Decision, QuotaStatuses,
+    joint::{Joint, Share},
+};
+
+impl Decision {
+    /// Notes that all but these of the units that were charged were given back.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn keep_charged(&mut self, kept: u64) {
+        self.charged = kept;
+    }
+
+    /// The decision of all limits together, of which each made one of `decisions`: denied if one
+    /// denies, else delayed by the longest wait. Its receipt has one of each limit in it.
+    pub(crate) fn join(mut decisions: Vec<Self>) -> Self {
+        assert!(
+            !decisions.is_empty(),
+            "a decision is about at least one limit"
+        );
+        if decisions.len() == 1 {
+            return decisions.remove(0);
+        }
+        let all = || decisions.iter();
+        let denied = all().any(Self::is_denied);
+        // A limit that was let pass without its store says nothing of what the others took.
+        let counted = all().filter(|decision| !decision.is_degraded() || decision.charged() > 0);
+        Self {
+            delay: all()
+                .map(|decision| decision.delay)
+                .max()
+                .flatten()
+                .filter(|_| !denied),
+            charged: counted.map(Self::charged).min().unwrap_or(0),
+            charged_at: decisions[0].charged_at,
+            tier: decisions[0].tier,
+            denied,
+            excess: all().any(|decision| decision.excess),
+            blocked: all().any(Self::is_blocked),
+            degraded: all().find_map(Self::degraded_by),
+            uncounted: !all().any(Self::is_counted),
+            quotas: QuotaStatuses::of_joint(joint_of(&decisions)),
+        }
+    }
+}
+
+fn share_of(decision: &Decision) -> Share {
+    Share {
+        quotas: decision.statuses().len(),
+        names: decision.quotas.names().cloned(),
+        charged: decision.charged(),
+        charged_at: decision.decided_at(),
+        tier: decision.tier,
+        degraded: decision.is_degraded(),
+    }
+}
+
+fn joint_of(decisions: &[Decision]) -> Joint {
+    let count = decisions.iter().map(|decision| decision.statuses().len());
+    let mut statuses = Vec::with_capacity(count.sum());
+    for decision in decisions {
+        statuses.extend_from_slice(decision.statuses());
+    }
+    Joint {
+        statuses: statuses.into_boxed_slice(),
+        shares: decisions.iter().map(share_of).collect(),
+    }
+}

@@ -1,0 +1,137 @@
+//! The keys of several limits as one: what limits that are charged together count a request by.
+
+use std::{convert::Infallible, fmt, net::IpAddr, sync::Arc};
+
+use http::request::Parts;
+
+use super::{
+    Key, KeyExtractor,
+    value::{KeyKind, MAX_LEN},
+};
+use crate::{error::KeyError, small_bytes::SmallBytes};
+
+/// Each part begins with its length.
+const LEN_BYTES: usize = 2;
+
+impl Key {
+    /// The keys of several limits that are [charged together](crate::RateLimitLayer::all), in their
+    /// order: what a [`JointLimiter`](crate::limiter::JointLimiter) is asked about.
+    ///
+    /// Unlike a [tuple](Self::tuple), which is one key, it is each of them.
+    #[must_use]
+    pub fn joint(keys: impl IntoIterator<Item = Self>) -> Self {
+        Self::of_limits(keys.into_iter().map(Some))
+    }
+
+    /// The same, without a key for those limits that a request is not counted by.
+    pub(crate) fn of_limits(keys: impl IntoIterator<Item = Option<Self>>) -> Self {
+        let keys = keys.into_iter().map(Ok::<_, Infallible>);
+        let Ok(key) = Self::try_of_limits(keys);
+        key
+    }
+
+    fn try_of_limits<E>(keys: impl Iterator<Item = Result<Option<Self>, E>>) -> Result<Self, E> {
+        let mut joined = SmallBytes::<MAX_LEN>::new();
+        for key in keys {
+            let mut key = key?;
+            if let Some(joint) = key.as_ref().filter(|key| key.joint_parts().is_some()) {
+                key = Some(Self::digest(joint.as_bytes()));
+            }
+            let bytes = key.as_ref().map_or(&[][..], Self::as_bytes);
+            // A key has at least one byte and, unless it is joint, at most MAX_LEN.
+            joined.push(&(bytes.len() as u16).to_be_bytes());
+            joined.push(bytes);
+        }
+        Ok(Self::encode(KeyKind::Joint, joined.as_bytes()))
+    }
+
+    /// The key of each limit, where this is the key of [several](Self::joint): `None` for one that
+    /// the request is not counted by. Any other key is its only part.
+    pub fn parts(&self) -> impl Iterator<Item = Option<Self>> {
+        let own = match self.joint_parts() {
+            Some(_) => None,
+            None => Some(Some(self.clone())),
+        };
+        let parts = self.joint_parts().into_iter().flatten();
+        let parts = parts.map(|part| part.map(Self::from_bytes));
+        own.into_iter().chain(parts)
+    }
+
+    /// The bytes of each limit's key, where this is the key of several.
+    #[inline]
+    pub(crate) fn joint_parts(&self) -> Option<JointParts<'_>> {
+        match self.as_bytes().split_first() {
+            Some((kind, rest)) if *kind == KeyKind::Joint as u8 => Some(JointParts { rest }),
+            _ => None,
+        }
+    }
+
+    /// Whether a list names this key, or any of those that it is.
+    #[inline(never)]
+    pub(crate) fn any_part(&self, list: impl Fn(&Self) -> bool) -> bool {
+        match self.joint_parts() {
+            None => list(self),
+            Some(mut parts) => {
+                parts.any(|part| part.is_some_and(|part| list(&Self::from_bytes(part))))
+            }
+        }
+    }
+
+    /// The key with these [bytes](Self::as_bytes).
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        let kind = bytes.first().and_then(|tag| KeyKind::named(*tag));
+        let (kind, _) = kind.expect("the bytes of a key begin with its kind");
+        Self::encode(kind, &bytes[1..])
+    }
+}
+
+/// The bytes of each limit's key; `None` for a limit without one.
+#[derive(Debug, Clone)]
+pub(crate) struct JointParts<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for JointParts<'a> {
+    type Item = Option<&'a [u8]>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (len, rest) = self.rest.split_first_chunk::<LEN_BYTES>()?;
+        let (part, rest) = rest.split_at_checked(u16::from_be_bytes(*len).into())?;
+        self.rest = rest;
+        Some((!part.is_empty()).then_some(part))
+    }
+}
+
+/// The extractors of limits that are charged together.
+pub(crate) struct JointExtractor(Box<[Arc<dyn KeyExtractor>]>);
+
+impl JointExtractor {
+    pub(crate) fn new(extractors: impl IntoIterator<Item = Arc<dyn KeyExtractor>>) -> Self {
+        Self(extractors.into_iter().collect())
+    }
+}
+
+impl KeyExtractor for JointExtractor {
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        let keys = self.0.iter();
+        Key::try_of_limits(keys.map(|extractor| extractor.extract(parts).map(Some)))
+    }
+
+    fn believed_peer(&self, parts: &Parts) -> Option<IpAddr> {
+        let mut extractors = self.0.iter();
+        extractors.find_map(|extractor| extractor.believed_peer(parts))
+    }
+
+    fn of_limits(&self) -> Option<&[Arc<dyn KeyExtractor>]> {
+        Some(&self.0)
+    }
+}
+
+impl fmt::Debug for JointExtractor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("JointExtractor")
+            .field(&self.0.len())
+            .finish()
+    }
+}

@@ -1,0 +1,61 @@
+//! Limits that may change while they are in force.
+
+use std::{
+    ops::Deref,
+    sync::{
+        RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crate::lock::unpoisoned;
+
+/// Limits that are read for every request and hardly ever changed: until they are, reading
+/// them takes no lock.
+#[derive(Debug)]
+pub(super) struct LiveLimits<T> {
+    first: T,
+    changed: AtomicBool,
+    current: RwLock<T>,
+}
+
+/// The limits in force.
+pub(super) enum InForce<'a, T> {
+    First(&'a T),
+    Current(RwLockReadGuard<'a, T>),
+}
+
+impl<T> Deref for InForce<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match self {
+            Self::First(first) => first,
+            Self::Current(current) => current,
+        }
+    }
+}
+
+impl<T: Clone> LiveLimits<T> {
+    pub(super) fn new(first: T) -> Self {
+        Self {
+            current: RwLock::new(first.clone()),
+            changed: AtomicBool::new(false),
+            first,
+        }
+    }
+
+    #[inline]
+    pub(super) fn read(&self) -> InForce<'_, T> {
+        if !self.changed.load(Ordering::Acquire) {
+            return InForce::First(&self.first);
+        }
+        InForce::Current(unpoisoned(self.current.read()))
+    }
+
+    pub(super) fn replace(&self, new: T) {
+        *unpoisoned(self.current.write()) = new;
+        self.changed.store(true, Ordering::Release);
+    }
+}

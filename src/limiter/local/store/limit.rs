@@ -1,0 +1,126 @@
+//! A limit on a store: its quotas, and the names of its counters there.
+
+use std::{ops::Deref, sync::Arc};
+
+use super::super::{
+    hash::{KeyHash, KeyHasher},
+    live::{InForce, LiveLimits},
+};
+use crate::limiter::limits::Limits;
+
+/// A limit whose counts are kept in a store.
+#[derive(Debug)]
+pub(in super::super) struct StoredLimit {
+    /// Told apart from all other limits of the store.
+    id: KeyHash,
+    /// The name of a block's entry.
+    block: KeyHash,
+    live: LiveLimits<Arc<StoredCounters>>,
+}
+
+/// The quotas in force, and the names of the states that they count with.
+#[derive(Debug, Clone)]
+pub(in super::super) struct StoredCounters {
+    pub(in super::super) limits: Limits,
+    /// One for each state.
+    pub(super) states: Box<[KeyHash]>,
+}
+
+/// Quotas in force, or those that were when a call began.
+pub(in super::super) enum CountersInForce<'a> {
+    First(&'a StoredCounters),
+    Current(Arc<StoredCounters>),
+}
+
+impl Deref for CountersInForce<'_> {
+    type Target = StoredCounters;
+
+    #[inline]
+    fn deref(&self) -> &StoredCounters {
+        match self {
+            Self::First(first) => first,
+            Self::Current(current) => current,
+        }
+    }
+}
+
+/// The hash by which limits of one store are told apart: of all that counters have in common whose
+/// states mean the same.
+fn name_of(hasher: &KeyHasher, parts: &[&[u8]]) -> KeyHash {
+    let mut name = Vec::new();
+    for part in parts {
+        name.extend((part.len() as u64).to_le_bytes());
+        name.extend_from_slice(part);
+    }
+    hasher.hash_bytes(&name)
+}
+
+impl StoredLimit {
+    /// The limit of this name, which others of the same name share their counts with; without a
+    /// name the limit of this number.
+    pub(super) fn new(hasher: &KeyHasher, name: Option<&str>, number: u64, limits: Limits) -> Self {
+        let id = match name {
+            Some(name) => name_of(hasher, &[b"named", name.as_bytes()]),
+            None => name_of(hasher, &[b"own", &number.to_le_bytes()]),
+        };
+        Self {
+            block: name_of(hasher, &[b"block", &id.to_bytes()]),
+            live: LiveLimits::new(Arc::new(StoredCounters::new(hasher, id, limits))),
+            id,
+        }
+    }
+
+    /// The quotas in force. They are kept without their lock: calls about several limits would wait
+    /// for each other, if quotas are replaced meanwhile.
+    #[inline]
+    pub(in super::super) fn read(&self) -> CountersInForce<'_> {
+        match self.live.read() {
+            InForce::First(first) => CountersInForce::First(first),
+            InForce::Current(current) => CountersInForce::Current(Arc::clone(&current)),
+        }
+    }
+
+    /// Puts other quotas in force. A counter that counts like before keeps its name, and the states
+    /// of one that does not are free as soon as they are fresh.
+    pub(in super::super) fn replace(&self, hasher: &KeyHasher, limits: Limits) {
+        self.live
+            .replace(Arc::new(StoredCounters::new(hasher, self.id, limits)));
+    }
+
+    /// Whether both count in the same entries.
+    pub(in super::super) fn counts_with(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+
+    /// Chooses the shard for a key: the same for all its states and its block.
+    #[inline]
+    pub(super) const fn shard_bits(&self, key: KeyHash) -> u64 {
+        key.tag ^ self.id.tag
+    }
+
+    #[inline]
+    pub(super) fn block_of(&self, key: KeyHash) -> KeyHash {
+        key.mixed_with(self.block)
+    }
+}
+
+impl StoredCounters {
+    fn new(hasher: &KeyHasher, id: KeyHash, limits: Limits) -> Self {
+        let width = limits.width();
+        let default = &limits.default_tier().policies;
+        let named = |at: usize| limits.has_name(at).then(|| default[at].name().to_owned());
+        let states = limits.counted().enumerate().map(|(place, counter)| {
+            let half = [u8::from(place >= width)];
+            let Some((at, kind)) = counter else {
+                return name_of(hasher, &[b"free", &id.to_bytes(), &place.to_le_bytes()]);
+            };
+            let at = named(at).map_or_else(|| at.to_le_bytes().to_vec(), String::into_bytes);
+            let kind = kind.get().to_le_bytes();
+            name_of(hasher, &[b"state", &id.to_bytes(), &at, &kind, &half])
+        });
+        Self {
+            states: states.collect(),
+            limits,
+        }
+    }
+}

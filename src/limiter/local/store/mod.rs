@@ -1,0 +1,13 @@
+//! One table for many limits: [`LocalStore`].
+
+mod builder;
+mod entries;
+mod few;
+mod handle;
+mod limit;
+mod locks;
+mod part;
+mod table;
+
+pub use self::{builder::LocalStoreBuilder, handle::LocalStore};
+pub(super) use self::{limit::StoredLimit, part::StoreCall};

@@ -1,0 +1,212 @@
+//! The table of a store: the states of many limits under the locks of its shards.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use super::{
+    entries::StoreShard,
+    limit::StoredLimit,
+    locks::{Locked, Mutex, lock},
+    part::{CallPart, Displaced, StoreCall},
+};
+use crate::{
+    clock::{SharedClock, Timestamp},
+    decision::{Decision, Op},
+    error::{ConfigError, LimiterError},
+    limiter::{
+        limits::Limits,
+        local::{capacity::Capacity, hash::KeyHasher, log_budget::LogBudget},
+    },
+};
+
+/// Room for the limits of most calls.
+const FEW_LIMITS: usize = 4;
+
+/// The states of many limits.
+///
+/// Each state, and each block, is an entry of its own. All of one limit and key live in one shard,
+/// so that a call about one limit takes one lock.
+pub(in super::super) struct StoreTable {
+    shards: Box<[Mutex<StoreShard>]>,
+    /// How many entries each of them has, once the first key has come.
+    entries: usize,
+    pub(in super::super) hasher: KeyHasher,
+    pub(in super::super) clock: SharedClock,
+    limits: AtomicU64,
+    evictions: AtomicU64,
+    logs: LogBudget,
+    /// The instant at which the last block ends: most stores never have one, and after it no
+    /// request looks for its own.
+    blocked_until: AtomicU64,
+}
+
+impl StoreTable {
+    pub(super) fn try_new(capacity: Capacity, clock: SharedClock) -> Result<Self, ConfigError> {
+        let (count, entries) = capacity.shards();
+        let mut shards = Vec::new();
+        let room = shards.try_reserve_exact(count);
+        room.map_err(|_| capacity.refused())?;
+        shards.resize_with(count, || Mutex::new(StoreShard::default()));
+        Ok(Self {
+            shards: shards.into_boxed_slice(),
+            entries,
+            hasher: KeyHasher::new(),
+            clock,
+            limits: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
+            logs: LogBudget::new(capacity.log_times),
+            blocked_until: AtomicU64::new(0),
+        })
+    }
+
+    /// A limit that counts here, with all others of its name or for itself.
+    pub(in super::super) fn limit(&self, name: Option<&str>, limits: Limits) -> StoredLimit {
+        let number = self.limits.fetch_add(1, Ordering::Relaxed);
+        StoredLimit::new(&self.hasher, name, number, limits)
+    }
+
+    /// Does an operation of one limit.
+    pub(in super::super) fn decide(&self, call: StoreCall<'_>) -> Result<Decision, LimiterError> {
+        let mut part = CallPart::new(call)?;
+        let mut shard = lock(&self.shards[self.place(&part)]);
+        // Read under the lock, so that no state is later than now unless the clock stepped back.
+        let time = self.clock.now();
+        let now = time.as_nanos();
+        part.take(&mut shard, self.looks_for_block(call.op, now));
+        let decision = part.decide(time);
+        let mut displaced = Displaced::default();
+        part.make_room(&mut shard, self.entries, now, &mut displaced);
+        self.note_block(&part);
+        let (before, after) = part.put(&mut shard, now);
+        drop(shard);
+        self.settle_up(&displaced, (before, after), time, |tag| part.owns(tag));
+        Ok(decision)
+    }
+
+    /// Does operations of several limits in one step, each limit with one key: those that take
+    /// units all together or not at all. No two of them may be about one limit and key.
+    pub(in super::super) fn decide_many<'a>(
+        &self,
+        calls: impl Iterator<Item = StoreCall<'a>>,
+    ) -> Result<Decision, LimiterError> {
+        let mut parts = Vec::with_capacity(FEW_LIMITS);
+        for call in calls {
+            parts.push(CallPart::new(call)?);
+        }
+        let places = parts.iter().map(|part| self.place(part));
+        let mut shards = Locked::all(&self.shards, &places);
+        let time = self.clock.now();
+        let now = time.as_nanos();
+        for part in &mut parts {
+            let looks = self.looks_for_block(part.call.op, now);
+            part.take(shards.get(self.place(part)), looks);
+        }
+        let decision = decide_together(&mut parts, time);
+        let mut displaced = Displaced::default();
+        for part in &mut parts {
+            let shard = shards.get(self.place(part));
+            part.make_room(shard, self.entries, now, &mut displaced);
+            self.note_block(part);
+        }
+        let mut times = (0, 0);
+        for part in &mut parts {
+            let (before, after) = part.put(shards.get(self.place(part)), now);
+            times = (times.0 + before, times.1 + after);
+        }
+        drop(shards);
+        self.settle_up(&displaced, times, time, |tag| {
+            parts.iter().any(|part| part.owns(tag))
+        });
+        Ok(decision)
+    }
+
+    fn place(&self, part: &CallPart<'_>) -> usize {
+        let StoreCall { limit, key, .. } = part.call;
+        limit.shard_bits(key) as usize % self.shards.len()
+    }
+
+    fn looks_for_block(&self, op: &Op, now: u64) -> bool {
+        matches!(op, Op::Block(_) | Op::Reset) || self.blocked_until.load(Ordering::Relaxed) > now
+    }
+
+    /// Notes how long there are blocks. Under the lock of the key's shard, so that the next call
+    /// about the key knows.
+    fn note_block(&self, part: &CallPart<'_>) {
+        let until = part.blocked_until();
+        if until > 0 {
+            self.blocked_until.fetch_max(until, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts what a call displaced, and makes room for its logs.
+    #[inline]
+    fn settle_up(
+        &self,
+        displaced: &Displaced,
+        (before, after): (usize, usize),
+        time: Timestamp,
+        is_current: impl Fn(u64) -> bool,
+    ) {
+        if displaced.live > 0 {
+            self.evictions.fetch_add(displaced.live, Ordering::Relaxed);
+        }
+        let grew = self.logs.count(before + displaced.times, after);
+        if grew && self.logs.is_tight() {
+            self.logs.relieve(self.shards.len(), |place, must| {
+                let mut shard = lock(&self.shards[place]);
+                let given_up = shard.give_up_a_log(&is_current, must, time.as_nanos());
+                let (times, is_live) = given_up?;
+                self.evictions
+                    .fetch_add(u64::from(is_live), Ordering::Relaxed);
+                Some(times)
+            });
+        }
+    }
+
+    /// States and blocks with something to remember. Walks the whole table.
+    pub(super) fn live_states(&self) -> usize {
+        let now = self.clock.now().as_nanos();
+        let shards = self.shards.iter();
+        shards.map(|shard| lock(shard).live_states(now)).sum()
+    }
+
+    pub(super) fn evictions(&self) -> u64 {
+        self.evictions.load(Ordering::Relaxed)
+    }
+}
+
+/// Does the operations of all parts, whose shards are locked.
+fn decide_together(parts: &mut [CallPart<'_>], time: Timestamp) -> Decision {
+    let room = parts.iter_mut().filter_map(|part| match part.call.op {
+        Op::AcquireUpTo(most) => Some((*most).min(part.available(time).max(1))),
+        _ => None,
+    });
+    let room = room.min().unwrap_or(0);
+    let taken = |op: &Op| match op {
+        Op::Acquire(cost) | Op::Reserve(cost) => Some(*cost),
+        Op::AcquireUpTo(_) => Some(room),
+        _ => None,
+    };
+    let fit = |part: &mut CallPart<'_>| {
+        let cost = taken(part.call.op);
+        cost.is_none_or(|cost| part.fits(cost, time))
+    };
+    let all_fit = parts.iter_mut().all(fit);
+    let decide = |part: &mut CallPart<'_>| match (part.call.op, taken(part.call.op)) {
+        (Op::AcquireUpTo(_), Some(cost)) if all_fit => part.decide_as(&Op::Acquire(cost), time),
+        // It would have fitted, but for the others.
+        (_, Some(cost)) if !all_fit && part.fits(cost, time) => {
+            part.decide_as(&Op::Peek(cost), time)
+        }
+        _ => part.decide(time),
+    };
+    Decision::join(parts.iter_mut().map(decide).collect())
+}
+
+impl fmt::Debug for StoreTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreTable").finish_non_exhaustive()
+    }
+}

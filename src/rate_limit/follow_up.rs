@@ -1,0 +1,67 @@
+//! The follow-up: the work that is left when the response is there.
+
+use std::sync::Arc;
+
+use http::{Response, request::Parts};
+
+use super::{
+    admission::Admission,
+    demand::{Course, DemandRef},
+    reservation::Reservation,
+};
+use crate::{decision::Decision, headers::Figures, limiter::Limiter, reject::Reject};
+
+/// The work that is left when the response is there.
+pub(super) enum FollowUp<L, R> {
+    Nothing,
+    /// The usual: it shows how the one quota stands, for which these numbers will do.
+    ShowFigures(Arc<Admission<L, R>>, Figures),
+    /// It shows how the quotas stand; boxed, because a decision would be moved about with every
+    /// request.
+    Show(Arc<Admission<L, R>>, Box<Decision>),
+    /// It says what the request costs.
+    Settle(Box<Reservation<L, R>>),
+}
+
+impl<L: Limiter, R> FollowUp<L, R> {
+    /// Admits a request that was decided about and says what its response needs, for which it takes
+    /// the decision; or says what a request that does not pass is answered.
+    #[inline(never)]
+    pub(super) fn admit<B: 'static>(
+        decision: &mut Decision,
+        demand: DemandRef<'_>,
+        course: &Course,
+        admission: &Arc<Admission<L, R>>,
+        parts: &mut Parts,
+    ) -> Result<Self, Response<B>>
+    where
+        R: Reject<B>,
+    {
+        admission.look(demand, parts);
+        if !admission.passes(decision, demand, course) {
+            return Err(admission.responder().deny(parts, decision));
+        }
+        admission.expose::<B>(demand.key, decision, &mut parts.extensions);
+        // A request that only a shadow let pass was charged nothing.
+        if admission.corrects() && decision.is_allowed() {
+            let (decision, exceeds) = (decision.take(), course.exceeds);
+            let reservation = Reservation::new(admission, decision, demand, exceeds);
+            return Ok(Self::Settle(Box::new(reservation)));
+        }
+        Ok(Self::showing(decision, admission))
+    }
+
+    /// Shows in the response how the quotas stand.
+    #[inline]
+    pub(super) fn showing(decision: &mut Decision, admission: &Arc<Admission<L, R>>) -> Self {
+        let responder = admission.responder();
+        if !responder.decorates() {
+            return Self::Nothing;
+        }
+        let admission = Arc::clone(admission);
+        match responder.figures(decision) {
+            Some(figures) => Self::ShowFigures(admission, figures),
+            None => Self::Show(admission, Box::new(decision.take())),
+        }
+    }
+}

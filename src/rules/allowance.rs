@@ -1,0 +1,143 @@
+//! What a rule allows: quotas, by tier or by time.
+
+use std::time::Duration;
+
+use http::{HeaderName, request::Parts};
+
+use super::time::TimeWindow;
+use crate::{
+    clock::Timestamp,
+    quota::{Algorithm, OwnedQuota},
+};
+
+/// Quotas that are charged together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct QuotaSet(pub(super) Box<[RuleQuota]>);
+
+/// A quota under its policy's name, and the identity of its counter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RuleQuota {
+    /// Named `rule`, or `rule.quota` among several.
+    pub(super) quota: OwnedQuota,
+    pub(super) counter: CounterId,
+}
+
+/// What makes a counter the same one after a reload, beside the key. Neither the limit nor the
+/// rule's place in the file is part of it: a changed limit goes on with the same counter.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct CounterId {
+    rule: Box<str>,
+    /// The name that the quota was given, else its place among the unnamed ones.
+    quota: Box<str>,
+    algorithm: u8,
+    period: Duration,
+    slices: u32,
+    refill_every: Option<Duration>,
+}
+
+impl CounterId {
+    pub(super) fn new(rule: &str, at: usize, quota: &OwnedQuota) -> Self {
+        let name = quota.name().map_or_else(|| format!("#{at}"), str::to_owned);
+        let shape = quota.quota();
+        Self {
+            rule: rule.into(),
+            quota: name.into(),
+            algorithm: match shape.algorithm() {
+                Algorithm::TokenBucket => b't',
+                Algorithm::LeakyBucket { .. } => b'l',
+                Algorithm::FixedWindow => b'f',
+                Algorithm::SlidingWindow => b's',
+                Algorithm::SlidingLog => b'g',
+            },
+            period: shape.period(),
+            slices: shape.slice_count(),
+            refill_every: shape.refill_every_set(),
+        }
+    }
+}
+
+impl QuotaSet {
+    /// The quotas, each under the name of its policy.
+    pub(crate) fn quotas(&self) -> impl Iterator<Item = &OwnedQuota> {
+        self.0.iter().map(|quota| &quota.quota)
+    }
+
+    pub(crate) fn counters(&self) -> impl Iterator<Item = &CounterId> {
+        self.0.iter().map(|quota| &quota.counter)
+    }
+}
+
+/// The quotas of some times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Scheduled {
+    pub(super) windows: Box<[TimeWindow]>,
+    pub(super) quotas: Option<QuotaSet>,
+}
+
+impl Scheduled {
+    fn is_in_force(&self, now: Timestamp) -> bool {
+        self.windows.iter().any(|time| time.contains(now))
+    }
+}
+
+/// Where a rule's quotas come from. `None` is unlimited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Allowance {
+    Always(Option<QuotaSet>),
+    Scheduled {
+        times: Box<[Scheduled]>,
+        otherwise: Option<QuotaSet>,
+    },
+    Tiers {
+        header: HeaderName,
+        /// The place of the tier for all other values.
+        default: usize,
+        tiers: Box<[(Box<str>, Option<QuotaSet>)]>,
+    },
+}
+
+impl Allowance {
+    /// The quotas of a request, and the name of its tier.
+    pub(super) fn of(&self, parts: &Parts, now: Timestamp) -> (Option<&str>, Option<&QuotaSet>) {
+        match self {
+            Self::Always(quotas) => (None, quotas.as_ref()),
+            Self::Scheduled { times, otherwise } => {
+                let hit = times.iter().find(|time| time.is_in_force(now));
+                let quotas = hit.map_or(otherwise, |time| &time.quotas);
+                (None, quotas.as_ref())
+            }
+            Self::Tiers {
+                header,
+                default,
+                tiers,
+            } => {
+                let mut lines = parts.headers.get_all(header).iter();
+                // Of several lines that differ none says which tier it is.
+                let value = lines
+                    .next()
+                    .filter(|first| lines.all(|line| line == *first));
+                let value = value.map(|value| value.as_bytes().trim_ascii());
+                let named = |name: &str| value == Some(name.as_bytes());
+                let at = tiers
+                    .iter()
+                    .position(|(name, _)| named(name))
+                    .unwrap_or(*default);
+                let (name, quotas) = &tiers[at];
+                (Some(name), quotas.as_ref())
+            }
+        }
+    }
+
+    /// All sets of quotas that a request may be measured by.
+    pub(super) fn sets(&self) -> Vec<&QuotaSet> {
+        let sets: Vec<&Option<QuotaSet>> = match self {
+            Self::Always(quotas) => vec![quotas],
+            Self::Scheduled { times, otherwise } => {
+                let scheduled = times.iter().map(|time| &time.quotas);
+                scheduled.chain([otherwise]).collect()
+            }
+            Self::Tiers { tiers, .. } => tiers.iter().map(|(_, quotas)| quotas).collect(),
+        };
+        sets.into_iter().flatten().collect()
+    }
+}

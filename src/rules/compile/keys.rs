@@ -1,0 +1,134 @@
+//! Keys of files.
+
+use super::context::Context;
+use crate::{
+    key::{BasicUser, BearerToken, Cookie, Global, Header, PeerIp, QueryParameter, RequestMethod},
+    rules::{
+        key::{HostKey, MAX_PARTS, RuleKey, Unregistered},
+        problem::ProblemCode,
+        tree::{Node, NodeEntry, NodeValue},
+    },
+};
+
+/// The keys that are a word.
+const WORDS: [&str; 8] = [
+    "client_ip",
+    "peer_ip",
+    "global",
+    "bearer_token",
+    "basic_user",
+    "method",
+    "host",
+    "route",
+];
+
+impl<'c> Context<'c> {
+    /// Reads the key of rules without one: that of `defaults`, else the client's address.
+    pub(super) fn read_default_key(&mut self) {
+        self.default_key = match self.defaults.and_then(|defaults| defaults.get("key")) {
+            Some(node) => self.key(node),
+            None => Some(RuleKey::extractor(self.client_ip.clone())),
+        };
+    }
+
+    pub(super) fn key(&mut self, node: &'c Node) -> Option<RuleKey> {
+        match &node.value {
+            NodeValue::Scalar(scalar) => self.key_word(&scalar.text, node),
+            NodeValue::List(_) => self.key_parts(node).map(RuleKey::Tuple),
+            NodeValue::Table(entries) => match entries.as_slice() {
+                [entry] => self.key_table(entry),
+                _ => None,
+            },
+        }
+    }
+
+    fn key_word(&mut self, word: &str, node: &Node) -> Option<RuleKey> {
+        Some(match word {
+            "client_ip" => RuleKey::extractor(self.client_ip.clone()),
+            "peer_ip" => RuleKey::extractor(PeerIp.grouped_by(self.prefix)),
+            "global" => RuleKey::extractor(Global),
+            "bearer_token" => RuleKey::extractor(BearerToken),
+            "basic_user" => RuleKey::extractor(BasicUser),
+            "method" => RuleKey::extractor(RequestMethod),
+            "host" => RuleKey::extractor(HostKey),
+            #[cfg(feature = "axum")]
+            "route" => RuleKey::extractor(crate::key::MatchedRoute),
+            #[cfg(not(feature = "axum"))]
+            "route" => {
+                self.fault(
+                    ProblemCode::R05,
+                    &node.spot,
+                    "the key `route` needs the feature `axum`",
+                );
+                return None;
+            }
+            _ => {
+                self.unknown("key", word, &node.spot, WORDS.into_iter());
+                return None;
+            }
+        })
+    }
+
+    fn key_parts(&mut self, node: &'c Node) -> Option<Box<[RuleKey]>> {
+        let items = node.items();
+        if items.is_empty() || items.len() > MAX_PARTS {
+            let message = format!(
+                "a list of {} keys; accepted are 1 to {MAX_PARTS}",
+                items.len()
+            );
+            self.fault(ProblemCode::R01, &node.spot, message);
+            return None;
+        }
+        let parts: Vec<Option<RuleKey>> = items.iter().map(|item| self.key(item)).collect();
+        parts.into_iter().collect()
+    }
+
+    fn key_table(&mut self, entry: &'c NodeEntry) -> Option<RuleKey> {
+        let node = &entry.value;
+        if entry.key == "first_of" {
+            return match node.value {
+                NodeValue::List(_) => self.key_parts(node).map(RuleKey::FirstOf),
+                _ => None,
+            };
+        }
+        let text = node.text().filter(|text| !text.is_empty())?;
+        match entry.key.as_str() {
+            "header" => Some(RuleKey::extractor(Header::new(
+                self.header_name(text, &node.spot)?,
+            ))),
+            "secret_header" => {
+                let name = self.header_name(text, &node.spot)?;
+                Some(RuleKey::extractor(Header::new(name).secret()))
+            }
+            "cookie" => {
+                let in_names = |byte: u8| byte.is_ascii_graphic() && !b"=;".contains(&byte);
+                if !text.bytes().all(in_names) {
+                    self.fault(
+                        ProblemCode::R01,
+                        &node.spot,
+                        format!("{text:?} is no cookie's name"),
+                    );
+                    return None;
+                }
+                Some(RuleKey::extractor(Cookie::new(text)))
+            }
+            "query" => Some(RuleKey::extractor(QueryParameter::new(text))),
+            "path_param" => Some(RuleKey::PathParameter(text.into())),
+            "custom" => self.custom(text, node),
+            _ => None,
+        }
+    }
+
+    fn custom(&mut self, name: &str, node: &Node) -> Option<RuleKey> {
+        let setup = self.setup;
+        if let Some((_, extractor)) = setup.keys.iter().find(|(known, _)| known == name) {
+            return Some(RuleKey::Extractor(extractor.clone()));
+        }
+        if setup.outside {
+            return Some(RuleKey::extractor(Unregistered));
+        }
+        let known = setup.keys.iter().map(|(name, _)| name.as_str());
+        self.unknown("custom key", name, &node.spot, known);
+        None
+    }
+}

@@ -1,0 +1,170 @@
+//! Matches of files.
+
+use std::net::IpAddr;
+
+use http::Method;
+use ipnet::IpNet;
+
+use super::context::Context;
+use crate::rules::{
+    matcher::{Authenticator, Matcher, Pattern},
+    pattern::{Glob, HostPattern, PathPattern},
+    problem::ProblemCode,
+    time::{Days, TimeWindow, minute_of_day, zone},
+    tree::{Node, NodeValue},
+};
+
+impl<'c> Context<'c> {
+    pub(super) fn matcher(&mut self, node: &'c Node) -> Matcher {
+        let ignore_case = node
+            .get("ignore_case")
+            .and_then(Node::truth)
+            .unwrap_or(false);
+        let path = |text: &str| PathPattern::new(text, ignore_case);
+        Matcher {
+            methods: self.list(node, "method", ProblemCode::R01, method),
+            paths: self.list(node, "path", ProblemCode::R06, path),
+            routes: self.routes(node),
+            hosts: self.list(node, "host", ProblemCode::R01, HostPattern::new),
+            clients: self.list(node, "client", ProblemCode::R10, network),
+            headers: self.headers(node, ignore_case),
+            query: self.query(node, ignore_case),
+            authenticated: self.authenticated(node),
+            times: node.get("time").map(|time| self.times(time)),
+            not: node.get("not").map(|not| Box::new(self.matcher(not))),
+        }
+    }
+
+    fn list<T>(
+        &mut self,
+        node: &'c Node,
+        field: &str,
+        code: ProblemCode,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<Box<[T]>> {
+        let values = node.get(field)?;
+        Some(self.values(code, values, read).into())
+    }
+
+    fn routes(&mut self, node: &'c Node) -> Option<Box<[Box<str>]>> {
+        let routes = node.get("route")?;
+        if !cfg!(feature = "axum") {
+            self.fault(
+                ProblemCode::R05,
+                &routes.spot,
+                "`route` needs the feature `axum`",
+            );
+        }
+        self.list(node, "route", ProblemCode::R06, |route| {
+            match route.starts_with('/') {
+                true => Ok(route.into()),
+                false => Err(format!("the route {route:?} does not begin with a slash")),
+            }
+        })
+    }
+
+    fn headers(&mut self, node: &'c Node, ignore_case: bool) -> Box<[(http::HeaderName, Pattern)]> {
+        let entries = node.get("header").map_or(&[][..], Node::entries);
+        let headers = entries.iter().filter_map(|entry| {
+            let name = self.header_name(&entry.key, &entry.key_spot)?;
+            Some((name, pattern(&entry.value, ignore_case)))
+        });
+        headers.collect()
+    }
+
+    fn query(&mut self, node: &'c Node, ignore_case: bool) -> Box<[(Box<str>, Pattern)]> {
+        let entries = node.get("query").map_or(&[][..], Node::entries);
+        let named = |entry: &crate::rules::tree::NodeEntry| {
+            (
+                entry.key.as_str().into(),
+                pattern(&entry.value, ignore_case),
+            )
+        };
+        entries.iter().map(named).collect()
+    }
+
+    fn authenticated(&mut self, node: &'c Node) -> Option<(bool, Authenticator)> {
+        let entry = node.entry("authenticated")?;
+        let wanted = entry.value.truth()?;
+        let nobody = || Authenticator(std::sync::Arc::new(|_| false));
+        match &self.setup.authenticated {
+            Some(told) => Some((wanted, told.clone())),
+            None if self.setup.outside => Some((wanted, nobody())),
+            None => {
+                let message = "nothing says who is authenticated: register it in code, with \
+                               `RulesBuilder::authenticated`";
+                self.fault(ProblemCode::R05, &entry.key_spot, message);
+                None
+            }
+        }
+    }
+
+    pub(super) fn times(&mut self, node: &'c Node) -> Box<[TimeWindow]> {
+        let items = node.items().iter();
+        items.filter_map(|item| self.time(item)).collect()
+    }
+
+    fn time(&mut self, node: &'c Node) -> Option<TimeWindow> {
+        let from = node
+            .get("from")
+            .map(|from| self.value(ProblemCode::R08, from, minute_of_day));
+        let to = node
+            .get("to")
+            .map(|to| self.value(ProblemCode::R08, to, minute_of_day));
+        let zone = node
+            .get("zone")
+            .map(|text| self.value(ProblemCode::R08, text, zone));
+        let days = match node.get("days") {
+            Some(days) => {
+                let days = self.values(ProblemCode::R08, days, Days::parse);
+                days.into_iter().fold(Days::NONE, Days::and)
+            }
+            None => Days::ALL,
+        };
+        let (from, to) = (from.unwrap_or(Some(0))?, to.unwrap_or(Some(24 * 60))?);
+        let window = TimeWindow::new(from, to, days, zone.unwrap_or(Some(0))?);
+        if window.is_none() {
+            let message =
+                "there is no time between `from` and `to`; for the whole day leave both out";
+            self.fault(ProblemCode::R08, &node.spot, message);
+        }
+        window
+    }
+}
+
+fn method(text: &str) -> Result<Method, String> {
+    let upper = text.to_ascii_uppercase();
+    match Method::from_bytes(upper.as_bytes()) {
+        Ok(Method::HEAD) => Err("HEAD counts as GET: say GET".to_owned()),
+        Ok(method) => Ok(method),
+        Err(_) => Err(format!("{text:?} is no method")),
+    }
+}
+
+fn network(text: &str) -> Result<IpNet, String> {
+    let text = text.trim();
+    let address = text
+        .parse::<IpAddr>()
+        .map(|ip| IpNet::from(ip.to_canonical()));
+    address.or_else(|_| text.parse()).map_err(|_| {
+        format!(
+            "{text:?} is neither an address such as \"203.0.113.7\" nor a network such as \
+             \"203.0.113.0/24\""
+        )
+    })
+}
+
+/// `true` and `false` without quotes are not patterns.
+fn pattern(node: &Node, ignore_case: bool) -> Pattern {
+    match node.truth() {
+        Some(true) => Pattern::Present,
+        Some(false) => Pattern::Absent,
+        None => {
+            let texts = node.items().iter().filter_map(|item| match &item.value {
+                NodeValue::Scalar(scalar) => Some(Glob::new(&scalar.text, ignore_case)),
+                _ => None,
+            });
+            Pattern::OneOf(texts.collect())
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Warnings: files that can be used and are probably not meant.
+
+use std::collections::HashSet;
+
+use super::context::Context;
+use crate::rules::{
+    matcher::Matcher,
+    problem::{Problem, ProblemCode},
+    rule::{Rule, RuleAction},
+    tree::{Node, NodeValue},
+};
+
+/// The most rules that each later one is compared with.
+const MAX_ENDS: usize = 500;
+
+/// Adds the warnings about rules without faults. `nodes` are all rules.
+pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
+    if context.report.faults() > 0 {
+        return;
+    }
+    let left_out: HashSet<u16> = rules
+        .iter()
+        .flat_map(|rule| rule.replaces.iter().copied())
+        .collect();
+    let mut ends: Vec<&Rule> = Vec::new();
+    // Without faults the lists go side by side.
+    for (at, (rule, node)) in rules.iter().zip(nodes).enumerate() {
+        if let Some(end) = ends.iter().find(|end| covers(&end.matcher, &rule.matcher)) {
+            let message = format!(
+                "no request reaches the rule {:?}: {:?} ({}) ends the list for all that it matches",
+                rule.name,
+                end.name,
+                end.spot.short()
+            );
+            let problem = Problem::new(ProblemCode::W21, &rule.spot, message);
+            context.report.add(problem);
+        }
+        // A rule that another one may leave out does not always end the list.
+        if rule.ends_the_list() && !left_out.contains(&(at as u16)) && ends.len() < MAX_ENDS {
+            ends.push(rule);
+        }
+        if rule.action == RuleAction::Limit {
+            chosen_by_clients(node, context);
+            for_everybody(rule, node, context);
+        }
+    }
+}
+
+/// Whether every request that `other` fits also fits `own`, as far as can be told from the fields.
+fn covers(own: &Matcher, other: &Matcher) -> bool {
+    fn among<T: PartialEq>(own: Option<&[T]>, other: Option<&[T]>) -> bool {
+        own.is_none_or(|own| other.is_some_and(|other| other.iter().all(|item| own.contains(item))))
+    }
+    let paths = own.paths.as_ref().is_none_or(|own| {
+        let covered = |path| own.iter().any(|pattern| pattern.covers(path));
+        other
+            .paths
+            .as_ref()
+            .is_some_and(|other| other.iter().all(covered))
+    });
+    let others = own.authenticated.is_none() && own.not.is_none();
+    among(own.methods.as_deref(), other.methods.as_deref())
+        && paths
+        && among(own.routes.as_deref(), other.routes.as_deref())
+        && among(own.hosts.as_deref(), other.hosts.as_deref())
+        && among(own.clients.as_deref(), other.clients.as_deref())
+        && among(own.times.as_deref(), other.times.as_deref())
+        && own
+            .headers
+            .iter()
+            .all(|header| other.headers.contains(header))
+        && own.query.iter().all(|query| other.query.contains(query))
+        && others
+}
+
+/// Keys and tiers that are a header's value.
+fn chosen_by_clients(node: &Node, context: &mut Context<'_>) {
+    let defaults = context.defaults;
+    let key = node
+        .get("key")
+        .or_else(|| defaults.and_then(|all| all.get("key")));
+    if let Some(header) = key.and_then(key_header) {
+        let message = format!(
+            "the key is the header {:?}, which any client can write: it has as many limits as it \
+             likes, unless a proxy or an outer layer writes the header",
+            header.text().unwrap_or_default()
+        );
+        context
+            .report
+            .add(Problem::new(ProblemCode::W22, &header.spot, message));
+    }
+    if let Some(header) = node.get("tier").and_then(|tier| tier.get("header")) {
+        let message = format!(
+            "the tier is the header {:?}, which any client can write: it chooses the best one, \
+             unless a proxy or an outer layer writes the header",
+            header.text().unwrap_or_default()
+        );
+        context
+            .report
+            .add(Problem::new(ProblemCode::W22, &header.spot, message));
+    }
+}
+
+fn key_header(key: &Node) -> Option<&Node> {
+    match &key.value {
+        NodeValue::Scalar(_) => None,
+        NodeValue::List(parts) => parts.iter().find_map(key_header),
+        NodeValue::Table(_) => {
+            let choices = key.get("first_of").and_then(key_header);
+            key.get("header").or(choices)
+        }
+    }
+}
+
+fn for_everybody(rule: &Rule, node: &Node, context: &mut Context<'_>) {
+    let defaults = context.defaults;
+    let key = node
+        .get("key")
+        .or_else(|| defaults.and_then(|all| all.get("key")));
+    let Some(key) = key.filter(|key| key.text() == Some("global")) else {
+        return;
+    };
+    if !rule.shadow && !rule.allowance.sets().is_empty() {
+        let message = "all clients share this limit, so that one of them can use it up for all; \
+                       put a limit for each client beside it";
+        context
+            .report
+            .add(Problem::new(ProblemCode::W23, &key.spot, message));
+    }
+}

@@ -1,0 +1,119 @@
+//! Keys of rules: the crate's extractors, and what only rules know.
+
+use std::{fmt, sync::Arc};
+
+use http::request::Parts;
+
+use super::{matcher::Matcher, pattern::hosts, request::RequestView};
+use crate::{
+    error::{KeyError, KeyErrorKind},
+    key::{Key, KeyExtractor},
+};
+
+/// A key's source.
+#[derive(Clone)]
+pub(super) enum RuleKey {
+    Extractor(Arc<dyn KeyExtractor>),
+    /// The segment of a parameter of the rule's path.
+    PathParameter(Box<str>),
+    FirstOf(Box<[Self]>),
+    Tuple(Box<[Self]>),
+}
+
+/// The most parts of a tuple: it must not be longer than a key is.
+pub(super) const MAX_PARTS: usize = 8;
+
+impl RuleKey {
+    pub(super) fn extractor(extractor: impl KeyExtractor) -> Self {
+        Self::Extractor(Arc::new(extractor))
+    }
+
+    /// The key of a request that the rule's match fits.
+    pub(super) fn extract(
+        &self,
+        matcher: &Matcher,
+        view: &RequestView<'_>,
+    ) -> Result<Key, KeyError> {
+        match self {
+            Self::Extractor(extractor) => extractor.extract(view.parts),
+            Self::PathParameter(name) => path_parameter(name, matcher, view),
+            Self::FirstOf(choices) => {
+                let mut found = Err(KeyError::absent());
+                for choice in choices {
+                    found = choice.extract(matcher, view);
+                    if !matches!(&found, Err(error) if error.kind() == KeyErrorKind::Absent) {
+                        break;
+                    }
+                }
+                found
+            }
+            Self::Tuple(parts) => {
+                const NONE: Option<Key> = None;
+                let mut keys = [NONE; MAX_PARTS];
+                for (place, part) in keys.iter_mut().zip(parts) {
+                    *place = Some(part.extract(matcher, view)?);
+                }
+                Ok(Key::tuple(keys.into_iter().flatten()))
+            }
+        }
+    }
+
+    /// The names of the parameters that it needs.
+    pub(super) fn path_parameters(&self, names: &mut Vec<Box<str>>) {
+        match self {
+            Self::Extractor(_) => {}
+            Self::PathParameter(name) => names.push(name.clone()),
+            Self::FirstOf(parts) | Self::Tuple(parts) => {
+                parts.iter().for_each(|part| part.path_parameters(names));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for RuleKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RuleKey")
+    }
+}
+
+/// The segment that a parameter stands for: one key for all that the pattern takes for the same.
+fn path_parameter(name: &str, matcher: &Matcher, view: &RequestView<'_>) -> Result<Key, KeyError> {
+    let pattern = matcher.path_of(&view.path).ok_or(KeyError::absent())?;
+    let segment = pattern
+        .parameter(name, &view.path)
+        .ok_or(KeyError::absent())?;
+    if pattern.ignores_case() && segment.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return Ok(Key::from(segment.to_ascii_lowercase()));
+    }
+    Ok(Key::from(segment))
+}
+
+/// The host that the request names, without its port and in lower case.
+#[derive(Debug)]
+pub(super) struct HostKey;
+
+impl KeyExtractor for HostKey {
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        let mut found = hosts(parts);
+        let host = found
+            .next()
+            .filter(|host| !host.is_empty())
+            .ok_or(KeyError::absent())?;
+        if found.any(|other| !other.eq_ignore_ascii_case(host)) {
+            return Err(KeyError::ambiguous());
+        }
+        Ok(Key::from(host.to_ascii_lowercase()))
+    }
+}
+
+/// Stands for a key that the application registers, where a file is checked without it.
+#[derive(Debug)]
+pub(super) struct Unregistered;
+
+impl KeyExtractor for Unregistered {
+    fn extract(&self, _: &Parts) -> Result<Key, KeyError> {
+        Err(KeyError::unavailable(
+            "a key of the application, which is not known to a check outside of it",
+        ))
+    }
+}

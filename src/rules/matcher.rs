@@ -1,0 +1,125 @@
+//! The match of a rule: all fields have to fit, and of a list one value.
+
+use std::{fmt, net::IpAddr, sync::Arc};
+
+use http::{HeaderName, Method, request::Parts};
+use ipnet::IpNet;
+
+use super::{
+    pattern::{Glob, HostPattern, PathPattern, hosts},
+    request::RequestView,
+    time::TimeWindow,
+};
+
+/// Something that the application says of a request.
+#[derive(Clone)]
+pub(super) struct Authenticator(pub(super) Arc<dyn Fn(&Parts) -> bool + Send + Sync>);
+
+impl fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authenticator")
+    }
+}
+
+/// The fields of a match that were said. None that was not said is looked at.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Matcher {
+    pub(super) methods: Option<Box<[Method]>>,
+    pub(super) paths: Option<Box<[PathPattern]>>,
+    pub(super) routes: Option<Box<[Box<str>]>>,
+    pub(super) hosts: Option<Box<[HostPattern]>>,
+    pub(super) clients: Option<Box<[IpNet]>>,
+    pub(super) headers: Box<[(HeaderName, Pattern)]>,
+    pub(super) query: Box<[(Box<str>, Pattern)]>,
+    pub(super) authenticated: Option<(bool, Authenticator)>,
+    pub(super) times: Option<Box<[TimeWindow]>>,
+    pub(super) not: Option<Box<Self>>,
+}
+
+/// What a header or a query parameter has to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Pattern {
+    Present,
+    Absent,
+    OneOf(Box<[Glob]>),
+}
+
+impl Pattern {
+    fn fits(&self, mut values: impl Iterator<Item: AsRef<[u8]>>) -> bool {
+        match self {
+            Self::Present => values.next().is_some(),
+            Self::Absent => values.next().is_none(),
+            Self::OneOf(globs) => values.any(|value| {
+                let value = value.as_ref().trim_ascii();
+                globs.iter().any(|glob| glob.matches(value))
+            }),
+        }
+    }
+}
+
+impl Matcher {
+    /// Whether the request fits, else the first field that does not.
+    pub(super) fn check(&self, view: &RequestView<'_>) -> Result<(), &'static str> {
+        let of = |fits: bool, field: &'static str| if fits { Ok(()) } else { Err(field) };
+        of(self.method_fits(view.method()), "method")?;
+        of(
+            self.path_of(&view.path).is_some() || self.paths.is_none(),
+            "path",
+        )?;
+        if let Some(routes) = &self.routes {
+            let route = view.route();
+            of(routes.iter().any(|known| Some(&**known) == route), "route")?;
+        }
+        if let Some(patterns) = &self.hosts {
+            let known = |host| patterns.iter().any(|pattern| pattern.matches(host));
+            of(hosts(view.parts).any(known), "host")?;
+        }
+        for (name, pattern) in &self.headers {
+            let lines = view.parts.headers.get_all(name).iter();
+            of(pattern.fits(lines.map(|line| line.as_bytes())), "header")?;
+        }
+        for (name, pattern) in &self.query {
+            of(query_fits(name, pattern, view.parts), "query")?;
+        }
+        if let Some(networks) = &self.clients {
+            of(
+                view.client().is_some_and(|client| in_one(client, networks)),
+                "client",
+            )?;
+        }
+        if let Some((wanted, told)) = &self.authenticated {
+            of(told.0(view.parts) == *wanted, "authenticated")?;
+        }
+        if let Some(times) = &self.times {
+            of(times.iter().any(|time| time.contains(view.now)), "time")?;
+        }
+        match &self.not {
+            Some(not) => of(not.check(view).is_err(), "not"),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn method_fits(&self, method: &Method) -> bool {
+        let known = self.methods.as_ref();
+        known.is_none_or(|known| known.contains(method))
+    }
+
+    /// The pattern that a path in its normal form matches.
+    pub(super) fn path_of(&self, path: &str) -> Option<&PathPattern> {
+        let patterns = self.paths.as_ref()?;
+        patterns.iter().find(|pattern| pattern.matches(path))
+    }
+}
+
+fn query_fits(name: &str, pattern: &Pattern, parts: &Parts) -> bool {
+    let query = parts.uri.query().unwrap_or_default();
+    let pairs = form_urlencoded::parse(query.as_bytes());
+    let values = pairs
+        .filter(|(key, _)| *key == *name)
+        .map(|(_, value)| value.into_owned());
+    pattern.fits(values)
+}
+
+fn in_one(client: IpAddr, networks: &[IpNet]) -> bool {
+    networks.iter().any(|network| network.contains(&client))
+}

@@ -1,0 +1,53 @@
+//! Rules in files: limits that operators write, check and review, in YAML, JSON or TOML.
+//!
+//! ```yaml
+//! version: 1
+//! client_ip: {trust: ["10.0.0.0/8"]}
+//! rules:
+//!   - {name: health, match: {path: /healthz}, action: allow}
+//!   - name: login
+//!     match: {method: POST, path: /api/login}
+//!     quota: 5/minute sliding_log
+//!     count_if: {status: [401, 403]}
+//!   - name: api
+//!     match: {path: "/api/**"}
+//!     key: {first_of: [bearer_token, client_ip]}
+//!     quota: [10/second, {name: day, rate: 10000/day, algorithm: fixed_window}]
+//! ```
+//!
+//! The page of the [guide](crate::guide::rules) has every field, and what messages look like.
+//! [`Rules::explain`] says of a request why each rule applies or not, as the command
+//! `tower-ratelimit check` does.
+//!
+//! Rules are matched and checked here. The layer that charges them is not part of this version.
+
+mod allowance;
+mod builder;
+mod changes;
+mod compile;
+mod cost;
+mod explain;
+mod format;
+mod json;
+mod key;
+mod matcher;
+mod pattern;
+mod problem;
+mod report;
+mod request;
+mod rule;
+mod select;
+mod set;
+mod shape;
+mod time;
+mod tree;
+
+pub use self::{
+    builder::RulesBuilder,
+    changes::RuleChanges,
+    explain::{ExplainedLimit, Explanation, RuleExplanation, RuleReason, RulesOutcome},
+    format::Format,
+    problem::{Problem, RulesError},
+    set::Rules,
+    shape::schema,
+};

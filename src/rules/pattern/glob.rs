@@ -1,0 +1,68 @@
+//! Texts with `*`, which stands for anything.
+
+/// A text with `*` in it. One pass from the left finds out: there is nothing to go back to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::rules) struct Glob {
+    /// The texts between the stars, in lower case where case makes no difference.
+    pieces: Box<[Box<[u8]>]>,
+    ignore_case: bool,
+}
+
+impl Glob {
+    pub(in crate::rules) fn new(pattern: &str, ignore_case: bool) -> Self {
+        let piece = |piece: &str| -> Box<[u8]> {
+            if ignore_case {
+                piece.to_ascii_lowercase().into_bytes().into()
+            } else {
+                piece.as_bytes().into()
+            }
+        };
+        Self {
+            pieces: pattern.split('*').map(piece).collect(),
+            ignore_case,
+        }
+    }
+
+    pub(in crate::rules) fn matches(&self, text: &[u8]) -> bool {
+        let [first, rest @ ..] = &*self.pieces else {
+            return false;
+        };
+        let [middle @ .., last] = rest else {
+            return text.len() == first.len() && self.same(text, first);
+        };
+        let least = first.len() + last.len();
+        if text.len() < least
+            || !self.same(&text[..first.len()], first)
+            || !self.same(&text[text.len() - last.len()..], last)
+        {
+            return false;
+        }
+        let mut between = &text[first.len()..text.len() - last.len()];
+        for piece in middle {
+            match self.find(between, piece) {
+                Some(end) => between = &between[end..],
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn same(&self, text: &[u8], piece: &[u8]) -> bool {
+        if self.ignore_case {
+            text.eq_ignore_ascii_case(piece)
+        } else {
+            text == piece
+        }
+    }
+
+    /// Where the first occurrence of the piece ends.
+    fn find(&self, text: &[u8], piece: &[u8]) -> Option<usize> {
+        if piece.is_empty() {
+            return Some(0);
+        }
+        let at = text
+            .windows(piece.len())
+            .position(|window| self.same(window, piece));
+        at.map(|at| at + piece.len())
+    }
+}

@@ -1,0 +1,13 @@
+//! Patterns: of texts, paths and hosts, and the normal form in which paths are compared.
+
+mod glob;
+mod host;
+mod normal;
+mod path;
+
+pub(super) use self::{
+    glob::Glob,
+    host::{HostPattern, hosts},
+    normal::normalized,
+    path::{PathPattern, first_segment},
+};

@@ -1,0 +1,202 @@
+//! Patterns of paths.
+
+use super::{glob::Glob, normal::normalized};
+
+/// A pattern such as `/api/{id}/v*/**`, compared segment by segment with the normal form of a path.
+#[derive(Debug, Clone)]
+pub(in crate::rules) struct PathPattern {
+    segments: Box<[SegmentPattern]>,
+    /// Whether anything may follow, or nothing: `**`.
+    open: bool,
+    ignore_case: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum SegmentPattern {
+    Literal(Box<str>),
+    /// `{name}`: any segment.
+    Parameter(Box<str>),
+    Glob(Glob),
+}
+
+impl PathPattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    ///
+    /// The fault as a text.
+    pub(in crate::rules) fn new(text: &str, ignore_case: bool) -> Result<Self, String> {
+        let Some(rest) = text.strip_prefix('/') else {
+            return Err(format!("the path {text:?} does not begin with a slash"));
+        };
+        let normal = normalized(text);
+        if normal != text {
+            return Err(format!(
+                "the path {text:?} would never match: paths are compared in their normal form, and \
+                 this one's is {normal:?}"
+            ));
+        }
+        let mut pattern = Self {
+            segments: Box::default(),
+            open: false,
+            ignore_case,
+        };
+        let mut segments = Vec::new();
+        for segment in rest.split('/').filter(|segment| !segment.is_empty()) {
+            if pattern.open {
+                return Err(format!("`**` in {text:?} is not the last segment"));
+            }
+            if segment == "**" {
+                pattern.open = true;
+                continue;
+            }
+            segments.push(SegmentPattern::new(segment, ignore_case)?);
+        }
+        pattern.segments = segments.into();
+        let names: Vec<&str> = pattern.parameters().collect();
+        if let Some((at, name)) = names
+            .iter()
+            .enumerate()
+            .find(|(at, name)| names[..*at].contains(name))
+        {
+            return Err(format!(
+                "{:?} has the parameter {name:?} twice, as number {}",
+                text,
+                at + 1
+            ));
+        }
+        Ok(pattern)
+    }
+
+    /// Whether it matches a path in its normal form.
+    pub(in crate::rules) fn matches(&self, path: &str) -> bool {
+        if !path.starts_with('/') {
+            return false;
+        }
+        let mut segments = Segments(path);
+        for pattern in &self.segments {
+            match segments.next() {
+                Some(segment) if pattern.matches(segment, self.ignore_case) => {}
+                _ => return false,
+            }
+        }
+        self.open || segments.next().is_none()
+    }
+
+    /// The segment that `{name}` stands for in a path that matches.
+    pub(in crate::rules) fn parameter<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
+        let named = |pattern: &SegmentPattern| matches!(pattern, SegmentPattern::Parameter(own) if **own == *name);
+        let at = self.segments.iter().position(named)?;
+        Segments(path).nth(at)
+    }
+
+    /// The names of its parameters.
+    pub(in crate::rules) fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.segments.iter().filter_map(|segment| match segment {
+            SegmentPattern::Parameter(name) => Some(&**name),
+            _ => None,
+        })
+    }
+
+    pub(in crate::rules) const fn ignores_case(&self) -> bool {
+        self.ignore_case
+    }
+
+    /// The first segment of all paths that match, if it is the same for all; empty for the root.
+    pub(in crate::rules) fn first_literal(&self) -> Option<&str> {
+        match self.segments.first() {
+            Some(SegmentPattern::Literal(first)) if !self.ignore_case => Some(first),
+            None if !self.open => Some(""),
+            _ => None,
+        }
+    }
+
+    /// Whether it matches every path that `other` matches, as far as can be told from the patterns.
+    pub(in crate::rules) fn covers(&self, other: &Self) -> bool {
+        let (own, others) = (&self.segments, &other.segments);
+        let long_enough = own.len() == others.len() || (self.open && own.len() < others.len());
+        let as_open = self.open || !other.open;
+        let as_lax = self.ignore_case || !other.ignore_case;
+        let covered = own
+            .iter()
+            .zip(others.iter())
+            .all(|(own, other)| match (own, other) {
+                (SegmentPattern::Parameter(_), _) => true,
+                (own, SegmentPattern::Literal(other)) => own.matches(other, self.ignore_case),
+                (own, other) => own == other,
+            });
+        long_enough && as_open && as_lax && covered
+    }
+}
+
+impl SegmentPattern {
+    fn new(text: &str, ignore_case: bool) -> Result<Self, String> {
+        if let Some(name) = text
+            .strip_prefix('{')
+            .and_then(|rest| rest.strip_suffix('}'))
+        {
+            let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            if name.is_empty() || !name.chars().all(letters) {
+                return Err(format!(
+                    "{text:?} is no parameter; its name has letters, digits and underscores"
+                ));
+            }
+            return Ok(Self::Parameter(name.into()));
+        }
+        if text.contains(['{', '}']) {
+            return Err(format!(
+                "{text:?} is a parameter in a part of a segment; `{{name}}` is a whole one, and `*` \
+                 any part"
+            ));
+        }
+        if text.contains("**") {
+            return Err(format!(
+                "{text:?}: `**` is a segment of its own, the last one"
+            ));
+        }
+        Ok(if text.contains('*') {
+            Self::Glob(Glob::new(text, ignore_case))
+        } else {
+            Self::Literal(text.into())
+        })
+    }
+
+    fn matches(&self, segment: &str, ignore_case: bool) -> bool {
+        match self {
+            Self::Literal(literal) if ignore_case => literal.eq_ignore_ascii_case(segment),
+            Self::Literal(literal) => **literal == *segment,
+            Self::Parameter(_) => true,
+            Self::Glob(glob) => glob.matches(segment.as_bytes()),
+        }
+    }
+}
+
+/// The segments of a path in its normal form; none of `*` and of no path at all.
+///
+/// By hand and not by `split`, whose search pays off in long texts only: each request comes here.
+#[derive(Debug, Clone)]
+struct Segments<'p>(&'p str);
+
+impl<'p> Iterator for Segments<'p> {
+    type Item = &'p str;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'p str> {
+        let rest = self.0.strip_prefix('/').filter(|rest| !rest.is_empty())?;
+        let end = rest
+            .bytes()
+            .position(|byte| byte == b'/')
+            .unwrap_or(rest.len());
+        let (segment, after) = rest.split_at(end);
+        self.0 = after;
+        Some(segment)
+    }
+}
+
+/// The first segment of a path in its normal form; that of the root is empty.
+pub(in crate::rules) fn first_segment(path: &str) -> Option<&str> {
+    if path == "/" {
+        return Some("");
+    }
+    Segments(path).next()
+}

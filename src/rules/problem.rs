@@ -1,0 +1,335 @@
+//! Problems of rule files: their codes, places and texts.
+
+use std::{error::Error, fmt, sync::Arc};
+
+/// The most faults that are told at once.
+pub(super) const MAX_FAULTS: usize = 20;
+
+/// The longest part of a source line that a message repeats, in characters.
+const MAX_LINE_CHARS: usize = 160;
+
+/// What kind of problem it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum ProblemCode {
+    /// The file's form: its syntax, its size, and values of another kind than belongs there.
+    R01,
+    /// A field that is not known, is missing, or is of no use here.
+    R02,
+    /// A name that is taken.
+    R03,
+    /// A quota.
+    R04,
+    /// The name of something that there is not.
+    R05,
+    /// A pattern of a path.
+    R06,
+    /// A parameter that a path does not have.
+    R07,
+    /// A time, a zone or a duration.
+    R08,
+    /// A circle of rules that replace each other.
+    R09,
+    /// A network, or trust in everybody.
+    R10,
+    /// The version of the format.
+    R11,
+    /// A rule that no request reaches.
+    W21,
+    /// A key or tier that any client can choose.
+    W22,
+    /// A limit that one client can use up for all.
+    W23,
+}
+
+impl ProblemCode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::R01 => "R01",
+            Self::R02 => "R02",
+            Self::R03 => "R03",
+            Self::R04 => "R04",
+            Self::R05 => "R05",
+            Self::R06 => "R06",
+            Self::R07 => "R07",
+            Self::R08 => "R08",
+            Self::R09 => "R09",
+            Self::R10 => "R10",
+            Self::R11 => "R11",
+            Self::W21 => "W21",
+            Self::W22 => "W22",
+            Self::W23 => "W23",
+        }
+    }
+}
+
+/// A file as it was read.
+#[derive(Debug)]
+pub(super) struct SourceText {
+    pub(super) name: String,
+    pub(super) text: String,
+}
+
+/// A piece of a file, in bytes.
+#[derive(Debug, Clone)]
+pub(super) struct Spot {
+    pub(super) source: Arc<SourceText>,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Spot {
+    pub(super) fn new(source: &Arc<SourceText>, start: usize, end: usize) -> Self {
+        Self {
+            source: Arc::clone(source),
+            start,
+            end,
+        }
+    }
+
+    /// The line and the column, both counted from 1, the column in characters.
+    pub(super) fn line_and_column(&self) -> (usize, usize) {
+        let text = &self.source.text;
+        let start = floor_boundary(text, self.start);
+        let before = &text[..start];
+        let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+        (line, before[line_start..].chars().count() + 1)
+    }
+
+    /// `rules.yaml:9`, for messages about something else that stands there.
+    pub(super) fn short(&self) -> String {
+        format!("{}:{}", self.source.name, self.line_and_column().0)
+    }
+
+    /// The line's text, and how many of its characters the piece covers.
+    fn line_and_width(&self) -> (String, usize) {
+        let text = &self.source.text;
+        let start = floor_boundary(text, self.start);
+        let line_start = text[..start].rfind('\n').map_or(0, |end| end + 1);
+        let line_end = text[start..]
+            .find('\n')
+            .map_or(text.len(), |len| start + len);
+        let line = text[line_start..line_end].trim_end_matches('\r');
+        let end = floor_boundary(text, self.end).clamp(start, line_end);
+        let covered = text[start..end].trim_end().chars().count();
+        (line.to_owned(), covered.max(1))
+    }
+}
+
+fn floor_boundary(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// One fault of a rule file, or one warning.
+///
+/// `Display` tells the place, the code, the text, and the line with a caret below it:
+///
+/// ```text
+/// rules.yaml:9:5: R02 unknown field "metod" in match; did you mean "method"?
+///    9 |     metod: POST
+///      |     ^^^^^
+/// ```
+#[derive(Debug, Clone)]
+pub struct Problem {
+    code: ProblemCode,
+    spot: Option<Spot>,
+    message: String,
+    suggestion: Option<String>,
+}
+
+impl Problem {
+    pub(super) fn new(code: ProblemCode, spot: &Spot, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            spot: Some(spot.clone()),
+            message: message.into(),
+            suggestion: None,
+        }
+    }
+
+    /// A problem of no place in a file.
+    pub(super) fn without_place(code: ProblemCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            spot: None,
+            message: message.into(),
+            suggestion: None,
+        }
+    }
+
+    pub(super) fn suggest(mut self, suggestion: Option<&str>) -> Self {
+        self.suggestion = suggestion.map(str::to_owned);
+        self
+    }
+
+    /// The code, such as `R02`; warnings have one that begins with `W`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.code.name()
+    }
+
+    /// Whether the file can be used all the same.
+    #[must_use]
+    pub fn is_warning(&self) -> bool {
+        self.code >= ProblemCode::W21
+    }
+
+    /// The name of the file, as it was given.
+    #[must_use]
+    pub fn file(&self) -> Option<&str> {
+        self.spot.as_ref().map(|spot| spot.source.name.as_str())
+    }
+
+    /// The line, counted from 1.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        self.spot.as_ref().map(|spot| spot.line_and_column().0)
+    }
+
+    /// The column, counted from 1 in characters.
+    #[must_use]
+    pub fn column(&self) -> Option<usize> {
+        self.spot.as_ref().map(|spot| spot.line_and_column().1)
+    }
+
+    /// The text without place and code.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The word that was probably meant.
+    #[must_use]
+    pub fn suggestion(&self) -> Option<&str> {
+        self.suggestion.as_deref()
+    }
+
+    /// By file and place.
+    pub(super) fn order(&self) -> (Option<&str>, usize, ProblemCode) {
+        let start = self.spot.as_ref().map_or(0, |spot| spot.start);
+        (self.file(), start, self.code)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(spot) = &self.spot {
+            let (line, column) = spot.line_and_column();
+            write!(f, "{}:{line}:{column}: ", spot.source.name)?;
+        }
+        write!(f, "{} {}", self.code(), self.message)?;
+        if let Some(suggestion) = &self.suggestion {
+            write!(f, "; did you mean {suggestion:?}?")?;
+        }
+        match &self.spot {
+            Some(spot) => excerpt(spot, f),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The source line, and a caret below the piece.
+fn excerpt(spot: &Spot, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (number, column) = spot.line_and_column();
+    let (line, width) = spot.line_and_width();
+    // Of a long line, as JSON may be, the part around the place.
+    let skipped = column.saturating_sub(MAX_LINE_CHARS / 2);
+    let skipped = if line.chars().count() > MAX_LINE_CHARS {
+        skipped
+    } else {
+        0
+    };
+    let shown: String = line.chars().skip(skipped).take(MAX_LINE_CHARS).collect();
+    // A tab keeps its width where the terminal gives it one; control characters stay out of it.
+    let clean = |c: char| {
+        if c.is_control() && c != '\t' {
+            '\u{fffd}'
+        } else {
+            c
+        }
+    };
+    let shown: String = shown.chars().map(clean).collect();
+    let blank = |c: char| if c == '\t' { '\t' } else { ' ' };
+    let indent: String = shown
+        .chars()
+        .take(column - 1 - skipped)
+        .map(blank)
+        .collect();
+    let room = shown
+        .chars()
+        .count()
+        .saturating_sub(column - 1 - skipped)
+        .max(1);
+    let carets = "^".repeat(width.min(room));
+    write!(f, "\n{number:4} | {shown}\n     | {indent}{carets}")
+}
+
+/// Rule files that cannot be used: up to twenty faults, in the order of their places.
+///
+/// `Display` tells each in a paragraph, see [`Problem`].
+#[derive(Debug, Clone)]
+pub struct RulesError {
+    problems: Vec<Problem>,
+    /// The faults beyond those that are told.
+    more: usize,
+    unreadable: bool,
+}
+
+impl RulesError {
+    pub(super) fn new(mut problems: Vec<Problem>) -> Self {
+        problems.sort_by(|a, b| a.order().cmp(&b.order()));
+        let more = problems.len().saturating_sub(MAX_FAULTS);
+        problems.truncate(MAX_FAULTS);
+        Self {
+            problems,
+            more,
+            unreadable: false,
+        }
+    }
+
+    /// A file or directory that cannot be read.
+    pub(super) fn unreadable(message: String) -> Self {
+        Self {
+            problems: vec![Problem::without_place(ProblemCode::R01, message)],
+            more: 0,
+            unreadable: true,
+        }
+    }
+
+    /// The faults, at most twenty.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// How many faults there are beyond those of [`problems`](Self::problems).
+    #[must_use]
+    pub const fn more(&self) -> usize {
+        self.more
+    }
+
+    /// Whether a file could not be read at all, rather than be understood.
+    #[must_use]
+    pub const fn is_unreadable(&self) -> bool {
+        self.unreadable
+    }
+}
+
+impl fmt::Display for RulesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, problem) in self.problems.iter().enumerate() {
+            let separator = if at == 0 { "" } else { "\n" };
+            write!(f, "{separator}{problem}")?;
+        }
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
+    }
+}
+
+impl Error for RulesError {}

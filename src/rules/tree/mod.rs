@@ -1,0 +1,11 @@
+//! Files as trees in which every key and value knows its place.
+
+mod node;
+mod read;
+mod toml;
+mod yaml;
+
+pub(super) use self::{
+    node::{Node, NodeEntry, NodeValue},
+    read::{MAX_FILE_BYTES, read},
+};

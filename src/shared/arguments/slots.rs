@@ -1,0 +1,65 @@
+//! Slots: the counters of a subject.
+
+use std::fmt::Write as _;
+
+use crate::{
+    quota::{Algorithm, Quota},
+    redis::key_name::letters_of,
+};
+
+/// One counter. Quotas of all tiers share it that stand at one place and count alike.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) at: usize,
+    pub(super) quota: Quota,
+}
+
+/// The slots of all tiers, in the order of the quotas. Where one place has several, they stand in
+/// an order of their own, so that it does not matter which tier has which.
+pub(super) fn slots(all: &[(usize, Quota)]) -> Vec<Slot> {
+    let mut slots: Vec<Slot> = Vec::new();
+    for (at, quota) in all {
+        if !slots.iter().any(|slot| slot.counts(*at, quota)) {
+            let quota = *quota;
+            slots.push(Slot { at: *at, quota });
+        }
+    }
+    slots.sort_by_cached_key(|slot| (slot.at, slot.shape()));
+    slots
+}
+
+impl Slot {
+    pub(super) fn counts(&self, at: usize, quota: &Quota) -> bool {
+        self.at == at && self.quota.counts_like(quota)
+    }
+
+    pub(super) fn letter(&self) -> &'static str {
+        match self.quota.algorithm() {
+            Algorithm::TokenBucket => "t",
+            Algorithm::LeakyBucket { .. } => "l",
+            Algorithm::FixedWindow => "f",
+            Algorithm::SlidingWindow => "s",
+            Algorithm::SlidingLog => "g",
+        }
+    }
+
+    /// All in which quotas that count alike are alike.
+    fn shape(&self) -> String {
+        let period = self.quota.period_nanos();
+        let slices = self.quota.slice_count();
+        let mut shape = format!("{}{period}/{slices}", self.letter());
+        if let Some(step) = self.quota.refill_every_nanos() {
+            write!(shape, "+{step}").expect("a text takes all");
+        }
+        shape
+    }
+}
+
+/// A few letters for all in which the slots are alike.
+pub(super) fn id(slots: &[Slot]) -> String {
+    let mut shapes = String::new();
+    for slot in slots {
+        write!(shapes, "{}{};", slot.at, slot.shape()).expect("a text takes all");
+    }
+    letters_of(&shapes)
+}

@@ -1,0 +1,202 @@
+//! Limits of all nodes that are charged together: each is asked at once, and what was taken of the
+//! others is given back where one denies.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use super::limiter::{RedisFuture, RedisLimiter};
+use crate::{
+    decision::{Decision, Op},
+    error::{ConfigError, ConfigErrorKind, LimiterError},
+    key::{Key, KeyExtractor},
+    limiter::{
+        Limiter, Pending, Tier,
+        joint::{JointCall, KeyedLimit, Member, sealed::Sealed},
+        limits::Limits,
+    },
+    quota::Algorithm,
+};
+
+impl Sealed for RedisLimiter {}
+
+#[allow(private_interfaces, reason = "nobody else implements it")]
+impl Member for RedisLimiter {
+    fn check(limiters: &[Self]) -> Result<(), ConfigError> {
+        for limiter in limiters {
+            if let Some(fault) = limiter.with_limits(irrevocable) {
+                let name = limiter.policies()[0].name();
+                return Err(ConfigError::new(
+                    ConfigErrorKind::Joint,
+                    format!(
+                        "the limit {name:?} has {fault}, which cannot be taken back in Redis when \
+                         another limit denies: give it a layer of its own, inside this one"
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn knows(&self, tier: &Tier) -> bool {
+        self.with_limits(|limits| limits.knows(tier))
+    }
+
+    fn apply_together(call: JointCall<'_, Self>) -> Pending<RedisFuture> {
+        let asked: Vec<_> = call.members().map(Asked::new).collect();
+        if let Some(denied) = remembered(&asked) {
+            return Pending::Ready(Ok(denied));
+        }
+        let answers: Vec<_> = asked.iter().map(Asked::ask).collect();
+        Pending::Later(RedisFuture::new(Unabandoned::new(decide(asked, answers))))
+    }
+}
+
+/// A part of a limit that leaves more behind than a refund takes back.
+fn irrevocable(limits: &Limits) -> Option<&'static str> {
+    let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
+    if quotas.any(|quota| matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })) {
+        return Some("a leaky bucket");
+    }
+    limits.block_for.map(|_| "block_for")
+}
+
+impl RedisLimiter {
+    /// This limiter, by the key that `extractor` finds, for a list of limits that are [charged
+    /// together](crate::RateLimitLayer::all).
+    pub fn by(self, extractor: impl KeyExtractor) -> KeyedLimit<Self> {
+        KeyedLimit::new(self, extractor)
+    }
+}
+
+/// A limit that was asked, kept for a refund.
+struct Asked {
+    limiter: RedisLimiter,
+    key: Key,
+    tier: Tier,
+    op: Op,
+}
+
+impl Asked {
+    fn new((limiter, key, tier, op): (&RedisLimiter, &[u8], &Tier, &Op)) -> Self {
+        Self {
+            limiter: limiter.clone(),
+            key: Key::from_bytes(key),
+            tier: tier.clone(),
+            op: op.clone(),
+        }
+    }
+
+    fn ask(&self) -> Pending<RedisFuture> {
+        self.limiter
+            .apply_in(&self.tier, &self.key, self.op.clone())
+    }
+
+    /// Whether it takes units, all or none.
+    const fn takes(&self) -> bool {
+        matches!(
+            self.op,
+            Op::Acquire(_) | Op::Reserve(_) | Op::AcquireUpTo(_)
+        )
+    }
+
+    /// Gives back all but `kept` of the units that were charged.
+    fn give_back(&self, charged: &Decision, kept: u64) -> Option<Pending<RedisFuture>> {
+        let units = charged
+            .charged()
+            .checked_sub(kept)
+            .filter(|units| *units > 0)?;
+        let refund = Op::Refund(units, Some(charged.receipt()));
+        Some(self.limiter.apply_in(&self.tier, &self.key, refund))
+    }
+}
+
+/// The denial that is remembered of any of the limits: then none of them is asked.
+fn remembered(asked: &[Asked]) -> Option<Decision> {
+    let denial = |asked: &Asked| {
+        let takes = asked.takes();
+        takes.then(|| asked.limiter.denial(&asked.tier, &asked.key, &asked.op))?
+    };
+    let denials: Vec<_> = asked.iter().map(denial).collect();
+    let now = denials.iter().flatten().next()?.decided_at();
+    let all = denials.into_iter().zip(asked).map(|(denial, asked)| {
+        denial.unwrap_or_else(|| Decision::unmeasured(now, asked.limiter.policies()))
+    });
+    Some(Decision::join(all.collect()))
+}
+
+/// The decision of all limits together.
+async fn decide(
+    asked: Vec<Asked>,
+    pending: Vec<Pending<RedisFuture>>,
+) -> Result<Decision, LimiterError> {
+    // All of them are under way: to wait for one does not hold up another.
+    let mut answers = Vec::with_capacity(pending.len());
+    for answer in pending {
+        answers.push(answer.await);
+    }
+    let takes = asked.iter().all(Asked::takes);
+    let passes = |answer: &Result<Decision, _>| answer.as_ref().is_ok_and(Decision::is_allowed);
+    if takes && !answers.iter().all(passes) {
+        give_back(&asked, &mut answers, 0).await;
+    } else if takes {
+        let charged = answers.iter().flatten().map(Decision::charged);
+        let kept = charged.filter(|charged| *charged > 0).min().unwrap_or(0);
+        give_back(&asked, &mut answers, kept).await;
+    }
+    let decisions: Result<Vec<_>, _> = answers.into_iter().collect();
+    Ok(Decision::join(decisions?))
+}
+
+/// Leaves no limit charged more than `kept`, and takes its word for how it stands then.
+async fn give_back(asked: &[Asked], answers: &mut [Result<Decision, LimiterError>], kept: u64) {
+    let refund = |(asked, answer): (&Asked, &Result<Decision, _>)| {
+        asked.give_back(answer.as_ref().ok()?, kept)
+    };
+    let refunds: Vec<_> = asked.iter().zip(&*answers).map(refund).collect();
+    for (answer, refund) in answers.iter_mut().zip(refunds) {
+        let Some(refund) = refund else { continue };
+        match (refund.await, &mut *answer) {
+            // What is kept has the receipt of its charge.
+            (Ok(_), Ok(decision)) if kept > 0 => decision.keep_charged(kept),
+            (Ok(refunded), answer) => *answer = Ok(refunded),
+            // It stays charged: that is no reason to let the request pass.
+            (Err(_), _) => {}
+        }
+    }
+}
+
+/// A future that is finished by the runtime when nobody waits for it any more: a client that hangs
+/// up must not leave limits charged for a request that another one denies.
+struct Unabandoned(Option<Work>);
+
+type Work = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
+
+impl Unabandoned {
+    fn new(work: impl Future<Output = Result<Decision, LimiterError>> + Send + 'static) -> Self {
+        Self(Some(Box::pin(work)))
+    }
+}
+
+impl Future for Unabandoned {
+    type Output = Result<Decision, LimiterError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let work = self.0.as_mut().expect("polled after it was ready");
+        let done = work.as_mut().poll(cx);
+        if done.is_ready() {
+            self.0 = None;
+        }
+        done
+    }
+}
+
+impl Drop for Unabandoned {
+    fn drop(&mut self) {
+        if let (Some(work), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(work);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! A layer of several limits with keys of their own: all are charged, or none.
+
+use http::{Response, StatusCode, request::Builder};
+use testkit::{Lines, Probe, answering, field, fields, get, send};
+use tower::Layer;
+use tower_ratelimit::{
+    ConfigErrorKind, Decision, Global, Header, Key, KeyErrorKind, LocalLimiter, LocalStore,
+    ManualClock, MissingKey, Quota, RateLimitLayer,
+    limiter::{JointLimiter, Tier},
+    observe::Event,
+};
+
+/// Three requests of each address, five of each tenant, eight of all; and the limiters.
+fn limits() -> [LocalLimiter; 3] {
+    let store = LocalStore::builder()
+        .clock(ManualClock::new())
+        .build()
+        .unwrap();
+    [(3, "address"), (5, "tenant"), (8, "everybody")].map(|(limit, name)| {
+        let quota = Quota::per_minute(limit).named(name);
+        LocalLimiter::builder(quota).build_in(&store).unwrap()
+    })
+}
+
+fn layer([address, tenant, everybody]: [LocalLimiter; 3]) -> RateLimitLayer<JointLimiter> {
+    RateLimitLayer::all([
+        address.by(Header::new("x-address")),
+        tenant.by(Header::new("x-tenant")),
+        everybody.by(Global),
+    ])
+}
+
+fn from(address: &str, tenant: &str) -> Builder {
+    get("/")
+        .header("x-address", address)
+        .header("x-tenant", tenant)
+}
+
+fn left(limiter: &LocalLimiter, key: impl Into<Key>) -> Option<u64> {
+    limiter.peek(&key.into(), 1).remaining()
+}
+
+#[test]
+fn a_denied_client_drains_nobody() {
+    let limits = limits();
+    let service = layer(limits.clone()).layer(Probe::default());
+    let passed = |address: &str, tenant: &str, requests: usize| {
+        let sent = (0..requests).map(|_| send(&service, from(address, tenant)).status());
+        sent.filter(StatusCode::is_success).count()
+    };
+    assert_eq!(passed("a", "acme", 20), 3);
+    let [address, tenant, everybody] = &limits;
+    assert_eq!(left(tenant, "acme"), Some(2));
+    assert_eq!(left(everybody, Key::global()), Some(5));
+    assert_eq!(passed("b", "acme", 20), 2);
+    assert_eq!(left(address, "b"), Some(1), "the tenant denied");
+    assert_eq!(passed("c", "other", 20), 3);
+    assert_eq!(left(everybody, Key::global()), Some(0));
+    assert_eq!(passed("d", "third", 20), 0);
+    assert_eq!(left(address, "d"), Some(3));
+    assert_eq!(left(tenant, "third"), Some(5));
+}
+
+#[test]
+fn response_tells_all_limits_and_the_one_that_binds() {
+    let service = layer(limits()).layer(Probe::default());
+    let allowed = send(&service, from("a", "acme"));
+    assert_eq!(
+        field(&allowed, "ratelimit-policy"),
+        Some(r#""address";q=3;w=60, "tenant";q=5;w=60, "everybody";q=8;w=60"#)
+    );
+    assert_eq!(
+        field(&allowed, "ratelimit"),
+        Some(r#""address";r=2;t=40, "tenant";r=4;t=48, "everybody";r=7;t=53"#)
+    );
+    assert_eq!(field(&allowed, "x-ratelimit-limit"), Some("3"));
+    send(&service, from("a", "acme"));
+    send(&service, from("a", "acme"));
+    let denied = send(&service, from("a", "acme"));
+    assert_eq!(denied.status(), 429);
+    assert_eq!(field(&denied, "retry-after"), Some("20"));
+    assert!(
+        denied.body().contains(r#""violated-policies":["address"]"#),
+        "{}",
+        denied.body()
+    );
+    assert_eq!(
+        field(&denied, "ratelimit"),
+        Some(r#""address";r=0;t=20, "tenant";r=2;t=24, "everybody";r=5;t=38"#)
+    );
+}
+
+fn without_tenant(address: &str) -> Builder {
+    get("/").header("x-address", address)
+}
+
+#[test]
+fn limit_without_its_key_is_shared_left_out_or_refuses() {
+    let send_two = |missing: Option<MissingKey>| {
+        let limits = limits();
+        let mut layer = layer(limits.clone());
+        if let Some(action) = missing {
+            layer = layer.on_missing_key(KeyErrorKind::Absent, action);
+        }
+        let service = layer.layer(Probe::default());
+        let response = send(&service, without_tenant("a"));
+        send(&service, from("a", "acme"));
+        let [address, tenant, everybody] = &limits;
+        let counted = [
+            left(address, "a"),
+            left(tenant, Key::anonymous()),
+            left(everybody, Key::global()),
+        ];
+        (response, counted.map(Option::unwrap))
+    };
+    let (shared, counted) = send_two(None);
+    assert_eq!((shared.status().as_u16(), counted), (200, [1, 4, 6]));
+    let (skipped, counted) = send_two(Some(MissingKey::Skip));
+    assert_eq!((skipped.status().as_u16(), counted), (200, [1, 5, 6]));
+    assert_eq!(
+        fields(&skipped, "ratelimit-policy"),
+        [r#""address";q=3;w=60, "everybody";q=8;w=60"#]
+    );
+    assert_eq!(
+        fields(&skipped, "ratelimit"),
+        [r#""address";r=2;t=40, "everybody";r=7;t=53"#]
+    );
+    let (refused, counted) = send_two(Some(MissingKey::Reject));
+    assert_eq!((refused.status().as_u16(), counted), (400, [2, 5, 7]));
+}
+
+/// One limit alone, and then none.
+#[test]
+fn request_without_any_key_passes_if_all_are_left_out() {
+    let limiter = |name| {
+        let quota = Quota::per_minute(2).named(name);
+        let store = LocalStore::builder()
+            .clock(ManualClock::new())
+            .build()
+            .unwrap();
+        [quota, Quota::per_minute(9).named("other")]
+            .map(|quota| LocalLimiter::builder(quota).build_in(&store).unwrap())
+    };
+    let [address, tenant] = limiter("address");
+    let layer = RateLimitLayer::all([
+        address.clone().by(Header::new("x-address")),
+        tenant.by(Header::new("x-tenant")),
+    ]);
+    let layer = layer.on_missing_key(KeyErrorKind::Absent, MissingKey::Skip);
+    let service = layer
+        .count_if(|response| response.status != 404)
+        .layer(Probe::default());
+    for expected in [200, 200, 429] {
+        assert_eq!(send(&service, without_tenant("a")).status(), expected);
+    }
+    for _ in 0..5 {
+        let bare = send(&service, get("/"));
+        assert_eq!(bare.status(), 200);
+        assert_eq!(field(&bare, "ratelimit"), None);
+    }
+    assert_eq!(left(&address, "a"), Some(0));
+}
+
+#[test]
+fn responses_that_do_not_count_give_back_to_each() {
+    let limits = limits();
+    let layer = layer(limits.clone())
+        .cost(|_| 2)
+        .count_if(|response| response.status == 401);
+    let answered = |status: u16| {
+        let service = layer.layer(answering());
+        let request = from("a", "acme").uri(format!("/{status}"));
+        send(&service, request).status().as_u16()
+    };
+    assert_eq!(answered(200), 200);
+    let [address, tenant, everybody] = &limits;
+    let all = || {
+        [
+            left(address, "a"),
+            left(tenant, "acme"),
+            left(everybody, Key::global()),
+        ]
+    };
+    assert_eq!(all(), [Some(3), Some(5), Some(8)]);
+    assert_eq!(answered(401), 401);
+    assert_eq!(all(), [Some(1), Some(3), Some(6)]);
+    assert_eq!(answered(401), 429);
+    assert_eq!(all(), [Some(1), Some(3), Some(6)]);
+}
+
+#[test]
+fn observer_hears_which_limit_denied_and_all_keys() {
+    let lines = Lines::default();
+    let told = lines.clone();
+    let layer = layer(limits()).observer(move |event: &Event<'_>| {
+        if let Event::Decided(decided) = event {
+            let keys: Vec<_> = decided
+                .key()
+                .parts()
+                .map(|key| key.unwrap().reveal().to_string())
+                .collect();
+            let denied = decided
+                .decision()
+                .quotas()
+                .filter(|quota| quota.is_denied());
+            let denied: Vec<_> = denied.map(|quota| quota.name().to_owned()).collect();
+            told.push(format!(
+                "{} {}: {}",
+                keys.join(" "),
+                decided.key().reveal(),
+                denied.join(" ")
+            ));
+        }
+    });
+    let service = layer.layer(Probe::default());
+    for _ in 0..4 {
+        send(&service, from("a", "acme"));
+    }
+    let lines = lines.take();
+    assert_eq!(lines[2], r#""a" "acme" global ("a", "acme", global): "#);
+    assert_eq!(
+        lines[3],
+        r#""a" "acme" global ("a", "acme", global): address"#
+    );
+}
+
+#[test]
+fn shadow_lists_of_keys_and_tiers_work_as_with_one_limit() {
+    let watched = limits();
+    let shadow = layer(watched.clone()).shadow(true).layer(Probe::default());
+    for _ in 0..9 {
+        assert_eq!(send(&shadow, from("a", "acme")).status(), 200);
+    }
+    assert_eq!(
+        left(&watched[1], "acme"),
+        Some(2),
+        "denied by the address, so not charged"
+    );
+
+    let listed = limits();
+    let layer_of_lists = layer(listed.clone())
+        .skip_key(|key| *key == Key::from("probe"))
+        .deny_key(|key| *key == Key::from("evil"));
+    let service = layer_of_lists.layer(Probe::default());
+    assert_eq!(send(&service, from("probe", "acme")).status(), 200);
+    assert_eq!(send(&service, from("a", "evil")).status(), 403);
+    assert_eq!(left(&listed[2], Key::global()), Some(8));
+
+    let unlimited = layer(limits())
+        .tier(|_| Tier::UNLIMITED)
+        .layer(Probe::default());
+    let unknown = layer(limits())
+        .tier(|_| Tier::named("gold"))
+        .layer(Probe::default());
+    for _ in 0..9 {
+        assert_eq!(send(&unlimited, from("a", "acme")).status(), 200);
+    }
+    assert_eq!(send(&unknown, from("a", "acme")).status(), 503);
+}
+
+#[test]
+fn handlers_find_the_decision_of_all() {
+    let service = tower::service_fn(async |request: http::Request<String>| {
+        let decision: &Decision = request.extensions().get().unwrap();
+        let names: Vec<_> = decision
+            .quotas()
+            .map(|quota| quota.name().to_owned())
+            .collect();
+        Ok::<_, std::convert::Infallible>(Response::new(names.join(" ")))
+    });
+    let service = layer(limits()).expose_decision(true).layer(service);
+    let response = send(&service, from("a", "acme"));
+    assert_eq!(response.body(), "address tenant everybody");
+}
+
+#[test]
+fn quotas_without_names_are_named_by_their_rates() {
+    let layer = RateLimitLayer::all([
+        Quota::per_second(5).by(Header::new("x-address")),
+        Quota::per_day(100).by(Global),
+    ]);
+    let response = send(&layer.layer(Probe::default()), without_tenant("a"));
+    assert_eq!(
+        field(&response, "ratelimit-policy"),
+        Some(r#""5-per-1s";q=5;w=1, "100-per-86400s";q=100;w=86400"#)
+    );
+    let layer = RateLimitLayer::try_all([
+        Quota::per_second(5).by(Global),
+        Quota::per_second(5).by(Global),
+    ]);
+    assert_eq!(layer.unwrap_err().kind(), ConfigErrorKind::QuotaList);
+    let none: [tower_ratelimit::limiter::KeyedLimit; 0] = [];
+    assert_eq!(
+        RateLimitLayer::try_all(none).unwrap_err().kind(),
+        ConfigErrorKind::Joint
+    );
+}

@@ -1,0 +1,476 @@
+//! Every fault is told with its code, line and column, in YAML, JSON and TOML.
+
+use tower_ratelimit::rules::{Format, Problem, Rules, RulesError};
+
+/// A text in which `¶` stands before the place of the fault.
+fn marked(text: &str) -> (String, (usize, usize)) {
+    let (before, after) = text.split_once('¶').expect("a mark");
+    let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+    let line = before.matches('\n').count() + 1;
+    let column = before[line_start..].chars().count() + 1;
+    (format!("{before}{after}"), (line, column))
+}
+
+fn places(problems: &[Problem]) -> Vec<(&str, (usize, usize))> {
+    let place = |problem: &Problem| {
+        (
+            problem.line().expect("a line"),
+            problem.column().expect("a column"),
+        )
+    };
+    problems
+        .iter()
+        .map(|problem| (problem.code(), place(problem)))
+        .collect::<Vec<_>>()
+}
+
+fn refused(text: &str, format: Format) -> RulesError {
+    match Rules::builder().parse(text, format) {
+        Err(error) => error,
+        Ok(_) => panic!("accepted:\n{text}"),
+    }
+}
+
+/// The text has this fault and no other.
+fn fault(code: &str, part: &str, format: Format, text: &str) {
+    let (text, place) = marked(text);
+    let error = refused(&text, format);
+    assert_eq!(places(error.problems()), [(code, place)], "{error}");
+    let message = error.problems()[0].message();
+    assert!(message.contains(part), "{message:?} has no {part:?}");
+    let printed = error.to_string();
+    let (line, column) = place;
+    assert!(
+        printed.starts_with(&format!("rules:{line}:{column}: {code} ")),
+        "{printed}"
+    );
+    let caret = printed.lines().last().expect("a line").find('^');
+    assert!(caret.is_some(), "{printed}");
+}
+
+macro_rules! faults {
+    ($($name:ident: $code:literal $part:literal, $yaml:literal, $json:literal, $toml:literal;)+) => {
+        $(#[test]
+        fn $name() {
+            fault($code, $part, Format::Yaml, $yaml);
+            fault($code, $part, Format::Json, $json);
+            fault($code, $part, Format::Toml, $toml);
+        })+
+    };
+}
+
+faults! {
+    r01_another_kind: "R01" "a whole number from 1 to 128",
+        "client_ip:\n  ipv6_prefix: ¶129\nrules: [{name: a, quota: 1/s}]\n",
+        "{\"client_ip\": {\"ipv6_prefix\": ¶129},\n \"rules\": [{\"name\": \"a\", \"quota\": \"1/s\"}]}",
+        "client_ip.ipv6_prefix = ¶129\n[[rules]]\nname = \"a\"\nquota = \"1/s\"\n";
+    r01_unknown_word: "R01" "\"hard\" or \"shadow\"",
+        "rules:\n  - name: a\n    quota: 1/s\n    mode: ¶shaddow\n",
+        "{\"rules\": [\n\t{\"name\": \"a\", \"quota\": \"1/s\", \"mode\": ¶\"shaddow\"}]}",
+        "[[rules]]\nname = \"a\"\nquota = \"1/s\"\nmode = ¶\"shaddow\"\n";
+    r02_unknown_field: "R02" "unknown field \"metod\" in match",
+        "rules:\n  - name: login\n    match:\n      ¶metod: POST\n    quota: 5/minute\n",
+        "{\"rules\": [{\"name\": \"login\",\n  \"match\": {¶\"metod\": \"POST\"}, \"quota\": \"5/minute\"}]}",
+        "[[rules]]\nname = \"login\"\nquota = \"5/minute\"\n[rules.match]\n¶metod = \"POST\"\n";
+    r02_no_quota: "R02" "limits nothing",
+        "rules:\n  - ¶name: a\n",
+        "{\"rules\": [¶{\"name\": \"a\"}]}",
+        "rules = [¶{name = \"a\"}]\n";
+    r02_of_no_use: "R02" "of no use in a rule that limits nothing",
+        "rules:\n  - {name: a, action: deny, ¶quota: 1/s}\n",
+        "{\"rules\": [{\"name\": \"a\", \"action\": \"deny\", ¶\"quota\": \"1/s\"}]}",
+        "[[rules]]\nname = \"a\"\naction = \"deny\"\n¶quota = \"1/s\"\n";
+    r03_name_taken: "R03" "is taken: rules:",
+        "rules:\n  - {name: a, quota: 1/s}\n  - {name: ¶a, quota: 2/s}\n",
+        "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/s\"},\n{\"name\": ¶\"a\", \"quota\": \"1/s\"}]}",
+        "[[rules]]\nname = \"a\"\nquota = \"1/s\"\n[[rules]]\nname = ¶\"a\"\nquota = \"1/s\"\n";
+    r04_text: "R04" "unknown unit \"minu\"",
+        r#"rules: [{name: a, quota: ¶5/minu}]"#,
+        r#"{"rules": [{"name": "a", "quota": ¶"5/minu"}]}"#,
+        r#"[[rules]]
+name = "a"
+quota = ¶"5/minu"
+"#;
+    r04_table: "R04" "only a token bucket has a burst",
+        r#"rules:
+  - name: a
+    quota:
+      rate: 5/minute
+      algorithm: sliding_log
+      burst: ¶7
+"#,
+        r#"{"rules": [{"name": "a", "quota": {"rate": "5/minute", "algorithm": "sliding_log", "burst": ¶7}}]}"#,
+        r#"[[rules]]
+name = "a"
+quota = {rate = "5/minute", algorithm = "sliding_log", burst = ¶7}
+"#;
+    r04_template_once: "R04" "a limit of 0",
+        r#"quotas:
+  free: [10/second, ¶0/day]
+rules:
+  - {name: a, quota: free}
+  - {name: b, quota: free}
+"#,
+        r#"{"quotas": {"free": ["10/second", ¶"0/day"]}, "rules": [{"name": "a", "quota": "free"}, {"name": "b", "quota": "free"}]}"#,
+        r#"quotas.free = ["10/second", ¶"0/day"]
+rules = [{name = "a", quota = "free"}, {name = "b", quota = "free"}]
+"#;
+    r05_quota: "R05" "there is \"free\" or \"unlimited\"",
+        r#"quotas: {free: 1/s}
+rules:
+  - {name: a, quota: ¶unlimied}
+"#,
+        r#"{"quotas": {"free": "1/s"}, "rules": [{"name": "a", "quota": ¶"unlimied"}]}"#,
+        r#"quotas.free = "1/s"
+[[rules]]
+name = "a"
+quota = ¶"unlimied"
+"#;
+    r05_tier: "R05" "unknown tier \"fre\"",
+        r#"rules:
+  - name: a
+    tier: {header: x-plan, default: ¶fre, quotas: {free: 1/s}}
+"#,
+        r#"{"rules": [{"name": "a", "tier": {"header": "x-plan", "default": ¶"fre", "quotas": {"free": "1/s"}}}]}"#,
+        r#"[[rules]]
+name = "a"
+tier = {header = "x-plan", default = ¶"fre", quotas = {free = "1/s"}}
+"#;
+    r05_custom_key: "R05" "unknown custom key \"account\"; there is none",
+        r#"rules: [{name: a, key: {custom: ¶account}, quota: 1/s}]"#,
+        r#"{"rules": [{"name": "a", "key": {"custom": ¶"account"}, "quota": "1/s"}]}"#,
+        r#"[[rules]]
+name = "a"
+quota = "1/s"
+key.custom = ¶"account"
+"#;
+    r05_replaces: "R05" "unknown rule \"exprt\"",
+        r#"rules:
+  - {name: export, quota: 1/s}
+  - {name: b, quota: 1/s, replaces: [¶exprt]}
+"#,
+        r#"{"rules": [{"name": "export", "quota": "1/s"}, {"name": "b", "quota": "1/s", "replaces": ¶"exprt"}]}"#,
+        r#"rules = [{name = "export", quota = "1/s"}, {name = "b", quota = "1/s", replaces = [¶"exprt"]}]
+"#;
+    r06_path: "R06" "not the last segment",
+        r#"rules:
+  - {name: a, quota: 1/s, match: {path: [/x, ¶"/a/**/b"]}}
+"#,
+        r#"{"rules": [{"name": "a", "quota": "1/s", "match": {"path": ¶"/a/**/b"}}]}"#,
+        r#"[[rules]]
+name = "a"
+quota = "1/s"
+match.path = ¶"/a/**/b"
+"#;
+    r07_parameter: "R07" "not every path of the rule has",
+        r#"rules:
+  - {name: a, quota: 1/s, match: {path: ["/a/{id}", /b]}, key: ¶[client_ip, {path_param: id}]}
+"#,
+        r#"{"rules": [{"name": "a", "quota": "1/s", "match": {"path": "/a/{ix}"}, "key": ¶{"path_param": "id"}}]}"#,
+        r#"[[rules]]
+name = "a"
+quota = "1/s"
+key = ¶{path_param = "id"}
+match.path = "/a"
+"#;
+    r08_time: "R08" "25:00",
+        r#"rules:
+  - {name: a, quota: 1/s, match: {time: {from: ¶25:00}}}
+"#,
+        r#"{"rules": [{"name": "a", "quota": "1/s", "match": {"time": {"from": ¶"25:00"}}}]}"#,
+        r#"[[rules]]
+name = "a"
+quota = "1/s"
+match.time.from = ¶"25:00"
+"#;
+    r08_zone: "R08" "Names of",
+        r#"rules:
+  - {name: a, quota: 1/s, match: {time: [{zone: ¶Asia/Kolkata}]}}
+"#,
+        r#"{"rules": [{"name": "a", "quota": "1/s", "match": {"time": {"zone": ¶"Asia/Kolkata"}}}]}"#,
+        r#"[[rules]]
+name = "a"
+quota = "1/s"
+match.time.zone = ¶"Asia/Kolkata"
+"#;
+    r08_duration: "R08" "unknown unit \"soon\"",
+        r#"rules:
+  - name: a
+    quota: 1/s
+    wait: ¶soon
+"#,
+        r#"{"rules": [{"name": "a", "quota": "1/s",
+"wait": ¶"soon"}]}"#,
+        r#"[[rules]]
+name = "a"
+quota = "1/s"
+wait = ¶"soon"
+"#;
+    r09_circle: "R09" "a -> b -> a",
+        r#"rules:
+  - {name: a, quota: 1/s, replaces: ¶b}
+  - {name: b, quota: 1/s, replaces: a}
+"#,
+        r#"{"rules": [{"name": "a", "quota": "1/s", "replaces": ¶["b"]}, {"name": "b", "quota": "1/s", "replaces": ["a"]}]}"#,
+        r#"rules = [{name = "a", quota = "1/s", replaces = ¶"b"}, {name = "b", quota = "1/s", replaces = "a"}]
+"#;
+    r10_network: "R10" "203.0.113.0/33",
+        r#"rules:
+  - {name: a, quota: 1/s, match: {client: [¶203.0.113.0/33]}}
+"#,
+        r#"{"rules": [{"name": "a", "quota": "1/s", "match": {"client": ¶"203.0.113.0/33"}}]}"#,
+        r#"[[rules]]
+name = "a"
+quota = "1/s"
+match.client = ¶"203.0.113.0/33"
+"#;
+    r10_everybody: "R10" "everybody",
+        r#"client_ip:
+  trust: ¶[0.0.0.0/1, 128.0.0.0/1]
+rules: [{name: a, quota: 1/s}]
+"#,
+        r#"{"client_ip": {"trust": ¶["::/0"]}, "rules": [{"name": "a", "quota": "1/s"}]}"#,
+        r#"client_ip.trust = ¶["0.0.0.0/0"]
+rules = [{name = "a", quota = "1/s"}]
+"#;
+    r11_version: "R11" "version 2 of the format",
+        r#"version: ¶2
+rules: [{name: a, quota: 1/s}]
+"#,
+        r#"{"version": ¶2, "rules": [{"name": "a", "quota": "1/s"}]}"#,
+        r#"version = ¶2
+rules = [{name = "a", quota = "1/s"}]
+"#;
+    r01_syntax: "R01" "",
+        "rules:\n  - ¶{name: a, quota: 1/s\n",
+        "{\"rules\": [{\"name\": ¶@}]}",
+        "[[rules]]\nname = \"a\"\nquota = ¶@\n";
+}
+
+#[test]
+fn a_fault_is_printed_with_its_line_and_what_was_meant() {
+    let text = "rules:\n  - name: login\n    match: {metod: POST, path: /api/login}\n    quota: 5/minute\n";
+    assert_eq!(
+        refused(text, Format::Yaml).to_string(),
+        "rules:3:13: R02 unknown field \"metod\" in match; did you mean \"method\"?\n   \
+         3 |     match: {metod: POST, path: /api/login}\n     \
+         |             ^^^^^"
+    );
+}
+
+#[test]
+fn tabs_and_long_lines_keep_the_caret_below_its_place() {
+    let error = refused(
+        "{\"rules\": [\n\t\t{\"nam\": \"a\", \"quota\": \"1/s\"}]}",
+        Format::Json,
+    );
+    let printed = error.to_string();
+    assert!(printed.contains("\n     | \t\t ^^^^^"), "{printed}");
+
+    let long = format!(
+        "{{\"rules\": [{}{{\"nam\": \"a\", \"quota\": \"1/s\"}}]}}",
+        " ".repeat(5_000)
+    );
+    let printed = refused(&long, Format::Json).to_string();
+    let lines: Vec<&str> = printed.lines().collect();
+    assert!(lines.iter().all(|line| line.len() < 200), "{printed}");
+    let caret = lines[lines.len() - 1].find('^').expect("a caret");
+    assert!(
+        lines[lines.len() - 2][caret..].starts_with("\"nam\""),
+        "{printed}"
+    );
+}
+
+#[test]
+fn columns_count_characters() {
+    fault(
+        "R01",
+        "\"hard\" or \"shadow\"",
+        Format::Yaml,
+        "rules:\n  - {name: a, quota: 1/s, match: {query: {é: ü}}, mode: ¶x}\n",
+    );
+}
+
+#[test]
+fn all_faults_are_told_at_once_up_to_twenty() {
+    let three =
+        "rules:\n  - {name: a, quota: 5/minu, key: nobody, wait: soon}\n  - {name: b, qota: 1/s}\n";
+    let error = refused(three, Format::Yaml);
+    let codes: Vec<_> = places(error.problems());
+    let expected = [
+        ("R04", (2, 22)),
+        ("R05", (2, 35)),
+        ("R08", (2, 49)),
+        ("R02", (3, 5)),
+        ("R02", (3, 15)),
+    ];
+    assert_eq!(codes, expected, "{error}");
+
+    let rule = |at| format!("  - {{name: r{at}, quota: 5/minu}}\n");
+    let many: String = (0..33).map(rule).collect();
+    let error = refused(&format!("rules:\n{many}"), Format::Yaml);
+    assert_eq!(error.problems().len(), 20);
+    assert!(error.to_string().ends_with("\nand 13 more"), "{error}");
+}
+
+#[test]
+fn what_was_meant_is_guessed_only_when_it_is_near() {
+    let suggestion = |text: &str| {
+        let error = refused(text, Format::Yaml);
+        error.problems()[0].suggestion().map(str::to_owned)
+    };
+    let quota = |name: &str| format!("rules: [{{name: a, quota: {name}}}]");
+    assert_eq!(suggestion(&quota("unlimied")).as_deref(), Some("unlimited"));
+    assert_eq!(suggestion(&quota("whatever")), None);
+    let key = "rules: [{name: a, quota: 1/s, key: clientip}]";
+    assert_eq!(suggestion(key).as_deref(), Some("client_ip"));
+    let swapped = "rules: [{name: a, quota: 1/s, mdoe: hard}]";
+    assert_eq!(suggestion(swapped).as_deref(), Some("mode"));
+}
+
+/// The one fault of a text that is made to do harm.
+fn harmful(text: &str, format: Format) -> String {
+    let error = refused(text, format);
+    let codes: Vec<_> = error.problems().iter().map(Problem::code).collect();
+    assert_eq!(codes, ["R01"], "{error}");
+    error.problems()[0].message().to_owned()
+}
+
+#[test]
+fn no_file_hangs_or_bloats_the_process() {
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..12 {
+        let before = format!("*a{}", level - 1);
+        let items = vec![before; 9].join(", ");
+        bomb += &format!("a{level}: &a{level} [{items}]\n");
+    }
+    assert!(harmful(&bomb, Format::Yaml).contains("more than 100000 values"));
+    // Aliases side by side instead of within each other.
+    let wide = format!(
+        "a: &a [{}]\nb: [{}]\n",
+        "x, ".repeat(1_000),
+        "*a, ".repeat(1_000)
+    );
+    assert!(harmful(&wide, Format::Yaml).contains("more than 100000 values"));
+    let many = format!("rules: [{}]", "x, ".repeat(100_000));
+    assert!(harmful(&many, Format::Yaml).contains("more than 100000 values"));
+    let many = format!("rules = [{}]", "1, ".repeat(100_000));
+    assert!(harmful(&many, Format::Toml).contains("more than 100000 values"));
+
+    let deep = "[".repeat(200) + &"]".repeat(200);
+    assert!(harmful(&deep, Format::Json).contains("more than 32 deep"));
+    let deep = format!("a = {}{}", "[".repeat(40), "]".repeat(40));
+    assert!(harmful(&deep, Format::Toml).contains("more than 32 deep"));
+    for format in [Format::Yaml, Format::Toml] {
+        let error = refused(&"[".repeat(100_000), format);
+        assert_eq!(error.problems()[0].code(), "R01", "{error}");
+    }
+    let own = "a: &a [*a]\n";
+    assert!(harmful(own, Format::Yaml).contains("alias"));
+
+    let long = format!("# {}", "x".repeat(1 << 20));
+    for format in [Format::Yaml, Format::Toml] {
+        assert!(harmful(&long, format).contains("more than 1048576"));
+    }
+    let documents = "rules: []\n---\nrules: []\n";
+    assert!(harmful(documents, Format::Yaml).contains("a second document"));
+}
+
+/// Faults and warnings of many rules take no time that grows with the square of their number.
+#[test]
+fn long_lists_of_rules_are_no_work() {
+    let of = |rule: &dyn Fn(usize) -> String| {
+        let rules: String = (0..3_000).map(rule).collect();
+        Rules::builder().parse(format!("rules:\n{rules}"), Format::Yaml)
+    };
+    let same = of(&|_| "  - {name: same, quota: 1/s}\n".to_owned());
+    assert_eq!(same.expect_err("one name").problems().len(), 20);
+    let chain = of(&|at| {
+        format!(
+            "  - {{name: r{at}, quota: 1/s, replaces: r{}}}\n",
+            at.saturating_sub(1)
+        )
+    });
+    let chain = chain.expect_err("the first replaces itself");
+    assert_eq!(
+        chain.problems()[0].message(),
+        "rules replace each other: r0 -> r0"
+    );
+    let stop =
+        of(&|at| format!("  - {{name: r{at}, quota: 1/s, stop: true, match: {{path: /r{at}}}}}\n"));
+    assert_eq!(stop.expect("no fault").warnings().len(), 0);
+
+    let template = "1/s, ".repeat(16);
+    let error = refused(
+        &format!("quotas: {{t: [{template}]}}\n{}", "rules: []"),
+        Format::Yaml,
+    );
+    assert_eq!(error.problems()[0].code(), "R04", "{error}");
+    let error = refused(
+        &format!("rules: [{{name: a, quota: [{}]}}]", "1/s, ".repeat(17)),
+        Format::Yaml,
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("17 quotas; accepted are 1 to 16"),
+        "{error}"
+    );
+    let template: String = (1..=16).map(|at| format!("{at}/s, ")).collect();
+    let rules: String = (0..7_000)
+        .map(|at| format!("  - {{name: r{at}, quota: t}}\n"))
+        .collect();
+    let error = refused(
+        &format!("quotas: {{t: [{template}]}}\nrules:\n{rules}"),
+        Format::Yaml,
+    );
+    assert_eq!(
+        error.to_string(),
+        "R01 more than 100000 quotas, each use of a template counted"
+    );
+}
+
+#[test]
+fn files_of_windows_are_read_as_they_are() {
+    let text = "\u{feff}rules:\r\n  - name: a\r\n    mdoe: hard\r\n    quota: 1/s\r\n";
+    let error = refused(text, Format::Yaml);
+    assert!(
+        error
+            .to_string()
+            .starts_with("rules:3:5: R02 unknown field")
+            && error.to_string().contains("|     mdoe: hard\n"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_thousand_unknown_words_are_no_work() {
+    let fields: String = (0..20_000).map(|at| format!("field_{at}: 1\n")).collect();
+    let error = refused(&fields, Format::Yaml);
+    assert_eq!(error.problems().len(), 20);
+}
+
+/// A template is right where it stands, and wrong in a rule whose name leaves no room for its own.
+#[test]
+fn a_policy_name_that_is_too_long_is_a_fault_of_its_use() {
+    let name = "n".repeat(60);
+    let text = format!("quotas: {{t: [1/s, 5/minute]}}\nrules: [{{name: {name}, quota: t}}]");
+    let error = refused(&text, Format::Yaml);
+    assert!(error.to_string().contains("is no policy name"), "{error}");
+    assert_eq!(error.problems().len(), 2);
+}
+
+#[test]
+fn without_a_rule_there_is_a_fault_unless_that_is_wanted() {
+    for (text, format) in [
+        ("", Format::Yaml),
+        ("version: 1", Format::Yaml),
+        ("", Format::Toml),
+        ("{}", Format::Json),
+    ] {
+        let error = refused(text, format);
+        assert_eq!(error.to_string(), "R02 there is not a single rule");
+        let empty = Rules::builder().allow_empty(true).parse(text, format);
+        assert!(empty.expect("no fault").is_empty());
+    }
+}

@@ -1,0 +1,10 @@
+//! Rule files: what they say, what is wrong with them, and which requests they are about.
+
+mod ask;
+mod example;
+mod faults;
+mod matching;
+mod page;
+mod paths;
+mod reading;
+mod warnings;

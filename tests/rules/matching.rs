@@ -1,0 +1,401 @@
+//! Which requests a rule is about, field by field; and which rules of several apply.
+
+use std::net::IpAddr;
+
+use axum::extract::MatchedPath;
+use http::request::Parts;
+use tower_ratelimit::{
+    Key, Timestamp,
+    key::extension_fn,
+    rules::{Format, RuleReason, Rules, RulesOutcome},
+};
+
+use crate::ask::{NOON, applied, ask, at, from, reason, request, yaml};
+
+fn rules(text: &str) -> Rules {
+    yaml(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Rules of one match each, named by letters.
+fn of_matches(matches: &[&str]) -> Rules {
+    let mut text = String::from("rules:\n");
+    for (name, found) in ('a'..).zip(matches) {
+        text += &format!("  - {{name: {name}, match: {{{found}}}, quota: 1/s}}\n");
+    }
+    rules(&text)
+}
+
+#[test]
+fn methods() {
+    let rules = of_matches(&["method: GET", "method: [post, PUT]", "method: PURGE"]);
+    for (method, expected) in [
+        ("GET", "a"),
+        ("HEAD", "a"),
+        ("POST", "b"),
+        ("PUT", "b"),
+        ("PURGE", "c"),
+        ("TRACE", ""),
+        ("OTHER", ""),
+    ] {
+        assert_eq!(
+            applied(&rules, &format!("{method} /x"), &[]),
+            expected,
+            "{method}"
+        );
+    }
+}
+
+#[test]
+fn hosts() {
+    let rules = of_matches(&[
+        "host: api.example.com",
+        "host: \"*.example.com\"",
+        "host: [\"[::1]\", 10.0.0.1]",
+    ]);
+    for (host, expected) in [
+        ("api.example.com", "a b"),
+        ("API.Example.com.:8443", "a b"),
+        ("x.y.example.com", "b"),
+        ("example.com", ""),
+        (".example.com", ""),
+        ("evilexample.com", ""),
+        ("[::1]:80", "c"),
+        ("10.0.0.1", "c"),
+        ("", ""),
+    ] {
+        assert_eq!(
+            applied(&rules, "GET /x", &[("host", host)]),
+            expected,
+            "{host}"
+        );
+    }
+    assert_eq!(applied(&rules, "GET /x", &[]), "");
+    // The authority of HTTP/2 is what counts where there is one; of several lines any.
+    assert_eq!(
+        applied(
+            &rules,
+            "GET http://x.example.com/x",
+            &[("host", "api.example.com")]
+        ),
+        "b"
+    );
+    let two = [("host", "other"), ("host", "api.example.com")];
+    assert_eq!(applied(&rules, "GET /x", &two), "a b");
+}
+
+#[test]
+fn headers_and_queries() {
+    let rules = of_matches(&[
+        "header: {x-a: \"v*\"}",
+        "header: {x-a: true}",
+        "header: {x-a: false}",
+        "header: {x-a: \"true\"}",
+        "header: {X-A: [1.10, 0x10], x-b: y}",
+        "query: {q: \"a b*\"}",
+        "query: {q: false}",
+        "header: {x-a: VALUE}, ignore_case: true",
+    ]);
+    let with = |headers: &[(&str, &str)]| applied(&rules, "GET /x?q", headers);
+    assert_eq!(with(&[]), "c");
+    assert_eq!(with(&[("x-a", "v1")]), "a b");
+    assert_eq!(with(&[("x-a", "w"), ("x-a", " v ")]), "a b");
+    assert_eq!(with(&[("x-a", "true")]), "b d");
+    assert_eq!(with(&[("x-a", "value")]), "a b h");
+    // The source text counts: 1.10 is no 1.1.
+    assert_eq!(with(&[("x-a", "1.10"), ("x-b", "y")]), "b e");
+    assert_eq!(with(&[("x-a", "1.1"), ("x-b", "y")]), "b");
+    assert_eq!(with(&[("x-a", "0x10"), ("x-b", "z")]), "b");
+
+    let no_header = |query: &str| applied(&rules, &format!("GET /x{query}"), &[]);
+    assert_eq!(no_header("?q=a+b%21"), "c f");
+    assert_eq!(no_header("?q=x&%71=a%20b"), "c f");
+    assert_eq!(no_header("?p=1"), "c g");
+}
+
+#[test]
+fn clients() {
+    let rules = rules(
+        "client_ip: {trust: [10.0.0.0/8]}\nrules:\n  - {name: a, match: {client: [203.0.113.0/24, \"2001:db8::/32\"]}, quota: 1/s}\n",
+    );
+    let applies = |peer: &str, forwarded: &str| {
+        let headers = [("x-forwarded-for", forwarded)];
+        rules
+            .explain(&from(peer, "GET /x", &headers), NOON)
+            .applied()
+            .count()
+            == 1
+    };
+    assert!(applies("203.0.113.9", "198.51.100.1"));
+    assert!(applies("::ffff:203.0.113.9", ""));
+    assert!(applies("10.1.2.3", "6.6.6.6, 203.0.113.9"));
+    assert!(!applies("10.1.2.3", "203.0.113.9, 6.6.6.6"));
+    assert!(applies("2001:db8:1::1", ""));
+    let (parts, ()) = http::Request::get("/x")
+        .body(())
+        .expect("a request")
+        .into_parts();
+    let nobody = rules.explain(&parts, NOON);
+    assert_eq!(*reason(&nobody, "a"), RuleReason::Differs("client"));
+}
+
+#[test]
+fn routes_and_authentication() {
+    let text = "rules:\n  - {name: a, match: {route: \"/users/{id}\"}, quota: 1/s, key: route}\n  - {name: b, match: {authenticated: true}, quota: 1/s, key: {custom: account}}\n  - {name: c, match: {authenticated: false}, quota: 1/s}\n";
+    let builder = Rules::builder()
+        .key(
+            "account",
+            extension_fn(|name: &String| Key::from(name.as_str())),
+        )
+        .authenticated(|parts: &Parts| parts.extensions.get::<String>().is_some());
+    let rules = builder
+        .parse(text, Format::Yaml)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let mut parts = request("GET /users/7", &[]);
+    parts.extensions.insert("alice".to_owned());
+    let asked = rules.explain(&parts, NOON);
+    assert_eq!(asked.applied().collect::<Vec<_>>(), ["b"]);
+    assert_eq!(
+        asked.rules()[1].limit().expect("a limit").key,
+        Ok(Key::from("alice"))
+    );
+    assert_eq!(applied(&rules, "GET /users/7", &[]), "c");
+
+    let unregistered = Rules::builder()
+        .parse(text, Format::Yaml)
+        .expect_err("a fault");
+    let codes: Vec<_> = unregistered
+        .problems()
+        .iter()
+        .map(|p| (p.code(), p.line()))
+        .collect();
+    assert_eq!(
+        codes,
+        [("R05", Some(3)), ("R05", Some(3)), ("R05", Some(4))]
+    );
+    let outside = Rules::builder()
+        .outside_of_application(true)
+        .parse(text, Format::Yaml);
+    assert_eq!(outside.expect("no fault").len(), 3);
+}
+
+/// The route that axum matched is read where axum leaves it.
+#[tokio::test]
+async fn a_route_is_the_one_that_axum_matched() {
+    use tower::ServiceExt;
+    let rules = rules("rules: [{name: a, match: {route: \"/users/{id}\"}, quota: 1/s}]");
+    let answer = move |matched: MatchedPath, request: axum::extract::Request| async move {
+        let (mut parts, _) = request.into_parts();
+        parts.extensions.insert(matched);
+        rules.explain(&parts, NOON).applied().count().to_string()
+    };
+    let app = axum::Router::new()
+        .route("/users/{id}", axum::routing::get(answer.clone()))
+        .route("/other", axum::routing::get(answer));
+    for (path, expected) in [("/users/7", "1"), ("/other", "0")] {
+        let request = http::Request::get(path)
+            .body(axum::body::Body::empty())
+            .expect("a request");
+        let response = app.clone().oneshot(request).await.expect("a response");
+        let body = axum::body::to_bytes(response.into_body(), 10)
+            .await
+            .expect("a body");
+        assert_eq!(body, expected, "{path}");
+    }
+}
+
+#[test]
+fn times_cross_midnight_in_their_zone() {
+    let rules = of_matches(&[
+        "time: {from: \"22:00\", to: \"02:00\", days: fri}",
+        "time: {days: sat-sun}",
+        "time: [{from: \"09:00\", to: \"09:01\"}, {from: \"23:59\"}]",
+        "time: {from: \"22:00\", to: \"02:00\", days: fri, zone: \"-08:00\"}",
+        "time: {days: [thu, sun-mon]}",
+    ]);
+    // Friday, 2026-11-20T00:00Z.
+    let applied_at = |hours: u64, minutes: u64| {
+        let now = Timestamp::from_secs(1_795_132_800 + hours * 3_600 + minutes * 60);
+        at(&rules, now, "GET /x", &[])
+            .applied()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(applied_at(0, 0), "");
+    assert_eq!(applied_at(9, 0), "c");
+    assert_eq!(applied_at(9, 1), "");
+    assert_eq!(applied_at(21, 59), "");
+    assert_eq!(applied_at(22, 0), "a");
+    assert_eq!(applied_at(23, 59), "a c");
+    // The day is that on which it began.
+    assert_eq!(applied_at(24, 0), "a b");
+    assert_eq!(applied_at(25, 59), "a b");
+    assert_eq!(applied_at(26, 0), "b");
+    assert_eq!(applied_at(30, 0), "b d");
+    assert_eq!(applied_at(34, 0), "b");
+    assert_eq!(applied_at(48, 0), "b e");
+    assert_eq!(applied_at(72, 0), "e");
+    assert_eq!(applied_at(96, 0), "");
+    // Before the epoch nothing goes wrong.
+    let early = at(&rules, Timestamp::from_secs(0), "GET /x", &[]);
+    assert_eq!(early.applied().collect::<Vec<_>>(), ["e"]);
+}
+
+#[test]
+fn not_negates_a_whole_match() {
+    let rules = of_matches(&[
+        "path: /a/**, not: {path: /a/b/**, method: GET}",
+        "not: {not: {path: /a}}",
+    ]);
+    assert_eq!(applied(&rules, "GET /a/b", &[]), "");
+    assert_eq!(applied(&rules, "POST /a/b", &[]), "a");
+    assert_eq!(applied(&rules, "GET /a", &[]), "a b");
+}
+
+#[test]
+fn stop_ends_the_list_and_replaced_rules_do_not() {
+    let rules = rules(
+        "rules:\n  - {name: special, match: {header: {x-s: true}}, quota: 1/s, replaces: [normal]}\n  - {name: normal, match: {path: /a}, quota: 1/s, stop: true}\n  - {name: last, quota: 1/s}\n",
+    );
+    assert_eq!(applied(&rules, "GET /a", &[]), "normal");
+    assert_eq!(applied(&rules, "GET /a", &[("x-s", "1")]), "special last");
+    assert_eq!(applied(&rules, "GET /b", &[]), "last");
+    let asked = ask(&rules, "GET /a", &[]);
+    assert_eq!(
+        *reason(&asked, "last"),
+        RuleReason::AfterEnd("normal".into())
+    );
+}
+
+#[test]
+fn chains_of_replacements_leave_all_but_the_first_out() {
+    let rules = rules(
+        "rules:\n  - {name: a, quota: 1/s}\n  - {name: b, quota: 1/s, replaces: a}\n  - {name: c, match: {path: /x}, quota: 1/s, replaces: b}\n",
+    );
+    assert_eq!(applied(&rules, "GET /x", &[]), "c");
+    assert_eq!(applied(&rules, "GET /y", &[]), "b");
+}
+
+#[test]
+fn keys() {
+    type KeyCase<'c> = (&'c str, &'c [(&'c str, &'c str)], Key);
+    let cases: &[KeyCase<'_>] = &[
+        ("global", &[], Key::global()),
+        (
+            "peer_ip",
+            &[("x-forwarded-for", "6.6.6.6")],
+            Key::from(IpAddr::from([203, 0, 113, 7])),
+        ),
+        ("method", &[], Key::from("GET")),
+        ("host", &[("host", "A.example:80")], Key::from("a.example")),
+        ("route", &[], Key::from("")),
+        (
+            "bearer_token",
+            &[("authorization", "Bearer t")],
+            Key::digest(b"t"),
+        ),
+        (
+            "basic_user",
+            &[("authorization", "Basic YWxpY2U6eA==")],
+            Key::digest(b"alice"),
+        ),
+        ("{header: x-t}", &[("x-t", "acme")], Key::from("acme")),
+        (
+            "{secret_header: x-t}",
+            &[("x-t", "acme")],
+            Key::digest(b"acme"),
+        ),
+        ("{cookie: s}", &[("cookie", "s=1")], Key::digest(b"1")),
+        ("{query: q}", &[], Key::digest(b"7")),
+        ("{path_param: id}", &[], Key::from("x")),
+        (
+            "[global, {path_param: id}]",
+            &[],
+            Key::tuple([Key::global(), Key::from("x")]),
+        ),
+        (
+            "{first_of: [{header: x-t}, {header: x-u}, global]}",
+            &[("x-u", "u")],
+            Key::from("u"),
+        ),
+        ("{header: x-t}", &[], Key::anonymous()),
+    ];
+    for (key, headers, expected) in cases {
+        let rules = rules(&format!(
+            "rules: [{{name: a, match: {{path: \"/k/{{id}}\"}}, key: {key}, quota: 1/s}}]"
+        ));
+        let asked = ask(&rules, "GET /k/x?q=7", headers);
+        assert_eq!(
+            asked.rules()[0].limit().expect(key).key.as_ref(),
+            Ok(expected),
+            "{key}"
+        );
+    }
+}
+
+#[test]
+fn a_missing_key_is_shared_rejected_or_skipped() {
+    let outcome = |policy: &str, mode: &str, headers: &[(&str, &str)]| {
+        let rules = rules(&format!(
+            "defaults: {{on_missing_key: {policy}}}\nrules: [{{name: a, key: {{header: x-t}}, quota: 1/s, mode: {mode}}}]"
+        ));
+        ask(&rules, "GET /x", headers).outcome().clone()
+    };
+    let rejected = || RulesOutcome::Rejected("a".into(), 400);
+    assert_eq!(outcome("share", "hard", &[]), RulesOutcome::Limited);
+    assert_eq!(outcome("reject", "hard", &[]), rejected());
+    assert_eq!(outcome("skip", "hard", &[]), RulesOutcome::Bypassed);
+    assert_eq!(outcome("reject", "shadow", &[]), RulesOutcome::Bypassed);
+    // Two that differ are nobody's key.
+    let two = [("x-t", "1"), ("x-t", "2")];
+    assert_eq!(outcome("share", "hard", &two), rejected());
+    assert_eq!(outcome("skip", "hard", &two), RulesOutcome::Bypassed);
+}
+
+#[test]
+fn costs_are_the_largest_part_that_applies() {
+    let cost = |cost: &str, method: &str, headers: &[(&str, &str)]| {
+        let rules = rules(&format!("rules: [{{name: a, quota: 100/s, cost: {cost}}}]"));
+        let asked = ask(&rules, &format!("{method} /x"), headers);
+        asked.rules()[0].limit().expect("a limit").cost
+    };
+    let table = "{default: 2, method: {POST: 5, get: 1}, header: {name: x-cost, max: 9}}";
+    assert_eq!(cost("3", "GET", &[]), 3);
+    assert_eq!(cost("0", "GET", &[]), 0);
+    assert_eq!(cost(table, "GET", &[]), 2);
+    assert_eq!(cost(table, "POST", &[]), 5);
+    for (said, expected) in [
+        ("4", 4),
+        ("0", 2),
+        ("9", 9),
+        ("10", 9),
+        ("-1", 9),
+        ("+5", 9),
+        ("", 9),
+        ("99999999999", 9),
+    ] {
+        assert_eq!(cost(table, "HEAD", &[("x-cost", said)]), expected, "{said}");
+    }
+    assert_eq!(cost(table, "GET", &[("x-cost", "3"), ("x-cost", "8")]), 8);
+    assert_eq!(cost("{default: 0, method: {POST: 5}}", "GET", &[]), 0);
+}
+
+#[test]
+fn schedules_take_the_first_that_fits() {
+    let rules = rules(
+        "quotas: {night: 1/minute}\nrules:\n  - name: a\n    quota: [10/second, 50/minute]\n    schedule:\n      - {time: {from: \"22:00\", to: \"06:00\"}, quota: night}\n      - {time: {days: sat}, quota: unlimited}\n",
+    );
+    let quotas = |hours: u64| {
+        let now = Timestamp::from_secs(1_795_132_800 + hours * 3_600);
+        let asked = at(&rules, now, "GET /x", &[]);
+        let quotas = asked.rules()[0].limit().expect("a limit").quotas.clone();
+        quotas
+            .iter()
+            .map(|quota| format!("{}={}", quota.name().unwrap_or(""), quota.quota()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(quotas(12), ["a.10-per-1s=10/1s", "a.50-per-60s=50/60s"]);
+    assert_eq!(quotas(23), ["a=1/60s"]);
+    assert_eq!(quotas(36), Vec::<String>::new());
+    let saturday = at(&rules, NOON, "GET /x", &[]);
+    assert_eq!(*saturday.outcome(), RulesOutcome::Bypassed);
+}
