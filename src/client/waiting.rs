@@ -16,7 +16,7 @@ use tokio::{
 use super::{
     Destination, PacerError, PacerEvent, Turn,
     common::Common,
-    learned::{Hold, Sent},
+    learned::{HeldBack, Sent},
     site::Site,
 };
 use crate::{
@@ -49,7 +49,7 @@ enum AtOnce<F> {
 }
 
 /// The limiter's answer to the head of the line.
-enum Asked {
+enum HeadAnswer {
     /// Its units were taken.
     Charged,
     /// They may be there now.
@@ -148,7 +148,7 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
         // Nobody joins a line that does not move in time.
         let paused_until = site.memory().learned.paused_until(self.common.clock.now());
         if let Some(until) = paused_until {
-            self.check(site, Hold::Paused(until))?;
+            self.check(site, HeldBack::Paused(until))?;
         }
         self.common.tell(PacerEvent::Queued);
         match timeout_at(self.deadline(), site.line.acquire()).await {
@@ -194,11 +194,11 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
             }
             let asked = match answer.take() {
                 Some(answer) => self.until_charged(site, answer).await?,
-                None => Asked::Charged,
+                None => HeadAnswer::Charged,
             };
             // An answer may have come meanwhile that forbids to go. The units are lost then, which
             // errs on the safe side.
-            if let Asked::Charged = asked
+            if let HeadAnswer::Charged = asked
                 && let Some(sent) = self.send(site, self.common.clock.now())
             {
                 return Ok(sent);
@@ -225,14 +225,14 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
     /// # Errors
     ///
     /// When it is longer than this request can wait.
-    fn check(&self, site: &Site, hold: Hold) -> Result<Duration, PacerError> {
+    fn check(&self, site: &Site, hold: HeldBack) -> Result<Duration, PacerError> {
         let wait = between(self.common.clock.now(), hold.until());
         if wait <= self.left() {
             return Ok(wait.max(SHORTEST_SLEEP));
         }
         Err(match hold {
-            Hold::Paused(_) => PacerError::paused(wait, &site.destination),
-            Hold::Spent(_) => {
+            HeldBack::Paused(_) => PacerError::paused(wait, &site.destination),
+            HeldBack::Spent(_) => {
                 PacerError::wait_too_long(Some(wait), self.longest, &site.destination)
             }
         })
@@ -242,12 +242,12 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
         &self,
         site: &Site,
         answer: Pending<L::Future>,
-    ) -> Result<Asked, PacerError> {
+    ) -> Result<HeadAnswer, PacerError> {
         let decision = timeout_at(self.deadline(), answer.into_future()).await;
         let decision = decision.map_err(|_| self.too_late(site))?;
         let decision = decision.map_err(|error| PacerError::limiter(error, &site.destination))?;
         match decision.outcome() {
-            Outcome::Allowed => Ok(Asked::Charged),
+            Outcome::Allowed => Ok(HeadAnswer::Charged),
             Outcome::Delayed(delay) => self.until_slot(site, &decision, delay).await,
             Outcome::Denied => self.until_denial_ends(site, &decision).await,
         }
@@ -259,7 +259,7 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
         site: &Site,
         booked: &Decision,
         delay: Duration,
-    ) -> Result<Asked, PacerError> {
+    ) -> Result<HeadAnswer, PacerError> {
         if delay > self.left() {
             // Unless it is given back, each call that cannot wait moves the others' slots away.
             if let Some(limiter) = self.limiter {
@@ -274,10 +274,14 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
             ));
         }
         sleep(delay).await;
-        Ok(Asked::Charged)
+        Ok(HeadAnswer::Charged)
     }
 
-    async fn until_denial_ends(&self, site: &Site, denial: &Decision) -> Result<Asked, PacerError> {
+    async fn until_denial_ends(
+        &self,
+        site: &Site,
+        denial: &Decision,
+    ) -> Result<HeadAnswer, PacerError> {
         let destination = &site.destination;
         let Some(wait) = denial.retry_after() else {
             return Err(PacerError::cannot_fit(self.cost, denial, destination));
@@ -290,7 +294,7 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
             ));
         }
         sleep(wait.max(SHORTEST_SLEEP)).await;
-        Ok(Asked::AskAgain)
+        Ok(HeadAnswer::AskAgain)
     }
 
     fn too_late(&self, site: &Site) -> PacerError {
