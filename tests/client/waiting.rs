@@ -185,6 +185,29 @@ async fn units_that_are_told_are_not_exceeded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_window_that_was_not_used_up_ends_with_a_probe() {
+    let pacer = Pacer::learning_builder()
+        .clock(TokioClock::new())
+        .build()
+        .unwrap();
+    let turn = pacer.turn(&api(), 1).await.unwrap();
+    let (status, headers) = head(
+        200,
+        &[
+            ("ratelimit", "\"a\";r=900;t=7776"),
+            ("ratelimit-policy", "\"a\";q=1000;w=86400"),
+        ],
+    );
+    turn.learn(status, &headers);
+    sleep(seconds(3_600)).await;
+    // The answer to the first is lost. A day through a thousand would be 86 s.
+    let began = Instant::now();
+    drop(pacer.turn(&api(), 1).await.unwrap());
+    drop(pacer.turn(&api(), 1).await.unwrap());
+    assert_eq!(began.elapsed(), seconds(1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_newer_answer_ends_a_wait_early() {
     let pacer = Pacer::learning_builder()
         .clock(TokioClock::new())

@@ -2,6 +2,10 @@
 //!
 //! Limiter, headers, pacer and retries are the real ones; only time and the network are made up. It
 //! is the same each time, since chance has a seed.
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "what panics here is a fault of the example"
+)]
 
 use std::{
     convert::Infallible,
