@@ -252,7 +252,8 @@ impl<L: Limiter, R> Admission<L, R> {
     /// Whether all that is to be done for a request that was decided about is to let it pass.
     #[inline]
     pub(super) fn just_passes(&self, decision: &Decision) -> bool {
-        self.plain && decision.is_allowed() && !self.front.lookout().is_alert()
+        let is_free = decision.outcome() == Outcome::Allowed;
+        self.plain && is_free && !self.front.lookout().is_alert()
     }
 
     /// Whether a request that was decided about passes.

@@ -291,7 +291,8 @@ fn max_keys_counts_of_a_store_are_hardly_ever_given_up() {
         let _ = limiter.acquire(&key(number / 50), 1);
     }
     let lost = store.evictions();
-    assert!(lost * 10_000 < MAX_KEYS, "{lost} keys lost");
+    // Fewer than 1 in 10,000 on average: 4 or 5. So many are lost by no chance.
+    assert!(lost <= 25, "{lost} keys lost");
     assert_eq!(store.tracked_keys() as u64, MAX_KEYS - lost);
 }
 

@@ -196,3 +196,23 @@ async fn so_many_wait_and_no_more() {
         "{answers:?}"
     );
 }
+
+/// A layer looks at its first requests more closely than at those after them.
+#[tokio::test(start_paused = true)]
+async fn requests_wait_however_many_came_before() {
+    let layer = RateLimitLayer::new(limiter(Quota::per_second(10).leaky_bucket(3)), Global);
+    let answer =
+        async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new()));
+    let service = layer.layer(service_fn(answer));
+    for _ in 0..3_000 {
+        let response = service.clone().oneshot(Request::new(())).await.unwrap();
+        assert_eq!(response.status(), 200);
+    }
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let times: Vec<_> = flood(&service, 4)
+        .await
+        .into_iter()
+        .map(|(at, ..)| at)
+        .collect();
+    assert_eq!(times, [0, 100, 200, 300]);
+}

@@ -67,7 +67,7 @@ fn files(folder: &Path) -> BTreeMap<String, String> {
 #[test]
 fn the_committed_plots_are_what_the_example_draws() {
     let folder = tempfile::tempdir().expect("a folder");
-    let drawing = Command::new(env!("CARGO_BIN_EXE_plots"))
+    let drawing = Command::new(env!("CARGO_BIN_EXE_client_plots"))
         .arg(folder.path())
         .output()
         .expect("the example");
@@ -76,7 +76,7 @@ fn the_committed_plots_are_what_the_example_draws() {
     // Not `assert_eq!`: a picture is no help in a terminal.
     assert!(
         files(folder.path()) == committed,
-        "docs/client-plots is not what is drawn: run `cargo run -p example-client --bin plots`, and \
+        "docs/client-plots is not what is drawn: run `cargo run -p example-client --bin client_plots`, and \
          look at it"
     );
 }

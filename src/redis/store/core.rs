@@ -131,7 +131,7 @@ impl Core {
                 .await;
         }
         let outcome = self.run_for(left, &script, &call, &mut progress).await;
-        self.learn(epoch, &progress, outcome.as_ref().err());
+        self.learn_from(epoch, &progress, &outcome);
         outcome
     }
 
@@ -165,7 +165,7 @@ impl Core {
             let outcome = shared
                 .run_for(patience, &script, &call, &mut progress)
                 .await;
-            shared.learn(epoch, &progress, outcome.as_ref().err());
+            shared.learn_from(epoch, &progress, &outcome);
             outcome
         });
         match timeout(left, work.as_mut()).await {
@@ -206,10 +206,6 @@ impl Core {
             }
         };
         let outcome = answer.map_err(|error| StoreError::replied(&error));
-        let outcome = outcome.and_then(|reply| match failure_within(&reply) {
-            Some(error) => Err(error),
-            None => Ok(reply),
-        });
         let kind = outcome.as_ref().err().map(StoreError::kind);
         if !matches!(
             kind,
@@ -278,6 +274,18 @@ impl Core {
     fn has_lost_trial(&self) -> bool {
         let now = Instant::now().into_std();
         Handle::try_current().is_ok() && self.breaker.with(|breaker| breaker.has_lost_trial(now))
+    }
+
+    fn learn_from(
+        self: &Arc<Self>,
+        epoch: u64,
+        progress: &CallProgress,
+        outcome: &Result<Value, StoreError>,
+    ) {
+        match outcome {
+            Ok(reply) => self.learn(epoch, progress, failure_within(reply).as_ref()),
+            Err(error) => self.learn(epoch, progress, Some(error)),
+        }
     }
 
     fn learn(self: &Arc<Self>, epoch: u64, progress: &CallProgress, error: Option<&StoreError>) {

@@ -10,7 +10,10 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    task::unconstrained,
+    time::{Instant, sleep_until},
+};
 
 use super::{
     ask::Ask,
@@ -172,7 +175,8 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
         landed: &mut Vec<Landed<P>>,
         until: Option<Instant>,
     ) {
-        let mut stirred = pin!(self.hub.stirred.notified());
+        // One that was replaced must not take the news from the one that drives now.
+        let mut stirred = pin!((!self.is_over).then(|| self.hub.stirred.notified()));
         let mut alarm = pin!(until.map(sleep_until));
         poll_fn(|cx| {
             while let Poll::Ready(Some(flight)) = flights.poll_next_unpin(cx) {
@@ -186,7 +190,10 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
             {
                 return Poll::Ready(());
             }
-            stirred.as_mut().poll(cx)
+            match stirred.as_mut().as_pin_mut() {
+                Some(stirred) => stirred.poll(cx),
+                None => Poll::Pending,
+            }
         })
         .await;
     }
@@ -197,13 +204,14 @@ async fn send<P>(
     flights: &mut FuturesUnordered<impl Future<Output = Landed<P>>>,
     landed: &mut Vec<Landed<P>>,
 ) {
-    poll_fn(|cx| {
+    let send = poll_fn(|cx| {
         while let Poll::Ready(Some(flight)) = flights.poll_next_unpin(cx) {
             landed.push(flight);
         }
         Poll::Ready(())
-    })
-    .await;
+    });
+    // A task that has done much would leave some of them for later, behind others.
+    unconstrained(send).await;
 }
 
 fn deliver<P>(landed: &mut Vec<Landed<P>>) {

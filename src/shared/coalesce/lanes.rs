@@ -180,7 +180,8 @@ impl<P> Lanes<P> {
     }
 
     /// Whether operations wait whose time has been over for a while.
-    pub(super) fn are_still(&self, now: Instant, deadline: Duration) -> bool {
+    pub(super) fn are_still(&mut self, now: Instant, deadline: Duration) -> bool {
+        self.tidy_behind();
         let first = self.due.front().into_iter().chain(self.behind.front());
         let mut over = first.map(|queued| queued.since + deadline + STILL);
         over.any(|over| over < now)
@@ -213,6 +214,7 @@ impl<P> Lanes<P> {
                 self.depart(&queued.subject, view.now, departure);
             }
         }
+        self.tidy_behind();
         let first_due = self.due.front();
         let due_at = first_due.map(|queued| queued.since + view.patience.for_others);
         let behind_at = view
@@ -237,6 +239,19 @@ impl<P> Lanes<P> {
         count.min(MAX_DEPARTING)
     }
 
+    /// Drops those from the front of the list that have left since: an old entry would look like an
+    /// operation that nobody sends.
+    fn tidy_behind(&mut self) {
+        while let Some(first) = self.behind.front() {
+            let lane = self.lanes.get(&first.subject);
+            let waits = |lane: &Lane<P>| lane.listed == Listed::Behind && lane.since == first.since;
+            if lane.is_some_and(waits) {
+                return;
+            }
+            self.behind.pop_front();
+        }
+    }
+
     /// Has those leave that have waited for long enough for an answer about themselves, and says
     /// when the next one will have.
     fn leave_behind(
@@ -246,19 +261,18 @@ impl<P> Lanes<P> {
         departure: &mut Departure<P>,
     ) -> Option<Instant> {
         while let Some(first) = self.behind.front() {
-            let lane = self.lanes.get(&first.subject);
-            let waits =
-                lane.filter(|lane| lane.listed == Listed::Behind && lane.since == first.since);
             let leave_at = first.since + patience;
-            if waits.is_some() && now < leave_at {
+            if now < leave_at {
                 return Some(leave_at);
             }
-            let may_leave = waits.is_some_and(|lane| lane.flights < MAX_FLIGHTS);
+            let lane = self.lanes.get(&first.subject);
+            let may_leave = lane.is_some_and(|lane| lane.flights < MAX_FLIGHTS);
             if let Some(queued) = self.behind.pop_front()
                 && may_leave
             {
                 self.depart(&queued.subject, now, departure);
             }
+            self.tidy_behind();
         }
         None
     }

@@ -179,3 +179,18 @@ fn what_waits_for_a_runtime_that_ends_is_sent_by_the_next() {
         assert_eq!(charged(waits).await, 2);
     });
 }
+
+/// What waited and has left since is no sign of a driver that stands still.
+#[tokio::test(start_paused = true)]
+async fn a_hot_subject_keeps_its_driver() {
+    let slow = Slow::taking(Duration::from_millis(5));
+    let bench = Bench::new(&slow);
+    let mut answers = Vec::new();
+    for _ in 0..1_000 {
+        answers.push(bench.submit(TIER, 1));
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(bench.coalescer.0.lock().driver, Some(1));
+    assert_eq!(charged_all(answers).await, 1_000);
+    assert!(slow.calls().len() <= 210);
+}

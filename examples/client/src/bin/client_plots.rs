@@ -1,7 +1,7 @@
 //! Draws the herd and the convergence of the page on clients, as the pictures in `docs/client-plots`.
 //!
 //! ```sh
-//! cargo run -p example-client --bin plots
+//! cargo run -p example-client --bin client_plots
 //! ```
 //!
 //! The real pacers wait, in a time that moves when all wait, so every run draws the same. A folder as
