@@ -1,4 +1,4 @@
-//! What a decision takes the client: its rate and its processor time beside those of a plain GCRA script's calls
+//! The client's cost of a decision: the rate and the processor time beside those of a plain GCRA script's calls
 //! over the same client.
 
 use std::{
@@ -32,7 +32,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// So many calls, [`IN_FLIGHT`] of them at any time.
+    /// Makes [`CALLS`] calls, [`IN_FLIGHT`] of them at any time.
     async fn round<F>(&mut self, call: impl Fn(u64) -> F)
     where
         F: Future<Output = ()> + Send + 'static,

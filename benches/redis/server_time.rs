@@ -1,4 +1,4 @@
-//! What a decision takes the server: each script's time beside a plain GCRA script's.
+//! The server's time for a decision: each script's time beside a plain GCRA script's.
 
 use redis::{Value, aio::MultiplexedConnection};
 use testkit::bench_server::Server;

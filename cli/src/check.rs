@@ -16,7 +16,7 @@ use crate::{
 ///
 /// # Errors
 ///
-/// What is wrong with the arguments, or with reading a file.
+/// A fault of the arguments, or of reading a file.
 pub(crate) fn check(check: &Check, colours: bool) -> Result<(String, u8), String> {
     let parts = request(check)?;
     let now = check
@@ -67,7 +67,7 @@ fn read(builder: &RulesBuilder, check: &Check, files: &[PathBuf]) -> Result<Rule
     builder.parse_all(texts)
 }
 
-/// What a reload would change.
+/// The changes that a reload would make.
 fn changes(
     builder: &RulesBuilder,
     check: &Check,

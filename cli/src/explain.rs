@@ -12,7 +12,7 @@ use tower_ratelimit::{
 ///
 /// # Errors
 ///
-/// What is wrong with the quota.
+/// The fault of a quota.
 pub(crate) fn explain(text: &str) -> Result<String, String> {
     let quota: Quota = text.parse().map_err(|error| format!("{error}"))?;
     let mut told = format!("{quota}\n\n");
@@ -74,7 +74,7 @@ fn most_in(quota: &Quota, stretch: Duration) -> u128 {
     let soft = soft_percent(quota);
     let with_soft = |units: u128| units + units * soft / 100;
     let capacity = with_soft(quota.capacity().into());
-    // Of a stretch one end does not count.
+    // One end of a stretch of time does not count.
     let evenly = stretch.div_ceil(interval);
     // The windows that it can touch.
     let windows = stretch.div_ceil(period) + 1;

@@ -13,7 +13,7 @@ use tower_ratelimit::{
 
 use crate::{arguments::OutputFormat, time};
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// How many rules there are, unless there are faults.
@@ -181,7 +181,7 @@ impl Asked {
         text
     }
 
-    /// What is told of a rule behind its name.
+    /// The part of a rule's line behind its name.
     fn told(&self, rule: &RuleExplanation) -> String {
         match (rule.reason(), rule.limit()) {
             (RuleReason::Differs(field), _) => format!("{field} differs"),

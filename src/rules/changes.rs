@@ -1,4 +1,4 @@
-//! What a reload changes.
+//! The changes that a reload makes.
 
 use std::{
     collections::{HashMap, HashSet},

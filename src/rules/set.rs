@@ -97,7 +97,7 @@ impl Rules {
         Explanation::new(&set.rules, &set.client_ip, (parts, now), &verdict)
     }
 
-    /// What a reload from `old` to this set changes.
+    /// The changes that a reload from `old` to this set makes.
     #[must_use]
     pub fn changes_since(&self, old: &Self) -> RuleChanges {
         RuleChanges::between(&old.0.rules, &self.0.rules)

@@ -33,7 +33,7 @@ mod fleet {
 
     use testkit::{needs, servers::Server};
 
-    /// What the third party took of each worker.
+    /// The requests of each worker that the third party took.
     fn shares(printed: &str) -> Vec<usize> {
         let lines = printed.lines().filter(|line| line.starts_with("worker "));
         let shares = lines.map(|line| {

@@ -29,10 +29,10 @@ use tower_ratelimit::{
 
 const WORKERS: u32 = 8;
 
-/// What the third party takes.
+/// The third party's limit.
 const LIMIT: Quota = Quota::per_second(100);
 
-/// What the fleet sends at most: a rate of its own for requests that go one by one.
+/// The fleet's limit: a rate of its own for requests that go one by one.
 const FLEET: Quota = Quota::per_second(80).leaky_bucket(WORKERS as u64);
 
 #[tokio::main]
