@@ -125,6 +125,7 @@ proptest! {
         let own: Vec<_> = shapes().iter().map(|make| make().clock(clock.clone()).build().unwrap()).collect();
         let stored: Vec<_> = shapes().iter().map(|make| make().build_in(&shared).unwrap()).collect();
         let mut charges: Vec<(usize, Tier, Key, Receipt)> = Vec::new();
+        let mut logs = vec![false; own.len()];
         for step in steps {
             match step {
                 Step::Wait(micros) => clock.advance(Duration::from_micros(micros)),
@@ -151,7 +152,10 @@ proptest! {
                 }
                 Step::SetQuota { limit, to } => {
                     let name = own[limit].policies()[0].name().to_owned();
-                    let quota = if to > 6 { Quota::per_hour(to).sliding_log() } else { Quota::per_minute(to) };
+                    // A store still has what another algorithm counted, a table of one's own not:
+                    // a limit that became a log stays one.
+                    logs[limit] |= to > 6;
+                    let quota = if logs[limit] { Quota::per_hour(to).sliding_log() } else { Quota::per_minute(to) };
                     let changed = own[limit].set_quota(&name, quota);
                     prop_assert_eq!(stored[limit].set_quota(&name, quota), changed);
                 }
@@ -204,6 +208,19 @@ fn limiters_of_one_name_share_counts_that_mean_the_same() {
     let fresh = named(vec![day.named("d"), Quota::per_second(4).named("m")]);
     assert_eq!(left(&fresh), [Some(6), Some(4)]);
     assert_eq!(left(&before), [Some(2), Some(6)]);
+}
+
+/// What is rolled back goes on with what it had counted.
+#[test]
+fn a_quota_that_is_changed_back_goes_on_with_its_count() {
+    let store = store(1_000, &ManualClock::new());
+    let limiter = stored(Quota::per_minute(5), &store);
+    assert!(limiter.acquire(&key(0), 3).is_allowed());
+    let set = |quota: Quota| limiter.set_quota("default", quota).expect("a good quota");
+    set(Quota::per_hour(9).sliding_log());
+    assert_eq!(limiter.acquire(&key(0), 1).remaining(), Some(8));
+    set(Quota::per_minute(5));
+    assert_eq!(limiter.acquire(&key(0), 1).remaining(), Some(1));
 }
 
 #[test]

@@ -175,8 +175,9 @@ impl LocalLimiter {
     /// A changed limit, burst or queue leaves what was counted, at most as much as the new quota
     /// holds, or the largest of another tier that shares the counter. A quota whose algorithm,
     /// period, slices or refill step changes leaves its counter: it goes on with that of another
-    /// tier that counts like the new one, or starts afresh. Headers show the new quota from the
-    /// next decision on.
+    /// tier that counts like the new one, or starts afresh. What it leaves is forgotten; a
+    /// [store](crate::LocalStore) keeps it until it has flown back, and a quota that is changed back
+    /// goes on with it. Headers show the new quota from the next decision on.
     ///
     /// # Errors
     ///
