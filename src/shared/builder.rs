@@ -33,6 +33,7 @@ pub struct RedisLimiterBuilder {
     max_local_keys: usize,
     remembers_denials: bool,
     test_clock: Option<ManualClock>,
+    seed: Option<u64>,
 }
 
 impl RedisLimiter {
@@ -52,6 +53,7 @@ impl RedisLimiterBuilder {
             max_local_keys: DEFAULT_MAX_LOCAL_KEYS,
             remembers_denials: true,
             test_clock: None,
+            seed: None,
         }
     }
 
@@ -127,6 +129,13 @@ impl RedisLimiterBuilder {
         self
     }
 
+    /// Where hashes come from in a simulation, so that it can be repeated; at random without one.
+    #[doc(hidden)]
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
     /// Makes the limiter.
     ///
     /// # Errors
@@ -142,13 +151,14 @@ impl RedisLimiterBuilder {
             Some(name) => checked_name(&name).map(|()| name)?,
             None => default_name,
         };
-        let fallback = Fallback::new(self.on_failure, &limits, self.max_local_keys)?;
+        let fallback = Fallback::new(self.on_failure, &limits, self.max_local_keys, self.seed)?;
         let parts = Parts {
             name,
             limits,
             fallback,
             denials: self.remembers_denials.then(DenyCache::new),
             test_clock: self.test_clock,
+            seed: self.seed,
         };
         Ok(RedisLimiter::from_parts(store, parts))
     }

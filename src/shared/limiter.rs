@@ -81,6 +81,7 @@ pub(super) struct Parts {
     pub(super) fallback: Fallback,
     pub(super) denials: Option<DenyCache>,
     pub(super) test_clock: Option<ManualClock>,
+    pub(super) seed: Option<u64>,
 }
 
 impl RedisLimiter {
@@ -105,6 +106,7 @@ impl RedisLimiter {
             fallback,
             denials,
             test_clock,
+            seed,
         } = parts;
         let denials = denials.map(Arc::new);
         let asker = Asker {
@@ -118,7 +120,7 @@ impl RedisLimiter {
             policies: limits.default_tier().policies.clone(),
             limits: Mutex::new(limits),
             current: RwLock::new(Arc::new(current)),
-            subjects: SubjectNames::default(),
+            subjects: SubjectNames::new(seed),
             coalescer: Coalescer::new(asker),
             name,
             denials,

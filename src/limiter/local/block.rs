@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    hash::{BuildHasherDefault, DefaultHasher},
     sync::{
         RwLock,
         atomic::{AtomicU64, Ordering},
@@ -79,7 +80,8 @@ pub(super) struct Blocks {
     /// The instant at which the last of them ends: most limiters never have one, and after it their
     /// requests take no lock.
     last_end: AtomicU64,
-    blocks: RwLock<HashMap<KeyHash, Block>>,
+    /// The hashes are keyed already; so the order depends on them alone, which a seed repeats.
+    blocks: RwLock<HashMap<KeyHash, Block, BuildHasherDefault<DefaultHasher>>>,
 }
 
 impl Blocks {

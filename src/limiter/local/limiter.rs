@@ -111,6 +111,7 @@ impl LocalLimiter {
         limits: Limits,
         capacity: Capacity,
         clock: SharedClock,
+        seed: Option<u64>,
     ) -> Result<Self, ConfigError> {
         let limits = Arc::new(limits);
         let subjects = OnceLock::new();
@@ -130,7 +131,7 @@ impl LocalLimiter {
             policies: limits.default_tier().policies.clone(),
             blocks: Blocks::default(),
             clock,
-            hasher: KeyHasher::new(),
+            hasher: KeyHasher::new(seed),
             capacity,
             limits: Mutex::new(limits),
             instants,
@@ -166,7 +167,7 @@ impl LocalLimiter {
         }
         let limits = unpoisoned(inner.limits.lock());
         let capacity = Capacity::checked(max_keys, inner.capacity.log_times)?;
-        Self::from_parts(Limits::clone(&limits), capacity, inner.clock.clone())
+        Self::from_parts(Limits::clone(&limits), capacity, inner.clock.clone(), None)
     }
 
     /// Changes the quota of this name (`default` for one that stands alone and was given none) in

@@ -143,7 +143,7 @@ impl Bench {
         Self {
             coalescer: Coalescer::new(Arc::clone(slow)),
             plan: Arc::new(()),
-            subjects: SubjectNames::default(),
+            subjects: SubjectNames::new(None),
         }
     }
 
