@@ -1,11 +1,14 @@
 //! The builder of a limiter that all nodes share.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use super::{
     deny_cache::DenyCache,
     fallback::{Fallback, OnFailure},
-    limiter::{Parts, RedisLimiter},
+    limiter::RedisLimiter,
+    nodes::{NodesLimiter, Parts},
+    shared_limiter::SharedLimiter,
+    store::{Backend, Store},
 };
 use crate::{
     clock::ManualClock,
@@ -21,7 +24,8 @@ use crate::{
 /// 2^16 keys: about 2 MB.
 const DEFAULT_MAX_LOCAL_KEYS: usize = 1 << 16;
 
-/// Configures a [`RedisLimiter`]. Made by [`RedisLimiter::builder`].
+/// Configures a [`RedisLimiter`], or a [`SharedLimiter`] on another store. Made by
+/// [`RedisLimiter::builder`] or [`SharedLimiter::builder`].
 #[derive(Debug)]
 #[must_use]
 pub struct RedisLimiterBuilder {
@@ -36,15 +40,8 @@ pub struct RedisLimiterBuilder {
     seed: Option<u64>,
 }
 
-impl RedisLimiter {
-    /// Starts to configure a limiter for `quotas`.
-    pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
-        RedisLimiterBuilder::new(quotas)
-    }
-}
-
 impl RedisLimiterBuilder {
-    fn new(quotas: impl IntoQuotas) -> Self {
+    pub(super) fn new(quotas: impl IntoQuotas) -> Self {
         Self {
             name: None,
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
@@ -145,6 +142,22 @@ impl RedisLimiterBuilder {
     /// limiter's name has other characters than are accepted, or `max_local_keys` is 0, above 2^32
     /// or more than there is memory for.
     pub fn build(self, store: &RedisStore) -> Result<RedisLimiter, ConfigError> {
+        let nodes = self.build_nodes(&Backend::Redis(store.clone()))?;
+        Ok(RedisLimiter(nodes))
+    }
+
+    /// Makes the limiter on a store of your own.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`build`](Self::build).
+    pub fn build_on<S: Store>(self, store: S) -> Result<SharedLimiter<S>, ConfigError> {
+        let store = Arc::new(store);
+        let nodes = self.build_nodes(&Backend::Other(store.clone()))?;
+        Ok(SharedLimiter::new(nodes, store))
+    }
+
+    fn build_nodes(self, store: &Backend) -> Result<NodesLimiter, ConfigError> {
         let default_name = default_name(&self.tiers[0].1);
         let limits = Limits::new(self.tiers, self.block_for)?;
         let name = match self.name {
@@ -160,7 +173,7 @@ impl RedisLimiterBuilder {
             test_clock: self.test_clock,
             seed: self.seed,
         };
-        Ok(RedisLimiter::from_parts(store, parts))
+        Ok(NodesLimiter::from_parts(store, parts))
     }
 }
 

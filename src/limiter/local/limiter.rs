@@ -7,8 +7,7 @@ use std::{
 };
 
 use super::{
-    apply::denied_for,
-    block::{self, Blocks},
+    blocks::Blocks,
     capacity::Capacity,
     hash::{KeyHash, KeyHasher},
     live::LiveLimits,
@@ -24,6 +23,8 @@ use crate::{
     key::Key,
     limiter::{
         Limiter, Never, Pending, Tier,
+        apply::denied_for,
+        block,
         limits::{Chosen, Limits, LoneBucket},
     },
     lock::unpoisoned,

@@ -4,22 +4,22 @@ use redis::{Cmd, Connection, Value};
 use testkit::servers::Server;
 
 /// A connection for calls of [`Recorded`] scripts.
-pub(super) struct Calls(Connection);
+pub(crate) struct Calls(Connection);
 
 /// A script whose reply is followed by its `SET`s, as texts.
-pub(super) struct Recorded(String);
+pub(crate) struct Recorded(String);
 
 /// The outcome of a call.
 #[derive(Debug, PartialEq, Clone)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// Of each key; an error begins with `-`.
-    pub(super) replies: Vec<Vec<u8>>,
+    pub(crate) replies: Vec<Vec<u8>>,
     /// Of each key the value that was written, and the lifetime that it was given.
-    pub(super) writes: Vec<Option<Vec<u8>>>,
+    pub(crate) writes: Vec<Option<Vec<u8>>>,
 }
 
 impl Recorded {
-    pub(super) fn new(code: &str) -> Self {
+    pub(crate) fn new(code: &str) -> Self {
         Self(format!(
             "local sets, real = {{}}, redis
             local redis = {{ call = real.call, error_reply = real.error_reply }}
@@ -40,12 +40,12 @@ impl Recorded {
 }
 
 impl Calls {
-    pub(super) fn new(server: &Server) -> Self {
+    pub(crate) fn new(server: &Server) -> Self {
         let client = redis::Client::open(server.url()).unwrap();
         Self(client.get_connection().unwrap())
     }
 
-    pub(super) fn run(&mut self, words: &[&str]) {
+    pub(crate) fn run(&mut self, words: &[&str]) {
         let mut command = Cmd::new();
         for word in words {
             command.arg(word);
@@ -53,7 +53,12 @@ impl Calls {
         command.exec(&mut self.0).unwrap();
     }
 
-    pub(super) fn call(
+    pub(crate) fn set(&mut self, key: &str, value: &[u8]) {
+        let mut command = redis::cmd("SET");
+        command.arg(key).arg(value).exec(&mut self.0).unwrap();
+    }
+
+    pub(crate) fn call(
         &mut self,
         script: &Recorded,
         keys: &[String],
