@@ -40,13 +40,13 @@ pub(crate) struct OpOutcome<T> {
 }
 
 /// All that is told about the quotas.
-pub(crate) trait Told {
+pub(crate) trait Findings {
     fn of_one(policy: &Policy, measure: &Measure) -> Self;
 
     fn of_set(policies: &[Policy], measures: impl Iterator<Item = Measure>) -> Self;
 }
 
-impl Told for QuotaStatuses {
+impl Findings for QuotaStatuses {
     #[inline]
     fn of_one(policy: &Policy, measure: &Measure) -> Self {
         Self::of_one(policy, measure)
@@ -74,7 +74,7 @@ impl Apply<'_> {
 
     /// Does the operation, and says of the quotas what `T` tells.
     #[inline]
-    pub(crate) fn run<T: Told>(&self, key: &mut Subject<'_>) -> OpOutcome<T> {
+    pub(crate) fn run<T: Findings>(&self, key: &mut Subject<'_>) -> OpOutcome<T> {
         let now = self.now();
         let blocked = key.block.left(now, self.limits.block_for);
         let asked = block::instead_of(self.op).filter(|_| blocked > 0);
@@ -165,7 +165,7 @@ impl Apply<'_> {
         }
     }
 
-    fn step<T: Told>(&self, states: &mut [State], op: &Op) -> (Answer, T) {
+    fn step<T: Findings>(&self, states: &mut [State], op: &Op) -> (Answer, T) {
         let quotas = self.quotas;
         match (quotas.meters.as_slice(), quotas.counters.as_slice()) {
             ([meter], [counter]) => self.step_one(quotas, meter, &mut states[*counter], op),
@@ -173,7 +173,7 @@ impl Apply<'_> {
         }
     }
 
-    fn step_one<T: Told>(
+    fn step_one<T: Findings>(
         &self,
         quotas: &Quotas,
         meter: &Meter,
@@ -193,7 +193,12 @@ impl Apply<'_> {
         (answer, T::of_one(&quotas.policies[0], &measure))
     }
 
-    fn step_several<T: Told>(&self, quotas: &Quotas, states: &mut [State], op: &Op) -> (Answer, T) {
+    fn step_several<T: Findings>(
+        &self,
+        quotas: &Quotas,
+        states: &mut [State],
+        op: &Op,
+    ) -> (Answer, T) {
         let Quotas {
             policies,
             meters,

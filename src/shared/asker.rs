@@ -12,7 +12,7 @@ use super::{
     deny_cache::{self, AnsweredCall, DenyCache},
     inquiry::Inquiry,
     reply,
-    store::Backend,
+    store::NodesStore,
 };
 use crate::{
     clock::{Clock, ManualClock},
@@ -43,13 +43,13 @@ pub(super) struct Current {
 
 /// Asks the server, and remembers its denials.
 pub(super) struct Asker {
-    pub(super) store: Backend,
+    pub(super) store: NodesStore,
     pub(super) denials: Option<Arc<DenyCache>>,
     pub(super) test_clock: Option<ManualClock>,
 }
 
 impl Current {
-    pub(super) fn new(store: &Backend, name: &str, limits: &Limits, generation: u64) -> Self {
+    pub(super) fn new(store: &NodesStore, name: &str, limits: &Limits, generation: u64) -> Self {
         let plan = Plan::new(limits);
         if let Some(store) = store.redis() {
             for script in plan.scripts() {
@@ -78,7 +78,7 @@ impl Asker {
         plan: &TierPlan,
         questions: &[SubjectOps],
     ) -> Vec<SubjectAnswer> {
-        let Backend::Other(store) = &self.store else {
+        let NodesStore::Other(store) = &self.store else {
             return Vec::new();
         };
         let each = questions.iter().map(async |question| {
@@ -148,7 +148,7 @@ impl Ask<Current> for Asker {
         };
         let asked_at = Instant::now().into_std();
         let answers = match (&self.store, place) {
-            (Backend::Redis(store), Some(place)) => {
+            (NodesStore::Redis(store), Some(place)) => {
                 let clock = self.test_clock.as_ref();
                 let inquiry = Inquiry {
                     store,

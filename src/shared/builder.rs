@@ -6,9 +6,10 @@ use super::{
     deny_cache::DenyCache,
     fallback::{Fallback, OnFailure},
     limiter::RedisLimiter,
+    memory_store::MemoryStore,
     nodes::{NodesLimiter, Parts},
     shared_limiter::SharedLimiter,
-    store::{Backend, Store},
+    store::{NodesStore, Store},
 };
 use crate::{
     clock::ManualClock,
@@ -38,6 +39,21 @@ pub struct RedisLimiterBuilder {
     remembers_denials: bool,
     test_clock: Option<ManualClock>,
     seed: Option<u64>,
+}
+
+impl RedisLimiter {
+    /// Starts to configure a limiter for `quotas`.
+    pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
+        RedisLimiterBuilder::new(quotas)
+    }
+}
+
+impl SharedLimiter<MemoryStore> {
+    /// Starts to configure a limiter for `quotas`, on any store: end with
+    /// [`build_on`](RedisLimiterBuilder::build_on).
+    pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
+        RedisLimiterBuilder::new(quotas)
+    }
 }
 
 impl RedisLimiterBuilder {
@@ -142,7 +158,7 @@ impl RedisLimiterBuilder {
     /// limiter's name has other characters than are accepted, or `max_local_keys` is 0, above 2^32
     /// or more than there is memory for.
     pub fn build(self, store: &RedisStore) -> Result<RedisLimiter, ConfigError> {
-        let nodes = self.build_nodes(&Backend::Redis(store.clone()))?;
+        let nodes = self.build_nodes(&NodesStore::Redis(store.clone()))?;
         Ok(RedisLimiter(nodes))
     }
 
@@ -153,11 +169,11 @@ impl RedisLimiterBuilder {
     /// Those of [`build`](Self::build).
     pub fn build_on<S: Store>(self, store: S) -> Result<SharedLimiter<S>, ConfigError> {
         let store = Arc::new(store);
-        let nodes = self.build_nodes(&Backend::Other(store.clone()))?;
+        let nodes = self.build_nodes(&NodesStore::Other(store.clone()))?;
         Ok(SharedLimiter::new(nodes, store))
     }
 
-    fn build_nodes(self, store: &Backend) -> Result<NodesLimiter, ConfigError> {
+    fn build_nodes(self, store: &NodesStore) -> Result<NodesLimiter, ConfigError> {
         let default_name = default_name(&self.tiers[0].1);
         let limits = Limits::new(self.tiers, self.block_for)?;
         let name = match self.name {

@@ -11,7 +11,7 @@ use crate::{
     clock::Timestamp,
     decision::{Measure, Op, Policy, Usage},
     limiter::{
-        apply::{Apply, OpOutcome, Subject, Told},
+        apply::{Apply, Findings, OpOutcome, Subject},
         limits::{Chosen, Limits},
         quotas::Quotas,
     },
@@ -34,6 +34,7 @@ pub struct Reply(Vec<u8>);
 
 /// The outcome of [`Call::apply`].
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Applied {
     /// The answer, once the value is written.
     pub reply: Reply,
@@ -43,6 +44,7 @@ pub struct Applied {
 
 /// A value for a store to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Write {
     /// The bytes.
     pub value: Vec<u8>,
@@ -86,7 +88,8 @@ impl<'a> Call<'a> {
             step.row(op, *times);
         }
         let reply = Reply(step.numbers);
-        let write = subject.write(self.plan, value, now);
+        let written = subject.write(self.plan, value, now);
+        let write = written.map(|(value, expires_in)| Write { value, expires_in });
         Ok(Applied { reply, write })
     }
 
@@ -247,7 +250,7 @@ impl Stepper<'_> {
 /// The findings about each quota.
 struct Measures(SmallVec<[Measure; 2]>);
 
-impl Told for Measures {
+impl Findings for Measures {
     fn of_one(_: &Policy, measure: &Measure) -> Self {
         Self(SmallVec::from_iter([*measure]))
     }

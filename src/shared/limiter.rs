@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use super::{
-    answer::RedisFuture, builder::RedisLimiterBuilder, nodes::NodesLimiter, store::Backend,
-};
+use super::{answer::RedisFuture, nodes::NodesLimiter, store::NodesStore};
 use crate::{
     decision::{Decision, Op, Policy},
     error::ConfigError,
@@ -39,11 +37,6 @@ use crate::{
 pub struct RedisLimiter(pub(super) NodesLimiter);
 
 impl RedisLimiter {
-    /// Starts to configure a limiter for `quotas`.
-    pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
-        RedisLimiterBuilder::new(quotas)
-    }
-
     /// A limiter for `quotas` with the default settings, on the server at `url`.
     ///
     /// Nothing is connected yet: that happens with the first request, so the service starts
@@ -87,8 +80,8 @@ impl RedisLimiter {
     #[must_use]
     pub fn store(&self) -> &RedisStore {
         match self.0.store() {
-            Backend::Redis(store) => store,
-            Backend::Other(_) => unreachable!("it was built on Redis"),
+            NodesStore::Redis(store) => store,
+            NodesStore::Other(_) => unreachable!("it was built on Redis"),
         }
     }
 

@@ -13,7 +13,7 @@ use super::{
     coalesce::Coalescer,
     deny_cache::{self, DenyCache},
     fallback::Fallback,
-    store::Backend,
+    store::NodesStore,
     subject::{SubjectName, SubjectNames},
 };
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
 pub(super) struct NodesLimiter(Arc<Inner>);
 
 struct Inner {
-    store: Backend,
+    store: NodesStore,
     name: String,
     /// The default tier's policies, as they were at first.
     policies: Vec<Policy>,
@@ -59,7 +59,7 @@ pub(super) struct Parts {
 }
 
 impl NodesLimiter {
-    pub(super) fn from_parts(store: &Backend, parts: Parts) -> Self {
+    pub(super) fn from_parts(store: &NodesStore, parts: Parts) -> Self {
         let Parts {
             name,
             limits,
@@ -108,7 +108,7 @@ impl NodesLimiter {
         Ok(())
     }
 
-    pub(super) fn store(&self) -> &Backend {
+    pub(super) fn store(&self) -> &NodesStore {
         &self.0.store
     }
 

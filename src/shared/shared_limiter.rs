@@ -2,16 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{
-    answer::RedisFuture, builder::RedisLimiterBuilder, memory_store::MemoryStore,
-    nodes::NodesLimiter, store::Store,
-};
+use super::{answer::RedisFuture, nodes::NodesLimiter, store::Store};
 use crate::{
     decision::{Op, Policy},
     error::ConfigError,
     key::Key,
     limiter::{Limiter, Pending, Tier, handle::handle_methods},
-    quota::{IntoQuotas, OwnedQuota},
+    quota::OwnedQuota,
 };
 
 /// A limit that all nodes share, through a [`Store`] of your own.
@@ -27,14 +24,6 @@ use crate::{
 pub struct SharedLimiter<S> {
     nodes: NodesLimiter,
     store: Arc<S>,
-}
-
-impl SharedLimiter<MemoryStore> {
-    /// Starts to configure a limiter for `quotas`, on any store: end with
-    /// [`build_on`](RedisLimiterBuilder::build_on).
-    pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
-        RedisLimiterBuilder::new(quotas)
-    }
 }
 
 impl<S: Store> SharedLimiter<S> {

@@ -97,14 +97,14 @@ impl<S: Store> AnyStore for S {
 
 /// The store of a limiter.
 #[derive(Clone)]
-pub(super) enum Backend {
+pub(super) enum NodesStore {
     /// Which is sent scripts, for many subjects at once.
     Redis(RedisStore),
     /// Which is asked about one subject in a call.
     Other(Arc<dyn AnyStore>),
 }
 
-impl Backend {
+impl NodesStore {
     pub(super) const fn redis(&self) -> Option<&RedisStore> {
         match self {
             Self::Redis(store) => Some(store),

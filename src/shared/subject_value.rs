@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{arguments::Plan, call::Write};
+use super::arguments::Plan;
 use crate::{
     algorithm::{State, instant, instant_text},
     clock::Timestamp,
@@ -25,7 +25,7 @@ pub(super) struct SubjectValue {
 }
 
 /// The parts of a value.
-struct Parts<'a> {
+struct ValueParts<'a> {
     states: &'a str,
     counted: Option<&'a str>,
     /// When the block ends, and whether it is by hand.
@@ -34,7 +34,7 @@ struct Parts<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Parts<'a> {
+impl<'a> ValueParts<'a> {
     fn of(plan: &Plan, value: &'a [u8]) -> Option<Self> {
         let line = value.iter().position(|byte| *byte == b'\n');
         let line = line.filter(|_| plan.slots().iter().any(|slot| slot.meter.has_bytes()));
@@ -83,12 +83,12 @@ impl SubjectValue {
         let Some(value) = value else {
             return Some(subject);
         };
-        let Parts {
+        let ValueParts {
             states,
             counted,
             block: (end, is_by_hand),
             mut bytes,
-        } = Parts::of(plan, value)?;
+        } = ValueParts::of(plan, value)?;
         read_states(plan, states, &mut bytes, &mut subject.states)?;
         if let Some(counted) = counted {
             subject.has_counted = true;
@@ -142,28 +142,25 @@ impl SubjectValue {
         }
     }
 
-    /// The value to be written, unless it is as it was `before`.
+    /// The value to be written and the time until nothing of it is left, unless it is as it was `before`.
     pub(super) fn write(
         &self,
         plan: &Plan,
         before: Option<&[u8]>,
         now: Timestamp,
-    ) -> Option<Write> {
+    ) -> Option<(Vec<u8>, Duration)> {
         let value = self.bytes(plan, before);
         let is_as_before = match before {
             Some(before) => *before == value,
             None => Self::read(plan, None)?.bytes(plan, None) == value,
         };
-        (!is_as_before).then(|| Write {
-            expires_in: self.expires_in(plan, now.as_nanos()),
-            value,
-        })
+        (!is_as_before).then(|| (value, self.expires_in(plan, now.as_nanos())))
     }
 
     fn bytes(&self, plan: &Plan, before: Option<&[u8]>) -> Vec<u8> {
         let parts = before.filter(|_| !self.is_reset);
-        let parts = parts.and_then(|before| Parts::of(plan, before));
-        let texts = parts.map(|parts| Parts::texts(parts.states).collect::<Vec<_>>());
+        let parts = parts.and_then(|before| ValueParts::of(plan, before));
+        let texts = parts.map(|parts| ValueParts::texts(parts.states).collect::<Vec<_>>());
         let mut bytes = Vec::new();
         let (states, counted) = self.states.split_at(plan.limits().width());
         let mut head = write_states(plan, states, texts.as_deref(), &mut bytes);
@@ -200,7 +197,7 @@ impl SubjectValue {
 
 /// Reads a state of each slot.
 fn read_states(plan: &Plan, text: &str, bytes: &mut &[u8], states: &mut [State]) -> Option<()> {
-    let mut texts = Parts::texts(text);
+    let mut texts = ValueParts::texts(text);
     for slot in plan.slots() {
         states[slot.place] = slot.meter.read(texts.next()?, bytes)?;
     }

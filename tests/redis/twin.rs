@@ -4,6 +4,7 @@
 
 use std::{
     cell::Cell,
+    collections::HashMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -33,13 +34,16 @@ use crate::{
 /// Longer by so much lives a value that was written at the time of a test.
 const HOUR: u64 = 3_600_000;
 
+/// The milliseconds of three centuries.
+const ENDLESS: u64 = 10_000_000_000_000;
+
 /// Asks both about each call, and notes where they differ.
 struct Both {
     clock: ManualClock,
     script: Recorded,
     redis: Mutex<Calls>,
-    /// The one value there is, with its key.
-    value: Mutex<(String, Option<Vec<u8>>)>,
+    /// A change of what counters there are moves a limiter to another key, and back.
+    values: Mutex<HashMap<String, Vec<u8>>>,
     spoils: Option<Mutex<Spoiler>>,
     calls: AtomicU64,
     foreign: AtomicU64,
@@ -79,12 +83,23 @@ impl Spoiler {
     }
 }
 
-/// Whether no number begins with a zero that is not its own, or is longer than a time. The script
-/// keeps such a number until it counts the next time.
+/// The latest instant that Lua tells from the next.
+const LATEST_NANOS: u64 = ((1 << 53) - 1) * 1_000;
+
+/// Whether no number begins with a zero that is not its own, which the script may keep as it is, or is
+/// too large for Lua to count exactly.
 fn has_plain_numbers(value: &[u8]) -> bool {
     let head = value.split(|byte| *byte == b'\n').next().unwrap_or(value);
     let mut numbers = head.split(|byte| !byte.is_ascii_digit());
-    numbers.all(|number| number == b"0" || !number.starts_with(b"0") && number.len() < 20)
+    numbers.all(|number| {
+        let number = str::from_utf8(number).unwrap();
+        let is_exact = || {
+            number
+                .parse()
+                .is_ok_and(|number: u64| number <= LATEST_NANOS)
+        };
+        matches!(number, "" | "0") || !number.starts_with('0') && is_exact()
+    })
 }
 
 impl Both {
@@ -93,7 +108,7 @@ impl Both {
             clock: ManualClock::new(),
             script: Recorded::new(GENERAL),
             redis: Mutex::new(Calls::new(server)),
-            value: Mutex::default(),
+            values: Mutex::default(),
             spoils: spoils.map(|seed| Mutex::new(Spoiler(seed))),
             calls: AtomicU64::new(0),
             foreign: AtomicU64::new(0),
@@ -103,27 +118,27 @@ impl Both {
 
     /// The value before a call.
     fn before(&self, key: &str) -> Option<Vec<u8>> {
-        let mut known = self.value.lock().unwrap();
-        if known.0 != key {
-            // Another key: of another case, or of quotas that count in another way.
-            self.redis.lock().unwrap().run(&["DEL", key]);
-            *known = (key.to_owned(), None);
-        }
-        let spoils = self.spoils.as_ref().zip(known.1.as_ref());
-        let spoiled = spoils.and_then(|(spoils, value)| spoils.lock().unwrap().spoiled(value));
+        let mut values = self.values.lock().unwrap();
+        let value = values.get_mut(key)?;
+        let spoils = self.spoils.as_ref();
+        let spoiled = spoils.and_then(|spoils| spoils.lock().unwrap().spoiled(value));
         if let Some(spoiled) = spoiled {
             self.redis.lock().unwrap().set(key, &spoiled);
-            known.1 = Some(spoiled);
+            *value = spoiled;
         }
-        known.1.clone()
+        Some(value.clone())
     }
 
     /// The value after a call; none of it after a foreign one.
     fn keep(&self, key: &str, value: Option<Vec<u8>>) {
-        if value.is_none() {
-            self.redis.lock().unwrap().run(&["DEL", key]);
+        let mut values = self.values.lock().unwrap();
+        match value {
+            Some(value) => drop(values.insert(key.to_owned(), value)),
+            None => {
+                self.redis.lock().unwrap().run(&["DEL", key]);
+                values.remove(key);
+            }
         }
-        self.value.lock().unwrap().1 = value;
     }
 
     fn check(&self, is_so: bool, what: impl FnOnce() -> String) {
@@ -162,6 +177,7 @@ impl Store for Both {
             Ok(Applied {
                 reply: own,
                 write: own_write,
+                ..
             }) => {
                 self.check(own.as_bytes() == reply, || {
                     let reply = reply.escape_ascii();
@@ -172,7 +188,23 @@ impl Store for Both {
                     )
                 });
                 let own_written = own_write.as_ref().map(written);
-                self.check(own_written == write, || {
+                // Somebody else's number may be of a time for which neither has a number.
+                let is_endless = |written: &Option<Vec<u8>>| {
+                    let lifetime = written.as_ref()?.rsplit(|byte| *byte == b' ').next()?;
+                    Some(str::from_utf8(lifetime).ok()?.parse::<u64>().ok()? > ENDLESS)
+                };
+                let are_endless = [&own_written, &write].map(|written| is_endless(written));
+                let is_same = match are_endless {
+                    [Some(true), Some(true)] => {
+                        let values = [&own_written, &write].map(|written| {
+                            let mut parts = written.as_ref().unwrap().rsplitn(2, |b| *b == b' ');
+                            parts.nth(1).map(<[u8]>::to_vec)
+                        });
+                        values[0] == values[1]
+                    }
+                    _ => own_written == write,
+                };
+                self.check(is_same, || {
                     let shown = |bytes: &Option<Vec<u8>>| {
                         bytes.as_ref().map(|bytes| bytes.escape_ascii().to_string())
                     };
@@ -184,7 +216,9 @@ impl Store for Both {
                     )
                 });
                 let after = own_write.map(|write| write.value);
-                self.keep(key, after.or(before.clone()));
+                if let Some(after) = after {
+                    self.keep(key, Some(after));
+                }
             }
             Err(error) => {
                 self.foreign.fetch_add(1, Ordering::Relaxed);

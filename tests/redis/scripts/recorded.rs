@@ -1,13 +1,13 @@
 //! Scripts that say what they wrote, and for how long.
 
-use redis::{Cmd, Connection, Value};
+use redis::{Cmd, Connection, Script, Value};
 use testkit::servers::Server;
 
 /// A connection for calls of [`Recorded`] scripts.
 pub(crate) struct Calls(Connection);
 
 /// A script whose reply is followed by its `SET`s, as texts.
-pub(crate) struct Recorded(String);
+pub(crate) struct Recorded(Script);
 
 /// The outcome of a call.
 #[derive(Debug, PartialEq, Clone)]
@@ -20,7 +20,7 @@ pub(crate) struct Outcome {
 
 impl Recorded {
     pub(crate) fn new(code: &str) -> Self {
-        Self(format!(
+        Self(Script::new(&format!(
             "local sets, real = {{}}, redis
             local redis = {{ call = real.call, error_reply = real.error_reply }}
             function redis.pcall(name, key, value, px, lifetime)
@@ -35,7 +35,7 @@ impl Recorded {
             if type(reply) ~= 'table' then reply = {{ reply }} end
             for at, key in ipairs(KEYS) do reply[#KEYS + at] = sets[key] or false end
             return reply"
-        ))
+        )))
     }
 }
 
@@ -64,12 +64,14 @@ impl Calls {
         keys: &[String],
         arguments: &[String],
     ) -> Outcome {
-        let mut command = redis::cmd("EVAL");
-        command.arg(&script.0).arg(keys.len());
-        for word in keys.iter().chain(arguments) {
-            command.arg(word);
+        let mut call = script.0.prepare_invoke();
+        for key in keys {
+            call.key(key);
         }
-        let reply: Vec<Value> = command.query(&mut self.0).unwrap();
+        for argument in arguments {
+            call.arg(argument);
+        }
+        let reply: Vec<Value> = call.invoke(&mut self.0).unwrap();
         assert_eq!(reply.len(), 2 * keys.len(), "{reply:?}");
         let text = |value: &Value| match value {
             Value::BulkString(text) => Some(text.clone()),
