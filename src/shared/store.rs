@@ -41,8 +41,8 @@ pub trait Store: Send + Sync + 'static {
     /// Applies `call` to the value under `key` in one step: nobody else changes the value between
     /// the reading and the writing, and the answer is given when the value is written.
     ///
-    /// The time is best the store's own, so that nodes need not agree about it. The limiter has at
-    /// most one call of a key under way.
+    /// The time is best the store's own, so that nodes need not agree about it. A limiter has mostly
+    /// one call of a key under way; more for several tiers, or a thousand operations at once.
     fn transact(
         &self,
         key: &str,
