@@ -12,7 +12,11 @@ fn matches(pattern: &str, path: &str) -> Option<bool> {
     let (parts, ()) = http::Request::get(path).body(()).ok()?.into_parts();
     // A fragment is no part of what is sent.
     let whole = parts.uri.path() == path;
-    let matched = rules.explain(&parts, Timestamp::from_secs(0)).applied().count() == 1;
+    let matched = rules
+        .explain(&parts, Timestamp::from_secs(0))
+        .applied()
+        .count()
+        == 1;
     whole.then_some(matched)
 }
 

@@ -9,7 +9,7 @@ use super::{
     log::Log,
     sliding_log::SlidingLog,
     sliding_window::{Slices, SlidingWindow},
-    worth::{Hold, Weight, Worth},
+    worth::{Fading, Weight, Worth},
 };
 use crate::{
     decision::Usage,
@@ -195,9 +195,9 @@ impl Meter {
     pub(crate) fn worth(&self, state: &State, now: u64) -> Worth {
         let fresh_at = now.saturating_add(self.reset_after(state, now));
         let hold = match &self.rate {
-            Rate::Bucket(_) => Hold::Flows,
-            _ if self.available(state, now) == 0 => Hold::Exhausted,
-            _ => Hold::Counts,
+            Rate::Bucket(_) => Fading::Flows,
+            _ if self.available(state, now) == 0 => Fading::Exhausted,
+            _ => Fading::Counts,
         };
         Worth::new(fresh_at, self.used_nanos(state, now), hold)
     }

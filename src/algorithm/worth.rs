@@ -20,7 +20,7 @@ const PINNED: u64 = 1 << 2;
 
 /// How the weight of a state changes while nothing comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hold {
+pub(crate) enum Fading {
     /// All that was used flows back until the instant: a bucket.
     Flows = 0,
     /// Units that were counted stay until they leave.
@@ -43,7 +43,7 @@ pub(crate) struct Worth {
 }
 
 impl Worth {
-    pub(crate) const fn new(fresh_at: u64, used: u64, hold: Hold) -> Self {
+    pub(crate) const fn new(fresh_at: u64, used: u64, hold: Fading) -> Self {
         const MOST: u64 = u64::MAX >> HOLD_BITS;
         let used = if used > MOST { MOST } else { used };
         Self {
@@ -54,7 +54,7 @@ impl Worth {
 
     /// That of a key which is kept out until this instant.
     pub(crate) const fn of_block(until: u64) -> Self {
-        Self::new(until, 0, Hold::Blocks)
+        Self::new(until, 0, Fading::Blocks)
     }
 
     /// Whether there is nothing to remember from `now` on.
@@ -78,9 +78,9 @@ impl Worth {
         }
         let used = self.used >> HOLD_BITS;
         let (blocked, time, used) = match self.used & 3 {
-            hold if hold == Hold::Blocks as u64 => (left, 0, 0),
-            hold if hold == Hold::Flows as u64 => (0, used.min(left), used.min(left)),
-            hold if hold == Hold::Exhausted as u64 => (0, used, used),
+            hold if hold == Fading::Blocks as u64 => (left, 0, 0),
+            hold if hold == Fading::Flows as u64 => (0, used.min(left), used.min(left)),
+            hold if hold == Fading::Exhausted as u64 => (0, used, used),
             _ => (0, used.min(left), used),
         };
         Weight {

@@ -1,15 +1,26 @@
 //! Calls: a request, sent when its turn has come, and again if that helps.
 
-use std::{error::Error, fmt, future::Future, io, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    fmt,
+    future::Future,
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use http::{HeaderMap, StatusCode, request::Parts};
-use tokio::time::{Instant, sleep};
+use http::{
+    HeaderMap, StatusCode, Uri,
+    request::Parts,
+    uri::{Authority, Scheme},
+};
+use tokio::time::sleep;
 
 use super::{
     Destination, Failure, Pacer, PacerError, PacerEvent, Retry, Turn,
     retry::{Again, Attempts},
 };
-use crate::{key::Key, limiter::Limiter};
+use crate::{key::Key, limiter::Limiter, lock::unpoisoned};
 
 /// Any error, as tower's own layers have it.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -21,6 +32,30 @@ pub(super) struct Calls<L> {
     pub(super) destination: Option<Destination>,
     pub(super) key: Option<Arc<KeyOf>>,
     pub(super) cost: Option<Arc<CostOf>>,
+    pub(super) last: LastDestination,
+}
+
+/// The destination of the newest call, since most clients have only one: its text is not written
+/// anew for each.
+#[derive(Debug, Default)]
+pub(super) struct LastDestination(Mutex<Option<(Scheme, Authority, Destination)>>);
+
+impl LastDestination {
+    fn destination_of(&self, uri: &Uri) -> Result<Destination, PacerError> {
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+            return Destination::of(uri);
+        };
+        let mut last = unpoisoned(self.0.lock());
+        match &*last {
+            Some((same, place, destination)) if same == scheme && place == authority => {
+                return Ok(destination.clone());
+            }
+            _ => {}
+        }
+        let destination = Destination::of(uri)?;
+        *last = Some((scheme.clone(), authority.clone(), destination.clone()));
+        Ok(destination)
+    }
 }
 
 pub(super) type KeyOf = dyn Fn(&Parts) -> Key + Send + Sync;
@@ -81,13 +116,12 @@ impl<L: Limiter> Calls<L> {
             last: None,
         };
         loop {
-            let began = Instant::now();
             let turn = self.pacer.turn_within(&destination, cost, call.left);
-            let turn = match turn.await {
+            let (turn, waited) = match turn.await {
                 Ok(turn) => turn,
                 Err(error) => return call.last.unwrap_or(Err(Failed::Refused(error))),
             };
-            call.left = call.left.saturating_sub(began.elapsed());
+            call.left = call.left.saturating_sub(waited);
             let wait = match call.attempt(turn).await {
                 Ok(wait) => wait,
                 Err(ended) => return *ended,
@@ -101,7 +135,7 @@ impl<L: Limiter> Calls<L> {
     fn destination_of(&self, parts: &Parts) -> Result<Destination, PacerError> {
         let destination = match &self.destination {
             Some(destination) => destination.clone(),
-            None => Destination::of(&parts.uri)?,
+            None => self.last.destination_of(&parts.uri)?,
         };
         Ok(match &self.key {
             Some(key) => destination.with_key(key(parts)),

@@ -7,7 +7,7 @@ use tower_layer::Layer;
 
 use super::{
     BufferedBodies, ByReplay, Destination, Paced, Pacer, ReplayFn, Retry, WithoutReplay,
-    call::Calls,
+    call::{Calls, LastDestination},
 };
 use crate::{key::Key, limiter::LocalLimiter};
 
@@ -31,6 +31,7 @@ impl<L> PacerLayer<L> {
                 destination: None,
                 key: None,
                 cost: None,
+                last: LastDestination::default(),
             }),
             bodies: ByReplay,
         }
@@ -127,6 +128,7 @@ impl<L> Clone for Calls<L> {
             destination: self.destination.clone(),
             key: self.key.clone(),
             cost: self.cost.clone(),
+            last: LastDestination::default(),
         }
     }
 }

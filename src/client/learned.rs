@@ -84,14 +84,14 @@ struct Streak {
 
 /// Why and until when a request is held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hold {
+pub(super) enum HeldBack {
     /// The destination is paused.
     Paused(Timestamp),
     /// What the destination told allows no more; an answer may end the wait before.
     Spent(Timestamp),
 }
 
-impl Hold {
+impl HeldBack {
     pub(super) const fn until(self) -> Timestamp {
         match self {
             Self::Paused(until) | Self::Spent(until) => until,
@@ -117,17 +117,17 @@ impl Learned {
     }
 
     /// Why and until when a request of this cost is held back now.
-    pub(super) fn hold(&mut self, now: Timestamp, cost: u64) -> Option<Hold> {
+    pub(super) fn hold(&mut self, now: Timestamp, cost: u64) -> Option<HeldBack> {
         self.forget_past(now);
         if let Some(until) = self.paused_until(now) {
-            return Some(Hold::Paused(until));
+            return Some(HeldBack::Paused(until));
         }
         let units = self.newest.units.saturating_add(cost);
         let sent_at = self.sent_at;
         let windows = self.windows.iter();
         let windows = windows.map(|window| window.hold(now, units, sent_at));
         let ramp = self.ramp.iter().map(|ramp| ramp.hold(now));
-        windows.chain(ramp).flatten().max().map(Hold::Spent)
+        windows.chain(ramp).flatten().max().map(HeldBack::Spent)
     }
 
     /// A request of this cost is sent, which nothing holds back.
@@ -267,9 +267,13 @@ impl Learned {
     fn forget_past(&mut self, now: Timestamp) {
         self.paused.take_if(|paused| paused.until <= now);
         let before = self.windows.len();
-        self.windows
-            .retain(|window| window.interval.is_some() || window.end > now);
-        // Nobody has said how it goes on after the window.
+        let units = self.newest.units;
+        self.windows.retain(|window| {
+            // The policy says how it goes on after a window that was used up.
+            let goes_on = window.interval.is_some() && units >= window.most_units;
+            window.end > now || goes_on
+        });
+        // Nobody says how it goes on after the others.
         if self.windows.len() < before && self.ramp.is_none() {
             self.ramp = Some(Ramp::new(1, self.next()));
         }

@@ -116,17 +116,17 @@ impl<L: Limiter> Pacer<L> {
     /// When too many wait, the wait would be too long, the cost can never fit, or the limiter
     /// fails; see [`PacerErrorKind`](super::PacerErrorKind).
     pub async fn turn(&self, destination: &Destination, cost: u64) -> Result<Turn, PacerError> {
-        self.turn_within(destination, cost, self.common.max_wait)
-            .await
+        let turn = self.turn_within(destination, cost, self.common.max_wait);
+        turn.await.map(|(turn, _)| turn)
     }
 
-    /// Waits for a turn, at most this long.
+    /// Waits for a turn, at most this long; with how long it was.
     pub(super) async fn turn_within(
         &self,
         destination: &Destination,
         cost: u64,
         longest: Duration,
-    ) -> Result<Turn, PacerError> {
+    ) -> Result<(Turn, Duration), PacerError> {
         let waiting = TurnRequest::new(&self.common, self.limiter.as_deref(), cost, longest);
         let turn = waiting.turn(destination).await;
         if let Err(error) = &turn {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -16,13 +16,13 @@ use tokio::{
 use super::{
     Destination, PacerError, PacerEvent, Turn,
     common::Common,
-    learned::{Hold, Sent},
+    learned::{HeldBack, Sent},
     site::Site,
 };
 use crate::{
     clock::Timestamp,
     decision::{Decision, Outcome},
-    limiter::Limiter,
+    limiter::{Limiter, Pending},
 };
 
 /// As good as no bound, and still a time that can be added to one.
@@ -37,12 +37,19 @@ pub(super) struct TurnRequest<'p, L> {
     limiter: Option<&'p L>,
     cost: u64,
     longest: Duration,
-    began: Instant,
-    deadline: Instant,
+    /// When it began to wait: a request that need not reads no clock for it.
+    began: OnceLock<Instant>,
+}
+
+/// The fate of a request that does not wait.
+enum AtOnce<F> {
+    Sent(Sent),
+    /// It has to, with the limiter's answer if that was asked.
+    Later(Option<Pending<F>>),
 }
 
 /// The limiter's answer to the head of the line.
-enum Asked {
+enum HeadAnswer {
     /// Its units were taken.
     Charged,
     /// They may be there now.
@@ -56,50 +63,106 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
         cost: u64,
         longest: Duration,
     ) -> Self {
-        let began = Instant::now();
         Self {
             common,
             limiter,
             cost,
             longest,
-            began,
-            deadline: began + longest.min(FOREVER),
+            began: OnceLock::new(),
         }
     }
 
-    pub(super) async fn turn(&self, destination: &Destination) -> Result<Turn, PacerError> {
-        let site = self.common.sites.of(destination, self.common.clock.now())?;
-        let queued = PlaceInLine::join(&site.queued, self.common.max_queue)
+    fn began(&self) -> Instant {
+        *self.began.get_or_init(Instant::now)
+    }
+
+    fn deadline(&self) -> Instant {
+        self.began() + self.longest.min(FOREVER)
+    }
+
+    /// The turn, and how long it was waited for.
+    pub(super) async fn turn(
+        &self,
+        destination: &Destination,
+    ) -> Result<(Turn, Duration), PacerError> {
+        let now = self.common.clock.now();
+        let site = self.common.sites.of(destination, now)?;
+        let place = PlaceInLine::join(&site.queued, self.common.max_queue)
             .ok_or_else(|| PacerError::queue_full(self.common.max_queue, destination))?;
-        // Nobody joins a line that does not move in time.
-        let paused_until = site.memory().learned.paused_until(self.common.clock.now());
-        if let Some(until) = paused_until {
-            self.check(&site, Hold::Paused(until))?;
-        }
-        let head = self.head_of(&site).await?;
-        let room = self.room_of(&site).await?;
-        let sent = self.go(&site).await?;
+        // What waits is boxed, so that the future of a request that need not is small.
+        // A permit is there only if nobody waits for it.
+        let head = match site.line.try_acquire() {
+            Ok(head) => head,
+            Err(_) => Box::pin(self.head_of(&site)).await?,
+        };
+        let room = match self.room_at_once(&site) {
+            Some(room) => room,
+            None => Box::pin(self.room_of(&site)).await?,
+        };
+        let sent = match self.began.get().is_none().then(|| self.at_once(&site, now)) {
+            Some(AtOnce::Sent(sent)) => sent,
+            Some(AtOnce::Later(answer)) => Box::pin(self.go(&site, answer)).await?,
+            None => Box::pin(self.go(&site, None)).await?,
+        };
         // The next one is the head from here on.
         drop(head);
-        drop(queued);
-        self.common.tell(PacerEvent::Sent {
-            waited: self.began.elapsed(),
-        });
+        drop(place);
+        let waited = self.began.get().map_or(Duration::ZERO, Instant::elapsed);
+        self.common.tell(PacerEvent::Sent { waited });
         site.in_flight.fetch_add(1, Ordering::AcqRel);
-        Ok(Turn::new(Arc::clone(self.common), site, sent, room))
+        Ok((Turn::new(Arc::clone(self.common), site, sent, room), waited))
+    }
+
+    /// Goes without waiting, if that is possible.
+    fn at_once(&self, site: &Site, now: Timestamp) -> AtOnce<L::Future> {
+        if site.memory().learned.hold(now, self.cost).is_some() {
+            return AtOnce::Later(None);
+        }
+        let answer = self
+            .limiter
+            .map(|limiter| limiter.acquire(&site.key, self.cost));
+        let is_charged = match &answer {
+            None => true,
+            Some(Pending::Ready(Ok(decision))) => decision.outcome() == Outcome::Allowed,
+            Some(_) => false,
+        };
+        match is_charged.then(|| self.send(site, now)).flatten() {
+            Some(sent) => AtOnce::Sent(sent),
+            None if is_charged => AtOnce::Later(None),
+            None => AtOnce::Later(answer),
+        }
+    }
+
+    /// Sends, unless something holds requests back by now.
+    fn send(&self, site: &Site, now: Timestamp) -> Option<Sent> {
+        let mut memory = site.memory();
+        let is_free = memory.learned.hold(now, self.cost).is_none();
+        is_free.then(|| {
+            memory.budget.deposit(now);
+            memory.learned.send(now, self.cost)
+        })
     }
 
     /// Waits until all that came before have gone.
     async fn head_of<'s>(&self, site: &'s Site) -> Result<SemaphorePermit<'s>, PacerError> {
-        // A permit is there only if nobody waits for it.
-        if let Ok(head) = site.line.try_acquire() {
-            return Ok(head);
+        // Nobody joins a line that does not move in time.
+        let paused_until = site.memory().learned.paused_until(self.common.clock.now());
+        if let Some(until) = paused_until {
+            self.check(site, HeldBack::Paused(until))?;
         }
         self.common.tell(PacerEvent::Queued);
-        match timeout_at(self.deadline, site.line.acquire()).await {
+        match timeout_at(self.deadline(), site.line.acquire()).await {
             Ok(Ok(head)) => Ok(head),
             // The semaphore is never closed.
             Ok(Err(_)) | Err(_) => Err(self.too_late(site)),
+        }
+    }
+
+    /// Room among the requests in flight, if there is some now.
+    fn room_at_once(&self, site: &Site) -> Option<Option<OwnedSemaphorePermit>> {
+        match &site.room {
+            None => Some(None),
+            Some(room) => Arc::clone(room).try_acquire_owned().ok().map(Some),
         }
     }
 
@@ -108,26 +171,37 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
         let Some(room) = &site.room else {
             return Ok(None);
         };
-        match timeout_at(self.deadline, Arc::clone(room).acquire_owned()).await {
+        match timeout_at(self.deadline(), Arc::clone(room).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(Some(permit)),
             Ok(Err(_)) | Err(_) => Err(self.too_late(site)),
         }
     }
 
-    /// Waits as the head, and takes the units last, so that nobody who waits holds any.
-    async fn go(&self, site: &Site) -> Result<Sent, PacerError> {
+    /// Waits as the head, and takes the units last, so that nobody who waits holds any. The limiter
+    /// may have been asked already.
+    async fn go(
+        &self,
+        site: &Site,
+        mut answer: Option<Pending<L::Future>>,
+    ) -> Result<Sent, PacerError> {
+        self.began();
         loop {
-            self.until_nothing_holds(site).await?;
-            if let Asked::AskAgain = self.ask(site).await? {
-                continue;
+            if answer.is_none() {
+                self.until_nothing_holds(site).await?;
+                answer = self
+                    .limiter
+                    .map(|limiter| limiter.acquire(&site.key, self.cost));
             }
+            let asked = match answer.take() {
+                Some(answer) => self.until_charged(site, answer).await?,
+                None => HeadAnswer::Charged,
+            };
             // An answer may have come meanwhile that forbids to go. The units are lost then, which
             // errs on the safe side.
-            let now = self.common.clock.now();
-            let mut memory = site.memory();
-            if memory.learned.hold(now, self.cost).is_none() {
-                memory.budget.deposit(now);
-                return Ok(memory.learned.send(now, self.cost));
+            if let HeadAnswer::Charged = asked
+                && let Some(sent) = self.send(site, self.common.clock.now())
+            {
+                return Ok(sent);
             }
         }
     }
@@ -151,32 +225,30 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
     /// # Errors
     ///
     /// When it is longer than this request can wait.
-    fn check(&self, site: &Site, hold: Hold) -> Result<Duration, PacerError> {
+    fn check(&self, site: &Site, hold: HeldBack) -> Result<Duration, PacerError> {
         let wait = between(self.common.clock.now(), hold.until());
         if wait <= self.left() {
             return Ok(wait.max(SHORTEST_SLEEP));
         }
         Err(match hold {
-            Hold::Paused(_) => PacerError::paused(wait, &site.destination),
-            Hold::Spent(_) => {
+            HeldBack::Paused(_) => PacerError::paused(wait, &site.destination),
+            HeldBack::Spent(_) => {
                 PacerError::wait_too_long(Some(wait), self.longest, &site.destination)
             }
         })
     }
 
-    async fn ask(&self, site: &Site) -> Result<Asked, PacerError> {
-        let Some(limiter) = self.limiter else {
-            return Ok(Asked::Charged);
-        };
-        let answer = timeout_at(
-            self.deadline,
-            limiter.acquire(&site.key, self.cost).into_future(),
-        );
-        let decision = answer.await.map_err(|_| self.too_late(site))?;
+    async fn until_charged(
+        &self,
+        site: &Site,
+        answer: Pending<L::Future>,
+    ) -> Result<HeadAnswer, PacerError> {
+        let decision = timeout_at(self.deadline(), answer.into_future()).await;
+        let decision = decision.map_err(|_| self.too_late(site))?;
         let decision = decision.map_err(|error| PacerError::limiter(error, &site.destination))?;
         match decision.outcome() {
-            Outcome::Allowed => Ok(Asked::Charged),
-            Outcome::Delayed(delay) => self.until_slot(limiter, site, &decision, delay).await,
+            Outcome::Allowed => Ok(HeadAnswer::Charged),
+            Outcome::Delayed(delay) => self.until_slot(site, &decision, delay).await,
             Outcome::Denied => self.until_denial_ends(site, &decision).await,
         }
     }
@@ -184,15 +256,16 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
     /// Waits for the slot of a leaky bucket, which is booked.
     async fn until_slot(
         &self,
-        limiter: &L,
         site: &Site,
         booked: &Decision,
         delay: Duration,
-    ) -> Result<Asked, PacerError> {
+    ) -> Result<HeadAnswer, PacerError> {
         if delay > self.left() {
             // Unless it is given back, each call that cannot wait moves the others' slots away.
-            let refund = limiter.refund(&site.key, self.cost, Some(booked.receipt()));
-            let _ = refund.await;
+            if let Some(limiter) = self.limiter {
+                let refund = limiter.refund(&site.key, self.cost, Some(booked.receipt()));
+                let _ = refund.await;
+            }
             let destination = &site.destination;
             return Err(PacerError::wait_too_long(
                 Some(delay),
@@ -201,10 +274,14 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
             ));
         }
         sleep(delay).await;
-        Ok(Asked::Charged)
+        Ok(HeadAnswer::Charged)
     }
 
-    async fn until_denial_ends(&self, site: &Site, denial: &Decision) -> Result<Asked, PacerError> {
+    async fn until_denial_ends(
+        &self,
+        site: &Site,
+        denial: &Decision,
+    ) -> Result<HeadAnswer, PacerError> {
         let destination = &site.destination;
         let Some(wait) = denial.retry_after() else {
             return Err(PacerError::cannot_fit(self.cost, denial, destination));
@@ -217,7 +294,7 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
             ));
         }
         sleep(wait.max(SHORTEST_SLEEP)).await;
-        Ok(Asked::AskAgain)
+        Ok(HeadAnswer::AskAgain)
     }
 
     fn too_late(&self, site: &Site) -> PacerError {
@@ -225,11 +302,11 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
     }
 
     fn left(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now())
+        self.deadline().saturating_duration_since(Instant::now())
     }
 
     fn instant_in(&self, wait: Duration) -> Instant {
-        (Instant::now() + wait.min(FOREVER)).min(self.deadline)
+        (Instant::now() + wait.min(FOREVER)).min(self.deadline())
     }
 }
 

@@ -45,11 +45,11 @@ impl Member for RedisLimiter {
     }
 
     fn apply_together(call: JointCall<'_, Self>) -> Pending<RedisFuture> {
-        let asked: Vec<_> = call.members().map(Asked::new).collect();
+        let asked: Vec<_> = call.members().map(AskedMember::new).collect();
         if let Some(denied) = remembered(&asked) {
             return Pending::Ready(Ok(denied));
         }
-        let answers: Vec<_> = asked.iter().map(Asked::ask).collect();
+        let answers: Vec<_> = asked.iter().map(AskedMember::ask).collect();
         Pending::Later(RedisFuture::new(Unabandoned::new(decide(asked, answers))))
     }
 }
@@ -72,14 +72,14 @@ impl RedisLimiter {
 }
 
 /// A limit that was asked, kept for a refund.
-struct Asked {
+struct AskedMember {
     limiter: RedisLimiter,
     key: Key,
     tier: Tier,
     op: Op,
 }
 
-impl Asked {
+impl AskedMember {
     fn new((limiter, key, tier, op): (&RedisLimiter, &[u8], &Tier, &Op)) -> Self {
         Self {
             limiter: limiter.clone(),
@@ -114,8 +114,8 @@ impl Asked {
 }
 
 /// The denial that is remembered of any of the limits: then none of them is asked.
-fn remembered(asked: &[Asked]) -> Option<Decision> {
-    let denial = |asked: &Asked| {
+fn remembered(asked: &[AskedMember]) -> Option<Decision> {
+    let denial = |asked: &AskedMember| {
         let takes = asked.takes();
         takes.then(|| asked.limiter.denial(&asked.tier, &asked.key, &asked.op))?
     };
@@ -129,7 +129,7 @@ fn remembered(asked: &[Asked]) -> Option<Decision> {
 
 /// The decision of all limits together.
 async fn decide(
-    asked: Vec<Asked>,
+    asked: Vec<AskedMember>,
     pending: Vec<Pending<RedisFuture>>,
 ) -> Result<Decision, LimiterError> {
     // All of them are under way: to wait for one does not hold up another.
@@ -137,7 +137,7 @@ async fn decide(
     for answer in pending {
         answers.push(answer.await);
     }
-    let takes = asked.iter().all(Asked::takes);
+    let takes = asked.iter().all(AskedMember::takes);
     let passes = |answer: &Result<Decision, _>| answer.as_ref().is_ok_and(Decision::is_allowed);
     if takes && !answers.iter().all(passes) {
         give_back(&asked, &mut answers, 0).await;
@@ -151,8 +151,12 @@ async fn decide(
 }
 
 /// Leaves no limit charged more than `kept`, and takes its word for how it stands then.
-async fn give_back(asked: &[Asked], answers: &mut [Result<Decision, LimiterError>], kept: u64) {
-    let refund = |(asked, answer): (&Asked, &Result<Decision, _>)| {
+async fn give_back(
+    asked: &[AskedMember],
+    answers: &mut [Result<Decision, LimiterError>],
+    kept: u64,
+) {
+    let refund = |(asked, answer): (&AskedMember, &Result<Decision, _>)| {
         asked.give_back(answer.as_ref().ok()?, kept)
     };
     let refunds: Vec<_> = asked.iter().zip(&*answers).map(refund).collect();

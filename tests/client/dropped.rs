@@ -28,7 +28,7 @@ async fn in_line() {
     settle().await;
     assert_eq!(pacer.stats(&api()).queued, 2);
     for task in [0, 7] {
-        assert_eq!(tasks[task].is_finished(), false);
+        assert!(!tasks[task].is_finished());
     }
     let [head, .., last] = <[_; 8]>::try_from(tasks).unwrap();
     head.await.unwrap();

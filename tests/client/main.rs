@@ -1,4 +1,5 @@
 //! Outgoing requests: in virtual time, which moves when everybody waits.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod dropped;
 #[cfg(feature = "tonic")]

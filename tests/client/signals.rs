@@ -67,7 +67,8 @@ fn rows() {
     // A `google.rpc.Status` with a `RetryInfo` of 0 s.
     let details = "CAgSE3JhdGUgbGltaXQgZXhjZWVkZWQaLgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxICCgA";
     let date = ("date", "Tue, 14 Nov 2023 22:00:00 GMT");
-    let rows: &[(u16, &[(&str, &str)], After)] = &[
+    type Row<'r> = (u16, &'r [(&'r str, &'r str)], After);
+    let rows: &[Row<'_>] = &[
         // 429 or 503 with Retry-After.
         (429, &[("retry-after", "7")], pause(seconds(7))),
         (503, &[("retry-after", "7")], pause(seconds(7))),

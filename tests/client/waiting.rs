@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::time::{Instant, sleep};
 use tower_ratelimit::{
-    LocalLimiter, Quota, TokioClock,
+    Key, LocalLimiter, Quota, TokioClock,
     client::{Destination, Pacer, PacerErrorKind},
 };
 
@@ -185,6 +185,29 @@ async fn units_that_are_told_are_not_exceeded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_window_that_was_not_used_up_ends_with_a_probe() {
+    let pacer = Pacer::learning_builder()
+        .clock(TokioClock::new())
+        .build()
+        .unwrap();
+    let turn = pacer.turn(&api(), 1).await.unwrap();
+    let (status, headers) = head(
+        200,
+        &[
+            ("ratelimit", "\"a\";r=900;t=7776"),
+            ("ratelimit-policy", "\"a\";q=1000;w=86400"),
+        ],
+    );
+    turn.learn(status, &headers);
+    sleep(seconds(3_600)).await;
+    // The answer to the first is lost. A day through a thousand would be 86 s.
+    let began = Instant::now();
+    drop(pacer.turn(&api(), 1).await.unwrap());
+    drop(pacer.turn(&api(), 1).await.unwrap());
+    assert_eq!(began.elapsed(), seconds(1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_newer_answer_ends_a_wait_early() {
     let pacer = Pacer::learning_builder()
         .clock(TokioClock::new())
@@ -295,17 +318,36 @@ async fn a_leaky_bucket_gives_each_its_slot() {
         went += usize::from(task.await.unwrap());
     }
     assert!((10..=11).contains(&went), "{went}");
-    // Those that could not wait gave their slots back: after a while there is one at once.
     assert!(began.elapsed() <= millis(1_100));
-    sleep(millis(200)).await;
-    let before = Instant::now();
-    pacer.turn(&api(), 1).await.map(drop).unwrap();
-    assert_eq!(before.elapsed(), millis(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_is_too_far_away_is_given_back() {
+    let limiter =
+        LocalLimiter::builder(Quota::per_second(10).leaky_bucket(100)).clock(TokioClock::new());
+    let limiter = limiter.build().unwrap();
+    let pacer = builder(limiter.clone())
+        .max_wait(millis(100))
+        .build()
+        .unwrap();
+    // Other processes have booked half a second.
+    for _ in 0..6 {
+        assert!(limiter.acquire(&Key::from(api().as_str()), 1).is_allowed());
+    }
+    for _ in 0..20 {
+        let error = pacer.turn(&api(), 1).await.unwrap_err();
+        assert_eq!(error.kind(), PacerErrorKind::WaitTooLong);
+        assert!(error.retry_after() <= Some(millis(600)), "{error}");
+    }
+    sleep(millis(600)).await;
+    let began = Instant::now();
+    drop(pacer.turn(&api(), 1).await.unwrap());
+    assert_eq!(began.elapsed(), seconds(0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_limiter_that_fails_is_named() {
-    use tower_ratelimit::{AsyncLimiter, Decision, Key, LimiterError, Op, Policy};
+    use tower_ratelimit::{AsyncLimiter, Decision, LimiterError, Op, Policy};
 
     struct Broken;
 

@@ -20,7 +20,7 @@ fn write_package(package: &Path, mistakes: &[(String, String)]) {
     let mut manifest = format!(
         "[package]\nname = \"mistakes\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
          [workspace]\n\n[dependencies]\naxum = \"0.8\"\nhttp = \"1\"\ntower = {{ version = \"0.5\", features = \
-         [\"util\"] }}\ntower-ratelimit = {{ path = {root:?} }}\n"
+         [\"util\"] }}\ntower-ratelimit = {{ path = {root:?}, features = [\"client\"] }}\n"
     );
     fs::create_dir_all(package).unwrap();
     for (name, text) in mistakes {
@@ -53,7 +53,7 @@ fn mistakes() -> Vec<(String, String)> {
 fn mistakes_are_explained() {
     let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mistakes");
     let mistakes = mistakes();
-    assert_eq!(mistakes.len(), 11);
+    assert_eq!(mistakes.len(), 13);
     let page = include_str!("../../docs/troubleshooting.md");
     write_package(&package, &mistakes);
     for (name, text) in mistakes {

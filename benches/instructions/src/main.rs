@@ -33,7 +33,7 @@ const LARGE: Quota = Quota::per_hour(1_000_000);
 
 type Kind = (&'static str, fn());
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 12] = [
     ("decision", || decisions(USUAL)),
     ("decision-denied", || decisions(USED_UP)),
     ("decision-stored", || decisions_of(&stored(USUAL))),

@@ -2,6 +2,10 @@
 //!
 //! Limiter, headers, pacer and retries are the real ones; only time and the network are made up. It
 //! is the same each time, since chance has a seed.
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "what panics here is a fault of the example"
+)]
 
 use std::{
     convert::Infallible,
@@ -121,6 +125,10 @@ pub const LIMIT: u64 = 100;
 
 /// Eight clients that know nothing send as fast as they can for a minute, from sixteen tasks each, to
 /// a server that takes 100 requests a second of all of them together.
+///
+/// # Panics
+///
+/// If a client does.
 #[must_use]
 pub fn convergence() -> Vec<Arrival> {
     in_virtual_time(async || {
@@ -165,6 +173,10 @@ pub enum Again {
 
 /// A thousand clients of one request each come at the same moment to a server that takes 100 a
 /// second and 20 at once, and come again until they were taken.
+///
+/// # Panics
+///
+/// If a client does.
 #[must_use]
 pub fn herd(again: Again) -> Vec<Arrival> {
     in_virtual_time(async || {

@@ -22,12 +22,12 @@ pub(super) enum Bare<'a> {
 
 /// A member of a list.
 #[derive(Debug)]
-pub(super) struct Member<'a> {
+pub(super) struct ListMember<'a> {
     pub(super) value: Bare<'a>,
     parameters: Vec<(&'a str, Bare<'a>)>,
 }
 
-impl<'a> Member<'a> {
+impl<'a> ListMember<'a> {
     /// A parameter; of several with one name the last.
     pub(super) fn parameter(&self, name: &str) -> Option<&Bare<'a>> {
         let mut parameters = self.parameters.iter().rev();
@@ -51,7 +51,7 @@ impl<'a> Member<'a> {
 pub(super) struct NoNumber;
 
 /// The members of a list; `None` if the field is to be ignored.
-pub(super) fn members(text: &str) -> Option<Vec<Member<'_>>> {
+pub(super) fn members(text: &str) -> Option<Vec<ListMember<'_>>> {
     let mut rest = Rest(text);
     let mut members = Vec::new();
     rest.skip(|byte| byte == b' ');
@@ -101,14 +101,14 @@ impl<'a> Rest<'a> {
         self.take(unwanted);
     }
 
-    fn member(&mut self) -> Option<Member<'a>> {
+    fn member(&mut self) -> Option<ListMember<'a>> {
         let value = match self.first()? {
             b'(' => self.inner_list()?,
             _ => self.bare()?,
         };
         let mut parameters = Vec::new();
         self.parameters(|key, value| parameters.push((key, value)))?;
-        Some(Member { value, parameters })
+        Some(ListMember { value, parameters })
     }
 
     /// Nothing of it is kept.

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName};
 
 use super::{
     ToldQuota, joined,
-    list::{Bare, Member, NoNumber, members},
+    list::{Bare, ListMember, NoNumber, members},
     whole,
 };
 
@@ -94,7 +94,7 @@ pub(super) fn available(text: &str) -> Vec<Available<'_>> {
     items.flatten().collect()
 }
 
-fn item(member: Member<'_>) -> Result<Option<Available<'_>>, NoNumber> {
+fn item(member: ListMember<'_>) -> Result<Option<Available<'_>>, NoNumber> {
     let (r, t) = (member.number("r")?, member.number("t")?);
     // The pending text has new names, which only count where the old one is not there.
     let (remaining, window) = match r {
@@ -122,7 +122,7 @@ pub(super) fn declared(text: &str) -> Vec<Declared<'_>> {
     items.flatten().collect()
 }
 
-fn policy(member: Member<'_>) -> Result<Option<Declared<'_>>, NoNumber> {
+fn policy(member: ListMember<'_>) -> Result<Option<Declared<'_>>, NoNumber> {
     let (quota, window) = (member.number("q")?, member.number("w")?);
     let unit = match member.parameter("qu") {
         None => Cow::Borrowed("requests"),

@@ -165,10 +165,10 @@ fn what_waits_for_a_runtime_that_ends_is_sent_by_the_next() {
     let slow = Slow::held();
     let bench = Bench::new(&slow);
     let first = runtime();
-    let lost = first.block_on(async {
+    let (lost,) = first.block_on(async {
         let lost = bench.submit(TIER, 1);
         settle().await;
-        lost
+        (lost,)
     });
     runtime().block_on(async {
         let waits = bench.submit(TIER, 2);

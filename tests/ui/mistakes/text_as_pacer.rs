@@ -1,0 +1,7 @@
+//~~ `&str` is not a limiter
+//~ `"10/second".parse::<Quota>()?`
+use tower_ratelimit::client::Pacer;
+
+fn main() {
+    let _ = Pacer::new("10/second");
+}
