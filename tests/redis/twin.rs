@@ -193,7 +193,7 @@ impl Store for Both {
                     let lifetime = written.as_ref()?.rsplit(|byte| *byte == b' ').next()?;
                     Some(str::from_utf8(lifetime).ok()?.parse::<u64>().ok()? > ENDLESS)
                 };
-                let are_endless = [&own_written, &write].map(|written| is_endless(written));
+                let are_endless = [&own_written, &write].map(is_endless);
                 let is_same = match are_endless {
                     [Some(true), Some(true)] => {
                         let values = [&own_written, &write].map(|written| {

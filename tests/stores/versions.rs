@@ -12,10 +12,13 @@ use tower_ratelimit::{
     shared::{CompareAndSwap, Versioned, Write},
 };
 
+/// Values and their versions.
+type Rows = HashMap<String, (Vec<u8>, u64)>;
+
 #[derive(Clone)]
 pub(crate) struct Versions {
     clock: ManualClock,
-    rows: Arc<Mutex<HashMap<String, (Vec<u8>, u64)>>>,
+    rows: Arc<Mutex<Rows>>,
 }
 
 impl Versions {
