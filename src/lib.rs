@@ -130,6 +130,7 @@
 mod error;
 mod lock;
 mod log;
+mod seed;
 mod small_bytes;
 
 mod clock;

@@ -16,8 +16,8 @@ pub(crate) struct FixedWindow {
 /// A window, and the units that were counted in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Window {
-    index: u64,
-    count: u64,
+    pub(super) index: u64,
+    pub(super) count: u64,
 }
 
 impl FixedWindow {

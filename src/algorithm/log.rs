@@ -49,6 +49,12 @@ impl Log {
         self.entries.back().map(|entry| entry.at)
     }
 
+    /// The times, and the units that were noted then.
+    #[cfg(feature = "redis")]
+    pub(super) fn entries(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.entries.iter().map(|entry| (entry.at, entry.count))
+    }
+
     /// How many entries there are before the first of which `is_early` does not hold.
     pub(super) fn partition_point(&self, is_early: impl Fn(u64) -> bool) -> usize {
         self.entries.partition_point(|entry| is_early(entry.at))

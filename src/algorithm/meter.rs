@@ -1,5 +1,8 @@
 //! Meters: quotas as their algorithms count them, and the states that they keep.
 
+#[cfg(feature = "redis")]
+pub(super) mod text;
+
 use super::{
     Bucket, ClockSkew, Counts, Most, Refund, Verdict,
     fixed_window::{FixedWindow, Window},
@@ -146,7 +149,7 @@ impl Meter {
     }
 
     /// The time until the state is as good as that of a key that was never seen.
-    fn reset_after(&self, state: &State, now: u64) -> u64 {
+    pub(crate) fn reset_after(&self, state: &State, now: u64) -> u64 {
         match &self.rate {
             Rate::Bucket(bucket) => bucket.reset_after(*state.instant(), now),
             Rate::FixedWindow(window) => window.reset_after(state.window(), now),

@@ -75,6 +75,14 @@ impl SlidingLog {
         }
     }
 
+    /// Forgets what has left the window where that is much: to read it again and again takes time.
+    #[cfg(feature = "redis")]
+    pub(super) fn forget_much(&self, log: &mut Log, now: u64, most_kept: usize) {
+        if self.gone(log, now) > most_kept {
+            self.tidy(log, now);
+        }
+    }
+
     /// Forgets what has left the window, and moves times later than now to now.
     fn tidy(&self, log: &mut Log, now: u64) {
         log.forget(self.gone(log, now));

@@ -15,15 +15,15 @@ pub(crate) struct SlidingWindow {
     most: u64,
     /// The length of a slice in microseconds.
     slice: u64,
-    slices: usize,
+    pub(super) slices: usize,
 }
 
 /// The number of the newest slice, and what was counted in it and the ones before, newest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slices {
-    newest: u64,
+    pub(super) newest: u64,
     /// One more than there are slices in a period; none at all for a key that was never seen.
-    counts: Vec<u64>,
+    pub(super) counts: Vec<u64>,
 }
 
 impl Slices {

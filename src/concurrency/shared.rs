@@ -63,6 +63,7 @@ pub struct SharedConcurrency {
     name: Option<String>,
     lease: Duration,
     on_failure: OnFailure,
+    seed: Option<u64>,
 }
 
 impl SharedConcurrency {
@@ -75,6 +76,7 @@ impl SharedConcurrency {
             name: None,
             lease: DEFAULT_LEASE,
             on_failure: OnFailure::local(),
+            seed: None,
         }
     }
 
@@ -110,6 +112,14 @@ impl SharedConcurrency {
         self
     }
 
+    /// Where the names of leases come from in a simulation, so that it can be repeated; at random
+    /// without one. Each node has a seed of its own.
+    #[doc(hidden)]
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
     /// Whether the limit makes sense.
     ///
     /// # Errors
@@ -142,7 +152,8 @@ impl IntoPermits for SharedConcurrency {
     fn into_permits(self) -> Result<Permits, ConfigError> {
         self.check()?;
         let name = self.redis_name()?;
-        let leases = Leases::new(&self.store, &name, self.concurrency.limit(), self.lease);
+        let limit = self.concurrency.limit();
+        let leases = Leases::new(&self.store, &name, limit, self.lease, self.seed);
         let shared = SharedPermits::new(leases, self.on_failure);
         Ok(Permits::of_nodes(&self.concurrency, shared))
     }

@@ -106,6 +106,17 @@ impl Stepped {
 }
 
 impl Counted {
+    /// What remains, and in microseconds when the quota is fresh and the effective window.
+    #[cfg(feature = "redis")]
+    pub(crate) fn told(&self) -> [u64; 3] {
+        let Self {
+            remaining,
+            reset_after,
+            effective_window,
+        } = self;
+        [remaining, reset_after, effective_window].map(|number| number.map_or(0, Micros::get))
+    }
+
     const fn new(remaining: u64, reset_after: u64, effective_window: u64) -> Self {
         Self {
             remaining: Some(Units::new(remaining)),

@@ -3,8 +3,8 @@
 /// Gives a limiter whose answers may have to be waited for the methods that a
 /// [`LocalLimiter`](crate::LocalLimiter) has, by the same names and arguments.
 macro_rules! handle_methods {
-    ($limiter:ty) => {
-        impl $limiter {
+    ($limiter:ty $(where $store:ident: $bound:path)?) => {
+        impl$(<$store: $bound>)? $limiter {
             /// Takes `cost` units if they are available.
             pub fn acquire(&self, key: &Key, cost: u64) -> Pending<<Self as Limiter>::Future> {
                 Limiter::acquire(self, key, cost)

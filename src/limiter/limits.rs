@@ -200,6 +200,17 @@ impl Limits {
         })
     }
 
+    /// The counters of each key, and where each stands: the meter of one of the quotas that count
+    /// there.
+    #[cfg(feature = "redis")]
+    pub(crate) fn meter_of(&self, at: usize, quota: &Quota) -> Option<(usize, Meter)> {
+        let mut places = self.counters.iter().enumerate();
+        places.find_map(|(place, counter)| {
+            let counter = counter.as_ref()?;
+            counter.counts(at, quota).then_some((place, counter.meter))
+        })
+    }
+
     /// How many counters a key has.
     pub(crate) fn width(&self) -> usize {
         self.counters.len()

@@ -39,7 +39,9 @@
 //! waited for, as with a `RedisLimiter` or an [`AnyLimiter`], they are followed by `.await?`.
 
 mod any;
+pub(crate) mod apply;
 mod async_limiter;
+pub(crate) mod block;
 #[cfg(feature = "governor")]
 mod governor;
 pub(crate) mod handle;

@@ -12,7 +12,7 @@ use self::{
     slots::{Slot, id, slots},
 };
 use crate::{
-    algorithm::Most,
+    algorithm::{Meter, Most},
     decision::Op,
     decision::{Charge, Level, Policy, Receipt},
     error::LimiterError,
@@ -36,8 +36,19 @@ pub(super) struct Plan {
     tiers: Vec<TierPlan>,
     limits: Limits,
     slots: Vec<Slot>,
+    /// The same slots, as they are counted here.
+    counters: Vec<SlotCounter>,
     /// The quotas of all tiers, with their places.
     all: Vec<(usize, Quota)>,
+}
+
+/// A slot, as it is counted here.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SlotCounter {
+    /// Its place among the counters of a key.
+    pub(super) place: usize,
+    /// That of one of the quotas that it counts.
+    pub(super) meter: Meter,
 }
 
 /// One tier's quotas, as the script is told and as its reply is read.
@@ -78,7 +89,12 @@ impl Plan {
         let all = quotas.flat_map(|quotas| quotas.iter().copied().enumerate());
         let all: Vec<(usize, Quota)> = all.collect();
         let slots = slots(&all);
+        let counters = slots.iter().filter_map(|slot| {
+            let (place, meter) = limits.meter_of(slot.at, &slot.quota)?;
+            Some(SlotCounter { place, meter })
+        });
         let mut plan = Self {
+            counters: counters.collect(),
             id: id(&slots),
             tiers: Vec::new(),
             limits: limits.clone(),
@@ -109,6 +125,15 @@ impl Plan {
     /// of a subject's key, so that two configurations never read each other's counts.
     pub(super) fn id(&self) -> &str {
         &self.id
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The slots, in the order of the value.
+    pub(super) fn slots(&self) -> &[SlotCounter] {
+        &self.counters
     }
 
     /// The scripts that decide by these limits.

@@ -2,13 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::Instant;
+use futures_util::future::join_all;
+use tokio::time::{Instant, timeout};
 
 use super::{
-    arguments::Plan,
+    arguments::{Plan, TierPlan},
+    call::Call,
     coalesce::{Ask, Row, SubjectAnswer, SubjectOps},
     deny_cache::{self, AnsweredCall, DenyCache},
     inquiry::Inquiry,
+    reply,
+    store::NodesStore,
 };
 use crate::{
     clock::{Clock, ManualClock},
@@ -18,7 +22,6 @@ use crate::{
         key_name,
         store::{
             error::StoreError,
-            handle::RedisStore,
             pace::{CallPlace, CallSize},
         },
     },
@@ -40,16 +43,18 @@ pub(super) struct Current {
 
 /// Asks the server, and remembers its denials.
 pub(super) struct Asker {
-    pub(super) store: RedisStore,
+    pub(super) store: NodesStore,
     pub(super) denials: Option<Arc<DenyCache>>,
     pub(super) test_clock: Option<ManualClock>,
 }
 
 impl Current {
-    pub(super) fn new(store: &RedisStore, name: &str, limits: &Limits, generation: u64) -> Self {
+    pub(super) fn new(store: &NodesStore, name: &str, limits: &Limits, generation: u64) -> Self {
         let plan = Plan::new(limits);
-        for script in plan.scripts() {
-            store.use_script(script);
+        if let Some(store) = store.redis() {
+            for script in plan.scripts() {
+                store.use_script(script);
+            }
         }
         Self {
             keyspace: key_name::keyspace(store.prefix(), name, plan.id()),
@@ -65,6 +70,26 @@ impl Current {
 }
 
 impl Asker {
+    /// Asks a store about each subject in a call of its own.
+    async fn ask_each(
+        &self,
+        current: &Current,
+        tier: Chosen,
+        plan: &TierPlan,
+        questions: &[SubjectOps],
+    ) -> Vec<SubjectAnswer> {
+        let NodesStore::Other(store) = &self.store else {
+            return Vec::new();
+        };
+        let each = questions.iter().map(async |question| {
+            let call = Call::new(&current.plan, tier, &question.rows);
+            let reply = timeout(store.deadline(), store.transact(&question.subject, &call));
+            let reply = reply.await.unwrap_or_else(|_| Err(self.store.timeout()));
+            reply::of_store(&reply?, plan, question.ops())
+        });
+        join_all(each).await
+    }
+
     /// Remembers what was answered, or forgets what a call that failed may have given back.
     fn learn(&self, asked: &AnsweredCall<'_>, rows: &[(Op, usize)], answer: Option<&[Row]>) {
         let Some(denials) = &self.denials else { return };
@@ -89,7 +114,7 @@ impl Asker {
 }
 
 impl Ask<Current> for Asker {
-    type Place = CallPlace;
+    type Place = Option<CallPlace>;
 
     fn most_subjects(&self) -> usize {
         match self.store.may_travel_together() {
@@ -106,13 +131,13 @@ impl Ask<Current> for Asker {
         })
     }
 
-    fn enter(&self, size: CallSize, within: Duration) -> Result<CallPlace, StoreError> {
+    fn enter(&self, size: CallSize, within: Duration) -> Result<Self::Place, StoreError> {
         self.store.enter(size, within)
     }
 
     async fn ask(
         &self,
-        place: CallPlace,
+        place: Option<CallPlace>,
         current: &Current,
         tier: Chosen,
         questions: &[SubjectOps],
@@ -122,13 +147,18 @@ impl Ask<Current> for Asker {
             return questions.iter().map(|_| Err(error.clone())).collect();
         };
         let asked_at = Instant::now().into_std();
-        let clock = self.test_clock.as_ref();
-        let inquiry = Inquiry {
-            store: &self.store,
-            plan: &plan,
-            now: clock.map(|clock| clock.now().as_micros()),
+        let answers = match (&self.store, place) {
+            (NodesStore::Redis(store), Some(place)) => {
+                let clock = self.test_clock.as_ref();
+                let inquiry = Inquiry {
+                    store,
+                    plan: &plan,
+                    now: clock.map(|clock| clock.now().as_micros()),
+                };
+                inquiry.answers(place, questions).await
+            }
+            _ => self.ask_each(current, tier, &plan, questions).await,
         };
-        let answers = inquiry.answers(place, questions).await;
         for (question, answer) in questions.iter().zip(&answers) {
             let asked = AnsweredCall {
                 subject: &question.subject,

@@ -1,11 +1,15 @@
 //! The builder of a limiter that all nodes share.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use super::{
     deny_cache::DenyCache,
     fallback::{Fallback, OnFailure},
-    limiter::{Parts, RedisLimiter},
+    limiter::RedisLimiter,
+    memory_store::MemoryStore,
+    nodes::{NodesLimiter, Parts},
+    shared_limiter::SharedLimiter,
+    store::{NodesStore, Store},
 };
 use crate::{
     clock::ManualClock,
@@ -21,7 +25,8 @@ use crate::{
 /// 2^16 keys: about 2 MB.
 const DEFAULT_MAX_LOCAL_KEYS: usize = 1 << 16;
 
-/// Configures a [`RedisLimiter`]. Made by [`RedisLimiter::builder`].
+/// Configures a [`RedisLimiter`], or a [`SharedLimiter`] on another store. Made by
+/// [`RedisLimiter::builder`] or [`SharedLimiter::builder`].
 #[derive(Debug)]
 #[must_use]
 pub struct RedisLimiterBuilder {
@@ -33,6 +38,7 @@ pub struct RedisLimiterBuilder {
     max_local_keys: usize,
     remembers_denials: bool,
     test_clock: Option<ManualClock>,
+    seed: Option<u64>,
 }
 
 impl RedisLimiter {
@@ -42,8 +48,16 @@ impl RedisLimiter {
     }
 }
 
+impl SharedLimiter<MemoryStore> {
+    /// Starts to configure a limiter for `quotas`, on any store: end with
+    /// [`build_on`](RedisLimiterBuilder::build_on).
+    pub fn builder(quotas: impl IntoQuotas) -> RedisLimiterBuilder {
+        RedisLimiterBuilder::new(quotas)
+    }
+}
+
 impl RedisLimiterBuilder {
-    fn new(quotas: impl IntoQuotas) -> Self {
+    pub(super) fn new(quotas: impl IntoQuotas) -> Self {
         Self {
             name: None,
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
@@ -52,6 +66,7 @@ impl RedisLimiterBuilder {
             max_local_keys: DEFAULT_MAX_LOCAL_KEYS,
             remembers_denials: true,
             test_clock: None,
+            seed: None,
         }
     }
 
@@ -127,6 +142,13 @@ impl RedisLimiterBuilder {
         self
     }
 
+    /// Where hashes come from in a simulation, so that it can be repeated; at random without one.
+    #[doc(hidden)]
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
     /// Makes the limiter.
     ///
     /// # Errors
@@ -136,21 +158,38 @@ impl RedisLimiterBuilder {
     /// limiter's name has other characters than are accepted, or `max_local_keys` is 0, above 2^32
     /// or more than there is memory for.
     pub fn build(self, store: &RedisStore) -> Result<RedisLimiter, ConfigError> {
+        let nodes = self.build_nodes(&NodesStore::Redis(store.clone()))?;
+        Ok(RedisLimiter(nodes))
+    }
+
+    /// Makes the limiter on a store of your own.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`build`](Self::build).
+    pub fn build_on<S: Store>(self, store: S) -> Result<SharedLimiter<S>, ConfigError> {
+        let store = Arc::new(store);
+        let nodes = self.build_nodes(&NodesStore::Other(store.clone()))?;
+        Ok(SharedLimiter::new(nodes, store))
+    }
+
+    fn build_nodes(self, store: &NodesStore) -> Result<NodesLimiter, ConfigError> {
         let default_name = default_name(&self.tiers[0].1);
         let limits = Limits::new(self.tiers, self.block_for)?;
         let name = match self.name {
             Some(name) => checked_name(&name).map(|()| name)?,
             None => default_name,
         };
-        let fallback = Fallback::new(self.on_failure, &limits, self.max_local_keys)?;
+        let fallback = Fallback::new(self.on_failure, &limits, self.max_local_keys, self.seed)?;
         let parts = Parts {
             name,
             limits,
             fallback,
             denials: self.remembers_denials.then(DenyCache::new),
             test_clock: self.test_clock,
+            seed: self.seed,
         };
-        Ok(RedisLimiter::from_parts(store, parts))
+        Ok(NodesLimiter::from_parts(store, parts))
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod ask;
 mod batch;
-mod call;
+mod convoy;
 mod driver;
 mod hub;
 mod lanes;
@@ -21,10 +21,10 @@ use tokio::{sync::oneshot, time::Instant};
 pub(super) use self::{
     ask::Ask,
     batch::Row,
-    call::{SubjectAnswer, SubjectOps},
+    convoy::{SubjectAnswer, SubjectOps},
 };
 use self::{
-    batch::{Reply, WaitingOp},
+    batch::{OpReply, WaitingOp},
     driver::Driver,
     hub::Hub,
 };
@@ -59,7 +59,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
         tier: Chosen,
         op: Op,
         until: Instant,
-    ) -> Result<oneshot::Receiver<Reply>, StoreError> {
+    ) -> Result<oneshot::Receiver<OpReply>, StoreError> {
         let hub = &self.0;
         let (answer, receiver) = oneshot::channel();
         let deadline = hub.asker.deadline();

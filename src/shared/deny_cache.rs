@@ -204,7 +204,7 @@ mod tests {
 
     /// The same at any time.
     fn subject(name: &str) -> SubjectName {
-        static SUBJECTS: LazyLock<SubjectNames> = LazyLock::new(SubjectNames::default);
+        static SUBJECTS: LazyLock<SubjectNames> = LazyLock::new(|| SubjectNames::new(None));
         SUBJECTS.named(name)
     }
 

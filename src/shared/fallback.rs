@@ -96,10 +96,11 @@ impl Fallback {
         on_failure: OnFailure,
         limits: &Limits,
         max_keys: usize,
+        seed: Option<u64>,
     ) -> Result<Self, ConfigError> {
         Ok(match on_failure.0 {
             Action::Local(nodes) => Self::Local {
-                limiter: local_limiter(limits, nodes, max_keys)?,
+                limiter: local_limiter(limits, nodes, max_keys, seed)?,
                 nodes,
             },
             Action::Allow => Self::Allow,
@@ -167,6 +168,7 @@ fn local_limiter(
     limits: &Limits,
     nodes: NonZeroU32,
     max_keys: usize,
+    seed: Option<u64>,
 ) -> Result<LocalLimiter, ConfigError> {
     let mut builder: Option<LocalLimiterBuilder> = None;
     for (tier, quotas) in limits.tiers() {
@@ -180,7 +182,7 @@ fn local_limiter(
         });
     }
     let builder = builder.expect("there is always a default tier");
-    let builder = builder.max_keys(max_keys);
+    let builder = builder.max_keys(max_keys).seed(seed);
     let builder = match limits.block_for {
         Some(nanos) => builder.block_for(Duration::from_nanos(nanos)),
         None => builder,

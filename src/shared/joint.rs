@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::limiter::{RedisFuture, RedisLimiter};
+use super::{answer::RedisFuture, limiter::RedisLimiter};
 use crate::{
     decision::{Decision, Op},
     error::{ConfigError, ConfigErrorKind, LimiterError},

@@ -1,20 +1,37 @@
 //! The limiter that all nodes share: arguments of the script, calls that carry many operations,
-//! remembered denials, and the fallback.
+//! remembered denials, and the fallback; and the stores that it can be on instead of Redis.
+//!
+//! A [`RedisLimiter`](crate::RedisLimiter) keeps its values in Redis, a [`SharedLimiter`] in a
+//! [`Store`] of your own: one that does [`Call::apply`] under a lock, or a [`CompareAndSwap`].
 
+mod answer;
 mod arguments;
 mod asker;
 mod builder;
+mod call;
 mod coalesce;
+mod compare_and_swap;
 mod deny_cache;
 pub(crate) mod fallback;
 mod inquiry;
 mod joint;
 mod limiter;
+mod memory_store;
+mod nodes;
 mod reply;
+mod shared_limiter;
+mod store;
 mod subject;
+mod subject_value;
 
 pub use self::{
+    answer::RedisFuture,
     builder::RedisLimiterBuilder,
+    call::{Applied, Call, Reply, Write},
+    compare_and_swap::{Cas, CompareAndSwap, Versioned},
     fallback::OnFailure,
-    limiter::{RedisFuture, RedisLimiter},
+    limiter::RedisLimiter,
+    memory_store::MemoryStore,
+    shared_limiter::SharedLimiter,
+    store::Store,
 };

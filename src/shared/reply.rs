@@ -7,13 +7,14 @@ use smallvec::SmallVec;
 
 use super::{
     arguments::{QuotaPlan, TierPlan, Told},
-    coalesce::Row,
+    call::Reply,
+    coalesce::{Row, SubjectAnswer},
 };
 use crate::{
     clock::Timestamp,
     decision::{Decision, Level, Measure, Outcome, Policy, QuotaStatuses, Stepped, Usage},
     quota::MAX_REFILL_NANOS,
-    redis::store::error::StoreError,
+    redis::store::error::{StoreError, StoreErrorKind},
 };
 
 /// The whole numbers of the script's reply, in order.
@@ -42,6 +43,17 @@ fn subject(text: &Value, plan: &TierPlan, ops: usize) -> SubjectReply {
         [b'-', error @ ..] => Err(StoreError::of_subject(&String::from_utf8_lossy(error))),
         text => rows(text, plan, ops).map(Some).ok_or_else(strange),
     }
+}
+
+/// Reads what a store says of `ops` operations.
+pub(super) fn of_store(reply: &Reply, plan: &TierPlan, ops: usize) -> SubjectAnswer {
+    let rows = rows(reply.as_bytes(), plan, ops);
+    rows.ok_or_else(|| {
+        StoreError::new(
+            StoreErrorKind::ForeignData,
+            "the reply is not one to this call",
+        )
+    })
 }
 
 /// The error of a reply that no script of ours gives.
@@ -162,7 +174,6 @@ mod tests {
             limits::{Chosen, Limits},
         },
         quota::{IntoQuotas, Quota},
-        redis::StoreErrorKind,
         shared::arguments::Plan,
     };
 

@@ -4,12 +4,14 @@ use std::{
     cell::RefCell,
     collections::HashMap,
     fmt,
-    hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState},
+    hash::{BuildHasherDefault, Hash, Hasher},
     ops::Deref,
     sync::Arc,
 };
 
-use crate::{key::Key, redis::key_name};
+use siphasher::sip::SipHasher13;
+
+use crate::{key::Key, redis::key_name, seed::keyed_hash};
 
 /// The name of a subject's key in the store, with its hash.
 #[derive(Clone)]
@@ -19,8 +21,8 @@ pub(super) struct SubjectName {
 }
 
 /// Makes subjects, whose hashes nobody outside can tell.
-#[derive(Debug, Default)]
-pub(super) struct SubjectNames(RandomState);
+#[derive(Debug)]
+pub(super) struct SubjectNames(SipHasher13);
 
 /// A map that goes by the hash that subjects have already.
 pub(super) type SubjectMap<V> = HashMap<SubjectName, V, BuildHasherDefault<KnownHash>>;
@@ -35,6 +37,10 @@ thread_local! {
 }
 
 impl SubjectNames {
+    pub(super) fn new(seed: Option<u64>) -> Self {
+        Self(keyed_hash(seed))
+    }
+
     pub(super) fn of_key(&self, keyspace: &str, key: &Key) -> SubjectName {
         NAME.with_borrow_mut(|name| {
             name.clear();
@@ -46,7 +52,7 @@ impl SubjectNames {
 
     pub(super) fn named(&self, name: &str) -> SubjectName {
         SubjectName {
-            hash: self.0.hash_one(name),
+            hash: self.0.hash(name.as_bytes()),
             name: name.into(),
         }
     }
@@ -106,7 +112,7 @@ mod tests {
 
     #[test]
     fn subjects_are_found_by_their_names() {
-        let subjects = SubjectNames::default();
+        let subjects = SubjectNames::new(None);
         let mut map = SubjectMap::default();
         for number in 0..1_000_u64 {
             map.insert(subjects.of_key("rl:v1:test:", &Key::from(number)), number);
@@ -117,6 +123,14 @@ mod tests {
             assert_eq!(map.get(&subjects.named(&name)), Some(&number), "{name}");
         }
         assert!(!map.contains_key(&subjects.named("rl:v1:test:u64:1000")));
+    }
+
+    #[test]
+    fn hashes_are_those_of_the_seed() {
+        let hash = |seed| SubjectNames::new(seed).named("rl:v1:test:a").hash();
+        assert_eq!(hash(Some(7)), hash(Some(7)));
+        assert_ne!(hash(Some(7)), hash(Some(8)));
+        assert_ne!(hash(None), hash(None));
     }
 
     #[test]

@@ -2,14 +2,14 @@
 //!
 //! In CI a few thousand operations. `DIFFERENTIAL_OPERATIONS` says how many each test does instead.
 
-mod pair;
-mod traces;
+pub(crate) mod pair;
+pub(crate) mod traces;
 
 use std::{cell::Cell, time::Duration};
 
 use proptest::{prelude::*, strategy::Union, test_runner::TestRunner};
 use testkit::needs;
-use tower_ratelimit::{Key, RedisStore};
+use tower_ratelimit::{Key, ManualClock, RedisStore, shared::RedisLimiterBuilder};
 
 use crate::{
     quotas::{self, ALGORITHMS, Move, Spec, any_move, forward},
@@ -48,7 +48,11 @@ fn agreement(
         let outcome =
             TestRunner::new(config.clone()).run(&inputs, |(tiers, block, start, trace)| {
                 key.set(key.get() + 1);
-                let mut pair = Pair::new(&store, Key::from(key.get()), tiers, block, start);
+                let build =
+                    |limiter: RedisLimiterBuilder| limiter.build(&store).expect("good quotas");
+                let clock = ManualClock::new();
+                let key = Key::from(key.get());
+                let mut pair = Pair::new(build, &clock, key, tiers, block, start);
                 let outcome = runtime.block_on(pair.agree(&trace));
                 done.set(done.get() + pair.operations());
                 outcome
@@ -65,7 +69,7 @@ fn runtime() -> tokio::runtime::Runtime {
     builder.enable_all().build().expect("a runtime")
 }
 
-fn any_spec() -> impl Strategy<Value = Spec> + Clone {
+pub(crate) fn any_spec() -> impl Strategy<Value = Spec> + Clone {
     Union::new((0..ALGORITHMS).map(|algorithm| quotas::spec_of(algorithm).boxed()))
 }
 

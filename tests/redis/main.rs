@@ -13,6 +13,7 @@ mod scripts;
 mod store;
 mod tiers;
 mod together;
+mod twin;
 mod vectors;
 
 use testkit::{oracle::quotas, servers};

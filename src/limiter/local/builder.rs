@@ -25,6 +25,7 @@ pub struct LocalLimiterBuilder {
     max_keys: Option<usize>,
     max_log_times: Option<usize>,
     clock: Option<SharedClock>,
+    seed: Option<u64>,
 }
 
 impl LocalLimiter {
@@ -43,6 +44,7 @@ impl LocalLimiterBuilder {
             max_keys: None,
             max_log_times: None,
             clock: None,
+            seed: None,
         }
     }
 
@@ -114,6 +116,13 @@ impl LocalLimiterBuilder {
         self
     }
 
+    /// Where the keys of its hashes come from, for simulations; at random without one.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn seed(mut self, seed: Option<u64>) -> Self {
+        self.seed = seed;
+        self
+    }
+
     /// The limiter's name in a [store](Self::build_in). Limiters of one name in one store share
     /// their counts, quota by quota: those of one name (of one place, for quotas without a name) that
     /// count alike. So a limiter that is made anew from changed settings goes on where the last one
@@ -146,7 +155,7 @@ impl LocalLimiterBuilder {
         )?;
         let clock = self.clock;
         let clock = clock.unwrap_or_else(|| SharedClock::new(OsClock::new()));
-        LocalLimiter::from_parts(limits, capacity, clock)
+        LocalLimiter::from_parts(limits, capacity, clock, self.seed)
     }
 
     /// Makes the limiter in a store, whose table, bounds and clock are those of many limiters.

@@ -1,10 +1,8 @@
 //! Hashes of keys, which clients cannot predict.
 
-use std::hash::{BuildHasher, RandomState};
-
 use siphasher::sip::SipHasher13;
 
-use crate::key::Key;
+use crate::{key::Key, seed::keyed_hash};
 
 /// Where a key lives in a table, and by which tag it is known there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,13 +47,8 @@ impl KeyHash {
 pub(super) struct KeyHasher(SipHasher13);
 
 impl KeyHasher {
-    pub(super) fn new() -> Self {
-        // The standard library seeds it from the operating system's random source.
-        let random = RandomState::new();
-        Self(SipHasher13::new_with_keys(
-            random.hash_one(0),
-            random.hash_one(1),
-        ))
+    pub(super) fn new(seed: Option<u64>) -> Self {
+        Self(keyed_hash(seed))
     }
 
     #[inline]

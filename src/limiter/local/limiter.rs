@@ -7,8 +7,7 @@ use std::{
 };
 
 use super::{
-    apply::denied_for,
-    block::{self, Blocks},
+    blocks::Blocks,
     capacity::Capacity,
     hash::{KeyHash, KeyHasher},
     live::LiveLimits,
@@ -24,6 +23,8 @@ use crate::{
     key::Key,
     limiter::{
         Limiter, Never, Pending, Tier,
+        apply::denied_for,
+        block,
         limits::{Chosen, Limits, LoneBucket},
     },
     lock::unpoisoned,
@@ -111,6 +112,7 @@ impl LocalLimiter {
         limits: Limits,
         capacity: Capacity,
         clock: SharedClock,
+        seed: Option<u64>,
     ) -> Result<Self, ConfigError> {
         let limits = Arc::new(limits);
         let subjects = OnceLock::new();
@@ -130,7 +132,7 @@ impl LocalLimiter {
             policies: limits.default_tier().policies.clone(),
             blocks: Blocks::default(),
             clock,
-            hasher: KeyHasher::new(),
+            hasher: KeyHasher::new(seed),
             capacity,
             limits: Mutex::new(limits),
             instants,
@@ -166,7 +168,7 @@ impl LocalLimiter {
         }
         let limits = unpoisoned(inner.limits.lock());
         let capacity = Capacity::checked(max_keys, inner.capacity.log_times)?;
-        Self::from_parts(Limits::clone(&limits), capacity, inner.clock.clone())
+        Self::from_parts(Limits::clone(&limits), capacity, inner.clock.clone(), None)
     }
 
     /// Changes the quota of this name (`default` for one that stands alone and was given none) in

@@ -1,7 +1,6 @@
 //! Limiting within this process: the lock-free table of instants, and the sharded table of states.
 
-mod apply;
-mod block;
+mod blocks;
 mod builder;
 mod capacity;
 mod hash;

@@ -3,15 +3,17 @@
 use std::{collections::TryReserveError, mem, ops::Range, sync::Arc};
 
 use super::{
-    apply::Subject,
-    block::Block,
     hash::KeyHash,
     log_budget::{ENTRIES_LOOKED_AT, LOGS_LOOKED_AT},
     victim::{self, candidates},
 };
 use crate::{
     algorithm::{State, Weight},
-    limiter::limits::{Limits, Replaced},
+    limiter::{
+        apply::Subject,
+        block::Block,
+        limits::{Limits, Replaced},
+    },
 };
 
 /// One lock's part of the table.

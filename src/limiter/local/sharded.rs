@@ -6,8 +6,6 @@ use std::sync::{
 };
 
 use super::{
-    apply::{Apply, Subject},
-    block::Block,
     capacity::Capacity,
     hash::KeyHash,
     log_budget::LogBudget,
@@ -21,6 +19,8 @@ use crate::{
     error::{ConfigError, LimiterError},
     limiter::{
         Tier,
+        apply::{Apply, Subject},
+        block::Block,
         limits::{Limits, Replaced},
     },
     lock::unpoisoned,

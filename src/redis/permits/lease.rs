@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    hash::{BuildHasher, RandomState},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -10,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use siphasher::sip::SipHasher13;
 use tokio::time::Instant;
 
 use super::{registry::LeaseName, renewer::Renewer};
@@ -22,6 +22,7 @@ use crate::{
             handle::RedisStore,
         },
     },
+    seed::keyed_hash,
 };
 
 /// Stands where a rate's key names its plan: it has four letters.
@@ -35,7 +36,8 @@ struct Inner {
     keeper: Arc<Renewer>,
     /// The beginning of all subjects' keys.
     keyspace: String,
-    random: RandomState,
+    /// Makes the names.
+    names: SipHasher13,
     count: AtomicU64,
 }
 
@@ -48,12 +50,18 @@ pub(crate) struct Lease {
 
 impl Leases {
     /// At most `limit` for each subject, which end after `lease` if they are not renewed. Those of
-    /// one `name` on one server are counted together.
-    pub(crate) fn new(store: &RedisStore, name: &str, limit: u64, lease: Duration) -> Self {
+    /// one `name` on one server are counted together. Nodes of one simulation have a `seed` each.
+    pub(crate) fn new(
+        store: &RedisStore,
+        name: &str,
+        limit: u64,
+        lease: Duration,
+        seed: Option<u64>,
+    ) -> Self {
         Self(Arc::new(Inner {
             keyspace: key_name::keyspace(store.prefix(), name, PLAN_ID),
             keeper: Arc::new(Renewer::new(store.clone(), limit, lease)),
-            random: RandomState::new(),
+            names: keyed_hash(seed),
             count: AtomicU64::new(0),
         }))
     }
@@ -73,11 +81,11 @@ impl Leases {
         let Inner {
             keeper,
             keyspace,
-            random,
+            names,
             count,
         } = &*self.0;
         // 64 random bits: among millions of leases of one subject no two are likely to meet.
-        let name = random.hash_one(count.fetch_add(1, Ordering::Relaxed));
+        let name = names.hash(&count.fetch_add(1, Ordering::Relaxed).to_ne_bytes());
         let lease = Lease {
             keeper: Arc::clone(keeper),
             subject: key_name::of_subject(keyspace, key).into(),

@@ -1,7 +1,7 @@
 //! The registry: what this process knows of its leases, and what is due.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     mem,
     sync::Arc,
     time::{Duration, Instant},
@@ -16,7 +16,8 @@ pub(super) type LeaseName = [u8; 8];
 /// All that this process knows about its leases.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    leases: HashMap<LeaseName, LeaseRecord>,
+    /// In an order of their own, in which they are renewed.
+    leases: BTreeMap<LeaseName, LeaseRecord>,
     /// To be given back at once.
     dropped: Vec<Dropped>,
     /// To be given back when the server works again.
@@ -201,7 +202,7 @@ impl Step {
 }
 
 fn batches(steps: impl Iterator<Item = (Arc<str>, Step)>) -> Vec<LeaseBatch> {
-    let mut open: HashMap<Arc<str>, Vec<Step>> = HashMap::new();
+    let mut open: BTreeMap<Arc<str>, Vec<Step>> = BTreeMap::new();
     let mut batches = Vec::new();
     for (subject, step) in steps {
         let steps = open.entry(Arc::clone(&subject)).or_default();
@@ -228,6 +229,25 @@ mod tests {
         book.set_asked(name, true);
         book.hold(name, renew_at);
         name
+    }
+
+    #[test]
+    fn renewals_come_in_the_order_of_names() {
+        let (mut book, now) = (Registry::default(), Instant::now());
+        for name in [7, 1, 200, 3, 40] {
+            let subject = if name % 2 == 0 { "even" } else { "odd" };
+            held(&mut book, name, subject, now);
+        }
+        let due = book.due(now);
+        let names = |batch: &LeaseBatch| -> Vec<u8> {
+            let name = |step: &Step| match step {
+                Step::Renew(name) => name[0],
+                Step::Release(dropped) => dropped.name[0],
+            };
+            batch.steps.iter().map(name).collect()
+        };
+        let order: Vec<_> = due.renewals.iter().map(names).collect();
+        assert_eq!(order, [vec![40, 200], vec![1, 3, 7]]);
     }
 
     #[test]

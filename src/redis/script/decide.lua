@@ -72,7 +72,8 @@ local function judge(cost)
             if verdict == AFTER then q.retry_after = micros_up(u, n) else can_fit = false end
         end
     end
-    it.denied, it.breached, it.wait, it.charged = denied, denied == 1 and can_fit, micros_up(wait_u, wait_n), 0
+    it.denied, it.breached, it.charged = denied, denied == 1 and can_fit, 0
+    it.wait = denied == 1 and 0 or micros_up(wait_u, wait_n)
 end
 
 -- Reads a state of each slot, and says which bytes are left; nothing if one could not be read.

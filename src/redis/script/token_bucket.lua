@@ -61,6 +61,7 @@ function TokenBucket.refund(q, bucket, cost, charge)
     local charged_at = charge and last_step(q, charge.at)
     local u, n = given_back(q, cost, charge, charged_at, last_step(q, now))
     change(bucket, sub(bucket.u, bucket.n, u, n))
+    if bucket.u == 0 and bucket.n == 0 and last_step(q, now) == 0 then bucket.tat = '0' end
 end
 
 -- A TAT beyond the most comes from a clock that stepped back or from a larger quota.

@@ -6,11 +6,13 @@ use redis::{ErrorKind, RedisError};
 
 use crate::decision::Degradation;
 
-/// Redis could not be asked, or did not answer as it should.
+/// Redis, or another store, could not be asked, or did not answer as it should.
 ///
 /// Its text carries neither passwords nor keys.
 #[derive(Debug, Clone)]
 pub struct StoreError {
+    /// The store, as the text names it.
+    of: &'static str,
     kind: StoreErrorKind,
     detail: Arc<str>,
 }
@@ -47,11 +49,14 @@ pub enum StoreErrorKind {
     Crowded,
     /// The future does not run inside a tokio runtime. That needs its I/O and time enabled.
     NoRuntime,
+    /// Others have changed the value again and again while it was to be written, by a
+    /// [`CompareAndSwap`](crate::shared::CompareAndSwap).
+    Contended,
 }
 
 impl StoreErrorKind {
     /// All kinds, in the order of their discriminants.
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Timeout,
         Self::Disconnected,
         Self::Refused,
@@ -65,6 +70,7 @@ impl StoreErrorKind {
         Self::BreakerOpen,
         Self::Crowded,
         Self::NoRuntime,
+        Self::Contended,
     ];
 
     /// A short name in snake case, for metrics.
@@ -84,6 +90,7 @@ impl StoreErrorKind {
             Self::BreakerOpen => "breaker_open",
             Self::Crowded => "crowded",
             Self::NoRuntime => "no_runtime",
+            Self::Contended => "contended",
         }
     }
 
@@ -125,34 +132,52 @@ impl fmt::Display for StoreErrorKind {
 }
 
 impl StoreError {
-    pub(super) fn new(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
+    /// The error of a [store](crate::shared::Store) of your own. The detail must carry neither
+    /// passwords nor keys, since it is logged.
+    #[must_use]
+    pub fn new(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
         Self {
+            of: "the store",
             kind,
             detail: detail.into(),
         }
     }
 
+    fn redis(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
+        Self::new(kind, detail).of_redis()
+    }
+
+    pub(crate) const fn of_redis(mut self) -> Self {
+        self.of = "Redis";
+        self
+    }
+
+    pub(crate) const fn of_a_store(mut self) -> Self {
+        self.of = "the store";
+        self
+    }
+
     /// The server answered with what no script of ours says.
     pub(crate) fn foreign(detail: &'static str) -> Self {
-        Self::new(StoreErrorKind::ForeignData, detail)
+        Self::redis(StoreErrorKind::ForeignData, detail)
     }
 
     /// The error of one of many subjects of a call: its code and what the server says.
     pub(crate) fn of_subject(text: &str) -> Self {
         let code = text.split(' ').next().unwrap_or(text);
-        Self::new(StoreErrorKind::of_code(code), without_arguments(text))
+        Self::redis(StoreErrorKind::of_code(code), without_arguments(text))
     }
 
     /// No answer could be expected in time, so Redis was not asked.
     pub(super) fn crowded() -> Self {
-        Self::new(
+        Self::redis(
             StoreErrorKind::Crowded,
             "too much is under way for an answer in time",
         )
     }
 
     pub(crate) fn timeout(deadline: Duration) -> Self {
-        Self::new(
+        Self::redis(
             StoreErrorKind::Timeout,
             format!("no answer within {deadline:?}"),
         )
@@ -160,14 +185,14 @@ impl StoreError {
 
     /// The deadline was over before anything could be sent.
     pub(crate) fn unsent() -> Self {
-        Self::new(
+        Self::redis(
             StoreErrorKind::Timeout,
             "the deadline was over before it was sent",
         )
     }
 
     pub(super) fn no_runtime() -> Self {
-        Self::new(
+        Self::redis(
             StoreErrorKind::NoRuntime,
             "Redis can only be asked inside a tokio runtime",
         )
@@ -176,6 +201,7 @@ impl StoreError {
     /// The error of a call that is not made, because the last ones failed with this one.
     pub(super) fn not_asked(&self) -> Self {
         Self {
+            of: self.of,
             kind: StoreErrorKind::BreakerOpen,
             detail: Arc::clone(&self.detail),
         }
@@ -183,7 +209,7 @@ impl StoreError {
 
     /// A command failed.
     pub(super) fn replied(error: &RedisError) -> Self {
-        Self::new(StoreErrorKind::of(error), shown(error))
+        Self::redis(StoreErrorKind::of(error), shown(error))
     }
 
     /// No connection came about, so nothing was asked.
@@ -192,12 +218,12 @@ impl StoreError {
             StoreErrorKind::Other | StoreErrorKind::Timeout => StoreErrorKind::Disconnected,
             kind => kind,
         };
-        Self::new(kind, format!("no connection: {}", shown(error)))
+        Self::redis(kind, format!("no connection: {}", shown(error)))
     }
 
     /// No connection came about in time.
     pub(super) fn unconnected_within(limit: Duration) -> Self {
-        Self::new(
+        Self::redis(
             StoreErrorKind::Disconnected,
             format!("no connection within {limit:?}"),
         )
@@ -205,7 +231,7 @@ impl StoreError {
 
     /// The runtime that was to ask has ended.
     pub(crate) fn abandoned() -> Self {
-        Self::new(
+        Self::redis(
             StoreErrorKind::Disconnected,
             "the runtime that was to ask has ended",
         )
@@ -263,7 +289,7 @@ impl fmt::Display for StoreError {
                     self.detail
                 )
             }
-            _ => write!(f, "Redis failed ({}): {}", self.kind, self.detail),
+            _ => write!(f, "{} failed ({}): {}", self.of, self.kind, self.detail),
         }
     }
 }

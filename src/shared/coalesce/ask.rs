@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use super::call::{SubjectAnswer, SubjectOps};
+use super::convoy::{SubjectAnswer, SubjectOps};
 use crate::{
     limiter::limits::Chosen,
     redis::store::{error::StoreError, pace::CallSize},

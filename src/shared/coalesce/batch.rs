@@ -24,17 +24,17 @@ pub(in crate::shared) type Rows = SmallVec<[(Op, usize); 1]>;
 pub(super) type Waiters = SmallVec<[WaitingOp; 1]>;
 
 /// The server's decision, or why there is none.
-pub(super) type Reply = Result<Decision, StoreError>;
+pub(super) type OpReply = Result<Decision, StoreError>;
 
 /// An operation that waits.
 #[derive(Debug)]
 pub(super) struct WaitingOp {
     pub(super) deadline: Instant,
-    pub(super) answer: oneshot::Sender<Reply>,
+    pub(super) answer: oneshot::Sender<OpReply>,
 }
 
 impl WaitingOp {
-    pub(super) const fn new(deadline: Instant, answer: oneshot::Sender<Reply>) -> Self {
+    pub(super) const fn new(deadline: Instant, answer: oneshot::Sender<OpReply>) -> Self {
         Self { deadline, answer }
     }
 }

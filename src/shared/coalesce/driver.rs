@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     ask::Ask,
-    call::{Call, Departure, SubjectAnswer},
+    convoy::{Convoy, Departure, SubjectAnswer},
     hub::Hub,
     lanes::{Patience, View},
 };
@@ -33,7 +33,7 @@ pub(super) struct Driver<A: Ask<P>, P: Send + Sync + 'static> {
 }
 
 /// A call that is over, and the answer to each of its questions.
-type Landed<P> = (Call<P>, Vec<SubjectAnswer>);
+type Landed<P> = (Convoy<P>, Vec<SubjectAnswer>);
 
 /// The next step of a driver.
 enum DriverStep<P> {
@@ -115,7 +115,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
     }
 
     /// The calls that have a place. Where there is none, nobody has to wait to hear of it.
-    fn places(&self, departure: &mut Departure<P>) -> Vec<(Call<P>, A::Place)> {
+    fn places(&self, departure: &mut Departure<P>) -> Vec<(Convoy<P>, A::Place)> {
         let now = Instant::now();
         let mut calls = Vec::with_capacity(departure.calls.len());
         for call in departure.calls.drain(..) {
@@ -135,12 +135,12 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
     /// One call, until its answer is there.
     fn fly(
         &self,
-        call: Call<P>,
+        call: Convoy<P>,
         place: A::Place,
     ) -> impl Future<Output = Landed<P>> + Send + use<A, P> {
         let hub = Arc::clone(&self.hub);
         async move {
-            let Call {
+            let Convoy {
                 plan,
                 tier,
                 questions,

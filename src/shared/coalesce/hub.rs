@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
-use super::{call::Call, lanes::Lanes};
+use super::{convoy::Convoy, lanes::Lanes};
 use crate::lock::unpoisoned;
 
 /// All lanes of a limiter, and the server that they lead to.
@@ -29,7 +29,7 @@ impl<A, P> Hub<A, P> {
     }
 
     /// A call of this driver is over.
-    pub(super) fn land(&self, driver: u64, call: &Call<P>) {
+    pub(super) fn land(&self, driver: u64, call: &Convoy<P>) {
         let mut lanes = self.lock();
         if lanes.driver == Some(driver) {
             lanes.land(call);

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{
     batch::{Batch, WaitingOp},
-    call::{Call, Departure},
+    convoy::{Convoy, Departure},
 };
 use crate::{
     decision::Op,
@@ -188,7 +188,7 @@ impl<P> Lanes<P> {
     }
 
     /// A call is over: what waited for it may leave.
-    pub(super) fn land(&mut self, call: &Call<P>) {
+    pub(super) fn land(&mut self, call: &Convoy<P>) {
         for question in &call.questions {
             self.under_way -= 1;
             let Some(lane) = self.lanes.get_mut(&question.subject) else {

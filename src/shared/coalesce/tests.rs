@@ -143,15 +143,15 @@ impl Bench {
         Self {
             coalescer: Coalescer::new(Arc::clone(slow)),
             plan: Arc::new(()),
-            subjects: SubjectNames::default(),
+            subjects: SubjectNames::new(None),
         }
     }
 
-    fn submit(&self, tier: Chosen, cost: u64) -> oneshot::Receiver<Reply> {
+    fn submit(&self, tier: Chosen, cost: u64) -> oneshot::Receiver<OpReply> {
         self.submit_of("alice", tier, cost)
     }
 
-    fn submit_of(&self, subject: &str, tier: Chosen, cost: u64) -> oneshot::Receiver<Reply> {
+    fn submit_of(&self, subject: &str, tier: Chosen, cost: u64) -> oneshot::Receiver<OpReply> {
         self.try_submit(subject, tier, cost).expect("there is room")
     }
 
@@ -160,7 +160,7 @@ impl Bench {
         subject: &str,
         tier: Chosen,
         cost: u64,
-    ) -> Result<oneshot::Receiver<Reply>, StoreError> {
+    ) -> Result<oneshot::Receiver<OpReply>, StoreError> {
         let (subject, plan) = (self.subjects.named(subject), Arc::clone(&self.plan));
         let until = Instant::now() + DEADLINE;
         self.coalescer
@@ -168,7 +168,7 @@ impl Bench {
     }
 }
 
-async fn charged(answer: oneshot::Receiver<Reply>) -> u64 {
+async fn charged(answer: oneshot::Receiver<OpReply>) -> u64 {
     let answer = answer.await.expect("an answer");
     answer.expect("it works").charged()
 }

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use testkit::oracle::quotas::{Spec, at};
 use tower_ratelimit::{
     Decision, Key, Limiter, LimiterError, LocalLimiter, ManualClock, OnFailure, Op, Policy, Quota,
-    QuotaStatus, Receipt, RedisLimiter, RedisStore, limiter::Tier,
+    QuotaStatus, Receipt, RedisLimiter,
+    limiter::Tier,
+    shared::{RedisLimiterBuilder, SharedLimiter, Store},
 };
 
 use super::traces::{Action, Ask, Change, Finish, Kind, LATEST, Step, Tiers};
@@ -20,8 +22,27 @@ const TIERS: [Tier; 4] = [
 ];
 const TIER_NAMES: [&str; 4] = ["", "a", "b", "c"];
 
-pub(super) struct Pair {
-    redis: RedisLimiter,
+/// A limiter whose quotas can be changed.
+pub(crate) trait Changing: Limiter {
+    fn change(&self, name: &str, quota: Quota);
+}
+
+impl Changing for RedisLimiter {
+    fn change(&self, name: &str, quota: Quota) {
+        self.set_quota(name, quota).expect("a good quota");
+    }
+}
+
+impl<S: Store> Changing for SharedLimiter<S> {
+    fn change(&self, name: &str, quota: Quota) {
+        self.set_quota(name, quota).expect("a good quota");
+    }
+}
+
+pub(crate) struct Pair<L> {
+    redis: L,
+    /// Whether the value may be spoiled, so that it is not what the local limiter counts.
+    is_spoiled: bool,
     /// A change of what counters there are moves the limiter in Redis to another key, and back: for
     /// each of them one that counts what that key does.
     locals: HashMap<Vec<String>, LocalLimiter>,
@@ -36,15 +57,17 @@ pub(super) struct Pair {
     operations: u64,
 }
 
-impl Pair {
-    pub(super) fn new(
-        store: &RedisStore,
+impl<L: Changing> Pair<L> {
+    pub(crate) fn new(
+        build: impl FnOnce(RedisLimiterBuilder) -> L,
+        clock: &ManualClock,
         key: Key,
         tiers: Tiers,
         block: Option<Duration>,
         start: u64,
     ) -> Self {
-        let clock = ManualClock::at(at(start));
+        let clock = clock.clone();
+        clock.set(at(start));
         let mut redis = RedisLimiter::builder(named(&tiers[0]))
             .name("differential")
             .remember_denials(false)
@@ -57,7 +80,8 @@ impl Pair {
             redis = redis.block_for(block);
         }
         Self {
-            redis: redis.build(store).expect("good quotas"),
+            redis: build(redis),
+            is_spoiled: false,
             locals: HashMap::new(),
             clock,
             key,
@@ -71,12 +95,18 @@ impl Pair {
         }
     }
 
+    /// From now on the answers are not compared with the local limiter's.
+    pub(crate) fn spoil(mut self) -> Self {
+        self.is_spoiled = true;
+        self
+    }
+
     /// How many operations were compared.
-    pub(super) fn operations(&self) -> u64 {
+    pub(crate) fn operations(&self) -> u64 {
         self.operations
     }
 
-    pub(super) async fn agree(&mut self, trace: &[Step]) -> Result<(), TestCaseError> {
+    pub(crate) async fn agree(&mut self, trace: &[Step]) -> Result<(), TestCaseError> {
         for (step, action) in trace {
             let specs = self.tiers.concat();
             self.now = step.from(self.now, self.start, &specs).min(LATEST);
@@ -189,6 +219,11 @@ impl Pair {
                 prop_assert!(decided.is_err(), "{:?}", decided);
                 continue;
             };
+            if self.is_spoiled {
+                let receipts = answer.await.ok().map(|decision| decision.receipt());
+                self.receipts.extend(receipts);
+                continue;
+            }
             let decision = answer.await.map_err(|error| broken(&error))?;
             prop_assert_eq!(
                 &decision,
@@ -216,8 +251,7 @@ impl Pair {
             Change::To(spec) => *spec,
         };
         self.tiers[0][place] = changed;
-        let redis = self.redis.set_quota(NAMES[place], changed.quota);
-        redis.expect("a good quota");
+        self.redis.change(NAMES[place], changed.quota);
         let local = self.local();
         for (name, spec) in NAMES.iter().zip(&self.tiers[0]) {
             local.set_quota(name, spec.quota).expect("a good quota");

@@ -7,16 +7,16 @@ use testkit::oracle::quotas::{Move, Spec};
 use tower_ratelimit::{Algorithm, Quota, Receipt, limiter::RequestQuota};
 
 /// The last microsecond that leaves room for the longest refill below 2^53.
-pub(super) const LATEST: u64 = 6_000_000_000_000_000;
+pub(crate) const LATEST: u64 = 6_000_000_000_000_000;
 
 /// The quotas of each tier. The first one is the default.
-pub(super) type Tiers = Vec<Vec<Spec>>;
+pub(crate) type Tiers = Vec<Vec<Spec>>;
 
 /// What happens after a move of the clock.
-pub(super) type Step = (Move, Action);
+pub(crate) type Step = (Move, Action);
 
 #[derive(Debug, Clone)]
-pub(super) enum Action {
+pub(crate) enum Action {
     /// Operations that are asked at one time, without waiting for each other's answers.
     Burst(Vec<Ask>),
     /// Units taken one by one, until as many were asked for: all but the last one that was charged are
@@ -30,7 +30,7 @@ pub(super) enum Action {
 
 /// How a request is finished.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Finish {
+pub(crate) enum Finish {
     Refund,
     /// At as many units.
     Settle(u64),
@@ -38,17 +38,17 @@ pub(super) enum Finish {
 
 /// Something to ask in a tier.
 #[derive(Debug, Clone)]
-pub(super) struct Ask {
-    pub(super) tier: usize,
+pub(crate) struct Ask {
+    pub(crate) tier: usize,
     /// The quota that the request brings, in place of a tier.
-    pub(super) row: Option<RequestQuota>,
-    pub(super) kind: Kind,
-    pub(super) units: u64,
-    pub(super) held: Held,
+    pub(crate) row: Option<RequestQuota>,
+    pub(crate) kind: Kind,
+    pub(crate) units: u64,
+    pub(crate) held: Held,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Acquire,
     Reserve,
     Deny,
@@ -64,14 +64,14 @@ pub(super) enum Kind {
 /// The receipt that is presented: of one of the decisions before, of none, or of a time at which
 /// nothing may have happened.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Held {
+pub(crate) enum Held {
     None,
     Earlier(usize),
     Of(u64),
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Change {
+pub(crate) enum Change {
     /// Of the numbers alone.
     Numbers(Numbers),
     /// Into one that counts like that of this tier, if it has one at the place.
@@ -82,7 +82,7 @@ pub(super) enum Change {
 
 /// What may differ between quotas that share a counter.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Numbers {
+pub(crate) struct Numbers {
     limit: u64,
     room: u64,
     soft: u32,
@@ -90,7 +90,7 @@ pub(super) struct Numbers {
 
 impl Numbers {
     /// A quota that counts like `spec`.
-    pub(super) fn of(self, spec: &Spec) -> Spec {
+    pub(crate) fn of(self, spec: &Spec) -> Spec {
         let period = spec.quota.period();
         let most = u64::try_from(period.as_micros()).expect("short");
         let quota = Quota::per(self.limit.min(most), period);
@@ -124,7 +124,7 @@ fn numbers() -> impl Strategy<Value = Numbers> + Clone {
 }
 
 /// The default tier and one to three others, whose quotas mostly count like the default one's.
-pub(super) fn tiers(
+pub(crate) fn tiers(
     specs: impl Strategy<Value = Spec> + Clone + 'static,
 ) -> impl Strategy<Value = Tiers> {
     let sibling = (prop::bool::weighted(0.7), numbers(), specs.clone());
@@ -191,7 +191,7 @@ fn row() -> impl Strategy<Value = RequestQuota> {
     })
 }
 
-pub(super) fn trace(
+pub(crate) fn trace(
     moves: impl Strategy<Value = Move> + 'static,
 ) -> impl Strategy<Value = Vec<Step>> {
     let finish = || {
@@ -220,18 +220,18 @@ pub(super) fn trace(
     prop::collection::vec((moves, action), 1..14)
 }
 
-pub(super) fn start() -> impl Strategy<Value = u64> {
+pub(crate) fn start() -> impl Strategy<Value = u64> {
     let last = LATEST - (1 << 60) / 1_000;
     prop_oneof![Just(0), Just(1_767_225_612_345_678), Just(last), 0..=last]
 }
 
-pub(super) fn block() -> impl Strategy<Value = Option<Duration>> {
+pub(crate) fn block() -> impl Strategy<Value = Option<Duration>> {
     let micros = prop_oneof![1_u64..5_000_000, 1_u64..100_000_000_000];
     prop::option::weighted(0.4, micros.prop_map(Duration::from_micros))
 }
 
 impl Held {
-    pub(super) fn receipt(
+    pub(crate) fn receipt(
         self,
         earlier: &[Receipt],
         of: impl Fn(u64) -> Receipt,

@@ -3,17 +3,17 @@
 
 mod lone;
 mod many_keys;
-mod recorded;
+pub(crate) mod recorded;
 
 use proptest::test_runner::{Config, TestRunner};
 
-const GENERAL: &str = include!("../../../src/redis/script/code.rs");
+pub(crate) const GENERAL: &str = include!("../../../src/redis/script/code.rs");
 const LONE_BUCKET: &str = include!("../../../src/redis/script/lone/bucket.rs");
 const BUCKETS: &str = include!("../../../src/redis/script/lone/buckets.rs");
 const LONE_FIXED_WINDOW: &str = include!("../../../src/redis/script/lone/fixed_window.rs");
 const LONE_SLIDING_WINDOW: &str = include!("../../../src/redis/script/lone/sliding_window.rs");
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().unwrap()
 }

@@ -1,26 +1,26 @@
 //! Scripts that say what they wrote, and for how long.
 
-use redis::{Cmd, Connection, Value};
+use redis::{Cmd, Connection, Script, Value};
 use testkit::servers::Server;
 
 /// A connection for calls of [`Recorded`] scripts.
-pub(super) struct Calls(Connection);
+pub(crate) struct Calls(Connection);
 
 /// A script whose reply is followed by its `SET`s, as texts.
-pub(super) struct Recorded(String);
+pub(crate) struct Recorded(Script);
 
 /// The outcome of a call.
 #[derive(Debug, PartialEq, Clone)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// Of each key; an error begins with `-`.
-    pub(super) replies: Vec<Vec<u8>>,
+    pub(crate) replies: Vec<Vec<u8>>,
     /// Of each key the value that was written, and the lifetime that it was given.
-    pub(super) writes: Vec<Option<Vec<u8>>>,
+    pub(crate) writes: Vec<Option<Vec<u8>>>,
 }
 
 impl Recorded {
-    pub(super) fn new(code: &str) -> Self {
-        Self(format!(
+    pub(crate) fn new(code: &str) -> Self {
+        Self(Script::new(&format!(
             "local sets, real = {{}}, redis
             local redis = {{ call = real.call, error_reply = real.error_reply }}
             function redis.pcall(name, key, value, px, lifetime)
@@ -35,17 +35,17 @@ impl Recorded {
             if type(reply) ~= 'table' then reply = {{ reply }} end
             for at, key in ipairs(KEYS) do reply[#KEYS + at] = sets[key] or false end
             return reply"
-        ))
+        )))
     }
 }
 
 impl Calls {
-    pub(super) fn new(server: &Server) -> Self {
+    pub(crate) fn new(server: &Server) -> Self {
         let client = redis::Client::open(server.url()).unwrap();
         Self(client.get_connection().unwrap())
     }
 
-    pub(super) fn run(&mut self, words: &[&str]) {
+    pub(crate) fn run(&mut self, words: &[&str]) {
         let mut command = Cmd::new();
         for word in words {
             command.arg(word);
@@ -53,18 +53,25 @@ impl Calls {
         command.exec(&mut self.0).unwrap();
     }
 
-    pub(super) fn call(
+    pub(crate) fn set(&mut self, key: &str, value: &[u8]) {
+        let mut command = redis::cmd("SET");
+        command.arg(key).arg(value).exec(&mut self.0).unwrap();
+    }
+
+    pub(crate) fn call(
         &mut self,
         script: &Recorded,
         keys: &[String],
         arguments: &[String],
     ) -> Outcome {
-        let mut command = redis::cmd("EVAL");
-        command.arg(&script.0).arg(keys.len());
-        for word in keys.iter().chain(arguments) {
-            command.arg(word);
+        let mut call = script.0.prepare_invoke();
+        for key in keys {
+            call.key(key);
         }
-        let reply: Vec<Value> = command.query(&mut self.0).unwrap();
+        for argument in arguments {
+            call.arg(argument);
+        }
+        let reply: Vec<Value> = call.invoke(&mut self.0).unwrap();
         assert_eq!(reply.len(), 2 * keys.len(), "{reply:?}");
         let text = |value: &Value| match value {
             Value::BulkString(text) => Some(text.clone()),

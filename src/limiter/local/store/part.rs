@@ -12,13 +12,10 @@ use crate::{
     error::LimiterError,
     limiter::{
         Tier,
+        apply::{Apply, Subject},
+        block::Block,
         limits::Chosen,
-        local::{
-            apply::{Apply, Subject},
-            block::Block,
-            hash::KeyHash,
-            shard::times_held,
-        },
+        local::{hash::KeyHash, shard::times_held},
     },
 };
 

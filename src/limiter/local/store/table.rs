@@ -52,7 +52,7 @@ impl StoreTable {
         Ok(Self {
             shards: shards.into_boxed_slice(),
             entries,
-            hasher: KeyHasher::new(),
+            hasher: KeyHasher::new(None),
             clock,
             limits: AtomicU64::new(0),
             evictions: AtomicU64::new(0),

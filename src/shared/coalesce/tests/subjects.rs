@@ -7,7 +7,7 @@ const TIER: Chosen = Chosen::Tier(0);
 /// So many that the server has enough to do.
 const FEW: usize = 32;
 
-async fn charged_all(answers: impl IntoIterator<Item = oneshot::Receiver<Reply>>) -> u64 {
+async fn charged_all(answers: impl IntoIterator<Item = oneshot::Receiver<OpReply>>) -> u64 {
     let mut sum = 0;
     for answer in answers {
         sum += charged(answer).await;
@@ -16,7 +16,7 @@ async fn charged_all(answers: impl IntoIterator<Item = oneshot::Receiver<Reply>>
 }
 
 /// Has so many subjects under way, each in a call of its own.
-async fn busy(bench: &Bench) -> Vec<oneshot::Receiver<Reply>> {
+async fn busy(bench: &Bench) -> Vec<oneshot::Receiver<OpReply>> {
     let mut answers = Vec::new();
     for at in 0..FEW {
         answers.push(bench.submit_of(&format!("early {at}"), TIER, 1));

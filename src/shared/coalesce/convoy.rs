@@ -1,4 +1,4 @@
-//! Calls: the questions about many subjects that the server is asked at once.
+//! Convoys: the questions about many subjects that the server is asked at once.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::batch::{Batch, Reply, Row, Rows, Waiters, WaitingOp};
+use super::batch::{Batch, OpReply, Row, Rows, Waiters, WaitingOp};
 use crate::{
     limiter::limits::Chosen,
     redis::store::{error::StoreError, pace::CallSize},
@@ -33,7 +33,7 @@ pub(in crate::shared) struct SubjectOps {
 }
 
 /// Questions that the server is asked at once, all by the quotas of one tier.
-pub(super) struct Call<P> {
+pub(super) struct Convoy<P> {
     pub(super) plan: Arc<P>,
     pub(super) tier: Chosen,
     pub(super) questions: Vec<SubjectOps>,
@@ -47,7 +47,7 @@ pub(super) struct Call<P> {
 pub(super) struct Departure<P> {
     /// The most questions of one call.
     most: usize,
-    pub(super) calls: Vec<Call<P>>,
+    pub(super) calls: Vec<Convoy<P>>,
     /// Operations whose time was over before they were sent.
     late: Vec<WaitingOp>,
 }
@@ -89,7 +89,7 @@ impl<P> Departure<P> {
             let call = match open {
                 Some(at) => &mut self.calls[at],
                 None => {
-                    self.calls.push(Call::new(&batch));
+                    self.calls.push(Convoy::new(&batch));
                     self.calls.last_mut().expect("it was just pushed")
                 }
             };
@@ -121,7 +121,7 @@ impl<P> Departure<P> {
     }
 }
 
-impl<P> Call<P> {
+impl<P> Convoy<P> {
     fn new(batch: &Batch<P>) -> Self {
         Self {
             plan: Arc::clone(&batch.plan),
@@ -188,6 +188,6 @@ fn deliver(waiters: Waiters, answer: SubjectAnswer) {
     }
 }
 
-fn send(waiter: WaitingOp, reply: Reply) {
+fn send(waiter: WaitingOp, reply: OpReply) {
     waiter.answer.send(reply).ok();
 }

@@ -7,7 +7,7 @@ use crate::{
     algorithm::{Answer, Counts, Meter, State, Verdict, acquire, step},
     clock::Timestamp,
     decision::Op,
-    decision::{Decision, QuotaStatuses},
+    decision::{Decision, Measure, Policy, QuotaStatuses},
     limiter::{
         limits::{Limits, TierIndex},
         quotas::Quotas,
@@ -15,66 +15,107 @@ use crate::{
 };
 
 /// An operation, with all that does not depend on the key.
-pub(super) struct Apply<'a> {
-    pub(super) time: Timestamp,
-    pub(super) limits: &'a Limits,
+pub(crate) struct Apply<'a> {
+    pub(crate) time: Timestamp,
+    pub(crate) limits: &'a Limits,
     /// The quotas that the operation is measured by, and their place among the tiers.
-    pub(super) quotas: &'a Quotas,
-    pub(super) tier: TierIndex,
-    pub(super) op: &'a Op,
+    pub(crate) quotas: &'a Quotas,
+    pub(crate) tier: TierIndex,
+    pub(crate) op: &'a Op,
 }
 
 /// The memory of one key.
-pub(super) struct Subject<'a> {
+pub(crate) struct Subject<'a> {
     /// For each counter; and, where keys are blocked, what responses counted by each.
-    pub(super) states: &'a mut [State],
-    pub(super) block: &'a mut Block,
+    pub(crate) states: &'a mut [State],
+    pub(crate) block: &'a mut Block,
+}
+
+/// The outcome of an operation.
+pub(crate) struct OpOutcome<T> {
+    pub(crate) answer: Answer,
+    pub(crate) told: T,
+    /// For how many nanoseconds more the key is kept out, as far as the operation heeds that.
+    pub(crate) blocked: u64,
+}
+
+/// All that is told about the quotas.
+pub(crate) trait Findings {
+    fn of_one(policy: &Policy, measure: &Measure) -> Self;
+
+    fn of_set(policies: &[Policy], measures: impl Iterator<Item = Measure>) -> Self;
+}
+
+impl Findings for QuotaStatuses {
+    #[inline]
+    fn of_one(policy: &Policy, measure: &Measure) -> Self {
+        Self::of_one(policy, measure)
+    }
+
+    fn of_set(policies: &[Policy], measures: impl Iterator<Item = Measure>) -> Self {
+        Self::of_set(policies, measures)
+    }
 }
 
 impl Apply<'_> {
-    pub(super) fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.time.as_nanos()
     }
 
-    pub(super) fn decide(&self, key: &mut Subject<'_>) -> Decision {
+    pub(crate) fn decide(&self, key: &mut Subject<'_>) -> Decision {
+        let OpOutcome {
+            answer,
+            told,
+            blocked,
+        } = self.run::<QuotaStatuses>(key);
+        let decision = Decision::new(answer.outcome(), answer.charged, self.time, told);
+        denied_for(decision.in_tier(self.tier), blocked)
+    }
+
+    /// Does the operation, and says of the quotas what `T` tells.
+    #[inline]
+    pub(crate) fn run<T: Findings>(&self, key: &mut Subject<'_>) -> OpOutcome<T> {
         let now = self.now();
         let blocked = key.block.left(now, self.limits.block_for);
         let asked = block::instead_of(self.op).filter(|_| blocked > 0);
         let op = asked.as_ref().unwrap_or(self.op);
         let (charged, _) = key.states.split_at_mut(self.limits.width());
-        let (answer, statuses) = self.step(charged, op);
-        let decision = Decision::new(answer.outcome(), answer.charged, self.time, statuses);
-        let decision = decision.in_tier(self.tier);
-        match self.op {
+        let (answer, told) = self.step(charged, op);
+        let blocked = match self.op {
             Op::Block(length) => {
                 *key.block = Block::by_hand(now, *length);
-                denied_for(decision, key.block.left(now, None))
+                key.block.left(now, None)
             }
             Op::Reset => {
                 // Also what only other tiers count.
                 key.states.fill(State::FRESH);
                 *key.block = Block::NONE;
-                decision
+                0
             }
             Op::Settle(cost, _) => {
                 if *cost > 0 && self.limits.block_for.is_some() {
                     self.count(key, *cost, blocked);
                 }
-                decision
+                0
             }
-            Op::Refund(..) => decision,
+            Op::Refund(..) => 0,
             Op::Acquire(_) | Op::AcquireUpTo(_) | Op::Deny(_)
                 if blocked == 0 && matches!(answer.verdict, Verdict::After(_)) =>
             {
                 self.start_block(key.block);
-                denied_for(decision, key.block.left(now, None))
+                key.block.left(now, None)
             }
-            _ => denied_for(decision, blocked),
+            _ => blocked,
+        };
+        OpOutcome {
+            answer,
+            told,
+            blocked,
         }
     }
 
     /// Whether taking `cost` would be allowed, now or after a wait.
-    pub(super) fn fits(&self, key: &mut Subject<'_>, cost: u64) -> bool {
+    pub(crate) fn fits(&self, key: &mut Subject<'_>, cost: u64) -> bool {
         let now = self.now();
         let is_free = key.block.left(now, self.limits.block_for) == 0;
         let mut counters = self.counters(key);
@@ -82,7 +123,7 @@ impl Apply<'_> {
     }
 
     /// The most that could be taken.
-    pub(super) fn available(&self, key: &mut Subject<'_>) -> u64 {
+    pub(crate) fn available(&self, key: &mut Subject<'_>) -> u64 {
         let now = self.now();
         let available = self.counters(key);
         let available = available.map(|(meter, state)| meter.available(state, now));
@@ -116,7 +157,7 @@ impl Apply<'_> {
         let (_, counted) = key.states.split_at_mut(self.limits.width());
         let mut looked = None;
         for op in [Op::Hit(cost), Op::Peek(1)] {
-            looked = Some(self.step(counted, &op).0);
+            looked = Some(self.step::<QuotaStatuses>(counted, &op).0);
         }
         let is_used_up = looked.is_some_and(|answer| !answer.verdict.fits());
         if is_used_up && blocked == 0 {
@@ -124,7 +165,7 @@ impl Apply<'_> {
         }
     }
 
-    fn step(&self, states: &mut [State], op: &Op) -> (Answer, QuotaStatuses) {
+    fn step<T: Findings>(&self, states: &mut [State], op: &Op) -> (Answer, T) {
         let quotas = self.quotas;
         match (quotas.meters.as_slice(), quotas.counters.as_slice()) {
             ([meter], [counter]) => self.step_one(quotas, meter, &mut states[*counter], op),
@@ -132,13 +173,13 @@ impl Apply<'_> {
         }
     }
 
-    fn step_one(
+    fn step_one<T: Findings>(
         &self,
         quotas: &Quotas,
         meter: &Meter,
         state: &mut State,
         op: &Op,
-    ) -> (Answer, QuotaStatuses) {
+    ) -> (Answer, T) {
         let mut verdict = Verdict::FITS;
         let (meters, states) = (slice::from_ref(meter), slice::from_mut(state));
         let verdicts = slice::from_mut(&mut verdict);
@@ -149,15 +190,15 @@ impl Apply<'_> {
             _ => step(meters, states, self.now(), op, verdicts),
         };
         let measure = meter.measure(state, self.now(), verdict);
-        (answer, QuotaStatuses::of_one(&quotas.policies[0], &measure))
+        (answer, T::of_one(&quotas.policies[0], &measure))
     }
 
-    fn step_several(
+    fn step_several<T: Findings>(
         &self,
         quotas: &Quotas,
         states: &mut [State],
         op: &Op,
-    ) -> (Answer, QuotaStatuses) {
+    ) -> (Answer, T) {
         let Quotas {
             policies,
             meters,
@@ -171,17 +212,17 @@ impl Apply<'_> {
         let measured = meters.iter().zip(&own).zip(verdicts);
         let measures =
             measured.map(|((meter, state), verdict)| meter.measure(state, self.now(), verdict));
-        let statuses = QuotaStatuses::of_set(policies, measures);
+        let told = T::of_set(policies, measures);
         for (at, state) in counters.iter().zip(own) {
             states[*at] = state;
         }
-        (answer, statuses)
+        (answer, told)
     }
 }
 
 /// The decision of a key that is blocked for this many nanoseconds more.
 #[inline]
-pub(super) fn denied_for(decision: Decision, blocked: u64) -> Decision {
+pub(crate) fn denied_for(decision: Decision, blocked: u64) -> Decision {
     match blocked {
         0 => decision,
         nanos => decision.into_blocked(Duration::from_nanos(nanos)),

@@ -1,0 +1,73 @@
+//! Blocks: keys that stay out until an instant, whatever their quotas say.
+
+use std::time::Duration;
+
+use crate::{algorithm::State, decision::Op, quota::MAX_REFILL_NANOS};
+
+/// The lowest bit of the instant marks a block by hand. Operations come at whole microseconds,
+/// which are even numbers of nanoseconds: an end that is moved by one keeps out the same ones.
+const BY_HAND: u64 = 1;
+
+/// The instant until which a key stays out, and whether it was blocked by hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Block(u64);
+
+impl Block {
+    pub(crate) const NONE: Self = Self(0);
+
+    /// A block of `length` nanoseconds that a denial starts.
+    pub(crate) const fn of(now: u64, length: u64) -> Self {
+        Self(now.saturating_add(length).saturating_add(1) & !BY_HAND)
+    }
+
+    /// The block that ends at this instant, as exactly as decisions tell.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn until(end: u64, is_by_hand: bool) -> Self {
+        match (end, is_by_hand) {
+            (0, _) => Self::NONE,
+            (end, true) => Self((end - 1) | BY_HAND),
+            (end, false) => Self::of(end, 0),
+        }
+    }
+
+    pub(crate) fn by_hand(now: u64, length: Duration) -> Self {
+        let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        match nanos.min(MAX_REFILL_NANOS) {
+            0 => Self::NONE,
+            nanos => Self((now.saturating_add(nanos) - 1) | BY_HAND),
+        }
+    }
+
+    /// The block as the state of an entry, and the instant at which it ends.
+    pub(crate) const fn to_state(self) -> (State, u64) {
+        (State::Instant(self.0), self.0)
+    }
+
+    pub(crate) const fn from_state(state: &State) -> Self {
+        match state {
+            State::Instant(until) => Self(*until),
+            _ => Self::NONE,
+        }
+    }
+
+    /// How much longer the key stays out. A clock that stepped back must not make it longer than
+    /// the block of a denial lasts.
+    pub(crate) fn left(&mut self, now: u64, block_for: Option<u64>) -> u64 {
+        if self.0 & BY_HAND == 0
+            && let Some(longest) = block_for
+        {
+            self.0 = self.0.min(Self::of(now, longest).0);
+        }
+        self.0.saturating_sub(now)
+    }
+}
+
+/// The operation that a blocked key is asked instead of one that would take units or start a block:
+/// a look, for which one unit is what taking up to some number hangs on.
+pub(crate) fn instead_of(op: &Op) -> Option<Op> {
+    match op {
+        Op::Acquire(cost) | Op::Reserve(cost) | Op::Deny(cost) => Some(Op::Peek(*cost)),
+        Op::AcquireUpTo(most) => Some(Op::Peek((*most).min(1))),
+        _ => None,
+    }
+}

@@ -1,0 +1,261 @@
+//! Calls: operations on one subject, as a store is asked for them, and the arithmetic for stores that
+//! only keep bytes.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::{arguments::Plan, subject_value::SubjectValue};
+use crate::{
+    algorithm::Verdict,
+    clock::Timestamp,
+    decision::{Measure, Op, Policy, Usage},
+    limiter::{
+        apply::{Apply, Findings, OpOutcome, Subject},
+        limits::{Chosen, Limits},
+        quotas::Quotas,
+    },
+    redis::store::error::{StoreError, StoreErrorKind},
+};
+
+/// Operations on the value of one key, to be done in one step.
+///
+/// A [store](super::Store) that keeps bytes asks [`apply`](Self::apply) what to write.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    plan: &'a Plan,
+    tier: Chosen,
+    rows: &'a [(Op, usize)],
+}
+
+/// The answer to a [`Call`]: each operation's outcome, for the limiter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply(Vec<u8>);
+
+/// The outcome of [`Call::apply`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Applied {
+    /// The answer, once the value is written.
+    pub reply: Reply,
+    /// The new value; `None` if it stays as it is, as after a denial.
+    pub write: Option<Write>,
+}
+
+/// A value for a store to keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Write {
+    /// The bytes.
+    pub value: Vec<u8>,
+    /// After what time there is nothing left to remember: in whole milliseconds, at least one. A
+    /// store may keep the value for longer.
+    pub expires_in: Duration,
+}
+
+impl<'a> Call<'a> {
+    pub(super) const fn new(plan: &'a Plan, tier: Chosen, rows: &'a [(Op, usize)]) -> Self {
+        Self { plan, tier, rows }
+    }
+
+    /// Does the operations at `now` to the value of a key, `None` for one that has none.
+    ///
+    /// It is a function of its arguments and nothing else: a store may call it again with another
+    /// value. The bytes are those that Redis would keep.
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignData`](super::super::StoreErrorKind::ForeignData) when the value is not one that
+    /// limiters of these quotas write.
+    pub fn apply(&self, value: Option<&[u8]>, now: Timestamp) -> Result<Applied, StoreError> {
+        let limits = self.plan.limits();
+        let mut own = None;
+        let quotas = limits.measured_by(self.tier, &mut own);
+        let quotas = quotas.map_err(|_| foreign("there is no such tier"))?;
+        let read = SubjectValue::read(self.plan, value);
+        let mut subject =
+            read.ok_or_else(|| foreign("the value of this key is not one of ours"))?;
+        subject.begin(now.as_nanos(), limits, quotas);
+        let mut step = Stepper {
+            now,
+            limits,
+            quotas,
+            tier: self.tier,
+            subject: &mut subject,
+            numbers: now.as_micros().to_be_bytes().to_vec(),
+        };
+        for (op, times) in self.rows {
+            step.row(op, *times);
+        }
+        let reply = Reply(step.numbers);
+        let written = subject.write(self.plan, value, now);
+        let write = written.map(|(value, expires_in)| Write { value, expires_in });
+        Ok(Applied { reply, write })
+    }
+
+    /// The arguments of the general script, for tests of this crate: it gives the same.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn script_arguments(&self, now: Option<Timestamp>) -> Vec<String> {
+        let plan = self.plan.of(self.tier);
+        let arguments = plan.map(|plan| {
+            let arguments = plan.arguments(now.map(Timestamp::as_micros), &[self.rows]);
+            arguments.into_iter().map(String::from).collect()
+        });
+        arguments.unwrap_or_default()
+    }
+}
+
+impl Reply {
+    /// The answer of the script.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn foreign(detail: &'static str) -> StoreError {
+    StoreError::new(StoreErrorKind::ForeignData, detail)
+}
+
+/// Does the rows of a call, one after another.
+struct Stepper<'a> {
+    now: Timestamp,
+    limits: &'a Limits,
+    quotas: &'a Quotas,
+    tier: Chosen,
+    subject: &'a mut SubjectValue,
+    /// The reply so far.
+    numbers: Vec<u8>,
+}
+
+impl Stepper<'_> {
+    /// Does an operation as often as this, and says once what several in a row came to.
+    fn row(&mut self, op: &Op, times: usize) {
+        let mut left = times;
+        while left > 0 {
+            let outcome = self.run(op);
+            let (alike, more) = self.alike(op, &outcome, left);
+            self.say(alike, &outcome);
+            if let Some(more) = more {
+                self.run(&more);
+            }
+            left -= alike;
+        }
+    }
+
+    fn run(&mut self, op: &Op) -> OpOutcome<Measures> {
+        let apply = Apply {
+            time: self.now,
+            limits: self.limits,
+            quotas: self.quotas,
+            tier: self.tier.index(),
+            op,
+        };
+        let before = self.subject.block();
+        let mut block = before;
+        let outcome = apply.run(&mut Subject {
+            states: &mut self.subject.states,
+            block: &mut block,
+        });
+        self.subject
+            .note(op, before != block, self.now.as_nanos(), self.limits);
+        outcome
+    }
+
+    /// How many of the same operations in a row come to the same, as far as the script tells, and
+    /// the operation that stands for all but the first of them.
+    fn alike(&self, op: &Op, outcome: &OpOutcome<Measures>, left: usize) -> (usize, Option<Op>) {
+        let charged = outcome.answer.charged;
+        let cost = match op {
+            Op::Peek(_) | Op::Deny(_) => return (left, None),
+            Op::Acquire(_) | Op::Reserve(_) if charged == 0 => return (left, None),
+            Op::Acquire(cost) | Op::Reserve(cost) => *cost,
+            _ => return (1, None),
+        };
+        let [meter] = self.quotas.meters.as_slice() else {
+            return (1, None);
+        };
+        if left == 1 || !meter.is_even() {
+            return (1, None);
+        }
+        let state = &self.subject.states[self.quotas.counters[0]];
+        let further = self.available(meter, state) / cost;
+        let further = usize::try_from(further).map_or(left - 1, |more| more.min(left - 1));
+        let more = (further > 0).then(|| Op::Hit(further as u64 * cost));
+        (1 + further, more)
+    }
+
+    fn available(&self, meter: &crate::algorithm::Meter, state: &crate::algorithm::State) -> u64 {
+        use crate::algorithm::Counts as _;
+        meter.available(state, self.now.as_nanos())
+    }
+
+    fn say(&mut self, alike: usize, outcome: &OpOutcome<Measures>) {
+        let OpOutcome {
+            answer,
+            told,
+            blocked,
+        } = outcome;
+        let wait = match answer.verdict {
+            Verdict::Fits { wait } => wait,
+            Verdict::After(_) | Verdict::Never => 0,
+        };
+        self.push(alike as u64);
+        self.push(u64::from(!answer.verdict.fits()));
+        self.push(wait.div_ceil(1_000));
+        self.push(answer.charged);
+        self.push(blocked.div_ceil(1_000));
+        for measure in &told.0 {
+            self.measure(measure);
+        }
+    }
+
+    fn measure(&mut self, measure: &Measure) {
+        let denied = u64::from(measure.denied);
+        let retry_after = measure
+            .retry_after
+            .map_or(u64::MAX, |wait| wait.div_ceil(1_000));
+        let used = match measure.standing {
+            Usage::Level(level) => level.used,
+            Usage::Stepped(stepped) => stepped.used,
+            Usage::Counted(counted) => {
+                self.push(denied + 2 * u64::from(measure.excess));
+                self.push(retry_after);
+                return counted
+                    .told()
+                    .into_iter()
+                    .for_each(|number| self.push(number));
+            }
+        };
+        // With the flags goes the part of the level that is less than a microsecond.
+        self.push(denied + 4 * (used % 1_000));
+        self.push(retry_after);
+        self.push(used / 1_000);
+    }
+
+    /// A number as the script writes it: the largest of all stands for -1.
+    fn push(&mut self, number: u64) {
+        self.numbers.extend_from_slice(&number.to_be_bytes());
+    }
+}
+
+/// The findings about each quota.
+struct Measures(SmallVec<[Measure; 2]>);
+
+impl Findings for Measures {
+    fn of_one(_: &Policy, measure: &Measure) -> Self {
+        Self(SmallVec::from_iter([*measure]))
+    }
+
+    fn of_set(_: &[Policy], measures: impl Iterator<Item = Measure>) -> Self {
+        Self(measures.collect())
+    }
+}

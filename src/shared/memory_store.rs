@@ -1,0 +1,129 @@
+//! The store in this process's memory: [`MemoryStore`].
+
+use std::{collections::HashMap, fmt, sync::Arc, sync::Mutex};
+
+use super::{
+    call::{Call, Reply, Write},
+    store::Store,
+};
+use crate::{
+    clock::{Clock, OsClock, SharedClock, Timestamp},
+    lock::unpoisoned,
+    redis::store::error::StoreError,
+};
+
+/// A [`Store`] in memory: for tests and simulations, in which limiters are nodes that share it.
+///
+/// A clone is a handle to the same values. Values that are over are forgotten when there are twice
+/// as many as when that was last done; there is no other bound. A service that has one process uses
+/// a [`LocalLimiter`](crate::LocalLimiter).
+///
+/// ```
+/// # tokio_test();
+/// # fn tokio_test() {
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+/// # runtime.block_on(async {
+/// use tower_ratelimit::{Key, Quota, shared::{MemoryStore, SharedLimiter}};
+///
+/// let store = MemoryStore::new();
+/// let node = || SharedLimiter::builder(Quota::per_second(10)).build_on(store.clone());
+/// let (one, two) = (node()?, node()?);
+/// one.acquire(&Key::from("alice"), 7).await?;
+/// assert_eq!(two.acquire(&Key::from("alice"), 1).await?.remaining(), Some(2));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore(Arc<Inner>);
+
+struct Inner {
+    clock: SharedClock,
+    values: Mutex<Values>,
+}
+
+/// Values, and when each is over.
+#[derive(Default)]
+struct Values {
+    all: HashMap<String, (Vec<u8>, Timestamp)>,
+    /// How many there were after those that were over had been forgotten.
+    kept: usize,
+}
+
+impl MemoryStore {
+    /// An empty store on the system's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(OsClock::new())
+    }
+
+    /// An empty store that takes its time from this clock.
+    #[must_use]
+    pub fn with_clock(clock: impl Clock) -> Self {
+        Self(Arc::new(Inner {
+            clock: SharedClock::new(clock),
+            values: Mutex::default(),
+        }))
+    }
+
+    /// How many values there are, those included that are over and not forgotten yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        unpoisoned(self.0.values.lock()).all.len()
+    }
+
+    /// Whether there is no value.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets all values.
+    pub fn clear(&self) {
+        *unpoisoned(self.0.values.lock()) = Values::default();
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Store for MemoryStore {
+    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+        let mut values = unpoisoned(self.0.values.lock());
+        // Read under the lock, so that no value is later than now unless the clock stepped back.
+        let now = self.0.clock.now();
+        let applied = call.apply(values.get(key, now), now)?;
+        if let Some(write) = applied.write {
+            values.put(key, write, now);
+        }
+        Ok(applied.reply)
+    }
+}
+
+impl Values {
+    fn get(&self, key: &str, now: Timestamp) -> Option<&[u8]> {
+        let (value, over_at) = self.all.get(key)?;
+        (*over_at > now).then_some(value)
+    }
+
+    fn put(&mut self, key: &str, write: Write, now: Timestamp) {
+        let over_at = now.saturating_add(write.expires_in);
+        self.all.insert(key.to_owned(), (write.value, over_at));
+        if self.all.len() > 2 * self.kept.max(64) {
+            self.all.retain(|_, (_, over_at)| *over_at > now);
+            self.kept = self.all.len();
+        }
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("clock", &self.0.clock)
+            .field("len", &self.len())
+            .finish()
+    }
+}

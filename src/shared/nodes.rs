@@ -1,0 +1,278 @@
+//! The limiter of all nodes, on whichever store.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, RwLock, RwLockReadGuard},
+};
+
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    answer::RedisFuture,
+    asker::{Asker, Current},
+    coalesce::Coalescer,
+    deny_cache::{self, DenyCache},
+    fallback::Fallback,
+    store::NodesStore,
+    subject::{SubjectName, SubjectNames},
+};
+use crate::{
+    clock::ManualClock,
+    decision::Op,
+    decision::{Decision, Degradation, Policy},
+    error::{ConfigError, LimiterError},
+    key::Key,
+    limiter::{
+        Limiter, Pending, Tier,
+        limits::{Chosen, Limits},
+    },
+    lock::unpoisoned,
+    quota::OwnedQuota,
+    redis::store::error::{StoreError, StoreErrorKind},
+};
+
+/// The limiter of all nodes, on whichever store.
+#[derive(Clone)]
+pub(super) struct NodesLimiter(Arc<Inner>);
+
+struct Inner {
+    store: NodesStore,
+    name: String,
+    /// The default tier's policies, as they were at first.
+    policies: Vec<Policy>,
+    limits: Mutex<Limits>,
+    current: RwLock<Arc<Current>>,
+    subjects: SubjectNames,
+    coalescer: Coalescer<Asker, Current>,
+    denials: Option<Arc<DenyCache>>,
+    fallback: Fallback,
+}
+
+/// The parts that a limiter is made of.
+pub(super) struct Parts {
+    pub(super) name: String,
+    pub(super) limits: Limits,
+    pub(super) fallback: Fallback,
+    pub(super) denials: Option<DenyCache>,
+    pub(super) test_clock: Option<ManualClock>,
+    pub(super) seed: Option<u64>,
+}
+
+impl NodesLimiter {
+    pub(super) fn from_parts(store: &NodesStore, parts: Parts) -> Self {
+        let Parts {
+            name,
+            limits,
+            fallback,
+            denials,
+            test_clock,
+            seed,
+        } = parts;
+        let denials = denials.map(Arc::new);
+        let asker = Asker {
+            store: store.clone(),
+            denials: denials.clone(),
+            test_clock,
+        };
+        let current = Current::new(store, &name, &limits, 0);
+        Self(Arc::new(Inner {
+            store: store.clone(),
+            policies: limits.default_tier().policies.clone(),
+            limits: Mutex::new(limits),
+            current: RwLock::new(Arc::new(current)),
+            subjects: SubjectNames::new(seed),
+            coalescer: Coalescer::new(asker),
+            name,
+            denials,
+            fallback,
+        }))
+    }
+
+    pub(super) fn set_quota(
+        &self,
+        name: &str,
+        quota: impl Into<OwnedQuota>,
+    ) -> Result<(), ConfigError> {
+        let (inner, quota) = (&*self.0, quota.into());
+        let mut limits = unpoisoned(inner.limits.lock());
+        let mut changed = limits.clone();
+        changed.replace(name, &quota)?;
+        inner.fallback.set_quota(name, &quota)?;
+        let generation = inner.current().generation + 1;
+        let current = Current::new(&inner.store, &inner.name, &changed, generation);
+        *unpoisoned(inner.current.write()) = Arc::new(current);
+        if let Some(denials) = &inner.denials {
+            denials.begin(generation);
+        }
+        *limits = changed;
+        Ok(())
+    }
+
+    pub(super) fn store(&self) -> &NodesStore {
+        &self.0.store
+    }
+
+    pub(super) fn with_limits<T>(&self, read: impl FnOnce(&Limits) -> T) -> T {
+        let limits = unpoisoned(self.0.limits.lock());
+        read(&limits)
+    }
+
+    /// The denial that is remembered of an operation like this.
+    pub(super) fn denial(&self, tier: &Tier, key: &Key, op: &Op) -> Option<Decision> {
+        let current = Arc::clone(&self.0.current());
+        let chosen = current.plan.choose(tier, op).ok()?;
+        let subject = self.0.subjects.of_key(&current.keyspace, key);
+        self.0.remembered(&subject, chosen, op)
+    }
+
+    pub(super) fn submit(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        op: Op,
+    ) -> Result<Pending<RedisFuture>, LimiterError> {
+        let inner = &*self.0;
+        let current = Arc::clone(&inner.current());
+        // A tier that is not known is a mistake, not a failure of the store.
+        let chosen = current.plan.choose(tier, &op)?;
+        if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
+            && receipt.is_degraded()
+            && let Some(decision) =
+                inner.give_back(tier, key, op.clone(), &current.policies(chosen))
+        {
+            return decision.map(|decision| Pending::Ready(Ok(decision)));
+        }
+        let subject = inner.subjects.of_key(&current.keyspace, key);
+        if let Some(denied) = inner.remembered(&subject, chosen, &op) {
+            return Ok(Pending::Ready(Ok(denied)));
+        }
+        inner.fallback.follow(key, &op);
+        let question = Question {
+            limiter: self.clone(),
+            current,
+            tier: tier.clone(),
+            chosen,
+            key: key.clone(),
+            op,
+        };
+        Ok(match inner.store.refusal() {
+            Some(error) => Pending::Ready(question.fall_back(error)),
+            None => question.ask(subject),
+        })
+    }
+}
+
+/// An operation, kept for the fallback in case that nobody answers.
+struct Question {
+    limiter: NodesLimiter,
+    current: Arc<Current>,
+    tier: Tier,
+    chosen: Chosen,
+    key: Key,
+    op: Op,
+}
+
+impl Question {
+    /// Has the operation done, and waits for the answer no longer than the deadline; not at all
+    /// when none is to be expected by then.
+    fn ask(self, subject: SubjectName) -> Pending<RedisFuture> {
+        let Inner {
+            coalescer, store, ..
+        } = &*self.limiter.0;
+        let (current, op) = (Arc::clone(&self.current), Op::clone(&self.op));
+        let deadline = store.deadline();
+        let until = Instant::now() + deadline;
+        let answer = match coalescer.submit(subject, current, self.chosen, op, until) {
+            Ok(answer) => timeout_at(until, answer),
+            Err(error) => return Pending::Ready(self.fall_back(error)),
+        };
+        Pending::Later(RedisFuture::new(async move {
+            let error = match answer.await {
+                Ok(Ok(Ok(decision))) => return Ok(decision),
+                Ok(Ok(Err(error))) => error,
+                Ok(Err(_)) => StoreError::abandoned(),
+                Err(_) => self.limiter.0.store.timeout(),
+            };
+            self.fall_back(error)
+        }))
+    }
+
+    fn fall_back(&self, error: StoreError) -> Result<Decision, LimiterError> {
+        // A call from outside of a runtime is a mistake, not a failure of the store.
+        if error.kind() == StoreErrorKind::NoRuntime {
+            return Err(LimiterError::unavailable(error));
+        }
+        let Inner {
+            store, fallback, ..
+        } = &*self.limiter.0;
+        store.go_without(&error);
+        let policies = self.current.policies(self.chosen);
+        let op = Op::clone(&self.op);
+        let reason = error.degradation();
+        let decision = fallback.decide(&self.tier, &self.key, op, &policies, reason);
+        decision.unwrap_or_else(|| Err(LimiterError::unavailable(error)))
+    }
+}
+
+impl Inner {
+    /// Gives back what was charged in the server's place.
+    fn give_back(
+        &self,
+        tier: &Tier,
+        key: &Key,
+        op: Op,
+        policies: &[Policy],
+    ) -> Option<Result<Decision, LimiterError>> {
+        // The server has not counted the charge, for whichever reason.
+        let reason = Degradation::GivenUp;
+        self.fallback.decide(tier, key, op, policies, reason)
+    }
+
+    /// The remembered answer, which needs no server. An operation that gives something back ends
+    /// it.
+    fn remembered(&self, subject: &SubjectName, tier: Chosen, op: &Op) -> Option<Decision> {
+        let denials = self.denials.as_ref()?;
+        if deny_cache::may_end_denials(op) {
+            denials.forget(subject);
+        }
+        denials.answer(subject, tier, op, Instant::now().into_std())
+    }
+
+    fn current(&self) -> RwLockReadGuard<'_, Arc<Current>> {
+        unpoisoned(self.current.read())
+    }
+}
+
+impl NodesLimiter {
+    /// Adds all that is told of a limiter but its store.
+    pub(super) fn debug(&self, debug: &mut fmt::DebugStruct<'_, '_>) {
+        debug
+            .field("name", &self.0.name)
+            .field("policies", &self.0.policies);
+    }
+}
+
+impl Limiter for NodesLimiter {
+    type Future = RedisFuture;
+
+    fn apply(&self, key: &Key, op: Op) -> Pending<RedisFuture> {
+        self.apply_in(&Tier::DEFAULT, key, op)
+    }
+
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<RedisFuture> {
+        self.submit(tier, key, op)
+            .unwrap_or_else(|error| Pending::Ready(Err(error)))
+    }
+
+    fn policies(&self) -> &[Policy] {
+        &self.0.policies
+    }
+
+    fn blocks(&self) -> bool {
+        unpoisoned(self.0.limits.lock()).block_for.is_some()
+    }
+
+    fn identity(&self) -> Option<usize> {
+        Some(Arc::as_ptr(&self.0).addr())
+    }
+}

@@ -1,0 +1,93 @@
+//! The limiter that all nodes share through a store of your own: [`SharedLimiter`].
+
+use std::{fmt, sync::Arc};
+
+use super::{answer::RedisFuture, nodes::NodesLimiter, store::Store};
+use crate::{
+    decision::{Op, Policy},
+    error::ConfigError,
+    key::Key,
+    limiter::{Limiter, Pending, Tier, handle::handle_methods},
+    quota::OwnedQuota,
+};
+
+/// A limit that all nodes share, through a [`Store`] of your own.
+///
+/// It decides as a [`RedisLimiter`](crate::RedisLimiter) does and keeps the same values. Operations on one
+/// subject that arrive while a call about it is under way travel together in the next one, and
+/// denials are remembered, so a store is asked at most once at a time about a subject. When
+/// the store does not answer within its [deadline](Store::deadline), or fails, the
+/// [`OnFailure`](crate::OnFailure) decides. A store that fails is asked again with the next
+/// request: there is no breaker in front of it, and nothing is logged but what the store logs.
+///
+/// A clone is a handle to the same limiter.
+pub struct SharedLimiter<S> {
+    nodes: NodesLimiter,
+    store: Arc<S>,
+}
+
+impl<S: Store> SharedLimiter<S> {
+    pub(super) const fn new(nodes: NodesLimiter, store: Arc<S>) -> Self {
+        Self { nodes, store }
+    }
+
+    /// Changes the quota of this name in the default tier, as
+    /// [`RedisLimiter::set_quota`](crate::RedisLimiter::set_quota) does.
+    ///
+    /// # Errors
+    ///
+    /// When the quota makes no sense, see [`Quota::check`](crate::Quota::check), or has another
+    /// name, or there is none of this name.
+    pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
+        self.nodes.set_quota(name, quota)
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+}
+
+handle_methods!(SharedLimiter<S> where S: Store);
+
+impl<S: Store> Limiter for SharedLimiter<S> {
+    type Future = RedisFuture;
+
+    fn apply(&self, key: &Key, op: Op) -> Pending<RedisFuture> {
+        self.nodes.apply(key, op)
+    }
+
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<RedisFuture> {
+        self.nodes.apply_in(tier, key, op)
+    }
+
+    fn policies(&self) -> &[Policy] {
+        self.nodes.policies()
+    }
+
+    fn blocks(&self) -> bool {
+        self.nodes.blocks()
+    }
+
+    fn identity(&self) -> Option<usize> {
+        self.nodes.identity()
+    }
+}
+
+impl<S> Clone for SharedLimiter<S> {
+    fn clone(&self) -> Self {
+        Self {
+            nodes: self.nodes.clone(),
+            store: Arc::clone(&self.store),
+        }
+    }
+}
+
+impl<S> fmt::Debug for SharedLimiter<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("SharedLimiter");
+        self.nodes.debug(&mut debug);
+        debug.finish_non_exhaustive()
+    }
+}

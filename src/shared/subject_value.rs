@@ -1,0 +1,231 @@
+//! The value of a subject: states, what responses counted, and the block, as stores keep them.
+
+use std::time::Duration;
+
+use super::arguments::Plan;
+use crate::{
+    algorithm::{State, instant, instant_text},
+    clock::Timestamp,
+    decision::Op,
+    limiter::{block::Block, limits::Limits, quotas::Quotas},
+    quota::MAX_REFILL_NANOS,
+};
+
+/// All that is remembered of one subject.
+pub(super) struct SubjectValue {
+    /// One for each counter; and, if responses count, one for what they counted.
+    pub(super) states: Vec<State>,
+    /// Whether responses have counted anything.
+    has_counted: bool,
+    /// The nanosecond at which the block ends, 0 for none.
+    block_end: u64,
+    is_by_hand: bool,
+    /// Whether what was read is forgotten, and with it how it was written.
+    is_reset: bool,
+}
+
+/// The parts of a value.
+struct ValueParts<'a> {
+    states: &'a str,
+    counted: Option<&'a str>,
+    /// When the block ends, and whether it is by hand.
+    block: (u64, bool),
+    /// The entries of logs.
+    bytes: &'a [u8],
+}
+
+impl<'a> ValueParts<'a> {
+    fn of(plan: &Plan, value: &'a [u8]) -> Option<Self> {
+        let line = value.iter().position(|byte| *byte == b'\n');
+        let line = line.filter(|_| plan.slots().iter().any(|slot| slot.meter.has_bytes()));
+        let (head, bytes) = line.map_or((value, &[][..]), |at| (&value[..at], &value[at + 1..]));
+        let head = std::str::from_utf8(head).ok()?;
+        let (head, block) = match head.split_once('!') {
+            Some((head, block)) => (head, block_of(block)?),
+            None => (head, (0, false)),
+        };
+        let (states, counted) = match head.split_once('|') {
+            Some((states, counted)) => (states, Some(counted)),
+            None => (head, None),
+        };
+        Some(Self {
+            states,
+            counted,
+            block,
+            bytes,
+        })
+    }
+
+    fn texts(text: &str) -> impl Iterator<Item = &str> {
+        text.split(';').filter(|text| !text.is_empty())
+    }
+}
+
+fn block_of(text: &str) -> Option<(u64, bool)> {
+    let (end, is_by_hand) = match text.strip_suffix('h') {
+        Some(end) => (end, true),
+        None => (text, false),
+    };
+    Some((instant(end)?, is_by_hand))
+}
+
+impl SubjectValue {
+    /// The value's meaning; `None` if it is foreign.
+    pub(super) fn read(plan: &Plan, value: Option<&[u8]>) -> Option<Self> {
+        let width = plan.limits().width();
+        let mut subject = Self {
+            states: vec![State::FRESH; plan.limits().states()],
+            has_counted: false,
+            block_end: 0,
+            is_by_hand: false,
+            is_reset: false,
+        };
+        let Some(value) = value else {
+            return Some(subject);
+        };
+        let ValueParts {
+            states,
+            counted,
+            block: (end, is_by_hand),
+            mut bytes,
+        } = ValueParts::of(plan, value)?;
+        read_states(plan, states, &mut bytes, &mut subject.states)?;
+        if let Some(counted) = counted {
+            subject.has_counted = true;
+            subject.states.resize(2 * width, State::FRESH);
+            read_states(plan, counted, &mut bytes, &mut subject.states[width..])?;
+        }
+        (subject.block_end, subject.is_by_hand) = (end, is_by_hand);
+        bytes.is_empty().then_some(subject)
+    }
+
+    /// Corrects what a clock that stepped back has left, and forgets what is over.
+    pub(super) fn begin(&mut self, now: u64, limits: &Limits, quotas: &Quotas) {
+        if let Some(longest) = limits.block_for.filter(|_| !self.is_by_hand) {
+            self.block_end = self.block_end.min(now.saturating_add(longest));
+        }
+        for (meter, counter) in quotas.meters.iter().zip(&quotas.counters) {
+            meter.forget_much(&mut self.states[*counter], now);
+        }
+    }
+
+    pub(super) const fn block(&self) -> Block {
+        Block::until(self.block_end, self.is_by_hand)
+    }
+
+    /// Notes what the states do not tell after an operation that has, or has not, started a block:
+    /// here it ends at its nanosecond.
+    pub(super) fn note(&mut self, op: &Op, is_blocked: bool, now: u64, limits: &Limits) {
+        match op {
+            Op::Reset => {
+                (self.block_end, self.is_by_hand) = (0, false);
+                (self.has_counted, self.is_reset) = (false, true);
+            }
+            Op::Block(length) => {
+                let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+                let nanos = nanos.min(MAX_REFILL_NANOS);
+                self.is_by_hand = nanos > 0;
+                self.block_end = if nanos > 0 {
+                    now.saturating_add(nanos)
+                } else {
+                    0
+                };
+            }
+            _ if is_blocked => {
+                let length = limits.block_for.unwrap_or(0);
+                (self.block_end, self.is_by_hand) = (now.saturating_add(length), false);
+            }
+            _ => {}
+        }
+        if let Op::Settle(1.., _) = op {
+            self.has_counted |= limits.block_for.is_some();
+        }
+    }
+
+    /// The value to be written and the time until nothing of it is left, unless it is as it was `before`.
+    pub(super) fn write(
+        &self,
+        plan: &Plan,
+        before: Option<&[u8]>,
+        now: Timestamp,
+    ) -> Option<(Vec<u8>, Duration)> {
+        let value = self.bytes(plan, before);
+        let is_as_before = match before {
+            Some(before) => *before == value,
+            None => Self::read(plan, None)?.bytes(plan, None) == value,
+        };
+        (!is_as_before).then(|| (value, self.expires_in(plan, now.as_nanos())))
+    }
+
+    fn bytes(&self, plan: &Plan, before: Option<&[u8]>) -> Vec<u8> {
+        let parts = before.filter(|_| !self.is_reset);
+        let parts = parts.and_then(|before| ValueParts::of(plan, before));
+        let texts = parts.map(|parts| ValueParts::texts(parts.states).collect::<Vec<_>>());
+        let mut bytes = Vec::new();
+        let (states, counted) = self.states.split_at(plan.limits().width());
+        let mut head = write_states(plan, states, texts.as_deref(), &mut bytes);
+        if self.has_counted {
+            head.push('|');
+            head += &write_states(plan, counted, None, &mut bytes);
+        }
+        if self.block_end > 0 {
+            head.push('!');
+            head += &instant_text(self.block_end);
+            head += if self.is_by_hand { "h" } else { "" };
+        }
+        let mut value = head.into_bytes();
+        if !bytes.is_empty() {
+            value.push(b'\n');
+            value.append(&mut bytes);
+        }
+        value
+    }
+
+    /// Until there is nothing left to remember.
+    fn expires_in(&self, plan: &Plan, now: u64) -> Duration {
+        let mut nanos = self.block_end.saturating_sub(now);
+        let (states, counted) = self.states.split_at(plan.limits().width());
+        for slot in plan.slots() {
+            nanos = nanos.max(slot.meter.reset_after(&states[slot.place], now));
+            if self.has_counted {
+                nanos = nanos.max(slot.meter.reset_after(&counted[slot.place], now));
+            }
+        }
+        Duration::from_millis(nanos.div_ceil(1_000_000).max(1))
+    }
+}
+
+/// Reads a state of each slot.
+fn read_states(plan: &Plan, text: &str, bytes: &mut &[u8], states: &mut [State]) -> Option<()> {
+    let mut texts = ValueParts::texts(text);
+    for slot in plan.slots() {
+        states[slot.place] = slot.meter.read(texts.next()?, bytes)?;
+    }
+    texts.next().is_none().then_some(())
+}
+
+/// Writes a state of each slot. A token bucket that has not changed stays as it was `before`.
+fn write_states(
+    plan: &Plan,
+    states: &[State],
+    before: Option<&[&str]>,
+    bytes: &mut Vec<u8>,
+) -> String {
+    let mut head = String::new();
+    for (at, slot) in plan.slots().iter().enumerate() {
+        if at > 0 {
+            head.push(';');
+        }
+        let state = &states[slot.place];
+        let before = before.and_then(|texts| texts.get(at));
+        let before = before.filter(|text| {
+            let read = || slot.meter.read(text, &mut &[][..]);
+            slot.meter.keeps_text() && read().as_ref() == Some(state)
+        });
+        match before {
+            Some(text) => head += text,
+            None => head += &slot.meter.write(state, bytes),
+        }
+    }
+    head
+}
