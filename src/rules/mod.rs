@@ -19,7 +19,7 @@
 //! [`Rules::explain`] says of a request why each rule applies or not, as the command
 //! `tower-ratelimit check` does.
 //!
-//! Rules are matched and checked here. The layer that charges them is not part of this version.
+//! A [`RulesLayer`] charges what they say; its [`RulesHandle`] reads them again while it runs.
 
 mod allowance;
 mod builder;
@@ -30,6 +30,7 @@ mod explain;
 mod format;
 mod json;
 mod key;
+mod layer;
 mod matcher;
 mod pattern;
 mod problem;
@@ -39,6 +40,7 @@ mod rule;
 mod select;
 mod set;
 mod shape;
+mod store;
 mod time;
 mod tree;
 
@@ -47,7 +49,9 @@ pub use self::{
     changes::RuleChanges,
     explain::{ExplainedLimit, Explanation, RuleExplanation, RuleReason, RulesOutcome},
     format::Format,
+    layer::{RulesFuture, RulesHandle, RulesLayer, RulesLimit},
     problem::{Problem, RulesError},
     set::Rules,
     shape::schema,
+    store::RulesStore,
 };
