@@ -55,5 +55,4 @@ check default 'a request with the default headers, likewise' "$noop" 3003
 check default-window 'a request with those of a window, likewise' "$noop" 3571
 check default-large 'a request with long numbers, likewise' "$noop" 4144
 check denied 'a denied request, likewise' "$noop" 1557
-check rules 'a request through 20 rules, likewise' "$noop" 2960
 [ -z "$failed" ]
