@@ -2,6 +2,7 @@
 
 use std::{
     fmt, fs,
+    hash::{DefaultHasher, Hash, Hasher},
     io::Read,
     path::{Path, PathBuf},
     sync::Arc,
@@ -145,6 +146,7 @@ impl RulesBuilder {
             let paths = paths.to_vec();
             RulesOrigin {
                 paths: paths.clone(),
+                digest: digest(files),
                 read: Box::new(move || builder.read_all(&paths)),
             }
         });
@@ -173,20 +175,7 @@ impl RulesBuilder {
         paths: impl IntoIterator<Item = P>,
     ) -> Result<Rules, RulesError> {
         let paths: Vec<PathBuf> = paths.into_iter().map(|path| path.as_ref().into()).collect();
-        let mut files = Vec::new();
-        for path in &paths {
-            for file in files_of(path)? {
-                let format = Format::of_path(&file).ok_or_else(|| {
-                    let path = file.display();
-                    RulesError::unreadable(format!(
-                        "{path}: the format is told by the extension; accepted are yaml, yml, json, toml"
-                    ))
-                })?;
-                let (name, text) = (file.display().to_string(), text_of(&file)?);
-                let source = Arc::new(SourceText { name, text });
-                files.push(SourceFile { source, format });
-            }
-        }
+        let files = sources(&paths)?;
         self.make(&files, &paths)
     }
 }
@@ -207,6 +196,39 @@ impl fmt::Debug for RulesBuilder {
 
 fn unreadable(path: &Path, error: &std::io::Error) -> RulesError {
     RulesError::unreadable(format!("{}: {error}", path.display()))
+}
+
+/// The files that there are at these paths, with what is in them.
+fn sources(paths: &[PathBuf]) -> Result<Vec<SourceFile>, RulesError> {
+    let mut files = Vec::new();
+    for path in paths {
+        for file in files_of(path)? {
+            let format = Format::of_path(&file).ok_or_else(|| {
+                let path = file.display();
+                RulesError::unreadable(format!(
+                    "{path}: the format is told by the extension; accepted are yaml, yml, json, toml"
+                ))
+            })?;
+            let (name, text) = (file.display().to_string(), text_of(&file)?);
+            let source = Arc::new(SourceText { name, text });
+            files.push(SourceFile { source, format });
+        }
+    }
+    Ok(files)
+}
+
+fn digest(files: &[SourceFile]) -> u64 {
+    let mut digest = DefaultHasher::new();
+    for SourceFile { source, .. } in files {
+        (&source.name, &source.text).hash(&mut digest);
+    }
+    digest.finish()
+}
+
+/// A number that is another one when the files say something else, or cannot be read any more.
+#[cfg(feature = "rules-watch")]
+pub(super) fn digest_of(paths: &[PathBuf]) -> u64 {
+    sources(paths).map_or(0, |files| digest(&files))
 }
 
 /// The file itself, or the rule files of a directory.

@@ -44,6 +44,8 @@ mod store;
 mod time;
 mod tree;
 
+#[cfg(feature = "rules-watch")]
+pub use self::layer::RulesWatch;
 pub use self::{
     builder::RulesBuilder,
     changes::RuleChanges,

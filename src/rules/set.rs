@@ -58,6 +58,8 @@ struct RuleSet {
 
 /// The files that rules come from.
 pub(super) struct RulesOrigin {
+    #[cfg_attr(not(feature = "rules-watch"), allow(dead_code))]
+    pub(super) digest: u64,
     pub(super) paths: Vec<PathBuf>,
     /// Reads them again, with all that was registered for them and for the same store.
     pub(super) read: Box<dyn Fn() -> Result<Rules, RulesError> + Send + Sync>,
@@ -157,5 +159,11 @@ impl Rules {
             RulesError::unreadable("the rules were read from a text, not from a file".to_owned())
         })?;
         (origin.read)()
+    }
+
+    /// The files that the rules come from.
+    #[cfg(feature = "rules-watch")]
+    pub(super) fn origin(&self) -> Option<&RulesOrigin> {
+        self.0.origin.as_ref()
     }
 }
