@@ -81,12 +81,14 @@ impl<R: Send + Sync + 'static> Reload for Shared<R> {
         let current = self.desks.load_full();
         let settings = current.settings();
         let read = current.rules.read_again();
-        if let Some(observer) = &settings.observer {
-            let rules = read.as_ref().unwrap_or(&current.rules).len();
-            let error = read.as_ref().err().map(|error| error as _);
-            observer.observe(&Event::RulesReloaded { rules, error });
-        }
+        let tell = |rules, error: Option<&RulesError>| {
+            if let Some(observer) = &settings.observer {
+                let error = error.map(|error| error as _);
+                observer.observe(&Event::RulesReloaded { rules, error });
+            }
+        };
         let rules = read.inspect_err(|error| {
+            tell(current.rules.len(), Some(error));
             let error = error.to_string();
             if refused.as_ref() != Some(&error) {
                 let fault = format!(
@@ -96,12 +98,15 @@ impl<R: Send + Sync + 'static> Reload for Shared<R> {
                 *refused = Some(error);
             }
         })?;
+        let count = rules.len();
         let changes = rules.changes_since(&current.rules);
         self.desks
             .store(Arc::new(Desks::new(rules, Arc::clone(settings))));
         if refused.take().is_some() {
             log::say(Code::RulesAccepted, "the rules are accepted again");
         }
+        // Once they are in force.
+        tell(count, None);
         Ok(changes)
     }
 }
