@@ -111,7 +111,8 @@
 //! | `tracing` | no | `TracingObserver`; [faults](guide::troubleshooting) are events where a subscriber listens, else they are printed | tracing |
 //! | `metrics` | no | `MetricsObserver` | metrics |
 //! | `redis` | no | `RedisLimiter`, `RedisStore`: one limit for all nodes, through a server, a cluster or sentinels | redis without its default features, tokio |
-//! | `rules` | no | limits in files that operators write, in YAML, JSON or TOML, read, checked and matched | granit-parser, toml |
+//! | `rules` | no | limits in files that operators write, in YAML, JSON or TOML, and the layer that goes on counting when they are read again | granit-parser, toml, arc-swap, tokio |
+//! | `rules-watch` | no | rule files that are read again when they change | notify |
 //! | `redis-tls` | no | `rediss://` addresses | rustls with ring |
 //! | `client` | no | [outgoing requests](guide::clients) that stay under limits | httpdate, tokio |
 //! | `reqwest` | no | the same around a `reqwest::Client`, 0.13 | reqwest without its default features |

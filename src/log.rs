@@ -40,6 +40,8 @@ pub(crate) enum Code {
     RedisBack,
     RedisSlow,
     RedisForeignValue,
+    RulesRefused,
+    RulesAccepted,
 }
 
 impl Code {
@@ -65,6 +67,8 @@ impl Code {
             Self::RedisBack => ("redis-back", Severity::Info),
             Self::RedisSlow => ("redis-slow", Severity::Warn),
             Self::RedisForeignValue => ("redis-foreign-value", Severity::Warn),
+            Self::RulesRefused => ("rules-refused", Severity::Error),
+            Self::RulesAccepted => ("rules-accepted", Severity::Info),
         }
     }
 }
@@ -158,7 +162,7 @@ impl Watch {
 mod tests {
     use super::{Code, Severity};
 
-    const ALL: [Code; 20] = [
+    const ALL: [Code; 22] = [
         Code::KeyUnavailable,
         Code::AddressUnavailable,
         Code::BehindProxy,
@@ -179,13 +183,15 @@ mod tests {
         Code::RedisBack,
         Code::RedisSlow,
         Code::RedisForeignValue,
+        Code::RulesRefused,
+        Code::RulesAccepted,
     ];
 
     /// The page has a row for each code, in this order, and no other.
     #[test]
     fn the_troubleshooting_page_lists_every_code() {
         // The last one, so that a code that is added above cannot be forgotten here.
-        assert_eq!(Code::RedisForeignValue as usize + 1, ALL.len());
+        assert_eq!(Code::RulesAccepted as usize + 1, ALL.len());
         let page = include_str!("../docs/troubleshooting.md");
         let (_, table) = page.split_once("\n## Lines in the log").expect("a table");
         let (table, _) = table.split_once("\n## ").expect("its end");

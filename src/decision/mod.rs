@@ -29,6 +29,6 @@ pub use self::{
 pub(crate) use self::{
     level::{Level, Stepped, Usage},
     micros::whole_seconds,
-    receipt::{Charge, REQUEST_TIER},
+    receipt::{Charge, ChargeEnd, REQUEST_TIER},
     status::{Measure, Status},
 };

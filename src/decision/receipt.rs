@@ -25,6 +25,23 @@ pub struct Receipt {
     /// The request's quota that stands in the place of a tier's.
     request: Option<Fitted>,
     degraded: bool,
+    settled: ChargeEnd,
+}
+
+/// The end of a charge, in a settlement of several limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChargeEnd {
+    /// At the units of the operation.
+    AsAsked,
+    /// Nothing of it is kept.
+    #[cfg(feature = "rules")]
+    GivenBack,
+    /// All of it is kept, and counts.
+    #[cfg(feature = "rules")]
+    Kept,
+    /// The response has no say in it.
+    #[cfg(feature = "rules")]
+    Untouched,
 }
 
 /// The charge to each quota, in their order.
@@ -60,6 +77,7 @@ impl Receipt {
             tier: 0,
             request: None,
             degraded: false,
+            settled: ChargeEnd::AsAsked,
         }
     }
 
@@ -91,6 +109,24 @@ impl Receipt {
             Charges::Joint(receipts) => Some(receipts),
             _ => None,
         }
+    }
+
+    /// The receipt for a settlement that ends the charge of each limit as `settled` says of its
+    /// place.
+    #[cfg(feature = "rules")]
+    pub(crate) fn settled_each(mut self, settled: impl Fn(usize) -> ChargeEnd) -> Self {
+        let each = self.of_each().unwrap_or_default().iter().enumerate();
+        let each = each.map(|(at, receipt)| Self {
+            settled: settled(at),
+            ..receipt.clone()
+        });
+        self.charges = Charges::Joint(each.collect());
+        self
+    }
+
+    /// How this charge ends.
+    pub(crate) const fn settled(&self) -> ChargeEnd {
+        self.settled
     }
 
     /// When the units were charged.

@@ -28,6 +28,8 @@ pub(crate) struct Limits {
     own: Option<OwnQuota>,
     /// How long a key that broke its limit stays out, in nanoseconds.
     pub(crate) block_for: Option<u64>,
+    /// Other names for the counters than those of the default tier's quotas.
+    pub(crate) counter_names: Option<Arc<[String]>>,
 }
 
 /// All that is counted where one instant for each key is enough.
@@ -92,6 +94,7 @@ impl Limits {
             counters: Vec::new(),
             own: None,
             block_for: block_for.map(checked_block).transpose()?,
+            counter_names: None,
         };
         if tiers.len() > usize::from(TierIndex::MAX) {
             return Err(ConfigError::new(
@@ -268,9 +271,15 @@ impl Limits {
         counters.cycle().take(self.states())
     }
 
-    /// Whether the default tier's quota at this place was given a name.
-    pub(crate) fn has_name(&self, at: usize) -> bool {
-        self.default_tier().named.get(at).copied().unwrap_or(false)
+    /// The name of the counters at this place, if they were given one: that of the default tier's
+    /// quota, unless they have others.
+    pub(crate) fn counter_name(&self, at: usize) -> Option<&str> {
+        if let Some(names) = &self.counter_names {
+            return names.get(at).map(String::as_str);
+        }
+        let default = self.default_tier();
+        let named = default.named.get(at).copied().unwrap_or(false);
+        named.then(|| default.policies[at].name())
     }
 
     /// Replaces the default tier's quota of this name.

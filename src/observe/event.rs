@@ -87,6 +87,14 @@ pub enum Event<'a> {
         /// Why it could not.
         error: &'a LimiterError,
     },
+    /// The files of a `RulesLayer` were read again.
+    #[cfg(feature = "rules")]
+    RulesReloaded {
+        /// How many rules are in force now.
+        rules: usize,
+        /// Why the rules stay as they were, if they do.
+        error: Option<&'a (dyn std::error::Error + 'static)>,
+    },
 }
 
 /// A decision, and what led to it.

@@ -17,6 +17,8 @@ const DURATION: &str = "ratelimit_check_duration_seconds";
 const WAIT: &str = "ratelimit_wait_seconds";
 const ERRORS: &str = "ratelimit_backend_errors_total";
 const TRACKED_KEYS: &str = "ratelimit_tracked_keys";
+#[cfg(feature = "rules")]
+const RULES_ACCEPTED: &str = "ratelimit_rules_accepted";
 const EVICTIONS: &str = "ratelimit_evictions_total";
 
 /// Counts through the [`metrics`] facade.
@@ -31,6 +33,7 @@ const EVICTIONS: &str = "ratelimit_evictions_total";
 /// | `ratelimit_check_duration_seconds` | `policy`, `backend`: a histogram of the limiter's own time |
 /// | `ratelimit_wait_seconds` | `policy`: a histogram of the time that requests waited, of those that did |
 /// | `ratelimit_backend_errors_total` | `backend`, `kind` |
+/// | `ratelimit_rules_accepted` | 1, or 0 while a `RulesLayer` goes on with its old rules since the files have a fault; set by each reload |
 /// | `ratelimit_tracked_keys`, `ratelimit_evictions_total` | `backend`, see [`record_table`](Self::record_table) |
 ///
 /// `result` is what became of the request. In a layer with several quotas each policy counts all of
@@ -136,6 +139,10 @@ impl Observer for MetricsObserver {
             Event::Failed { policies, error } => {
                 count_all(policies, "error");
                 self.failed(error);
+            }
+            #[cfg(feature = "rules")]
+            Event::RulesReloaded { error, .. } => {
+                gauge!(RULES_ACCEPTED).set(if error.is_none() { 1.0 } else { 0.0 });
             }
         }
     }

@@ -134,6 +134,11 @@ impl Observer for TracingObserver {
             Event::KeyMissing { error, .. } => debug!(%error, "request rejected, it has no key"),
             Event::Corrected(corrected) => self.corrected(corrected),
             Event::Failed { error, .. } => failed(&self.failing, error, "rate limiter"),
+            // The layer logs what is wrong itself.
+            #[cfg(feature = "rules")]
+            Event::RulesReloaded { rules, error } => {
+                debug!(rules, accepted = error.is_none(), "rules read again");
+            }
         }
     }
 }

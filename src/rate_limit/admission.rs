@@ -11,9 +11,11 @@ use super::{
     decisions,
     demand::{Course, Demand, DemandRef},
     faults::Faults,
-    settings::Settings,
+    settings::{FinalCost, Settings},
     wait::WaitingRoom,
 };
+#[cfg(feature = "rules")]
+use crate::decision::{ChargeEnd, Receipt};
 use crate::{
     clock::{Clock, OsClock},
     decision::{Decision, Op, Outcome},
@@ -142,7 +144,7 @@ impl<L: Limiter, R> Admission<L, R> {
     }
 
     #[cold]
-    fn exempt(&self, why: NotCounted) -> Unasked {
+    pub(super) fn exempt(&self, why: NotCounted) -> Unasked {
         Unasked::Exempt(self.front.exempt(why, self.limiter.policies()))
     }
 
@@ -309,8 +311,38 @@ impl<L: Limiter, R> Admission<L, R> {
 
     /// The cost of a request with this response, for which `units` were reserved.
     pub(super) fn final_cost(&self, response: &response::Parts, units: u64) -> u64 {
-        let final_cost = self.settings.final_cost.as_ref();
-        final_cost.map_or(units, |final_cost| final_cost(response, units))
+        match &self.settings.final_cost {
+            Some(FinalCost::Told(final_cost)) => final_cost(response, units),
+            _ => units,
+        }
+    }
+
+    /// The receipt for the settlement of each of several limits by this response, if that differs
+    /// from one to the other and anything is given back or may start a block; and the units that
+    /// are kept by those that keep any.
+    #[cfg(feature = "rules")]
+    pub(super) fn settlement(
+        &self,
+        response: &response::Parts,
+        decision: &Decision,
+    ) -> Option<(u64, Receipt)> {
+        let Some(FinalCost::OfEach(settled)) = &self.settings.final_cost else {
+            return None;
+        };
+        let receipt = decision.receipt();
+        let count = receipt.of_each()?.len();
+        let all = || (0..count).map(|at| settled(response, at));
+        let given_back = |settled| settled == ChargeEnd::GivenBack;
+        if !all().any(|settled| given_back(settled) || (self.blocks && settled == ChargeEnd::Kept))
+        {
+            return None;
+        }
+        let kept = if all().all(given_back) {
+            0
+        } else {
+            decision.charged()
+        };
+        Some((kept, receipt.settled_each(|at| settled(response, at))))
     }
 }
 

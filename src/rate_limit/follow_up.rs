@@ -5,11 +5,16 @@ use std::sync::Arc;
 use http::{Response, request::Parts};
 
 use super::{
-    admission::Admission,
-    demand::{Course, DemandRef},
+    admission::{Admission, Unsettled},
+    demand::{Course, DIRECT, DemandRef},
     reservation::Reservation,
 };
-use crate::{decision::Decision, headers::Figures, limiter::Limiter, reject::Reject};
+use crate::{
+    decision::Decision,
+    headers::Figures,
+    limiter::{Limiter, Pending},
+    reject::Reject,
+};
 
 /// The work that is left when the response is there.
 pub(super) enum FollowUp<L, R> {
@@ -62,6 +67,37 @@ impl<L: Limiter, R> FollowUp<L, R> {
         match responder.figures(decision) {
             Some(figures) => Self::ShowFigures(admission, figures),
             None => Self::Show(admission, Box::new(decision.take())),
+        }
+    }
+}
+
+/// The effect of the limiter's first answer.
+pub(super) enum First<L: Limiter, R, B> {
+    Passes(FollowUp<L, R>),
+    Rejected(Response<B>),
+    Open(Unsettled<L::Future>),
+}
+
+impl<L: Limiter, R: Reject<B>, B: 'static> First<L, R, B> {
+    /// Asks the limiter about a request for the first time.
+    #[inline(always)]
+    pub(super) fn ask(
+        demand: DemandRef<'_>,
+        admission: &Arc<Admission<L, R>>,
+        parts: &mut Parts,
+    ) -> Self {
+        let mut answer = admission.ask(demand);
+        match &mut answer {
+            Pending::Ready(Ok(decision)) if admission.just_passes(decision) => {
+                Self::Passes(FollowUp::showing(decision, admission))
+            }
+            Pending::Ready(Ok(decision)) if admission.is_settled(decision) => {
+                match FollowUp::admit(decision, demand, &DIRECT, admission, parts) {
+                    Ok(follow_up) => Self::Passes(follow_up),
+                    Err(response) => Self::Rejected(response),
+                }
+            }
+            _ => Self::Open(Unsettled::new(demand, answer)),
         }
     }
 }

@@ -14,15 +14,15 @@ use tower_service::Service;
 
 use super::{
     admission::{Admission, Unasked, Unsettled},
-    demand::{Course, DIRECT, Demand, DemandRef},
-    follow_up::FollowUp,
+    demand::{Course, Demand, DemandRef},
+    follow_up::{First, FollowUp},
     reservation::Correcting,
     trial::{NextStep, Trial},
 };
 use crate::{
     decision::Decision,
     error::LimiterError,
-    limiter::{Limiter, Pending},
+    limiter::Limiter,
     middleware::{front::Exempt, service::take_ready},
     reject::Reject,
 };
@@ -99,21 +99,10 @@ where
             if let Some(why) = admission.complete(&mut demand, &mut tier, &parts) {
                 return Self::unasked(why, admission, inner, parts, body);
             }
-            let mut answer = admission.ask(demand);
-            match &mut answer {
-                Pending::Ready(Ok(decision)) if admission.just_passes(decision) => {
-                    FollowUp::showing(decision, admission)
-                }
-                Pending::Ready(Ok(decision)) if admission.is_settled(decision) => {
-                    match FollowUp::admit(decision, demand, &DIRECT, admission, &mut parts) {
-                        Ok(follow_up) => follow_up,
-                        Err(response) => return Self::rejected(response),
-                    }
-                }
-                _ => {
-                    let open = Unsettled::new(demand, answer);
-                    return Self::tried(open, admission, inner, parts, body);
-                }
+            match First::ask(demand, admission, &mut parts) {
+                First::Passes(follow_up) => follow_up,
+                First::Rejected(response) => return Self::rejected(response),
+                First::Open(open) => return Self::tried(open, admission, inner, parts, body),
             }
         };
         Self {
@@ -122,10 +111,37 @@ where
         }
     }
 
+    /// The future of a request whose demand is known.
+    #[cfg(feature = "rules")]
+    #[inline]
+    pub(super) fn of_demand(
+        demand: DemandRef<'_>,
+        admission: &Arc<Admission<L, R>>,
+        inner: &mut S,
+        mut parts: Parts,
+        body: B,
+    ) -> Self
+    where
+        S: Clone,
+    {
+        if admission.may_stand(demand) {
+            let unasked = Unasked::InLine(demand.keep());
+            return Self::unasked(unasked, admission, inner, parts, body);
+        }
+        match First::ask(demand, admission, &mut parts) {
+            First::Passes(follow_up) => Self {
+                follow_up,
+                state: State::running(inner, parts, body),
+            },
+            First::Rejected(response) => Self::rejected(response),
+            First::Open(open) => Self::tried(open, admission, inner, parts, body),
+        }
+    }
+
     /// The future of a request that the limiter is not asked about at once.
     #[cold]
     #[inline(never)]
-    fn unasked(
+    pub(super) fn unasked(
         unasked: Unasked,
         admission: &Arc<Admission<L, R>>,
         inner: &mut S,

@@ -10,7 +10,11 @@ use std::{
 use http::{request::Parts, response};
 use tower_layer::Layer;
 
-use super::{RateLimit, admission::Admission, settings::Settings};
+use super::{
+    RateLimit,
+    admission::Admission,
+    settings::{FinalCost, Settings},
+};
 use crate::{
     error::{ConfigError, KeyErrorKind},
     headers::Headers,
@@ -243,7 +247,7 @@ impl<L, R> RateLimitLayer<L, R> {
         self,
         cost: impl Fn(&response::Parts, u64) -> u64 + Send + Sync + 'static,
     ) -> Self {
-        self.with(|settings| settings.final_cost = Some(Arc::new(cost)))
+        self.with(|settings| settings.final_cost = Some(FinalCost::Told(Arc::new(cost))))
     }
 
     /// Lets denied requests pass while `passes` says so, because the service has room to spare.

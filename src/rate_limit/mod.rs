@@ -112,6 +112,8 @@
 mod admission;
 mod decisions;
 mod demand;
+#[cfg(feature = "rules")]
+mod desk;
 mod faults;
 mod follow_up;
 mod future;
@@ -123,6 +125,8 @@ mod settings;
 mod trial;
 mod wait;
 
+#[cfg(feature = "rules")]
+pub(crate) use self::desk::{CountedResponses, Desk, DeskRoom, DeskTerms, Wait, Watched};
 pub use self::{
     decisions::{Decisions, Exposed},
     future::ResponseFuture,

@@ -90,7 +90,29 @@ impl<L: Limiter, R> Reservation<L, R> {
         Ok(response)
     }
 
+    /// Corrects what a request was charged that a shadow let pass, beside its response.
+    #[cfg(feature = "rules")]
+    pub(super) fn settle_apart(mut self: Box<Self>, response: &response::Parts)
+    where
+        R: Send + Sync + 'static,
+    {
+        match self.correct(response) {
+            None => self.tell(self.charged()),
+            Some(Pending::Ready(answer)) => self.hear(answer),
+            Some(Pending::Later(answer)) => spawn(async move {
+                let answer = answer.await;
+                self.hear(answer);
+            }),
+        }
+    }
+
     fn correct(&mut self, response: &response::Parts) -> Option<Pending<L::Future>> {
+        #[cfg(feature = "rules")]
+        if let Some((kept, receipt)) = self.admission.settlement(response, &self.decision) {
+            self.cost = Some(kept);
+            let op = Op::Settle(kept, receipt);
+            return Some(self.admission.apply(self.demand.as_ref(), op));
+        }
         let charged = self.charged();
         let assumed = if self.exceeds {
             self.demand.cost
@@ -177,4 +199,15 @@ impl<B, L: Limiter, R> Correcting<Response<B>, L, R> {
         self.reservation.show(&mut response);
         Poll::Ready(response)
     }
+}
+
+/// Goes on with something that no request waits for.
+#[cfg(feature = "rules")]
+pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
+    #[cfg(feature = "redis")]
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(work);
+    }
+    #[cfg(not(feature = "redis"))]
+    drop(work);
 }

@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc};
 use http::{request::Parts, response};
 
 use super::wait::WaitingRoom;
+#[cfg(feature = "rules")]
+use crate::decision::ChargeEnd;
 use crate::{
     key::KeyExtractor,
     limiter::{RequestQuota, Tier},
@@ -26,7 +28,18 @@ pub(super) struct Settings {
     pub(super) final_cost: Option<FinalCost>,
 }
 
-pub(super) type FinalCost = Arc<dyn Fn(&response::Parts, u64) -> u64 + Send + Sync>;
+/// The cost of a request as it turns out.
+#[derive(Clone)]
+pub(super) enum FinalCost {
+    /// From its response and its charge, the same for all limits.
+    Told(PerResponse<u64, u64>),
+    /// The charge of each limit ends in its own way.
+    #[cfg(feature = "rules")]
+    OfEach(PerResponse<usize, ChargeEnd>),
+}
+
+/// Something that a closure says of each response, and of something else.
+type PerResponse<A, T> = Arc<dyn Fn(&response::Parts, A) -> T + Send + Sync>;
 
 impl Settings {
     pub(super) fn new(extractor: impl KeyExtractor) -> Self {

@@ -261,7 +261,7 @@ impl Trial {
             return NextStep::Done(Ok(denial));
         }
         if let Some(place) = &self.place {
-            let longest = admission.room().longest.unwrap_or_default();
+            let longest = admission.room().longest(&denial).unwrap_or_default();
             let left = longest.saturating_sub(place.waited());
             if let Some(wait) = denial.retry_after().filter(|wait| *wait <= left) {
                 place.denied(&denial);

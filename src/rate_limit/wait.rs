@@ -21,11 +21,16 @@ use tokio::time::Instant;
 /// The part of the room that one key can fill.
 const SHARE: usize = 8;
 
+/// Says how long a request may wait that was denied so, if at all.
+pub(super) type LongestOf = Arc<dyn Fn(&Decision) -> Option<Duration> + Send + Sync>;
+
 /// The requests that wait for a denial to end.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct WaitingRoom {
     /// Nobody waits unless this is set.
     pub(super) longest: Option<Duration>,
+    /// The longest wait for what a denial denies, no longer than `longest`, where that differs.
+    pub(super) longest_of: Option<LongestOf>,
     pub(super) most: usize,
     lines: Arc<Lines>,
 }
@@ -45,6 +50,7 @@ impl WaitingRoom {
     pub(super) fn new() -> Self {
         Self {
             longest: None,
+            longest_of: None,
             most: 1_024,
             lines: Arc::default(),
         }
@@ -52,6 +58,14 @@ impl WaitingRoom {
 
     pub(super) const fn is_open(&self) -> bool {
         self.longest.is_some()
+    }
+
+    /// How long a request may wait that was denied so.
+    pub(super) fn longest(&self, denial: &Decision) -> Option<Duration> {
+        match &self.longest_of {
+            Some(longest) => longest(denial),
+            None => self.longest,
+        }
     }
 
     /// Whether there may be a line of this key to join.
@@ -63,7 +77,7 @@ impl WaitingRoom {
     /// A place for a request that was denied just now.
     pub(super) fn enter(&self, demand: DemandRef<'_>, denial: &Decision) -> Entered {
         let fits = |wait: Option<Duration>| {
-            let longest = self.longest?;
+            let longest = self.longest(denial)?;
             wait.filter(|wait| *wait <= longest)
         };
         if fits(denial.retry_after()).is_none() {

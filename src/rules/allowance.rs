@@ -56,6 +56,13 @@ impl CounterId {
     }
 }
 
+impl CounterId {
+    /// The quota's name in the rule.
+    pub(super) fn quota(&self) -> &str {
+        &self.quota
+    }
+}
+
 impl QuotaSet {
     /// The quotas, each under the name of its policy.
     pub(crate) fn quotas(&self) -> impl Iterator<Item = &OwnedQuota> {
@@ -124,6 +131,46 @@ impl Allowance {
                     .unwrap_or(*default);
                 let (name, quotas) = &tiers[at];
                 (Some(name), quotas.as_ref())
+            }
+        }
+    }
+
+    /// All sets of quotas with their places, the default one first.
+    pub(super) fn places(&self) -> Vec<(usize, &QuotaSet)> {
+        let (default, sets): (_, Vec<&Option<QuotaSet>>) = match self {
+            Self::Always(quotas) => (0, vec![quotas]),
+            Self::Scheduled { times, otherwise } => {
+                let scheduled = times.iter().map(|time| &time.quotas);
+                (times.len(), scheduled.chain([otherwise]).collect())
+            }
+            Self::Tiers { default, tiers, .. } => {
+                (*default, tiers.iter().map(|(_, quotas)| quotas).collect())
+            }
+        };
+        let sets = sets.into_iter().enumerate();
+        let mut sets: Vec<_> = sets
+            .filter_map(|(at, set)| Some((at, set.as_ref()?)))
+            .collect();
+        sets.sort_by_key(|(at, _)| *at != default);
+        sets
+    }
+
+    /// The place of a set that a request was given.
+    pub(super) fn place_of(&self, set: &QuotaSet) -> usize {
+        let is_it = |quotas: &Option<QuotaSet>| {
+            quotas
+                .as_ref()
+                .is_some_and(|quotas| std::ptr::eq(quotas, set))
+        };
+        match self {
+            Self::Always(_) => 0,
+            Self::Scheduled { times, .. } => {
+                let place = times.iter().position(|time| is_it(&time.quotas));
+                place.unwrap_or(times.len())
+            }
+            Self::Tiers { default, tiers, .. } => {
+                let place = tiers.iter().position(|(_, quotas)| is_it(quotas));
+                place.unwrap_or(*default)
             }
         }
     }

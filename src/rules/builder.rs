@@ -2,6 +2,7 @@
 
 use std::{
     fmt, fs,
+    hash::{DefaultHasher, Hash, Hasher},
     io::Read,
     path::{Path, PathBuf},
     sync::Arc,
@@ -14,7 +15,8 @@ use super::{
     format::Format,
     matcher::Authenticator,
     problem::{RulesError, SourceText},
-    set::Rules,
+    set::{Rules, RulesOrigin},
+    store::RulesStore,
     tree::MAX_FILE_BYTES,
 };
 use crate::{
@@ -28,6 +30,7 @@ use crate::{
 pub struct RulesBuilder {
     setup: Setup,
     clock: SharedClock,
+    store: Option<RulesStore>,
 }
 
 impl Rules {
@@ -36,6 +39,7 @@ impl Rules {
         RulesBuilder {
             setup: Setup::default(),
             clock: SharedClock::new(OsClock::new()),
+            store: None,
         }
     }
 
@@ -68,7 +72,19 @@ impl RulesBuilder {
         self
     }
 
-    /// Sets the clock that times of the day are told by. Defaults to the operating system's.
+    /// The place where the rules count: a [`LocalStore`](crate::LocalStore), which other limits may
+    /// share, or a `RedisStore`. Defaults to a store of their own in this process.
+    ///
+    /// In Redis a leaky bucket or `block_for` is only accepted where no other rule limits anything,
+    /// but in the shadow: it could not be taken back when another rule denies.
+    pub fn store(mut self, store: impl Into<RulesStore>) -> Self {
+        self.store = Some(store.into());
+        self
+    }
+
+    /// Sets the clock that times of the day are told by, and that rules without a
+    /// [`store`](Self::store) of the application are counted by. Defaults to the operating system's.
+    /// With a `LocalStore` its clock is the one.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = SharedClock::new(clock);
         self
@@ -115,8 +131,26 @@ impl RulesBuilder {
             format,
         });
         let files: Vec<SourceFile> = files.collect();
-        let compiled = compile(&files, &self.setup)?;
-        Ok(Rules::new(compiled, self.clock.clone()))
+        self.make(&files, &[])
+    }
+
+    /// Makes the rules of these files, which are read again from `paths`.
+    fn make(&self, files: &[SourceFile], paths: &[PathBuf]) -> Result<Rules, RulesError> {
+        let compiled = compile(files, &self.setup)?;
+        let store = match &self.store {
+            Some(store) => store.clone(),
+            None => RulesStore::own(&compiled.store, &self.clock)?,
+        };
+        let origin = (!paths.is_empty()).then(|| {
+            let builder = self.clone().store(store.clone());
+            let paths = paths.to_vec();
+            RulesOrigin {
+                paths: paths.clone(),
+                digest: digest(files),
+                read: Box::new(move || builder.read_all(&paths)),
+            }
+        });
+        Rules::new(compiled, &store, self.clock.clone(), origin)
     }
 
     /// Reads a file, or all files `*.yaml`, `*.yml`, `*.json` and `*.toml` of a directory, sorted by
@@ -140,19 +174,9 @@ impl RulesBuilder {
         &self,
         paths: impl IntoIterator<Item = P>,
     ) -> Result<Rules, RulesError> {
-        let mut texts = Vec::new();
-        for path in paths {
-            for file in files_of(path.as_ref())? {
-                let format = Format::of_path(&file).ok_or_else(|| {
-                    let path = file.display();
-                    RulesError::unreadable(format!(
-                        "{path}: the format is told by the extension; accepted are yaml, yml, json, toml"
-                    ))
-                })?;
-                texts.push((file.display().to_string(), text_of(&file)?, format));
-            }
-        }
-        self.parse_all(texts)
+        let paths: Vec<PathBuf> = paths.into_iter().map(|path| path.as_ref().into()).collect();
+        let files = sources(&paths)?;
+        self.make(&files, &paths)
     }
 }
 
@@ -172,6 +196,39 @@ impl fmt::Debug for RulesBuilder {
 
 fn unreadable(path: &Path, error: &std::io::Error) -> RulesError {
     RulesError::unreadable(format!("{}: {error}", path.display()))
+}
+
+/// The files that there are at these paths, with what is in them.
+fn sources(paths: &[PathBuf]) -> Result<Vec<SourceFile>, RulesError> {
+    let mut files = Vec::new();
+    for path in paths {
+        for file in files_of(path)? {
+            let format = Format::of_path(&file).ok_or_else(|| {
+                let path = file.display();
+                RulesError::unreadable(format!(
+                    "{path}: the format is told by the extension; accepted are yaml, yml, json, toml"
+                ))
+            })?;
+            let (name, text) = (file.display().to_string(), text_of(&file)?);
+            let source = Arc::new(SourceText { name, text });
+            files.push(SourceFile { source, format });
+        }
+    }
+    Ok(files)
+}
+
+fn digest(files: &[SourceFile]) -> u64 {
+    let mut digest = DefaultHasher::new();
+    for SourceFile { source, .. } in files {
+        (&source.name, &source.text).hash(&mut digest);
+    }
+    digest.finish()
+}
+
+/// A number that is another one when the files say something else, or cannot be read any more.
+#[cfg(feature = "rules-watch")]
+pub(super) fn digest_of(paths: &[PathBuf]) -> u64 {
+    sources(paths).map_or(0, |files| digest(&files))
 }
 
 /// The file itself, or the rule files of a directory.

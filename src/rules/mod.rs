@@ -19,7 +19,7 @@
 //! [`Rules::explain`] says of a request why each rule applies or not, as the command
 //! `tower-ratelimit check` does.
 //!
-//! Rules are matched and checked here. The layer that charges them is not part of this version.
+//! A [`RulesLayer`] charges what they say; its [`RulesHandle`] reads them again while it runs.
 
 mod allowance;
 mod builder;
@@ -30,6 +30,7 @@ mod explain;
 mod format;
 mod json;
 mod key;
+mod layer;
 mod matcher;
 mod pattern;
 mod problem;
@@ -39,15 +40,20 @@ mod rule;
 mod select;
 mod set;
 mod shape;
+mod store;
 mod time;
 mod tree;
 
+#[cfg(feature = "rules-watch")]
+pub use self::layer::RulesWatch;
 pub use self::{
     builder::RulesBuilder,
     changes::RuleChanges,
     explain::{ExplainedLimit, Explanation, RuleExplanation, RuleReason, RulesOutcome},
     format::Format,
+    layer::{RulesFuture, RulesHandle, RulesLayer, RulesLimit},
     problem::{Problem, RulesError},
     set::Rules,
     shape::schema,
+    store::RulesStore,
 };

@@ -21,6 +21,8 @@ pub(crate) enum RuleAction {
 #[derive(Debug, Clone)]
 pub(crate) struct Rule {
     pub(super) name: Box<str>,
+    /// Its place among all rules.
+    pub(super) place: u16,
     pub(super) action: RuleAction,
     pub(super) matcher: Matcher,
     pub(super) key: RuleKey,
@@ -45,9 +47,8 @@ pub(crate) struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CountIf(pub(super) Box<[RangeInclusive<u16>]>);
 
-#[allow(dead_code, reason = "for the layer that charges what the rules say")]
 impl CountIf {
-    pub(crate) fn counts(&self, status: StatusCode) -> bool {
+    pub(super) fn counts(&self, status: StatusCode) -> bool {
         self.0.iter().any(|range| range.contains(&status.as_u16()))
     }
 }
@@ -56,30 +57,5 @@ impl Rule {
     /// Whether no rule after it is looked at.
     pub(super) fn ends_the_list(&self) -> bool {
         self.stop || self.action != RuleAction::Limit
-    }
-}
-
-/// What a layer needs of a rule that applies.
-#[allow(dead_code, reason = "for the layer that charges what the rules say")]
-impl Rule {
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Whether its denial denies nothing.
-    pub(crate) const fn is_shadow(&self) -> bool {
-        self.shadow
-    }
-
-    pub(crate) const fn on_denial(&self) -> (Option<Duration>, Option<Duration>) {
-        (self.wait, self.block_for)
-    }
-
-    pub(crate) const fn count_if(&self) -> Option<&CountIf> {
-        self.count_if.as_ref()
-    }
-
-    pub(crate) const fn headers(&self) -> &Headers {
-        &self.headers
     }
 }

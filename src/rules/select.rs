@@ -36,17 +36,14 @@ pub(crate) enum RulesVerdict<'r> {
     /// It has no key for a rule that wants one, and is answered 400 or 500.
     Rejected(&'r Rule, KeyError),
     /// These limits apply, in their order. All are charged, or none.
-    #[allow(dead_code, reason = "for the layer that charges what the rules say")]
     Limited(RuleCharges<'r>),
 }
 
 /// A limit that applies to a request.
 #[derive(Debug)]
-#[allow(dead_code, reason = "for the layer that charges what the rules say")]
 pub(crate) struct ChargeOfRule<'r> {
     pub(crate) rule: &'r Rule,
     pub(crate) key: Key,
-    pub(crate) tier: Option<&'r str>,
     pub(crate) quotas: &'r QuotaSet,
     pub(crate) cost: u32,
 }
@@ -66,11 +63,19 @@ impl<'r> RuleCharges<'r> {
         }
     }
 
+    /// The one charge, if there is no other.
+    #[inline]
+    pub(super) fn alone(&self) -> Option<&ChargeOfRule<'r>> {
+        let [charge, None, ..] = &self.first else {
+            return None;
+        };
+        charge.as_ref()
+    }
+
     fn is_empty(&self) -> bool {
         self.first[0].is_none()
     }
 
-    #[allow(dead_code, reason = "for the layer that charges what the rules say")]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &ChargeOfRule<'r>> {
         self.first.iter().flatten().chain(&self.more)
     }
@@ -177,7 +182,7 @@ pub(super) fn charge<'r>(
     rule: &'r Rule,
     view: &RequestView<'_>,
 ) -> Result<Option<ChargeOfRule<'r>>, KeyError> {
-    let (tier, quotas) = rule.allowance.of(view.parts, view.now);
+    let (_, quotas) = rule.allowance.of(view.parts, view.now);
     let Some(quotas) = quotas else {
         return Ok(None);
     };
@@ -194,7 +199,6 @@ pub(super) fn charge<'r>(
     Ok(Some(ChargeOfRule {
         rule,
         key,
-        tier,
         quotas,
         cost: rule.cost.of(view.method(), view.parts),
     }))

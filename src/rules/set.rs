@@ -1,16 +1,17 @@
 //! The set of rules: read once, never changed, shared by all that ask it.
 
-use std::sync::Arc;
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use http::request::Parts;
 
 use super::{
     changes::RuleChanges,
-    compile::{Compiled, StoreSettings},
+    compile::Compiled,
     explain::Explanation,
-    problem::Problem,
+    problem::{Problem, RulesError},
     rule::Rule,
     select::{RuleIndex, RulesVerdict, select},
+    store::{RuleLimiter, RulesStore},
 };
 use crate::{
     clock::{SharedClock, Timestamp},
@@ -44,26 +45,52 @@ use crate::{
 pub struct Rules(Arc<RuleSet>);
 
 #[derive(Debug)]
-#[allow(dead_code, reason = "for the layer that charges what the rules say")]
 struct RuleSet {
     rules: Box<[Rule]>,
     index: RuleIndex,
     client_ip: ClientIp,
-    store: StoreSettings,
     clock: SharedClock,
+    /// One for each rule that limits anything.
+    limiters: Box<[Option<RuleLimiter>]>,
+    origin: Option<RulesOrigin>,
     warnings: Box<[Problem]>,
 }
 
+/// The files that rules come from.
+pub(super) struct RulesOrigin {
+    #[cfg_attr(not(feature = "rules-watch"), allow(dead_code))]
+    pub(super) digest: u64,
+    pub(super) paths: Vec<PathBuf>,
+    /// Reads them again, with all that was registered for them and for the same store.
+    pub(super) read: Box<dyn Fn() -> Result<Rules, RulesError> + Send + Sync>,
+}
+
+impl fmt::Debug for RulesOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.paths.fmt(f)
+    }
+}
+
 impl Rules {
-    pub(super) fn new(compiled: Compiled, clock: SharedClock) -> Self {
-        Self(Arc::new(RuleSet {
+    /// # Errors
+    ///
+    /// When the store cannot keep what the rules count.
+    pub(super) fn new(
+        compiled: Compiled,
+        store: &RulesStore,
+        clock: SharedClock,
+        origin: Option<RulesOrigin>,
+    ) -> Result<Self, RulesError> {
+        let limiters = store.limiters(&compiled.rules, &compiled.store)?;
+        Ok(Self(Arc::new(RuleSet {
             index: RuleIndex::new(&compiled.rules),
             rules: compiled.rules.into(),
             client_ip: compiled.client_ip,
-            store: compiled.store,
-            clock,
+            clock: store.clock().cloned().unwrap_or(clock),
+            limiters,
+            origin,
             warnings: compiled.warnings.into(),
-        }))
+        })))
     }
 
     /// How many rules there are.
@@ -112,19 +139,31 @@ impl Rules {
 }
 
 /// What a layer needs of the set.
-#[allow(dead_code, reason = "for the layer that charges what the rules say")]
 impl Rules {
-    /// The limiter's clock, by which times of the day are told.
-    pub(crate) fn clock(&self) -> &SharedClock {
-        &self.0.clock
+    pub(super) fn now(&self) -> Timestamp {
+        self.0.clock.now()
     }
 
-    /// What the files want of the place where counts are kept.
-    pub(crate) fn store(&self) -> &StoreSettings {
-        &self.0.store
-    }
-
-    pub(crate) fn rules(&self) -> &[Rule] {
+    pub(super) fn rules(&self) -> &[Rule] {
         &self.0.rules
+    }
+
+    /// The limiter of a rule that limits anything.
+    pub(super) fn limiter(&self, rule: &Rule) -> Option<&RuleLimiter> {
+        self.0.limiters[usize::from(rule.place)].as_ref()
+    }
+
+    /// The files, as they are now, and all that was registered for them.
+    pub(super) fn read_again(&self) -> Result<Self, RulesError> {
+        let origin = self.0.origin.as_ref().ok_or_else(|| {
+            RulesError::unreadable("the rules were read from a text, not from a file".to_owned())
+        })?;
+        (origin.read)()
+    }
+
+    /// The files that the rules come from.
+    #[cfg(feature = "rules-watch")]
+    pub(super) fn origin(&self) -> Option<&RulesOrigin> {
+        self.0.origin.as_ref()
     }
 }

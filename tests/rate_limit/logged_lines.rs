@@ -100,6 +100,8 @@ const ELSEWHERE: &[&str] = &[
     "redis-back",
     "redis-slow",
     "redis-foreign-value",
+    "rules-refused",
+    "rules-accepted",
 ];
 
 fn layer(extractor: impl KeyExtractor) -> RateLimitLayer {

@@ -3,8 +3,10 @@
 mod ask;
 mod example;
 mod faults;
+mod layer;
 mod matching;
 mod page;
 mod paths;
 mod reading;
+mod reload;
 mod warnings;

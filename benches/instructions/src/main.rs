@@ -18,6 +18,7 @@ use tower_ratelimit::{
     Headers, Key, Limiter, LocalLimiter, LocalStore, ManualClock, Op, PeerIp, Quota,
     RateLimitLayer,
     limiter::{JointLimiter, Pending},
+    rules::{Format, Rules, RulesLayer},
 };
 
 /// Requests, each from an address of its own.
@@ -33,7 +34,7 @@ const LARGE: Quota = Quota::per_hour(1_000_000);
 
 type Kind = (&'static str, fn());
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     ("decision", || decisions(USUAL)),
     ("decision-denied", || decisions(USED_UP)),
     ("decision-stored", || decisions_of(&stored(USUAL))),
@@ -46,6 +47,7 @@ const KINDS: [Kind; 12] = [
     ("default-window", || limited(WINDOW)),
     ("default-large", || limited(LARGE)),
     ("denied", || limited(USED_UP)),
+    ("rules", || requests(app().layer(RulesLayer::new(twenty_rules())))),
 ];
 
 fn main() {
@@ -65,6 +67,19 @@ fn app() -> Router {
 
 fn plain() -> RateLimitLayer {
     RateLimitLayer::new(USUAL, PeerIp).headers(Headers::none())
+}
+
+/// Twenty rules, of which a request meets the last; without headers.
+fn twenty_rules() -> Rules {
+    let others = (1..20).map(|at| {
+        format!("  - {{name: r{at}, match: {{path: \"/r{at}/**\"}}, quota: 100/second}}\n")
+    });
+    let others: String = others.collect();
+    let text = format!(
+        "defaults: {{key: peer_ip, headers: []}}\nrules:\n{others}  - {{name: api, match: {{path: /}}, quota: 100000/second burst 1000}}\n"
+    );
+    let rules = Rules::builder().parse(text, Format::Yaml);
+    rules.expect("rules")
 }
 
 fn limited(quota: Quota) {

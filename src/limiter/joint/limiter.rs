@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use super::member::{JointCall, Member};
 use crate::{
-    decision::{Op, Policy},
+    decision::{ChargeEnd, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
     limiter::{Limiter, LocalLimiter, Pending, Tier, request_quota::several_quotas},
@@ -107,6 +107,7 @@ impl<L: Member> JointLimiter<L> {
             limiters,
             parts,
             tier,
+            tiers: None,
             op,
             ops: ops.as_deref(),
         }))
@@ -114,7 +115,7 @@ impl<L: Member> JointLimiter<L> {
 }
 
 /// The operation on each limit that has a key, where it is not the same on all.
-fn ops_of_each(op: &Op, count: usize) -> Result<Option<Vec<Op>>, LimiterError> {
+pub(super) fn ops_of_each(op: &Op, count: usize) -> Result<Option<Vec<Op>>, LimiterError> {
     let Some(receipt) = op.receipt() else {
         return Ok(None);
     };
@@ -128,11 +129,24 @@ fn ops_of_each(op: &Op, count: usize) -> Result<Option<Vec<Op>>, LimiterError> {
         }
     };
     let ops = receipts.iter().cloned().map(|receipt| match op {
-        Op::Settle(cost, _) => Op::Settle(*cost, receipt),
+        Op::Settle(cost, _) => settlement(*cost, receipt),
         Op::Refund(cost, _) => Op::Refund(*cost, Some(receipt)),
         other => other.clone(),
     });
     Ok(Some(ops.collect()))
+}
+
+fn settlement(cost: u64, receipt: Receipt) -> Op {
+    match receipt.settled() {
+        ChargeEnd::AsAsked => Op::Settle(cost, receipt),
+        #[cfg(feature = "rules")]
+        ChargeEnd::GivenBack => Op::Settle(0, receipt),
+        #[cfg(feature = "rules")]
+        ChargeEnd::Kept => Op::Settle(receipt.charged(), receipt),
+        // It gives nothing back, and counts towards no block.
+        #[cfg(feature = "rules")]
+        ChargeEnd::Untouched => Op::Refund(0, Some(receipt)),
+    }
 }
 
 fn refused(fault: impl Into<std::borrow::Cow<'static, str>>) -> ConfigError {

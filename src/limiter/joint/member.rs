@@ -39,6 +39,8 @@ pub(crate) struct JointCall<'a, L> {
     /// The key of each, if the request is counted by it.
     pub(super) parts: JointParts<'a>,
     pub(super) tier: &'a Tier,
+    /// The tier of each, in place of that one.
+    pub(super) tiers: Option<&'a [Tier]>,
     pub(super) op: &'a Op,
     /// The operation on each limit that has a key, where they differ.
     pub(super) ops: Option<&'a [Op]>,
@@ -50,16 +52,19 @@ impl<'a, L: Member> JointCall<'a, L> {
         &self,
     ) -> impl Iterator<Item = (&'a L, &'a [u8], &'a Tier, &'a Op)> + Clone {
         static DEFAULT: Tier = Tier::DEFAULT;
-        let (tier, op, ops) = (self.tier, self.op, self.ops);
-        let pairs = self.limiters.iter().zip(self.parts.clone());
-        let present = pairs.filter_map(|(limiter, part)| Some((limiter, part?)));
-        present.enumerate().map(move |(at, (limiter, part))| {
-            let tier = match tier.is_default() || limiter.knows(tier) {
-                true => tier,
-                false => &DEFAULT,
-            };
-            (limiter, part, tier, ops.map_or(op, |ops| &ops[at]))
-        })
+        let (tier, tiers, op, ops) = (self.tier, self.tiers, self.op, self.ops);
+        let pairs = self.limiters.iter().zip(self.parts.clone()).enumerate();
+        let present = pairs.filter_map(|(place, (limiter, part))| Some((place, limiter, part?)));
+        present
+            .enumerate()
+            .map(move |(at, (place, limiter, part))| {
+                let tier = match tiers {
+                    Some(tiers) => &tiers[place],
+                    None if tier.is_default() || limiter.knows(tier) => tier,
+                    None => &DEFAULT,
+                };
+                (limiter, part, tier, ops.map_or(op, |ops| &ops[at]))
+            })
     }
 }
 

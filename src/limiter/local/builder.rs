@@ -1,6 +1,6 @@
 //! The builder of a limiter in this process.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use super::{
     capacity::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
@@ -22,6 +22,7 @@ pub struct LocalLimiterBuilder {
     tiers: Vec<(Tier, Vec<OwnedQuota>)>,
     block_for: Option<Duration>,
     name: Option<String>,
+    counter_names: Option<Arc<[String]>>,
     max_keys: Option<usize>,
     max_log_times: Option<usize>,
     clock: Option<SharedClock>,
@@ -41,6 +42,7 @@ impl LocalLimiterBuilder {
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
             block_for: None,
             name: None,
+            counter_names: None,
             max_keys: None,
             max_log_times: None,
             clock: None,
@@ -132,6 +134,14 @@ impl LocalLimiterBuilder {
         self
     }
 
+    /// The names of the counters in a store, by the places of the quotas, in place of the quotas'
+    /// own names.
+    #[cfg(feature = "rules")]
+    pub(crate) fn counter_names(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.counter_names = Some(names.into_iter().collect());
+        self
+    }
+
     /// Makes the limiter, with a table of its own.
     ///
     /// # Errors
@@ -177,7 +187,8 @@ impl LocalLimiterBuilder {
                 format!("{setting} of a limiter in a store is the store's: set it there"),
             ));
         }
-        let limits = Limits::new(self.tiers, self.block_for)?;
+        let mut limits = Limits::new(self.tiers, self.block_for)?;
+        limits.counter_names = self.counter_names;
         Ok(LocalLimiter::in_store(limits, self.name.as_deref(), store))
     }
 }

@@ -34,7 +34,8 @@ pub(super) fn link(mut rules: Vec<Rule>, nodes: &[&Node], context: &mut Context<
     let places: HashMap<Box<str>, u16> = numbered
         .map(|(at, rule)| (rule.name.clone(), at as u16))
         .collect();
-    for rule in &mut rules {
+    for (at, rule) in rules.iter_mut().enumerate() {
+        rule.place = at as u16;
         let replaced = targets.get(&*rule.name).into_iter().flatten();
         rule.replaces = replaced
             .filter_map(|name| places.get(*name).copied())

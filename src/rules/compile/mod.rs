@@ -10,6 +10,8 @@ mod rules;
 mod settings;
 mod warnings;
 
+#[cfg(feature = "redis")]
+pub(super) use self::settings::OnStoreFailure;
 pub(super) use self::{
     context::Setup,
     files::{Compiled, SourceFile, compile},

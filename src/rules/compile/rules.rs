@@ -63,6 +63,7 @@ impl<'c> Context<'c> {
         let (key, allowance) = limit?;
         Some(Rule {
             name: name.into(),
+            place: 0,
             action,
             matcher,
             key,

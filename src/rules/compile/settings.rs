@@ -12,7 +12,6 @@ use super::context::Context;
 const VERSION: u64 = 1;
 
 /// The file's wishes for the place where counts are kept.
-#[allow(dead_code, reason = "for the layer that charges what the rules say")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StoreSettings {
     pub(crate) max_keys: Option<usize>,

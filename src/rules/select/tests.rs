@@ -65,7 +65,7 @@ fn charged(verdict: &RulesVerdict<'_>) -> Vec<String> {
     match verdict {
         RulesVerdict::Limited(charges) => charges
             .iter()
-            .map(|charge| charge.rule.name().to_owned())
+            .map(|charge| charge.rule.name.to_string())
             .collect(),
         _ => Vec::new(),
     }

@@ -57,6 +57,13 @@ impl LocalStoreBuilder {
         self
     }
 
+    /// The same, for a clock that is shared already.
+    #[cfg(feature = "rules")]
+    pub(crate) fn shared_clock(mut self, clock: SharedClock) -> Self {
+        self.clock = clock;
+        self
+    }
+
     /// Makes the store.
     ///
     /// # Errors

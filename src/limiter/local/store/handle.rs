@@ -74,6 +74,12 @@ impl LocalStore {
         self.0.evictions()
     }
 
+    /// The clock of all its limits.
+    #[cfg(feature = "rules")]
+    pub(crate) fn clock(&self) -> &SharedClock {
+        &self.0.clock
+    }
+
     pub(in super::super) fn table(&self) -> &StoreTable {
         &self.0
     }

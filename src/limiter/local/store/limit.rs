@@ -107,16 +107,15 @@ impl StoredLimit {
 impl StoredCounters {
     fn new(hasher: &KeyHasher, id: KeyHash, limits: Limits) -> Self {
         let width = limits.width();
-        let default = &limits.default_tier().policies;
-        let named = |at: usize| limits.has_name(at).then(|| default[at].name().to_owned());
         let states = limits.counted().enumerate().map(|(place, counter)| {
             let half = [u8::from(place >= width)];
             let Some((at, kind)) = counter else {
                 return name_of(hasher, &[b"free", &id.to_bytes(), &place.to_le_bytes()]);
             };
-            let at = named(at).map_or_else(|| at.to_le_bytes().to_vec(), String::into_bytes);
+            let place = at.to_le_bytes();
+            let at = limits.counter_name(at).map_or(&place[..], str::as_bytes);
             let kind = kind.get().to_le_bytes();
-            name_of(hasher, &[b"state", &id.to_bytes(), &at, &kind, &half])
+            name_of(hasher, &[b"state", &id.to_bytes(), at, &kind, &half])
         });
         Self {
             states: states.collect(),

@@ -1,0 +1,235 @@
+//! Desks: admissions for those who find a request's key and cost by themselves.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{StatusCode, request::Parts, response};
+use tower_service::Service;
+
+#[cfg(feature = "redis")]
+use super::reservation::spawn;
+use super::{
+    ResponseFuture,
+    admission::Admission,
+    demand::{Course, DIRECT, Demand, DemandRef},
+    reservation::Reservation,
+    settings::{FinalCost, Settings},
+    wait::{LongestOf, WaitingRoom},
+};
+use crate::{
+    decision::{ChargeEnd, Decision},
+    error::LimiterError,
+    headers::Headers,
+    key::{Global, Key},
+    limiter::{Limiter, Pending, Tier},
+    middleware::key_rules::NotCounted,
+    observe::Observer,
+    reject::Reject,
+};
+
+/// An admission of limits that were chosen for a request.
+pub(crate) struct Desk<L, R> {
+    admission: Arc<Admission<L, R>>,
+    /// Tells the lines of requests that wait here from those of other desks.
+    line: Tier,
+}
+
+/// The settings of a desk.
+pub(crate) struct DeskTerms {
+    pub(crate) headers: Headers,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) expose_decision: bool,
+    pub(crate) grpc: bool,
+    pub(crate) shadow: bool,
+    pub(crate) counts: Option<CountedResponses>,
+    /// Which denied requests wait in which room, and in the line of which name.
+    pub(crate) wait: Option<(DeskRoom, Wait, String)>,
+}
+
+/// Which responses count.
+pub(crate) enum CountedResponses {
+    OfOne(Arc<dyn Fn(StatusCode) -> bool + Send + Sync>),
+    OfEach(Arc<dyn Fn(StatusCode, usize) -> ChargeEnd + Send + Sync>),
+}
+
+/// The room in which the denied requests of several desks wait.
+#[derive(Clone)]
+pub(crate) struct DeskRoom(WaitingRoom);
+
+/// How long a denied request waits.
+pub(crate) struct Wait {
+    pub(crate) longest: Duration,
+    /// By the denial, where that differs.
+    pub(crate) of_denial: Option<LongestOf>,
+}
+
+/// A request that only a shadow decides about, until its response is there.
+pub(crate) struct Watched<L: Limiter, R>(WatchedCharge<L, R>);
+
+enum WatchedCharge<L: Limiter, R> {
+    Here(Box<Reservation<L, R>>),
+    #[cfg(feature = "redis")]
+    OnItsWay(tokio::sync::oneshot::Sender<StatusCode>),
+}
+
+impl DeskRoom {
+    pub(crate) fn new() -> Self {
+        Self(WaitingRoom::new())
+    }
+}
+
+impl<L: Limiter, R> Desk<L, R> {
+    pub(crate) fn new(limiter: L, rejection: Arc<R>, terms: DeskTerms) -> Self {
+        // The key is found elsewhere.
+        let mut settings = Settings::new(Global);
+        settings.front.headers = terms.headers;
+        settings.front.observer = terms.observer;
+        settings.front.shadow = terms.shadow;
+        settings.front.grpc = terms.grpc;
+        settings.expose_decision = terms.expose_decision;
+        settings.final_cost = terms.counts.map(FinalCost::from);
+        let mut line = Tier::DEFAULT;
+        if let Some((room, wait, name)) = terms.wait {
+            settings.waiting_room = room.0;
+            settings.waiting_room.longest = Some(wait.longest);
+            settings.waiting_room.longest_of = wait.of_denial;
+            line = Tier::named_owned(name);
+        }
+        Self {
+            admission: Arc::new(Admission::new(Arc::new(limiter), rejection, settings)),
+            line,
+        }
+    }
+
+    fn demand<'a>(&'a self, key: &'a Key, cost: u64) -> DemandRef<'a> {
+        Demand {
+            key,
+            tier: &self.line,
+            cost,
+            asked_at: self.admission.responder().start(),
+        }
+    }
+
+    /// Decides about a request.
+    #[inline]
+    pub(crate) fn respond<S, B, ResBody>(
+        &self,
+        (key, cost): (&Key, u64),
+        inner: &mut S,
+        parts: Parts,
+        body: B,
+    ) -> ResponseFuture<S, B, L, R>
+    where
+        S: Service<http::Request<B>, Response = http::Response<ResBody>> + Clone,
+        R: Reject<ResBody>,
+        ResBody: 'static,
+    {
+        let demand = self.demand(key, cost);
+        ResponseFuture::of_demand(demand, &self.admission, inner, parts, body)
+    }
+
+    /// The future of a request that is not counted.
+    #[cold]
+    pub(crate) fn exempt<S, B, ResBody>(
+        &self,
+        why: NotCounted,
+        inner: &mut S,
+        parts: Parts,
+        body: B,
+    ) -> ResponseFuture<S, B, L, R>
+    where
+        S: Service<http::Request<B>, Response = http::Response<ResBody>> + Clone,
+        R: Reject<ResBody>,
+        ResBody: 'static,
+    {
+        let unasked = self.admission.exempt(why);
+        ResponseFuture::unasked(unasked, &self.admission, inner, parts, body)
+    }
+
+    /// Decides about a request in the shadow, which never holds it up.
+    pub(crate) fn watch(&self, key: &Key, cost: u64) -> Option<Watched<L, R>>
+    where
+        R: Send + Sync + 'static,
+    {
+        let demand = self.demand(key, cost);
+        match self.admission.ask(demand) {
+            Pending::Ready(answer) => {
+                let reservation = hear(&self.admission, answer, demand)?;
+                Some(Watched(WatchedCharge::Here(reservation)))
+            }
+            Pending::Later(answer) => Self::watch_later(&self.admission, answer, demand.keep()),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    fn watch_later(
+        admission: &Arc<Admission<L, R>>,
+        answer: L::Future,
+        demand: Demand,
+    ) -> Option<Watched<L, R>>
+    where
+        R: Send + Sync + 'static,
+    {
+        let admission = Arc::clone(admission);
+        let (sender, status) = tokio::sync::oneshot::channel();
+        spawn(async move {
+            let reservation = hear(&admission, answer.await, demand.as_ref());
+            if let (Some(reservation), Ok(status)) = (reservation, status.await) {
+                reservation.settle_apart(&parts_of(status));
+            }
+        });
+        Some(Watched(WatchedCharge::OnItsWay(sender)))
+    }
+
+    /// Nothing has to be waited for without Redis.
+    #[cfg(not(feature = "redis"))]
+    #[allow(clippy::needless_pass_by_value, reason = "as its twin")]
+    fn watch_later(_: &Arc<Admission<L, R>>, _: L::Future, _: Demand) -> Option<Watched<L, R>> {
+        None
+    }
+}
+
+/// Tells the observer of a shadow's decision; what remains to be corrected by the response.
+fn hear<L: Limiter, R>(
+    admission: &Arc<Admission<L, R>>,
+    answer: Result<Decision, LimiterError>,
+    demand: DemandRef<'_>,
+) -> Option<Box<Reservation<L, R>>> {
+    let course: &Course = &DIRECT;
+    let mut decision = admission.judge(answer).ok()?;
+    admission.passes(&mut decision, demand, course);
+    let corrects = admission.corrects() && decision.is_allowed();
+    corrects.then(|| Box::new(Reservation::new(admission, decision, demand, false)))
+}
+
+impl<L: Limiter, R: Send + Sync + 'static> Watched<L, R> {
+    /// Corrects what was charged, by the response.
+    pub(crate) fn settle(self, status: StatusCode) {
+        match self.0 {
+            WatchedCharge::Here(reservation) => reservation.settle_apart(&parts_of(status)),
+            #[cfg(feature = "redis")]
+            WatchedCharge::OnItsWay(sender) => drop(sender.send(status)),
+        }
+    }
+}
+
+/// The head of a response of which the status is all that counts.
+fn parts_of(status: StatusCode) -> response::Parts {
+    let (mut parts, ()) = http::Response::new(()).into_parts();
+    parts.status = status;
+    parts
+}
+
+impl From<CountedResponses> for FinalCost {
+    fn from(counts: CountedResponses) -> Self {
+        match counts {
+            CountedResponses::OfOne(counts) => {
+                Self::Told(Arc::new(
+                    move |response, units| if counts(response.status) { units } else { 0 },
+                ))
+            }
+            CountedResponses::OfEach(settled) => {
+                Self::OfEach(Arc::new(move |response, at| settled(response.status, at)))
+            }
+        }
+    }
+}

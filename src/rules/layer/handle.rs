@@ -1,0 +1,120 @@
+//! The handle to a layer's rules, by which they are read again.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use arc_swap::ArcSwap;
+
+use super::desks::Desks;
+use crate::{
+    lock::unpoisoned,
+    log::{self, Code},
+    observe::Event,
+    rules::{changes::RuleChanges, problem::RulesError, set::Rules},
+};
+
+/// The rules in force, for all services of a layer.
+pub(super) struct Shared<R> {
+    pub(super) desks: ArcSwap<Desks<R>>,
+    /// The last fault, which was told; reloads come one after another.
+    refused: Mutex<Option<String>>,
+}
+
+/// A handle to the rules of a [`RulesLayer`](super::RulesLayer), and of all services that it made.
+#[derive(Clone)]
+pub struct RulesHandle(Arc<dyn Reload>);
+
+trait Reload: Send + Sync {
+    fn rules(&self) -> Rules;
+
+    fn reload(&self) -> Result<RuleChanges, RulesError>;
+}
+
+impl RulesHandle {
+    pub(super) fn new<R: Send + Sync + 'static>(shared: Arc<Shared<R>>) -> Self {
+        Self(shared)
+    }
+
+    /// The rules in force.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        self.0.rules()
+    }
+
+    /// Reads the files again, and says what is different now.
+    ///
+    /// What was counted stays: a changed limit or burst goes on with the same counts, another
+    /// algorithm, period, number of slices or refill step starts afresh. The same store is used, also
+    /// if `store` in the file says something else. Requests that are under way end by the rules that
+    /// they began with.
+    ///
+    /// The files are read on the calling thread, which takes some milliseconds; in a task use
+    /// `spawn_blocking` if that is too long.
+    ///
+    /// # Errors
+    ///
+    /// All faults of the files, up to twenty; and when the rules did not come from files. The rules
+    /// in force stay, and the first such reload is logged.
+    pub fn reload(&self) -> Result<RuleChanges, RulesError> {
+        self.0.reload()
+    }
+}
+
+impl<R> Shared<R> {
+    pub(super) fn new(desks: Desks<R>) -> Self {
+        Self {
+            desks: ArcSwap::from_pointee(desks),
+            refused: Mutex::new(None),
+        }
+    }
+}
+
+impl<R: Send + Sync + 'static> Reload for Shared<R> {
+    fn rules(&self) -> Rules {
+        self.desks.load().rules.clone()
+    }
+
+    fn reload(&self) -> Result<RuleChanges, RulesError> {
+        let mut refused = unpoisoned(self.refused.lock());
+        let current = self.desks.load_full();
+        let settings = current.settings();
+        let read = current.rules.read_again();
+        let tell = |rules, error: Option<&RulesError>| {
+            if let Some(observer) = &settings.observer {
+                let error = error.map(|error| error as _);
+                observer.observe(&Event::RulesReloaded { rules, error });
+            }
+        };
+        let rules = read.inspect_err(|error| {
+            tell(current.rules.len(), Some(error));
+            let error = error.to_string();
+            if refused.as_ref() != Some(&error) {
+                let fault = format!(
+                    "the rules stay as they were, since the new ones are refused:\n{error}"
+                );
+                log::say(Code::RulesRefused, &fault);
+                *refused = Some(error);
+            }
+        })?;
+        let count = rules.len();
+        let changes = rules.changes_since(&current.rules);
+        self.desks
+            .store(Arc::new(Desks::new(rules, Arc::clone(settings))));
+        if refused.take().is_some() {
+            log::say(Code::RulesAccepted, "the rules are accepted again");
+        }
+        // Once they are in force.
+        tell(count, None);
+        Ok(changes)
+    }
+}
+
+impl fmt::Debug for RulesHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RulesHandle")
+            .field(&self.rules().len())
+            .finish()
+    }
+}

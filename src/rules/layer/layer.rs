@@ -1,0 +1,173 @@
+//! The layer of rules, and its setters.
+
+use std::{
+    fmt,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
+
+use tower_layer::Layer;
+
+use super::{
+    desks::{Desks, LayerSettings},
+    handle::{RulesHandle, Shared},
+    service::RulesLimit,
+};
+use crate::{
+    observe::Observer,
+    rate_limit::DeskRoom,
+    reject::{IsResponse, ProblemJson, RejectFn, Rejection},
+    rules::{problem::RulesError, set::Rules},
+};
+
+/// Limits requests by [`Rules`], and goes on with what was counted when they are read again.
+///
+/// Every limit that matches a request is charged, or none: in this process in one step, in Redis by
+/// refunds. The page of the [guide](crate::guide::rules) says how rules apply.
+///
+/// ```
+/// use tower_ratelimit::rules::{Format, Rules, RulesLayer};
+///
+/// # #[cfg(feature = "axum")] {
+/// use axum::{Router, routing::get};
+///
+/// // Or `RulesLayer::from_path("rules.yaml")?`.
+/// let text = "rules: [{name: api, match: {path: '/api/**'}, quota: 10/second}]";
+/// let layer = RulesLayer::new(Rules::builder().parse(text, Format::Yaml)?);
+/// let app: Router = Router::new().route("/api/hello", get("hello")).layer(layer);
+/// # }
+/// # Ok::<(), tower_ratelimit::rules::RulesError>(())
+/// ```
+///
+/// Clones share what is counted, and the rules.
+#[must_use]
+pub struct RulesLayer<R = ProblemJson> {
+    rules: Rules,
+    settings: Arc<LayerSettings<R>>,
+    /// Made once, since axum calls `layer` for every route.
+    shared: Arc<OnceLock<Arc<Shared<R>>>>,
+}
+
+impl RulesLayer {
+    /// A layer of these rules.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            settings: Arc::new(LayerSettings {
+                rejection: Arc::new(ProblemJson),
+                observer: None,
+                expose_decision: false,
+                grpc: true,
+                room: DeskRoom::new(),
+            }),
+            shared: Arc::default(),
+        }
+    }
+
+    /// A layer of the rules in a file, or in all rule files of a directory, which count in this
+    /// process. See [`RulesBuilder::read`](crate::rules::RulesBuilder::read).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RulesBuilder::read`](crate::rules::RulesBuilder::read).
+    pub fn from_path(path: impl AsRef<Path>) -> Result<Self, RulesError> {
+        Rules::from_path(path).map(Self::new)
+    }
+}
+
+impl<R> RulesLayer<R> {
+    fn with<R2>(
+        self,
+        change: impl FnOnce(&LayerSettings<R>) -> LayerSettings<R2>,
+    ) -> RulesLayer<R2> {
+        RulesLayer {
+            settings: Arc::new(change(&self.settings)),
+            rules: self.rules,
+            shared: Arc::default(),
+        }
+    }
+
+    /// The answer to a request that does not pass. Defaults to
+    /// [`ProblemJson`](crate::reject::ProblemJson).
+    pub fn rejection<R2>(self, rejection: R2) -> RulesLayer<R2> {
+        self.with(|settings| settings.with_rejection(Arc::new(rejection)))
+    }
+
+    /// The answer to a request that does not pass, made by a closure. See
+    /// [`RateLimitLayer::rejection_fn`](crate::RateLimitLayer::rejection_fn).
+    pub fn rejection_fn<F, T>(self, rejection: F) -> RulesLayer<RejectFn<F>>
+    where
+        F: Fn(&Rejection<'_>) -> T + Send + Sync + 'static,
+        T: IsResponse,
+    {
+        self.rejection(RejectFn::new(rejection))
+    }
+
+    /// The observer that is told of every decision, and of each reload. Policies are named after
+    /// their rules. Defaults to none.
+    pub fn observer(self, observer: impl Observer) -> Self {
+        self.with(|settings| LayerSettings {
+            observer: Some(Arc::new(observer)),
+            ..settings.clone()
+        })
+    }
+
+    /// Puts the [`Decision`](crate::Decision) into the extensions of requests that pass. Defaults to
+    /// false. See [`RateLimitLayer::expose_decision`](crate::RateLimitLayer::expose_decision).
+    pub fn expose_decision(self, expose: bool) -> Self {
+        self.with(|settings| LayerSettings {
+            expose_decision: expose,
+            ..settings.clone()
+        })
+    }
+
+    /// Whether calls that look like gRPC are answered in gRPC. Defaults to true. See
+    /// [`RateLimitLayer::grpc`](crate::RateLimitLayer::grpc).
+    pub fn grpc(self, grpc: bool) -> Self {
+        self.with(|settings| LayerSettings {
+            grpc,
+            ..settings.clone()
+        })
+    }
+}
+
+impl<R: Send + Sync + 'static> RulesLayer<R> {
+    fn shared(&self) -> &Arc<Shared<R>> {
+        self.shared.get_or_init(|| {
+            let desks = Desks::new(self.rules.clone(), Arc::clone(&self.settings));
+            Arc::new(Shared::new(desks))
+        })
+    }
+
+    /// A handle to the rules of this layer as it is set up now: take it after the last setter.
+    #[must_use]
+    pub fn handle(&self) -> RulesHandle {
+        RulesHandle::new(Arc::clone(self.shared()))
+    }
+}
+
+impl<S, R: Send + Sync + 'static> Layer<S> for RulesLayer<R> {
+    type Service = RulesLimit<S, R>;
+
+    fn layer(&self, inner: S) -> RulesLimit<S, R> {
+        RulesLimit::new(inner, Arc::clone(self.shared()))
+    }
+}
+
+impl<R> Clone for RulesLayer<R> {
+    fn clone(&self) -> Self {
+        Self {
+            rules: self.rules.clone(),
+            settings: Arc::clone(&self.settings),
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<R> fmt::Debug for RulesLayer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RulesLayer")
+            .field("rules", &self.rules.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,348 @@
+//! Reloads: what was counted stays, and nothing is decided by half of each set.
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use http::{Request, Response, StatusCode};
+use tempfile::TempDir;
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_ratelimit::{
+    ManualClock,
+    observe::Event,
+    rules::{Rules, RulesHandle, RulesLayer},
+};
+
+use super::layer::{Ruled, store};
+
+/// A file of rules, and a service under them.
+struct File {
+    _directory: TempDir,
+    path: PathBuf,
+    ruled: Ruled,
+    handle: RulesHandle,
+}
+
+impl File {
+    fn new(text: &str) -> Self {
+        Self::observed(text, |_: &Event<'_>| {})
+    }
+
+    fn observed(text: &str, observer: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        let directory = TempDir::new().expect("a directory");
+        let path = directory.path().join("rules.yaml");
+        fs::write(&path, text).expect("a file");
+        let clock = ManualClock::new();
+        let rules = Rules::builder().store(store(&clock)).read(&path);
+        let layer = RulesLayer::new(rules.expect("rules")).observer(observer);
+        let handle = layer.handle();
+        Self {
+            _directory: directory,
+            path,
+            ruled: Ruled::new(layer, clock),
+            handle,
+        }
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(&self.path, text).expect("a file");
+    }
+
+    fn reload(&self, text: &str) -> String {
+        self.write(text);
+        let changes = self.handle.reload().expect("rules");
+        changes.to_string()
+    }
+
+    async fn passed(&self, count: usize) -> usize {
+        let mut passed = 0;
+        for _ in 0..count {
+            passed += usize::from(self.ruled.get("/").await == 200);
+        }
+        passed
+    }
+}
+
+/// As many requests as say so, on four threads, while `work` runs; how many passed.
+fn under_load(layer: &RulesLayer, each: usize, mut work: impl FnMut() -> bool) -> usize {
+    let passed = AtomicUsize::new(0);
+    let running = AtomicUsize::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let inner = service_fn(async |_: Request<String>| {
+                    Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+                });
+                let mut service = layer.layer(inner);
+                let runtime = tokio::runtime::Builder::new_current_thread().build();
+                runtime.expect("a runtime").block_on(async {
+                    for _ in 0..each {
+                        let Ok(response) = service.call(Request::new(String::new())).await;
+                        let passes = response.status() == StatusCode::OK;
+                        passed.fetch_add(usize::from(passes), Ordering::Relaxed);
+                        // The reloads get their turn on a machine with few cores.
+                        std::thread::yield_now();
+                    }
+                });
+                running.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        while work() || running.load(Ordering::Relaxed) > 0 {}
+    });
+    passed.into_inner()
+}
+
+#[test]
+fn an_unchanged_quota_admits_exactly_its_limit_across_a_hundred_reloads() {
+    let text = |at: usize| {
+        format!(
+            "rules:
+  - {{name: other{at}, match: {{path: /other}}, quota: 1/minute}}
+  - {{name: all, key: global, quota: 1000/hour}}
+  - {{name: more, key: global, quota: {}/hour}}",
+            5_000 + at
+        )
+    };
+    let file = File::new(&text(0));
+    let mut reloads = 0;
+    let passed = under_load(&file.ruled.layer, 1_000, || {
+        if reloads < 100 {
+            reloads += 1;
+            let told = file.reload(&text(reloads));
+            assert_eq!(
+                told,
+                format!(
+                    "added: other{reloads}\nremoved: other{}\nchanged: more\nkept: all",
+                    reloads - 1
+                )
+            );
+        }
+        reloads < 100
+    });
+    assert_eq!((passed, reloads), (1_000, 100));
+}
+
+#[test]
+fn no_request_is_decided_by_half_of_each_set() {
+    let text = |set: &str| {
+        format!(
+            "rules: [{{name: {set}1, key: global, quota: 9/second}}, {{name: {set}2, key: global, quota: 9/second}}]"
+        )
+    };
+    let mixed = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&mixed);
+    let sets = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+    let met = Arc::clone(&sets);
+    let file = File::observed(&text("a"), move |event| {
+        if let Event::Decided(decided) = event {
+            let quotas = decided
+                .decision()
+                .quotas()
+                .map(|quota| quota.name().to_owned());
+            let names: Vec<String> = quotas.collect();
+            match names.concat().as_str() {
+                "a1a2" => met[0].store(true, Ordering::Relaxed),
+                "b1b2" => met[1].store(true, Ordering::Relaxed),
+                other => seen.lock().expect("a list").push(other.to_owned()),
+            }
+        }
+    });
+    let mut reloads = 0;
+    under_load(&file.ruled.layer, 500, || {
+        reloads += 1;
+        if reloads < 100 {
+            file.reload(&text(if reloads % 2 == 0 { "a" } else { "b" }));
+        }
+        reloads < 100
+    });
+    assert_eq!(*mixed.lock().expect("a list"), Vec::<String>::new());
+    assert!(sets[0].load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn a_limit_goes_up_and_down_within_its_window() {
+    let text = |limit: u32| format!("rules: [{{name: all, quota: {limit}/hour fixed_window}}]");
+    let file = File::new(&text(3));
+    assert_eq!(file.passed(5).await, 3);
+    assert_eq!(file.reload(&text(10)), "changed: all");
+    assert_eq!(file.passed(9).await, 7);
+    file.reload(&text(2));
+    assert_eq!(file.passed(3).await, 0);
+    // Nobody is locked out: the next window is a new one.
+    file.ruled.clock.advance(Duration::from_secs(3_600));
+    assert_eq!(file.passed(5).await, 2);
+}
+
+#[tokio::test]
+async fn a_bucket_that_shrinks_locks_nobody_out() {
+    let text = |limit: u32| format!("rules: [{{name: all, quota: {limit}/minute}}]");
+    let file = File::new(&text(600));
+    assert_eq!(file.passed(600).await, 600);
+    file.reload(&text(6));
+    assert_eq!(file.passed(1).await, 0);
+    file.ruled.clock.advance(Duration::from_secs(10));
+    assert_eq!(file.passed(3).await, 1);
+}
+
+#[tokio::test]
+async fn a_quota_keeps_its_count_when_another_joins_it_or_the_rule_moves() {
+    let file = File::new("rules: [{name: all, quota: 3/hour}]");
+    assert_eq!(file.passed(2).await, 2);
+    let told = file
+        .reload("rules: [{name: x, match: {path: /x}, action: deny}, {name: all, quota: 4/hour}]");
+    assert_eq!(told, "added: x\nchanged: all");
+    assert_eq!(file.passed(1).await, 1);
+    file.reload("rules: [{name: all, quota: [4/hour, {name: day, rate: 100/day}]}]");
+    assert_eq!(file.passed(3).await, 0);
+}
+
+#[tokio::test]
+async fn another_algorithm_or_period_starts_afresh() {
+    let file = File::new("rules: [{name: all, quota: 3/hour}]");
+    assert_eq!(file.passed(5).await, 3);
+    assert_eq!(
+        file.reload("rules: [{name: all, quota: 3/hour sliding_log}]"),
+        "restarted: all"
+    );
+    assert_eq!(file.passed(5).await, 3);
+    file.reload("rules: [{name: all, quota: 3/minute sliding_log}]");
+    assert_eq!(file.passed(5).await, 3);
+}
+
+#[tokio::test]
+async fn a_block_outlasts_a_reload() {
+    let text = |limit: u32| format!("rules: [{{name: all, quota: {limit}/minute, block_for: 1h}}]");
+    let file = File::new(&text(1));
+    assert_eq!(file.passed(2).await, 1);
+    file.reload(&text(100));
+    file.ruled.clock.advance(Duration::from_secs(3_000));
+    assert_eq!(file.passed(2).await, 0);
+}
+
+#[tokio::test]
+async fn a_fault_changes_nothing_and_is_told() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&told);
+    let file = File::observed(
+        "rules: [{name: all, quota: 3/hour fixed_window}]",
+        move |event| {
+            if let Event::RulesReloaded { rules, error, .. } = event {
+                hears
+                    .lock()
+                    .expect("a list")
+                    .push((*rules, error.is_some()));
+            }
+        },
+    );
+    assert_eq!(file.passed(1).await, 1);
+    for broken in [
+        "rules: [{name: all, quota: 9/fortnight}]",
+        "rules: []",
+        "rules: [",
+        "",
+    ] {
+        file.write(broken);
+        let error = file.handle.reload().expect_err("a fault");
+        assert!(
+            !error.is_unreadable() && !error.problems().is_empty(),
+            "{broken:?}: {error}"
+        );
+        assert_eq!(file.handle.rules().names().collect::<Vec<_>>(), ["all"]);
+    }
+    fs::remove_file(&file.path).expect("a file");
+    assert!(file.handle.reload().expect_err("no file").is_unreadable());
+    assert_eq!(file.passed(5).await, 2);
+    assert_eq!(
+        file.reload("rules: [{name: all, quota: 4/hour fixed_window}]"),
+        "changed: all"
+    );
+    assert_eq!(file.passed(5).await, 1);
+    let told = told.lock().expect("a list");
+    assert_eq!(*told, [[(1, true)].repeat(5), vec![(1, false)]].concat());
+}
+
+#[tokio::test]
+async fn rules_from_a_text_have_nothing_to_read_again() {
+    let ruled = Ruled::yaml("rules: [{name: all, quota: 3/hour}]");
+    assert!(
+        ruled
+            .layer
+            .handle()
+            .reload()
+            .expect_err("no file")
+            .is_unreadable()
+    );
+}
+
+/// The store of the first reading is kept, with all that was counted in it.
+#[tokio::test]
+async fn a_layer_made_from_a_path_keeps_its_own_store() {
+    let file = File::new("rules: [{name: all, quota: 3/hour}]");
+    let layer = RulesLayer::from_path(&file.path).expect("rules");
+    let handle = layer.handle();
+    let ruled = Ruled::new(layer, ManualClock::new());
+    assert_eq!(ruled.get("/").await, 200);
+    file.write("store: {max_keys: 5}\nrules: [{name: all, quota: 1/hour}]");
+    handle.reload().expect("rules");
+    assert_eq!(ruled.get("/").await, 429);
+}
+
+#[tokio::test]
+async fn a_request_is_refunded_by_the_rules_that_charged_it() {
+    let file =
+        File::new("rules: [{name: all, key: global, quota: 1/hour, count_if: {status: 500}}]");
+    let (release, wait) = tokio::sync::oneshot::channel::<()>();
+    let wait = Arc::new(Mutex::new(Some(wait)));
+    let inner = service_fn(move |_: Request<String>| {
+        let wait = wait.lock().expect("a channel").take();
+        async move {
+            if let Some(wait) = wait {
+                wait.await.expect("a release");
+            }
+            Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+        }
+    });
+    let service = file.ruled.layer.layer(inner);
+    let first = tokio::spawn(service.clone().oneshot(Request::new(String::new())));
+    tokio::task::yield_now().await;
+    assert_eq!(
+        file.reload("rules: [{name: all, key: global, quota: 1/hour}]"),
+        "changed: all"
+    );
+    let second = service.clone().oneshot(Request::new(String::new())).await;
+    assert_eq!(second.expect("a response").status(), 429);
+    release.send(()).expect("a request that waits");
+    let first = first.await.expect("a task").expect("a response");
+    assert_eq!(first.status(), 200);
+    let third = service.oneshot(Request::new(String::new())).await;
+    assert_eq!(third.expect("a response").status(), 200);
+}
+
+/// A poll that finds the same fault again and again says so once.
+#[cfg(feature = "tracing")]
+#[test]
+fn a_fault_is_logged_once_and_so_is_its_end() {
+    let good = "rules: [{name: all, quota: 3/hour}]";
+    let file = File::new(good);
+    let lines = testkit::logged(|| {
+        file.write("rules: []");
+        for _ in 0..3 {
+            file.handle.reload().expect_err("a fault");
+        }
+        for _ in 0..3 {
+            file.reload(good);
+        }
+    });
+    let said = |code: &str| lines.iter().filter(|line| line.contains(code)).count();
+    assert_eq!(
+        (said("[rules-refused]"), said("[rules-accepted]")),
+        (1, 1),
+        "{lines:?}"
+    );
+}
