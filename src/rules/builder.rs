@@ -225,10 +225,16 @@ fn digest(files: &[SourceFile]) -> u64 {
     digest.finish()
 }
 
-/// A number that is another one when the files say something else, or cannot be read any more.
+/// A number that is another one when the files say something else, or cannot be read for another
+/// reason.
 #[cfg(feature = "rules-watch")]
 pub(super) fn digest_of(paths: &[PathBuf]) -> u64 {
-    sources(paths).map_or(0, |files| digest(&files))
+    let fault = |error: RulesError| {
+        let mut digest = DefaultHasher::new();
+        error.to_string().hash(&mut digest);
+        digest.finish()
+    };
+    sources(paths).map_or_else(fault, |files| digest(&files))
 }
 
 /// The file itself, or the rule files of a directory.
