@@ -17,7 +17,7 @@ const CALL: u32 = 8;
 const SUBJECT: u32 = 4;
 
 /// The assumed cost of a call for the server until answers have told, in nanoseconds.
-const USUAL_COST: f64 = 50_000.0;
+const USUAL_COST: f64 = 20_000.0;
 
 /// The bounds of what a call is taken to cost, in nanoseconds.
 const COSTS: (f64, f64) = (2_000.0, 20_000_000.0);
