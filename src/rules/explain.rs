@@ -94,7 +94,7 @@ impl Explanation {
         let explained = rules.iter().enumerate().map(|(place, rule)| {
             let place = place as u16;
             let after = found.ended_by.filter(|end| *end < place);
-            let reason = match (rule.matcher.check(&view), after) {
+            let reason = match (rule.matcher.check(&view, rule.in_doubt()), after) {
                 (_, Some(end)) => RuleReason::AfterEnd(rules[usize::from(end)].name.to_string()),
                 (Err(field), None) => RuleReason::Differs(field),
                 (Ok(()), None) => match found.replaced_by(place, rules) {

@@ -9,7 +9,7 @@ use http::{Method, request::Parts};
 
 use super::{
     allowance::QuotaSet,
-    pattern::first_segment,
+    pattern::{InDoubt, first_segment},
     request::RequestView,
     rule::{Rule, RuleAction},
 };
@@ -109,6 +109,8 @@ impl Places {
 pub(super) struct Matched {
     /// All of them, those that others leave out too.
     pub(super) places: Places,
+    /// Those of them that fit only if a doubt counts for it: they spare the request nothing.
+    doubtful: Vec<u16>,
     /// The one that ended the list.
     pub(super) ended_by: Option<u16>,
 }
@@ -116,10 +118,10 @@ pub(super) struct Matched {
 impl Matched {
     /// Whether another rule that the request matches leaves this one out.
     pub(super) fn replaced_by<'r>(&self, place: u16, rules: &'r [Rule]) -> Option<&'r Rule> {
-        let matched = self.places.iter().map(|other| &rules[usize::from(other)]);
-        matched
-            .into_iter()
-            .find(|other| other.replaces.contains(&place))
+        let certain = |other: &u16| !self.doubtful.contains(other);
+        let others = self.places.iter().filter(certain);
+        let mut others = others.map(|other| &rules[usize::from(other)]);
+        others.find(|other| other.replaces.contains(&place))
     }
 }
 
@@ -132,12 +134,18 @@ pub(super) fn matched(
     let mut matched = Matched::default();
     for place in candidates {
         let rule = &rules[usize::from(place)];
-        if rule.matcher.check(view).is_err() {
+        if rule.matcher.check(view, rule.in_doubt()).is_err() {
             continue;
         }
         let left_out = matched.replaced_by(place, rules).is_some();
         matched.places.push(place);
-        if rule.ends_the_list() && !left_out {
+        let spares = rule.stop || !rule.replaces.is_empty();
+        let certain = !spares || rule.matcher.check(view, InDoubt::Differs).is_ok();
+        if !certain {
+            matched.doubtful.push(place);
+        }
+        let ends = rule.action != RuleAction::Limit || (rule.stop && certain);
+        if ends && !left_out {
             matched.ended_by = Some(place);
             break;
         }
@@ -251,8 +259,13 @@ impl RuleIndex {
     pub(super) fn candidates(&self, view: &RequestView<'_>) -> impl Iterator<Item = u16> + '_ {
         let class = METHODS.iter().position(|known| known == view.method());
         let index = &self.methods[class.unwrap_or(METHODS.len())];
-        let of_segment = first_segment(&view.path).map_or(&[][..], |first| index.of_segment(first));
-        merged(of_segment, &index.anywhere)
+        let of_path = |path| first_segment(path).map_or(&[][..], |first| index.of_segment(first));
+        let unresolved = view.path.unresolved.as_deref();
+        merged([
+            &index.anywhere,
+            of_path(&view.path.normal),
+            unresolved.map_or(&[], of_path),
+        ])
     }
 }
 
@@ -314,17 +327,22 @@ fn first_segments(rule: &Rule) -> Option<BTreeSet<&str>> {
     paths.iter().map(|path| path.first_literal()).collect()
 }
 
-/// Two ascending lists without common items as one.
-fn merged<'i>(mut one: &'i [u16], mut other: &'i [u16]) -> impl Iterator<Item = u16> + 'i {
+/// Ascending lists as one, each item once.
+fn merged<const N: usize>(mut lists: [&[u16]; N]) -> impl Iterator<Item = u16> {
     std::iter::from_fn(move || {
-        let from = match (one.first(), other.first()) {
-            (Some(a), Some(b)) if a < b => &mut one,
-            (Some(_), None) => &mut one,
-            _ => &mut other,
-        };
-        let (first, rest) = from.split_first()?;
-        *from = rest;
-        Some(*first)
+        let least = lists
+            .iter()
+            .filter_map(|list| list.first())
+            .min()
+            .copied()?;
+        for list in &mut lists {
+            if let Some((first, rest)) = list.split_first()
+                && *first == least
+            {
+                *list = rest;
+            }
+        }
+        Some(least)
     })
 }
 
