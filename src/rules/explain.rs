@@ -173,7 +173,7 @@ impl RuleExplanation {
 
 impl ExplainedLimit {
     fn new(rule: &Rule, view: &RequestView<'_>) -> Self {
-        let (tier, quotas) = rule.allowance.of(view.parts, view.now);
+        let chosen = rule.allowance.of(view.parts, view.now);
         let key = match charge(rule, view) {
             Ok(Some(charge)) => Ok(charge.key),
             Ok(None) => rule.key.extract(&rule.matcher, view),
@@ -181,9 +181,11 @@ impl ExplainedLimit {
         };
         Self {
             key,
-            tier: tier.map(str::to_owned),
+            tier: chosen.tier.map(str::to_owned),
             cost: rule.cost.of(view.method(), view.parts),
-            quotas: quotas.map_or_else(Vec::new, |set| set.quotas().cloned().collect()),
+            quotas: chosen
+                .quotas
+                .map_or_else(Vec::new, |set| set.quotas().cloned().collect()),
             wait: rule.wait,
             block_for: rule.block_for,
         }

@@ -30,11 +30,20 @@ impl RuleKey {
     }
 
     /// The key of a request that the rule's match fits.
+    #[inline]
     pub(super) fn extract(
         &self,
         matcher: &Matcher,
         view: &RequestView<'_>,
     ) -> Result<Key, KeyError> {
+        match self {
+            Self::Extractor(extractor) => extractor.extract(view.parts),
+            other => other.compose(matcher, view),
+        }
+    }
+
+    #[inline(never)]
+    fn compose(&self, matcher: &Matcher, view: &RequestView<'_>) -> Result<Key, KeyError> {
         match self {
             Self::Extractor(extractor) => extractor.extract(view.parts),
             Self::PathParameter(name) => path_parameter(name, matcher, view),

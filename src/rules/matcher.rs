@@ -122,6 +122,11 @@ impl Matcher {
         }
     }
 
+    pub(super) fn asks_the_time(&self) -> bool {
+        let negated = self.not.as_ref();
+        self.times.is_some() || negated.is_some_and(|not| not.asks_the_time())
+    }
+
     fn method_fits(&self, method: &Method) -> bool {
         let known = self.methods.as_ref();
         known.is_none_or(|known| known.contains(method))

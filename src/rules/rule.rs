@@ -69,4 +69,14 @@ impl Rule {
     pub(super) fn ends_the_list(&self) -> bool {
         self.stop || self.action != RuleAction::Limit
     }
+
+    /// Whether other rules do not apply for its sake.
+    pub(super) fn spares_others(&self) -> bool {
+        self.ends_the_list() || !self.replaces.is_empty()
+    }
+
+    /// Whether it says anything of the time.
+    pub(super) fn asks_the_time(&self) -> bool {
+        self.matcher.asks_the_time() || matches!(self.allowance, Allowance::Scheduled { .. })
+    }
 }

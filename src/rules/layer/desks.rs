@@ -102,16 +102,14 @@ impl<R> Desks<R> {
     #[inline]
     pub(super) fn of(&self, charge: &ChargeOfRule<'_>) -> &RuleDesk<R> {
         let desks = &self.by_rule[usize::from(charge.rule.place)];
-        let place = charge.rule.allowance.place_of(charge.quotas);
-        desks.by_place[place].as_ref().unwrap_or(&desks.uncounted)
+        desks.by_place[charge.place]
+            .as_ref()
+            .unwrap_or(&desks.uncounted)
     }
 
     /// The desk of limits that are charged together.
     pub(super) fn together(&self, charges: &[&ChargeOfRule<'_>]) -> Arc<RuleDesk<R>> {
-        let met = |charge: &&ChargeOfRule<'_>| {
-            let place = charge.rule.allowance.place_of(charge.quotas);
-            (charge.rule.place, place, charge.cost)
-        };
+        let met = |charge: &&ChargeOfRule<'_>| (charge.rule.place, charge.place, charge.cost);
         let met: Vec<Met> = charges.iter().map(met).collect();
         if let Some(desk) = self.together.load().get(&met) {
             return Arc::clone(desk);
@@ -134,7 +132,7 @@ impl<R> Desks<R> {
         let terms = ChosenTerms {
             tiers: charges
                 .iter()
-                .map(|charge| tier(charge.rule, charge.quotas))
+                .map(|charge| tier(charge.rule, charge.place))
                 .collect(),
             costs: charges
                 .iter()
@@ -230,7 +228,7 @@ impl<R> LayerSettings<R> {
     ) -> RuleDesk<R> {
         let blocks = rule.block_for.is_some();
         let limiter = limiter.clone();
-        let group = RuleGroup::one(limiter, tier(rule, set), policies(set).collect(), blocks);
+        let group = RuleGroup::one(limiter, tier(rule, place), policies(set).collect(), blocks);
         let counts = rule.count_if.clone().map(|count_if| {
             CountedResponses::OfOne(Arc::new(move |status| count_if.counts(status)))
         });
@@ -252,13 +250,8 @@ impl<R> LayerSettings<R> {
 }
 
 /// The tier of a rule's quotas in its limiter.
-fn tier(rule: &Rule, set: &QuotaSet) -> Tier {
-    let first = rule
-        .allowance
-        .places()
-        .first()
-        .map_or(0, |(first, _)| *first);
-    tier_of(rule.allowance.place_of(set), first)
+fn tier(rule: &Rule, place: usize) -> Tier {
+    tier_of(place, rule.allowance.first_place())
 }
 
 /// The policies of quotas, which were checked when the file was read.

@@ -33,11 +33,7 @@ pin_project_lite::pin_project! {
 
 impl<S: Service<Request<B>>, B, R> RulesFuture<S, B, R> {
     #[inline]
-    pub(super) const fn new(response: ResponseFuture<S, B, RuleGroup, R>) -> Self {
-        Self::watching(response, Vec::new())
-    }
-
-    pub(super) const fn watching(
+    pub(super) const fn new(
         response: ResponseFuture<S, B, RuleGroup, R>,
         watched: Vec<Watched<RuleGroup, R>>,
     ) -> Self {

@@ -6,37 +6,61 @@ use std::borrow::Cow;
 #[derive(Debug)]
 pub(in crate::rules) struct SentPath<'r> {
     sent: &'r str,
-    /// As a server reads it that resolves it. It is what rules are compared with first.
-    pub(in crate::rules) normal: Cow<'r, str>,
+    /// Where servers may read it differently, which is rare.
+    odd: Option<Box<OddPath>>,
+}
+
+/// A path that is not in its normal form, or of which servers may decode more than that.
+#[derive(Debug)]
+struct OddPath {
+    normal: String,
     /// As a server reads it that leaves segments as they are, where that is something else.
-    pub(in crate::rules) unresolved: Option<String>,
-    /// Whether all servers read the same.
-    pub(in crate::rules) is_plain: bool,
+    unresolved: Option<String>,
+    /// Whether all servers read the same after all.
+    is_plain: bool,
 }
 
 impl<'r> SentPath<'r> {
+    #[inline]
     pub(in crate::rules) fn new(sent: &'r str) -> Self {
-        if !sent.starts_with('/') || is_plain(sent) {
-            return Self {
-                sent,
-                normal: Cow::Borrowed(sent),
-                unresolved: None,
-                is_plain: true,
-            };
-        }
-        let decoded = decoded(sent.as_bytes());
-        let normal = resolved(&decoded);
-        Self {
-            sent,
-            is_plain: normal == sent && has_one_meaning(sent),
-            unresolved: (decoded != normal).then_some(decoded),
-            normal: Cow::Owned(normal),
-        }
+        let odd = (!is_plain(sent)).then(|| OddPath::new(sent));
+        Self { sent, odd }
+    }
+
+    /// As a server reads it that resolves it.
+    #[inline]
+    pub(in crate::rules) fn normal(&self) -> &str {
+        self.odd.as_ref().map_or(self.sent, |odd| &odd.normal)
+    }
+
+    /// As a server reads it that leaves segments as they are, where that is something else.
+    #[inline]
+    pub(in crate::rules) fn unresolved(&self) -> Option<&str> {
+        self.odd.as_ref()?.unresolved.as_deref()
+    }
+
+    /// Whether all servers read the same.
+    #[inline]
+    pub(in crate::rules) fn is_plain(&self) -> bool {
+        self.odd.as_ref().is_none_or(|odd| odd.is_plain)
     }
 
     /// Whether it was sent in its normal form.
     pub(in crate::rules) fn is_normal(&self) -> bool {
-        self.sent == self.normal
+        self.odd.as_ref().is_none_or(|odd| odd.normal == self.sent)
+    }
+}
+
+impl OddPath {
+    #[cold]
+    fn new(sent: &str) -> Box<Self> {
+        let decoded = decoded(sent.as_bytes());
+        let normal = resolved(&decoded);
+        Box::new(Self {
+            is_plain: normal == sent && has_one_meaning(sent),
+            unresolved: (decoded != normal).then_some(decoded),
+            normal,
+        })
     }
 }
 
@@ -47,12 +71,17 @@ impl<'r> SentPath<'r> {
 /// left out, and `.` and `..` are resolved. `%2F` stays, since it separates nothing; a `%` that
 /// encodes nothing is `%25`. The normal form of a normal form is itself.
 pub(in crate::rules) fn normalized(path: &str) -> Cow<'_, str> {
-    SentPath::new(path).normal
+    let odd = SentPath::new(path).odd;
+    odd.map_or(Cow::Borrowed(path), |odd| Cow::Owned(odd.normal))
 }
 
 /// Whether there is nothing to do, as for nearly every request: no percent sign, nothing beyond
-/// ASCII, no empty or dotted segment, no slash at the end, and nothing that some servers cut at.
+/// ASCII, no empty or dotted segment, no slash at the end, and nothing that some servers cut at. Nor
+/// for `*`, which is no path.
 fn is_plain(path: &str) -> bool {
+    if !path.starts_with('/') {
+        return true;
+    }
     let mut after_slash = false;
     for byte in path.as_bytes() {
         match byte {

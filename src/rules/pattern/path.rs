@@ -28,6 +28,8 @@ impl InDoubt {
 /// A pattern such as `/api/{id}/v*/**`, compared segment by segment with the normal form of a path.
 #[derive(Debug, Clone)]
 pub(in crate::rules) struct PathPattern {
+    /// The path itself, where it is the only one that matches.
+    literal: Option<Box<str>>,
     segments: Box<[SegmentPattern]>,
     /// Whether anything may follow, or nothing: `**`.
     open: bool,
@@ -60,6 +62,7 @@ impl PathPattern {
             ));
         }
         let mut pattern = Self {
+            literal: None,
             segments: Box::default(),
             open: false,
             ignore_case,
@@ -74,6 +77,10 @@ impl PathPattern {
                 continue;
             }
             segments.push(SegmentPattern::new(segment, ignore_case)?);
+        }
+        let is_literal = |segment: &SegmentPattern| matches!(segment, SegmentPattern::Literal(_));
+        if !pattern.open && !ignore_case && segments.iter().all(is_literal) {
+            pattern.literal = Some(text.into());
         }
         pattern.segments = segments.into();
         let names: Vec<&str> = pattern.parameters().collect();
@@ -94,18 +101,22 @@ impl PathPattern {
     /// Whether it matches a path.
     #[inline]
     pub(in crate::rules) fn fits(&self, path: &SentPath<'_>, in_doubt: InDoubt) -> bool {
-        if path.is_plain {
-            return self.matches(&path.normal, |_| true);
+        if let Some(literal) = &self.literal {
+            let certain = in_doubt == InDoubt::Fits || path.is_normal();
+            return **literal == *path.normal() && certain;
+        }
+        if path.is_plain() {
+            return self.matches(path.normal(), |_| true);
         }
         match in_doubt {
             InDoubt::Fits => self.reading_of(path).is_some(),
-            InDoubt::Differs => path.is_normal() && self.matches(&path.normal, has_one_meaning),
+            InDoubt::Differs => path.is_normal() && self.matches(path.normal(), has_one_meaning),
         }
     }
 
     /// The reading of the path that it matches.
     pub(in crate::rules) fn reading_of<'p>(&self, path: &'p SentPath<'_>) -> Option<&'p str> {
-        let mut readings = [Some(&*path.normal), path.unresolved.as_deref()].into_iter();
+        let mut readings = [Some(path.normal()), path.unresolved()].into_iter();
         let matches = |path: &&str| self.matches(path, |_| true);
         readings.find_map(|path| path.filter(matches))
     }
