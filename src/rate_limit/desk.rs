@@ -50,8 +50,9 @@ pub(crate) struct DeskTerms {
     pub(crate) grpc: bool,
     pub(crate) shadow: bool,
     pub(crate) counts: Option<CountedResponses>,
-    /// Which denied requests wait in which room, and in the line of which name.
-    pub(crate) wait: Option<(DeskRoom, Wait, String)>,
+    pub(crate) room: DeskRoom,
+    /// Which denied requests wait, and in the line of which name.
+    pub(crate) wait: Option<(Wait, String)>,
 }
 
 /// Which responses count.
@@ -97,8 +98,8 @@ impl<L: Limiter, R> Desk<L, R> {
         settings.expose_decision = terms.expose_decision;
         settings.final_cost = terms.counts.map(FinalCost::from);
         let mut line = Tier::DEFAULT;
-        if let Some((room, wait, name)) = terms.wait {
-            settings.waiting_room = room.0;
+        settings.waiting_room = terms.room.0;
+        if let Some((wait, name)) = terms.wait {
             settings.waiting_room.longest = Some(wait.longest);
             settings.waiting_room.longest_of = wait.of_denial;
             line = Tier::named_owned(name);

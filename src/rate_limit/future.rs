@@ -127,8 +127,8 @@ where
     {
         match answer.0 {
             DeskStep::Passes(follow_up) => Self {
-                follow_up,
                 state: State::running(inner, parts, body),
+                follow_up,
             },
             DeskStep::Rejected(response) => Self::rejected(response),
             DeskStep::Open(open, admission) => Self::tried(open, &admission, inner, parts, body),

@@ -122,6 +122,14 @@ impl Allowance {
                 tier: None,
                 quotas: quotas.as_ref(),
             },
+            _ => self.of_request(parts, now),
+        }
+    }
+
+    #[inline(never)]
+    fn of_request(&self, parts: &Parts, now: Timestamp) -> ChosenQuotas<'_> {
+        match self {
+            Self::Always(_) => self.of(parts, now),
             Self::Scheduled { times, otherwise } => {
                 let hit = times.iter().position(|time| time.is_in_force(now));
                 ChosenQuotas {

@@ -34,6 +34,8 @@ pub(super) struct Matcher {
     pub(super) authenticated: Option<(bool, Authenticator)>,
     pub(super) times: Option<Box<[TimeWindow]>>,
     pub(super) not: Option<Box<Self>>,
+    /// Whether any field but the method and the path was said.
+    pub(super) says_more: bool,
 }
 
 /// What a header or a query parameter has to be.
@@ -68,21 +70,53 @@ impl InDoubt {
 }
 
 impl Matcher {
+    /// The matcher of fields that are all set, or none.
+    pub(super) fn new(mut fields: Self) -> Self {
+        fields.says_more = fields.routes.is_some()
+            || fields.hosts.is_some()
+            || fields.clients.is_some()
+            || !fields.headers.is_empty()
+            || !fields.query.is_empty()
+            || fields.authenticated.is_some()
+            || fields.times.is_some()
+            || fields.not.is_some();
+        fields
+    }
+
     /// Whether the request fits, else the first field that does not.
+    #[inline]
     pub(super) fn check(
         &self,
         view: &RequestView<'_>,
         in_doubt: InDoubt,
     ) -> Result<(), &'static str> {
-        let of = |fits: bool, field: &'static str| if fits { Ok(()) } else { Err(field) };
-        of(self.method_fits(view.method()), "method")?;
-        if let Some(paths) = &self.paths {
-            let fits = |in_doubt| paths.iter().any(|path| path.fits(&view.path, in_doubt));
-            if !fits(in_doubt) {
-                of(!fits(InDoubt::Fits), "path's spelling")?;
-                return Err("path");
-            }
+        self.check_line(view, in_doubt)?;
+        match self.says_more {
+            true => self.check_more(view, in_doubt),
+            false => Ok(()),
         }
+    }
+
+    /// Method and path, which most rules say and no more.
+    #[inline]
+    fn check_line(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> Result<(), &'static str> {
+        if !self.method_fits(view.method()) {
+            return Err("method");
+        }
+        let Some(paths) = &self.paths else {
+            return Ok(());
+        };
+        let fits = |in_doubt| paths.iter().any(|path| path.fits(&view.path, in_doubt));
+        match fits(in_doubt) {
+            true => Ok(()),
+            false if fits(InDoubt::Fits) => Err("path's spelling"),
+            false => Err("path"),
+        }
+    }
+
+    #[inline(never)]
+    fn check_more(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> Result<(), &'static str> {
+        let of = |fits: bool, field: &'static str| if fits { Ok(()) } else { Err(field) };
         if let Some(routes) = &self.routes {
             let route = view.route();
             of(routes.iter().any(|known| Some(&**known) == route), "route")?;

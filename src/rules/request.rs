@@ -18,6 +18,7 @@ pub(super) struct RequestView<'r> {
 }
 
 impl<'r> RequestView<'r> {
+    #[inline]
     pub(super) fn new(parts: &'r Parts, now: Timestamp, client_ip: &'r ClientIp) -> Self {
         Self {
             parts,

@@ -214,12 +214,9 @@ pub(super) fn charge<'r>(
     };
     let key = match rule.key.extract(&rule.matcher, view) {
         Ok(key) => key,
-        Err(error) => match (error.kind(), rule.on_missing_key) {
-            (KeyErrorKind::Absent, MissingKey::Share) => Key::anonymous(),
-            (KeyErrorKind::Absent | KeyErrorKind::Ambiguous, MissingKey::Skip) => return Ok(None),
-            // A shadow rejects nobody.
-            _ if rule.shadow => return Ok(None),
-            _ => return Err(error),
+        Err(error) => match without_key(rule, error)? {
+            Some(key) => key,
+            None => return Ok(None),
         },
     };
     Ok(Some(ChargeOfRule {
@@ -229,6 +226,18 @@ pub(super) fn charge<'r>(
         place,
         cost: rule.cost.of(view.method(), view.parts),
     }))
+}
+
+/// The key of a request that has none of its own; `None` if the rule is left out for that.
+#[cold]
+fn without_key(rule: &Rule, error: KeyError) -> Result<Option<Key>, KeyError> {
+    match (error.kind(), rule.on_missing_key) {
+        (KeyErrorKind::Absent, MissingKey::Share) => Ok(Some(Key::anonymous())),
+        (KeyErrorKind::Absent | KeyErrorKind::Ambiguous, MissingKey::Skip) => Ok(None),
+        // A shadow rejects nobody.
+        _ if rule.shadow => Ok(None),
+        _ => Err(error),
+    }
 }
 
 /// The methods that have an index of their own; all others share one.
@@ -275,7 +284,7 @@ impl RuleIndex {
     }
 
     /// The rules that may match a request: by the first segment of its path, and of any.
-    #[inline]
+    #[inline(always)]
     fn candidates(&self, view: &RequestView<'_>) -> [&[u16]; 2] {
         let index = self.of_method(view);
         [index.of_path(view.path.normal()), &index.anywhere]
@@ -323,7 +332,7 @@ impl MethodIndex {
         index
     }
 
-    #[inline]
+    #[inline(always)]
     fn of_path(&self, path: &str) -> &[u16] {
         let places = first_segment(path).and_then(|first| self.by_segment.get(first));
         places.map_or(&[], Vec::as_slice)
@@ -346,6 +355,10 @@ impl Hasher for SegmentHasher {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
+
+    /// The end of a text, which all keys have.
+    #[inline]
+    fn write_u8(&mut self, _: u8) {}
 
     fn finish(&self) -> u64 {
         self.0

@@ -34,7 +34,7 @@ const LARGE: Quota = Quota::per_hour(1_000_000);
 
 type Kind = (&'static str, fn());
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     ("decision", || decisions(USUAL)),
     ("decision-denied", || decisions(USED_UP)),
     ("decision-stored", || decisions_of(&stored(USUAL))),
@@ -43,6 +43,7 @@ const KINDS: [Kind; 13] = [
     ("log-crowded", admitted_to_crowded_logs),
     ("no-op", || requests(app().layer(layer_fn(NoOp)))),
     ("plain", || requests(app().layer(plain()))),
+    ("plain-stored", || requests(app().layer(plain_stored()))),
     ("default", || limited(USUAL)),
     ("default-window", || limited(WINDOW)),
     ("default-large", || limited(LARGE)),
@@ -67,6 +68,10 @@ fn app() -> Router {
 
 fn plain() -> RateLimitLayer {
     RateLimitLayer::new(USUAL, PeerIp).headers(Headers::none())
+}
+
+fn plain_stored() -> RateLimitLayer {
+    RateLimitLayer::new(stored(USUAL), PeerIp).headers(Headers::none())
 }
 
 /// Twenty rules, of which a request meets the last; without headers.

@@ -1,6 +1,10 @@
 //! The desks of a set of rules: one for each set of quotas, and for those that met in a request.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use http::StatusCode;
@@ -68,8 +72,9 @@ pub(super) struct Desks<R> {
 /// The desks of a rule, by the places of its sets of quotas.
 struct DesksOfRule<R> {
     by_place: Box<[Option<RuleDesk<R>>]>,
-    /// For requests that are let pass or rejected uncounted.
-    uncounted: RuleDesk<R>,
+    /// For requests that are let pass or rejected uncounted: most rules have none.
+    uncounted: OnceLock<RuleDesk<R>>,
+    policies: Box<[Policy]>,
 }
 
 /// A rule that others met in a request: the places of it and of its quotas, and the cost.
@@ -94,7 +99,7 @@ impl<R> Desks<R> {
     /// The desk of requests that no rule is about, or that this one lets pass or rejects uncounted.
     pub(super) fn uncounted(&self, rule: Option<&Rule>) -> &RuleDesk<R> {
         rule.map_or(&self.unlimited, |rule| {
-            &self.by_rule[usize::from(rule.place)].uncounted
+            self.by_rule[usize::from(rule.place)].uncounted(&self.settings)
         })
     }
 
@@ -102,9 +107,8 @@ impl<R> Desks<R> {
     #[inline]
     pub(super) fn of(&self, charge: &ChargeOfRule<'_>) -> &RuleDesk<R> {
         let desks = &self.by_rule[usize::from(charge.rule.place)];
-        desks.by_place[charge.place]
-            .as_ref()
-            .unwrap_or(&desks.uncounted)
+        let desk = desks.by_place[charge.place].as_ref();
+        desk.unwrap_or_else(|| desks.uncounted(&self.settings))
     }
 
     /// The desk of limits that are charged together.
@@ -189,8 +193,17 @@ impl<R> DesksOfRule<R> {
         };
         Self {
             by_place: most.map_or_else(Box::default, |most| (0..=most).map(of_place).collect()),
-            uncounted: settings.desk(RuleGroup::none(policies), OwnTerms::default()),
+            uncounted: OnceLock::new(),
+            policies,
         }
+    }
+
+    #[cold]
+    fn uncounted(&self, settings: &LayerSettings<R>) -> &RuleDesk<R> {
+        self.uncounted.get_or_init(|| {
+            let group = RuleGroup::none(self.policies.clone());
+            settings.desk(group, OwnTerms::default())
+        })
     }
 }
 
@@ -212,9 +225,8 @@ impl<R> LayerSettings<R> {
             grpc: self.grpc,
             shadow: terms.shadow,
             counts: terms.counts,
-            wait: terms
-                .wait
-                .map(|(wait, line)| (self.room.clone(), wait, line)),
+            room: self.room.clone(),
+            wait: terms.wait,
         };
         Desk::new(group, Arc::clone(&self.rejection), terms)
     }

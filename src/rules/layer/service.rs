@@ -18,7 +18,7 @@ use super::{
 use crate::{
     key::Key,
     middleware::{key_rules::NotCounted, service::inner_service},
-    rate_limit::{DeskAnswer, ResponseFuture, Watched},
+    rate_limit::{DeskAnswer, Watched},
     reject::{ProblemJson, Reject},
     rules::select::{ChargeOfRule, RuleCharges, RulesVerdict},
 };
@@ -78,8 +78,7 @@ where
                     .exempt(NotCounted::NoKey(*error)),
             }
         };
-        let response = ResponseFuture::answered(answer, &mut self.inner, parts, body);
-        RulesFuture::new(response, watched)
+        RulesFuture::new(answer, &mut self.inner, (parts, body), watched)
     }
 }
 

@@ -105,6 +105,11 @@ impl PathPattern {
             let certain = in_doubt == InDoubt::Fits || path.is_normal();
             return **literal == *path.normal() && certain;
         }
+        self.fits_by_segments(path, in_doubt)
+    }
+
+    #[inline(never)]
+    fn fits_by_segments(&self, path: &SentPath<'_>, in_doubt: InDoubt) -> bool {
         if path.is_plain() {
             return self.matches(path.normal(), |_| true);
         }
