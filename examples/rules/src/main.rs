@@ -6,8 +6,8 @@
 //! curl -i http://127.0.0.1:3000/hello/ann
 //! ```
 //!
-//! says `x-ratelimit-limit: 3`, and the fourth one in a minute is answered 429. Change `3/minute` in the file to
-//! `5/minute` while the program runs: the same `curl` passes twice more, since what was counted stays. A file with a
+//! says `x-ratelimit-limit: 3`, and the fourth one is answered 429. Change `3/hour` in the file to `5/hour` while the
+//! program runs: the same `curl` passes twice more, since what was counted stays. A file with a
 //! fault changes nothing: the log says what is wrong and where, as this does before the file is in use:
 //!
 //! ```sh

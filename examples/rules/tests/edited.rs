@@ -77,7 +77,7 @@ async fn an_answer_changes_when_the_file_is_edited() {
     assert_eq!(running.get("/healthz").await, (200, None));
 
     // Written beside it and renamed over it, as editors do.
-    let edited = RULES.replace("3/minute", "50/minute");
+    let edited = RULES.replace("3/hour", "50/hour");
     let beside = running.rules.with_extension("new");
     fs::write(&beside, &edited).unwrap();
     fs::rename(&beside, &running.rules).unwrap();
