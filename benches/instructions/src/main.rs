@@ -34,7 +34,7 @@ const LARGE: Quota = Quota::per_hour(1_000_000);
 
 type Kind = (&'static str, fn());
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 16] = [
     ("decision", || decisions(USUAL)),
     ("decision-denied", || decisions(USED_UP)),
     ("decision-stored", || decisions_of(&stored(USUAL))),
@@ -48,7 +48,13 @@ const KINDS: [Kind; 14] = [
     ("default-window", || limited(WINDOW)),
     ("default-large", || limited(LARGE)),
     ("denied", || limited(USED_UP)),
-    ("rules", || requests(app().layer(RulesLayer::new(twenty_rules())))),
+    ("rules", || rules(20, |at| format!("path: \"/r{at}/**\""))),
+    ("rules-thousand", || {
+        rules(1_000, |at| format!("path: \"/r{at}/**\""));
+    }),
+    ("rules-asked", || {
+        rules(1_000, |at| format!("header: {{x-tenant: t{at}}}"));
+    }),
 ];
 
 fn main() {
@@ -74,17 +80,18 @@ fn plain_stored() -> RateLimitLayer {
     RateLimitLayer::new(stored(USUAL), PeerIp).headers(Headers::none())
 }
 
-/// Twenty rules, of which a request meets the last; without headers.
-fn twenty_rules() -> Rules {
-    let others = (1..20).map(|at| {
-        format!("  - {{name: r{at}, match: {{path: \"/r{at}/**\"}}, quota: 100/second}}\n")
+/// So many rules with these matches, and one more, which the requests meet; without headers.
+fn rules(count: u16, found: impl Fn(u16) -> String) {
+    let others = (1..count).map(|at| {
+        let found = found(at);
+        format!("  - {{name: r{at}, match: {{{found}}}, quota: 100/second}}\n")
     });
     let others: String = others.collect();
     let text = format!(
         "defaults: {{key: peer_ip, headers: []}}\nrules:\n{others}  - {{name: api, match: {{path: /}}, quota: 100000/second burst 1000}}\n"
     );
     let rules = Rules::builder().parse(text, Format::Yaml);
-    rules.expect("rules")
+    requests(app().layer(RulesLayer::new(rules.expect("rules"))));
 }
 
 fn limited(quota: Quota) {
