@@ -1,12 +1,6 @@
 //! Rules that count in Redis: for all nodes, across reloads, and together or not at all.
 
-use std::{
-    convert::Infallible,
-    fs,
-    net::SocketAddr,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::{convert::Infallible, fs, net::SocketAddr, time::Duration};
 
 use http::{Request, Response, StatusCode};
 use testkit::{needs, servers::Server};
@@ -83,13 +77,13 @@ rules:
     );
     assert_eq!(passed(&layer, 4, &[("x-c", "a")]).await, 2);
     assert_eq!(passed(&layer, 4, &[("x-c", "b")]).await, 2);
+    // What the second rule denied was given back to the first: one is left.
     assert_eq!(passed(&layer, 4, &[("x-c", "c")]).await, 1);
-    // The last one is denied by the first rule, and takes nothing from the second.
     let denied = answered(&layer, 200, &[("x-c", "d")]).await;
     assert_eq!(denied.status(), 429);
     let told = denied.headers()["ratelimit"].to_str().unwrap();
     assert!(
-        told.contains("\"all\";r=0") && told.contains("\"each\";r=2"),
+        told.starts_with("\"all\";r=0") && !told.contains("watched"),
         "{told}"
     );
 }
@@ -159,12 +153,10 @@ async fn an_unchanged_quota_admits_exactly_its_limit_across_reloads() {
         let layer = layer.clone();
         clients.spawn(async move { passed(&layer, 50, &[]).await });
     }
-    let reloaded = AtomicBool::new(false);
     for at in 1..=100 {
         write(at);
         let changes = handle.reload().unwrap();
         assert_eq!(changes.kept, ["a"]);
-        reloaded.store(true, Ordering::Relaxed);
         tokio::task::yield_now().await;
     }
     let total: usize = clients.join_all().await.into_iter().sum();
