@@ -1,6 +1,9 @@
 //! Requests through an axum router whose limit is shared through Redis.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use http::StatusCode;
 use testkit::bench_server::Server;
@@ -80,7 +83,9 @@ async fn measured() -> Outcome<[Table; 2]> {
 
 /// The same rate for both, under different names.
 async fn routers(server: &Server, rate: Rate) -> Outcome<[(&'static str, axum::Router); 2]> {
-    let store = RedisStore::connect(&server.url())?;
+    // The other waits as long as it takes.
+    let store = RedisStore::builder().deadline(Duration::from_secs(1));
+    let store = store.connect(&server.url())?;
     let name = format!("burst-{}", rate.burst);
     let limiter = RedisLimiter::builder(rate.ours())
         .name(&name)
