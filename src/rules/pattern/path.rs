@@ -83,7 +83,12 @@ impl PathPattern {
             pattern.literal = Some(text.into());
         }
         pattern.segments = segments.into();
-        let names: Vec<&str> = pattern.parameters().collect();
+        pattern.check_names(text)?;
+        Ok(pattern)
+    }
+
+    fn check_names(&self, text: &str) -> Result<(), String> {
+        let names: Vec<&str> = self.parameters().collect();
         if let Some((at, name)) = names
             .iter()
             .enumerate()
@@ -95,7 +100,7 @@ impl PathPattern {
                 at + 1
             ));
         }
-        Ok(pattern)
+        Ok(())
     }
 
     /// Whether it matches a path.
