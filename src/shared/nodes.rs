@@ -13,6 +13,7 @@ use super::{
     coalesce::Coalescer,
     deny_cache::{self, DenyCache},
     fallback::Fallback,
+    rare_values::RareValues,
     store::NodesStore,
     subject::{SubjectName, SubjectNames},
 };
@@ -73,6 +74,7 @@ impl NodesLimiter {
             store: store.clone(),
             denials: denials.clone(),
             test_clock,
+            rare_values: RareValues::new(Instant::now().into_std()),
         };
         let current = Current::new(store, &name, &limits, 0);
         Self(Arc::new(Inner {

@@ -12,9 +12,13 @@ use crate::{
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn plan(quota: Quota) -> TierPlan {
+fn limits_plan(quota: Quota) -> Plan {
     let tiers = vec![(Tier::DEFAULT, quota.into_quotas())];
-    let plan = Plan::new(&Limits::new(tiers, None).expect("a good quota"));
+    Plan::new(&Limits::new(tiers, None).expect("a good quota"))
+}
+
+fn plan(quota: Quota) -> TierPlan {
+    let plan = limits_plan(quota);
     let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
     plan.into_owned()
 }
@@ -24,9 +28,10 @@ fn operations_like_those_of_the_subject_before_are_told_once() {
     let plan = plan(Quota::per_second(10));
     let one = [(Op::Acquire(1), 1)];
     let two = [(Op::Acquire(2), 3), (Op::Peek(0), 1)];
-    let arguments = plan.lone_arguments(Some(5), &[&one, &one, &two, &two, &one]);
+    let script = plan.lone_script().expect("a lone bucket");
+    let arguments = plan.arguments_of(script, Some(5), &[&one, &one, &two, &two, &one]);
     assert_eq!(
-        arguments.expect("a lone bucket").join(" "),
+        arguments.join(" "),
         "5 100000000 1000000000 1000000000 3 a 1 1 = 6 a 2 3 p 0 1 = 3 a 1 1"
     );
 }
@@ -72,8 +77,18 @@ fn several_short_buckets_have_a_script_of_their_own() {
 
 #[test]
 fn rare_operations_are_the_general_script_s() {
-    let plan = plan(Quota::per_second(10));
-    let (one, reset) = ([(Op::Acquire(1), 1)], [(Op::Reset, 1)]);
-    assert!(plan.is_simple(&one) && !plan.is_simple(&reset));
-    assert!(plan.lone_arguments(None, &[&one, &reset]).is_none());
+    let is_simple = |quota, op: Op| limits_plan(quota).is_simple(Chosen::Tier(0), &op);
+    let bucket = Quota::per_second(10);
+    for op in [Op::Acquire(1), Op::Reserve(1), Op::Peek(1), Op::Deny(1)] {
+        assert!(is_simple(bucket, op.clone()));
+        assert!(!is_simple(bucket.leaky_bucket(3), op));
+    }
+    for op in [
+        Op::Reset,
+        Op::Hit(1),
+        Op::Refund(1, None),
+        Op::AcquireUpTo(1),
+    ] {
+        assert!(!is_simple(bucket, op));
+    }
 }

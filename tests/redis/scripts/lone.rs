@@ -44,6 +44,13 @@ struct Step {
 }
 
 impl Kind {
+    const ALL: [Self; 4] = [
+        Self::Bucket,
+        Self::Buckets,
+        Self::FixedWindow,
+        Self::SlidingWindow,
+    ];
+
     fn script(self) -> &'static str {
         match self {
             Self::Bucket => LONE_BUCKET,
@@ -256,6 +263,47 @@ fn agree(kind: Kind) {
         counts.alike > 5 * counts.left && counts.left > 0,
         "{counts:?}"
     );
+}
+
+/// Otherwise each decision about a subject that is blocked by hand would take two round trips.
+#[test]
+fn values_of_the_same_quotas_are_known() {
+    needs!(redis);
+    let server = runtime().block_on(Server::start());
+    let mut calls = Calls::new(&server);
+    let general = Recorded::new(GENERAL);
+    let numbers = Numbers {
+        time: 1_000_000_000,
+        capacity: 5,
+        extra: 0,
+        more: 0,
+    };
+    let keys = ["subject".to_owned()];
+    for kind in Kind::ALL {
+        let lone = Recorded::new(kind.script());
+        let arguments = |plan: Vec<String>, rows: &str| {
+            let rows = words(rows);
+            let own = [EPOCH.to_string()].into_iter().chain(plan);
+            let own = own.chain([rows.len().to_string()]);
+            own.chain(rows).collect::<Vec<_>>()
+        };
+        for before in [
+            "b 0 1 400000 7",
+            "a 2 1 b 0 1 400000 0",
+            "a 1 1 x 0 1",
+            "x 0 1",
+        ] {
+            calls.run(&["FLUSHALL"]);
+            let plan = kind.general(numbers);
+            calls.call(&general, &keys, &arguments(plan.clone(), before));
+            for row in ["p 1 1", "a 1 3", "v 9 2"] {
+                let decided = calls.call(&lone, &keys, &arguments(kind.lone(numbers), row));
+                assert_ne!(decided.replies, [b""], "{kind:?} after {before:?}");
+                let again = calls.call(&general, &keys, &arguments(plan.clone(), "p 0 1"));
+                assert_eq!(again.writes, [None], "{kind:?} after {before:?}");
+            }
+        }
+    }
 }
 
 #[test]
