@@ -2,10 +2,12 @@
 //! others is given back where one denies.
 
 use std::{
-    future::Future,
+    future::{Future, IntoFuture as _},
     pin::Pin,
     task::{Context, Poll},
 };
+
+use tokio::time::{Instant, timeout_at};
 
 use super::{answer::RedisFuture, limiter::RedisLimiter};
 use crate::{
@@ -49,8 +51,11 @@ impl Member for RedisLimiter {
         if let Some(denied) = remembered(&asked) {
             return Pending::Ready(Ok(denied));
         }
+        let deadlines = asked.iter().map(|asked| asked.limiter.store().deadline());
+        let until = Instant::now() + deadlines.max().unwrap_or_default();
         let answers: Vec<_> = asked.iter().map(AskedMember::ask).collect();
-        Pending::Later(RedisFuture::new(Unabandoned::new(decide(asked, answers))))
+        let decision = decide(asked, answers, until);
+        Pending::Later(RedisFuture::new(Unabandoned::new(decision)))
     }
 }
 
@@ -127,10 +132,12 @@ fn remembered(asked: &[AskedMember]) -> Option<Decision> {
     Some(Decision::join(all.collect()))
 }
 
-/// The decision of all limits together.
+/// The decision of all limits together. What is given back is waited for until the time by which all
+/// answers had to come, and given back all the same.
 async fn decide(
     asked: Vec<AskedMember>,
     pending: Vec<Pending<RedisFuture>>,
+    until: Instant,
 ) -> Result<Decision, LimiterError> {
     // All of them are under way: to wait for one does not hold up another.
     let mut answers = Vec::with_capacity(pending.len());
@@ -140,11 +147,11 @@ async fn decide(
     let takes = asked.iter().all(AskedMember::takes);
     let passes = |answer: &Result<Decision, _>| answer.as_ref().is_ok_and(Decision::is_allowed);
     if takes && !answers.iter().all(passes) {
-        give_back(&asked, &mut answers, 0).await;
+        give_back(&asked, &mut answers, 0, until).await;
     } else if takes {
         let charged = answers.iter().flatten().map(Decision::charged);
         let kept = charged.filter(|charged| *charged > 0).min().unwrap_or(0);
-        give_back(&asked, &mut answers, kept).await;
+        give_back(&asked, &mut answers, kept, until).await;
     }
     let decisions: Result<Vec<_>, _> = answers.into_iter().collect();
     Ok(Decision::join(decisions?))
@@ -155,19 +162,23 @@ async fn give_back(
     asked: &[AskedMember],
     answers: &mut [Result<Decision, LimiterError>],
     kept: u64,
+    until: Instant,
 ) {
     let refund = |(asked, answer): (&AskedMember, &Result<Decision, _>)| {
-        asked.give_back(answer.as_ref().ok()?, kept)
+        let refund = asked.give_back(answer.as_ref().ok()?, kept)?;
+        Some(timeout_at(until, Unabandoned::new(refund.into_future())))
     };
     let refunds: Vec<_> = asked.iter().zip(&*answers).map(refund).collect();
     for (answer, refund) in answers.iter_mut().zip(refunds) {
         let Some(refund) = refund else { continue };
         match (refund.await, &mut *answer) {
             // What is kept has the receipt of its charge.
-            (Ok(_), Ok(decision)) if kept > 0 => decision.keep_charged(kept),
-            (Ok(refunded), answer) => *answer = Ok(refunded),
+            (Ok(Ok(_)), Ok(decision)) if kept > 0 => decision.keep_charged(kept),
+            (Ok(Ok(refunded)), answer) => *answer = Ok(refunded),
+            // It is on its way, and must not be given back a second time.
+            (Err(_), Ok(decision)) => decision.keep_charged(kept),
             // It stays charged: that is no reason to let the request pass.
-            (Err(_), _) => {}
+            (_, _) => {}
         }
     }
 }

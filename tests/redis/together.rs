@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+use redis::{Cmd, Pipeline, RedisFuture, RedisResult, Value, aio::ConnectionLike};
 use testkit::{needs, servers::Server};
 use tower_ratelimit::{
-    ConfigErrorKind, Decision, Global, Key, Limiter, OnFailure, Op, Outcome, PeerIp, Quota,
-    RateLimitLayer, RedisLimiter, RedisStore,
+    ConfigErrorKind, Decision, Degradation, Global, Key, Limiter, OnFailure, Op, Outcome, PeerIp,
+    Quota, RateLimitLayer, RedisLimiter, RedisStore,
     limiter::{JointLimiter, Tier},
     shared::RedisLimiterBuilder,
 };
@@ -223,6 +225,84 @@ async fn limits_that_cannot_be_taken_back_are_refused() {
     let tiered = JointLimiter::new([everybody(), tiered.build(&store).unwrap()]).unwrap();
     let answer = tiered.apply_in(&Tier::named("gold"), &joint([1, 2]), Op::Acquire(1));
     assert!(answer.await.is_err());
+}
+
+/// A server that takes its time for what is acquired, denies it of one limit, and never answers what is
+/// given back.
+#[derive(Clone)]
+struct Hesitant {
+    takes: Duration,
+}
+
+impl Hesitant {
+    fn answer(&self, command: &Cmd) -> BoxFuture<'static, RedisResult<Value>> {
+        let words: Vec<String> = command.args_iter().map(text).collect();
+        if words[0] != "EVALSHA" {
+            return Box::pin(async { Ok(Value::Okay) });
+        }
+        if words.iter().any(|word| word == "r") {
+            return Box::pin(std::future::pending());
+        }
+        let is_denied = i64::from(words.iter().any(|word| word.contains("strict")));
+        // The time, how many, whether denied, the wait, the charge, the block; of the quota whether denied,
+        // the time until it fits, and how far it is from full.
+        let numbers = [9, 1, is_denied, 0, 1 - is_denied, 0, is_denied, -1, 7_000];
+        let reply = numbers.iter().flat_map(|number: &i64| number.to_be_bytes());
+        let (reply, takes) = (Value::BulkString(reply.collect()), self.takes);
+        Box::pin(async move {
+            tokio::time::sleep(takes).await;
+            Ok(reply)
+        })
+    }
+}
+
+fn text(word: redis::Arg<&[u8]>) -> String {
+    match word {
+        redis::Arg::Simple(word) => String::from_utf8_lossy(word).into_owned(),
+        _ => String::new(),
+    }
+}
+
+impl ConnectionLike for Hesitant {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        self.answer(command)
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        _: &'a Pipeline,
+        _: usize,
+        _: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        unreachable!("there is one command a call")
+    }
+
+    fn get_db(&self) -> i64 {
+        0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_takes_no_longer_than_one_deadline() {
+    let deadline = Duration::from_millis(100);
+    let takes = deadline * 3 / 4;
+    let store = RedisStore::builder().deadline(deadline);
+    let store = store.connection(Hesitant { takes }).unwrap();
+    let limits = ["roomy", "strict"].map(|name| {
+        let builder = RedisLimiter::builder(Quota::per_day(100).named(name)).name(name);
+        builder.on_failure(OnFailure::deny()).build(&store).unwrap()
+    });
+    let together = JointLimiter::new(limits).unwrap();
+    for _ in 0..3 {
+        let asked = tokio::time::Instant::now();
+        let denied = ask(&together, &joint([1, 2]), Op::Acquire(1)).await;
+        let took = asked.elapsed();
+        assert!(denied.is_denied() && !denied.is_degraded());
+        assert!((takes..=deadline).contains(&took), "{took:?}");
+        // What was given back is still heard of.
+        tokio::time::sleep(deadline).await;
+    }
+    assert_eq!(store.stats().degraded(Degradation::TimedOut), 3);
 }
 
 /// Without its store each limit falls back by itself, and the limits are still charged together.
