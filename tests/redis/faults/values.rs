@@ -1,7 +1,7 @@
 //! Somebody else wrote into a subject's key.
 
 use redis::Value;
-use testkit::{needs, servers::Server};
+use testkit::{AGE, needs, servers::Server};
 use tower_ratelimit::{
     Key, Limiter as _, OnFailure, Op, Quota, RedisLimiter,
     redis::{StoreErrorKind, StoreHealth},
@@ -64,7 +64,7 @@ async fn spoiled(quota: Quota, words: &[&[u8]]) {
     assert_eq!(decision.remaining(), Some(99), "she starts afresh");
 }
 
-const QUOTA: Quota = Quota::per_day(100).fixed_window();
+const QUOTA: Quota = Quota::per(100, AGE).fixed_window();
 
 #[tokio::test]
 async fn of_another_type() {
