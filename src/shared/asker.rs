@@ -98,7 +98,7 @@ impl Asker {
         let Some(denials) = &self.denials else { return };
         let Some(answer) = answer else {
             if rows.iter().any(|(op, _)| deny_cache::may_end_denials(op)) {
-                denials.forget(asked.subject);
+                denials.forget(asked.subject, Instant::now().into_std());
             }
             return;
         };

@@ -234,10 +234,11 @@ impl Inner {
     /// it.
     fn remembered(&self, subject: &SubjectName, tier: Chosen, op: &Op) -> Option<Decision> {
         let denials = self.denials.as_ref()?;
+        let now = Instant::now().into_std();
         if deny_cache::may_end_denials(op) {
-            denials.forget(subject);
+            denials.forget(subject, now);
         }
-        denials.answer(subject, tier, op, Instant::now().into_std())
+        denials.answer(subject, tier, op, now)
     }
 
     fn current(&self) -> RwLockReadGuard<'_, Arc<Current>> {

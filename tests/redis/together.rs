@@ -243,7 +243,7 @@ async fn a_denial_takes_no_longer_than_one_deadline() {
         let reply = fake::of_bucket(has("strict"), 7_000);
         async move {
             tokio::time::sleep(takes).await;
-            reply
+            Ok(reply)
         }
         .boxed()
     });

@@ -7,7 +7,6 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, future::join_all};
-use redis::Value;
 use testkit::{AGE, needs, programs::eventually};
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tower_ratelimit::{
@@ -253,10 +252,7 @@ async fn of_many_at_once_as_many_are_decided_as_the_server_can() {
         let answered_at = *free_at;
         async move {
             tokio::time::sleep_until(answered_at).await;
-            match keys {
-                1 => fake::of_bucket(false, 7),
-                _ => Value::Array(vec![fake::of_bucket(false, 7); keys]),
-            }
+            Ok(fake::of_buckets(keys))
         }
         .boxed()
     });

@@ -3,18 +3,18 @@
 use std::{fmt, sync::Arc};
 
 use futures_util::{FutureExt as _, future::BoxFuture};
-use redis::{Arg, Cmd, Pipeline, RedisFuture, Value, aio::ConnectionLike};
+use redis::{Arg, Cmd, Pipeline, RedisFuture, RedisResult, Value, aio::ConnectionLike};
 
 /// A connection to it, for [`RedisStoreBuilder::connection`](tower_ratelimit::redis::RedisStoreBuilder::connection).
 #[derive(Clone)]
 pub(crate) struct FakeServer(Arc<Decide>);
 
-type Decide = dyn Fn(&[String]) -> BoxFuture<'static, Value> + Send + Sync;
+type Decide = dyn Fn(&[String]) -> BoxFuture<'static, RedisResult<Value>> + Send + Sync;
 
 impl FakeServer {
     /// `decide` is asked about the words of each `EVALSHA`.
     pub(crate) fn new(
-        decide: impl Fn(&[String]) -> BoxFuture<'static, Value> + Send + Sync + 'static,
+        decide: impl Fn(&[String]) -> BoxFuture<'static, RedisResult<Value>> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(decide))
     }
@@ -23,6 +23,14 @@ impl FakeServer {
 /// How many keys there are in a call.
 pub(crate) fn keys(words: &[String]) -> usize {
     words[2].parse().unwrap()
+}
+
+/// What a script says of one acquire of each key.
+pub(crate) fn of_buckets(keys: usize) -> Value {
+    match keys {
+        1 => of_bucket(false, 7),
+        _ => Value::Array(vec![of_bucket(false, 7); keys]),
+    }
 }
 
 /// What a script says of one acquire on a token bucket that this many microseconds refill.
@@ -46,7 +54,7 @@ impl ConnectionLike for FakeServer {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         let words: Vec<_> = command.args_iter().map(text).collect();
         match words[0].as_str() {
-            "EVALSHA" => (self.0)(&words).map(Ok).boxed(),
+            "EVALSHA" => (self.0)(&words),
             _ => async { Ok(Value::Okay) }.boxed(),
         }
     }
