@@ -19,7 +19,7 @@ use crate::{
         joint::{JointCall, KeyedLimit, Member, sealed::Sealed},
         limits::Limits,
     },
-    quota::Algorithm,
+    quota::{Algorithm, OwnedQuota, Quota},
 };
 
 impl Sealed for RedisLimiter {}
@@ -29,15 +29,11 @@ impl Member for RedisLimiter {
     fn check(limiters: &[Self]) -> Result<(), ConfigError> {
         for limiter in limiters {
             if let Some(fault) = limiter.with_limits(irrevocable) {
-                let name = limiter.policies()[0].name();
-                return Err(ConfigError::new(
-                    ConfigErrorKind::Joint,
-                    format!(
-                        "the limit {name:?} has {fault}, which cannot be taken back in Redis when \
-                         another limit denies: give it a layer of its own, inside this one"
-                    ),
-                ));
+                return Err(refused(limiter.policies()[0].name(), fault));
             }
+        }
+        for limiter in limiters {
+            limiter.0.take_into_list();
         }
         Ok(())
     }
@@ -59,16 +55,41 @@ impl Member for RedisLimiter {
     }
 }
 
+fn refused(name: &str, fault: &str) -> ConfigError {
+    ConfigError::new(
+        ConfigErrorKind::Joint,
+        format!(
+            "the limit {name:?} has {fault}, which cannot be taken back in Redis when another limit \
+             denies: give it a layer of its own, inside this one"
+        ),
+    )
+}
+
+const LEAKY_BUCKET: &str = "a leaky bucket";
+
+const fn is_leaky(quota: &Quota) -> bool {
+    matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })
+}
+
 /// A part of a limit that leaves more behind than a refund takes back.
 fn irrevocable(limits: &Limits) -> Option<&'static str> {
     let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
-    if quotas.any(|quota| matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })) {
-        return Some("a leaky bucket");
+    if quotas.any(is_leaky) {
+        return Some(LEAKY_BUCKET);
     }
     limits.block_for.map(|_| "block_for")
 }
 
 impl RedisLimiter {
+    /// Whether the quota may become one of this limiter's, which others may be charged with.
+    pub(super) fn accepts(&self, quota: &OwnedQuota) -> Result<(), ConfigError> {
+        let quota = quota.quota();
+        match self.0.is_in_list() && is_leaky(&quota) {
+            true => Err(refused(self.policies()[0].name(), LEAKY_BUCKET)),
+            false => Ok(()),
+        }
+    }
+
     /// This limiter, by the key that `extractor` finds, for a list of limits that are [charged
     /// together](crate::RateLimitLayer::all).
     pub fn by(self, extractor: impl KeyExtractor) -> KeyedLimit<Self> {

@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, RwLock, RwLockReadGuard},
+    sync::{
+        Arc, Mutex, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::time::{Instant, timeout_at};
@@ -47,6 +50,8 @@ struct Inner {
     coalescer: Coalescer<Asker, Current>,
     denials: Option<Arc<DenyCache>>,
     fallback: Fallback,
+    /// Whether it is charged together with others.
+    is_in_list: AtomicBool,
 }
 
 /// The parts that a limiter is made of.
@@ -87,6 +92,7 @@ impl NodesLimiter {
             name,
             denials,
             fallback,
+            is_in_list: AtomicBool::new(false),
         }))
     }
 
@@ -108,6 +114,15 @@ impl NodesLimiter {
         }
         *limits = changed;
         Ok(())
+    }
+
+    /// It is charged together with others from now on.
+    pub(super) fn take_into_list(&self) {
+        self.0.is_in_list.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_in_list(&self) -> bool {
+        self.0.is_in_list.load(Ordering::Relaxed)
     }
 
     pub(super) fn store(&self) -> &NodesStore {

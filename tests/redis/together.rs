@@ -265,6 +265,36 @@ async fn a_denial_takes_no_longer_than_one_deadline() {
     assert_eq!(store.stats().degraded(Degradation::TimedOut), 3);
 }
 
+#[tokio::test]
+async fn limits_that_are_charged_together_take_no_quota_that_cannot_be_taken_back() {
+    let store = RedisStore::connect("redis://localhost").unwrap();
+    let quota = Quota::per_second(5).named("own");
+    let limit = limiter(quota, &store);
+    limit.set_quota("own", quota.leaky_bucket(9)).unwrap();
+    limit.set_quota("own", quota).unwrap();
+    let others = [
+        lasting(9, "everybody"),
+        quota.leaky_bucket(2).named("queue"),
+    ];
+    let [everybody, queue] = others.map(|quota| limiter(quota, &store));
+    // One that was refused leaves no trace.
+    assert!(JointLimiter::new([limit.clone(), queue]).is_err());
+    limit.set_quota("own", quota.leaky_bucket(9)).unwrap();
+    limit.set_quota("own", quota).unwrap();
+
+    let together = JointLimiter::new([everybody, limit.clone()]).unwrap();
+    for limit in [&limit, &together.limiters()[1]] {
+        let error = limit.set_quota("own", quota.leaky_bucket(9)).unwrap_err();
+        assert_eq!(error.kind(), ConfigErrorKind::Joint);
+        let text = error.to_string();
+        assert!(
+            text.contains("\"own\"") && text.contains("a leaky bucket"),
+            "{text}"
+        );
+        limit.set_quota("own", quota.fixed_window()).unwrap();
+    }
+}
+
 /// Without its store each limit falls back by itself, and the limits are still charged together.
 #[tokio::test]
 async fn fallback_charges_all_or_none_too() {
