@@ -178,7 +178,8 @@ impl RedisStore {
         }
     }
 
-    /// How long an answer takes at present; `None` without a connection.
+    /// How long an answer takes at present, with what the server has to do before; `None` without a
+    /// connection.
     pub(crate) fn expected(&self) -> Option<Duration> {
         self.shared.expected()
     }
