@@ -6,7 +6,8 @@ use super::*;
 use crate::{
     quota::IntoQuotas,
     redis::script::{
-        DECIDE_BUCKETS, DECIDE_LONE_BUCKET, DECIDE_LONE_FIXED_WINDOW, DECIDE_LONE_SLIDING_WINDOW,
+        DECIDE_BUCKETS, DECIDE_LONE_BUCKET, DECIDE_LONE_FIXED_WINDOW, DECIDE_LONE_SLIDING_LOG,
+        DECIDE_LONE_SLIDING_WINDOW,
     },
 };
 
@@ -56,7 +57,11 @@ fn a_lone_quota_of_small_numbers_has_a_script_of_its_own() {
     assert!(is(sliding(100_000), &DECIDE_LONE_SLIDING_WINDOW));
     assert!(lone(sliding(1_000_000)).is_none());
     assert!(lone(sliding(9).slices(2)).is_none());
-    assert!(lone(Quota::per(9, DAY).sliding_log()).is_none());
+
+    let log = |period| Quota::per(9, period).sliding_log();
+    assert!(is(log(104 * DAY), &DECIDE_LONE_SLIDING_LOG));
+    assert!(lone(log(105 * DAY)).is_none());
+    assert!(lone(log(third)).is_none());
 }
 
 #[test]
