@@ -89,7 +89,9 @@ impl Retry {
         self
     }
 
-    /// Decides in place of the method whether a request may be sent again after a failure.
+    /// Decides whether a request may be sent again after a failure, in place of its method, of
+    /// [`throttled_always`](Self::throttled_always), and of a gRPC server that allows it. How often
+    /// stays bounded, and nothing is sent again that a gRPC server forbids.
     ///
     /// ```
     /// use tower_ratelimit::client::{Failure, Retry};
@@ -107,10 +109,11 @@ impl Retry {
         self.attempts == 0
     }
 
-    fn allows(&self, parts: &Parts, failure: Failure) -> bool {
+    /// Whether a request may be sent again, of which the failure itself does or does not allow it.
+    fn allows(&self, parts: &Parts, failure: Failure, is_safe: bool) -> bool {
         match &self.when {
             Some(when) => when(parts, &failure),
-            None => is_idempotent(parts),
+            None => is_safe || is_idempotent(parts),
         }
     }
 }
@@ -181,9 +184,8 @@ impl Again<'_> {
 
     fn after_refusal(&self, tried: &mut Attempts, refusal: Refusal) -> Option<Duration> {
         // A gRPC server that names a wait allows to try again whatever it is.
-        let allowed = refusal.source == SignalSource::Grpc
-            || self.retry.throttled_always
-            || self.retry.allows(self.parts, Failure::Throttled);
+        let is_safe = refusal.source == SignalSource::Grpc || self.retry.throttled_always;
+        let allowed = self.retry.allows(self.parts, Failure::Throttled, is_safe);
         let wait = refusal.pause.wait;
         if !allowed || tried.refusals >= MOST_REFUSALS || wait > self.left {
             return None;
@@ -206,7 +208,7 @@ impl Again<'_> {
         failure: Failure,
     ) -> Option<Duration> {
         let is_last = tried.failures + 1 >= self.retry.attempts;
-        if is_last || !self.retry.allows(self.parts, failure) {
+        if is_last || !self.retry.allows(self.parts, failure, false) {
             return None;
         }
         let wait = draw(AFTER_FAILURE, tried.failures, self.fraction);

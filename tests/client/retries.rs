@@ -111,17 +111,39 @@ async fn a_post_is_sent_again_only_if_that_was_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn grpc_allows_it_itself() {
-    let wait: &[_] = &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "200")];
-    let never: &[_] = &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1")];
-    for (lines, requests) in [(wait, 2), (never, 1)] {
+    const GRPC: (&str, &str) = ("content-type", "application/grpc+proto");
+    const WAIT: &[(&str, &str)] = &[
+        GRPC,
+        ("grpc-status", "8"),
+        ("grpc-retry-pushback-ms", "200"),
+    ];
+    const NEVER: &[(&str, &str)] = &[GRPC, ("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1")];
+    const SILENT: &[(&str, &str)] = &[GRPC, ("grpc-status", "8")];
+    let usual = Retry::new;
+    for (lines, retry, requests) in [
+        (WAIT, usual(), 2),
+        (NEVER, usual(), 1),
+        // Anybody can write the fields, only gRPC means them.
+        (&WAIT[1..], usual(), 1),
+        // Without a hint the server allows nothing.
+        (SILENT, usual(), 1),
+        (SILENT, usual().throttled_always(), 2),
+        // The caller has the last word, unless the server forbids it.
+        (WAIT, usual().when(|_, _| false), 1),
+        (WAIT, usual().throttled_always().when(|_, _| false), 1),
+        (SILENT, usual().when(|_, _| true), 2),
+        (NEVER, usual().when(|_, _| true), 1),
+        (WAIT, Retry::none(), 1),
+    ] {
         let server = Server::new(move |n, _| {
             Ok(match n {
                 0 => response(200, lines),
                 _ => response(200, &[("grpc-status", "0")]),
             })
         });
-        status(&layer(), &server, request(Method::POST)).await;
-        assert_eq!(server.requests(), requests, "{lines:?}");
+        let layer = layer().retry(retry.clone());
+        status(&layer, &server, request(Method::POST)).await;
+        assert_eq!(server.requests(), requests, "{lines:?} {retry:?}");
     }
 }
 
