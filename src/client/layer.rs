@@ -45,10 +45,10 @@ impl<L, P> PacerLayer<L, P> {
         &self.calls.pacer
     }
 
-    /// What the layer knows of its calls.
+    /// What the layer knows of its calls, and how it copies bodies.
     #[cfg(feature = "reqwest-middleware")]
-    pub(super) fn into_calls(self) -> Arc<Calls<L>> {
-        self.calls
+    pub(super) fn into_parts(self) -> (Arc<Calls<L>>, P) {
+        (self.calls, self.bodies)
     }
 
     fn with(self, set: impl FnOnce(&mut Calls<L>)) -> Self {
@@ -87,8 +87,8 @@ impl<L, P> PacerLayer<L, P> {
         self.with_bodies(WithoutReplay)
     }
 
-    /// Copies the bodies of requests that may be sent again by this closure. Those for which it
-    /// returns `None` are sent once.
+    /// Copies the bodies of requests that may be sent again by this closure, or whole requests of
+    /// reqwest. Those for which it returns `None` are sent once.
     pub fn replay_fn<F, B>(self, replay: F) -> PacerLayer<L, ReplayFn<F>>
     where
         F: Fn(&B) -> Option<B> + Clone + Send + Sync + 'static,
@@ -100,6 +100,7 @@ impl<L, P> PacerLayer<L, P> {
     /// is an error, of the kind `Body`.
     ///
     /// For calls that send one message: a stream that goes on while the server answers would stall.
+    /// Not around reqwest, which copies its requests by itself, unless their body is a stream.
     pub fn buffer_bodies(self, bytes: usize) -> PacerLayer<L, BufferedBodies> {
         self.with_bodies(BufferedBodies(bytes))
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{ramp::Ramp, signal::Signal};
+use super::{in_flight::InFlight, ramp::Ramp, signal::Signal};
 use crate::{
     clock::Timestamp,
     headers::read::{MOST_TOLD, ToldQuota},
@@ -29,8 +29,7 @@ const FIRST_ROUND: u64 = 10;
 pub(super) struct Learned {
     /// The number of the newest request, and the units of all of them.
     newest: Sent,
-    /// The units of requests that were not answered yet.
-    in_flight: u64,
+    in_flight: InFlight,
     /// The number of the request whose response last changed something here.
     heard: u64,
     paused: Option<Paused>,
@@ -47,8 +46,6 @@ pub(super) struct Learned {
 pub(super) struct Sent {
     /// Requests are numbered as they are sent.
     number: u64,
-    /// Its own units.
-    cost: u64,
     /// All units that were sent up to here.
     units: u64,
 }
@@ -134,9 +131,8 @@ impl Learned {
     pub(super) fn send(&mut self, now: Timestamp, cost: u64) -> Sent {
         self.sent_at = now;
         self.newest.number += 1;
-        self.newest.cost = cost;
         self.newest.units = self.newest.units.saturating_add(cost);
-        self.in_flight = self.in_flight.saturating_add(cost);
+        self.in_flight.start(self.newest.number, cost);
         if let Some(ramp) = &mut self.ramp {
             ramp.send(now);
         }
@@ -201,7 +197,7 @@ impl Learned {
 
     /// A request was answered, or given up.
     pub(super) fn end(&mut self, sent: Sent) {
-        self.in_flight = self.in_flight.saturating_sub(sent.cost);
+        self.in_flight.end(sent.number);
     }
 
     /// Nothing is sent for this long; a pause that lasts longer stays.
@@ -216,6 +212,11 @@ impl Learned {
         self.ramp = None;
         self.streak = Streak::default();
         self.refused_at = None;
+    }
+
+    /// Requests whose response has not come.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.len()
     }
 
     /// When the pause ends, if there is one.
@@ -240,9 +241,8 @@ impl Learned {
     /// The units of all requests, but of those that the server may not have seen when it answered
     /// this one: later ones, and earlier ones that are still on their way.
     fn may_be_used(&self, sent: Sent) -> u64 {
-        let later = self.newest.units.saturating_sub(sent.units);
-        let others = self.in_flight.saturating_sub(sent.cost);
-        sent.units.saturating_sub(others.saturating_sub(later))
+        let unanswered = self.in_flight.units_before(sent.number);
+        sent.units.saturating_sub(unanswered)
     }
 
     /// Whether what is told is spread: clients that share a limit would use up what is left in no

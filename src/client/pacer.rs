@@ -96,7 +96,7 @@ impl<L> Pacer<L> {
             };
             let memory = site.memory();
             stats.queued = site.queued.load(Ordering::Acquire);
-            stats.in_flight = site.in_flight.load(Ordering::Acquire);
+            stats.in_flight = memory.learned.in_flight();
             stats.paused_for = memory.learned.paused_until(now).map(since);
             let left = memory.learned.left(now);
             stats.left = left.map(|(units, until)| (units, since(until)));

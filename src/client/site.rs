@@ -24,7 +24,6 @@ pub(super) struct Site {
     /// A permit for each request that may be in flight.
     pub(super) room: Option<Arc<Semaphore>>,
     pub(super) queued: AtomicUsize,
-    pub(super) in_flight: AtomicUsize,
     /// Wakes the head when something was learned.
     pub(super) news: Notify,
     memory: Mutex<Memory>,
@@ -53,7 +52,6 @@ impl Site {
                 .max_in_flight
                 .map(|most| Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)))),
             queued: AtomicUsize::new(0),
-            in_flight: AtomicUsize::new(0),
             news: Notify::new(),
             memory: Mutex::new(Memory {
                 learned,

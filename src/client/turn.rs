@@ -1,10 +1,6 @@
 //! Turns: a request may be sent, and its response is learned from.
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use http::{HeaderMap, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
@@ -124,7 +120,6 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.site.memory().learned.end(self.sent);
-        self.site.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

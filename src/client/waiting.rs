@@ -108,9 +108,9 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
         drop(head);
         drop(place);
         let waited = self.began.get().map_or(Duration::ZERO, Instant::elapsed);
+        let turn = Turn::new(Arc::clone(self.common), site, sent, room);
         self.common.tell(PacerEvent::Sent { waited });
-        site.in_flight.fetch_add(1, Ordering::AcqRel);
-        Ok((Turn::new(Arc::clone(self.common), site, sent, room), waited))
+        Ok((turn, waited))
     }
 
     /// Goes without waiting, if that is possible.
@@ -284,7 +284,13 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
     ) -> Result<HeadAnswer, PacerError> {
         let destination = &site.destination;
         let Some(wait) = denial.retry_after() else {
-            return Err(PacerError::cannot_fit(self.cost, denial, destination));
+            let margin = self.common.margin;
+            return Err(PacerError::cannot_fit(
+                self.cost,
+                denial,
+                margin,
+                destination,
+            ));
         };
         if wait > self.left() {
             return Err(PacerError::wait_too_long(

@@ -459,6 +459,30 @@ fn a_late_answer_undoes_nothing() {
 }
 
 #[test]
+fn requests_that_the_server_may_not_have_seen_are_left_out_of_what_it_tells() {
+    let told = ("ratelimit", "\"a\";r=7;t=20");
+    // The first is on its way, the third was answered before: it was sent later all the same.
+    for third in [head(200, &[]), head(500, &[])] {
+        let clock = ManualClock::at(NOW);
+        let pacer = Pacer::learning_builder().clock(clock).build().unwrap();
+        let [_first, second, last] = [(); 3].map(|()| testkit::now(pacer.turn(&api(), 1)).unwrap());
+        last.learn(third.0, &third.1);
+        let (status, headers) = head(200, &[told]);
+        second.learn(status, &headers);
+        assert_eq!(pacer.stats(&api()).left, Some((5, seconds(20))));
+    }
+    // Turns that were dropped are not on their way any more.
+    let pacer = Pacer::learning_builder().clock(ManualClock::at(NOW));
+    let pacer = pacer.build().unwrap();
+    let [first, second, third] = [2, 3, 4].map(|cost| testkit::now(pacer.turn(&api(), cost)));
+    drop((first, third));
+    let (status, headers) = head(200, &[told]);
+    second.unwrap().learn(status, &headers);
+    assert_eq!(pacer.stats(&api()).left, Some((3, seconds(20))));
+    assert_eq!(pacer.stats(&api()).in_flight, 0);
+}
+
+#[test]
 fn observers_hear_of_the_source() {
     let events: std::sync::Arc<std::sync::Mutex<Vec<PacerEvent>>> = std::sync::Arc::default();
     let heard = std::sync::Arc::clone(&events);
