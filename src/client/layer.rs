@@ -7,7 +7,7 @@ use tower_layer::Layer;
 
 use super::{
     BufferedBodies, ByReplay, Destination, Paced, Pacer, ReplayFn, Retry, WithoutReplay,
-    call::{Calls, LastDestination},
+    call::Calls,
 };
 use crate::{key::Key, limiter::LocalLimiter};
 
@@ -31,7 +31,6 @@ impl<L> PacerLayer<L> {
                 destination: None,
                 key: None,
                 cost: None,
-                last: LastDestination::default(),
             }),
             bodies: ByReplay,
         }
@@ -96,7 +95,7 @@ impl<L, P> PacerLayer<L, P> {
         self.with_bodies(ReplayFn(replay))
     }
 
-    /// Collects the bodies of requests before they are sent, up to this many bytes. A longer one
+    /// Collects the bodies of requests that may be sent again, up to this many bytes. A longer one
     /// is an error, of the kind `Body`.
     ///
     /// For calls that send one message: a stream that goes on while the server answers would stall.
@@ -129,7 +128,6 @@ impl<L> Clone for Calls<L> {
             destination: self.destination.clone(),
             key: self.key.clone(),
             cost: self.cost.clone(),
-            last: LastDestination::default(),
         }
     }
 }

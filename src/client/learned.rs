@@ -4,10 +4,7 @@
 use std::time::Duration;
 
 use super::{in_flight::InFlight, ramp::Ramp, signal::Signal};
-use crate::{
-    clock::Timestamp,
-    headers::read::{MOST_TOLD, ToldQuota},
-};
+use crate::{clock::Timestamp, headers::read::ToldQuota};
 
 /// No pause is longer, whatever a server says.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
@@ -160,9 +157,10 @@ impl Learned {
                 self.ramp = None;
                 let used = self.may_be_used(sent);
                 let spread = self.spreads(now);
-                let told = told.iter().take(MOST_TOLD);
-                let windows = told.map(|told| ToldWindow::new(told, used, now, spread));
-                self.windows = windows.collect();
+                let windows = told.iter();
+                let windows = windows.map(|told| ToldWindow::new(told, used, now, spread));
+                self.windows.clear();
+                self.windows.extend(windows);
             }
             Signal::Passed if is_news => {
                 self.streak.end(sent);

@@ -78,13 +78,14 @@ impl<L: Limiter, P: CopyBody<Request>> Middleware for PacerMiddleware<L, P> {
         Self: 'f,
     {
         Box::pin(async move {
-            let requests = Requests::of(request, self.bodies.clone(), &self.calls.retry).await;
-            let outgoing = NextRequest {
-                requests: requests.map_err(Error::middleware)?,
+            let mut outgoing = NextRequest {
+                requests: Requests::new(request, self.bodies.clone()),
                 extensions,
                 next,
             };
-            let answer = self.calls.call(outgoing).await;
+            let kept = outgoing.requests.keep(&self.calls.retry).await;
+            kept.map_err(Error::middleware)?;
+            let answer = self.calls.call(&mut outgoing).await;
             answer.map_err(|failed| match failed {
                 Failed::Refused(error) => Error::middleware(error),
                 Failed::Client(error) => error,

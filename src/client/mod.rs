@@ -40,6 +40,7 @@ mod destination;
 mod dice;
 mod error;
 mod event;
+mod flight;
 mod in_flight;
 mod layer;
 mod learned;

@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use super::{Destination, PacerError, PacerEvent, Turn, common::Common, waiting::TurnRequest};
+use super::{
+    Destination, PacerError, PacerEvent, Turn, common::Common, flight::Flight, waiting::TurnRequest,
+};
 use crate::limiter::{Limiter, LocalLimiter};
 
 /// Lets requests go when the destination's limits have room for them.
@@ -117,16 +119,18 @@ impl<L: Limiter> Pacer<L> {
     /// fails; see [`PacerErrorKind`](super::PacerErrorKind).
     pub async fn turn(&self, destination: &Destination, cost: u64) -> Result<Turn, PacerError> {
         let turn = self.turn_within(destination, cost, self.common.max_wait);
-        turn.await.map(|(turn, _)| turn)
+        let (flight, _) = turn.await?;
+        Ok(Turn::new(Arc::clone(&self.common), flight))
     }
 
-    /// Waits for a turn, at most this long; with how long it was.
+    /// Waits for a turn, at most this long, and tells how long it was. The request is on its way from
+    /// then on.
     pub(super) async fn turn_within(
         &self,
         destination: &Destination,
         cost: u64,
         longest: Duration,
-    ) -> Result<(Turn, Duration), PacerError> {
+    ) -> Result<(Flight, Duration), PacerError> {
         let waiting = TurnRequest::new(&self.common, self.limiter.as_deref(), cost, longest);
         let turn = waiting.turn(destination).await;
         if let Err(error) = &turn {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use http::request::Parts;
 use http_body::Body;
 use http_body_util::{BodyExt, Empty, Full, Limited};
 
@@ -181,17 +182,27 @@ pub(super) struct Copies<B, P: CopyBody<B>> {
 }
 
 impl<B, P: CopyBody<B>> Copies<B, P> {
-    /// Keeps what is needed, if anything is sent again at all.
-    pub(super) async fn of(body: B, copy: P, retry: &Retry) -> Result<Self, PacerError> {
-        let (body, kept) = match retry.is_none() {
-            true => (body, None),
-            false => copy.keep(body).await?,
-        };
-        Ok(Self {
+    pub(super) const fn new(body: B, copy: P) -> Self {
+        Self {
             first: Some(body),
-            kept,
+            kept: None,
             copy,
-        })
+        }
+    }
+
+    /// Keeps what is needed, if the request may be sent again at all.
+    pub(super) async fn keep(
+        &mut self,
+        parts: Option<&Parts>,
+        retry: &Retry,
+    ) -> Result<(), PacerError> {
+        if parts.is_some_and(|parts| retry.may_want(parts))
+            && let Some(body) = self.first.take()
+        {
+            let (body, kept) = self.copy.keep(body).await?;
+            (self.first, self.kept) = (Some(body), kept);
+        }
+        Ok(())
     }
 
     /// Whether the body can be sent more than once.

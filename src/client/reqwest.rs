@@ -30,14 +30,14 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let (client, calls) = (self.inner.clone(), Arc::clone(&self.calls));
-        let bodies = self.bodies.clone();
+        let calls = Arc::clone(&self.calls);
+        let mut outgoing = ReqwestRequest {
+            client: self.inner.clone(),
+            requests: Requests::new(request, self.bodies.clone()),
+        };
         PacedFuture::new(async move {
-            let outgoing = ReqwestRequest {
-                client,
-                requests: Requests::of(request, bodies, &calls.retry).await?,
-            };
-            calls.call(outgoing).await.map_err(BoxError::from)
+            outgoing.requests.keep(&calls.retry).await?;
+            calls.call(&mut outgoing).await.map_err(BoxError::from)
         })
     }
 }
@@ -50,7 +50,7 @@ pub(super) struct Requests<P: CopyBody<Request>> {
 }
 
 impl<P: CopyBody<Request>> Requests<P> {
-    pub(super) async fn of(request: Request, copy: P, retry: &Retry) -> Result<Self, PacerError> {
+    pub(super) fn new(request: Request, copy: P) -> Self {
         let mut parts = http::Request::new(()).into_parts().0;
         parts.method = request.method().clone();
         // A URL that is no URI has no host either.
@@ -60,10 +60,15 @@ impl<P: CopyBody<Request>> Requests<P> {
             .parse()
             .unwrap_or(Uri::from_static("/"));
         parts.headers = request.headers().clone();
-        Ok(Self {
+        Self {
             parts: Some(parts),
-            copies: Copies::of(request, copy, retry).await?,
-        })
+            copies: Copies::new(request, copy),
+        }
+    }
+
+    /// Keeps a copy, if the request may be sent again at all.
+    pub(super) async fn keep(&mut self, retry: &Retry) -> Result<(), PacerError> {
+        self.copies.keep(self.parts.as_ref(), retry).await
     }
 
     /// The request without its body; `None` once it cannot be sent again.

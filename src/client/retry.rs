@@ -5,10 +5,12 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::{Method, StatusCode, request::Parts};
 
 use super::{
-    SignalSource, Turn,
+    SignalSource,
+    common::Common,
+    flight::{Flight, Heard, Refusal},
     learned::draw,
-    turn::{Heard, Refusal},
 };
+use crate::headers::is_grpc;
 
 /// A call is refused for a limit at most this often before it gives up.
 const MOST_REFUSALS: u32 = 10;
@@ -109,6 +111,13 @@ impl Retry {
         self.attempts == 0
     }
 
+    /// Whether there is an answer after which this request may be sent again, so that it has to be
+    /// kept.
+    pub(super) fn may_want(&self, parts: &Parts) -> bool {
+        let for_any = self.throttled_always || self.when.is_some();
+        !self.is_none() && (for_any || is_idempotent(parts) || is_grpc(&parts.headers))
+    }
+
     /// Whether a request may be sent again, of which the failure itself does or does not allow it.
     fn allows(&self, parts: &Parts, failure: Failure, is_safe: bool) -> bool {
         match &self.when {
@@ -154,13 +163,12 @@ pub(super) struct Attempts {
 }
 
 /// The request that may be sent again, and the time that its call has left.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) struct Again<'r> {
     pub(super) retry: &'r Retry,
     pub(super) parts: &'r Parts,
     pub(super) left: Duration,
-    /// A number from 0 to 1, drawn by chance.
-    pub(super) fraction: f64,
+    pub(super) common: &'r Common,
 }
 
 impl Again<'_> {
@@ -168,7 +176,7 @@ impl Again<'_> {
     pub(super) fn after_response(
         &self,
         tried: &mut Attempts,
-        turn: &Turn,
+        flight: &Flight,
         status: StatusCode,
         heard: Heard,
     ) -> Option<Duration> {
@@ -176,7 +184,7 @@ impl Again<'_> {
         match heard {
             Heard::Refused(refusal) => self.after_refusal(tried, refusal),
             Heard::Nothing if is_transient => {
-                self.after_failure(tried, turn, Failure::Status(status))
+                self.after_failure(tried, flight, Failure::Status(status))
             }
             Heard::Forbidden | Heard::Nothing => None,
         }
@@ -195,7 +203,11 @@ impl Again<'_> {
             // The wait was drawn already.
             SignalSource::Unknown => Duration::ZERO,
             // On top of the hint, or all that were told the same would come together again.
-            _ => draw(AFTER_REFUSAL, refusal.pause.refusals, self.fraction),
+            _ => draw(
+                AFTER_REFUSAL,
+                refusal.pause.refusals,
+                self.common.dice.fraction(),
+            ),
         };
         Some(wait.saturating_add(more).min(self.left))
     }
@@ -204,15 +216,15 @@ impl Again<'_> {
     pub(super) fn after_failure(
         &self,
         tried: &mut Attempts,
-        turn: &Turn,
+        flight: &Flight,
         failure: Failure,
     ) -> Option<Duration> {
         let is_last = tried.failures + 1 >= self.retry.attempts;
         if is_last || !self.retry.allows(self.parts, failure, false) {
             return None;
         }
-        let wait = draw(AFTER_FAILURE, tried.failures, self.fraction);
-        if wait > self.left || !turn.may_retry() {
+        let wait = draw(AFTER_FAILURE, tried.failures, self.common.dice.fraction());
+        if wait > self.left || !flight.may_retry(self.common) {
             return None;
         }
         tried.failures += 1;

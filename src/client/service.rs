@@ -69,16 +69,18 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (inner, calls) = (self.inner.clone(), Arc::clone(&self.calls));
-        let bodies = self.bodies.clone();
+        let calls = Arc::clone(&self.calls);
+        let (parts, body) = request.into_parts();
+        // Made here, so that the future has it once and not twice.
+        let mut outgoing = HttpRequest {
+            client: self.inner.clone(),
+            parts: Some(parts),
+            bodies: Copies::new(body, self.bodies.clone()),
+        };
         PacedFuture::new(async move {
-            let (parts, body) = request.into_parts();
-            let outgoing = HttpRequest {
-                client: inner,
-                parts: Some(parts),
-                bodies: Copies::of(body, bodies, &calls.retry).await?,
-            };
-            calls.call(outgoing).await.map_err(BoxError::from)
+            let HttpRequest { parts, bodies, .. } = &mut outgoing;
+            bodies.keep(parts.as_ref(), &calls.retry).await?;
+            calls.call(&mut outgoing).await.map_err(BoxError::from)
         })
     }
 }

@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode, header::AGE};
 
 use crate::{
     clock::Timestamp,
-    headers::read::{self, Grpc, ToldQuota},
+    headers::read::{self, Grpc, ToldQuotas},
 };
 
 /// Which signals of responses are believed. All of them are by default.
@@ -83,7 +83,7 @@ pub enum SignalSource {
 }
 
 /// What a response says.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Signal {
     /// The server refused the request for its limit.
     Throttled {
@@ -94,7 +94,7 @@ pub(super) enum Signal {
     /// The server forbids to try again.
     DoNotRetry,
     /// The server took the request, and tells its quotas.
-    Told(Vec<ToldQuota>),
+    Told(ToldQuotas),
     /// The server took the request.
     Passed,
     /// Nothing about limits.
@@ -135,7 +135,7 @@ impl Signal {
     fn of_others(learn: Learn, status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Self {
         let mut told = match learn.fields {
             true => read::quotas(headers, now),
-            false => Vec::new(),
+            false => ToldQuotas::default(),
         };
         // Units without a time, or for no time at all, allow and forbid nothing.
         told.retain(|told| told.window.is_some_and(|window| !window.is_zero()));
@@ -197,8 +197,9 @@ fn hint(headers: &HeaderMap, now: Timestamp) -> Option<(Duration, SignalSource)>
 
 /// The longest time of the quotas that have nothing left.
 fn exhausted(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let told = read::quotas(headers, now).into_iter();
-    told.filter(|told| told.remaining == 0)
+    let told = read::quotas(headers, now);
+    told.iter()
+        .filter(|told| told.remaining == 0)
         .filter_map(|told| told.window)
         .max()
 }

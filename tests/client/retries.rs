@@ -142,7 +142,10 @@ async fn grpc_allows_it_itself() {
             })
         });
         let layer = layer().retry(retry.clone());
-        status(&layer, &server, request(Method::POST)).await;
+        let mut call = request(Method::POST);
+        call.headers_mut()
+            .insert("content-type", "application/grpc".parse().unwrap());
+        status(&layer, &server, call).await;
         assert_eq!(server.requests(), requests, "{lines:?} {retry:?}");
     }
 }
@@ -310,6 +313,40 @@ async fn bodies() {
     let error = client.oneshot(request(Method::PUT)).await.unwrap_err();
     let error = error.downcast_ref::<PacerError>().unwrap();
     assert_eq!((error.kind(), server.requests()), (PacerErrorKind::Body, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_is_copied_only_if_it_may_be_sent_again() {
+    const GRPC: &str = "application/grpc";
+    for (method, content_type, retry, copied) in [
+        (Method::PUT, "", Retry::new(), true),
+        (Method::PUT, GRPC, Retry::none(), false),
+        (Method::POST, "", Retry::new(), false),
+        (Method::POST, GRPC, Retry::new(), true),
+        (Method::POST, "", Retry::new().throttled_always(), true),
+        (Method::POST, "", Retry::new().when(|_, _| true), true),
+    ] {
+        let copies = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&copies);
+        let layer = layer()
+            .retry(retry.clone())
+            .replay_fn(move |body: &String| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                Some(body.clone())
+            });
+        let mut request = request(method.clone());
+        request
+            .headers_mut()
+            .insert("content-type", content_type.parse().unwrap());
+        let client = layer.layer(Server::scripted(&[]));
+        client.oneshot(request).await.unwrap();
+        let copies = copies.load(Ordering::SeqCst);
+        assert_eq!(
+            copies,
+            usize::from(copied),
+            "{method} {content_type} {retry:?}"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]
