@@ -7,8 +7,8 @@ use tokio::time::sleep;
 
 use super::{
     Destination, Failure, Pacer, PacerError, PacerEvent, Retry,
-    flight::Flight,
     retry::{Again, Attempts},
+    sent_request::SentRequest,
 };
 use crate::{key::Key, limiter::Limiter};
 
@@ -83,12 +83,12 @@ impl<L: Limiter> Calls<L> {
         };
         loop {
             let turn = self.pacer.turn_within(&destination, cost, call.left);
-            let (flight, waited) = match turn.await {
-                Ok(flight) => flight,
+            let (sent, waited) = match turn.await {
+                Ok(sent) => sent,
                 Err(error) => return call.last.unwrap_or(Err(Failed::Refused(error))),
             };
             call.left = call.left.saturating_sub(waited);
-            let wait = match call.attempt(flight).await {
+            let wait = match call.attempt(sent).await {
                 Ok(wait) => wait,
                 Err(ended) => return *ended,
             };
@@ -123,16 +123,16 @@ impl<L, O: Outgoing> Ongoing<'_, L, O> {
     /// # Errors
     ///
     /// The call's end, if the request is not sent again: else the time until it is.
-    async fn attempt(&mut self, mut flight: Flight) -> Result<Duration, Ended<O>> {
+    async fn attempt(&mut self, mut sent: SentRequest) -> Result<Duration, Ended<O>> {
         let result = self.outgoing.send().await;
         let wait = match &result {
             Ok(response) => {
                 let (status, headers) = O::head(response);
-                let heard = flight.hear(self.calls.pacer.common(), status, headers);
-                self.again(|again, tried| again.after_response(tried, &flight, status, heard))
+                let heard = sent.hear(self.calls.pacer.common(), status, headers);
+                self.again(|again, tried| again.after_response(tried, &sent, status, heard))
             }
             Err(error) if O::is_connection(error) => {
-                self.again(|again, tried| again.after_failure(tried, &flight, Failure::Connection))
+                self.again(|again, tried| again.after_failure(tried, &sent, Failure::Connection))
             }
             Err(_) => None,
         };

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{in_flight::InFlight, ramp::Ramp, signal::Signal};
+use super::{ramp::Ramp, signal::Signal, unanswered::UnansweredRequests};
 use crate::{clock::Timestamp, headers::read::ToldQuota};
 
 /// No pause is longer, whatever a server says.
@@ -26,7 +26,7 @@ const FIRST_ROUND: u64 = 10;
 pub(super) struct Learned {
     /// The number of the newest request, and the units of all of them.
     newest: Sent,
-    in_flight: InFlight,
+    in_flight: UnansweredRequests,
     /// The number of the request whose response last changed something here.
     heard: u64,
     paused: Option<Paused>,

@@ -40,8 +40,6 @@ mod destination;
 mod dice;
 mod error;
 mod event;
-mod flight;
-mod in_flight;
 mod layer;
 mod learned;
 #[cfg(feature = "reqwest-middleware")]
@@ -52,10 +50,12 @@ mod replay;
 #[cfg(feature = "reqwest")]
 mod reqwest;
 mod retry;
+mod sent_request;
 mod service;
 mod signal;
 mod site;
 mod turn;
+mod unanswered;
 mod waiting;
 
 #[cfg(feature = "reqwest-middleware")]

@@ -7,7 +7,8 @@ use std::{
 };
 
 use super::{
-    Destination, PacerError, PacerEvent, Turn, common::Common, flight::Flight, waiting::TurnRequest,
+    Destination, PacerError, PacerEvent, Turn, common::Common, sent_request::SentRequest,
+    waiting::TurnRequest,
 };
 use crate::limiter::{Limiter, LocalLimiter};
 
@@ -119,8 +120,8 @@ impl<L: Limiter> Pacer<L> {
     /// fails; see [`PacerErrorKind`](super::PacerErrorKind).
     pub async fn turn(&self, destination: &Destination, cost: u64) -> Result<Turn, PacerError> {
         let turn = self.turn_within(destination, cost, self.common.max_wait);
-        let (flight, _) = turn.await?;
-        Ok(Turn::new(Arc::clone(&self.common), flight))
+        let (sent, _) = turn.await?;
+        Ok(Turn::new(Arc::clone(&self.common), sent))
     }
 
     /// Waits for a turn, at most this long, and tells how long it was. The request is on its way from
@@ -130,7 +131,7 @@ impl<L: Limiter> Pacer<L> {
         destination: &Destination,
         cost: u64,
         longest: Duration,
-    ) -> Result<(Flight, Duration), PacerError> {
+    ) -> Result<(SentRequest, Duration), PacerError> {
         let waiting = TurnRequest::new(&self.common, self.limiter.as_deref(), cost, longest);
         let turn = waiting.turn(destination).await;
         if let Err(error) = &turn {

@@ -7,8 +7,8 @@ use http::{Method, StatusCode, request::Parts};
 use super::{
     SignalSource,
     common::Common,
-    flight::{Flight, Heard, Refusal},
     learned::draw,
+    sent_request::{Heard, Refusal, SentRequest},
 };
 use crate::headers::is_grpc;
 
@@ -176,7 +176,7 @@ impl Again<'_> {
     pub(super) fn after_response(
         &self,
         tried: &mut Attempts,
-        flight: &Flight,
+        sent: &SentRequest,
         status: StatusCode,
         heard: Heard,
     ) -> Option<Duration> {
@@ -184,7 +184,7 @@ impl Again<'_> {
         match heard {
             Heard::Refused(refusal) => self.after_refusal(tried, refusal),
             Heard::Nothing if is_transient => {
-                self.after_failure(tried, flight, Failure::Status(status))
+                self.after_failure(tried, sent, Failure::Status(status))
             }
             Heard::Forbidden | Heard::Nothing => None,
         }
@@ -216,7 +216,7 @@ impl Again<'_> {
     pub(super) fn after_failure(
         &self,
         tried: &mut Attempts,
-        flight: &Flight,
+        sent: &SentRequest,
         failure: Failure,
     ) -> Option<Duration> {
         let is_last = tried.failures + 1 >= self.retry.attempts;
@@ -224,7 +224,7 @@ impl Again<'_> {
             return None;
         }
         let wait = draw(AFTER_FAILURE, tried.failures, self.common.dice.fraction());
-        if wait > self.left || !flight.may_retry(self.common) {
+        if wait > self.left || !sent.may_retry(self.common) {
             return None;
         }
         tried.failures += 1;

@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode};
 use super::{
     Destination,
     common::Common,
-    flight::{Flight, Heard},
+    sent_request::{Heard, SentRequest},
 };
 
 /// The turn of one request: it is to be sent now.
@@ -17,7 +17,7 @@ use super::{
 #[must_use = "the request should be sent, and its response handed to `learn`"]
 pub struct Turn {
     common: Arc<Common>,
-    flight: Flight,
+    sent: SentRequest,
 }
 
 /// What to do with a response.
@@ -34,14 +34,14 @@ pub enum Advice {
 }
 
 impl Turn {
-    pub(super) const fn new(common: Arc<Common>, flight: Flight) -> Self {
-        Self { common, flight }
+    pub(super) const fn new(common: Arc<Common>, sent: SentRequest) -> Self {
+        Self { common, sent }
     }
 
     /// The destination that the request is for.
     #[must_use]
     pub fn destination(&self) -> &Destination {
-        self.flight.destination()
+        self.sent.destination()
     }
 
     /// Learns from the head of the response, and says whether it was a refusal.
@@ -50,7 +50,7 @@ impl Turn {
         reason = "the response may be used as it is"
     )]
     pub fn learn(mut self, status: StatusCode, headers: &HeaderMap) -> Advice {
-        match self.flight.hear(&self.common, status, headers) {
+        match self.sent.hear(&self.common, status, headers) {
             Heard::Refused(refusal) => Advice::RetryAfter(refusal.pause.wait),
             Heard::Forbidden => Advice::DoNotRetry,
             Heard::Nothing => Advice::Done,

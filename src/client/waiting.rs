@@ -16,8 +16,8 @@ use tokio::{
 use super::{
     Destination, PacerError, PacerEvent,
     common::Common,
-    flight::Flight,
     learned::{HeldBack, Sent},
+    sent_request::SentRequest,
     site::Site,
 };
 use crate::{
@@ -85,7 +85,7 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
     pub(super) async fn turn(
         &self,
         destination: &Destination,
-    ) -> Result<(Flight, Duration), PacerError> {
+    ) -> Result<(SentRequest, Duration), PacerError> {
         let now = self.common.clock.now();
         let site = self.common.sites.of(destination, now)?;
         let place = PlaceInLine::join(&site.queued, self.common.max_queue)
@@ -109,9 +109,9 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
         drop(head);
         drop(place);
         let waited = self.began.get().map_or(Duration::ZERO, Instant::elapsed);
-        let flight = Flight::new(site, sent, room);
+        let request = SentRequest::new(site, sent, room);
         self.common.tell(PacerEvent::Sent { waited });
-        Ok((flight, waited))
+        Ok((request, waited))
     }
 
     /// Goes without waiting, if that is possible.

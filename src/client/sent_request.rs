@@ -1,4 +1,4 @@
-//! Flights: requests on their way, until the head of the response is there.
+//! Requests that were sent, until the head of the response is there.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{
 };
 
 /// A request on its way. One that is dropped is so no more, as when the connection fails.
-pub(super) struct Flight {
+pub(super) struct SentRequest {
     site: Arc<Site>,
     sent: Sent,
     /// Whether its response was heard.
@@ -38,7 +38,7 @@ pub(super) enum Heard {
     Nothing,
 }
 
-impl Flight {
+impl SentRequest {
     pub(super) const fn new(
         site: Arc<Site>,
         sent: Sent,
@@ -56,7 +56,7 @@ impl Flight {
         &self.site.destination
     }
 
-    /// Learns from the head of the response, with which the flight ends.
+    /// Learns from the head of the response, after which it is in flight no more.
     pub(super) fn hear(
         &mut self,
         common: &Common,
@@ -96,7 +96,7 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for SentRequest {
     fn drop(&mut self) {
         if !self.has_ended {
             self.site.memory().learned.end(self.sent);
