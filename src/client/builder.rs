@@ -35,7 +35,8 @@ pub struct PacerBuilder<I, Via> {
 impl Pacer {
     /// A pacer for a declared limit: a [`Quota`], several, or a limiter.
     ///
-    /// A fleet shares a limit through a `RedisLimiter`. What a server tells holds besides.
+    /// A fleet shares a limit through a `RedisLimiter`. What a server tells holds besides. Of a
+    /// quota the [margin](PacerBuilder::margin) is taken; a limiter stays as you made it.
     ///
     /// # Panics
     ///
