@@ -38,6 +38,7 @@ impl UnansweredRequests {
     }
 
     fn at(&self, number: u64) -> Result<usize, usize> {
-        self.0.binary_search_by_key(&number, |request| request.number)
+        self.0
+            .binary_search_by_key(&number, |request| request.number)
     }
 }
