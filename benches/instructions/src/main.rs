@@ -36,7 +36,7 @@ const LARGE: Quota = Quota::per_hour(1_000_000);
 
 type Kind = (&'static str, fn());
 
-const KINDS: [Kind; 16] = [
+const KINDS: [Kind; 19] = [
     ("decision", || decisions(USUAL)),
     ("decision-denied", || decisions(USED_UP)),
     ("decision-stored", || decisions_of(&stored(USUAL))),
@@ -45,6 +45,7 @@ const KINDS: [Kind; 16] = [
     ("log-crowded", admitted_to_crowded_logs),
     ("no-op", || requests(app().layer(layer_fn(NoOp)))),
     ("plain", || requests(app().layer(plain()))),
+    ("plain-stored", || requests(app().layer(plain_stored()))),
     ("default", || limited(USUAL)),
     ("default-window", || limited(WINDOW)),
     ("default-large", || limited(LARGE)),
@@ -52,8 +53,12 @@ const KINDS: [Kind; 16] = [
     ("client-bare", || outgoing(Told(false))),
     ("client", || outgoing(paced(Told(false)))),
     ("client-told", || outgoing(paced(Told(true)))),
-    ("rules", || {
-        requests(app().layer(RulesLayer::new(twenty_rules())))
+    ("rules", || rules(20, |at| format!("path: \"/r{at}/**\""))),
+    ("rules-thousand", || {
+        rules(1_000, |at| format!("path: \"/r{at}/**\""));
+    }),
+    ("rules-asked", || {
+        rules(1_000, |at| format!("header: {{x-tenant: t{at}}}"));
     }),
 ];
 
@@ -76,17 +81,22 @@ fn plain() -> RateLimitLayer {
     RateLimitLayer::new(USUAL, PeerIp).headers(Headers::none())
 }
 
-/// Twenty rules, of which a request meets the last; without headers.
-fn twenty_rules() -> Rules {
-    let others = (1..20).map(|at| {
-        format!("  - {{name: r{at}, match: {{path: \"/r{at}/**\"}}, quota: 100/second}}\n")
+fn plain_stored() -> RateLimitLayer {
+    RateLimitLayer::new(stored(USUAL), PeerIp).headers(Headers::none())
+}
+
+/// So many rules with these matches, and one more, which the requests meet; without headers.
+fn rules(count: u16, found: impl Fn(u16) -> String) {
+    let others = (1..count).map(|at| {
+        let found = found(at);
+        format!("  - {{name: r{at}, match: {{{found}}}, quota: 100/second}}\n")
     });
     let others: String = others.collect();
     let text = format!(
         "defaults: {{key: peer_ip, headers: []}}\nrules:\n{others}  - {{name: api, match: {{path: /}}, quota: 100000/second burst 1000}}\n"
     );
     let rules = Rules::builder().parse(text, Format::Yaml);
-    rules.expect("rules")
+    requests(app().layer(RulesLayer::new(rules.expect("rules"))));
 }
 
 fn limited(quota: Quota) {
