@@ -18,6 +18,7 @@ mod joint;
 mod limiter;
 mod memory_store;
 mod nodes;
+mod rare_values;
 mod reply;
 mod shared_limiter;
 mod store;
