@@ -10,7 +10,8 @@ use std::{
 
 use super::joint::{self, Share};
 
-/// The names of all policies of a set. A decision about the set holds them by one count, in one word.
+/// The names of all policies of a set, or of several limits that decided together. A decision holds
+/// them by one count, in one word.
 pub(super) type Names = Arc<NameSet>;
 
 #[derive(Debug)]
