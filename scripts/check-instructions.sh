@@ -55,6 +55,8 @@ check default 'a request with the default headers, likewise' "$noop" 3003
 check default-window 'a request with those of a window, likewise' "$noop" 3700
 check default-large 'a request with long numbers, likewise' "$noop" 4144
 check denied 'a denied request, likewise' "$noop" 1557
+# Built apart, since the feature changes what the compiler makes of the rest.
+cargo build --locked --release --quiet --manifest-path benches/instructions/Cargo.toml --target-dir "$target" --features client
 bare=$(count client-bare)
 check client 'an outgoing request that need not wait, over none' "$bare" 6620
 check client-told 'the same, answered with RateLimit fields' "$bare" 9340

@@ -1,10 +1,12 @@
 //! What `scripts/check-instructions.sh` runs under callgrind: a thousand requests, or decisions, of
 //! the kind that its argument names. Without one it runs all kinds, and tells nothing.
 
+#[cfg(feature = "client")]
+mod outgoing;
+
 use std::{
     convert::Infallible,
     env,
-    future::{Ready, ready},
     hint::black_box,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     pin::pin,
@@ -13,12 +15,11 @@ use std::{
 };
 
 use axum::{Router, body::Body, extract::ConnectInfo, routing::get};
-use http::{HeaderValue, Request, Response};
-use tower::{Layer, Service, layer::layer_fn};
+use http::{Request, Response};
+use tower::{Service, layer::layer_fn};
 use tower_ratelimit::{
     Headers, Key, Limiter, LocalLimiter, LocalStore, ManualClock, Op, PeerIp, Quota,
     RateLimitLayer,
-    client::{Pacer, PacerLayer},
     limiter::{JointLimiter, Pending},
     rules::{Format, Rules, RulesLayer},
 };
@@ -36,7 +37,7 @@ const LARGE: Quota = Quota::per_hour(1_000_000);
 
 type Kind = (&'static str, fn());
 
-const KINDS: [Kind; 16] = [
+const KINDS: &[Kind] = &[
     ("decision", || decisions(USUAL)),
     ("decision-denied", || decisions(USED_UP)),
     ("decision-stored", || decisions_of(&stored(USUAL))),
@@ -49,9 +50,12 @@ const KINDS: [Kind; 16] = [
     ("default-window", || limited(WINDOW)),
     ("default-large", || limited(LARGE)),
     ("denied", || limited(USED_UP)),
-    ("client-bare", || outgoing(Told(false))),
-    ("client", || outgoing(paced(Told(false)))),
-    ("client-told", || outgoing(paced(Told(true)))),
+    #[cfg(feature = "client")]
+    ("client-bare", outgoing::bare),
+    #[cfg(feature = "client")]
+    ("client", outgoing::paced),
+    #[cfg(feature = "client")]
+    ("client-told", outgoing::told),
     ("rules", || {
         requests(app().layer(RulesLayer::new(twenty_rules())))
     }),
@@ -61,7 +65,7 @@ fn main() {
     let named = env::args()
         .skip(1)
         .find(|argument| !argument.starts_with('-'));
-    for (name, run) in KINDS {
+    for &(name, run) in KINDS {
         if named.as_ref().is_none_or(|named| named == name) {
             run();
         }
@@ -207,68 +211,6 @@ fn send(app: &mut Router, number: u16) {
     assert!(Service::<Request<Body>>::poll_ready(app, &mut cx).is_ready());
     let response = pin!(app.call(request)).poll(&mut cx);
     assert!(response.is_ready(), "the answer is not there at once");
-}
-
-/// A server that a client reaches at once, and that may tell its quota.
-#[derive(Clone)]
-struct Told(bool);
-
-impl Service<Request<()>> for Told {
-    type Response = Response<()>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<()>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<()>) -> Self::Future {
-        let [limit, policy] = match self.0 {
-            true => [
-                ("ratelimit", "\"default\";r=9000000;t=60"),
-                ("ratelimit-policy", "\"default\";q=9000000;w=60"),
-            ],
-            // As many fields, so that what a server's answer costs is the same.
-            false => [
-                ("x-request-id", "0123456789abcdef01234567"),
-                ("x-served-by", "cache-fra-etou8220020-FRA"),
-            ],
-        };
-        let mut response = Response::new(());
-        for (name, value) in [limit, policy, ("content-type", "application/json")] {
-            let value = HeaderValue::from_static(value);
-            response.headers_mut().insert(name, value);
-        }
-        ready(Ok(response))
-    }
-}
-
-/// The client of a limit that is declared, and that nobody has to wait for.
-fn paced<S>(client: S) -> <PacerLayer as Layer<S>>::Service {
-    let pacer = Pacer::new(Quota::per_second(1_000_000).burst(1_000_000));
-    PacerLayer::new(pacer).layer(client)
-}
-
-fn outgoing<S>(mut client: S)
-where
-    S: Service<Request<()>, Response = Response<()>>,
-{
-    let mut send = || {
-        let request = Request::get("https://api.example.com/things?page=2")
-            .header("accept", "application/json")
-            .header("authorization", "Bearer 0123456789abcdef");
-        let request = request.body(()).expect("a request");
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(client.poll_ready(&mut cx).is_ready());
-        let response = pin!(client.call(request)).poll(&mut cx);
-        assert!(response.is_ready(), "the answer is not there at once");
-    };
-    send();
-    counted(|| {
-        for _ in 0..COUNT {
-            send();
-        }
-    });
 }
 
 /// Callgrind counts from here on, and no longer than here.
