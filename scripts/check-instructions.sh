@@ -51,7 +51,7 @@ check decision-together 'a decision by three limits together' 0 9260
 check log-denied 'a decision, denied by a log of 65,536' 0 9860
 check log-crowded 'a decision that another log makes room for' 0 23380
 check plain 'a request without headers, over a no-op layer' "$noop" 1043
-check plain-stored 'a request by a limit in a store, likewise' "$noop" 2226
+check plain-stored 'a request by a limit in a store, likewise' "$noop" 2290
 check default 'a request with the default headers, likewise' "$noop" 3003
 check default-window 'a request with those of a window, likewise' "$noop" 3700
 check default-large 'a request with long numbers, likewise' "$noop" 4144
