@@ -15,6 +15,7 @@
 #[cfg(feature = "servers")]
 pub mod bench_server;
 pub mod charges;
+pub mod clock;
 pub mod decisions;
 pub mod distance;
 pub mod fuzz;

@@ -9,7 +9,7 @@ use super::Bench;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Ten a minute, by each algorithm that denies.
-fn quotas() -> [Quota; 5] {
+pub(crate) fn quotas() -> [Quota; 5] {
     let ten = Quota::per_minute(10);
     [
         ten,
@@ -56,9 +56,9 @@ async fn exact_waits(bench: Bench) {
         let key = Key::from("alice");
         assert!(one.acquire(&key, 10).await.unwrap().is_allowed());
         let wait = acquire(&two, &key).await.retry_after().unwrap();
-        bench.clock.advance(wait - Duration::from_micros(1));
+        bench.advance(wait - Duration::from_micros(1)).await;
         assert!(!acquire(&two, &key).await.is_allowed(), "{quota:?}");
-        bench.clock.advance(Duration::from_micros(1));
+        bench.advance(Duration::from_micros(1)).await;
         assert!(acquire(&two, &key).await.is_allowed(), "{quota:?}");
     }
 }
@@ -117,7 +117,7 @@ macro_rules! contract {
 
         mod compare_and_swap {
             $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                #[tokio::test(start_paused = true)]
                 async fn $test() {
                     super::$test(super::Bench::versions()).await;
                 }

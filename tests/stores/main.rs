@@ -3,8 +3,13 @@
 
 mod contract;
 mod failing;
+mod last_values;
 mod versions;
 
+use std::time::Duration;
+
+use testkit::clock::START;
+use tokio::time::advance;
 use tower_ratelimit::{
     AnyLimiter, ManualClock, OnFailure, Timestamp,
     shared::{Cas, MemoryStore, RedisLimiterBuilder},
@@ -12,7 +17,7 @@ use tower_ratelimit::{
 
 use versions::Versions;
 
-/// A store, and the clock that it goes by.
+/// A store, and the clock that it goes by, if that is not tokio's.
 struct Bench {
     clock: ManualClock,
     store: AnyStore,
@@ -30,10 +35,18 @@ enum AnyStore {
 
 impl Bench {
     fn new(store: impl FnOnce(ManualClock) -> AnyStore) -> Self {
-        let clock = ManualClock::at(Timestamp::from_secs(1_767_225_600));
+        let clock = ManualClock::at(Timestamp::from_secs(START));
         Self {
             store: store(clock.clone()),
             clock,
+        }
+    }
+
+    /// Lets time go on, of which this is all that does.
+    async fn advance(&self, time: Duration) {
+        match self.store {
+            AnyStore::Cas(_) => advance(time).await,
+            _ => self.clock.advance(time),
         }
     }
 
@@ -42,7 +55,7 @@ impl Bench {
     }
 
     fn versions() -> Self {
-        Self::new(|clock| AnyStore::Cas(Versions::new(clock)))
+        Self::new(|_| AnyStore::Cas(Versions::new()))
     }
 
     #[cfg(target_os = "linux")]
@@ -50,7 +63,7 @@ impl Bench {
         let server = testkit::servers::Server::start().await;
         let store = tower_ratelimit::RedisStore::builder();
         // A busy machine must not look like a failing server.
-        let store = store.deadline(std::time::Duration::from_secs(20));
+        let store = store.deadline(Duration::from_secs(20));
         let store = store.connect(&server.url()).unwrap();
         Self::new(|_| AnyStore::Redis(store, server))
     }
