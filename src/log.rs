@@ -40,6 +40,10 @@ pub(crate) enum Code {
     RedisBack,
     RedisSlow,
     RedisForeignValue,
+    StoreDown,
+    StoreBack,
+    StoreSlow,
+    StoreForeignValue,
     RulesRefused,
     RulesAccepted,
 }
@@ -67,6 +71,10 @@ impl Code {
             Self::RedisBack => ("redis-back", Severity::Info),
             Self::RedisSlow => ("redis-slow", Severity::Warn),
             Self::RedisForeignValue => ("redis-foreign-value", Severity::Warn),
+            Self::StoreDown => ("store-down", Severity::Warn),
+            Self::StoreBack => ("store-back", Severity::Info),
+            Self::StoreSlow => ("store-slow", Severity::Warn),
+            Self::StoreForeignValue => ("store-foreign-value", Severity::Warn),
             Self::RulesRefused => ("rules-refused", Severity::Error),
             Self::RulesAccepted => ("rules-accepted", Severity::Info),
         }
@@ -162,7 +170,7 @@ impl Watch {
 mod tests {
     use super::{Code, Severity};
 
-    const ALL: [Code; 22] = [
+    const ALL: [Code; 26] = [
         Code::KeyUnavailable,
         Code::AddressUnavailable,
         Code::BehindProxy,
@@ -183,6 +191,10 @@ mod tests {
         Code::RedisBack,
         Code::RedisSlow,
         Code::RedisForeignValue,
+        Code::StoreDown,
+        Code::StoreBack,
+        Code::StoreSlow,
+        Code::StoreForeignValue,
         Code::RulesRefused,
         Code::RulesAccepted,
     ];

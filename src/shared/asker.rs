@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::{
     arguments::{Plan, TierPlan},
@@ -11,8 +11,8 @@ use super::{
     coalesce::{Ask, Row, SubjectAnswer, SubjectOps},
     deny_cache::{self, AnsweredCall, DenyCache},
     inquiry::Inquiry,
+    nodes_store::NodesStore,
     reply,
-    store::NodesStore,
 };
 use crate::{
     clock::{Clock, ManualClock},
@@ -83,9 +83,8 @@ impl Asker {
         };
         let each = questions.iter().map(async |question| {
             let call = Call::new(&current.plan, tier, &question.rows);
-            let reply = timeout(store.deadline(), store.transact(&question.subject, &call));
-            let reply = reply.await.unwrap_or_else(|_| Err(self.store.timeout()));
-            reply::of_store(&reply?, plan, question.ops())
+            let reply = store.call(&question.subject, &call).await?;
+            reply::of_store(&reply, plan, question.ops())
         });
         join_all(each).await
     }

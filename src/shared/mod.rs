@@ -19,6 +19,8 @@ mod last_value;
 mod limiter;
 mod memory_store;
 mod nodes;
+mod nodes_store;
+mod own_store;
 mod reply;
 mod shared_limiter;
 mod store;

@@ -13,7 +13,7 @@ use super::{
     coalesce::Coalescer,
     deny_cache::{self, DenyCache},
     fallback::Fallback,
-    store::NodesStore,
+    nodes_store::NodesStore,
     subject::{SubjectName, SubjectNames},
 };
 use crate::{
@@ -191,7 +191,7 @@ impl Question {
                 Ok(Ok(Ok(decision))) => return Ok(decision),
                 Ok(Ok(Err(error))) => error,
                 Ok(Err(_)) => StoreError::abandoned(),
-                Err(_) => self.limiter.0.store.timeout(),
+                Err(_) => StoreError::timeout(deadline),
             };
             self.fall_back(error)
         }))
@@ -205,7 +205,7 @@ impl Question {
         let Inner {
             store, fallback, ..
         } = &*self.limiter.0;
-        store.go_without(&error);
+        let error = store.go_without(error);
         let policies = self.current.policies(self.chosen);
         let op = Op::clone(&self.op);
         let reason = error.degradation();

@@ -3,6 +3,7 @@
 
 mod contract;
 mod failing;
+mod guarded;
 mod last_values;
 mod versions;
 
