@@ -13,7 +13,9 @@ use tokio::{
     time::{Instant, sleep},
 };
 use tower_ratelimit::{
-    Decision, Degradation, Key, OnFailure, Quota, StoreError, StoreErrorKind, StoreHealth,
+    Decision, Degradation, Key, Limiter as _, OnFailure, Op, Quota, StoreError, StoreErrorKind,
+    StoreHealth,
+    limiter::Pending,
     shared::{Call, MemoryStore, Reply, SharedLimiter, Store},
 };
 
@@ -123,14 +125,19 @@ async fn nobody_waits_for_a_store_that_hangs() {
         assert_eq!(took, Duration::ZERO);
         sleep(Duration::from_millis(50)).await;
     }
+    let answer = limiter.apply(&Key::from(0_u64), Op::Acquire(1));
+    assert!(
+        matches!(answer, Pending::Ready(_)),
+        "nothing is to be waited for"
+    );
     assert_eq!(store.asked(), ["rl:trial"]);
 
     let stats = limiter.stats();
     assert_eq!(stats.answered(), 1);
     assert_eq!(stats.failures(StoreErrorKind::Timeout), 3);
-    assert_eq!(stats.failures(StoreErrorKind::BreakerOpen), 100);
+    assert_eq!(stats.failures(StoreErrorKind::BreakerOpen), 101);
     assert_eq!(stats.degraded(Degradation::TimedOut), 3);
-    assert_eq!(stats.degraded(Degradation::GivenUp), 100);
+    assert_eq!(stats.degraded(Degradation::GivenUp), 101);
     assert_eq!(stats.breaker_openings(), 1);
 }
 
