@@ -16,6 +16,7 @@
 pub mod bench_server;
 pub mod charges;
 pub mod clock;
+pub mod contract;
 pub mod decisions;
 pub mod distance;
 pub mod fuzz;

@@ -3,14 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use proptest::{collection::vec, prelude::*};
-use testkit::clock::PausedClock;
+use testkit::{clock::PausedClock, contract::quotas};
 use tokio::time::{advance, sleep};
 use tower_ratelimit::{
     Clock as _, Decision, Key, Limiter as _, OnFailure, Op, Quota, StoreError, Timestamp,
     shared::{Cas, CompareAndSwap, MemoryStore, SharedLimiter, Store, Versioned, Write},
 };
 
-use super::{contract::quotas, versions::Versions};
+use super::versions::Versions;
 
 fn node<S: Store>(quota: Quota, store: S) -> SharedLimiter<S> {
     SharedLimiter::builder(quota)

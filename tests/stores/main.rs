@@ -9,11 +9,11 @@ mod versions;
 
 use std::time::Duration;
 
-use testkit::clock::START;
+use testkit::{clock::START, contract::StoreBench};
 use tokio::time::advance;
 use tower_ratelimit::{
-    AnyLimiter, ManualClock, OnFailure, Timestamp,
-    shared::{Cas, MemoryStore, RedisLimiterBuilder},
+    AnyLimiter, ManualClock, OnFailure, Quota, RedisLimiter, Timestamp,
+    shared::{Cas, MemoryStore},
 };
 
 use versions::Versions;
@@ -43,14 +43,6 @@ impl Bench {
         }
     }
 
-    /// Lets time go on, of which this is all that does.
-    async fn advance(&self, time: Duration) {
-        match self.store {
-            AnyStore::Cas(_) => advance(time).await,
-            _ => self.clock.advance(time),
-        }
-    }
-
     fn memory() -> Self {
         Self::new(|clock| AnyStore::Memory(MemoryStore::with_clock(clock)))
     }
@@ -68,10 +60,14 @@ impl Bench {
         let store = store.connect(&server.url()).unwrap();
         Self::new(|_| AnyStore::Redis(store, server))
     }
+}
 
-    /// A node's limiter.
-    fn node(&self, builder: RedisLimiterBuilder) -> AnyLimiter {
-        let builder = builder.on_failure(OnFailure::deny());
+impl StoreBench for Bench {
+    fn node(&self, name: &str, quota: Quota) -> AnyLimiter {
+        let builder = RedisLimiter::builder(quota).name(name);
+        let builder = builder
+            .remember_denials(false)
+            .on_failure(OnFailure::deny());
         match &self.store {
             AnyStore::Memory(store) => AnyLimiter::new(builder.build_on(store.clone()).unwrap()),
             AnyStore::Cas(store) => {
@@ -81,6 +77,13 @@ impl Bench {
             AnyStore::Redis(store, _) => {
                 AnyLimiter::new(builder.test_clock(self.clock.clone()).build(store).unwrap())
             }
+        }
+    }
+
+    async fn advance(&self, time: Duration) {
+        match self.store {
+            AnyStore::Cas(_) => advance(time).await,
+            _ => self.clock.advance(time),
         }
     }
 }
