@@ -16,6 +16,7 @@ if [ "$(uname -s)" = Linux ]; then
     need openssl openssl
     need nginx nginx
     need haproxy haproxy
+    has_command initdb || need_file '/usr/lib/postgresql/*/bin/initdb' postgresql
     need_file '/usr/lib/*/faketime/libfaketimeMT.so.1' libfaketime
     VALKEY_SERVER=$(bash scripts/get-valkey.sh)
     export VALKEY_SERVER TEST_SERVERS=required

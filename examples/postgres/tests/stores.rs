@@ -133,6 +133,26 @@ async fn many_tasks_on_some_nodes_get_exactly_the_limit() {
     assert_eq!(bench.rows().await, 1);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_two_first_requests_at_once_passes() {
+    needs!(postgres);
+    let bench = Bench::start().await;
+    let nodes = [(); 2].map(|()| bench.limiter(Quota::per_day(1)));
+    for node in &nodes {
+        assert!(is_allowed(node).await || bench.rows().await == 1);
+    }
+    for key in 0_u64..100 {
+        let tasks = nodes.clone().map(|node| {
+            let ask = async move { node.acquire(&Key::from(key), 1).await.unwrap() };
+            tokio::spawn(ask)
+        });
+        let [one, two] = tasks;
+        let passed = [one.await.unwrap(), two.await.unwrap()];
+        let passed = passed.iter().filter(|decision| decision.is_allowed());
+        assert_eq!(passed.count(), 1, "{key}");
+    }
+}
+
 #[tokio::test]
 async fn rows_that_are_over_are_empty_and_removed() {
     needs!(postgres);
@@ -149,7 +169,11 @@ async fn rows_that_are_over_are_empty_and_removed() {
     }
     let store = bench.store();
     assert_eq!(store.remove_expired().await.unwrap(), 0);
+    let key = "SELECT max(key) FROM test.rate_limits";
+    let key: String = bench.admin.query_one(key, &[]).await.unwrap().get(0);
+    assert!(store.load(&key).await.unwrap().0.is_some());
     bench.advance(Duration::from_secs(61)).await;
+    assert!(store.load(&key).await.unwrap().0.is_none());
     // A node that does not know the row takes its place.
     let other = bench.limiter(Quota::per_minute(1));
     assert!(
