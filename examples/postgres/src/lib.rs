@@ -10,9 +10,10 @@ use tower_ratelimit::{
 };
 
 /// Counts are worth no log: the table is `UNLOGGED` and empty after a crash, the sequence is not, so
-/// that no version comes twice. There is no index on `expires`, and room in each page, so that an
+/// that no version comes twice. Nodes that start together wait for each other. There is no index on `expires`, and room in each page, so that an
 /// update leaves the index alone.
 const SCHEMA: &str = "
+    SELECT pg_advisory_xact_lock(hashtext('rate_limits'));
     CREATE SEQUENCE IF NOT EXISTS rate_limit_versions;
     CREATE UNLOGGED TABLE IF NOT EXISTS rate_limits (
         key text PRIMARY KEY,

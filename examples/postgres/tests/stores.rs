@@ -230,13 +230,28 @@ async fn connections_that_end_are_made_again() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_start_together_make_one_table() {
+    needs!(postgres);
+    let bench = Bench::start().await;
+    for _ in 0..20 {
+        let drop = "DROP TABLE test.rate_limits; DROP SEQUENCE test.rate_limit_versions";
+        bench.admin.batch_execute(drop).await.unwrap();
+        let mut nodes = JoinSet::new();
+        for _ in 0..8 {
+            let store = bench.store();
+            nodes.spawn(async move { store.create_table().await.unwrap() });
+        }
+        nodes.join_all().await;
+    }
+}
+
 #[tokio::test]
 async fn time_is_the_servers() {
     needs!(postgres);
     let server = Postgres::start().await;
     let config = format!("host=127.0.0.1 port={} user=postgres", server.port());
     let store = PostgresStore::new(config.parse().unwrap());
-    store.create_table().await.unwrap();
     store.create_table().await.unwrap();
     let (admin, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
     tokio::spawn(connection);
