@@ -27,6 +27,8 @@ pub mod oracle;
 pub mod programs;
 #[cfg(all(target_os = "linux", feature = "servers"))]
 pub mod servers;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod vectors;
 
 use std::{

@@ -219,10 +219,11 @@ impl<G: Guarded> Probe<G> {
         let mut connection = 0;
         let outcome = store.try_out(&mut connection).await;
         if let Some(store) = self.store.take() {
-            if outcome.is_err() {
+            let error = outcome.as_ref().err();
+            if error.is_some() {
                 store.give_up(connection);
             }
-            let (now, outcome) = (Instant::now().into_std(), outcome.as_ref().map(|()| ()));
+            let (now, outcome) = (Instant::now().into_std(), error.map_or(Ok(()), Err));
             store.change(
                 |breaker| breaker.trial_ended(self.number, outcome, now),
                 connection,
