@@ -1,7 +1,7 @@
 //! The limiter that all nodes share: arguments of the script, calls that carry many operations,
 //! remembered denials, and the fallback; and the stores that it can be on instead of Redis.
 //!
-//! A [`RedisLimiter`](crate::RedisLimiter) keeps its values in Redis, a [`SharedLimiter`] in a
+//! A [`RedisLimiter`] keeps its values in Redis, a [`SharedLimiter`] in a
 //! [`Store`] of your own: one that does [`Call::apply`] under a lock, or a [`CompareAndSwap`].
 
 mod answer;

@@ -164,6 +164,7 @@ impl CompareAndSwap for PostgresStore {
 }
 
 /// The database's error, without its text: that may hold a key.
+#[allow(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
 fn failure(error: tokio_postgres::Error) -> StoreError {
     use StoreErrorKind::{Disconnected, Other, OutOfMemory, ReadOnly, Refused};
     let Some(code) = error.code().map(SqlState::code) else {

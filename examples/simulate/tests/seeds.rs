@@ -1,6 +1,6 @@
 //! Simulated nodes admit no more than one limiter would, whatever goes wrong.
 //!
-//! In CI 64 seeds. `SIMULATION_SEEDS` says how many instead.
+//! In CI 64 seeds, in some ten seconds. `SIMULATION_SEEDS` says how many instead.
 
 use std::env;
 
@@ -33,7 +33,7 @@ fn no_more_than_one_limiter_would_admit() {
 /// milliseconds later, and in another order.
 #[test]
 fn hardly_less_than_one_limiter_would_admit() {
-    for seed in 0..seeds() {
+    for seed in 0..seeds() / 2 {
         let setup = Setup::of_seed(seed, Mode::Strict).without_faults();
         let report = run(&setup);
         assert_eq!(report.failed, 0, "{setup:#?}");
@@ -44,6 +44,32 @@ fn hardly_less_than_one_limiter_would_admit() {
         );
         assert!(report.calls <= report.requests, "{setup:#?}");
     }
+}
+
+/// Each node finds out by itself, with the first trial after an outage.
+#[test]
+fn outages_end() {
+    let mut ended = 0;
+    for seed in 0..12 {
+        let setup = Setup {
+            limit: LIMITS[0],
+            nodes: 3,
+            workload: Workload::Uniform,
+            load: 1.5,
+            faults: Faults {
+                outages: 1,
+                ..Faults::NONE
+            },
+            ..Setup::of_seed(seed, Mode::Strict)
+        };
+        let report = run(&setup);
+        if report.failed > 0 && report.last_outage < 5_000 {
+            ended += 1;
+            let after = report.last_failure.saturating_sub(report.last_outage);
+            assert!(after < 500, "{after} ms: {setup:#?}");
+        }
+    }
+    assert!(ended > 3, "{ended}");
 }
 
 #[test]

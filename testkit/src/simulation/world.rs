@@ -42,6 +42,9 @@ pub struct Report {
     pub calls: u64,
     /// By how many units more than the bound were admitted at most.
     pub excess: u64,
+    /// When the last request failed, and the last outage ended, in milliseconds.
+    pub last_failure: u64,
+    pub last_outage: u64,
     /// How long requests waited, in milliseconds, in order.
     pub waits: Vec<u64>,
     /// Of all events: the same for the same setup.
@@ -95,6 +98,7 @@ struct State {
     admitted: Vec<Admitted>,
     requests: u64,
     failed: u64,
+    last_failure: u64,
     waits: Vec<u64>,
     digest: Sha256,
     log: Vec<String>,
@@ -156,18 +160,20 @@ impl World {
     async fn execute(&self, node: usize, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
         let now = self.clock.now();
         let reply = self.memory.transact(key, call).await;
-        let key = key.rsplit(':').next().and_then(|key| key.parse().ok());
-        let key = key.expect("a key that is a number");
         let mut state = self.state();
         state.order += 1;
         let place = (state.epoch, state.order);
-        state.done.insert((node, key, now.as_micros()), place);
+        // The store's trials have a key of another kind.
+        let subject = key.rsplit(':').next().and_then(|key| key.parse().ok());
+        if let Some(subject) = subject {
+            state.done.insert((node, subject, now.as_micros()), place);
+        }
         let millis = self.millis();
-        let reply_bytes = reply.as_ref().map(Reply::as_bytes);
-        state.note(
-            millis,
-            format_args!("{node} {key} at {now:?}: {reply_bytes:?}"),
-        );
+        if let Ok(reply) = &reply {
+            state.digest.update(reply.as_bytes());
+        }
+        let done_at = now.as_micros();
+        state.note(millis, format_args!("{node} asks of {key} at {done_at}"));
         reply
     }
 
@@ -179,6 +185,7 @@ impl World {
         state.waits.push(now - at);
         let Ok(decision) = answer else {
             state.failed += 1;
+            state.last_failure = now;
             return state.note(now, format_args!("{node} {key} fails"));
         };
         let units = decision.charged();
@@ -331,6 +338,7 @@ impl State {
             admitted: Vec::new(),
             requests: 0,
             failed: 0,
+            last_failure: 0,
             waits: Vec::new(),
             digest: Sha256::new(),
             log: Vec::new(),
@@ -361,6 +369,8 @@ impl World {
             central,
             requests: state.requests,
             failed: state.failed,
+            last_failure: state.last_failure,
+            last_outage: state.outage_until,
             calls: state.calls,
             excess,
             waits: state.waits.clone(),
