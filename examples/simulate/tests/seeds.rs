@@ -29,6 +29,16 @@ fn no_more_than_one_limiter_would_admit() {
     }
 }
 
+/// Those that decide from the value that they wrote last do not, either.
+#[test]
+fn no_more_on_a_database_that_swaps() {
+    for seed in 0..seeds() / 2 {
+        let setup = Setup::of_seed(seed, Mode::Strict).with_swaps();
+        let report = run(&setup);
+        assert!(report.admitted > 0, "{setup:#?}");
+    }
+}
+
 /// Without faults the nodes together admit about what one limiter does: their requests arrive a few
 /// milliseconds later, and in another order.
 #[test]

@@ -6,6 +6,7 @@
 //! assert_eq!(report.excess, []);
 //! ```
 
+mod database;
 mod faults;
 mod judge;
 mod limit;
@@ -48,11 +49,21 @@ impl Mode {
     }
 }
 
+/// How the store changes a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Database {
+    /// In one step.
+    Transacts,
+    /// If the version is still the same, through a [`Cas`](tower_ratelimit::shared::Cas).
+    Swaps,
+}
+
 /// All that a run depends on.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub seed: u64,
     pub mode: Mode,
+    pub database: Database,
     pub limit: Limit,
     pub nodes: usize,
     pub keys: usize,
@@ -70,6 +81,7 @@ impl Setup {
         Self {
             seed,
             mode,
+            database: Database::Transacts,
             limit: *random.choice(&LIMITS),
             nodes: *random.choice(&[1, 2, 3, 10, 30]),
             keys: *random.choice(&[1, 1, 3]),
@@ -83,6 +95,15 @@ impl Setup {
     /// The same without any fault but distance.
     pub fn without_faults(mut self) -> Self {
         self.faults = Faults::NONE;
+        self
+    }
+
+    /// The same on a database that swaps. It loses no values and its clock is right, else nobody
+    /// could tell in which order it was.
+    pub fn with_swaps(mut self) -> Self {
+        self.database = Database::Swaps;
+        self.faults.restarts = 0;
+        self.faults.clock_steps = 0;
         self
     }
 

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     fmt::{self, Write as _},
-    future::pending,
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicI64, Ordering},
@@ -14,16 +13,24 @@ use std::{
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep, sleep_until};
 use tower_ratelimit::{
-    Clock, Decision, Key, LimiterError, LocalLimiter, OnFailure, StoreError, Timestamp,
+    AnyLimiter, Clock, Decision, Key, Limiter as _, LimiterError, LocalLimiter, OnFailure, Op,
+    StoreError, Timestamp,
     limiter::Pending,
-    shared::{Call, MemoryStore, Reply, SharedLimiter, Store},
+    shared::{Call, Cas, MemoryStore, Reply, SharedLimiter, Store as _},
 };
 
-use super::{Setup, faults::Event, judge::Judge, random::Random, workload::Arrival};
+use super::{
+    Database, Setup,
+    database::{Rows, SimStore},
+    faults::Event,
+    judge::Judge,
+    random::Random,
+    workload::Arrival,
+};
 use crate::clock::PausedClock;
 
 /// How long nodes wait for the store.
-const DEADLINE: Duration = Duration::from_millis(50);
+pub(super) const DEADLINE: Duration = Duration::from_millis(50);
 
 /// The events of a run that a failure prints.
 const KEPT: usize = 200;
@@ -55,7 +62,7 @@ pub struct Report {
 
 /// The store's clock: tokio's time, and by how much it was stepped.
 #[derive(Clone)]
-struct StoreClock(PausedClock, Arc<AtomicI64>);
+pub(super) struct StoreClock(PausedClock, Arc<AtomicI64>);
 
 impl Clock for StoreClock {
     fn now(&self) -> Timestamp {
@@ -68,16 +75,11 @@ impl Clock for StoreClock {
     }
 }
 
-/// The store, as a node reaches it.
-#[derive(Clone)]
-struct SimStore {
-    world: Arc<World>,
-    node: usize,
-}
-
-struct World {
+/// Time, the store's values, and what has come to pass.
+pub(super) struct World {
     memory: MemoryStore,
-    clock: StoreClock,
+    rows: Mutex<Rows>,
+    pub(super) clock: StoreClock,
     start: Instant,
     setup: Setup,
     state: Mutex<State>,
@@ -113,17 +115,21 @@ struct Admitted {
 }
 
 /// What the network does with a call.
-struct Passage {
-    there: Duration,
-    back: Duration,
-    request_is_lost: bool,
-    reply_is_lost: bool,
-    again_after: Option<Duration>,
+pub(super) struct Passage {
+    pub(super) there: Duration,
+    pub(super) back: Duration,
+    pub(super) request_is_lost: bool,
+    pub(super) reply_is_lost: bool,
+    pub(super) again_after: Option<Duration>,
 }
 
 impl World {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic")
+    }
+
+    pub(super) fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().expect("no panic")
     }
 
     fn millis(&self) -> u64 {
@@ -135,12 +141,12 @@ impl World {
         self.state().note(now, event);
     }
 
-    fn is_reachable(&self, node: usize) -> bool {
+    pub(super) fn is_reachable(&self, node: usize) -> bool {
         let (now, state) = (self.millis(), self.state());
         now >= state.outage_until && now >= state.partition_until[node]
     }
 
-    fn passage(&self) -> Passage {
+    pub(super) fn passage(&self) -> Passage {
         let faults = self.setup.faults;
         let mut state = self.state();
         state.calls += 1;
@@ -157,7 +163,12 @@ impl World {
         }
     }
 
-    async fn execute(&self, node: usize, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+    pub(super) async fn execute(
+        &self,
+        node: usize,
+        key: &str,
+        call: &Call<'_>,
+    ) -> Result<Reply, StoreError> {
         let now = self.clock.now();
         let reply = self.memory.transact(key, call).await;
         let mut state = self.state();
@@ -192,7 +203,11 @@ impl World {
         if units > 0 && decision.is_allowed() {
             let at = decision.receipt().charged_at();
             let told = state.done.get(&(node, key, at.as_micros()));
-            let order = *told.expect("an answer of the store's");
+            let order = match self.setup.database {
+                Database::Transacts => *told.expect("an answer of the store's"),
+                // Each swap is later than those before it, also by the time of its call.
+                Database::Swaps => (0, at.as_micros()),
+            };
             state.admitted.push(Admitted {
                 order,
                 at,
@@ -236,43 +251,25 @@ impl State {
     }
 }
 
-impl Store for SimStore {
-    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
-        let (world, node) = (&self.world, self.node);
-        let passage = world.passage();
-        sleep(passage.there).await;
-        if passage.request_is_lost || !world.is_reachable(node) {
-            return pending().await;
-        }
-        let reply = world.execute(node, key, call).await;
-        if let Some(after) = passage.again_after {
-            sleep(after).await;
-            world.execute(node, key, call).await?;
-        }
-        sleep(passage.back).await;
-        if passage.reply_is_lost || !world.is_reachable(node) {
-            return pending().await;
-        }
-        reply
-    }
-
-    fn deadline(&self) -> Duration {
-        DEADLINE
-    }
-}
-
 /// A node's limiter. One that takes the place of another has other hashes.
-fn node(world: &Arc<World>, node: usize, generation: u64) -> SharedLimiter<SimStore> {
+fn node(world: &Arc<World>, node: usize, generation: u64) -> AnyLimiter {
     let setup = &world.setup;
+    let seed = setup.seed ^ (generation << 32 | node as u64);
     let builder = SharedLimiter::builder(setup.limit.quotas())
         .name("simulated")
         .on_failure(OnFailure::deny())
-        .seed(setup.seed ^ (generation << 32 | node as u64));
+        .seed(seed);
+    let builder = setup.mode.apply(builder);
     let store = SimStore {
         world: Arc::clone(world),
         node,
     };
-    let limiter = setup.mode.apply(builder).build_on(store);
+    let limiter = match setup.database {
+        Database::Transacts => builder.build_on(store).map(AnyLimiter::new),
+        Database::Swaps => builder
+            .build_on(Cas::new(store).seed(seed))
+            .map(AnyLimiter::new),
+    };
     limiter.expect("a limit that makes sense")
 }
 
@@ -287,6 +284,7 @@ pub(super) async fn run(setup: &Setup) -> Report {
     let clock = StoreClock(PausedClock::new(), Arc::default());
     let world = Arc::new(World {
         memory: MemoryStore::with_clock(clock.clone()),
+        rows: Mutex::default(),
         clock: clock.clone(),
         start: Instant::now(),
         setup: setup.clone(),
@@ -314,9 +312,9 @@ pub(super) async fn run(setup: &Setup) -> Report {
     world.report(asked, admitted_centrally)
 }
 
-fn ask(world: &Arc<World>, node: &SharedLimiter<SimStore>, arrival: Arrival) {
+fn ask(world: &Arc<World>, node: &AnyLimiter, arrival: Arrival) {
     world.state().requests += 1;
-    match node.acquire(&Key::from(arrival.key), arrival.cost) {
+    match node.apply(&Key::from(arrival.key), Op::Acquire(arrival.cost)) {
         Pending::Ready(answer) => world.answered(arrival, answer),
         Pending::Later(answer) => {
             let world = Arc::clone(world);
