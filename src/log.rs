@@ -40,6 +40,7 @@ pub(crate) enum Code {
     RedisBack,
     RedisSlow,
     RedisForeignValue,
+    RedisSplit,
     StoreDown,
     StoreBack,
     StoreSlow,
@@ -71,6 +72,7 @@ impl Code {
             Self::RedisBack => ("redis-back", Severity::Info),
             Self::RedisSlow => ("redis-slow", Severity::Warn),
             Self::RedisForeignValue => ("redis-foreign-value", Severity::Warn),
+            Self::RedisSplit => ("redis-split", Severity::Warn),
             Self::StoreDown => ("store-down", Severity::Warn),
             Self::StoreBack => ("store-back", Severity::Info),
             Self::StoreSlow => ("store-slow", Severity::Warn),
@@ -170,7 +172,7 @@ impl Watch {
 mod tests {
     use super::{Code, Severity};
 
-    const ALL: [Code; 26] = [
+    const ALL: [Code; 27] = [
         Code::KeyUnavailable,
         Code::AddressUnavailable,
         Code::BehindProxy,
@@ -191,6 +193,7 @@ mod tests {
         Code::RedisBack,
         Code::RedisSlow,
         Code::RedisForeignValue,
+        Code::RedisSplit,
         Code::StoreDown,
         Code::StoreBack,
         Code::StoreSlow,

@@ -12,7 +12,9 @@ use super::{
     deny_cache::{self, AnsweredCall, DenyCache},
     inquiry::Inquiry,
     nodes_store::NodesStore,
+    rare_values::RareValues,
     reply,
+    subject::SubjectName,
 };
 use crate::{
     clock::{Clock, ManualClock},
@@ -46,6 +48,7 @@ pub(super) struct Asker {
     pub(super) store: NodesStore,
     pub(super) denials: Option<Arc<DenyCache>>,
     pub(super) test_clock: Option<ManualClock>,
+    pub(super) rare_values: RareValues,
 }
 
 impl Current {
@@ -94,7 +97,7 @@ impl Asker {
         let Some(denials) = &self.denials else { return };
         let Some(answer) = answer else {
             if rows.iter().any(|(op, _)| deny_cache::may_end_denials(op)) {
-                denials.forget(asked.subject);
+                denials.forget(asked.subject, Instant::now().into_std());
             }
             return;
         };
@@ -153,6 +156,7 @@ impl Ask<Current> for Asker {
                     store,
                     plan: &plan,
                     now: clock.map(|clock| clock.now().as_micros()),
+                    rare_values: &self.rare_values,
                 };
                 inquiry.answers(place, questions).await
             }
@@ -168,6 +172,17 @@ impl Ask<Current> for Asker {
             self.learn(&asked, &question.rows, answer.as_deref().ok());
         }
         answers
+    }
+
+    fn is_simple(
+        &self,
+        current: &Current,
+        tier: Chosen,
+        subject: &SubjectName,
+        op: &Op,
+        now: Instant,
+    ) -> bool {
+        current.plan.is_simple(tier, op) && !self.rare_values.have(subject, now.into_std())
     }
 
     fn expected(&self) -> Option<Duration> {

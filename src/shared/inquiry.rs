@@ -1,13 +1,12 @@
 //! An inquiry: the calls that it takes to answer some questions.
 
-use std::{borrow::Cow, iter};
-
-use futures_util::future::{join, join_all};
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::{
     arguments::TierPlan,
     coalesce::{SubjectAnswer, SubjectOps},
+    rare_values::RareValues,
     reply::{self, SubjectReply},
 };
 use crate::redis::{
@@ -26,67 +25,58 @@ pub(super) struct Inquiry<'a> {
     pub(super) plan: &'a TierPlan,
     /// The time in microseconds, if it is not the server's.
     pub(super) now: Option<u64>,
+    pub(super) rare_values: &'a RareValues,
 }
 
-/// A question, and its place among those that were asked.
-type Numbered<'a> = (usize, &'a SubjectOps);
-
 impl Inquiry<'_> {
-    /// The answer to each question. Those that a script for few operations knows are asked of it,
-    /// and of the general one if it cannot tell.
+    /// The answer to each question. Those that are simple are asked of the script that knows few
+    /// operations, and of the general one if it cannot tell.
     pub(super) async fn answers(
         &self,
         place: CallPlace,
         questions: &[SubjectOps],
     ) -> Vec<SubjectAnswer> {
         let asked_at = Instant::now();
-        let numbered = questions.iter().enumerate();
-        let (simple, others): (Vec<Numbered<'_>>, Vec<_>) =
-            numbered.partition(|(_, question)| self.plan.is_simple(&question.rows));
-        let mut answers: Vec<_> = iter::repeat_with(|| Err(reply::strange()))
-            .take(questions.len())
-            .collect();
-        let mut unknown = Vec::new();
-        let mut note = |asked: &[Numbered<'_>], replies: Vec<SubjectReply>| {
-            for ((at, _), reply) in asked.iter().zip(replies) {
-                match reply.transpose() {
-                    Some(reply) => answers[*at] = reply,
-                    None => unknown.push(*at),
-                }
+        let are_simple = questions.iter().all(|question| question.are_simple);
+        let script = self.plan.lone_script().filter(|_| are_simple);
+        let script = script.unwrap_or(&DECIDE);
+        let replies = self.run(place, script, questions).await;
+        let replies = replies.into_iter().map(Result::transpose);
+        let mut replies: Vec<Option<SubjectAnswer>> = replies.collect();
+        let told = replies.iter().zip(questions);
+        let unknown = told.filter(|(reply, _)| reply.is_none());
+        let unknown: Vec<_> = unknown.map(|(_, question)| question.clone()).collect();
+        if !unknown.is_empty() {
+            let places = replies.iter_mut().filter(|reply| reply.is_none());
+            for (place, reply) in places.zip(self.again(asked_at, &unknown).await) {
+                *place = reply.transpose();
             }
-        };
-        if others.is_empty() {
-            note(&simple, self.simple(place, &simple).await);
-        } else if simple.is_empty() {
-            note(&others, self.general(Ok(place), &others).await);
-        } else {
-            let general = self.general(self.place_for(&others), &others);
-            let (first, second) = join(self.simple(place, &simple), general).await;
-            note(&simple, first);
-            note(&others, second);
         }
-        if unknown.is_empty() {
-            return answers;
-        }
-        let again: Vec<_> = unknown.iter().map(|at| (*at, &questions[*at])).collect();
-        for ((at, _), reply) in again.iter().zip(self.again(asked_at, &again).await) {
-            answers[*at] = reply.and_then(|reply| reply.ok_or_else(reply::strange));
-        }
+        let answers = replies.into_iter();
         answers
+            .map(|reply| reply.unwrap_or_else(|| Err(reply::strange())))
+            .collect()
     }
 
-    /// Asks the general script what another did not know.
-    async fn again(&self, asked_at: Instant, questions: &[Numbered<'_>]) -> Vec<SubjectReply> {
+    /// Asks the general script what another did not know, and has it asked at once from now on.
+    async fn again(&self, asked_at: Instant, questions: &[SubjectOps]) -> Vec<SubjectReply> {
+        let now = Instant::now().into_std();
+        for question in questions {
+            self.rare_values.note(&question.subject, now);
+        }
         let deadline = self.store.deadline();
         // Somebody else may have decided before the next answer.
         if asked_at.elapsed() > deadline / 2 {
             return fail(questions, &StoreError::timeout(deadline));
         }
-        self.general(self.place_for(questions), questions).await
+        match self.place_for(questions) {
+            Ok(place) => self.run(place, &DECIDE, questions).await,
+            Err(error) => fail(questions, &error),
+        }
     }
 
-    fn place_for(&self, questions: &[Numbered<'_>]) -> Result<CallPlace, StoreError> {
-        let rows = questions.iter().map(|(_, question)| question.rows.len());
+    fn place_for(&self, questions: &[SubjectOps]) -> Result<CallPlace, StoreError> {
+        let rows = questions.iter().map(|question| question.rows.len());
         let size = CallSize {
             subjects: questions.len(),
             rows: rows.sum(),
@@ -94,45 +84,20 @@ impl Inquiry<'_> {
         self.store.enter(size, self.store.deadline())
     }
 
-    async fn simple(&self, place: CallPlace, questions: &[Numbered<'_>]) -> Vec<SubjectReply> {
-        let Some(script) = self.plan.lone_script() else {
-            return fail(questions, &reply::strange());
-        };
-        let arguments = |questions: &[Numbered<'_>]| {
-            let arguments = self.plan.lone_arguments(self.now, &rows(questions));
-            arguments.unwrap_or_default()
-        };
-        self.run(Ok(place), script, arguments, questions).await
-    }
-
-    async fn general(
+    async fn run(
         &self,
-        place: Result<CallPlace, StoreError>,
-        questions: &[Numbered<'_>],
-    ) -> Vec<SubjectReply> {
-        let arguments =
-            |questions: &[Numbered<'_>]| self.plan.arguments(self.now, &rows(questions));
-        self.run(place, &DECIDE, arguments, questions).await
-    }
-
-    async fn run<'p>(
-        &'p self,
-        place: Result<CallPlace, StoreError>,
+        place: CallPlace,
         script: &Script,
-        arguments: impl Fn(&[Numbered<'_>]) -> Vec<Cow<'p, str>>,
-        questions: &[Numbered<'_>],
+        questions: &[SubjectOps],
     ) -> Vec<SubjectReply> {
-        match self.call(place, script, &arguments, questions).await {
+        match self.call(place, script, questions).await {
             Ok(replies) => replies,
             // Behind this address there is more than one server, and nothing was done.
             Err(error) if error.names_many_servers() && questions.len() > 1 => {
                 self.store.travel_alone();
-                let each = questions.iter().map(async |question| {
-                    let one = [*question];
-                    let call = self.call(self.place_for(&one), script, &arguments, &one);
-                    call.await.and_then(|mut replies| {
-                        replies.pop().unwrap_or_else(|| Err(reply::strange()))
-                    })
+                let each = questions.chunks(1).map(async |one| {
+                    let replies = self.call(self.place_for(one)?, script, one).await;
+                    replies?.pop().unwrap_or_else(|| Err(reply::strange()))
                 });
                 join_all(each).await
             }
@@ -140,37 +105,24 @@ impl Inquiry<'_> {
         }
     }
 
-    async fn call<'p>(
-        &'p self,
-        place: Result<CallPlace, StoreError>,
+    async fn call(
+        &self,
+        place: CallPlace,
         script: &Script,
-        arguments: impl Fn(&[Numbered<'_>]) -> Vec<Cow<'p, str>>,
-        questions: &[Numbered<'_>],
+        questions: &[SubjectOps],
     ) -> Result<Vec<SubjectReply>, StoreError> {
-        let keys = questions
-            .iter()
-            .map(|(_, question)| question.subject.as_bytes());
+        let keys = questions.iter().map(|question| question.subject.as_bytes());
         let keys: Vec<_> = keys.collect();
-        let arguments = arguments(questions);
-        let reply = self
-            .store
-            .call_in(place?, script, &keys, &arguments)
-            .await?;
-        let ops: Vec<_> = questions
-            .iter()
-            .map(|(_, question)| question.ops())
-            .collect();
+        let rows = questions.iter().map(|question| question.rows.as_slice());
+        let rows: Vec<_> = rows.collect();
+        let arguments = self.plan.arguments_of(script, self.now, &rows);
+        let call = self.store.call_in(place, script, &keys, &arguments);
+        let reply = call.await?;
+        let ops: Vec<_> = questions.iter().map(SubjectOps::ops).collect();
         Ok(reply::subjects(&reply, self.plan, &ops))
     }
 }
 
-fn rows<'a>(questions: &[Numbered<'a>]) -> Vec<&'a [(crate::decision::Op, usize)]> {
-    questions
-        .iter()
-        .map(|(_, question)| question.rows.as_slice())
-        .collect()
-}
-
-fn fail(questions: &[Numbered<'_>], error: &StoreError) -> Vec<SubjectReply> {
+fn fail(questions: &[SubjectOps], error: &StoreError) -> Vec<SubjectReply> {
     questions.iter().map(|_| Err(error.clone())).collect()
 }

@@ -21,6 +21,7 @@ mod memory_store;
 mod nodes;
 mod nodes_store;
 mod own_store;
+mod rare_values;
 mod reply;
 mod shared_limiter;
 mod store;

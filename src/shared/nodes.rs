@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, RwLock, RwLockReadGuard},
+    sync::{
+        Arc, Mutex, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::time::{Instant, timeout_at};
@@ -14,6 +17,7 @@ use super::{
     deny_cache::{self, DenyCache},
     fallback::Fallback,
     nodes_store::NodesStore,
+    rare_values::RareValues,
     subject::{SubjectName, SubjectNames},
 };
 use crate::{
@@ -46,6 +50,8 @@ struct Inner {
     coalescer: Coalescer<Asker, Current>,
     denials: Option<Arc<DenyCache>>,
     fallback: Fallback,
+    /// Whether it is charged together with others.
+    is_in_list: AtomicBool,
 }
 
 /// The parts that a limiter is made of.
@@ -73,6 +79,7 @@ impl NodesLimiter {
             store: store.clone(),
             denials: denials.clone(),
             test_clock,
+            rare_values: RareValues::new(Instant::now().into_std()),
         };
         let current = Current::new(store, &name, &limits, 0);
         Self(Arc::new(Inner {
@@ -85,6 +92,7 @@ impl NodesLimiter {
             name,
             denials,
             fallback,
+            is_in_list: AtomicBool::new(false),
         }))
     }
 
@@ -106,6 +114,15 @@ impl NodesLimiter {
         }
         *limits = changed;
         Ok(())
+    }
+
+    /// It is charged together with others from now on.
+    pub(super) fn take_into_list(&self) {
+        self.0.is_in_list.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_in_list(&self) -> bool {
+        self.0.is_in_list.load(Ordering::Relaxed)
     }
 
     pub(super) fn store(&self) -> &NodesStore {
@@ -232,10 +249,11 @@ impl Inner {
     /// it.
     fn remembered(&self, subject: &SubjectName, tier: Chosen, op: &Op) -> Option<Decision> {
         let denials = self.denials.as_ref()?;
+        let now = Instant::now().into_std();
         if deny_cache::may_end_denials(op) {
-            denials.forget(subject);
+            denials.forget(subject, now);
         }
-        denials.answer(subject, tier, op, Instant::now().into_std())
+        denials.answer(subject, tier, op, now)
     }
 
     fn current(&self) -> RwLockReadGuard<'_, Arc<Current>> {

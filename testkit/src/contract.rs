@@ -3,6 +3,7 @@
 
 use std::{future::Future, time::Duration};
 
+use crate::AGE;
 use tower_ratelimit::{AnyLimiter, Decision, Key, Limiter as _, Op, Quota};
 
 /// A store to be tested.
@@ -91,7 +92,7 @@ pub async fn corrections(bench: &impl StoreBench) {
 
 /// Exactly as many of many requests on two nodes at once pass as may.
 pub async fn at_once(bench: &impl StoreBench) {
-    let quota = Quota::per_day(100).fixed_window();
+    let quota = Quota::per(100, AGE).fixed_window();
     let [one, two] = two_nodes(bench, "at-once", quota);
     let asked: Vec<_> = (0..300)
         .map(|at| {

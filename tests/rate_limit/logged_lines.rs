@@ -112,6 +112,7 @@ const ELSEWHERE: &[&str] = &[
     "redis-back",
     "redis-slow",
     "redis-foreign-value",
+    "redis-split",
     "store-back",
     "rules-refused",
     "rules-accepted",

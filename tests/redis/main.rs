@@ -9,6 +9,8 @@ mod faults;
 mod harness;
 mod keys;
 mod leases;
+#[cfg(feature = "rules")]
+mod rules;
 mod scripts;
 mod store;
 mod tiers;
