@@ -16,6 +16,7 @@ if [ "$(uname -s)" = Linux ]; then
     need openssl openssl
     need nginx nginx
     need haproxy haproxy
+    has_command initdb || need_file '/usr/lib/postgresql/*/bin/initdb' postgresql
     need apache2 apache2-bin
     need caddy caddy
     need_file '/usr/lib/*/faketime/libfaketimeMT.so.1' libfaketime

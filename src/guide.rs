@@ -22,4 +22,6 @@ pub mod redis;
 #[cfg(feature = "rules")]
 pub mod rules;
 pub mod security;
+#[cfg(feature = "redis")]
+pub mod stores;
 pub mod troubleshooting;

@@ -41,6 +41,10 @@ pub(crate) enum Code {
     RedisSlow,
     RedisForeignValue,
     RedisSplit,
+    StoreDown,
+    StoreBack,
+    StoreSlow,
+    StoreForeignValue,
     RulesRefused,
     RulesAccepted,
 }
@@ -69,6 +73,10 @@ impl Code {
             Self::RedisSlow => ("redis-slow", Severity::Warn),
             Self::RedisForeignValue => ("redis-foreign-value", Severity::Warn),
             Self::RedisSplit => ("redis-split", Severity::Warn),
+            Self::StoreDown => ("store-down", Severity::Warn),
+            Self::StoreBack => ("store-back", Severity::Info),
+            Self::StoreSlow => ("store-slow", Severity::Warn),
+            Self::StoreForeignValue => ("store-foreign-value", Severity::Warn),
             Self::RulesRefused => ("rules-refused", Severity::Error),
             Self::RulesAccepted => ("rules-accepted", Severity::Info),
         }
@@ -164,7 +172,7 @@ impl Watch {
 mod tests {
     use super::{Code, Severity};
 
-    const ALL: [Code; 23] = [
+    const ALL: [Code; 27] = [
         Code::KeyUnavailable,
         Code::AddressUnavailable,
         Code::BehindProxy,
@@ -186,6 +194,10 @@ mod tests {
         Code::RedisSlow,
         Code::RedisForeignValue,
         Code::RedisSplit,
+        Code::StoreDown,
+        Code::StoreBack,
+        Code::StoreSlow,
+        Code::StoreForeignValue,
         Code::RulesRefused,
         Code::RulesAccepted,
     ];

@@ -18,6 +18,8 @@
 //! [`Decision::degraded_by`]: crate::Decision::degraded_by
 //! [`Decision::is_degraded`]: crate::Decision::is_degraded
 //! [`Observer`]: crate::observe::Observer
+//! [stores-page]: crate::guide::stores
+//! [`Store`]: crate::shared::Store
 // As on the page before: of two definitions of a link the first one counts.
 #![cfg_attr(
     feature = "metrics",

@@ -3,6 +3,7 @@
 //! [security-page]: crate::guide::security
 // As on the page before: of two definitions of a link the first one counts.
 #![cfg_attr(feature = "redis", doc = "[redis-page]: crate::guide::redis")]
+#![cfg_attr(feature = "redis", doc = "[stores-page]: crate::guide::stores")]
 #![cfg_attr(
     feature = "rules",
     doc = "[rules-page]: crate::guide::rules#reading-them-again"

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::{
     arguments::{Plan, TierPlan},
@@ -11,9 +11,9 @@ use super::{
     coalesce::{Ask, Row, SubjectAnswer, SubjectOps},
     deny_cache::{self, AnsweredCall, DenyCache},
     inquiry::Inquiry,
+    nodes_store::NodesStore,
     rare_values::RareValues,
     reply,
-    store::NodesStore,
     subject::SubjectName,
 };
 use crate::{
@@ -86,9 +86,8 @@ impl Asker {
         };
         let each = questions.iter().map(async |question| {
             let call = Call::new(&current.plan, tier, &question.rows);
-            let reply = timeout(store.deadline(), store.transact(&question.subject, &call));
-            let reply = reply.await.unwrap_or_else(|_| Err(self.store.timeout()));
-            reply::of_store(&reply?, plan, question.ops())
+            let reply = store.call(&question.subject, &call).await?;
+            reply::of_store(&reply, plan, question.ops())
         });
         join_all(each).await
     }

@@ -8,8 +8,10 @@ use super::{
     limiter::RedisLimiter,
     memory_store::MemoryStore,
     nodes::{NodesLimiter, Parts},
+    nodes_store::NodesStore,
+    own_store::OwnStore,
     shared_limiter::SharedLimiter,
-    store::{NodesStore, Store},
+    store::Store,
 };
 use crate::{
     clock::ManualClock,
@@ -169,7 +171,8 @@ impl RedisLimiterBuilder {
     /// Those of [`build`](Self::build).
     pub fn build_on<S: Store>(self, store: S) -> Result<SharedLimiter<S>, ConfigError> {
         let store = Arc::new(store);
-        let nodes = self.build_nodes(&NodesStore::Other(store.clone()))?;
+        let own = Arc::new(OwnStore::new(store.clone()));
+        let nodes = self.build_nodes(&NodesStore::Other(own))?;
         Ok(SharedLimiter::new(nodes, store))
     }
 

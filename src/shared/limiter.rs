@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{answer::RedisFuture, nodes::NodesLimiter, store::NodesStore};
+use super::{answer::RedisFuture, nodes::NodesLimiter, nodes_store::NodesStore};
 use crate::{
     decision::{Decision, Op, Policy},
     error::ConfigError,

@@ -1,7 +1,7 @@
 //! The limiter that all nodes share: arguments of the script, calls that carry many operations,
 //! remembered denials, and the fallback; and the stores that it can be on instead of Redis.
 //!
-//! A [`RedisLimiter`](crate::RedisLimiter) keeps its values in Redis, a [`SharedLimiter`] in a
+//! A [`RedisLimiter`] keeps its values in Redis, a [`SharedLimiter`] in a
 //! [`Store`] of your own: one that does [`Call::apply`] under a lock, or a [`CompareAndSwap`].
 
 mod answer;
@@ -15,9 +15,12 @@ mod deny_cache;
 pub(crate) mod fallback;
 mod inquiry;
 mod joint;
+mod last_value;
 mod limiter;
 mod memory_store;
 mod nodes;
+mod nodes_store;
+mod own_store;
 mod rare_values;
 mod reply;
 mod shared_limiter;

@@ -16,8 +16,8 @@ use super::{
     coalesce::Coalescer,
     deny_cache::{self, DenyCache},
     fallback::Fallback,
+    nodes_store::NodesStore,
     rare_values::RareValues,
-    store::NodesStore,
     subject::{SubjectName, SubjectNames},
 };
 use crate::{
@@ -208,7 +208,7 @@ impl Question {
                 Ok(Ok(Ok(decision))) => return Ok(decision),
                 Ok(Ok(Err(error))) => error,
                 Ok(Err(_)) => StoreError::abandoned(),
-                Err(_) => self.limiter.0.store.timeout(),
+                Err(_) => StoreError::timeout(deadline),
             };
             self.fall_back(error)
         }))
@@ -222,7 +222,7 @@ impl Question {
         let Inner {
             store, fallback, ..
         } = &*self.limiter.0;
-        store.go_without(&error);
+        let error = store.go_without(error);
         let policies = self.current.policies(self.chosen);
         let op = Op::clone(&self.op);
         let reason = error.degradation();

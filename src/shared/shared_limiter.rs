@@ -9,6 +9,7 @@ use crate::{
     key::Key,
     limiter::{Limiter, Pending, Tier, handle::handle_methods},
     quota::OwnedQuota,
+    redis::store::health::{StoreHealth, StoreStats},
 };
 
 /// A limit that all nodes share, through a [`Store`] of your own.
@@ -17,8 +18,8 @@ use crate::{
 /// subject that arrive while a call about it is under way travel together in the next one, and
 /// denials are remembered, so a store is asked at most once at a time about a subject. When
 /// the store does not answer within its [deadline](Store::deadline), or fails, the
-/// [`OnFailure`](crate::OnFailure) decides. A store that fails is asked again with the next
-/// request: there is no breaker in front of it, and nothing is logged but what the store logs.
+/// [`OnFailure`](crate::OnFailure) decides. After several failures in a row requests no longer wait
+/// for the store, until a trial every 250 milliseconds finds that it works again; both are logged.
 ///
 /// A clone is a handle to the same limiter.
 pub struct SharedLimiter<S> {
@@ -40,6 +41,18 @@ impl<S: Store> SharedLimiter<S> {
     /// name, or there is none of this name.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         self.nodes.set_quota(name, quota)
+    }
+
+    /// How the store is doing, as far as this limiter's requests have found out.
+    #[must_use]
+    pub fn health(&self) -> StoreHealth {
+        self.nodes.store().health()
+    }
+
+    /// Counts of this limiter's calls so far, for metrics.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        self.nodes.store().stats()
     }
 
     /// The store.

@@ -5,14 +5,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use futures_util::future::{BoxFuture, FutureExt};
 
 use super::call::{Call, Reply};
-use crate::redis::store::{
-    error::StoreError,
-    handle::RedisStore,
-    pace::{CallPlace, CallSize},
-};
-
-/// The beginning of all names in a store that is not Redis.
-const PREFIX: &str = "rl";
+use crate::redis::store::error::StoreError;
 
 /// Keeps a value of bytes for each subject, for a [`SharedLimiter`](super::SharedLimiter).
 ///
@@ -42,7 +35,8 @@ pub trait Store: Send + Sync + 'static {
     /// the reading and the writing, and the answer is given when the value is written.
     ///
     /// The time is best the store's own, so that nodes need not agree about it. A limiter has mostly
-    /// one call of a key under way; more for several tiers, or a thousand operations at once.
+    /// one call of a key under way; more for several tiers, or a thousand operations at once. While
+    /// the store fails it is called about the key `rl:trial` alone.
     fn transact(
         &self,
         key: &str,
@@ -50,7 +44,8 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Reply, StoreError>> + Send;
 
     /// How long a call takes at most, after which the limiter's
-    /// [`on_failure`](super::RedisLimiterBuilder::on_failure) decides. Defaults to 250 milliseconds.
+    /// [`on_failure`](super::RedisLimiterBuilder::on_failure) decides: at most an hour. A limiter
+    /// reads it when it is made. Defaults to 250 milliseconds.
     fn deadline(&self) -> Duration {
         Duration::from_millis(250)
     }
@@ -92,82 +87,5 @@ impl<S: Store> AnyStore for S {
 
     fn deadline(&self) -> Duration {
         Store::deadline(self)
-    }
-}
-
-/// The store of a limiter.
-#[derive(Clone)]
-pub(super) enum NodesStore {
-    /// Which is sent scripts, for many subjects at once.
-    Redis(RedisStore),
-    /// Which is asked about one subject in a call.
-    Other(Arc<dyn AnyStore>),
-}
-
-impl NodesStore {
-    pub(super) const fn redis(&self) -> Option<&RedisStore> {
-        match self {
-            Self::Redis(store) => Some(store),
-            Self::Other(_) => None,
-        }
-    }
-
-    /// The beginning of all keys' names.
-    pub(super) fn prefix(&self) -> &str {
-        self.redis().map_or(PREFIX, RedisStore::prefix)
-    }
-
-    /// How long a call takes at most.
-    pub(super) fn deadline(&self) -> Duration {
-        match self {
-            Self::Redis(store) => store.deadline(),
-            Self::Other(store) => store.deadline(),
-        }
-    }
-
-    /// Why a call would fail at once.
-    pub(super) fn refusal(&self) -> Option<StoreError> {
-        self.redis()?.refusal()
-    }
-
-    /// Something is decided without the store, because of this error.
-    pub(super) fn go_without(&self, error: &StoreError) {
-        if let Self::Redis(store) = self {
-            store.go_without(error);
-        }
-    }
-
-    /// The error of a call that was not answered by its deadline.
-    pub(super) fn timeout(&self) -> StoreError {
-        let error = StoreError::timeout(self.deadline());
-        match self {
-            Self::Redis(_) => error,
-            Self::Other(_) => error.of_a_store(),
-        }
-    }
-
-    pub(super) fn expect(&self, size: CallSize) -> Result<(), StoreError> {
-        self.redis().map_or(Ok(()), |store| store.expect(size))
-    }
-
-    /// A place among the calls that are under way, where they are counted.
-    pub(super) fn enter(
-        &self,
-        size: CallSize,
-        within: Duration,
-    ) -> Result<Option<CallPlace>, StoreError> {
-        let Self::Redis(store) = self else {
-            return Ok(None);
-        };
-        store.enter(size, within).map(Some)
-    }
-
-    pub(super) fn may_travel_together(&self) -> bool {
-        self.redis().is_some_and(RedisStore::may_travel_together)
-    }
-
-    /// How long an answer takes at present, if that is known.
-    pub(super) fn expected(&self) -> Option<Duration> {
-        self.redis()?.expected()
     }
 }

@@ -15,6 +15,8 @@
 #[cfg(feature = "servers")]
 pub mod bench_server;
 pub mod charges;
+pub mod clock;
+pub mod contract;
 pub mod decisions;
 pub mod distance;
 pub mod fuzz;
@@ -25,6 +27,8 @@ pub mod oracle;
 pub mod programs;
 #[cfg(all(target_os = "linux", feature = "servers"))]
 pub mod servers;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod vectors;
 
 use std::{

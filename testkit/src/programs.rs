@@ -155,6 +155,11 @@ impl Process {
         self.signal(Signal::TERM);
     }
 
+    /// Interrupts it, which makes some servers end at once and others clean up.
+    pub fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
     fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("a running process");
     }

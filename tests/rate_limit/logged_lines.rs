@@ -91,6 +91,18 @@ const LINES: &[(&str, fn())] = &[
     }),
     #[cfg(feature = "redis")]
     ("redis-down", without_redis),
+    #[cfg(feature = "redis")]
+    ("store-down", || {
+        without_store(tower_ratelimit::StoreErrorKind::Disconnected)
+    }),
+    #[cfg(feature = "redis")]
+    ("store-slow", || {
+        without_store(tower_ratelimit::StoreErrorKind::Contended)
+    }),
+    #[cfg(feature = "redis")]
+    ("store-foreign-value", || {
+        without_store(tower_ratelimit::StoreErrorKind::ForeignData)
+    }),
 ];
 
 /// Those that come after another one, or need a server.
@@ -101,6 +113,7 @@ const ELSEWHERE: &[&str] = &[
     "redis-slow",
     "redis-foreign-value",
     "redis-split",
+    "store-back",
     "rules-refused",
     "rules-accepted",
 ];
@@ -149,6 +162,33 @@ fn without_redis() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
     let limiter = RedisLimiter::connect("redis://127.0.0.1:1", Quota::per_hour(10)).unwrap();
+    runtime.block_on(async {
+        for _ in 0..100 {
+            limiter.acquire(&Key::global(), 1).await.unwrap();
+        }
+    });
+}
+
+/// A store of one's own that fails so.
+#[cfg(feature = "redis")]
+fn without_store(kind: tower_ratelimit::StoreErrorKind) {
+    use tower_ratelimit::{
+        StoreError,
+        shared::{Call, Reply, SharedLimiter, Store},
+    };
+
+    struct Broken(tower_ratelimit::StoreErrorKind);
+
+    impl Store for Broken {
+        async fn transact(&self, _: &str, _: &Call<'_>) -> Result<Reply, StoreError> {
+            Err(StoreError::new(self.0, "as it was told to"))
+        }
+    }
+
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+    let limiter = SharedLimiter::builder(Quota::per_hour(10));
+    let limiter = limiter.build_on(Broken(kind)).unwrap();
     runtime.block_on(async {
         for _ in 0..100 {
             limiter.acquire(&Key::global(), 1).await.unwrap();

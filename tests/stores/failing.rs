@@ -28,9 +28,9 @@ impl CompareAndSwap for Contended {
         Ok((None, Timestamp::from_secs(1)))
     }
 
-    async fn swap(&self, _: &str, _: Option<()>, _: &Write) -> Result<bool, StoreError> {
+    async fn swap(&self, _: &str, _: Option<()>, _: &Write) -> Result<Option<()>, StoreError> {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Ok(false)
+        Ok(None)
     }
 }
 

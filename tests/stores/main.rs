@@ -3,16 +3,22 @@
 
 mod contract;
 mod failing;
+mod guarded;
+mod last_values;
 mod versions;
 
+use std::time::Duration;
+
+use testkit::{clock::START, contract::StoreBench};
+use tokio::time::advance;
 use tower_ratelimit::{
-    AnyLimiter, ManualClock, OnFailure, Timestamp,
-    shared::{Cas, MemoryStore, RedisLimiterBuilder},
+    AnyLimiter, ManualClock, OnFailure, Quota, RedisLimiter, Timestamp,
+    shared::{Cas, MemoryStore},
 };
 
 use versions::Versions;
 
-/// A store, and the clock that it goes by.
+/// A store, and the clock that it goes by, if that is not tokio's.
 struct Bench {
     clock: ManualClock,
     store: AnyStore,
@@ -30,7 +36,7 @@ enum AnyStore {
 
 impl Bench {
     fn new(store: impl FnOnce(ManualClock) -> AnyStore) -> Self {
-        let clock = ManualClock::at(Timestamp::from_secs(1_767_225_600));
+        let clock = ManualClock::at(Timestamp::from_secs(START));
         Self {
             store: store(clock.clone()),
             clock,
@@ -42,7 +48,7 @@ impl Bench {
     }
 
     fn versions() -> Self {
-        Self::new(|clock| AnyStore::Cas(Versions::new(clock)))
+        Self::new(|_| AnyStore::Cas(Versions::new()))
     }
 
     #[cfg(target_os = "linux")]
@@ -50,14 +56,18 @@ impl Bench {
         let server = testkit::servers::Server::start().await;
         let store = tower_ratelimit::RedisStore::builder();
         // A busy machine must not look like a failing server.
-        let store = store.deadline(std::time::Duration::from_secs(20));
+        let store = store.deadline(Duration::from_secs(20));
         let store = store.connect(&server.url()).unwrap();
         Self::new(|_| AnyStore::Redis(store, server))
     }
+}
 
-    /// A node's limiter.
-    fn node(&self, builder: RedisLimiterBuilder) -> AnyLimiter {
-        let builder = builder.on_failure(OnFailure::deny());
+impl StoreBench for Bench {
+    fn node(&self, name: &str, quota: Quota) -> AnyLimiter {
+        let builder = RedisLimiter::builder(quota).name(name);
+        let builder = builder
+            .remember_denials(false)
+            .on_failure(OnFailure::deny());
         match &self.store {
             AnyStore::Memory(store) => AnyLimiter::new(builder.build_on(store.clone()).unwrap()),
             AnyStore::Cas(store) => {
@@ -67,6 +77,13 @@ impl Bench {
             AnyStore::Redis(store, _) => {
                 AnyLimiter::new(builder.test_clock(self.clock.clone()).build(store).unwrap())
             }
+        }
+    }
+
+    async fn advance(&self, time: Duration) {
+        match self.store {
+            AnyStore::Cas(_) => advance(time).await,
+            _ => self.clock.advance(time),
         }
     }
 }

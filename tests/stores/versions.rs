@@ -2,31 +2,70 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
+use testkit::clock::PausedClock;
 use tokio::task::yield_now;
 use tower_ratelimit::{
-    Clock, ManualClock, StoreError, Timestamp,
+    Clock, StoreError, Timestamp,
     shared::{CompareAndSwap, Versioned, Write},
 };
 
-/// Values and their versions.
-type Rows = HashMap<String, (Vec<u8>, u64)>;
+/// A value, its version, and when it is over.
+type Row = (Vec<u8>, u64, Timestamp);
 
 #[derive(Clone)]
-pub(crate) struct Versions {
-    clock: ManualClock,
-    rows: Arc<Mutex<Rows>>,
+pub(crate) struct Versions(Arc<Inner>);
+
+struct Inner {
+    clock: PausedClock,
+    rows: Mutex<HashMap<String, Row>>,
+    versions: AtomicU64,
+    loads: AtomicU32,
+    swaps: AtomicU32,
 }
 
 impl Versions {
-    pub(crate) fn new(clock: ManualClock) -> Self {
-        Self {
-            clock,
-            rows: Arc::default(),
+    /// An empty database in a runtime whose time is paused.
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Inner {
+            clock: PausedClock::new(),
+            rows: Mutex::default(),
+            versions: AtomicU64::new(0),
+            loads: AtomicU32::new(0),
+            swaps: AtomicU32::new(0),
+        }))
+    }
+
+    pub(crate) fn clock(&self) -> PausedClock {
+        self.0.clock
+    }
+
+    /// How many values were read and how many were to be written since this was asked last.
+    pub(crate) fn statements(&self) -> (u32, u32) {
+        let take = |count: &AtomicU32| count.swap(0, Ordering::Relaxed);
+        (take(&self.0.loads), take(&self.0.swaps))
+    }
+
+    /// Removes all values, as an operator might.
+    pub(crate) fn clear(&self) {
+        self.0.rows.lock().unwrap().clear();
+    }
+
+    /// Gives each value another version, as one that is written again.
+    pub(crate) fn touch(&self) {
+        for row in self.0.rows.lock().unwrap().values_mut() {
+            row.1 = self.next_version();
         }
+    }
+
+    fn next_version(&self) -> u64 {
+        self.0.versions.fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -34,25 +73,36 @@ impl CompareAndSwap for Versions {
     type Version = u64;
 
     async fn load(&self, key: &str) -> Result<(Versioned<u64>, Timestamp), StoreError> {
-        let row = self.rows.lock().unwrap().get(key).cloned();
-        let now = self.clock.now();
+        self.0.loads.fetch_add(1, Ordering::Relaxed);
+        let now = self.0.clock.now();
+        let row = self.0.rows.lock().unwrap().get(key).cloned();
+        let row = row.filter(|(_, _, over_at)| *over_at > now);
         // Others come in between.
         yield_now().await;
-        Ok((row, now))
+        Ok((row.map(|(value, version, _)| (value, version)), now))
     }
 
-    async fn swap(&self, key: &str, old: Option<u64>, new: &Write) -> Result<bool, StoreError> {
-        let mut rows = self.rows.lock().unwrap();
-        let is_as_before = rows.get(key).map(|(_, version)| *version) == old;
-        if is_as_before {
-            let row = (new.value.clone(), old.map_or(1, |version| version + 1));
-            rows.insert(key.to_owned(), row);
+    async fn swap(
+        &self,
+        key: &str,
+        old: Option<u64>,
+        new: &Write,
+    ) -> Result<Option<u64>, StoreError> {
+        self.0.swaps.fetch_add(1, Ordering::Relaxed);
+        let now = self.0.clock.now();
+        let mut rows = self.0.rows.lock().unwrap();
+        let there = rows.get(key).filter(|(_, _, over_at)| *over_at > now);
+        if there.map(|(_, version, _)| *version) != old {
+            return Ok(None);
         }
-        Ok(is_as_before)
+        let version = self.next_version();
+        let over_at = now.saturating_add(new.expires_in);
+        rows.insert(key.to_owned(), (new.value.clone(), version, over_at));
+        Ok(Some(version))
     }
 
     fn deadline(&self) -> Duration {
-        // A busy machine must not look like a failing database.
+        // A test that has much to do must not look like a failing database.
         Duration::from_secs(20)
     }
 }

@@ -28,7 +28,7 @@ const TRIAL_LIMIT: Duration = Duration::from_secs(2);
 ///
 /// Holds no clock: the caller says what time it is.
 #[derive(Debug)]
-pub(super) struct Breaker {
+pub(crate) struct Breaker {
     answered: bool,
     failures_in_a_row: u32,
     open: Option<Open>,
@@ -71,7 +71,7 @@ pub(super) enum Permission {
 
 /// A trial is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Start {
+pub(crate) struct Start {
     pub(super) number: u64,
     /// Whether the one before never came back, so that somebody should wait for this one: else its
     /// runtime might not be driven, either.
@@ -88,7 +88,7 @@ pub(super) enum BreakerState {
 
 /// The breaker has just opened or closed.
 #[derive(Debug)]
-pub(super) enum Change {
+pub(crate) enum Change {
     Opened { cause: StoreError },
     Closed { after: Duration },
 }
@@ -141,7 +141,7 @@ impl Breaker {
     }
 
     /// A call failed. The end of `connection` counts once, however many calls were waiting on it.
-    pub(super) fn failed(
+    pub(crate) fn failed(
         &mut self,
         epoch: u64,
         connection: u64,

@@ -14,12 +14,11 @@ use redis::aio::ConnectionLike;
 use super::{
     RedisStore,
     address::Address,
-    breaker::Breaker,
-    breaker::SharedBreaker,
     connection::Connection,
     connector::{Connector, Timeouts},
     core::Core,
-    health::{Alarms, Counters, Listener, Notifier, StoreHealth},
+    guard::Guard,
+    health::{Listener, Owner, StoreHealth},
     pace::Pace,
     probe,
     transport::Transport,
@@ -191,7 +190,11 @@ impl RedisStoreBuilder {
             on_health_change,
         } = self;
         let link = Arc::new(Connection::new(opener));
-        let breaker = Breaker::new(probe::limit(deadline, &link));
+        let guard = Guard::new(
+            Owner::Redis,
+            probe::limit(deadline, &link),
+            on_health_change,
+        );
         RedisStore::new(Core {
             address,
             prefix,
@@ -199,11 +202,7 @@ impl RedisStoreBuilder {
             link,
             pace: Arc::new(Pace::default()),
             scripts: Mutex::default(),
-            strain: Mutex::default(),
-            breaker: SharedBreaker::new(breaker),
-            alarms: Alarms::default(),
-            notifier: Notifier::new(on_health_change),
-            counters: Counters::default(),
+            guard,
             trials: AtomicU64::new(0),
             is_split: AtomicBool::new(sharding_proxy),
         })

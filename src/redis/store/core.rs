@@ -12,22 +12,18 @@ use std::{
 };
 
 use redis::{Cmd, Value};
-use tokio::{
-    runtime::Handle,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 
 use super::{
-    breaker::SharedBreaker,
-    breaker::{Breaker, Change, Permission, Start},
     call::{CallProgress, ask},
     connection::Connection,
     error::{StoreError, StoreErrorKind},
-    health::{Alarms, Counters, Notifier, STRAIN, StoreHealth, StoreStats},
+    guard::{Guard, Guarded as _},
+    health::StoreStats,
     pace::{CallPlace, CallSize, Full, Pace},
     script::{Script, failure_within},
 };
-use crate::{decision::Degradation, lock::unpoisoned};
+use crate::lock::unpoisoned;
 
 /// A connection may take this long to make before calls that wait for it count as failures.
 const CONNECTING_GRACE: Duration = Duration::from_millis(200);
@@ -42,12 +38,7 @@ pub(super) struct Core {
     pub(super) pace: Arc<Pace>,
     /// The scripts that the store's limiters use.
     pub(super) scripts: Mutex<Vec<Script>>,
-    /// The last decision that was made without a server that answers.
-    pub(super) strain: Mutex<Option<(Instant, Degradation)>>,
-    pub(super) alarms: Alarms,
-    pub(super) breaker: SharedBreaker,
-    pub(super) notifier: Notifier,
-    pub(super) counters: Counters,
+    pub(super) guard: Guard,
     pub(super) trials: AtomicU64,
     /// Whether the server takes no calls that carry many subjects.
     pub(super) is_split: AtomicBool,
@@ -78,7 +69,7 @@ impl Core {
 
     fn crowded(&self) -> StoreError {
         let error = StoreError::crowded();
-        self.counters.count(&Err::<(), _>(error.clone()));
+        self.guard.count(&Err::<(), _>(error.clone()));
         error
     }
 
@@ -113,7 +104,7 @@ impl Core {
             Ok(epoch) => self.call_now(epoch, script.clone(), call, progress).await,
             Err(error) => Err(error),
         };
-        self.counters.count(&outcome);
+        self.guard.count(&outcome);
         outcome
     }
 
@@ -216,66 +207,6 @@ impl Core {
         outcome
     }
 
-    /// Why a call would fail at once.
-    pub(super) fn refusal(self: &Arc<Self>) -> Option<StoreError> {
-        // The next call starts a trial of its own, and waits for it.
-        if self.breaker.summary().is_open && self.has_lost_trial() {
-            return None;
-        }
-        let error = self.admit().err()?;
-        self.counters.count(&Err::<(), _>(error.clone()));
-        Some(error)
-    }
-
-    /// Whether Redis may be asked; otherwise starts a trial when one is due.
-    fn admit(self: &Arc<Self>) -> Result<u64, StoreError> {
-        self.admission().map_err(|(error, trial)| {
-            if let Some(trial) = trial {
-                self.start_trial(trial.number);
-            }
-            error
-        })
-    }
-
-    /// As `admit`, but waits for the trial that comes in place of one that was lost: where a
-    /// runtime is driven only while somebody waits, it would be lost, too.
-    async fn admit_after_trial(self: &Arc<Self>) -> Result<u64, StoreError> {
-        match self.admission() {
-            Ok(epoch) => Ok(epoch),
-            Err((_, Some(trial))) if trial.replaces => {
-                // A trial that takes longer is over.
-                let _ = timeout(self.deadline, self.carry_out(trial.number)).await;
-                self.admit()
-            }
-            Err((error, trial)) => {
-                if let Some(trial) = trial {
-                    self.start_trial(trial.number);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn admission(&self) -> Result<u64, (StoreError, Option<Start>)> {
-        if Handle::try_current().is_err() {
-            return Err((StoreError::no_runtime(), None));
-        }
-        let summary = self.breaker.summary();
-        if !summary.is_open {
-            return Ok(summary.epoch);
-        }
-        let now = Instant::now().into_std();
-        match self.breaker.with(|breaker| breaker.admit(now)) {
-            Permission::Pass { epoch } => Ok(epoch),
-            Permission::Stop { error, trial } => Err((error, trial)),
-        }
-    }
-
-    fn has_lost_trial(&self) -> bool {
-        let now = Instant::now().into_std();
-        Handle::try_current().is_ok() && self.breaker.with(|breaker| breaker.has_lost_trial(now))
-    }
-
     fn learn_from(
         self: &Arc<Self>,
         epoch: u64,
@@ -290,21 +221,16 @@ impl Core {
 
     fn learn(self: &Arc<Self>, epoch: u64, progress: &CallProgress, error: Option<&StoreError>) {
         let Some(error) = error else {
-            return self.praise(epoch);
+            return self.guard.praise(epoch);
         };
         let now = Instant::now().into_std();
         match error.kind() {
-            StoreErrorKind::ForeignData => self.praise(epoch),
+            StoreErrorKind::ForeignData => self.guard.praise(epoch),
             // The next calls carry one subject each.
-            StoreErrorKind::Cluster if error.names_many_servers() => self.praise(epoch),
+            StoreErrorKind::Cluster if error.names_many_servers() => self.guard.praise(epoch),
             // Nothing was sent.
             StoreErrorKind::Crowded => {}
-            StoreErrorKind::Other => {
-                let doubted = self.breaker.with(|breaker| breaker.doubted(epoch, now));
-                if let Some(trial) = doubted {
-                    self.start_trial(trial.number);
-                }
-            }
+            StoreErrorKind::Other => self.doubt(epoch),
             kind => {
                 let connection = progress.connection;
                 self.mistrust(kind, connection);
@@ -344,12 +270,6 @@ impl Core {
         self.pace.answered_since(time.into_std(), before)
     }
 
-    fn praise(&self, epoch: u64) {
-        if !self.breaker.summary().is_settled {
-            self.breaker.with(|breaker| breaker.succeeded(epoch));
-        }
-    }
-
     /// Decides what becomes of a connection on which a call failed.
     pub(super) fn mistrust(&self, kind: StoreErrorKind, connection: u64) {
         use StoreErrorKind::{Cluster, Disconnected, ReadOnly, Timeout};
@@ -364,63 +284,12 @@ impl Core {
         }
     }
 
-    /// Lets the breaker change, and tells of it. With an opening the connection is given up too:
-    /// calls that time out on it would do so for ever.
-    pub(super) fn change(
-        &self,
-        change: impl FnOnce(&mut Breaker) -> Option<Change>,
-        connection: u64,
-    ) {
-        let changed = self.breaker.with(|breaker| {
-            let change = change(breaker)?;
-            self.notifier
-                .note(StoreHealth::from(breaker.state()), &change);
-            Some(change)
-        });
-        let Some(change) = changed else { return };
-        *unpoisoned(self.strain.lock()) = None;
-        if matches!(change, Change::Opened { .. }) {
-            self.counters.count_opening();
-            self.link.discard(connection);
-        }
-        self.notifier.tell();
-    }
-
-    /// Something is decided without the server, or not at all, because of this error.
-    pub(super) fn go_without(&self, error: &StoreError) {
-        let reason = error.degradation();
-        self.counters.count_degraded(reason);
-        if error.kind() == StoreErrorKind::ForeignData {
-            self.alarms.foreign_value(error);
-        } else if !self.breaker.summary().is_open {
-            let mut strain = unpoisoned(self.strain.lock());
-            let before = strain.replace((Instant::now(), reason));
-            drop(strain);
-            self.alarms
-                .strained(before.map(|(at, _)| at.elapsed()), error);
-        }
-    }
-
-    pub(super) fn health(&self) -> StoreHealth {
-        match self.breaker.with(|breaker| breaker.state()).into() {
-            StoreHealth::Up => self.strained().unwrap_or(StoreHealth::Up),
-            health => health,
-        }
-    }
-
     pub(super) fn expected(&self) -> Option<Duration> {
         let now = Instant::now().into_std();
         self.link.is_live().then(|| self.pace.expected(now))
     }
 
-    fn strained(&self) -> Option<StoreHealth> {
-        let strain = unpoisoned(self.strain.lock());
-        let (at, by) = (*strain)?;
-        (at.elapsed() < STRAIN).then_some(StoreHealth::Strained { by })
-    }
-
     pub(super) fn stats(&self) -> StoreStats {
-        self.counters
-            .read(self.link.connections(), self.link.loads())
+        self.guard.stats(self.link.connections(), self.link.loads())
     }
 }

@@ -42,7 +42,7 @@ pub enum StoreErrorKind {
     ForeignData,
     /// Any other answer that is an error.
     Other,
-    /// Redis was not asked, because it has been failing.
+    /// The store was not asked, because it has been failing.
     BreakerOpen,
     /// Redis was not asked, because with all that is under way it would not have answered within
     /// the deadline.
@@ -194,7 +194,7 @@ impl StoreError {
     pub(super) fn no_runtime() -> Self {
         Self::redis(
             StoreErrorKind::NoRuntime,
-            "Redis can only be asked inside a tokio runtime",
+            "it can only be asked inside a tokio runtime",
         )
     }
 
@@ -285,8 +285,8 @@ impl fmt::Display for StoreError {
             StoreErrorKind::BreakerOpen => {
                 write!(
                     f,
-                    "Redis was not asked, it has been failing: {}",
-                    self.detail
+                    "{} was not asked, it has been failing: {}",
+                    self.of, self.detail
                 )
             }
             _ => write!(f, "{} failed ({}): {}", self.of, self.kind, self.detail),

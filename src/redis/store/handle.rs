@@ -11,6 +11,7 @@ use redis::{ToRedisArgs, Value, aio::ConnectionLike};
 use super::{
     core::Core,
     error::StoreError,
+    guard::Guarded as _,
     health::{StoreHealth, StoreStats},
     pace::{CallPlace, CallSize},
     script::Script,
@@ -112,7 +113,7 @@ impl RedisStore {
     /// Whether Redis works, as far as the calls so far have shown. Asks nothing.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
-        self.shared.health()
+        self.shared.guard.health()
     }
 
     /// Counts of the calls so far, for metrics.
@@ -186,7 +187,7 @@ impl RedisStore {
 
     /// Something is decided without Redis, or not at all, because of this error.
     pub(crate) fn go_without(&self, error: &StoreError) {
-        self.shared.go_without(error);
+        self.shared.guard.go_without(error);
     }
 
     /// Runs `script` on the values of `keys`: one round trip, and never more than the deadline. After

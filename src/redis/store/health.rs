@@ -183,21 +183,56 @@ const ENOUGH: u32 = 16;
 /// Without such a decision for so long the strain is over.
 const CALM: Duration = Duration::from_secs(60);
 
+/// The side to which a store belongs, by which its lines name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Redis,
+    User,
+}
+
+impl Owner {
+    /// The store's name in texts.
+    const fn store(self) -> &'static str {
+        match self {
+            Self::Redis => "Redis",
+            Self::User => "the store",
+        }
+    }
+
+    /// The code of a line, of the two that there are for what it says.
+    fn code(self, redis: Code, store: Code) -> Code {
+        match self {
+            Self::Redis => redis,
+            Self::User => store,
+        }
+    }
+}
+
 /// Says what goes wrong with single calls, once while it lasts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Alarms {
+    owner: Owner,
     /// Decisions without Redis since it last was calm.
     strained: AtomicU32,
     reported_foreign: AtomicBool,
 }
 
 impl Alarms {
-    /// Something was decided without a Redis that works, so long after the last time.
+    pub(super) fn new(owner: Owner) -> Self {
+        Self {
+            owner,
+            strained: AtomicU32::new(0),
+            reported_foreign: AtomicBool::new(false),
+        }
+    }
+
+    /// Something was decided without a store that works, so long after the last time.
     pub(super) fn strained(&self, since: Option<Duration>, error: &StoreError) {
         if self.is_news(since) {
+            let store = self.owner.store();
             let text =
-                format!("requests are decided without Redis, though it is not down: {error}");
-            log::say(Code::RedisSlow, &text);
+                format!("requests are decided without {store}, though it is not down: {error}");
+            log::say(self.owner.code(Code::RedisSlow, Code::StoreSlow), &text);
         }
     }
 
@@ -212,20 +247,26 @@ impl Alarms {
     /// A key of a limiter holds what no limiter wrote.
     pub(super) fn foreign_value(&self, error: &StoreError) {
         if !self.reported_foreign.swap(true, Ordering::Relaxed) {
+            let (store, advice) = match self.owner {
+                Owner::Redis => ("Redis", "give the limiters a prefix of their own"),
+                Owner::User => ("the store", "let nothing else write them"),
+            };
             let text = format!(
-                "a limiter's key in Redis holds what no limiter wrote: {error}; give the limiters a \
-                 prefix of their own"
+                "a limiter's key in {store} holds what no limiter wrote: {error}; {advice}"
             );
-            log::say(Code::RedisForeignValue, &text);
+            let code = self
+                .owner
+                .code(Code::RedisForeignValue, Code::StoreForeignValue);
+            log::say(code, &text);
         }
     }
 }
 
-pub(super) type Listener = Box<dyn Fn(StoreHealth) + Send + Sync>;
+pub(crate) type Listener = Box<dyn Fn(StoreHealth) + Send + Sync>;
 
 /// Tells of every change once, in the order in which they came.
-#[derive(Default)]
 pub(super) struct Notifier {
+    owner: Owner,
     listener: Option<Listener>,
     /// Changes are put in while the breaker is locked and told when it no longer is.
     waiting: Mutex<VecDeque<(StoreHealth, String)>>,
@@ -233,16 +274,18 @@ pub(super) struct Notifier {
 }
 
 impl Notifier {
-    pub(super) fn new(listener: Option<Listener>) -> Self {
+    pub(super) fn new(owner: Owner, listener: Option<Listener>) -> Self {
         Self {
+            owner,
             listener,
-            ..Self::default()
+            waiting: Mutex::default(),
+            telling: Mutex::default(),
         }
     }
 
     /// Keeps a change for [`tell`](Self::tell).
     pub(super) fn note(&self, health: StoreHealth, change: &Change) {
-        unpoisoned(self.waiting.lock()).push_back((health, text(change)));
+        unpoisoned(self.waiting.lock()).push_back((health, text(change, self.owner)));
     }
 
     /// Tells of the changes that were noted.
@@ -250,9 +293,9 @@ impl Notifier {
         let _turn = unpoisoned(self.telling.lock());
         while let Some((health, text)) = self.next() {
             let code = if health.is_down() {
-                Code::RedisDown
+                self.owner.code(Code::RedisDown, Code::StoreDown)
             } else {
-                Code::RedisBack
+                self.owner.code(Code::RedisBack, Code::StoreBack)
             };
             log::say(code, &text);
             if let Some(listener) = &self.listener {
@@ -266,14 +309,14 @@ impl Notifier {
     }
 }
 
-fn text(change: &Change) -> String {
+fn text(change: &Change, owner: Owner) -> String {
     match change {
         Change::Opened { cause } => {
             format!("{cause}; requests no longer wait for it until it answers again")
         }
         Change::Closed { after } => {
             let after = Duration::from_millis(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
-            format!("Redis answers again after {after:?}")
+            format!("{} answers again after {after:?}", owner.store())
         }
     }
 }
@@ -290,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_strain_is_news_once_until_it_was_calm() {
-        let alarms = Alarms::default();
+        let alarms = Alarms::new(Owner::Redis);
         let soon = Some(CALM - Duration::from_millis(1));
         for first in [None, Some(CALM)] {
             let mut news = vec![alarms.is_news(first)];

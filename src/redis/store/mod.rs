@@ -12,6 +12,7 @@ mod connection;
 mod connector;
 mod core;
 pub(crate) mod error;
+pub(crate) mod guard;
 pub(crate) mod handle;
 pub(crate) mod health;
 pub(crate) mod pace;

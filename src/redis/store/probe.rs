@@ -1,7 +1,7 @@
 //! Probes: calls beside those of limiters, which find out whether Redis works again.
 
 use std::{
-    sync::{Arc, LazyLock, atomic::Ordering},
+    sync::{LazyLock, atomic::Ordering},
     time::Duration,
 };
 
@@ -12,7 +12,12 @@ use tokio::{
 };
 
 use super::{
-    call::CallProgress, connection::Connection, core::Core, error::StoreError, pace::CallSize,
+    call::CallProgress,
+    connection::Connection,
+    core::Core,
+    error::StoreError,
+    guard::{Guard, Guarded},
+    pace::CallSize,
     script::Script,
 };
 
@@ -37,77 +42,13 @@ pub(super) fn limit(deadline: Duration, link: &Connection) -> Duration {
         .saturating_add(step.saturating_mul(STEPS))
 }
 
-/// A trial that has begun, until its end is told.
-struct Probe {
-    shared: Option<Arc<Core>>,
-    number: u64,
-}
-
-impl Probe {
-    async fn run(mut self) {
-        let Some(shared) = &self.shared else { return };
-        let mut connection = 0;
-        let outcome = shared.try_out(&mut connection).await;
-        if let Some(shared) = self.shared.take() {
-            shared.trial_ended(self.number, connection, outcome.as_ref().err());
-        }
-    }
-}
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        if let Some(shared) = &self.shared {
-            shared
-                .breaker
-                .with(|breaker| breaker.trial_lost(self.number));
-        }
-    }
-}
-
-impl Core {
-    /// Has a task try out whether Redis works again.
-    pub(super) fn start_trial(self: &Arc<Self>, number: u64) {
-        tokio::spawn(Arc::clone(self).carry_out(number));
+impl Guarded for Core {
+    fn guard(&self) -> &Guard {
+        &self.guard
     }
 
-    /// Carries a trial out within the caller's task.
-    pub(super) fn carry_out(self: &Arc<Self>, number: u64) -> impl Future<Output = ()> + use<> {
-        let trial = Probe {
-            shared: Some(Arc::clone(self)),
-            number,
-        };
-        trial.run()
-    }
-
-    fn trial_ended(&self, number: u64, connection: u64, error: Option<&StoreError>) {
-        if error.is_some() {
-            self.link.discard(connection);
-        }
-        let now = Instant::now().into_std();
-        let outcome = error.map_or(Ok(()), Err);
-        self.change(
-            |breaker| breaker.trial_ended(number, outcome, now),
-            connection,
-        );
-    }
-
-    /// Runs a trial for a caller that waits. Its failure counts like a call's.
-    pub(super) async fn check(&self) -> Result<(), StoreError> {
-        if Handle::try_current().is_err() {
-            return Err(StoreError::no_runtime());
-        }
-        let mut connection = 0;
-        let outcome = self.try_out(&mut connection).await;
-        let (error, now) = (outcome.as_ref().err(), Instant::now().into_std());
-        if let Some(error) = error {
-            self.mistrust(error.kind(), connection);
-        }
-        let checked = error.map_or(Ok(()), Err);
-        self.change(
-            |breaker| breaker.checked(connection, checked, now),
-            connection,
-        );
-        outcome
+    fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// Does what calls do, and leaves the scripts loaded that they run. The write goes first and by
@@ -129,6 +70,31 @@ impl Core {
         // up again by the next calls, over and over.
         self.step(&read, self.deadline, connection).await?;
         Ok(())
+    }
+
+    fn give_up(&self, connection: u64) {
+        self.link.discard(connection);
+    }
+}
+
+impl Core {
+    /// Runs a trial for a caller that waits. Its failure counts like a call's.
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
+        if Handle::try_current().is_err() {
+            return Err(StoreError::no_runtime());
+        }
+        let mut connection = 0;
+        let outcome = self.try_out(&mut connection).await;
+        let (error, now) = (outcome.as_ref().err(), Instant::now().into_std());
+        if let Some(error) = error {
+            self.mistrust(error.kind(), connection);
+        }
+        let checked = error.map_or(Ok(()), Err);
+        self.change(
+            |breaker| breaker.checked(connection, checked, now),
+            connection,
+        );
+        outcome
     }
 
     async fn step(

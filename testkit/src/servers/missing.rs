@@ -1,6 +1,9 @@
 //! Programs that a test may have to do without, see [`missing`].
 
-use super::setup::{faketime_library, redis_program, valkey_program};
+use super::{
+    postgres::postgres_program,
+    setup::{faketime_library, redis_program, valkey_program},
+};
 use crate::programs::{find, missing};
 
 /// Whether the test has to be left out because there is no Redis.
@@ -35,4 +38,10 @@ pub fn openssl() -> bool {
         "openssl",
         "apt-get install openssl",
     )
+}
+
+/// Whether the test has to be left out because there is no Postgres.
+pub fn postgres() -> bool {
+    let there = postgres_program("initdb").is_some() && postgres_program("postgres").is_some();
+    missing(there, "postgres", "apt-get install postgresql")
 }

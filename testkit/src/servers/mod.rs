@@ -11,6 +11,7 @@ mod certificates;
 mod cluster;
 pub mod missing;
 mod nodes;
+mod postgres;
 mod proxy;
 mod sentinel;
 mod server;
@@ -18,6 +19,7 @@ mod setup;
 
 pub use self::{
     cluster::Cluster,
+    postgres::Postgres,
     proxy::{Flow, Proxy},
     sentinel::Sentinels,
     server::{Server, connect},

@@ -1,0 +1,20 @@
+//! [`RedisLimiter`]: crate::RedisLimiter
+//! [`SharedLimiter`]: crate::shared::SharedLimiter
+//! [`SharedLimiter::health`]: crate::shared::SharedLimiter::health
+//! [`SharedLimiter::stats`]: crate::shared::SharedLimiter::stats
+//! [`Store`]: crate::shared::Store
+//! [`deadline`]: crate::shared::Store::deadline
+//! [`Call`]: crate::shared::Call
+//! [`Call::apply`]: crate::shared::Call::apply
+//! [`CompareAndSwap`]: crate::shared::CompareAndSwap
+//! [`Cas`]: crate::shared::Cas
+//! [`OnFailure`]: crate::OnFailure
+//! [`Contended`]: crate::StoreErrorKind::Contended
+//! [`Disconnected`]: crate::StoreErrorKind::Disconnected
+//! [`ForeignData`]: crate::StoreErrorKind::ForeignData
+//! [`Other`]: crate::StoreErrorKind::Other
+//! [`ReadOnly`]: crate::StoreErrorKind::ReadOnly
+//! [`Refused`]: crate::StoreErrorKind::Refused
+//! [troubleshooting-page]: crate::guide::troubleshooting
+// As on the page before: of two definitions of a link the first one counts.
+#![doc = include_str!("../../docs/stores.md")]

@@ -1,0 +1,108 @@
+//! The store of a limiter, be it Redis or another.
+
+use std::{sync::Arc, time::Duration};
+
+use super::own_store::OwnStore;
+use crate::redis::store::{
+    error::StoreError,
+    guard::Guarded,
+    handle::RedisStore,
+    health::{StoreHealth, StoreStats},
+    pace::{CallPlace, CallSize},
+};
+
+/// The beginning of all names in a store that is not Redis.
+const PREFIX: &str = "rl";
+
+/// The store of a limiter.
+#[derive(Clone)]
+pub(super) enum NodesStore {
+    /// Which is sent scripts, for many subjects at once.
+    Redis(RedisStore),
+    /// Which is asked about one subject in a call.
+    Other(Arc<OwnStore>),
+}
+
+impl NodesStore {
+    pub(super) const fn redis(&self) -> Option<&RedisStore> {
+        match self {
+            Self::Redis(store) => Some(store),
+            Self::Other(_) => None,
+        }
+    }
+
+    /// The beginning of all keys' names.
+    pub(super) fn prefix(&self) -> &str {
+        self.redis().map_or(PREFIX, RedisStore::prefix)
+    }
+
+    /// How long a call takes at most.
+    pub(super) fn deadline(&self) -> Duration {
+        match self {
+            Self::Redis(store) => store.deadline(),
+            Self::Other(store) => Guarded::deadline(&**store),
+        }
+    }
+
+    /// Why a call would fail at once.
+    pub(super) fn refusal(&self) -> Option<StoreError> {
+        match self {
+            Self::Redis(store) => store.refusal(),
+            Self::Other(store) => store.refusal(),
+        }
+    }
+
+    /// Something is decided without the store, because of this error, which then names the store.
+    pub(super) fn go_without(&self, error: StoreError) -> StoreError {
+        match self {
+            Self::Redis(store) => {
+                store.go_without(&error);
+                error
+            }
+            Self::Other(store) => {
+                let error = error.of_a_store();
+                store.guard().go_without(&error);
+                error
+            }
+        }
+    }
+
+    pub(super) fn health(&self) -> StoreHealth {
+        match self {
+            Self::Redis(store) => store.health(),
+            Self::Other(store) => store.guard().health(),
+        }
+    }
+
+    pub(super) fn stats(&self) -> StoreStats {
+        match self {
+            Self::Redis(store) => store.stats(),
+            Self::Other(store) => store.guard().stats(0, 0),
+        }
+    }
+
+    pub(super) fn expect(&self, size: CallSize) -> Result<(), StoreError> {
+        self.redis().map_or(Ok(()), |store| store.expect(size))
+    }
+
+    /// A place among the calls that are under way, where they are counted.
+    pub(super) fn enter(
+        &self,
+        size: CallSize,
+        within: Duration,
+    ) -> Result<Option<CallPlace>, StoreError> {
+        let Self::Redis(store) = self else {
+            return Ok(None);
+        };
+        store.enter(size, within).map(Some)
+    }
+
+    pub(super) fn may_travel_together(&self) -> bool {
+        self.redis().is_some_and(RedisStore::may_travel_together)
+    }
+
+    /// How long an answer takes at present, if that is known.
+    pub(super) fn expected(&self) -> Option<Duration> {
+        self.redis()?.expected()
+    }
+}

@@ -1,0 +1,118 @@
+//! The store, as a node reaches it over the network.
+
+use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
+
+use tokio::time::sleep;
+use tower_ratelimit::{
+    Clock, StoreError, Timestamp,
+    shared::{Call, CompareAndSwap, Reply, Store, Versioned, Write},
+};
+
+use super::world::{DEADLINE, Passage, World};
+
+/// The values of a database that swaps, with their versions and when they are over.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    rows: HashMap<String, (Vec<u8>, u64, Timestamp)>,
+    versions: u64,
+}
+
+impl Rows {
+    fn load(&self, key: &str, now: Timestamp) -> Versioned<u64> {
+        let row = self.rows.get(key);
+        let row = row.filter(|(_, _, over_at)| *over_at > now);
+        row.map(|(value, version, _)| (value.clone(), *version))
+    }
+
+    fn swap(&mut self, key: &str, old: Option<u64>, new: &Write, now: Timestamp) -> Option<u64> {
+        let there = self.load(key, now).map(|(_, version)| version);
+        if there != old {
+            return None;
+        }
+        self.versions += 1;
+        let over_at = now.saturating_add(new.expires_in);
+        let row = (new.value.clone(), self.versions, over_at);
+        self.rows.insert(key.to_owned(), row);
+        Some(self.versions)
+    }
+}
+
+/// A node's way to the store.
+#[derive(Clone)]
+pub(super) struct SimStore {
+    pub(super) world: Arc<World>,
+    pub(super) node: usize,
+}
+
+impl SimStore {
+    /// Brings a call to the store, unless it is lost.
+    async fn go(&self) -> Passage {
+        let passage = self.world.passage();
+        sleep(passage.there).await;
+        if passage.request_is_lost || !self.world.is_reachable(self.node) {
+            return pending().await;
+        }
+        passage
+    }
+
+    /// Brings the answer back, unless it is lost.
+    async fn come_back(&self, passage: &Passage) {
+        sleep(passage.back).await;
+        if passage.reply_is_lost || !self.world.is_reachable(self.node) {
+            pending().await
+        }
+    }
+}
+
+impl Store for SimStore {
+    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+        let passage = self.go().await;
+        let reply = self.world.execute(self.node, key, call).await;
+        if let Some(after) = passage.again_after {
+            sleep(after).await;
+            self.world.execute(self.node, key, call).await?;
+        }
+        self.come_back(&passage).await;
+        reply
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+}
+
+impl CompareAndSwap for SimStore {
+    type Version = u64;
+
+    async fn load(&self, key: &str) -> Result<(Versioned<u64>, Timestamp), StoreError> {
+        let passage = self.go().await;
+        let now = self.world.clock.now();
+        let found = self.world.rows().load(key, now);
+        self.come_back(&passage).await;
+        Ok((found, now))
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        old: Option<u64>,
+        new: &Write,
+    ) -> Result<Option<u64>, StoreError> {
+        let passage = self.go().await;
+        let swap = || {
+            let now = self.world.clock.now();
+            self.world.rows().swap(key, old, new, now)
+        };
+        let version = swap();
+        if let Some(after) = passage.again_after {
+            sleep(after).await;
+            swap();
+        }
+        self.come_back(&passage).await;
+        Ok(version)
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+}

@@ -1,0 +1,237 @@
+//! The guard of a store: nobody waits for one that fails, and it is used again when it works.
+
+use std::{
+    collections::BTreeSet,
+    future::pending,
+    mem,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep},
+};
+use tower_ratelimit::{
+    Decision, Degradation, Key, Limiter as _, OnFailure, Op, Quota, StoreError, StoreErrorKind,
+    StoreHealth,
+    limiter::Pending,
+    shared::{Call, MemoryStore, Reply, SharedLimiter, Store},
+};
+
+const DEADLINE: Duration = Duration::from_millis(40);
+
+#[derive(Debug, Clone, Copy)]
+enum Mood {
+    Works,
+    Hangs,
+    Fails(StoreErrorKind),
+}
+
+/// A store that does as the test says, and notes the keys that it is asked about.
+struct Moody {
+    values: MemoryStore,
+    mood: Mutex<Mood>,
+    asked: Mutex<BTreeSet<String>>,
+    deadline: Duration,
+}
+
+impl Moody {
+    fn new(mood: Mood) -> Arc<Self> {
+        Self::with_deadline(mood, DEADLINE)
+    }
+
+    fn with_deadline(mood: Mood, deadline: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            values: MemoryStore::new(),
+            mood: Mutex::new(mood),
+            asked: Mutex::default(),
+            deadline,
+        })
+    }
+
+    fn becomes(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
+    }
+
+    fn asked(&self) -> Vec<String> {
+        mem::take(&mut *self.asked.lock().unwrap())
+            .into_iter()
+            .collect()
+    }
+}
+
+impl Store for Moody {
+    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+        self.asked.lock().unwrap().insert(key.to_owned());
+        let mood = *self.mood.lock().unwrap();
+        match mood {
+            Mood::Works => self.values.transact(key, call).await,
+            Mood::Hangs => pending().await,
+            Mood::Fails(kind) => Err(StoreError::new(kind, "as it was told to")),
+        }
+    }
+
+    fn deadline(&self) -> Duration {
+        self.deadline
+    }
+}
+
+fn limiter(store: &Arc<Moody>) -> SharedLimiter<Arc<Moody>> {
+    let builder = SharedLimiter::builder(Quota::per_minute(1_000)).name("api");
+    let builder = builder.on_failure(OnFailure::allow());
+    builder.build_on(Arc::clone(store)).unwrap()
+}
+
+/// The decision about a key, and how long it took.
+async fn ask(limiter: &SharedLimiter<Arc<Moody>>, key: u64) -> (Decision, Duration) {
+    let began = Instant::now();
+    let decision = limiter.acquire(&Key::from(key), 1).await.unwrap();
+    (decision, began.elapsed())
+}
+
+/// Has trials end that have begun.
+async fn settle() {
+    for _ in 0..10 {
+        yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_store_that_hangs() {
+    let store = Moody::new(Mood::Works);
+    let limiter = limiter(&store);
+    assert_eq!(limiter.health(), StoreHealth::Untried);
+    assert!(!ask(&limiter, 0).await.0.is_degraded());
+    assert_eq!(limiter.health(), StoreHealth::Up);
+
+    store.becomes(Mood::Hangs);
+    for key in 1..=3 {
+        let (decision, took) = ask(&limiter, key).await;
+        assert_eq!(decision.degraded_by(), Some(Degradation::TimedOut));
+        assert_eq!(took, DEADLINE);
+    }
+    settle().await;
+    let StoreHealth::Down { cause, .. } = limiter.health() else {
+        panic!("{:?}", limiter.health());
+    };
+    assert_eq!(cause, StoreErrorKind::Timeout);
+    store.asked();
+
+    // Trials are made meanwhile, and nobody waits for them, either.
+    for key in 0..100 {
+        let (decision, took) = ask(&limiter, key).await;
+        assert_eq!(decision.degraded_by(), Some(Degradation::GivenUp));
+        assert_eq!(took, Duration::ZERO);
+        sleep(Duration::from_millis(50)).await;
+    }
+    let answer = limiter.apply(&Key::from(0_u64), Op::Acquire(1));
+    assert!(
+        matches!(answer, Pending::Ready(_)),
+        "nothing is to be waited for"
+    );
+    assert_eq!(store.asked(), ["rl:trial"]);
+
+    let stats = limiter.stats();
+    assert_eq!(stats.answered(), 1);
+    assert_eq!(stats.failures(StoreErrorKind::Timeout), 3);
+    assert_eq!(stats.failures(StoreErrorKind::BreakerOpen), 101);
+    assert_eq!(stats.degraded(Degradation::TimedOut), 3);
+    assert_eq!(stats.degraded(Degradation::GivenUp), 101);
+    assert_eq!(stats.breaker_openings(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn store_that_works_again_is_used() {
+    for mood in [Mood::Hangs, Mood::Fails(StoreErrorKind::Disconnected)] {
+        let store = Moody::new(mood);
+        let limiter = limiter(&store);
+        for key in 0..3 {
+            ask(&limiter, key).await;
+            settle().await;
+        }
+        assert!(limiter.health().is_down(), "{mood:?}");
+        // The first trial fails.
+        sleep(Duration::from_millis(100)).await;
+        ask(&limiter, 0).await;
+        sleep(DEADLINE).await;
+        store.becomes(Mood::Works);
+        ask(&limiter, 0).await;
+        settle().await;
+        assert!(
+            limiter.health().is_down(),
+            "the next one is not due: {mood:?}"
+        );
+        sleep(Duration::from_millis(250)).await;
+        let (decision, took) = ask(&limiter, 0).await;
+        assert!(decision.is_degraded(), "a trial is made for it: {mood:?}");
+        assert_eq!(took, Duration::ZERO);
+        settle().await;
+        assert_eq!(limiter.health(), StoreHealth::Up, "{mood:?}");
+        assert!(!ask(&limiter, 0).await.0.is_degraded(), "{mood:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_that_say_nothing_of_the_store_end_with_a_trial() {
+    let store = Moody::new(Mood::Fails(StoreErrorKind::Other));
+    let limiter = limiter(&store);
+    ask(&limiter, 1).await;
+    settle().await;
+    assert!(limiter.health().is_down(), "the trial failed, too");
+    assert!(store.asked().contains(&"rl:trial".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_of_one_key_are_no_failures_of_the_store() {
+    for kind in [StoreErrorKind::ForeignData, StoreErrorKind::Contended] {
+        let store = Moody::new(Mood::Fails(kind));
+        let limiter = limiter(&store);
+        for key in 0..20 {
+            let (decision, _) = ask(&limiter, key).await;
+            assert_eq!(decision.degraded_by(), Some(Degradation::Failed));
+        }
+        assert!(!limiter.health().is_down(), "{kind}");
+        assert_eq!(limiter.stats().failures(kind), 20);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadline_without_end_is_an_hour() {
+    let store = Moody::with_deadline(Mood::Hangs, Duration::MAX);
+    let (_, took) = ask(&limiter(&store), 0).await;
+    assert_eq!(took, Duration::from_secs(3_600));
+}
+
+#[test]
+fn outages_are_logged_once_and_so_is_their_end() {
+    let lines = testkit::logged(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let store = Moody::new(Mood::Fails(StoreErrorKind::Disconnected));
+            let limiter = limiter(&store);
+            for key in 0..50 {
+                ask(&limiter, key).await;
+                settle().await;
+            }
+            store.becomes(Mood::Works);
+            sleep(Duration::from_millis(300)).await;
+            ask(&limiter, 0).await;
+            settle().await;
+        });
+    });
+    let codes: Vec<_> = lines
+        .iter()
+        .filter_map(|line| line.split_once("tower-ratelimit[")?.1.split_once(']'))
+        .collect();
+    let [(down, text), (back, _)] = codes[..] else {
+        panic!("{lines:?}");
+    };
+    assert_eq!((down, back), ("store-down", "store-back"));
+    assert!(!text.contains("Redis"), "{text}");
+}
