@@ -5,7 +5,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{arguments::Plan, subject_value::SubjectValue};
+use super::{
+    arguments::{Asking, Plan},
+    lease::LeaseClause,
+    subject_value::SubjectValue,
+};
 use crate::{
     algorithm::Verdict,
     clock::Timestamp,
@@ -26,6 +30,7 @@ pub struct Call<'a> {
     plan: &'a Plan,
     tier: Chosen,
     rows: &'a [(Op, usize)],
+    lease: Option<&'a LeaseClause>,
 }
 
 /// The answer to a [`Call`]: each operation's outcome, for the limiter.
@@ -55,7 +60,22 @@ pub struct Write {
 
 impl<'a> Call<'a> {
     pub(super) const fn new(plan: &'a Plan, tier: Chosen, rows: &'a [(Op, usize)]) -> Self {
-        Self { plan, tier, rows }
+        Self {
+            plan,
+            tier,
+            rows,
+            lease: None,
+        }
+    }
+
+    /// The same call with a lease clause: its reply ends with the answer to that, see
+    /// [`LeaseReply::split`](super::lease::LeaseReply::split).
+    #[allow(dead_code)]
+    pub(super) const fn with_lease(self, lease: &'a LeaseClause) -> Self {
+        Self {
+            lease: Some(lease),
+            ..self
+        }
     }
 
     /// Does the operations at `now` to the value of a key, `None` for one that has none.
@@ -99,7 +119,11 @@ impl<'a> Call<'a> {
     pub fn script_arguments(&self, now: Option<Timestamp>) -> Vec<String> {
         let plan = self.plan.of(self.tier);
         let arguments = plan.map(|plan| {
-            let arguments = plan.arguments(now.map(Timestamp::as_micros), &[self.rows]);
+            let asking = Asking {
+                rows: self.rows,
+                lease: self.lease,
+            };
+            let arguments = plan.arguments(now.map(Timestamp::as_micros), &[asking]);
             arguments.into_iter().map(String::from).collect()
         });
         arguments.unwrap_or_default()

@@ -6,7 +6,7 @@ use futures_util::future::{join, join_all};
 use tokio::time::Instant;
 
 use super::{
-    arguments::TierPlan,
+    arguments::{Asking, TierPlan},
     coalesce::{SubjectAnswer, SubjectOps},
     reply::{self, SubjectReply},
 };
@@ -99,7 +99,7 @@ impl Inquiry<'_> {
             return fail(questions, &reply::strange());
         };
         let arguments = |questions: &[Numbered<'_>]| {
-            let arguments = self.plan.lone_arguments(self.now, &rows(questions));
+            let arguments = self.plan.lone_arguments(self.now, &asking(questions));
             arguments.unwrap_or_default()
         };
         self.run(Ok(place), script, arguments, questions).await
@@ -111,7 +111,7 @@ impl Inquiry<'_> {
         questions: &[Numbered<'_>],
     ) -> Vec<SubjectReply> {
         let arguments =
-            |questions: &[Numbered<'_>]| self.plan.arguments(self.now, &rows(questions));
+            |questions: &[Numbered<'_>]| self.plan.arguments(self.now, &asking(questions));
         self.run(place, &DECIDE, arguments, questions).await
     }
 
@@ -164,11 +164,12 @@ impl Inquiry<'_> {
     }
 }
 
-fn rows<'a>(questions: &[Numbered<'a>]) -> Vec<&'a [(crate::decision::Op, usize)]> {
-    questions
-        .iter()
-        .map(|(_, question)| question.rows.as_slice())
-        .collect()
+fn asking<'a>(questions: &[Numbered<'a>]) -> Vec<Asking<'a>> {
+    let asking = questions.iter().map(|(_, question)| Asking {
+        rows: question.rows.as_slice(),
+        lease: None,
+    });
+    asking.collect()
 }
 
 fn fail(questions: &[Numbered<'_>], error: &StoreError) -> Vec<SubjectReply> {

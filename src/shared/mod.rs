@@ -15,6 +15,7 @@ mod deny_cache;
 pub(crate) mod fallback;
 mod inquiry;
 mod joint;
+mod lease;
 mod limiter;
 mod memory_store;
 mod nodes;

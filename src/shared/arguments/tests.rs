@@ -19,12 +19,17 @@ fn plan(quota: Quota) -> TierPlan {
     plan.into_owned()
 }
 
+fn asking<'a>(subjects: &[&'a [(Op, usize)]]) -> Vec<Asking<'a>> {
+    let subjects = subjects.iter();
+    subjects.map(|rows| Asking { rows, lease: None }).collect()
+}
+
 #[test]
 fn operations_like_those_of_the_subject_before_are_told_once() {
     let plan = plan(Quota::per_second(10));
     let one = [(Op::Acquire(1), 1)];
     let two = [(Op::Acquire(2), 3), (Op::Peek(0), 1)];
-    let arguments = plan.lone_arguments(Some(5), &[&one, &one, &two, &two, &one]);
+    let arguments = plan.lone_arguments(Some(5), &asking(&[&one, &one, &two, &two, &one]));
     assert_eq!(
         arguments.expect("a lone bucket").join(" "),
         "5 100000000 1000000000 1000000000 3 a 1 1 = 6 a 2 3 p 0 1 = 3 a 1 1"
@@ -75,5 +80,8 @@ fn rare_operations_are_the_general_script_s() {
     let plan = plan(Quota::per_second(10));
     let (one, reset) = ([(Op::Acquire(1), 1)], [(Op::Reset, 1)]);
     assert!(plan.is_simple(&one) && !plan.is_simple(&reset));
-    assert!(plan.lone_arguments(None, &[&one, &reset]).is_none());
+    assert!(
+        plan.lone_arguments(None, &asking(&[&one, &reset]))
+            .is_none()
+    );
 }
