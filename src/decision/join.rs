@@ -40,6 +40,7 @@ impl Decision {
             blocked: all().any(Self::is_blocked),
             degraded: all().find_map(Self::degraded_by),
             uncounted: !all().any(Self::is_counted),
+            lease: None,
             quotas: QuotaStatuses::of_joint(joint_of(&decisions)),
         }
     }
@@ -53,6 +54,7 @@ fn share_of(decision: &Decision) -> Share {
         charged_at: decision.decided_at(),
         tier: decision.tier,
         degraded: decision.is_degraded(),
+        lease: decision.lease,
     }
 }
 

@@ -1,5 +1,7 @@
 //! The quotas of several limits, and the share that each limit has in a decision.
 
+use std::num::NonZeroU32;
+
 use super::{QuotaStatus, REQUEST_TIER, Receipt, name::Names, status::Status};
 use crate::clock::Timestamp;
 
@@ -14,6 +16,7 @@ pub(super) struct Share {
     pub(super) charged_at: Timestamp,
     pub(super) tier: u16,
     pub(super) degraded: bool,
+    pub(super) lease: Option<NonZeroU32>,
 }
 
 /// The quotas of several limits, one limit after the other.
@@ -46,7 +49,8 @@ impl Joint {
             rest = others;
             let receipt = Receipt::new(share.charged_at)
                 .in_tier(share.tier)
-                .degraded(share.degraded);
+                .degraded(share.degraded)
+                .leased(share.lease);
             receipt.for_quotas(share.charged, own)
         })
     }
@@ -61,6 +65,9 @@ impl Receipt {
             return receipt;
         }
         let now = receipt.charged_at().as_nanos();
+        if receipt.is_leased() {
+            return receipt.with_charges(charged, quotas.iter().map(Status::leased_charge));
+        }
         receipt.with_charges(charged, quotas.iter().map(|quota| quota.charge(now)))
     }
 }

@@ -6,17 +6,18 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    arguments::{Plan, TierPlan},
+    arguments::{Plan, TierPlan, Told},
     call::Call,
-    coalesce::{Ask, Row, SubjectAnswer, SubjectOps},
+    coalesce::{AnsweredOps, Ask, Row, SubjectAnswer, SubjectOps},
     deny_cache::{self, AnsweredCall, DenyCache},
     inquiry::Inquiry,
+    ledger::{DenialKind, LeaseHolder, LeasePlace, Ledger, Letter, SentMessage},
     reply,
     store::NodesStore,
 };
 use crate::{
     clock::{Clock, ManualClock},
-    decision::{Op, Policy},
+    decision::{Decision, Op, Policy},
     limiter::limits::{Chosen, Limits},
     redis::{
         key_name,
@@ -46,6 +47,7 @@ pub(super) struct Asker {
     pub(super) store: NodesStore,
     pub(super) denials: Option<Arc<DenyCache>>,
     pub(super) test_clock: Option<ManualClock>,
+    pub(super) ledger: Option<Arc<Ledger<Current>>>,
 }
 
 impl Current {
@@ -77,21 +79,87 @@ impl Asker {
         tier: Chosen,
         plan: &TierPlan,
         questions: &[SubjectOps],
+        letters: &[Letter],
     ) -> Vec<SubjectAnswer> {
         let NodesStore::Other(store) = &self.store else {
             return Vec::new();
         };
-        let each = questions.iter().map(async |question| {
-            let call = Call::new(&current.plan, tier, &question.rows);
+        let each = questions.iter().enumerate().map(async |(at, question)| {
+            let mut call = Call::new(&current.plan, tier, &question.rows);
+            let message = letters.get(at).and_then(Letter::message);
+            if let Some(message) = message {
+                call = call.with_lease(&message.clause);
+            }
             let reply = timeout(store.deadline(), store.transact(&question.subject, &call));
             let reply = reply.await.unwrap_or_else(|_| Err(self.store.timeout()));
-            reply::of_store(&reply?, plan, question.ops())
+            reply::of_store(&reply?, plan, (question.ops(), message.is_some()))
         });
         join_all(each).await
     }
 
-    /// Remembers what was answered, or forgets what a call that failed may have given back.
-    fn learn(&self, asked: &AnsweredCall<'_>, rows: &[(Op, usize)], answer: Option<&[Row]>) {
+    /// The message about its lease that goes with each question; none at all in strict mode.
+    fn letters(
+        &self,
+        current: &Arc<Current>,
+        chosen: Chosen,
+        questions: &[SubjectOps],
+        now: Instant,
+    ) -> Vec<Letter> {
+        let Some(ledger) = &self.ledger else {
+            return Vec::new();
+        };
+        let letter = |question: &SubjectOps| {
+            let holder = LeaseHolder {
+                tag: question.subject.tag(),
+                chosen,
+                generation: current.generation,
+            };
+            let place = || LeasePlace {
+                subject: question.subject.clone(),
+                plan: Arc::clone(current),
+            };
+            ledger.message(holder, place, now)
+        };
+        questions.iter().map(letter).collect()
+    }
+
+    /// Learns the answer to a message about a lease, and holds to the denials that came with it.
+    fn hear(
+        &self,
+        message: &SentMessage,
+        plan: &TierPlan,
+        rows: &[(Op, usize)],
+        answer: &mut SubjectAnswer,
+    ) {
+        let Some(ledger) = &self.ledger else { return };
+        let now = Instant::now();
+        let answer = answer.as_mut().ok();
+        let Some((answered, reply)) =
+            answer.and_then(|answer| Some((&mut answer.rows, answer.lease.as_deref()?)))
+        else {
+            return ledger.lose(message, now);
+        };
+        let last = answered.last();
+        let last = last.map(|row| row.first.nth_alike(row.count as u64 - 1));
+        ledger.hear(message, reply, last.as_ref(), now);
+        for_each_row(rows, answered, |op, decision| {
+            let (place, _) = decision.binding_place();
+            let kind = match plan.measures.get(place).map(|quota| quota.told) {
+                Some(Told::Level(_) | Told::Stepped(_)) => DenialKind::Bucket,
+                Some(Told::Numbers) | None => DenialKind::Window,
+            };
+            ledger.hold(message, reply, (op, decision), kind);
+        });
+    }
+
+    /// Remembers what was answered, or forgets what a call may have given back about which there is
+    /// nothing to be remembered.
+    fn learn(
+        &self,
+        asked: &AnsweredCall<'_>,
+        rows: &[(Op, usize)],
+        answer: Option<&mut AnsweredOps>,
+    ) {
         let Some(denials) = &self.denials else { return };
         let Some(answer) = answer else {
             if rows.iter().any(|(op, _)| deny_cache::may_end_denials(op)) {
@@ -99,16 +167,22 @@ impl Asker {
             }
             return;
         };
-        // A row of the answer lies within one of the question's.
-        let mut answers = answer.iter();
-        for (op, count) in rows {
-            let mut left = *count;
-            while left > 0
-                && let Some(row) = answers.next()
-            {
-                denials.learn(asked, op, &row.first);
-                left = left.saturating_sub(row.count);
-            }
+        for_each_row(rows, &mut answer.rows, |op, decision| {
+            denials.learn(asked, op, decision);
+        });
+    }
+}
+
+/// Shows each row of an answer with its operation: it lies within one row of the question.
+fn for_each_row(rows: &[(Op, usize)], answers: &mut [Row], mut show: impl FnMut(&Op, &mut Decision)) {
+    let mut answers = answers.iter_mut();
+    for (op, count) in rows {
+        let mut left = *count;
+        while left > 0
+            && let Some(row) = answers.next()
+        {
+            left = left.saturating_sub(row.count);
+            show(op, &mut row.first);
         }
     }
 }
@@ -138,7 +212,7 @@ impl Ask<Current> for Asker {
     async fn ask(
         &self,
         place: Option<CallPlace>,
-        current: &Current,
+        current: &Arc<Current>,
         tier: Chosen,
         questions: &[SubjectOps],
     ) -> Vec<SubjectAnswer> {
@@ -146,8 +220,9 @@ impl Ask<Current> for Asker {
             let error = StoreError::foreign("there is no such tier");
             return questions.iter().map(|_| Err(error.clone())).collect();
         };
-        let asked_at = Instant::now().into_std();
-        let answers = match (&self.store, place) {
+        let asked_at = Instant::now();
+        let letters = self.letters(current, tier, questions, asked_at);
+        let mut answers = match (&self.store, place) {
             (NodesStore::Redis(store), Some(place)) => {
                 let clock = self.test_clock.as_ref();
                 let inquiry = Inquiry {
@@ -155,18 +230,28 @@ impl Ask<Current> for Asker {
                     plan: &plan,
                     now: clock.map(|clock| clock.now().as_micros()),
                 };
-                inquiry.answers(place, questions).await
+                inquiry.answers(place, questions, &letters).await
             }
-            _ => self.ask_each(current, tier, &plan, questions).await,
+            _ => {
+                self.ask_each(current, tier, &plan, questions, &letters)
+                    .await
+            }
         };
-        for (question, answer) in questions.iter().zip(&answers) {
+        for (at, (question, answer)) in questions.iter().zip(&mut answers).enumerate() {
             let asked = AnsweredCall {
                 subject: &question.subject,
                 tier,
-                at: asked_at,
+                at: asked_at.into_std(),
                 generation: current.generation,
             };
-            self.learn(&asked, &question.rows, answer.as_deref().ok());
+            match letters.get(at).unwrap_or(&Letter::None) {
+                Letter::None => self.learn(&asked, &question.rows, answer.as_mut().ok()),
+                Letter::UnderWay => self.learn(&asked, &question.rows, None),
+                Letter::Sent(message) => {
+                    self.learn(&asked, &question.rows, None);
+                    self.hear(message, &plan, &question.rows, answer);
+                }
+            }
         }
         answers
     }

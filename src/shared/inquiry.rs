@@ -8,6 +8,8 @@ use tokio::time::Instant;
 use super::{
     arguments::{Asking, TierPlan},
     coalesce::{SubjectAnswer, SubjectOps},
+    lease::LeaseClause,
+    ledger::Letter,
     reply::{self, SubjectReply},
 };
 use crate::redis::{
@@ -28,8 +30,19 @@ pub(super) struct Inquiry<'a> {
     pub(super) now: Option<u64>,
 }
 
-/// A question, and its place among those that were asked.
-type Numbered<'a> = (usize, &'a SubjectOps);
+/// A question, its place among those that were asked, and what is said about a lease.
+#[derive(Clone, Copy)]
+struct Numbered<'a> {
+    at: usize,
+    question: &'a SubjectOps,
+    letter: &'a Letter,
+}
+
+impl<'a> Numbered<'a> {
+    fn lease(&self) -> Option<&'a LeaseClause> {
+        self.letter.message().map(|message| &message.clause)
+    }
+}
 
 impl Inquiry<'_> {
     /// The answer to each question. Those that a script for few operations knows are asked of it,
@@ -38,20 +51,32 @@ impl Inquiry<'_> {
         &self,
         place: CallPlace,
         questions: &[SubjectOps],
+        letters: &[Letter],
     ) -> Vec<SubjectAnswer> {
         let asked_at = Instant::now();
-        let numbered = questions.iter().enumerate();
-        let (simple, others): (Vec<Numbered<'_>>, Vec<_>) =
-            numbered.partition(|(_, question)| self.plan.is_simple(&question.rows));
+        let numbered = |at: usize| {
+            let letter = letters.get(at).unwrap_or(&Letter::None);
+            Numbered {
+                at,
+                question: &questions[at],
+                letter,
+            }
+        };
+        // The scripts for few operations do not know values with leases.
+        let is_simple = |numbered: &Numbered<'_>| {
+            matches!(numbered.letter, Letter::None) && self.plan.is_simple(&numbered.question.rows)
+        };
+        let (simple, others): (Vec<_>, Vec<_>) =
+            (0..questions.len()).map(numbered).partition(is_simple);
         let mut answers: Vec<_> = iter::repeat_with(|| Err(reply::strange()))
             .take(questions.len())
             .collect();
         let mut unknown = Vec::new();
         let mut note = |asked: &[Numbered<'_>], replies: Vec<SubjectReply>| {
-            for ((at, _), reply) in asked.iter().zip(replies) {
+            for (asked, reply) in asked.iter().zip(replies) {
                 match reply.transpose() {
-                    Some(reply) => answers[*at] = reply,
-                    None => unknown.push(*at),
+                    Some(reply) => answers[asked.at] = reply,
+                    None => unknown.push(asked.at),
                 }
             }
         };
@@ -68,9 +93,9 @@ impl Inquiry<'_> {
         if unknown.is_empty() {
             return answers;
         }
-        let again: Vec<_> = unknown.iter().map(|at| (*at, &questions[*at])).collect();
-        for ((at, _), reply) in again.iter().zip(self.again(asked_at, &again).await) {
-            answers[*at] = reply.and_then(|reply| reply.ok_or_else(reply::strange));
+        let again: Vec<_> = unknown.into_iter().map(numbered).collect();
+        for (asked, reply) in again.iter().zip(self.again(asked_at, &again).await) {
+            answers[asked.at] = reply.and_then(|reply| reply.ok_or_else(reply::strange));
         }
         answers
     }
@@ -86,7 +111,7 @@ impl Inquiry<'_> {
     }
 
     fn place_for(&self, questions: &[Numbered<'_>]) -> Result<CallPlace, StoreError> {
-        let rows = questions.iter().map(|(_, question)| question.rows.len());
+        let rows = questions.iter().map(|asked| asked.question.rows.len());
         let size = CallSize {
             subjects: questions.len(),
             rows: rows.sum(),
@@ -149,7 +174,7 @@ impl Inquiry<'_> {
     ) -> Result<Vec<SubjectReply>, StoreError> {
         let keys = questions
             .iter()
-            .map(|(_, question)| question.subject.as_bytes());
+            .map(|asked| asked.question.subject.as_bytes());
         let keys: Vec<_> = keys.collect();
         let arguments = arguments(questions);
         let reply = self
@@ -158,16 +183,16 @@ impl Inquiry<'_> {
             .await?;
         let ops: Vec<_> = questions
             .iter()
-            .map(|(_, question)| question.ops())
+            .map(|asked| (asked.question.ops(), asked.lease().is_some()))
             .collect();
         Ok(reply::subjects(&reply, self.plan, &ops))
     }
 }
 
 fn asking<'a>(questions: &[Numbered<'a>]) -> Vec<Asking<'a>> {
-    let asking = questions.iter().map(|(_, question)| Asking {
-        rows: question.rows.as_slice(),
-        lease: None,
+    let asking = questions.iter().map(|asked| Asking {
+        rows: asked.question.rows.as_slice(),
+        lease: asked.lease(),
     });
     asking.collect()
 }

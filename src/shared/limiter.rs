@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{answer::RedisFuture, nodes::NodesLimiter, store::NodesStore};
+use super::{answer::RedisFuture, mode::ModeStats, nodes::NodesLimiter, store::NodesStore};
 use crate::{
     decision::{Decision, Op, Policy},
     error::ConfigError,
@@ -68,6 +68,13 @@ impl RedisLimiter {
     /// name, or there is none of this name.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         self.0.set_quota(name, quota)
+    }
+
+    /// How many decisions were made without the store, and what became of the units that were leased,
+    /// see [`Mode`](crate::shared::Mode).
+    #[must_use]
+    pub fn mode_stats(&self) -> ModeStats {
+        self.0.mode_stats()
     }
 
     /// How the server is doing, as far as requests have found out.

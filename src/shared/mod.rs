@@ -15,9 +15,12 @@ mod deny_cache;
 pub(crate) mod fallback;
 mod inquiry;
 mod joint;
+mod keeper;
 mod lease;
+mod ledger;
 mod limiter;
 mod memory_store;
+mod mode;
 mod nodes;
 mod reply;
 mod shared_limiter;
@@ -33,6 +36,7 @@ pub use self::{
     fallback::OnFailure,
     limiter::RedisLimiter,
     memory_store::MemoryStore,
+    mode::{Mode, ModeStats},
     shared_limiter::SharedLimiter,
     store::Store,
 };

@@ -5,7 +5,10 @@ use std::{
     sync::{Arc, Mutex, RwLock, RwLockReadGuard},
 };
 
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     answer::RedisFuture,
@@ -13,6 +16,9 @@ use super::{
     coalesce::Coalescer,
     deny_cache::{self, DenyCache},
     fallback::Fallback,
+    keeper::LeaseKeeper,
+    ledger::{LeaseHolder, LeasePlace, Ledger, LocalAnswer},
+    mode::{LeaseTerms, ModeStats},
     store::NodesStore,
     subject::{SubjectName, SubjectNames},
 };
@@ -45,6 +51,9 @@ struct Inner {
     subjects: SubjectNames,
     coalescer: Coalescer<Asker, Current>,
     denials: Option<Arc<DenyCache>>,
+    /// The leases, unless the limiter is strict.
+    ledger: Option<Arc<Ledger<Current>>>,
+    keeper: LeaseKeeper,
     fallback: Fallback,
 }
 
@@ -56,6 +65,7 @@ pub(super) struct Parts {
     pub(super) denials: Option<DenyCache>,
     pub(super) test_clock: Option<ManualClock>,
     pub(super) seed: Option<u64>,
+    pub(super) leases: Option<LeaseTerms>,
 }
 
 impl NodesLimiter {
@@ -67,12 +77,17 @@ impl NodesLimiter {
             denials,
             test_clock,
             seed,
+            leases,
         } = parts;
         let denials = denials.map(Arc::new);
+        let has_blocks = limits.block_for.is_some();
+        let ledger = |terms| Arc::new(Ledger::new(terms, has_blocks, store.deadline(), seed));
+        let ledger = leases.map(ledger);
         let asker = Asker {
             store: store.clone(),
             denials: denials.clone(),
             test_clock,
+            ledger: ledger.clone(),
         };
         let current = Current::new(store, &name, &limits, 0);
         Self(Arc::new(Inner {
@@ -84,6 +99,8 @@ impl NodesLimiter {
             coalescer: Coalescer::new(asker),
             name,
             denials,
+            ledger,
+            keeper: LeaseKeeper::default(),
             fallback,
         }))
     }
@@ -104,6 +121,9 @@ impl NodesLimiter {
         if let Some(denials) = &inner.denials {
             denials.begin(generation);
         }
+        if let Some(ledger) = &inner.ledger {
+            ledger.begin(generation);
+        }
         *limits = changed;
         Ok(())
     }
@@ -117,10 +137,25 @@ impl NodesLimiter {
         read(&limits)
     }
 
+    pub(super) fn mode_stats(&self) -> ModeStats {
+        let ledger = self.0.ledger.as_ref();
+        ledger.map(|ledger| ledger.stats()).unwrap_or_default()
+    }
+
     /// The denial that is remembered of an operation like this.
     pub(super) fn denial(&self, tier: &Tier, key: &Key, op: &Op) -> Option<Decision> {
         let current = Arc::clone(&self.0.current());
         let chosen = current.plan.choose(tier, op).ok()?;
+        if let Some(ledger) = &self.0.ledger {
+            let holder = LeaseHolder {
+                tag: ledger.tag(key),
+                chosen,
+                generation: current.generation,
+            };
+            if let Some(denied) = ledger.denial(holder, op, Instant::now()) {
+                return Some(denied);
+            }
+        }
         let subject = self.0.subjects.of_key(&current.keyspace, key);
         self.0.remembered(&subject, chosen, op)
     }
@@ -132,7 +167,7 @@ impl NodesLimiter {
         op: Op,
     ) -> Result<Pending<RedisFuture>, LimiterError> {
         let inner = &*self.0;
-        let current = Arc::clone(&inner.current());
+        let current = inner.current();
         // A tier that is not known is a mistake, not a failure of the store.
         let chosen = current.plan.choose(tier, &op)?;
         if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
@@ -142,7 +177,25 @@ impl NodesLimiter {
         {
             return decision.map(|decision| Pending::Ready(Ok(decision)));
         }
-        let subject = inner.subjects.of_key(&current.keyspace, key);
+        let mut tag = 0;
+        if let Some(ledger) = &inner.ledger {
+            tag = ledger.tag(key);
+            let holder = LeaseHolder {
+                tag,
+                chosen,
+                generation: current.generation,
+            };
+            match ledger.decide(holder, &op, Instant::now()) {
+                LocalAnswer::Decided(decision) => return Ok(Pending::Ready(Ok(decision))),
+                LocalAnswer::Low(decision) => {
+                    inner.ask_for_more(Arc::clone(&current), key, holder);
+                    return Ok(Pending::Ready(Ok(decision)));
+                }
+                LocalAnswer::Ask => inner.keeper.keep(&self.0, ledger.tick(), Inner::look),
+            }
+        }
+        let current = Arc::clone(&current);
+        let subject = inner.subjects.of_key(&current.keyspace, key).tagged(tag);
         if let Some(denied) = inner.remembered(&subject, chosen, &op) {
             return Ok(Pending::Ready(Ok(denied)));
         }
@@ -215,6 +268,32 @@ impl Question {
 }
 
 impl Inner {
+    /// Asks for more units, before a request has to wait for some.
+    #[cold]
+    fn ask_for_more(&self, plan: Arc<Current>, key: &Key, holder: LeaseHolder) {
+        let subject = self.subjects.of_key(&plan.keyspace, key).tagged(holder.tag);
+        self.tell(holder.chosen, LeasePlace { subject, plan });
+    }
+
+    /// Has a message about a lease sent, for whose answer nobody waits: it goes with a look.
+    fn tell(&self, chosen: Chosen, place: LeasePlace<Current>) {
+        if Handle::try_current().is_err() || self.store.refusal().is_some() {
+            return;
+        }
+        let LeasePlace { subject, plan } = place;
+        let until = Instant::now() + self.store.deadline();
+        let look = Op::Peek(1);
+        drop(self.coalescer.submit(subject, plan, chosen, look, until));
+    }
+
+    /// Gives back what is not needed, and settles what ends soon.
+    fn look(&self) {
+        let Some(ledger) = &self.ledger else { return };
+        for (holder, place) in ledger.due(Instant::now()) {
+            self.tell(holder.chosen, place);
+        }
+    }
+
     /// Gives back what was charged in the server's place.
     fn give_back(
         &self,
@@ -240,6 +319,17 @@ impl Inner {
 
     fn current(&self) -> RwLockReadGuard<'_, Arc<Current>> {
         unpoisoned(self.current.read())
+    }
+}
+
+impl Drop for Inner {
+    /// Gives back all units that are held, if the runtime goes on; others get them when the leases
+    /// end.
+    fn drop(&mut self) {
+        let held = self.ledger.as_ref().map(|ledger| ledger.close());
+        for (holder, place) in held.into_iter().flatten() {
+            self.tell(holder.chosen, place);
+        }
     }
 }
 

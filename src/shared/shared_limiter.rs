@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{answer::RedisFuture, nodes::NodesLimiter, store::Store};
+use super::{answer::RedisFuture, mode::ModeStats, nodes::NodesLimiter, store::Store};
 use crate::{
     decision::{Op, Policy},
     error::ConfigError,
@@ -40,6 +40,13 @@ impl<S: Store> SharedLimiter<S> {
     /// name, or there is none of this name.
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
         self.nodes.set_quota(name, quota)
+    }
+
+    /// How many decisions were made without the store, and what became of the units that were leased,
+    /// see [`Mode`](crate::shared::Mode).
+    #[must_use]
+    pub fn mode_stats(&self) -> ModeStats {
+        self.nodes.mode_stats()
     }
 
     /// The store.
