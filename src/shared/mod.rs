@@ -13,9 +13,11 @@ mod coalesce;
 mod compare_and_swap;
 mod deny_cache;
 pub(crate) mod fallback;
+mod holders;
 mod inquiry;
 mod joint;
 mod lease;
+mod leasing;
 mod limiter;
 mod memory_store;
 mod nodes;
@@ -25,6 +27,8 @@ mod store;
 mod subject;
 mod subject_value;
 
+#[doc(hidden)]
+pub use self::lease::{LeaseClause, LeaseReply, LeaseStatus};
 pub use self::{
     answer::RedisFuture,
     builder::RedisLimiterBuilder,
