@@ -203,6 +203,10 @@ impl Stepper<'_> {
             tier: self.tier.index(),
             op,
         };
+        if let (Op::Reset, Some(leasing)) = (op, &mut self.leasing) {
+            leasing.reset(&mut self.subject.holders);
+            self.meters = Some(leasing.meters(&self.subject.holders));
+        }
         let before = self.subject.block();
         let mut block = before;
         let mut subject = Subject {
@@ -215,10 +219,6 @@ impl Stepper<'_> {
         };
         self.subject
             .note(op, before != block, self.now.as_nanos(), self.limits);
-        if let (Op::Reset, Some(leasing)) = (op, &mut self.leasing) {
-            leasing.reset(&mut self.subject.holders);
-            self.meters = Some(leasing.meters(&self.subject.holders));
-        }
         outcome
     }
 

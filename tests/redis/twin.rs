@@ -52,7 +52,6 @@ struct Both {
     spoils: Option<Mutex<Spoiler>>,
     leases: Option<Mutex<Nodes>>,
     calls: AtomicU64,
-    leased: AtomicU64,
     foreign: AtomicU64,
     difference: Mutex<Option<String>>,
 }
@@ -110,7 +109,6 @@ impl Both {
             spoils: spoils.map(|seed| Mutex::new(Spoiler(Dice(seed)))),
             leases: leases.map(|seed| Mutex::new(Nodes::new(seed))),
             calls: AtomicU64::new(0),
-            leased: AtomicU64::new(0),
             foreign: AtomicU64::new(0),
             difference: Mutex::default(),
         })
@@ -211,18 +209,21 @@ impl Both {
         }
     }
 
-    /// Asks both, with a clause of one of the nodes: none of the reply is about that.
-    fn ask_leased(&self, key: &str, call: &Call<'_>) -> Result<Vec<u8>, StoreError> {
-        let Some(nodes) = &self.leases else {
-            return self.ask(key, call);
-        };
-        let mut nodes = nodes.lock().unwrap();
-        let Some((node, clause)) = nodes.clause(key) else {
-            return self.ask(key, call);
-        };
+    /// Asks both with a clause of one of the nodes. The part of the reply that is about the
+    /// operations.
+    fn ask_leased(
+        &self,
+        key: &str,
+        call: &Call<'_>,
+        nodes: &mut Nodes,
+    ) -> Result<Vec<u8>, StoreError> {
+        let (node, clause) = nodes.clause(key);
         let mut reply = self.ask(key, &call.with_lease(&clause))?;
-        self.leased.fetch_add(1, Ordering::Relaxed);
-        let (ops, lease) = LeaseReply::split(&reply).expect("an answer to the clause");
+        let answer = LeaseReply::split(&reply);
+        let Some((ops, lease)) = answer else {
+            self.check(false, || format!("no answer to {clause:?}"));
+            return Ok(reply);
+        };
         nodes.learn(key, node, &clause, &lease);
         reply.truncate(ops.len());
         Ok(reply)
@@ -264,15 +265,18 @@ fn is_same(own: Option<&Write>, write: Option<&[u8]>) -> bool {
 
 impl Store for Both {
     async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
-        if self
-            .leases
-            .as_ref()
-            .is_some_and(|nodes| nodes.lock().unwrap().speaks_alone())
-        {
+        let Some(nodes) = &self.leases else {
+            return self.ask(key, call).map(Reply::from_bytes);
+        };
+        let mut nodes = nodes.lock().unwrap();
+        while nodes.speak_alone() {
             // What becomes of a foreign value is seen by the call itself.
-            self.ask_leased(key, &call.without_ops()).ok();
+            self.ask_leased(key, &call.without_ops(), &mut nodes).ok();
         }
-        let reply = self.ask_leased(key, call)?;
+        let reply = match nodes.speak() {
+            true => self.ask_leased(key, call, &mut nodes)?,
+            false => self.ask(key, call)?,
+        };
         Ok(Reply::from_bytes(reply))
     }
 }
@@ -314,9 +318,8 @@ fn agreement(calls: u64, spoils: Option<u64>, leases: Option<u64>) {
     }
     let foreign = both.foreign.load(Ordering::Relaxed);
     eprintln!(
-        "{} calls agreed, {} of them with a clause, {foreign} on foreign values; {}",
+        "{} calls agreed, {foreign} of them on foreign values; {}",
         both.calls.load(Ordering::Relaxed),
-        both.leased.load(Ordering::Relaxed),
         both.leases
             .as_ref()
             .map_or_else(String::new, |nodes| nodes.lock().unwrap().tally()),

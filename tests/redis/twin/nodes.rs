@@ -67,16 +67,18 @@ impl Nodes {
     }
 
     /// Whether a node says something before somebody asks.
-    pub(super) fn speaks_alone(&mut self) -> bool {
-        self.dice.below(3) == 0
+    pub(super) fn speak_alone(&mut self) -> bool {
+        self.dice.below(5) < 3
     }
 
-    /// What one of the nodes says, and which, if one says something.
-    pub(super) fn clause(&mut self, key: &str) -> Option<(usize, LeaseClause)> {
+    /// Whether a node says something with what is asked.
+    pub(super) fn speak(&mut self) -> bool {
+        self.dice.below(3) > 0
+    }
+
+    /// What one of the nodes says, and which.
+    pub(super) fn clause(&mut self, key: &str) -> (usize, LeaseClause) {
         let dice = &mut self.dice;
-        if dice.below(3) == 0 {
-            return None;
-        }
         let nodes = self.subjects.entry(key.to_owned());
         let nodes = nodes.or_insert_with(|| vec![Node::default(); NODES]);
         let at = dice.below(NODES);
@@ -91,7 +93,7 @@ impl Nodes {
             };
         }
         if !node.sent.is_empty() && dice.below(6) == 0 {
-            return Some((at, node.sent[dice.below(node.sent.len())]));
+            return (at, node.sent[dice.below(node.sent.len())]);
         }
         let spent = dice.below(node.units as usize + 1) as u32;
         let clause = LeaseClause {
@@ -116,7 +118,7 @@ impl Nodes {
             length: dice.length(),
             force: false,
         };
-        Some((at, clause))
+        (at, clause)
     }
 
     pub(super) fn learn(&mut self, key: &str, at: usize, clause: &LeaseClause, told: &LeaseReply) {
