@@ -1,6 +1,6 @@
 //! The decision: an outcome, and how each quota stands.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{num::NonZeroU8, time::Duration};
 
 use super::{
     Degradation, Policy, QuotaStatus, QuotaStatuses, Receipt,
@@ -38,7 +38,7 @@ pub struct Decision {
     pub(super) degraded: Option<Degradation>,
     pub(super) uncounted: bool,
     /// The lease that the units are of.
-    pub(super) lease: Option<NonZeroU32>,
+    pub(super) lease: Option<NonZeroU8>,
 }
 
 impl Decision {
@@ -323,7 +323,7 @@ impl Decision {
     #[cfg(feature = "redis")]
     pub(crate) fn of_lease(
         self,
-        (charged, lease): (u64, NonZeroU32),
+        (charged, lease): (u64, NonZeroU8),
         elapsed: Duration,
         more: i64,
     ) -> Self {
@@ -406,6 +406,7 @@ impl Decision {
         self.delay = None;
         self.charged = 0;
         self.uncounted = false;
+        self.lease = None;
         if let Some(quota) = self.quotas.as_mut_slice().get_mut(place) {
             quota.deny_for(wait);
         }

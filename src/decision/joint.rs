@@ -1,6 +1,6 @@
 //! The quotas of several limits, and the share that each limit has in a decision.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU8;
 
 use super::{QuotaStatus, REQUEST_TIER, Receipt, name::Names, status::Status};
 use crate::clock::Timestamp;
@@ -16,7 +16,7 @@ pub(super) struct Share {
     pub(super) charged_at: Timestamp,
     pub(super) tier: u16,
     pub(super) degraded: bool,
-    pub(super) lease: Option<NonZeroU32>,
+    pub(super) lease: Option<NonZeroU8>,
 }
 
 /// The quotas of several limits, one limit after the other.

@@ -198,7 +198,10 @@ impl Usage {
             Self::Counted(numbers) => {
                 let left = numbers.remaining.map(Units::get);
                 let is_beyond = terms.soft && left.is_some_and(|left| left < units);
-                (self.with_left(terms, |left| left.saturating_sub(units)), is_beyond)
+                (
+                    self.with_left(terms, |left| left.saturating_sub(units)),
+                    is_beyond,
+                )
             }
             _ => self.with_used(terms, more),
         }
@@ -209,7 +212,10 @@ impl Usage {
     pub(super) fn raised(self, terms: &Terms, units: u64) -> (Self, bool) {
         let less = |used: u64, interval: u64| used.saturating_sub(units.saturating_mul(interval));
         match self {
-            Self::Counted(_) => (self.with_left(terms, |left| left.saturating_add(units)), false),
+            Self::Counted(_) => (
+                self.with_left(terms, |left| left.saturating_add(units)),
+                false,
+            ),
             _ => self.with_used(terms, less),
         }
     }

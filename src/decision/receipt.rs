@@ -1,6 +1,6 @@
 //! The receipt: what a refund needs to know about a charge.
 
-use std::{num::NonZeroU32, slice, sync::Arc};
+use std::{num::NonZeroU8, slice, sync::Arc};
 
 use crate::{
     clock::Timestamp,
@@ -27,7 +27,7 @@ pub struct Receipt {
     degraded: bool,
     settled: ChargeEnd,
     /// The lease that the units were spent from.
-    lease: Option<NonZeroU32>,
+    lease: Option<NonZeroU8>,
 }
 
 /// The end of a charge, in a settlement of several limits.
@@ -188,7 +188,7 @@ impl Receipt {
 
     /// The lease that the units were spent from.
     #[cfg(feature = "redis")]
-    pub(crate) const fn lease(&self) -> Option<NonZeroU32> {
+    pub(crate) const fn lease(&self) -> Option<NonZeroU8> {
         self.lease
     }
 
@@ -196,7 +196,7 @@ impl Receipt {
         self.lease.is_some()
     }
 
-    pub(super) const fn leased(mut self, lease: Option<NonZeroU32>) -> Self {
+    pub(super) const fn leased(mut self, lease: Option<NonZeroU8>) -> Self {
         self.lease = lease;
         self
     }

@@ -98,7 +98,10 @@ mod tests {
         let refused = |share: Quota| share.check().map_err(|error| error.kind());
         let ten = Quota::per_second(10);
         for (index, weights) in [(0, &[][..]), (1, &[1]), (0, &[0, 0]), (0, &[0, 1])] {
-            assert_eq!(refused(ten.share(index, weights)), Err(ConfigErrorKind::Limit));
+            assert_eq!(
+                refused(ten.share(index, weights)),
+                Err(ConfigErrorKind::Limit)
+            );
         }
         let small = Quota::per_second(1).share(1, &[1, 1]);
         assert_eq!(refused(small), Err(ConfigErrorKind::Limit));

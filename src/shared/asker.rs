@@ -174,7 +174,11 @@ impl Asker {
 }
 
 /// Shows each row of an answer with its operation: it lies within one row of the question.
-fn for_each_row(rows: &[(Op, usize)], answers: &mut [Row], mut show: impl FnMut(&Op, &mut Decision)) {
+fn for_each_row(
+    rows: &[(Op, usize)],
+    answers: &mut [Row],
+    mut show: impl FnMut(&Op, &mut Decision),
+) {
     let mut answers = answers.iter_mut();
     for (op, count) in rows {
         let mut left = *count;

@@ -24,29 +24,29 @@ pub(crate) const LAST_MESSAGE: u32 = (1 << 31) - 1;
 /// that, with all its numbers, until it is answered. First what was spent is charged and what is
 /// given back is free; then the operations of the call are done; then units are granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LeaseClause {
+pub struct LeaseClause {
     /// The holder: random bytes. A node takes another one after [`LeaseStatus::Stale`], and after
     /// message [`LAST_MESSAGE`].
-    pub(crate) name: [u8; 8],
+    pub name: [u8; 8],
     /// The number of the message, one more than that of the one before; at most [`LAST_MESSAGE`].
-    pub(crate) seq: u32,
+    pub seq: u32,
     /// Units that were spent since the message before. They are charged now.
-    pub(crate) spent: u32,
+    pub spent: u32,
     /// Units that are given back.
-    pub(crate) back: u32,
+    pub back: u32,
     /// The units that are asked for, beyond those that it keeps.
-    pub(crate) want: u32,
+    pub want: u32,
     /// The units that it could spend in the time ahead: grants are shared in proportion.
-    pub(crate) demand: u32,
+    pub demand: u32,
     /// How long a lease lasts from this call on, at most [`LONGEST_LEASE`].
-    pub(crate) length: Duration,
+    pub length: Duration,
     /// Whether `spent` was never leased, and is charged all the same: eventual counting.
-    pub(crate) force: bool,
+    pub force: bool,
 }
 
 /// Whether the store knew the row that a clause is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LeaseStatus {
+pub enum LeaseStatus {
     /// It did not: what the holder had has ended, and was counted as spent in full. So what it has
     /// spent since the last message is counted, too; neither `spent` nor `back` took effect.
     New,
@@ -59,22 +59,23 @@ pub(crate) enum LeaseStatus {
 
 /// The store's answer to a [`LeaseClause`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LeaseReply {
-    pub(crate) status: LeaseStatus,
+pub struct LeaseReply {
+    /// Whether the row was known.
+    pub status: LeaseStatus,
     /// All units that the row reserves now, those that the holder has spent since it sent the
     /// message included.
-    pub(crate) units: u32,
+    pub units: u32,
     /// The time until the row ends, from the store's time of the call on.
-    pub(crate) ttl: Duration,
+    pub ttl: Duration,
     /// How long the holder is to ask for no more, if there is less than all want and it did not
     /// get all that it asked for; zero otherwise.
-    pub(crate) pause: Duration,
+    pub pause: Duration,
     /// Units that other holders' rows reserve. Where there are any, a denial's `retry_after` is the
     /// latest time at which the cost fits, and it may fit before.
-    pub(crate) others: u64,
+    pub others: u64,
     /// How long a holder is to hold to a denial at most while there are `others`: the pause as it
     /// would be at scarcity.
-    pub(crate) hold: Duration,
+    pub hold: Duration,
 }
 
 impl LeaseReply {
@@ -82,10 +83,23 @@ impl LeaseReply {
     #[allow(dead_code)]
     const BYTES: usize = 6 * 8;
 
+    /// The numbers of it, as stores give them.
+    pub(super) fn numbers(&self) -> [u64; 6] {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let status = match self.status {
+            LeaseStatus::New => 0,
+            LeaseStatus::Known => 1,
+            LeaseStatus::Stale => 2,
+        };
+        let units = u64::from(self.units);
+        let [ttl, pause, hold] = [self.ttl, self.pause, self.hold].map(micros);
+        [status, units, ttl, pause, self.others, hold]
+    }
+
     /// The reply to the operations of a call that had a clause, and the answer to the clause; `None`
     /// for what no store says.
     #[allow(dead_code)]
-    pub(crate) fn split(reply: &[u8]) -> Option<(&[u8], Self)> {
+    pub fn split(reply: &[u8]) -> Option<(&[u8], Self)> {
         let at = reply.len().checked_sub(Self::BYTES)?;
         let (ops, numbers) = reply.split_at(at);
         let (numbers, _) = numbers.as_chunks::<8>();

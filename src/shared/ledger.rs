@@ -10,27 +10,26 @@ mod tests;
 
 use std::{
     fmt,
-    num::NonZeroU32,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
 use siphasher::sip::SipHasher13;
 use tokio::time::Instant;
 
-pub(super) use self::{
-    entry::{LeaseHolder, LocalAnswer},
-    held::LeasePlace,
-};
 use self::{
     counts::LeaseCounts,
     entry::LeaseEntry,
     held::{HeldLease, LEAST_DEMAND},
     table::{LeaseBucket, WAYS, each_lease},
 };
+pub(super) use self::{
+    entry::{LeaseHolder, LocalAnswer},
+    held::LeasePlace,
+};
 use super::{
     lease::{LeaseClause, LeaseReply},
-    mode::{LeaseNumber, LeaseTerms, ModeStats},
+    mode::{LeaseTerms, ModeStats},
 };
 use crate::{
     decision::{Decision, Op},
@@ -56,8 +55,6 @@ pub(super) struct Ledger<P> {
     generation: AtomicU64,
     /// The names of leases so far.
     names: AtomicU64,
-    /// The numbers of leases so far.
-    numbers: AtomicU32,
 }
 
 /// A message that was sent.
@@ -114,7 +111,6 @@ impl<P> Ledger<P> {
             counts: LeaseCounts::default(),
             generation: AtomicU64::new(0),
             names: AtomicU64::new(0),
-            numbers: AtomicU32::new(0),
         }
     }
 
@@ -183,13 +179,13 @@ impl<P> Ledger<P> {
             }
             bucket.has_leases.store(true, Ordering::Relaxed);
         }
-        let begin = || Box::new(HeldLease::new(place(), self.name(), self.number(), now));
+        let begin = || Box::new(HeldLease::new(place(), self.name(), now));
         let lease = entry.lease.get_or_insert_with(begin);
         let is_idle = !lease.holds() && demand < LEAST_DEMAND;
         if is_idle || lease.is_under_way(now, self.patience()) {
             return Letter::UnderWay;
         }
-        let (clause, is_repeated) = lease.message(demand, &self.terms, now, self.number());
+        let (clause, is_repeated) = lease.message(demand, &self.terms, now);
         if is_repeated {
             self.counts.repeat();
         }
@@ -229,7 +225,7 @@ impl<P> Ledger<P> {
         if !lease.awaits(sent.clause.seq, sent.at) {
             return;
         }
-        let goes_on = lease.hear(reply, (sent.at, now), self.number(), &self.counts);
+        let goes_on = lease.hear(reply, (sent.at, now), &self.counts);
         if let Some(last) = last {
             lease.note(last, sent.at, reply.units);
             // The store grants nothing while it blocks.
@@ -349,11 +345,6 @@ impl<P> Ledger<P> {
         // Longer than a hash of a key can be told from: no key has the same bytes.
         let bytes = [b"lease".as_slice(), &name.to_ne_bytes()].concat();
         self.hasher.hash(&bytes).to_ne_bytes()
-    }
-
-    fn number(&self) -> LeaseNumber {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        NonZeroU32::new(number).unwrap_or(NonZeroU32::MAX)
     }
 
     #[inline]

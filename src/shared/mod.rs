@@ -13,10 +13,12 @@ mod coalesce;
 mod compare_and_swap;
 mod deny_cache;
 pub(crate) mod fallback;
+mod holders;
 mod inquiry;
 mod joint;
 mod keeper;
 mod lease;
+mod leasing;
 mod ledger;
 mod limiter;
 mod memory_store;
@@ -28,6 +30,8 @@ mod store;
 mod subject;
 mod subject_value;
 
+#[doc(hidden)]
+pub use self::lease::{LeaseClause, LeaseReply, LeaseStatus};
 pub use self::{
     answer::RedisFuture,
     builder::RedisLimiterBuilder,

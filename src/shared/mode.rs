@@ -1,6 +1,6 @@
 //! Modes: how a limiter that all nodes share asks its store.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{num::NonZeroU8, time::Duration};
 
 use super::lease::LONGEST_LEASE;
 use crate::error::{ConfigError, ConfigErrorKind};
@@ -147,9 +147,9 @@ fn refuse<T>(message: String) -> Result<T, ConfigError> {
     Err(ConfigError::new(ConfigErrorKind::Lease, message))
 }
 
-/// The lease that a unit was spent from, as a receipt tells it: its number among those of a
-/// limiter, from one message to the next.
-pub(super) type LeaseNumber = NonZeroU32;
+/// Between which messages about its lease a unit was spent, as a receipt tells it. After 255 of them
+/// the numbers begin anew; the time tells such apart.
+pub(super) type LeaseNumber = NonZeroU8;
 
 /// The work of a limiter's leases since it was made, in this process.
 ///

@@ -26,11 +26,7 @@ pub(super) type SubjectReply = Result<Option<AnsweredOps>, StoreError>;
 
 /// Reads what a script says of subjects, of which each asked for this many operations, and may have
 /// said something about a lease.
-pub(super) fn subjects(
-    reply: &Value,
-    plan: &TierPlan,
-    ops: &[(usize, bool)],
-) -> Vec<SubjectReply> {
+pub(super) fn subjects(reply: &Value, plan: &TierPlan, ops: &[(usize, bool)]) -> Vec<SubjectReply> {
     let texts = match reply {
         Value::Array(texts) if ops.len() > 1 && texts.len() == ops.len() => texts,
         text if ops.len() == 1 => std::slice::from_ref(text),

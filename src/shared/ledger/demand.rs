@@ -60,7 +60,10 @@ mod tests {
             }
             let expected = f64::from(per_second) / 4.0;
             let found = demand.at(now, LENGTH);
-            assert!((found / expected - 1.0).abs() < 0.1, "{found} of {expected}");
+            assert!(
+                (found / expected - 1.0).abs() < 0.1,
+                "{found} of {expected}"
+            );
             let later = demand.at(now + LENGTH, LENGTH);
             assert!(later < found * 0.02, "{later} is left");
         }

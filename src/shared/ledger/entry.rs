@@ -86,7 +86,7 @@ impl<P> LeaseEntry<P> {
             Op::Refund(cost, Some(receipt)) => {
                 self.denial = None;
                 let cost = (*cost).min(receipt.charged());
-                self.answer(|lease| lease.unspend(cost, receipt.lease(), now))
+                self.answer(|lease| lease.unspend(cost, receipt, now))
             }
             Op::Settle(cost, receipt) if !has_blocks => {
                 self.denial = None;
@@ -94,7 +94,7 @@ impl<P> LeaseEntry<P> {
                 self.answer(|lease| match cost.checked_sub(charged) {
                     Some(0) => lease.look(0, now),
                     Some(more) => lease.spend(more, now),
-                    None => lease.unspend(charged - cost, receipt.lease(), now),
+                    None => lease.unspend(charged - cost, receipt, now),
                 })
             }
             Op::Refund(_, None) | Op::Settle(..) => {

@@ -12,7 +12,10 @@ use super::{
     },
     counts::LeaseCounts,
 };
-use crate::decision::Decision;
+use crate::{
+    clock::Timestamp,
+    decision::{Decision, Receipt},
+};
 
 /// Fewer units than this a node asks for in strict mode only: a row for them would cost the store
 /// more than it saves.
@@ -44,7 +47,9 @@ pub(super) struct HeldLease<P> {
     /// The number of the last message.
     seq: u32,
     /// The number of the units that are spent before the next message.
-    pub(super) number: LeaseNumber,
+    number: LeaseNumber,
+    /// Since when they have this number.
+    numbered_at: Timestamp,
     pub(super) left: u32,
     /// Since the last message was made.
     pub(super) spent: u32,
@@ -87,17 +92,13 @@ struct ToldStatus {
 }
 
 impl<P> HeldLease<P> {
-    pub(super) fn new(
-        place: LeasePlace<P>,
-        name: [u8; 8],
-        number: LeaseNumber,
-        now: Instant,
-    ) -> Self {
+    pub(super) fn new(place: LeasePlace<P>, name: [u8; 8], now: Instant) -> Self {
         Self {
             place,
             name,
             seq: 0,
-            number,
+            number: LeaseNumber::MIN,
+            numbered_at: Timestamp::default(),
             left: 0,
             spent: 0,
             end: now,
@@ -141,15 +142,28 @@ impl<P> HeldLease<P> {
     pub(super) fn unspend(
         &mut self,
         cost: u64,
-        of: Option<LeaseNumber>,
+        receipt: &Receipt,
         now: Instant,
     ) -> Option<Decision> {
         let units = u32::try_from(cost).ok().filter(|cost| *cost <= self.spent);
-        let units = units.filter(|_| self.is_live(now) && of == Some(self.number))?;
+        let units = units.filter(|_| self.is_live(now) && self.has_spent(receipt))?;
         let told = self.told.as_ref()?;
         self.spent -= units;
         self.left += units;
         Some(told.status(self, 0, now))
+    }
+
+    /// Whether the units of this receipt were spent since the last message was made.
+    fn has_spent(&self, receipt: &Receipt) -> bool {
+        receipt.lease() == Some(self.number) && receipt.charged_at() >= self.numbered_at
+    }
+
+    fn renumber(&mut self, now: Instant) {
+        self.number = self.number.checked_add(1).unwrap_or(LeaseNumber::MIN);
+        self.numbered_at = self
+            .told
+            .as_ref()
+            .map_or(self.numbered_at, |told| told.time(now));
     }
 
     /// The denial of a cost for this long: what is left is too little, and no more is to be asked
@@ -208,7 +222,6 @@ impl<P> HeldLease<P> {
         demand: u32,
         terms: &LeaseTerms,
         now: Instant,
-        next: LeaseNumber,
     ) -> (LeaseClause, bool) {
         if let Some(message) = &mut self.unanswered {
             message.sent_at = Some(now);
@@ -217,7 +230,7 @@ impl<P> HeldLease<P> {
         let back = self.surplus(demand, now);
         self.left -= back;
         self.seq += 1;
-        self.number = next;
+        self.renumber(now);
         let wants = demand >= LEAST_DEMAND && !self.is_closing;
         let want = if wants {
             demand.min(terms.max_units).saturating_sub(self.left)
@@ -257,7 +270,9 @@ impl<P> HeldLease<P> {
     /// Whether there is nothing that the store would learn any more: all that it reserved has ended,
     /// and was counted.
     pub(super) fn is_lost(&self, now: Instant, length: Duration) -> bool {
-        let said = self.unanswered.map_or(self.made_at, |message| message.made_at);
+        let said = self
+            .unanswered
+            .map_or(self.made_at, |message| message.made_at);
         self.has_ended(now) && now.saturating_duration_since(said) > 2 * length
     }
 
@@ -276,7 +291,6 @@ impl<P> HeldLease<P> {
         &mut self,
         reply: &LeaseReply,
         (sent_at, now): (Instant, Instant),
-        next: LeaseNumber,
         counts: &LeaseCounts,
     ) -> bool {
         let Some(Unanswered { clause, kept, .. }) = self.unanswered.take() else {
@@ -289,7 +303,7 @@ impl<P> HeldLease<P> {
                 counts.grant(reply.units);
                 self.left = reply.units;
                 self.spent = 0;
-                self.number = next;
+                self.renumber(now);
             }
             LeaseStatus::Known => {
                 counts.settle(clause.spent, clause.back);
@@ -330,6 +344,12 @@ impl<P> HeldLease<P> {
 }
 
 impl ToldStatus {
+    /// The time that leased decisions tell.
+    fn time(&self, now: Instant) -> Timestamp {
+        let elapsed = now.saturating_duration_since(self.at);
+        self.decision.decided_at().saturating_add(elapsed)
+    }
+
     fn status<P>(&self, lease: &HeldLease<P>, charged: u64, now: Instant) -> Decision {
         let elapsed = now.saturating_duration_since(self.at);
         let freed = i64::from(lease.left) - i64::from(self.free);

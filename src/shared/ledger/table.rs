@@ -83,7 +83,11 @@ impl<P> LeaseEntries<P> {
             return Some(self.list.len() - 1);
         }
         let demand = |entry: &LeaseEntry<P>| entry.demand.at(now, terms.length);
-        let others = self.list.iter().enumerate().filter(|(_, known)| !known.holds());
+        let others = self
+            .list
+            .iter()
+            .enumerate()
+            .filter(|(_, known)| !known.holds());
         let least = others.min_by(|(_, a), (_, b)| demand(a).total_cmp(&demand(b)));
         let (place, _) = least?;
         self.list[place] = entry;
