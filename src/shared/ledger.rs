@@ -225,13 +225,13 @@ impl<P> Ledger<P> {
         if !lease.awaits(sent.clause.seq, sent.at) {
             return;
         }
-        let goes_on = lease.hear(reply, (sent.at, now), &self.counts);
+        let granted = lease.hear(reply, (sent.at, now), &self.counts);
         if let Some(last) = last {
-            lease.note(last, sent.at, reply.units);
+            lease.note(last, sent.at, granted.unwrap_or(0));
             // The store grants nothing while it blocks.
             lease.is_closing |= last.is_blocked();
         }
-        if !goes_on || (lease.is_closing && !lease.holds()) {
+        if granted.is_none() || (lease.is_closing && !lease.holds()) {
             entry.lease = None;
         }
         entry.paused_until = (!reply.pause.is_zero()).then(|| sent.at + reply.pause);

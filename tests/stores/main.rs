@@ -3,6 +3,7 @@
 
 mod contract;
 mod failing;
+mod leased;
 mod versions;
 
 use tower_ratelimit::{

@@ -87,7 +87,7 @@ struct ToldStatus {
     decision: Decision,
     /// Before the question was sent.
     at: Instant,
-    /// The own units that this takes for free.
+    /// The own units that were free then.
     free: u32,
 }
 
@@ -286,46 +286,47 @@ impl<P> HeldLease<P> {
             .is_some_and(|message| (message.clause.seq, message.sent_at) == (seq, Some(sent_at)))
     }
 
-    /// Hears the answer to the message under way. False if the lease has to be dropped.
+    /// Hears the answer to the message under way, and says what was granted; `None` if the lease has
+    /// to be dropped.
     pub(super) fn hear(
         &mut self,
         reply: &LeaseReply,
         (sent_at, now): (Instant, Instant),
         counts: &LeaseCounts,
-    ) -> bool {
-        let Some(Unanswered { clause, kept, .. }) = self.unanswered.take() else {
-            return true;
-        };
-        match reply.status {
+    ) -> Option<u32> {
+        let Unanswered { clause, kept, .. } = self.unanswered.take()?;
+        let granted = match reply.status {
             LeaseStatus::New => {
                 // Anything spent meanwhile is of a row that has ended, which was counted in full.
                 counts.end(clause.spent + clause.back + kept);
-                counts.grant(reply.units);
                 self.left = reply.units;
                 self.spent = 0;
                 self.renumber(now);
+                reply.units
             }
             LeaseStatus::Known => {
                 counts.settle(clause.spent, clause.back);
-                counts.grant(reply.units.saturating_sub(kept));
                 self.left = reply.units.saturating_sub(self.spent);
+                reply.units.saturating_sub(kept)
             }
             LeaseStatus::Stale => {
                 counts.stale();
                 counts.end(clause.spent + clause.back + kept);
-                return false;
+                return None;
             }
-        }
+        };
+        counts.grant(granted);
         self.end = sent_at + (reply.ttl - reply.ttl / 1_024);
         let per_call = now.saturating_duration_since(sent_at) * 4;
         let share = per_call.as_secs_f64() / (clause.length / 4).as_secs_f64();
         let soon = (f64::from(clause.demand) * share) as u32;
         self.low = (reply.units / 2).min(soon.saturating_add(1));
         self.quiet_until = sent_at + reply.pause;
-        self.seq < LAST_MESSAGE
+        (self.seq < LAST_MESSAGE).then_some(granted)
     }
 
-    /// Learns how the quotas stood in that answer.
+    /// Learns how the quotas stood in that answer, before this many units were granted: all others
+    /// that are held were taken for used.
     pub(super) fn note(&mut self, decision: &Decision, at: Instant, free: u32) {
         self.told = Some(ToldStatus {
             decision: decision.clone(),
