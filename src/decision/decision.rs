@@ -341,6 +341,14 @@ impl Decision {
         decision
     }
 
+    /// Tells so many units more as left.
+    #[cfg(feature = "redis")]
+    pub(crate) fn raise(&mut self, units: u64) {
+        for quota in self.quotas.as_mut_slice() {
+            quota.raise(units);
+        }
+    }
+
     /// The decision about the next one of requests that are alike and pass, if this one is about
     /// the one before: only the level has moved on.
     #[cfg(feature = "redis")]

@@ -109,11 +109,7 @@ impl Asker {
             return Vec::new();
         };
         let letter = |question: &SubjectOps| {
-            let holder = LeaseHolder {
-                tag: question.subject.tag(),
-                chosen,
-                generation: current.generation,
-            };
+            let holder = holder(question, chosen, current);
             let place = || LeasePlace {
                 subject: question.subject.clone(),
                 plan: Arc::clone(current),
@@ -141,7 +137,7 @@ impl Asker {
         };
         let last = answered.last();
         let last = last.map(|row| row.first.nth_alike(row.count as u64 - 1));
-        ledger.hear(message, reply, last.as_ref(), now);
+        let own = ledger.hear(message, reply, last.as_ref(), now);
         for_each_row(rows, answered, |op, decision| {
             let (place, _) = decision.binding_place();
             let kind = match plan.measures.get(place).map(|quota| quota.told) {
@@ -149,6 +145,7 @@ impl Asker {
                 Some(Told::Numbers) | None => DenialKind::Window,
             };
             ledger.hold(message, reply, (op, decision), kind);
+            decision.raise(own);
         });
     }
 
@@ -170,6 +167,22 @@ impl Asker {
         for_each_row(rows, &mut answer.rows, |op, decision| {
             denials.learn(asked, op, decision);
         });
+    }
+}
+
+fn holder(question: &SubjectOps, chosen: Chosen, current: &Current) -> LeaseHolder {
+    LeaseHolder {
+        tag: question.subject.tag(),
+        chosen,
+        generation: current.generation,
+    }
+}
+
+/// Tells units as left that are leased here.
+fn raise(answer: &mut SubjectAnswer, units: u64) {
+    let rows = answer.as_mut().map(|answer| &mut answer.rows);
+    for row in rows.into_iter().flatten() {
+        row.first.raise(units);
     }
 }
 
@@ -250,7 +263,12 @@ impl Ask<Current> for Asker {
             };
             match letters.get(at).unwrap_or(&Letter::None) {
                 Letter::None => self.learn(&asked, &question.rows, answer.as_mut().ok()),
-                Letter::UnderWay => self.learn(&asked, &question.rows, None),
+                Letter::UnderWay => {
+                    self.learn(&asked, &question.rows, None);
+                    let ledger = self.ledger.as_ref();
+                    let held = ledger.map(|ledger| ledger.held(holder(question, tier, current)));
+                    raise(answer, held.unwrap_or(0));
+                }
                 Letter::Sent(message) => {
                     self.learn(&asked, &question.rows, None);
                     self.hear(message, &plan, &question.rows, answer);

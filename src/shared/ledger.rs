@@ -207,34 +207,42 @@ impl<P> Ledger<P> {
     }
 
     /// Learns the store's answer to a message, and how the quotas stood after the `last` of the
-    /// operations that went with it.
+    /// operations that went with it. Says how many units are held that
+    /// the store takes for used there.
     pub(super) fn hear(
         &self,
         sent: &SentMessage,
         reply: &LeaseReply,
         last: Option<&Decision>,
         now: Instant,
-    ) {
+    ) -> u64 {
         let mut entries = self.bucket(sent.holder.tag).lock();
         let Some(entry) = entries.find(sent.holder) else {
-            return;
+            return 0;
         };
-        let Some(lease) = &mut entry.lease else {
-            return;
+        let awaits = |lease: &&mut Box<HeldLease<P>>| lease.awaits(sent.clause.seq, sent.at);
+        let Some(lease) = entry.lease.as_mut().filter(awaits) else {
+            return 0;
         };
-        if !lease.awaits(sent.clause.seq, sent.at) {
-            return;
-        }
         let granted = lease.hear(reply, (sent.at, now), &self.counts);
         if let Some(last) = last {
             lease.note(last, sent.at, granted.unwrap_or(0));
             // The store grants nothing while it blocks.
             lease.is_closing |= last.is_blocked();
         }
+        let own = granted.map_or(0, |granted| lease.left.saturating_sub(granted));
         if granted.is_none() || (lease.is_closing && !lease.holds()) {
             entry.lease = None;
         }
         entry.paused_until = (!reply.pause.is_zero()).then(|| sent.at + reply.pause);
+        u64::from(own)
+    }
+
+    /// The units that are held.
+    pub(super) fn held(&self, holder: LeaseHolder) -> u64 {
+        let mut entries = self.bucket(holder.tag).lock();
+        let lease = entries.find(holder).and_then(|entry| entry.lease.as_ref());
+        lease.map_or(0, |lease| u64::from(lease.left))
     }
 
     /// Holds to a denial that came with an answer, and says for how long; none of an operation that

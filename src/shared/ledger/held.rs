@@ -191,9 +191,11 @@ impl<P> HeldLease<P> {
         sent_at.is_some_and(|at| now.saturating_duration_since(at) < patience)
     }
 
-    /// The units that the node holds beyond what it needs.
+    /// The units that the node holds beyond what it needs: all of them where so little is asked for
+    /// that no more would be leased.
     fn surplus(&self, demand: u32, now: Instant) -> u32 {
-        if now >= self.end || self.is_closing || self.is_short {
+        let is_thin = demand < LEAST_DEMAND;
+        if is_thin || self.is_closing || self.is_short || self.has_ended(now) {
             return self.left;
         }
         if self.has_surplus(demand) {

@@ -33,7 +33,7 @@ async fn reset_on_the_holder_s_node_makes_the_key_new_at_once() {
 #[tokio::test(start_paused = true)]
 async fn reset_on_another_node_leaves_what_is_reserved() {
     let wire = Wire::new();
-    let (one, two, _) = holding(&wire).await;
+    let (one, two, passed) = holding(&wire).await;
     let _ = two.reset(&key()).await.unwrap();
     let all = two.acquire_up_to(&key(), 2 * BURST).await.unwrap();
     let spent = at_once(&one, BURST);
@@ -43,7 +43,9 @@ async fn reset_on_another_node_leaves_what_is_reserved() {
     );
     sleep(2 * LENGTH).await;
     let rest = two.acquire_up_to(&key(), 2 * BURST).await.unwrap();
-    assert_eq!(all.charged() + spent + rest.charged(), BURST);
+    let count = all.charged() + spent + rest.charged();
+    // Units that the store had not been told of before count after it.
+    assert!((BURST - passed..=BURST).contains(&count), "{count}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -115,8 +115,6 @@ fn runtime_that_ends_takes_no_lease_along_for_good() {
     });
     drop(first);
     wire.all(None);
-    // From outside of a runtime, units that are held can be spent.
-    let _ = at_once(&node, 1);
     runtime().block_on(async {
         sleep(4 * LENGTH).await;
         let passed = Passed::default();
