@@ -1,6 +1,9 @@
 //! Holders: the nodes that have leases of a subject, as its value keeps them.
 
-use super::{arguments::Plan, lease::MOST_HOLDERS};
+use super::{
+    arguments::Plan,
+    lease::{LONGEST_LEASE, MOST_HOLDERS, MOST_LEASED_SLOTS},
+};
 use crate::{
     algorithm::{Held, Meter, State},
     limiter::quotas::Quotas,
@@ -122,6 +125,12 @@ impl HolderGroup {
     }
 }
 
+/// The latest microsecond at which a row may end.
+pub(super) fn latest_end(now: u64) -> u64 {
+    let longest = u64::try_from(LONGEST_LEASE.as_micros()).unwrap_or(u64::MAX);
+    now.saturating_add(longest)
+}
+
 /// A whole number of at most this many digits.
 fn number(text: &str, most: usize) -> Option<u64> {
     let is_number = (1..=most).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
@@ -236,7 +245,8 @@ impl Holders {
 
     /// The end of the last row, or now.
     pub(super) fn last_end(&self, now: u64) -> u64 {
-        self.rows.last().map_or(now, |row| row.end.max(now))
+        let last = self.rows.last().map_or(now, |row| row.end.max(now));
+        last.min(latest_end(now))
     }
 
     /// The units reserved on a slot, with the last microsecond at which one may be spent.
@@ -259,7 +269,7 @@ impl Holders {
 
     /// The group that a lease by these quotas would belong to; `None` where none can be given.
     pub(super) fn group_of(plan: &Plan, quotas: &Quotas) -> Option<HolderGroup> {
-        if plan.slots().len() > super::lease::MOST_LEASED_SLOTS {
+        if plan.slots().len() > MOST_LEASED_SLOTS {
             return None;
         }
         let mut group = HolderGroup {

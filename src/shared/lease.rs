@@ -63,7 +63,9 @@ pub struct LeaseReply {
     /// Whether the row was known.
     pub status: LeaseStatus,
     /// All units that the row reserves now, those that the holder has spent since it sent the
-    /// message included.
+    /// message included. Where the holder has spent more than that since, what it had has ended
+    /// and was counted in full, as after [`LeaseStatus::New`]: a late copy of an earlier message
+    /// had made another row before this message came.
     pub units: u32,
     /// The time until the row ends, from the store's time of the call on.
     pub ttl: Duration,

@@ -1,8 +1,11 @@
 //! What a call does to the leases of a subject, before and after its operations.
 
+#[cfg(test)]
+mod tests;
+
 use super::{
     arguments::Plan,
-    holders::{HolderGroup, HolderRow, Holders},
+    holders::{HolderGroup, HolderRow, Holders, latest_end},
     lease::{LONGEST_LEASE, LeaseClause, LeaseReply, LeaseStatus, MOST_HOLDERS},
     subject_value::SubjectValue,
 };
@@ -44,7 +47,7 @@ impl<'a> Leasing<'a> {
             slot.meter.forget_much(state, now * 1_000);
             slot.meter.clamp(state, now * 1_000);
         }
-        let latest = now + micros(LONGEST_LEASE);
+        let latest = latest_end(now);
         let SubjectValue {
             holders, states, ..
         } = subject;
@@ -198,7 +201,9 @@ impl<'a> Leasing<'a> {
             return nothing;
         }
         row.mask = group.mask;
-        row.end = self.end(clause, subject);
+        // A holder that has not heard of a shorter length spends on until the end that it knows.
+        let known_end = if row.units > 0 { row.end } else { self.now };
+        row.end = self.end(known_end.max(self.now + length(clause)), subject);
         if clause.want == 0 || is_blocked {
             return nothing;
         }
@@ -230,13 +235,13 @@ impl<'a> Leasing<'a> {
     }
 
     /// When the caller's row ends: no later than a window or slice does.
-    fn end(&self, clause: &LeaseClause, subject: &SubjectValue) -> u64 {
+    fn end(&self, latest: u64, subject: &SubjectValue) -> u64 {
         let counters = self.quotas.meters.iter().zip(&self.quotas.counters);
         let ends = counters.filter_map(|(meter, place)| {
             let end = meter.lease_end(&subject.states[*place], self.now * 1_000);
             Some(end? / 1_000)
         });
-        ends.fold(self.now + length(clause), u64::min)
+        ends.fold(latest, u64::min)
     }
 }
 

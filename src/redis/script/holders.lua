@@ -197,7 +197,7 @@ local function Holders(slots, active, it)
     -- Sets the slots' algorithms by what is held, and says when the last lease ends.
     local function hold()
         local last = now
-        if rows ~= '' then last = max(last, (unpack_text('>I7', rows, #rows - 6))) end
+        if rows ~= '' then last = min(max(last, (unpack_text('>I7', rows, #rows - 6))), now + LONGEST) end
         local till = last
         if mine then till = max(till, mine.ends) end
         if length and status ~= STALE and not is_repeat then till = max(till, now + length) end
@@ -372,7 +372,8 @@ local function Holders(slots, active, it)
             if known.u[k] ~= group.u[k] or known.n[k] ~= group.n[k] then alike = false end
         end
         if row.units > 0 and not (alike and row.mask == group.mask) then return 0, false end
-        row.mask, row.ends = group.mask, now + length
+        -- A holder that has not heard of a shorter length spends on until the end that it knows.
+        row.mask, row.ends = group.mask, max(row.units > 0 and row.ends or now, now + length)
         for k = 1, #slots do
             local q = slots[k]
             if has_slot(group.mask, k) and letter_of(k) == 'f' then
