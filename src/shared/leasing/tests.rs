@@ -8,11 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use self::world::{Checked, Said, World};
-use crate::{
-    decision::Op,
-    quota::Quota,
-    shared::lease::LeaseStatus,
-};
+use crate::{decision::Op, quota::Quota, shared::lease::LeaseStatus};
 
 /// Noon of some day.
 const START: u64 = 1_767_268_800_000_000;
@@ -37,14 +33,18 @@ enum Step {
 fn said() -> impl Strategy<Value = Said> {
     let units = || prop_oneof![2 => 0_u32..4, 4 => 2_u32..40, 1 => 0_u32..100_000];
     let micros = prop_oneof![1 => 1_u64..1_000, 4 => 50_000_u64..3_000_000];
-    (prop_oneof![3 => Just(0_u32), 1 => 0_u32..20], units(), units(), micros).prop_map(
-        |(back, want, demand, micros)| Said {
+    (
+        prop_oneof![3 => Just(0_u32), 1 => 0_u32..20],
+        units(),
+        units(),
+        micros,
+    )
+        .prop_map(|(back, want, demand, micros)| Said {
             back,
             want,
             demand,
             length: Duration::from_micros(micros),
-        },
-    )
+        })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -106,7 +106,9 @@ fn quota() -> impl Strategy<Value = Quota> {
             1 => quota.burst(limit / 2 + 1),
             2 => quota.refill_every(Duration::from_millis(500)),
             3 => quota.fixed_window(),
-            4 => quota.sliding_window().slices(1 + u32::from(limit % 3 == 0) * 4),
+            4 => quota
+                .sliding_window()
+                .slices(1 + u32::from(limit % 3 == 0) * 4),
             _ => quota.sliding_log(),
         }
     })

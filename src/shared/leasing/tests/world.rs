@@ -291,7 +291,9 @@ impl World {
         // I4: once more it does nothing.
         let again = self.call(&[], Some(&clause))?.lease;
         let is_same = after == self.value && again.is_some_and(|again| again.units == told.units);
-        is_same.then_some(()).ok_or_else(|| "it took effect twice".to_owned())
+        is_same
+            .then_some(())
+            .ok_or_else(|| "it took effect twice".to_owned())
     }
 
     pub(super) fn arrive_last(&mut self) -> Checked {
