@@ -10,6 +10,7 @@ use super::{
     call::Call,
     coalesce::{AnsweredOps, Ask, Row, SubjectAnswer, SubjectOps},
     deny_cache::{self, AnsweredCall, DenyCache},
+    elsewhere::LeasedElsewhere,
     inquiry::Inquiry,
     ledger::{DenialKind, LeaseHolder, LeasePlace, Ledger, Letter, SentMessage},
     reply,
@@ -23,6 +24,7 @@ use crate::{
         key_name,
         store::{
             error::StoreError,
+            handle::RedisStore,
             pace::{CallPlace, CallSize},
         },
     },
@@ -48,6 +50,7 @@ pub(super) struct Asker {
     pub(super) denials: Option<Arc<DenyCache>>,
     pub(super) test_clock: Option<ManualClock>,
     pub(super) ledger: Option<Arc<Ledger<Current>>>,
+    pub(super) elsewhere: LeasedElsewhere,
 }
 
 impl Current {
@@ -72,12 +75,21 @@ impl Current {
 }
 
 impl Asker {
+    fn inquiry<'a>(&'a self, store: &'a RedisStore, plan: &'a TierPlan) -> Inquiry<'a> {
+        let clock = self.test_clock.as_ref();
+        Inquiry {
+            store,
+            plan,
+            now: clock.map(|clock| clock.now().as_micros()),
+            elsewhere: &self.elsewhere,
+        }
+    }
+
     /// Asks a store about each subject in a call of its own.
     async fn ask_each(
         &self,
         current: &Current,
-        tier: Chosen,
-        plan: &TierPlan,
+        (tier, plan): (Chosen, &TierPlan),
         questions: &[SubjectOps],
         letters: &[Letter],
     ) -> Vec<SubjectAnswer> {
@@ -109,7 +121,11 @@ impl Asker {
             return Vec::new();
         };
         let letter = |question: &SubjectOps| {
-            let holder = holder(question, chosen, current);
+            let holder = LeaseHolder {
+                tag: question.subject.tag(),
+                chosen,
+                generation: current.generation,
+            };
             let place = || LeasePlace {
                 subject: question.subject.clone(),
                 plan: Arc::clone(current),
@@ -119,34 +135,31 @@ impl Asker {
         questions.iter().map(letter).collect()
     }
 
-    /// Learns the answer to a message about a lease, and holds to the denials that came with it.
-    fn hear(
+    /// Learns the answer to a question that this letter went with.
+    fn note(
         &self,
-        message: &SentMessage,
+        asked: &AnsweredCall<'_>,
+        letter: &Letter,
         plan: &TierPlan,
         rows: &[(Op, usize)],
         answer: &mut SubjectAnswer,
     ) {
-        let Some(ledger) = &self.ledger else { return };
-        let now = Instant::now();
-        let answer = answer.as_mut().ok();
-        let Some((answered, reply)) =
-            answer.and_then(|answer| Some((&mut answer.rows, answer.lease.as_deref()?)))
-        else {
-            return ledger.lose(message, now);
-        };
-        let last = answered.last();
-        let last = last.map(|row| row.first.nth_alike(row.count as u64 - 1));
-        let own = ledger.hear(message, reply, last.as_ref(), now);
-        for_each_row(rows, answered, |op, decision| {
-            let (place, _) = decision.binding_place();
-            let kind = match plan.measures.get(place).map(|quota| quota.told) {
-                Some(Told::Level(_) | Told::Stepped(_)) => DenialKind::Bucket,
-                Some(Told::Numbers) | None => DenialKind::Window,
-            };
-            ledger.hold(message, reply, (op, decision), kind);
-            decision.raise(own);
-        });
+        let learned = answer.as_mut().ok();
+        // A denial of a subject that is leased may end before the time that it tells.
+        let learned = learned.filter(|_| matches!(letter, Letter::None));
+        self.learn(asked, rows, learned);
+        match (letter, &self.ledger) {
+            (Letter::UnderWay, Some(ledger)) => {
+                let holder = LeaseHolder {
+                    tag: asked.subject.tag(),
+                    chosen: asked.tier,
+                    generation: asked.generation,
+                };
+                raise(answer, ledger.held(holder));
+            }
+            (Letter::Sent(message), Some(ledger)) => hear(ledger, message, plan, rows, answer),
+            _ => {}
+        }
     }
 
     /// Remembers what was answered, or forgets what a call may have given back about which there is
@@ -170,12 +183,33 @@ impl Asker {
     }
 }
 
-fn holder(question: &SubjectOps, chosen: Chosen, current: &Current) -> LeaseHolder {
-    LeaseHolder {
-        tag: question.subject.tag(),
-        chosen,
-        generation: current.generation,
-    }
+/// Learns the answer to a message about a lease, and holds to the denials that came with it.
+fn hear(
+    ledger: &Ledger<Current>,
+    message: &SentMessage,
+    plan: &TierPlan,
+    rows: &[(Op, usize)],
+    answer: &mut SubjectAnswer,
+) {
+    let now = Instant::now();
+    let answer = answer.as_mut().ok();
+    let Some((answered, reply)) =
+        answer.and_then(|answer| Some((&mut answer.rows, answer.lease.as_deref()?)))
+    else {
+        return ledger.lose(message, now);
+    };
+    let last = answered.last();
+    let last = last.map(|row| row.first.nth_alike(row.count as u64 - 1));
+    let own = ledger.hear(message, reply, last.as_ref(), now);
+    for_each_row(rows, answered, |op, decision| {
+        let (place, _) = decision.binding_place();
+        let kind = match plan.measures.get(place).map(|quota| quota.told) {
+            Some(Told::Level(_) | Told::Stepped(_)) => DenialKind::Bucket,
+            Some(Told::Numbers) | None => DenialKind::Window,
+        };
+        ledger.hold(message, reply, (op, decision), kind);
+        decision.raise(own);
+    });
 }
 
 /// Tells units as left that are leased here.
@@ -241,16 +275,11 @@ impl Ask<Current> for Asker {
         let letters = self.letters(current, tier, questions, asked_at);
         let mut answers = match (&self.store, place) {
             (NodesStore::Redis(store), Some(place)) => {
-                let clock = self.test_clock.as_ref();
-                let inquiry = Inquiry {
-                    store,
-                    plan: &plan,
-                    now: clock.map(|clock| clock.now().as_micros()),
-                };
+                let inquiry = self.inquiry(store, &plan);
                 inquiry.answers(place, questions, &letters).await
             }
             _ => {
-                self.ask_each(current, tier, &plan, questions, &letters)
+                self.ask_each(current, (tier, &plan), questions, &letters)
                     .await
             }
         };
@@ -261,19 +290,8 @@ impl Ask<Current> for Asker {
                 at: asked_at.into_std(),
                 generation: current.generation,
             };
-            match letters.get(at).unwrap_or(&Letter::None) {
-                Letter::None => self.learn(&asked, &question.rows, answer.as_mut().ok()),
-                Letter::UnderWay => {
-                    self.learn(&asked, &question.rows, None);
-                    let ledger = self.ledger.as_ref();
-                    let held = ledger.map(|ledger| ledger.held(holder(question, tier, current)));
-                    raise(answer, held.unwrap_or(0));
-                }
-                Letter::Sent(message) => {
-                    self.learn(&asked, &question.rows, None);
-                    self.hear(message, &plan, &question.rows, answer);
-                }
-            }
+            let letter = letters.get(at).unwrap_or(&Letter::None);
+            self.note(&asked, letter, &plan, &question.rows, answer);
         }
         answers
     }

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{
     arguments::{Asking, TierPlan},
     coalesce::{SubjectAnswer, SubjectOps},
+    elsewhere::LeasedElsewhere,
     lease::LeaseClause,
     ledger::Letter,
     reply::{self, SubjectReply},
@@ -28,6 +29,7 @@ pub(super) struct Inquiry<'a> {
     pub(super) plan: &'a TierPlan,
     /// The time in microseconds, if it is not the server's.
     pub(super) now: Option<u64>,
+    pub(super) elsewhere: &'a LeasedElsewhere,
 }
 
 /// A question, its place among those that were asked, and what is said about a lease.
@@ -54,50 +56,59 @@ impl Inquiry<'_> {
         letters: &[Letter],
     ) -> Vec<SubjectAnswer> {
         let asked_at = Instant::now();
-        let numbered = |at: usize| {
-            let letter = letters.get(at).unwrap_or(&Letter::None);
-            Numbered {
-                at,
-                question: &questions[at],
-                letter,
-            }
-        };
-        // The scripts for few operations do not know values with leases.
-        let is_simple = |numbered: &Numbered<'_>| {
-            matches!(numbered.letter, Letter::None) && self.plan.is_simple(&numbered.question.rows)
-        };
+        let numbered = questions.iter().enumerate().map(|(at, question)| Numbered {
+            at,
+            question,
+            letter: letters.get(at).unwrap_or(&Letter::None),
+        });
         let (simple, others): (Vec<_>, Vec<_>) =
-            (0..questions.len()).map(numbered).partition(is_simple);
+            numbered.partition(|asked| self.is_simple(asked, asked_at));
+        let mut again = Vec::new();
         let mut answers: Vec<_> = iter::repeat_with(|| Err(reply::strange()))
             .take(questions.len())
             .collect();
-        let mut unknown = Vec::new();
-        let mut note = |asked: &[Numbered<'_>], replies: Vec<SubjectReply>| {
-            for (asked, reply) in asked.iter().zip(replies) {
-                match reply.transpose() {
-                    Some(reply) => answers[asked.at] = reply,
-                    None => unknown.push(asked.at),
-                }
+        let replies = self.both(place, &simple, &others).await;
+        for (asked, reply) in simple.iter().chain(&others).zip(replies) {
+            match reply.transpose() {
+                Some(reply) => answers[asked.at] = reply,
+                None => again.push(*asked),
             }
-        };
-        if others.is_empty() {
-            note(&simple, self.simple(place, &simple).await);
-        } else if simple.is_empty() {
-            note(&others, self.general(Ok(place), &others).await);
-        } else {
-            let general = self.general(self.place_for(&others), &others);
-            let (first, second) = join(self.simple(place, &simple), general).await;
-            note(&simple, first);
-            note(&others, second);
         }
-        if unknown.is_empty() {
+        if again.is_empty() {
             return answers;
         }
-        let again: Vec<_> = unknown.into_iter().map(numbered).collect();
         for (asked, reply) in again.iter().zip(self.again(asked_at, &again).await) {
+            self.elsewhere.note(&asked.question.subject, asked_at);
             answers[asked.at] = reply.and_then(|reply| reply.ok_or_else(reply::strange));
         }
         answers
+    }
+
+    /// Whether a script for few operations is to be asked. They know no values with leases.
+    fn is_simple(&self, asked: &Numbered<'_>, now: Instant) -> bool {
+        let question = asked.question;
+        matches!(asked.letter, Letter::None)
+            && self.plan.is_simple(&question.rows)
+            && !self.elsewhere.knows(&question.subject, now)
+    }
+
+    /// The replies to the questions for a script for few operations, then those to the others.
+    async fn both(
+        &self,
+        place: CallPlace,
+        simple: &[Numbered<'_>],
+        others: &[Numbered<'_>],
+    ) -> Vec<SubjectReply> {
+        if others.is_empty() {
+            return self.simple(place, simple).await;
+        }
+        if simple.is_empty() {
+            return self.general(Ok(place), others).await;
+        }
+        let general = self.general(self.place_for(others), others);
+        let (mut replies, others) = join(self.simple(place, simple), general).await;
+        replies.extend(others);
+        replies
     }
 
     /// Asks the general script what another did not know.

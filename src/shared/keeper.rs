@@ -15,7 +15,7 @@ use tokio::{runtime::Handle, time::sleep};
 pub(super) struct LeaseKeeper(Arc<AtomicBool>);
 
 /// Says that the task has ended.
-struct Ended(Arc<AtomicBool>);
+struct KeeperEnd(Arc<AtomicBool>);
 
 impl LeaseKeeper {
     /// Has a task `look` every `tick`, until what it looks at is dropped, unless one does so already
@@ -30,7 +30,7 @@ impl LeaseKeeper {
         if self.0.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (ended, it) = (Ended(Arc::clone(&self.0)), Arc::downgrade(it));
+        let (ended, it) = (KeeperEnd(Arc::clone(&self.0)), Arc::downgrade(it));
         runtime.spawn(async move {
             let _ended = ended;
             loop {
@@ -42,7 +42,7 @@ impl LeaseKeeper {
     }
 }
 
-impl Drop for Ended {
+impl Drop for KeeperEnd {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }

@@ -12,6 +12,7 @@ mod call;
 mod coalesce;
 mod compare_and_swap;
 mod deny_cache;
+mod elsewhere;
 pub(crate) mod fallback;
 mod holders;
 mod inquiry;

@@ -15,6 +15,7 @@ use super::{
     asker::{Asker, Current},
     coalesce::Coalescer,
     deny_cache::{self, DenyCache},
+    elsewhere::LeasedElsewhere,
     fallback::Fallback,
     keeper::LeaseKeeper,
     ledger::{LeaseHolder, LeasePlace, Ledger, LocalAnswer},
@@ -88,6 +89,7 @@ impl NodesLimiter {
             denials: denials.clone(),
             test_clock,
             ledger: ledger.clone(),
+            elsewhere: LeasedElsewhere::new(),
         };
         let current = Current::new(store, &name, &limits, 0);
         Self(Arc::new(Inner {
@@ -172,27 +174,13 @@ impl NodesLimiter {
         let chosen = current.plan.choose(tier, &op)?;
         if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
             && receipt.is_degraded()
-            && let Some(decision) =
-                inner.give_back(tier, key, op.clone(), &current.policies(chosen))
+            && let Some(decision) = inner.give_back(tier, key, &op, &current.policies(chosen))
         {
             return decision.map(|decision| Pending::Ready(Ok(decision)));
         }
-        let mut tag = 0;
-        if let Some(ledger) = &inner.ledger {
-            tag = ledger.tag(key);
-            let holder = LeaseHolder {
-                tag,
-                chosen,
-                generation: current.generation,
-            };
-            match ledger.decide(holder, &op, Instant::now()) {
-                LocalAnswer::Decided(decision) => return Ok(Pending::Ready(Ok(decision))),
-                LocalAnswer::Low(decision) => {
-                    inner.ask_for_more(Arc::clone(&current), key, holder);
-                    return Ok(Pending::Ready(Ok(decision)));
-                }
-                LocalAnswer::Ask => inner.keeper.keep(&self.0, ledger.tick(), Inner::look),
-            }
+        let tag = inner.ledger.as_ref().map_or(0, |ledger| ledger.tag(key));
+        if let Some(decision) = self.decide_here(tag, (&current, chosen), key, &op) {
+            return Ok(Pending::Ready(Ok(decision)));
         }
         let current = Arc::clone(&current);
         let subject = inner.subjects.of_key(&current.keyspace, key).tagged(tag);
@@ -212,6 +200,36 @@ impl NodesLimiter {
             Some(error) => Pending::Ready(question.fall_back(error)),
             None => question.ask(subject),
         })
+    }
+}
+
+impl NodesLimiter {
+    /// Decides from what this node has leased, if that is enough.
+    #[inline]
+    fn decide_here(
+        &self,
+        tag: u64,
+        (current, chosen): (&Arc<Current>, Chosen),
+        key: &Key,
+        op: &Op,
+    ) -> Option<Decision> {
+        let ledger = self.0.ledger.as_ref()?;
+        let holder = LeaseHolder {
+            tag,
+            chosen,
+            generation: current.generation,
+        };
+        match ledger.decide(holder, op, Instant::now()) {
+            LocalAnswer::Decided(decision) => Some(decision),
+            LocalAnswer::Low(decision) => {
+                self.0.ask_for_more(Arc::clone(current), key, holder);
+                Some(decision)
+            }
+            LocalAnswer::Ask => {
+                self.0.keeper.keep(&self.0, ledger.tick(), Inner::look);
+                None
+            }
+        }
     }
 }
 
@@ -299,9 +317,10 @@ impl Inner {
         &self,
         tier: &Tier,
         key: &Key,
-        op: Op,
+        op: &Op,
         policies: &[Policy],
     ) -> Option<Result<Decision, LimiterError>> {
+        let op = Op::clone(op);
         // The server has not counted the charge, for whichever reason.
         let reason = Degradation::GivenUp;
         self.fallback.decide(tier, key, op, policies, reason)

@@ -114,3 +114,34 @@ async fn node_whose_server_restarts_begins_anew() {
     let stats = limiter.mode_stats();
     assert!(stats.local > 1_500 && stats.granted > 1_000, "{stats:?}");
 }
+
+/// The short script does not know a value with leases: it is not asked about such a subject again
+/// and again.
+#[tokio::test]
+async fn strict_node_asks_about_a_leased_subject_once() {
+    needs!(redis);
+    let server = Server::start().await;
+    let quota = Quota::per_hour(1).burst(100_000);
+    let leased = RedisLimiter::builder(quota).mode(Mode::leased().length(LENGTH));
+    let leased = node(&server, leased);
+    let strict = node(&server, RedisLimiter::builder(quota));
+    for _ in 0..100 {
+        let _ = leased.acquire(&Key::from("all"), 1).await.unwrap();
+    }
+    let held = leased.mode_stats();
+    assert!(held.granted > held.settled, "{held:?}");
+    let calls = async || {
+        let stats: String = server.ask(["INFO", "commandstats"]).await.unwrap();
+        let line = stats.lines().find(|line| line.contains("evalsha:"));
+        let calls = line.and_then(|line| line.split_once("calls=")).unwrap().1;
+        calls.split(',').next().unwrap().parse::<u64>().unwrap()
+    };
+    let before = calls().await;
+    for _ in 0..100 {
+        let decision = strict.acquire(&Key::from("all"), 1).await.unwrap();
+        assert!(decision.is_allowed());
+    }
+    let asked = calls().await - before;
+    // It is tried again after a second, of which this takes few.
+    assert!(asked < 180, "{asked} calls for a hundred requests");
+}

@@ -153,8 +153,9 @@ impl World {
         let tier = self.plan.of(Chosen::Tier(0)).expect("the default tier");
         let count = ops.iter().map(|(_, count)| count).sum();
         let reply = crate::shared::call::Reply::from_bytes(rows.to_vec());
-        let rows = reply::of_store(&reply, &tier, count).map_err(|error| error.to_string())?;
-        let decisions = rows.iter().flat_map(|row| {
+        let rows =
+            reply::of_store(&reply, &tier, (count, false)).map_err(|error| error.to_string())?;
+        let decisions = rows.rows.iter().flat_map(|row| {
             let first = Some(row.first.clone());
             let all = std::iter::successors(first, |last| Some(last.next_alike()));
             all.take(row.count)
@@ -216,8 +217,8 @@ impl World {
             let call = Call::new(&self.plan, Chosen::Tier(0), &rows);
             let reply = call.apply(self.value.as_deref(), at).expect("one of ours");
             let tier = self.plan.of(Chosen::Tier(0)).expect("the default tier");
-            let rows = reply::of_store(&reply.reply, &tier, 1);
-            let later = rows.expect("a reply").remove(0).first;
+            let rows = reply::of_store(&reply.reply, &tier, (1, false));
+            let later = rows.expect("a reply").rows.remove(0).first;
             if later.is_denied() {
                 return Err(format!("{op:?} is denied after {wait:?}, too"));
             }
