@@ -1,4 +1,4 @@
-//! The commands of `tower-ratelimit`: `check`, `explain` and `schema`.
+//! The commands of `tower-ratelimit`: `check`, `explain`, `replay` and `schema`.
 //!
 //! The program is [`run`] with the arguments of the process. It is a library so that tests and other
 //! programs need no process.
@@ -7,6 +7,7 @@ mod arguments;
 mod check;
 mod explain;
 mod output;
+mod replay;
 mod request;
 mod time;
 
@@ -41,6 +42,7 @@ where
     let done = match arguments.command {
         Command::Check(check) => check::check(&check, colours),
         Command::Schema => Ok((tower_ratelimit::rules::schema(), OK)),
+        Command::Replay(replay) => replay::replay(&replay, out).map(|exit| (String::new(), exit)),
         Command::Explain { quota } => explain::explain(&quota.join(" ")).map(|text| (text, OK)),
     };
     match done {

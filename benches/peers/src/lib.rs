@@ -13,6 +13,7 @@ pub mod middleware;
 pub mod rate;
 pub mod report;
 pub mod rounds;
+pub mod shared;
 pub mod stall;
 pub mod targets;
 

@@ -9,7 +9,7 @@ use stats_alloc::{Region, StatsAlloc};
 
 use crate::{
     child,
-    decision::{Batches, GOVERNOR, LongText, OURS, gcra, governor, ours},
+    decision::{AXUM_GCRA, Batches, GOVERNOR, LongText, OURS, gcra, governor, ours},
     middleware::check_burst,
     rate::Rate,
     report::{Report, Row, Table},
@@ -18,8 +18,6 @@ use crate::{
 pub const PER_KEY_1M: &str = "memory per key, 1 M keys";
 pub const PER_KEY_10M: &str = "memory per key, 10 M keys";
 pub const FLOOD: &str = "resident set, 10 M keys, table for 1 M where there is a bound";
-
-const AXUM_GCRA: &str = "axum_gcra";
 
 const MILLION: u32 = 1_000_000;
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    decision::{Batches, GOVERNOR, MANY, OURS, Of, gcra, governor, os_floor, ours},
+    decision::{AXUM_GCRA, Batches, MANY, OURS, Of, gcra, governor, os_floor, ours},
     keys::Spread,
     rate::Rate,
     report::{Report, Row, Table},
@@ -17,6 +17,7 @@ use crate::{
 
 pub const TITLE: &str = "longest of 200 k decisions, new keys, table full at 1 M";
 pub const FLOOR: &str = "floor (what else the machine does)";
+pub const CLEANED_UP: &str = "governor, retain_recent in another thread";
 
 const ROUNDS: usize = 9;
 const COUNT: usize = 200_000;
@@ -77,12 +78,8 @@ fn contenders() -> Vec<Contender> {
             Box::new(governor::<IpAddr>(rate)),
             false,
         ),
-        unbounded(
-            &format!("{GOVERNOR}, retain_recent in another thread"),
-            Box::new(governor::<IpAddr>(rate)),
-            true,
-        ),
-        unbounded("axum_gcra", Box::new(gcra::<IpAddr>(rate)), false),
+        unbounded(CLEANED_UP, Box::new(governor::<IpAddr>(rate)), true),
+        unbounded(AXUM_GCRA, Box::new(gcra::<IpAddr>(rate)), false),
     ]
 }
 

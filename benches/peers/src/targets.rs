@@ -17,6 +17,8 @@ pub struct Target {
     pub limit: f64,
     pub median: f64,
     pub quartiles: (f64, f64),
+    /// What is possible, as far as the run knows.
+    pub floor: Option<f64>,
     pub verdict: Verdict,
 }
 
@@ -61,7 +63,16 @@ impl Target {
             limit,
             median,
             quartiles,
+            floor: None,
             verdict,
+        }
+    }
+
+    /// Says beside it what is possible.
+    pub fn floor(self, possible: Option<&Samples>) -> Self {
+        Self {
+            floor: possible.map(Samples::median),
+            ..self
         }
     }
 

@@ -5,12 +5,12 @@ use std::{env, path::PathBuf, process::ExitCode};
 
 use tower_ratelimit_peers::{
     count, decision, growth, http_load, instructions, memory, middleware, middleware::Case,
-    report::Report, stall, targets::targets,
+    report::Report, shared, stall, targets::targets,
 };
 
 type Part = (&'static str, fn(&mut Report));
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     ("decision", decision::measure),
     ("middleware", middleware::measure),
     ("instructions", instructions::measure),
@@ -19,6 +19,7 @@ const PARTS: [Part; 8] = [
     ("stall", stall::measure),
     ("growth", growth::measure),
     ("http", http_load::measure),
+    ("redis", shared::measure),
 ];
 
 fn main() -> ExitCode {

@@ -12,6 +12,7 @@ use crate::rate::Rate;
 pub const OURS: &str = "tower-ratelimit";
 pub const GOVERNOR: &str = "governor";
 pub const FLOOR: &str = "floor";
+pub const AXUM_GCRA: &str = "axum_gcra";
 
 /// Which clock a contender reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +75,7 @@ fn of<K: EveryKey>() -> Vec<Contender> {
         Contender::new(GOVERNOR, Clock::Tsc, |rate, _| {
             Box::new(governor::<K>(rate))
         }),
-        Contender::new("axum_gcra", Clock::Os, |rate, _| Box::new(gcra::<K>(rate))),
+        Contender::new(AXUM_GCRA, Clock::Os, |rate, _| Box::new(gcra::<K>(rate))),
     ]
 }
 

@@ -4,7 +4,7 @@ use std::{
     time::Instant,
 };
 
-use siphasher::sip128::SipHasher13;
+use siphasher::sip::SipHasher13;
 
 use crate::rate::Rate;
 
@@ -62,7 +62,7 @@ impl<C: ReadClock> Floor<C> {
     pub fn take(&self, key: &[u8]) -> bool {
         let hash = self.hasher.hash(key);
         let now = self.clock.nanos();
-        let line = (u128::from(hash.h2) * self.lines.len() as u128) >> 64;
+        let line = (u128::from(hash) * self.lines.len() as u128) >> 64;
         let state = &self.lines[line as usize].0;
         let mut old = state.load(Ordering::Acquire);
         loop {

@@ -95,6 +95,7 @@ pub const TOWER_GOVERNOR_HEADERS: &str = "tower_governor, use_headers";
 pub const AXUM_GOVERNOR: &str = "axum-governor";
 pub const TOWER_RATE_LIMITER_GCRA: &str = "tower-rate-limiter, GCRA";
 pub const TOWER_RATE_LIMITER_WINDOW: &str = "tower-rate-limiter, fixed window";
+pub const AXUM_GCRA: &str = "axum_gcra (axum 0.7)";
 pub const TOWER_RATE_LIMIT: &str = "tower's RateLimit (no key, no answer)";
 
 impl Contender {
@@ -216,7 +217,7 @@ fn peers() -> Vec<Contender> {
         },
         Contender {
             baseline: NOOP_07,
-            ..layer("axum_gcra (axum 0.7)", Make::Axum07(axum_gcra))
+            ..layer(AXUM_GCRA, Make::Axum07(axum_gcra))
         },
     ]
 }

@@ -8,7 +8,7 @@ mod noop;
 
 pub use self::{
     checks::{check, check_burst},
-    client::{Client, Direct},
+    client::{Client, Direct, connect_info},
     contenders::*,
 };
 use crate::{

@@ -1,6 +1,7 @@
 //! What a run found out, as text, JSON and pictures.
 
 mod plot;
+mod summary;
 mod text;
 
 use std::{fs, io, path::Path};
@@ -103,7 +104,8 @@ impl Report {
         format!("targets met: {met} of {}", self.targets.len())
     }
 
-    /// Writes `report.txt`, `report.json` and the pictures.
+    /// Writes `report.txt`, `report.json`, the pictures, and `README.md`, which shows them all; in
+    /// `summary.md` and `summary.svg` the few rows that a reader came for.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
         fs::create_dir_all(directory)?;
         fs::write(
@@ -111,15 +113,23 @@ impl Report {
             serde_json::to_vec_pretty(self)?,
         )?;
         fs::write(directory.join("report.txt"), text::report(self))?;
-        if !self.tables.is_empty() {
-            let bars = plot::bars(&self.tables).map_err(io::Error::other)?;
-            fs::write(directory.join("bars.svg"), bars)?;
+        fs::write(directory.join("summary.md"), summary::markdown(self))?;
+        let mut pictures = Vec::new();
+        let overview = plot::overview(&summary::tables(self)).map_err(io::Error::other)?;
+        pictures.push(("summary".to_owned(), overview));
+        let bars = plot::bars(&self.tables).map_err(io::Error::other)?;
+        for (number, drawn) in (1..).zip(bars) {
+            pictures.push((format!("bars-{number}"), drawn));
         }
         for plot in &self.plots {
             let drawn = plot.draw().map_err(io::Error::other)?;
-            fs::write(directory.join(format!("{}.svg", plot.file)), drawn)?;
+            pictures.push((plot.file.to_owned(), drawn));
         }
-        Ok(())
+        for (name, drawn) in &pictures {
+            fs::write(directory.join(format!("{name}.svg")), drawn)?;
+        }
+        let names = pictures.iter().map(|(name, _)| name.as_str());
+        fs::write(directory.join("README.md"), text::page(self, names))
     }
 }
 

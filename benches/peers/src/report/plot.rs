@@ -110,19 +110,73 @@ fn text(error: impl std::fmt::Display) -> Box<dyn Error + Send + Sync> {
     error.to_string().into()
 }
 
-/// All tables, a bar for each row.
-pub(super) fn bars(tables: &[Table]) -> Drawn<String> {
-    const ROW: i32 = 20;
-    const WIDTH: i32 = 860;
-    let rows: usize = tables.iter().map(|table| table.rows.len() + 2).sum();
+/// The sizes of a column of tables.
+#[derive(Clone, Copy)]
+struct Column {
+    width: i32,
+    /// Where the bars begin.
+    bars: i32,
+}
+
+const ROW: i32 = 20;
+
+/// A bar for each row of all tables, in as many pictures as it takes for each to fit on a screen.
+pub(super) fn bars(tables: &[Table]) -> Drawn<Vec<String>> {
+    const HEIGHT: i32 = 800;
+    const COLUMN: Column = Column {
+        width: 860,
+        bars: 330,
+    };
+    let mut pictures: Vec<Vec<&Table>> = Vec::new();
+    let mut height = HEIGHT;
+    for table in tables {
+        height += height_of(table);
+        if height > HEIGHT {
+            pictures.push(Vec::new());
+            height = height_of(table);
+        }
+        if let Some(picture) = pictures.last_mut() {
+            picture.push(table);
+        }
+    }
+    let pictures = pictures.iter();
+    pictures.map(|tables| draw(&[tables], COLUMN)).collect()
+}
+
+/// The tables in two columns.
+pub(super) fn overview(tables: &[Table]) -> Drawn<String> {
+    const COLUMN: Column = Column {
+        width: 480,
+        bars: 150,
+    };
+    let left: Vec<_> = tables.iter().step_by(2).collect();
+    let right: Vec<_> = tables.iter().skip(1).step_by(2).collect();
+    draw(&[&left, &right], COLUMN)
+}
+
+fn height_of(table: &Table) -> i32 {
+    (table.rows.len() as i32 + 2) * ROW
+}
+
+/// Draws tables in columns; those beside each other begin at the same height.
+fn draw(columns: &[&[&Table]], sizes: Column) -> Drawn<String> {
+    let deepest = columns.iter().map(|tables| tables.len()).max().unwrap_or(0);
+    let beside = |at| columns.iter().filter_map(move |tables| tables.get(at));
+    let heights: Vec<i32> = (0..deepest)
+        .map(|at| beside(at).map(|table| height_of(table)).max().unwrap_or(0))
+        .collect();
+    let width = sizes.width * columns.len() as i32;
+    let size = (width as u32, heights.iter().sum::<i32>() as u32);
     let mut svg = String::new();
     {
-        let size = (WIDTH as u32, rows as u32 * ROW as u32);
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         area.fill(&WHITE).map_err(text)?;
-        let mut y = 4;
-        for table in tables {
-            bars_of(table, &area, &mut y, WIDTH, ROW)?;
+        for (column, tables) in columns.iter().enumerate() {
+            let mut at = (column as i32 * sizes.width, 4);
+            for (table, height) in tables.iter().zip(&heights) {
+                bars_of(table, &area, at, sizes)?;
+                at.1 += height;
+            }
         }
         area.present().map_err(text)?;
     }
@@ -132,11 +186,9 @@ pub(super) fn bars(tables: &[Table]) -> Drawn<String> {
 fn bars_of(
     table: &Table,
     area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-    y: &mut i32,
-    width: i32,
-    row: i32,
+    (x, mut y): (i32, i32),
+    Column { width, bars }: Column,
 ) -> Drawn<()> {
-    const LEFT: i32 = 330;
     let name = |bold: bool| {
         let font = ("sans-serif", 13).into_font();
         if bold {
@@ -146,11 +198,11 @@ fn bars_of(
         }
     };
     let heading = format!("{} ({})", table.title, table.unit);
-    area.draw(&Text::new(heading, (8, *y), name(true)))
+    area.draw(&Text::new(heading, (x + 8, y), name(true)))
         .map_err(text)?;
     let most = table.rows.iter().map(|row| row.median).fold(0.0, f64::max);
     for one in &table.rows {
-        *y += row;
+        y += ROW;
         let ours = one.name.starts_with(crate::decision::OURS);
         let color = COLORS[if ours { 1 } else { 0 }];
         let share = if most > 0.0 {
@@ -158,15 +210,14 @@ fn bars_of(
         } else {
             0.0
         };
-        let end = LEFT + (share * f64::from(width - LEFT - 80)) as i32;
-        area.draw(&Text::new(one.name.as_str(), (16, *y), name(false)))
+        let end = x + bars + (share * f64::from(width - bars - 80)) as i32;
+        area.draw(&Text::new(one.name.as_str(), (x + 16, y), name(false)))
             .map_err(text)?;
-        let bar = Rectangle::new([(LEFT, *y), (end, *y + row - 6)], color.filled());
+        let bar = Rectangle::new([(x + bars, y), (end, y + ROW - 6)], color.filled());
         area.draw(&bar).map_err(text)?;
         let value = super::text::number(one.median);
-        area.draw(&Text::new(value, (end + 6, *y), name(false)))
+        area.draw(&Text::new(value, (end + 6, y), name(false)))
             .map_err(text)?;
     }
-    *y += 2 * row;
     Ok(())
 }

@@ -15,6 +15,19 @@ pub(super) fn report(report: &Report) -> String {
     text + &report.summary() + "\n"
 }
 
+/// The whole run on one page.
+pub(super) fn page<'a>(run: &Report, pictures: impl Iterator<Item = &'a str>) -> String {
+    let mut text = format!(
+        "# A run of `benches/peers/run.sh`\n\n[COMPARE](../../../COMPARE.md) says how it is \
+         measured, and what it means.\n\n```text\n{}```\n",
+        report(run)
+    );
+    for name in pictures {
+        let _ = write!(text, "\n![{name}]({name}.svg)\n");
+    }
+    text
+}
+
 pub(super) fn table(table: &Table) -> String {
     let reference = table.rows.iter().find(|row| row.name == table.reference);
     let names = table.rows.iter().map(|row| row.name.len() + 2);
@@ -88,16 +101,17 @@ pub(super) fn number(value: f64) -> String {
 
 pub(super) fn targets(targets: &[Target]) -> String {
     let mut text = format!(
-        "\n{:<74}{:>10}{:>10}  {}\n",
-        "target", "bound", "measured", ""
+        "\n{:<76}{:>10}{:>10}{:>10}\n",
+        "target", "bound", "measured", "floor"
     );
     for target in targets {
         let _ = writeln!(
             text,
-            "  {:<72}{:>10}{:>10}  {}",
+            "  {:<74}{:>10}{:>10}{:>10}  {}",
             target.what,
             target.bound(),
             number(target.median),
+            target.floor.map_or(String::new(), number),
             target.verdict
         );
     }

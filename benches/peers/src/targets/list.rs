@@ -4,11 +4,10 @@ use crate::{
     decision::Clock,
     growth, http_load, instructions, memory, middleware,
     middleware::{
-        BARE, DEFAULT, DEFAULT_TSC, FIVE_FIELDS, PLAIN, PLAIN_TSC, TOWER_GOVERNOR,
+        DEFAULT, DEFAULT_TSC, EIGHT_FIELDS, FIVE_FIELDS, NOOP, PLAIN, TOWER_GOVERNOR,
         TOWER_GOVERNOR_HEADERS,
     },
     report::Report,
-    rounds::Samples,
     stall,
 };
 
@@ -26,26 +25,32 @@ pub fn targets(report: &Report) -> Vec<Target> {
 
 fn decisions(report: &Report) -> Vec<Option<Target>> {
     use decision::{FLOOR, GOVERNOR, HOT_1, HOT_2, MANY_1, MANY_2, OURS, TEXT_1, TEXT_2};
-    let ratio = |title, peer, clock: Clock| {
+    let ratio = |title, one: &str, other: &str, clock: Clock| {
         let samples = |name| report.samples(title, &format!("{name}, {clock}"));
-        Some(samples(OURS)?.over(samples(peer)?))
+        Some(samples(one)?.over(samples(other)?))
+    };
+    let over_governor = |title, clock, limit| {
+        let what = format!("{title}: over governor, {clock}");
+        let floor = ratio(title, FLOOR, GOVERNOR, clock);
+        let target = ratio(title, OURS, GOVERNOR, clock);
+        target.map(|ratio| Target::at_most(what, limit, &ratio).floor(floor.as_ref()))
     };
     let mut targets = Vec::new();
-    for title in [HOT_1, HOT_2, MANY_1, MANY_2] {
+    for (title, limit) in [(HOT_1, 1.5), (HOT_2, 0.9)] {
         for clock in [Clock::Os, Clock::Tsc] {
-            let ratio = ratio(title, FLOOR, clock);
-            let what = format!("{title}: over the floor, {clock}");
-            targets.push(ratio.map(|ratio| Target::at_most(what, 1.3, &ratio)));
+            targets.push(over_governor(title, clock, limit));
         }
-        let ratio = ratio(title, GOVERNOR, Clock::Tsc);
-        let what = format!("{title}: over governor, TSC");
-        targets.push(ratio.map(|ratio| Target::at_most(what, 1.0, &ratio)));
+    }
+    for title in [MANY_1, MANY_2] {
+        for clock in [Clock::Os, Clock::Tsc] {
+            let ratio = ratio(title, OURS, FLOOR, clock);
+            let what = format!("{title}: over the floor, {clock}");
+            targets.push(ratio.map(|ratio| Target::at_most(what, 1.4, &ratio)));
+            targets.push(over_governor(title, clock, 0.85));
+        }
     }
     for title in [TEXT_1, TEXT_2] {
-        let ratio = ratio(title, GOVERNOR, Clock::Tsc);
-        let what = format!("{title}: governor over ours, TSC");
-        let inverse = |ratio: Samples| Samples(ratio.0.iter().map(|ratio| 1.0 / ratio).collect());
-        targets.push(ratio.map(|ratio| Target::at_least(what, 2.0, &inverse(ratio))));
+        targets.push(over_governor(title, Clock::Tsc, 0.5));
     }
     targets
 }
@@ -54,37 +59,25 @@ fn allowed(report: &Report) -> Vec<Option<Target>> {
     let added = |name| report.samples(middleware::ALLOWED_ADDED, name);
     let allocations = |name| report.samples(count::ALLOWED, name);
     let instructions = |name| report.samples(instructions::ALLOWED, name);
-    let at_most = |what: &str, limit, samples: &Samples| Target::at_most(what, limit, samples);
     let beyond_fields = || {
         let growth = allocations(FIVE_FIELDS)?;
         Some(allocations(DEFAULT)?.combine(growth, |ours, growth| ours - growth))
     };
-    let plain = || Some(added(PLAIN_TSC)?.over(added(TOWER_GOVERNOR)?));
-    let with_headers = || Some(added(DEFAULT_TSC)?.over(added(TOWER_GOVERNOR_HEADERS)?));
+    let with_headers = |name| Some(added(name)?.over(added(TOWER_GOVERNOR_HEADERS)?));
+    let five_fields = instructions(FIVE_FIELDS);
     vec![
-        allocations(PLAIN).map(|n| at_most("allowed, no headers: allocations", 0.0, n)),
-        instructions(PLAIN).map(|n| at_most("allowed, no headers: instructions", 600.0, n)),
-        plain().map(|n| {
-            at_most(
-                "allowed, no headers: added over tower_governor's, TSC",
-                1.0,
-                &n,
-            )
-        }),
+        allocations(PLAIN).map(|n| Target::at_most("allowed, no headers: allocations", 0.0, n)),
         beyond_fields().map(|n| {
-            at_most(
-                "allowed, headers: allocations beyond five ready fields'",
-                1.0,
-                &n,
-            )
+            let what = "allowed, headers: allocations beyond five ready fields'";
+            Target::at_most(what, 1.0, &n)
         }),
-        instructions(DEFAULT).map(|n| at_most("allowed, headers: instructions", 1_400.0, n)),
-        with_headers().map(|n| {
-            at_most(
-                "allowed, headers: added over tower_governor's, TSC",
-                1.0,
-                &n,
-            )
+        instructions(DEFAULT).map(|n| {
+            let what = "allowed, headers: instructions, below tower_governor's for two fields";
+            Target::at_most(what, 3_725.0, n).floor(five_fields)
+        }),
+        with_headers(DEFAULT_TSC).map(|n| {
+            let what = "allowed, five fields: added over tower_governor's for two, TSC";
+            Target::at_most(what, 1.05, &n).floor(with_headers(FIVE_FIELDS).as_ref())
         }),
     ]
 }
@@ -96,12 +89,18 @@ fn denied(report: &Report) -> Vec<Option<Target>> {
     }
     let whole = |name| report.samples(middleware::DENIED, name);
     let added = |name| report.samples(middleware::DENIED_ADDED, name);
-    let times = || Some(whole(TOWER_GOVERNOR)?.over(whole(DEFAULT)?));
+    let times = |name| Some(whole(TOWER_GOVERNOR)?.over(whole(name)?));
     // A denial calls no handler, so it can cost less than a no-op layer; then the share is below 0.
-    let share = || Some(added(DEFAULT)?.over(added(TOWER_GOVERNOR)?));
+    let share = |name| Some(added(name)?.over(added(TOWER_GOVERNOR)?));
     vec![
-        times().map(|n| Target::at_least("denied: tower_governor's request over ours", 20.0, &n)),
-        share().map(|n| Target::at_most("denied: added over tower_governor's", 0.02, &n)),
+        times(DEFAULT).map(|n| {
+            let what = "denied: tower_governor's request over ours";
+            Target::at_least(what, 18.0, &n).floor(times(EIGHT_FIELDS).as_ref())
+        }),
+        share(DEFAULT).map(|n| {
+            let what = "denied: added over tower_governor's";
+            Target::at_most(what, 0.025, &n).floor(share(EIGHT_FIELDS).as_ref())
+        }),
     ]
 }
 
@@ -144,10 +143,21 @@ fn table_full(report: &Report) -> Vec<Option<Target>> {
 }
 
 fn end_to_end(report: &Report) -> Vec<Option<Target>> {
-    let per_second = |name| report.samples(http_load::DENIED, name);
-    let share = || Some(per_second(DEFAULT)?.over(per_second(BARE)?));
+    let ratio = |title, one, other| {
+        let per_second = |name| report.samples(title, name);
+        Some(per_second(one)?.over(per_second(other)?))
+    };
+    let constant = ratio(http_load::DENIED, DEFAULT, EIGHT_FIELDS);
+    let allowed = ratio(http_load::ALLOWED, DEFAULT, TOWER_GOVERNOR_HEADERS);
+    let no_layer = ratio(http_load::ALLOWED, NOOP, TOWER_GOVERNOR_HEADERS);
     vec![
-        share()
-            .map(|n| Target::at_least("all denied: requests/s over the bare router's", 0.95, &n)),
+        constant.map(|n| {
+            let what = "all denied: requests/s over a constant answer's of the same fields";
+            Target::at_least(what, 0.95, &n)
+        }),
+        allowed.map(|n| {
+            let what = "all allowed: requests/s over tower_governor's with headers";
+            Target::at_least(what, 1.0, &n).floor(no_layer.as_ref())
+        }),
     ]
 }

@@ -1,0 +1,129 @@
+//! A quota that is tried out.
+
+use tower_ratelimit::{LocalLimiter, ManualClock, Quota};
+
+use super::{log::Attempt, settings::StatusSet};
+
+/// A quota, and what it would have done.
+pub(super) struct Candidate {
+    pub(super) quota: Quota,
+    limiter: LocalLimiter,
+    pub(super) limited: Limited,
+}
+
+/// Requests that were limited.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Limited {
+    pub(super) requests: u64,
+    /// Microseconds since 1970.
+    pub(super) first: Option<u64>,
+    /// The minute with the most, since 1970, and how many.
+    pub(super) worst: (u64, u64),
+    minute: (u64, u64),
+}
+
+impl Candidate {
+    pub(super) fn new(quota: Quota, max_keys: usize, clock: &ManualClock) -> Result<Self, String> {
+        let builder = LocalLimiter::builder(quota).max_keys(max_keys);
+        let limiter = builder.clock(clock.clone()).build();
+        Ok(Self {
+            quota,
+            limiter: limiter.map_err(|error| error.to_string())?,
+            limited: Limited::default(),
+        })
+    }
+
+    /// Whether the quota limits the attempt.
+    pub(super) fn limits(&mut self, attempt: &Attempt, count_if: Option<&StatusSet>) -> bool {
+        let key = &attempt.key;
+        let decision = self.limiter.acquire(key, 1);
+        if decision.is_denied() {
+            self.limited.note(attempt.at);
+            return true;
+        }
+        if count_if.is_some_and(|statuses| !statuses.has(attempt.status)) {
+            self.limiter.refund(key, 1, Some(decision.receipt()));
+        }
+        false
+    }
+
+    /// Keys that were forgotten for want of room.
+    pub(super) fn evictions(&self) -> u64 {
+        self.limiter.evictions()
+    }
+
+    /// The quota with another limit: what it grants at once, or keeps waiting, goes with it.
+    pub(super) fn scaled(quota: &Quota, by: f64) -> Option<Quota> {
+        let scale = |number: &str| {
+            let number: f64 = number.parse().ok()?;
+            Some(((number * by).round().max(1.0) as u64).to_string())
+        };
+        let text = quota.to_string();
+        let (limit, rest) = text.split_once('/')?;
+        let mut words = vec![format!("{}/", scale(limit)?)];
+        let mut scales = false;
+        for (place, word) in rest.split(' ').enumerate() {
+            let told = if scales {
+                scale(word)?
+            } else {
+                word.to_owned()
+            };
+            if place == 0 {
+                words[0] += &told;
+            } else {
+                words.push(told);
+            }
+            scales = ["burst", "queue"].contains(&word);
+        }
+        words.join(" ").parse().ok()
+    }
+}
+
+impl Limited {
+    /// Attempts come in the order of their times.
+    pub(super) fn note(&mut self, at: u64) {
+        self.requests += 1;
+        self.first.get_or_insert(at);
+        let minute = at / 60_000_000;
+        if self.minute.0 != minute {
+            self.minute = (minute, 0);
+        }
+        self.minute.1 += 1;
+        if self.minute.1 > self.worst.1 {
+            self.worst = self.minute;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tower_ratelimit::Quota;
+
+    use super::Candidate;
+
+    #[test]
+    fn a_quota_is_scaled_with_all_its_numbers() {
+        for (quota, by, scaled) in [
+            ("100/minute", 0.5, "50/60s"),
+            (
+                "100/minute burst 200 soft 10%",
+                1.5,
+                "150/60s burst 300 soft 10%",
+            ),
+            (
+                "10/s leaky_bucket queue 20",
+                2.0,
+                "20/1s leaky_bucket queue 40",
+            ),
+            (
+                "6/h sliding_window slices 6",
+                0.01,
+                "1/3600s sliding_window slices 6",
+            ),
+        ] {
+            let quota: Quota = quota.parse().expect("a quota");
+            let told = Candidate::scaled(&quota, by).expect("a quota");
+            assert_eq!(told.to_string(), scaled);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The common and the combined format, as Apache and nginx write them.
+
+use super::{Entry, date::Dates};
+
+/// `203.0.113.7 - alice [21/Nov/2026:03:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "curl" "-"`: the
+/// referer and the client's name can be missing, and nginx adds `X-Forwarded-For`.
+pub(super) fn entry<'a>(line: &'a str, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
+    let (client, rest) = line.split_once(' ').ok_or("it has no fields")?;
+    let (names, rest) = rest.split_once('[').ok_or("it has no time")?;
+    let (time, rest) = rest.split_once(']').ok_or("it has no time")?;
+    let (at, is_whole) = dates.read(time).ok_or("its time is none")?;
+    let user = names.trim().split_once(' ').map_or("-", |(_, user)| user);
+    let (request, rest) = quoted(rest).ok_or("it has no request")?;
+    let mut words = rest.trim_start().split(' ');
+    let status = words.next().and_then(|status| status.parse().ok());
+    let mut entry = Entry {
+        at,
+        is_whole,
+        client: known(client),
+        user: known(user),
+        status: status.ok_or("it has no status")?,
+        ..Entry::default()
+    };
+    // Whatever was sent instead of a request has neither.
+    if let Some((method, uri)) = request.split_once(' ') {
+        entry.method = known(method);
+        entry.uri = known(uri.split(' ').next().unwrap_or(uri));
+    }
+    let quotes = quoted(rest).and_then(|(_, rest)| quoted(rest));
+    let forwarded = quotes.and_then(|(_, rest)| quoted(rest));
+    entry.forwarded_for = forwarded.and_then(|(value, _)| known(value));
+    Ok(entry)
+}
+
+/// `-` stands for what there is not.
+fn known(text: &str) -> Option<std::borrow::Cow<'_, str>> {
+    (text != "-" && !text.is_empty()).then(|| text.into())
+}
+
+/// What is in the next quotes, and what comes behind them.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let begin = text.find('"')? + 1;
+    let bytes = text.as_bytes();
+    let mut at = begin;
+    loop {
+        match bytes.get(at)? {
+            b'"' => return Some((&text[begin..at], &text[at + 1..])),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found() {
+        let line = r#"2001:db8::1 - alice smith [21/Nov/2026:03:00:01 +0000] "POST /a?b=\"c HTTP/1.1" 401 5 "-" "cu\\rl" "203.0.113.7, 10.0.0.1""#;
+        let entry = entry(line, &mut Dates::new()).expect("an entry");
+        assert_eq!(entry.client.as_deref(), Some("2001:db8::1"));
+        assert_eq!(entry.user.as_deref(), Some("alice smith"));
+        assert_eq!(entry.method.as_deref(), Some("POST"));
+        assert_eq!(entry.uri.as_deref(), Some("/a?b=\\\"c"));
+        assert_eq!(entry.path(), Some("/a"));
+        assert_eq!((entry.status, entry.is_whole), (401, true));
+        assert_eq!(
+            entry.forwarded_for.as_deref(),
+            Some("203.0.113.7, 10.0.0.1")
+        );
+    }
+
+    #[test]
+    fn what_is_no_line_says_why() {
+        for (line, why) in [
+            ("x", "it has no fields"),
+            ("a - - 200", "it has no time"),
+            ("a - - [x] \"GET / HTTP/1.1\" 200 1", "its time is none"),
+            (
+                "a - - [21/Nov/2026:03:00:01 +0000] \"GET / HTTP/1.1 200 1",
+                "it has no request",
+            ),
+            (
+                "a - - [21/Nov/2026:03:00:01 +0000] \"GET / HTTP/1.1\" - 1",
+                "it has no status",
+            ),
+        ] {
+            assert_eq!(entry(line, &mut Dates::new()).err(), Some(why), "{line}");
+        }
+        let odd = r#"a - - [21/Nov/2026:03:00:01 +0000] "\x16\x03" 400 1"#;
+        let odd = entry(odd, &mut Dates::new()).expect("an attempt all the same");
+        assert!(odd.method.is_none() && odd.status == 400);
+    }
+}

@@ -1,0 +1,140 @@
+//! Access logs: lines of servers, and what is kept of them.
+
+mod combined;
+mod date;
+mod json;
+mod reader;
+
+use std::{borrow::Cow, net::SocketAddr};
+
+use http::{HeaderValue, Method, Request, Uri, request::Parts};
+use tower_ratelimit::{ClientIp, Key};
+
+pub(super) use self::reader::{Reader, Seen};
+use super::settings::Settings;
+use crate::arguments::LogFormat;
+use date::Dates;
+
+/// What a line says of a request.
+#[derive(Debug, Default)]
+pub(super) struct Entry<'a> {
+    /// Microseconds since 1970.
+    at: u64,
+    /// Whether the time is a whole second.
+    is_whole: bool,
+    /// The address at the other end of the connection, or the name that the server found for it.
+    pub(super) client: Option<Cow<'a, str>>,
+    pub(super) method: Option<Cow<'a, str>>,
+    /// The path, with a query.
+    uri: Option<Cow<'a, str>>,
+    host: Option<Cow<'a, str>>,
+    status: u16,
+    pub(super) user: Option<Cow<'a, str>>,
+    forwarded_for: Option<Cow<'a, str>>,
+    /// The field that keys are made of.
+    pub(super) field: Option<Cow<'a, str>>,
+}
+
+/// A request as it is decided.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    /// Microseconds since 1970.
+    pub(super) at: u64,
+    pub(super) is_whole: bool,
+    pub(super) status: u16,
+    pub(super) key: Key,
+    /// The request itself, for rules.
+    pub(super) request: Option<Box<Parts>>,
+}
+
+impl Entry<'_> {
+    pub(super) fn path(&self) -> Option<&str> {
+        let uri = self.uri.as_deref()?;
+        Some(uri.split_once(['?', '#']).map_or(uri, |(path, _)| path))
+    }
+
+    /// The address of the client behind the proxies.
+    fn resolve_client(&mut self, proxies: &ClientIp) -> Option<()> {
+        let parts = self.parts()?;
+        let address = proxies.resolve(&parts).ok()?;
+        self.client = Some(address.ip().to_string().into());
+        Some(())
+    }
+
+    /// The head of the request, as far as the log has it.
+    fn parts(&self) -> Option<Parts> {
+        let (mut parts, ()) = Request::new(()).into_parts();
+        parts.method = Method::from_bytes(self.method.as_deref()?.as_bytes()).ok()?;
+        parts.uri = self.uri.as_deref().unwrap_or("/").parse::<Uri>().ok()?;
+        let headers = [
+            ("host", &self.host),
+            ("x-forwarded-for", &self.forwarded_for),
+        ];
+        for (name, value) in headers {
+            let value = value.as_deref().filter(|value| *value != "-");
+            if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
+                parts.headers.insert(name, value);
+            }
+        }
+        if let Some(ip) = self
+            .client
+            .as_deref()
+            .and_then(|client| client.parse().ok())
+        {
+            parts.extensions.insert(SocketAddr::new(ip, 0));
+        }
+        Some(parts)
+    }
+}
+
+/// Reads lines of one format, or of whichever each of them has.
+struct Parser<'s> {
+    settings: &'s Settings,
+    format: LogFormat,
+    fields: json::FieldNames,
+    dates: Dates,
+}
+
+/// What became of a line.
+enum Parsed {
+    Attempt(Attempt),
+    /// It is about a request that does not count.
+    Other,
+}
+
+impl<'s> Parser<'s> {
+    /// # Errors
+    ///
+    /// Why the line is none of a log.
+    fn parse(&mut self, line: &[u8]) -> Result<Parsed, &'static str> {
+        let text = String::from_utf8_lossy(line);
+        let is_json = match self.format {
+            LogFormat::Auto => text.trim_start().starts_with('{'),
+            LogFormat::Combined | LogFormat::Common => false,
+            LogFormat::NginxJson | LogFormat::Caddy | LogFormat::Json => true,
+        };
+        let mut entry = match is_json {
+            true => json::entry(&text, &self.fields, &mut self.dates)?,
+            false => combined::entry(&text, &mut self.dates)?,
+        };
+        if self.dates.is_to_come(entry.at) {
+            return Err("its time is to come");
+        }
+        let fits = |pattern: &super::matching::RequestPattern| pattern.fits(&entry);
+        if !self.settings.pattern.as_ref().is_none_or(fits) {
+            return Ok(Parsed::Other);
+        }
+        let for_rules = !self.settings.rules.is_empty();
+        let request = for_rules.then(|| entry.parts().map(Box::new)).flatten();
+        if let Some(proxies) = &self.settings.trust {
+            entry.resolve_client(proxies);
+        }
+        Ok(Parsed::Attempt(Attempt {
+            at: entry.at,
+            is_whole: entry.is_whole,
+            status: entry.status,
+            key: self.settings.key.key(&entry).unwrap_or_else(Key::anonymous),
+            request,
+        }))
+    }
+}

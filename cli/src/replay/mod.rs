@@ -1,0 +1,87 @@
+//! `replay`: an access log against limits that are not in force yet.
+//!
+//! One thread reads and parses, the other puts the lines in order and decides. Nothing is kept of a
+//! line but counts.
+
+mod candidate;
+mod key;
+mod log;
+mod matching;
+mod order;
+mod peaks;
+mod report;
+mod rules;
+mod series;
+mod settings;
+mod suggestion;
+mod tally;
+mod text;
+mod top;
+
+use std::{io::Write, sync::mpsc::sync_channel, thread};
+
+pub(crate) use self::order::Spread;
+use self::{
+    log::{Attempt, Reader},
+    order::Order,
+    settings::Settings,
+    tally::Tally,
+};
+use crate::{FAULTS, OK, arguments::Replay};
+
+/// Some key was limited more often than was said to be acceptable.
+const ABOVE: u8 = 3;
+
+/// Attempts that go from one thread to the other at once.
+const BLOCK: usize = 4_096;
+
+/// Replays the logs, and writes what came of it.
+///
+/// # Errors
+///
+/// Wrong arguments, and files that cannot be read.
+pub(crate) fn replay(arguments: &Replay, out: &mut dyn Write) -> Result<u8, String> {
+    let settings = Settings::new(arguments)?;
+    let mut reader = Reader::open(arguments, &settings)?;
+    let tally = thread::scope(|scope| {
+        let (sender, blocks) = sync_channel::<Vec<Attempt>>(4);
+        let reading = scope.spawn(move || {
+            let sent = |block| sender.send(block).is_ok();
+            reader.read(BLOCK, sent).map(|()| reader.seen())
+        });
+        let tally = decide(&settings, blocks.into_iter().flatten());
+        let mut tally = tally?;
+        tally.seen = reading.join().map_err(|_| "reading ended early")??;
+        Ok::<_, String>(tally)
+    })?;
+    let written = tell(arguments, &tally);
+    // A reader that closed the pipe has read enough.
+    let _ = out.write_all(written.as_bytes());
+    if let Some(path) = &arguments.report {
+        let page = report::html(&tally);
+        std::fs::write(path, page).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(match settings.fail_above {
+        _ if tally.seen.attempts == 0 => FAULTS,
+        Some(share) if tally.worst_share() > share => ABOVE,
+        _ => OK,
+    })
+}
+
+fn decide(settings: &Settings, attempts: impl Iterator<Item = Attempt>) -> Result<Tally, String> {
+    let mut tally = Tally::new(settings)?;
+    let mut order = Order::new(settings.reorder, settings.spread);
+    for attempt in attempts {
+        order.push(attempt, &mut |attempt| tally.decide(attempt));
+    }
+    order.finish(&mut |attempt| tally.decide(attempt));
+    tally.late = order.late();
+    Ok(tally)
+}
+
+fn tell(arguments: &Replay, tally: &Tally) -> String {
+    if arguments.json {
+        return format!("{:#}\n", tally.json());
+    }
+    text::text(tally)
+}

@@ -1,0 +1,58 @@
+//! Counts over time, in a number of steps that does not grow: steps get longer instead.
+
+/// As many as a picture has room for.
+const STEPS: usize = 600;
+
+/// Offered and limited attempts, a step after the other.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Series {
+    /// The minute since 1970 at which the first step begins.
+    first: u64,
+    /// How many minutes a step takes, 0 before the first attempt.
+    pub(super) minutes: u64,
+    pub(super) steps: Vec<(u64, u64)>,
+}
+
+impl Series {
+    /// Counts an attempt; they come in the order of their times.
+    pub(super) fn count(&mut self, at: u64, is_limited: bool) {
+        let minute = at / 60_000_000;
+        if self.minutes == 0 {
+            (self.first, self.minutes) = (minute, 1);
+        }
+        while (minute.saturating_sub(self.first) / self.minutes) as usize >= STEPS {
+            self.minutes *= 2;
+            let pairs = self.steps.chunks(2);
+            let sum = |pair: &[(u64, u64)]| pair.iter().fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+            self.steps = pairs.map(sum).collect();
+        }
+        let step = (minute.saturating_sub(self.first) / self.minutes) as usize;
+        if self.steps.len() <= step {
+            self.steps.resize(step + 1, (0, 0));
+        }
+        self.steps[step].0 += 1;
+        self.steps[step].1 += u64::from(is_limited);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_lost_when_steps_get_longer() {
+        let mut series = Series::default();
+        for minute in 0..100_000_u64 {
+            series.count(
+                1_795_230_000_000_000 + minute * 60_000_000,
+                minute % 10 == 0,
+            );
+        }
+        assert!(series.steps.len() <= STEPS, "{}", series.steps.len());
+        let sums = series
+            .steps
+            .iter()
+            .fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        assert_eq!((sums, series.minutes), ((100_000, 10_000), 256));
+    }
+}

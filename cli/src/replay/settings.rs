@@ -1,0 +1,124 @@
+//! The arguments of a replay, read once.
+
+use std::{path::PathBuf, time::Duration};
+
+use tower_ratelimit::{ClientIp, Quota};
+
+use super::{key::KeySpec, matching::RequestPattern, order::Spread};
+use crate::arguments::Replay;
+
+/// Each has a bit, and so have the limits of `--what-if`.
+const MOST_QUOTAS: usize = 16;
+
+/// All that decides how lines are read and counted.
+pub(super) struct Settings {
+    pub(super) quotas: Vec<Quota>,
+    pub(super) rules: Vec<PathBuf>,
+    pub(super) key: KeySpec,
+    pub(super) pattern: Option<RequestPattern>,
+    pub(super) count_if: Option<StatusSet>,
+    pub(super) trust: Option<ClientIp>,
+    pub(super) reorder: Duration,
+    pub(super) spread: Spread,
+    pub(super) top: usize,
+    pub(super) suggest: bool,
+    pub(super) what_if: bool,
+    pub(super) hash_keys: bool,
+    /// A share of all attempts.
+    pub(super) fail_above: Option<f64>,
+    pub(super) max_keys: usize,
+}
+
+impl Settings {
+    pub(super) fn new(arguments: &Replay) -> Result<Self, String> {
+        if arguments.quota.is_empty() && arguments.rules.is_empty() && !arguments.suggest {
+            return Err(
+                "nothing to replay against; give a --quota, --rules, or ask for --suggest".into(),
+            );
+        }
+        if arguments.what_if && arguments.quota.is_empty() {
+            return Err("--what-if goes around a --quota, and there is none".into());
+        }
+        if arguments.quota.len() > MOST_QUOTAS {
+            return Err(format!(
+                "more than {MOST_QUOTAS} quotas at once are not tried"
+            ));
+        }
+        let trust = arguments.trust_proxies.clone();
+        let trust = match trust.is_empty() {
+            true => None,
+            false => Some(ClientIp::try_behind(trust).map_err(|error| error.to_string())?),
+        };
+        let pattern = arguments.matching.as_deref().map(str::parse);
+        let statuses = match arguments.count_if.as_slice() {
+            [] => None,
+            list => Some(StatusSet::new(list)?),
+        };
+        Ok(Self {
+            quotas: arguments.quota.clone(),
+            rules: arguments.rules.clone(),
+            key: arguments.key.parse()?,
+            pattern: pattern.transpose()?,
+            count_if: statuses,
+            trust,
+            reorder: duration(&arguments.reorder)?,
+            spread: arguments.spread,
+            top: arguments.top,
+            suggest: arguments.suggest,
+            what_if: arguments.what_if,
+            hash_keys: arguments.hash_keys,
+            fail_above: arguments.fail_above.as_deref().map(share).transpose()?,
+            max_keys: arguments.max_keys,
+        })
+    }
+}
+
+/// Statuses, such as `401` and `4xx`.
+#[derive(Debug, Clone)]
+pub(super) struct StatusSet(Vec<(u16, u16)>);
+
+impl StatusSet {
+    fn new(list: &[String]) -> Result<Self, String> {
+        let range = |text: &String| {
+            let known = match text.as_bytes() {
+                [class @ b'1'..=b'5', b'x', b'x'] => {
+                    let first = u16::from(class - b'0') * 100;
+                    Some((first, first + 99))
+                }
+                _ => text
+                    .parse()
+                    .ok()
+                    .filter(|status| (100..=999).contains(status))
+                    .map(|one: u16| (one, one)),
+            };
+            known.ok_or_else(|| {
+                format!("{text:?} is no status; accepted are, for example, 401 and 4xx")
+            })
+        };
+        list.iter().map(range).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(super) fn has(&self, status: u16) -> bool {
+        let mut ranges = self.0.iter();
+        ranges.any(|(first, last)| (*first..=*last).contains(&status))
+    }
+}
+
+/// `10s`, `500ms`: as a quota's period is written.
+fn duration(text: &str) -> Result<Duration, String> {
+    if text.trim().starts_with('0') {
+        return Ok(Duration::ZERO);
+    }
+    let quota: Result<Quota, _> = format!("1/{text}").parse();
+    let period = quota.map(|quota| quota.period());
+    period.map_err(|_| format!("{text:?} is no time; accepted are, for example, 10s and 2min"))
+}
+
+/// `0.1%` as 0.001.
+fn share(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.trim().trim_end_matches('%').trim().parse().ok();
+    let known = number.filter(|percent| (0.0..=100.0).contains(percent));
+    known
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| format!("{text:?} is no share; accepted is, for example, 0.1%"))
+}

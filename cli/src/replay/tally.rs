@@ -1,0 +1,255 @@
+//! What came of a replay.
+
+use serde_json::{Value, json};
+use tower_ratelimit::{Key, ManualClock, Timestamp};
+
+use super::{
+    candidate::{Candidate, Limited},
+    log::{Attempt, Seen},
+    order::Spread,
+    peaks::{Peaks, WINDOWS, hash_of},
+    rules::TriedRules,
+    series::Series,
+    settings::{Settings, StatusSet},
+    suggestion::{PERCENTILES, Suggestion},
+    top::TopKeys,
+};
+use crate::time;
+
+/// The limits around a quota that `--what-if` tries.
+const FACTORS: [f64; 12] = [0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0];
+
+/// Quotas and rules, and what they would have done.
+pub(super) struct Tally {
+    clock: ManualClock,
+    pub(super) seen: Seen,
+    pub(super) late: u64,
+    /// The first and the last time, in microseconds.
+    pub(super) span: Option<(u64, u64)>,
+    /// Lines with 429: the server has a limit already.
+    pub(super) refused: u64,
+    /// Attempts without a key, which share one.
+    pub(super) anonymous: u64,
+    pub(super) whole_seconds: bool,
+    pub(super) spread: Spread,
+    pub(super) key: String,
+    pub(super) quotas: Vec<Candidate>,
+    pub(super) what_if: Vec<Candidate>,
+    pub(super) rules: Option<TriedRules>,
+    pub(super) peaks: Peaks,
+    pub(super) series: Series,
+    top: TopKeys,
+    many: usize,
+    hash_keys: bool,
+    suggests: bool,
+    count_if: Option<StatusSet>,
+}
+
+/// A key that was limited, how often, and how much of that may be another's.
+pub(super) type TopKey = (String, u64, u64);
+
+impl Tally {
+    pub(super) fn new(settings: &Settings) -> Result<Self, String> {
+        let clock = ManualClock::new();
+        let candidate = |quota| Candidate::new(quota, settings.max_keys, &clock);
+        let quotas = settings.quotas.iter().copied().map(candidate);
+        let around = settings.quotas.first().filter(|_| settings.what_if);
+        let around = around.into_iter().flat_map(|quota| {
+            FACTORS
+                .iter()
+                .filter_map(move |by| Candidate::scaled(quota, *by))
+        });
+        let mut around: Vec<_> = around.collect();
+        around.dedup();
+        let rules = (!settings.rules.is_empty())
+            .then(|| TriedRules::new(&settings.rules, settings.max_keys, &clock));
+        Ok(Self {
+            seen: Seen::default(),
+            late: 0,
+            span: None,
+            refused: 0,
+            anonymous: 0,
+            whole_seconds: false,
+            spread: settings.spread,
+            key: settings.key.text().to_owned(),
+            quotas: quotas.collect::<Result<_, _>>()?,
+            what_if: around
+                .into_iter()
+                .map(candidate)
+                .collect::<Result<_, _>>()?,
+            rules: rules.transpose()?,
+            peaks: Peaks::new(settings.max_keys),
+            series: Series::default(),
+            top: TopKeys::default(),
+            many: settings.top,
+            hash_keys: settings.hash_keys,
+            suggests: settings.suggest,
+            count_if: settings.count_if.clone(),
+            clock,
+        })
+    }
+
+    /// Decides an attempt; they come in the order of their times.
+    pub(super) fn decide(&mut self, mut attempt: Attempt) {
+        let at = attempt.at;
+        self.clock.set(Timestamp::from_micros(at));
+        self.span = Some((self.span.map_or(at, |(first, _)| first), at));
+        self.refused += u64::from(attempt.status == 429);
+        self.anonymous += u64::from(attempt.key == Key::anonymous());
+        self.whole_seconds |= attempt.is_whole;
+        let count_if = self.count_if.as_ref();
+        let mut limited = 0;
+        for (place, candidate) in self.quotas.iter_mut().chain(&mut self.what_if).enumerate() {
+            let is_limited = candidate.limits(&attempt, count_if);
+            limited |= u32::from(is_limited) << place.min(31);
+        }
+        let by_rules = self
+            .rules
+            .as_mut()
+            .is_some_and(|rules| rules.limits(&mut attempt));
+        let is_limited = match self.quotas.is_empty() {
+            true => by_rules,
+            false => limited & 1 == 1,
+        };
+        self.series.count(at, is_limited);
+        if limited & 1 == 1 && !self.quotas.is_empty() {
+            self.top.count(&attempt.key);
+        }
+        self.peaks.count(&attempt.key, at, limited);
+    }
+
+    /// The share of attempts that is limited by the quota or the rules that limit most.
+    pub(super) fn worst_share(&self) -> f64 {
+        let quotas = self
+            .quotas
+            .iter()
+            .map(|candidate| candidate.limited.requests);
+        let rules = self.rules.iter().map(|rules| rules.limited.requests);
+        let most = quotas.chain(rules).max().unwrap_or(0);
+        self.share(most)
+    }
+
+    pub(super) fn share(&self, requests: u64) -> f64 {
+        requests as f64 / (self.seen.attempts.max(1)) as f64
+    }
+
+    pub(super) fn suggestion(&self) -> Option<Suggestion> {
+        self.suggests.then(|| Suggestion::of(&self.peaks)).flatten()
+    }
+
+    /// The keys that the first quota limits most, or the rules.
+    pub(super) fn top(&self) -> Vec<TopKey> {
+        let by_rules = self.rules.as_ref().filter(|_| self.quotas.is_empty());
+        let told = |(key, count, error): (Key, u64, u64)| (self.name(&key), count, error);
+        match by_rules {
+            Some(rules) => rules.top(self.many).into_iter().map(told).collect(),
+            None => {
+                let first = self.top.first(self.many).into_iter();
+                first
+                    .map(|(key, count, error)| told((key.clone(), count, error)))
+                    .collect()
+            }
+        }
+    }
+
+    fn name(&self, key: &Key) -> String {
+        match self.hash_keys {
+            true => format!("{:016x}", hash_of(key)),
+            false => key.reveal().to_string(),
+        }
+    }
+
+    /// Keys that the candidate at this place limits.
+    pub(super) fn keys_limited_by(&self, place: usize) -> u64 {
+        self.peaks.limited_by(place)
+    }
+
+    /// Keys that were forgotten by a quota for want of room.
+    pub(super) fn evictions(&self) -> u64 {
+        let all = self.quotas.iter().chain(&self.what_if);
+        all.map(Candidate::evictions).max().unwrap_or(0)
+    }
+
+    /// All of it as JSON.
+    pub(super) fn json(&self) -> Value {
+        let rules = self.rules.as_ref().map(|rules| {
+            let policies = rules.policies().into_iter().map(|(name, counts)| {
+                json!({"name": name, "decided": counts.decided, "limited": limited(&counts.limited)})
+            });
+            json!({
+                "limited": limited(&rules.limited),
+                "share": self.share(rules.limited.requests),
+                "unseen": rules.unseen,
+                "policies": policies.collect::<Vec<_>>(),
+            })
+        });
+        let candidates = |list: &[Candidate], first: usize| -> Vec<Value> {
+            let all = list.iter().zip(first..);
+            all.map(|(candidate, place)| self.candidate_json(candidate, place))
+                .collect()
+        };
+        let top = self.top().into_iter().map(
+            |(key, count, error)| json!({"key": key, "limited": count, "of_others_at_most": error}),
+        );
+        json!({
+            "lines": self.seen.lines,
+            "attempts": self.seen.attempts,
+            "other_requests": self.seen.others,
+            "skipped": self.seen.skipped,
+            "skipped_first": self.seen.reasons,
+            "late": self.late,
+            "first": self.span.map(|(first, _)| time_of(first)),
+            "last": self.span.map(|(_, last)| time_of(last)),
+            "answered_429": self.refused,
+            "key": self.key,
+            "keys": self.peaks.number(),
+            "keys_are_estimated": self.peaks.is_sample(),
+            "without_key": self.anonymous,
+            "evictions": self.evictions(),
+            "quotas": candidates(&self.quotas, 0),
+            "rules": rules,
+            "top": top.collect::<Vec<_>>(),
+            "suggestion": self.suggestion().map(|suggestion| suggestion_json(&suggestion)),
+            "what_if": candidates(&self.what_if, self.quotas.len()),
+        })
+    }
+
+    fn candidate_json(&self, candidate: &Candidate, place: usize) -> Value {
+        json!({
+            "quota": candidate.quota.to_string(),
+            "limited": limited(&candidate.limited),
+            "share": self.share(candidate.limited.requests),
+            "keys_limited": self.keys_limited_by(place),
+        })
+    }
+}
+
+fn limited(limited: &Limited) -> Value {
+    json!({
+        "requests": limited.requests,
+        "first": limited.first.map(time_of),
+        "worst_minute": (limited.requests > 0).then(|| minute_of(limited)),
+        "worst_minute_requests": limited.worst.1,
+    })
+}
+
+fn suggestion_json(suggestion: &Suggestion) -> Value {
+    let windows = WINDOWS
+        .iter()
+        .zip(&suggestion.peaks)
+        .map(|((_, name), peaks)| {
+            let at = PERCENTILES.iter().zip(peaks);
+            let peaks = at.map(|((_, name), peak)| ((*name).to_owned(), json!(peak)));
+            json!({"window": name, "peaks": Value::Object(peaks.collect())})
+        });
+    json!({"quota": suggestion.quota.to_string(), "windows": windows.collect::<Vec<_>>()})
+}
+
+pub(super) fn time_of(micros: u64) -> String {
+    time::display(Timestamp::from_micros(micros))
+}
+
+/// The minute in which most was limited.
+pub(super) fn minute_of(limited: &Limited) -> String {
+    time_of(limited.worst.0 * 60_000_000)
+}

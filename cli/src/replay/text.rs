@@ -1,0 +1,250 @@
+//! A replay for readers.
+
+use std::fmt::Write;
+
+use super::{
+    candidate::{Candidate, Limited},
+    order::Spread,
+    peaks::WINDOWS,
+    rules::TriedRules,
+    suggestion::{PERCENTILES, Suggestion},
+    tally::{Tally, minute_of, time_of},
+};
+
+pub(super) fn text(tally: &Tally) -> String {
+    let mut text = String::new();
+    // Nothing is lost: writing to a string does not fail.
+    let _ = write_all(tally, &mut text);
+    text
+}
+
+fn write_all(tally: &Tally, text: &mut String) -> std::fmt::Result {
+    log(tally, text)?;
+    for (place, candidate) in tally.quotas.iter().enumerate() {
+        let keys = tally.keys_limited_by(place);
+        writeln!(text, "\n{}", candidate.quota)?;
+        limited(tally, &candidate.limited, Some(keys), text)?;
+    }
+    if let Some(rules) = &tally.rules {
+        by_rules(tally, rules, text)?;
+    }
+    if !tally.quotas.is_empty() || tally.rules.is_some() {
+        writeln!(
+            text,
+            "\nAn upper bound: clients that are refused would have behaved differently."
+        )?;
+    }
+    top(tally, text)?;
+    if let Some(suggestion) = tally.suggestion() {
+        suggest(&suggestion, text)?;
+    }
+    what_if(tally, &tally.what_if, text)
+}
+
+fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
+    let seen = &tally.seen;
+    write!(
+        text,
+        "{} lines, {} attempts",
+        number(seen.lines),
+        number(seen.attempts)
+    )?;
+    if seen.others > 0 {
+        write!(text, ", {} other requests", number(seen.others))?;
+    }
+    let about = if tally.peaks.is_sample() {
+        "about "
+    } else {
+        ""
+    };
+    writeln!(
+        text,
+        ", {about}{} keys by {}",
+        number(tally.peaks.number()),
+        tally.key
+    )?;
+    if let Some((first, last)) = tally.span {
+        writeln!(text, "from {} to {}", time_of(first), time_of(last))?;
+    }
+    if seen.skipped > 0 {
+        writeln!(
+            text,
+            "{} lines skipped, the first of them:",
+            number(seen.skipped)
+        )?;
+        for reason in &seen.reasons {
+            writeln!(text, "  {reason}")?;
+        }
+    }
+    for (count, what) in [
+        (
+            tally.late,
+            "came too late to be put in order; --reorder has room for more",
+        ),
+        (tally.anonymous, "have no key, and share one"),
+        (tally.refused, "were answered 429: they count as attempts"),
+        (
+            tally.evictions(),
+            "keys were forgotten for want of room; --max-keys has room for more",
+        ),
+    ] {
+        if count > 0 {
+            writeln!(text, "{} {what}", number(count))?;
+        }
+    }
+    if tally.whole_seconds {
+        text.push_str(match tally.spread {
+            Spread::Even => {
+                "times are whole seconds: the requests of one are spread evenly over it\n"
+            }
+            Spread::None => {
+                "times are whole seconds: the requests of one come at its first instant\n"
+            }
+        });
+    }
+    Ok(())
+}
+
+fn limited(
+    tally: &Tally,
+    limited: &Limited,
+    keys: Option<u64>,
+    text: &mut String,
+) -> std::fmt::Result {
+    let requests = limited.requests;
+    write!(
+        text,
+        "  limits {} requests, {}",
+        number(requests),
+        percent(tally.share(requests))
+    )?;
+    if let Some(keys) = keys {
+        write!(text, ", of {} keys", number(keys))?;
+    }
+    text.push('\n');
+    if let Some(first) = limited.first {
+        writeln!(
+            text,
+            "  first at {}; most in the minute from {}: {}",
+            time_of(first),
+            minute_of(limited),
+            number(limited.worst.1)
+        )?;
+    }
+    Ok(())
+}
+
+fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::Result {
+    writeln!(text, "\nthe rules")?;
+    limited(tally, &rules.limited, None, text)?;
+    if rules.unseen > 0 {
+        writeln!(
+            text,
+            "  {} attempts are no requests, and meet no rule",
+            number(rules.unseen)
+        )?;
+    }
+    let policies = rules.policies();
+    let width = policies.keys().map(String::len).max().unwrap_or(0);
+    for (name, counts) in &policies {
+        writeln!(
+            text,
+            "  {name:width$}  decides {:>13}, limits {:>13}",
+            number(counts.decided),
+            number(counts.limited.requests)
+        )?;
+    }
+    Ok(())
+}
+
+fn top(tally: &Tally, text: &mut String) -> std::fmt::Result {
+    let top = tally.top();
+    if top.is_empty() {
+        return Ok(());
+    }
+    let by = tally
+        .quotas
+        .first()
+        .map_or("the rules".to_owned(), |first| first.quota.to_string());
+    writeln!(text, "\nlimited most by {by}")?;
+    for (key, count, error) in top {
+        write!(text, "{:>13}  {key}", number(count))?;
+        if error > 0 {
+            write!(text, " (up to {} of them others')", number(error))?;
+        }
+        text.push('\n');
+    }
+    Ok(())
+}
+
+fn suggest(suggestion: &Suggestion, text: &mut String) -> std::fmt::Result {
+    writeln!(text, "\nthe most that a key asks for in")?;
+    write!(text, "{:>8}", "")?;
+    for (_, name) in PERCENTILES {
+        write!(text, "{name:>10}")?;
+    }
+    for ((_, window), peaks) in WINDOWS.iter().zip(&suggestion.peaks) {
+        write!(text, "\n{window:>8}")?;
+        for peak in peaks {
+            write!(text, "{:>10}", number((*peak).into()))?;
+        }
+    }
+    let quota = &suggestion.quota;
+    writeln!(
+        text,
+        "\n\nsuggested: {}/minute burst {}\n  Quota::per_minute({}).burst({})",
+        quota.limit(),
+        quota.capacity(),
+        quota.limit(),
+        quota.capacity()
+    )?;
+    writeln!(
+        text,
+        "  a fifth more than what 999 of 1,000 keys ask for in a minute, and at once in ten seconds"
+    )
+}
+
+fn what_if(tally: &Tally, around: &[Candidate], text: &mut String) -> std::fmt::Result {
+    if around.is_empty() {
+        return Ok(());
+    }
+    let width = around
+        .iter()
+        .map(|one| one.quota.to_string().len())
+        .max()
+        .unwrap_or(0);
+    writeln!(
+        text,
+        "\n{:width$}  {:>10}  {:>10}",
+        "what if", "requests", "keys"
+    )?;
+    for (candidate, place) in around.iter().zip(tally.quotas.len()..) {
+        let keys = tally.keys_limited_by(place) as f64 / tally.peaks.number().max(1) as f64;
+        writeln!(
+            text,
+            "{:width$}  {:>10}  {:>10}",
+            candidate.quota.to_string(),
+            percent(tally.share(candidate.limited.requests)),
+            percent(keys)
+        )?;
+    }
+    Ok(())
+}
+
+/// `1,234,567`.
+pub(super) fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut told = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            told.push(',');
+        }
+        told.push(digit);
+    }
+    told
+}
+
+/// `0.12 %`.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
+}
