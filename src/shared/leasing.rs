@@ -209,7 +209,8 @@ impl<'a> Leasing<'a> {
         }
         let free = self.free(subject).min(u64::from(u32::MAX - row.units));
         let all = subject.holders.demand + u64::from(clause.demand);
-        let share = free * u64::from(clause.demand) / all.max(1);
+        // As if one more like the caller were coming: alone it gets half.
+        let share = free * u64::from(clause.demand) / (all + u64::from(clause.demand)).max(1);
         let share = if is_alike && row.end > self.now && share >= 2 {
             u32::try_from(share).unwrap_or(u32::MAX).min(clause.want)
         } else {

@@ -390,7 +390,8 @@ local function Holders(slots, active, it)
         for k = 1, #active do left = min(left, active[k].algorithm.available(active[k], active[k].state)) end
         local all, share = demand + wanted, 0
         if alike and row.ends > now and all > 0 then
-            share = min((mul_div(wanted, left, all)), want)
+            -- As if one more like the caller were coming: alone it gets half.
+            share = min((mul_div(wanted, left, all + wanted)), want)
             if share < 2 then share = 0 end
         end
         if share > 0 then

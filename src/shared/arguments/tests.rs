@@ -85,3 +85,25 @@ fn rare_operations_are_the_general_script_s() {
             .is_none()
     );
 }
+
+#[test]
+fn a_lease_clause_stands_before_its_subject_s_operations() {
+    let plan = plan(Quota::per_second(10));
+    let rows = [(Op::Acquire(1), 1)];
+    let lease = LeaseClause {
+        name: *b"\0\0\0\x01\0\0\x01\0",
+        seq: 2,
+        spent: 3,
+        back: 4,
+        want: 5,
+        demand: 6,
+        length: DAY,
+        force: false,
+    };
+    let asking = [None, Some(&lease)].map(|lease| Asking { rows: &rows, lease });
+    let plain = plan.arguments(Some(5), &asking[..1]).join(" ");
+    let arguments = plan.arguments(Some(5), &asking).join(" ");
+    // No lease is longer than a minute.
+    assert_eq!(arguments, plain + " c 1 256 2 3 4 5 6 60000000  =");
+    assert!(plan.lone_arguments(Some(5), &asking).is_none());
+}

@@ -54,7 +54,7 @@ struct Answer {
 
 pub(super) struct World {
     pub(super) plan: Plan,
-    judges: Vec<Judge>,
+    pub(super) judges: Vec<Judge>,
     pub(super) now: u64,
     pub(super) value: Option<Vec<u8>>,
     pub(super) nodes: Vec<Node>,
@@ -239,6 +239,17 @@ impl World {
         self.admit(u64::from(units))
     }
 
+    /// A first message, of which nothing is checked.
+    pub(super) fn lease_unchecked(&mut self, name: u64, said: &Said) -> LeaseReply {
+        let clause = said.clause(name.to_be_bytes(), 1);
+        let call = Call::new(&self.plan, Chosen::Tier(0), &[]).with_lease(&clause);
+        let now = Timestamp::from_micros(self.now);
+        let applied = call.apply(self.value.as_deref(), now).expect("one of ours");
+        self.value = applied.write.map(|write| write.value).or(self.value.take());
+        let (_, told) = LeaseReply::split(applied.reply.as_bytes()).expect("an answer");
+        told
+    }
+
     /// A node makes its next message, or repeats the one that is not answered.
     pub(super) fn send(&mut self, node: usize, said: &Said, ops: Vec<(Op, usize)>) {
         let (now, node) = (self.now, &mut self.nodes[node]);
@@ -249,14 +260,9 @@ impl World {
                 node.left -= back;
                 node.seq += 1;
                 let clause = LeaseClause {
-                    name: node.name,
-                    seq: node.seq,
                     spent: std::mem::take(&mut node.spent),
                     back,
-                    want: said.want,
-                    demand: said.demand,
-                    length: said.length,
-                    force: false,
+                    ..said.clause(node.name, node.seq)
                 };
                 node.asked = Some(clause);
                 (clause, ops)
@@ -301,6 +307,13 @@ impl World {
         self.arrive(self.messages.len().wrapping_sub(1))
     }
 
+    /// What the message that came last was answered.
+    pub(super) fn last_answer(&self) -> Checked<LeaseReply> {
+        let last = self.answers.last();
+        last.map(|answer| answer.told)
+            .ok_or_else(|| "no answer".into())
+    }
+
     pub(super) fn hear_last(&mut self) -> Checked {
         self.hear(self.answers.len().wrapping_sub(1))
     }
@@ -336,20 +349,17 @@ impl World {
     /// I2 and I3: all that a node may spend, or has spent and not settled, is reserved for as long.
     pub(super) fn reserved(&self) -> Checked {
         for (at, node) in self.nodes.iter().enumerate() {
-            if self.now >= node.ends {
+            // What is left to be told may be of a row that has ended, and another may be there.
+            if self.now >= node.ends || node.left + node.spent == 0 {
                 continue;
             }
             let row = self.row(at);
             let Some(row) = row.filter(|row| row.end > self.now) else {
-                if node.left == 0 {
-                    continue;
-                }
                 return Err(format!("{node:?} has no row"));
             };
             let under_way = node.asked.filter(|clause| clause.seq != row.seq);
             let under_way = under_way.map_or(0, |clause| clause.spent + clause.back);
-            let is_short = node.left + node.spent > 0 && node.ends > row.end;
-            if is_short || node.left + node.spent + under_way > row.units {
+            if node.ends > row.end || node.left + node.spent + under_way > row.units {
                 return Err(format!("{node:?} has {row:?}"));
             }
         }
@@ -364,4 +374,20 @@ pub(super) struct Said {
     pub(super) want: u32,
     pub(super) demand: u32,
     pub(super) length: Duration,
+}
+
+impl Said {
+    /// The message, without what the node has to tell.
+    fn clause(&self, name: [u8; 8], seq: u32) -> LeaseClause {
+        LeaseClause {
+            name,
+            seq,
+            spent: 0,
+            back: 0,
+            want: self.want,
+            demand: self.demand,
+            length: self.length,
+            force: false,
+        }
+    }
 }
