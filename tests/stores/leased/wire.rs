@@ -18,7 +18,7 @@ use tower_ratelimit::{
 
 /// What goes wrong with a call.
 #[derive(Debug, Clone, Copy)]
-pub enum Fault {
+pub(super) enum Fault {
     /// It never arrives.
     LostRequest,
     /// It is executed, and the answer never arrives.
@@ -31,7 +31,7 @@ pub enum Fault {
 
 /// A store of which clones are handles.
 #[derive(Clone)]
-pub struct Wire(Arc<Inner>);
+pub(super) struct Wire(Arc<Inner>);
 
 struct Inner {
     store: MemoryStore,
@@ -41,7 +41,7 @@ struct Inner {
 }
 
 impl Wire {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(Arc::new(Inner {
             store: MemoryStore::with_clock(TokioClock::new()),
             next: Mutex::default(),
@@ -50,21 +50,17 @@ impl Wire {
         }))
     }
 
-    pub fn store(&self) -> &MemoryStore {
-        &self.0.store
-    }
-
-    pub fn calls(&self) -> u64 {
+    pub(super) fn calls(&self) -> u64 {
         self.0.calls.load(Ordering::Relaxed)
     }
 
     /// What becomes of the next calls, one after another.
-    pub fn next(&self, faults: impl IntoIterator<Item = Option<Fault>>) {
+    pub(super) fn next(&self, faults: impl IntoIterator<Item = Option<Fault>>) {
         self.0.next.lock().unwrap().extend(faults);
     }
 
     /// What becomes of all calls after those.
-    pub fn all(&self, fault: Option<Fault>) {
+    pub(super) fn all(&self, fault: Option<Fault>) {
         *self.0.all.lock().unwrap() = fault;
     }
 
