@@ -67,7 +67,7 @@ async fn without_the_store_units_are_spent_until_their_end_and_the_fallback_deci
     let node = leased(quota, 1).on_failure(OnFailure::allow());
     let node = node.build_on(wire.clone()).unwrap();
     let passed = Passed::default();
-    passed.load(&[node.clone()], 20, 500 * MS).await;
+    passed.load(std::slice::from_ref(&node), 20, 500 * MS).await;
     wire.all(Some(Fault::Fails));
     sleep(LENGTH / 4).await;
     for _ in 0..1_000 {
@@ -119,7 +119,7 @@ fn runtime_that_ends_takes_no_lease_along_for_good() {
         sleep(4 * LENGTH).await;
         let passed = Passed::default();
         let before = node.mode_stats().local;
-        passed.load(&[node.clone()], 4, 500 * MS).await;
+        passed.load(std::slice::from_ref(&node), 4, 500 * MS).await;
         assert!(passed.count() > 1_500, "{}", passed.count());
         assert!(node.mode_stats().local > before + 1_000);
     });

@@ -71,7 +71,7 @@ async fn units_of_a_node_that_is_dropped_are_there_at_once() {
     let quota = Quota::per_day(1_000).fixed_window();
     let [one, two] = <[Node; 2]>::try_from(nodes(2, quota, &wire)).unwrap_or_else(|_| panic!());
     let passed = Passed::default();
-    passed.load(&[one.clone()], 2, 100 * MS).await;
+    passed.load(std::slice::from_ref(&one), 2, 100 * MS).await;
     assert!(one.mode_stats().granted > 100);
     drop(one);
     sleep(10 * MS).await;
@@ -139,7 +139,7 @@ async fn limiter_with_a_queue_stays_strict() {
     let node = leased(Quota::per_second(1_000).leaky_bucket(500), 1);
     let node = node.build_on(wire.clone()).unwrap();
     let passed = Passed::default();
-    passed.load(&[node.clone()], 1, SECOND).await;
+    passed.load(std::slice::from_ref(&node), 1, SECOND).await;
     assert_eq!(node.mode_stats(), ModeStats::default());
 }
 
