@@ -20,10 +20,10 @@ fn main() -> io::Result<()> {
         random ^= random << 17;
         let second = line * DAY / lines;
         let share = (random >> 11) as f64 / (1_u64 << 53) as f64;
-        // The square of a square: a few clients ask for most.
+        // A few clients ask for most.
         let client = match line % 50 {
             0 if second / 3_600 == 15 => 0,
-            _ => 1 + (share.powi(4) * CLIENTS) as u64,
+            _ => 1 + (share.powi(2) * CLIENTS) as u64,
         };
         let (status, path) = match random % 40 {
             0 => (401, "POST /login"),

@@ -175,9 +175,11 @@ fn over_time(tally: &Tally, page: &mut String) {
     };
     let title = format!("Requests in {minutes}: offered grey, admitted blue");
     let mut picture = Picture::new(page, &title, most as f64);
-    let all = series.steps.len().max(2) - 1;
+    // One step is a line, too.
+    let all = series.steps.len();
     let at = |place: usize| place as f64 / all as f64;
-    let steps = || series.steps.iter().enumerate();
+    let last_one = series.steps.last();
+    let steps = || series.steps.iter().chain(last_one).enumerate();
     picture.line(
         steps().map(|(place, step)| (at(place), step.0 as f64)),
         OFFERED,
