@@ -403,11 +403,10 @@ for i = 1, #KEYS do
         if it.end_u > 0 or it.end_n > 0 then after = after .. '!' .. Instant.text({ u = it.end_u, n = it.end_n }) .. it.by_hand end
         local last_end = 0
         if it.leases then
-            local head, tail
-            head, tail, last_end = holders.text()
-            after, bytes = after .. head, bytes .. tail
+            after, last_end = holders.text(after, bytes)
+        elseif bytes ~= '' then
+            after = after .. '\n' .. bytes
         end
-        if bytes ~= '' then after = after .. '\n' .. bytes end
 
         -- A value that has not changed, as after a denial, is not written. It lives until there is nothing left to
         -- remember, in whole milliseconds, at least 1.
