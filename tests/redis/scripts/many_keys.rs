@@ -89,7 +89,7 @@ fn clause() -> BoxedStrategy<Vec<String>> {
 fn trace(
     keys: usize,
     operation: BoxedStrategy<Vec<String>>,
-    clause: BoxedStrategy<Vec<String>>,
+    clause: &BoxedStrategy<Vec<String>>,
 ) -> impl Strategy<Value = Vec<(u64, Asked)>> {
     let rows = prop::collection::vec(operation, 1..4).prop_map(|rows| rows.concat());
     // Mostly alike, so that `=` stands for them.
@@ -118,7 +118,7 @@ fn scene(
 ) -> impl Strategy<Value = (Plan, Vec<Before>, Vec<(u64, Asked)>)> {
     let keys = prop::collection::vec(before(), 1..7);
     (plan, keys).prop_flat_map(move |(plan, keys)| {
-        let trace = trace(keys.len(), operation.clone(), clause.clone());
+        let trace = trace(keys.len(), operation.clone(), &clause);
         (Just(plan), Just(keys), trace)
     })
 }
