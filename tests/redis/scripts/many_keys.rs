@@ -89,14 +89,14 @@ fn clause() -> BoxedStrategy<Vec<String>> {
 fn trace(
     keys: usize,
     operation: BoxedStrategy<Vec<String>>,
-    clause: &BoxedStrategy<Vec<String>>,
+    clause: BoxedStrategy<Vec<String>>,
 ) -> impl Strategy<Value = Vec<(u64, Asked)>> {
     let rows = prop::collection::vec(operation, 1..4).prop_map(|rows| rows.concat());
     // Mostly alike, so that `=` stands for them.
     let own = (clause.clone(), rows.clone()).prop_map(|(clause, rows)| [clause, rows].concat());
     let asked = (
         rows.clone(),
-        prop::collection::vec((0..3_u8, clause.clone(), own), keys),
+        prop::collection::vec((0..3_u8, clause, own), keys),
     );
     let asked = asked.prop_map(|(usual, all)| {
         let each = all.into_iter();
@@ -118,7 +118,7 @@ fn scene(
 ) -> impl Strategy<Value = (Plan, Vec<Before>, Vec<(u64, Asked)>)> {
     let keys = prop::collection::vec(before(), 1..7);
     (plan, keys).prop_flat_map(move |(plan, keys)| {
-        let trace = trace(keys.len(), operation.clone(), &clause);
+        let trace = trace(keys.len(), operation.clone(), clause.clone());
         (Just(plan), Just(keys), trace)
     })
 }
