@@ -16,6 +16,8 @@ if [ "$(uname -s)" = Linux ]; then
     need openssl openssl
     need nginx nginx
     need haproxy haproxy
+    need apache2 apache2-bin
+    need caddy caddy
     need_file '/usr/lib/*/faketime/libfaketimeMT.so.1' libfaketime
     VALKEY_SERVER=$(bash scripts/get-valkey.sh)
     export VALKEY_SERVER TEST_SERVERS=required

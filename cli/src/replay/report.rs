@@ -95,7 +95,10 @@ impl<'p> Picture<'p> {
             "<h2>{title}</h2>\n<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"{title}\">\n\
              <text x=\"4\" y=\"14\">{}</text><line x1=\"{LEFT}\" y1=\"{HEIGHT}\" x2=\"{WIDTH}\" y2=\"{HEIGHT}\" stroke=\"#333\"/>\n",
             HEIGHT + BELOW,
-            number(most.ceil() as u64)
+            match most {
+                ..10.0 => format!("{most:.1}"),
+                _ => number(most.ceil() as u64),
+            }
         );
         Self {
             page,
@@ -175,9 +178,11 @@ fn over_time(tally: &Tally, page: &mut String) {
     };
     let title = format!("Requests in {minutes}: offered grey, admitted blue");
     let mut picture = Picture::new(page, &title, most as f64);
-    let all = series.steps.len().max(2) - 1;
+    // One step is a line, too.
+    let all = series.steps.len();
     let at = |place: usize| place as f64 / all as f64;
-    let steps = || series.steps.iter().enumerate();
+    let last_one = series.steps.last();
+    let steps = || series.steps.iter().chain(last_one).enumerate();
     picture.line(
         steps().map(|(place, step)| (at(place), step.0 as f64)),
         OFFERED,

@@ -43,14 +43,10 @@ fn write_all(tally: &Tally, text: &mut String) -> std::fmt::Result {
 
 fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     let seen = &tally.seen;
-    write!(
-        text,
-        "{} lines, {} attempts",
-        number(seen.lines),
-        number(seen.attempts)
-    )?;
+    let (lines, attempts) = (many(seen.lines, "line"), many(seen.attempts, "attempt"));
+    write!(text, "{lines}, {attempts}")?;
     if seen.others > 0 {
-        write!(text, ", {} other requests", number(seen.others))?;
+        write!(text, ", {}", many(seen.others, "other request"))?;
     }
     let about = if tally.peaks.is_sample() {
         "about "
@@ -59,8 +55,8 @@ fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     };
     writeln!(
         text,
-        ", {about}{} keys by {}",
-        number(tally.peaks.number()),
+        ", {about}{} by {}",
+        many(tally.peaks.number(), "key"),
         tally.key
     )?;
     if let Some((first, last)) = tally.span {
@@ -69,8 +65,8 @@ fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     if seen.skipped > 0 {
         writeln!(
             text,
-            "{} lines skipped, the first of them:",
-            number(seen.skipped)
+            "{} skipped, the first of them:",
+            many(seen.skipped, "line")
         )?;
         for reason in &seen.reasons {
             writeln!(text, "  {reason}")?;
@@ -114,12 +110,12 @@ fn limited(
     let requests = limited.requests;
     write!(
         text,
-        "  limits {} requests, {}",
-        number(requests),
+        "  limits {}, {}",
+        many(requests, "request"),
         percent(tally.share(requests))
     )?;
     if let Some(keys) = keys {
-        write!(text, ", of {} keys", number(keys))?;
+        write!(text, ", of {}", many(keys, "key"))?;
     }
     text.push('\n');
     if let Some(first) = limited.first {
@@ -229,6 +225,12 @@ fn what_if(tally: &Tally, around: &[Candidate], text: &mut String) -> std::fmt::
         )?;
     }
     Ok(())
+}
+
+/// `1 line`, `2,000 lines`.
+fn many(count: u64, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", number(count))
 }
 
 /// `1,234,567`.

@@ -78,13 +78,8 @@ pub(super) fn entry<'a>(
 }
 
 /// The value of a field that goes by several names.
+#[derive(Default)]
 struct Best<'a>(Option<(usize, Scalar<'a>)>);
-
-impl Default for Best<'_> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
 
 #[derive(Clone)]
 enum Scalar<'a> {
