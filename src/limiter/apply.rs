@@ -91,7 +91,20 @@ impl Apply<'_> {
         let op = asked.as_ref().unwrap_or(self.op);
         let (charged, _) = key.states.split_at_mut(self.limits.width());
         let (answer, told) = self.step(meters, charged, op);
-        let blocked = match self.op {
+        let blocked = self.blocked_after(key, &answer, blocked);
+        OpOutcome {
+            answer,
+            told,
+            blocked,
+        }
+    }
+
+    /// Blocks, counts and forgets as the operation does beside its answer, and says for how long the
+    /// key is kept out after it.
+    #[inline]
+    fn blocked_after(&self, key: &mut Subject<'_>, answer: &Answer, blocked: u64) -> u64 {
+        let now = self.now();
+        match self.op {
             Op::Block(length) => {
                 *key.block = Block::by_hand(now, *length);
                 key.block.left(now, None)
@@ -116,11 +129,6 @@ impl Apply<'_> {
                 key.block.left(now, None)
             }
             _ => blocked,
-        };
-        OpOutcome {
-            answer,
-            told,
-            blocked,
         }
     }
 

@@ -24,6 +24,7 @@ pub(crate) const LAST_MESSAGE: u32 = (1 << 31) - 1;
 /// that, with all its numbers, until it is answered. First what was spent is charged and what is
 /// given back is free; then the operations of the call are done; then units are granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "hidden: made by nodes and tests")]
 pub struct LeaseClause {
     /// The holder: random bytes. A node takes another one after [`LeaseStatus::Stale`], and after
     /// message [`LAST_MESSAGE`].
@@ -40,12 +41,14 @@ pub struct LeaseClause {
     pub demand: u32,
     /// How long a lease lasts from this call on, at most [`LONGEST_LEASE`].
     pub length: Duration,
-    /// Whether `spent` was never leased, and is charged all the same: eventual counting.
+    /// Whether `spent` was never leased, and is to be charged all the same: for counting that never
+    /// waits. Stores do not heed it yet.
     pub force: bool,
 }
 
 /// Whether the store knew the row that a clause is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "hidden: read by nodes and tests")]
 pub enum LeaseStatus {
     /// It did not: what the holder had has ended, and was counted as spent in full. So what it has
     /// spent since the last message is counted, too; neither `spent` nor `back` took effect.
@@ -59,6 +62,7 @@ pub enum LeaseStatus {
 
 /// The store's answer to a [`LeaseClause`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "hidden: made by nodes and tests")]
 pub struct LeaseReply {
     /// Whether the row was known.
     pub status: LeaseStatus,
@@ -100,7 +104,7 @@ impl LeaseReply {
 
     /// The reply to the operations of a call that had a clause, and the answer to the clause; `None`
     /// for what no store says.
-    #[allow(dead_code)]
+    #[must_use]
     pub fn split(reply: &[u8]) -> Option<(&[u8], Self)> {
         let at = reply.len().checked_sub(Self::BYTES)?;
         let (ops, numbers) = reply.split_at(at);

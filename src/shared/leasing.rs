@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use super::{
     arguments::Plan,
     holders::{HolderGroup, HolderRow, Holders, latest_end},
@@ -47,42 +49,51 @@ impl<'a> Leasing<'a> {
             slot.meter.forget_much(state, now * 1_000);
             slot.meter.clamp(state, now * 1_000);
         }
-        let latest = latest_end(now);
         let SubjectValue {
             holders, states, ..
-        } = subject;
-        holders.heal(latest);
+        } = &mut *subject;
+        holders.heal(latest_end(now));
         holders.end(plan, states, now);
-        let mut mine = clause.and_then(|clause| holders.take(clause.name));
-        let mut status = LeaseStatus::New;
-        let mut is_repeat = false;
-        if let (Some(clause), Some(row)) = (clause, &mut mine) {
-            row.end = row.end.min(latest);
-            is_repeat = row.seq == clause.seq;
-            status = match row.seq {
-                seq if seq == clause.seq && row.is_born => LeaseStatus::New,
-                seq if seq == clause.seq || seq + 1 == clause.seq => LeaseStatus::Known,
-                _ => LeaseStatus::Stale,
-            };
-            if status == LeaseStatus::Known && !is_repeat {
-                let spent = clause.spent.min(row.units);
-                row.units -= spent;
-                // It ends later than now, so all of it counts now.
-                holders.settle(plan, states, now, row.mask, u64::from(spent), now + 1);
-                let back = clause.back.min(row.units);
-                row.units -= back;
-                holders.free(row.mask, u64::from(back));
-            }
-        }
-        Self {
+        let mut leasing = Self {
             plan,
             quotas,
             now,
             clause,
-            mine,
-            status,
-            is_repeat,
+            mine: clause.and_then(|clause| holders.take(clause.name)),
+            status: LeaseStatus::New,
+            is_repeat: false,
+        };
+        leasing.settle(subject);
+        leasing
+    }
+
+    /// Charges what the clause says was spent, and frees what it gives back, if it is the next
+    /// message of a row that is known.
+    fn settle(&mut self, subject: &mut SubjectValue) {
+        let (Some(clause), Some(row)) = (self.clause, &mut self.mine) else {
+            return;
+        };
+        row.end = row.end.min(latest_end(self.now));
+        self.is_repeat = row.seq == clause.seq;
+        self.status = match row.seq {
+            seq if seq == clause.seq && row.is_born => LeaseStatus::New,
+            seq if seq == clause.seq || seq + 1 == clause.seq => LeaseStatus::Known,
+            _ => LeaseStatus::Stale,
+        };
+        if self.status != LeaseStatus::Known || self.is_repeat {
+            return;
         }
+        let SubjectValue {
+            holders, states, ..
+        } = subject;
+        let spent = clause.spent.min(row.units);
+        row.units -= spent;
+        // It ends later than now, so all of it counts now.
+        let (mask, end) = (row.mask, self.now + 1);
+        holders.settle(self.plan, states, self.now, mask, u64::from(spent), end);
+        let back = clause.back.min(row.units);
+        row.units -= back;
+        holders.free(mask, u64::from(back));
     }
 
     /// Whether the clause is to take effect.
@@ -125,9 +136,7 @@ impl<'a> Leasing<'a> {
         subject: &mut SubjectValue,
         is_blocked: bool,
     ) -> Option<LeaseReply> {
-        let Some(clause) = self.clause else {
-            return None;
-        };
+        let clause = self.clause?;
         let others = subject.holders.rows.len() as u64;
         let shortest = length(clause) / 50;
         let hold = ((others + 1) * 1_000).clamp(shortest, length(clause) / 4);
@@ -144,23 +153,34 @@ impl<'a> Leasing<'a> {
                 row
             });
         }
+        Some(self.answer(subject, mine, pause, hold))
+    }
+
+    /// Puts the row back, and says how it is.
+    fn answer(
+        &self,
+        subject: &mut SubjectValue,
+        mine: Option<HolderRow>,
+        pause: u64,
+        hold: u64,
+    ) -> LeaseReply {
         let shown = mine.as_ref();
         let shown = shown.filter(|_| self.status != LeaseStatus::Stale);
-        let units = shown.map_or(0, |row| row.units);
         let ttl = shown.map_or(0, |row| row.end.saturating_sub(self.now));
+        let units = shown.map_or(0, |row| row.units);
         let own = mine.as_ref().map_or(0, |row| row.units);
-        let held = subject.holders.units().saturating_sub(u64::from(own));
+        let others = subject.holders.units().saturating_sub(u64::from(own));
         if let Some(row) = mine {
             subject.holders.put(row);
         }
-        Some(LeaseReply {
+        LeaseReply {
             status: self.status,
             units,
-            ttl: std::time::Duration::from_micros(ttl),
-            pause: std::time::Duration::from_micros(pause),
-            others: held,
-            hold: std::time::Duration::from_micros(hold),
-        })
+            ttl: Duration::from_micros(ttl),
+            pause: Duration::from_micros(pause),
+            others,
+            hold: Duration::from_micros(hold),
+        }
     }
 
     /// A row for a holder that is not known, if it may have one.
@@ -209,14 +229,10 @@ impl<'a> Leasing<'a> {
         }
         let free = self.free(subject).min(u64::from(u32::MAX - row.units));
         let all = subject.holders.demand + u64::from(clause.demand);
-        // As if one more like the caller were coming: alone it gets half.
-        let share = free * u64::from(clause.demand) / (all + u64::from(clause.demand)).max(1);
-        let share = if is_alike && row.end > self.now && share >= 2 {
-            u32::try_from(share).unwrap_or(u32::MAX).min(clause.want)
-        } else {
-            0
+        let units = match share(clause, free, all) {
+            units if is_alike && row.end > self.now => units,
+            _ => 0,
         };
-        let units = if share < 2 { 0 } else { share };
         reserve(&mut subject.holders, group, u64::from(units));
         Granted {
             units,
@@ -246,6 +262,18 @@ impl<'a> Leasing<'a> {
     }
 }
 
+/// The units that the caller gets of those that are free, where `all` is what everybody wants: a share
+/// as if one more like the caller were coming, so alone it gets half. A single one is not worth a lease.
+fn share(clause: &LeaseClause, free: u64, all: u64) -> u32 {
+    let demand = u64::from(clause.demand);
+    let share = free * demand / (all + demand).max(1);
+    let share = share.min(u64::from(clause.want));
+    u32::try_from(share)
+        .ok()
+        .filter(|units| *units >= 2)
+        .unwrap_or(0)
+}
+
 fn reserve(holders: &mut Holders, mut group: HolderGroup, units: u64) {
     let mut groups = holders.groups.iter_mut();
     match groups.find(|known| known.mask == group.mask) {
@@ -262,6 +290,6 @@ fn length(clause: &LeaseClause) -> u64 {
     micros(clause.length.min(LONGEST_LEASE))
 }
 
-fn micros(duration: std::time::Duration) -> u64 {
+fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -95,7 +95,10 @@ impl<'p> Picture<'p> {
             "<h2>{title}</h2>\n<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"{title}\">\n\
              <text x=\"4\" y=\"14\">{}</text><line x1=\"{LEFT}\" y1=\"{HEIGHT}\" x2=\"{WIDTH}\" y2=\"{HEIGHT}\" stroke=\"#333\"/>\n",
             HEIGHT + BELOW,
-            number(most.ceil() as u64)
+            match most {
+                ..10.0 => format!("{most:.1}"),
+                _ => number(most.ceil() as u64),
+            }
         );
         Self {
             page,

@@ -4,12 +4,15 @@
 -- for none), the number of slots, and what describes each of them. Then for each key the number of arguments
 -- of its operations and the operations, or `=` for those of the key before. Operations are done one after
 -- another: letter, cost, how many times it is done, and what `corrections` reads.
+-- Before a key's operations may stand what a node says about its lease: `c`, its name as two whole numbers,
+-- the number of the message, units spent, given back, wanted, the demand, the length in microseconds, and a flag.
+-- The key's reply then ends with the answer: six numbers more.
 --
 -- A slot is what quotas of all tiers count that stand at one place and count alike. Those that no quota
 -- of the tier in force counts in are kept, and not asked. The value has the slots' texts; what responses
 -- counted in them, if they counted anything; the end of a block if there is one, marked if it is by hand;
 -- and the bytes of logs: `slot;slot|counted;counted!blocked\nbytes`. A lone token bucket is one whole
--- number.
+-- number. What nodes have leased is described in `holders.lua`.
 --
 -- The reply is one text for each key, without an array for one key: whole numbers of eight bytes each, the
 -- highest first, which are the time, and then what each operation came to. The error of one of many

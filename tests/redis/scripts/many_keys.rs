@@ -96,7 +96,7 @@ fn trace(
     let own = (clause.clone(), rows.clone()).prop_map(|(clause, rows)| [clause, rows].concat());
     let asked = (
         rows.clone(),
-        prop::collection::vec((0..3_u8, clause.clone(), own), keys),
+        prop::collection::vec((0..3_u8, clause, own), keys),
     );
     let asked = asked.prop_map(|(usual, all)| {
         let each = all.into_iter();

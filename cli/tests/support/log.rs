@@ -1,0 +1,42 @@
+//! An access log that is the same in every run: clients of which few ask often, over a day, and one
+//! that scrapes in the afternoon.
+
+use std::io::{self, Write};
+
+const DAY: u64 = 86_400;
+
+/// Writes so many lines in the combined format.
+pub(crate) fn write_log(lines: u64, out: &mut impl Write) -> io::Result<()> {
+    let clients = (lines / 500).max(1);
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for line in 0..lines {
+        // xorshift64 of Marsaglia.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let second = line * DAY / lines;
+        let share = (random >> 11) as f64 / (1_u64 << 53) as f64;
+        let client = match line % 2 {
+            // Ten minutes long.
+            0 if second / 600 == 90 => 0,
+            // A few clients ask for most.
+            _ => 1 + (share.powi(2) * clients as f64) as u64,
+        };
+        let (status, request) = match random % 40 {
+            0 => (401, "POST /login"),
+            1 => (404, "GET /missing"),
+            _ => (200, "GET /api/items"),
+        };
+        writeln!(
+            out,
+            "10.{}.{}.{} - - [20/Nov/2026:{:02}:{:02}:{:02} +0000] \"{request} HTTP/1.1\" {status} 512 \"-\" \"curl/8\"",
+            client >> 16 & 255,
+            client >> 8 & 255,
+            client & 255,
+            second / 3_600,
+            second / 60 % 60,
+            second % 60
+        )?;
+    }
+    Ok(())
+}
