@@ -130,9 +130,53 @@ fn headers(c: &mut Criterion) {
     group.finish();
 }
 
+/// Around a service that is next to nothing: so many rules of which the request meets the last one.
+#[cfg(feature = "rules")]
+fn rules(c: &mut Criterion) {
+    use tower_ratelimit::rules::{Format, Rules, RulesLayer};
+
+    let paths = |at: usize| format!("path: \"/r{at}/**\"");
+    // Each of them is asked: nothing of them is in the index.
+    let headers = |at: usize| format!("header: {{x-tenant: t{at}}}");
+    let mut group = c.benchmark_group("rules");
+    for (name, count) in [
+        ("20 of paths", 20),
+        ("1,000 of paths", 1_000),
+        ("20 of headers", 20),
+        ("1,000 of headers", 1_000),
+    ] {
+        let found = |at| match name.ends_with("paths") {
+            true => paths(at),
+            false => headers(at),
+        };
+        let mut text = String::from("defaults: {key: global, headers: []}\nrules:\n");
+        for at in 1..count {
+            text += &format!(
+                "  - {{name: r{at}, match: {{{}}}, quota: 9/s}}\n",
+                found(at)
+            );
+        }
+        text += "  - {name: all, match: {path: /}, quota: 1000000/s burst 4000000000}\n";
+        let rules = Rules::builder().parse(text, Format::Yaml).expect("rules");
+        let inner =
+            service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+        let mut service = RulesLayer::new(rules).layer(inner);
+        measure(&mut group, name, StatusCode::OK, || {
+            let mut request = Request::new(());
+            let tenant = http::HeaderValue::from_static("other");
+            request.headers_mut().insert("x-tenant", tenant);
+            status(&mut service, request)
+        });
+    }
+    group.finish();
+}
+
+#[cfg(not(feature = "rules"))]
+const fn rules(_: &mut Criterion) {}
+
 fn around(quotas: impl IntoQuotas) -> RateLimitLayer {
     RateLimitLayer::new(LocalLimiter::new(quotas), Global)
 }
 
-criterion_group!(benches, requests, headers);
+criterion_group!(benches, requests, headers, rules);
 criterion_main!(benches);

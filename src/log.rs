@@ -40,6 +40,7 @@ pub(crate) enum Code {
     RedisBack,
     RedisSlow,
     RedisForeignValue,
+    RedisSplit,
     RulesRefused,
     RulesAccepted,
 }
@@ -67,6 +68,7 @@ impl Code {
             Self::RedisBack => ("redis-back", Severity::Info),
             Self::RedisSlow => ("redis-slow", Severity::Warn),
             Self::RedisForeignValue => ("redis-foreign-value", Severity::Warn),
+            Self::RedisSplit => ("redis-split", Severity::Warn),
             Self::RulesRefused => ("rules-refused", Severity::Error),
             Self::RulesAccepted => ("rules-accepted", Severity::Info),
         }
@@ -162,7 +164,7 @@ impl Watch {
 mod tests {
     use super::{Code, Severity};
 
-    const ALL: [Code; 22] = [
+    const ALL: [Code; 23] = [
         Code::KeyUnavailable,
         Code::AddressUnavailable,
         Code::BehindProxy,
@@ -183,6 +185,7 @@ mod tests {
         Code::RedisBack,
         Code::RedisSlow,
         Code::RedisForeignValue,
+        Code::RedisSplit,
         Code::RulesRefused,
         Code::RulesAccepted,
     ];

@@ -231,6 +231,62 @@ fn two_hundred_limits_take_the_memory_of_one_table() {
     );
 }
 
+/// Rules that each match a path of their own, and one of `/`; without headers.
+#[cfg(feature = "rules")]
+fn rules(count: u64, max_keys: u64) -> tower_ratelimit::rules::RulesLayer {
+    use tower_ratelimit::rules::{Format, Rules, RulesLayer};
+
+    let mut text = format!(
+        "store: {{max_keys: {max_keys}}}\ndefaults: {{key: {{header: x-api-key}}, headers: []}}\nrules:\n"
+    );
+    for at in 1..count {
+        text += &format!("  - {{name: r{at}, match: {{path: \"/r{at}/**\"}}, quota: 100/day}}\n");
+    }
+    text += "  - {name: all, match: {path: /}, quota: 100/day}\n";
+    RulesLayer::new(Rules::builder().parse(text, Format::Yaml).unwrap())
+}
+
+#[cfg(feature = "rules")]
+#[test]
+fn a_request_through_twenty_rules_allocates_nothing() {
+    let (bare, _) = of_a_request(&mut Roomy);
+    let limited = of_a_request(&mut rules(20, 10_000).layer(Roomy));
+    assert_eq!(limited, (bare, 200));
+}
+
+/// Beside the rules themselves.
+#[cfg(feature = "rules")]
+#[test]
+fn two_hundred_rules_take_the_memory_of_one_table() {
+    let kept = |count: u64, keys: u64| {
+        let mut built = None;
+        let counted = allocation_counter::measure(|| {
+            let mut service = rules(count, 10_000).layer(Roomy);
+            for key in 0..keys {
+                let request = Request::builder()
+                    .uri(match key % count {
+                        0 => "/".to_owned(),
+                        at => format!("/r{at}/x"),
+                    })
+                    .header("x-api-key", format!("k-{key:05}"));
+                let response = now(service.call(request.body(()).unwrap())).unwrap();
+                assert_eq!(response.status(), 200);
+            }
+            built = Some(service);
+        });
+        counted.bytes_current
+    };
+    let (unused, unused_of_one) = (kept(200, 0), kept(1, 0));
+    assert!(unused < 2_500_000, "{unused} bytes");
+    let (full, of_one) = (kept(200, 15_000) - unused, kept(1, 15_000) - unused_of_one);
+    // 10,000 counts of 90 bytes.
+    assert!(full < 1_000_000, "{full} bytes");
+    assert!(
+        full < of_one + 100_000,
+        "{full} bytes, and {of_one} of one rule"
+    );
+}
+
 #[test]
 fn a_request_without_headers_allocates_nothing() {
     assert_eq!(added_by_key(PeerIp), 0);

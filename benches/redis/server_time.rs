@@ -26,6 +26,7 @@ const LONE_BUCKET: &str = include!("../../src/redis/script/lone/bucket.rs");
 const BUCKETS: &str = include!("../../src/redis/script/lone/buckets.rs");
 const LONE_FIXED_WINDOW: &str = include!("../../src/redis/script/lone/fixed_window.rs");
 const LONE_SLIDING_WINDOW: &str = include!("../../src/redis/script/lone/sliding_window.rs");
+const LONE_SLIDING_LOG: &str = include!("../../src/redis/script/lone/sliding_log.rs");
 
 const ROUNDS: usize = 7;
 const CALLS: usize = 20_000;
@@ -68,9 +69,9 @@ const KINDS: [Kind; 6] = [
         target: 2.5,
     },
     Kind {
-        name: "sliding log",
-        script: GENERAL,
-        plan: "_ _ 1 g 1 1000000 0 60 0 60000000 0 _ _",
+        name: "lone sliding log",
+        script: LONE_SLIDING_LOG,
+        plan: "60000000 1000000 0 60000",
         target: 3.0,
     },
     Kind {

@@ -257,3 +257,47 @@ fn a_quota_is_explained() {
         "{errors}"
     );
 }
+
+/// The five files of the page on rules, as they stand there.
+#[test]
+fn the_files_of_the_page_have_no_fault() {
+    let page = include_str!("../../docs/rules.md");
+    let (_, section) = page.split_once("\n## Five files\n").expect("the section");
+    let (section, _) = section.split_once("\n## ").expect("its end");
+    let dir = tempfile::tempdir().expect("a folder");
+    let blocks = section.split("\n```").skip(1).step_by(2);
+    let told = blocks.enumerate().map(|(at, block)| {
+        let (format, text) = block.split_once('\n').expect("a format");
+        let path = file(dir.path(), &format!("{at}.{format}"), text);
+        let request = ["--request", "GET /search?q=x", "--peer", "203.0.113.7"];
+        let (exit, out, errors) = run(&[&["check", &path], &request[..]].concat());
+        assert_eq!((exit, errors.as_str()), (0, ""), "{out}");
+        let codes = out.lines().filter_map(|line| line.split_once(": W"));
+        let codes = codes
+            .map(|(_, code)| format!("W{} ", &code[..2]))
+            .collect::<String>();
+        format!("{codes}{}", out.lines().last().expect("an outcome"))
+    });
+    // A tier of a header is worth a warning, and what the page says of it.
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            "passes uncounted: no limit applies",
+            "W22 passes uncounted: no limit applies",
+            "passes uncounted: no limit applies",
+            "passes uncounted: no limit applies",
+            "counted by all, search",
+        ]
+    );
+}
+
+/// The message of the page, as it is printed.
+#[test]
+fn an_odd_spelling_is_told() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let text = "rules: [{name: health, match: {path: /healthz}, action: allow}]";
+    let path = file(dir.path(), "rules.yaml", text);
+    let (exit, out, _) = run(&["check", &path, "--request", "GET /api/../healthz"]);
+    assert_eq!(exit, 0);
+    assert!(out.contains("✗ health  path's spelling differs"), "{out}");
+}

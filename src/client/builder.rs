@@ -1,6 +1,6 @@
 //! The builder of a pacer.
 
-use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{cell::Cell, fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use super::{
     Learn, Pacer, PacerEvent,
@@ -35,7 +35,8 @@ pub struct PacerBuilder<I, Via> {
 impl Pacer {
     /// A pacer for a declared limit: a [`Quota`], several, or a limiter.
     ///
-    /// A fleet shares a limit through a `RedisLimiter`. What a server tells holds besides.
+    /// A fleet shares a limit through a `RedisLimiter`. What a server tells holds besides. Of a
+    /// quota the [margin](PacerBuilder::margin) is taken; a limiter stays as you made it.
     ///
     /// # Panics
     ///
@@ -107,8 +108,11 @@ impl<I: IntoLimiter<Via>, Via> PacerBuilder<I, Via> {
     /// Requests that leave evenly arrive squeezed together, so that the server refuses some of a
     /// client that keeps exactly the server's own limit. With a burst large enough the margin is
     /// taken from the burst of a declared token bucket, else the rate is lowered, see the
-    /// [guide](crate::guide::clients). Other algorithms, and limiters that are one already, are
-    /// taken as they are.
+    /// [guide](crate::guide::clients). Other algorithms, and limiters that you made, are taken as
+    /// they are.
+    ///
+    /// A cost above the burst that the margin leaves is refused, with `CannotFit`: declare
+    /// `Quota::per_second(10)` with a margin of 100 ms, and at most 9 units go at once.
     pub const fn margin(mut self, margin: Duration) -> Self {
         self.margin = margin;
         self
@@ -181,12 +185,20 @@ impl<I: IntoLimiter<Via>, Via> PacerBuilder<I, Via> {
     /// When a quota makes no sense, see [`Quota::check`].
     pub fn build(mut self) -> Result<Pacer<I::Limiter>, ConfigError> {
         let margin = self.margin;
-        let change = |quota| with_margin(quota, margin);
+        let is_changed = Cell::new(false);
+        let change = |declared: OwnedQuota| match with_margin(&declared, margin) {
+            Some(smaller) => {
+                is_changed.set(true);
+                smaller
+            }
+            None => declared,
+        };
         let clock = Arc::clone(&self.clock);
         let is_unknown = self.limiter.is_none();
         let limiter = self.limiter.take();
         let limiter = limiter.map(|limiter| limiter.into_client_limiter(&change, clock));
-        let common = self.common(is_unknown);
+        let mut common = self.common(is_unknown);
+        common.margin = is_changed.get().then_some(margin);
         Ok(Pacer::from_parts(limiter.transpose()?, common))
     }
 }
@@ -205,17 +217,18 @@ impl<I, Via> PacerBuilder<I, Via> {
             observe: self.observe,
             max_queue: self.max_queue.max(1),
             max_wait: self.max_wait,
+            margin: None,
         }
     }
 }
 
 /// A token bucket that requests from here do not overflow, whose delays differ by at most `margin`.
-/// Other quotas as they are.
-pub(super) fn with_margin(declared: OwnedQuota, margin: Duration) -> OwnedQuota {
+/// None for other quotas, which stay as they are.
+fn with_margin(declared: &OwnedQuota, margin: Duration) -> Option<OwnedQuota> {
     let quota = declared.quota();
     let is_even = quota.algorithm() == Algorithm::TokenBucket && quota.refill_every_set().is_none();
     if margin.is_zero() || !is_even || quota.check().is_err() {
-        return declared;
+        return None;
     }
     let interval = u128::from(quota.interval_nanos());
     let (burst, margin) = (u128::from(quota.capacity()), margin.as_nanos());
@@ -229,10 +242,10 @@ pub(super) fn with_margin(declared: OwnedQuota, margin: Duration) -> OwnedQuota 
             Quota::per(1, Duration::from_nanos(nanos))
         }
     };
-    match declared.name() {
+    Some(match declared.name() {
         Some(name) => quota.named_owned(name),
         None => quota.into(),
-    }
+    })
 }
 
 impl<I, Via> fmt::Debug for PacerBuilder<I, Via> {

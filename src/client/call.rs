@@ -1,26 +1,16 @@
 //! Calls: a request, sent when its turn has come, and again if that helps.
 
-use std::{
-    error::Error,
-    fmt,
-    future::Future,
-    io,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{error::Error, fmt, future::Future, io, sync::Arc, time::Duration};
 
-use http::{
-    HeaderMap, StatusCode, Uri,
-    request::Parts,
-    uri::{Authority, Scheme},
-};
+use http::{HeaderMap, StatusCode, request::Parts};
 use tokio::time::sleep;
 
 use super::{
-    Destination, Failure, Pacer, PacerError, PacerEvent, Retry, Turn,
+    Destination, Failure, Pacer, PacerError, PacerEvent, Retry,
     retry::{Again, Attempts},
+    sent_request::SentRequest,
 };
-use crate::{key::Key, limiter::Limiter, lock::unpoisoned};
+use crate::{key::Key, limiter::Limiter};
 
 /// Any error, as tower's own layers have it.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -32,30 +22,6 @@ pub(super) struct Calls<L> {
     pub(super) destination: Option<Destination>,
     pub(super) key: Option<Arc<KeyOf>>,
     pub(super) cost: Option<Arc<CostOf>>,
-    pub(super) last: LastDestination,
-}
-
-/// The destination of the newest call, since most clients have only one: its text is not written
-/// anew for each.
-#[derive(Debug, Default)]
-pub(super) struct LastDestination(Mutex<Option<(Scheme, Authority, Destination)>>);
-
-impl LastDestination {
-    fn destination_of(&self, uri: &Uri) -> Result<Destination, PacerError> {
-        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-            return Destination::of(uri);
-        };
-        let mut last = unpoisoned(self.0.lock());
-        match &*last {
-            Some((same, place, destination)) if same == scheme && place == authority => {
-                return Ok(destination.clone());
-            }
-            _ => {}
-        }
-        let destination = Destination::of(uri)?;
-        *last = Some((scheme.clone(), authority.clone(), destination.clone()));
-        Ok(destination)
-    }
 }
 
 pub(super) type KeyOf = dyn Fn(&Parts) -> Key + Send + Sync;
@@ -90,7 +56,7 @@ pub(super) enum Failed<E> {
 /// A call that is under way.
 struct Ongoing<'c, L, O: Outgoing> {
     calls: &'c Calls<L>,
-    outgoing: O,
+    outgoing: &'c mut O,
     tried: Attempts,
     left: Duration,
     /// What the caller gets if nothing better comes.
@@ -101,7 +67,7 @@ impl<L: Limiter> Calls<L> {
     /// Sends a request when its turn has come, and again while that may help.
     pub(super) async fn call<O: Outgoing>(
         &self,
-        outgoing: O,
+        outgoing: &mut O,
     ) -> Result<O::Response, Failed<O::Error>> {
         let (destination, cost) = match outgoing.parts() {
             Some(parts) => (self.destination_of(parts), self.cost_of(parts)),
@@ -117,12 +83,12 @@ impl<L: Limiter> Calls<L> {
         };
         loop {
             let turn = self.pacer.turn_within(&destination, cost, call.left);
-            let (turn, waited) = match turn.await {
-                Ok(turn) => turn,
+            let (sent, waited) = match turn.await {
+                Ok(sent) => sent,
                 Err(error) => return call.last.unwrap_or(Err(Failed::Refused(error))),
             };
             call.left = call.left.saturating_sub(waited);
-            let wait = match call.attempt(turn).await {
+            let wait = match call.attempt(sent).await {
                 Ok(wait) => wait,
                 Err(ended) => return *ended,
             };
@@ -135,7 +101,7 @@ impl<L: Limiter> Calls<L> {
     fn destination_of(&self, parts: &Parts) -> Result<Destination, PacerError> {
         let destination = match &self.destination {
             Some(destination) => destination.clone(),
-            None => self.last.destination_of(&parts.uri)?,
+            None => Destination::of(&parts.uri)?,
         };
         Ok(match &self.key {
             Some(key) => destination.with_key(key(parts)),
@@ -157,16 +123,16 @@ impl<L, O: Outgoing> Ongoing<'_, L, O> {
     /// # Errors
     ///
     /// The call's end, if the request is not sent again: else the time until it is.
-    async fn attempt(&mut self, turn: Turn) -> Result<Duration, Ended<O>> {
+    async fn attempt(&mut self, mut sent: SentRequest) -> Result<Duration, Ended<O>> {
         let result = self.outgoing.send().await;
         let wait = match &result {
             Ok(response) => {
                 let (status, headers) = O::head(response);
-                let heard = turn.hear(status, headers);
-                self.again(|again, tried| again.after_response(tried, &turn, status, heard))
+                let heard = sent.hear(self.calls.pacer.common(), status, headers);
+                self.again(|again, tried| again.after_response(tried, &sent, status, heard))
             }
             Err(error) if O::is_connection(error) => {
-                self.again(|again, tried| again.after_failure(tried, &turn, Failure::Connection))
+                self.again(|again, tried| again.after_failure(tried, &sent, Failure::Connection))
             }
             Err(_) => None,
         };
@@ -195,7 +161,7 @@ impl<L, O: Outgoing> Ongoing<'_, L, O> {
             retry,
             parts,
             left: self.left,
-            fraction: self.calls.pacer.common().dice.fraction(),
+            common: self.calls.pacer.common(),
         };
         wait(again, &mut self.tried)
     }

@@ -16,6 +16,8 @@ pub(super) struct Common {
     pub(super) observe: Option<Arc<Observe>>,
     pub(super) max_queue: usize,
     pub(super) max_wait: Duration,
+    /// The margin, if a declared quota was made smaller for it.
+    pub(super) margin: Option<Duration>,
 }
 
 impl Common {

@@ -1,8 +1,11 @@
 //! Destinations: where requests go, as far as limits are concerned.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{cell::RefCell, fmt, str::FromStr, sync::Arc};
 
-use http::{Uri, uri::Scheme};
+use http::{
+    Uri,
+    uri::{Authority, Scheme},
+};
 
 use super::PacerError;
 use crate::key::Key;
@@ -33,19 +36,25 @@ impl Destination {
     ///
     /// `NoHost` for a URI without scheme or host.
     pub fn of(uri: &Uri) -> Result<Self, PacerError> {
-        let (Some(scheme), Some(host)) = (uri.scheme(), uri.host()) else {
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(PacerError::no_host());
         };
-        let port = uri.port_u16().or_else(|| usual_port(scheme));
-        let mut text = format!("{scheme}://{host}");
+        let newest = NEWEST.try_with(|newest| newest.borrow_mut().of(scheme, authority));
+        // A thread that ends remembers nothing any more.
+        Ok(newest.unwrap_or_else(|_| Self::new(scheme, authority)))
+    }
+
+    fn new(scheme: &Scheme, authority: &Authority) -> Self {
+        let port = authority.port_u16().or_else(|| usual_port(scheme));
+        let mut text = format!("{scheme}://{}", authority.host());
         text.make_ascii_lowercase();
         if let Some(port) = port {
             text.push_str(&format!(":{port}"));
         }
-        Ok(Self {
+        Self {
             text: text.into(),
             part: None,
-        })
+        }
     }
 
     /// The part of the destination that `key` names, with limits of its own.
@@ -67,6 +76,27 @@ impl Destination {
         match &self.part {
             None => place,
             Some(part) => Key::tuple([place, part.clone()]),
+        }
+    }
+}
+
+thread_local! {
+    static NEWEST: RefCell<Newest> = const { RefCell::new(Newest(None)) };
+}
+
+/// The destination of the newest request, since most clients have only one: its text is not written
+/// anew for each.
+struct Newest(Option<(Scheme, Authority, Destination)>);
+
+impl Newest {
+    fn of(&mut self, scheme: &Scheme, authority: &Authority) -> Destination {
+        match &self.0 {
+            Some((same, place, newest)) if same == scheme && place == authority => newest.clone(),
+            _ => {
+                let newest = Destination::new(scheme, authority);
+                self.0 = Some((scheme.clone(), authority.clone(), newest.clone()));
+                newest
+            }
         }
     }
 }

@@ -25,7 +25,8 @@ pub enum PacerErrorKind {
     WaitTooLong,
     /// The destination asked for a pause that outlasts the longest wait.
     Paused,
-    /// The cost is more than the limiter could ever let pass.
+    /// The cost is more than the limiter could ever let pass: of a declared quota its burst, less the
+    /// [margin](super::PacerBuilder::margin). Nothing was charged, and no wait helps.
     CannotFit,
     /// The limiter could not decide.
     Limiter,
@@ -80,17 +81,24 @@ impl PacerError {
         }
     }
 
+    /// The margin is the one that was taken off the declared quota.
     pub(super) fn cannot_fit(
         cost: u64,
         denial: &Decision,
+        margin: Option<Duration>,
         destination: &impl fmt::Display,
     ) -> Self {
         let quota = denial.binding();
         let limit = quota.limit();
         let window = quota.window().map(Span);
         let window = window.map_or_else(String::new, |window| format!(" in {window}"));
-        let message =
-            format!("a cost of {cost} never fits a quota of {limit}{window}, for {destination}");
+        let margin = margin.map(Span);
+        let margin = margin.map_or_else(String::new, |margin| {
+            format!(" (the declared one less a margin of {margin})")
+        });
+        let message = format!(
+            "a cost of {cost} never fits a quota of {limit}{window}{margin}, for {destination}"
+        );
         Self::new(PacerErrorKind::CannotFit, message)
     }
 

@@ -7,7 +7,7 @@ use tower_layer::Layer;
 
 use super::{
     BufferedBodies, ByReplay, Destination, Paced, Pacer, ReplayFn, Retry, WithoutReplay,
-    call::{Calls, LastDestination},
+    call::Calls,
 };
 use crate::{key::Key, limiter::LocalLimiter};
 
@@ -31,7 +31,6 @@ impl<L> PacerLayer<L> {
                 destination: None,
                 key: None,
                 cost: None,
-                last: LastDestination::default(),
             }),
             bodies: ByReplay,
         }
@@ -45,10 +44,10 @@ impl<L, P> PacerLayer<L, P> {
         &self.calls.pacer
     }
 
-    /// What the layer knows of its calls.
+    /// What the layer knows of its calls, and how it copies bodies.
     #[cfg(feature = "reqwest-middleware")]
-    pub(super) fn into_calls(self) -> Arc<Calls<L>> {
-        self.calls
+    pub(super) fn into_parts(self) -> (Arc<Calls<L>>, P) {
+        (self.calls, self.bodies)
     }
 
     fn with(self, set: impl FnOnce(&mut Calls<L>)) -> Self {
@@ -87,8 +86,8 @@ impl<L, P> PacerLayer<L, P> {
         self.with_bodies(WithoutReplay)
     }
 
-    /// Copies the bodies of requests that may be sent again by this closure. Those for which it
-    /// returns `None` are sent once.
+    /// Copies the bodies of requests that may be sent again by this closure, or whole requests of
+    /// reqwest. Those for which it returns `None` are sent once.
     pub fn replay_fn<F, B>(self, replay: F) -> PacerLayer<L, ReplayFn<F>>
     where
         F: Fn(&B) -> Option<B> + Clone + Send + Sync + 'static,
@@ -96,10 +95,11 @@ impl<L, P> PacerLayer<L, P> {
         self.with_bodies(ReplayFn(replay))
     }
 
-    /// Collects the bodies of requests before they are sent, up to this many bytes. A longer one
+    /// Collects the bodies of requests that may be sent again, up to this many bytes. A longer one
     /// is an error, of the kind `Body`.
     ///
     /// For calls that send one message: a stream that goes on while the server answers would stall.
+    /// Not around reqwest, which copies its requests by itself, unless their body is a stream.
     pub fn buffer_bodies(self, bytes: usize) -> PacerLayer<L, BufferedBodies> {
         self.with_bodies(BufferedBodies(bytes))
     }
@@ -128,7 +128,6 @@ impl<L> Clone for Calls<L> {
             destination: self.destination.clone(),
             key: self.key.clone(),
             cost: self.cost.clone(),
-            last: LastDestination::default(),
         }
     }
 }

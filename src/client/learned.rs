@@ -3,11 +3,8 @@
 
 use std::time::Duration;
 
-use super::{ramp::Ramp, signal::Signal};
-use crate::{
-    clock::Timestamp,
-    headers::read::{MOST_TOLD, ToldQuota},
-};
+use super::{ramp::Ramp, signal::Signal, unanswered::UnansweredRequests};
+use crate::{clock::Timestamp, headers::read::ToldQuota};
 
 /// No pause is longer, whatever a server says.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
@@ -29,8 +26,7 @@ const FIRST_ROUND: u64 = 10;
 pub(super) struct Learned {
     /// The number of the newest request, and the units of all of them.
     newest: Sent,
-    /// The units of requests that were not answered yet.
-    in_flight: u64,
+    in_flight: UnansweredRequests,
     /// The number of the request whose response last changed something here.
     heard: u64,
     paused: Option<Paused>,
@@ -47,8 +43,6 @@ pub(super) struct Learned {
 pub(super) struct Sent {
     /// Requests are numbered as they are sent.
     number: u64,
-    /// Its own units.
-    cost: u64,
     /// All units that were sent up to here.
     units: u64,
 }
@@ -134,9 +128,8 @@ impl Learned {
     pub(super) fn send(&mut self, now: Timestamp, cost: u64) -> Sent {
         self.sent_at = now;
         self.newest.number += 1;
-        self.newest.cost = cost;
         self.newest.units = self.newest.units.saturating_add(cost);
-        self.in_flight = self.in_flight.saturating_add(cost);
+        self.in_flight.start(self.newest.number, cost);
         if let Some(ramp) = &mut self.ramp {
             ramp.send(now);
         }
@@ -164,9 +157,10 @@ impl Learned {
                 self.ramp = None;
                 let used = self.may_be_used(sent);
                 let spread = self.spreads(now);
-                let told = told.iter().take(MOST_TOLD);
-                let windows = told.map(|told| ToldWindow::new(told, used, now, spread));
-                self.windows = windows.collect();
+                let windows = told.iter();
+                let windows = windows.map(|told| ToldWindow::new(told, used, now, spread));
+                self.windows.clear();
+                self.windows.extend(windows);
             }
             Signal::Passed if is_news => {
                 self.streak.end(sent);
@@ -201,7 +195,7 @@ impl Learned {
 
     /// A request was answered, or given up.
     pub(super) fn end(&mut self, sent: Sent) {
-        self.in_flight = self.in_flight.saturating_sub(sent.cost);
+        self.in_flight.end(sent.number);
     }
 
     /// Nothing is sent for this long; a pause that lasts longer stays.
@@ -216,6 +210,11 @@ impl Learned {
         self.ramp = None;
         self.streak = Streak::default();
         self.refused_at = None;
+    }
+
+    /// Requests whose response has not come.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.len()
     }
 
     /// When the pause ends, if there is one.
@@ -240,9 +239,8 @@ impl Learned {
     /// The units of all requests, but of those that the server may not have seen when it answered
     /// this one: later ones, and earlier ones that are still on their way.
     fn may_be_used(&self, sent: Sent) -> u64 {
-        let later = self.newest.units.saturating_sub(sent.units);
-        let others = self.in_flight.saturating_sub(sent.cost);
-        sent.units.saturating_sub(others.saturating_sub(later))
+        let unanswered = self.in_flight.units_before(sent.number);
+        sent.units.saturating_sub(unanswered)
     }
 
     /// Whether what is told is spread: clients that share a limit would use up what is left in no

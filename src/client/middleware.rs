@@ -7,7 +7,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next};
 
 use super::{
-    Pacer, PacerLayer, Retry,
+    ByReplay, CopyBody, Pacer, PacerLayer, Retry,
     call::{Calls, Failed, Outgoing, SentAlready, is_connection},
     reqwest::Requests,
 };
@@ -31,8 +31,9 @@ use crate::limiter::{Limiter, LocalLimiter};
 /// # let _ = client;
 /// ```
 #[must_use]
-pub struct PacerMiddleware<L = LocalLimiter> {
+pub struct PacerMiddleware<L = LocalLimiter, P = ByReplay> {
     calls: Arc<Calls<L>>,
+    bodies: P,
 }
 
 impl<L> PacerMiddleware<L> {
@@ -40,27 +41,29 @@ impl<L> PacerMiddleware<L> {
     pub fn new(pacer: Pacer<L>) -> Self {
         Self::from(PacerLayer::new(pacer))
     }
+}
 
+impl<L, P> PacerMiddleware<L, P> {
     /// Which requests are sent again. Defaults to [`Retry::new`].
     pub fn retry(self, retry: Retry) -> Self {
         let mut calls = Calls::clone(&self.calls);
         calls.retry = retry;
         Self {
             calls: Arc::new(calls),
+            ..self
         }
     }
 }
 
-/// With all settings of the layer, but for what it does with bodies: reqwest copies its own.
-impl<L, P> From<PacerLayer<L, P>> for PacerMiddleware<L> {
+/// With all settings of the layer.
+impl<L, P> From<PacerLayer<L, P>> for PacerMiddleware<L, P> {
     fn from(layer: PacerLayer<L, P>) -> Self {
-        Self {
-            calls: layer.into_calls(),
-        }
+        let (calls, bodies) = layer.into_parts();
+        Self { calls, bodies }
     }
 }
 
-impl<L: Limiter> Middleware for PacerMiddleware<L> {
+impl<L: Limiter, P: CopyBody<Request>> Middleware for PacerMiddleware<L, P> {
     // As the trait's macro writes it.
     fn handle<'s, 'e, 'n, 'f>(
         &'s self,
@@ -75,12 +78,14 @@ impl<L: Limiter> Middleware for PacerMiddleware<L> {
         Self: 'f,
     {
         Box::pin(async move {
-            let outgoing = NextRequest {
-                requests: Requests::new(request),
+            let mut outgoing = NextRequest {
+                requests: Requests::new(request, self.bodies.clone()),
                 extensions,
                 next,
             };
-            let answer = self.calls.call(outgoing).await;
+            let kept = outgoing.requests.keep(&self.calls.retry).await;
+            kept.map_err(Error::middleware)?;
+            let answer = self.calls.call(&mut outgoing).await;
             answer.map_err(|failed| match failed {
                 Failed::Refused(error) => Error::middleware(error),
                 Failed::Client(error) => error,
@@ -89,13 +94,13 @@ impl<L: Limiter> Middleware for PacerMiddleware<L> {
     }
 }
 
-struct NextRequest<'e, 'n> {
-    requests: Requests,
+struct NextRequest<'e, 'n, P: CopyBody<Request>> {
+    requests: Requests<P>,
     extensions: &'e mut Extensions,
     next: Next<'n>,
 }
 
-impl Outgoing for NextRequest<'_, '_> {
+impl<P: CopyBody<Request>> Outgoing for NextRequest<'_, '_, P> {
     type Response = Response;
     type Error = Error;
 
@@ -119,15 +124,16 @@ impl Outgoing for NextRequest<'_, '_> {
     }
 }
 
-impl<L> Clone for PacerMiddleware<L> {
+impl<L, P: Clone> Clone for PacerMiddleware<L, P> {
     fn clone(&self) -> Self {
         Self {
             calls: Arc::clone(&self.calls),
+            bodies: self.bodies.clone(),
         }
     }
 }
 
-impl<L> fmt::Debug for PacerMiddleware<L> {
+impl<L, P> fmt::Debug for PacerMiddleware<L, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PacerMiddleware")
             .field("pacer", &self.calls.pacer)

@@ -50,10 +50,12 @@ mod replay;
 #[cfg(feature = "reqwest")]
 mod reqwest;
 mod retry;
+mod sent_request;
 mod service;
 mod signal;
 mod site;
 mod turn;
+mod unanswered;
 mod waiting;
 
 #[cfg(feature = "reqwest-middleware")]

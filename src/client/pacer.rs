@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use super::{Destination, PacerError, PacerEvent, Turn, common::Common, waiting::TurnRequest};
+use super::{
+    Destination, PacerError, PacerEvent, Turn, common::Common, sent_request::SentRequest,
+    waiting::TurnRequest,
+};
 use crate::limiter::{Limiter, LocalLimiter};
 
 /// Lets requests go when the destination's limits have room for them.
@@ -96,7 +99,7 @@ impl<L> Pacer<L> {
             };
             let memory = site.memory();
             stats.queued = site.queued.load(Ordering::Acquire);
-            stats.in_flight = site.in_flight.load(Ordering::Acquire);
+            stats.in_flight = memory.learned.in_flight();
             stats.paused_for = memory.learned.paused_until(now).map(since);
             let left = memory.learned.left(now);
             stats.left = left.map(|(units, until)| (units, since(until)));
@@ -117,16 +120,18 @@ impl<L: Limiter> Pacer<L> {
     /// fails; see [`PacerErrorKind`](super::PacerErrorKind).
     pub async fn turn(&self, destination: &Destination, cost: u64) -> Result<Turn, PacerError> {
         let turn = self.turn_within(destination, cost, self.common.max_wait);
-        turn.await.map(|(turn, _)| turn)
+        let (sent, _) = turn.await?;
+        Ok(Turn::new(Arc::clone(&self.common), sent))
     }
 
-    /// Waits for a turn, at most this long; with how long it was.
+    /// Waits for a turn, at most this long, and tells how long it was. The request is on its way from
+    /// then on.
     pub(super) async fn turn_within(
         &self,
         destination: &Destination,
         cost: u64,
         longest: Duration,
-    ) -> Result<(Turn, Duration), PacerError> {
+    ) -> Result<(SentRequest, Duration), PacerError> {
         let waiting = TurnRequest::new(&self.common, self.limiter.as_deref(), cost, longest);
         let turn = waiting.turn(destination).await;
         if let Err(error) = &turn {

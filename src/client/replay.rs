@@ -6,17 +6,19 @@ use std::{
 };
 
 use bytes::Bytes;
+use http::request::Parts;
 use http_body::Body;
 use http_body_util::{BodyExt, Empty, Full, Limited};
 
-use super::{PacerError, call::BoxError};
+use super::{PacerError, Retry, call::BoxError};
 use crate::reject::RejectionBody;
 
 /// A request body that may be sent more than once.
 ///
 /// Implemented for `()`, `Bytes`, `String`, `Vec<u8>`, `Full<Bytes>` and `Empty<Bytes>`; with the
-/// features `axum` and `tonic` also for the `Body` of each, which cannot be copied: such requests wait
-/// for their turn and are not sent again. For other bodies a layer has
+/// feature `reqwest` for its `Request`, which copies itself unless its body is a stream; with the
+/// features `axum` and `tonic` for the `Body` of each, which cannot be copied: such requests wait for
+/// their turn and are not sent again. For other bodies a layer has
 /// [`replay_fn`](super::PacerLayer::replay_fn),
 /// [`buffer_bodies`](super::PacerLayer::buffer_bodies) and
 /// [`without_replay`](super::PacerLayer::without_replay).
@@ -57,8 +59,21 @@ impl Replay for tonic::body::Body {
     }
 }
 
-/// How a layer copies the bodies of requests. Made by the methods of
+#[cfg(feature = "reqwest")]
+impl Replay for reqwest::Request {
+    fn replay(&self) -> Option<Self> {
+        self.try_clone()
+    }
+}
+
+/// How a layer copies the bodies of requests, or those of reqwest as a whole. Made by the methods of
 /// [`PacerLayer`](super::PacerLayer).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot copy `{B}`",
+    label = "a request with this body cannot be sent again",
+    note = "`.buffer_bodies(n)` is for bodies of `http::Request`s that can be made of bytes; requests of reqwest copy themselves, without it",
+    note = "`.replay_fn(|body| ..)` needs a closure that returns `Option` of the body that the client takes"
+)]
 pub trait CopyBody<B>: Clone + Send + Sync + 'static {
     /// What is kept of a body to send it again.
     #[doc(hidden)]
@@ -156,5 +171,50 @@ where
 
     fn again(&self, kept: &Bytes) -> Option<B> {
         Some(B::from_bytes(kept.clone()))
+    }
+}
+
+/// A body that is yet to be sent, and what is kept of it to send it again.
+pub(super) struct Copies<B, P: CopyBody<B>> {
+    first: Option<B>,
+    kept: Option<P::Kept>,
+    copy: P,
+}
+
+impl<B, P: CopyBody<B>> Copies<B, P> {
+    pub(super) const fn new(body: B, copy: P) -> Self {
+        Self {
+            first: Some(body),
+            kept: None,
+            copy,
+        }
+    }
+
+    /// Keeps what is needed, if the request may be sent again at all.
+    pub(super) async fn keep(
+        &mut self,
+        parts: Option<&Parts>,
+        retry: &Retry,
+    ) -> Result<(), PacerError> {
+        if parts.is_some_and(|parts| retry.may_want(parts))
+            && let Some(body) = self.first.take()
+        {
+            let (body, kept) = self.copy.keep(body).await?;
+            (self.first, self.kept) = (Some(body), kept);
+        }
+        Ok(())
+    }
+
+    /// Whether the body can be sent more than once.
+    pub(super) const fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// The body to send now; `None` if that was the last one.
+    pub(super) fn next(&mut self) -> Option<B> {
+        match self.first.take() {
+            Some(body) => Some(body),
+            None => self.copy.again(self.kept.as_ref()?),
+        }
     }
 }

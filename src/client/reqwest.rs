@@ -7,8 +7,9 @@ use reqwest::{Request, Response};
 use tower_service::Service;
 
 use super::{
-    Paced, PacedFuture,
+    CopyBody, Paced, PacedFuture, PacerError, Retry,
     call::{BoxError, Outgoing, SentAlready, is_connection},
+    replay::Copies,
 };
 use crate::limiter::Limiter;
 
@@ -18,6 +19,7 @@ where
     S::Error: Into<BoxError>,
     S::Future: Send,
     L: Limiter,
+    P: CopyBody<Request>,
 {
     type Response = Response;
     type Error = BoxError;
@@ -28,26 +30,27 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let (client, calls) = (self.inner.clone(), Arc::clone(&self.calls));
+        let calls = Arc::clone(&self.calls);
+        let mut outgoing = ReqwestRequest {
+            client: self.inner.clone(),
+            requests: Requests::new(request, self.bodies.clone()),
+        };
         PacedFuture::new(async move {
-            let outgoing = ReqwestRequest {
-                client,
-                requests: Requests::new(request),
-            };
-            calls.call(outgoing).await.map_err(BoxError::from)
+            outgoing.requests.keep(&calls.retry).await?;
+            calls.call(&mut outgoing).await.map_err(BoxError::from)
         })
     }
 }
 
-/// A request of reqwest, which copies itself.
-pub(super) struct Requests {
-    parts: Parts,
-    /// The request to send next; `None` once the last one was sent.
-    next: Option<Request>,
+/// A request of reqwest and its copies.
+pub(super) struct Requests<P: CopyBody<Request>> {
+    /// None once it cannot be sent again.
+    parts: Option<Parts>,
+    copies: Copies<Request, P>,
 }
 
-impl Requests {
-    pub(super) fn new(request: Request) -> Self {
+impl<P: CopyBody<Request>> Requests<P> {
+    pub(super) fn new(request: Request, copy: P) -> Self {
         let mut parts = http::Request::new(()).into_parts().0;
         parts.method = request.method().clone();
         // A URL that is no URI has no host either.
@@ -58,33 +61,40 @@ impl Requests {
             .unwrap_or(Uri::from_static("/"));
         parts.headers = request.headers().clone();
         Self {
-            parts,
-            next: Some(request),
+            parts: Some(parts),
+            copies: Copies::new(request, copy),
         }
     }
 
+    /// Keeps a copy, if the request may be sent again at all.
+    pub(super) async fn keep(&mut self, retry: &Retry) -> Result<(), PacerError> {
+        self.copies.keep(self.parts.as_ref(), retry).await
+    }
+
     /// The request without its body; `None` once it cannot be sent again.
-    pub(super) fn parts(&self) -> Option<&Parts> {
-        self.next.as_ref().map(|_| &self.parts)
+    pub(super) const fn parts(&self) -> Option<&Parts> {
+        self.parts.as_ref()
     }
 
     pub(super) fn next(&mut self) -> Option<Request> {
-        let request = self.next.take()?;
-        self.next = request.try_clone();
-        Some(request)
+        if !self.copies.is_kept() {
+            self.parts = None;
+        }
+        self.copies.next()
     }
 }
 
-struct ReqwestRequest<S> {
+struct ReqwestRequest<S, P: CopyBody<Request>> {
     client: S,
-    requests: Requests,
+    requests: Requests<P>,
 }
 
-impl<S> Outgoing for ReqwestRequest<S>
+impl<S, P> Outgoing for ReqwestRequest<S, P>
 where
     S: Service<Request, Response = Response> + Send,
     S::Error: Into<BoxError>,
     S::Future: Send,
+    P: CopyBody<Request>,
 {
     type Response = Response;
     type Error = BoxError;

@@ -5,10 +5,12 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::{Method, StatusCode, request::Parts};
 
 use super::{
-    SignalSource, Turn,
+    SignalSource,
+    common::Common,
     learned::draw,
-    turn::{Heard, Refusal},
+    sent_request::{Heard, Refusal, SentRequest},
 };
+use crate::headers::is_grpc;
 
 /// A call is refused for a limit at most this often before it gives up.
 const MOST_REFUSALS: u32 = 10;
@@ -89,7 +91,9 @@ impl Retry {
         self
     }
 
-    /// Decides in place of the method whether a request may be sent again after a failure.
+    /// Decides whether a request may be sent again after a failure, in place of its method, of
+    /// [`throttled_always`](Self::throttled_always), and of a gRPC server that allows it. How often
+    /// stays bounded, and nothing is sent again that a gRPC server forbids.
     ///
     /// ```
     /// use tower_ratelimit::client::{Failure, Retry};
@@ -107,10 +111,18 @@ impl Retry {
         self.attempts == 0
     }
 
-    fn allows(&self, parts: &Parts, failure: Failure) -> bool {
+    /// Whether there is an answer after which this request may be sent again, so that it has to be
+    /// kept.
+    pub(super) fn may_want(&self, parts: &Parts) -> bool {
+        let for_any = self.throttled_always || self.when.is_some();
+        !self.is_none() && (for_any || is_idempotent(parts) || is_grpc(&parts.headers))
+    }
+
+    /// Whether a request may be sent again, of which the failure itself does or does not allow it.
+    fn allows(&self, parts: &Parts, failure: Failure, is_safe: bool) -> bool {
         match &self.when {
             Some(when) => when(parts, &failure),
-            None => is_idempotent(parts),
+            None => is_safe || is_idempotent(parts),
         }
     }
 }
@@ -151,13 +163,12 @@ pub(super) struct Attempts {
 }
 
 /// The request that may be sent again, and the time that its call has left.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) struct Again<'r> {
     pub(super) retry: &'r Retry,
     pub(super) parts: &'r Parts,
     pub(super) left: Duration,
-    /// A number from 0 to 1, drawn by chance.
-    pub(super) fraction: f64,
+    pub(super) common: &'r Common,
 }
 
 impl Again<'_> {
@@ -165,7 +176,7 @@ impl Again<'_> {
     pub(super) fn after_response(
         &self,
         tried: &mut Attempts,
-        turn: &Turn,
+        sent: &SentRequest,
         status: StatusCode,
         heard: Heard,
     ) -> Option<Duration> {
@@ -173,7 +184,7 @@ impl Again<'_> {
         match heard {
             Heard::Refused(refusal) => self.after_refusal(tried, refusal),
             Heard::Nothing if is_transient => {
-                self.after_failure(tried, turn, Failure::Status(status))
+                self.after_failure(tried, sent, Failure::Status(status))
             }
             Heard::Forbidden | Heard::Nothing => None,
         }
@@ -181,9 +192,8 @@ impl Again<'_> {
 
     fn after_refusal(&self, tried: &mut Attempts, refusal: Refusal) -> Option<Duration> {
         // A gRPC server that names a wait allows to try again whatever it is.
-        let allowed = refusal.source == SignalSource::Grpc
-            || self.retry.throttled_always
-            || self.retry.allows(self.parts, Failure::Throttled);
+        let is_safe = refusal.source == SignalSource::Grpc || self.retry.throttled_always;
+        let allowed = self.retry.allows(self.parts, Failure::Throttled, is_safe);
         let wait = refusal.pause.wait;
         if !allowed || tried.refusals >= MOST_REFUSALS || wait > self.left {
             return None;
@@ -193,7 +203,11 @@ impl Again<'_> {
             // The wait was drawn already.
             SignalSource::Unknown => Duration::ZERO,
             // On top of the hint, or all that were told the same would come together again.
-            _ => draw(AFTER_REFUSAL, refusal.pause.refusals, self.fraction),
+            _ => draw(
+                AFTER_REFUSAL,
+                refusal.pause.refusals,
+                self.common.dice.fraction(),
+            ),
         };
         Some(wait.saturating_add(more).min(self.left))
     }
@@ -202,15 +216,15 @@ impl Again<'_> {
     pub(super) fn after_failure(
         &self,
         tried: &mut Attempts,
-        turn: &Turn,
+        sent: &SentRequest,
         failure: Failure,
     ) -> Option<Duration> {
         let is_last = tried.failures + 1 >= self.retry.attempts;
-        if is_last || !self.retry.allows(self.parts, failure) {
+        if is_last || !self.retry.allows(self.parts, failure, false) {
             return None;
         }
-        let wait = draw(AFTER_FAILURE, tried.failures, self.fraction);
-        if wait > self.left || !turn.may_retry() {
+        let wait = draw(AFTER_FAILURE, tried.failures, self.common.dice.fraction());
+        if wait > self.left || !sent.may_retry(self.common) {
             return None;
         }
         tried.failures += 1;

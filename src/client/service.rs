@@ -14,6 +14,7 @@ use tower_service::Service;
 use super::{
     ByReplay, CopyBody, Pacer,
     call::{BoxError, Calls, Failed, Outgoing, SentAlready, is_connection},
+    replay::Copies,
 };
 use crate::limiter::{Limiter, LocalLimiter};
 
@@ -25,7 +26,7 @@ use crate::limiter::{Limiter, LocalLimiter};
 pub struct Paced<S, L = LocalLimiter, P = ByReplay> {
     pub(super) inner: S,
     pub(super) calls: Arc<Calls<L>>,
-    bodies: P,
+    pub(super) bodies: P,
 }
 
 impl<S, L, P> Paced<S, L, P> {
@@ -68,22 +69,18 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (inner, calls) = (self.inner.clone(), Arc::clone(&self.calls));
-        let bodies = self.bodies.clone();
+        let calls = Arc::clone(&self.calls);
+        let (parts, body) = request.into_parts();
+        // Made here, so that the future has it once and not twice.
+        let mut outgoing = HttpRequest {
+            client: self.inner.clone(),
+            parts: Some(parts),
+            bodies: Copies::new(body, self.bodies.clone()),
+        };
         PacedFuture::new(async move {
-            let (parts, body) = request.into_parts();
-            let (body, kept) = match calls.retry.is_none() {
-                true => (body, None),
-                false => bodies.keep(body).await?,
-            };
-            let outgoing = HttpRequest {
-                client: inner,
-                parts: Some(parts),
-                body: Some(body),
-                kept,
-                bodies,
-            };
-            calls.call(outgoing).await.map_err(BoxError::from)
+            let HttpRequest { parts, bodies, .. } = &mut outgoing;
+            bodies.keep(parts.as_ref(), &calls.retry).await?;
+            calls.call(&mut outgoing).await.map_err(BoxError::from)
         })
     }
 }
@@ -92,22 +89,16 @@ where
 struct HttpRequest<S, B, P: CopyBody<B>> {
     client: S,
     parts: Option<Parts>,
-    /// The body that is sent first.
-    body: Option<B>,
-    kept: Option<P::Kept>,
-    bodies: P,
+    bodies: Copies<B, P>,
 }
 
 impl<S, B, P: CopyBody<B>> HttpRequest<S, B, P> {
     /// The request to send now. Its parts stay if it may be sent again.
     fn next(&mut self) -> Option<Request<B>> {
-        let body = match self.body.take() {
-            Some(body) => body,
-            None => self.bodies.again(self.kept.as_ref()?)?,
-        };
-        let parts = match self.kept {
-            Some(_) => self.parts.clone()?,
-            None => self.parts.take()?,
+        let body = self.bodies.next()?;
+        let parts = match self.bodies.is_kept() {
+            true => self.parts.clone()?,
+            false => self.parts.take()?,
         };
         Some(Request::from_parts(parts, body))
     }

@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode, header::AGE};
 
 use crate::{
     clock::Timestamp,
-    headers::read::{self, Grpc, ToldQuota},
+    headers::read::{self, Grpc, ToldQuotas},
 };
 
 /// Which signals of responses are believed. All of them are by default.
@@ -83,7 +83,7 @@ pub enum SignalSource {
 }
 
 /// What a response says.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Signal {
     /// The server refused the request for its limit.
     Throttled {
@@ -94,7 +94,7 @@ pub(super) enum Signal {
     /// The server forbids to try again.
     DoNotRetry,
     /// The server took the request, and tells its quotas.
-    Told(Vec<ToldQuota>),
+    Told(ToldQuotas),
     /// The server took the request.
     Passed,
     /// Nothing about limits.
@@ -108,20 +108,22 @@ impl Signal {
         headers: &HeaderMap,
         now: Timestamp,
     ) -> Self {
-        // The answer of a cache is not the server's; a redirect says nothing by its fields.
+        // A redirect says nothing by its fields, and those of a cache are old.
         if status.is_redirection() || is_cached(headers) {
-            return Self::Nothing;
+            return Self::without_fields(status);
         }
-        if learn.grpc
-            && let Some(grpc) = read::grpc(headers)
-        {
-            return match grpc {
-                Grpc::DoNotRetry => Self::DoNotRetry,
-                Grpc::RetryAfter(wait) => Self::Throttled {
+        let grpc = learn.grpc.then(|| read::grpc(headers)).flatten();
+        match grpc {
+            Some(Grpc::DoNotRetry) => return Self::DoNotRetry,
+            Some(Grpc::RetryAfter(wait)) => {
+                return Self::Throttled {
                     hint: Some(wait),
                     source: SignalSource::Grpc,
-                },
-            };
+                };
+            }
+            // It is a 429 by another name.
+            Some(Grpc::Exhausted) => return refusal(headers, now),
+            None => {}
         }
         let throttled = learn.throttles.then(|| throttled(status, headers, now));
         match throttled.flatten() {
@@ -133,16 +135,21 @@ impl Signal {
     fn of_others(learn: Learn, status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Self {
         let mut told = match learn.fields {
             true => read::quotas(headers, now),
-            false => Vec::new(),
+            false => ToldQuotas::default(),
         };
         // Units without a time, or for no time at all, allow and forbid nothing.
         told.retain(|told| told.window.is_some_and(|window| !window.is_zero()));
-        if !told.is_empty() {
-            Self::Told(told)
-        } else if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-            Self::Nothing
-        } else {
-            Self::Passed
+        match told.is_empty() {
+            true => Self::without_fields(status),
+            false => Self::Told(told),
+        }
+    }
+
+    /// A response of which nothing counts but its status.
+    fn without_fields(status: StatusCode) -> Self {
+        match status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+            true => Self::Nothing,
+            false => Self::Passed,
         }
     }
 }
@@ -155,34 +162,44 @@ fn is_cached(headers: &HeaderMap) -> bool {
 
 /// The refusal that the response is, if it is one.
 fn throttled(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Option<Signal> {
-    let is_candidate = matches!(
-        status,
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN
-    );
-    if !is_candidate {
-        return None;
-    }
-    let (hint, source) = match read::retry_after(headers, now) {
-        Some(wait) => (Some(wait), SignalSource::RetryAfter),
-        None => match exhausted(status, headers, now) {
-            Some(wait) => (Some(wait), SignalSource::RateLimit),
-            None => (None, SignalSource::Unknown),
-        },
+    let spent = || read::legacy_remaining(headers) == Some(0);
+    let refuses = match status {
+        StatusCode::TOO_MANY_REQUESTS => true,
+        StatusCode::SERVICE_UNAVAILABLE => hint(headers, now).is_some(),
+        // Only GitHub's fields make it one of a limit.
+        StatusCode::FORBIDDEN => read::retry_after(headers, now).is_some() || spent(),
+        _ => false,
     };
-    let refuses = hint.is_some()
-        || status == StatusCode::TOO_MANY_REQUESTS
-        || (status == StatusCode::FORBIDDEN && read::legacy_remaining(headers) == Some(0));
-    refuses.then_some(Signal::Throttled { hint, source })
+    refuses.then(|| refusal(headers, now))
+}
+
+/// A refusal with the wait that its fields tell.
+fn refusal(headers: &HeaderMap, now: Timestamp) -> Signal {
+    match hint(headers, now) {
+        Some((wait, source)) => Signal::Throttled {
+            hint: Some(wait),
+            source,
+        },
+        None => Signal::Throttled {
+            hint: None,
+            source: SignalSource::Unknown,
+        },
+    }
+}
+
+/// The wait that a refusal's fields tell.
+fn hint(headers: &HeaderMap, now: Timestamp) -> Option<(Duration, SignalSource)> {
+    match read::retry_after(headers, now) {
+        Some(wait) => Some((wait, SignalSource::RetryAfter)),
+        None => exhausted(headers, now).map(|wait| (wait, SignalSource::RateLimit)),
+    }
 }
 
 /// The longest time of the quotas that have nothing left.
-fn exhausted(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    // A 403 is one of a limit only by GitHub's fields.
-    if status == StatusCode::FORBIDDEN && read::legacy_remaining(headers) != Some(0) {
-        return None;
-    }
-    let told = read::quotas(headers, now).into_iter();
-    told.filter(|told| told.remaining == 0)
+fn exhausted(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let told = read::quotas(headers, now);
+    told.iter()
+        .filter(|told| told.remaining == 0)
         .filter_map(|told| told.window)
         .max()
 }

@@ -24,7 +24,6 @@ pub(super) struct Site {
     /// A permit for each request that may be in flight.
     pub(super) room: Option<Arc<Semaphore>>,
     pub(super) queued: AtomicUsize,
-    pub(super) in_flight: AtomicUsize,
     /// Wakes the head when something was learned.
     pub(super) news: Notify,
     memory: Mutex<Memory>,
@@ -37,6 +36,8 @@ pub(super) struct Site {
 pub(super) struct Memory {
     pub(super) learned: Learned,
     pub(super) budget: Budget,
+    /// Whether the head of the line may wait for news.
+    pub(super) head_waits: bool,
 }
 
 impl Site {
@@ -53,11 +54,11 @@ impl Site {
                 .max_in_flight
                 .map(|most| Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)))),
             queued: AtomicUsize::new(0),
-            in_flight: AtomicUsize::new(0),
             news: Notify::new(),
             memory: Mutex::new(Memory {
                 learned,
                 budget: Budget::default(),
+                head_waits: false,
             }),
             used: AtomicU64::new(0),
         }
@@ -79,19 +80,24 @@ pub(super) struct SiteSettings {
 /// All sites.
 #[derive(Debug)]
 pub(super) struct Sites {
-    by_destination: Mutex<HashMap<Destination, Arc<Site>>>,
+    table: Mutex<SiteTable>,
     most: usize,
     settings: SiteSettings,
-    tick: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct SiteTable {
+    by_destination: HashMap<Destination, Arc<Site>>,
+    /// Uses of all sites.
+    tick: u64,
 }
 
 impl Sites {
     pub(super) fn new(most: usize, settings: SiteSettings) -> Self {
         Self {
-            by_destination: Mutex::default(),
+            table: Mutex::default(),
             most: most.max(1),
             settings,
-            tick: AtomicU64::new(0),
         }
     }
 
@@ -101,14 +107,16 @@ impl Sites {
         destination: &Destination,
         now: Timestamp,
     ) -> Result<Arc<Site>, PacerError> {
-        let tick = self.tick.fetch_add(1, Ordering::Relaxed);
-        let mut sites = unpoisoned(self.by_destination.lock());
+        let mut table = unpoisoned(self.table.lock());
+        table.tick += 1;
+        let tick = table.tick;
+        let sites = &mut table.by_destination;
         if let Some(site) = sites.get(destination) {
             site.used.store(tick, Ordering::Relaxed);
             return Ok(Arc::clone(site));
         }
         if sites.len() >= self.most {
-            let idle = longest_idle(&sites, now);
+            let idle = longest_idle(sites, now);
             let idle = idle.ok_or_else(|| PacerError::too_many_destinations(self.most))?;
             sites.remove(&idle);
         }
@@ -120,12 +128,12 @@ impl Sites {
 
     /// The site of a destination, if there is one.
     pub(super) fn get(&self, destination: &Destination) -> Option<Arc<Site>> {
-        let sites = unpoisoned(self.by_destination.lock());
-        sites.get(destination).cloned()
+        let table = unpoisoned(self.table.lock());
+        table.by_destination.get(destination).cloned()
     }
 
     pub(super) fn len(&self) -> usize {
-        unpoisoned(self.by_destination.lock()).len()
+        unpoisoned(self.table.lock()).by_destination.len()
     }
 }
 

@@ -14,9 +14,10 @@ use tokio::{
 };
 
 use super::{
-    Destination, PacerError, PacerEvent, Turn,
+    Destination, PacerError, PacerEvent,
     common::Common,
     learned::{HeldBack, Sent},
+    sent_request::SentRequest,
     site::Site,
 };
 use crate::{
@@ -33,7 +34,7 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// A request that wants its turn.
 pub(super) struct TurnRequest<'p, L> {
-    common: &'p Arc<Common>,
+    common: &'p Common,
     limiter: Option<&'p L>,
     cost: u64,
     longest: Duration,
@@ -58,7 +59,7 @@ enum HeadAnswer {
 
 impl<'p, L: Limiter> TurnRequest<'p, L> {
     pub(super) fn new(
-        common: &'p Arc<Common>,
+        common: &'p Common,
         limiter: Option<&'p L>,
         cost: u64,
         longest: Duration,
@@ -80,11 +81,11 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
         self.began() + self.longest.min(FOREVER)
     }
 
-    /// The turn, and how long it was waited for.
+    /// The request when its turn has come, and how long that took.
     pub(super) async fn turn(
         &self,
         destination: &Destination,
-    ) -> Result<(Turn, Duration), PacerError> {
+    ) -> Result<(SentRequest, Duration), PacerError> {
         let now = self.common.clock.now();
         let site = self.common.sites.of(destination, now)?;
         let place = PlaceInLine::join(&site.queued, self.common.max_queue)
@@ -108,28 +109,30 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
         drop(head);
         drop(place);
         let waited = self.began.get().map_or(Duration::ZERO, Instant::elapsed);
+        let request = SentRequest::new(site, sent, room);
         self.common.tell(PacerEvent::Sent { waited });
-        site.in_flight.fetch_add(1, Ordering::AcqRel);
-        Ok((Turn::new(Arc::clone(self.common), site, sent, room), waited))
+        Ok((request, waited))
     }
 
     /// Goes without waiting, if that is possible.
     fn at_once(&self, site: &Site, now: Timestamp) -> AtOnce<L::Future> {
+        let Some(limiter) = self.limiter else {
+            return self
+                .send(site, now)
+                .map_or(AtOnce::Later(None), AtOnce::Sent);
+        };
         if site.memory().learned.hold(now, self.cost).is_some() {
             return AtOnce::Later(None);
         }
-        let answer = self
-            .limiter
-            .map(|limiter| limiter.acquire(&site.key, self.cost));
+        let answer = limiter.acquire(&site.key, self.cost);
         let is_charged = match &answer {
-            None => true,
-            Some(Pending::Ready(Ok(decision))) => decision.outcome() == Outcome::Allowed,
-            Some(_) => false,
+            Pending::Ready(Ok(decision)) => decision.outcome() == Outcome::Allowed,
+            _ => false,
         };
         match is_charged.then(|| self.send(site, now)).flatten() {
             Some(sent) => AtOnce::Sent(sent),
             None if is_charged => AtOnce::Later(None),
-            None => AtOnce::Later(answer),
+            None => AtOnce::Later(Some(answer)),
         }
     }
 
@@ -209,8 +212,7 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
     async fn until_nothing_holds(&self, site: &Site) -> Result<(), PacerError> {
         loop {
             let now = self.common.clock.now();
-            let hold = site.memory().learned.hold(now, self.cost);
-            let Some(hold) = hold else {
+            let Some(hold) = self.hold_as_head(site, now) else {
                 return Ok(());
             };
             let wait = self.check(site, hold)?;
@@ -218,6 +220,14 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
             let end = self.instant_in(wait);
             let _ = timeout_at(end, site.news.notified()).await;
         }
+    }
+
+    /// What holds the head back, which hears of news as long as something does.
+    fn hold_as_head(&self, site: &Site, now: Timestamp) -> Option<HeldBack> {
+        let mut memory = site.memory();
+        let hold = memory.learned.hold(now, self.cost);
+        memory.head_waits = hold.is_some();
+        hold
     }
 
     /// The rest of a wait.
@@ -284,7 +294,13 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
     ) -> Result<HeadAnswer, PacerError> {
         let destination = &site.destination;
         let Some(wait) = denial.retry_after() else {
-            return Err(PacerError::cannot_fit(self.cost, denial, destination));
+            let margin = self.common.margin;
+            return Err(PacerError::cannot_fit(
+                self.cost,
+                denial,
+                margin,
+                destination,
+            ));
         };
         if wait > self.left() {
             return Err(PacerError::wait_too_long(

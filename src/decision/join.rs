@@ -1,9 +1,6 @@
 //! Decisions of several limits as one.
 
-use super::{
-    Decision, QuotaStatuses,
-    joint::{Joint, Share},
-};
+use super::{Decision, QuotaStatuses, joint::Share};
 
 impl Decision {
     /// Notes that all but these of the units that were charged were given back.
@@ -41,7 +38,7 @@ impl Decision {
             degraded: all().find_map(Self::degraded_by),
             uncounted: !all().any(Self::is_counted),
             lease: None,
-            quotas: QuotaStatuses::of_joint(joint_of(&decisions)),
+            quotas: quotas_of(&decisions),
         }
     }
 }
@@ -58,14 +55,11 @@ fn share_of(decision: &Decision) -> Share {
     }
 }
 
-fn joint_of(decisions: &[Decision]) -> Joint {
+fn quotas_of(decisions: &[Decision]) -> QuotaStatuses {
     let count = decisions.iter().map(|decision| decision.statuses().len());
     let mut statuses = Vec::with_capacity(count.sum());
     for decision in decisions {
         statuses.extend_from_slice(decision.statuses());
     }
-    Joint {
-        statuses: statuses.into_boxed_slice(),
-        shares: decisions.iter().map(share_of).collect(),
-    }
+    QuotaStatuses::of_joint(statuses, decisions.iter().map(share_of))
 }

@@ -1,8 +1,8 @@
-//! The quotas of several limits, and the share that each limit has in a decision.
+//! The share that each of several limits has in a decision.
 
 use std::num::NonZeroU8;
 
-use super::{QuotaStatus, REQUEST_TIER, Receipt, name::Names, status::Status};
+use super::{REQUEST_TIER, Receipt, name::Names, status::Status};
 use crate::clock::Timestamp;
 
 /// A limit's share in a joint decision: its place in the list of quotas, and its charge.
@@ -19,41 +19,32 @@ pub(super) struct Share {
     pub(super) lease: Option<NonZeroU8>,
 }
 
-/// The quotas of several limits, one limit after the other.
-#[derive(Debug, Clone)]
-pub(super) struct Joint {
-    pub(super) statuses: Box<[Status]>,
-    pub(super) shares: Box<[Share]>,
+/// The set that owns the name of the quota at this place of all shares, and the place in that.
+pub(super) fn find(shares: &[Share], place: usize) -> Option<(&Names, usize)> {
+    let mut before = 0;
+    let share = shares.iter().find(|share| {
+        before += share.quotas;
+        place < before
+    })?;
+    let names = share.names.as_ref()?;
+    Some((names, place + share.quotas - before))
 }
 
-impl Joint {
-    /// The quota at this place, with the name that its limit gives it.
-    pub(super) fn view(&self, place: usize) -> QuotaStatus<'_> {
-        let mut before = 0;
-        let share = self.shares.iter().find(|share| {
-            before += share.quotas;
-            place < before
-        });
-        let names = share.and_then(|share| Some((share.names.as_ref()?, share.quotas)));
-        QuotaStatus {
-            status: self.statuses[place],
-            owned: names.map(|(names, quotas)| (names, place + quotas - before)),
-        }
-    }
-
-    /// The receipt of each limit.
-    pub(super) fn receipts(&self) -> impl Iterator<Item = Receipt> {
-        let mut rest = &*self.statuses;
-        self.shares.iter().map(move |share| {
-            let (own, others) = rest.split_at(share.quotas);
-            rest = others;
-            let receipt = Receipt::new(share.charged_at)
-                .in_tier(share.tier)
-                .degraded(share.degraded)
-                .leased(share.lease);
-            receipt.for_quotas(share.charged, own)
-        })
-    }
+/// The receipt of each limit for these quotas.
+pub(super) fn receipts<'a>(
+    shares: &'a [Share],
+    quotas: &'a [Status],
+) -> impl Iterator<Item = Receipt> + 'a {
+    let mut rest = quotas;
+    shares.iter().map(move |share| {
+        let (own, others) = rest.split_at(share.quotas);
+        rest = others;
+        let receipt = Receipt::new(share.charged_at)
+            .in_tier(share.tier)
+            .degraded(share.degraded)
+            .leased(share.lease);
+        receipt.for_quotas(share.charged, own)
+    })
 }
 
 impl Receipt {

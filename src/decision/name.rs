@@ -4,12 +4,61 @@ use std::{
     borrow::Cow,
     fmt,
     hash::{Hash, Hasher},
+    ops::Index,
     sync::Arc,
 };
 
-/// The names of all policies of a set, by their places. A decision about the set holds them by one
-/// count, in one word; each can also be held alone, as a metric's label.
-pub(super) type Names = Arc<Box<[Arc<str>]>>;
+use super::joint::{self, Share};
+
+/// The names of all policies of a set. A decision about the set holds them by one count, in one word.
+pub(super) type Names = Arc<NameSet>;
+
+#[derive(Debug)]
+pub(super) struct NameSet {
+    /// By their places. Each can also be held alone, as a metric's label. None where there are shares.
+    names: Box<[Arc<str>]>,
+    /// The shares of several limits that decided together, each with names of its own.
+    shares: Box<[Share]>,
+}
+
+impl NameSet {
+    pub(super) fn new(names: impl IntoIterator<Item = Arc<str>>) -> Names {
+        Arc::new(Self {
+            names: names.into_iter().collect(),
+            shares: Box::default(),
+        })
+    }
+
+    pub(super) fn joint(shares: impl IntoIterator<Item = Share>) -> Names {
+        Arc::new(Self {
+            names: Box::default(),
+            shares: shares.into_iter().collect(),
+        })
+    }
+
+    /// The shares of several limits; none where one limit decided.
+    pub(super) const fn shares(&self) -> &[Share] {
+        &self.shares
+    }
+
+    /// The set that owns the name at this place of a list of quotas, and the place in it; `None` for
+    /// a static name.
+    #[inline]
+    pub(super) fn find(self: &Arc<Self>, place: usize) -> Option<(&Names, usize)> {
+        if self.shares.is_empty() {
+            return Some((self, place));
+        }
+        joint::find(&self.shares, place)
+    }
+}
+
+impl Index<usize> for NameSet {
+    type Output = Arc<str>;
+
+    fn index(&self, place: usize) -> &Arc<str> {
+        &self.names[place]
+    }
+}
 
 /// A policy's name. A static one is never counted.
 #[derive(Clone)]
@@ -26,7 +75,7 @@ impl Name {
     pub(super) fn alone(name: Cow<'static, str>) -> Self {
         match name {
             Cow::Borrowed(name) => Self::fixed(name),
-            Cow::Owned(name) => Self::owned(Arc::new([Arc::from(name)].into()), 0),
+            Cow::Owned(name) => Self::owned(NameSet::new([Arc::from(name)]), 0),
         }
     }
 
@@ -40,7 +89,7 @@ impl Name {
             return names;
         }
         let count = names.len();
-        let names: Names = Arc::new(names.into_iter().map(Arc::from).collect());
+        let names = NameSet::new(names.into_iter().map(Arc::from));
         (0..count)
             .map(|place| Self::owned(Arc::clone(&names), place))
             .collect()

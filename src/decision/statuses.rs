@@ -4,8 +4,8 @@ use std::{mem, ptr, slice, sync::Arc};
 
 use super::{
     Policy, QuotaStatus, Receipt,
-    joint::Joint,
-    name::Names,
+    joint::{self, Share},
+    name::{NameSet, Names},
     status::{Measure, Status},
 };
 
@@ -16,7 +16,9 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct QuotaStatuses {
     list: List,
-    /// The names of all quotas, by their places, unless all are static.
+    /// The names of all quotas, by their places, unless all are static; and the shares of several
+    /// limits, which have them in the same word, so that other decisions are dropped in fewer
+    /// instructions.
     names: Option<Names>,
 }
 
@@ -25,9 +27,6 @@ pub struct QuotaStatuses {
 enum List {
     One(Status),
     Many(Box<[Status]>),
-    /// Those of several limits, each with names and a charge of its own. Counted, because that is
-    /// dropped in the fewest instructions, which all decisions have in them.
-    Joint(Arc<Joint>),
 }
 
 impl From<QuotaStatus<'_>> for QuotaStatuses {
@@ -65,7 +64,7 @@ fn names_of(statuses: &[QuotaStatus<'_>]) -> Option<Names> {
         Arc::clone(set)
     } else {
         let names = statuses.iter().map(|status| Arc::from(status.name()));
-        Arc::new(names.collect())
+        NameSet::new(names)
     })
 }
 
@@ -96,7 +95,6 @@ impl QuotaStatuses {
         let list = match &mut self.list {
             List::One(status) => List::One(*status),
             List::Many(statuses) => List::Many(mem::take(statuses)),
-            List::Joint(joint) => List::Joint(Arc::clone(joint)),
         };
         let names = self.names.take();
         Self { list, names }
@@ -107,7 +105,6 @@ impl QuotaStatuses {
         match &self.list {
             List::One(status) => slice::from_ref(status),
             List::Many(statuses) => statuses,
-            List::Joint(joint) => &joint.statuses,
         }
     }
 
@@ -115,21 +112,18 @@ impl QuotaStatuses {
         match &mut self.list {
             List::One(status) => slice::from_mut(status),
             List::Many(statuses) => statuses,
-            List::Joint(joint) => &mut Arc::make_mut(joint).statuses,
         }
     }
 
-    /// The names of all quotas, unless all are static; those of several limits are not in one set.
+    /// The names of all quotas, unless all are static.
     pub(super) const fn names(&self) -> Option<&Names> {
         self.names.as_ref()
     }
 
     /// The receipts of several limits; `None` for those of one.
     pub(super) fn receipts(&self) -> Option<impl Iterator<Item = Receipt>> {
-        match &self.list {
-            List::Joint(joint) => Some(joint.receipts()),
-            List::One(_) | List::Many(_) => None,
-        }
+        let shares = self.names.as_ref()?.shares();
+        (!shares.is_empty()).then(|| joint::receipts(shares, self.as_slice()))
     }
 
     pub(super) fn iter(
@@ -140,31 +134,25 @@ impl QuotaStatuses {
     }
 
     /// The quotas of several limits.
-    pub(super) fn of_joint(joint: Joint) -> Self {
+    pub(super) fn of_joint(statuses: Vec<Status>, shares: impl Iterator<Item = Share>) -> Self {
         Self {
-            list: List::Joint(Arc::new(joint)),
-            names: None,
+            list: List::Many(statuses.into_boxed_slice()),
+            names: Some(NameSet::joint(shares)),
         }
     }
 
     fn view(&self, place: usize, status: &Status) -> QuotaStatus<'_> {
-        if let List::Joint(joint) = &self.list {
-            return joint.view(place);
-        }
         QuotaStatus {
             status: *status,
-            owned: self.names.as_ref().map(|names| (names, place)),
+            owned: self.names.as_ref().and_then(|names| names.find(place)),
         }
     }
 
     /// The name of the quota at this place, which stands so.
     #[inline]
     pub(super) fn name<'a>(&'a self, place: usize, status: &Status) -> &'a str {
-        match (&self.names, &self.list) {
-            (Some(names), _) => &names[place],
-            (None, List::Joint(joint)) => joint.view(place).name(),
-            (None, _) => status.name,
-        }
+        let owned = self.names.as_ref().and_then(|names| names.find(place));
+        owned.map_or(status.name, |(names, place)| &names[place])
     }
 
     pub(super) fn binding(&self) -> QuotaStatus<'_> {
@@ -177,7 +165,7 @@ impl QuotaStatuses {
     pub(super) fn binding_place(&self) -> (usize, &Status) {
         match &self.list {
             List::One(status) => (0, status),
-            List::Many(_) | List::Joint(_) => {
+            List::Many(_) => {
                 let statuses = self.as_slice();
                 let place = Status::binding_of(statuses);
                 (place, &statuses[place])
@@ -208,10 +196,6 @@ impl QuotaStatuses {
     #[inline]
     fn are_named_like(&self, policies: &[Policy]) -> bool {
         let Some(names) = &self.names else {
-            if let List::Joint(joint) = &self.list {
-                let mut places = policies.iter().enumerate();
-                return places.all(|(place, policy)| joint.view(place).name() == policy.name());
-            }
             // Nearly always it is the same text in the same place, which takes less to see.
             let same = |(status, policy): (&Status, &Policy)| {
                 let name = policy.name();
@@ -219,11 +203,13 @@ impl QuotaStatuses {
             };
             return self.as_slice().iter().zip(policies).all(same);
         };
-        let same = |(place, policy): (usize, &Policy)| match policy.name.in_set() {
-            Some((own, at)) if at == place && Arc::ptr_eq(own, names) => true,
-            _ => *names[place] == *policy.name(),
-        };
-        policies.iter().enumerate().all(same)
+        let mut named = self.as_slice().iter().zip(policies).enumerate();
+        let same =
+            |(place, (status, policy)): (usize, (&Status, &Policy))| match policy.name.in_set() {
+                Some((own, at)) if at == place && Arc::ptr_eq(own, names) => true,
+                _ => self.name(place, status) == policy.name(),
+            };
+        named.all(same)
     }
 }
 

@@ -1,1 +1,2 @@
+//! [lines]: crate::guide::troubleshooting#lines-in-the-log
 #![doc = include_str!("../../docs/rules.md")]

@@ -3,4 +3,8 @@
 //! [security-page]: crate::guide::security
 // As on the page before: of two definitions of a link the first one counts.
 #![cfg_attr(feature = "redis", doc = "[redis-page]: crate::guide::redis")]
+#![cfg_attr(
+    feature = "rules",
+    doc = "[rules-page]: crate::guide::rules#reading-them-again"
+)]
 #![doc = include_str!("../../docs/troubleshooting.md")]

@@ -49,6 +49,7 @@ mod fields;
 mod figures;
 mod ietf;
 mod kept;
+mod media_type;
 mod number;
 mod prepared;
 #[cfg(feature = "client")]
@@ -63,5 +64,6 @@ mod x_ratelimit;
 pub use self::config::{Headers, IetfDraft, ResetFormat};
 pub(crate) use self::{
     figures::Figures,
+    media_type::is_grpc,
     renderer::{DenialFields, Renderer},
 };

@@ -122,26 +122,23 @@ impl KeyRules {
     }
 
     /// The key of limits of which some have none: those are counted under the shared key, or left
-    /// out.
+    /// out. Lists come first, as with all keys: they are asked about those that there are.
     fn key_of_limits(
         &self,
         extractors: &[Arc<dyn KeyExtractor>],
         parts: &Parts,
     ) -> Result<Key, NotCounted> {
-        let mut keys = Vec::with_capacity(extractors.len());
-        for extractor in extractors {
-            let key = match extractor.extract(parts) {
-                Ok(key) => {
-                    self.listed(&key)?;
-                    Some(key)
-                }
-                Err(error) => match self.without_key(error) {
-                    Ok(key) => Some(key.clone()),
-                    Err(NotCounted::Skip) => None,
-                    Err(why) => return Err(why),
-                },
-            };
-            keys.push(key);
+        let found = extractors.iter().map(|extractor| extractor.extract(parts));
+        let found: Vec<Result<Key, KeyError>> = found.collect();
+        let there_are = found.iter().map(|key| key.as_ref().ok().cloned());
+        self.listed(&Key::of_limits(there_are))?;
+        let mut keys = Vec::with_capacity(found.len());
+        for key in found {
+            let key = key.or_else(|error| self.without_key(error).cloned());
+            keys.push(match key {
+                Err(NotCounted::Skip) => None,
+                key => Some(key?),
+            });
         }
         if keys.iter().all(Option::is_none) {
             return Err(NotCounted::Skip);

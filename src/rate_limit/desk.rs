@@ -3,14 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{StatusCode, request::Parts, response};
-use tower_service::Service;
 
 #[cfg(feature = "redis")]
 use super::reservation::spawn;
 use super::{
-    ResponseFuture,
-    admission::Admission,
+    admission::{Admission, Unasked, Unsettled},
     demand::{Course, DIRECT, Demand, DemandRef},
+    follow_up::{First, FollowUp},
     reservation::Reservation,
     settings::{FinalCost, Settings},
     wait::{LongestOf, WaitingRoom},
@@ -33,6 +32,16 @@ pub(crate) struct Desk<L, R> {
     line: Tier,
 }
 
+/// A desk's answer to a request, which then [goes its way](super::ResponseFuture::answered).
+pub(crate) struct DeskAnswer<L: Limiter, R, B>(pub(super) DeskStep<L, R, B>);
+
+pub(super) enum DeskStep<L: Limiter, R, B> {
+    Passes(FollowUp<L, R>),
+    Rejected(http::Response<B>),
+    Open(Unsettled<L::Future>, Arc<Admission<L, R>>),
+    Unasked(Unasked, Arc<Admission<L, R>>),
+}
+
 /// The settings of a desk.
 pub(crate) struct DeskTerms {
     pub(crate) headers: Headers,
@@ -41,8 +50,9 @@ pub(crate) struct DeskTerms {
     pub(crate) grpc: bool,
     pub(crate) shadow: bool,
     pub(crate) counts: Option<CountedResponses>,
-    /// Which denied requests wait in which room, and in the line of which name.
-    pub(crate) wait: Option<(DeskRoom, Wait, String)>,
+    pub(crate) room: DeskRoom,
+    /// Which denied requests wait, and in the line of which name.
+    pub(crate) wait: Option<(Wait, String)>,
 }
 
 /// Which responses count.
@@ -88,8 +98,8 @@ impl<L: Limiter, R> Desk<L, R> {
         settings.expose_decision = terms.expose_decision;
         settings.final_cost = terms.counts.map(FinalCost::from);
         let mut line = Tier::DEFAULT;
-        if let Some((room, wait, name)) = terms.wait {
-            settings.waiting_room = room.0;
+        settings.waiting_room = terms.room.0;
+        if let Some((wait, name)) = terms.wait {
             settings.waiting_room.longest = Some(wait.longest);
             settings.waiting_room.longest_of = wait.of_denial;
             line = Tier::named_owned(name);
@@ -109,40 +119,37 @@ impl<L: Limiter, R> Desk<L, R> {
         }
     }
 
-    /// Decides about a request.
+    /// Asks the limiter about a request.
     #[inline]
-    pub(crate) fn respond<S, B, ResBody>(
+    pub(crate) fn ask<B: 'static>(
         &self,
-        (key, cost): (&Key, u64),
-        inner: &mut S,
-        parts: Parts,
-        body: B,
-    ) -> ResponseFuture<S, B, L, R>
+        key: &Key,
+        cost: u64,
+        parts: &mut Parts,
+    ) -> DeskAnswer<L, R, B>
     where
-        S: Service<http::Request<B>, Response = http::Response<ResBody>> + Clone,
-        R: Reject<ResBody>,
-        ResBody: 'static,
+        R: Reject<B>,
     {
         let demand = self.demand(key, cost);
-        ResponseFuture::of_demand(demand, &self.admission, inner, parts, body)
+        if self.admission.may_stand(demand) {
+            return self.unasked(Unasked::InLine(demand.keep()));
+        }
+        DeskAnswer(match First::ask(demand, &self.admission, parts) {
+            First::Passes(follow_up) => DeskStep::Passes(follow_up),
+            First::Rejected(response) => DeskStep::Rejected(response),
+            First::Open(open) => DeskStep::Open(open, Arc::clone(&self.admission)),
+        })
     }
 
-    /// The future of a request that is not counted.
+    /// The answer to a request that is not counted.
     #[cold]
-    pub(crate) fn exempt<S, B, ResBody>(
-        &self,
-        why: NotCounted,
-        inner: &mut S,
-        parts: Parts,
-        body: B,
-    ) -> ResponseFuture<S, B, L, R>
-    where
-        S: Service<http::Request<B>, Response = http::Response<ResBody>> + Clone,
-        R: Reject<ResBody>,
-        ResBody: 'static,
-    {
-        let unasked = self.admission.exempt(why);
-        ResponseFuture::unasked(unasked, &self.admission, inner, parts, body)
+    pub(crate) fn exempt<B>(&self, why: NotCounted) -> DeskAnswer<L, R, B> {
+        self.unasked(self.admission.exempt(why))
+    }
+
+    #[cold]
+    fn unasked<B>(&self, why: Unasked) -> DeskAnswer<L, R, B> {
+        DeskAnswer(DeskStep::Unasked(why, Arc::clone(&self.admission)))
     }
 
     /// Decides about a request in the shadow, which never holds it up.

@@ -15,6 +15,7 @@ use tower_service::Service;
 use super::{
     admission::{Admission, Unasked, Unsettled},
     demand::{Course, Demand, DemandRef},
+    desk::{DeskAnswer, DeskStep},
     follow_up::{First, FollowUp},
     reservation::Correcting,
     trial::{NextStep, Trial},
@@ -111,30 +112,27 @@ where
         }
     }
 
-    /// The future of a request whose demand is known.
+    /// The future of a request that a desk was asked about. One place for the request to go from: it
+    /// is long, and each call that it is handed on by would move it.
     #[cfg(feature = "rules")]
-    #[inline]
-    pub(super) fn of_demand(
-        demand: DemandRef<'_>,
-        admission: &Arc<Admission<L, R>>,
+    #[inline(always)]
+    pub(crate) fn answered(
+        answer: DeskAnswer<L, R, ResBody>,
         inner: &mut S,
-        mut parts: Parts,
+        parts: Parts,
         body: B,
     ) -> Self
     where
         S: Clone,
     {
-        if admission.may_stand(demand) {
-            let unasked = Unasked::InLine(demand.keep());
-            return Self::unasked(unasked, admission, inner, parts, body);
-        }
-        match First::ask(demand, admission, &mut parts) {
-            First::Passes(follow_up) => Self {
-                follow_up,
+        match answer.0 {
+            DeskStep::Passes(follow_up) => Self {
                 state: State::running(inner, parts, body),
+                follow_up,
             },
-            First::Rejected(response) => Self::rejected(response),
-            First::Open(open) => Self::tried(open, admission, inner, parts, body),
+            DeskStep::Rejected(response) => Self::rejected(response),
+            DeskStep::Open(open, admission) => Self::tried(open, &admission, inner, parts, body),
+            DeskStep::Unasked(why, admission) => Self::unasked(why, &admission, inner, parts, body),
         }
     }
 

@@ -107,8 +107,8 @@ impl RateLimitLayer {
     /// - [`cost`](Self::cost) is that of all limits, and so is [`count_if`](Self::count_if).
     /// - A [`tier`](Self::tier) is that of the limits that know it. A request's own
     ///   [`quota`](Self::quota) has nothing to stand in for.
-    /// - [`skip_key`](Self::skip_key) and [`deny_key`](Self::deny_key) are asked about each key.
-    ///   Observers and handlers see a [`Key::joint`], of which [`Key::parts`] are the keys.
+    /// - [`skip_key`](Self::skip_key) and then [`deny_key`](Self::deny_key) are asked about each key
+    ///   that there is, before a missing one matters: one key that is listed is enough. Observers and handlers see a [`Key::joint`], of which [`Key::parts`] are the keys.
     /// - Requests that [`wait`](Self::wait) stand in one line if all their keys are the same.
     ///
     /// # Panics

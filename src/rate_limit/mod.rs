@@ -126,7 +126,9 @@ mod trial;
 mod wait;
 
 #[cfg(feature = "rules")]
-pub(crate) use self::desk::{CountedResponses, Desk, DeskRoom, DeskTerms, Wait, Watched};
+pub(crate) use self::desk::{
+    CountedResponses, Desk, DeskAnswer, DeskRoom, DeskTerms, Wait, Watched,
+};
 pub use self::{
     decisions::{Decisions, Exposed},
     future::ResponseFuture,

@@ -28,5 +28,8 @@ pub(crate) static DECIDE_LONE_FIXED_WINDOW: LazyLock<Script> =
 pub(crate) static DECIDE_LONE_SLIDING_WINDOW: LazyLock<Script> =
     LazyLock::new(|| Script::new(include!("script/lone/sliding_window.rs")));
 
+pub(crate) static DECIDE_LONE_SLIDING_LOG: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include!("script/lone/sliding_log.rs")));
+
 pub(crate) static DECIDE_BUCKETS: LazyLock<Script> =
     LazyLock::new(|| Script::new(include!("script/lone/buckets.rs")));

@@ -2,8 +2,8 @@
 
 use http::Response;
 
-use super::{Reject, Rejection, RejectionKind, body::Content, is_grpc};
-use crate::headers::{DenialFields, Renderer};
+use super::{Reject, Rejection, RejectionKind, body::Content};
+use crate::headers::{DenialFields, Renderer, is_grpc};
 
 /// The whole answer to a request that is not let through: what `reject` makes of it, and the fields
 /// about the limit.

@@ -6,7 +6,10 @@ use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 
 use super::{Rejection, RejectionBody, RejectionKind, response};
-use crate::decision::{Decision, Unit};
+use crate::{
+    decision::{Decision, Unit},
+    headers::is_grpc,
+};
 
 static STATUS: HeaderName = HeaderName::from_static("grpc-status");
 static MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -43,18 +46,6 @@ impl Rejection<'_> {
     pub fn grpc_response_with<B: RejectionBody>(&self, message: &str) -> Response<B> {
         response(self, message)
     }
-}
-
-/// Whether the content type is gRPC's own. gRPC-Web, whose trailers are part of the body, is not.
-pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else {
-        return false;
-    };
-    let Some((media_type, rest)) = value.as_bytes().split_at_checked(CONTENT_TYPE.len()) else {
-        return false;
-    };
-    media_type.eq_ignore_ascii_case(CONTENT_TYPE.as_bytes())
-        && matches!(rest, [] | [b'+' | b';' | b' ' | b'\t', ..])
 }
 
 const fn default_message(kind: RejectionKind) -> &'static str {

@@ -98,7 +98,6 @@ mod response;
 mod style;
 mod text;
 
-use self::grpc::is_grpc;
 pub(crate) use self::{answer::answer, style::AnswerStyle};
 pub use self::{
     body::RejectionBody,

@@ -103,15 +103,40 @@ pub(super) enum Allowance {
     },
 }
 
+/// The quotas of a request, if it is limited at all.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChosenQuotas<'r> {
+    /// Their place among the rule's sets of quotas.
+    pub(super) place: usize,
+    pub(super) tier: Option<&'r str>,
+    pub(super) quotas: Option<&'r QuotaSet>,
+}
+
 impl Allowance {
-    /// The quotas of a request, and the name of its tier.
-    pub(super) fn of(&self, parts: &Parts, now: Timestamp) -> (Option<&str>, Option<&QuotaSet>) {
+    /// The quotas of a request.
+    #[inline]
+    pub(super) fn of(&self, parts: &Parts, now: Timestamp) -> ChosenQuotas<'_> {
         match self {
-            Self::Always(quotas) => (None, quotas.as_ref()),
+            Self::Always(quotas) => ChosenQuotas {
+                place: 0,
+                tier: None,
+                quotas: quotas.as_ref(),
+            },
+            _ => self.of_request(parts, now),
+        }
+    }
+
+    #[inline(never)]
+    fn of_request(&self, parts: &Parts, now: Timestamp) -> ChosenQuotas<'_> {
+        match self {
+            Self::Always(_) => self.of(parts, now),
             Self::Scheduled { times, otherwise } => {
-                let hit = times.iter().find(|time| time.is_in_force(now));
-                let quotas = hit.map_or(otherwise, |time| &time.quotas);
-                (None, quotas.as_ref())
+                let hit = times.iter().position(|time| time.is_in_force(now));
+                ChosenQuotas {
+                    place: hit.unwrap_or(times.len()),
+                    tier: None,
+                    quotas: hit.map_or(otherwise, |at| &times[at].quotas).as_ref(),
+                }
             }
             Self::Tiers {
                 header,
@@ -125,12 +150,14 @@ impl Allowance {
                     .filter(|first| lines.all(|line| line == *first));
                 let value = value.map(|value| value.as_bytes().trim_ascii());
                 let named = |name: &str| value == Some(name.as_bytes());
-                let at = tiers
-                    .iter()
-                    .position(|(name, _)| named(name))
-                    .unwrap_or(*default);
-                let (name, quotas) = &tiers[at];
-                (Some(name), quotas.as_ref())
+                let at = tiers.iter().position(|(name, _)| named(name));
+                let place = at.unwrap_or(*default);
+                let (name, quotas) = &tiers[place];
+                ChosenQuotas {
+                    place,
+                    tier: Some(name),
+                    quotas: quotas.as_ref(),
+                }
             }
         }
     }
@@ -155,36 +182,13 @@ impl Allowance {
         sets
     }
 
-    /// The place of a set that a request was given.
-    pub(super) fn place_of(&self, set: &QuotaSet) -> usize {
-        let is_it = |quotas: &Option<QuotaSet>| {
-            quotas
-                .as_ref()
-                .is_some_and(|quotas| std::ptr::eq(quotas, set))
-        };
-        match self {
-            Self::Always(_) => 0,
-            Self::Scheduled { times, .. } => {
-                let place = times.iter().position(|time| is_it(&time.quotas));
-                place.unwrap_or(times.len())
-            }
-            Self::Tiers { default, tiers, .. } => {
-                let place = tiers.iter().position(|(_, quotas)| is_it(quotas));
-                place.unwrap_or(*default)
-            }
-        }
+    /// The place of the default set, if that is limited; else the first that is.
+    pub(super) fn first_place(&self) -> usize {
+        self.places().first().map_or(0, |(place, _)| *place)
     }
 
     /// All sets of quotas that a request may be measured by.
     pub(super) fn sets(&self) -> Vec<&QuotaSet> {
-        let sets: Vec<&Option<QuotaSet>> = match self {
-            Self::Always(quotas) => vec![quotas],
-            Self::Scheduled { times, otherwise } => {
-                let scheduled = times.iter().map(|time| &time.quotas);
-                scheduled.chain([otherwise]).collect()
-            }
-            Self::Tiers { tiers, .. } => tiers.iter().map(|(_, quotas)| quotas).collect(),
-        };
-        sets.into_iter().flatten().collect()
+        self.places().into_iter().map(|(_, set)| set).collect()
     }
 }

@@ -21,7 +21,16 @@ impl CostRule {
     }
 
     /// The cost in units; HEAD comes here as GET.
+    #[inline]
     pub(super) fn of(&self, method: &Method, parts: &Parts) -> u32 {
+        if self.methods.is_empty() && self.header.is_none() {
+            return self.default;
+        }
+        self.of_parts(method, parts)
+    }
+
+    #[inline(never)]
+    fn of_parts(&self, method: &Method, parts: &Parts) -> u32 {
         let of_method = self.methods.iter().find(|(known, _)| known == method);
         let of_method = of_method.map_or(0, |(_, cost)| *cost);
         let of_header = self.header.as_ref().map_or(0, |(name, max)| {

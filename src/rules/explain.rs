@@ -94,7 +94,7 @@ impl Explanation {
         let explained = rules.iter().enumerate().map(|(place, rule)| {
             let place = place as u16;
             let after = found.ended_by.filter(|end| *end < place);
-            let reason = match (rule.matcher.check(&view), after) {
+            let reason = match (rule.matcher.check(&view, rule.in_doubt()), after) {
                 (_, Some(end)) => RuleReason::AfterEnd(rules[usize::from(end)].name.to_string()),
                 (Err(field), None) => RuleReason::Differs(field),
                 (Ok(()), None) => match found.replaced_by(place, rules) {
@@ -173,7 +173,7 @@ impl RuleExplanation {
 
 impl ExplainedLimit {
     fn new(rule: &Rule, view: &RequestView<'_>) -> Self {
-        let (tier, quotas) = rule.allowance.of(view.parts, view.now);
+        let chosen = rule.allowance.of(view.parts, view.now);
         let key = match charge(rule, view) {
             Ok(Some(charge)) => Ok(charge.key),
             Ok(None) => rule.key.extract(&rule.matcher, view),
@@ -181,9 +181,11 @@ impl ExplainedLimit {
         };
         Self {
             key,
-            tier: tier.map(str::to_owned),
+            tier: chosen.tier.map(str::to_owned),
             cost: rule.cost.of(view.method(), view.parts),
-            quotas: quotas.map_or_else(Vec::new, |set| set.quotas().cloned().collect()),
+            quotas: chosen
+                .quotas
+                .map_or_else(Vec::new, |set| set.quotas().cloned().collect()),
             wait: rule.wait,
             block_for: rule.block_for,
         }

@@ -1,8 +1,9 @@
 //! Keys of rules: the crate's extractors, and what only rules know.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use http::request::Parts;
+use percent_encoding::percent_decode_str;
 
 use super::{matcher::Matcher, pattern::hosts, request::RequestView};
 use crate::{
@@ -29,11 +30,20 @@ impl RuleKey {
     }
 
     /// The key of a request that the rule's match fits.
+    #[inline]
     pub(super) fn extract(
         &self,
         matcher: &Matcher,
         view: &RequestView<'_>,
     ) -> Result<Key, KeyError> {
+        match self {
+            Self::Extractor(extractor) => extractor.extract(view.parts),
+            other => other.compose(matcher, view),
+        }
+    }
+
+    #[inline(never)]
+    fn compose(&self, matcher: &Matcher, view: &RequestView<'_>) -> Result<Key, KeyError> {
         match self {
             Self::Extractor(extractor) => extractor.extract(view.parts),
             Self::PathParameter(name) => path_parameter(name, matcher, view),
@@ -76,16 +86,20 @@ impl fmt::Debug for RuleKey {
     }
 }
 
-/// The segment that a parameter stands for: one key for all that the pattern takes for the same.
+/// What a parameter stands for, decoded: one key for all that the pattern, or an application, takes
+/// for the same.
 fn path_parameter(name: &str, matcher: &Matcher, view: &RequestView<'_>) -> Result<Key, KeyError> {
-    let pattern = matcher.path_of(&view.path).ok_or(KeyError::absent())?;
-    let segment = pattern
-        .parameter(name, &view.path)
-        .ok_or(KeyError::absent())?;
-    if pattern.ignores_case() && segment.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        return Ok(Key::from(segment.to_ascii_lowercase()));
+    let mut patterns = matcher.paths.iter().flatten();
+    let segment = patterns.find_map(|pattern| {
+        let reading = pattern.reading_of(&view.path)?;
+        Some((pattern.parameter(name, reading)?, pattern.ignores_case()))
+    });
+    let (segment, ignores_case) = segment.ok_or(KeyError::absent())?;
+    let mut value = Cow::from(percent_decode_str(segment));
+    if ignores_case {
+        value.to_mut().make_ascii_lowercase();
     }
-    Ok(Key::from(segment))
+    Ok(str::from_utf8(&value).map_or_else(|_| Key::bytes(&value), Key::from))
 }
 
 /// The host that the request names, without its port and in lower case.

@@ -6,7 +6,7 @@ use http::{HeaderName, Method, request::Parts};
 use ipnet::IpNet;
 
 use super::{
-    pattern::{Glob, HostPattern, PathPattern, hosts},
+    pattern::{Glob, HostPattern, InDoubt, PathPattern, hosts},
     request::RequestView,
     time::TimeWindow,
 };
@@ -34,6 +34,8 @@ pub(super) struct Matcher {
     pub(super) authenticated: Option<(bool, Authenticator)>,
     pub(super) times: Option<Box<[TimeWindow]>>,
     pub(super) not: Option<Box<Self>>,
+    /// Whether any field but the method and the path was said.
+    pub(super) says_more: bool,
 }
 
 /// What a header or a query parameter has to be.
@@ -45,11 +47,11 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    fn fits(&self, mut values: impl Iterator<Item: AsRef<[u8]>>) -> bool {
+    fn fits(&self, mut values: impl Iterator<Item: AsRef<[u8]>>, in_doubt: InDoubt) -> bool {
         match self {
             Self::Present => values.next().is_some(),
             Self::Absent => values.next().is_none(),
-            Self::OneOf(globs) => values.any(|value| {
+            Self::OneOf(globs) => in_doubt.of_several(values, |value| {
                 let value = value.as_ref().trim_ascii();
                 globs.iter().any(|glob| glob.matches(value))
             }),
@@ -57,67 +59,121 @@ impl Pattern {
     }
 }
 
+impl InDoubt {
+    /// Whether values fit, of which the application may read any.
+    fn of_several<T>(self, mut values: impl Iterator<Item = T>, fits: impl Fn(T) -> bool) -> bool {
+        match self {
+            Self::Fits => values.any(fits),
+            Self::Differs => values.next().is_some_and(&fits) && values.all(fits),
+        }
+    }
+}
+
 impl Matcher {
+    /// The matcher of fields that are all set, or none.
+    pub(super) fn new(mut fields: Self) -> Self {
+        fields.says_more = fields.routes.is_some()
+            || fields.hosts.is_some()
+            || fields.clients.is_some()
+            || !fields.headers.is_empty()
+            || !fields.query.is_empty()
+            || fields.authenticated.is_some()
+            || fields.times.is_some()
+            || fields.not.is_some();
+        fields
+    }
+
     /// Whether the request fits, else the first field that does not.
-    pub(super) fn check(&self, view: &RequestView<'_>) -> Result<(), &'static str> {
+    #[inline]
+    pub(super) fn check(
+        &self,
+        view: &RequestView<'_>,
+        in_doubt: InDoubt,
+    ) -> Result<(), &'static str> {
+        self.check_line(view, in_doubt)?;
+        match self.says_more {
+            true => self.check_more(view, in_doubt),
+            false => Ok(()),
+        }
+    }
+
+    /// Method and path, which most rules say and no more.
+    #[inline]
+    fn check_line(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> Result<(), &'static str> {
+        if !self.method_fits(view.method()) {
+            return Err("method");
+        }
+        let Some(paths) = &self.paths else {
+            return Ok(());
+        };
+        let fits = |in_doubt| paths.iter().any(|path| path.fits(&view.path, in_doubt));
+        match fits(in_doubt) {
+            true => Ok(()),
+            false if fits(InDoubt::Fits) => Err("path's spelling"),
+            false => Err("path"),
+        }
+    }
+
+    #[inline(never)]
+    fn check_more(&self, view: &RequestView<'_>, in_doubt: InDoubt) -> Result<(), &'static str> {
         let of = |fits: bool, field: &'static str| if fits { Ok(()) } else { Err(field) };
-        of(self.method_fits(view.method()), "method")?;
-        of(
-            self.path_of(&view.path).is_some() || self.paths.is_none(),
-            "path",
-        )?;
         if let Some(routes) = &self.routes {
             let route = view.route();
             of(routes.iter().any(|known| Some(&**known) == route), "route")?;
         }
         if let Some(patterns) = &self.hosts {
-            let known = |host| patterns.iter().any(|pattern| pattern.matches(host));
-            of(hosts(view.parts).any(known), "host")?;
+            let known = |host: &str| patterns.iter().any(|pattern| pattern.matches(host));
+            of(in_doubt.of_several(hosts(view.parts), known), "host")?;
         }
         for (name, pattern) in &self.headers {
             let lines = view.parts.headers.get_all(name).iter();
-            of(pattern.fits(lines.map(|line| line.as_bytes())), "header")?;
+            let lines = lines.map(|line| line.as_bytes());
+            of(pattern.fits(lines, in_doubt), "header")?;
         }
         for (name, pattern) in &self.query {
-            of(query_fits(name, pattern, view.parts), "query")?;
+            of(query_fits(name, pattern, view.parts, in_doubt), "query")?;
         }
-        if let Some(networks) = &self.clients {
-            of(
-                view.client().is_some_and(|client| in_one(client, networks)),
-                "client",
-            )?;
-        }
-        if let Some((wanted, told)) = &self.authenticated {
-            of(told.0(view.parts) == *wanted, "authenticated")?;
-        }
-        if let Some(times) = &self.times {
-            of(times.iter().any(|time| time.contains(view.now)), "time")?;
-        }
+        self.check_circumstances(view)?;
         match &self.not {
-            Some(not) => of(not.check(view).is_err(), "not"),
+            Some(not) => of(not.check(view, in_doubt.negated()).is_err(), "not"),
             None => Ok(()),
         }
     }
 
-    pub(super) fn method_fits(&self, method: &Method) -> bool {
+    /// What the client does not write.
+    fn check_circumstances(&self, view: &RequestView<'_>) -> Result<(), &'static str> {
+        let of = |fits: bool, field: &'static str| if fits { Ok(()) } else { Err(field) };
+        if let Some(networks) = &self.clients {
+            let fits = |client| in_one(client, networks);
+            of(view.client().is_some_and(fits), "client")?;
+        }
+        if let Some((wanted, told)) = &self.authenticated {
+            of(told.0(view.parts) == *wanted, "authenticated")?;
+        }
+        match &self.times {
+            Some(times) => of(times.iter().any(|time| time.contains(view.now)), "time"),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn asks_the_time(&self) -> bool {
+        let negated = self.not.as_ref();
+        self.times.is_some() || negated.is_some_and(|not| not.asks_the_time())
+    }
+
+    fn method_fits(&self, method: &Method) -> bool {
         let known = self.methods.as_ref();
         known.is_none_or(|known| known.contains(method))
     }
-
-    /// The pattern that a path in its normal form matches.
-    pub(super) fn path_of(&self, path: &str) -> Option<&PathPattern> {
-        let patterns = self.paths.as_ref()?;
-        patterns.iter().find(|pattern| pattern.matches(path))
-    }
 }
 
-fn query_fits(name: &str, pattern: &Pattern, parts: &Parts) -> bool {
+fn query_fits(name: &str, pattern: &Pattern, parts: &Parts, in_doubt: InDoubt) -> bool {
     let query = parts.uri.query().unwrap_or_default();
     let pairs = form_urlencoded::parse(query.as_bytes());
     let values = pairs
         .filter(|(key, _)| *key == *name)
         .map(|(_, value)| value.into_owned());
-    pattern.fits(values)
+    pattern.fits(values, in_doubt)
 }
 
 fn in_one(client: IpAddr, networks: &[IpNet]) -> bool {

@@ -1,10 +1,10 @@
 //! A request as rules see it: what several of them look at is found out once.
 
-use std::{borrow::Cow, cell::OnceCell, net::IpAddr};
+use std::{cell::OnceCell, net::IpAddr};
 
 use http::{Method, request::Parts};
 
-use super::pattern::normalized;
+use super::pattern::SentPath;
 use crate::{clock::Timestamp, key::ClientIp};
 
 /// The head of a request, the instant, and what was found out about it.
@@ -12,18 +12,18 @@ use crate::{clock::Timestamp, key::ClientIp};
 pub(super) struct RequestView<'r> {
     pub(super) parts: &'r Parts,
     pub(super) now: Timestamp,
-    /// The normal form.
-    pub(super) path: Cow<'r, str>,
+    pub(super) path: SentPath<'r>,
     client_ip: &'r ClientIp,
     client: OnceCell<Option<IpAddr>>,
 }
 
 impl<'r> RequestView<'r> {
+    #[inline]
     pub(super) fn new(parts: &'r Parts, now: Timestamp, client_ip: &'r ClientIp) -> Self {
         Self {
             parts,
             now,
-            path: normalized(parts.uri.path()),
+            path: SentPath::new(parts.uri.path()),
             client_ip,
             client: OnceCell::new(),
         }

@@ -4,7 +4,10 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use http::StatusCode;
 
-use super::{allowance::Allowance, cost::CostRule, key::RuleKey, matcher::Matcher, problem::Spot};
+use super::{
+    allowance::Allowance, cost::CostRule, key::RuleKey, matcher::Matcher, pattern::InDoubt,
+    problem::Spot,
+};
 use crate::{headers::Headers, middleware::key_rules::MissingKey};
 
 /// What happens to the requests that a rule matches.
@@ -54,8 +57,26 @@ impl CountIf {
 }
 
 impl Rule {
+    /// The side on which its match errs: all that an `allow` does is to spare.
+    pub(super) const fn in_doubt(&self) -> InDoubt {
+        match self.action {
+            RuleAction::Allow => InDoubt::Differs,
+            RuleAction::Limit | RuleAction::Deny => InDoubt::Fits,
+        }
+    }
+
     /// Whether no rule after it is looked at.
     pub(super) fn ends_the_list(&self) -> bool {
         self.stop || self.action != RuleAction::Limit
+    }
+
+    /// Whether other rules do not apply for its sake.
+    pub(super) fn spares_others(&self) -> bool {
+        self.ends_the_list() || !self.replaces.is_empty()
+    }
+
+    /// Whether it says anything of the time.
+    pub(super) fn asks_the_time(&self) -> bool {
+        self.matcher.asks_the_time() || matches!(self.allowance, Allowance::Scheduled { .. })
     }
 }

@@ -8,8 +8,8 @@ use std::{
 use http::{Method, request::Parts};
 
 use super::{
-    allowance::QuotaSet,
-    pattern::first_segment,
+    allowance::{ChosenQuotas, QuotaSet},
+    pattern::{InDoubt, first_segment},
     request::RequestView,
     rule::{Rule, RuleAction},
 };
@@ -45,39 +45,34 @@ pub(crate) struct ChargeOfRule<'r> {
     pub(crate) rule: &'r Rule,
     pub(crate) key: Key,
     pub(crate) quotas: &'r QuotaSet,
+    /// Their place among the rule's.
+    pub(crate) place: usize,
     pub(crate) cost: u32,
 }
 
-/// The charges of a request; on the heap from the fifth on.
+/// The charges of a request; on the heap from the second on.
 #[derive(Debug, Default)]
 pub(crate) struct RuleCharges<'r> {
-    first: [Option<ChargeOfRule<'r>>; 4],
+    first: Option<ChargeOfRule<'r>>,
     more: Vec<ChargeOfRule<'r>>,
 }
 
 impl<'r> RuleCharges<'r> {
     fn push(&mut self, charge: ChargeOfRule<'r>) {
-        match self.first.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(charge),
-            None => self.more.push(charge),
+        match &self.first {
+            None => self.first = Some(charge),
+            Some(_) => self.more.push(charge),
         }
     }
 
     /// The one charge, if there is no other.
     #[inline]
     pub(super) fn alone(&self) -> Option<&ChargeOfRule<'r>> {
-        let [charge, None, ..] = &self.first else {
-            return None;
-        };
-        charge.as_ref()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.first[0].is_none()
+        self.first.as_ref().filter(|_| self.more.is_empty())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &ChargeOfRule<'r>> {
-        self.first.iter().flatten().chain(&self.more)
+        self.first.iter().chain(&self.more)
     }
 }
 
@@ -86,21 +81,31 @@ impl<'r> RuleCharges<'r> {
 pub(super) struct Places {
     first: [u16; 16],
     len: usize,
-    more: Vec<u16>,
+    /// All of them, once there are so many.
+    all: Vec<u16>,
 }
 
 impl Places {
+    #[inline]
     fn push(&mut self, place: u16) {
         match self.first.get_mut(self.len) {
             Some(free) => *free = place,
-            None => self.more.push(place),
+            None => self.push_further(place),
         }
         self.len += 1;
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = u16> {
-        let inline = self.len.min(self.first.len());
-        self.first[..inline].iter().chain(&self.more).copied()
+    #[cold]
+    fn push_further(&mut self, place: u16) {
+        if self.all.is_empty() {
+            self.all.extend(self.first);
+        }
+        self.all.push(place);
+    }
+
+    #[inline]
+    pub(super) fn as_slice(&self) -> &[u16] {
+        self.first.get(..self.len).unwrap_or(&self.all)
     }
 }
 
@@ -109,21 +114,42 @@ impl Places {
 pub(super) struct Matched {
     /// All of them, those that others leave out too.
     pub(super) places: Places,
+    /// Those of them that leave others out.
+    replacing: Vec<u16>,
     /// The one that ended the list.
     pub(super) ended_by: Option<u16>,
 }
 
 impl Matched {
     /// Whether another rule that the request matches leaves this one out.
+    #[inline]
     pub(super) fn replaced_by<'r>(&self, place: u16, rules: &'r [Rule]) -> Option<&'r Rule> {
-        let matched = self.places.iter().map(|other| &rules[usize::from(other)]);
-        matched
-            .into_iter()
-            .find(|other| other.replaces.contains(&place))
+        if self.replacing.is_empty() {
+            return None;
+        }
+        let mut others = self
+            .replacing
+            .iter()
+            .map(|other| &rules[usize::from(*other)]);
+        others.find(|other| other.replaces.contains(&place))
+    }
+
+    /// Whether the list ends with this rule, which was matched. What it spares the request, others of
+    /// the list or all that follow, it spares without a doubt only.
+    #[inline(never)]
+    fn ends_with(&mut self, place: u16, rules: &[Rule], view: &RequestView<'_>) -> bool {
+        let rule = &rules[usize::from(place)];
+        let left_out = self.replaced_by(place, rules).is_some();
+        let certain = rule.matcher.check(view, InDoubt::Differs).is_ok();
+        if certain && !rule.replaces.is_empty() {
+            self.replacing.push(place);
+        }
+        !left_out && (rule.action != RuleAction::Limit || (rule.stop && certain))
     }
 }
 
 /// The rules that the request matches among `candidates`, which are in the rules' order.
+#[inline]
 pub(super) fn matched(
     rules: &[Rule],
     candidates: impl Iterator<Item = u16>,
@@ -132,12 +158,11 @@ pub(super) fn matched(
     let mut matched = Matched::default();
     for place in candidates {
         let rule = &rules[usize::from(place)];
-        if rule.matcher.check(view).is_err() {
+        if rule.matcher.check(view, rule.in_doubt()).is_err() {
             continue;
         }
-        let left_out = matched.replaced_by(place, rules).is_some();
         matched.places.push(place);
-        if rule.ends_the_list() && !left_out {
+        if rule.spares_others() && matched.ends_with(place, rules, view) {
             matched.ended_by = Some(place);
             break;
         }
@@ -160,7 +185,7 @@ pub(super) fn verdict<'r>(
         }
     }
     let mut charges = RuleCharges::default();
-    for place in matched.places.iter() {
+    for &place in matched.places.as_slice() {
         let rule = &rules[usize::from(place)];
         if rule.action != RuleAction::Limit || matched.replaced_by(place, rules).is_some() {
             continue;
@@ -171,37 +196,48 @@ pub(super) fn verdict<'r>(
             Err(error) => return RulesVerdict::Rejected(rule, error),
         }
     }
-    if charges.is_empty() {
-        return RulesVerdict::Bypassed;
+    match charges.first {
+        Some(_) => RulesVerdict::Limited(charges),
+        None => RulesVerdict::Bypassed,
     }
-    RulesVerdict::Limited(charges)
 }
 
 /// The charge of a rule; `None` if it is unlimited, or left out for want of a key.
+#[inline]
 pub(super) fn charge<'r>(
     rule: &'r Rule,
     view: &RequestView<'_>,
 ) -> Result<Option<ChargeOfRule<'r>>, KeyError> {
-    let (_, quotas) = rule.allowance.of(view.parts, view.now);
+    let ChosenQuotas { place, quotas, .. } = rule.allowance.of(view.parts, view.now);
     let Some(quotas) = quotas else {
         return Ok(None);
     };
     let key = match rule.key.extract(&rule.matcher, view) {
         Ok(key) => key,
-        Err(error) => match (error.kind(), rule.on_missing_key) {
-            (KeyErrorKind::Absent, MissingKey::Share) => Key::anonymous(),
-            (KeyErrorKind::Absent | KeyErrorKind::Ambiguous, MissingKey::Skip) => return Ok(None),
-            // A shadow rejects nobody.
-            _ if rule.shadow => return Ok(None),
-            _ => return Err(error),
+        Err(error) => match without_key(rule, error)? {
+            Some(key) => key,
+            None => return Ok(None),
         },
     };
     Ok(Some(ChargeOfRule {
         rule,
         key,
         quotas,
+        place,
         cost: rule.cost.of(view.method(), view.parts),
     }))
+}
+
+/// The key of a request that has none of its own; `None` if the rule is left out for that.
+#[cold]
+fn without_key(rule: &Rule, error: KeyError) -> Result<Option<Key>, KeyError> {
+    match (error.kind(), rule.on_missing_key) {
+        (KeyErrorKind::Absent, MissingKey::Share) => Ok(Some(Key::anonymous())),
+        (KeyErrorKind::Absent | KeyErrorKind::Ambiguous, MissingKey::Skip) => Ok(None),
+        // A shadow rejects nobody.
+        _ if rule.shadow => Ok(None),
+        _ => Err(error),
+    }
 }
 
 /// The methods that have an index of their own; all others share one.
@@ -247,12 +283,27 @@ impl RuleIndex {
         }
     }
 
-    /// The rules that may match a request, in their order, each once.
-    pub(super) fn candidates(&self, view: &RequestView<'_>) -> impl Iterator<Item = u16> + '_ {
+    /// The rules that may match a request: by the first segment of its path, and of any.
+    #[inline(always)]
+    fn candidates(&self, view: &RequestView<'_>) -> [&[u16]; 2] {
+        let index = self.of_method(view);
+        [index.of_path(view.path.normal()), &index.anywhere]
+    }
+
+    /// The same for a path that servers may read differently, in their order, each once.
+    #[cold]
+    fn candidates_of_odd(&self, unresolved: &str, view: &RequestView<'_>) -> Vec<u16> {
+        let index = self.of_method(view);
+        let [of_path, anywhere] = self.candidates(view);
+        let mut candidates = [of_path, anywhere, index.of_path(unresolved)].concat();
+        candidates.sort_unstable();
+        candidates.dedup();
+        candidates
+    }
+
+    fn of_method(&self, view: &RequestView<'_>) -> &MethodIndex {
         let class = METHODS.iter().position(|known| known == view.method());
-        let index = &self.methods[class.unwrap_or(METHODS.len())];
-        let of_segment = first_segment(&view.path).map_or(&[][..], |first| index.of_segment(first));
-        merged(of_segment, &index.anywhere)
+        &self.methods[class.unwrap_or(METHODS.len())]
     }
 }
 
@@ -281,8 +332,10 @@ impl MethodIndex {
         index
     }
 
-    fn of_segment(&self, first: &str) -> &[u16] {
-        self.by_segment.get(first).map_or(&[], Vec::as_slice)
+    #[inline(always)]
+    fn of_path(&self, path: &str) -> &[u16] {
+        let places = first_segment(path).and_then(|first| self.by_segment.get(first));
+        places.map_or(&[], Vec::as_slice)
     }
 }
 
@@ -303,6 +356,10 @@ impl Hasher for SegmentHasher {
         }
     }
 
+    /// The end of a text, which all keys have.
+    #[inline]
+    fn write_u8(&mut self, _: u8) {}
+
     fn finish(&self) -> u64 {
         self.0
     }
@@ -315,7 +372,8 @@ fn first_segments(rule: &Rule) -> Option<BTreeSet<&str>> {
 }
 
 /// Two ascending lists without common items as one.
-fn merged<'i>(mut one: &'i [u16], mut other: &'i [u16]) -> impl Iterator<Item = u16> + 'i {
+#[inline]
+fn merged<'i>([mut one, mut other]: [&'i [u16]; 2]) -> impl Iterator<Item = u16> + 'i {
     std::iter::from_fn(move || {
         let from = match (one.first(), other.first()) {
             (Some(a), Some(b)) if a < b => &mut one,
@@ -336,7 +394,13 @@ pub(super) fn select<'r>(
     (parts, now): (&Parts, Timestamp),
 ) -> RulesVerdict<'r> {
     let view = RequestView::new(parts, now, client_ip);
-    let matched = matched(rules, index.candidates(&view), &view);
+    let matched = match view.path.unresolved() {
+        None => matched(rules, merged(index.candidates(&view)), &view),
+        Some(path) => {
+            let candidates = index.candidates_of_odd(path, &view).into_iter();
+            matched(rules, candidates, &view)
+        }
+    };
     verdict(rules, &matched, &view)
 }
 

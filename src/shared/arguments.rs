@@ -5,7 +5,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ptr};
 
 use self::{
     lone::LonePlan,
@@ -155,6 +155,23 @@ impl Plan {
         self.limits.choose(tier, op)
     }
 
+    /// Whether an operation like this is one for a script that does no more than such, as far as is
+    /// known of these quotas.
+    pub(super) fn is_simple(&self, chosen: Chosen, op: &Op) -> bool {
+        let is_known = matches!(
+            op,
+            Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_)
+        );
+        is_known
+            && match chosen {
+                Chosen::Tier(tier) => {
+                    let plan = self.tiers.get(usize::from(tier));
+                    plan.is_some_and(|plan| plan.lone.is_some())
+                }
+                Chosen::Request(_) => true,
+            }
+    }
+
     /// The arguments for these quotas; `None` if they were chosen from another plan.
     pub(super) fn of(&self, chosen: Chosen) -> Option<Cow<'_, TierPlan>> {
         match chosen {
@@ -179,27 +196,19 @@ impl TierPlan {
         self.lone.as_ref().map(|lone| lone.script)
     }
 
-    /// Its arguments, if it knows the operations.
-    pub(super) fn lone_arguments(
+    /// The arguments of that script, or of the general one.
+    pub(super) fn arguments_of(
         &self,
+        script: &Script,
         now: Option<u64>,
         subjects: &[Asking<'_>],
-    ) -> Option<Vec<Cow<'_, str>>> {
-        let lone = self.lone.as_ref()?;
-        let is_known = |asking: &Asking<'_>| asking.lease.is_none() && self.is_simple(asking.rows);
-        let are_known = subjects.iter().all(is_known);
-        are_known.then(|| self.arguments_after(&lone.arguments, now, subjects))
-    }
-
-    /// Whether there is a script for these quotas that does no more than these operations.
-    pub(super) fn is_simple(&self, rows: &[(Op, usize)]) -> bool {
-        let is_known = |(op, _): &(Op, usize)| {
-            matches!(
-                op,
-                Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_)
-            )
+    ) -> Vec<Cow<'_, str>> {
+        let lone = self.lone.as_ref();
+        let plan = match lone.filter(|lone| ptr::eq(lone.script, script)) {
+            Some(lone) => &lone.arguments,
+            None => &self.arguments,
         };
-        self.lone.is_some() && rows.iter().all(is_known)
+        self.arguments_after(plan, now, subjects)
     }
 
     fn arguments_after<'a>(

@@ -10,11 +10,12 @@ use super::{
     call::Call,
     coalesce::{AnsweredOps, Ask, Row, SubjectAnswer, SubjectOps},
     deny_cache::{self, AnsweredCall, DenyCache},
-    elsewhere::LeasedElsewhere,
     inquiry::Inquiry,
     ledger::{DenialKind, LeaseHolder, LeasePlace, Ledger, Letter, SentMessage},
+    rare_values::RareValues,
     reply,
     store::NodesStore,
+    subject::SubjectName,
 };
 use crate::{
     clock::{Clock, ManualClock},
@@ -50,7 +51,7 @@ pub(super) struct Asker {
     pub(super) denials: Option<Arc<DenyCache>>,
     pub(super) test_clock: Option<ManualClock>,
     pub(super) ledger: Option<Arc<Ledger<Current>>>,
-    pub(super) elsewhere: LeasedElsewhere,
+    pub(super) rare_values: RareValues,
 }
 
 impl Current {
@@ -81,7 +82,7 @@ impl Asker {
             store,
             plan,
             now: clock.map(|clock| clock.now().as_micros()),
-            elsewhere: &self.elsewhere,
+            rare_values: &self.rare_values,
         }
     }
 
@@ -173,7 +174,7 @@ impl Asker {
         let Some(denials) = &self.denials else { return };
         let Some(answer) = answer else {
             if rows.iter().any(|(op, _)| deny_cache::may_end_denials(op)) {
-                denials.forget(asked.subject);
+                denials.forget(asked.subject, Instant::now().into_std());
             }
             return;
         };
@@ -294,6 +295,17 @@ impl Ask<Current> for Asker {
             self.note(&asked, letter, &plan, &question.rows, answer);
         }
         answers
+    }
+
+    fn is_simple(
+        &self,
+        current: &Current,
+        tier: Chosen,
+        subject: &SubjectName,
+        op: &Op,
+        now: Instant,
+    ) -> bool {
+        current.plan.is_simple(tier, op) && !self.rare_values.have(subject, now.into_std())
     }
 
     fn expected(&self) -> Option<Duration> {

@@ -24,7 +24,7 @@ pub(super) use self::{
     convoy::{AnsweredOps, SubjectAnswer, SubjectOps},
 };
 use self::{
-    batch::{OpReply, WaitingOp},
+    batch::{Asked, OpReply, WaitingOp},
     driver::Driver,
     hub::Hub,
 };
@@ -65,12 +65,18 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
         let deadline = hub.asker.deadline();
         let now = until - deadline;
         let waiter = WaitingOp::new(until, answer);
+        let asked = Asked {
+            is_simple: hub.asker.is_simple(&plan, tier, &subject, &op, now),
+            plan,
+            tier,
+            op,
+        };
         let mut lanes = hub.lock();
         if !lanes.has(&subject) {
             hub.asker.expect(lanes.due())?;
         }
         let is_driven = lanes.driver.is_some() && !lanes.are_still(now, deadline);
-        let has_begun = lanes.add(subject, (plan, tier), op, waiter, now);
+        let has_begun = lanes.add(subject, asked, waiter, now);
         if !is_driven {
             let number = lanes.begin_drive();
             drop(lanes);

@@ -1,5 +1,8 @@
 //! Remembered denials: answers that need no call until their wait is over.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     sync::{
         Mutex, MutexGuard,
@@ -42,7 +45,13 @@ pub(super) struct AnsweredCall<'a> {
     pub(super) generation: u64,
 }
 
-type DenialBucket = [Option<Box<Remembered>>; WAYS];
+#[derive(Debug, Default)]
+struct DenialBucket {
+    denials: [Option<Box<Remembered>>; WAYS],
+    /// When something was last given back to one of its subjects. Answers to what was asked before
+    /// that may come afterwards.
+    forgotten_at: Option<Instant>,
+}
 
 /// The operation that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +102,7 @@ impl DenyCache {
     ) -> Option<Decision> {
         let refused = Refused::by(op)?;
         let bucket = self.bucket(subject);
-        let denial = bucket.iter().flatten().find(|denial| {
+        let denial = bucket.denials.iter().flatten().find(|denial| {
             denial.subject == *subject && denial.tier == tier && denial.refused == refused
         })?;
         if now >= denial.until {
@@ -107,7 +116,7 @@ impl DenyCache {
     /// is known of a subject that something was given back to.
     pub(super) fn learn(&self, asked: &AnsweredCall<'_>, op: &Op, decision: &Decision) {
         if may_end_denials(op) {
-            return self.forget(asked.subject);
+            return self.forget(asked.subject, asked.at);
         }
         if decision.is_blocked() {
             // A denial that knows of no block has a shorter wait.
@@ -121,27 +130,35 @@ impl DenyCache {
     fn put(&self, denial: Remembered, generation: u64) {
         let mut bucket = self.bucket(&denial.subject);
         // Read under the lock: `begin` empties this bucket after it has changed the number.
-        if generation != self.generation.load(Ordering::Relaxed) {
+        if generation != self.generation.load(Ordering::Relaxed)
+            || bucket.forgotten_at > Some(denial.asked_at)
+        {
             return;
         }
         // The denial's own entry, a free one, or the one that ends first.
-        let place = bucket.iter_mut().min_by_key(|entry| {
+        let place = bucket.denials.iter_mut().min_by_key(|entry| {
             let entry = entry.as_deref();
             let own = entry.is_some_and(|known| known.is_about(&denial));
             (!own, entry.map(|known| known.until))
         });
-        if let Some(place) = place {
+        let is_newer =
+            |known: &Remembered| known.is_about(&denial) && known.asked_at > denial.asked_at;
+        if let Some(place) = place
+            && !place.as_deref().is_some_and(is_newer)
+        {
             *place = Some(Box::new(denial));
         }
     }
 
-    /// Forgets all that is known of the subject.
-    pub(super) fn forget(&self, subject: &SubjectName) {
+    /// Forgets all that is known of the subject, and what answers from before this time will tell.
+    pub(super) fn forget(&self, subject: &SubjectName, at: Instant) {
         self.forget_where(subject, |_| true);
+        let mut bucket = self.bucket(subject);
+        bucket.forgotten_at = bucket.forgotten_at.max(Some(at));
     }
 
     fn forget_where(&self, subject: &SubjectName, is_over: impl Fn(&Remembered) -> bool) {
-        for entry in self.bucket(subject).iter_mut() {
+        for entry in &mut self.bucket(subject).denials {
             entry.take_if(|denial| denial.subject == *subject && is_over(denial));
         }
     }
@@ -187,185 +204,5 @@ impl Remembered {
 
     fn is_about(&self, other: &Self) -> bool {
         (self.tier, self.refused) == (other.tier, other.refused) && self.subject == other.subject
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{sync::LazyLock, time::Duration};
-
-    use super::{super::subject::SubjectNames, *};
-    use crate::{
-        clock::Timestamp,
-        decision::{Policy, QuotaStatus},
-    };
-
-    const WAIT: Duration = Duration::from_secs(3);
-
-    /// The same at any time.
-    fn subject(name: &str) -> SubjectName {
-        static SUBJECTS: LazyLock<SubjectNames> = LazyLock::new(|| SubjectNames::new(None));
-        SUBJECTS.named(name)
-    }
-
-    fn denied(wait: Option<Duration>) -> Decision {
-        let policy = Policy::new("test", 10);
-        let status = QuotaStatus::new(&policy).with_remaining(2);
-        Decision::denied(Timestamp::from_secs(1), status.with_denial(wait))
-    }
-
-    /// Has `cache` learn that alice asked this and heard that.
-    fn learn(cache: &DenyCache, op: &Op, at: Instant, decision: &Decision) {
-        let asked = AnsweredCall {
-            subject: &subject("alice"),
-            tier: Chosen::Tier(0),
-            at,
-            generation: 0,
-        };
-        cache.learn(&asked, op, decision);
-    }
-
-    fn ask(cache: &DenyCache, op: &Op, at: Instant) -> Option<Duration> {
-        let answer = cache.answer(&subject("alice"), Chosen::Tier(0), op, at)?;
-        assert!(answer.is_denied());
-        answer.retry_after()
-    }
-
-    #[test]
-    fn a_denial_holds_until_its_time_and_no_longer() {
-        let cache = DenyCache::new();
-        let start = Instant::now();
-        learn(&cache, &Op::Acquire(3), start, &denied(Some(WAIT)));
-
-        assert_eq!(ask(&cache, &Op::Acquire(3), start), Some(WAIT));
-        let second = Duration::from_secs(1);
-        assert_eq!(
-            ask(&cache, &Op::Acquire(3), start + second),
-            Some(WAIT - second)
-        );
-        let last = WAIT - Duration::from_nanos(1);
-        let shortest = Duration::from_micros(1);
-        assert_eq!(ask(&cache, &Op::Acquire(3), start + last), Some(shortest));
-        assert_eq!(ask(&cache, &Op::Acquire(3), start + WAIT), None);
-    }
-
-    #[test]
-    fn it_answers_nothing_but_the_same_cost() {
-        let cache = DenyCache::new();
-        let now = Instant::now();
-        learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
-
-        for op in [
-            Op::Acquire(2),
-            Op::Acquire(4),
-            Op::Reserve(3),
-            Op::Deny(3),
-            Op::Block(WAIT),
-            Op::AcquireUpTo(3),
-            Op::Peek(3),
-            Op::Hit(3),
-            Op::Refund(3, None),
-            Op::Reset,
-        ] {
-            assert_eq!(ask(&cache, &op, now), None, "{op:?}");
-        }
-        let of = |name, tier| cache.answer(&subject(name), tier, &Op::Acquire(3), now);
-        assert!(of("bob", Chosen::Tier(0)).is_none());
-        assert!(of("alice", Chosen::Tier(1)).is_none());
-    }
-
-    #[test]
-    fn refused_reservation_answers_reservations_alone() {
-        let cache = DenyCache::new();
-        let now = Instant::now();
-        learn(&cache, &Op::Reserve(3), now, &denied(Some(WAIT)));
-
-        assert_eq!(ask(&cache, &Op::Reserve(3), now), Some(WAIT));
-        for op in [Op::Acquire(3), Op::Deny(3), Op::Peek(3), Op::Reserve(2)] {
-            assert_eq!(ask(&cache, &op, now), None, "{op:?}");
-        }
-    }
-
-    #[test]
-    fn block_that_starts_ends_what_knows_of_none() {
-        let cache = DenyCache::new();
-        let now = Instant::now();
-        let blocked = denied(Some(WAIT)).into_blocked(5 * WAIT);
-        for starts in [Op::Deny(3), Op::Acquire(3), Op::Peek(1)] {
-            learn(&cache, &Op::Reserve(3), now, &denied(Some(WAIT)));
-            learn(&cache, &starts, now, &blocked);
-            assert_eq!(ask(&cache, &Op::Reserve(3), now), None);
-        }
-        assert_eq!(ask(&cache, &Op::Acquire(3), now), Some(5 * WAIT));
-        learn(&cache, &Op::Reserve(3), now, &blocked);
-        assert_eq!(ask(&cache, &Op::Acquire(3), now), Some(5 * WAIT));
-        assert_eq!(ask(&cache, &Op::Reserve(3), now), Some(5 * WAIT));
-    }
-
-    #[test]
-    fn only_denials_with_a_known_end_are_kept() {
-        let cache = DenyCache::new();
-        let now = Instant::now();
-        learn(&cache, &Op::Acquire(3), now, &denied(None));
-        learn(&cache, &Op::Peek(3), now, &denied(Some(WAIT)));
-        let policy = Policy::new("test", 10);
-        let status = QuotaStatus::new(&policy);
-        let allowed = Decision::allowed(1, Timestamp::from_secs(1), status);
-        learn(&cache, &Op::Acquire(1), now, &allowed);
-        assert_eq!(ask(&cache, &Op::Acquire(99), now), None);
-    }
-
-    #[test]
-    fn a_newer_denial_replaces_the_older_and_forgetting_removes_it() {
-        let cache = DenyCache::new();
-        let now = Instant::now();
-        learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
-        learn(&cache, &Op::Acquire(3), now, &denied(Some(2 * WAIT)));
-        assert_eq!(ask(&cache, &Op::Acquire(3), now), Some(2 * WAIT));
-        cache.forget(&subject("alice"));
-        assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
-    }
-
-    #[test]
-    fn what_is_given_back_and_new_quotas_end_it() {
-        let cache = DenyCache::new();
-        let now = Instant::now();
-        for op in [
-            Op::Refund(1, None),
-            Op::Settle(0, denied(None).receipt()),
-            Op::Block(Duration::ZERO),
-            Op::Reset,
-        ] {
-            learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
-            learn(&cache, &op, now, &denied(None));
-            assert_eq!(ask(&cache, &Op::Acquire(3), now), None, "{op:?}");
-        }
-        learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
-        cache.begin(1);
-        assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
-        // The answer to a question from before.
-        learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
-        assert_eq!(ask(&cache, &Op::Acquire(3), now), None);
-    }
-
-    #[test]
-    fn it_is_bounded() {
-        let cache = DenyCache::new();
-        let now = Instant::now();
-        for n in 0..200_000 {
-            let subject = subject(&n.to_string());
-            let asked = AnsweredCall {
-                subject: &subject,
-                tier: Chosen::Tier(0),
-                at: now,
-                generation: 0,
-            };
-            cache.learn(&asked, &Op::Acquire(1), &denied(Some(WAIT)));
-        }
-        let buckets = cache.buckets.iter();
-        let kept: usize = buckets
-            .map(|bucket| bucket.lock().expect("no panic").iter().flatten().count())
-            .sum();
-        assert_eq!(kept, BUCKETS * WAYS);
     }
 }

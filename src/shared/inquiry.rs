@@ -1,16 +1,13 @@
 //! An inquiry: the calls that it takes to answer some questions.
 
-use std::{borrow::Cow, iter};
-
-use futures_util::future::{join, join_all};
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::{
     arguments::{Asking, TierPlan},
     coalesce::{SubjectAnswer, SubjectOps},
-    elsewhere::LeasedElsewhere,
-    lease::LeaseClause,
     ledger::Letter,
+    rare_values::RareValues,
     reply::{self, SubjectReply},
 };
 use crate::redis::{
@@ -29,26 +26,19 @@ pub(super) struct Inquiry<'a> {
     pub(super) plan: &'a TierPlan,
     /// The time in microseconds, if it is not the server's.
     pub(super) now: Option<u64>,
-    pub(super) elsewhere: &'a LeasedElsewhere,
+    pub(super) rare_values: &'a RareValues,
 }
 
-/// A question, its place among those that were asked, and what is said about a lease.
+/// A question, and what goes with it about a lease.
 #[derive(Clone, Copy)]
-struct Numbered<'a> {
-    at: usize,
+struct Lettered<'a> {
     question: &'a SubjectOps,
     letter: &'a Letter,
 }
 
-impl<'a> Numbered<'a> {
-    fn lease(&self) -> Option<&'a LeaseClause> {
-        self.letter.message().map(|message| &message.clause)
-    }
-}
-
 impl Inquiry<'_> {
-    /// The answer to each question. Those that a script for few operations knows are asked of it,
-    /// and of the general one if it cannot tell.
+    /// The answer to each question. Those that are simple are asked of the script that knows few
+    /// operations, and of the general one if it cannot tell.
     pub(super) async fn answers(
         &self,
         place: CallPlace,
@@ -56,72 +46,54 @@ impl Inquiry<'_> {
         letters: &[Letter],
     ) -> Vec<SubjectAnswer> {
         let asked_at = Instant::now();
-        let numbered = questions.iter().enumerate().map(|(at, question)| Numbered {
-            at,
+        let questions = questions.iter().enumerate().map(|(at, question)| Lettered {
             question,
             letter: letters.get(at).unwrap_or(&Letter::None),
         });
-        let (simple, others): (Vec<_>, Vec<_>) =
-            numbered.partition(|asked| self.is_simple(asked, asked_at));
-        let mut again = Vec::new();
-        let mut answers: Vec<_> = iter::repeat_with(|| Err(reply::strange()))
-            .take(questions.len())
-            .collect();
-        let replies = self.both(place, &simple, &others).await;
-        for (asked, reply) in simple.iter().chain(&others).zip(replies) {
-            match reply.transpose() {
-                Some(reply) => answers[asked.at] = reply,
-                None => again.push(*asked),
+        let questions: Vec<_> = questions.collect();
+        // The scripts for few operations do not know values with leases.
+        let is_simple = |asked: &Lettered<'_>| {
+            asked.question.are_simple && matches!(asked.letter, Letter::None)
+        };
+        let are_simple = questions.iter().all(is_simple);
+        let script = self.plan.lone_script().filter(|_| are_simple);
+        let script = script.unwrap_or(&DECIDE);
+        let replies = self.run(place, script, &questions).await;
+        let replies = replies.into_iter().map(Result::transpose);
+        let mut replies: Vec<Option<SubjectAnswer>> = replies.collect();
+        let told = replies.iter().zip(&questions);
+        let unknown = told.filter(|(reply, _)| reply.is_none());
+        let unknown: Vec<_> = unknown.map(|(_, asked)| *asked).collect();
+        if !unknown.is_empty() {
+            let places = replies.iter_mut().filter(|reply| reply.is_none());
+            for (place, reply) in places.zip(self.again(asked_at, &unknown).await) {
+                *place = reply.transpose();
             }
         }
-        if again.is_empty() {
-            return answers;
-        }
-        for (asked, reply) in again.iter().zip(self.again(asked_at, &again).await) {
-            self.elsewhere.note(&asked.question.subject, asked_at);
-            answers[asked.at] = reply.and_then(|reply| reply.ok_or_else(reply::strange));
-        }
+        let answers = replies.into_iter();
         answers
+            .map(|reply| reply.unwrap_or_else(|| Err(reply::strange())))
+            .collect()
     }
 
-    /// Whether a script for few operations is to be asked. They know no values with leases.
-    fn is_simple(&self, asked: &Numbered<'_>, now: Instant) -> bool {
-        let question = asked.question;
-        matches!(asked.letter, Letter::None)
-            && self.plan.is_simple(&question.rows)
-            && !self.elsewhere.knows(&question.subject, now)
-    }
-
-    /// The replies to the questions for a script for few operations, then those to the others.
-    async fn both(
-        &self,
-        place: CallPlace,
-        simple: &[Numbered<'_>],
-        others: &[Numbered<'_>],
-    ) -> Vec<SubjectReply> {
-        if others.is_empty() {
-            return self.simple(place, simple).await;
+    /// Asks the general script what another did not know, and has it asked at once from now on.
+    async fn again(&self, asked_at: Instant, questions: &[Lettered<'_>]) -> Vec<SubjectReply> {
+        let now = Instant::now().into_std();
+        for asked in questions {
+            self.rare_values.note(&asked.question.subject, now);
         }
-        if simple.is_empty() {
-            return self.general(Ok(place), others).await;
-        }
-        let general = self.general(self.place_for(others), others);
-        let (mut replies, others) = join(self.simple(place, simple), general).await;
-        replies.extend(others);
-        replies
-    }
-
-    /// Asks the general script what another did not know.
-    async fn again(&self, asked_at: Instant, questions: &[Numbered<'_>]) -> Vec<SubjectReply> {
         let deadline = self.store.deadline();
         // Somebody else may have decided before the next answer.
         if asked_at.elapsed() > deadline / 2 {
             return fail(questions, &StoreError::timeout(deadline));
         }
-        self.general(self.place_for(questions), questions).await
+        match self.place_for(questions) {
+            Ok(place) => self.run(place, &DECIDE, questions).await,
+            Err(error) => fail(questions, &error),
+        }
     }
 
-    fn place_for(&self, questions: &[Numbered<'_>]) -> Result<CallPlace, StoreError> {
+    fn place_for(&self, questions: &[Lettered<'_>]) -> Result<CallPlace, StoreError> {
         let rows = questions.iter().map(|asked| asked.question.rows.len());
         let size = CallSize {
             subjects: questions.len(),
@@ -130,45 +102,20 @@ impl Inquiry<'_> {
         self.store.enter(size, self.store.deadline())
     }
 
-    async fn simple(&self, place: CallPlace, questions: &[Numbered<'_>]) -> Vec<SubjectReply> {
-        let Some(script) = self.plan.lone_script() else {
-            return fail(questions, &reply::strange());
-        };
-        let arguments = |questions: &[Numbered<'_>]| {
-            let arguments = self.plan.lone_arguments(self.now, &asking(questions));
-            arguments.unwrap_or_default()
-        };
-        self.run(Ok(place), script, arguments, questions).await
-    }
-
-    async fn general(
+    async fn run(
         &self,
-        place: Result<CallPlace, StoreError>,
-        questions: &[Numbered<'_>],
-    ) -> Vec<SubjectReply> {
-        let arguments =
-            |questions: &[Numbered<'_>]| self.plan.arguments(self.now, &asking(questions));
-        self.run(place, &DECIDE, arguments, questions).await
-    }
-
-    async fn run<'p>(
-        &'p self,
-        place: Result<CallPlace, StoreError>,
+        place: CallPlace,
         script: &Script,
-        arguments: impl Fn(&[Numbered<'_>]) -> Vec<Cow<'p, str>>,
-        questions: &[Numbered<'_>],
+        questions: &[Lettered<'_>],
     ) -> Vec<SubjectReply> {
-        match self.call(place, script, &arguments, questions).await {
+        match self.call(place, script, questions).await {
             Ok(replies) => replies,
             // Behind this address there is more than one server, and nothing was done.
             Err(error) if error.names_many_servers() && questions.len() > 1 => {
                 self.store.travel_alone();
-                let each = questions.iter().map(async |question| {
-                    let one = [*question];
-                    let call = self.call(self.place_for(&one), script, &arguments, &one);
-                    call.await.and_then(|mut replies| {
-                        replies.pop().unwrap_or_else(|| Err(reply::strange()))
-                    })
+                let each = questions.chunks(1).map(async |one| {
+                    let replies = self.call(self.place_for(one)?, script, one).await;
+                    replies?.pop().unwrap_or_else(|| Err(reply::strange()))
                 });
                 join_all(each).await
             }
@@ -176,38 +123,31 @@ impl Inquiry<'_> {
         }
     }
 
-    async fn call<'p>(
-        &'p self,
-        place: Result<CallPlace, StoreError>,
+    async fn call(
+        &self,
+        place: CallPlace,
         script: &Script,
-        arguments: impl Fn(&[Numbered<'_>]) -> Vec<Cow<'p, str>>,
-        questions: &[Numbered<'_>],
+        questions: &[Lettered<'_>],
     ) -> Result<Vec<SubjectReply>, StoreError> {
         let keys = questions
             .iter()
             .map(|asked| asked.question.subject.as_bytes());
         let keys: Vec<_> = keys.collect();
-        let arguments = arguments(questions);
-        let reply = self
-            .store
-            .call_in(place?, script, &keys, &arguments)
-            .await?;
-        let ops: Vec<_> = questions
-            .iter()
-            .map(|asked| (asked.question.ops(), asked.lease().is_some()))
-            .collect();
+        let asking = questions.iter().map(|asked| Asking {
+            rows: asked.question.rows.as_slice(),
+            lease: asked.letter.message().map(|message| &message.clause),
+        });
+        let asking: Vec<_> = asking.collect();
+        let arguments = self.plan.arguments_of(script, self.now, &asking);
+        let call = self.store.call_in(place, script, &keys, &arguments);
+        let reply = call.await?;
+        let ops = questions.iter();
+        let ops = ops.map(|asked| (asked.question.ops(), asked.letter.message().is_some()));
+        let ops: Vec<_> = ops.collect();
         Ok(reply::subjects(&reply, self.plan, &ops))
     }
 }
 
-fn asking<'a>(questions: &[Numbered<'a>]) -> Vec<Asking<'a>> {
-    let asking = questions.iter().map(|asked| Asking {
-        rows: asked.question.rows.as_slice(),
-        lease: asked.lease(),
-    });
-    asking.collect()
-}
-
-fn fail(questions: &[Numbered<'_>], error: &StoreError) -> Vec<SubjectReply> {
+fn fail(questions: &[Lettered<'_>], error: &StoreError) -> Vec<SubjectReply> {
     questions.iter().map(|_| Err(error.clone())).collect()
 }

@@ -2,10 +2,12 @@
 //! others is given back where one denies.
 
 use std::{
-    future::Future,
+    future::{Future, IntoFuture as _},
     pin::Pin,
     task::{Context, Poll},
 };
+
+use tokio::time::{Instant, timeout_at};
 
 use super::{answer::RedisFuture, limiter::RedisLimiter};
 use crate::{
@@ -17,7 +19,7 @@ use crate::{
         joint::{JointCall, KeyedLimit, Member, sealed::Sealed},
         limits::Limits,
     },
-    quota::Algorithm,
+    quota::{Algorithm, OwnedQuota, Quota},
 };
 
 impl Sealed for RedisLimiter {}
@@ -27,15 +29,11 @@ impl Member for RedisLimiter {
     fn check(limiters: &[Self]) -> Result<(), ConfigError> {
         for limiter in limiters {
             if let Some(fault) = limiter.with_limits(irrevocable) {
-                let name = limiter.policies()[0].name();
-                return Err(ConfigError::new(
-                    ConfigErrorKind::Joint,
-                    format!(
-                        "the limit {name:?} has {fault}, which cannot be taken back in Redis when \
-                         another limit denies: give it a layer of its own, inside this one"
-                    ),
-                ));
+                return Err(refused(limiter.policies()[0].name(), fault));
             }
+        }
+        for limiter in limiters {
+            limiter.0.take_into_list();
         }
         Ok(())
     }
@@ -49,21 +47,49 @@ impl Member for RedisLimiter {
         if let Some(denied) = remembered(&asked) {
             return Pending::Ready(Ok(denied));
         }
+        let deadlines = asked.iter().map(|asked| asked.limiter.store().deadline());
+        let until = Instant::now() + deadlines.max().unwrap_or_default();
         let answers: Vec<_> = asked.iter().map(AskedMember::ask).collect();
-        Pending::Later(RedisFuture::new(Unabandoned::new(decide(asked, answers))))
+        let decision = decide(asked, answers, until);
+        Pending::Later(RedisFuture::new(Unabandoned::new(decision)))
     }
+}
+
+fn refused(name: &str, fault: &str) -> ConfigError {
+    ConfigError::new(
+        ConfigErrorKind::Joint,
+        format!(
+            "the limit {name:?} has {fault}, which cannot be taken back in Redis when another limit \
+             denies: give it a layer of its own, inside this one"
+        ),
+    )
+}
+
+const LEAKY_BUCKET: &str = "a leaky bucket";
+
+const fn is_leaky(quota: &Quota) -> bool {
+    matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })
 }
 
 /// A part of a limit that leaves more behind than a refund takes back.
 fn irrevocable(limits: &Limits) -> Option<&'static str> {
     let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
-    if quotas.any(|quota| matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })) {
-        return Some("a leaky bucket");
+    if quotas.any(is_leaky) {
+        return Some(LEAKY_BUCKET);
     }
     limits.block_for.map(|_| "block_for")
 }
 
 impl RedisLimiter {
+    /// Whether the quota may become one of this limiter's, which others may be charged with.
+    pub(super) fn accepts(&self, quota: &OwnedQuota) -> Result<(), ConfigError> {
+        let quota = quota.quota();
+        match self.0.is_in_list() && is_leaky(&quota) {
+            true => Err(refused(self.policies()[0].name(), LEAKY_BUCKET)),
+            false => Ok(()),
+        }
+    }
+
     /// This limiter, by the key that `extractor` finds, for a list of limits that are [charged
     /// together](crate::RateLimitLayer::all).
     pub fn by(self, extractor: impl KeyExtractor) -> KeyedLimit<Self> {
@@ -127,10 +153,12 @@ fn remembered(asked: &[AskedMember]) -> Option<Decision> {
     Some(Decision::join(all.collect()))
 }
 
-/// The decision of all limits together.
+/// The decision of all limits together. What is given back is waited for until the time by which all
+/// answers had to come, and given back all the same.
 async fn decide(
     asked: Vec<AskedMember>,
     pending: Vec<Pending<RedisFuture>>,
+    until: Instant,
 ) -> Result<Decision, LimiterError> {
     // All of them are under way: to wait for one does not hold up another.
     let mut answers = Vec::with_capacity(pending.len());
@@ -140,11 +168,11 @@ async fn decide(
     let takes = asked.iter().all(AskedMember::takes);
     let passes = |answer: &Result<Decision, _>| answer.as_ref().is_ok_and(Decision::is_allowed);
     if takes && !answers.iter().all(passes) {
-        give_back(&asked, &mut answers, 0).await;
+        give_back(&asked, &mut answers, 0, until).await;
     } else if takes {
         let charged = answers.iter().flatten().map(Decision::charged);
         let kept = charged.filter(|charged| *charged > 0).min().unwrap_or(0);
-        give_back(&asked, &mut answers, kept).await;
+        give_back(&asked, &mut answers, kept, until).await;
     }
     let decisions: Result<Vec<_>, _> = answers.into_iter().collect();
     Ok(Decision::join(decisions?))
@@ -155,19 +183,23 @@ async fn give_back(
     asked: &[AskedMember],
     answers: &mut [Result<Decision, LimiterError>],
     kept: u64,
+    until: Instant,
 ) {
     let refund = |(asked, answer): (&AskedMember, &Result<Decision, _>)| {
-        asked.give_back(answer.as_ref().ok()?, kept)
+        let refund = asked.give_back(answer.as_ref().ok()?, kept)?;
+        Some(timeout_at(until, Unabandoned::new(refund.into_future())))
     };
     let refunds: Vec<_> = asked.iter().zip(&*answers).map(refund).collect();
     for (answer, refund) in answers.iter_mut().zip(refunds) {
         let Some(refund) = refund else { continue };
         match (refund.await, &mut *answer) {
             // What is kept has the receipt of its charge.
-            (Ok(_), Ok(decision)) if kept > 0 => decision.keep_charged(kept),
-            (Ok(refunded), answer) => *answer = Ok(refunded),
+            (Ok(Ok(_)), Ok(decision)) if kept > 0 => decision.keep_charged(kept),
+            (Ok(Ok(refunded)), answer) => *answer = Ok(refunded),
+            // It is on its way, and must not be given back a second time.
+            (Err(_), Ok(decision)) => decision.keep_charged(kept),
             // It stays charged: that is no reason to let the request pass.
-            (Err(_), _) => {}
+            (_, _) => {}
         }
     }
 }

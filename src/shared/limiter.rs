@@ -65,8 +65,11 @@ impl RedisLimiter {
     /// # Errors
     ///
     /// When the quota makes no sense, see [`Quota::check`](crate::Quota::check), or has another
-    /// name, or there is none of this name.
+    /// name, or there is none of this name; when it is a leaky bucket and the limiter is charged
+    /// together with others, see [`RateLimitLayer::all`](crate::RateLimitLayer::all).
     pub fn set_quota(&self, name: &str, quota: impl Into<OwnedQuota>) -> Result<(), ConfigError> {
+        let quota = quota.into();
+        self.accepts(&quota)?;
         self.0.set_quota(name, quota)
     }
 

@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, RwLock, RwLockReadGuard},
+    sync::{
+        Arc, Mutex, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::{
@@ -15,11 +18,11 @@ use super::{
     asker::{Asker, Current},
     coalesce::Coalescer,
     deny_cache::{self, DenyCache},
-    elsewhere::LeasedElsewhere,
     fallback::Fallback,
     keeper::LeaseKeeper,
     ledger::{LeaseHolder, LeasePlace, Ledger, LocalAnswer},
     mode::{LeaseTerms, ModeStats},
+    rare_values::RareValues,
     store::NodesStore,
     subject::{SubjectName, SubjectNames},
 };
@@ -56,6 +59,8 @@ struct Inner {
     ledger: Option<Arc<Ledger<Current>>>,
     keeper: LeaseKeeper,
     fallback: Fallback,
+    /// Whether it is charged together with others.
+    is_in_list: AtomicBool,
 }
 
 /// The parts that a limiter is made of.
@@ -89,7 +94,7 @@ impl NodesLimiter {
             denials: denials.clone(),
             test_clock,
             ledger: ledger.clone(),
-            elsewhere: LeasedElsewhere::new(),
+            rare_values: RareValues::new(Instant::now().into_std()),
         };
         let current = Current::new(store, &name, &limits, 0);
         Self(Arc::new(Inner {
@@ -104,6 +109,7 @@ impl NodesLimiter {
             ledger,
             keeper: LeaseKeeper::default(),
             fallback,
+            is_in_list: AtomicBool::new(false),
         }))
     }
 
@@ -128,6 +134,15 @@ impl NodesLimiter {
         }
         *limits = changed;
         Ok(())
+    }
+
+    /// It is charged together with others from now on.
+    pub(super) fn take_into_list(&self) {
+        self.0.is_in_list.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_in_list(&self) -> bool {
+        self.0.is_in_list.load(Ordering::Relaxed)
     }
 
     pub(super) fn store(&self) -> &NodesStore {
@@ -330,10 +345,11 @@ impl Inner {
     /// it.
     fn remembered(&self, subject: &SubjectName, tier: Chosen, op: &Op) -> Option<Decision> {
         let denials = self.denials.as_ref()?;
+        let now = Instant::now().into_std();
         if deny_cache::may_end_denials(op) {
-            denials.forget(subject);
+            denials.forget(subject, now);
         }
-        denials.answer(subject, tier, op, Instant::now().into_std())
+        denials.answer(subject, tier, op, now)
     }
 
     fn current(&self) -> RwLockReadGuard<'_, Arc<Current>> {

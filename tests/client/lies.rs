@@ -61,6 +61,7 @@ async fn none_hangs_or_grows_the_client() {
         head(
             200,
             &[
+                ("content-type", "application/grpc"),
                 ("grpc-status", "8"),
                 ("grpc-retry-pushback-ms", "2147483647"),
             ],

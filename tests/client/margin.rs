@@ -11,7 +11,7 @@ use std::{
 use tokio::time::sleep;
 use tower_ratelimit::{
     Key, LocalLimiter, Quota, TokioClock,
-    client::{Pacer, PacerBuilder},
+    client::{Pacer, PacerBuilder, PacerErrorKind},
 };
 
 use super::{api, millis};
@@ -71,4 +71,62 @@ async fn with_it_none() {
         let delay = millis(delay);
         assert_eq!(refused(quota, delay, delay).await, 0, "{quota} {delay:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_may_be_as_large_as_the_burst_that_it_leaves() {
+    let second = Quota::per_second(10);
+    for (quota, margin, most, said) in [
+        (second, 0, 10, "a quota of 10 in 1 s"),
+        (
+            second,
+            100,
+            9,
+            "a quota of 9 in 900 ms (the declared one less a margin of 100 ms)",
+        ),
+        (
+            second.burst(20),
+            250,
+            17,
+            "a quota of 17 in 1700 ms (the declared one less a margin of 250 ms)",
+        ),
+        // Too little is left: the rate is lower, and no two units go together.
+        (
+            second.burst(5),
+            500,
+            1,
+            "a quota of 1 in 120 ms (the declared one less a margin of 500 ms)",
+        ),
+        // Nothing is taken off other algorithms.
+        (second.sliding_log(), 100, 10, "a quota of 10 in 1 s"),
+        (second.leaky_bucket(5), 100, 6, "a quota of 6 in 600 ms"),
+    ] {
+        let pacer = Pacer::builder(quota).clock(TokioClock::new());
+        let pacer = pacer.margin(millis(margin)).build().unwrap();
+        let error = pacer.turn(&api(), most + 1).await.unwrap_err();
+        assert_eq!(error.kind(), PacerErrorKind::CannotFit, "{quota}");
+        assert_eq!(error.retry_after(), None);
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "a cost of {} never fits {said}, for https://api.example.com:443",
+                most + 1
+            )
+        );
+        // It has cost nothing.
+        drop(pacer.turn(&api(), most).await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limiter_of_ones_own_has_none() {
+    let limiter = LocalLimiter::builder(Quota::per_second(10)).clock(TokioClock::new());
+    let pacer = Pacer::builder(limiter.build().unwrap()).margin(millis(500));
+    let pacer = pacer.clock(TokioClock::new()).build().unwrap();
+    drop(pacer.turn(&api(), 10).await.unwrap());
+    let error = pacer.turn(&api(), 11).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "a cost of 11 never fits a quota of 10 in 1 s, for https://api.example.com:443"
+    );
 }

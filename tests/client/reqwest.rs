@@ -149,3 +149,51 @@ async fn a_stream_is_sent_once() {
         (429, 1)
     );
 }
+
+#[tokio::test]
+async fn nothing_is_sent_again_without_replay() {
+    let (url, requests) = serve().await;
+    let layer = || PacerLayer::new(Pacer::learning()).without_replay();
+    let put = || request(Method::PUT, &format!("{url}/0"));
+    let response = layer().layer(Client::new()).oneshot(put()).await.unwrap();
+    assert_eq!(
+        (
+            seen(response).await.unwrap().0,
+            requests.load(Ordering::SeqCst)
+        ),
+        (429, 1)
+    );
+
+    let (url, requests) = serve().await;
+    let client = reqwest_middleware::ClientBuilder::new(Client::new())
+        .with(PacerMiddleware::from(layer()))
+        .build();
+    let put = request(Method::PUT, &format!("{url}/0"));
+    let response = client.execute(put).await.unwrap();
+    assert_eq!(
+        (
+            seen(response).await.unwrap().0,
+            requests.load(Ordering::SeqCst)
+        ),
+        (429, 1)
+    );
+}
+
+#[tokio::test]
+async fn a_closure_says_which_requests_of_reqwest_are_copied() {
+    for (path, expected) in [("0", (200, 2)), ("0?once", (429, 1))] {
+        let (url, requests) = serve().await;
+        let layer = PacerLayer::new(Pacer::learning()).replay_fn(|request: &Request| {
+            let is_copied = request.url().query().is_none();
+            is_copied.then(|| request.try_clone()).flatten()
+        });
+        let put = request(Method::PUT, &format!("{url}/{path}"));
+        let response = layer.layer(Client::new()).oneshot(put).await.unwrap();
+        let status = seen(response).await.unwrap().0;
+        assert_eq!(
+            (status, requests.load(Ordering::SeqCst)),
+            expected,
+            "{path}"
+        );
+    }
+}

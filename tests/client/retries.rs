@@ -111,17 +111,42 @@ async fn a_post_is_sent_again_only_if_that_was_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn grpc_allows_it_itself() {
-    let wait: &[_] = &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "200")];
-    let never: &[_] = &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1")];
-    for (lines, requests) in [(wait, 2), (never, 1)] {
+    const GRPC: (&str, &str) = ("content-type", "application/grpc+proto");
+    const WAIT: &[(&str, &str)] = &[
+        GRPC,
+        ("grpc-status", "8"),
+        ("grpc-retry-pushback-ms", "200"),
+    ];
+    const NEVER: &[(&str, &str)] = &[GRPC, ("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1")];
+    const SILENT: &[(&str, &str)] = &[GRPC, ("grpc-status", "8")];
+    let usual = Retry::new;
+    for (lines, retry, requests) in [
+        (WAIT, usual(), 2),
+        (NEVER, usual(), 1),
+        // Anybody can write the fields, only gRPC means them.
+        (&WAIT[1..], usual(), 1),
+        // Without a hint the server allows nothing.
+        (SILENT, usual(), 1),
+        (SILENT, usual().throttled_always(), 2),
+        // The caller has the last word, unless the server forbids it.
+        (WAIT, usual().when(|_, _| false), 1),
+        (WAIT, usual().throttled_always().when(|_, _| false), 1),
+        (SILENT, usual().when(|_, _| true), 2),
+        (NEVER, usual().when(|_, _| true), 1),
+        (WAIT, Retry::none(), 1),
+    ] {
         let server = Server::new(move |n, _| {
             Ok(match n {
                 0 => response(200, lines),
                 _ => response(200, &[("grpc-status", "0")]),
             })
         });
-        status(&layer(), &server, request(Method::POST)).await;
-        assert_eq!(server.requests(), requests, "{lines:?}");
+        let layer = layer().retry(retry.clone());
+        let mut call = request(Method::POST);
+        call.headers_mut()
+            .insert("content-type", "application/grpc".parse().unwrap());
+        status(&layer, &server, call).await;
+        assert_eq!(server.requests(), requests, "{lines:?} {retry:?}");
     }
 }
 
@@ -288,6 +313,40 @@ async fn bodies() {
     let error = client.oneshot(request(Method::PUT)).await.unwrap_err();
     let error = error.downcast_ref::<PacerError>().unwrap();
     assert_eq!((error.kind(), server.requests()), (PacerErrorKind::Body, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_is_copied_only_if_it_may_be_sent_again() {
+    const GRPC: &str = "application/grpc";
+    for (method, content_type, retry, copied) in [
+        (Method::PUT, "", Retry::new(), true),
+        (Method::PUT, GRPC, Retry::none(), false),
+        (Method::POST, "", Retry::new(), false),
+        (Method::POST, GRPC, Retry::new(), true),
+        (Method::POST, "", Retry::new().throttled_always(), true),
+        (Method::POST, "", Retry::new().when(|_, _| true), true),
+    ] {
+        let copies = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&copies);
+        let layer = layer()
+            .retry(retry.clone())
+            .replay_fn(move |body: &String| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                Some(body.clone())
+            });
+        let mut request = request(method.clone());
+        request
+            .headers_mut()
+            .insert("content-type", content_type.parse().unwrap());
+        let client = layer.layer(Server::scripted(&[]));
+        client.oneshot(request).await.unwrap();
+        let copies = copies.load(Ordering::SeqCst);
+        assert_eq!(
+            copies,
+            usize::from(copied),
+            "{method} {content_type} {retry:?}"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

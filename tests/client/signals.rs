@@ -12,6 +12,8 @@ use super::{api, head, millis, seconds};
 /// 2023-11-14T22:13:20Z.
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
+const GRPC: (&str, &str) = ("content-type", "application/grpc");
+
 /// The state of a destination after a response.
 #[derive(Debug, PartialEq)]
 struct After {
@@ -150,17 +152,29 @@ fn rows() {
         // gRPC.
         (
             200,
-            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "1500")],
+            &[
+                GRPC,
+                ("grpc-status", "8"),
+                ("grpc-retry-pushback-ms", "1500"),
+            ],
             pause(millis(1_500)),
         ),
         (
             200,
-            &[("grpc-status", "14"), ("grpc-retry-pushback-ms", "1500")],
+            &[
+                ("content-type", "application/grpc+proto"),
+                ("grpc-status", "14"),
+                ("grpc-retry-pushback-ms", "1500"),
+            ],
             pause(millis(1_500)),
         ),
         (
             200,
-            &[("grpc-status", "8"), ("grpc-status-details-bin", details)],
+            &[
+                GRPC,
+                ("grpc-status", "8"),
+                ("grpc-status-details-bin", details),
+            ],
             After {
                 paused_for: None,
                 ..pause(Duration::ZERO)
@@ -168,7 +182,7 @@ fn rows() {
         ),
         (
             200,
-            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1")],
+            &[GRPC, ("grpc-status", "8"), ("grpc-retry-pushback-ms", "-1")],
             After {
                 advice: Advice::DoNotRetry,
                 ..nothing()
@@ -176,13 +190,57 @@ fn rows() {
         ),
         (
             200,
-            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "x")],
+            &[GRPC, ("grpc-status", "8"), ("grpc-retry-pushback-ms", "x")],
             After {
                 advice: Advice::DoNotRetry,
                 ..nothing()
             },
         ),
-        (200, &[("grpc-status", "8")], nothing()),
+        // Status 8 is a refusal whatever else is there, and may tell its wait as a 429 does.
+        (
+            200,
+            &[GRPC, ("grpc-status", "8"), ("retry-after", "7")],
+            pause(seconds(7)),
+        ),
+        (
+            200,
+            &[
+                GRPC,
+                ("grpc-status", "8"),
+                ("ratelimit", "\"a\";r=0;t=5, \"b\";r=1;t=99"),
+            ],
+            pause(seconds(5)),
+        ),
+        (200, &[GRPC, ("grpc-status", "14")], nothing()),
+        (
+            200,
+            &[GRPC, ("grpc-status", "0"), ("ratelimit", "\"a\";r=5;t=9")],
+            left(5, seconds(9)),
+        ),
+        // No gRPC without its content type.
+        (
+            200,
+            &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "1500")],
+            nothing(),
+        ),
+        (
+            200,
+            &[
+                ("content-type", "application/json"),
+                ("grpc-status", "8"),
+                ("grpc-retry-pushback-ms", "-1"),
+            ],
+            nothing(),
+        ),
+        (
+            429,
+            &[
+                ("retry-after", "7"),
+                ("grpc-status", "8"),
+                ("grpc-retry-pushback-ms", "-1"),
+            ],
+            pause(seconds(7)),
+        ),
         // The reset is seconds, a time since the epoch in seconds or milliseconds, or a date.
         (
             200,
@@ -311,6 +369,60 @@ fn a_refusal_without_a_hint_is_drawn_and_doubles() {
 }
 
 #[test]
+fn a_grpc_refusal_without_a_hint_is_drawn_as_well() {
+    let (status, headers) = head(200, &[GRPC, ("grpc-status", "8")]);
+    let clock = ManualClock::at(NOW);
+    let pacer = Pacer::learning_builder().clock(clock).seed(1);
+    let pacer = pacer.build().unwrap();
+    let turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
+    let Advice::RetryAfter(wait) = turn.learn(status, &headers) else {
+        panic!("not refused");
+    };
+    assert!(wait > Duration::ZERO && wait <= millis(500), "{wait:?}");
+    assert!(pacer.stats(&api()).paused_for.is_some());
+}
+
+/// The number of requests that may go at once after a pause whose first request was answered so.
+fn round_after(status: u16, lines: &[(&str, &str)]) -> usize {
+    let clock = ManualClock::at(NOW);
+    let pacer = Pacer::learning_builder().clock(clock.clone());
+    let pacer = pacer.max_wait(Duration::ZERO).build().unwrap();
+    pacer.pause(&api(), seconds(1));
+    clock.advance(seconds(1));
+    let probe = testkit::now(pacer.turn(&api(), 1)).unwrap();
+    let (status, headers) = head(status, lines);
+    assert_eq!(probe.learn(status, &headers), Advice::Done);
+    let mut turns = Vec::new();
+    while let Ok(turn) = testkit::now(pacer.turn(&api(), 1)) {
+        turns.push(turn);
+    }
+    turns.len()
+}
+
+#[test]
+fn any_answer_that_is_no_failure_lets_the_next_round_go() {
+    for (status, lines) in [
+        (200, &[][..]),
+        (404, &[]),
+        // Their fields may be old, but the request was not refused.
+        (304, &[("ratelimit", "\"a\";r=0;t=30")]),
+        (302, &[("retry-after", "7")]),
+        (200, &[("age", "3"), ("ratelimit", "\"a\";r=0;t=30")]),
+    ] {
+        assert_eq!(round_after(status, lines), 2, "{status} {lines:?}");
+    }
+    for (status, lines) in [
+        (500, &[][..]),
+        (503, &[]),
+        // The refusal of a cache says as little as a failure.
+        (429, &[("age", "3"), ("retry-after", "7")]),
+        (503, &[("age", "3"), ("retry-after", "7")]),
+    ] {
+        assert_eq!(round_after(status, lines), 0, "{status} {lines:?}");
+    }
+}
+
+#[test]
 fn refusals_that_were_on_their_way_together_are_one() {
     let clock = ManualClock::at(NOW);
     let pacer = Pacer::learning_builder()
@@ -344,6 +456,30 @@ fn a_late_answer_undoes_nothing() {
     assert_eq!(learn(second, "\"a\";r=7;t=20"), Some((5, seconds(20))));
     assert_eq!(learn(first, "\"a\";r=100;t=99"), Some((5, seconds(20))));
     assert_eq!(learn(third, "\"a\";r=3;t=9"), Some((3, seconds(9))));
+}
+
+#[test]
+fn requests_that_the_server_may_not_have_seen_are_left_out_of_what_it_tells() {
+    let told = ("ratelimit", "\"a\";r=7;t=20");
+    // The first is on its way, the third was answered before: it was sent later all the same.
+    for third in [head(200, &[]), head(500, &[])] {
+        let clock = ManualClock::at(NOW);
+        let pacer = Pacer::learning_builder().clock(clock).build().unwrap();
+        let [_first, second, last] = [(); 3].map(|()| testkit::now(pacer.turn(&api(), 1)).unwrap());
+        last.learn(third.0, &third.1);
+        let (status, headers) = head(200, &[told]);
+        second.learn(status, &headers);
+        assert_eq!(pacer.stats(&api()).left, Some((5, seconds(20))));
+    }
+    // Turns that were dropped are not on their way any more.
+    let pacer = Pacer::learning_builder().clock(ManualClock::at(NOW));
+    let pacer = pacer.build().unwrap();
+    let [first, second, third] = [2, 3, 4].map(|cost| testkit::now(pacer.turn(&api(), cost)));
+    drop((first, third));
+    let (status, headers) = head(200, &[told]);
+    second.unwrap().learn(status, &headers);
+    assert_eq!(pacer.stats(&api()).left, Some((3, seconds(20))));
+    assert_eq!(pacer.stats(&api()).in_flight, 0);
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! Waiting: the order, the bounds, what holds and for how long.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    future::{Future, poll_fn},
+    sync::{Arc, Mutex},
+    task::Poll,
+};
 
 use tokio::time::{Instant, sleep};
 use tower_ratelimit::{
@@ -84,6 +88,51 @@ async fn the_queue_is_bounded_in_a_race() {
         full += 1;
     }
     assert_eq!(full, 90);
+}
+
+#[test]
+fn the_queue_is_bounded_among_threads() {
+    let pacer = builder(Quota::per_hour(1))
+        .max_queue(10)
+        .max_wait(seconds(7_200))
+        .build()
+        .unwrap();
+    drop(testkit::now(pacer.turn(&api(), 1)).unwrap());
+    let begin = std::sync::Barrier::new(4);
+    // Those that wait do so until all have come.
+    let waiting: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut runtime = tokio::runtime::Builder::new_current_thread();
+                    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+                    let api = api();
+                    let turns = (0..25).map(|_| pacer.turn(&api, 1));
+                    let mut turns: Vec<_> = turns.map(Box::pin).collect();
+                    begin.wait();
+                    let full = runtime.block_on(async {
+                        let mut full = 0;
+                        for turn in &mut turns {
+                            let polled = poll_fn(|cx| Poll::Ready(turn.as_mut().poll(cx))).await;
+                            if let Poll::Ready(Err(error)) = polled {
+                                assert_eq!(error.kind(), PacerErrorKind::QueueFull);
+                                full += 1;
+                            }
+                        }
+                        full
+                    });
+                    begin.wait();
+                    full
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    assert_eq!(waiting.iter().sum::<usize>(), 90);
+    assert_eq!(pacer.stats(&api()).queued, 0);
 }
 
 #[tokio::test(start_paused = true)]

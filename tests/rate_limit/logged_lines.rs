@@ -100,6 +100,7 @@ const ELSEWHERE: &[&str] = &[
     "redis-back",
     "redis-slow",
     "redis-foreign-value",
+    "redis-split",
     "rules-refused",
     "rules-accepted",
 ];

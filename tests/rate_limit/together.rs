@@ -258,6 +258,35 @@ fn shadow_lists_of_keys_and_tiers_work_as_with_one_limit() {
     assert_eq!(send(&unknown, from("a", "acme")).status(), 503);
 }
 
+/// The lists say the same of the keys that there are, whichever of them stands first and whether one
+/// is missing.
+#[test]
+fn lists_of_keys_come_before_a_missing_key() {
+    let status = |missing: MissingKey, names: [&'static str; 3], fields: &[(&str, &str)]| {
+        let by = |limiter: LocalLimiter, name| limiter.by(Header::new(name));
+        let [a, b, c] = limits();
+        let [first, second, third] = names;
+        let layer = RateLimitLayer::all([by(a, first), by(b, second), by(c, third)])
+            .on_missing_key(KeyErrorKind::Absent, missing)
+            .skip_key(|key| *key == Key::from("probe"))
+            .deny_key(|key| *key == Key::from("evil"));
+        let request = fields.iter().fold(get("/"), |request, (name, value)| {
+            request.header(*name, *value)
+        });
+        send(&layer.layer(Probe::default()), request).status()
+    };
+    for missing in [MissingKey::Share, MissingKey::Reject, MissingKey::Skip] {
+        for names in [["x-a", "x-b", "x-c"], ["x-c", "x-b", "x-a"]] {
+            let (evil, probe, other) = (("x-a", "evil"), ("x-b", "probe"), ("x-c", "c"));
+            // `skip_key` is the first of the two, with all keys and without one.
+            assert_eq!(status(missing, names, &[evil, probe, other]), 200);
+            assert_eq!(status(missing, names, &[evil, probe]), 200);
+            assert_eq!(status(missing, names, &[evil, ("x-b", "b"), other]), 403);
+            assert_eq!(status(missing, names, &[evil]), 403);
+        }
+    }
+}
+
 #[test]
 fn handlers_find_the_decision_of_all() {
     let service = tower::service_fn(async |request: http::Request<String>| {

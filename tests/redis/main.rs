@@ -10,6 +10,8 @@ mod harness;
 mod keys;
 mod leased;
 mod leases;
+#[cfg(feature = "rules")]
+mod rules;
 mod scripts;
 mod store;
 mod tiers;

@@ -1,15 +1,18 @@
 //! Limits of all nodes that are charged together: what one denies is given back to the others, and no
 //! limit is ever passed.
 
-use std::time::Duration;
+use std::{future::pending, time::Duration};
 
-use testkit::{needs, servers::Server};
+use futures_util::FutureExt as _;
+use testkit::{AGE, needs, servers::Server};
 use tower_ratelimit::{
-    ConfigErrorKind, Decision, Global, Key, Limiter, OnFailure, Op, Outcome, PeerIp, Quota,
-    RateLimitLayer, RedisLimiter, RedisStore,
+    ConfigErrorKind, Decision, Degradation, Global, Key, Limiter, OnFailure, Op, Outcome, PeerIp,
+    Quota, RateLimitLayer, RedisLimiter, RedisStore,
     limiter::{JointLimiter, Tier},
     shared::RedisLimiterBuilder,
 };
+
+use crate::harness::fake::{self, FakeServer};
 
 async fn store(server: &Server) -> RedisStore {
     let store = RedisStore::builder().deadline(Duration::from_secs(20));
@@ -30,8 +33,8 @@ async fn left(limiter: &RedisLimiter, key: u64) -> u64 {
     limiter.peek(&key, 1).await.unwrap().remaining().unwrap()
 }
 
-fn daily(limit: u64, name: &'static str) -> Quota {
-    Quota::per_day(limit).fixed_window().named(name)
+fn lasting(limit: u64, name: &'static str) -> Quota {
+    Quota::per(limit, AGE).fixed_window().named(name)
 }
 
 async fn ask(limiter: &JointLimiter<RedisLimiter>, key: &Key, op: Op) -> Decision {
@@ -47,7 +50,7 @@ async fn requests_of_three_nodes_at_once_never_pass_either_limit() {
     let mut nodes = Vec::new();
     for _ in 0..3 {
         let store = store(&server).await;
-        let limits = [daily(30, "each"), daily(100, "everybody")].map(|quota| {
+        let limits = [lasting(30, "each"), lasting(100, "everybody")].map(|quota| {
             let builder = RedisLimiter::builder(quota).remember_denials(false);
             builder.on_failure(OnFailure::deny()).build(&store).unwrap()
         });
@@ -94,7 +97,7 @@ async fn what_one_limit_denies_is_given_back_to_the_others_by_receipt() {
     let server = Server::start().await;
     let store = store(&server).await;
     let quotas = [
-        daily(2, "strict"),
+        lasting(2, "strict"),
         Quota::per_day(100).named("bucket"),
         Quota::per_day(100).sliding_log().named("log"),
         Quota::per_day(100).sliding_window().named("window"),
@@ -135,7 +138,8 @@ async fn remembered_denial_of_one_limit_asks_none() {
     needs!(redis);
     let server = Server::start().await;
     let store = store(&server).await;
-    let limits = [daily(100, "everybody"), daily(1, "each")].map(|quota| limiter(quota, &store));
+    let limits =
+        [lasting(100, "everybody"), lasting(1, "each")].map(|quota| limiter(quota, &store));
     let together = JointLimiter::new(limits.clone()).unwrap();
     assert!(
         ask(&together, &joint([1, 2]), Op::Acquire(1))
@@ -164,7 +168,7 @@ async fn call_that_nobody_waits_for_is_finished() {
     needs!(redis);
     let server = Server::start().await;
     let store = store(&server).await;
-    let limits = [daily(100, "everybody"), daily(1, "each")].map(|quota| {
+    let limits = [lasting(100, "everybody"), lasting(1, "each")].map(|quota| {
         let builder = RedisLimiter::builder(quota).remember_denials(false);
         builder.on_failure(OnFailure::deny()).build(&store).unwrap()
     });
@@ -190,7 +194,7 @@ async fn call_that_nobody_waits_for_is_finished() {
 #[tokio::test]
 async fn limits_that_cannot_be_taken_back_are_refused() {
     let store = RedisStore::connect("redis://localhost").unwrap();
-    let everybody = || limiter(daily(9, "everybody"), &store);
+    let everybody = || limiter(lasting(9, "everybody"), &store);
     let refused = |builder: RedisLimiterBuilder| {
         let limiter = builder.build(&store).unwrap();
         JointLimiter::new([everybody(), limiter]).unwrap_err()
@@ -225,13 +229,79 @@ async fn limits_that_cannot_be_taken_back_are_refused() {
     assert!(answer.await.is_err());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_denial_takes_no_longer_than_one_deadline() {
+    let deadline = Duration::from_millis(100);
+    let takes = deadline * 3 / 4;
+    let store = RedisStore::builder().deadline(deadline);
+    // It takes its time for what is acquired, denies it of one limit, and never answers what is given back.
+    let server = FakeServer::new(move |words| {
+        let has = |text: &str| words.iter().any(|word| word.contains(text));
+        if words.iter().any(|word| word == "r") {
+            return pending().boxed();
+        }
+        let reply = fake::of_bucket(has("strict"), 7_000);
+        async move {
+            tokio::time::sleep(takes).await;
+            Ok(reply)
+        }
+        .boxed()
+    });
+    let store = store.connection(server).unwrap();
+    let limits = ["roomy", "strict"].map(|name| {
+        let builder = RedisLimiter::builder(Quota::per_day(100).named(name)).name(name);
+        builder.on_failure(OnFailure::deny()).build(&store).unwrap()
+    });
+    let together = JointLimiter::new(limits).unwrap();
+    for _ in 0..3 {
+        let asked = tokio::time::Instant::now();
+        let denied = ask(&together, &joint([1, 2]), Op::Acquire(1)).await;
+        let took = asked.elapsed();
+        assert!(denied.is_denied() && !denied.is_degraded());
+        assert!((takes..=deadline).contains(&took), "{took:?}");
+        // What was given back is still heard of.
+        tokio::time::sleep(deadline).await;
+    }
+    assert_eq!(store.stats().degraded(Degradation::TimedOut), 3);
+}
+
+#[tokio::test]
+async fn limits_that_are_charged_together_take_no_quota_that_cannot_be_taken_back() {
+    let store = RedisStore::connect("redis://localhost").unwrap();
+    let quota = Quota::per_second(5).named("own");
+    let limit = limiter(quota, &store);
+    limit.set_quota("own", quota.leaky_bucket(9)).unwrap();
+    limit.set_quota("own", quota).unwrap();
+    let others = [
+        lasting(9, "everybody"),
+        quota.leaky_bucket(2).named("queue"),
+    ];
+    let [everybody, queue] = others.map(|quota| limiter(quota, &store));
+    // One that was refused leaves no trace.
+    assert!(JointLimiter::new([limit.clone(), queue]).is_err());
+    limit.set_quota("own", quota.leaky_bucket(9)).unwrap();
+    limit.set_quota("own", quota).unwrap();
+
+    let together = JointLimiter::new([everybody, limit.clone()]).unwrap();
+    for limit in [&limit, &together.limiters()[1]] {
+        let error = limit.set_quota("own", quota.leaky_bucket(9)).unwrap_err();
+        assert_eq!(error.kind(), ConfigErrorKind::Joint);
+        let text = error.to_string();
+        assert!(
+            text.contains("\"own\"") && text.contains("a leaky bucket"),
+            "{text}"
+        );
+        limit.set_quota("own", quota.fixed_window()).unwrap();
+    }
+}
+
 /// Without its store each limit falls back by itself, and the limits are still charged together.
 #[tokio::test]
 async fn fallback_charges_all_or_none_too() {
     let store = RedisStore::builder().deadline(Duration::from_millis(200));
     // Nobody listens there.
     let store = store.connect("redis://127.0.0.1:1").unwrap();
-    let limits = [daily(100, "everybody"), daily(2, "each")];
+    let limits = [lasting(100, "everybody"), lasting(2, "each")];
     let limits = limits.map(|quota| RedisLimiter::builder(quota).build(&store).unwrap());
     let together = JointLimiter::new(limits.clone()).unwrap();
     let mut passed = Vec::new();

@@ -430,6 +430,23 @@ fn long_lists_of_rules_are_no_work() {
     );
 }
 
+/// The list has ended before the second rule is looked at.
+#[test]
+fn r09_replaces_what_ended_the_list() {
+    for end in ["quota: 1/s, stop: true", "action: allow", "action: deny"] {
+        let text = format!(
+            "rules:\n  - {{name: a, {end}}}\n  - {{name: b, quota: 1/s, replaces: [¶a]}}\n"
+        );
+        fault("R09", "put \"b\" before \"a\"", Format::Yaml, &text);
+        // The other way round it has an effect.
+        let text = format!(
+            "rules:\n  - {{name: b, match: {{path: /x}}, quota: 1/s, replaces: [a]}}\n  - {{name: a, {end}}}\n"
+        );
+        let rules = Rules::builder().parse(text, Format::Yaml);
+        assert!(rules.is_ok(), "{rules:?}");
+    }
+}
+
 #[test]
 fn files_of_windows_are_read_as_they_are() {
     let text = "\u{feff}rules:\r\n  - name: a\r\n    mdoe: hard\r\n    quota: 1/s\r\n";

@@ -1,6 +1,12 @@
 //! Paths are compared in a normal form, so that no spelling leads around a rule.
 
-use crate::ask::{applied, yaml};
+use http::request::Parts;
+use tower_ratelimit::{
+    Key,
+    rules::{RuleReason, Rules, RulesOutcome},
+};
+
+use crate::ask::{NOON, applied, ask, reason, request, yaml};
 
 #[test]
 fn no_spelling_of_a_path_leads_around_its_rule() {
@@ -141,4 +147,187 @@ fn case_counts_unless_it_is_ignored() {
         // One key for what the rule takes for the same.
         assert_eq!(key, Ok(tower_ratelimit::Key::from("x")));
     }
+}
+
+fn rules(text: &str) -> Rules {
+    yaml(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Spellings of `/healthz` and of something below `/public`, which an app that routes by what was
+/// sent, resolves less or decodes more takes for something else.
+const ODD: [&str; 14] = [
+    "/api/../healthz",
+    "/api/%2e%2e/healthz",
+    "//healthz",
+    "/healthz/",
+    "/healthz/.",
+    "/%68ealthz",
+    "/public/../public/x",
+    "/public//x",
+    "/public/..%2Fapi",
+    "/public/..%5capi",
+    "/public/..\\api",
+    "/public/..;/api",
+    "/public/..%3B/api",
+    "/public/%252e%252e/api",
+];
+
+#[test]
+fn odd_spellings_of_a_path_do_not_reach_an_allow() {
+    let rules = rules(
+        "rules:\n  - {name: free, match: {path: [/healthz, \"/public/**\"]}, action: allow}\n  - {name: all, quota: 1/s}\n",
+    );
+    for path in ODD {
+        let asked = ask(&rules, &format!("GET {path}"), &[]);
+        assert_eq!(*asked.outcome(), RulesOutcome::Limited, "{path}");
+        let why = reason(&asked, "free");
+        assert_eq!(*why, RuleReason::Differs("path's spelling"), "{path}");
+    }
+    for path in [
+        "/healthz",
+        "/healthz?x=..%2F",
+        "/public",
+        "/public/a.b/...",
+        "/public/caf%C3%A9/my%20file",
+    ] {
+        let asked = ask(&rules, &format!("GET {path}"), &[]);
+        let allowed = RulesOutcome::Allowed("free".to_owned());
+        assert_eq!(*asked.outcome(), allowed, "{path}");
+    }
+}
+
+#[test]
+fn odd_spellings_do_not_reach_an_exception() {
+    let rules = rules(
+        "rules:
+  - {name: spared, match: {not: {path: [/healthz, \"/public/**\"]}}, quota: 1/s}
+  - {name: banned, match: {not: {not: {path: [/healthz, \"/public/**\"]}}}, action: deny}
+",
+    );
+    for path in ODD {
+        let asked = ask(&rules, &format!("GET {path}"), &[]);
+        assert_eq!(*reason(&asked, "spared"), RuleReason::Applies, "{path}");
+    }
+    assert_eq!(applied(&rules, "GET /healthz", &[]), "banned");
+    // What an `allow` excepts, it excepts in every spelling.
+    let allow = rules_of_an_allow_but("/public/private/**");
+    for path in [
+        "/public/private/x",
+        "/public/%70rivate/x",
+        "/public/x/../private/y",
+        "/public/private/../x",
+    ] {
+        let asked = ask(&allow, &format!("GET {path}"), &[]);
+        assert_eq!(*asked.outcome(), RulesOutcome::Limited, "{path}");
+    }
+    assert_eq!(applied(&allow, "GET /public/x", &[]), "free");
+}
+
+fn rules_of_an_allow_but(path: &str) -> Rules {
+    rules(&format!(
+        "rules:\n  - {{name: free, match: {{path: \"/public/**\", not: {{path: {path:?}}}}}, action: allow}}\n  - {{name: all, quota: 1/s}}\n"
+    ))
+}
+
+#[test]
+fn odd_spellings_neither_end_the_list_nor_leave_a_rule_out() {
+    let rules = rules(
+        "rules:
+  - {name: own, match: {path: [/healthz, \"/public/**\"]}, quota: 9/s, replaces: all}
+  - {name: last, match: {path: [/healthz, \"/public/**\"]}, quota: 9/s, stop: true}
+  - {name: all, quota: 1/s}
+  - {name: more, quota: 1/s}
+",
+    );
+    assert_eq!(applied(&rules, "GET /healthz", &[]), "own last");
+    for path in ODD {
+        assert_eq!(
+            applied(&rules, &format!("GET {path}"), &[]),
+            "own last all more",
+            "{path}"
+        );
+    }
+}
+
+/// An app may route by what was sent: a path that leads out of a rule when it is resolved is still
+/// under it.
+#[test]
+fn a_path_is_under_the_rules_of_what_was_sent_too() {
+    let rules = rules(
+        "rules:
+  - {name: api, match: {path: \"/api/**\"}, key: global, quota: 1/s}
+  - {name: one, match: {path: \"/one/{id}\"}, key: {path_param: id}, quota: 1/s}
+  - {name: root, match: {path: /other}, quota: 1/s}
+",
+    );
+    for (path, expected) in [
+        ("/api/x/../../other", "api root"),
+        ("/%61pi/%2e%2e/other", "api root"),
+        ("/one/..", "one"),
+        ("/one/../other", "root"),
+    ] {
+        assert_eq!(
+            applied(&rules, &format!("GET {path}"), &[]),
+            expected,
+            "{path}"
+        );
+    }
+    let asked = ask(&rules, "GET /one/..", &[]);
+    let limit = asked.rules()[1].limit().expect("a limit");
+    assert_eq!(limit.key, Ok(Key::from("..")));
+}
+
+#[test]
+fn a_parameter_is_one_key_in_every_spelling() {
+    let key = |ignore_case: bool, path: &str| {
+        let rules = rules(&format!(
+            "rules: [{{name: a, match: {{path: \"/a/{{id}}\", ignore_case: {ignore_case}}}, key: {{path_param: id}}, quota: 1/s}}]"
+        ));
+        let asked = ask(&rules, &format!("GET {path}"), &[]);
+        asked.rules()[0].limit().expect(path).key.clone()
+    };
+    for path in ["/a/x:y@z", "/a/x%3Ay%40z", "/a/x%3ay@%7A", "/a//x:y%40z/"] {
+        assert_eq!(key(false, path), Ok(Key::from("x:y@z")), "{path}");
+    }
+    for path in ["/a/%C3%89x", "/a/\u{c9}%78"] {
+        assert_eq!(key(false, path), Ok(Key::from("\u{c9}x")), "{path}");
+    }
+    assert_eq!(key(false, "/a/b%2Fc"), Ok(Key::from("b/c")));
+    assert_eq!(key(false, "/a/50%"), key(false, "/a/50%25"));
+    assert_eq!(key(true, "/a/X%3AY"), Ok(Key::from("x:y")));
+    // Bytes that are no text are a key, too.
+    assert_eq!(key(false, "/a/%ff%3a"), Ok(Key::bytes(b"\xff:")));
+}
+
+/// Of several values that differ, one may be the proxy's and the other the client's.
+#[test]
+fn where_a_match_loosens_every_value_has_to_fit() {
+    let rules = rules(
+        "rules:
+  - {name: header, match: {header: {x-in: \"yes\"}}, action: allow}
+  - {name: query, match: {query: {probe: \"1\"}}, action: allow}
+  - {name: host, match: {host: in.example.com}, action: allow}
+  - {name: but, match: {not: {header: {x-part: a}}}, quota: 1/s}
+  - {name: any, match: {header: {x-part: a}}, quota: 1/s}
+",
+    );
+    let told = |parts: &Parts| {
+        let asked = rules.explain(parts, NOON);
+        asked.applied().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(told(&request("GET /", &[("x-in", "yes")])), "header");
+    assert_eq!(
+        told(&request("GET /", &[("x-in", "no"), ("x-in", "yes")])),
+        "but"
+    );
+    assert_eq!(told(&request("GET /?probe=1", &[])), "query");
+    assert_eq!(told(&request("GET /?probe=0&probe=1", &[])), "but");
+    let inner = ("host", "in.example.com");
+    assert_eq!(told(&request("GET /", &[inner])), "host");
+    assert_eq!(told(&request("GET /", &[("host", "x"), inner])), "but");
+    assert_eq!(told(&request("GET /", &[("x-part", "a")])), "any");
+    assert_eq!(
+        told(&request("GET /", &[("x-part", "a"), ("x-part", "b")])),
+        "but any"
+    );
 }

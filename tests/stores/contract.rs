@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use testkit::AGE;
 use tower_ratelimit::{AnyLimiter, Decision, Key, Limiter as _, Op, Quota, RedisLimiter};
 
 use super::Bench;

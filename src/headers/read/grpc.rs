@@ -10,6 +10,7 @@ use base64::{
 use http::{HeaderMap, HeaderName};
 
 use super::lone;
+use crate::headers::is_grpc;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
@@ -32,24 +33,31 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The answer of a gRPC server that has no room for the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Grpc {
+    /// The limit is used up, and no field of gRPC says for how long.
+    Exhausted,
     /// The call may be tried again after this time.
     RetryAfter(Duration),
     /// It must not be tried again.
     DoNotRetry,
 }
 
-/// The wait that a gRPC response tells, if it is one and tells any.
+/// The refusal or the wait that a gRPC response tells, if it is one and tells any.
 pub(crate) fn grpc(headers: &HeaderMap) -> Option<Grpc> {
-    let status = lone(headers, &STATUS)?;
-    if ![RESOURCE_EXHAUSTED, UNAVAILABLE].contains(&status) {
+    if !is_grpc(headers) {
         return None;
     }
+    let silent = match lone(headers, &STATUS)? {
+        RESOURCE_EXHAUSTED => Some(Grpc::Exhausted),
+        UNAVAILABLE => None,
+        _ => return None,
+    };
     if headers.contains_key(&PUSHBACK) {
         let wait = lone(headers, &PUSHBACK).and_then(pushback);
         return Some(wait.map_or(Grpc::DoNotRetry, Grpc::RetryAfter));
     }
-    let details = BASE64.decode(lone(headers, &DETAILS)?).ok()?;
-    retry_delay(&details).map(Grpc::RetryAfter)
+    let details = lone(headers, &DETAILS).and_then(|text| BASE64.decode(text).ok());
+    let delay = details.and_then(|details| retry_delay(&details));
+    delay.map(Grpc::RetryAfter).or(silent)
 }
 
 /// Milliseconds as a number of 32 bits; a negative one, or any other text, forbids to try again.

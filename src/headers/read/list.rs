@@ -20,25 +20,51 @@ pub(super) enum Bare<'a> {
     Other,
 }
 
-/// A member of a list.
+/// A parameter that rate limit fields have.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Parameter {
+    A,
+    Pk,
+    Q,
+    Qu,
+    R,
+    T,
+    W,
+}
+
+impl Parameter {
+    const COUNT: usize = Self::W as usize + 1;
+
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "a" => Self::A,
+            "pk" => Self::Pk,
+            "q" => Self::Q,
+            "qu" => Self::Qu,
+            "r" => Self::R,
+            "t" => Self::T,
+            "w" => Self::W,
+            _ => return None,
+        })
+    }
+}
+
+/// A member of a list, with those of its parameters that rate limit fields have.
 #[derive(Debug)]
 pub(super) struct ListMember<'a> {
     pub(super) value: Bare<'a>,
-    parameters: Vec<(&'a str, Bare<'a>)>,
+    parameters: [Option<Bare<'a>>; Parameter::COUNT],
 }
 
 impl<'a> ListMember<'a> {
     /// A parameter; of several with one name the last.
-    pub(super) fn parameter(&self, name: &str) -> Option<&Bare<'a>> {
-        let mut parameters = self.parameters.iter().rev();
-        parameters
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| value)
+    pub(super) fn parameter(&self, parameter: Parameter) -> Option<&Bare<'a>> {
+        self.parameters[parameter as usize].as_ref()
     }
 
     /// A parameter that is a number: `Err` if it is there and is none, or negative.
-    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, NoNumber> {
-        match self.parameter(name) {
+    pub(super) fn number(&self, parameter: Parameter) -> Result<Option<u64>, NoNumber> {
+        match self.parameter(parameter) {
             None => Ok(None),
             Some(Bare::Integer(number)) => u64::try_from(*number).map(Some).map_err(|_| NoNumber),
             Some(_) => Err(NoNumber),
@@ -50,26 +76,67 @@ impl<'a> ListMember<'a> {
 #[derive(Debug)]
 pub(super) struct NoNumber;
 
-/// The members of a list; `None` if the field is to be ignored.
-pub(super) fn members(text: &str) -> Option<Vec<ListMember<'_>>> {
+/// Hands over each member of a list. It is `None` if the field is to be ignored, with all members
+/// that were handed over.
+pub(super) fn members<'a>(text: &'a str, mut each: impl FnMut(&ListMember<'a>)) -> Option<()> {
     let mut rest = Rest(text);
-    let mut members = Vec::new();
     rest.skip(|byte| byte == b' ');
-    while !rest.0.is_empty() {
-        if members.len() == MOST_MEMBERS {
-            return None;
+    for _ in 0..MOST_MEMBERS {
+        if rest.0.is_empty() {
+            break;
         }
-        members.push(rest.member()?);
+        each(&rest.member()?);
         rest.skip(is_space);
         if rest.0.is_empty() {
-            return Some(members);
+            break;
         }
         rest.expect(b',')?;
         rest.skip(is_space);
         // A comma promises another member.
         rest.first()?;
     }
-    Some(members)
+    rest.0.is_empty().then_some(())
+}
+
+/// Items of a field, which has mostly one: that takes no memory of its own.
+#[derive(Debug)]
+pub(super) struct FieldItems<T> {
+    first: Option<T>,
+    others: Vec<T>,
+}
+
+impl<T> FieldItems<T> {
+    /// What `item` makes of each member; nothing if the field is to be ignored.
+    pub(super) fn of<'a>(text: &'a str, item: impl Fn(&ListMember<'a>) -> Option<T>) -> Self {
+        let mut items = Self::default();
+        let read = members(text, |member| match (item(member), &items.first) {
+            (None, _) => {}
+            (Some(item), None) => items.first = Some(item),
+            (Some(item), Some(_)) => items.others.push(item),
+        });
+        match read {
+            Some(()) => items,
+            None => Self::default(),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.first.iter().chain(&self.others)
+    }
+
+    /// The only item.
+    pub(super) fn lone(&self) -> Option<&T> {
+        self.first.as_ref().filter(|_| self.others.is_empty())
+    }
+}
+
+impl<T> Default for FieldItems<T> {
+    fn default() -> Self {
+        Self {
+            first: None,
+            others: Vec::new(),
+        }
+    }
 }
 
 fn is_space(byte: u8) -> bool {
@@ -106,9 +173,16 @@ impl<'a> Rest<'a> {
             b'(' => self.inner_list()?,
             _ => self.bare()?,
         };
-        let mut parameters = Vec::new();
-        self.parameters(|key, value| parameters.push((key, value)))?;
-        Some(ListMember { value, parameters })
+        let mut member = ListMember {
+            value,
+            parameters: Default::default(),
+        };
+        self.parameters(|key, value| {
+            if let Some(parameter) = Parameter::named(key) {
+                member.parameters[parameter as usize] = Some(value);
+            }
+        })?;
+        Some(member)
     }
 
     /// Nothing of it is kept.
@@ -185,7 +259,9 @@ impl<'a> Rest<'a> {
         (1..=MOST_INTEGER_DIGITS)
             .contains(&digits.len())
             .then_some(())?;
-        let number: i64 = digits.parse().ok()?;
+        // As few digits fit.
+        let digits = digits.bytes().map(|digit| i64::from(digit - b'0'));
+        let number = digits.fold(0, |number, digit| number * 10 + digit);
         Some(Bare::Integer(if negative { -number } else { number }))
     }
 

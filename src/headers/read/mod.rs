@@ -2,7 +2,7 @@
 //! in their place.
 //!
 //! Whatever a server sends is bounded here: a field of more than [`LONGEST_FIELD`] bytes is not
-//! read, of many quotas the [`MOST_TOLD`] with the least left count, and no function fails.
+//! read, of many quotas the few with the least left count, and no function fails.
 
 mod date;
 mod grpc;
@@ -12,44 +12,29 @@ mod ratelimit;
 mod retry_after;
 #[cfg(test)]
 mod tests;
+mod told;
 
-use std::{borrow::Cow, time::Duration};
+use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName};
 
 pub(crate) use self::{
     grpc::{Grpc, grpc},
     retry_after::retry_after,
+    told::{ToldQuota, ToldQuotas},
 };
 use crate::clock::Timestamp;
 
 /// All lines of one field together.
 const LONGEST_FIELD: usize = 8_192;
 
-/// As many quotas of one response are told.
-pub(crate) const MOST_TOLD: usize = 4;
-
-/// A quota, as a response tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ToldQuota {
-    /// Units that are left.
-    pub(crate) remaining: u64,
-    /// The time within which no more than these can be used.
-    pub(crate) window: Option<Duration>,
-    /// The time in which one unit comes back, if the policy says so.
-    pub(crate) interval: Option<Duration>,
-}
-
-/// The quotas that a response received at `now` tells: by `RateLimit`, else by the older fields. The
-/// ones with the least left come first.
-pub(crate) fn quotas(headers: &HeaderMap, now: Timestamp) -> Vec<ToldQuota> {
-    let mut told = ratelimit::quotas(headers);
-    if told.is_empty() {
-        told.extend(legacy::quota(headers, now));
+/// The quotas that a response received at `now` tells: by `RateLimit`, else by the older fields.
+pub(crate) fn quotas(headers: &HeaderMap, now: Timestamp) -> ToldQuotas {
+    let told = ratelimit::quotas(headers);
+    match told.is_empty() {
+        true => legacy::quota(headers, now).into_iter().collect(),
+        false => told,
     }
-    told.sort_by_key(|told| told.remaining);
-    told.truncate(MOST_TOLD);
-    told
 }
 
 /// The units that a legacy field says are left, whether or not it says for how long.

@@ -5,8 +5,8 @@ use std::{borrow::Cow, time::Duration};
 use http::{HeaderMap, HeaderName};
 
 use super::{
-    ToldQuota, joined,
-    list::{Bare, ListMember, NoNumber, members},
+    ToldQuota, ToldQuotas, joined,
+    list::{Bare, FieldItems, ListMember, NoNumber, Parameter},
     whole,
 };
 
@@ -32,22 +32,22 @@ pub(super) struct Declared<'a> {
 }
 
 /// The quotas that both fields tell together.
-pub(super) fn quotas(headers: &HeaderMap) -> Vec<ToldQuota> {
+pub(super) fn quotas(headers: &HeaderMap) -> ToldQuotas {
     let Some(text) = joined(headers, &RATE_LIMIT) else {
-        return Vec::new();
+        return ToldQuotas::default();
     };
     let policies = joined(headers, &POLICY);
     let policies = declared(policies.as_deref().unwrap_or_default());
-    let told: Vec<_> = available(&text)
-        .iter()
-        .filter_map(|item| told(item, &policies))
-        .collect();
-    if told.is_empty() {
-        return dictionary(&text, lone_interval(&policies))
-            .into_iter()
-            .collect();
+    let items = available(&text);
+    let told = items.iter().filter_map(|item| told(item, &policies));
+    let told: ToldQuotas = told.collect();
+    match told.is_empty() {
+        true => {
+            let told = dictionary(&text, lone_interval(&policies));
+            told.into_iter().collect()
+        }
+        false => told,
     }
-    told
 }
 
 /// The interval of the only policy, for fields that name none.
@@ -55,14 +55,11 @@ pub(super) fn interval(headers: &HeaderMap) -> Option<Duration> {
     lone_interval(&declared(&joined(headers, &POLICY)?))
 }
 
-fn lone_interval(policies: &[Declared<'_>]) -> Option<Duration> {
-    match policies {
-        [policy] => policy.interval(),
-        _ => None,
-    }
+fn lone_interval(policies: &FieldItems<Declared<'_>>) -> Option<Duration> {
+    policies.lone().and_then(Declared::interval)
 }
 
-fn told(item: &Available<'_>, policies: &[Declared<'_>]) -> Option<ToldQuota> {
+fn told(item: &Available<'_>, policies: &FieldItems<Declared<'_>>) -> Option<ToldQuota> {
     let policy = policies
         .iter()
         .find(|policy| policy.name.as_ref() == Some(&item.name));
@@ -86,25 +83,21 @@ impl Declared<'_> {
 }
 
 /// The items of a `RateLimit` field that make sense.
-pub(super) fn available(text: &str) -> Vec<Available<'_>> {
-    let members = members(text).unwrap_or_default();
-    let items = members
-        .into_iter()
-        .map(|member| item(member).unwrap_or(None));
-    items.flatten().collect()
+pub(super) fn available(text: &str) -> FieldItems<Available<'_>> {
+    FieldItems::of(text, |member| item(member).unwrap_or(None))
 }
 
-fn item(member: ListMember<'_>) -> Result<Option<Available<'_>>, NoNumber> {
-    let (r, t) = (member.number("r")?, member.number("t")?);
+fn item<'a>(member: &ListMember<'a>) -> Result<Option<Available<'a>>, NoNumber> {
+    let (r, t) = (member.number(Parameter::R)?, member.number(Parameter::T)?);
     // The pending text has new names, which only count where the old one is not there.
     let (remaining, window) = match r {
         Some(_) => (r, t),
-        None => (member.number("a")?, member.number("w")?),
+        None => (member.number(Parameter::A)?, member.number(Parameter::W)?),
     };
-    if !matches!(member.parameter("pk"), None | Some(Bare::Bytes(_))) {
+    if !matches!(member.parameter(Parameter::Pk), None | Some(Bare::Bytes(_))) {
         return Ok(None);
     }
-    Ok(name(member.value)
+    Ok(name(&member.value)
         .zip(remaining)
         .map(|(name, remaining)| Available {
             name,
@@ -114,23 +107,19 @@ fn item(member: ListMember<'_>) -> Result<Option<Available<'_>>, NoNumber> {
 }
 
 /// The items of a `RateLimit-Policy` field that make sense.
-pub(super) fn declared(text: &str) -> Vec<Declared<'_>> {
-    let members = members(text).unwrap_or_default();
-    let items = members
-        .into_iter()
-        .map(|member| policy(member).unwrap_or(None));
-    items.flatten().collect()
+pub(super) fn declared(text: &str) -> FieldItems<Declared<'_>> {
+    FieldItems::of(text, |member| policy(member).unwrap_or(None))
 }
 
-fn policy(member: ListMember<'_>) -> Result<Option<Declared<'_>>, NoNumber> {
-    let (quota, window) = (member.number("q")?, member.number("w")?);
-    let unit = match member.parameter("qu") {
+fn policy<'a>(member: &ListMember<'a>) -> Result<Option<Declared<'a>>, NoNumber> {
+    let (quota, window) = (member.number(Parameter::Q)?, member.number(Parameter::W)?);
+    let unit = match member.parameter(Parameter::Qu) {
         None => Cow::Borrowed("requests"),
         Some(Bare::String(unit)) => unit.clone(),
         Some(_) => return Ok(None),
     };
-    let (name, quota) = match member.value {
-        Bare::Integer(quota) => (None, u64::try_from(quota).ok()),
+    let (name, quota) = match &member.value {
+        Bare::Integer(quota) => (None, u64::try_from(*quota).ok()),
         value => (name(value), quota.filter(|_| window != Some(0))),
     };
     Ok(quota.map(|quota| Declared {
@@ -142,9 +131,9 @@ fn policy(member: ListMember<'_>) -> Result<Option<Declared<'_>>, NoNumber> {
 }
 
 /// The drafts 08 to 10 print Tokens in their examples.
-fn name(value: Bare<'_>) -> Option<Cow<'_, str>> {
+fn name<'a>(value: &Bare<'a>) -> Option<Cow<'a, str>> {
     match value {
-        Bare::String(name) => Some(name),
+        Bare::String(name) => Some(name.clone()),
         Bare::Token(name) => Some(Cow::Borrowed(name)),
         _ => None,
     }

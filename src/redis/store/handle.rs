@@ -15,7 +15,10 @@ use super::{
     pace::{CallPlace, CallSize},
     script::Script,
 };
-use crate::error::ConfigError;
+use crate::{
+    error::ConfigError,
+    log::{self, Code},
+};
 
 /// A Redis server, cluster or sentinel group, shared by any number of limiters.
 ///
@@ -167,10 +170,16 @@ impl RedisStore {
 
     /// Behind the store's address there are many servers: from now on each subject has its call.
     pub(crate) fn travel_alone(&self) {
-        self.shared.is_split.store(true, Ordering::Relaxed);
+        if !self.shared.is_split.swap(true, Ordering::Relaxed) {
+            let text = "behind the address of Redis there are many servers, as it answered CROSSSLOT: \
+                from now on each subject is asked about in a call of its own; say so at once with \
+                RedisStoreBuilder::sharding_proxy";
+            log::say(Code::RedisSplit, text);
+        }
     }
 
-    /// How long an answer takes at present; `None` without a connection.
+    /// How long an answer takes at present, with what the server has to do before; `None` without a
+    /// connection.
     pub(crate) fn expected(&self) -> Option<Duration> {
         self.shared.expected()
     }

@@ -175,7 +175,8 @@ impl Pace {
         self.lock().last_answer.is_some_and(counts)
     }
 
-    /// How long the answer to a call would take that is sent now.
+    /// How long the answer to a call would take that is sent now: the distance, and the queue that
+    /// the server has before it.
     pub(super) fn expected(&self, now: Instant) -> Duration {
         self.lock().expected(CALL, now)
     }

@@ -41,7 +41,32 @@ pub(super) fn link(mut rules: Vec<Rule>, nodes: &[&Node], context: &mut Context<
             .filter_map(|name| places.get(*name).copied())
             .collect();
     }
+    for rule in &rules {
+        let replaced = rule
+            .replaces
+            .iter()
+            .map(|place| &rules[usize::from(*place)]);
+        let earlier = |other: &&Rule| other.place < rule.place && other.ends_the_list();
+        if let Some(end) = replaced.into_iter().find(earlier) {
+            too_late(rule, end, &names, context);
+        }
+    }
     rules
+}
+
+/// A rule that replaces one where the list has ended before it is looked at.
+fn too_late(rule: &Rule, end: &Rule, names: &HashMap<&str, &Node>, context: &mut Context<'_>) {
+    let (name, end_name) = (&rule.name, &end.name);
+    let message = format!(
+        "{name:?} replaces nothing: where {end_name:?} ({}) matches, the list has ended before it; \
+         put {name:?} before {end_name:?}",
+        end.spot.short()
+    );
+    let replaces = names.get(&**name).and_then(|node| node.get("replaces"));
+    let mut items = replaces.into_iter().flat_map(Node::items);
+    if let Some(item) = items.find(|item| item.text() == Some(end_name)) {
+        context.fault(ProblemCode::R09, &item.spot, message);
+    }
 }
 
 fn name_of(node: &Node) -> Option<(&str, &Node)> {

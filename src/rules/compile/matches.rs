@@ -21,7 +21,7 @@ impl<'c> Context<'c> {
             .and_then(Node::truth)
             .unwrap_or(false);
         let path = |text: &str| PathPattern::new(text, ignore_case);
-        Matcher {
+        Matcher::new(Matcher {
             methods: self.list(node, "method", ProblemCode::R01, method),
             paths: self.list(node, "path", ProblemCode::R06, path),
             routes: self.routes(node),
@@ -32,7 +32,8 @@ impl<'c> Context<'c> {
             authenticated: self.authenticated(node),
             times: node.get("time").map(|time| self.times(time)),
             not: node.get("not").map(|not| Box::new(self.matcher(not))),
-        }
+            says_more: false,
+        })
     }
 
     fn list<T>(

@@ -1,6 +1,10 @@
 //! The desks of a set of rules: one for each set of quotas, and for those that met in a request.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use http::StatusCode;
@@ -68,8 +72,9 @@ pub(super) struct Desks<R> {
 /// The desks of a rule, by the places of its sets of quotas.
 struct DesksOfRule<R> {
     by_place: Box<[Option<RuleDesk<R>>]>,
-    /// For requests that are let pass or rejected uncounted.
-    uncounted: RuleDesk<R>,
+    /// For requests that are let pass or rejected uncounted: most rules have none.
+    uncounted: OnceLock<RuleDesk<R>>,
+    policies: Box<[Policy]>,
 }
 
 /// A rule that others met in a request: the places of it and of its quotas, and the cost.
@@ -94,7 +99,7 @@ impl<R> Desks<R> {
     /// The desk of requests that no rule is about, or that this one lets pass or rejects uncounted.
     pub(super) fn uncounted(&self, rule: Option<&Rule>) -> &RuleDesk<R> {
         rule.map_or(&self.unlimited, |rule| {
-            &self.by_rule[usize::from(rule.place)].uncounted
+            self.by_rule[usize::from(rule.place)].uncounted(&self.settings)
         })
     }
 
@@ -102,16 +107,13 @@ impl<R> Desks<R> {
     #[inline]
     pub(super) fn of(&self, charge: &ChargeOfRule<'_>) -> &RuleDesk<R> {
         let desks = &self.by_rule[usize::from(charge.rule.place)];
-        let place = charge.rule.allowance.place_of(charge.quotas);
-        desks.by_place[place].as_ref().unwrap_or(&desks.uncounted)
+        let desk = desks.by_place[charge.place].as_ref();
+        desk.unwrap_or_else(|| desks.uncounted(&self.settings))
     }
 
     /// The desk of limits that are charged together.
     pub(super) fn together(&self, charges: &[&ChargeOfRule<'_>]) -> Arc<RuleDesk<R>> {
-        let met = |charge: &&ChargeOfRule<'_>| {
-            let place = charge.rule.allowance.place_of(charge.quotas);
-            (charge.rule.place, place, charge.cost)
-        };
+        let met = |charge: &&ChargeOfRule<'_>| (charge.rule.place, charge.place, charge.cost);
         let met: Vec<Met> = charges.iter().map(met).collect();
         if let Some(desk) = self.together.load().get(&met) {
             return Arc::clone(desk);
@@ -134,7 +136,7 @@ impl<R> Desks<R> {
         let terms = ChosenTerms {
             tiers: charges
                 .iter()
-                .map(|charge| tier(charge.rule, charge.quotas))
+                .map(|charge| tier(charge.rule, charge.place))
                 .collect(),
             costs: charges
                 .iter()
@@ -191,8 +193,17 @@ impl<R> DesksOfRule<R> {
         };
         Self {
             by_place: most.map_or_else(Box::default, |most| (0..=most).map(of_place).collect()),
-            uncounted: settings.desk(RuleGroup::none(policies), OwnTerms::default()),
+            uncounted: OnceLock::new(),
+            policies,
         }
+    }
+
+    #[cold]
+    fn uncounted(&self, settings: &LayerSettings<R>) -> &RuleDesk<R> {
+        self.uncounted.get_or_init(|| {
+            let group = RuleGroup::none(self.policies.clone());
+            settings.desk(group, OwnTerms::default())
+        })
     }
 }
 
@@ -214,9 +225,8 @@ impl<R> LayerSettings<R> {
             grpc: self.grpc,
             shadow: terms.shadow,
             counts: terms.counts,
-            wait: terms
-                .wait
-                .map(|(wait, line)| (self.room.clone(), wait, line)),
+            room: self.room.clone(),
+            wait: terms.wait,
         };
         Desk::new(group, Arc::clone(&self.rejection), terms)
     }
@@ -230,7 +240,7 @@ impl<R> LayerSettings<R> {
     ) -> RuleDesk<R> {
         let blocks = rule.block_for.is_some();
         let limiter = limiter.clone();
-        let group = RuleGroup::one(limiter, tier(rule, set), policies(set).collect(), blocks);
+        let group = RuleGroup::one(limiter, tier(rule, place), policies(set).collect(), blocks);
         let counts = rule.count_if.clone().map(|count_if| {
             CountedResponses::OfOne(Arc::new(move |status| count_if.counts(status)))
         });
@@ -252,13 +262,8 @@ impl<R> LayerSettings<R> {
 }
 
 /// The tier of a rule's quotas in its limiter.
-fn tier(rule: &Rule, set: &QuotaSet) -> Tier {
-    let first = rule
-        .allowance
-        .places()
-        .first()
-        .map_or(0, |(first, _)| *first);
-    tier_of(rule.allowance.place_of(set), first)
+fn tier(rule: &Rule, place: usize) -> Tier {
+    tier_of(place, rule.allowance.first_place())
 }
 
 /// The policies of quotas, which were checked when the file was read.

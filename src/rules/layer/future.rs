@@ -7,12 +7,12 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{Request, Response};
+use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
 use super::group::RuleGroup;
 use crate::{
-    rate_limit::{ResponseFuture, Watched},
+    rate_limit::{DeskAnswer, ResponseFuture, Watched},
     reject::Reject,
 };
 
@@ -31,17 +31,23 @@ pin_project_lite::pin_project! {
     }
 }
 
-impl<S: Service<Request<B>>, B, R> RulesFuture<S, B, R> {
-    #[inline]
-    pub(super) const fn new(response: ResponseFuture<S, B, RuleGroup, R>) -> Self {
-        Self::watching(response, Vec::new())
-    }
-
-    pub(super) const fn watching(
-        response: ResponseFuture<S, B, RuleGroup, R>,
+impl<S, B, R, ResBody> RulesFuture<S, B, R>
+where
+    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
+    R: Reject<ResBody>,
+    ResBody: 'static,
+{
+    #[inline(always)]
+    pub(super) fn new(
+        answer: DeskAnswer<RuleGroup, R, ResBody>,
+        inner: &mut S,
+        (parts, body): (Parts, B),
         watched: Vec<Watched<RuleGroup, R>>,
     ) -> Self {
-        Self { response, watched }
+        Self {
+            response: ResponseFuture::answered(answer, inner, parts, body),
+            watched,
+        }
     }
 }
 

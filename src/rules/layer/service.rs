@@ -18,7 +18,7 @@ use super::{
 use crate::{
     key::Key,
     middleware::{key_rules::NotCounted, service::inner_service},
-    rate_limit::ResponseFuture,
+    rate_limit::{DeskAnswer, Watched},
     reject::{ProblemJson, Reject},
     rules::select::{ChargeOfRule, RuleCharges, RulesVerdict},
 };
@@ -56,97 +56,64 @@ where
     // Within its caller the future would be built apart and then moved to its place.
     #[inline(never)]
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let (parts, body) = request.into_parts();
-        // One set decides all of a request. What follows its response is kept by its desk.
-        let desks = self.shared.desks.load();
-        let verdict = desks.rules.select(&parts, desks.rules.now());
-        let (desk, why) = match verdict {
-            RulesVerdict::Limited(charges) => {
-                return limited(&desks, &charges, &mut self.inner, parts, body);
-            }
-            RulesVerdict::Bypassed => (desks.uncounted(None), NotCounted::Skip),
-            RulesVerdict::Allowed(rule) => (desks.uncounted(Some(rule)), NotCounted::Skip),
-            RulesVerdict::Denied(rule) => (desks.uncounted(Some(rule)), NotCounted::Deny),
-            RulesVerdict::Rejected(rule, error) => {
-                (desks.uncounted(Some(rule)), NotCounted::NoKey(error))
+        let (mut parts, body) = request.into_parts();
+        let mut watched = Vec::new();
+        // The block drops everything else before the inner service is called.
+        let answer = {
+            // One set decides all of a request. What follows its response is kept by its desk.
+            let desks = self.shared.desks.load();
+            let verdict = desks.rules.select(&parts, desks.rules.now());
+            match &verdict {
+                RulesVerdict::Limited(charges) => match charges.alone() {
+                    Some(charge) if !charge.rule.shadow => {
+                        ask(desks.of(charge), charge, &mut parts)
+                    }
+                    _ => ask_several(&desks, charges, &mut watched, &mut parts),
+                },
+                RulesVerdict::Bypassed => desks.uncounted(None).exempt(NotCounted::Skip),
+                RulesVerdict::Allowed(rule) => desks.uncounted(Some(rule)).exempt(NotCounted::Skip),
+                RulesVerdict::Denied(rule) => desks.uncounted(Some(rule)).exempt(NotCounted::Deny),
+                RulesVerdict::Rejected(rule, error) => desks
+                    .uncounted(Some(rule))
+                    .exempt(NotCounted::NoKey(*error)),
             }
         };
-        RulesFuture::new(desk.exempt(why, &mut self.inner, parts, body))
+        RulesFuture::new(answer, &mut self.inner, (parts, body), watched)
     }
 }
 
-/// The future of a request that limits apply to.
 #[inline]
-fn limited<S, R, B, ResBody>(
-    desks: &Desks<R>,
-    charges: &RuleCharges<'_>,
-    inner: &mut S,
-    parts: Parts,
-    body: B,
-) -> RulesFuture<S, B, R>
-where
-    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
-    R: Reject<ResBody>,
-    ResBody: 'static,
-{
-    match charges.alone() {
-        Some(charge) if !charge.rule.shadow => {
-            RulesFuture::new(respond(desks.of(charge), charge, inner, parts, body))
-        }
-        _ => limited_by_several(desks, charges, inner, parts, body),
-    }
-}
-
-fn respond<S, R, B, ResBody>(
+fn ask<R: Reject<B>, B: 'static>(
     desk: &RuleDesk<R>,
     charge: &ChargeOfRule<'_>,
-    inner: &mut S,
-    parts: Parts,
-    body: B,
-) -> ResponseFuture<S, B, RuleGroup, R>
-where
-    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
-    R: Reject<ResBody>,
-    ResBody: 'static,
-{
-    desk.respond((&charge.key, u64::from(charge.cost)), inner, parts, body)
+    parts: &mut Parts,
+) -> DeskAnswer<RuleGroup, R, B> {
+    desk.ask(&charge.key, u64::from(charge.cost), parts)
 }
 
 /// The shadows first, each by itself; then all others as one.
 #[inline(never)]
-fn limited_by_several<S, R, B, ResBody>(
+fn ask_several<R: Reject<B>, B: 'static>(
     desks: &Desks<R>,
     charges: &RuleCharges<'_>,
-    inner: &mut S,
-    parts: Parts,
-    body: B,
-) -> RulesFuture<S, B, R>
-where
-    S: Service<Request<B>, Response = Response<ResBody>> + Clone,
-    R: Reject<ResBody>,
-    ResBody: 'static,
-{
-    let shadows = charges.iter().filter(|charge| charge.rule.shadow);
-    let watched =
-        shadows.filter_map(|charge| desks.of(charge).watch(&charge.key, u64::from(charge.cost)));
-    let watched = watched.collect();
-    let hard: Vec<_> = charges
-        .iter()
-        .filter(|charge| !charge.rule.shadow)
-        .collect();
-    let response = match hard.as_slice() {
-        [] => desks
-            .uncounted(None)
-            .exempt(NotCounted::Skip, inner, parts, body),
-        [charge] => respond(desks.of(charge), charge, inner, parts, body),
+    watched: &mut Vec<Watched<RuleGroup, R>>,
+    parts: &mut Parts,
+) -> DeskAnswer<RuleGroup, R, B> {
+    let (shadows, hard): (Vec<_>, Vec<_>) = charges.iter().partition(|charge| charge.rule.shadow);
+    watched.extend(
+        shadows
+            .into_iter()
+            .filter_map(|charge| desks.of(charge).watch(&charge.key, u64::from(charge.cost))),
+    );
+    match hard.as_slice() {
+        [] => desks.uncounted(None).exempt(NotCounted::Skip),
+        [charge] => ask(desks.of(charge), charge, parts),
         several => {
             let key = Key::joint(several.iter().map(|charge| charge.key.clone()));
             let cost = several.iter().map(|charge| charge.cost).max().unwrap_or(0);
-            let desk = desks.together(several);
-            desk.respond((&key, u64::from(cost)), inner, parts, body)
+            desks.together(several).ask(&key, u64::from(cost), parts)
         }
-    };
-    RulesFuture::watching(response, watched)
+    }
 }
 
 impl<S: Clone, R> Clone for RulesLimit<S, R> {

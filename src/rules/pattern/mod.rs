@@ -8,6 +8,6 @@ mod path;
 pub(super) use self::{
     glob::Glob,
     host::{HostPattern, hosts},
-    normal::normalized,
-    path::{PathPattern, first_segment},
+    normal::SentPath,
+    path::{InDoubt, PathPattern, first_segment},
 };

@@ -1,10 +1,35 @@
 //! Patterns of paths.
 
-use super::{glob::Glob, normal::normalized};
+use super::{
+    glob::Glob,
+    normal::{SentPath, has_one_meaning, normalized},
+};
+
+/// The side on which a match errs about a request that an application may read in another way than
+/// the rules do: a spelling of the path, several values of one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::rules) enum InDoubt {
+    /// It fits: where a match makes a limit apply.
+    Fits,
+    /// It does not: where a match spares a request something.
+    Differs,
+}
+
+impl InDoubt {
+    /// That of a match that is negated.
+    pub(in crate::rules) const fn negated(self) -> Self {
+        match self {
+            Self::Fits => Self::Differs,
+            Self::Differs => Self::Fits,
+        }
+    }
+}
 
 /// A pattern such as `/api/{id}/v*/**`, compared segment by segment with the normal form of a path.
 #[derive(Debug, Clone)]
 pub(in crate::rules) struct PathPattern {
+    /// The path itself, where it is the only one that matches.
+    literal: Option<Box<str>>,
     segments: Box<[SegmentPattern]>,
     /// Whether anything may follow, or nothing: `**`.
     open: bool,
@@ -37,6 +62,7 @@ impl PathPattern {
             ));
         }
         let mut pattern = Self {
+            literal: None,
             segments: Box::default(),
             open: false,
             ignore_case,
@@ -52,8 +78,17 @@ impl PathPattern {
             }
             segments.push(SegmentPattern::new(segment, ignore_case)?);
         }
+        let is_literal = |segment: &SegmentPattern| matches!(segment, SegmentPattern::Literal(_));
+        if !pattern.open && !ignore_case && segments.iter().all(is_literal) {
+            pattern.literal = Some(text.into());
+        }
         pattern.segments = segments.into();
-        let names: Vec<&str> = pattern.parameters().collect();
+        pattern.check_names(text)?;
+        Ok(pattern)
+    }
+
+    fn check_names(&self, text: &str) -> Result<(), String> {
+        let names: Vec<&str> = self.parameters().collect();
         if let Some((at, name)) = names
             .iter()
             .enumerate()
@@ -65,25 +100,60 @@ impl PathPattern {
                 at + 1
             ));
         }
-        Ok(pattern)
+        Ok(())
     }
 
-    /// Whether it matches a path in its normal form.
-    pub(in crate::rules) fn matches(&self, path: &str) -> bool {
+    /// Whether it matches a path.
+    #[inline]
+    pub(in crate::rules) fn fits(&self, path: &SentPath<'_>, in_doubt: InDoubt) -> bool {
+        if let Some(literal) = &self.literal {
+            let certain = in_doubt == InDoubt::Fits || path.is_normal();
+            return **literal == *path.normal() && certain;
+        }
+        self.fits_by_segments(path, in_doubt)
+    }
+
+    #[inline(never)]
+    fn fits_by_segments(&self, path: &SentPath<'_>, in_doubt: InDoubt) -> bool {
+        if path.is_plain() {
+            return self.matches(path.normal(), |_| true);
+        }
+        match in_doubt {
+            InDoubt::Fits => self.reading_of(path).is_some(),
+            InDoubt::Differs => path.is_normal() && self.matches(path.normal(), has_one_meaning),
+        }
+    }
+
+    /// The reading of the path that it matches.
+    pub(in crate::rules) fn reading_of<'p>(&self, path: &'p SentPath<'_>) -> Option<&'p str> {
+        let mut readings = [Some(path.normal()), path.unresolved()].into_iter();
+        let matches = |path: &&str| self.matches(path, |_| true);
+        readings.find_map(|path| path.filter(matches))
+    }
+
+    /// Whether it matches, and what parameters and asterisks stand for is as `wild` wants it.
+    #[inline]
+    fn matches(&self, path: &str, wild: impl Fn(&str) -> bool) -> bool {
         if !path.starts_with('/') {
             return false;
         }
         let mut segments = Segments(path);
         for pattern in &self.segments {
-            match segments.next() {
-                Some(segment) if pattern.matches(segment, self.ignore_case) => {}
-                _ => return false,
+            let Some(segment) = segments.next() else {
+                return false;
+            };
+            let is_literal = matches!(pattern, SegmentPattern::Literal(_));
+            if !pattern.matches(segment, self.ignore_case) || !(is_literal || wild(segment)) {
+                return false;
             }
         }
-        self.open || segments.next().is_none()
+        match self.open {
+            true => wild(segments.0),
+            false => segments.next().is_none(),
+        }
     }
 
-    /// The segment that `{name}` stands for in a path that matches.
+    /// The segment that `{name}` stands for in a reading that matches.
     pub(in crate::rules) fn parameter<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
         let named = |pattern: &SegmentPattern| matches!(pattern, SegmentPattern::Parameter(own) if **own == *name);
         let at = self.segments.iter().position(named)?;
@@ -165,7 +235,8 @@ impl SegmentPattern {
         match self {
             Self::Literal(literal) if ignore_case => literal.eq_ignore_ascii_case(segment),
             Self::Literal(literal) => **literal == *segment,
-            Self::Parameter(_) => true,
+            // Routers do not take nothing for a parameter.
+            Self::Parameter(_) => !segment.is_empty(),
             Self::Glob(glob) => glob.matches(segment.as_bytes()),
         }
     }

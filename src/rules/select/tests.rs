@@ -13,7 +13,7 @@ const METHODS_OF_REQUESTS: [&str; 7] = ["GET", "HEAD", "POST", "DELETE", "PURGE"
 const PATTERNS: [&str; 10] = [
     "/", "/**", "/a", "/a/**", "/a/{id}", "/{id}/b", "/b*", "/b/c/*", "/*/c", "/c/d/e",
 ];
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 17] = [
     "/",
     "//",
     "/a",
@@ -26,6 +26,11 @@ const PATHS: [&str; 12] = [
     "/c/d/e",
     "/c/../a/c",
     "/A/b",
+    "/a/x/../../c/d/e",
+    "/c/%2e%2e/b",
+    "/a/b/..",
+    "/a/x;y",
+    "/a%2Fb",
 ];
 
 /// A rule's method, paths, case, whether it stops, and the rule before it that it replaces.
@@ -82,7 +87,8 @@ proptest! {
         for (at, (method, paths, ignore_case, stop, replaced)) in rules.iter().enumerate() {
             let method = method.map(|method| format!("method: {method}, ")).unwrap_or_default();
             let paths = if paths.is_empty() { String::new() } else { format!("path: {paths:?}, ") };
-            let replaces = replaced.filter(|replaced| *replaced < at);
+            // Not one that ends the list before.
+            let replaces = replaced.filter(|replaced| *replaced < at && !rules[*replaced].3);
             let replaces = replaces.map(|replaced| format!(", replaces: r{replaced}")).unwrap_or_default();
             text += &format!(
                 "  - {{name: r{at}, quota: 1/s, stop: {stop}, match: {{{method}{paths}ignore_case: {ignore_case}}}{replaces}}}\n"

@@ -7,7 +7,7 @@ use crate::{
     quota::{Algorithm, Quota},
     redis::{
         script::{
-            DECIDE_BUCKETS, DECIDE_LONE_BUCKET, DECIDE_LONE_FIXED_WINDOW,
+            DECIDE_BUCKETS, DECIDE_LONE_BUCKET, DECIDE_LONE_FIXED_WINDOW, DECIDE_LONE_SLIDING_LOG,
             DECIDE_LONE_SLIDING_WINDOW, LUA_MAX_INT,
         },
         store::script::Script,
@@ -48,7 +48,8 @@ impl LonePlan {
             Algorithm::TokenBucket => (&DECIDE_LONE_BUCKET, bucket(quota, most)),
             Algorithm::FixedWindow => (&DECIDE_LONE_FIXED_WINDOW, fixed_window(quota, most)),
             Algorithm::SlidingWindow => (&DECIDE_LONE_SLIDING_WINDOW, sliding_window(quota, most)),
-            _ => return None,
+            Algorithm::SlidingLog => (&DECIDE_LONE_SLIDING_LOG, sliding_log(quota)),
+            Algorithm::LeakyBucket { .. } => return None,
         };
         let numbers = numbers?.into_iter();
         Some(Self {
@@ -92,12 +93,21 @@ fn sliding_window(quota: &Quota, most: Most) -> Option<Vec<u64>> {
     let slice = micros(quota.period_nanos()).filter(|_| quota.slice_count() == 1)?;
     let capacity = quota.capacity() + quota.extra();
     let (extra, interval) = (quota.extra(), quota.interval_nanos());
-    let is_exact = |one: u64, two: u64| {
-        let product = one.checked_mul(two);
-        product.is_some_and(|product| product <= LUA_MAX_INT)
-    };
     let are_exact = is_exact(most.units, slice) && is_exact(capacity, interval);
     are_exact.then(|| vec![slice, capacity, extra, most.units, interval])
+}
+
+fn sliding_log(quota: &Quota) -> Option<Vec<u64>> {
+    let period = micros(quota.period_nanos())?;
+    let (extra, interval) = (quota.extra(), quota.interval_nanos());
+    let capacity = quota.capacity() + extra;
+    is_exact(capacity, interval).then(|| vec![period, capacity, extra, interval])
+}
+
+/// Whether a product is one that the scripts can reckon with.
+fn is_exact(one: u64, two: u64) -> bool {
+    let product = one.checked_mul(two);
+    product.is_some_and(|product| product <= LUA_MAX_INT)
 }
 
 /// Whole microseconds, if these are.

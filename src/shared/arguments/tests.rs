@@ -6,15 +6,20 @@ use super::*;
 use crate::{
     quota::IntoQuotas,
     redis::script::{
-        DECIDE_BUCKETS, DECIDE_LONE_BUCKET, DECIDE_LONE_FIXED_WINDOW, DECIDE_LONE_SLIDING_WINDOW,
+        DECIDE_BUCKETS, DECIDE_LONE_BUCKET, DECIDE_LONE_FIXED_WINDOW, DECIDE_LONE_SLIDING_LOG,
+        DECIDE_LONE_SLIDING_WINDOW,
     },
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn plan(quota: Quota) -> TierPlan {
+fn limits_plan(quota: Quota) -> Plan {
     let tiers = vec![(Tier::DEFAULT, quota.into_quotas())];
-    let plan = Plan::new(&Limits::new(tiers, None).expect("a good quota"));
+    Plan::new(&Limits::new(tiers, None).expect("a good quota"))
+}
+
+fn plan(quota: Quota) -> TierPlan {
+    let plan = limits_plan(quota);
     let plan = plan.of(Chosen::Tier(0)).expect("the default tier");
     plan.into_owned()
 }
@@ -29,9 +34,11 @@ fn operations_like_those_of_the_subject_before_are_told_once() {
     let plan = plan(Quota::per_second(10));
     let one = [(Op::Acquire(1), 1)];
     let two = [(Op::Acquire(2), 3), (Op::Peek(0), 1)];
-    let arguments = plan.lone_arguments(Some(5), &asking(&[&one, &one, &two, &two, &one]));
+    let script = plan.lone_script().expect("a lone bucket");
+    let subjects = asking(&[&one, &one, &two, &two, &one]);
+    let arguments = plan.arguments_of(script, Some(5), &subjects);
     assert_eq!(
-        arguments.expect("a lone bucket").join(" "),
+        arguments.join(" "),
         "5 100000000 1000000000 1000000000 3 a 1 1 = 6 a 2 3 p 0 1 = 3 a 1 1"
     );
 }
@@ -56,7 +63,11 @@ fn a_lone_quota_of_small_numbers_has_a_script_of_its_own() {
     assert!(is(sliding(100_000), &DECIDE_LONE_SLIDING_WINDOW));
     assert!(lone(sliding(1_000_000)).is_none());
     assert!(lone(sliding(9).slices(2)).is_none());
-    assert!(lone(Quota::per(9, DAY).sliding_log()).is_none());
+
+    let log = |period| Quota::per(9, period).sliding_log();
+    assert!(is(log(104 * DAY), &DECIDE_LONE_SLIDING_LOG));
+    assert!(lone(log(105 * DAY)).is_none());
+    assert!(lone(log(third)).is_none());
 }
 
 #[test]
@@ -77,13 +88,20 @@ fn several_short_buckets_have_a_script_of_their_own() {
 
 #[test]
 fn rare_operations_are_the_general_script_s() {
-    let plan = plan(Quota::per_second(10));
-    let (one, reset) = ([(Op::Acquire(1), 1)], [(Op::Reset, 1)]);
-    assert!(plan.is_simple(&one) && !plan.is_simple(&reset));
-    assert!(
-        plan.lone_arguments(None, &asking(&[&one, &reset]))
-            .is_none()
-    );
+    let is_simple = |quota, op: Op| limits_plan(quota).is_simple(Chosen::Tier(0), &op);
+    let bucket = Quota::per_second(10);
+    for op in [Op::Acquire(1), Op::Reserve(1), Op::Peek(1), Op::Deny(1)] {
+        assert!(is_simple(bucket, op.clone()));
+        assert!(!is_simple(bucket.leaky_bucket(3), op));
+    }
+    for op in [
+        Op::Reset,
+        Op::Hit(1),
+        Op::Refund(1, None),
+        Op::AcquireUpTo(1),
+    ] {
+        assert!(!is_simple(bucket, op));
+    }
 }
 
 #[test]
@@ -101,9 +119,8 @@ fn a_lease_clause_stands_before_its_subject_s_operations() {
         force: false,
     };
     let asking = [None, Some(&lease)].map(|lease| Asking { rows: &rows, lease });
-    let plain = plan.arguments(Some(5), &asking[..1]).join(" ");
-    let arguments = plan.arguments(Some(5), &asking).join(" ");
+    let plain = plan.arguments_of(&DECIDE, Some(5), &asking[..1]).join(" ");
+    let arguments = plan.arguments_of(&DECIDE, Some(5), &asking).join(" ");
     // No lease is longer than a minute.
     assert_eq!(arguments, plain + " c 1 256 2 3 4 5 6 60000000  =");
-    assert!(plan.lone_arguments(Some(5), &asking).is_none());
 }

@@ -2,10 +2,14 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 use super::convoy::{SubjectAnswer, SubjectOps};
 use crate::{
+    decision::Op,
     limiter::limits::Chosen,
     redis::store::{error::StoreError, pace::CallSize},
+    shared::subject::SubjectName,
 };
 
 /// Asks the server about subjects.
@@ -24,8 +28,8 @@ pub(in crate::shared) trait Ask<P>: Send + Sync + 'static {
     /// to be expected.
     fn enter(&self, size: CallSize, within: Duration) -> Result<Self::Place, StoreError>;
 
-    /// Has the server answer the questions by the quotas of one tier: of each question one row
-    /// after another. The rows of an answer may be shorter and more. There is one answer for each
+    /// Has the server answer the questions by the quotas of one tier, all of them
+    /// simple or none: of each question one row after another. The rows of an answer may be shorter and more. There is one answer for each
     /// question.
     fn ask(
         &self,
@@ -34,6 +38,17 @@ pub(in crate::shared) trait Ask<P>: Send + Sync + 'static {
         tier: Chosen,
         questions: &[SubjectOps],
     ) -> impl Future<Output = Vec<SubjectAnswer>> + Send;
+
+    /// Whether an operation on the subject is one for the script that knows few operations, which
+    /// takes calls of its own.
+    fn is_simple(
+        &self,
+        plan: &P,
+        tier: Chosen,
+        subject: &SubjectName,
+        op: &Op,
+        now: Instant,
+    ) -> bool;
 
     /// How long an answer takes at present; `None` when that is not known.
     fn expected(&self) -> Option<Duration>;

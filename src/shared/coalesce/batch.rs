@@ -39,10 +39,21 @@ impl WaitingOp {
     }
 }
 
+/// An operation, and how it is to be done.
+pub(super) struct Asked<P> {
+    pub(super) plan: Arc<P>,
+    pub(super) tier: Chosen,
+    pub(super) op: Op,
+    /// Whether it is one for the script that knows few operations.
+    pub(super) is_simple: bool,
+}
+
 /// Operations of one subject that are measured by the same quotas, in order of arrival.
 pub(super) struct Batch<P> {
     pub(super) plan: Arc<P>,
     pub(super) tier: Chosen,
+    /// Whether all operations so far were simple.
+    pub(super) are_simple: bool,
     rows: Rows,
     /// One for each operation.
     waiters: Waiters,
@@ -53,6 +64,7 @@ impl<P> Batch<P> {
         Self {
             plan,
             tier,
+            are_simple: true,
             rows: Rows::new_const(),
             waiters: Waiters::new_const(),
         }
@@ -62,7 +74,8 @@ impl<P> Batch<P> {
         self.tier == tier && Arc::ptr_eq(&self.plan, plan)
     }
 
-    pub(super) fn add(&mut self, op: Op, waiter: WaitingOp) {
+    pub(super) fn add(&mut self, op: Op, is_simple: bool, waiter: WaitingOp) {
+        self.are_simple &= is_simple;
         match self.rows.last_mut() {
             Some((alike, count)) if *alike == op => *count += 1,
             _ => self.rows.push((op, 1)),

@@ -37,9 +37,11 @@ const MAX_OPEN_CALLS: usize = 8;
 pub(in crate::shared) struct SubjectOps {
     pub(in crate::shared) subject: SubjectName,
     pub(in crate::shared) rows: Rows,
+    /// Whether the script that knows few operations is to answer.
+    pub(in crate::shared) are_simple: bool,
 }
 
-/// Questions that the server is asked at once, all by the quotas of one tier.
+/// Questions that the server is asked at once, all of one script by the quotas of one tier.
 pub(super) struct Convoy<P> {
     pub(super) plan: Arc<P>,
     pub(super) tier: Chosen,
@@ -87,6 +89,7 @@ impl<P> Departure<P> {
             let question = SubjectOps {
                 subject: subject.clone(),
                 rows,
+                are_simple: batch.are_simple,
             };
             // A later part of the same subject must not leave before the one before.
             let open = match parts {
@@ -109,7 +112,7 @@ impl<P> Departure<P> {
     fn open_call(&self, batch: &Batch<P>, question: &SubjectOps) -> Option<usize> {
         let (rows, ops) = (question.rows.len(), question.ops());
         let mut calls = self.calls.iter().enumerate().rev().take(MAX_OPEN_CALLS);
-        let (at, call) = calls.find(|(_, call)| batch.is_of(&call.plan, call.tier))?;
+        let (at, call) = calls.find(|(_, call)| call.is_like(batch, question))?;
         let has_room = call.questions.len() < self.most
             && call.size.rows + rows <= MAX_ROWS_PER_CALL
             && call.ops + ops <= MAX_OPS_PER_CALL;
@@ -138,6 +141,14 @@ impl<P> Convoy<P> {
             size: CallSize::default(),
             ops: 0,
         }
+    }
+
+    fn is_like(&self, batch: &Batch<P>, question: &SubjectOps) -> bool {
+        let mut questions = self.questions.iter();
+        batch.is_of(&self.plan, self.tier)
+            && questions
+                .next()
+                .is_some_and(|first| first.are_simple == question.are_simple)
     }
 
     fn add(&mut self, question: SubjectOps, waiters: Waiters) {

@@ -3,7 +3,6 @@
 use std::{
     collections::{VecDeque, hash_map::Entry},
     mem,
-    sync::Arc,
     time::Duration,
 };
 
@@ -11,14 +10,10 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{
-    batch::{Batch, WaitingOp},
+    batch::{Asked, Batch, WaitingOp},
     convoy::{Convoy, Departure},
 };
-use crate::{
-    decision::Op,
-    limiter::limits::Chosen,
-    shared::subject::{SubjectMap, SubjectName},
-};
+use crate::shared::subject::{SubjectMap, SubjectName};
 
 /// How long a driver may leave operations waiting whose time is over. Its runtime is then not
 /// driven any more.
@@ -122,8 +117,7 @@ impl<P> Lanes<P> {
     pub(super) fn add(
         &mut self,
         subject: SubjectName,
-        (plan, tier): (Arc<P>, Chosen),
-        op: Op,
+        asked: Asked<P>,
         waiter: WaitingOp,
         now: Instant,
     ) -> bool {
@@ -131,7 +125,7 @@ impl<P> Lanes<P> {
             Entry::Occupied(place) => (place.key().clone(), place.into_mut()),
             Entry::Vacant(place) => (place.key().clone(), place.insert(Lane::new(now))),
         };
-        lane.add(plan, tier, op, waiter);
+        lane.add(asked, waiter);
         if lane.listed != Listed::Nowhere {
             return false;
         }
@@ -307,16 +301,22 @@ impl<P> Lane<P> {
         self.flights == 0 && self.waiting.is_empty()
     }
 
-    fn add(&mut self, plan: Arc<P>, tier: Chosen, op: Op, waiter: WaitingOp) {
+    fn add(&mut self, asked: Asked<P>, waiter: WaitingOp) {
+        let Asked {
+            plan,
+            tier,
+            op,
+            is_simple,
+        } = asked;
         let known = self
             .waiting
             .iter_mut()
             .find(|batch| batch.is_of(&plan, tier));
         match known {
-            Some(batch) => batch.add(op, waiter),
+            Some(batch) => batch.add(op, is_simple, waiter),
             None => {
                 let mut batch = Batch::new(plan, tier);
-                batch.add(op, waiter);
+                batch.add(op, is_simple, waiter);
                 self.waiting.push(batch);
             }
         }

@@ -26,6 +26,8 @@ struct Slow {
     hold: Option<Semaphore>,
     calls: Mutex<Vec<(Chosen, Vec<SubjectOps>)>>,
     is_full: Mutex<bool>,
+    /// The subjects for which each call took room.
+    rooms: Mutex<Vec<usize>>,
 }
 
 type Carried = (Chosen, Vec<(Op, usize)>);
@@ -89,7 +91,8 @@ impl Ask<()> for Arc<Slow> {
         }
     }
 
-    fn enter(&self, _: CallSize, _: Duration) -> Result<(), StoreError> {
+    fn enter(&self, size: CallSize, _: Duration) -> Result<(), StoreError> {
+        self.rooms.lock().expect("no panic").push(size.subjects);
         <Self as Ask<()>>::expect(self, 0)
     }
 
@@ -124,6 +127,11 @@ impl Ask<()> for Arc<Slow> {
             }),
         };
         questions.iter().map(answer).collect()
+    }
+
+    /// Small costs are.
+    fn is_simple(&self, (): &(), _: Chosen, _: &SubjectName, op: &Op, _: Instant) -> bool {
+        matches!(op, Op::Acquire(..100))
     }
 
     fn expected(&self) -> Option<Duration> {

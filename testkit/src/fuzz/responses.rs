@@ -16,7 +16,7 @@ pub struct Heard {
 }
 
 /// The fields that clients read.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "ratelimit",
     "ratelimit",
     "ratelimit-policy",
@@ -32,6 +32,7 @@ const NAMES: [&str; 15] = [
     "grpc-status",
     "grpc-retry-pushback-ms",
     "grpc-status-details-bin",
+    "content-type",
 ];
 
 const STATUSES: [u16; 8] = [200, 200, 429, 503, 403, 404, 302, 500];

@@ -50,8 +50,12 @@ pub fn check_file(data: &[u8], read: impl Fn(&str, u8) -> Result<(), Refused>) {
     );
 }
 
-/// A path matches the pattern of its normal form, as a slow definition has it, and no other.
-pub fn check_path(data: &[u8], matches: impl Fn(&str, &str) -> Option<bool>) {
+/// A path matches the pattern of its normal form, as a slow definition has it, and no other. An
+/// `allow` lets it pass only where all servers read the same. `fits` is asked about a rule with this
+/// pattern, and whether it is an `allow`.
+pub fn check_path(data: &[u8], fits: impl Fn(&str, &str, bool) -> Option<bool>) {
+    let matches = |pattern: &str, path: &str| fits(pattern, path, false);
+    let allows = |pattern: &str, path: &str| fits(pattern, path, true);
     let path: String = data.iter().copied().map(character).collect();
     let path = format!("/{path}");
     let normal = normal_form(&path);
@@ -63,6 +67,15 @@ pub fn check_path(data: &[u8], matches: impl Fn(&str, &str) -> Option<bool>) {
     let other = format!("{}/x", normal.trim_end_matches('/'));
     if let Some(matched) = matches(&other, &path) {
         assert!(!matched, "{path:?} matches {other:?}");
+    }
+    // A text with `*` or braces is no literal.
+    let is_literal = !normal.contains(['*', '{']);
+    if let Some(allowed) = allows(&normal, &path).filter(|_| is_literal) {
+        assert_eq!(allowed, path == normal, "{path:?} by {normal:?}");
+    }
+    if let Some(allowed) = allows("/**", &path) {
+        let expected = path == normal && path.split('/').all(reads_alike);
+        assert_eq!(allowed, expected, "{path:?} by /**");
     }
     // Every spelling of it is the same.
     let encoded: String = path
@@ -86,6 +99,21 @@ pub fn check_path(data: &[u8], matches: impl Fn(&str, &str) -> Option<bool>) {
             }
         }
     }
+}
+
+/// Whether nothing in a segment of a normal form, wholly decoded, is a sign that a server may cut at.
+fn reads_alike(segment: &str) -> bool {
+    let (mut rest, mut decoded) = (segment, Vec::new());
+    while let Some(first) = rest.bytes().next() {
+        let escape = rest.strip_prefix('%').and_then(|rest| rest.get(..2));
+        let byte = escape.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        decoded.push(byte.unwrap_or(first));
+        let length = if byte.is_some() { 3 } else { 1 };
+        rest = rest.get(length..).unwrap_or("");
+    }
+    !decoded
+        .iter()
+        .any(|byte| b"/\\;%?#".contains(byte) || byte.is_ascii_control())
 }
 
 /// Mostly what paths are made of.

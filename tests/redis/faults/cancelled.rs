@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use testkit::{needs, programs::eventually};
+use testkit::{AGE, needs, programs::eventually};
 use tokio::runtime::{Handle, Runtime};
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter, RedisStore, limiter::Pending};
 
@@ -20,7 +20,7 @@ fn limiter(server: &Server, deadline: Duration) -> RedisLimiter {
     let store = RedisStore::builder().deadline(deadline);
     let store = store.connect_timeout(patience).connect(&server.url());
     let store = store.unwrap();
-    let builder = RedisLimiter::builder(Quota::per_day(LIMIT).fixed_window());
+    let builder = RedisLimiter::builder(Quota::per(LIMIT, AGE).fixed_window());
     builder.on_failure(OnFailure::deny()).build(&store).unwrap()
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::Value;
-use testkit::{needs, programs::eventually};
+use testkit::{AGE, needs, programs::eventually};
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
 use super::{
@@ -21,7 +21,7 @@ fn url(cluster: &Cluster) -> String {
 
 fn limiter(cluster: &Cluster) -> RedisLimiter {
     let (store, _) = store(&url(cluster));
-    let builder = RedisLimiter::builder(Quota::per_day(LIMIT).fixed_window());
+    let builder = RedisLimiter::builder(Quota::per(LIMIT, AGE).fixed_window());
     let builder = builder
         .remember_denials(false)
         .on_failure(OnFailure::deny());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::Value;
-use testkit::{needs, programs::eventually};
+use testkit::{AGE, needs, programs::eventually};
 use tokio::task::JoinSet;
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
 
@@ -25,7 +25,7 @@ impl Burst {
     /// Starts it, and waits until a quarter of the limit is used up.
     async fn start(url: &str) -> Self {
         let (store, _) = store(url);
-        let builder = RedisLimiter::builder(Quota::per_day(LIMIT).fixed_window());
+        let builder = RedisLimiter::builder(Quota::per(LIMIT, AGE).fixed_window());
         let builder = builder
             .on_failure(OnFailure::deny())
             .remember_denials(false);
@@ -81,7 +81,7 @@ async fn a_thousand_requests_at_once_through_twenty_limiters() {
     let mut limiters = Vec::new();
     for _ in 0..20 {
         let store = patient_store(&server.url());
-        let builder = RedisLimiter::builder(Quota::per_day(100).fixed_window());
+        let builder = RedisLimiter::builder(Quota::per(100, AGE).fixed_window());
         let limiter = builder.on_failure(OnFailure::deny()).build(&store).unwrap();
         for _ in 0..50 {
             let limiter = limiter.clone();

@@ -2,10 +2,12 @@
 
 use std::{
     cell::Cell,
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
-use testkit::{needs, programs::eventually};
+use futures_util::{FutureExt as _, future::join_all};
+use testkit::{AGE, needs, programs::eventually};
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tower_ratelimit::{
     Decision, Degradation, Key, Limiter as _, LimiterError, OnFailure, Op, Quota, RedisLimiter,
@@ -15,7 +17,10 @@ use tower_ratelimit::{
 };
 
 use super::trial::patient_store;
-use crate::servers::{Flow, Proxy, Server};
+use crate::{
+    harness::fake::{self, FakeServer},
+    servers::{Flow, Proxy, Server},
+};
 
 /// A server at some distance, and a limiter that is connected to it.
 struct Far {
@@ -91,7 +96,7 @@ async fn steady(
 async fn five_thousand_at_once_on_one_key_get_exactly_the_limit() {
     needs!(redis);
     let far = Far::new(Duration::from_millis(20), Duration::from_secs(5)).await;
-    let quota = Quota::per_day(100).fixed_window();
+    let quota = Quota::per(100, AGE).fixed_window();
     for (name, on_failure) in [
         ("allow", OnFailure::allow()),
         ("local", OnFailure::local()),
@@ -116,7 +121,7 @@ async fn a_hundred_thousand_at_once_on_one_key_get_exactly_the_limit() {
     needs!(redis);
     let server = Server::start().await;
     let store = patient_store(&server.url());
-    let builder = RedisLimiter::builder(Quota::per_day(1_000).fixed_window());
+    let builder = RedisLimiter::builder(Quota::per(1_000, AGE).fixed_window());
     let builder = builder.on_failure(OnFailure::deny());
     let limiter = builder.remember_denials(false).build(&store).unwrap();
     let mut running = JoinSet::new();
@@ -161,7 +166,7 @@ async fn a_hot_key_far_away_needs_one_round_trip_within_the_deadline() {
 async fn what_timed_out_before_it_was_sent_is_not_counted() {
     needs!(redis);
     let far = Far::new(Duration::ZERO, Duration::from_millis(100)).await;
-    let quota = Quota::per_day(1_000_000).fixed_window();
+    let quota = Quota::per(1_000_000, AGE).fixed_window();
     let limiter = far.limiter(quota, OnFailure::allow()).await;
     let key = Key::from("hot");
     assert!(!limiter.acquire(&key, 1).await.unwrap().is_degraded());
@@ -223,14 +228,60 @@ async fn ten_thousand_new_subjects_at_once_do_not_open_the_breaker() {
         let what = format!("{decided} by Redis, {crowded} too many, {timed_out} timed out");
         println!("{what}");
         assert_eq!(decided + crowded + timed_out, 10_000, "{what}");
-        // An idle machine decides thousands.
-        assert!(decided >= 100, "{what}");
+        // How many depends on the machine; see the test below.
+        assert!(decided > 0, "{what}");
         assert!(!far.store.health().is_down());
     }
     let stats = far.store.stats();
     assert_eq!(stats.breaker_openings(), 0, "{stats:?}");
     assert_eq!(stats.connections(), connections, "{stats:?}");
     assert_eq!(far.server.command_count("script|load").await, loads);
+}
+
+/// Each call takes the server 4 ms and carries 32 subjects.
+#[tokio::test(start_paused = true)]
+async fn of_many_at_once_as_many_are_decided_as_the_server_can() {
+    const ASKED: u64 = 10_000;
+    let (deadline, takes) = (Duration::from_millis(500), Duration::from_millis(4));
+    let possible = 32 * deadline.div_duration_f64(takes) as usize;
+    let free_at = Mutex::new(tokio::time::Instant::now());
+    let server = FakeServer::new(move |words| {
+        let keys = fake::keys(words);
+        let mut free_at = free_at.lock().unwrap();
+        *free_at = (*free_at).max(tokio::time::Instant::now()) + takes;
+        let answered_at = *free_at;
+        async move {
+            tokio::time::sleep_until(answered_at).await;
+            Ok(fake::of_buckets(keys))
+        }
+        .boxed()
+    });
+    let store = RedisStore::builder().deadline(deadline);
+    let store = store.connection(server).unwrap();
+    let builder = RedisLimiter::builder(LARGE).on_failure(OnFailure::allow());
+    let limiter = builder.build(&store).unwrap();
+    let mut rounds = Vec::new();
+    for round in 0..6 {
+        let ask = |one| limiter.acquire(&Key::from(round * ASKED + one), 1);
+        let asked = (0..ASKED).map(|one| ask(one).into_future());
+        let answers = join_all(asked.collect::<Vec<_>>()).await;
+        let count = |reason| {
+            let answers = answers.iter().flatten();
+            let alike = answers.filter(|answer| answer.degraded_by() == reason);
+            alike.count()
+        };
+        rounds.push((count(None), count(Some(Degradation::TimedOut))));
+        tokio::time::sleep(deadline * 2).await;
+    }
+    println!("{rounds:?}, possible are {possible}");
+    // The first answers tell what a call costs.
+    for (decided, timed_out) in &rounds[1..] {
+        assert!(
+            (possible * 3 / 4..=possible).contains(decided),
+            "{rounds:?}"
+        );
+        assert!(*timed_out <= possible / 20, "{rounds:?}");
+    }
 }
 
 /// Point 5: `NOSCRIPT` in a herd is one load.

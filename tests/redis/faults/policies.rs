@@ -9,7 +9,7 @@ use axum::{
     routing::get,
 };
 use testkit::{
-    Lines, field, needs,
+    AGE, Lines, field, needs,
     programs::{eventually, free_port},
 };
 use tower::ServiceExt as _;
@@ -27,7 +27,7 @@ use crate::servers::{Proxy, Server};
 /// A limiter of 10 a day whose server does not exist.
 fn lonely(on_failure: OnFailure) -> RedisLimiter {
     let (store, _) = store(&format!("redis://127.0.0.1:{}", free_port()));
-    let builder = RedisLimiter::builder(Quota::per_day(10).fixed_window());
+    let builder = RedisLimiter::builder(Quota::per(10, AGE).fixed_window());
     builder.on_failure(on_failure).build(&store).unwrap()
 }
 
@@ -163,7 +163,7 @@ async fn correction_that_redis_did_not_do_is_told_as_one_that_failed() {
         let lines = Lines::default();
         let heard = lines.clone();
         let limiter = Interrupted {
-            before: LocalLimiter::new(Quota::per_day(10).fixed_window()),
+            before: LocalLimiter::new(Quota::per(10, AGE).fixed_window()),
             after: lonely(on_failure),
         };
         let layer = RateLimitLayer::new(limiter, Global)
@@ -188,7 +188,7 @@ async fn correction_that_redis_did_not_do_is_told_as_one_that_failed() {
 async fn with_server() -> (RedisLimiter, Server) {
     let server = Server::start().await;
     let (store, _) = store(&server.url());
-    let builder = RedisLimiter::builder(Quota::per_day(10).fixed_window());
+    let builder = RedisLimiter::builder(Quota::per(10, AGE).fixed_window());
     let limiter = builder.remember_denials(false).build(&store).unwrap();
     (limiter, server)
 }
@@ -300,7 +300,7 @@ async fn a_reset_without_redis_is_done_by_the_node_alone_and_says_so() {
     let server = Server::start().await;
     let mut proxy = Proxy::before(server.address()).await;
     let (store, _) = store(&server.url_through(proxy.port()));
-    let builder = RedisLimiter::builder(Quota::per_day(10).fixed_window());
+    let builder = RedisLimiter::builder(Quota::per(10, AGE).fixed_window());
     let limiter = builder.remember_denials(false).build(&store).unwrap();
     decided(&limiter, Op::Acquire(7), true).await;
     proxy.refuse().await;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use redis::Value;
 use testkit::{
-    needs,
+    AGE, needs,
     servers::{Cluster, Server},
 };
 use tower_ratelimit::{Key, OnFailure, Quota, RedisLimiter};
@@ -111,7 +111,7 @@ fn assert_harmless(names: &[Vec<u8>]) {
 async fn no_key_is_more_than_a_name() {
     needs!(redis);
     let server = Server::start().await;
-    let quota = Quota::per_day(LIMIT).fixed_window();
+    let quota = Quota::per(LIMIT, AGE).fixed_window();
     each_has_its_own_limit(&limiter(&server.url(), quota)).await;
     let names = names(&server).await;
     assert_eq!(names.len(), keys().len());
@@ -125,7 +125,7 @@ async fn no_key_chooses_its_server_in_a_cluster() {
     needs!(redis);
     let cluster = Cluster::start().await;
     let urls = cluster.urls().join(",").replace("redis://", "");
-    let quota = Quota::per_day(LIMIT).fixed_window();
+    let quota = Quota::per(LIMIT, AGE).fixed_window();
     let limiter = limiter(&format!("redis-cluster://{urls}"), quota);
     each_has_its_own_limit(&limiter).await;
     for attempt in 0..60 {
@@ -142,16 +142,16 @@ async fn no_key_chooses_its_server_in_a_cluster() {
     assert_harmless(&all);
 }
 
-/// 300 subjects use up a day's limit, then 30,000 others come by: how many of the first are still
+/// 300 subjects use up an age's limit, then 30,000 others come by: how many of the first are still
 /// denied, and how many of the others were refused by Redis.
 async fn flooded(policy: &str) -> (usize, usize) {
     const FIRST: u64 = 300;
     const OTHERS: u64 = 30_000;
     let server = Server::start().await;
-    let day = limiter(&server.url(), Quota::per_day(LIMIT).fixed_window());
+    let age = limiter(&server.url(), Quota::per(LIMIT, AGE).fixed_window());
     let minute = limiter(&server.url(), Quota::per_minute(LIMIT).fixed_window());
     for key in 0..FIRST {
-        let decision = day.acquire(&Key::from(key), LIMIT).await.unwrap();
+        let decision = age.acquire(&Key::from(key), LIMIT).await.unwrap();
         assert!(decision.is_allowed());
     }
     let memory: u64 = server.info("memory").await["used_memory"].parse().unwrap();
@@ -175,12 +175,12 @@ async fn flooded(policy: &str) -> (usize, usize) {
         .await
         .unwrap();
     testkit::programs::eventually("decisions by Redis", async || {
-        day.peek(&Key::from(0), 1).await.ok()
+        age.peek(&Key::from(0), 1).await.ok()
     })
     .await;
     let mut denied = 0;
     for key in 0..FIRST {
-        denied += usize::from(day.peek(&Key::from(key), 1).await.unwrap().is_denied());
+        denied += usize::from(age.peek(&Key::from(key), 1).await.unwrap().is_denied());
     }
     println!("{policy}: {denied} of {FIRST} still denied, {refused} of {OTHERS} refused");
     (denied, refused)

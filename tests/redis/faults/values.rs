@@ -1,9 +1,9 @@
 //! Somebody else wrote into a subject's key.
 
 use redis::Value;
-use testkit::{needs, servers::Server};
+use testkit::{AGE, needs, servers::Server};
 use tower_ratelimit::{
-    Key, OnFailure, Quota, RedisLimiter,
+    Key, Limiter as _, OnFailure, Op, Quota, RedisLimiter,
     redis::{StoreErrorKind, StoreHealth},
 };
 
@@ -64,7 +64,7 @@ async fn spoiled(quota: Quota, words: &[&[u8]]) {
     assert_eq!(decision.remaining(), Some(99), "she starts afresh");
 }
 
-const QUOTA: Quota = Quota::per_day(100).fixed_window();
+const QUOTA: Quota = Quota::per(100, AGE).fixed_window();
 
 #[tokio::test]
 async fn of_another_type() {
@@ -112,4 +112,38 @@ async fn a_log_whose_head_and_bytes_disagree() {
     ] {
         spoiled(quota, &[b"SET", b"KEY", value]).await;
     }
+}
+
+/// Nodes that are configured to block and nodes that are not, as while a change is rolled out: the latter meet
+/// values that their usual script does not know, and ask the general one at once from then on.
+#[tokio::test]
+async fn values_with_more_in_them_cost_one_round_trip_each() {
+    needs!(redis);
+    let server = Server::start().await;
+    let (store, _) = store(&server.url());
+    let builder = || {
+        let builder = RedisLimiter::builder(QUOTA).on_failure(OnFailure::deny());
+        builder.remember_denials(false)
+    };
+    let blocking = builder().block_for(std::time::Duration::from_secs(60));
+    let blocking = blocking.build(&store).unwrap();
+    let plain = builder().build(&store).unwrap();
+    let alice = Key::from("alice");
+    let charged = blocking.acquire(&alice, 1).await.unwrap();
+    let settled = blocking.apply(&alice, Op::Settle(2, charged.receipt()));
+    settled.await.unwrap();
+    let value: String = server.ask(["GET", &only_key(&server).await]).await.unwrap();
+    assert!(value.contains('|'), "{value}");
+
+    let mut calls = Vec::new();
+    for left in [97, 96, 95] {
+        let before = server.command_count("evalsha").await;
+        let decision = plain.acquire(&alice, 1).await.unwrap();
+        assert_eq!(decision.remaining(), Some(left));
+        calls.push(server.command_count("evalsha").await - before);
+    }
+    // The script that was not known is not counted as a call.
+    assert_eq!(calls[1..], [1, 1], "{calls:?}");
+    let bob = Key::from("bob");
+    assert_eq!(plain.acquire(&bob, 1).await.unwrap().remaining(), Some(99));
 }

@@ -1,6 +1,7 @@
 //! The servers that these tests start do what they say.
 
 mod clusters;
+pub(crate) mod fake;
 mod proxies;
 mod sentinels;
 mod single;

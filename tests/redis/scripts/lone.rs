@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use testkit::needs;
 
 use super::{
-    BUCKETS, GENERAL, LONE_BUCKET, LONE_FIXED_WINDOW, LONE_SLIDING_WINDOW,
+    BUCKETS, GENERAL, LONE_BUCKET, LONE_FIXED_WINDOW, LONE_SLIDING_LOG, LONE_SLIDING_WINDOW,
     recorded::{Calls, Recorded},
     runner, runtime, words,
 };
@@ -25,6 +25,7 @@ enum Kind {
     Buckets,
     FixedWindow,
     SlidingWindow,
+    SlidingLog,
 }
 
 /// A quota: of a bucket the nanoseconds of a unit, of a window the microseconds of the period.
@@ -42,17 +43,26 @@ struct Step {
     time: u64,
     numbers: Numbers,
     /// The value that somebody else has written.
-    value: Option<String>,
+    value: Option<Vec<u8>>,
     rows: Vec<String>,
 }
 
 impl Kind {
+    const ALL: [Self; 5] = [
+        Self::Bucket,
+        Self::Buckets,
+        Self::FixedWindow,
+        Self::SlidingWindow,
+        Self::SlidingLog,
+    ];
+
     fn script(self) -> &'static str {
         match self {
             Self::Bucket => LONE_BUCKET,
             Self::Buckets => BUCKETS,
             Self::FixedWindow => LONE_FIXED_WINDOW,
             Self::SlidingWindow => LONE_SLIDING_WINDOW,
+            Self::SlidingLog => LONE_SLIDING_LOG,
         }
     }
 
@@ -77,6 +87,10 @@ impl Kind {
             Self::SlidingWindow => {
                 let unit = time * 1_000 / capacity.max(1);
                 format!("{time} {capacity} {extra} {most} {unit}")
+            }
+            Self::SlidingLog => {
+                let unit = time * 1_000 / capacity.max(1);
+                format!("{time} {capacity} {extra} {unit}")
             }
         })
     }
@@ -127,6 +141,9 @@ impl Kind {
             Self::SlidingWindow => {
                 format!("_ _ 1 s 1 {capacity} {extra} {unit} {time} 1 {most_u} _")
             }
+            Self::SlidingLog => {
+                format!("_ _ 1 g 1 {capacity} {extra} {unit} {time} 0 _ _")
+            }
         })
     }
 }
@@ -150,7 +167,45 @@ fn numbers(kind: Kind) -> impl Strategy<Value = Numbers> + Clone {
 }
 
 /// A value that may have been written with other quotas, by hand, or by somebody else.
-fn value() -> impl Strategy<Value = String> {
+fn value(kind: Kind) -> BoxedStrategy<Vec<u8>> {
+    let texts = text_value().prop_map(String::into_bytes);
+    match kind {
+        Kind::SlidingLog => prop_oneof![4 => log_value(), 1 => texts].boxed(),
+        _ => texts.boxed(),
+    }
+}
+
+/// A log, with entries that are in order or not, and a head that tells of as much as there is or not.
+fn log_value() -> impl Strategy<Value = Vec<u8>> {
+    let entry = (EPOCH - 9_000_000..EPOCH + 9_000_000, 0..4_u32);
+    let entries = prop_oneof![
+        5 => prop::collection::vec(entry.clone(), 0..6),
+        1 => prop::collection::vec(entry, 250..300),
+    ];
+    let most = |choice: i64| prop_oneof![9 => Just(0_i64), 1 => -choice..=choice];
+    let block = prop_oneof![
+        4 => Just(String::new()),
+        1 => (EPOCH - 9_000_000..EPOCH + 9_000_000).prop_map(|micros| format!("!{micros}007h")),
+    ];
+    let parts = (entries, prop::bool::weighted(0.1), most(9), most(10), block);
+    parts.prop_map(|(mut entries, is_mixed, more, longer, block)| {
+        if !is_mixed {
+            entries.sort_unstable();
+        }
+        let total: i64 = entries.iter().map(|(_, count)| i64::from(*count)).sum();
+        let bytes = entries.iter().flat_map(|(micros, count)| {
+            let (micros, count) = (micros.to_be_bytes(), count.to_be_bytes());
+            [&micros[1..], &count[1..]].concat()
+        });
+        let bytes: Vec<u8> = bytes.collect();
+        let length = (bytes.len() as i64 + longer).max(0);
+        let head = format!("{}:{length}{block}", (total + more).max(0));
+        let line: &[u8] = if bytes.is_empty() { b"" } else { b"\n" };
+        [head.as_bytes(), line, &bytes].concat()
+    })
+}
+
+fn text_value() -> impl Strategy<Value = String> {
     let near = prop_oneof![EPOCH - 9_000_000..EPOCH + 9_000_000, 0..u64::MAX / 4_000];
     let state = (near.clone(), 0..1_000_u64, 0..12_u64, 0..12_u64);
     let state = (0..8_u8, state).prop_map(|(form, (micros, rest, one, two))| match form {
@@ -198,7 +253,7 @@ fn trace(kind: Kind) -> impl Strategy<Value = Vec<Step>> {
             time: usual.time,
             ..other
         })];
-        let step = (jump, numbers, prop::option::weighted(0.1, value()), rows());
+        let step = (jump, numbers, prop::option::weighted(0.1, value(kind)), rows());
         prop::collection::vec(step, 1..20).prop_map(move |steps| {
             let mut time = EPOCH + start;
             let steps = steps.into_iter().map(|(jump, numbers, value, rows)| {
@@ -227,7 +282,8 @@ fn agree(kind: Kind) {
         calls.run(&["FLUSHALL"]);
         for step in steps {
             if let Some(value) = &step.value {
-                calls.run(&["MSET", "lone", value, "general", value]);
+                calls.set("lone", value);
+                calls.set("general", value);
             }
             let arguments = |plan: Vec<String>| {
                 let length = step.rows.len().to_string();
@@ -263,6 +319,47 @@ fn agree(kind: Kind) {
     );
 }
 
+/// Otherwise each decision about a subject that is blocked by hand would take two round trips.
+#[test]
+fn values_of_the_same_quotas_are_known() {
+    needs!(redis);
+    let server = runtime().block_on(Server::start());
+    let mut calls = Calls::new(&server);
+    let general = Recorded::new(GENERAL);
+    let numbers = Numbers {
+        time: 1_000_000_000,
+        capacity: 5,
+        extra: 0,
+        more: 0,
+    };
+    let keys = ["subject".to_owned()];
+    for kind in Kind::ALL {
+        let lone = Recorded::new(kind.script());
+        let arguments = |plan: Vec<String>, rows: &str| {
+            let rows = words(rows);
+            let own = [EPOCH.to_string()].into_iter().chain(plan);
+            let own = own.chain([rows.len().to_string()]);
+            own.chain(rows).collect::<Vec<_>>()
+        };
+        for before in [
+            "b 0 1 400000 7",
+            "a 2 1 b 0 1 400000 0",
+            "a 1 1 x 0 1",
+            "x 0 1",
+        ] {
+            calls.run(&["FLUSHALL"]);
+            let plan = kind.general(numbers);
+            calls.call(&general, &keys, &arguments(plan.clone(), before));
+            for row in ["p 1 1", "a 1 3", "v 9 2"] {
+                let decided = calls.call(&lone, &keys, &arguments(kind.lone(numbers), row));
+                assert_ne!(decided.replies, [b""], "{kind:?} after {before:?}");
+                let again = calls.call(&general, &keys, &arguments(plan.clone(), "p 0 1"));
+                assert_eq!(again.writes, [None], "{kind:?} after {before:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn bucket() {
     needs!(redis);
@@ -285,4 +382,10 @@ fn fixed_window() {
 fn sliding_window() {
     needs!(redis);
     agree(Kind::SlidingWindow);
+}
+
+#[test]
+fn sliding_log() {
+    needs!(redis);
+    agree(Kind::SlidingLog);
 }

@@ -12,6 +12,7 @@ const LONE_BUCKET: &str = include!("../../../src/redis/script/lone/bucket.rs");
 const BUCKETS: &str = include!("../../../src/redis/script/lone/buckets.rs");
 const LONE_FIXED_WINDOW: &str = include!("../../../src/redis/script/lone/fixed_window.rs");
 const LONE_SLIDING_WINDOW: &str = include!("../../../src/redis/script/lone/sliding_window.rs");
+const LONE_SLIDING_LOG: &str = include!("../../../src/redis/script/lone/sliding_log.rs");
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();

@@ -3,12 +3,16 @@
 
 use std::time::Duration;
 
-use redis::Value;
+use futures_util::FutureExt as _;
+use redis::{RedisResult, Value};
 use testkit::{logged, needs, programs::eventually};
 use tower_ratelimit::{Degradation, Key, Quota, RedisLimiter, RedisStore};
 
 use super::{fault, patient};
-use crate::servers::Server;
+use crate::{
+    harness::fake::{self, FakeServer},
+    servers::Server,
+};
 
 /// The crate's own lines of a run on this thread.
 fn lines(run: impl Future<Output = ()>) -> Vec<String> {
@@ -64,6 +68,38 @@ fn a_foreign_value_is_a_line() {
     assert!(lines[0].contains("[redis-foreign-value]"), "{lines:?}");
     assert!(lines[0].contains("prefix"), "{lines:?}");
     assert!(!lines[0].contains("alice"), "{lines:?}");
+}
+
+/// A proxy over many servers that nobody has named works, but the calls until it said so were lost time.
+#[test]
+fn a_proxy_that_says_so_itself_is_a_line() {
+    let lines = lines(async {
+        let server = FakeServer::new(|words| {
+            let keys = fake::keys(words);
+            let reply = match keys {
+                1 => Ok(fake::of_buckets(1)),
+                _ => crossed(),
+            };
+            async move { reply }.boxed()
+        });
+        let store = patient().connection(server).unwrap();
+        let limiter = RedisLimiter::builder(Quota::per_hour(100)).name("one");
+        let limiter = limiter.build(&store).unwrap();
+        for _ in 0..3 {
+            let keys: Vec<_> = (0..100_u64).map(Key::from).collect();
+            let asked = keys.iter().map(|key| limiter.acquire(key, 1).into_future());
+            let answers = futures_util::future::join_all(asked).await;
+            assert!(answers.iter().flatten().all(|one| !one.is_degraded()));
+        }
+    });
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("[redis-split]"), "{lines:?}");
+    assert!(lines[0].contains("sharding_proxy"), "{lines:?}");
+}
+
+fn crossed() -> RedisResult<Value> {
+    let text = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n";
+    redis::parse_redis_value(text)?.extract_error()
 }
 
 /// More is asked at once than can be answered in time, again and again: what is decided without Redis

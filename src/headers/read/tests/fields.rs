@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue};
 use super::map;
 use crate::{
     clock::Timestamp,
-    headers::read::{self, Grpc, MOST_TOLD, ToldQuota},
+    headers::read::{self, Grpc, ToldQuota, told::MOST_TOLD},
 };
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -17,7 +17,7 @@ fn seconds(seconds: u64) -> Option<Duration> {
 }
 
 fn lone(lines: &[(&str, &str)]) -> ToldQuota {
-    match read::quotas(&map(lines), NOW).as_slice() {
+    match &*read::quotas(&map(lines), NOW) {
         [told] => *told,
         several => panic!("{several:?} of {lines:?}"),
     }
@@ -159,7 +159,7 @@ fn a_lie_is_bounded() {
         let line = HeaderValue::try_from(format!("\"p{n}\";r=0;t=999999999999999")).unwrap();
         headers.append("ratelimit", line);
     }
-    assert_eq!(read::quotas(&headers, NOW), []);
+    assert!(read::quotas(&headers, NOW).is_empty());
 
     let many: Vec<_> = (0..60).map(|n| format!("\"{n}\";r={n}")).collect();
     let told = read::quotas(&map(&[("ratelimit", &many.join(", "))]), NOW);
@@ -183,9 +183,10 @@ fn a_lie_is_bounded() {
 
 #[test]
 fn grpcs_own_fields() {
-    // A `google.rpc.Status` of code 8 with a `RetryInfo` of 7 s.
-    let details = "CAgSE3JhdGUgbGltaXQgZXhjZWVkZWQaLgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxICCgA";
-    let wait = |seconds| Some(Grpc::RetryAfter(Duration::from_millis(seconds)));
+    // Each a `google.rpc.Status` of code 8: with a `RetryInfo` that has no delay, and one of 7.5 s.
+    let no_delay = "CAgSE3JhdGUgbGltaXQgZXhjZWVkZWQaLgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxICCgA";
+    let delay = "CAgSE3JhdGUgbGltaXQgZXhjZWVkZWQaNgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIKCggIBxCAyrXuAQ";
+    let wait = |millis| Some(Grpc::RetryAfter(Duration::from_millis(millis)));
     for (lines, expected) in [
         (
             &[("grpc-status", "8"), ("grpc-retry-pushback-ms", "1500")][..],
@@ -218,17 +219,29 @@ fn grpcs_own_fields() {
             &[("grpc-status", "5"), ("grpc-retry-pushback-ms", "1500")],
             None,
         ),
-        (&[("grpc-status", "8")], None),
+        (&[("grpc-status", "8")], Some(Grpc::Exhausted)),
         (
             &[("grpc-status", "8"), ("grpc-status-details-bin", "????")],
-            None,
+            Some(Grpc::Exhausted),
         ),
         (
-            &[("grpc-status", "8"), ("grpc-status-details-bin", details)],
+            &[("grpc-status", "8"), ("grpc-status-details-bin", no_delay)],
             wait(0),
         ),
+        (
+            &[("grpc-status", "14"), ("grpc-status-details-bin", delay)],
+            wait(7_500),
+        ),
+        // Status 8 says by itself that the limit is used up, 14 does not.
+        (&[("grpc-status", "14")], None),
         (&[("grpc-retry-pushback-ms", "1500")], None),
     ] {
-        assert_eq!(read::grpc(&map(lines)), expected, "{lines:?}");
+        let mut headers = map(lines);
+        assert_eq!(read::grpc(&headers), None, "{lines:?}");
+        headers.insert("content-type", HeaderValue::from_static("application/grpc"));
+        assert_eq!(read::grpc(&headers), expected, "{lines:?}");
+        let web = HeaderValue::from_static("application/grpc-web");
+        headers.insert("content-type", web);
+        assert_eq!(read::grpc(&headers), None, "{lines:?}");
     }
 }

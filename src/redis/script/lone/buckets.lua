@@ -15,19 +15,39 @@ for i = 1, #KEYS do
 
     -- The reply up to the first outcome, the others if there are any, and the error of a command.
     local reply, more, failure
+    -- For how long the subject is blocked, by hand say, and the text that tells until when.
+    local blocked, block = 0, ''
     local value = call('GET', KEYS[i])
     local texts
     if value then
         failure = value.err
-        if not failure then texts = { match(value, pattern) } end
-        if failure or not texts[1] then reply = '' end
+        if failure then
+            reply = ''
+        else
+            texts = { match(value, pattern) }
+            if not texts[1] then
+                -- Values that have seldom more than states, and states that are as good as new.
+                local states, text, end_u, end_n = match(value, '^([%d;]+)(!(%d+)(%d%d%d)h?)$')
+                if states and #end_u <= 16 then
+                    block, blocked = text, end_u - now
+                    if blocked >= 0 and end_n ~= '000' then blocked = blocked + 1 end
+                    if blocked < 0 then blocked = 0 end
+                end
+                for state in string.gmatch(states or value, '[^;]+') do
+                    local tu, tn = match(state, '^(%d+)(%d%d%d)$')
+                    texts[#texts + 1], texts[#texts + 2] = tu or state, tn or ''
+                    if not tu and state ~= '0' then reply = '' end
+                end
+                if #texts ~= 2 * count or states and block == '' then reply = '' end
+            end
+        end
     end
 
     -- How far the buckets are from full. A clamped one is written, and if it is charged all of them are.
     local level, is_charged, clamped = {}, false, nil
     for k = 1, reply and 0 or count do
         local here = 0
-        if texts then
+        if texts and texts[2 * k - 1] ~= '0' then
             if #texts[2 * k - 1] > 16 then reply = '' end
             here = (texts[2 * k - 1] - now) * 1000 + texts[2 * k]
             if here < 0 then
@@ -48,9 +68,9 @@ for i = 1, #KEYS do
             for k = 1, cost > 0 and count or 0 do
                 if level[k] + cost * interval[k] > full[k] then denied = 1 end
             end
-            local takes = denied == 0 and cost > 0 and (op == 'a' or op == 'v')
+            local takes = denied == 0 and cost > 0 and blocked == 0 and (op == 'a' or op == 'v')
             if takes then here, charged, is_charged = 1, cost, true end
-            local outcome = pack('>i8i8i8i8i8', here, denied, 0, charged, 0)
+            local outcome = pack('>i8i8i8i8i8', here, denied, 0, charged, blocked)
             for k = 1, count do
                 local need, flags, retry_after = cost * interval[k], 0, -1
                 if takes then
@@ -73,7 +93,6 @@ for i = 1, #KEYS do
     end
 
     local text, micros
-    local blocked, block = 0, ''
     if is_charged or clamped then
         micros = 0
         for k = 1, count do

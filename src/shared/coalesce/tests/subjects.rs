@@ -130,6 +130,32 @@ async fn subjects_of_one_tier_travel_together() {
     assert_eq!(slow.subjects()[1..], [["a", "c"], ["b", "d"]]);
 }
 
+/// One script knows few operations: others would have it asked twice, and take room twice.
+#[tokio::test(start_paused = true)]
+async fn subjects_of_one_script_travel_together() {
+    let slow = Slow::taking(Duration::from_millis(10));
+    let bench = Bench::new(&slow);
+    let first = bench.submit_of("first", TIER, 1);
+    let asked = [("a", 1), ("b", 100), ("c", 1), ("d", 100)];
+    let answers = asked.map(|(name, cost)| bench.submit_of(name, TIER, cost));
+    charged_all([first]).await;
+    assert_eq!(charged_all(answers).await, 202);
+    assert_eq!(*slow.rooms.lock().expect("no panic"), [1, 2, 2]);
+    assert_eq!(slow.subjects()[1..], [["a", "c"], ["b", "d"]]);
+    // One operation that is not simple makes its subject's question such a one.
+    let first = bench.submit_of("a", TIER, 1);
+    settle().await;
+    let asked = [("a", 1), ("a", 100), ("b", 1)];
+    let answers = asked.map(|(name, cost)| bench.submit_of(name, TIER, cost));
+    charged_all([first]).await;
+    assert_eq!(charged_all(answers).await, 102);
+    let questions = slow.questions().into_iter().flat_map(|(_, calls)| calls);
+    let simple = questions.map(|question| (question.rows.len(), question.are_simple));
+    let mut simple: Vec<_> = simple.collect();
+    simple.sort_unstable();
+    assert_eq!(simple, [(1, true), (1, true), (2, false)]);
+}
+
 /// Each of a subject's calls is answered after the one before.
 #[tokio::test(start_paused = true)]
 async fn more_than_one_call_can_carry_leaves_in_order() {

@@ -1,0 +1,207 @@
+//! Rules that count in Redis: for all nodes, across reloads, and together or not at all.
+
+use std::{convert::Infallible, fs, net::SocketAddr, time::Duration};
+
+use http::{Request, Response, StatusCode};
+use testkit::{needs, servers::Server};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::{
+    RedisStore,
+    rules::{Format, Rules, RulesLayer},
+};
+
+fn store(url: &str) -> RedisStore {
+    let store = RedisStore::builder().deadline(Duration::from_secs(20));
+    store.connect(url).unwrap()
+}
+
+fn layer(store: &RedisStore, text: &str) -> RulesLayer {
+    let rules = Rules::builder().store(store.clone());
+    RulesLayer::new(rules.parse(text, Format::Yaml).unwrap())
+}
+
+/// The response to `GET /`, which the service inside answers with this status.
+async fn answered(layer: &RulesLayer, status: u16, headers: &[(&str, &str)]) -> Response<String> {
+    let inner = service_fn(async |_: Request<String>| {
+        let mut response = Response::new(String::new());
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        Ok::<_, Infallible>(response)
+    });
+    let peer = SocketAddr::from(([203, 0, 113, 7], 4_000));
+    let request = headers.iter().fold(
+        Request::builder().extension(peer),
+        |request, (name, value)| request.header(*name, *value),
+    );
+    let request = request.body(String::new()).unwrap();
+    let Ok(response) = layer.layer(inner).oneshot(request).await;
+    response
+}
+
+async fn get(layer: &RulesLayer, headers: &[(&str, &str)]) -> u16 {
+    answered(layer, 200, headers).await.status().as_u16()
+}
+
+async fn passed(layer: &RulesLayer, count: usize, headers: &[(&str, &str)]) -> usize {
+    let mut passed = 0;
+    for _ in 0..count {
+        passed += usize::from(get(layer, headers).await == 200);
+    }
+    passed
+}
+
+#[tokio::test]
+async fn nodes_share_what_rules_count() {
+    needs!(redis);
+    let server = Server::start().await;
+    let text = "rules: [{name: all, key: global, quota: 5/day fixed_window}]";
+    let nodes = [(); 2].map(|()| layer(&store(&server.url()), text));
+    let mut total = 0;
+    for at in 0..8 {
+        total += passed(&nodes[at % 2], 1, &[]).await;
+    }
+    assert_eq!(total, 5);
+}
+
+#[tokio::test]
+async fn what_one_rule_denies_costs_the_others_nothing() {
+    needs!(redis);
+    let server = Server::start().await;
+    let layer = layer(
+        &store(&server.url()),
+        "defaults: {headers: [ietf_draft11]}
+rules:
+  - {name: all, key: global, quota: 5/day fixed_window}
+  - {name: each, key: {header: x-c}, quota: 2/day fixed_window}
+  - {name: watched, key: global, quota: 1/day fixed_window, mode: shadow}
+",
+    );
+    assert_eq!(passed(&layer, 4, &[("x-c", "a")]).await, 2);
+    assert_eq!(passed(&layer, 4, &[("x-c", "b")]).await, 2);
+    // What the second rule denied was given back to the first: one is left.
+    assert_eq!(passed(&layer, 4, &[("x-c", "c")]).await, 1);
+    let denied = answered(&layer, 200, &[("x-c", "d")]).await;
+    assert_eq!(denied.status(), 429);
+    let told = denied.headers()["ratelimit"].to_str().unwrap();
+    assert!(
+        told.starts_with("\"all\";r=0") && !told.contains("watched"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn responses_that_do_not_count_are_given_back() {
+    needs!(redis);
+    let server = Server::start().await;
+    let text = "rules: [{name: a, quota: 2/day fixed_window, count_if: {status: [401]}}]";
+    let layer = layer(&store(&server.url()), text);
+    for _ in 0..5 {
+        assert_eq!(answered(&layer, 200, &[]).await.status(), 200);
+    }
+    for expected in [401, 401, 429] {
+        assert_eq!(answered(&layer, 401, &[]).await.status(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_reload_goes_on_with_what_was_counted() {
+    needs!(redis);
+    let server = Server::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rules.yaml");
+    let write = |quota: &str| {
+        let text = format!("rules: [{{name: a, key: global, quota: {quota}}}]");
+        fs::write(&path, text).unwrap();
+    };
+    write("3/day fixed_window");
+    let rules = Rules::builder().store(store(&server.url()));
+    let layer = RulesLayer::new(rules.read(&path).unwrap());
+    let handle = layer.handle();
+    assert_eq!(passed(&layer, 5, &[]).await, 3);
+    write("5/day fixed_window");
+    assert_eq!(handle.reload().unwrap().to_string(), "changed: a");
+    assert_eq!(passed(&layer, 5, &[]).await, 2);
+    // Another way to count starts anew, and what the first way counted is still there.
+    write("4/day sliding_log");
+    assert_eq!(handle.reload().unwrap().to_string(), "restarted: a");
+    assert_eq!(passed(&layer, 5, &[]).await, 4);
+    write("6/day fixed_window");
+    handle.reload().unwrap();
+    assert!(passed(&layer, 7, &[]).await <= 6);
+    write("nonsense");
+    assert!(handle.reload().is_err());
+    assert_eq!(get(&layer, &[]).await, 429);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_unchanged_quota_admits_exactly_its_limit_across_reloads() {
+    needs!(redis);
+    let server = Server::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rules.yaml");
+    let write = |at: u32| {
+        let other = format!("{{name: other{at}, match: {{path: /other}}, quota: 1/day}}");
+        let text =
+            format!("rules: [{other}, {{name: a, key: global, quota: 100/day fixed_window}}]");
+        fs::write(&path, text).unwrap();
+    };
+    write(0);
+    let rules = Rules::builder().store(store(&server.url()));
+    let layer = RulesLayer::new(rules.read(&path).unwrap());
+    let handle = layer.handle();
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let layer = layer.clone();
+        clients.spawn(async move { passed(&layer, 50, &[]).await });
+    }
+    for at in 1..=100 {
+        write(at);
+        let changes = handle.reload().unwrap();
+        assert_eq!(changes.kept, ["a"]);
+        tokio::task::yield_now().await;
+    }
+    let total: usize = clients.join_all().await.into_iter().sum();
+    assert_eq!(total, 100);
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_back_stands_alone() {
+    needs!(redis);
+    let server = Server::start().await;
+    let store = store(&server.url());
+    let read = |text: &str| {
+        let rules = Rules::builder().store(store.clone());
+        rules.parse(text, Format::Yaml)
+    };
+    let limit = "{name: b, match: {path: /b}, quota: 1/s}";
+    for (quota, part) in [
+        ("1/s leaky_bucket queue 5", "a leaky bucket"),
+        ("1/s, block_for: 5m", "`block_for`"),
+    ] {
+        let error = read(&format!("rules: [{{name: a, quota: {quota}}}, {limit}]")).unwrap_err();
+        let problem = &error.problems()[0];
+        assert_eq!((problem.code(), problem.line()), ("R04", Some(1)));
+        assert!(problem.message().contains(part), "{error}");
+        for others in ["", ", {name: b, quota: 1/s, mode: shadow}"] {
+            let rules = read(&format!("rules: [{{name: a, quota: {quota}}}{others}]"));
+            assert!(rules.is_ok(), "{rules:?}");
+        }
+    }
+    let blocking = layer(&store, "rules: [{name: a, quota: 1/day, block_for: 1h}]");
+    assert_eq!(passed(&blocking, 3, &[]).await, 1);
+}
+
+/// A port that nobody listens on.
+#[tokio::test]
+async fn the_file_says_what_happens_while_redis_does_not_answer() {
+    let silent = store("redis://127.0.0.1:1");
+    let statuses = async |on_failure: &str| {
+        let layer = layer(
+            &silent,
+            &format!("store: {{on_failure: {on_failure}}}\nrules: [{{name: a, quota: 1/day}}]"),
+        );
+        [get(&layer, &[]).await, get(&layer, &[]).await]
+    };
+    assert_eq!(statuses("allow").await, [200, 200]);
+    assert_eq!(statuses("deny").await, [503, 503]);
+    assert_eq!(statuses("local").await, [200, 429]);
+}
