@@ -60,7 +60,7 @@ pub(super) struct HeldLease<P> {
     /// Whether something was asked for that costs more than is left.
     pub(super) is_short: bool,
     /// The message that has not been answered.
-    pub(super) unanswered: Option<Unanswered>,
+    pub(super) unanswered: Option<OpenMessage>,
     /// When the last message was made.
     pub(super) made_at: Instant,
     /// With so few units left the next ones are asked for.
@@ -72,7 +72,7 @@ pub(super) struct HeldLease<P> {
 
 /// A message that is under way, or was lost.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Unanswered {
+pub(super) struct OpenMessage {
     clause: LeaseClause,
     /// The units that were kept when it was made.
     kept: u32,
@@ -251,7 +251,7 @@ impl<P> HeldLease<P> {
         };
         self.is_short = false;
         self.made_at = now;
-        self.unanswered = Some(Unanswered {
+        self.unanswered = Some(OpenMessage {
             clause,
             kept: self.left,
             made_at: now,
@@ -296,7 +296,7 @@ impl<P> HeldLease<P> {
         (sent_at, now): (Instant, Instant),
         counts: &LeaseCounts,
     ) -> Option<u32> {
-        let Unanswered { clause, kept, .. } = self.unanswered.take()?;
+        let OpenMessage { clause, kept, .. } = self.unanswered.take()?;
         let granted = match reply.status {
             LeaseStatus::New => {
                 // Anything spent meanwhile is of a row that has ended, which was counted in full.
