@@ -1,6 +1,6 @@
 //! Decisions of several limits as one.
 
-use super::{Decision, QuotaStatuses, joint::Share};
+use super::{Decision, QuotaStatuses, name::Share};
 
 impl Decision {
     /// Notes that all but these of the units that were charged were given back.

@@ -1,34 +1,6 @@
 //! The share that each of several limits has in a decision.
 
-use std::num::NonZeroU8;
-
-use super::{REQUEST_TIER, Receipt, name::Names, status::Status};
-use crate::clock::Timestamp;
-
-/// A limit's share in a joint decision: its place in the list of quotas, and its charge.
-#[derive(Debug, Clone)]
-pub(super) struct Share {
-    /// How many quotas it has.
-    pub(super) quotas: usize,
-    /// The names of its quotas, by their places in the share, unless all are static.
-    pub(super) names: Option<Names>,
-    pub(super) charged: u64,
-    pub(super) charged_at: Timestamp,
-    pub(super) tier: u16,
-    pub(super) degraded: bool,
-    pub(super) lease: Option<NonZeroU8>,
-}
-
-/// The set that owns the name of the quota at this place of all shares, and the place in that.
-pub(super) fn find(shares: &[Share], place: usize) -> Option<(&Names, usize)> {
-    let mut before = 0;
-    let share = shares.iter().find(|share| {
-        before += share.quotas;
-        place < before
-    })?;
-    let names = share.names.as_ref()?;
-    Some((names, place + share.quotas - before))
-}
+use super::{REQUEST_TIER, Receipt, name::Share, status::Status};
 
 /// The receipt of each limit for these quotas.
 pub(super) fn receipts<'a>(

@@ -4,13 +4,15 @@ use std::{
     borrow::Cow,
     fmt,
     hash::{Hash, Hasher},
+    num::NonZeroU8,
     ops::Index,
     sync::Arc,
 };
 
-use super::joint::{self, Share};
+use crate::clock::Timestamp;
 
-/// The names of all policies of a set. A decision about the set holds them by one count, in one word.
+/// The names of all policies of a set, or of several limits that decided together. A decision holds
+/// them by one count, in one word.
 pub(super) type Names = Arc<NameSet>;
 
 #[derive(Debug)]
@@ -48,7 +50,7 @@ impl NameSet {
         if self.shares.is_empty() {
             return Some((self, place));
         }
-        joint::find(&self.shares, place)
+        find_in(&self.shares, place)
     }
 }
 
@@ -58,6 +60,31 @@ impl Index<usize> for NameSet {
     fn index(&self, place: usize) -> &Arc<str> {
         &self.names[place]
     }
+}
+
+/// A limit's share in a joint decision: its place in the list of quotas, and its charge.
+#[derive(Debug, Clone)]
+pub(super) struct Share {
+    /// How many quotas it has.
+    pub(super) quotas: usize,
+    /// The names of its quotas, by their places in the share, unless all are static.
+    pub(super) names: Option<Names>,
+    pub(super) charged: u64,
+    pub(super) charged_at: Timestamp,
+    pub(super) tier: u16,
+    pub(super) degraded: bool,
+    pub(super) lease: Option<NonZeroU8>,
+}
+
+/// The set that owns the name of the quota at this place of all shares, and the place in that.
+fn find_in(shares: &[Share], place: usize) -> Option<(&Names, usize)> {
+    let mut before = 0;
+    let share = shares.iter().find(|share| {
+        before += share.quotas;
+        place < before
+    })?;
+    let names = share.names.as_ref()?;
+    Some((names, place + share.quotas - before))
 }
 
 /// A policy's name. A static one is never counted.

@@ -3,9 +3,8 @@
 use std::{mem, ptr, slice, sync::Arc};
 
 use super::{
-    Policy, QuotaStatus, Receipt,
-    joint::{self, Share},
-    name::{NameSet, Names},
+    Policy, QuotaStatus, Receipt, joint,
+    name::{NameSet, Names, Share},
     status::{Measure, Status},
 };
 

@@ -57,7 +57,7 @@ impl<L: Limiter, R> FollowUp<L, R> {
     }
 
     /// Shows in the response how the quotas stand.
-    #[inline]
+    #[inline(always)]
     pub(super) fn showing(decision: &mut Decision, admission: &Arc<Admission<L, R>>) -> Self {
         let responder = admission.responder();
         if !responder.decorates() {

@@ -12,10 +12,11 @@ use std::{
 use http::{Request, Response, request::Parts};
 use tower_service::Service;
 
+#[cfg(feature = "rules")]
+use super::desk::{DeskAnswer, DeskStep};
 use super::{
     admission::{Admission, Unasked, Unsettled},
     demand::{Course, Demand, DemandRef},
-    desk::{DeskAnswer, DeskStep},
     follow_up::{First, FollowUp},
     reservation::Correcting,
     trial::{NextStep, Trial},

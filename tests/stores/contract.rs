@@ -86,7 +86,7 @@ async fn corrections(bench: Bench) {
 
 /// Of many requests on many nodes at once exactly as many pass as may.
 async fn at_once(bench: Bench) {
-    let quota = Quota::per_day(100).fixed_window();
+    let quota = Quota::per(100, AGE).fixed_window();
     let [one, two] = two_nodes(&bench, "at-once", quota);
     let asked: Vec<_> = (0..300)
         .map(|at| {

@@ -1,10 +1,14 @@
 //! What `scripts/check-instructions.sh` runs under callgrind: a thousand requests, or decisions, of
 //! the kind that its argument names. Without one it runs all kinds, and tells nothing.
 
+#[cfg(feature = "rules")]
+mod by_rules;
+#[cfg(feature = "client")]
+mod outgoing;
+
 use std::{
     convert::Infallible,
     env,
-    future::{Ready, ready},
     hint::black_box,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     pin::pin,
@@ -13,14 +17,12 @@ use std::{
 };
 
 use axum::{Router, body::Body, extract::ConnectInfo, routing::get};
-use http::{HeaderValue, Request, Response};
-use tower::{Layer, Service, layer::layer_fn};
+use http::{Request, Response};
+use tower::{Service, layer::layer_fn};
 use tower_ratelimit::{
     Headers, Key, Limiter, LocalLimiter, LocalStore, ManualClock, Op, PeerIp, Quota,
     RateLimitLayer,
-    client::{Pacer, PacerLayer},
     limiter::{JointLimiter, Pending},
-    rules::{Format, Rules, RulesLayer},
 };
 
 /// Requests, each from an address of its own.
@@ -36,7 +38,7 @@ const LARGE: Quota = Quota::per_hour(1_000_000);
 
 type Kind = (&'static str, fn());
 
-const KINDS: [Kind; 19] = [
+const KINDS: &[Kind] = &[
     ("decision", || decisions(USUAL)),
     ("decision-denied", || decisions(USED_UP)),
     ("decision-stored", || decisions_of(&stored(USUAL))),
@@ -50,23 +52,25 @@ const KINDS: [Kind; 19] = [
     ("default-window", || limited(WINDOW)),
     ("default-large", || limited(LARGE)),
     ("denied", || limited(USED_UP)),
-    ("client-bare", || outgoing(Told(false))),
-    ("client", || outgoing(paced(Told(false)))),
-    ("client-told", || outgoing(paced(Told(true)))),
-    ("rules", || rules(20, |at| format!("path: \"/r{at}/**\""))),
-    ("rules-thousand", || {
-        rules(1_000, |at| format!("path: \"/r{at}/**\""));
-    }),
-    ("rules-asked", || {
-        rules(1_000, |at| format!("header: {{x-tenant: t{at}}}"));
-    }),
+    #[cfg(feature = "client")]
+    ("client-bare", outgoing::bare),
+    #[cfg(feature = "client")]
+    ("client", outgoing::paced),
+    #[cfg(feature = "client")]
+    ("client-told", outgoing::told),
+    #[cfg(feature = "rules")]
+    ("rules", || by_rules::paths(20)),
+    #[cfg(feature = "rules")]
+    ("rules-thousand", || by_rules::paths(1_000)),
+    #[cfg(feature = "rules")]
+    ("rules-asked", || by_rules::headers(1_000)),
 ];
 
 fn main() {
     let named = env::args()
         .skip(1)
         .find(|argument| !argument.starts_with('-'));
-    for (name, run) in KINDS {
+    for &(name, run) in KINDS {
         if named.as_ref().is_none_or(|named| named == name) {
             run();
         }
@@ -83,20 +87,6 @@ fn plain() -> RateLimitLayer {
 
 fn plain_stored() -> RateLimitLayer {
     RateLimitLayer::new(stored(USUAL), PeerIp).headers(Headers::none())
-}
-
-/// So many rules with these matches, and one more, which the requests meet; without headers.
-fn rules(count: u16, found: impl Fn(u16) -> String) {
-    let others = (1..count).map(|at| {
-        let found = found(at);
-        format!("  - {{name: r{at}, match: {{{found}}}, quota: 100/second}}\n")
-    });
-    let others: String = others.collect();
-    let text = format!(
-        "defaults: {{key: peer_ip, headers: []}}\nrules:\n{others}  - {{name: api, match: {{path: /}}, quota: 100000/second burst 1000}}\n"
-    );
-    let rules = Rules::builder().parse(text, Format::Yaml);
-    requests(app().layer(RulesLayer::new(rules.expect("rules"))));
 }
 
 fn limited(quota: Quota) {
@@ -217,68 +207,6 @@ fn send(app: &mut Router, number: u16) {
     assert!(Service::<Request<Body>>::poll_ready(app, &mut cx).is_ready());
     let response = pin!(app.call(request)).poll(&mut cx);
     assert!(response.is_ready(), "the answer is not there at once");
-}
-
-/// A server that a client reaches at once, and that may tell its quota.
-#[derive(Clone)]
-struct Told(bool);
-
-impl Service<Request<()>> for Told {
-    type Response = Response<()>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<()>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<()>) -> Self::Future {
-        let [limit, policy] = match self.0 {
-            true => [
-                ("ratelimit", "\"default\";r=9000000;t=60"),
-                ("ratelimit-policy", "\"default\";q=9000000;w=60"),
-            ],
-            // As many fields, so that what a server's answer costs is the same.
-            false => [
-                ("x-request-id", "0123456789abcdef01234567"),
-                ("x-served-by", "cache-fra-etou8220020-FRA"),
-            ],
-        };
-        let mut response = Response::new(());
-        for (name, value) in [limit, policy, ("content-type", "application/json")] {
-            let value = HeaderValue::from_static(value);
-            response.headers_mut().insert(name, value);
-        }
-        ready(Ok(response))
-    }
-}
-
-/// The client of a limit that is declared, and that nobody has to wait for.
-fn paced<S>(client: S) -> <PacerLayer as Layer<S>>::Service {
-    let pacer = Pacer::new(Quota::per_second(1_000_000).burst(1_000_000));
-    PacerLayer::new(pacer).layer(client)
-}
-
-fn outgoing<S>(mut client: S)
-where
-    S: Service<Request<()>, Response = Response<()>>,
-{
-    let mut send = || {
-        let request = Request::get("https://api.example.com/things?page=2")
-            .header("accept", "application/json")
-            .header("authorization", "Bearer 0123456789abcdef");
-        let request = request.body(()).expect("a request");
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(client.poll_ready(&mut cx).is_ready());
-        let response = pin!(client.call(request)).poll(&mut cx);
-        assert!(response.is_ready(), "the answer is not there at once");
-    };
-    send();
-    counted(|| {
-        for _ in 0..COUNT {
-            send();
-        }
-    });
 }
 
 /// Callgrind counts from here on, and no longer than here.

@@ -43,7 +43,7 @@ pub(crate) fn of_bucket(is_denied: bool, used: i64) -> Value {
     Value::BulkString(reply.collect())
 }
 
-fn text(word: Arg<&[u8]>) -> String {
+fn text(word: &Arg<&[u8]>) -> String {
     match word {
         Arg::Simple(word) => String::from_utf8_lossy(word).into_owned(),
         _ => String::new(),
@@ -52,7 +52,7 @@ fn text(word: Arg<&[u8]>) -> String {
 
 impl ConnectionLike for FakeServer {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        let words: Vec<_> = command.args_iter().map(text).collect();
+        let words: Vec<_> = command.args_iter().map(|word| text(&word)).collect();
         match words[0].as_str() {
             "EVALSHA" => (self.0)(&words),
             _ => async { Ok(Value::Okay) }.boxed(),
