@@ -64,6 +64,7 @@ async fn main() -> Result<()> {
         .deadline(Duration::from_secs(5))
         .connect(&server.url())?;
     server_time::print(&server).await?;
+    server_time::print_leased(&server).await?;
     client::print(&server, &store).await?;
     denied(&server, &store).await?;
     latency(&server).await

@@ -143,6 +143,42 @@ fn a_decision_in_a_store_allocates_nothing() {
     }
 }
 
+/// Nor does a refund to the lease.
+#[cfg(feature = "redis")]
+#[test]
+fn a_leased_decision_allocates_nothing() {
+    use tower_ratelimit::shared::{MemoryStore, Mode, SharedLimiter};
+
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let key = Key::from("alice");
+    for quota in [
+        Quota::per_hour(1).burst(100_000),
+        Quota::per_day(100_000).fixed_window(),
+    ] {
+        let builder = SharedLimiter::builder(quota).mode(Mode::leased());
+        let limiter = builder.build_on(MemoryStore::new()).unwrap();
+        let ask = || limiter.acquire(&key, 1);
+        runtime.block_on(async {
+            for _ in 0..1_000 {
+                assert!(ask().await.unwrap().is_allowed());
+            }
+            for _ in 0..10 {
+                let (allocations, taken) = counted(|| now(ask().into_future()).unwrap());
+                assert!(taken.is_leased());
+                assert_eq!(allocations, 0);
+                let receipt = Some(taken.receipt());
+                let refund = || now(limiter.refund(&key, 1, receipt).into_future()).unwrap();
+                assert_eq!(counted(refund).0, 0);
+            }
+        });
+    }
+}
+
 /// The parts of the call, the locks, the decisions, and three of the one that is made of them; however
 /// many limits there are.
 #[test]

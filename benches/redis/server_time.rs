@@ -32,6 +32,7 @@ const ROUNDS: usize = 7;
 const CALLS: usize = 20_000;
 const KEYS: usize = 5_000;
 const IN_A_PIPE: usize = 64;
+const LEASED_CALLS: usize = 2_048;
 
 /// A kind of limit, and what the limiter tells its script of it. `_` stands for an empty argument.
 struct Kind {
@@ -140,6 +141,96 @@ impl Timed {
         self.rounds.push(micros as f64 / (calls * self.keys) as f64);
         Ok(())
     }
+}
+
+/// Messages of holders of one subject, by the general script.
+struct Leased {
+    script: redis::Script,
+    holders: usize,
+    rounds: Vec<f64>,
+}
+
+impl Leased {
+    fn new(holders: usize) -> Self {
+        Self {
+            script: redis::Script::new(GENERAL),
+            holders,
+            rounds: Vec::new(),
+        }
+    }
+
+    /// The arguments of a holder's message of this number, with one unit to take.
+    fn arguments(&self, message: usize) -> Vec<String> {
+        let (name, seq) = (message % self.holders, 1 + message / self.holders);
+        let plan = KINDS[KINDS.len() - 1].plan;
+        let clause = format!("c 1 {name} {seq} 1 0 2 8 60000000 _ 3 a 1 1");
+        let words = format!("_ {plan} {clause}");
+        words.split(' ').map(|word| word.replace('_', "")).collect()
+    }
+
+    async fn call(
+        &self,
+        messages: std::ops::Range<usize>,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<()> {
+        let mut pipe = redis::pipe();
+        for message in messages {
+            let command = pipe.cmd("EVALSHA");
+            command.arg(self.script.get_hash()).arg(1).arg("rl:leased");
+            command.arg(self.arguments(message));
+        }
+        let replies: Vec<Value> = pipe.query_async(connection).await?;
+        let are_answers = replies
+            .iter()
+            .all(|reply| matches!(reply, Value::BulkString(reply) if reply.len() == 120));
+        assert!(are_answers, "{:?}", replies.first());
+        Ok(())
+    }
+
+    async fn round(
+        &mut self,
+        server: &Server,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<()> {
+        self.script.prepare_invoke().load_async(connection).await?;
+        self.call(0..self.holders, connection).await?;
+        let before = server.script_micros().await?;
+        for start in (0..LEASED_CALLS).step_by(IN_A_PIPE) {
+            let first = self.holders + start;
+            self.call(first..first + IN_A_PIPE, connection).await?;
+        }
+        let micros = server.script_micros().await? - before;
+        self.rounds.push(micros as f64 / LEASED_CALLS as f64);
+        Ok(())
+    }
+}
+
+/// Prints the server's time for a message of a holder, beside that for a decision without leases.
+pub(crate) async fn print_leased(server: &Server) -> Result<()> {
+    let kind = &KINDS[KINDS.len() - 1];
+    let mut strict = Timed::new(kind.script, kind.arguments(1), 1);
+    let mut all = [1, 100, 1_000].map(Leased::new);
+    let mut connection = server.connection().await?;
+    for _ in 0..ROUNDS {
+        redis::cmd("FLUSHALL").exec_async(&mut connection).await?;
+        strict.round(server, &mut connection).await?;
+        for leased in &mut all {
+            redis::cmd("FLUSHALL").exec_async(&mut connection).await?;
+            leased.round(server, &mut connection).await?;
+        }
+    }
+    println!("server time for a decision with a lease message, and how many times one without:");
+    println!("  no lease     {:>7.2} µs", median(strict.rounds.clone()));
+    for leased in &all {
+        let rounds = leased.rounds.iter().zip(&strict.rounds);
+        let ratio = median(rounds.map(|(leased, strict)| leased / strict).collect());
+        let micros = median(leased.rounds.clone());
+        println!(
+            "  {:>5} rows   {micros:>7.2} µs {ratio:>5.2} x",
+            leased.holders
+        );
+    }
+    Ok(())
 }
 
 /// Prints the server's time for a decision, with one key and many in a call.

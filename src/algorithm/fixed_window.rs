@@ -120,4 +120,22 @@ impl FixedWindow {
             count: state.count.min(self.most),
         }
     }
+
+    /// When the window in force ends.
+    #[cfg(feature = "redis")]
+    pub(super) fn window_end(&self, state: Window, now: u64) -> u64 {
+        now.saturating_add(self.end_after(self.current(state, now), now))
+    }
+
+    /// Counts units that a lease reserved in the window that was in force at `at`: beyond the limit
+    /// if they were leased under a larger one.
+    #[cfg(feature = "redis")]
+    pub(super) fn settle(&self, state: Window, at: u64, units: u64) -> Window {
+        let window = self.current(state, at);
+        let count = window.count.saturating_add(units).min(self.most);
+        Window {
+            count: count.max(window.count),
+            ..window
+        }
+    }
 }

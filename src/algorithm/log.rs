@@ -49,6 +49,13 @@ impl Log {
         self.entries.back().map(|entry| entry.at)
     }
 
+    /// The units that were noted at this time, if it is that of the newest entry.
+    #[cfg(feature = "redis")]
+    pub(super) fn noted_at(&self, at: u64) -> u64 {
+        let newest = self.entries.back().filter(|entry| entry.at == at);
+        newest.map_or(0, |entry| entry.count)
+    }
+
     /// The times, and the units that were noted then.
     #[cfg(feature = "redis")]
     pub(super) fn entries(&self) -> impl Iterator<Item = (u64, u64)> {

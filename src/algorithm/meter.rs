@@ -1,6 +1,8 @@
 //! Meters: quotas as their algorithms count them, and the states that they keep.
 
 #[cfg(feature = "redis")]
+pub(super) mod held;
+#[cfg(feature = "redis")]
 pub(super) mod text;
 
 use super::{

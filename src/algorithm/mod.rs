@@ -23,7 +23,10 @@ mod worth;
 use crate::quota::Quota;
 
 #[cfg(feature = "redis")]
-pub(crate) use self::meter::text::{instant, instant_text};
+pub(crate) use self::meter::{
+    held::{Beside, Held},
+    text::{instant, instant_text},
+};
 pub(crate) use self::{
     bucket::Bucket,
     meter::{Meter, State},

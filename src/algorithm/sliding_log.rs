@@ -3,6 +3,10 @@
 use super::{Charged, Refund, Verdict, log::Log};
 use crate::quota::Quota;
 
+/// The most units that stores keep for one time.
+#[cfg(feature = "redis")]
+const MOST_OF_ENTRY: u64 = (1 << 24) - 1;
+
 /// The times of what was admitted in the trailing period.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlidingLog {
@@ -93,6 +97,20 @@ impl SlidingLog {
     pub(super) fn clamp(&self, log: &mut Log, now: u64) {
         if log.newest().is_some_and(|newest| newest > now) {
             self.tidy(log, now);
+        }
+    }
+
+    /// Notes units that a lease reserved, as spent at `at`: no earlier than the newest entry, and
+    /// none that have left the window since.
+    #[cfg(feature = "redis")]
+    pub(super) fn settle(&self, log: &mut Log, now: u64, at: u64, units: u64) {
+        self.tidy(log, now);
+        let at = log.newest().map_or(at, |newest| newest.max(at));
+        if !self.is_gone(at, now) {
+            log.note(
+                at,
+                units.min(MOST_OF_ENTRY - log.noted_at(at).min(MOST_OF_ENTRY)),
+            );
         }
     }
 }

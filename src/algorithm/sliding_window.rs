@@ -205,4 +205,25 @@ impl SlidingWindow {
             *count = (*count).min(self.most);
         }
     }
+
+    /// When the slice in force ends.
+    #[cfg(feature = "redis")]
+    pub(super) fn slice_end(&self, state: &Slices, now: u64) -> u64 {
+        let (newest, _) = self.position(state, now);
+        now.saturating_add(self.until(newest + 1, 0, now))
+    }
+
+    /// Counts units that a lease reserved in the slice that was in force at `at`, if that still
+    /// counts: beyond the limit if they were leased under a larger one.
+    #[cfg(feature = "redis")]
+    pub(super) fn settle(&self, state: &mut Slices, at: u64, units: u64) {
+        let (index, _) = self.position(state, at);
+        if state.counts.is_empty() || state.newest < index {
+            self.advance(state, at);
+        }
+        let age = usize::try_from(state.newest - index).ok();
+        if let Some(count) = age.and_then(|age| state.counts.get_mut(age)) {
+            *count = count.saturating_add(units).min(self.most).max(*count);
+        }
+    }
 }

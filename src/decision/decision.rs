@@ -1,6 +1,6 @@
 //! The decision: an outcome, and how each quota stands.
 
-use std::time::Duration;
+use std::{num::NonZeroU8, time::Duration};
 
 use super::{
     Degradation, Policy, QuotaStatus, QuotaStatuses, Receipt,
@@ -37,6 +37,8 @@ pub struct Decision {
     pub(super) blocked: bool,
     pub(super) degraded: Option<Degradation>,
     pub(super) uncounted: bool,
+    /// The lease that the units are of.
+    pub(super) lease: Option<NonZeroU8>,
 }
 
 impl Decision {
@@ -96,6 +98,7 @@ impl Decision {
             blocked: false,
             degraded: None,
             uncounted: false,
+            lease: None,
         }
     }
 
@@ -149,7 +152,8 @@ impl Decision {
     pub fn receipt(&self) -> Receipt {
         let receipt = Receipt::new(self.charged_at)
             .in_tier(self.tier)
-            .degraded(self.degraded.is_some());
+            .degraded(self.degraded.is_some())
+            .leased(self.lease);
         match self.quotas.receipts() {
             Some(of_limits) => receipt.of_limits(self.charged, of_limits),
             None => receipt.for_quotas(self.charged, self.statuses()),
@@ -292,6 +296,14 @@ impl Decision {
         !self.uncounted
     }
 
+    /// Whether the limiter took the units from those that it holds in this process, with no call to
+    /// its store: see [`Mode::leased`](crate::shared::Mode::leased).
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub const fn is_leased(&self) -> bool {
+        self.lease.is_some()
+    }
+
     /// Notes by which of the limiter's tiers it was decided.
     #[inline]
     pub(crate) const fn in_tier(mut self, tier: u16) -> Self {
@@ -306,13 +318,50 @@ impl Decision {
         self
     }
 
+    /// The decision that takes `charged` units of a lease, this time after the one that told how the
+    /// quotas stood; by now they have this many more units left, or fewer.
+    #[cfg(feature = "redis")]
+    pub(crate) fn of_lease(
+        self,
+        (charged, lease): (u64, NonZeroU8),
+        elapsed: Duration,
+        more: i64,
+    ) -> Self {
+        let mut decision = self.aged(elapsed);
+        for quota in decision.quotas.as_mut_slice() {
+            quota.pardon();
+            match more {
+                0.. => quota.raise(more.unsigned_abs()),
+                _ => quota.lower(more.unsigned_abs()),
+            }
+        }
+        decision.charged_at = decision.charged_at.saturating_add(elapsed);
+        (decision.charged, decision.lease) = (charged, Some(lease));
+        (decision.denied, decision.delay, decision.blocked) = (false, None, false);
+        decision
+    }
+
+    /// Tells so many units more as left.
+    #[cfg(feature = "redis")]
+    pub(crate) fn raise(&mut self, units: u64) {
+        for quota in self.quotas.as_mut_slice() {
+            quota.raise(units);
+        }
+    }
+
     /// The decision about the next one of requests that are alike and pass, if this one is about
     /// the one before: only the level has moved on.
     #[cfg(feature = "redis")]
     pub(crate) fn next_alike(&self) -> Self {
+        self.nth_alike(1)
+    }
+
+    /// The decision about the one of requests that are alike that this many come before.
+    #[cfg(feature = "redis")]
+    pub(crate) fn nth_alike(&self, before: u64) -> Self {
         let mut next = self.clone();
         for quota in next.quotas.as_mut_slice() {
-            quota.lower(self.charged);
+            quota.lower(self.charged.saturating_mul(before));
         }
         next
     }
@@ -365,6 +414,7 @@ impl Decision {
         self.delay = None;
         self.charged = 0;
         self.uncounted = false;
+        self.lease = None;
         if let Some(quota) = self.quotas.as_mut_slice().get_mut(place) {
             quota.deny_for(wait);
         }

@@ -37,6 +37,7 @@ impl Decision {
             blocked: all().any(Self::is_blocked),
             degraded: all().find_map(Self::degraded_by),
             uncounted: !all().any(Self::is_counted),
+            lease: None,
             quotas: quotas_of(&decisions),
         }
     }
@@ -50,6 +51,7 @@ fn share_of(decision: &Decision) -> Share {
         charged_at: decision.decided_at(),
         tier: decision.tier,
         degraded: decision.is_degraded(),
+        lease: decision.lease,
     }
 }
 

@@ -13,7 +13,8 @@ pub(super) fn receipts<'a>(
         rest = others;
         let receipt = Receipt::new(share.charged_at)
             .in_tier(share.tier)
-            .degraded(share.degraded);
+            .degraded(share.degraded)
+            .leased(share.lease);
         receipt.for_quotas(share.charged, own)
     })
 }
@@ -27,6 +28,9 @@ impl Receipt {
             return receipt;
         }
         let now = receipt.charged_at().as_nanos();
+        if receipt.is_leased() {
+            return receipt.with_charges(charged, quotas.iter().map(Status::leased_charge));
+        }
         receipt.with_charges(charged, quotas.iter().map(|quota| quota.charge(now)))
     }
 }

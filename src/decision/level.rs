@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::{micros::Micros, policy::Terms};
+#[cfg(feature = "redis")]
+use crate::quota::MAX_REFILL_NANOS;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
@@ -182,6 +184,70 @@ impl Usage {
                 effective_window: numbers.effective_window.map(|time| time.less(micros, 0)),
                 ..numbers
             }),
+        }
+    }
+
+    /// The usage when `units` more were taken, and whether that is beyond the nominal limit.
+    #[cfg(feature = "redis")]
+    pub(super) fn lowered(self, terms: &Terms, units: u64) -> (Self, bool) {
+        let more = |used: u64, interval: u64| {
+            let used = used.saturating_add(units.saturating_mul(interval));
+            used.min(MAX_REFILL_NANOS)
+        };
+        match self {
+            Self::Counted(numbers) => {
+                let left = numbers.remaining.map(Units::get);
+                let is_beyond = terms.soft && left.is_some_and(|left| left < units);
+                (
+                    self.with_left(terms, |left| left.saturating_sub(units)),
+                    is_beyond,
+                )
+            }
+            _ => self.with_used(terms, more),
+        }
+    }
+
+    /// The usage when `units` fewer were taken, and whether that is beyond the nominal limit.
+    #[cfg(feature = "redis")]
+    pub(super) fn raised(self, terms: &Terms, units: u64) -> (Self, bool) {
+        let less = |used: u64, interval: u64| used.saturating_sub(units.saturating_mul(interval));
+        match self {
+            Self::Counted(_) => (
+                self.with_left(terms, |left| left.saturating_add(units)),
+                false,
+            ),
+            _ => self.with_used(terms, less),
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    fn with_left(self, terms: &Terms, change: impl Fn(u64) -> u64) -> Self {
+        let Self::Counted(numbers) = self else {
+            return self;
+        };
+        let remaining = numbers.remaining.map(Units::get);
+        Self::Counted(Counted {
+            remaining: remaining.map(|left| Units::new(change(left).min(terms.limit))),
+            ..numbers
+        })
+    }
+
+    /// A bucket whose time until it is full is changed, given the time of a unit; and whether more
+    /// of it is used than the nominal limit.
+    #[cfg(feature = "redis")]
+    fn with_used(self, terms: &Terms, change: impl Fn(u64, u64) -> u64) -> (Self, bool) {
+        match self {
+            Self::Level(level) => {
+                let used = change(level.used, level.interval);
+                let level = Level { used, ..level };
+                (Self::Level(level), level.is_excess())
+            }
+            Self::Stepped(stepped) => {
+                let used = change(stepped.used, stepped.level(terms).interval);
+                let stepped = Stepped { used, ..stepped };
+                (Self::Stepped(stepped), stepped.level(terms).is_excess())
+            }
+            Self::Counted(_) => (self, false),
         }
     }
 

@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     fmt,
     hash::{Hash, Hasher},
+    num::NonZeroU8,
     ops::Index,
     sync::Arc,
 };
@@ -72,6 +73,7 @@ pub(super) struct Share {
     pub(super) charged_at: Timestamp,
     pub(super) tier: u16,
     pub(super) degraded: bool,
+    pub(super) lease: Option<NonZeroU8>,
 }
 
 /// The set that owns the name of the quota at this place of all shares, and the place in that.

@@ -1,6 +1,6 @@
 //! The receipt: what a refund needs to know about a charge.
 
-use std::{slice, sync::Arc};
+use std::{num::NonZeroU8, slice, sync::Arc};
 
 use crate::{
     clock::Timestamp,
@@ -26,6 +26,8 @@ pub struct Receipt {
     request: Option<Fitted>,
     degraded: bool,
     settled: ChargeEnd,
+    /// The lease that the units were spent from.
+    lease: Option<NonZeroU8>,
 }
 
 /// The end of a charge, in a settlement of several limits.
@@ -78,6 +80,7 @@ impl Receipt {
             request: None,
             degraded: false,
             settled: ChargeEnd::AsAsked,
+            lease: None,
         }
     }
 
@@ -181,6 +184,21 @@ impl Receipt {
     #[cfg(feature = "redis")]
     pub(crate) const fn is_degraded(&self) -> bool {
         self.degraded
+    }
+
+    /// The lease that the units were spent from.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn lease(&self) -> Option<NonZeroU8> {
+        self.lease
+    }
+
+    pub(super) const fn is_leased(&self) -> bool {
+        self.lease.is_some()
+    }
+
+    pub(super) const fn leased(mut self, lease: Option<NonZeroU8>) -> Self {
+        self.lease = lease;
+        self
     }
 
     pub(super) const fn degraded(mut self, degraded: bool) -> Self {

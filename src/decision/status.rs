@@ -9,8 +9,6 @@ use super::{
     policy::Terms,
     receipt::Charge,
 };
-#[cfg(feature = "redis")]
-use crate::quota::MAX_REFILL_NANOS;
 use crate::quota::{Fitted, Kind};
 
 /// How one quota stands after a decision.
@@ -189,20 +187,22 @@ impl Status {
         }
     }
 
-    /// Takes `units` off the level, if there is one.
+    /// Takes `units` off what is left.
     #[cfg(feature = "redis")]
     pub(super) fn lower(&mut self, units: u64) {
         // Where nothing is taken, a larger quota that shares the bucket may have gone beyond the
         // nominal limit, which is no excess of this one.
-        if units == 0 {
-            return;
+        if units > 0 {
+            (self.standing, self.excess) = self.standing.lowered(&self.terms, units);
         }
-        if let Usage::Level(level) = &mut self.standing {
-            let used = level
-                .used
-                .saturating_add(units.saturating_mul(level.interval));
-            level.used = used.min(MAX_REFILL_NANOS);
-            self.excess = level.is_excess();
+    }
+
+    /// Adds `units` to what is left.
+    #[cfg(feature = "redis")]
+    pub(super) fn raise(&mut self, units: u64) {
+        // How far beyond the nominal limit a counted quota is, it does not tell.
+        if units > 0 && !(self.excess && matches!(self.standing, Usage::Counted(_))) {
+            (self.standing, self.excess) = self.standing.raised(&self.terms, units);
         }
     }
 
@@ -231,6 +231,19 @@ impl Status {
             kind: self.kind,
             end,
             interval,
+        }
+    }
+
+    /// The same for units that were spent from a lease. A bucket was not charged for them at this
+    /// time.
+    pub(super) const fn leased_charge(&self) -> Charge {
+        Charge {
+            kind: match self.standing {
+                Usage::Counted(_) => self.kind,
+                Usage::Level(_) | Usage::Stepped(_) => Kind::NONE,
+            },
+            end: 0,
+            interval: 0,
         }
     }
 

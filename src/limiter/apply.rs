@@ -75,13 +75,36 @@ impl Apply<'_> {
     /// Does the operation, and says of the quotas what `T` tells.
     #[inline]
     pub(crate) fn run<T: Findings>(&self, key: &mut Subject<'_>) -> OpOutcome<T> {
+        self.run_by(&self.quotas.meters, key)
+    }
+
+    /// Does the operation by these meters in place of the quotas' own.
+    #[inline]
+    pub(crate) fn run_by<M: Counts<State = State>, T: Findings>(
+        &self,
+        meters: &[M],
+        key: &mut Subject<'_>,
+    ) -> OpOutcome<T> {
         let now = self.now();
         let blocked = key.block.left(now, self.limits.block_for);
         let asked = block::instead_of(self.op).filter(|_| blocked > 0);
         let op = asked.as_ref().unwrap_or(self.op);
         let (charged, _) = key.states.split_at_mut(self.limits.width());
-        let (answer, told) = self.step(charged, op);
-        let blocked = match self.op {
+        let (answer, told) = self.step(meters, charged, op);
+        let blocked = self.blocked_after(key, &answer, blocked);
+        OpOutcome {
+            answer,
+            told,
+            blocked,
+        }
+    }
+
+    /// Blocks, counts and forgets as the operation does beside its answer, and says for how long the
+    /// key is kept out after it.
+    #[inline]
+    fn blocked_after(&self, key: &mut Subject<'_>, answer: &Answer, blocked: u64) -> u64 {
+        let now = self.now();
+        match self.op {
             Op::Block(length) => {
                 *key.block = Block::by_hand(now, *length);
                 key.block.left(now, None)
@@ -106,11 +129,6 @@ impl Apply<'_> {
                 key.block.left(now, None)
             }
             _ => blocked,
-        };
-        OpOutcome {
-            answer,
-            told,
-            blocked,
         }
     }
 
@@ -157,7 +175,10 @@ impl Apply<'_> {
         let (_, counted) = key.states.split_at_mut(self.limits.width());
         let mut looked = None;
         for op in [Op::Hit(cost), Op::Peek(1)] {
-            looked = Some(self.step::<QuotaStatuses>(counted, &op).0);
+            looked = Some(
+                self.step::<_, QuotaStatuses>(&self.quotas.meters, counted, &op)
+                    .0,
+            );
         }
         let is_used_up = looked.is_some_and(|answer| !answer.verdict.fits());
         if is_used_up && blocked == 0 {
@@ -165,18 +186,21 @@ impl Apply<'_> {
         }
     }
 
-    fn step<T: Findings>(&self, states: &mut [State], op: &Op) -> (Answer, T) {
-        let quotas = self.quotas;
-        match (quotas.meters.as_slice(), quotas.counters.as_slice()) {
-            ([meter], [counter]) => self.step_one(quotas, meter, &mut states[*counter], op),
-            _ => self.step_several(quotas, states, op),
+    fn step<M: Counts<State = State>, T: Findings>(
+        &self,
+        meters: &[M],
+        states: &mut [State],
+        op: &Op,
+    ) -> (Answer, T) {
+        match (meters, self.quotas.counters.as_slice()) {
+            ([meter], [counter]) => self.step_one(meter, &mut states[*counter], op),
+            _ => self.step_several(meters, states, op),
         }
     }
 
-    fn step_one<T: Findings>(
+    fn step_one<M: Counts<State = State>, T: Findings>(
         &self,
-        quotas: &Quotas,
-        meter: &Meter,
+        meter: &M,
         state: &mut State,
         op: &Op,
     ) -> (Answer, T) {
@@ -190,21 +214,18 @@ impl Apply<'_> {
             _ => step(meters, states, self.now(), op, verdicts),
         };
         let measure = meter.measure(state, self.now(), verdict);
-        (answer, T::of_one(&quotas.policies[0], &measure))
+        (answer, T::of_one(&self.quotas.policies[0], &measure))
     }
 
-    fn step_several<T: Findings>(
+    fn step_several<M: Counts<State = State>, T: Findings>(
         &self,
-        quotas: &Quotas,
+        meters: &[M],
         states: &mut [State],
         op: &Op,
     ) -> (Answer, T) {
         let Quotas {
-            policies,
-            meters,
-            counters,
-            ..
-        } = quotas;
+            policies, counters, ..
+        } = self.quotas;
         let taken = counters.iter().map(|at| mem::take(&mut states[*at]));
         let mut own: Vec<_> = taken.collect();
         let mut verdicts = vec![Verdict::FITS; meters.len()];

@@ -73,6 +73,12 @@ impl MetricsObserver {
         counter!(EVICTIONS, "backend" => self.backend).absolute(evictions);
     }
 
+    /// The `backend` label.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn backend_label(&self) -> &'static str {
+        self.backend
+    }
+
     fn decided(&self, decided: &Decided<'_>) {
         let decision = decided.decision();
         let result = match (decision.is_denied(), decided.is_shadow()) {

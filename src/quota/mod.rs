@@ -6,6 +6,7 @@ mod owned;
 mod parse;
 #[cfg(feature = "serde")]
 mod serde;
+mod share;
 mod value;
 mod words;
 

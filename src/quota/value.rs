@@ -31,10 +31,10 @@ use std::{num::NonZeroU64, time::Duration};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Quota {
-    limit: u64,
+    pub(super) limit: u64,
     period: Duration,
-    algorithm: Algorithm,
-    burst: Option<u64>,
+    pub(super) algorithm: Algorithm,
+    pub(super) burst: Option<u64>,
     refill_every: Option<Duration>,
     slices: Option<u32>,
     soft_percent: u32,

@@ -11,6 +11,7 @@ use self::{
     lone::LonePlan,
     slots::{Slot, id, slots},
 };
+use super::lease::{LONGEST_LEASE, LeaseClause};
 use crate::{
     algorithm::{Meter, Most},
     decision::Op,
@@ -70,6 +71,13 @@ pub(super) struct QuotaPlan {
     pub(super) kind: Kind,
     pub(super) told: Told,
     pub(super) has_soft_share: bool,
+}
+
+/// The operations on one subject, and what is said about a lease of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asking<'a> {
+    pub(super) rows: &'a [(Op, usize)],
+    pub(super) lease: Option<&'a LeaseClause>,
 }
 
 /// The form in which the script tells how a quota stands.
@@ -179,11 +187,7 @@ impl Plan {
 impl TierPlan {
     /// The script's arguments for subjects, at `now` or at the time of the server: of each its rows of
     /// alike operations. All that is the same in every call is only lent.
-    pub(super) fn arguments(
-        &self,
-        now: Option<u64>,
-        subjects: &[&[(Op, usize)]],
-    ) -> Vec<Cow<'_, str>> {
+    pub(super) fn arguments(&self, now: Option<u64>, subjects: &[Asking<'_>]) -> Vec<Cow<'_, str>> {
         self.arguments_after(&self.arguments, now, subjects)
     }
 
@@ -197,7 +201,7 @@ impl TierPlan {
         &self,
         script: &Script,
         now: Option<u64>,
-        subjects: &[&[(Op, usize)]],
+        subjects: &[Asking<'_>],
     ) -> Vec<Cow<'_, str>> {
         let lone = self.lone.as_ref();
         let plan = match lone.filter(|lone| ptr::eq(lone.script, script)) {
@@ -211,14 +215,17 @@ impl TierPlan {
         &'a self,
         plan: &'a [String],
         now: Option<u64>,
-        subjects: &[&[(Op, usize)]],
+        subjects: &[Asking<'_>],
     ) -> Vec<Cow<'a, str>> {
         let mut arguments = Vec::with_capacity(1 + plan.len() + 4 * subjects.len());
         arguments.push(now.map_or(Cow::Borrowed(""), number));
         arguments.extend(plan.iter().map(|text| Cow::from(text.as_str())));
         let mut before: Option<&[(Op, usize)]> = None;
-        for rows in subjects {
-            if before == Some(rows) {
+        for Asking { rows, lease } in subjects {
+            if let Some(lease) = lease {
+                push_lease(&mut arguments, lease);
+            }
+            if before == Some(*rows) {
                 arguments.push("=".into());
                 continue;
             }
@@ -302,6 +309,26 @@ impl QuotaPlan {
             has_soft_share: quota.extra() > 0,
         }
     }
+}
+
+/// The mark that a clause follows, and the clause. The name is two whole numbers.
+fn push_lease(arguments: &mut Vec<Cow<'_, str>>, lease: &LeaseClause) {
+    let (name, _) = lease.name.as_chunks::<4>();
+    let name = name.iter().map(|part| u32::from_be_bytes(*part));
+    let LeaseClause {
+        seq,
+        spent,
+        back,
+        want,
+        demand,
+        ..
+    } = *lease;
+    arguments.push("c".into());
+    let numbers = name.chain([seq, spent, back, want, demand]);
+    arguments.extend(numbers.map(|part| number(u64::from(part))));
+    let length = lease.length.min(LONGEST_LEASE).as_micros();
+    arguments.push(number(u64::try_from(length).unwrap_or(u64::MAX)));
+    arguments.push(if lease.force { "f" } else { "" }.into());
 }
 
 fn number(number: u64) -> Cow<'static, str> {

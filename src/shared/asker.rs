@@ -6,11 +6,12 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::{
-    arguments::{Plan, TierPlan},
+    arguments::{Plan, TierPlan, Told},
     call::Call,
-    coalesce::{Ask, Row, SubjectAnswer, SubjectOps},
+    coalesce::{AnsweredOps, Ask, Row, SubjectAnswer, SubjectOps},
     deny_cache::{self, AnsweredCall, DenyCache},
     inquiry::Inquiry,
+    ledger::{DenialKind, LeaseHolder, LeasePlace, Ledger, Letter, SentMessage},
     nodes_store::NodesStore,
     rare_values::RareValues,
     reply,
@@ -18,12 +19,13 @@ use super::{
 };
 use crate::{
     clock::{Clock, ManualClock},
-    decision::{Op, Policy},
+    decision::{Decision, Op, Policy},
     limiter::limits::{Chosen, Limits},
     redis::{
         key_name,
         store::{
             error::StoreError,
+            handle::RedisStore,
             pace::{CallPlace, CallSize},
         },
     },
@@ -48,6 +50,7 @@ pub(super) struct Asker {
     pub(super) store: NodesStore,
     pub(super) denials: Option<Arc<DenyCache>>,
     pub(super) test_clock: Option<ManualClock>,
+    pub(super) ledger: Option<Arc<Ledger<Current>>>,
     pub(super) rare_values: RareValues,
 }
 
@@ -73,27 +76,100 @@ impl Current {
 }
 
 impl Asker {
+    fn inquiry<'a>(&'a self, store: &'a RedisStore, plan: &'a TierPlan) -> Inquiry<'a> {
+        let clock = self.test_clock.as_ref();
+        Inquiry {
+            store,
+            plan,
+            now: clock.map(|clock| clock.now().as_micros()),
+            rare_values: &self.rare_values,
+        }
+    }
+
     /// Asks a store about each subject in a call of its own.
     async fn ask_each(
         &self,
         current: &Current,
-        tier: Chosen,
-        plan: &TierPlan,
+        (tier, plan): (Chosen, &TierPlan),
         questions: &[SubjectOps],
+        letters: &[Letter],
     ) -> Vec<SubjectAnswer> {
         let NodesStore::Other(store) = &self.store else {
             return Vec::new();
         };
-        let each = questions.iter().map(async |question| {
-            let call = Call::new(&current.plan, tier, &question.rows);
+        let each = questions.iter().enumerate().map(async |(at, question)| {
+            let mut call = Call::new(&current.plan, tier, &question.rows);
+            let message = letters.get(at).and_then(Letter::message);
+            if let Some(message) = message {
+                call = call.with_lease(&message.clause);
+            }
             let reply = store.call(&question.subject, &call).await?;
-            reply::of_store(&reply, plan, question.ops())
+            reply::of_store(&reply, plan, (question.ops(), message.is_some()))
         });
         join_all(each).await
     }
 
-    /// Remembers what was answered, or forgets what a call that failed may have given back.
-    fn learn(&self, asked: &AnsweredCall<'_>, rows: &[(Op, usize)], answer: Option<&[Row]>) {
+    /// The message about its lease that goes with each question; none at all in strict mode.
+    fn letters(
+        &self,
+        current: &Arc<Current>,
+        chosen: Chosen,
+        questions: &[SubjectOps],
+        now: Instant,
+    ) -> Vec<Letter> {
+        let Some(ledger) = &self.ledger else {
+            return Vec::new();
+        };
+        let letter = |question: &SubjectOps| {
+            let holder = LeaseHolder {
+                tag: question.subject.tag(),
+                chosen,
+                generation: current.generation,
+            };
+            let place = || LeasePlace {
+                subject: question.subject.clone(),
+                plan: Arc::clone(current),
+            };
+            ledger.message(holder, place, now)
+        };
+        questions.iter().map(letter).collect()
+    }
+
+    /// Learns the answer to a question that this letter went with.
+    fn note(
+        &self,
+        asked: &AnsweredCall<'_>,
+        letter: &Letter,
+        plan: &TierPlan,
+        rows: &[(Op, usize)],
+        answer: &mut SubjectAnswer,
+    ) {
+        let learned = answer.as_mut().ok();
+        // A denial of a subject that is leased may end before the time that it tells.
+        let learned = learned.filter(|_| matches!(letter, Letter::None));
+        self.learn(asked, rows, learned);
+        match (letter, &self.ledger) {
+            (Letter::UnderWay, Some(ledger)) => {
+                let holder = LeaseHolder {
+                    tag: asked.subject.tag(),
+                    chosen: asked.tier,
+                    generation: asked.generation,
+                };
+                raise(answer, ledger.held(holder));
+            }
+            (Letter::Sent(message), Some(ledger)) => hear(ledger, message, plan, rows, answer),
+            _ => {}
+        }
+    }
+
+    /// Remembers what was answered, or forgets what a call may have given back about which there is
+    /// nothing to be remembered.
+    fn learn(
+        &self,
+        asked: &AnsweredCall<'_>,
+        rows: &[(Op, usize)],
+        answer: Option<&mut AnsweredOps>,
+    ) {
         let Some(denials) = &self.denials else { return };
         let Some(answer) = answer else {
             if rows.iter().any(|(op, _)| deny_cache::may_end_denials(op)) {
@@ -101,16 +177,63 @@ impl Asker {
             }
             return;
         };
-        // A row of the answer lies within one of the question's.
-        let mut answers = answer.iter();
-        for (op, count) in rows {
-            let mut left = *count;
-            while left > 0
-                && let Some(row) = answers.next()
-            {
-                denials.learn(asked, op, &row.first);
-                left = left.saturating_sub(row.count);
-            }
+        for_each_row(rows, &mut answer.rows, |op, decision| {
+            denials.learn(asked, op, decision);
+        });
+    }
+}
+
+/// Learns the answer to a message about a lease, and holds to the denials that came with it.
+fn hear(
+    ledger: &Ledger<Current>,
+    message: &SentMessage,
+    plan: &TierPlan,
+    rows: &[(Op, usize)],
+    answer: &mut SubjectAnswer,
+) {
+    let now = Instant::now();
+    let answer = answer.as_mut().ok();
+    let Some((answered, reply)) =
+        answer.and_then(|answer| Some((&mut answer.rows, answer.lease.as_deref()?)))
+    else {
+        return ledger.lose(message, now);
+    };
+    let last = answered.last();
+    let last = last.map(|row| row.first.nth_alike(row.count as u64 - 1));
+    let own = ledger.hear(message, reply, last.as_ref(), now);
+    for_each_row(rows, answered, |op, decision| {
+        let (place, _) = decision.binding_place();
+        let kind = match plan.measures.get(place).map(|quota| quota.told) {
+            Some(Told::Level(_) | Told::Stepped(_)) => DenialKind::Bucket,
+            Some(Told::Numbers) | None => DenialKind::Window,
+        };
+        ledger.hold(message, reply, (op, decision), kind);
+        decision.raise(own);
+    });
+}
+
+/// Tells units as left that are leased here.
+fn raise(answer: &mut SubjectAnswer, units: u64) {
+    let rows = answer.as_mut().map(|answer| &mut answer.rows);
+    for row in rows.into_iter().flatten() {
+        row.first.raise(units);
+    }
+}
+
+/// Shows each row of an answer with its operation: it lies within one row of the question.
+fn for_each_row(
+    rows: &[(Op, usize)],
+    answers: &mut [Row],
+    mut show: impl FnMut(&Op, &mut Decision),
+) {
+    let mut answers = answers.iter_mut();
+    for (op, count) in rows {
+        let mut left = *count;
+        while left > 0
+            && let Some(row) = answers.next()
+        {
+            left = left.saturating_sub(row.count);
+            show(op, &mut row.first);
         }
     }
 }
@@ -140,7 +263,7 @@ impl Ask<Current> for Asker {
     async fn ask(
         &self,
         place: Option<CallPlace>,
-        current: &Current,
+        current: &Arc<Current>,
         tier: Chosen,
         questions: &[SubjectOps],
     ) -> Vec<SubjectAnswer> {
@@ -148,28 +271,27 @@ impl Ask<Current> for Asker {
             let error = StoreError::foreign("there is no such tier");
             return questions.iter().map(|_| Err(error.clone())).collect();
         };
-        let asked_at = Instant::now().into_std();
-        let answers = match (&self.store, place) {
+        let asked_at = Instant::now();
+        let letters = self.letters(current, tier, questions, asked_at);
+        let mut answers = match (&self.store, place) {
             (NodesStore::Redis(store), Some(place)) => {
-                let clock = self.test_clock.as_ref();
-                let inquiry = Inquiry {
-                    store,
-                    plan: &plan,
-                    now: clock.map(|clock| clock.now().as_micros()),
-                    rare_values: &self.rare_values,
-                };
-                inquiry.answers(place, questions).await
+                let inquiry = self.inquiry(store, &plan);
+                inquiry.answers(place, questions, &letters).await
             }
-            _ => self.ask_each(current, tier, &plan, questions).await,
+            _ => {
+                self.ask_each(current, (tier, &plan), questions, &letters)
+                    .await
+            }
         };
-        for (question, answer) in questions.iter().zip(&answers) {
+        for (at, (question, answer)) in questions.iter().zip(&mut answers).enumerate() {
             let asked = AnsweredCall {
                 subject: &question.subject,
                 tier,
-                at: asked_at,
+                at: asked_at.into_std(),
                 generation: current.generation,
             };
-            self.learn(&asked, &question.rows, answer.as_deref().ok());
+            let letter = letters.get(at).unwrap_or(&Letter::None);
+            self.note(&asked, letter, &plan, &question.rows, answer);
         }
         answers
     }

@@ -7,6 +7,7 @@ use super::{
     fallback::{Fallback, OnFailure},
     limiter::RedisLimiter,
     memory_store::MemoryStore,
+    mode::{DEFAULT_MAX_LEASES, Mode},
     nodes::{NodesLimiter, Parts},
     nodes_store::NodesStore,
     own_store::OwnStore,
@@ -17,7 +18,7 @@ use crate::{
     clock::ManualClock,
     error::ConfigError,
     limiter::{Tier, limits::Limits},
-    quota::{IntoQuotas, OwnedQuota},
+    quota::{Algorithm, IntoQuotas, OwnedQuota},
     redis::{
         key_name::{accepted_name, checked_name},
         store::handle::RedisStore,
@@ -39,6 +40,8 @@ pub struct RedisLimiterBuilder {
     on_failure: OnFailure,
     max_local_keys: usize,
     remembers_denials: bool,
+    mode: Mode,
+    max_leases: usize,
     test_clock: Option<ManualClock>,
     seed: Option<u64>,
 }
@@ -67,6 +70,8 @@ impl RedisLimiterBuilder {
             on_failure: OnFailure::local(),
             max_local_keys: DEFAULT_MAX_LOCAL_KEYS,
             remembers_denials: true,
+            mode: Mode::strict(),
+            max_leases: DEFAULT_MAX_LEASES,
             test_clock: None,
             seed: None,
         }
@@ -136,6 +141,19 @@ impl RedisLimiterBuilder {
         self
     }
 
+    /// How this node shares the limit with the others. Defaults to [`Mode::strict`].
+    pub const fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// How many keys may have a lease on this node, in [`Mode::leased`]; all others are decided as in
+    /// strict mode. Defaults to 16,384, and is rounded up to a multiple of four. 1 to 16,777,216.
+    pub const fn max_leases(mut self, max_leases: usize) -> Self {
+        self.max_leases = max_leases;
+        self
+    }
+
     /// Takes the time from this clock instead of the server's, for tests of this crate: keys stay
     /// an hour longer than they should.
     #[doc(hidden)]
@@ -157,8 +175,8 @@ impl RedisLimiterBuilder {
     ///
     /// When a quota makes no sense, see [`Quota::check`](crate::Quota::check), two quotas or two
     /// tiers have one name, there is no quota at all, the block lasts longer than 18 years, the
-    /// limiter's name has other characters than are accepted, or `max_local_keys` is 0, above 2^32
-    /// or more than there is memory for.
+    /// limiter's name has other characters than are accepted, `max_local_keys` is 0, above 2^32 or
+    /// more than there is memory for, or the mode's or the leases' numbers are out of bounds.
     pub fn build(self, store: &RedisStore) -> Result<RedisLimiter, ConfigError> {
         let nodes = self.build_nodes(&NodesStore::Redis(store.clone()))?;
         Ok(RedisLimiter(nodes))
@@ -184,8 +202,10 @@ impl RedisLimiterBuilder {
             None => default_name,
         };
         let fallback = Fallback::new(self.on_failure, &limits, self.max_local_keys, self.seed)?;
+        let leases = self.mode.lease_terms(self.max_leases)?;
         let parts = Parts {
             name,
+            leases: leases.filter(|_| !has_queue(&limits)),
             limits,
             fallback,
             denials: self.remembers_denials.then(DenyCache::new),
@@ -194,6 +214,12 @@ impl RedisLimiterBuilder {
         };
         Ok(NodesLimiter::from_parts(store, parts))
     }
+}
+
+/// Whether a quota is a queue, whose places only the store can give.
+fn has_queue(limits: &Limits) -> bool {
+    let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
+    quotas.any(|quota| matches!(quota.algorithm(), Algorithm::LeakyBucket { .. }))
 }
 
 fn default_name(quotas: &[OwnedQuota]) -> String {

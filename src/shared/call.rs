@@ -5,9 +5,14 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{arguments::Plan, subject_value::SubjectValue};
+use super::{
+    arguments::{Asking, Plan},
+    lease::LeaseClause,
+    leasing::Leasing,
+    subject_value::SubjectValue,
+};
 use crate::{
-    algorithm::Verdict,
+    algorithm::{Beside, Counts as _, Verdict},
     clock::Timestamp,
     decision::{Measure, Op, Policy, Usage},
     limiter::{
@@ -26,6 +31,7 @@ pub struct Call<'a> {
     plan: &'a Plan,
     tier: Chosen,
     rows: &'a [(Op, usize)],
+    lease: Option<&'a LeaseClause>,
 }
 
 /// The answer to a [`Call`]: each operation's outcome, for the limiter.
@@ -55,7 +61,30 @@ pub struct Write {
 
 impl<'a> Call<'a> {
     pub(super) const fn new(plan: &'a Plan, tier: Chosen, rows: &'a [(Op, usize)]) -> Self {
-        Self { plan, tier, rows }
+        Self {
+            plan,
+            tier,
+            rows,
+            lease: None,
+        }
+    }
+
+    /// The same call with a lease clause: its reply ends with the answer to that, see
+    /// [`LeaseReply::split`](super::lease::LeaseReply::split).
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn with_lease(self, lease: &'a LeaseClause) -> Self {
+        Self {
+            lease: Some(lease),
+            ..self
+        }
+    }
+
+    /// The same call with nothing but its lease clause.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn without_ops(self) -> Self {
+        Self { rows: &[], ..self }
     }
 
     /// Does the operations at `now` to the value of a key, `None` for one that has none.
@@ -76,17 +105,25 @@ impl<'a> Call<'a> {
         let mut subject =
             read.ok_or_else(|| foreign("the value of this key is not one of ours"))?;
         subject.begin(now.as_nanos(), limits, quotas);
+        let has_leases = self.lease.is_some() || !subject.holders.rows.is_empty();
+        let leasing = has_leases
+            .then(|| Leasing::begin(self.plan, quotas, now.as_micros(), self.lease, &mut subject));
         let mut step = Stepper {
             now,
             limits,
             quotas,
             tier: self.tier,
+            meters: leasing
+                .as_ref()
+                .map(|leasing| leasing.meters(&subject.holders)),
+            leasing,
             subject: &mut subject,
             numbers: now.as_micros().to_be_bytes().to_vec(),
         };
         for (op, times) in self.rows {
             step.row(op, *times);
         }
+        step.finish();
         let reply = Reply(step.numbers);
         let written = subject.write(self.plan, value, now);
         let write = written.map(|(value, expires_in)| Write { value, expires_in });
@@ -99,7 +136,11 @@ impl<'a> Call<'a> {
     pub fn script_arguments(&self, now: Option<Timestamp>) -> Vec<String> {
         let plan = self.plan.of(self.tier);
         let arguments = plan.map(|plan| {
-            let arguments = plan.arguments(now.map(Timestamp::as_micros), &[self.rows]);
+            let asking = Asking {
+                rows: self.rows,
+                lease: self.lease,
+            };
+            let arguments = plan.arguments(now.map(Timestamp::as_micros), &[asking]);
             arguments.into_iter().map(String::from).collect()
         });
         arguments.unwrap_or_default()
@@ -132,6 +173,9 @@ struct Stepper<'a> {
     quotas: &'a Quotas,
     tier: Chosen,
     subject: &'a mut SubjectValue,
+    leasing: Option<Leasing<'a>>,
+    /// The quotas' meters, with what is reserved beside the states.
+    meters: Option<Vec<Beside<'a>>>,
     /// The reply so far.
     numbers: Vec<u8>,
 }
@@ -159,12 +203,20 @@ impl Stepper<'_> {
             tier: self.tier.index(),
             op,
         };
+        if let (Op::Reset, Some(leasing)) = (op, &mut self.leasing) {
+            leasing.reset(&mut self.subject.holders);
+            self.meters = Some(leasing.meters(&self.subject.holders));
+        }
         let before = self.subject.block();
         let mut block = before;
-        let outcome = apply.run(&mut Subject {
+        let mut subject = Subject {
             states: &mut self.subject.states,
             block: &mut block,
-        });
+        };
+        let outcome = match &self.meters {
+            Some(meters) => apply.run_by(meters, &mut subject),
+            None => apply.run(&mut subject),
+        };
         self.subject
             .note(op, before != block, self.now.as_nanos(), self.limits);
         outcome
@@ -187,15 +239,28 @@ impl Stepper<'_> {
             return (1, None);
         }
         let state = &self.subject.states[self.quotas.counters[0]];
-        let further = self.available(meter, state) / cost;
+        let beside = self.meters.as_ref().map(|meters| &meters[0]);
+        let now = self.now.as_nanos();
+        let available = beside.map_or_else(
+            || meter.available(state, now),
+            |beside| beside.available(state, now),
+        );
+        let further = available / cost;
         let further = usize::try_from(further).map_or(left - 1, |more| more.min(left - 1));
         let more = (further > 0).then(|| Op::Hit(further as u64 * cost));
         (1 + further, more)
     }
 
-    fn available(&self, meter: &crate::algorithm::Meter, state: &crate::algorithm::State) -> u64 {
-        use crate::algorithm::Counts as _;
-        meter.available(state, self.now.as_nanos())
+    /// Grants units, and adds the answer to the clause.
+    fn finish(&mut self) {
+        let is_blocked = self.subject.block().left(self.now.as_nanos(), None) > 0;
+        let leasing = self.leasing.as_mut();
+        let reply = leasing.and_then(|leasing| leasing.finish(self.subject, is_blocked));
+        if let Some(reply) = reply {
+            for number in reply.numbers() {
+                self.push(number);
+            }
+        }
     }
 
     fn say(&mut self, alike: usize, outcome: &OpOutcome<Measures>) {

@@ -21,7 +21,7 @@ use tokio::{sync::oneshot, time::Instant};
 pub(super) use self::{
     ask::Ask,
     batch::Row,
-    convoy::{SubjectAnswer, SubjectOps},
+    convoy::{AnsweredOps, SubjectAnswer, SubjectOps},
 };
 use self::{
     batch::{Asked, OpReply, WaitingOp},

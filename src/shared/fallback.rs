@@ -3,7 +3,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use crate::{
-    clock::{Clock, OsClock},
+    clock::{Clock, TokioClock},
     decision::Op,
     decision::{Decision, Degradation, Policy},
     error::{ConfigError, LimiterError},
@@ -87,7 +87,7 @@ pub(super) enum Fallback {
         limiter: LocalLimiter,
         nodes: NonZeroU32,
     },
-    Allow,
+    Allow(TokioClock),
     Deny,
 }
 
@@ -103,7 +103,7 @@ impl Fallback {
                 limiter: local_limiter(limits, nodes, max_keys, seed)?,
                 nodes,
             },
-            Action::Allow => Self::Allow,
+            Action::Allow => Self::Allow(TokioClock::new()),
             Action::Deny => Self::Deny,
         })
     }
@@ -135,7 +135,7 @@ impl Fallback {
                 let Pending::Ready(decision) = limiter.apply_in(tier, key, op);
                 decision
             }
-            Self::Allow => Ok(Decision::unmeasured(OsClock.now(), policies)),
+            Self::Allow(clock) => Ok(Decision::unmeasured(clock.now(), policies)),
             Self::Deny => return None,
         };
         Some(decision.map(|decision| decision.into_degraded(reason)))
@@ -159,7 +159,7 @@ impl Fallback {
             Self::Local { limiter, nodes } => {
                 limiter.set_quota(name, quota.quota().shared_by(*nodes))
             }
-            Self::Allow | Self::Deny => Ok(()),
+            Self::Allow(_) | Self::Deny => Ok(()),
         }
     }
 }
@@ -182,7 +182,9 @@ fn local_limiter(
         });
     }
     let builder = builder.expect("there is always a default tier");
-    let builder = builder.max_keys(max_keys).seed(seed);
+    // The clock by which deadlines pass, so that a test which pauses it pauses all.
+    let clock = TokioClock::new();
+    let builder = builder.max_keys(max_keys).seed(seed).clock(clock);
     let builder = match limits.block_for {
         Some(nanos) => builder.block_for(Duration::from_nanos(nanos)),
         None => builder,

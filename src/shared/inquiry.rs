@@ -4,8 +4,9 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::{
-    arguments::TierPlan,
+    arguments::{Asking, TierPlan},
     coalesce::{SubjectAnswer, SubjectOps},
+    ledger::Letter,
     rare_values::RareValues,
     reply::{self, SubjectReply},
 };
@@ -28,6 +29,13 @@ pub(super) struct Inquiry<'a> {
     pub(super) rare_values: &'a RareValues,
 }
 
+/// A question, and what goes with it about a lease.
+#[derive(Clone, Copy)]
+struct Lettered<'a> {
+    question: &'a SubjectOps,
+    letter: &'a Letter,
+}
+
 impl Inquiry<'_> {
     /// The answer to each question. Those that are simple are asked of the script that knows few
     /// operations, and of the general one if it cannot tell.
@@ -35,17 +43,27 @@ impl Inquiry<'_> {
         &self,
         place: CallPlace,
         questions: &[SubjectOps],
+        letters: &[Letter],
     ) -> Vec<SubjectAnswer> {
         let asked_at = Instant::now();
-        let are_simple = questions.iter().all(|question| question.are_simple);
+        let questions = questions.iter().enumerate().map(|(at, question)| Lettered {
+            question,
+            letter: letters.get(at).unwrap_or(&Letter::None),
+        });
+        let questions: Vec<_> = questions.collect();
+        // The scripts for few operations do not know values with leases.
+        let is_simple = |asked: &Lettered<'_>| {
+            asked.question.are_simple && matches!(asked.letter, Letter::None)
+        };
+        let are_simple = questions.iter().all(is_simple);
         let script = self.plan.lone_script().filter(|_| are_simple);
         let script = script.unwrap_or(&DECIDE);
-        let replies = self.run(place, script, questions).await;
+        let replies = self.run(place, script, &questions).await;
         let replies = replies.into_iter().map(Result::transpose);
         let mut replies: Vec<Option<SubjectAnswer>> = replies.collect();
-        let told = replies.iter().zip(questions);
+        let told = replies.iter().zip(&questions);
         let unknown = told.filter(|(reply, _)| reply.is_none());
-        let unknown: Vec<_> = unknown.map(|(_, question)| question.clone()).collect();
+        let unknown: Vec<_> = unknown.map(|(_, asked)| *asked).collect();
         if !unknown.is_empty() {
             let places = replies.iter_mut().filter(|reply| reply.is_none());
             for (place, reply) in places.zip(self.again(asked_at, &unknown).await) {
@@ -59,10 +77,10 @@ impl Inquiry<'_> {
     }
 
     /// Asks the general script what another did not know, and has it asked at once from now on.
-    async fn again(&self, asked_at: Instant, questions: &[SubjectOps]) -> Vec<SubjectReply> {
+    async fn again(&self, asked_at: Instant, questions: &[Lettered<'_>]) -> Vec<SubjectReply> {
         let now = Instant::now().into_std();
-        for question in questions {
-            self.rare_values.note(&question.subject, now);
+        for asked in questions {
+            self.rare_values.note(&asked.question.subject, now);
         }
         let deadline = self.store.deadline();
         // Somebody else may have decided before the next answer.
@@ -75,8 +93,8 @@ impl Inquiry<'_> {
         }
     }
 
-    fn place_for(&self, questions: &[SubjectOps]) -> Result<CallPlace, StoreError> {
-        let rows = questions.iter().map(|question| question.rows.len());
+    fn place_for(&self, questions: &[Lettered<'_>]) -> Result<CallPlace, StoreError> {
+        let rows = questions.iter().map(|asked| asked.question.rows.len());
         let size = CallSize {
             subjects: questions.len(),
             rows: rows.sum(),
@@ -88,7 +106,7 @@ impl Inquiry<'_> {
         &self,
         place: CallPlace,
         script: &Script,
-        questions: &[SubjectOps],
+        questions: &[Lettered<'_>],
     ) -> Vec<SubjectReply> {
         match self.call(place, script, questions).await {
             Ok(replies) => replies,
@@ -109,20 +127,27 @@ impl Inquiry<'_> {
         &self,
         place: CallPlace,
         script: &Script,
-        questions: &[SubjectOps],
+        questions: &[Lettered<'_>],
     ) -> Result<Vec<SubjectReply>, StoreError> {
-        let keys = questions.iter().map(|question| question.subject.as_bytes());
+        let keys = questions
+            .iter()
+            .map(|asked| asked.question.subject.as_bytes());
         let keys: Vec<_> = keys.collect();
-        let rows = questions.iter().map(|question| question.rows.as_slice());
-        let rows: Vec<_> = rows.collect();
-        let arguments = self.plan.arguments_of(script, self.now, &rows);
+        let asking = questions.iter().map(|asked| Asking {
+            rows: asked.question.rows.as_slice(),
+            lease: asked.letter.message().map(|message| &message.clause),
+        });
+        let asking: Vec<_> = asking.collect();
+        let arguments = self.plan.arguments_of(script, self.now, &asking);
         let call = self.store.call_in(place, script, &keys, &arguments);
         let reply = call.await?;
-        let ops: Vec<_> = questions.iter().map(SubjectOps::ops).collect();
+        let ops = questions.iter();
+        let ops = ops.map(|asked| (asked.question.ops(), asked.letter.message().is_some()));
+        let ops: Vec<_> = ops.collect();
         Ok(reply::subjects(&reply, self.plan, &ops))
     }
 }
 
-fn fail(questions: &[SubjectOps], error: &StoreError) -> Vec<SubjectReply> {
+fn fail(questions: &[Lettered<'_>], error: &StoreError) -> Vec<SubjectReply> {
     questions.iter().map(|_| Err(error.clone())).collect()
 }

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{answer::RedisFuture, nodes::NodesLimiter, nodes_store::NodesStore};
+use super::{
+    answer::RedisFuture, mode::ModeStats, nodes::NodesLimiter, nodes_store::NodesStore,
+};
 use crate::{
     decision::{Decision, Op, Policy},
     error::ConfigError,
@@ -71,6 +73,13 @@ impl RedisLimiter {
         let quota = quota.into();
         self.accepts(&quota)?;
         self.0.set_quota(name, quota)
+    }
+
+    /// How many decisions were made without the store, and what became of the units that were leased,
+    /// see [`Mode`](crate::shared::Mode).
+    #[must_use]
+    pub fn mode_stats(&self) -> ModeStats {
+        self.0.mode_stats()
     }
 
     /// How the server is doing, as far as requests have found out.

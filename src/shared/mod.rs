@@ -13,11 +13,17 @@ mod coalesce;
 mod compare_and_swap;
 mod deny_cache;
 pub(crate) mod fallback;
+mod holders;
 mod inquiry;
 mod joint;
+mod keeper;
 mod last_value;
+mod lease;
+mod leasing;
+mod ledger;
 mod limiter;
 mod memory_store;
+mod mode;
 mod nodes;
 mod nodes_store;
 mod own_store;
@@ -28,6 +34,8 @@ mod store;
 mod subject;
 mod subject_value;
 
+#[doc(hidden)]
+pub use self::lease::{LeaseClause, LeaseReply, LeaseStatus};
 pub use self::{
     answer::RedisFuture,
     builder::RedisLimiterBuilder,
@@ -36,6 +44,7 @@ pub use self::{
     fallback::OnFailure,
     limiter::RedisLimiter,
     memory_store::MemoryStore,
+    mode::{Mode, ModeStats},
     shared_limiter::SharedLimiter,
     store::Store,
 };

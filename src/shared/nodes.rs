@@ -8,7 +8,10 @@ use std::{
     },
 };
 
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     answer::RedisFuture,
@@ -16,6 +19,9 @@ use super::{
     coalesce::Coalescer,
     deny_cache::{self, DenyCache},
     fallback::Fallback,
+    keeper::LeaseKeeper,
+    ledger::{LeaseHolder, LeasePlace, Ledger, LocalAnswer},
+    mode::{LeaseTerms, ModeStats},
     nodes_store::NodesStore,
     rare_values::RareValues,
     subject::{SubjectName, SubjectNames},
@@ -49,6 +55,9 @@ struct Inner {
     subjects: SubjectNames,
     coalescer: Coalescer<Asker, Current>,
     denials: Option<Arc<DenyCache>>,
+    /// The leases, unless the limiter is strict.
+    ledger: Option<Arc<Ledger<Current>>>,
+    keeper: LeaseKeeper,
     fallback: Fallback,
     /// Whether it is charged together with others.
     is_in_list: AtomicBool,
@@ -62,6 +71,7 @@ pub(super) struct Parts {
     pub(super) denials: Option<DenyCache>,
     pub(super) test_clock: Option<ManualClock>,
     pub(super) seed: Option<u64>,
+    pub(super) leases: Option<LeaseTerms>,
 }
 
 impl NodesLimiter {
@@ -73,12 +83,17 @@ impl NodesLimiter {
             denials,
             test_clock,
             seed,
+            leases,
         } = parts;
         let denials = denials.map(Arc::new);
+        let has_blocks = limits.block_for.is_some();
+        let ledger = |terms| Arc::new(Ledger::new(terms, has_blocks, store.deadline(), seed));
+        let ledger = leases.map(ledger);
         let asker = Asker {
             store: store.clone(),
             denials: denials.clone(),
             test_clock,
+            ledger: ledger.clone(),
             rare_values: RareValues::new(Instant::now().into_std()),
         };
         let current = Current::new(store, &name, &limits, 0);
@@ -91,6 +106,8 @@ impl NodesLimiter {
             coalescer: Coalescer::new(asker),
             name,
             denials,
+            ledger,
+            keeper: LeaseKeeper::default(),
             fallback,
             is_in_list: AtomicBool::new(false),
         }))
@@ -111,6 +128,9 @@ impl NodesLimiter {
         *unpoisoned(inner.current.write()) = Arc::new(current);
         if let Some(denials) = &inner.denials {
             denials.begin(generation);
+        }
+        if let Some(ledger) = &inner.ledger {
+            ledger.begin(generation);
         }
         *limits = changed;
         Ok(())
@@ -134,10 +154,25 @@ impl NodesLimiter {
         read(&limits)
     }
 
+    pub(super) fn mode_stats(&self) -> ModeStats {
+        let ledger = self.0.ledger.as_ref();
+        ledger.map(|ledger| ledger.stats()).unwrap_or_default()
+    }
+
     /// The denial that is remembered of an operation like this.
     pub(super) fn denial(&self, tier: &Tier, key: &Key, op: &Op) -> Option<Decision> {
         let current = Arc::clone(&self.0.current());
         let chosen = current.plan.choose(tier, op).ok()?;
+        if let Some(ledger) = &self.0.ledger {
+            let holder = LeaseHolder {
+                tag: ledger.tag(key),
+                chosen,
+                generation: current.generation,
+            };
+            if let Some(denied) = ledger.denial(holder, op, Instant::now()) {
+                return Some(denied);
+            }
+        }
         let subject = self.0.subjects.of_key(&current.keyspace, key);
         self.0.remembered(&subject, chosen, op)
     }
@@ -149,17 +184,21 @@ impl NodesLimiter {
         op: Op,
     ) -> Result<Pending<RedisFuture>, LimiterError> {
         let inner = &*self.0;
-        let current = Arc::clone(&inner.current());
+        let current = inner.current();
         // A tier that is not known is a mistake, not a failure of the store.
         let chosen = current.plan.choose(tier, &op)?;
         if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
             && receipt.is_degraded()
-            && let Some(decision) =
-                inner.give_back(tier, key, op.clone(), &current.policies(chosen))
+            && let Some(decision) = inner.give_back(tier, key, &op, &current.policies(chosen))
         {
             return decision.map(|decision| Pending::Ready(Ok(decision)));
         }
-        let subject = inner.subjects.of_key(&current.keyspace, key);
+        let tag = inner.ledger.as_ref().map_or(0, |ledger| ledger.tag(key));
+        if let Some(decision) = self.decide_here(tag, (&current, chosen), key, &op) {
+            return Ok(Pending::Ready(Ok(decision)));
+        }
+        let current = Arc::clone(&current);
+        let subject = inner.subjects.of_key(&current.keyspace, key).tagged(tag);
         if let Some(denied) = inner.remembered(&subject, chosen, &op) {
             return Ok(Pending::Ready(Ok(denied)));
         }
@@ -176,6 +215,36 @@ impl NodesLimiter {
             Some(error) => Pending::Ready(question.fall_back(error)),
             None => question.ask(subject),
         })
+    }
+}
+
+impl NodesLimiter {
+    /// Decides from what this node has leased, if that is enough.
+    #[inline]
+    fn decide_here(
+        &self,
+        tag: u64,
+        (current, chosen): (&Arc<Current>, Chosen),
+        key: &Key,
+        op: &Op,
+    ) -> Option<Decision> {
+        let ledger = self.0.ledger.as_ref()?;
+        let holder = LeaseHolder {
+            tag,
+            chosen,
+            generation: current.generation,
+        };
+        match ledger.decide(holder, op, Instant::now()) {
+            LocalAnswer::Decided(decision) => Some(decision),
+            LocalAnswer::Low(decision) => {
+                self.0.ask_for_more(Arc::clone(current), key, holder);
+                Some(decision)
+            }
+            LocalAnswer::Ask => {
+                self.0.keeper.keep(&self.0, ledger.tick(), Inner::look);
+                None
+            }
+        }
     }
 }
 
@@ -232,14 +301,41 @@ impl Question {
 }
 
 impl Inner {
+    /// Asks for more units, before a request has to wait for some.
+    #[cold]
+    fn ask_for_more(&self, plan: Arc<Current>, key: &Key, holder: LeaseHolder) {
+        let subject = self.subjects.of_key(&plan.keyspace, key).tagged(holder.tag);
+        self.tell(holder.chosen, LeasePlace { subject, plan });
+    }
+
+    /// Has a message about a lease sent, for whose answer nobody waits: it goes with a look.
+    fn tell(&self, chosen: Chosen, place: LeasePlace<Current>) {
+        if Handle::try_current().is_err() || self.store.refusal().is_some() {
+            return;
+        }
+        let LeasePlace { subject, plan } = place;
+        let until = Instant::now() + self.store.deadline();
+        let look = Op::Peek(1);
+        drop(self.coalescer.submit(subject, plan, chosen, look, until));
+    }
+
+    /// Gives back what is not needed, and settles what ends soon.
+    fn look(&self) {
+        let Some(ledger) = &self.ledger else { return };
+        for (holder, place) in ledger.due(Instant::now()) {
+            self.tell(holder.chosen, place);
+        }
+    }
+
     /// Gives back what was charged in the server's place.
     fn give_back(
         &self,
         tier: &Tier,
         key: &Key,
-        op: Op,
+        op: &Op,
         policies: &[Policy],
     ) -> Option<Result<Decision, LimiterError>> {
+        let op = Op::clone(op);
         // The server has not counted the charge, for whichever reason.
         let reason = Degradation::GivenUp;
         self.fallback.decide(tier, key, op, policies, reason)
@@ -258,6 +354,17 @@ impl Inner {
 
     fn current(&self) -> RwLockReadGuard<'_, Arc<Current>> {
         unpoisoned(self.current.read())
+    }
+}
+
+impl Drop for Inner {
+    /// Gives back all units that are held, if the runtime goes on; others get them when the leases
+    /// end.
+    fn drop(&mut self) {
+        let held = self.ledger.as_ref().map(|ledger| ledger.close());
+        for (holder, place) in held.into_iter().flatten() {
+            self.tell(holder.chosen, place);
+        }
     }
 }
 

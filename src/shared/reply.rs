@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use super::{
     arguments::{QuotaPlan, TierPlan, Told},
     call::Reply,
-    coalesce::{Row, SubjectAnswer},
+    coalesce::{AnsweredOps, Row, SubjectAnswer},
+    lease::LeaseReply,
 };
 use crate::{
     clock::Timestamp,
@@ -21,10 +22,11 @@ use crate::{
 struct Numbers<'a>(&'a [u8]);
 
 /// What a script says of a subject; `None` if it did nothing, because the general script has to decide.
-pub(super) type SubjectReply = Result<Option<SmallVec<[Row; 1]>>, StoreError>;
+pub(super) type SubjectReply = Result<Option<AnsweredOps>, StoreError>;
 
-/// Reads what a script says of subjects, of which each asked for this many operations.
-pub(super) fn subjects(reply: &Value, plan: &TierPlan, ops: &[usize]) -> Vec<SubjectReply> {
+/// Reads what a script says of subjects, of which each asked for this many operations, and may have
+/// said something about a lease.
+pub(super) fn subjects(reply: &Value, plan: &TierPlan, ops: &[(usize, bool)]) -> Vec<SubjectReply> {
     let texts = match reply {
         Value::Array(texts) if ops.len() > 1 && texts.len() == ops.len() => texts,
         text if ops.len() == 1 => std::slice::from_ref(text),
@@ -34,21 +36,33 @@ pub(super) fn subjects(reply: &Value, plan: &TierPlan, ops: &[usize]) -> Vec<Sub
     each.map(|(text, ops)| subject(text, plan, *ops)).collect()
 }
 
-fn subject(text: &Value, plan: &TierPlan, ops: usize) -> SubjectReply {
+fn subject(text: &Value, plan: &TierPlan, ops: (usize, bool)) -> SubjectReply {
     let Value::BulkString(text) = text else {
         return Err(strange());
     };
     match text.as_slice() {
         [] => Ok(None),
         [b'-', error @ ..] => Err(StoreError::of_subject(&String::from_utf8_lossy(error))),
-        text => rows(text, plan, ops).map(Some).ok_or_else(strange),
+        text => answered(text, plan, ops).map(Some).ok_or_else(strange),
     }
 }
 
-/// Reads what a store says of `ops` operations.
-pub(super) fn of_store(reply: &Reply, plan: &TierPlan, ops: usize) -> SubjectAnswer {
-    let rows = rows(reply.as_bytes(), plan, ops);
-    rows.ok_or_else(|| {
+fn answered(text: &[u8], plan: &TierPlan, (ops, has_lease): (usize, bool)) -> Option<AnsweredOps> {
+    if !has_lease {
+        let (rows, lease) = (rows(text, plan, ops)?, None);
+        return Some(AnsweredOps { rows, lease });
+    }
+    let (text, lease) = LeaseReply::split(text)?;
+    Some(AnsweredOps {
+        rows: rows(text, plan, ops)?,
+        lease: Some(Box::new(lease)),
+    })
+}
+
+/// Reads what a store says of this many operations, and of a lease if it was told of one.
+pub(super) fn of_store(reply: &Reply, plan: &TierPlan, ops: (usize, bool)) -> SubjectAnswer {
+    let answered = answered(reply.as_bytes(), plan, ops);
+    answered.ok_or_else(|| {
         StoreError::new(
             StoreErrorKind::ForeignData,
             "the reply is not one to this call",
@@ -248,9 +262,9 @@ mod tests {
             one(&[7, 1]),
             Value::Int(1),
         ]);
-        let answers = subjects(&reply, &plan, &[1; 6]);
+        let answers = subjects(&reply, &plan, &[(1, false); 6]);
         let kinds = answers.iter().map(|answer| match answer {
-            Ok(rows) => Ok(rows.as_ref().map(SmallVec::len)),
+            Ok(answer) => Ok(answer.as_ref().map(|answer| answer.rows.len())),
             Err(error) => Err(error.kind()),
         });
         use StoreErrorKind::{ForeignData, OutOfMemory};
@@ -264,7 +278,7 @@ mod tests {
         ];
         assert!(kinds.eq(expected), "{answers:?}");
         assert!(matches!(
-            subjects(&decided(), &plan, &[1])[..],
+            subjects(&decided(), &plan, &[(1, false)])[..],
             [Ok(Some(_))]
         ));
     }
@@ -279,7 +293,7 @@ mod tests {
             (empty(), 2),
         ];
         for (reply, count) in replies {
-            let answers = subjects(&reply, &plan, &vec![1; count]);
+            let answers = subjects(&reply, &plan, &vec![(1, false); count]);
             assert_eq!(answers.len(), count);
             assert!(answers.iter().all(Result::is_err), "{reply:?}");
         }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{answer::RedisFuture, nodes::NodesLimiter, store::Store};
+use super::{answer::RedisFuture, mode::ModeStats, nodes::NodesLimiter, store::Store};
 use crate::{
     decision::{Op, Policy},
     error::ConfigError,
@@ -53,6 +53,13 @@ impl<S: Store> SharedLimiter<S> {
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         self.nodes.store().stats()
+    }
+
+    /// How many decisions were made without the store, and what became of the units that were leased,
+    /// see [`Mode`](crate::shared::Mode).
+    #[must_use]
+    pub fn mode_stats(&self) -> ModeStats {
+        self.nodes.mode_stats()
     }
 
     /// The store.

@@ -18,6 +18,8 @@ use crate::{key::Key, redis::key_name, seed::keyed_hash};
 pub(super) struct SubjectName {
     name: Arc<str>,
     hash: u64,
+    /// The hash by which the ledger knows the key; 0 where there is none.
+    tag: u64,
 }
 
 /// Makes subjects, whose hashes nobody outside can tell.
@@ -54,6 +56,7 @@ impl SubjectNames {
         SubjectName {
             hash: self.0.hash(name.as_bytes()),
             name: name.into(),
+            tag: 0,
         }
     }
 }
@@ -61,6 +64,16 @@ impl SubjectNames {
 impl SubjectName {
     pub(super) const fn hash(&self) -> u64 {
         self.hash
+    }
+
+    /// The same subject, which the ledger knows by this hash of its key.
+    pub(super) const fn tagged(mut self, tag: u64) -> Self {
+        self.tag = tag;
+        self
+    }
+
+    pub(super) const fn tag(&self) -> u64 {
+        self.tag
     }
 }
 
@@ -138,6 +151,7 @@ mod tests {
         let of = |name: &str| SubjectName {
             name: name.into(),
             hash: 7,
+            tag: 0,
         };
         assert!(of("a") == of("a") && of("a") != of("b"));
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::arguments::Plan;
+use super::{arguments::Plan, holders::Holders};
 use crate::{
-    algorithm::{State, instant, instant_text},
+    algorithm::{Beside, State, instant, instant_text},
     clock::Timestamp,
     decision::Op,
     limiter::{block::Block, limits::Limits, quotas::Quotas},
@@ -15,6 +15,8 @@ use crate::{
 pub(super) struct SubjectValue {
     /// One for each counter; and, if responses count, one for what they counted.
     pub(super) states: Vec<State>,
+    /// The nodes that have leases.
+    pub(super) holders: Holders,
     /// Whether responses have counted anything.
     has_counted: bool,
     /// The nanosecond at which the block ends, 0 for none.
@@ -30,16 +32,23 @@ struct ValueParts<'a> {
     counted: Option<&'a str>,
     /// When the block ends, and whether it is by hand.
     block: (u64, bool),
-    /// The entries of logs.
+    /// The part about leases, if anybody has one.
+    holders: Option<&'a str>,
+    /// The entries of logs, and the rows of leases.
     bytes: &'a [u8],
 }
 
 impl<'a> ValueParts<'a> {
     fn of(plan: &Plan, value: &'a [u8]) -> Option<Self> {
-        let line = value.iter().position(|byte| *byte == b'\n');
-        let line = line.filter(|_| plan.slots().iter().any(|slot| slot.meter.has_bytes()));
+        let has_log = plan.slots().iter().any(|slot| slot.meter.has_bytes());
+        let mark = |mark: u8| value.iter().position(|byte| *byte == mark);
+        let line = mark(b'\n').filter(|line| has_log || mark(b'&').is_some_and(|at| at < *line));
         let (head, bytes) = line.map_or((value, &[][..]), |at| (&value[..at], &value[at + 1..]));
         let head = std::str::from_utf8(head).ok()?;
+        let (head, holders) = match head.split_once('&') {
+            Some((head, holders)) => (head, Some(holders)),
+            None => (head, None),
+        };
         let (head, block) = match head.split_once('!') {
             Some((head, block)) => (head, block_of(block)?),
             None => (head, (0, false)),
@@ -52,6 +61,7 @@ impl<'a> ValueParts<'a> {
             states,
             counted,
             block,
+            holders,
             bytes,
         })
     }
@@ -75,6 +85,7 @@ impl SubjectValue {
         let width = plan.limits().width();
         let mut subject = Self {
             states: vec![State::FRESH; plan.limits().states()],
+            holders: Holders::default(),
             has_counted: false,
             block_end: 0,
             is_by_hand: false,
@@ -87,6 +98,7 @@ impl SubjectValue {
             states,
             counted,
             block: (end, is_by_hand),
+            holders,
             mut bytes,
         } = ValueParts::of(plan, value)?;
         read_states(plan, states, &mut bytes, &mut subject.states)?;
@@ -96,6 +108,10 @@ impl SubjectValue {
             read_states(plan, counted, &mut bytes, &mut subject.states[width..])?;
         }
         (subject.block_end, subject.is_by_hand) = (end, is_by_hand);
+        if let Some(holders) = holders {
+            subject.holders = Holders::read(plan, holders, bytes)?;
+            return Some(subject);
+        }
         bytes.is_empty().then_some(subject)
     }
 
@@ -173,6 +189,7 @@ impl SubjectValue {
             head += &instant_text(self.block_end);
             head += if self.is_by_hand { "h" } else { "" };
         }
+        head += &self.holders.write(&mut bytes);
         let mut value = head.into_bytes();
         if !bytes.is_empty() {
             value.push(b'\n');
@@ -184,9 +201,15 @@ impl SubjectValue {
     /// Until there is nothing left to remember.
     fn expires_in(&self, plan: &Plan, now: u64) -> Duration {
         let mut nanos = self.block_end.saturating_sub(now);
+        let last_end = self.holders.last_end(now / 1_000);
+        nanos = nanos.max((last_end * 1_000).saturating_sub(now));
         let (states, counted) = self.states.split_at(plan.limits().width());
         for slot in plan.slots() {
-            nanos = nanos.max(slot.meter.reset_after(&states[slot.place], now));
+            let beside = Beside {
+                meter: &slot.meter,
+                held: self.holders.held(plan, slot.place, last_end),
+            };
+            nanos = nanos.max(beside.reset_after(&states[slot.place], now));
             if self.has_counted {
                 nanos = nanos.max(slot.meter.reset_after(&counted[slot.place], now));
             }

@@ -8,6 +8,7 @@ mod differential;
 mod faults;
 mod harness;
 mod keys;
+mod leased;
 mod leases;
 #[cfg(feature = "rules")]
 mod rules;

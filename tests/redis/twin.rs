@@ -1,6 +1,10 @@
 //! The script and its twin in Rust give the same: the reply, the value and its lifetime, to the byte.
 //!
+//! Also of lease clauses, that come in and out of order, once and twice.
+//!
 //! In CI some ten thousand calls. `DIFFERENTIAL_OPERATIONS` says how many each test makes instead.
+
+mod nodes;
 
 use std::{
     cell::Cell,
@@ -15,9 +19,10 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use testkit::{needs, servers::Server};
 use tower_ratelimit::{
     Clock, Key, ManualClock, StoreError, StoreErrorKind,
-    shared::{Applied, Call, RedisLimiterBuilder, Reply, Store, Write},
+    shared::{Applied, Call, LeaseReply, RedisLimiterBuilder, Reply, Store, Write},
 };
 
+use self::nodes::{Dice, Nodes};
 use crate::{
     differential::{
         any_spec,
@@ -45,39 +50,31 @@ struct Both {
     /// A change of what counters there are moves a limiter to another key, and back.
     values: Mutex<HashMap<String, Vec<u8>>>,
     spoils: Option<Mutex<Spoiler>>,
+    leases: Option<Mutex<Nodes>>,
     calls: AtomicU64,
     foreign: AtomicU64,
     difference: Mutex<Option<String>>,
 }
 
 /// Changes values as somebody else might.
-struct Spoiler(u64);
+struct Spoiler(Dice);
 
 impl Spoiler {
-    /// A number below this one.
-    fn below(&mut self, most: usize) -> usize {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) % most as u64) as usize
-    }
-
     fn spoiled(&mut self, value: &[u8]) -> Option<Vec<u8>> {
-        const MARKS: &[u8] = b"0123456789;:|!h\n-x";
-        if value.is_empty() || self.below(4) > 0 {
+        const MARKS: &[u8] = b"0123456789;:|!h&,\n-x";
+        if value.is_empty() || self.0.below(4) > 0 {
             return None;
         }
         let mut value = value.to_vec();
-        let at = self.below(value.len());
-        match self.below(8) {
+        let at = self.0.below(value.len());
+        match self.0.below(8) {
             0 => value.truncate(at),
             1 => drop(value.remove(at)),
-            2 => value.insert(at, MARKS[self.below(MARKS.len())]),
+            2 => value.insert(at, MARKS[self.0.below(MARKS.len())]),
             3 => value.extend_from_within(at..),
             4 => value.extend_from_slice(b"!1767225612345678999h"),
             5 => value.splice(..at, []).for_each(drop),
-            _ => value[at] = MARKS[self.below(MARKS.len())],
+            _ => value[at] = MARKS[self.0.below(MARKS.len())],
         }
         Some(value).filter(|value| has_plain_numbers(value))
     }
@@ -103,13 +100,14 @@ fn has_plain_numbers(value: &[u8]) -> bool {
 }
 
 impl Both {
-    fn new(server: &Server, spoils: Option<u64>) -> Arc<Self> {
+    fn new(server: &Server, spoils: Option<u64>, leases: Option<u64>) -> Arc<Self> {
         Arc::new(Self {
             clock: ManualClock::new(),
             script: Recorded::new(GENERAL),
             redis: Mutex::new(Calls::new(server)),
             values: Mutex::default(),
-            spoils: spoils.map(|seed| Mutex::new(Spoiler(seed))),
+            spoils: spoils.map(|seed| Mutex::new(Spoiler(Dice(seed)))),
+            leases: leases.map(|seed| Mutex::new(Nodes::new(seed))),
             calls: AtomicU64::new(0),
             foreign: AtomicU64::new(0),
             difference: Mutex::default(),
@@ -156,8 +154,9 @@ fn written(write: &Write) -> Vec<u8> {
     written
 }
 
-impl Store for Both {
-    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+impl Both {
+    /// Asks both, and gives the reply.
+    fn ask(&self, key: &str, call: &Call<'_>) -> Result<Vec<u8>, StoreError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let now = self.clock.now();
         let before = self.before(key);
@@ -179,46 +178,21 @@ impl Store for Both {
                 write: own_write,
                 ..
             }) => {
-                self.check(own.as_bytes() == reply, || {
-                    let reply = reply.escape_ascii();
-                    format!(
-                        "{}: {} and {reply}",
-                        of_the_call(),
-                        own.as_bytes().escape_ascii()
-                    )
+                let own = own.as_bytes();
+                self.check(own == reply, || {
+                    let [own, reply] = [own, &reply].map(numbers);
+                    format!("{}:\n{own}\nand\n{reply}", of_the_call())
                 });
-                let own_written = own_write.as_ref().map(written);
-                // Somebody else's number may be of a time for which neither has a number.
-                let is_endless = |written: &Option<Vec<u8>>| {
-                    let lifetime = written.as_ref()?.rsplit(|byte| *byte == b' ').next()?;
-                    Some(str::from_utf8(lifetime).ok()?.parse::<u64>().ok()? > ENDLESS)
-                };
-                let are_endless = [&own_written, &write].map(is_endless);
-                let is_same = match are_endless {
-                    [Some(true), Some(true)] => {
-                        let values = [&own_written, &write].map(|written| {
-                            let mut parts = written.as_ref().unwrap().rsplitn(2, |b| *b == b' ');
-                            parts.nth(1).map(<[u8]>::to_vec)
-                        });
-                        values[0] == values[1]
-                    }
-                    _ => own_written == write,
-                };
-                self.check(is_same, || {
-                    let shown = |bytes: &Option<Vec<u8>>| {
-                        bytes.as_ref().map(|bytes| bytes.escape_ascii().to_string())
-                    };
-                    format!(
-                        "{}: {:?} and {:?}",
-                        of_the_call(),
-                        shown(&own_written),
-                        shown(&write)
-                    )
+                self.check(is_same(own_write.as_ref(), write.as_deref()), || {
+                    let own = own_write.as_ref().map(written);
+                    let [own, write] = [own, write.clone()]
+                        .map(|bytes| bytes.map(|bytes| bytes.escape_ascii().to_string()));
+                    format!("{}:\n{own:?}\nand\n{write:?}", of_the_call())
                 });
-                let after = own_write.map(|write| write.value);
-                if let Some(after) = after {
-                    self.keep(key, Some(after));
+                if let Some(write) = own_write {
+                    self.keep(key, Some(write.value));
                 }
+                Ok(reply)
             }
             Err(error) => {
                 self.foreign.fetch_add(1, Ordering::Relaxed);
@@ -230,20 +204,90 @@ impl Store for Both {
                     format!("{}: foreign", of_the_call())
                 });
                 self.keep(key, None);
-                return Err(error);
+                Err(error)
             }
         }
+    }
+
+    /// Asks both with a clause of one of the nodes. The part of the reply that is about the
+    /// operations.
+    fn ask_leased(
+        &self,
+        key: &str,
+        call: &Call<'_>,
+        nodes: &mut Nodes,
+    ) -> Result<Vec<u8>, StoreError> {
+        let (node, clause) = nodes.clause(key);
+        let mut reply = self.ask(key, &call.with_lease(&clause))?;
+        let answer = LeaseReply::split(&reply);
+        let Some((ops, lease)) = answer else {
+            self.check(false, || format!("no answer to {clause:?}"));
+            return Ok(reply);
+        };
+        nodes.learn(key, node, &clause, &lease);
+        reply.truncate(ops.len());
+        Ok(reply)
+    }
+}
+
+/// The whole numbers of a reply.
+fn numbers(reply: &[u8]) -> String {
+    if reply.starts_with(b"-") {
+        return reply.escape_ascii().to_string();
+    }
+    let numbers = reply.chunks(8).map(|number| {
+        let number = number.iter();
+        number.fold(0, |sum, byte| sum << 8 | i64::from(*byte))
+    });
+    format!("{:?}", numbers.collect::<Vec<_>>())
+}
+
+/// Whether both wrote the same, for the same time.
+fn is_same(own: Option<&Write>, write: Option<&[u8]>) -> bool {
+    let own = own.map(written);
+    let is_endless = |written: &[u8]| {
+        let lifetime = written.rsplit(|byte| *byte == b' ').next()?;
+        Some(str::from_utf8(lifetime).ok()?.parse::<u64>().ok()? > ENDLESS)
+    };
+    let (Some(one), Some(two)) = (&own, write) else {
+        return own.is_none() && write.is_none();
+    };
+    // Somebody else's number may be of a time for which neither has a number.
+    if [one, two].map(is_endless) == [Some(true); 2] {
+        let value = |written: &[u8]| {
+            let space = written.iter().rposition(|byte| *byte == b' ');
+            written[..space.unwrap()].to_vec()
+        };
+        return value(one) == value(two);
+    }
+    one == two
+}
+
+impl Store for Both {
+    async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+        let Some(nodes) = &self.leases else {
+            return self.ask(key, call).map(Reply::from_bytes);
+        };
+        let mut nodes = nodes.lock().unwrap();
+        while nodes.speak_alone() {
+            // What becomes of a foreign value is seen by the call itself.
+            self.ask_leased(key, &call.without_ops(), &mut nodes).ok();
+        }
+        let reply = match nodes.speak() {
+            true => self.ask_leased(key, call, &mut nodes)?,
+            false => self.ask(key, call)?,
+        };
         Ok(Reply::from_bytes(reply))
     }
 }
 
 /// Runs traces until as many calls were compared.
-fn agreement(calls: u64, spoils: Option<u64>) {
+fn agreement(calls: u64, spoils: Option<u64>, leases: Option<u64>) {
     let runtime = super::scripts::runtime();
     let wanted = std::env::var("DIFFERENTIAL_OPERATIONS");
     let wanted = wanted.map_or(calls, |n| n.parse().expect("a number"));
     let server = runtime.block_on(Server::start());
-    let both = Both::new(&server, spoils);
+    let both = Both::new(&server, spoils, leases);
     let config = ProptestConfig {
         failure_persistence: None,
         max_shrink_iters: 4_000,
@@ -260,7 +304,8 @@ fn agreement(calls: u64, spoils: Option<u64>) {
                 let build = |limiter: RedisLimiterBuilder| limiter.build_on(store).unwrap();
                 let key = Key::from(key.get());
                 let pair = Pair::new(build, &both.clock, key, tiers, block, start);
-                let mut pair = if spoils.is_some() { pair.spoil() } else { pair };
+                let is_other = spoils.is_some() || leases.is_some();
+                let mut pair = if is_other { pair.spoil() } else { pair };
                 let outcome = runtime.block_on(pair.agree(&trace));
                 if let Some(difference) = both.difference.lock().unwrap().take() {
                     return Err(TestCaseError::fail(difference));
@@ -273,19 +318,34 @@ fn agreement(calls: u64, spoils: Option<u64>) {
     }
     let foreign = both.foreign.load(Ordering::Relaxed);
     eprintln!(
-        "{} calls agreed, {foreign} of them on foreign values",
-        both.calls.load(Ordering::Relaxed)
+        "{} calls agreed, {foreign} of them on foreign values; {}",
+        both.calls.load(Ordering::Relaxed),
+        both.leases
+            .as_ref()
+            .map_or_else(String::new, |nodes| nodes.lock().unwrap().tally()),
     );
 }
 
 #[test]
 fn of_values_that_limiters_wrote() {
     needs!(redis);
-    agreement(20_000, None);
+    agreement(20_000, None, None);
 }
 
 #[test]
 fn of_values_that_somebody_spoiled() {
     needs!(redis);
-    agreement(20_000, Some(7));
+    agreement(20_000, Some(7), None);
+}
+
+#[test]
+fn of_values_with_leases() {
+    needs!(redis);
+    agreement(20_000, None, Some(7));
+}
+
+#[test]
+fn of_values_with_leases_that_somebody_spoiled() {
+    needs!(redis);
+    agreement(20_000, Some(7), Some(11));
 }

@@ -5,6 +5,7 @@ mod contract;
 mod failing;
 mod guarded;
 mod last_values;
+mod leased;
 mod versions;
 
 use std::time::Duration;

@@ -4,12 +4,15 @@
 -- for none), the number of slots, and what describes each of them. Then for each key the number of arguments
 -- of its operations and the operations, or `=` for those of the key before. Operations are done one after
 -- another: letter, cost, how many times it is done, and what `corrections` reads.
+-- Before a key's operations may stand what a node says about its lease: `c`, its name as two whole numbers,
+-- the number of the message, units spent, given back, wanted, the demand, the length in microseconds, and a flag.
+-- The key's reply then ends with the answer: six numbers more.
 --
 -- A slot is what quotas of all tiers count that stand at one place and count alike. Those that no quota
 -- of the tier in force counts in are kept, and not asked. The value has the slots' texts; what responses
 -- counted in them, if they counted anything; the end of a block if there is one, marked if it is by hand;
 -- and the bytes of logs: `slot;slot|counted;counted!blocked\nbytes`. A lone token bucket is one whole
--- number.
+-- number. What nodes have leased is described in `holders.lua`.
 --
 -- The reply is one text for each key, without an array for one key: whole numbers of eight bytes each, the
 -- highest first, which are the time, and then what each operation came to. The error of one of many
@@ -54,8 +57,8 @@ for at = 5, first_op - 1, SLOT_FIELDS do
 end
 
 -- The subject: the end of a block in two parts, and whether it is by hand; and the outcome of the operation
--- that was done last.
-local it = { end_u = 0, end_n = 0, by_hand = '', denied = 0, breached = false, wait = 0, charged = 0 }
+-- that was done last; and where there are leases the part of the value about them, and then what does them.
+local it = { end_u = 0, end_n = 0, by_hand = '', denied = 0, breached = false, wait = 0, charged = 0, leases = false }
 
 -- Whether the cost fits all quotas. Each remembers what it said.
 local function judge(cost)
@@ -115,6 +118,14 @@ local function make_rare()
 
     -- Reads a value that has more than states, and says which bytes are left; nothing if it is foreign.
     function rare.read(head, bytes)
+        local leased = string.find(head, '&', 1, true)
+        if leased then
+            -- Without a log the bytes are not cut off yet.
+            local line = not has_log and string.find(head, '\n', leased, true)
+            if line then bytes = string.sub(head, line + 1) end
+            it.leases = string.sub(head, leased + 1, (line or 0) - 1)
+            head = string.sub(head, 1, leased - 1)
+        end
         local mark = string.find(head, '!', 1, true)
         if mark then
             local blocked, by_hand = match(head, '^(%d+)(h?)$', mark + 1)
@@ -245,6 +256,7 @@ local function make_rare()
     function rare.x(_, at)
         for _, q in ipairs(slots) do q.state, q.counted = q.algorithm.fresh(), nil end
         it.end_u, it.end_n, it.by_hand = 0, 0, ''
+        if it.leases then it.leases.reset() end
         judge(0)
         return 0, at
     end
@@ -252,10 +264,12 @@ local function make_rare()
     return rare
 end
 
-local replies, rare = KEYS[2] and {}, nil
+local replies, rare, holders = KEYS[2] and {}, nil, nil
 local packed_now = pack('>i8', now)
 local at, first, last = first_op, nil, nil
 for i = 1, #KEYS do
+    local clause
+    if ARGV[at] == 'c' then clause, at = at + 1, at + 10 end
     if ARGV[at] ~= '=' then
         first, last = at + 1, at + ARGV[at]
         at = last
@@ -264,7 +278,7 @@ for i = 1, #KEYS do
 
     -- The value.
     local value = call('GET', KEYS[i])
-    local failure = value and value.err
+    local failure, left = value and value.err, nil
     for k = 1, #slots do
         local q = slots[k]
         q.counted = nil
@@ -275,12 +289,12 @@ for i = 1, #KEYS do
         local head, bytes = value, ''
         local line = has_log and string.find(value, '\n', 1, true)
         if line then head, bytes = string.sub(value, 1, line - 1), string.sub(value, line + 1) end
-        local left = read_states(head, 'state', bytes)
+        left = read_states(head, 'state', bytes)
         if not left then
             rare = rare or make_rare()
             left = rare.read(head, bytes)
         end
-        if left ~= '' then failure = FOREIGN end
+        if left ~= '' then failure = not (left and it.leases) and FOREIGN end
     end
 
     -- A clock that stepped back must not make the block of a denial longer than it lasts.
@@ -289,6 +303,11 @@ for i = 1, #KEYS do
     end
     if not failure then
         for k = 1, #active do active[k].algorithm.clamp(active[k], active[k].state) end
+        if clause or it.leases then
+            holders = holders or make('h')(slots, active, it)
+            if not holders.begin(it.leases, left, clause) then failure = FOREIGN end
+            it.leases = holders
+        end
     end
 
     -- The operations. For those of one outcome the reply says: how many there are, whether they were denied,
@@ -366,6 +385,7 @@ for i = 1, #KEYS do
     for k = 1, has_log and not failure and #active or 0 do
         if active[k].state.is_foreign then failure = FOREIGN end
     end
+    if it.leases and not failure then reply = holders.finish(reply or packed_now) end
 
     if not failure then
         local before, after, bytes, counted = value or '', '', '', false
@@ -384,12 +404,18 @@ for i = 1, #KEYS do
             after, bytes = after .. heads, bytes .. tails
         end
         if it.end_u > 0 or it.end_n > 0 then after = after .. '!' .. Instant.text({ u = it.end_u, n = it.end_n }) .. it.by_hand end
-        if bytes ~= '' then after = after .. '\n' .. bytes end
+        local last_end = 0
+        if it.leases then
+            after, last_end = holders.text(after, bytes)
+        elseif bytes ~= '' then
+            after = after .. '\n' .. bytes
+        end
 
         -- A value that has not changed, as after a denial, is not written. It lives until there is nothing left to
         -- remember, in whole milliseconds, at least 1.
         if after ~= before then
             local u, n = sub(it.end_u, it.end_n, now, 0)
+            if u < last_end then u, n = last_end, 0 end
             for k = 1, #slots do
                 local q = slots[k]
                 local ru, rn = q.algorithm.reset_after(q, q.state)
@@ -404,6 +430,10 @@ for i = 1, #KEYS do
             if ARGV[1] ~= '' then milliseconds = milliseconds + 3600000 end
             failure = call('SET', KEYS[i], after, 'PX', format('%d', milliseconds)).err
         end
+    end
+    if it.leases then
+        if holders then holders.close() end
+        it.leases = false
     end
     if not replies then return failure and redis.error_reply(failure) or reply end
     replies[i] = failure and '-' .. failure or reply

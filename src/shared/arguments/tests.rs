@@ -24,13 +24,19 @@ fn plan(quota: Quota) -> TierPlan {
     plan.into_owned()
 }
 
+fn asking<'a>(subjects: &[&'a [(Op, usize)]]) -> Vec<Asking<'a>> {
+    let subjects = subjects.iter();
+    subjects.map(|rows| Asking { rows, lease: None }).collect()
+}
+
 #[test]
 fn operations_like_those_of_the_subject_before_are_told_once() {
     let plan = plan(Quota::per_second(10));
     let one = [(Op::Acquire(1), 1)];
     let two = [(Op::Acquire(2), 3), (Op::Peek(0), 1)];
     let script = plan.lone_script().expect("a lone bucket");
-    let arguments = plan.arguments_of(script, Some(5), &[&one, &one, &two, &two, &one]);
+    let subjects = asking(&[&one, &one, &two, &two, &one]);
+    let arguments = plan.arguments_of(script, Some(5), &subjects);
     assert_eq!(
         arguments.join(" "),
         "5 100000000 1000000000 1000000000 3 a 1 1 = 6 a 2 3 p 0 1 = 3 a 1 1"
@@ -96,4 +102,25 @@ fn rare_operations_are_the_general_script_s() {
     ] {
         assert!(!is_simple(bucket, op));
     }
+}
+
+#[test]
+fn a_lease_clause_stands_before_its_subject_s_operations() {
+    let plan = plan(Quota::per_second(10));
+    let rows = [(Op::Acquire(1), 1)];
+    let lease = LeaseClause {
+        name: *b"\0\0\0\x01\0\0\x01\0",
+        seq: 2,
+        spent: 3,
+        back: 4,
+        want: 5,
+        demand: 6,
+        length: DAY,
+        force: false,
+    };
+    let asking = [None, Some(&lease)].map(|lease| Asking { rows: &rows, lease });
+    let plain = plan.arguments_of(&DECIDE, Some(5), &asking[..1]).join(" ");
+    let arguments = plan.arguments_of(&DECIDE, Some(5), &asking).join(" ");
+    // No lease is longer than a minute.
+    assert_eq!(arguments, plain + " c 1 256 2 3 4 5 6 60000000  =");
 }

@@ -1,6 +1,6 @@
 //! How the server is asked.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -34,7 +34,7 @@ pub(in crate::shared) trait Ask<P>: Send + Sync + 'static {
     fn ask(
         &self,
         place: Self::Place,
-        plan: &P,
+        plan: &Arc<P>,
         tier: Chosen,
         questions: &[SubjectOps],
     ) -> impl Future<Output = Vec<SubjectAnswer>> + Send;

@@ -10,11 +10,18 @@ use super::batch::{Batch, OpReply, Row, Rows, Waiters, WaitingOp};
 use crate::{
     limiter::limits::Chosen,
     redis::store::{error::StoreError, pace::CallSize},
-    shared::subject::SubjectName,
+    shared::{lease::LeaseReply, subject::SubjectName},
 };
 
 /// The server's answer to a question.
-pub(in crate::shared) type SubjectAnswer = Result<SmallVec<[Row; 1]>, StoreError>;
+pub(in crate::shared) type SubjectAnswer = Result<AnsweredOps, StoreError>;
+
+/// The outcome of a question's operations, and of what was said about a lease.
+#[derive(Debug)]
+pub(in crate::shared) struct AnsweredOps {
+    pub(in crate::shared) rows: SmallVec<[Row; 1]>,
+    pub(in crate::shared) lease: Option<Box<LeaseReply>>,
+}
 
 /// The most rows of one call: few enough for the server not to be held up.
 const MAX_ROWS_PER_CALL: usize = 256;
@@ -181,7 +188,7 @@ impl<P> Convoy<P> {
 fn deliver(waiters: Waiters, answer: SubjectAnswer) {
     let mut waiters = waiters.into_iter();
     let error = match answer {
-        Ok(rows) => {
+        Ok(AnsweredOps { rows, .. }) => {
             for Row { count, first } in rows {
                 let mut next = first;
                 for waiter in waiters.by_ref().take(count) {

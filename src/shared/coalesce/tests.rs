@@ -99,7 +99,7 @@ impl Ask<()> for Arc<Slow> {
     async fn ask(
         &self,
         (): (),
-        (): &(),
+        _: &Arc<()>,
         tier: Chosen,
         questions: &[SubjectOps],
     ) -> Vec<SubjectAnswer> {
@@ -121,7 +121,10 @@ impl Ask<()> for Arc<Slow> {
         };
         let answer = |question: &SubjectOps| match &*question.subject {
             "foreign" => Err(StoreError::foreign("not one of ours")),
-            _ => Ok(question.rows.iter().map(row).collect()),
+            _ => Ok(AnsweredOps {
+                rows: question.rows.iter().map(row).collect(),
+                lease: None,
+            }),
         };
         questions.iter().map(answer).collect()
     }

@@ -15,6 +15,9 @@ use crate::servers::Server;
 /// The time before which and after which calls are made.
 const EPOCH: u64 = 1_767_225_612_000_000;
 
+/// The row of somebody who holds three units, until some time after [`EPOCH`].
+const HOLDER: &str = "nodename\0\0\0\x04\x01\0\0\0\x03\0\0\0\x08\0\x06\x47\x52\x7f\0\0";
+
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Bucket,
@@ -223,6 +226,8 @@ fn text_value() -> impl Strategy<Value = String> {
         1 => block,
         1 => prop_oneof![Just("!"), Just("!h"), Just("x"), Just("|"), Just("\nbytes"), Just("!99x")]
             .prop_map(str::to_owned),
+        1 => prop_oneof![Just("&8;1:3:1000007"), Just("&8;1:3"), Just("&8;")]
+            .prop_map(|head| format!("{head}\n{HOLDER}")),
     ];
     (state, block).prop_map(|(state, block)| state + &block)
 }

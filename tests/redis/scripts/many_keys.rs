@@ -75,20 +75,37 @@ fn before() -> impl Strategy<Value = Before> {
 }
 
 /// Times, and what each key is asked then.
+/// A lease clause, or none.
+fn clause() -> BoxedStrategy<Vec<String>> {
+    let clause = (0..3_u64, 1..4_u64, 0..3_u64, 0..3_u64, 0..9_u64);
+    let clause = clause.prop_map(|(name, seq, spent, back, want)| {
+        words(&format!(
+            "c 7 {name} {seq} {spent} {back} {want} {want} 2000000 _"
+        ))
+    });
+    prop_oneof![1 => Just(Vec::new()), 2 => clause].boxed()
+}
+
 fn trace(
     keys: usize,
     operation: BoxedStrategy<Vec<String>>,
+    clause: BoxedStrategy<Vec<String>>,
 ) -> impl Strategy<Value = Vec<(u64, Asked)>> {
     let rows = prop::collection::vec(operation, 1..4).prop_map(|rows| rows.concat());
     // Mostly alike, so that `=` stands for them.
+    let own = (clause.clone(), rows.clone()).prop_map(|(clause, rows)| [clause, rows].concat());
     let asked = (
         rows.clone(),
-        prop::collection::vec((any::<bool>(), rows), keys),
+        prop::collection::vec((0..3_u8, clause, own), keys),
     );
     let asked = asked.prop_map(|(usual, all)| {
         let each = all.into_iter();
-        each.map(|(own, rows)| if own { rows } else { usual.clone() })
-            .collect()
+        each.map(|(which, clause, own)| match which {
+            0 => own,
+            1 => [clause, usual.clone()].concat(),
+            _ => usual.clone(),
+        })
+        .collect()
     });
     let time = 1_767_225_612_000_000..1_767_225_618_000_000_u64;
     prop::collection::vec((time, asked), 1..5)
@@ -97,10 +114,11 @@ fn trace(
 fn scene(
     plan: impl Strategy<Value = Plan>,
     operation: BoxedStrategy<Vec<String>>,
+    clause: BoxedStrategy<Vec<String>>,
 ) -> impl Strategy<Value = (Plan, Vec<Before>, Vec<(u64, Asked)>)> {
     let keys = prop::collection::vec(before(), 1..7);
     (plan, keys).prop_flat_map(move |(plan, keys)| {
-        let trace = trace(keys.len(), operation.clone());
+        let trace = trace(keys.len(), operation.clone(), clause.clone());
         (Just(plan), Just(keys), trace)
     })
 }
@@ -116,17 +134,27 @@ impl Before {
     }
 }
 
+/// The lease clause that a key's arguments begin with, if they do, and the operations.
+fn clause_of(rows: &[String]) -> (&[String], &[String]) {
+    let is_leased = rows.first().is_some_and(|word| word == "c");
+    rows.split_at(if is_leased { 10 } else { 0 })
+}
+
 /// The arguments of a call that asks this of its keys.
 fn arguments(time: u64, plan: &Plan, asked: &[Vec<String>]) -> Vec<String> {
     let mut arguments = vec![time.to_string()];
     arguments.extend_from_slice(plan);
-    for (at, rows) in asked.iter().enumerate() {
-        if at > 0 && asked[at - 1] == *rows {
+    let mut before = None;
+    for rows in asked {
+        let (clause, rows) = clause_of(rows);
+        arguments.extend_from_slice(clause);
+        if before == Some(rows) {
             arguments.push("=".to_owned());
         } else {
             arguments.push(rows.len().to_string());
             arguments.extend_from_slice(rows);
         }
+        before = Some(rows);
     }
     arguments
 }
@@ -169,7 +197,7 @@ fn agree(script: &str, scenes: impl Strategy<Value = (Plan, Vec<Before>, Vec<(u6
 #[test]
 fn general() {
     needs!(redis);
-    agree(GENERAL, scene(plan(), operation()));
+    agree(GENERAL, scene(plan(), operation(), clause()));
 }
 
 #[test]
@@ -185,7 +213,8 @@ fn lone() {
         (LONE_SLIDING_WINDOW, "1000000 5 1 6 200000"),
         (LONE_SLIDING_LOG, "1000000 5 1 200000"),
     ] {
-        agree(script, scene(Just(words(plan)), known_operation()));
+        let none = Just(Vec::new()).boxed();
+        agree(script, scene(Just(words(plan)), known_operation(), none));
     }
 }
 

@@ -1,0 +1,474 @@
+-- The leases of a subject: units that nodes hold, each to spend them by itself, and that are charged when it says
+-- so or when the lease ends. Made only for a subject that has some, or whose caller asks for one.
+--
+-- The value's head ends with `&demand;mask:held:interval,...`: the sum of all demands, and for the slots of each
+-- mask the units that are held there, with the time of a unit in nanoseconds of each slot that is a bucket.
+-- Its bytes end with the rows, those that end soonest first: eight bytes for the name, four for the number of the
+-- last message, whose lowest bit says whether that made the row, one for the mask, four each for the units and the
+-- demand, seven for the microsecond of the end. They stay bytes, since a call looks at one or two of many.
+--
+-- Read beside `leasing.rs` and `holders.rs`, which do the same.
+--
+-- To make a function takes longer than what most of them do, so there are few, and those that are seldom needed are
+-- made by another one. A string of many rows is long to copy: they are cut and put together once.
+local function Holders(slots, active, it)
+    local ROW, MOST_ROWS, MOST_SLOTS, LONGEST = 28, 1024, 8, 60000000
+    local NEW, KNOWN, STALE = 0, 1, 2
+    local cut, unpack_text = string.sub, struct.unpack
+
+    -- The subject's: the sum of demands, the units held on each mask, and the rows.
+    local demand, groups, rows
+    -- The place of the clause in the arguments, and what it is about: its row, and where that is among the rows, of
+    -- which it counts as taken out until the value is written.
+    local clause, mine, mine_at, status, is_repeat, length
+    local plain, levels, letters, made, by = {}, {}, {}, {}, {}
+    for k = 1, #slots do
+        plain[k], levels[k], letters[k] = slots[k].algorithm, slots[k].level, ARGV[5 + (k - 1) * 10]
+    end
+
+    local function has_slot(mask, k)
+        return fmod(floor(mask / 2 ^ (k - 1)), 2) == 1
+    end
+
+    local function last_step(q, at)
+        if q.step == 0 then return at end
+        return at - fmod(at, q.step)
+    end
+
+    -- Charges units whether or not there is room, at `at` microseconds, which is not later than now. Units of a window
+    -- count in the one that was in force at `within`.
+    local function settler(letter)
+        if made[letter] then return made[letter] end
+        local settle = {}
+        if letter == 't' then
+            function settle.t(q, bucket, at, _, units, tu, tn)
+                local base, step = last_step(q, now), last_step(q, at)
+                local u, n = base + bucket.u, bucket.n
+                if bucket.u == 0 and bucket.n == 0 then
+                    local tat = Instant.parse(bucket.tat or '0')
+                    u, n = tat.u, tat.n
+                end
+                local cu, cn = u, n
+                if less(cu, cn, step, 0) then cu, cn = step, 0 end
+                cu, cn = add(cu, cn, mul(units, tu, tn))
+                local most_u, most_n = add(step, 0, q.most_u, q.most_n)
+                if less(most_u, most_n, cu, cn) then cu, cn = most_u, most_n end
+                if less(u, n, cu, cn) then
+                    bucket.tat = format('%d%03d', cu, cn)
+                    bucket.u, bucket.n = sub(cu, cn, base, 0)
+                end
+            end
+        elseif letter == 'f' then
+            function settle.f(q, window, _, within, units)
+                local index = div(within, 0, q.period_u, q.period_n)
+                if window.index < index or window.count == 0 then window.index, window.count = index, 0 end
+                window.count = max(min(window.count + units, q.most_u), window.count)
+            end
+        elseif letter == 's' then
+            function settle.s(q, slices, _, within, units)
+                local index = quotient(within, q.slice)
+                if slices.newest == index + 1 then index = index + 1 end
+                if not slices[1] or slices.newest < index then
+                    local counts, passed = {}, max(index - slices.newest, 0)
+                    for age = 0, q.slices do counts[age + 1] = age >= passed and slices[age - passed + 1] or 0 end
+                    for at = 1, q.slices + 1 do slices[at] = counts[at] end
+                    slices.newest = index
+                end
+                local place = slices.newest - index + 1
+                if slices[place] then slices[place] = max(min(slices[place] + units, q.most_u), slices[place]) end
+            end
+        else
+            function settle.g(q, log, at, _, units, _, _, algorithm)
+                -- Forgets what is gone, and moves entries of now to those that are noted now.
+                algorithm.charge(q, log, 0)
+                local bytes, newest, count = log.bytes, nil, 0
+                if bytes ~= '' then newest, count = unpack_text('>I7I3', bytes, #bytes - 9) end
+                if log.noted > 0 then newest, count = now, log.noted end
+                if newest and newest > at then at = newest end
+                local u, n = add(at, 0, q.period_u, q.period_n)
+                if not less(now, 0, u, n) then return end
+                if at ~= newest then count = 0 end
+                units = min(units, 16777215 - min(count, 16777215))
+                log.total = log.total + units
+                if at == now then
+                    log.noted = log.noted + units
+                else
+                    if at == newest then bytes = cut(bytes, 1, #bytes - 10) end
+                    log.bytes = bytes .. pack('>I7I3', at, count + units)
+                end
+            end
+        end
+        made[letter] = settle[letter]
+        return made[letter]
+    end
+
+    -- The algorithm of a slot on which units are held: what is held stands beside its state, and all is as if it had
+    -- been charged. How long a denial lasts is measured on a state in which it is charged when the last lease ends.
+    local function beside(k)
+        local q, algorithm, letter = slots[k], plain[k], letters[k]
+
+        -- The state as it is now, or as it will be.
+        local function with(state, is_later)
+            if letter == 't' then
+                local u, n = state.u, state.n
+                local from = is_later and max(last_step(q, q.held_until) - last_step(q, now), 0) or 0
+                if less(u, n, from, 0) then u, n = from, 0 end
+                u, n = add(u, n, q.held_u, q.held_n)
+                return { u = u, n = n }
+            end
+            local copy
+            if letter == 'f' then
+                copy = { index = state.index, count = state.count }
+            elseif letter == 's' then
+                copy = { newest = state.newest }
+                for at, count in ipairs(state) do copy[at] = count end
+            else
+                copy = { total = state.total, bytes = state.bytes, noted = state.noted }
+            end
+            settler(letter)(q, copy, now, now, q.held, 0, 0, algorithm)
+            if copy.is_foreign then state.is_foreign = true end
+            return copy
+        end
+
+        local function available(_, state)
+            return algorithm.available(q, with(state))
+        end
+
+        -- Units of a log that are spent later stay for its period from then on.
+        local function delayed(u)
+            return letter == 'g' and u + max(q.held_until - now, 0) or u
+        end
+
+        return {
+            new = algorithm.new, is_even = algorithm.is_even, refund = algorithm.refund, clamp = algorithm.clamp,
+            fresh = algorithm.fresh, parse = algorithm.parse, text = algorithm.text, available = available,
+
+            verdict = function(_, state, cost)
+                if state ~= q.state then return algorithm.verdict(q, state, cost) end
+                local verdict, u, n = algorithm.verdict(q, with(state), cost)
+                if verdict ~= AFTER then return verdict, u, n end
+                verdict, u, n = algorithm.verdict(q, with(state, true), cost)
+                return verdict, delayed(u), n
+            end,
+
+            reset_after = function(_, state)
+                if state ~= q.state then return algorithm.reset_after(q, state) end
+                local u, n = algorithm.reset_after(q, with(state, true))
+                return delayed(u), n
+            end,
+
+            charge = function(_, state, cost)
+                if state ~= q.state then return algorithm.charge(q, state, cost) end
+                cost = min(cost, available(q, state))
+                if cost > 0 then algorithm.charge(q, state, cost) end
+            end,
+
+            window_end = algorithm.window_end and function(_, state)
+                return algorithm.window_end(q, with(state))
+            end,
+
+            level = levels[k] and function(state)
+                local as_now = with(state)
+                if less(q.most_u, q.most_n, as_now.u, as_now.n) then return q.most_u, q.most_n end
+                return as_now.u, as_now.n
+            end,
+        }
+    end
+
+    -- Sets the slots' algorithms by what is held until then at most.
+    local function hold(till)
+        for k = 1, #slots do
+            local q = slots[k]
+            local held, u, n = 0, 0, 0
+            for g = 1, k <= MOST_SLOTS and #groups or 0 do
+                local group = groups[g]
+                if has_slot(group.mask, k) then
+                    held = held + group.held
+                    if group.u[k] then u, n = add(u, n, mul(group.held, group.u[k], group.n[k])) end
+                end
+            end
+            q.held, q.held_u, q.held_n, q.held_until = held, u, n, till
+            if held > 0 then
+                by[k] = by[k] or beside(k)
+                q.algorithm, q.level = by[k], by[k].level or levels[k]
+            else
+                q.algorithm, q.level = plain[k], levels[k]
+            end
+        end
+    end
+
+    -- The end of the last of the other rows, or now.
+    local function last_end()
+        local at = #rows - ROW + 1
+        if at == mine_at then at = at - ROW end
+        if at < 1 then return now end
+        return min(max(now, (unpack_text('>I7', rows, at + 21))), now + LONGEST)
+    end
+
+    local function hold_for_ops()
+        local till = last_end()
+        if mine then till = max(till, mine.ends) end
+        if length and status ~= STALE and not is_repeat then till = max(till, now + length) end
+        hold(till)
+    end
+
+    -- The units that are held on a mask, and their place among the others.
+    local function group_of(mask)
+        for g = 1, #groups do
+            if groups[g].mask == mask then return groups[g], g end
+        end
+    end
+
+    local function free(mask, units)
+        local group, g = group_of(mask)
+        if group then
+            group.held = max(group.held - units, 0)
+            if group.held == 0 then table.remove(groups, g) end
+        end
+    end
+
+    -- Charges units of a lease that ends at this microsecond, and frees them.
+    local function release(mask, units, ends)
+        local group = group_of(mask)
+        if not group then return end
+        units = min(units, group.held)
+        for k = 1, units > 0 and min(#slots, MOST_SLOTS) or 0 do
+            if has_slot(mask, k) then
+                local q, at, within = slots[k], min(ends, now), min(max(ends - 1, 0), now)
+                settler(letters[k])(q, q.state, at, within, units, group.u[k], group.n[k], plain[k])
+            end
+        end
+        free(mask, units)
+    end
+
+    -- Whether the part of the head and the rows could be read.
+    local function read(head, bytes)
+        local sum, texts = match(head, '^(%d+);(.*)$')
+        if not sum or #sum > 15 then return false end
+        for text in string.gmatch(texts, '[^,]+') do
+            local mask, held, rest = match(text, '^(%d+):(%d+)(.*)$')
+            if not mask or #mask > 3 or #held > 15 then return false end
+            mask, held = mask + 0, held + 0
+            if mask < 1 or mask > 255 then return false end
+            local group = { mask = mask, held = held, u = {}, n = {} }
+            for k = 1, MOST_SLOTS do
+                if has_slot(mask, k) then
+                    if k > #slots or letters[k] == 'l' then return false end
+                    if letters[k] == 't' then
+                        local u, n, after = match(rest, '^:(%d+)(%d%d%d)(.*)$')
+                        if not u or #u > 15 or held * (u + 1) > 1125899906842624 then return false end
+                        group.u[k], group.n[k], rest = u + 0, n + 0, after
+                    end
+                end
+            end
+            if rest ~= '' then return false end
+            if held > 0 then groups[#groups + 1] = group end
+        end
+        if bytes == '' or fmod(#bytes, ROW) > 0 or #bytes > MOST_ROWS * ROW then return false end
+        demand, rows = sum + 0, bytes
+        return true
+    end
+
+    local function row_at(at)
+        local word, mask, units, wanted, ends = unpack_text('>I4BI4I4I7', rows, at + 8)
+        local born = fmod(word, 2)
+        return { seq = (word - born) / 2, born = born, mask = mask, units = units, demand = wanted, ends = ends }
+    end
+
+    -- After a step of the clock backwards no row lasts longer than the longest lease. What has ended is charged: the
+    -- holder may have spent all of it.
+    local function settle_ended()
+        local latest, last, healed = now + LONGEST, #rows - ROW + 1, nil
+        while last > 0 and unpack_text('>I7', rows, last + 21) > latest do
+            healed = healed or {}
+            healed[#healed + 1] = cut(rows, last, last + 20) .. pack('>I7', latest)
+            last = last - ROW
+        end
+        if healed then
+            local texts = { cut(rows, 1, last + ROW - 1) }
+            for at = #healed, 1, -1 do texts[#texts + 1] = healed[at] end
+            rows = table.concat(texts)
+        end
+        local first = 1
+        while first < #rows and unpack_text('>I7', rows, first + 21) <= now do
+            local row = row_at(first)
+            demand = max(demand - row.demand, 0)
+            release(row.mask, row.units, row.ends)
+            first = first + ROW
+        end
+        if first > 1 then rows = cut(rows, first) end
+    end
+
+    -- Finds the clause's row, and settles what the clause says was spent.
+    local function settle_mine()
+        local from, name = 1, pack('>I4I4', ARGV[clause] + 0, ARGV[clause + 1] + 0)
+        repeat
+            mine_at = string.find(rows, name, from, true)
+            from = mine_at and mine_at + 1
+        until not mine_at or fmod(mine_at, ROW) == 1
+        if not mine_at then return end
+        mine = row_at(mine_at)
+        demand = max(demand - mine.demand, 0)
+        mine.ends = min(mine.ends, now + LONGEST)
+        local seq = ARGV[clause + 2] + 0
+        is_repeat = mine.seq == seq
+        if is_repeat then
+            status = mine.born == 1 and NEW or KNOWN
+        else
+            status = mine.seq + 1 == seq and KNOWN or STALE
+        end
+        if status == KNOWN and not is_repeat then
+            local spent = min(ARGV[clause + 3] + 0, mine.units)
+            mine.units = mine.units - spent
+            -- It ends later than now, so all of it counts now.
+            if spent > 0 then release(mine.mask, spent, now + 1) end
+            local back = min(ARGV[clause + 4] + 0, mine.units)
+            mine.units = mine.units - back
+            if back > 0 then free(mine.mask, back) end
+        end
+    end
+
+    -- Reserves the caller's share, and moves the row's end on. A row whose units are of other slots or another
+    -- rate runs to its end. Says what is granted, and whether there is less than all want. `group` is what a lease of
+    -- this tier belongs to.
+    local function grant(row, group)
+        local known, alike = group_of(group.mask), true
+        for k = 1, known and #slots or 0 do
+            if known.u[k] ~= group.u[k] or known.n[k] ~= group.n[k] then alike = false end
+        end
+        if row.units > 0 and not (alike and row.mask == group.mask) then return 0, false end
+        -- A holder that has not heard of a shorter length spends on until the end that it knows.
+        row.mask, row.ends = group.mask, max(row.units > 0 and row.ends or now, now + length)
+        for k = 1, #slots do
+            local q = slots[k]
+            if has_slot(group.mask, k) and letters[k] == 'f' then
+                row.ends = min(row.ends, now + (plain[k].window_end(q, q.state)))
+            elseif has_slot(group.mask, k) and letters[k] == 's' then
+                local index = quotient(now, q.slice)
+                if q.state.newest == index + 1 then index = index + 1 end
+                row.ends = min(row.ends, (index + 1) * q.slice)
+            end
+        end
+        local want, wanted = ARGV[clause + 5] + 0, ARGV[clause + 6] + 0
+        if want == 0 or less(now, 0, it.end_u, it.end_n) then return 0, false end
+        local left = 4294967295 - row.units
+        for k = 1, #active do left = min(left, active[k].algorithm.available(active[k], active[k].state)) end
+        local all, share = demand + wanted, 0
+        if alike and row.ends > now and all > 0 then
+            -- As if one more like the caller were coming: alone it gets half.
+            share = min((mul_div(wanted, left, all + wanted)), want)
+            if share < 2 then share = 0 end
+        end
+        if share > 0 then
+            if not known then groups[#groups + 1] = group end
+            known = known or group
+            known.held = known.held + share
+        end
+        return share, all > left and share < want
+    end
+
+    -- The group that a lease of this tier belongs to; nothing where there is none.
+    local function own_group()
+        if #slots > MOST_SLOTS then return nil end
+        local group = { mask = 0, held = 0, u = {}, n = {} }
+        for k = 1, #slots do
+            if ARGV[6 + (k - 1) * 10] == '1' then
+                if letters[k] == 'l' then return nil end
+                group.mask = group.mask + 2 ^ (k - 1)
+                if letters[k] == 't' then group.u[k], group.n[k] = slots[k].tu, slots[k].tn end
+            end
+        end
+        return group
+    end
+
+    local api = {}
+
+    -- Settles what has ended and what the clause says was spent; false if the part is foreign.
+    function api.begin(head, bytes, at)
+        clause, mine, mine_at, status, is_repeat, length = at, nil, nil, NEW, false, nil
+        demand, groups, rows = 0, {}, ''
+        if head and not read(head, bytes) then return false end
+        for k = 1, #slots do plain[k].clamp(slots[k], slots[k].state) end
+        settle_ended()
+        if clause then
+            length = min(ARGV[clause + 7] + 0, LONGEST)
+            settle_mine()
+        end
+        hold_for_ops()
+        return true
+    end
+
+    -- After a reset nothing is left of what the caller had.
+    function api.reset()
+        if mine and status ~= STALE and not is_repeat then
+            free(mine.mask, mine.units)
+            mine.units = 0
+        end
+        hold_for_ops()
+    end
+
+    -- Grants, and adds the answer to the clause to the reply.
+    function api.finish(reply)
+        if not clause then return reply end
+        local count = #rows / ROW - (mine_at and 1 or 0)
+        local pause, longest = 0, min((count + 1) * 1000, floor(length / 4))
+        longest = max(longest, floor(length / 50))
+        if status ~= STALE and not is_repeat then
+            local group = own_group()
+            if not mine and count < MOST_ROWS and group then mine = { mask = 0, units = 0, ends = now } end
+            if mine then
+                local units, is_scarce = 0, false
+                if group then units, is_scarce = grant(mine, group) end
+                if is_scarce then pause = longest end
+                mine.units, mine.seq, mine.demand = mine.units + units, ARGV[clause + 2] + 0, ARGV[clause + 6] + 0
+                mine.born = status == NEW and 1 or 0
+            end
+        end
+        local units, ttl, others = 0, 0, 0
+        for g = 1, #groups do others = others + groups[g].held end
+        if mine then
+            others = max(others - mine.units, 0)
+            if status ~= STALE then units, ttl = mine.units, max(mine.ends - now, 0) end
+        end
+        return reply .. pack('>i8i8i8i8i8i8', status, units, ttl, pause, others, longest)
+    end
+
+    -- The value that begins so and has these bytes before the rows, and for how long there are some.
+    function api.text(after, bytes)
+        local ends = last_end()
+        if mine then ends = max(ends, mine.ends) end
+        hold(ends)
+        if rows == '' and not mine then
+            return bytes == '' and after or after .. '\n' .. bytes, 0
+        end
+        local texts = {}
+        for g = 1, #groups do
+            local group = groups[g]
+            local text = format('%d:%d', group.mask, group.held)
+            for k = 1, #slots do
+                if group.u[k] then text = text .. format(':%d%03d', group.u[k], group.n[k]) end
+            end
+            texts[g] = text
+        end
+        if mine then demand = demand + mine.demand end
+        after = after .. format('&%d;', demand) .. table.concat(texts, ',') .. '\n' .. bytes
+        if not mine then return after .. rows, ends - now end
+
+        local last = #rows - ROW + 1
+        while last > 0 and (last == mine_at or unpack_text('>I7', rows, last + 21) > mine.ends) do last = last - ROW end
+        local name = pack('>I4I4', ARGV[clause] + 0, ARGV[clause + 1] + 0)
+        local row = name .. pack('>I4BI4I4I7', mine.seq * 2 + mine.born, mine.mask, mine.units, mine.demand, mine.ends)
+        local place = last + ROW - 1
+        if not mine_at then return after .. cut(rows, 1, place) .. row .. cut(rows, place + 1), ends - now end
+        if mine_at <= place then
+            return after .. cut(rows, 1, mine_at - 1) .. cut(rows, mine_at + ROW, place) .. row .. cut(rows, place + 1), ends - now
+        end
+        return after .. cut(rows, 1, place) .. row .. cut(rows, place + 1, mine_at - 1) .. cut(rows, mine_at + ROW), ends - now
+    end
+
+    function api.close()
+        for k = 1, #slots do slots[k].algorithm, slots[k].level = plain[k], levels[k] end
+    end
+
+    return api
+end

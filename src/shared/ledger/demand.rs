@@ -1,0 +1,79 @@
+//! The recent demand for a subject on this node: a sum that forgets.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The units that were asked for lately: in the last quarter of a lease's length, about, of which
+/// older ones count less and less.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RecentDemand {
+    units: f64,
+    at: Instant,
+}
+
+impl RecentDemand {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            units: 0.0,
+            at: now,
+        }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, cost: u64, now: Instant, length: Duration) {
+        // Anything that comes within this time counts as if it had come at its beginning, so that
+        // most requests of a busy subject need no exponential.
+        if now.saturating_duration_since(self.at) * 256 > length {
+            self.units = self.at(now, length);
+            self.at = now;
+        }
+        self.units += cost as f64;
+    }
+
+    pub(super) fn at(&self, now: Instant, length: Duration) -> f64 {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.units * (-4.0 * passed / length.as_secs_f64()).exp()
+    }
+
+    /// The same in whole units.
+    pub(super) fn units(&self, now: Instant, length: Duration) -> u32 {
+        self.at(now, length) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTH: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn steady_rate_comes_to_a_quarter_of_a_length() {
+        let start = Instant::now();
+        for per_second in [40_u32, 1_000, 100_000] {
+            let mut demand = RecentDemand::new(start);
+            let mut now = start;
+            for _ in 0..2 * per_second {
+                now += LENGTH / per_second;
+                demand.add(1, now, LENGTH);
+            }
+            let expected = f64::from(per_second) / 4.0;
+            let found = demand.at(now, LENGTH);
+            assert!(
+                (found / expected - 1.0).abs() < 0.1,
+                "{found} of {expected}"
+            );
+            let later = demand.at(now + LENGTH, LENGTH);
+            assert!(later < found * 0.02, "{later} is left");
+        }
+    }
+
+    #[test]
+    fn time_that_steps_back_changes_nothing() {
+        let now = Instant::now() + LENGTH;
+        let mut demand = RecentDemand::new(now);
+        demand.add(9, now - LENGTH, LENGTH);
+        assert_eq!(demand.units(now - LENGTH, LENGTH), 9);
+    }
+}

@@ -1,0 +1,147 @@
+//! Leased mode in Redis: nodes with connections of their own, and one limit.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use testkit::{needs, servers::Server};
+use tower_ratelimit::{
+    Key, OnFailure, Quota, RedisLimiter, RedisStore,
+    shared::{Mode, RedisLimiterBuilder},
+};
+
+/// Longer than the machine may be busy: units of a lease that ends are counted as spent.
+const LENGTH: Duration = Duration::from_secs(10);
+
+fn node(server: &Server, builder: RedisLimiterBuilder) -> RedisLimiter {
+    let store = RedisStore::builder().deadline(Duration::from_secs(20));
+    let store = store.connect(&server.url()).unwrap();
+    let builder = builder.name("leased").on_failure(OnFailure::deny());
+    builder.build(&store).unwrap()
+}
+
+/// Units of leases that ended before the server was told of them.
+fn ended(nodes: &[RedisLimiter]) -> u64 {
+    nodes.iter().map(|node| node.mode_stats().ended).sum()
+}
+
+/// Has all nodes take units, several requests at a time, until this many have passed or ended.
+async fn exhaust(nodes: &[RedisLimiter], limit: u64) -> u64 {
+    let passed = Arc::new(AtomicU64::new(0));
+    let all: Arc<[RedisLimiter]> = nodes.into();
+    let tasks = (0..6 * nodes.len()).map(|task| {
+        let (all, passed) = (Arc::clone(&all), Arc::clone(&passed));
+        tokio::spawn(async move {
+            let node = &all[task % all.len()];
+            loop {
+                let decision = node.acquire(&Key::from("all"), 1).await.unwrap();
+                if decision.is_allowed() {
+                    passed.fetch_add(1, Ordering::Relaxed);
+                } else if passed.load(Ordering::Relaxed) + ended(&all) >= limit {
+                    return;
+                } else {
+                    // Others may hold units that they do not need.
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    passed.load(Ordering::Relaxed)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leased_and_strict_nodes_admit_exactly_the_limit_together() {
+    needs!(redis);
+    let limit = 20_000;
+    for quota in [
+        Quota::per_day(limit).fixed_window(),
+        Quota::per_hour(1).burst(limit),
+    ] {
+        let server = Server::start().await;
+        let leased = || RedisLimiter::builder(quota).mode(Mode::leased().length(LENGTH));
+        let nodes = [
+            node(&server, leased()),
+            node(&server, leased()),
+            node(
+                &server,
+                leased().mode(Mode::leased().length(LENGTH).max_units(500)),
+            ),
+            node(&server, RedisLimiter::builder(quota)),
+        ];
+        let passed = exhaust(&nodes, limit).await;
+        assert!(passed <= limit, "{passed} with {quota:?}");
+        let ended: u64 = nodes.iter().map(|node| node.mode_stats().ended).sum();
+        assert!(
+            passed + ended >= limit,
+            "{passed} and {ended} with {quota:?}"
+        );
+        for node in &nodes {
+            let more = node.acquire(&Key::from("all"), 1).await.unwrap();
+            assert!(more.is_denied(), "{more:?}");
+        }
+        let stats = nodes[0].mode_stats();
+        assert!(stats.local > 2 * stats.asked, "{stats:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_whose_server_restarts_begins_anew() {
+    needs!(redis);
+    let server = Server::start().await;
+    let quota = Quota::per_hour(1).burst(100_000);
+    let limiter = RedisLimiter::builder(quota).mode(Mode::leased().length(LENGTH));
+    let limiter = node(&server, limiter);
+    let ask = async |times: u32| {
+        let mut passed = 0;
+        for _ in 0..times {
+            let answer = limiter.acquire(&Key::from("all"), 1).await;
+            passed += u32::from(answer.is_ok_and(|decision| decision.is_allowed()));
+        }
+        passed
+    };
+    assert_eq!(ask(200).await, 200);
+    assert!(limiter.mode_stats().local > 100);
+    let _: () = server.ask(["FLUSHALL"]).await.unwrap();
+    let _: () = server.ask(["SCRIPT", "FLUSH"]).await.unwrap();
+    assert_eq!(ask(2_000).await, 2_000);
+    let stats = limiter.mode_stats();
+    assert!(stats.local > 1_500 && stats.granted > 1_000, "{stats:?}");
+}
+
+/// The short script does not know a value with leases: it is not asked about such a subject again
+/// and again.
+#[tokio::test]
+async fn strict_node_asks_about_a_leased_subject_once() {
+    needs!(redis);
+    let server = Server::start().await;
+    let quota = Quota::per_hour(1).burst(100_000);
+    let leased = RedisLimiter::builder(quota).mode(Mode::leased().length(LENGTH));
+    let leased = node(&server, leased);
+    let strict = node(&server, RedisLimiter::builder(quota));
+    for _ in 0..100 {
+        let _ = leased.acquire(&Key::from("all"), 1).await.unwrap();
+    }
+    let held = leased.mode_stats();
+    assert!(held.granted > held.settled, "{held:?}");
+    let calls = async || {
+        let stats: String = server.ask(["INFO", "commandstats"]).await.unwrap();
+        let line = stats.lines().find(|line| line.contains("evalsha:"));
+        let calls = line.and_then(|line| line.split_once("calls=")).unwrap().1;
+        calls.split(',').next().unwrap().parse::<u64>().unwrap()
+    };
+    let before = calls().await;
+    for _ in 0..100 {
+        let decision = strict.acquire(&Key::from("all"), 1).await.unwrap();
+        assert!(decision.is_allowed());
+    }
+    let asked = calls().await - before;
+    // It is tried again after a second, of which this takes few.
+    assert!(asked < 180, "{asked} calls for a hundred requests");
+}

@@ -1,0 +1,104 @@
+//! Leased mode on a store in memory, in virtual time: nodes that share a limit, and calls that go
+//! wrong.
+
+mod changes;
+mod faults;
+mod totals;
+mod wire;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::sleep;
+use tower_ratelimit::{
+    Decision, Key, OnFailure, Quota,
+    limiter::Pending,
+    shared::{Mode, ModeStats, RedisLimiterBuilder, SharedLimiter},
+};
+
+use wire::{Fault, Wire};
+
+const MS: Duration = Duration::from_millis(1);
+const LENGTH: Duration = Duration::from_secs(1);
+
+type Node = SharedLimiter<Wire>;
+
+fn key() -> Key {
+    Key::from("alice")
+}
+
+/// A limiter's settings on a node that leases, with hashes that are the same for the same seed.
+fn leased(quota: Quota, seed: u64) -> RedisLimiterBuilder {
+    SharedLimiter::builder(quota)
+        .name("test")
+        .mode(Mode::leased().length(LENGTH))
+        .on_failure(OnFailure::deny())
+        .seed(seed)
+}
+
+/// Nodes that share a limit.
+fn nodes(count: u64, quota: Quota, wire: &Wire) -> Vec<Node> {
+    let node = |seed| leased(quota, seed).build_on(wire.clone()).unwrap();
+    (0..count).map(node).collect()
+}
+
+/// What has passed on all nodes.
+#[derive(Clone, Default)]
+struct Passed(Arc<AtomicU64>);
+
+impl Passed {
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, decision: &Decision) {
+        if !decision.is_degraded() {
+            self.0.fetch_add(decision.charged(), Ordering::Relaxed);
+        }
+    }
+
+    /// Asks a node for a unit; one that has to be waited for is waited for elsewhere.
+    fn ask(&self, node: &Node) {
+        match node.acquire(&key(), 1) {
+            Pending::Ready(answer) => self.note(&answer.unwrap()),
+            Pending::Later(answer) => {
+                let passed = self.clone();
+                tokio::spawn(async move {
+                    if let Ok(decision) = answer.await {
+                        passed.note(&decision);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Asks each node for this many units a millisecond, for this time.
+    async fn load(&self, nodes: &[Node], each: u32, time: Duration) {
+        for _ in 0..time.as_millis() {
+            for node in nodes {
+                for _ in 0..each {
+                    self.ask(node);
+                }
+            }
+            sleep(MS).await;
+        }
+    }
+}
+
+/// Units that a node takes at once without waiting, one after another, up to this many.
+fn at_once(node: &Node, most: u64) -> u64 {
+    let takes = |_: &u64| match node.acquire(&key(), 1) {
+        Pending::Ready(answer) => answer.is_ok_and(|decision| decision.is_allowed()),
+        Pending::Later(_) => false,
+    };
+    (0..most).take_while(takes).count() as u64
+}
+
+fn sum(nodes: &[Node], count: impl Fn(ModeStats) -> u64) -> u64 {
+    nodes.iter().map(|node| count(node.mode_stats())).sum()
+}

@@ -1,0 +1,160 @@
+//! How much passes, and how much the store is asked.
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn busy_key_is_decided_without_the_store() {
+    let wire = Wire::new();
+    let nodes = nodes(3, Quota::per_second(100_000), &wire);
+    let passed = Passed::default();
+    passed.load(&nodes, 10, 3 * SECOND).await;
+    sleep(3 * SECOND).await;
+    assert_eq!(passed.count(), 90_000);
+    let local = sum(&nodes, |stats| stats.local);
+    assert!(wire.calls() < 300, "{} calls", wire.calls());
+    assert!(local > 88_000, "{local} of 90,000 without the store");
+    // All that was granted has come to an end.
+    let fates = |stats: ModeStats| stats.settled + stats.returned + stats.ended;
+    assert_eq!(sum(&nodes, |stats| stats.granted), sum(&nodes, fates));
+    assert_eq!(sum(&nodes, |stats| stats.ended), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_admit_exactly_the_limit_of_a_day() {
+    for quota in [
+        Quota::per_day(20_000).fixed_window(),
+        Quota::per_day(20_000).sliding_window(),
+        Quota::per_day(20_000).sliding_log(),
+        Quota::per_hour(1).burst(20_000),
+    ] {
+        let wire = Wire::new();
+        let mut nodes = nodes(4, quota, &wire);
+        // One of them is strict.
+        let strict = leased(quota, 9).mode(Mode::strict());
+        nodes.push(strict.build_on(wire.clone()).unwrap());
+        let passed = Passed::default();
+        passed.load(&nodes, 4, 4 * SECOND).await;
+        assert_eq!(passed.count(), 20_000, "{quota:?}");
+        assert!(sum(&nodes[..4], |stats| stats.local) > 10_000, "{quota:?}");
+        assert_eq!(nodes[4].mode_stats(), ModeStats::default());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_that_is_gone_takes_at_most_its_lease_along() {
+    let quota = Quota::per_day(20_000).fixed_window();
+    let wire = Wire::new();
+    let mut nodes = nodes(3, quota, &wire);
+    let passed = Passed::default();
+    passed.load(&nodes, 4, SECOND).await;
+    let gone = nodes.remove(0);
+    let held = gone.mode_stats();
+    // It has no time to say good-bye: nobody answers.
+    wire.all(Some(Fault::LostRequest));
+    drop(gone);
+    sleep(100 * MS).await;
+    wire.all(None);
+    passed.load(&nodes, 4, 4 * SECOND).await;
+    let held = held.granted - held.settled - held.returned;
+    let count = passed.count();
+    assert!(
+        (20_000 - held..=20_000).contains(&count),
+        "{count}, {held} held"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_of_a_node_that_is_dropped_are_there_at_once() {
+    let wire = Wire::new();
+    let quota = Quota::per_day(1_000).fixed_window();
+    let [one, two] = <[Node; 2]>::try_from(nodes(2, quota, &wire)).unwrap_or_else(|_| panic!());
+    let passed = Passed::default();
+    passed.load(std::slice::from_ref(&one), 2, 100 * MS).await;
+    assert!(one.mode_stats().granted > 100);
+    drop(one);
+    sleep(10 * MS).await;
+    let left = 1_000 - passed.count();
+    let decision = two.acquire(&key(), left).await.unwrap();
+    assert!(decision.is_allowed(), "{decision:?}");
+    assert!(two.acquire(&key(), 1).await.unwrap().is_denied());
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_nodes_give_back_within_a_tick_of_the_keeper() {
+    let wire = Wire::new();
+    let nodes = nodes(2, Quota::per_hour(1).burst(1_000), &wire);
+    let passed = Passed::default();
+    passed.load(&nodes[..1], 2, 200 * MS).await;
+    // Until it has been forgotten how much was asked for.
+    sleep(2 * LENGTH).await;
+    let stats = nodes[0].mode_stats();
+    assert_eq!(stats.settled + stats.returned, stats.granted, "{stats:?}");
+    let left = 1_000 - passed.count();
+    let all = nodes[1].acquire_up_to(&key(), 2_000).await.unwrap();
+    assert_eq!(all.charged(), left);
+}
+
+/// Units that were leased in one window are not spent in the next.
+#[tokio::test(start_paused = true)]
+async fn each_window_has_its_own_units() {
+    let wire = Wire::new();
+    let nodes = nodes(3, Quota::per_second(500).fixed_window(), &wire);
+    let passed = Passed::default();
+    // To the beginning of a window, whenever the clock began.
+    for _ in 0..2 {
+        let wait = nodes[0].peek(&key(), 501).await.unwrap();
+        let reset = wait.binding().reset_after().unwrap();
+        sleep(reset).await;
+        let _ = nodes[0].hit(&key(), 1).await.unwrap();
+        passed.note(&Decision::clone(&wait));
+    }
+    let wait = nodes[0].peek(&key(), 1).await.unwrap();
+    sleep(wait.binding().reset_after().unwrap()).await;
+    for window in 0..5 {
+        let before = passed.count();
+        passed.load(&nodes, 1, SECOND - 20 * MS).await;
+        let count = passed.count() - before;
+        assert!((490..=500).contains(&count), "{count} in window {window}");
+        sleep(20 * MS).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_remains_goes_down_one_by_one() {
+    let wire = Wire::new();
+    let node = nodes(1, Quota::per_hour(1).burst(1_000), &wire).remove(0);
+    for taken in 1..500 {
+        let decision = node.acquire(&key(), 1).await.unwrap();
+        assert_eq!(decision.remaining(), Some(1_000 - taken), "{decision:?}");
+        assert_eq!(decision.quotas().len(), 1);
+    }
+    assert!(node.mode_stats().local > 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn limiter_with_a_queue_stays_strict() {
+    let wire = Wire::new();
+    let node = leased(Quota::per_second(1_000).leaky_bucket(500), 1);
+    let node = node.build_on(wire.clone()).unwrap();
+    let passed = Passed::default();
+    passed.load(std::slice::from_ref(&node), 1, SECOND).await;
+    assert_eq!(node.mode_stats(), ModeStats::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_end_with_the_limiter() {
+    let wire = Wire::new();
+    let nodes = nodes(1, Quota::per_second(10_000), &wire);
+    Passed::default().load(&nodes, 4, 100 * MS).await;
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    assert!(tasks() > 0);
+    drop(nodes);
+    sleep(LENGTH).await;
+    assert_eq!(tasks(), 0);
+}
