@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use super::{
-    answer::RedisFuture, mode::ModeStats, nodes::NodesLimiter, nodes_store::NodesStore,
-};
+use super::{answer::RedisFuture, mode::ModeStats, nodes::NodesLimiter, nodes_store::NodesStore};
 use crate::{
     decision::{Decision, Op, Policy},
     error::ConfigError,
