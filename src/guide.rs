@@ -16,6 +16,8 @@ pub mod clients;
 #[cfg(not(doctest))]
 pub mod cookbook;
 pub mod migrate;
+#[cfg(feature = "redis")]
+pub mod modes;
 pub mod quickstart;
 #[cfg(feature = "redis")]
 pub mod redis;

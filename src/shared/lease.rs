@@ -27,9 +27,9 @@ pub(crate) const LAST_MESSAGE: u32 = (1 << 31) - 1;
 #[allow(clippy::exhaustive_structs, reason = "hidden: made by nodes and tests")]
 pub struct LeaseClause {
     /// The holder: random bytes. A node takes another one after [`LeaseStatus::Stale`], and after
-    /// message [`LAST_MESSAGE`].
+    /// message 2^31 - 1.
     pub name: [u8; 8],
-    /// The number of the message, one more than that of the one before; at most [`LAST_MESSAGE`].
+    /// The number of the message, one more than that of the one before; at most 2^31 - 1.
     pub seq: u32,
     /// Units that were spent since the message before. They are charged now.
     pub spent: u32,
@@ -39,7 +39,7 @@ pub struct LeaseClause {
     pub want: u32,
     /// The units that it could spend in the time ahead: grants are shared in proportion.
     pub demand: u32,
-    /// How long a lease lasts from this call on, at most [`LONGEST_LEASE`].
+    /// How long a lease lasts from this call on, at most a minute.
     pub length: Duration,
     /// Whether `spent` was never leased, and is to be charged all the same: for counting that never
     /// waits. Stores do not heed it yet.

@@ -196,3 +196,25 @@ async fn two_processes_with_clocks_two_hours_apart_share_one_limit() {
     let apart = (ahead - behind).rem_euclid(86_400);
     assert!((7_140..7_260).contains(&apart), "{apart} seconds apart");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_with_leases_share_one_limit() {
+    needs!(redis);
+    let server = Server::start().await;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leased"));
+    command.env("REDIS_URL", server.url()).env("PROCESSES", "4");
+    let output = tokio::task::spawn_blocking(move || command.output());
+    let output = output.await.unwrap().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let together = printed.lines().last().unwrap_or_default();
+    let numbers: Vec<u64> = together
+        .split([' ', ','])
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    // A process that was held up for longer than a lease has lost it.
+    let [admitted, limit, ended] = *numbers else {
+        panic!("{printed}");
+    };
+    assert!(admitted <= limit && admitted + ended >= limit, "{printed}");
+    assert_eq!(printed.matches(" admitted in ").count(), 4, "{printed}");
+}

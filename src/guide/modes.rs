@@ -1,0 +1,5 @@
+//! [redis-page]: crate::guide::redis
+//! [`on_failure`]: crate::shared::RedisLimiterBuilder::on_failure
+//! [`Quota::share`]: crate::Quota::share
+// As on the page before: of two definitions of a link the first one counts.
+#![doc = include_str!("../../docs/modes.md")]
