@@ -128,7 +128,7 @@ pub(crate) struct Replay {
     /// Writes JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Names keys by a hash.
+    /// Names keys by a hash, another one in each run.
     #[arg(long)]
     pub(crate) hash_keys: bool,
     /// Exits with 3 if a larger share of requests is limited, such as 0.1%.

@@ -133,19 +133,27 @@ impl Matcher {
         for (name, pattern) in &self.query {
             of(query_fits(name, pattern, view.parts, in_doubt), "query")?;
         }
-        self.check_circumstances(view)?;
+        self.check_circumstances(view, in_doubt)?;
         match &self.not {
             Some(not) => of(not.check(view, in_doubt.negated()).is_err(), "not"),
             None => Ok(()),
         }
     }
 
-    /// What the client does not write.
-    fn check_circumstances(&self, view: &RequestView<'_>) -> Result<(), &'static str> {
+    /// What is not written in the request itself.
+    fn check_circumstances(
+        &self,
+        view: &RequestView<'_>,
+        in_doubt: InDoubt,
+    ) -> Result<(), &'static str> {
         let of = |fits: bool, field: &'static str| if fits { Ok(()) } else { Err(field) };
         if let Some(networks) = &self.clients {
             let fits = |client| in_one(client, networks);
-            of(view.client().is_some_and(fits), "client")?;
+            let client = match in_doubt {
+                InDoubt::Fits => view.client(),
+                InDoubt::Differs => view.certain_client(),
+            };
+            of(client.is_some_and(fits), "client")?;
         }
         if let Some((wanted, told)) = &self.authenticated {
             of(told.0(view.parts) == *wanted, "authenticated")?;

@@ -5,7 +5,10 @@ use std::{cell::OnceCell, net::IpAddr};
 use http::{Method, request::Parts};
 
 use super::pattern::SentPath;
-use crate::{clock::Timestamp, key::ClientIp};
+use crate::{
+    clock::Timestamp,
+    key::{AddressOrigin, ClientAddress, ClientIp},
+};
 
 /// The head of a request, the instant, and what was found out about it.
 #[derive(Debug)]
@@ -14,7 +17,7 @@ pub(super) struct RequestView<'r> {
     pub(super) now: Timestamp,
     pub(super) path: SentPath<'r>,
     client_ip: &'r ClientIp,
-    client: OnceCell<Option<IpAddr>>,
+    client: OnceCell<Option<ClientAddress>>,
 }
 
 impl<'r> RequestView<'r> {
@@ -39,10 +42,21 @@ impl<'r> RequestView<'r> {
 
     /// The client's address, if the server tells one.
     pub(super) fn client(&self) -> Option<IpAddr> {
-        *self.client.get_or_init(|| {
-            let found = self.client_ip.resolve(self.parts).ok();
-            found.map(|address| address.ip())
-        })
+        self.client_address().map(|address| address.ip())
+    }
+
+    /// The client's address, unless it is that of a proxy which does not tell the client's: clients
+    /// can bring that about.
+    pub(super) fn certain_client(&self) -> Option<IpAddr> {
+        use AddressOrigin::{AllTrusted, Client, Peer};
+        let address = self.client_address()?;
+        matches!(address.origin(), Peer | Client | AllTrusted).then(|| address.ip())
+    }
+
+    fn client_address(&self) -> Option<ClientAddress> {
+        *self
+            .client
+            .get_or_init(|| self.client_ip.resolve(self.parts).ok())
     }
 
     /// The route that axum matched.

@@ -140,7 +140,7 @@ impl Matched {
     fn ends_with(&mut self, place: u16, rules: &[Rule], view: &RequestView<'_>) -> bool {
         let rule = &rules[usize::from(place)];
         let left_out = self.replaced_by(place, rules).is_some();
-        let certain = rule.matcher.check(view, InDoubt::Differs).is_ok();
+        let certain = rule.matcher.check(view, InDoubt::Differs).is_ok() && counts(rule, view);
         if certain && !rule.replaces.is_empty() {
             self.replacing.push(place);
         }
@@ -200,6 +200,13 @@ pub(super) fn verdict<'r>(
         Some(_) => RulesVerdict::Limited(charges),
         None => RulesVerdict::Bypassed,
     }
+}
+
+/// Whether a rule does anything about the request: one that only watches, or is left out for want of
+/// a key, takes the place of no other.
+fn counts(rule: &Rule, view: &RequestView<'_>) -> bool {
+    let skips = rule.action == RuleAction::Limit && rule.on_missing_key == MissingKey::Skip;
+    !rule.shadow && !(skips && rule.key.extract(&rule.matcher, view).is_err())
 }
 
 /// The charge of a rule; `None` if it is unlimited, or left out for want of a key.

@@ -70,15 +70,10 @@ fn hosts() {
         );
     }
     assert_eq!(applied(&rules, "GET /x", &[]), "");
-    // The authority of HTTP/2 is what counts where there is one; of several lines any.
-    assert_eq!(
-        applied(
-            &rules,
-            "GET http://x.example.com/x",
-            &[("host", "api.example.com")]
-        ),
-        "b"
-    );
+    // Servers go by the authority or by a line of `Host`: for a limit any is enough.
+    let apart = [("host", "api.example.com")];
+    let authority = "GET http://x.example.com/x";
+    assert_eq!(applied(&rules, authority, &apart), "a b");
     let two = [("host", "other"), ("host", "api.example.com")];
     assert_eq!(applied(&rules, "GET /x", &two), "a b");
 }
@@ -349,6 +344,87 @@ fn a_missing_key_is_shared_rejected_or_skipped() {
     let two = [("x-t", "1"), ("x-t", "2")];
     assert_eq!(outcome("share", "hard", &two), rejected());
     assert_eq!(outcome("skip", "hard", &two), RulesOutcome::Bypassed);
+}
+
+/// What takes the place of others has to do something itself.
+#[test]
+fn a_rule_that_counts_nothing_spares_nothing() {
+    let skipped = rules(
+        "rules:
+  - {name: all, quota: 20/h}
+  - {name: keyed, key: {header: x-key}, on_missing_key: skip, quota: 200/h, replaces: [all]}
+  - {name: last, key: {header: x-other}, on_missing_key: skip, quota: 5/h, stop: true}
+  - {name: end, quota: 9/h}",
+    );
+    let two = [("x-key", "1"), ("x-key", "2")];
+    // Those that are skipped are told, too: they match.
+    assert_eq!(applied(&skipped, "GET /x", &[]), "all keyed last end");
+    assert_eq!(applied(&skipped, "GET /x", &two), "all keyed last end");
+    assert_eq!(applied(&skipped, "GET /x", &two[..1]), "keyed last end");
+    assert_eq!(
+        applied(&skipped, "GET /x", &[("x-other", "1")]),
+        "all keyed last"
+    );
+    let watching = rules(
+        "rules:
+  - {name: all, quota: 20/h}
+  - {name: new, mode: shadow, quota: 200/h, replaces: [all], stop: true}
+  - {name: end, quota: 9/h}",
+    );
+    assert_eq!(applied(&watching, "GET /x", &[]), "all new end");
+}
+
+/// A client can keep a proxy from telling its address; then the address is the proxy's.
+#[test]
+fn an_address_in_doubt_is_spared_nothing() {
+    let rules = rules(
+        "client_ip: {trust: [10.0.0.0/8]}
+rules:
+  - {name: inside, match: {client: 10.0.0.0/8}, action: allow}
+  - {name: all, quota: 20/h}
+  - {name: proxies, match: {client: 10.0.0.0/8}, quota: 9/h}",
+    );
+    let outcome = |value: &str| {
+        let parts = from("10.0.0.1", "GET /x", &[("x-forwarded-for", value)]);
+        let asked = rules.explain(&parts, NOON);
+        let names = asked.applied().collect::<Vec<_>>().join(" ");
+        (asked.outcome().clone(), names)
+    };
+    assert_eq!(
+        outcome("10.0.0.2").0,
+        RulesOutcome::Allowed("inside".into())
+    );
+    assert_eq!(outcome("203.0.113.7").1, "all");
+    for hidden in ["unknown", "\"", "203.0.113.7, x"] {
+        assert_eq!(
+            outcome(hidden),
+            (RulesOutcome::Limited, "all proxies".into()),
+            "{hidden}"
+        );
+    }
+}
+
+#[test]
+fn a_host_beside_another_authority_is_spared_nothing() {
+    let rules = rules(
+        "rules:
+  - {name: inside, match: {host: internal.example}, action: allow}
+  - {name: api, match: {host: api.example}, quota: 20/h}",
+    );
+    let outcome = |line: &str, host: &str| ask(&rules, line, &[("host", host)]).outcome().clone();
+    let allowed = RulesOutcome::Allowed("inside".into());
+    assert_eq!(
+        outcome("GET http://internal.example/x", "internal.example:80"),
+        allowed
+    );
+    assert_eq!(
+        outcome("GET http://internal.example/x", "api.example"),
+        RulesOutcome::Limited
+    );
+    assert_eq!(
+        outcome("GET http://x.invalid/x", "api.example"),
+        RulesOutcome::Limited
+    );
 }
 
 #[test]

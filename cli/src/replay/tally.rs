@@ -1,5 +1,7 @@
 //! What came of a replay.
 
+use std::hash::{BuildHasher as _, RandomState};
+
 use serde_json::{Value, json};
 use tower_ratelimit::{Key, ManualClock, Timestamp};
 
@@ -7,7 +9,7 @@ use super::{
     candidate::{Candidate, Limited},
     log::{Attempt, Seen},
     order::Spread,
-    peaks::{Peaks, WINDOWS, hash_of},
+    peaks::{Peaks, WINDOWS},
     rules::TriedRules,
     series::Series,
     settings::{Settings, StatusSet},
@@ -41,6 +43,8 @@ pub(super) struct Tally {
     top: TopKeys,
     many: usize,
     hash_keys: bool,
+    /// Another one in each run, so that nobody finds a key by trying all.
+    names: RandomState,
     suggests: bool,
     count_if: Option<StatusSet>,
 }
@@ -83,6 +87,7 @@ impl Tally {
             top: TopKeys::default(),
             many: settings.top,
             hash_keys: settings.hash_keys,
+            names: RandomState::new(),
             suggests: settings.suggest,
             count_if: settings.count_if.clone(),
             clock,
@@ -154,7 +159,7 @@ impl Tally {
 
     fn name(&self, key: &Key) -> String {
         match self.hash_keys {
-            true => format!("{:016x}", hash_of(key)),
+            true => format!("{:016x}", self.names.hash_one(key.as_bytes())),
             false => key.reveal().to_string(),
         }
     }

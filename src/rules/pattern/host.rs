@@ -53,11 +53,11 @@ impl HostPattern {
     }
 }
 
-/// The hosts that a request names: `:authority`, else each line of `Host`.
+/// The hosts that a request names: `:authority` and each line of `Host`. Some servers go by the one,
+/// some by the other.
 pub(in crate::rules) fn hosts(parts: &Parts) -> impl Iterator<Item = &str> {
     let authority = parts.uri.authority().map(|authority| authority.host());
     let lines = parts.headers.get_all(header::HOST).iter();
-    let lines = lines.filter(move |_| authority.is_none());
     let lines = lines.filter_map(|line| line.to_str().ok());
     authority.into_iter().chain(lines).map(bare_host)
 }

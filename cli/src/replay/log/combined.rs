@@ -6,9 +6,11 @@ use super::{Entry, date::Dates};
 /// referer and the client's name can be missing, and nginx adds `X-Forwarded-For`.
 pub(super) fn entry<'a>(line: &'a str, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
     let (client, rest) = line.split_once(' ').ok_or("it has no fields")?;
-    let (names, rest) = rest.split_once('[').ok_or("it has no time")?;
-    let (time, rest) = rest.split_once(']').ok_or("it has no time")?;
-    let (at, is_whole) = dates.read(time).ok_or("its time is none")?;
+    // A client can send any user, with brackets too: the time is the last thing before the request.
+    let (head, _) = rest.split_once("] \"").ok_or("it has no time")?;
+    let (names, time) = head.rsplit_once('[').ok_or("it has no time")?;
+    let rest = &rest[head.len()..];
+    let (at, is_whole) = dates.date(time).ok_or("its time is none")?;
     let user = names.trim().split_once(' ').map_or("-", |(_, user)| user);
     let (request, rest) = quoted(rest).ok_or("it has no request")?;
     let mut words = rest.trim_start().split(' ');
@@ -68,6 +70,17 @@ mod tests {
         assert_eq!(
             entry.forwarded_for.as_deref(),
             Some("203.0.113.7, 10.0.0.1")
+        );
+    }
+
+    #[test]
+    fn a_user_forges_no_time() {
+        let line = r#"a - x [20/Nov/2026:03:00:01 +0000]:y [21/Nov/2026:03:00:01 +0000] "GET / HTTP/1.1" 200 5"#;
+        let entry = entry(line, &mut Dates::new()).expect("an entry");
+        assert_eq!(entry.at, 1_795_230_001_000_000);
+        assert_eq!(
+            entry.user.as_deref(),
+            Some("x [20/Nov/2026:03:00:01 +0000]:y")
         );
     }
 

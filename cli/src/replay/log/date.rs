@@ -10,7 +10,7 @@ const DAY: u64 = 86_400 * SECOND;
 /// Reads times; the second of the line before is the likeliest one.
 #[derive(Debug)]
 pub(super) struct Dates {
-    last: (String, u64),
+    last: Option<(String, u64)>,
     /// Tomorrow, in microseconds: clocks of servers may be fast, but not by more.
     tomorrow: u64,
 }
@@ -23,7 +23,7 @@ impl Dates {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = since.map_or(0, |since| since.as_secs() * SECOND);
         Self {
-            last: (String::new(), 0),
+            last: None,
             tomorrow: now + DAY,
         }
     }
@@ -36,16 +36,23 @@ impl Dates {
     /// microseconds or nanoseconds since 1970, told by its size.
     pub(super) fn read(&mut self, text: &str) -> Option<Instant> {
         if let Ok(number) = text.parse() {
-            return from_number(number);
+            let (at, is_whole) = from_number(number)?;
+            return Some((at, is_whole && !text.contains('.')));
         }
+        self.date(text)
+    }
+
+    /// The same without numbers.
+    pub(super) fn date(&mut self, text: &str) -> Option<Instant> {
         let (text, fraction) = split_fraction(text);
-        let (second, key) = (&self.last.1, self.last.0.as_str());
-        let second = if key == &*text {
-            *second
-        } else {
-            let second = clf(&text).or_else(|| rfc3339(&text))?;
-            self.last = (text.into_owned(), second);
-            second
+        let known = self.last.as_ref().filter(|(last, _)| *last == text);
+        let second = match known {
+            Some((_, second)) => *second,
+            None => {
+                let second = clf(&text).or_else(|| rfc3339(&text))?;
+                self.last = Some((text.into_owned(), second));
+                second
+            }
         };
         Some((second * SECOND + fraction.unwrap_or(0), fraction.is_none()))
     }
@@ -117,6 +124,7 @@ mod tests {
             ("2026-11-21 03:00:01,250Z", 1_795_230_001_250_000, false),
             ("1795230001", 1_795_230_001_000_000, true),
             ("1795230001.25", 1_795_230_001_250_000, false),
+            ("1795230001.000", 1_795_230_001_000_000, false),
             ("1795230001250", 1_795_230_001_250_000, false),
         ] {
             assert_eq!(dates.read(text), Some((at, is_whole)), "{text}");

@@ -55,7 +55,8 @@ impl Entry<'_> {
 
     /// The address of the client behind the proxies.
     fn resolve_client(&mut self, proxies: &ClientIp) -> Option<()> {
-        let parts = self.parts()?;
+        let (mut parts, ()) = Request::new(()).into_parts();
+        self.describe(&mut parts);
         let address = proxies.resolve(&parts).ok()?;
         self.client = Some(address.ip().to_string().into());
         Some(())
@@ -66,6 +67,12 @@ impl Entry<'_> {
         let (mut parts, ()) = Request::new(()).into_parts();
         parts.method = Method::from_bytes(self.method.as_deref()?.as_bytes()).ok()?;
         parts.uri = self.uri.as_deref().unwrap_or("/").parse::<Uri>().ok()?;
+        self.describe(&mut parts);
+        Some(parts)
+    }
+
+    /// Adds the headers and the other end of the connection.
+    fn describe(&self, parts: &mut Parts) {
         let headers = [
             ("host", &self.host),
             ("x-forwarded-for", &self.forwarded_for),
@@ -83,7 +90,6 @@ impl Entry<'_> {
         {
             parts.extensions.insert(SocketAddr::new(ip, 0));
         }
-        Some(parts)
     }
 }
 
