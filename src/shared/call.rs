@@ -69,6 +69,11 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Whether a node says something about its lease with it.
+    pub(super) const fn has_lease(&self) -> bool {
+        self.lease.is_some()
+    }
+
     /// The same call with a lease clause: its reply ends with the answer to that, see
     /// [`LeaseReply::split`](super::lease::LeaseReply::split).
     #[doc(hidden)]

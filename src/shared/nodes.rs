@@ -184,7 +184,10 @@ impl NodesLimiter {
         op: Op,
     ) -> Result<Pending<RedisFuture>, LimiterError> {
         let inner = &*self.0;
-        let current = inner.current();
+        let in_force = inner.current();
+        // Not under its lock: a store may change the quota within the call.
+        let current = Arc::clone(&in_force);
+        drop(in_force);
         // A tier that is not known is a mistake, not a failure of the store.
         let chosen = current.plan.choose(tier, &op)?;
         if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op
@@ -197,7 +200,6 @@ impl NodesLimiter {
         if let Some(decision) = self.decide_here(tag, (&current, chosen), key, &op) {
             return Ok(Pending::Ready(Ok(decision)));
         }
-        let current = Arc::clone(&current);
         let subject = inner.subjects.of_key(&current.keyspace, key).tagged(tag);
         if let Some(denied) = inner.remembered(&subject, chosen, &op) {
             return Ok(Pending::Ready(Ok(denied)));

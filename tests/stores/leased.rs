@@ -65,7 +65,12 @@ impl Passed {
     /// Asks a node for a unit; one that has to be waited for is waited for elsewhere.
     fn ask(&self, node: &Node) {
         match node.acquire(&key(), 1) {
-            Pending::Ready(answer) => self.note(&answer.unwrap()),
+            // Refused while the store is given up: nothing has passed.
+            Pending::Ready(answer) => {
+                if let Ok(decision) = answer {
+                    self.note(&decision);
+                }
+            }
             Pending::Later(answer) => {
                 let passed = self.clone();
                 tokio::spawn(async move {

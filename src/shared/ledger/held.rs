@@ -97,7 +97,8 @@ impl<P> HeldLease<P> {
             place,
             name,
             seq: 0,
-            number: LeaseNumber::MIN,
+            // Receipts of the lease before it are of another number, mostly, and in any case older.
+            number: LeaseNumber::new(name[0]).unwrap_or(LeaseNumber::MIN),
             numbered_at: Timestamp::default(),
             left: 0,
             spent: 0,
@@ -330,6 +331,9 @@ impl<P> HeldLease<P> {
     /// Learns how the quotas stood in that answer, before this many units were granted: all others
     /// that are held were taken for used.
     pub(super) fn note(&mut self, decision: &Decision, at: Instant, free: u32) {
+        if self.told.is_none() {
+            self.numbered_at = decision.decided_at();
+        }
         self.told = Some(ToldStatus {
             decision: decision.clone(),
             at,

@@ -125,6 +125,31 @@ async fn refund_to_a_lease_that_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn receipt_of_an_earlier_lease_is_none_of_the_next_one() {
+    let wire = Wire::new();
+    let nodes = nodes(1, quota(), &wire);
+    let (one, passed) = (&nodes[0], Passed::default());
+    // The first grant of a lease, and then the first of another.
+    let taken = loop {
+        passed.load(&nodes, 2, MS).await;
+        let taken = one.acquire(&key(), 3).await.unwrap();
+        if taken.is_leased() {
+            break taken;
+        }
+    };
+    sleep(3 * LENGTH).await;
+    loop {
+        passed.load(&nodes, 2, MS).await;
+        if one.acquire(&key(), 3).await.unwrap().is_leased() {
+            break;
+        }
+    }
+    let before = one.peek(&key(), 1).await.unwrap().remaining();
+    let _ = one.refund(&key(), 3, Some(taken.receipt())).await.unwrap();
+    assert_eq!(one.peek(&key(), 1).await.unwrap().remaining(), before);
+}
+
+#[tokio::test(start_paused = true)]
 async fn settlement_of_a_leased_reservation_needs_no_call() {
     let wire = Wire::new();
     let (one, _, passed) = holding(&wire).await;
