@@ -206,7 +206,7 @@ pub(super) fn verdict<'r>(
 /// a key, takes the place of no other.
 fn counts(rule: &Rule, view: &RequestView<'_>) -> bool {
     let skips = rule.action == RuleAction::Limit && rule.on_missing_key == MissingKey::Skip;
-    !rule.shadow && !(skips && rule.key.extract(&rule.matcher, view).is_err())
+    !rule.shadow && (!skips || rule.key.extract(&rule.matcher, view).is_ok())
 }
 
 /// The charge of a rule; `None` if it is unlimited, or left out for want of a key.

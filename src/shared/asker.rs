@@ -145,8 +145,9 @@ impl Asker {
         answer: &mut SubjectAnswer,
     ) {
         let learned = answer.as_mut().ok();
-        // A denial of a subject that is leased may end before the time that it tells.
-        let learned = learned.filter(|_| matches!(letter, Letter::None));
+        // Where nodes lease, a denial may end before the time that it tells: when units come back that
+        // another node held.
+        let learned = learned.filter(|_| self.ledger.is_none());
         self.learn(asked, rows, learned);
         match (letter, &self.ledger) {
             (Letter::UnderWay, Some(ledger)) => {

@@ -205,7 +205,7 @@ impl RedisLimiterBuilder {
         let leases = self.mode.lease_terms(self.max_leases)?;
         let parts = Parts {
             name,
-            leases: leases.filter(|_| !has_queue(&limits)),
+            leases: leases.filter(|_| can_lease(&limits)),
             limits,
             fallback,
             denials: self.remembers_denials.then(DenyCache::new),
@@ -216,7 +216,13 @@ impl RedisLimiterBuilder {
     }
 }
 
-/// Whether a quota is a queue, whose places only the store can give.
+/// Whether nodes can hold units of these quotas. Not of a queue, whose places only the store can
+/// give; nor where a denial blocks, since units that others hold would block a key that has not used
+/// up its quota.
+fn can_lease(limits: &Limits) -> bool {
+    limits.block_for.is_none() && !has_queue(limits)
+}
+
 fn has_queue(limits: &Limits) -> bool {
     let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
     quotas.any(|quota| matches!(quota.algorithm(), Algorithm::LeakyBucket { .. }))
