@@ -181,8 +181,7 @@ impl Learned {
         fraction: f64,
     ) -> Pause {
         let refusals = self.streak.refuse(sent, self.next());
-        // A wait of nothing is none: a server that refuses and says so would be asked without a pause.
-        let wait = match hint.filter(|hint| !hint.is_zero()) {
+        let wait = match hint {
             Some(hint) => hint.min(LONGEST_PAUSE),
             None => draw(Duration::from_millis(500), refusals, fraction),
         };
