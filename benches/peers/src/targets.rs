@@ -17,7 +17,7 @@ pub struct Target {
     pub limit: f64,
     pub median: f64,
     pub quartiles: (f64, f64),
-    /// What is possible, as far as the run knows.
+    /// The best value that is possible, as far as the run knows.
     pub floor: Option<f64>,
     pub verdict: Verdict,
 }

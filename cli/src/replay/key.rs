@@ -6,7 +6,7 @@ use tower_ratelimit::{Key, key::IpPrefix};
 
 use super::log::Entry;
 
-/// What lines are counted by; several parts count together.
+/// The parts of a line that its key is made of.
 #[derive(Debug, Clone)]
 pub(super) struct KeySpec {
     parts: Vec<KeyPart>,

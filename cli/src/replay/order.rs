@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use super::log::Attempt;
 
-/// What becomes of attempts whose times are whole seconds.
+/// How attempts are placed whose times are whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Spread {
     /// They are spread evenly over their second, in the order of their lines.
@@ -17,7 +17,7 @@ pub(crate) enum Spread {
 
 const SECOND: u64 = 1_000_000;
 
-/// So many wait for others at most.
+/// The most attempts that wait for earlier ones.
 const MOST: usize = 1_000_000;
 
 /// Attempts that wait until no earlier one can come, by their second.
@@ -147,7 +147,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is shuffled within the window comes out as if it had been sorted.
+        /// Attempts that are shuffled within the window come out as if they had been sorted.
         #[test]
         fn shuffled_within_the_window_is_sorted(
             gaps in proptest::collection::vec((0..3_000_000_u64, 0..4_000_000_u64), 1..200),

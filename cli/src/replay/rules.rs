@@ -32,7 +32,7 @@ pub(super) struct TriedRules {
     pub(super) unseen: u64,
 }
 
-/// What the layer told of its decisions.
+/// Counts of the decisions that the layer told.
 #[derive(Default)]
 struct Told {
     now: u64,

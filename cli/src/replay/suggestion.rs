@@ -13,7 +13,7 @@ pub(super) const PERCENTILES: [(usize, &str); 5] = [
     (1_000, "max"),
 ];
 
-/// What keys ask for, and the quota that follows from it.
+/// The peaks of keys, and the quota that follows from them.
 pub(super) struct Suggestion {
     /// For each window, the peaks at the percentiles.
     pub(super) peaks: [[u32; PERCENTILES.len()]; WINDOWS.len()],

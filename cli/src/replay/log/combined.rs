@@ -23,7 +23,7 @@ pub(super) fn entry<'a>(line: &'a str, dates: &mut Dates) -> Result<Entry<'a>, &
         status: status.ok_or("it has no status")?,
         ..Entry::default()
     };
-    // Whatever was sent instead of a request has neither.
+    // Bytes that are no request have neither method nor path.
     if let Some((method, uri)) = request.split_once(' ') {
         entry.method = known(method);
         entry.uri = known(uri.split(' ').next().unwrap_or(uri));
@@ -39,7 +39,7 @@ fn known(text: &str) -> Option<std::borrow::Cow<'_, str>> {
     (text != "-" && !text.is_empty()).then(|| text.into())
 }
 
-/// What is in the next quotes, and what comes behind them.
+/// The text in the next quotes, and the text behind them.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let begin = text.find('"')? + 1;
     let bytes = text.as_bytes();

@@ -255,7 +255,7 @@ impl<'a> Visitor<'a> for Walk<'_, 'a, '_> {
         Ok(())
     }
 
-    /// Of several, the first counts: a header's lines.
+    /// The first of several values counts, as of a header's lines.
     fn visit_seq<S: SeqAccess<'a>>(self, mut values: S) -> Result<(), S::Error> {
         if values.next_element_seed(self)?.is_some() {
             while values.next_element::<IgnoredAny>()?.is_some() {}

@@ -15,7 +15,7 @@ use super::settings::Settings;
 use crate::arguments::LogFormat;
 use date::Dates;
 
-/// What a line says of a request.
+/// A request as a line tells it.
 #[derive(Debug, Default)]
 pub(super) struct Entry<'a> {
     /// Microseconds since 1970.
@@ -101,7 +101,7 @@ struct Parser<'s> {
     dates: Dates,
 }
 
-/// What became of a line.
+/// The outcome of reading a line.
 enum Parsed {
     Attempt(Attempt),
     /// It is about a request that does not count.

@@ -17,7 +17,7 @@ const LONGEST: usize = 1 << 20;
 
 const BUFFER: usize = 1 << 20;
 
-/// What was read.
+/// Counts of the lines that were read.
 #[derive(Debug, Clone, Default)]
 pub(in crate::replay) struct Seen {
     pub(in crate::replay) lines: u64,
