@@ -109,6 +109,11 @@ impl Status {
         self.numbers().remaining.map(Units::get)
     }
 
+    /// The units that count, whatever a block leaves of them.
+    pub(super) fn used(&self) -> Option<u64> {
+        self.standing.used(&self.terms)
+    }
+
     pub(super) const fn retry_after(&self) -> Option<Duration> {
         duration(self.retry_after)
     }
@@ -149,7 +154,8 @@ impl Status {
                 excess,
                 ..
             } = *status;
-            (terms, status.numbers(), retry_after, denied, excess)
+            let counts = (status.numbers(), status.used());
+            (terms, counts, retry_after, denied, excess)
         };
         told(self) == told(other)
     }
@@ -239,7 +245,7 @@ impl Status {
     pub(super) const fn leased_charge(&self) -> Charge {
         Charge {
             kind: match self.standing {
-                Usage::Counted(_) => self.kind,
+                Usage::Window(_) | Usage::Counted(_) => self.kind,
                 Usage::Level(_) | Usage::Stepped(_) => Kind::NONE,
             },
             end: 0,

@@ -123,6 +123,14 @@ impl<'a> QuotaStatus<'a> {
         self.status.remaining()
     }
 
+    /// Units that count, `None` where the limiter does not tell: of a fixed window all that was
+    /// counted in it, of an [uncapped](crate::Quota::uncapped) one also beyond the limit; else the
+    /// limit less what remains.
+    #[must_use]
+    pub fn used(&self) -> Option<u64> {
+        self.status.used()
+    }
+
     /// Time until the key is as good as new, `None` where the limiter does not tell.
     #[must_use]
     pub fn reset_after(&self) -> Option<Duration> {
