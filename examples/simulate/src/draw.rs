@@ -2,9 +2,7 @@
 
 use testkit::simulation::{BUCKET, Mode};
 
-use crate::measure::{
-    DRAWN, LOADS, MODES, Measured, NODES, OUTAGE, OVER, Spec, THROUGH_OUTAGE, UNDER,
-};
+use crate::measure::{DRAWN, LOADS, MODES, Measured, NODES, OUTAGE, OVER, Spec, THROUGH_OUTAGE};
 
 const LEFT: f64 = 64.0;
 const WIDTH: f64 = 600.0;
@@ -25,32 +23,34 @@ struct Scale {
 }
 
 /// Over- and under-admission against the number of nodes.
-pub fn nodes(measured: &Measured) -> String {
+pub(crate) fn nodes(measured: &Measured) -> String {
     let mut svg = head(
         444,
         "Admitted by so many nodes, against what one limiter would",
     );
     svg += &legends(&MODES);
     let most = OVER.0.rate();
-    let over = Panel::new(220.0, 140.0, NODE_SCALE, Scale::even(0.0, 100.0));
+    let over = Panel::new(220.0, 140.0, NODE_SCALE, Scale::even(0.0, 40.0));
     let title = "too much: fixed window of 1 s, 5 times the limit asked for";
     svg += &over.frame(
         &node_labels(),
-        &percents(&[0.0, 25.0, 50.0, 75.0, 100.0]),
+        &percents(&[0.0, 10.0, 20.0, 30.0, 40.0]),
         title,
     );
-    let under = Panel::new(410.0, 140.0, NODE_SCALE, Scale::even(0.0, 10.0));
+    let under = Panel::new(410.0, 140.0, NODE_SCALE, Scale::even(0.0, 4.0));
     let title = "too little: token bucket, 1.5 times the limit asked for";
     svg += &under.frame(
         &node_labels(),
-        &percents(&[0.0, 2.5, 5.0, 7.5, 10.0]),
+        &percents(&[0.0, 1.0, 2.0, 3.0, 4.0]),
         title,
     );
     for mode in MODES.into_iter().rev() {
-        let numbers = |load, nodes| measured.numbers(&Spec::new(mode, load, nodes));
-        let share = |nodes| 100.0 * numbers(OVER, nodes).over as f64 / most;
+        let share = |nodes| {
+            let numbers = measured.numbers(&Spec::new(mode, OVER, nodes));
+            100.0 * numbers.over as f64 / most
+        };
         svg += &over.curve(mode, NODES.map(|nodes| (nodes as f64, share(nodes))));
-        let lost = |nodes| 100.0 * (1.0 - numbers(UNDER, nodes).share());
+        let lost = |nodes| measured.numbers(&Spec::under(mode, nodes)).lost();
         svg += &under.curve(mode, NODES.map(|nodes| (nodes as f64, lost(nodes))));
     }
     svg += &text(LEFT + WIDTH, 438.0, "end", "nodes");
@@ -58,7 +58,7 @@ pub fn nodes(measured: &Measured) -> String {
 }
 
 /// Calls per decision against the load.
-pub fn calls(measured: &Measured) -> String {
+pub(crate) fn calls(measured: &Measured) -> String {
     let mut svg = head(
         444,
         "Calls for each decision, token bucket of 10,000 a second",
@@ -83,7 +83,7 @@ pub fn calls(measured: &Measured) -> String {
 }
 
 /// The units that pass around an outage.
-pub fn outage(measured: &Measured) -> String {
+pub(crate) fn outage(measured: &Measured) -> String {
     let mut svg = head(
         470,
         "10 nodes lose their store for half a second, at 0.8 × the limit",

@@ -23,8 +23,9 @@ const OUTAGE_SECONDS: u64 = 4;
 /// The time that is drawn, in steps of ten milliseconds.
 pub const DRAWN: (usize, usize) = (180, 320);
 
-/// Seconds of a run, and of one in which shares are compared with a target.
+/// Seconds of a run, of one whose shares are drawn, and of one whose shares have a target.
 const SECONDS: u64 = 4;
+const LONGER: u64 = 12;
 const MINUTE: u64 = 60;
 
 /// A run without faults, by what it depends on.
@@ -66,6 +67,14 @@ impl Spec {
             nodes,
             load,
             seconds: SECONDS,
+        }
+    }
+
+    /// The run of which too little might be admitted.
+    pub const fn under(mode: Mode, nodes: usize) -> Self {
+        Self {
+            seconds: LONGER,
+            ..Self::new(mode, UNDER, nodes)
         }
     }
 
@@ -115,7 +124,7 @@ pub fn specs() -> Vec<Spec> {
     let mut specs = Vec::new();
     for mode in MODES {
         for nodes in NODES {
-            specs.extend([OVER, UNDER].map(|load| Spec::new(mode, load, nodes)));
+            specs.extend([Spec::new(mode, OVER, nodes), Spec::under(mode, nodes)]);
         }
         for nodes in [10, 100] {
             specs.extend(LOADS.map(|load| Spec::new(mode, (BUCKET, load), nodes)));
@@ -227,6 +236,11 @@ impl Numbers {
     /// The share of what a central limiter would have admitted.
     pub fn share(&self) -> f64 {
         self.admitted as f64 / self.central as f64
+    }
+
+    /// The percentage by which it is less.
+    pub fn lost(&self) -> f64 {
+        (100.0 * (1.0 - self.share())).max(0.0)
     }
 
     pub fn waiting(&self) -> f64 {

@@ -4,7 +4,7 @@ use testkit::simulation::{BUCKET, Limit, Mode, WINDOW};
 
 use crate::{
     draw,
-    measure::{LOADS, MODES, Measured, NODES, OVER, Spec, UNDER},
+    measure::{LOADS, MODES, Measured, NODES, OVER, Spec},
 };
 
 /// All that goes into `docs/simulation`, by its name.
@@ -104,9 +104,9 @@ fn row(what: &str, target: &str, found: &str, is_met: bool) -> String {
 fn nodes(measured: &Measured) -> String {
     let rows = NODES.map(|nodes| {
         let cells = MODES.map(|mode| {
-            let of = |load| measured.numbers(&Spec::new(mode, load, nodes));
-            let lost = 100.0 * (1.0 - of(UNDER).share());
-            format!("{} · {lost:.1} %", of(OVER).over)
+            let over = measured.numbers(&Spec::new(mode, OVER, nodes)).over;
+            let lost = measured.numbers(&Spec::under(mode, nodes)).lost();
+            format!("{over} · {lost:.1} %")
         });
         format!("| {nodes} | {} |", cells.join(" | "))
     });
@@ -131,7 +131,7 @@ fn loads(measured: &Measured) -> String {
 fn waits(measured: &Measured) -> String {
     let rows = [10, 100].map(|nodes| {
         let cells = MODES.map(|mode| {
-            let numbers = measured.numbers(&Spec::new(mode, UNDER, nodes));
+            let numbers = measured.numbers(&Spec::under(mode, nodes));
             let (p50, p99) = (numbers.p50, numbers.p99);
             format!("{:.1} % · {p50} · {p99} ms", 100.0 * numbers.waiting())
         });

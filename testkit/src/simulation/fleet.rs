@@ -147,8 +147,8 @@ impl Node {
     fn ask(self, world: &Arc<World>, arrival: Arrival) {
         let limiter = match self.decides {
             Decides::Timer(timer) => {
-                let decision = timer.acquire(arrival.key, arrival.cost);
-                return world.answered(&self.life, &arrival, Ok(decision));
+                let units = timer.acquire(world, arrival.key, arrival.cost);
+                return world.passed(&arrival, units);
             }
             Decides::Limiter(limiter, _) => limiter,
         };

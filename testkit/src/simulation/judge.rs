@@ -40,6 +40,15 @@ impl Judge {
         let excess = self.0.iter_mut().map(|by| by.admit(now, units));
         excess.max().unwrap_or(0)
     }
+
+    /// Notes units if they are not too many, and says whether they are not.
+    pub(super) fn try_admit(&mut self, at: Timestamp, units: u64) -> bool {
+        let fits = self.admit(at, units) == 0;
+        if !fits {
+            self.0.iter_mut().for_each(|by| by.take_back(units));
+        }
+        fits
+    }
 }
 
 impl Admitted {
@@ -64,6 +73,22 @@ impl Admitted {
             Counts::Window => self.count(now / period, now / period, units),
         };
         counted.saturating_sub(limit)
+    }
+
+    /// Forgets the units that were noted last.
+    fn take_back(&mut self, units: u64) {
+        let Rule {
+            counts,
+            limit,
+            period,
+            ..
+        } = self.rule;
+        if let Counts::Bucket(_) = counts {
+            self.full_at -= units * (nanos(period) / limit);
+        } else if let Some((_, counted)) = self.recent.back_mut() {
+            *counted -= units;
+            self.units -= units;
+        }
     }
 
     /// Adds units to a place, and says how many there are from another one on.

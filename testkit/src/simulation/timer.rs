@@ -2,16 +2,19 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
     time::Duration,
 };
 
 use tokio::time::sleep;
-use tower_ratelimit::{Decision, Key, LocalLimiter};
+use tower_ratelimit::Clock as _;
 
-use super::world::{Life, World};
+use super::{
+    judge::Judge,
+    world::{Life, World},
+};
 
-/// The time between two comparisons.
+/// The milliseconds between two comparisons.
 const INTERVAL: u64 = 50;
 
 /// The units that all nodes have told of, by key.
@@ -20,14 +23,15 @@ pub(super) struct Totals(Mutex<BTreeMap<u64, u64>>);
 
 /// A node that decides by what it knows.
 pub(super) struct TimerNode {
-    local: LocalLimiter,
     life: Arc<Life>,
     counts: Mutex<BTreeMap<u64, Counts>>,
 }
 
 /// The counts of one key.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counts {
+    /// All that the node knows of.
+    known: Judge,
     /// Units that passed here since the last comparison.
     own: u64,
     /// The total then.
@@ -36,16 +40,14 @@ struct Counts {
 
 impl TimerNode {
     pub(super) fn start(world: &Arc<World>, life: Arc<Life>, totals: &Arc<Totals>) -> Arc<Self> {
-        let limits = LocalLimiter::builder(world.setup.limit.quotas());
-        let local = limits.clock(world.clock.clone()).build();
+        // Nodes do not compare all at the same time.
+        let mut wait = 1 + life.node as u64 * 7 % INTERVAL;
         let node = Arc::new(Self {
-            local: local.expect("a limit that makes sense"),
             life,
             counts: Mutex::default(),
         });
         let (it, world, totals) = (Arc::downgrade(&node), Arc::clone(world), Arc::clone(totals));
         tokio::spawn(async move {
-            let mut wait = node_offset(&it);
             loop {
                 sleep(Duration::from_millis(wait)).await;
                 let Some(it) = it.upgrade() else { return };
@@ -56,50 +58,57 @@ impl TimerNode {
         node
     }
 
-    pub(super) fn acquire(&self, key: u64, cost: u64) -> Decision {
-        let decision = self.local.acquire(&Key::from(key), cost);
-        let mut counts = self.counts.lock().expect("no panic");
-        counts.entry(key).or_default().own += decision.charged();
-        decision
+    fn counts(&self) -> MutexGuard<'_, BTreeMap<u64, Counts>> {
+        self.counts.lock().expect("no panic")
     }
 
-    /// Tells what was counted here, and counts what the others have. What does not arrive is lost.
+    /// The units that pass: all or none.
+    pub(super) fn acquire(&self, world: &World, key: u64, cost: u64) -> u64 {
+        let mut counts = self.counts();
+        let counts = counts.entry(key).or_insert_with(|| Counts {
+            known: Judge::new(&world.setup.limit),
+            own: 0,
+            seen: 0,
+        });
+        let fits = counts.known.try_admit(world.clock.now(), cost);
+        let units = if fits { cost } else { 0 };
+        counts.own += units;
+        units
+    }
+
+    /// Tells of each key what was counted here, and counts what the others have. What does not
+    /// arrive is lost.
     async fn compare(&self, world: &World, totals: &Totals) {
-        let keys: Vec<u64> = {
-            let counts = self.counts.lock().expect("no panic");
-            counts.keys().copied().collect()
-        };
+        let keys: Vec<u64> = self.counts().keys().copied().collect();
         for key in keys {
-            let own = {
-                let mut counts = self.counts.lock().expect("no panic");
-                std::mem::take(&mut counts.entry(key).or_default().own)
-            };
+            let counts = self.counts().get_mut(&key).map(|counts| {
+                let own = std::mem::take(&mut counts.own);
+                (own, counts.seen)
+            });
+            let Some((own, seen)) = counts else { continue };
             let passage = world.passage();
             sleep(passage.there).await;
             if passage.request_is_lost || !world.is_reachable(&self.life) {
                 continue;
             }
-            let total = {
-                let mut totals = totals.0.lock().expect("no panic");
-                let total = totals.entry(key).or_default();
-                *total += own;
-                *total
-            };
+            let total = totals.add(key, own);
             sleep(passage.back).await;
             if passage.reply_is_lost || self.life.is_dead.load(Ordering::Relaxed) {
                 continue;
             }
-            let mut counts = self.counts.lock().expect("no panic");
-            let counts = counts.entry(key).or_default();
-            let others = total - counts.seen - own;
-            counts.seen = total;
-            self.local.hit(&Key::from(key), others);
+            if let Some(counts) = self.counts().get_mut(&key) {
+                counts.seen = total;
+                counts.known.admit(world.clock.now(), total - seen - own);
+            }
         }
     }
 }
 
-/// Nodes do not compare all at the same time.
-fn node_offset(node: &std::sync::Weak<TimerNode>) -> u64 {
-    let node = node.upgrade().map_or(0, |node| node.life.node as u64);
-    1 + node * 7 % INTERVAL
+impl Totals {
+    fn add(&self, key: u64, units: u64) -> u64 {
+        let mut totals = self.0.lock().expect("no panic");
+        let total = totals.entry(key).or_default();
+        *total += units;
+        *total
+    }
 }

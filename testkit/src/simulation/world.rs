@@ -267,19 +267,17 @@ impl World {
             state.last_failure = now;
             return state.note(now, format_args!("{node} {key} fails"));
         };
-        let units = decision.charged();
-        if units > 0 && decision.is_allowed() {
-            let (epoch, at, order) = self.place(&mut state, span, (node, key), &decision);
-            state.admitted.push(Admitted {
-                epoch,
-                at,
-                order,
-                key,
-                units,
-            });
-            state.flows(now, units);
-        }
-        state.note(now, format_args!("{node} {key} gets {units}"));
+        let charged = decision.charged();
+        let units = if decision.is_allowed() { charged } else { 0 };
+        let place = self.place(&mut state, span, (node, key), &decision);
+        state.pass(now, arrival, units, place);
+    }
+
+    /// A node with a timer has let units pass, or none.
+    pub(super) fn passed(&self, arrival: &Arrival, units: u64) {
+        let (now, mut state) = (self.millis(), self.state());
+        let place = (0, self.clock.now(), state.next());
+        state.pass(now, arrival, units, place);
     }
 
     /// When units passed: those that the store gave when it did; those that a node had leased when
@@ -298,8 +296,7 @@ impl World {
         let told = state.done.get(&(node, key, at.as_micros()));
         match (self.setup.database, told) {
             (Database::Transacts, Some((epoch, order))) => (*epoch, at, *order),
-            // Each swap is later than those before it, also by the time of its call. And the nodes
-            // with a timer decide by themselves, in their order.
+            // Each swap is later than those before it, also by the time of its call.
             _ => (0, at, state.next()),
         }
     }
@@ -351,6 +348,21 @@ impl State {
     fn next(&mut self) -> u64 {
         self.order += 1;
         self.order
+    }
+
+    fn pass(&mut self, now: u64, arrival: &Arrival, units: u64, place: (u64, Timestamp, u64)) {
+        let ((epoch, at, order), Arrival { node, key, .. }) = (place, *arrival);
+        if units > 0 {
+            self.admitted.push(Admitted {
+                epoch,
+                at,
+                order,
+                key,
+                units,
+            });
+            self.flows(now, units);
+        }
+        self.note(now, format_args!("{node} {key} gets {units}"));
     }
 
     fn flows(&mut self, now: u64, units: u64) {
