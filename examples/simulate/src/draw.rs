@@ -39,11 +39,7 @@ pub(crate) fn nodes(measured: &Measured) -> String {
     );
     let under = Panel::new(410.0, 140.0, NODE_SCALE, Scale::even(0.0, 4.0));
     let title = "too little: token bucket, 1.5 times the limit asked for";
-    svg += &under.frame(
-        &node_labels(),
-        &percents(&[0.0, 1.0, 2.0, 3.0, 4.0]),
-        title,
-    );
+    svg += &under.frame(&node_labels(), &percents(&[0.0, 1.0, 2.0, 3.0, 4.0]), title);
     for mode in MODES.into_iter().rev() {
         let share = |nodes| {
             let numbers = measured.numbers(&Spec::new(mode, OVER, nodes));

@@ -1,7 +1,7 @@
 //! Holdings: the units that nodes may spend by themselves, as the network could tell, and what must
 //! hold of them.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{cmp::Ordering, collections::BTreeMap, time::Duration};
 
 use tokio::time::Instant;
 use tower_ratelimit::shared::{LeaseClause, LeaseReply, LeaseStatus};
@@ -43,6 +43,8 @@ struct Holding {
     settled: u64,
     back: u64,
     told: Option<Told>,
+    /// The newest message that the store knows, until its row ends.
+    done: Option<(LeaseClause, LeaseReply, Done)>,
 }
 
 /// What all nodes hold, by their life and the key.
@@ -86,6 +88,44 @@ impl Holdings {
         }
     }
 
+    /// The store has done a message, maybe not for the first time.
+    pub(super) fn done(
+        &mut self,
+        who: (u64, u64),
+        clause: &LeaseClause,
+        reply: &LeaseReply,
+        done: Done,
+    ) {
+        let holding = self.all.entry(who).or_default();
+        if let Some((newest, answer, first)) = &holding.done
+            && newest.name == clause.name
+            && first.span == done.span
+            && done.at < first.at + answer.ttl
+        {
+            let is_stale = reply.status == LeaseStatus::Stale;
+            let (known, units) = ((answer.status, answer.units), (reply.status, reply.units));
+            let took_effect = match clause.seq.cmp(&newest.seq) {
+                Ordering::Less => !is_stale,
+                Ordering::Equal => known != units,
+                Ordering::Greater => false,
+            };
+            if took_effect {
+                let fault = format!("I4: {clause:?} once more: {units:?} after {known:?}");
+                return self.fault(who, fault);
+            }
+            if clause.seq <= newest.seq {
+                return;
+            }
+        }
+        // I1, as far as the answer tells.
+        let reserved = u64::from(reply.units) + reply.others;
+        holding.done = Some((*clause, *reply, done));
+        if reserved > self.capacity {
+            let capacity = self.capacity;
+            self.fault(who, format!("I1: {reserved} are reserved of {capacity}"));
+        }
+    }
+
     /// A node hears the answer to a message.
     pub(super) fn heard(
         &mut self,
@@ -94,7 +134,7 @@ impl Holdings {
         reply: &LeaseReply,
         (sent_at, done): (Instant, Done),
     ) {
-        let (capacity, most) = (self.capacity, self.most);
+        let most = self.most;
         let holding = self.all.entry(who).or_default();
         if (holding.name, holding.seq) != (clause.name, clause.seq) {
             return;
@@ -115,14 +155,6 @@ impl Holdings {
             row_ends: done.at + reply.ttl,
             node_ends: sent_at + (reply.ttl - reply.ttl / 1_024),
         });
-        // I1, as far as the answer tells.
-        let reserved = u64::from(reply.units) + reply.others;
-        if reserved > capacity {
-            self.fault(
-                who,
-                format!("I1: {reserved} units are reserved of {capacity}"),
-            );
-        }
         // I8.
         let (now, of_node) = (sent_at, (who.0, 0)..=(who.0, u64::MAX));
         let live = self

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep_until};
 use tower_ratelimit::{
     Clock, Decision, LimiterError, StoreError, Timestamp,
-    shared::{Call, MemoryStore, Reply, Store as _},
+    shared::{Call, LeaseReply, MemoryStore, Reply, Store as _},
 };
 
 use super::{
@@ -236,10 +236,17 @@ impl World {
         }
         let (millis, done_at) = (self.millis(), now.as_micros());
         state.note(millis, format_args!("{node} asks of {key} at {done_at}"));
+        drop(state);
         let done = Done {
             at: Instant::now(),
             span: Span { epoch, fast },
         };
+        if let (Some(subject), Some(clause), Ok(reply)) = (subject(key), call.lease(), &reply)
+            && let Some((_, answer)) = LeaseReply::split(reply.as_bytes())
+        {
+            let who = (life.number, subject);
+            self.holdings().done(who, clause, &answer, done);
+        }
         (reply, done)
     }
 
