@@ -197,6 +197,7 @@ impl Tally {
             |(key, count, error)| json!({"key": key, "limited": count, "of_others_at_most": error}),
         );
         json!({
+            "files": self.seen.files,
             "lines": self.seen.lines,
             "attempts": self.seen.attempts,
             "other_requests": self.seen.others,

@@ -43,8 +43,11 @@ fn write_all(tally: &Tally, text: &mut String) -> std::fmt::Result {
 
 fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     let seen = &tally.seen;
-    let (lines, attempts) = (many(seen.lines, "line"), many(seen.attempts, "attempt"));
-    write!(text, "{lines}, {attempts}")?;
+    write!(text, "{}", many(seen.lines, "line"))?;
+    if seen.files > 1 {
+        write!(text, " of {}", many(seen.files as u64, "file"))?;
+    }
+    write!(text, ", {}", many(seen.attempts, "attempt"))?;
     if seen.others > 0 {
         write!(text, ", {}", many(seen.others, "other request"))?;
     }

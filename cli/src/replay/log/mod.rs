@@ -42,6 +42,8 @@ pub(super) struct Attempt {
     pub(super) at: u64,
     pub(super) is_whole: bool,
     pub(super) status: u16,
+    /// The place of its file among all.
+    pub(super) source: u32,
     pub(super) key: Key,
     /// The request itself, for rules.
     pub(super) request: Option<Box<Parts>>,
@@ -139,6 +141,7 @@ impl<'s> Parser<'s> {
             at: entry.at,
             is_whole: entry.is_whole,
             status: entry.status,
+            source: 0,
             key: self.settings.key.key(&entry).unwrap_or_else(Key::anonymous),
             request,
         }))
