@@ -116,7 +116,7 @@ impl Peaks {
 }
 
 /// The same in every run.
-fn hash_of(key: &Key) -> u64 {
+pub(super) fn hash_of(key: &Key) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.as_bytes().hash(&mut hasher);
     hasher.finish()

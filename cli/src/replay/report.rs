@@ -72,7 +72,7 @@ fn table(tally: &Tally, page: &mut String) {
         row(&candidate.quota.to_string(), &candidate.limited, Some(keys));
     }
     if let Some(rules) = &tally.rules {
-        row("the rules", &rules.limited, None);
+        row("the rules", &rules.outcomes().limited, None);
         for (name, counts) in &rules.policies() {
             row(name, &counts.limited, None);
         }

@@ -1,11 +1,11 @@
 //! Lines of JSON, as nginx is told to write them and Caddy does.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{
-    Entry,
+    Entry, Told,
     date::{Dates, Instant, from_number},
 };
 
@@ -16,6 +16,20 @@ pub(super) struct FieldNames {
     pub(super) ip: Option<String>,
     /// The one that keys are made of.
     pub(super) key: Option<String>,
+    /// Those of what rules look at, by the place of the need.
+    pub(super) looked_at: BTreeMap<usize, Vec<String>>,
+}
+
+/// What Caddy writes in place of credentials.
+const REDACTED: &str = "REDACTED";
+
+impl FieldNames {
+    /// How many needs have a place.
+    fn needs(&self) -> usize {
+        self.looked_at
+            .last_key_value()
+            .map_or(0, |(last, _)| last + 1)
+    }
 }
 
 /// Names that servers use, the best first. A dot is an object in an object.
@@ -65,6 +79,8 @@ pub(super) fn entry<'a>(
         line: None,
         status: None,
         field: None,
+        looked_at: Vec::new(),
+        lists_headers: false,
     };
     let mut json = serde_json::Deserializer::from_str(line);
     let walk = Walk {
@@ -136,11 +152,19 @@ struct Found<'a, 'n> {
     line: Option<Cow<'a, str>>,
     status: Option<u16>,
     field: Option<Cow<'a, str>>,
+    looked_at: Vec<Told<'a>>,
+    /// Whether the line has all headers of the request.
+    lists_headers: bool,
 }
 
 impl<'a> Found<'a, '_> {
     fn put(&mut self, path: &str, value: &Scalar<'a>) {
-        let FieldNames { time, ip, key } = self.names;
+        let FieldNames {
+            time,
+            ip,
+            key,
+            looked_at,
+        } = self.names;
         self.time.offer(path, time.as_ref(), &TIMES, value);
         self.client.offer(path, ip.as_ref(), &CLIENTS, value);
         self.method.offer(path, None, &METHODS, value);
@@ -156,14 +180,52 @@ impl<'a> Found<'a, '_> {
         if key.as_deref() == Some(path) {
             self.field = Some(value.clone().text());
         }
+        if !looked_at.is_empty() {
+            self.put_looked_at(path, value);
+        }
     }
 
-    fn entry(self, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
+    fn put_looked_at(&mut self, path: &str, value: &Scalar<'a>) {
+        self.lists_headers |= path.starts_with("request.headers.");
+        for (place, names) in &self.names.looked_at {
+            if !names.iter().any(|name| name.eq_ignore_ascii_case(path)) {
+                continue;
+            }
+            let text = value.clone().text();
+            let told = match path.strip_prefix("cookie_") {
+                Some(name) if !text.is_empty() => Told::Value(format!("{name}={text}").into()),
+                _ => Told::field(text),
+            };
+            self.looked_at.resize(self.names.needs(), Told::Unknown);
+            self.looked_at[*place] = told;
+        }
+    }
+
+    /// Headers that a line would have if the request had them, but those whose values Caddy hides.
+    fn looked_at(&mut self) -> Vec<Told<'a>> {
+        if self.lists_headers {
+            self.looked_at.resize(self.names.needs(), Told::Unknown);
+            for place in self.names.looked_at.keys() {
+                let told = &mut self.looked_at[*place];
+                *told = match std::mem::take(told) {
+                    Told::Unknown => Told::Absent,
+                    Told::Value(value) if value == REDACTED => Told::Unknown,
+                    told => told,
+                };
+            }
+        }
+        std::mem::take(&mut self.looked_at)
+    }
+
+    fn entry(mut self, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
+        let looked_at = self.looked_at();
         let (_, time) = self.time.0.ok_or("it has no time")?;
         let (at, is_whole) = time.time(dates).ok_or("its time is none")?;
         let mut entry = Entry {
             at,
             is_whole,
+            tells_user: self.user.0.is_some(),
+            looked_at,
             client: self.client.text(),
             method: self.method.text(),
             uri: self.uri.text(),
@@ -172,6 +234,7 @@ impl<'a> Found<'a, '_> {
             user: self.user.text(),
             forwarded_for: self.forwarded.text(),
             field: self.field,
+            ..Entry::default()
         };
         if let Some(line) = self.line.filter(|_| entry.method.is_none()) {
             let mut words = line.split(' ').map(str::to_owned);
@@ -301,7 +364,7 @@ mod tests {
         let own = FieldNames {
             time: Some("when".into()),
             ip: Some("who".into()),
-            key: None,
+            ..FieldNames::default()
         };
         assert_eq!(
             read(r#"{"ts":5,"ip":"x","when":"2026-11-21T03:00:01Z","who":"203.0.113.9","status":200}"#, &own).expect("an entry"),

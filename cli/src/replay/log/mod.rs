@@ -8,7 +8,7 @@ mod reader;
 use std::{borrow::Cow, net::SocketAddr};
 
 use http::{HeaderValue, Method, Request, Uri, request::Parts};
-use tower_ratelimit::{ClientIp, Key};
+use tower_ratelimit::{ClientIp, Key, rules::RequestPart};
 
 pub(super) use self::reader::{Reader, Seen};
 use super::settings::Settings;
@@ -33,6 +33,37 @@ pub(super) struct Entry<'a> {
     forwarded_for: Option<Cow<'a, str>>,
     /// The field that keys are made of.
     pub(super) field: Option<Cow<'a, str>>,
+    referer: Told<'a>,
+    user_agent: Told<'a>,
+    /// Whether the line says who the user is, or that there is none.
+    tells_user: bool,
+    /// Fields that rules look at, by the places of their needs.
+    looked_at: Vec<Told<'a>>,
+}
+
+/// A part of a request as far as a line tells it.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Told<'a> {
+    /// The line does not say.
+    #[default]
+    Unknown,
+    /// The request did not have it.
+    Absent,
+    Value(Cow<'a, str>),
+}
+
+impl<'a> Told<'a> {
+    const fn is_known(&self) -> bool {
+        !matches!(self, Self::Unknown)
+    }
+
+    /// A field that the line has; `-` stands for what there is not.
+    fn field(text: Cow<'a, str>) -> Self {
+        match &*text {
+            "" | "-" => Self::Absent,
+            _ => Self::Value(text),
+        }
+    }
 }
 
 /// A request as it is decided.
@@ -53,6 +84,32 @@ impl Entry<'_> {
     pub(super) fn path(&self) -> Option<&str> {
         let uri = self.uri.as_deref()?;
         Some(uri.split_once(['?', '#']).map_or(uri, |(path, _)| path))
+    }
+
+    /// The part of the request that the need at this place is about; absent, too, if it is in the
+    /// request already.
+    pub(super) fn told(&self, place: usize, part: &RequestPart) -> Told<'_> {
+        match part {
+            RequestPart::Header(name) => match name.as_str() {
+                "user-agent" if self.user_agent.is_known() => return self.user_agent.clone(),
+                "referer" if self.referer.is_known() => return self.referer.clone(),
+                "x-forwarded-for" if self.forwarded_for.is_some() => return Told::Absent,
+                "host" if self.has_host() => return Told::Absent,
+                _ => {}
+            },
+            RequestPart::BasicUser if self.tells_user => {
+                let user = self.user.clone();
+                return user.map_or(Told::Absent, Told::Value);
+            }
+            RequestPart::Host if self.has_host() => return Told::Absent,
+            _ => {}
+        }
+        self.looked_at.get(place).cloned().unwrap_or_default()
+    }
+
+    fn has_host(&self) -> bool {
+        let is_whole = |uri: &str| !uri.starts_with('/') && uri != "*";
+        self.host.is_some() || self.uri.as_deref().is_some_and(is_whole)
     }
 
     /// The address of the client behind the proxies.
@@ -111,10 +168,12 @@ enum Parsed {
 }
 
 impl<'s> Parser<'s> {
+    /// Counts in `untold` what the line does not tell of a request that rules look at.
+    ///
     /// # Errors
     ///
     /// Why the line is none of a log.
-    fn parse(&mut self, line: &[u8]) -> Result<Parsed, &'static str> {
+    fn parse(&mut self, line: &[u8], untold: &mut Vec<u64>) -> Result<Parsed, &'static str> {
         let text = String::from_utf8_lossy(line);
         let is_json = match self.format {
             LogFormat::Auto => text.trim_start().starts_with('{'),
@@ -133,16 +192,20 @@ impl<'s> Parser<'s> {
             return Ok(Parsed::Other);
         }
         let for_rules = !self.settings.rules.is_empty();
-        let request = for_rules.then(|| entry.parts().map(Box::new)).flatten();
+        let mut request = for_rules.then(|| entry.parts().map(Box::new)).flatten();
         if let Some(proxies) = &self.settings.trust {
             entry.resolve_client(proxies);
+        }
+        let key = self.settings.key.key(&entry).unwrap_or_else(Key::anonymous);
+        if let Some(parts) = &mut request {
+            self.settings.needs.fill(&entry, &key, parts, untold);
         }
         Ok(Parsed::Attempt(Attempt {
             at: entry.at,
             is_whole: entry.is_whole,
             status: entry.status,
             source: 0,
-            key: self.settings.key.key(&entry).unwrap_or_else(Key::anonymous),
+            key,
             request,
         }))
     }

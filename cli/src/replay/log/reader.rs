@@ -13,7 +13,10 @@ use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Attempt, Parsed, Parser, date::Dates, json::FieldNames};
-use crate::{arguments::Replay, replay::settings::Settings};
+use crate::{
+    arguments::Replay,
+    replay::{needs::field_names, settings::Settings},
+};
 
 /// A line that is longer is none of a log.
 const LONGEST: usize = 1 << 20;
@@ -34,6 +37,8 @@ pub(in crate::replay) struct Seen {
     pub(in crate::replay) skipped: u64,
     /// The first of them, and why.
     pub(in crate::replay) reasons: Vec<String>,
+    /// For each need of the rules, how many attempts' lines do not tell it.
+    pub(in crate::replay) untold: Vec<u64>,
 }
 
 /// Reads all files side by side, by the times of their lines: files may cover the same time, and
@@ -126,6 +131,7 @@ impl<'s> Reader<'s> {
                     time: arguments.time_field.clone(),
                     ip: arguments.ip_field.clone(),
                     key: settings.key.field().map(str::to_owned),
+                    looked_at: field_names(&settings.needs),
                 },
                 dates: Dates::new(),
             },
@@ -195,7 +201,7 @@ impl<'s> Reader<'s> {
         }
         self.seen.lines += 1;
         let parsed = match line {
-            Some(line) => self.parser.parse(line),
+            Some(line) => self.parser.parse(line, &mut self.seen.untold),
             None => Err("it is longer than 1 MiB"),
         };
         match parsed {
