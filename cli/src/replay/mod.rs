@@ -22,6 +22,7 @@ mod waiting;
 
 use std::{io::Write, sync::mpsc::sync_channel, thread};
 
+pub use self::log::{LogLine, read_line};
 pub(crate) use self::order::Spread;
 use self::{
     log::{Attempt, Reader},

@@ -62,9 +62,11 @@ fn unescaped(text: &str) -> Cow<'_, str> {
             }
             (b'\\', [sign, behind @ ..]) => {
                 bytes.push(match sign {
+                    b'b' => 0x08,
                     b'n' => b'\n',
                     b'r' => b'\r',
                     b't' => b'\t',
+                    b'v' => 0x0b,
                     sign => *sign,
                 });
                 rest = behind;

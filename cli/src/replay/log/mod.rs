@@ -7,7 +7,7 @@ mod reader;
 
 use std::{borrow::Cow, net::SocketAddr};
 
-use http::{HeaderValue, Method, Request, Uri, request::Parts};
+use http::{HeaderValue, Method, Request, Uri, header, request::Parts};
 use tower_ratelimit::{ClientIp, Key, rules::RequestPart};
 
 pub(super) use self::reader::{Reader, Seen};
@@ -175,15 +175,7 @@ impl<'s> Parser<'s> {
     /// Why the line is none of a log.
     fn parse(&mut self, line: &[u8], untold: &mut Vec<u64>) -> Result<Parsed, &'static str> {
         let text = String::from_utf8_lossy(line);
-        let is_json = match self.format {
-            LogFormat::Auto => text.trim_start().starts_with('{'),
-            LogFormat::Combined | LogFormat::Common => false,
-            LogFormat::NginxJson | LogFormat::Caddy | LogFormat::Json => true,
-        };
-        let mut entry = match is_json {
-            true => json::entry(&text, &self.fields, &mut self.dates)?,
-            false => combined::entry(&text, &mut self.dates)?,
-        };
+        let mut entry = entry(&text, self.format, &self.fields, &mut self.dates)?;
         if self.dates.is_to_come(entry.at) {
             return Err("its time is to come");
         }
@@ -209,4 +201,78 @@ impl<'s> Parser<'s> {
             request,
         }))
     }
+}
+
+/// Reads a line of the format, or of that which it seems to have.
+fn entry<'a>(
+    text: &'a str,
+    format: LogFormat,
+    fields: &json::FieldNames,
+    dates: &mut Dates,
+) -> Result<Entry<'a>, &'static str> {
+    let is_json = match format {
+        LogFormat::Auto => text.trim_start().starts_with('{'),
+        LogFormat::Combined | LogFormat::Common => false,
+        LogFormat::NginxJson | LogFormat::Caddy | LogFormat::Json => true,
+    };
+    match is_json {
+        true => json::entry(text, fields, dates),
+        false => combined::entry(text, dates),
+    }
+}
+
+/// A line as it was read, for fuzz targets.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct LogLine {
+    /// Microseconds since 1970.
+    pub at: u64,
+    /// The client's address or name.
+    pub client: Option<String>,
+    /// The user's name.
+    pub user: Option<String>,
+    /// The request's method.
+    pub method: Option<String>,
+    /// The request's target.
+    pub uri: Option<String>,
+    /// The response's status.
+    pub status: u16,
+    /// The header `User-Agent`.
+    pub user_agent: Option<String>,
+}
+
+/// Reads a line of any format.
+///
+/// # Errors
+///
+/// Why it is none.
+pub fn read_line(line: &[u8]) -> Result<LogLine, &'static str> {
+    let text = String::from_utf8_lossy(line);
+    let agent = RequestPart::Header(header::USER_AGENT);
+    let fields = json::FieldNames {
+        looked_at: [(
+            0,
+            vec![
+                "http_user_agent".into(),
+                "request.headers.user-agent".into(),
+            ],
+        )]
+        .into(),
+        ..json::FieldNames::default()
+    };
+    let entry = entry(&text, LogFormat::Auto, &fields, &mut Dates::new())?;
+    let user_agent = match entry.told(0, &agent) {
+        Told::Value(agent) => Some(agent.into_owned()),
+        Told::Absent | Told::Unknown => None,
+    };
+    let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
+    Ok(LogLine {
+        at: entry.at,
+        status: entry.status,
+        user_agent,
+        client: owned(entry.client),
+        user: owned(entry.user),
+        method: owned(entry.method),
+        uri: owned(entry.uri),
+    })
 }
