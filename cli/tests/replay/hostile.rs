@@ -36,6 +36,75 @@ fn hostile_lines_are_skipped_and_shown() {
     }
 }
 
+/// A line is one without its end, and with that of another system.
+#[test]
+fn ends_of_lines_make_no_difference() {
+    let directory = directory();
+    let log = small();
+    let crlf = log.replace('\n', "\r\n");
+    for (name, text) in [
+        ("cut", log.trim_end()),
+        ("crlf", &crlf),
+        ("both", crlf.trim_end()),
+    ] {
+        let log = file(&directory, name, text);
+        let told = json(&[&log, "--quota", "4/minute"]);
+        assert_eq!(
+            (&told["attempts"], &told["skipped"]),
+            (&11.into(), &0.into()),
+            "{name}"
+        );
+        assert_eq!(told["quotas"][0]["limited"]["requests"], 6, "{name}");
+    }
+}
+
+/// The hour that comes twice in Berlin: the log goes on, though its clock goes back.
+#[test]
+fn clocks_may_be_turned_back() {
+    let directory = directory();
+    let line =
+        |time: &str| format!("203.0.113.7 - - [25/Oct/2026:{time}] \"GET / HTTP/1.1\" 200 5\n");
+    let times = [
+        "02:59:58 +0200",
+        "02:59:59 +0200",
+        "02:00:00 +0100",
+        "02:00:01 +0100",
+        "03:00:00 +0100",
+    ];
+    let log = file(&directory, "access.log", times.map(line).concat());
+    let told = json(&[&log, "--quota", "2/minute fixed_window"]);
+    assert_eq!(
+        (&told["late"], &told["first"], &told["last"]),
+        (
+            &0.into(),
+            &"2026-10-25T00:59:58Z".into(),
+            &"2026-10-25T02:00:00Z".into()
+        )
+    );
+    assert_eq!(told["quotas"][0]["limited"]["requests"], 0);
+}
+
+/// Each line tells its own format, unless it is told for all.
+#[test]
+fn a_file_of_two_formats_is_read_as_both() {
+    let directory = directory();
+    let json_line = "  {\"ts\":1795132809,\"ip\":\"203.0.113.7\",\"status\":200}\n";
+    let log = file(&directory, "access.log", small() + &json_line.repeat(3));
+    for (format, attempts, skipped) in [
+        ("auto", 14, 0),
+        ("combined", 11, 3),
+        ("common", 11, 3),
+        ("json", 3, 11),
+    ] {
+        let told = json(&[&log, "--suggest", "--format", format]);
+        assert_eq!(
+            (&told["attempts"], &told["skipped"]),
+            (&attempts.into(), &skipped.into()),
+            "{format}"
+        );
+    }
+}
+
 /// Lines of a log with some of their bytes changed, and bytes of any kind.
 fn lines() -> impl Strategy<Value = Vec<u8>> {
     let json = r#"{"ts":1795132801.5,"request":{"remote_ip":"203.0.113.7","uri":"/","method":"GET","headers":{"X":["a"]}},"status":200}"#;
