@@ -120,7 +120,11 @@ impl Tally {
         if limited & 1 == 1 && !self.quotas.is_empty() {
             self.top.count(&attempt.key);
         }
-        self.peaks.count(&attempt.key, at, limited);
+        let counts = self
+            .count_if
+            .as_ref()
+            .is_none_or(|statuses| statuses.has(attempt.status));
+        self.peaks.count(&attempt.key, at, limited, counts);
     }
 
     /// All attempts were decided.

@@ -172,3 +172,75 @@ fn keys_are_what_is_asked_for() {
     ]);
     assert!(!hashed.contains("k1\""), "{hashed}");
 }
+
+/// Each field has its own part of the key.
+#[test]
+fn keys_are_made_of_several_fields() {
+    let directory = directory();
+    let line = |tenant: &str, user: &str| {
+        format!(
+            "{{\"ts\":1795132801.5,\"status\":200,\"tenant\":\"{tenant}\",\"by\":{{\"id\":{user}}}}}\n"
+        )
+    };
+    let log = [
+        line("a", "1"),
+        line("a", "2"),
+        line("b", "1"),
+        line("a", "1"),
+    ]
+    .concat();
+    let log = file(&directory, "access.json", log);
+    let told = json(&[
+        &log,
+        "--quota",
+        "1/day",
+        "--key",
+        "field:tenant+field:by.id",
+    ]);
+    assert_eq!(
+        (&told["keys"], &told["without_key"]),
+        (&3.into(), &0.into())
+    );
+    assert_eq!(told["top"][0]["key"], "(\"a\", \"1\")");
+}
+
+/// Some applications log the port, which is another one for each connection.
+#[test]
+fn a_port_is_no_part_of_a_client() {
+    let directory = directory();
+    let line = |client: &str| {
+        format!("{{\"ts\":1795132801.5,\"status\":200,\"remote_addr\":\"{client}\"}}\n")
+    };
+    let log = [
+        "203.0.113.7:4000",
+        "203.0.113.7:4001",
+        "[2001:db8::1]:4000",
+        "2001:db8::2",
+        "host:80",
+    ];
+    let log = file(&directory, "access.json", log.map(line).concat());
+    assert_eq!(json(&[&log, "--suggest"])["keys"], 3);
+}
+
+/// The others do not use the limit up.
+#[test]
+fn peaks_are_those_of_responses_that_count() {
+    let directory = directory();
+    let log: String = (0..30)
+        .map(|second| {
+            let status = if second % 10 == 0 { 401 } else { 200 };
+            line(MIDNIGHT + second, "203.0.113.7", "POST /login", status)
+        })
+        .collect();
+    let log = file(&directory, "access.log", log);
+    let told = json(&[&log, "--suggest", "--count-if", "401"]);
+    assert_eq!(
+        told["suggestion"]["windows"][2]["peaks"]["max"], 3,
+        "{told}"
+    );
+    assert_eq!(told["keys"], 1);
+    // Nothing counts at all.
+    let page = directory.path().join("report.html").display().to_string();
+    let told = json(&[&log, "--suggest", "--count-if", "500", "--report", &page]);
+    assert!(told["suggestion"].is_null(), "{told}");
+}

@@ -14,8 +14,8 @@ use super::{
 pub(super) struct FieldNames {
     pub(super) time: Option<String>,
     pub(super) ip: Option<String>,
-    /// The one that keys are made of.
-    pub(super) key: Option<String>,
+    /// Those that keys are made of.
+    pub(super) keys: Vec<String>,
     /// Those of what rules look at, by the place of the need.
     pub(super) looked_at: BTreeMap<usize, Vec<String>>,
 }
@@ -78,7 +78,7 @@ pub(super) fn entry<'a>(
         forwarded: Best::default(),
         line: None,
         status: None,
-        field: None,
+        fields: Vec::new(),
         looked_at: Vec::new(),
         lists_headers: false,
     };
@@ -151,7 +151,7 @@ struct Found<'a, 'n> {
     /// `GET / HTTP/1.1`.
     line: Option<Cow<'a, str>>,
     status: Option<u16>,
-    field: Option<Cow<'a, str>>,
+    fields: Vec<Option<Cow<'a, str>>>,
     looked_at: Vec<Told<'a>>,
     /// Whether the line has all headers of the request.
     lists_headers: bool,
@@ -162,7 +162,7 @@ impl<'a> Found<'a, '_> {
         let FieldNames {
             time,
             ip,
-            key,
+            keys,
             looked_at,
         } = self.names;
         self.time.offer(path, time.as_ref(), &TIMES, value);
@@ -177,8 +177,11 @@ impl<'a> Found<'a, '_> {
             ("status", value) => self.status = value.clone().text().parse().ok(),
             _ => {}
         }
-        if key.as_deref() == Some(path) {
-            self.field = Some(value.clone().text());
+        for (place, key) in keys.iter().enumerate() {
+            if key == path {
+                self.fields.resize(keys.len(), None);
+                self.fields[place] = Some(value.clone().text());
+            }
         }
         if !looked_at.is_empty() {
             self.put_looked_at(path, value);
@@ -233,7 +236,7 @@ impl<'a> Found<'a, '_> {
             status: self.status.ok_or("it has no status")?,
             user: self.user.text(),
             forwarded_for: self.forwarded.text(),
-            field: self.field,
+            fields: self.fields,
             ..Entry::default()
         };
         if let Some(line) = self.line.filter(|_| entry.method.is_none()) {
@@ -341,7 +344,7 @@ mod tests {
             entry.uri.as_deref(),
             entry.forwarded_for.as_deref(),
             entry.status,
-            entry.field.as_deref(),
+            entry.fields,
         ))
     }
 
@@ -349,17 +352,17 @@ mod tests {
     fn lines_of_caddy_and_of_nginx_are_read() {
         let caddy = r#"{"level":"info","ts":1795230001.25,"request":{"remote_ip":"10.0.0.1","client_ip":"203.0.113.7","method":"GET","host":"a.example","uri":"/a?b","headers":{"X-Forwarded-For":["203.0.113.7"],"X-Key":["k1"]}},"status":200}"#;
         let key = FieldNames {
-            key: Some("request.headers.X-Key".into()),
+            keys: vec!["request.headers.X-Key".into()],
             ..FieldNames::default()
         };
         assert_eq!(
             read(caddy, &key).expect("an entry"),
-            r#"1795230001250000 Some("203.0.113.7") Some("GET") Some("/a?b") Some("203.0.113.7") 200 Some("k1")"#
+            r#"1795230001250000 Some("203.0.113.7") Some("GET") Some("/a?b") Some("203.0.113.7") 200 [Some("k1")]"#
         );
         let nginx = r#"{"msec":"1795230001.250","remote_addr":"203.0.113.7","request":"POST /l\u00e9 HTTP/1.1","status":"401"}"#;
         assert_eq!(
             read(nginx, &FieldNames::default()).expect("an entry"),
-            r#"1795230001250000 Some("203.0.113.7") Some("POST") Some("/lé") None 401 None"#
+            r#"1795230001250000 Some("203.0.113.7") Some("POST") Some("/lé") None 401 []"#
         );
         let own = FieldNames {
             time: Some("when".into()),
@@ -368,7 +371,7 @@ mod tests {
         };
         assert_eq!(
             read(r#"{"ts":5,"ip":"x","when":"2026-11-21T03:00:01Z","who":"203.0.113.9","status":200}"#, &own).expect("an entry"),
-            r#"1795230001000000 Some("203.0.113.9") None None None 200 None"#
+            r#"1795230001000000 Some("203.0.113.9") None None None 200 []"#
         );
     }
 

@@ -5,7 +5,10 @@ mod date;
 mod json;
 mod reader;
 
-use std::{borrow::Cow, net::SocketAddr};
+use std::{
+    borrow::Cow,
+    net::{IpAddr, SocketAddr},
+};
 
 use http::{HeaderValue, Method, Request, Uri, header, request::Parts};
 use tower_ratelimit::{ClientIp, Key, rules::RequestPart};
@@ -31,8 +34,8 @@ pub(super) struct Entry<'a> {
     status: u16,
     pub(super) user: Option<Cow<'a, str>>,
     forwarded_for: Option<Cow<'a, str>>,
-    /// The field that keys are made of.
-    pub(super) field: Option<Cow<'a, str>>,
+    /// The fields that keys are made of.
+    pub(super) fields: Vec<Option<Cow<'a, str>>>,
     referer: Told<'a>,
     user_agent: Told<'a>,
     /// Whether the line says who the user is, or that there is none.
@@ -84,6 +87,13 @@ impl Entry<'_> {
     pub(super) fn path(&self) -> Option<&str> {
         let uri = self.uri.as_deref()?;
         Some(uri.split_once(['?', '#']).map_or(uri, |(path, _)| path))
+    }
+
+    /// The client's address, of which some applications write the port, too.
+    pub(super) fn client_ip(&self) -> Option<IpAddr> {
+        let client = self.client.as_deref()?;
+        let with_port = || client.parse().map(|address: SocketAddr| address.ip());
+        client.parse().or_else(|_| with_port()).ok()
     }
 
     /// The part of the request that the need at this place is about; absent, too, if it is in the
@@ -142,11 +152,7 @@ impl Entry<'_> {
                 parts.headers.insert(name, value);
             }
         }
-        if let Some(ip) = self
-            .client
-            .as_deref()
-            .and_then(|client| client.parse().ok())
-        {
+        if let Some(ip) = self.client_ip() {
             parts.extensions.insert(SocketAddr::new(ip, 0));
         }
     }

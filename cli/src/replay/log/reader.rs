@@ -130,7 +130,7 @@ impl<'s> Reader<'s> {
                 fields: FieldNames {
                     time: arguments.time_field.clone(),
                     ip: arguments.ip_field.clone(),
-                    key: settings.key.field().map(str::to_owned),
+                    keys: settings.key.fields().to_vec(),
                     looked_at: field_names(&settings.needs),
                 },
                 dates: Dates::new(),
