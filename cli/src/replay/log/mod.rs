@@ -2,6 +2,7 @@
 
 mod combined;
 mod date;
+mod fields;
 mod json;
 mod reader;
 
@@ -17,6 +18,8 @@ pub(super) use self::reader::{Reader, Seen};
 use super::settings::Settings;
 use crate::arguments::LogFormat;
 use date::Dates;
+use fields::FieldNames;
+use json::JsonLines;
 
 /// A request as a line tells it.
 #[derive(Debug, Default)]
@@ -162,7 +165,7 @@ impl Entry<'_> {
 struct Parser<'s> {
     settings: &'s Settings,
     format: LogFormat,
-    fields: json::FieldNames,
+    json: JsonLines,
     dates: Dates,
 }
 
@@ -181,7 +184,7 @@ impl<'s> Parser<'s> {
     /// Why the line is none of a log.
     fn parse(&mut self, line: &[u8], untold: &mut Vec<u64>) -> Result<Parsed, &'static str> {
         let text = String::from_utf8_lossy(line);
-        let mut entry = entry(&text, self.format, &self.fields, &mut self.dates)?;
+        let mut entry = entry(&text, self.format, &self.json, &mut self.dates)?;
         if self.dates.is_to_come(entry.at) {
             return Err("its time is to come");
         }
@@ -213,7 +216,7 @@ impl<'s> Parser<'s> {
 fn entry<'a>(
     text: &'a str,
     format: LogFormat,
-    fields: &json::FieldNames,
+    json: &JsonLines,
     dates: &mut Dates,
 ) -> Result<Entry<'a>, &'static str> {
     let is_json = match format {
@@ -222,7 +225,7 @@ fn entry<'a>(
         LogFormat::NginxJson | LogFormat::Caddy | LogFormat::Json => true,
     };
     match is_json {
-        true => json::entry(text, fields, dates),
+        true => json.entry(text, dates),
         false => combined::entry(text, dates),
     }
 }
@@ -255,7 +258,7 @@ pub struct LogLine {
 pub fn read_line(line: &[u8]) -> Result<LogLine, &'static str> {
     let text = String::from_utf8_lossy(line);
     let agent = RequestPart::Header(header::USER_AGENT);
-    let fields = json::FieldNames {
+    let json = JsonLines::new(FieldNames {
         looked_at: [(
             0,
             vec![
@@ -264,9 +267,9 @@ pub fn read_line(line: &[u8]) -> Result<LogLine, &'static str> {
             ],
         )]
         .into(),
-        ..json::FieldNames::default()
-    };
-    let entry = entry(&text, LogFormat::Auto, &fields, &mut Dates::new())?;
+        ..FieldNames::default()
+    });
+    let entry = entry(&text, LogFormat::Auto, &json, &mut Dates::new())?;
     let user_agent = match entry.told(0, &agent) {
         Told::Value(agent) => Some(agent.into_owned()),
         Told::Absent | Told::Unknown => None,

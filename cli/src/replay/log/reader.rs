@@ -12,7 +12,7 @@ use std::{
 use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Attempt, Parsed, Parser, date::Dates, json::FieldNames};
+use super::{Attempt, Parsed, Parser, date::Dates, fields::FieldNames, json::JsonLines};
 use crate::{
     arguments::Replay,
     replay::{needs::field_names, settings::Settings},
@@ -127,12 +127,12 @@ impl<'s> Reader<'s> {
             parser: Parser {
                 settings,
                 format: arguments.format,
-                fields: FieldNames {
+                json: JsonLines::new(FieldNames {
                     time: arguments.time_field.clone(),
                     ip: arguments.ip_field.clone(),
                     keys: settings.key.fields().to_vec(),
                     looked_at: field_names(&settings.needs),
-                },
+                }),
                 dates: Dates::new(),
             },
             progress,
