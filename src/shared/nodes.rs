@@ -20,7 +20,7 @@ use super::{
     deny_cache::{self, DenyCache},
     fallback::Fallback,
     keeper::LeaseKeeper,
-    ledger::{LeaseHolder, LeasePlace, Ledger, LocalAnswer},
+    ledger::{AheadStart, LeaseHolder, LeasePlace, Ledger, LocalAnswer},
     mode::{LeaseTerms, ModeStats},
     nodes_store::NodesStore,
     rare_values::RareValues,
@@ -237,8 +237,16 @@ impl NodesLimiter {
             generation: current.generation,
         };
         let now = Instant::now();
-        let decision = match ledger.decide(holder, op, now) {
-            LocalAnswer::Decided(decision) => return Some(decision),
+        let answer = match ledger.ahead() {
+            None => ledger.decide(holder, op, now),
+            Some(terms) => {
+                let start = || self.0.start(ledger, (current, holder), key, now);
+                ledger.decide_ahead((holder, terms), op, now, start)
+            }
+        };
+        let decision = match answer {
+            LocalAnswer::Decided(decision) if ledger.ahead().is_none() => return Some(decision),
+            LocalAnswer::Decided(decision) => Some(decision),
             LocalAnswer::Low(decision) => {
                 self.0.ask_for_more(Arc::clone(current), key, holder);
                 Some(decision)
@@ -304,6 +312,26 @@ impl Question {
 }
 
 impl Inner {
+    /// All that is to be known of a subject that was never seen.
+    #[cold]
+    fn start(
+        &self,
+        ledger: &Ledger<Current>,
+        (plan, holder): (&Arc<Current>, LeaseHolder),
+        key: &Key,
+        now: Instant,
+    ) -> AheadStart<Current> {
+        let subject = self.subjects.of_key(&plan.keyspace, key).tagged(holder.tag);
+        let time = ledger.store_time(now);
+        AheadStart {
+            fresh: time.and_then(|time| plan.fresh(holder.chosen, time)),
+            place: LeasePlace {
+                subject,
+                plan: Arc::clone(plan),
+            },
+        }
+    }
+
     /// Asks for more units, before a request has to wait for some.
     #[cold]
     fn ask_for_more(&self, plan: Arc<Current>, key: &Key, holder: LeaseHolder) {
