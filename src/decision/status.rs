@@ -213,8 +213,8 @@ impl Status {
     #[cfg(feature = "redis")]
     pub(crate) fn remaining_after(&self, elapsed: Duration) -> Option<u64> {
         let mut later = *self;
-        later.age(elapsed);
         later.renew(elapsed);
+        later.age(elapsed);
         later.remaining()
     }
 

@@ -1,11 +1,13 @@
 //! The ledger: the leases that this node holds, and what it knows of subjects that it may lease.
 
 mod ahead;
+mod answer;
 mod counting;
 mod counts;
 mod demand;
 mod entry;
 mod held;
+mod scarce;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -23,14 +25,13 @@ use siphasher::sip::SipHasher13;
 use tokio::time::Instant;
 
 pub(super) use self::{
-    counting::AheadStart,
-    entry::{LeaseHolder, LocalAnswer},
-    held::LeasePlace,
+    answer::LocalAnswer, counting::AheadStart, entry::LeaseHolder, held::LeasePlace,
 };
 use self::{
     counts::LeaseCounts,
     entry::LeaseEntry,
     held::{HeldLease, LEAST_DEMAND},
+    scarce::{until_end, until_full},
     table::{LeaseBucket, WAYS, each_lease},
 };
 use super::{
@@ -86,6 +87,17 @@ pub(super) enum Letter {
     UnderWay,
     /// A message.
     Sent(SentMessage),
+}
+
+impl SentMessage {
+    const fn new(holder: LeaseHolder, clause: LeaseClause, (at, forgets): (Instant, u64)) -> Self {
+        Self {
+            holder,
+            clause,
+            at,
+            forgets,
+        }
+    }
 }
 
 impl Letter {
@@ -195,8 +207,10 @@ impl<P> Ledger<P> {
         let Some(entry) = entries.find(holder) else {
             return Letter::None;
         };
+        let sent = |clause| Letter::Sent(SentMessage::new(holder, clause, (now, forgets)));
         if self.terms.ahead.is_some() {
-            return self.message_ahead((holder, forgets), entry, asks, now);
+            let clause = self.message_ahead(entry, asks, now);
+            return clause.map_or(Letter::None, sent);
         }
         entry.demand.keep_below(most, now, self.terms.length);
         let demand = entry.demand.units(now, self.terms.length);
@@ -215,16 +229,7 @@ impl<P> Ledger<P> {
         if is_idle || lease.is_under_way(now, self.patience()) {
             return Letter::UnderWay;
         }
-        let (clause, is_repeated) = lease.message(demand, &self.terms, now);
-        if is_repeated {
-            self.counts.repeat();
-        }
-        Letter::Sent(SentMessage {
-            holder,
-            clause,
-            at: now,
-            forgets,
-        })
+        sent(lease.message(demand, &self.terms, &self.counts, now))
     }
 
     /// A message was not answered: it is sent again.
@@ -418,24 +423,6 @@ impl<P> Ledger<P> {
         let at = (u128::from(tag) * self.buckets.len() as u128) >> 64;
         &self.buckets[at as usize]
     }
-}
-
-/// The time until the row ends, and with it the window that it is in.
-const fn until_end(reply: &LeaseReply) -> Duration {
-    match reply.ttl {
-        // There is no row.
-        Duration::ZERO => Duration::MAX,
-        ttl => ttl,
-    }
-}
-
-/// The time until the bucket that binds is full, from the decision on, after which units were
-/// granted. From then on units get lost: those that are held count only when they were spent.
-fn until_full(decision: &Decision, reply: &LeaseReply, granted: u32) -> Duration {
-    let own = u64::from(reply.units.saturating_sub(granted));
-    let (_, status) = decision.binding_place();
-    let full = status.full_after(reply.others.saturating_add(own));
-    full.unwrap_or(Duration::MAX)
 }
 
 impl<P> fmt::Debug for Ledger<P> {

@@ -182,31 +182,29 @@ impl Mode {
                 "max_leases({max_leases}): accepted are 1 to {MOST_LEASES}"
             ));
         }
+        if self.ahead.is_some() && !matches!(self.kind, ModeKind::Eventual(_)) {
+            return refuse("ahead belongs to eventual mode: no other is ahead".to_owned());
+        }
+        if self.kind != ModeKind::Leased && (self.length, self.max_units) != (None, None) {
+            return refuse("length and max_units belong to leased mode".to_owned());
+        }
         match self.kind {
-            ModeKind::Leased if self.ahead.is_none() => {}
-            ModeKind::Leased => {
-                return refuse("leased mode is never ahead: ahead belongs to eventual mode".into());
-            }
-            _ if (self.length, self.max_units) != (None, None) => {
-                return refuse("only leased mode has leases: neither length nor max_units".into());
-            }
-            ModeKind::Eventual(interval) => {
-                let ahead = ahead_terms(interval, self.ahead, limits)?;
-                return Ok(Some(LeaseTerms {
-                    length: DEFAULT_LENGTH,
-                    max_units: u32::MAX,
-                    max_leases,
-                    ahead: Some(ahead),
-                }));
-            }
-            ModeKind::Strict if self.ahead.is_none() => return Ok(None),
-            ModeKind::Strict => {
-                return refuse("strict mode is never ahead: ahead belongs to eventual mode".into());
-            }
+            ModeKind::Strict => Ok(None),
+            ModeKind::Leased => self.leased_terms(max_leases, limits),
+            ModeKind::Eventual(interval) => Ok(Some(LeaseTerms {
+                length: DEFAULT_LENGTH,
+                max_units: u32::MAX,
+                max_leases,
+                ahead: Some(ahead_terms(interval, self.ahead, limits)?),
+            })),
         }
-        if !can_lease(limits) {
-            return Ok(None);
-        }
+    }
+
+    fn leased_terms(
+        self,
+        max_leases: usize,
+        limits: &Limits,
+    ) -> Result<Option<LeaseTerms>, ConfigError> {
         let length = self.length.unwrap_or(DEFAULT_LENGTH);
         if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&length) {
             return refuse(format!(
@@ -219,7 +217,7 @@ impl Mode {
                 "max_units({max_units}): a lease has at least 2 units"
             ));
         }
-        Ok(Some(LeaseTerms {
+        Ok(can_lease(limits).then_some(LeaseTerms {
             length,
             max_units,
             max_leases,

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::sleep;
 use tower_ratelimit::{
-    Decision, Key, Limiter, OnFailure, Op, Quota,
+    Algorithm, Decision, Key, Limiter, OnFailure, Op, Quota,
     limiter::{Pending, Tier},
     shared::{Mode, RedisLimiterBuilder, SharedLimiter},
 };
@@ -29,6 +29,7 @@ fn eventual(quota: Quota, ahead: u32, seed: u64) -> RedisLimiterBuilder {
     SharedLimiter::builder(quota)
         .name("test")
         .mode(Mode::eventual(INTERVAL).ahead(ahead))
+        .max_leases(1_024)
         .on_failure(OnFailure::deny())
         .seed(seed)
 }
@@ -158,49 +159,68 @@ async fn left(node: &Node) -> u64 {
     look.remaining().unwrap()
 }
 
+/// One node uses all there is up, of which the others do not know. Then all want more than there is.
 #[tokio::test(start_paused = true)]
 async fn no_more_than_ahead_of_each_other_node_passes_beyond_the_limit() {
-    let mut touched = 0;
     for count in [1, 2, 5, 10] {
         for ahead in [1, 5, 20, 50] {
-            let most = (count - 1) * u64::from(ahead);
-            let step = (4, MS);
             let bucket = Quota::per_second(1_000).burst(600);
             let window = Quota::per_second(600).fixed_window();
             for quota in [bucket, window, window.sliding_log()] {
-                let wire = Wire::new();
-                let nodes = nodes(count, quota, ahead, &wire);
-                let passed = Passed::new(&wire);
-                passed.load(&nodes, step, SECOND).await;
-                sleep(SECOND * 3 / 2).await;
-                passed.load(&nodes, step, SECOND / 2).await;
-                let beyond = match quota {
-                    _ if quota == bucket => passed.beyond_bucket(1_000, 600),
-                    _ if quota == window => passed.beyond_window(600),
-                    _ => passed.beyond_log(600),
-                };
-                assert!(
-                    beyond <= most,
-                    "{beyond} of {most} with {count} nodes, {ahead} ahead, {quota:?}"
-                );
-                touched += u64::from(beyond > 0);
+                let beyond = beyond(count, ahead, quota).await;
+                let most = (count - 1) * u64::from(ahead);
+                let context = format!("{count} nodes, {ahead} ahead, {quota:?}");
+                assert!(beyond <= most, "{beyond} of {most} with {context}");
+                // A bucket fills while answers are under way.
+                assert!(beyond + 6 >= most, "{beyond} of {most} with {context}");
             }
         }
     }
-    assert!(touched > 12, "the bound was tried {touched} times");
 }
 
-/// Each request passes beyond the limit once: units that a bucket owes are paid back.
+/// How many units more than the limit have passed at most.
+async fn beyond(count: u64, ahead: u32, quota: Quota) -> u64 {
+    let wire = Wire::new();
+    let nodes = nodes(count, quota, ahead, &wire);
+    for node in &nodes {
+        let _ = node.acquire(&Key::from("bob"), 1).await.unwrap();
+    }
+    // The beginning of a window.
+    sleep(Duration::from_micros(
+        1_000_000 - wire.now().as_micros() % 1_000_000,
+    ))
+    .await;
+    let passed = Passed::new(&wire);
+    for _ in 0..1_000 {
+        let decision = nodes[0].acquire(&key(), 1).await.unwrap();
+        passed.note(&decision);
+        if decision.is_denied() {
+            break;
+        }
+    }
+    sleep(2 * MS).await;
+    passed.load(&nodes, (ahead + 1, MS), MS).await;
+    passed.load(&nodes, (1, MS), 300 * MS).await;
+    sleep(SECOND * 3 / 2).await;
+    passed.load(&nodes, (3, MS), 100 * MS).await;
+    match quota.algorithm() {
+        Algorithm::TokenBucket => passed.beyond_bucket(1_000, 600),
+        Algorithm::FixedWindow => passed.beyond_window(600),
+        _ => passed.beyond_log(600),
+    }
+}
+
+/// Units that a bucket owes are paid back.
 #[tokio::test(start_paused = true)]
 async fn rate_over_ten_minutes_is_exact() {
-    let (count, ahead) = (4, 25);
+    let (count, ahead) = (4, 15);
     let wire = Wire::new();
-    let nodes = nodes(count, Quota::per_second(50).burst(100), ahead, &wire);
+    let nodes = nodes(count, Quota::per_second(10).burst(50), ahead, &wire);
     let passed = Passed::new(&wire);
     let ten_minutes = Duration::from_secs(600);
-    passed.load(&nodes, (1, 40 * MS), ten_minutes).await;
+    passed.load(&nodes, (1, 250 * MS), ten_minutes).await;
     let most = (count - 1) * u64::from(ahead);
-    let expected = 600 * 50 + 100;
+    let expected = 600 * 10 + 50;
     let total = passed.count();
     assert!(
         (expected - most..=expected + most).contains(&total),

@@ -9,8 +9,8 @@ use super::{
         lease::{LAST_MESSAGE, LeaseClause, LeaseReply, LeaseStatus},
         mode::{AheadTerms, LeaseNumber},
     },
+    answer::LocalAnswer,
     counts::LeaseCounts,
-    entry::LocalAnswer,
     held::LeasePlace,
 };
 use crate::{

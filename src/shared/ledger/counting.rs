@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::{
-    Ledger, Letter, SentMessage,
+    Ledger, SentMessage,
     ahead::{AheadCount, AheadNow},
-    entry::{LeaseEntry, LeaseHolder, LocalAnswer},
+    answer::LocalAnswer,
+    entry::{LeaseEntry, LeaseHolder},
     held::LeasePlace,
     table::each_lease,
 };
@@ -15,7 +16,11 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Op},
     lock::unpoisoned,
-    shared::{deny_cache::may_end_denials, lease::LeaseReply, mode::AheadTerms},
+    shared::{
+        deny_cache::may_end_denials,
+        lease::{LeaseClause, LeaseReply},
+        mode::AheadTerms,
+    },
 };
 
 /// The beginning of what is counted of a subject.
@@ -56,27 +61,24 @@ impl<P> Ledger<P> {
             own.filter(|entry| entry.holder.tag == holder.tag)
                 .for_each(LeaseEntry::close);
         }
-        let (begins, cost) = match op {
-            Op::Acquire(cost) | Op::Reserve(cost) | Op::AcquireUpTo(cost) => (*cost > 0, *cost),
-            _ => (false, 0),
+        let cost = match op {
+            Op::Acquire(cost) | Op::Reserve(cost) | Op::AcquireUpTo(cost) => *cost,
+            _ => 0,
         };
-        let is_known = |entry: &LeaseEntry<P>| entry.holder.tag == holder.tag;
-        let is_known = entries.list.iter().any(is_known);
-        let answer = match entries.entry(holder, begins, now, &self.terms) {
-            Some(entry) => {
-                entry.demand.add(cost, now, self.terms.length);
-                if begins && entry.ahead.is_none() {
-                    bucket.has_leases.store(true, Ordering::Relaxed);
-                    let AheadStart { place, fresh } = start();
-                    // In another tier, or by older quotas, units of it were spent already.
-                    let fresh = fresh.filter(|_| !is_known);
-                    let ahead = AheadCount::new(place, self.name(), fresh, now);
-                    entry.ahead = Some(Box::new(ahead));
-                }
-                entry.decide_ahead(op, AheadNow { terms, now })
+        // In another tier, or by older quotas, units of it were spent already.
+        let is_known = entries.list.iter().any(|own| own.holder.tag == holder.tag);
+        let entry = entries.entry(holder, cost > 0, now, &self.terms);
+        let answer = entry.map_or(LocalAnswer::Ask, |entry| {
+            entry.demand.add(cost, now, self.terms.length);
+            if cost > 0 && entry.ahead.is_none() {
+                bucket.has_leases.store(true, Ordering::Relaxed);
+                let AheadStart { place, fresh } = start();
+                let fresh = fresh.filter(|_| !is_known);
+                let ahead = AheadCount::new(place, self.name(), fresh, now);
+                entry.ahead = Some(Box::new(ahead));
             }
-            None => LocalAnswer::Ask,
-        };
+            entry.decide_ahead(op, AheadNow { terms, now })
+        });
         match answer {
             LocalAnswer::Ask => self.counts.ask(),
             LocalAnswer::Decided(_) | LocalAnswer::Low(_) => entries.local += 1,
@@ -88,21 +90,12 @@ impl<P> Ledger<P> {
     /// not.
     pub(super) fn message_ahead(
         &self,
-        (holder, forgets): (LeaseHolder, u64),
         entry: &mut LeaseEntry<P>,
         asks: bool,
         now: Instant,
-    ) -> Letter {
-        let Some(ahead) = &mut entry.ahead else {
-            return Letter::None;
-        };
-        let clause = ahead.message((asks, self.patience()), &self.counts, now);
-        Letter::Sent(SentMessage {
-            holder,
-            clause,
-            at: now,
-            forgets,
-        })
+    ) -> Option<LeaseClause> {
+        let ahead = entry.ahead.as_mut()?;
+        Some(ahead.message((asks, self.patience()), &self.counts, now))
     }
 
     /// Learns the store's answer to a message of eventual mode.

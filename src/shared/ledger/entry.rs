@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::{
     super::mode::LeaseTerms,
     ahead::{AheadCount, AheadNow},
+    answer::LocalAnswer,
     demand::RecentDemand,
     held::{HeldLease, LEAST_DEMAND},
 };
@@ -22,17 +23,6 @@ pub(in crate::shared) struct LeaseHolder {
     pub(in crate::shared) tag: u64,
     pub(in crate::shared) chosen: Chosen,
     pub(in crate::shared) generation: u64,
-}
-
-/// What comes of an operation on this node.
-#[derive(Debug)]
-pub(in crate::shared) enum LocalAnswer {
-    /// It is decided.
-    Decided(Decision),
-    /// It is decided, and the store is to be asked for more.
-    Low(Decision),
-    /// The store has to decide.
-    Ask,
 }
 
 /// All that a node knows of one subject.
