@@ -116,6 +116,15 @@ impl Passed {
         units
     }
 
+    /// The most by which more passed than the quota allows.
+    fn beyond(&self, quota: Quota) -> u64 {
+        match quota.algorithm() {
+            Algorithm::TokenBucket => self.beyond_bucket(quota.limit(), quota.capacity()),
+            Algorithm::FixedWindow => self.beyond_window(quota.limit()),
+            _ => self.beyond_log(quota.limit()),
+        }
+    }
+
     /// The most by which a bucket of this many units a second gave more than it had, at any time.
     fn beyond_bucket(&self, per_second: u64, burst: u64) -> u64 {
         let interval = 1_000_000 / per_second;
@@ -205,11 +214,74 @@ async fn beyond(count: u64, ahead: u32, quota: Quota) -> u64 {
     passed.load(&nodes, (1, MS), 300 * MS).await;
     sleep(PERIOD * 3 / 2).await;
     passed.load(&nodes, (3, MS), 100 * MS).await;
-    match quota.algorithm() {
-        Algorithm::TokenBucket => passed.beyond_bucket(100, 600),
-        Algorithm::FixedWindow => passed.beyond_window(600),
-        _ => passed.beyond_log(600),
+    passed.beyond(quota)
+}
+
+/// Numbers that are the same for the same seed: SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % most
     }
+
+    /// What becomes of a call: mostly nothing.
+    fn fault(&mut self) -> Option<Fault> {
+        match self.below(12) {
+            0 => Some(Fault::LostRequest),
+            1 => Some(Fault::LostReply),
+            2 => Some(Fault::Again(Duration::ZERO)),
+            3 => Some(Fault::Again(Duration::from_millis(1 + self.below(40)))),
+            4 => Some(Fault::Again(Duration::from_millis(self.below(3_000)))),
+            5 if self.below(4) == 0 => Some(Fault::Fails),
+            _ => None,
+        }
+    }
+}
+
+fn seeds() -> u64 {
+    let seeds = std::env::var("EVENTUAL_SEEDS").ok();
+    seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(40)
+}
+
+/// Loads that come and go on any node, and calls that are lost, late, or done twice.
+#[tokio::test(start_paused = true)]
+async fn bound_holds_whatever_becomes_of_messages() {
+    let mut touched = 0;
+    for seed in 0..seeds() {
+        let mut dice = Dice(seed);
+        let (count, ahead) = (1 + dice.below(5), 1 + dice.below(30) as u32);
+        let quota = match dice.below(3) {
+            0 => Quota::per_second(100).burst(150),
+            1 => Quota::per(150, PERIOD).fixed_window(),
+            _ => Quota::per(150, PERIOD).sliding_log(),
+        };
+        let wire = Wire::new();
+        let nodes = nodes(count, quota, ahead, &wire);
+        let passed = Passed::new(&wire);
+        wire.next((0..5_000).map(|_| dice.fault()));
+        for _ in 0..60 {
+            let node = dice.below(count) as usize;
+            let load = (
+                1 + dice.below(6) as u32,
+                Duration::from_millis(1 + dice.below(5)),
+            );
+            match dice.below(3) {
+                0 => sleep(Duration::from_millis(dice.below(400))).await,
+                1 => passed.load(&nodes, load, 30 * MS).await,
+                _ => passed.load(&nodes[node..=node], load, 30 * MS).await,
+            }
+        }
+        sleep(SECOND).await;
+        let beyond = passed.beyond(quota);
+        let most = (count - 1) * u64::from(ahead);
+        assert!(beyond <= most, "seed {seed}: {beyond} of {most}, {quota:?}");
+        touched += u64::from(beyond > 0);
+    }
+    assert!(touched > seeds() / 10, "{touched} times beyond the limit");
 }
 
 /// Units that a bucket owes are paid back.
