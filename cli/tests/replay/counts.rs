@@ -204,6 +204,23 @@ fn keys_are_made_of_several_fields() {
     assert_eq!(told["top"][0]["key"], "(\"a\", \"1\")");
 }
 
+/// Names with dots, and in another case.
+#[test]
+fn fields_are_found_in_objects_and_under_names_with_dots() {
+    let directory = directory();
+    let lines = [
+        "{\"@timestamp\":\"2026-11-20T00:00:01.5Z\",\"source.ip\":\"203.0.113.7\",\"status\":200}\n",
+        "{\"@Timestamp\":\"2026-11-20T00:00:01.5Z\",\"source\":{\"port\":1,\"ip\":\"203.0.113.7\"},\"other\":{\"status\":[500]},\"Status\":200}\n",
+    ];
+    let log = file(&directory, "access.json", lines.concat());
+    let told = json(&[&log, "--quota", "1/day", "--ip-field", "source.ip"]);
+    assert_eq!(
+        (&told["skipped"], &told["keys"], &told["without_key"]),
+        (&0.into(), &1.into(), &0.into())
+    );
+    assert_eq!(told["quotas"][0]["limited"]["requests"], 1);
+}
+
 /// Some applications log the port, which is another one for each connection.
 #[test]
 fn a_port_is_no_part_of_a_client() {
