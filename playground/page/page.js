@@ -117,6 +117,7 @@ function decide(arrival) {
     const answer = JSON.parse(core.decide(place, sim.now, arrival.client));
     lanes[place].hear(arrival, answer);
     row.cells[place] = verdict(answer);
+    sim.attack?.hear(arrival.client, place, answer.outcome !== 'denied');
     arrival.heard?.(place, answer);
   }
   sim.rows = [row, ...sim.rows.slice(0, 19)];
@@ -469,6 +470,273 @@ function refresh() {
   }
 }
 
+// Drawings. The stage: above, the state of the chosen client; below, the way of the requests.
+
+const GATE = 0.53;
+const MIDDLE = 158; // the height of the gate's opening
+const rowOf = (client) => (client > 3 ? MIDDLE : 94 + 32 * client);
+
+class Pen {
+  constructor(canvas) {
+    const ratio = devicePixelRatio || 1;
+    [this.w, this.h] = [canvas.clientWidth, canvas.clientHeight];
+    const [width, height] = [Math.round(this.w * ratio), Math.round(this.h * ratio)];
+    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    this.c = canvas.getContext('2d');
+    this.c.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.c.clearRect(0, 0, this.w, this.h);
+  }
+  fade(alpha) { this.c.globalAlpha = Math.max(0, Math.min(1, alpha)); }
+  box(x, y, w, h, fill, stroke, radius = 0) {
+    const { c } = this;
+    c.beginPath();
+    c.roundRect(x, y, w, h, radius);
+    if (fill) { c.fillStyle = palette[fill]; c.fill(); }
+    if (stroke) { c.strokeStyle = palette[stroke]; c.lineWidth = 1; c.stroke(); }
+  }
+  line(points, colour, width = 1, dash = []) {
+    const { c } = this;
+    c.beginPath();
+    points.forEach(([x, y], i) => (i ? c.lineTo(x, y) : c.moveTo(x, y)));
+    Object.assign(c, { strokeStyle: palette[colour], lineWidth: width });
+    c.setLineDash(dash);
+    c.stroke();
+    c.setLineDash([]);
+  }
+  text(words, x, y, { colour = 'text', size = 12, align = 'left', weight = 400 } = {}) {
+    const { c } = this;
+    Object.assign(c, { font: `${weight} ${size}px system-ui, "Segoe UI", "Noto Sans", sans-serif`, fillStyle: palette[colour], textAlign: align, textBaseline: 'alphabetic' });
+    c.fillText(words, x, y);
+  }
+  shape(client, x, y, r = 6) {
+    const { c } = this;
+    c.beginPath();
+    if (client === 2) c.rect(x - r * 0.9, y - r * 0.9, r * 1.8, r * 1.8);
+    else if (client === 3) { c.moveTo(x, y - r * 1.1); c.lineTo(x + r * 1.15, y + r * 0.9); c.lineTo(x - r * 1.15, y + r * 0.9); c.closePath(); }
+    else c.arc(x, y, client > 3 ? r / 2 : r, 0, 7);
+    c.fillStyle = palette[['one', 'two', 'three'][client - 1] ?? 'edge'];
+    c.fill();
+  }
+}
+
+function drawStage(lane) {
+  const pen = new Pen(lane.canvases[0]);
+  const gate = Math.round(pen.w * GATE);
+  const figure = { token_bucket: drawBucket, leaky_bucket: drawQueue }[lane.quota.algorithm] ?? drawTimes;
+  figure(pen, lane, gate);
+  pen.line([[0, 100.5], [pen.w, 100.5]], 'grid');
+  // Clients, gate and service.
+  for (const client of [1, 2, 3]) {
+    if (client === sim.watch) pen.box(4, rowOf(client) - 13, 26, 26, 'tint', 'passed', 6);
+    pen.shape(client, 17, rowOf(client), 7);
+  }
+  for (const [from, to] of [[110, MIDDLE - 13], [MIDDLE + 13, 207]]) pen.line([[gate, from], [gate, to]], 'edge', 3);
+  pen.box(pen.w - 70, MIDDLE - 26, 66, 52, 'soft', 'edge', 6);
+  pen.text('your', pen.w - 37, MIDDLE - 3, { align: 'center', colour: 'strong' });
+  pen.text('service', pen.w - 37, MIDDLE + 13, { align: 'center', colour: 'strong' });
+  (still.matches ? drawCounts : drawDots)(pen, lane, gate);
+  const age = lane.denial ? (sim.now - lane.denial.at) / (sim.speed * SECOND) : 9;
+  if (age >= 0 && age < 1.6) {
+    pen.fade(1.6 - age);
+    pen.text(lane.denial.text, gate + 10, 206, { colour: 'limit', weight: 600 });
+    pen.fade(1);
+  }
+}
+/** In place of dots, for those who want nothing to move. */
+function drawCounts(pen, lane) {
+  lane.dots = [];
+  lane.clients.forEach(({ counts }, i) => {
+    pen.text(`${counts[0]} passed, ${counts[1]} refused`, 38, rowOf(i + 1) + 4, { colour: 'strong' });
+  });
+}
+function drawDots(pen, lane, gate) {
+  const unit = FLIGHT * sim.speed * SECOND;
+  for (const arrival of sim.queue) {
+    if (arrival.t > sim.now + unit || lane.dots.length > 120) break;
+    if (arrival.drawn?.[lane.place] || !arrival.lanes.includes(lane.place)) continue;
+    (arrival.drawn ??= [])[lane.place] = true;
+    lane.dots.push({ arrival, client: arrival.client });
+  }
+  const ease = (p) => p * p * (3 - 2 * p);
+  let queued = 0;
+  lane.dots = lane.dots.filter((dot) => {
+    if (dot.at === undefined) {
+      // Not decided although its time has come: it was taken back.
+      if (dot.arrival.t < sim.now) return false;
+      const p = Math.max(0, 1 - (dot.arrival.t - sim.now) / unit);
+      const from = rowOf(dot.client);
+      pen.shape(dot.client, 34 + (gate - 46) * p, from + (MIDDLE - from) * ease(Math.max(0, p * 1.6 - 0.6)));
+      return true;
+    }
+    const p = (sim.now - (dot.ok ? dot.release : dot.at)) / unit;
+    if (p < 0) {
+      pen.shape(dot.client, Math.max(40, gate - 12 - 15 * queued), MIDDLE);
+      queued += 1;
+      return true;
+    }
+    pen.fade(dot.ok ? 4 * (1 - p) : 1 - p);
+    if (dot.ok) {
+      const x = gate - 12 + (pen.w - 76 - gate) * p;
+      pen.shape(dot.client, x, MIDDLE);
+      if (x > gate + 8) pen.text('✓', x - 4, MIDDLE - 10, { colour: 'passed', weight: 700 });
+    } else {
+      const y = MIDDLE + 44 * p * p;
+      pen.shape(dot.client, gate - 12 - 26 * p, y);
+      pen.text('✕', gate - 16 - 26 * p, y - 9, { colour: 'limit', weight: 700 });
+    }
+    pen.fade(1);
+    return p < 1;
+  });
+}
+function drawBucket(pen, lane, gate) {
+  const { capacity, step, limit, period } = lane.quota;
+  const { remaining, reset_after } = lane.peek();
+  const tokens = step ? remaining : level(lane.quota, reset_after);
+  const [x, y, w, h] = [gate - 34, 14, 68, 74];
+  const full = (tokens / capacity) * h;
+  pen.box(x, y + h - full, w, full, 'passed', null, [0, 0, 8, 8]);
+  if (capacity <= 25) {
+    for (let i = 1; i < capacity; i++) pen.line([[x, y + h - (i * h) / capacity], [x + w, y + h - (i * h) / capacity]], 'card', 1);
+  }
+  const { c } = pen;
+  c.beginPath();
+  c.moveTo(x, y - 4);
+  c.lineTo(x, y + h - 8);
+  c.arcTo(x, y + h, x + 8, y + h, 8);
+  c.lineTo(x + w - 8, y + h);
+  c.arcTo(x + w, y + h, x + w, y + h - 8, 8);
+  c.lineTo(x + w, y - 4);
+  Object.assign(c, { lineWidth: 2, strokeStyle: palette.edge });
+  c.stroke();
+  pen.text(tokens.toFixed(1), x + w + 14, y + 42, { size: 22, colour: 'strong', weight: 600 });
+  pen.text(`of ${plural(capacity, 'token')}`, x + w + 14, y + 60);
+  pen.text(step ? `refilled every ${span(step)}` : `+1 every ${wait(period / limit)}`, x - 14, y + 42, { align: 'right' });
+}
+function drawQueue(pen, lane, gate) {
+  const { queue, limit, period } = lane.quota;
+  const waiting = lane.clients[sim.watch - 1].passed.filter((t) => t > sim.now).length;
+  const size = Math.min(22, Math.max(4, (gate - 24) / Math.max(queue, 1) - 4));
+  const shown = Math.min(queue, Math.floor((gate - 16) / (size + 4)));
+  for (let i = 0; i < shown; i++) {
+    const x = gate - 8 - (i + 1) * (size + 4);
+    pen.box(x, 40, size, 26, null, 'edge', 3);
+    if (i < waiting) pen.shape(sim.watch, x + size / 2, 53, Math.min(7, size / 2.4));
+  }
+  pen.text(`${waiting} waiting`, gate + 12, 50, { size: 18, colour: 'strong', weight: 600 });
+  pen.text(`one leaves every ${wait(period / limit)}`, gate + 12, 68);
+  pen.text(queue ? plural(queue, 'place') + ' in the queue' : 'no queue', gate - 12, 30, { align: 'right' });
+}
+/** Windows, slices and logs lie on a line of time that moves to the left; the time over the gate is now. */
+function drawTimes(pen, lane, gate) {
+  const { algorithm, capacity, period, slices } = lane.quota;
+  const [base, height] = [82, 52];
+  const scale = (gate - 10) / (1.12 * period);
+  const x = (t) => gate + (t - sim.now) * scale;
+  const right = pen.w - 6;
+  const client = lane.clients[sim.watch - 1];
+  const fixed = algorithm === 'fixed_window';
+  const begins = fixed ? Math.floor(sim.now / period) * period : sim.now - period;
+  pen.box(x(begins), base - height, gate - x(begins), height, 'tint');
+  pen.line([[4, base - height], [right, base - height]], 'limit', 1.5, [6, 4]);
+  if (algorithm === 'sliding_log') {
+    for (const t of client.passed) {
+      if (x(t) < 4) continue;
+      const counts = t > sim.now - period;
+      pen.line([[x(t), base], [x(t), base - (counts ? 40 : 22)]], counts ? 'passed' : 'offered', 3);
+    }
+  } else {
+    for (const [from, to, units, weight] of lane.counted()) {
+      const [left, edge] = [Math.max(4, x(from)), Math.min(x(to), right)];
+      if (edge <= 4) continue;
+      const top = (units / capacity) * height;
+      if (units) pen.box(left + 1, base - top, Math.max(0, Math.min(edge, gate) - left - 1), top, weight > 0 ? 'passed' : 'offered');
+      pen.line([[x(to), base + 4], [x(to), base - height - (fixed ? 12 : 4)]], fixed ? 'edge' : 'grid', fixed ? 2 : 1);
+      if (units && edge - left > 26) pen.text(weight > 0 && weight < 1 && !fixed ? `${units} × ${weight.toFixed(2)}` : units, (left + Math.min(edge, gate)) / 2, base - top - 4, { align: 'center', colour: 'strong', weight: 600 });
+    }
+    const next = (Math.floor(sim.now / period) + 1) * period;
+    if (fixed && x(next) < right - 50) pen.text(clock(next), x(next) + 5, base - 4);
+    else if (!fixed && slices > 1) pen.text(plural(slices, 'slice'), right, 24, { align: 'right' });
+  }
+  pen.text(`limit ${capacity}`, right, base - height + 14, { align: 'right', colour: 'limit' });
+  pen.line([[2, base], [right, base]], 'edge');
+  pen.line([[gate, base + 6], [gate, 16]], 'strong', 1.5);
+  pen.text('now', gate, 12, { align: 'center', colour: 'strong' });
+  pen.text(fixed ? 'this window' : `the last ${span(period)}`, gate - 6, 24, { align: 'right' });
+  pen.text('time →', right, 97, { align: 'right' });
+}
+
+/** The strip: requests as bars, and the sum over the trailing period as a line with the limit. */
+function drawStrip(lane) {
+  const pen = new Pen(lane.canvases[1]);
+  const [left, right] = [30, pen.w - 4];
+  const [from, width] = [sim.now - range(), range() / 60];
+  const i = sim.watch - 1;
+  const x = (t) => left + ((t - from) / range()) * (right - left);
+  const { limit, period } = lane.quota;
+  const gap = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600].find((each) => (range() / SECOND / each) * 62 < pen.w) * SECOND;
+  for (let t = Math.ceil(from / gap) * gap; t < sim.now; t += gap) {
+    pen.line([[x(t), 4], [x(t), 112]], 'grid');
+    if (x(t) > left + 16 && x(t) < right - 26) pen.text(clock(t, gap < 60 * SECOND ? 8 : 5), x(t), 127, { align: 'center', size: 11 });
+  }
+  const bars = [...lane.bins].filter(([number]) => (number + 1) * width > from && number * width <= sim.now);
+  const top = Math.max(4, ...bars.map(([, bin]) => 3 * bin.passed[i]), Math.min(12, ...bars.map(([, bin]) => bin.offered[i])));
+  const most = Math.max(0, ...bars.map(([, bin]) => bin.offered[i]));
+  for (const [kind, inset] of [['offered', 0.5], ['passed', 1]]) {
+    for (const [number, bin] of bars) {
+      const height = 40 * Math.min(1, bin[kind][i] / Math.min(Math.max(top, 4), Math.max(most, 4)));
+      const [a, b] = [Math.max(left, x(number * width)) + inset, Math.min(right, x((number + 1) * width)) - inset];
+      if (height && b > a) pen.box(a, 46 - height, b - a, height, kind);
+    }
+  }
+  pen.text(Math.min(Math.max(top, 4), Math.max(most, 4)), left - 6, 14, { align: 'right', size: 11 });
+  pen.text(0, left - 6, 48, { align: 'right', size: 11 });
+  const { passed } = lane.clients[i];
+  const changes = [...passed.filter((t) => t <= sim.now).map((t) => [t, 1]), ...passed.map((t) => [t + period, -1])].sort((a, b) => a[0] - b[0]);
+  let [sum, peak] = [0, 0];
+  const points = [];
+  for (const [t, change] of changes) {
+    if (t > sim.now) break;
+    if (t >= from) points.push([x(t), sum]);
+    sum += change;
+    if (t >= from) { points.push([x(t), sum]); peak = Math.max(peak, sum); } else points.splice(0, points.length, [left, sum]);
+  }
+  points.push([right, sum]);
+  const y = (count) => 112 - (50 * count) / Math.max(limit * 1.25, peak);
+  for (const height of [46.5, 112.5]) pen.line([[left, height], [right, height]], 'edge');
+  pen.line(points.map(([at, count]) => [at, y(count)]), 'passed', 2);
+  pen.line([[left, y(limit)], [right, y(limit)]], 'limit', 1.5, [6, 4]);
+  pen.text(limit, left - 6, y(limit) + 4, { align: 'right', size: 11, colour: 'limit' });
+  if (peak > limit * 1.2) pen.text(peak, left - 6, y(peak) + 8, { align: 'right', size: 11, colour: 'passed' });
+  pen.text(0, left - 6, 114, { align: 'right', size: 11 });
+}
+
+function repaint() {
+  const style = getComputedStyle(document.documentElement);
+  for (const colour of ['page', 'card', 'soft', 'text', 'strong', 'grid', 'edge', 'offered', 'passed', 'tint', 'limit', 'one', 'two', 'three']) {
+    palette[colour] = style.getPropertyValue(`--${colour}`).trim();
+  }
+}
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', repaint);
+
+let last;
+let told = 0;
+let drawn = 0;
+function frame(ms) {
+  // A page in the background sleeps; it goes on where it was.
+  const passed = Math.min(0.25, (ms - (last ?? ms)) / 1000);
+  last = ms;
+  if (!sim.paused) step(passed * sim.speed);
+  if (ms - told > 250) {
+    told = ms;
+    refresh();
+  }
+  if (!still.matches || ms - drawn > 500) {
+    drawn = ms;
+    for (const lane of lanes) { drawStage(lane); drawStrip(lane); }
+  }
+  requestAnimationFrame(frame);
+}
+
 // Settings in the address
 
 let saved;
@@ -518,6 +786,7 @@ async function start() {
     rate.addEventListener('input', () => showRate(i, RATES[rate.value]));
     return make('div', {}, make('label', {}, radio, shape(i + 1), `Client ${i + 1}`), rate, make('output'));
   }));
+  repaint();
   lanes.push(...BOTH.map((place) => new Lane(place)));
   load(fragment());
   const actions = { pause: () => pause(), one: () => send(1), burst: () => send(20), attack, edge: windowEdge, retry: retryTogether, flood: floodOfKeys,
