@@ -23,28 +23,37 @@ has_wasm_std() {
     has_file "$(rustc --print sysroot)/lib/rustlib/$target/lib/libstd-*.rlib"
 }
 
-# Debian's compiler for the web, which is as new as a browser needs it, and the sources of the standard library.
-has_debian_rustc() {
-    [ -e /usr/lib/rustlib/src/rust/library/vendor ] && has_file "$(/usr/bin/rustc --print sysroot)/lib/rustlib/src/rust" &&
-        [ "$(printf '%s\n' "$msrv" "$(/usr/bin/rustc --version | cut -d' ' -f2)" | sort -V | head -n 1)" = "$msrv" ]
+# is_enough <version>: whether a Rust of this version compiles the crate.
+is_enough() {
+    [ -n "$1" ] && [ "$(printf '%s\n' "$msrv" "$1" | sort -V | head -n 1)" = "$msrv" ]
 }
 
-offers_debian_rustc() {
-    has_command apt-cache && [ -n "$(apt-cache madison rustc-web rust-web-src 2>/dev/null)" ]
+# Debian builds its browsers with a compiler of their age, and has the sources of its standard library.
+has_debian_rust() {
+    [ -d /usr/lib/rustlib/src/rust/library/vendor ] && is_enough "$(/usr/bin/rustc --version 2>/dev/null | cut -d' ' -f2)"
+}
+
+offers_debian_rust() {
+    has_command apt-cache || return
+    apt_update >&2
+    is_enough "$(apt-cache madison rustc-web 2>/dev/null | head -n 1 | cut -d'|' -f2 | tr -d ' ')"
 }
 
 msrv=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml)
-if ! has_wasm_std && ! offers_debian_rustc && has_command rustup; then
-    rustup target add "$target" >&2 || true
-fi
 if has_wasm_std; then
     "${build[@]}"
-else
-    need_that has_debian_rustc "a Rust with $target" rustc-web rust-web-src
-    # The sources come without a compiled library: cargo builds it, by a switch that is not stable yet.
+elif has_debian_rust || offers_debian_rust; then
+    need_that has_debian_rust "rustc-web $msrv" rustc-web rust-web-src
+    # The standard library comes as source alone, and cargo builds it by a switch that is not stable yet.
     linker=$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/rust-lld
     RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$linker "${build[@]}" \
         -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
+else
+    rustup target add "$target" >&2 || {
+        echo "error: the standard library for $target is needed and cannot be had" >&2
+        exit 1
+    }
+    "${build[@]}"
 fi
 
 python3 - "${CARGO_TARGET_DIR:-target}/$target/release/playground.wasm" "$page" <<'PYTHON'

@@ -49,13 +49,13 @@ const sim = { now: START, paused: false, speed: 1, watch: 3, rates: [0, 0, 0], n
 
 // Words
 
-const plural = (count, noun) => `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : 's'}`;
+const plural = (count, noun) => `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : noun.endsWith('s') ? 'es' : 's'}`;
 const percent = (part, whole) => (whole ? `${Math.floor((100 * part) / whole)} %` : '–');
 function wait(micros) {
   if (micros === null) return 'never';
   const seconds = micros / SECOND;
-  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
-  if (seconds < 100) return `${Math.round(seconds)} s`;
+  if (seconds < 9.95) return `${seconds.toFixed(1)}\u00a0s`;
+  if (seconds < 100) return `${Math.round(seconds)}\u00a0s`;
   return seconds < 6000 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
 }
 const span = (micros) => {
@@ -173,7 +173,7 @@ class Lane {
     for (const each of Object.values(this.inputs)) each.toggleAttribute('aria-invalid', false);
     if (!fault.hidden) (input ?? this.inputs.text).setAttribute('aria-invalid', 'true');
     if (fault.hidden) this.show(input);
-    this.labels();
+    else if (this.quota) this.labels();
     save();
     return fault.hidden;
   }
@@ -293,15 +293,15 @@ class Lane {
     }
     if (algorithm === 'leaky_bucket') {
       const waiting = passed.filter((t) => t > sim.now).length;
-      return `${waiting} of ${queue} places in the queue taken, one request leaves every ${wait(period / limit)}`;
+      return `${waiting} of ${queue} places in the queue are taken`;
     }
     if (algorithm === 'fixed_window') return `${used}, the window ends in ${wait(period - (sim.now % period))}`;
     if (algorithm === 'sliding_window') {
       const leaving = this.counted().find(([, to, , weight]) => weight > 0 && to > sim.now - period);
-      return `${used}; the oldest slice has ${leaving[2]}, which count ${leaving[3].toFixed(2)} each`;
+      return `${used}, the oldest slice by ${leaving[3].toFixed(2)}`;
     }
     const first = passed.find((t) => t > sim.now - period);
-    return first === undefined ? used : `${used}, the first of them is forgotten in ${wait(first + period - sim.now)}`;
+    return first === undefined ? used : `${used}, the first is forgotten in ${wait(first + period - sim.now)}`;
   }
 }
 const level = (quota, resetAfter) => Math.max(0, quota.capacity - (resetAfter * quota.limit) / quota.period);
@@ -392,7 +392,7 @@ function floodOfKeys() {
     arrive(sim.now + (2 + i * 0.4) * SECOND, 3, { heard: (place, answer) => {
       again[place] += Number(answer.outcome !== 'denied');
       const { tracked_keys, evictions } = lanes[place].peek();
-      tell(tracked_keys.toLocaleString('en'), `keys in each table, which has room for 1,024; ${plural(Math.floor(fresh), 'fresh address')} came and ${evictions.toLocaleString('en')} were given up again. Client 3, over its limit before the flood, still passes ${again[0]} times on A and ${again[1]} on B.`);
+      tell(tracked_keys.toLocaleString('en'), `clients are remembered by each table, made for 1,024; ${plural(Math.floor(fresh), 'fresh address')} came, and ${evictions.toLocaleString('en')} are forgotten again. Client 3, over its limit before the flood, still passes ${again[0]} times on A and ${again[1]} on B.`);
       if (i === 13 && place === 1) say(`${$('number').textContent} ${$('story').textContent}`);
     } });
   }
@@ -538,7 +538,8 @@ function drawStage(lane) {
   const age = lane.denial ? (sim.now - lane.denial.at) / (sim.speed * SECOND) : 9;
   if (age >= 0 && age < 1.6) {
     pen.fade(1.6 - age);
-    pen.text(lane.denial.text, gate + 10, 206, { colour: 'limit', weight: 600 });
+    const narrow = pen.w < 300;
+    pen.text(lane.denial.text, narrow ? pen.w - 2 : gate + 10, 206, { colour: 'limit', weight: 600, align: narrow ? 'right' : 'left' });
     pen.fade(1);
   }
 }
@@ -592,7 +593,7 @@ function drawBucket(pen, lane, gate) {
   const { capacity, step, limit, period } = lane.quota;
   const { remaining, reset_after } = lane.peek();
   const tokens = step ? remaining : level(lane.quota, reset_after);
-  const [x, y, w, h] = [gate - 34, 14, 68, 74];
+  const [x, y, w, h] = [pen.w < 300 ? gate - 70 : gate - 34, 14, 68, 74];
   const full = (tokens / capacity) * h;
   pen.box(x, y + h - full, w, full, 'passed', null, [0, 0, 8, 8]);
   if (capacity <= 25) {
@@ -610,7 +611,7 @@ function drawBucket(pen, lane, gate) {
   c.stroke();
   pen.text(tokens.toFixed(1), x + w + 14, y + 42, { size: 22, colour: 'strong', weight: 600 });
   pen.text(`of ${plural(capacity, 'token')}`, x + w + 14, y + 60);
-  pen.text(step ? `refilled every ${span(step)}` : `+1 every ${wait(period / limit)}`, x - 14, y + 42, { align: 'right' });
+  if (pen.w >= 300) pen.text(step ? `refilled every ${span(step)}` : `+1 every ${wait(period / limit)}`, x - 14, y + 42, { align: 'right' });
 }
 function drawQueue(pen, lane, gate) {
   const { queue, limit, period } = lane.quota;
@@ -654,15 +655,15 @@ function drawTimes(pen, lane, gate) {
       if (units && edge - left > 26) pen.text(weight > 0 && weight < 1 && !fixed ? `${units} × ${weight.toFixed(2)}` : units, (left + Math.min(edge, gate)) / 2, base - top - 4, { align: 'center', colour: 'strong', weight: 600 });
     }
     const next = (Math.floor(sim.now / period) + 1) * period;
-    if (fixed && x(next) < right - 50) pen.text(clock(next), x(next) + 5, base - 4);
+    if (fixed && x(next) < right - 62) pen.text(clock(next), x(next) + 5, base - 4);
     else if (!fixed && slices > 1) pen.text(plural(slices, 'slice'), right, 24, { align: 'right' });
   }
   pen.text(`limit ${capacity}`, right, base - height + 14, { align: 'right', colour: 'limit' });
   pen.line([[2, base], [right, base]], 'edge');
   pen.line([[gate, base + 6], [gate, 16]], 'strong', 1.5);
   pen.text('now', gate, 12, { align: 'center', colour: 'strong' });
-  pen.text(fixed ? 'this window' : `the last ${span(period)}`, gate - 6, 24, { align: 'right' });
-  pen.text('time →', right, 97, { align: 'right' });
+  pen.text(fixed ? 'this window' : `the last ${span(period)}`, gate - 4, 96, { align: 'right' });
+  pen.text('time →', right, 96, { align: 'right' });
 }
 
 /** The strip: requests as bars, and the sum over the trailing period as a line with the limit. */
@@ -679,16 +680,17 @@ function drawStrip(lane) {
     if (x(t) > left + 16 && x(t) < right - 26) pen.text(clock(t, gap < 60 * SECOND ? 8 : 5), x(t), 127, { align: 'center', size: 11 });
   }
   const bars = [...lane.bins].filter(([number]) => (number + 1) * width > from && number * width <= sim.now);
-  const top = Math.max(4, ...bars.map(([, bin]) => 3 * bin.passed[i]), Math.min(12, ...bars.map(([, bin]) => bin.offered[i])));
-  const most = Math.max(0, ...bars.map(([, bin]) => bin.offered[i]));
+  // The highest bar, unless all that pass would be tiny beside an attack: then it is cut off.
+  const most = (kind) => Math.max(0, ...lanes.flatMap((each) => [...each.bins.values()].map((bin) => bin[kind][i])));
+  const top = Math.max(4, Math.min(most('offered'), Math.max(10, 2 * most('passed'))));
   for (const [kind, inset] of [['offered', 0.5], ['passed', 1]]) {
     for (const [number, bin] of bars) {
-      const height = 40 * Math.min(1, bin[kind][i] / Math.min(Math.max(top, 4), Math.max(most, 4)));
+      const height = 40 * Math.min(1, bin[kind][i] / top);
       const [a, b] = [Math.max(left, x(number * width)) + inset, Math.min(right, x((number + 1) * width)) - inset];
       if (height && b > a) pen.box(a, 46 - height, b - a, height, kind);
     }
   }
-  pen.text(Math.min(Math.max(top, 4), Math.max(most, 4)), left - 6, 14, { align: 'right', size: 11 });
+  pen.text(top, left - 6, 14, { align: 'right', size: 11 });
   pen.text(0, left - 6, 48, { align: 'right', size: 11 });
   const { passed } = lane.clients[i];
   const changes = [...passed.filter((t) => t <= sim.now).map((t) => [t, 1]), ...passed.map((t) => [t + period, -1])].sort((a, b) => a[0] - b[0]);

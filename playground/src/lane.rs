@@ -22,7 +22,7 @@ use crate::{
     rust_line::{number_after, rust_line, step},
 };
 
-/// How many clients a lane can remember at the same time.
+/// How many clients a lane remembers at the same time, at least; its table has some room to spare.
 pub const MAX_KEYS: usize = 1_024;
 
 /// A limit in front of a service, at a time that the caller tells.
@@ -113,11 +113,14 @@ impl Lane {
         self.with_state(answer, client).end()
     }
 
-    /// Tells as JSON where this client stands.
+    /// Tells as JSON where this client stands, and how full the table is.
     #[must_use]
     pub fn peek(&self, now: Timestamp, client: u32) -> String {
         self.clock.set(now);
-        self.with_state(Object::new(), client).end()
+        self.with_state(Object::new(), client)
+            .number("tracked_keys", self.limiter.tracked_keys() as u64)
+            .number("evictions", self.limiter.evictions())
+            .end()
     }
 
     fn with_state(&self, answer: Object, client: u32) -> Object {
@@ -125,8 +128,6 @@ impl Lane {
         answer
             .number("remaining", state.remaining())
             .micros("reset_after", state.binding().reset_after())
-            .number("tracked_keys", self.limiter.tracked_keys() as u64)
-            .number("evictions", self.limiter.evictions())
     }
 
     /// Sends the request through the layer.

@@ -58,7 +58,7 @@ fn each_control_of_a_lane_says_its_quota() {
             input.parentElement.querySelector('output')?.textContent ?? ''];";
     for (control, value, text, label) in [
         ("limit", "7", "7/10s burst 10", "7"),
-        ("period", "6", "7/60s burst 10", "1 min"),
+        ("period", "6", "7/60s burst 10", "60 s"),
         ("burst", "20", "7/60s burst 20", "20"),
         ("burst", "0", "7/60s", "as the limit"),
         ("step", "3", "7/60s refill_every 5s", "every 5 s"),

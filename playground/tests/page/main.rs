@@ -12,4 +12,5 @@ mod looks;
 mod native;
 #[cfg(target_os = "linux")]
 mod scenarios;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "browsers are tested on Linux"))]
 mod traces;

@@ -45,7 +45,8 @@ fn a_flood_of_keys_does_not_push_out_the_offender() {
         return;
     };
     let (number, story) = run(&browser, "flood", 10);
-    assert_eq!(number, "1,024");
+    let tracked: u32 = number.replace(',', "").parse().expect("a number");
+    assert!((1_024..2_048).contains(&tracked), "{number}");
     assert!(story.contains("5,000 fresh addresses came"), "{story}");
     assert!(story.contains("still passes 0 times on A and 0 on B"), "{story}");
     let counts = browser.js("return playground.lanes.map((lane) => lane.clients[2].counts)");
