@@ -12,11 +12,11 @@ const DEFAULTS = { a: '5/10s burst 10', b: '5/10s fixed_window', r: '0.4,0.3,1',
 const BOTH = [0, 1];
 
 const $ = (id) => document.getElementById(id);
-const make = (tag, attributes = {}, ...children) => {
+function make(tag, attributes = {}, ...children) {
   const element = Object.assign(document.createElement(tag), attributes);
   element.append(...children);
   return element;
-};
+}
 const nearest = (list, value) => list.reduce((best, each, i) => (Math.abs(each - value) < Math.abs(list[best] - value) ? i : best), 0);
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 
@@ -28,14 +28,13 @@ class Core {
     const { instance } = await WebAssembly.instantiate(await new Response(stream).arrayBuffer());
     return Object.assign(new Core(), { wasm: instance.exports });
   }
-  read(length) {
-    return new TextDecoder().decode(new Uint8Array(this.wasm.memory.buffer, this.wasm.text_ptr(), length));
-  }
+  read(length) { return new TextDecoder().decode(new Uint8Array(this.wasm.memory.buffer, this.wasm.text_ptr(), length)); }
   lane(place, text) {
     const buffer = new Uint8Array(this.wasm.memory.buffer, this.wasm.text_ptr(), this.wasm.text_len());
     const length = this.wasm.lane(place, new TextEncoder().encodeInto(text, buffer).written);
-    if (length < 0) throw new RangeError(this.read(-length));
-    return this.read(length);
+    const told = this.read(Math.abs(length));
+    if (length < 0) throw new RangeError(told);
+    return told;
   }
   decide(place, now, client, cost = 1) { return this.read(this.wasm.decide(place, now, client, cost)); }
   peek(place, now, client) { return this.read(this.wasm.peek(place, now, client)); }
@@ -48,7 +47,6 @@ const lanes = [];
 const sim = { now: START, paused: false, speed: 1, watch: 3, rates: [0, 0, 0], next: [0, 0, 0], queue: [], rows: [], seed: 1 };
 
 // Words
-
 const plural = (count, noun) => `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : noun.endsWith('s') ? 'es' : 's'}`;
 const percent = (part, whole) => (whole ? `${Math.floor((100 * part) / whole)} %` : '–');
 function wait(micros) {
@@ -71,15 +69,8 @@ function verdict(answer) {
 const name = (client) => (client <= 3 ? `client ${client}` : 'fresh key');
 
 // Requests: what is to come stands in `sim.queue`, in the order of time.
-
 function arrive(t, client, more = {}) {
-  const arrival = { t, client, lanes: BOTH, ...more };
-  let low = 0;
-  for (let high = sim.queue.length; low < high;) {
-    const middle = (low + high) >> 1;
-    if (sim.queue[middle].t <= t) low = middle + 1; else high = middle;
-  }
-  sim.queue.splice(low, 0, arrival);
+  sim.queue.splice(sim.queue.findLastIndex((each) => each.t <= t) + 1, 0, { t, client, lanes: BOTH, ...more });
 }
 const flight = () => (still.matches ? 0 : FLIGHT * sim.speed * SECOND);
 function random() {
@@ -94,11 +85,6 @@ function foresee(until) {
       sim.next[i] += (SECOND / rate) * (0.85 + 0.3 * random());
     }
   });
-}
-function setRate(i, rate) {
-  sim.rates[i] = rate;
-  sim.queue = sim.queue.filter((arrival) => !(arrival.auto && arrival.client === i + 1));
-  sim.next[i] = sim.now + flight() + (rate > 0 ? (SECOND / rate) * random() : 0);
 }
 /** Lets time pass, and decides what comes. */
 function step(seconds) {
@@ -126,13 +112,12 @@ function decide(arrival) {
 /** Sends at once: on the screen it still takes the time of a flight. */
 function send(count) {
   const client = sim.watch;
-  const tell = (cells) => say(`${name(client)}: lane A ${cells[0]}; lane B ${cells[1]}`);
   for (let i = 0; i < count; i++) {
     if (sim.paused) decide({ t: sim.now, client, lanes: BOTH });
     else arrive(sim.now + flight() + i * 1000, client);
   }
-  if (count === 1 && sim.paused) tell(sim.rows[0].cells);
-  else say(`${plural(count, 'request')} sent as ${name(client)}`);
+  const [a, b] = sim.rows[0]?.cells ?? [];
+  say(count === 1 && sim.paused ? `${name(client)}: lane A ${a}; lane B ${b}` : `${plural(count, 'request')} sent as ${name(client)}`);
 }
 
 /** One limit: its quota, what it has answered, and how it is drawn. */
@@ -143,15 +128,11 @@ class Lane {
     this.root.append($('lane').content.cloneNode(true));
     this.inputs = Object.fromEntries([...this.root.querySelectorAll('[data-name]')].map((input) => [input.dataset.name, input]));
     this.canvases = ['stage', 'strip'].map((each) => this.find(`.${each}`));
-    this.canvases[0].ariaLabel = 'Requests on their way through the limit; the text below says where it stands';
-    this.canvases[1].ariaLabel = 'Requests offered and passed; the table below has the shares';
     this.find('.fault').id = `fault${place}`;
-    this.inputs.text.setAttribute('aria-describedby', `fault${place}`);
-    for (const input of Object.values(this.inputs)) {
-      if (input !== this.inputs.text) input.addEventListener('input', () => this.set(this.compose(), input));
-    }
-    this.inputs.text.addEventListener('input', () => this.set(this.inputs.text.value, this.inputs.text));
-    this.inputs.text.addEventListener('change', () => this.show());
+    const { text } = this.inputs;
+    text.setAttribute('aria-describedby', `fault${place}`);
+    for (const input of Object.values(this.inputs)) input.addEventListener('input', () => this.set(input === text ? text.value : this.compose(), input));
+    text.addEventListener('change', () => this.show());
     for (const button of this.root.querySelectorAll('[data-copy]')) button.addEventListener('click', () => this.copy(button));
     this.canvases[0].addEventListener('click', (event) => {
       if (event.offsetX < 60 && event.offsetY > 104) watch(Math.min(3, Math.max(1, Math.ceil((event.offsetY - 108) / 32))));
@@ -163,25 +144,24 @@ class Lane {
     const fault = this.find('.fault');
     try {
       this.quota = JSON.parse(core.lane(this.place, text));
-      this.clear();
       fault.hidden = true;
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
-      fault.textContent = error.message;
-      fault.hidden = false;
+      Object.assign(fault, { textContent: error.message, hidden: false });
     }
-    for (const each of Object.values(this.inputs)) each.toggleAttribute('aria-invalid', false);
-    if (!fault.hidden) (input ?? this.inputs.text).setAttribute('aria-invalid', 'true');
-    if (fault.hidden) this.show(input);
-    else if (this.quota) this.labels();
+    for (const each of Object.values(this.inputs)) each.removeAttribute('aria-invalid');
+    if (fault.hidden) {
+      const clients = SHAPES.map(() => ({ passed: [], answer: null, counts: [0, 0] }));
+      Object.assign(this, { clients, bins: new Map(), dots: [], denial: null });
+      // Bars of another width cannot be drawn beside the new ones.
+      for (const lane of lanes) if (lane.width !== range() / 60) Object.assign(lane, { width: range() / 60, bins: new Map() });
+      this.show(input);
+    } else {
+      (input ?? this.inputs.text).setAttribute('aria-invalid', 'true');
+      if (this.quota) this.labels();
+    }
     save();
     return fault.hidden;
-  }
-  clear() {
-    this.bins = new Map();
-    this.clients = SHAPES.map(() => ({ passed: [], answer: null, counts: [0, 0] }));
-    this.dots = [];
-    this.denial = null;
   }
   hear(arrival, answer) {
     const ok = answer.outcome !== 'denied';
@@ -202,7 +182,7 @@ class Lane {
     while (client.passed[0] < keep) client.passed.shift();
   }
   bin(t) {
-    const number = Math.floor(t / (range() / 60));
+    const number = Math.floor(t / this.width);
     if (!this.bins.has(number)) {
       this.bins.set(number, { offered: [0, 0, 0], ok: [0, 0, 0], passed: [0, 0, 0] });
       for (const old of this.bins.keys()) if (old < number - 200) this.bins.delete(old);
@@ -224,35 +204,25 @@ class Lane {
   /** Sets the controls to the quota, but the one that is being used. */
   show(used) {
     const quota = this.quota;
-    const set = (input, value) => { if (this.inputs[input] !== used) this.inputs[input].value = value; };
-    set('text', quota.text);
-    set('algorithm', quota.algorithm);
-    set('limit', quota.limit);
-    set('period', nearest(PERIODS, quota.period / SECOND));
-    set('burst', quota.burst ?? 0);
-    set('step', nearest(STEPS, (quota.step ?? 0) / SECOND));
-    if (quota.queue !== null || used !== this.inputs.algorithm) set('queue', quota.queue ?? 10);
-    set('slices', quota.slices ?? 1);
+    const { text, algorithm, limit } = quota;
+    const [period, step] = [nearest(PERIODS, quota.period / SECOND), nearest(STEPS, (quota.step ?? 0) / SECOND)];
+    const values = { text, algorithm, limit, period, step, burst: quota.burst ?? 0, queue: quota.queue ?? 10, slices: quota.slices ?? 1 };
+    for (const [input, value] of Object.entries(values)) if (this.inputs[input] !== used) this.inputs[input].value = value;
     this.labels();
   }
   labels() {
-    const text = (input, words) => { this.inputs[input].parentElement.querySelector('output').textContent = words; };
-    const value = (input) => Number(this.inputs[input].value);
-    text('limit', value('limit'));
-    text('period', span(PERIODS[value('period')] * SECOND));
-    text('burst', value('burst') || 'as the limit');
-    text('step', value('step') ? `every ${span(STEPS[value('step')] * SECOND)}` : 'evenly');
-    text('queue', value('queue'));
-    text('slices', value('slices'));
-    for (const input of ['period', 'burst', 'step']) {
-      this.inputs[input].setAttribute('aria-valuetext', this.inputs[input].parentElement.querySelector('output').textContent);
+    const { limit, period, burst, step, queue, slices } = Object.fromEntries(Object.entries(this.inputs).map(([key, input]) => [key, Number(input.value)]));
+    const words = { limit, period: span(PERIODS[period] * SECOND), burst: burst || 'as the limit', queue, slices,
+      step: step ? `every ${span(STEPS[step] * SECOND)}` : 'evenly' };
+    for (const [input, text] of Object.entries(words)) {
+      this.inputs[input].parentElement.querySelector('output').textContent = text;
+      this.inputs[input].setAttribute('aria-valuetext', text);
     }
     for (const label of this.root.querySelectorAll('[data-for]')) label.hidden = label.dataset.for !== this.inputs.algorithm.value;
     const title = [...this.inputs.algorithm.options].find((option) => option.value === this.quota.algorithm).text;
-    this.find('h2').textContent = `${'AB'[this.place]}: ${title.toLowerCase()}`;
-    this.find('.text').textContent = this.quota.text;
-    this.find('.rust').textContent = this.quota.rust;
-    this.find('.trailing').textContent = `the last ${span(this.quota.period)}`;
+    const { text, rust } = this.quota;
+    const texts = { h2: `${'AB'[this.place]}: ${title.toLowerCase()}`, '.text': text, '.rust': rust, '.trailing': `the last ${span(this.quota.period)}` };
+    for (const [selector, each] of Object.entries(texts)) this.find(selector).textContent = each;
     for (const lane of lanes) if (lane.quota) lane.find('.span').textContent = `the last ${span(range())}`;
   }
   async copy(button) {
@@ -291,10 +261,7 @@ class Lane {
       const coming = step ? `refilled every ${span(step)}` : `one more every ${wait(period / limit)}`;
       return `${(step ? remaining : level(this.quota, reset_after)).toFixed(1)} of ${capacity} tokens, ${coming}`;
     }
-    if (algorithm === 'leaky_bucket') {
-      const waiting = passed.filter((t) => t > sim.now).length;
-      return `${waiting} of ${queue} places in the queue are taken`;
-    }
+    if (algorithm === 'leaky_bucket') return `${passed.filter((t) => t > sim.now).length} of ${queue} places in the queue taken`;
     if (algorithm === 'fixed_window') return `${used}, the window ends in ${wait(period - (sim.now % period))}`;
     if (algorithm === 'sliding_window') {
       const leaving = this.counted().find(([, to, , weight]) => weight > 0 && to > sim.now - period);
@@ -309,7 +276,6 @@ const level = (quota, resetAfter) => Math.max(0, quota.capacity - (resetAfter * 
 const range = () => Math.max(60 * SECOND, ...lanes.filter((lane) => lane.quota).map((lane) => 3 * lane.quota.period));
 
 // Controls
-
 function watch(client) {
   sim.watch = client;
   document.querySelector(`[name=watch][value="${client}"]`).checked = true;
@@ -321,40 +287,48 @@ function pause(on = !sim.paused) {
   $('pause').setAttribute('aria-pressed', on);
   say(on ? 'Paused' : 'Running');
 }
+function setRate(i, rate) {
+  sim.rates[i] = rate;
+  sim.queue = sim.queue.filter((arrival) => !(arrival.auto && arrival.client === i + 1));
+  sim.next[i] = sim.now + flight() + (rate > 0 ? (SECOND / rate) * random() : 0);
+  const row = $('clients').children[i + 1];
+  row.children[1].value = nearest(RATES, rate);
+  row.children[1].setAttribute('aria-valuetext', `${rate} a second`);
+  row.children[2].textContent = `${rate} / s`;
+  save();
+}
 function setSpeed(speed) {
   sim.speed = speed;
   document.querySelector(`[name=speed][value="${speed}"]`).checked = true;
   save();
 }
-function tell(number, story) {
+function tell(number, story, last = false) {
   $('result').hidden = false;
   $('number').textContent = number;
   $('story').textContent = story;
+  if (last) say(`${number} ${story}`);
 }
 /** Begins a scenario: these quotas with fresh counters, no other requests, and a time that is so far into a minute. */
 function scene(a, b, second) {
   if (sim.paused) pause(false);
   const minute = 60 * SECOND;
-  sim.queue = [];
-  sim.now = (Math.floor(sim.now / minute) + 1) * minute + second * SECOND;
+  Object.assign(sim, { queue: [], rows: [], attack: null, now: (Math.floor(sim.now / minute) + 1) * minute + second * SECOND });
   [a, b].forEach((text, i) => lanes[i].set(text));
-  SHAPES.forEach((_, i) => showRate(i, 0));
+  SHAPES.forEach((_, i) => setRate(i, 0));
   setSpeed(1);
-  sim.rows = [];
   tell('', 'Here they come …');
 }
 function windowEdge() {
   scene('5/60s', '5/60s fixed_window', 56.5);
   watch(1);
   const passed = [0, 0];
-  let heard = 0;
   for (let i = 0; i < 10; i++) {
     const at = sim.now + (i < 5 ? 1.5 : 5.5) * SECOND + (i % 5) * 60_000;
     arrive(at, 1, { heard: (place, answer) => {
       passed[place] += Number(answer.outcome !== 'denied');
-      heard += 1;
-      tell(`${passed[0]} : ${passed[1]}`, `Five at :58 and five at :02, where 5 a minute are allowed: A let ${passed[0]} pass, B ${passed[1]}${heard < 20 ? ' so far' : passed[1] > 5 ? ', because a new window began in between' : ''}.`);
-      if (heard === 20) say($('story').textContent);
+      const over = i === 9 && place === 1;
+      tell(passed.join(' : '), `Five at :58 and five at :02, where 5 a minute are allowed: A let ${passed[0]} pass, `
+        + `B ${passed[1]}${over ? ', because a new window began in between' : ' so far'}.`, over);
     } });
   }
 }
@@ -365,19 +339,14 @@ function retryTogether() {
   const through = [0, 0];
   const started = sim.now + flight();
   const heard = (place, answer) => {
-    if (answer.outcome !== 'denied') through[place] += 1;
-    else {
-      sent[place] += 1;
-      // As a client does it: by the whole seconds of the field.
-      const told = Number(answer.headers.find(([field]) => field === 'retry-after')[1]);
-      arrive(sim.now + told * SECOND, 1, { lanes: [place], heard });
-    }
-    const took = wait(sim.now - started);
-    tell(`${sent[0]} : ${sent[1]}`, `requests until twenty were through, all sent at once and again when Retry-After said: so far A ${through[0]}, B ${through[1]} of 20 through in ${took}.`);
-    if (through[0] + through[1] === 40) {
-      tell(`${sent[0]} : ${sent[1]}`, `requests on A and B until twenty were through, which took ${took}: all are told the same moment, and come back at it. Headers::jitter spreads them.`);
-      say(`${$('number').textContent} ${$('story').textContent}`);
-    }
+    // As a client does it: by the whole seconds of the field.
+    const told = answer.headers.find(([field]) => field === 'retry-after')?.[1];
+    (told ? sent : through)[place] += 1;
+    if (told) arrive(sim.now + Number(told) * SECOND, 1, { lanes: [place], heard });
+    const over = through[0] + through[1] === 40;
+    tell(sent.join(' : '), `requests ${over ? '' : 'so far '}until twenty were through, all sent at once and again when Retry-After said: `
+      + (over ? 'all are told the same moment, and come back at it. Headers::jitter spreads them.'
+        : `A ${through[0]}, B ${through[1]} of 20 through in ${wait(sim.now - started)}.`), over);
   };
   for (let i = 0; i < 20; i++) arrive(started, 1, { heard });
 }
@@ -392,32 +361,28 @@ function floodOfKeys() {
     arrive(sim.now + (2 + i * 0.4) * SECOND, 3, { heard: (place, answer) => {
       again[place] += Number(answer.outcome !== 'denied');
       const { tracked_keys, evictions } = lanes[place].peek();
-      tell(tracked_keys.toLocaleString('en'), `clients are remembered by each table, made for 1,024; ${plural(Math.floor(fresh), 'fresh address')} came, and ${evictions.toLocaleString('en')} are forgotten again. Client 3, over its limit before the flood, still passes ${again[0]} times on A and ${again[1]} on B.`);
-      if (i === 13 && place === 1) say(`${$('number').textContent} ${$('story').textContent}`);
+      tell(tracked_keys.toLocaleString('en'), `clients are remembered by each table, made for 1,024; ${plural(Math.floor(fresh), 'fresh address')} came, `
+        + `and ${evictions.toLocaleString('en')} are forgotten again. Client 3, over its limit before the flood, still passes ${again[0]} times on A `
+        + `and ${again[1]} on B.`, i === 13 && place === 1);
     } });
   }
 }
 function attack() {
   const from = sim.now + flight();
-  const ok = [0, 0];
-  const all = [0, 0];
-  const attacker = [0, 0];
-  for (let i = 0; i < 1000; i++) {
-    arrive(from + i * 5000, 3, { heard: (place, answer) => { attacker[place] += Number(answer.outcome !== 'denied'); } });
-  }
+  const [ok, all, attacker] = [[0, 0], [0, 0], [0, 0]];
+  for (let i = 0; i < 1000; i++) arrive(from + i * 5000, 3);
   sim.attack = { until: from + 8 * SECOND, hear(client, place, passed) {
-    if (client > 2) return;
-    all[place] += 1;
-    ok[place] += Number(passed);
+    (client > 2 ? attacker : ok)[place] += Number(passed);
+    all[place] += Number(client < 3);
   }, tell(over) {
-    tell(percent(ok[0] + ok[1], all[0] + all[1]), `of the bystanders' requests pass: ${ok[0]} of ${all[0]} on A, ${ok[1]} of ${all[1]} on B. Of client 3's 1,000 in five seconds ${attacker[0]} passed on A and ${attacker[1]} on B${over ? '' : ' so far'}.`);
+    tell(percent(ok[0] + ok[1], all[0] + all[1]), `of the bystanders' requests pass: ${ok[0]} of ${all[0]} on A, ${ok[1]} of ${all[1]} on B. `
+      + `Of client 3's thousand ${attacker[0]} passed on A and ${attacker[1]} on B${over ? '' : ' so far'}.`, over);
   } };
   sim.attack.tell(false);
   say('Attack: 200 requests a second of client 3');
 }
 
 // What the page says, outside the drawings, some times a second
-
 let spoken = 0;
 let speech;
 function say(text) {
@@ -427,17 +392,7 @@ function say(text) {
     $('live').textContent = text;
   }, Math.max(0, spoken + 2000 - Date.now()));
 }
-function shape(client) {
-  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-  svg.setAttribute('class', 'shape');
-  svg.setAttribute('viewBox', '-7 -7 14 14');
-  svg.setAttribute('aria-hidden', 'true');
-  const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
-  path.setAttribute('d', ['M-6 0a6 6 0 1 0 12 0a6 6 0 1 0 -12 0', 'M-5.5 -5.5h11v11h-11z', 'M0 -6.5L6.8 5.5H-6.8z', 'M-2 0h4'][Math.min(client, 4) - 1]);
-  path.style.fill = `var(--${['one', 'two', 'three', 'edge'][Math.min(client, 4) - 1]})`;
-  svg.append(path);
-  return svg;
-}
+const shape = (client) => $('shapes').content.children[Math.min(client, 4) - 1].cloneNode(true);
 function refresh() {
   $('clock').textContent = clock(sim.now);
   $('who').textContent = name(sim.watch);
@@ -448,30 +403,23 @@ function refresh() {
     pre.className = answer?.outcome ?? '';
     pre.replaceChildren(...(answer ? [make('b', { textContent: `HTTP/1.1 ${answer.status} ${answer.reason}` }),
       `\n${answer.headers.map(([field, value]) => `${field}: ${value}\n`).join('')}\n${answer.body}`] : ['none yet']));
-    const since = Math.floor((sim.now - range()) / (range() / 60));
+    const bins = [...lane.bins].filter(([number]) => number > Math.floor(sim.now / lane.width) - 60);
     const shares = [1, 2, 3].map((client) => {
-      let [ok, offered] = [0, 0];
-      for (const [number, bin] of lane.bins) {
-        if (number <= since) continue;
-        ok += bin.ok[client - 1];
-        offered += bin.offered[client - 1];
-      }
-      return make('td', { title: `${ok} of ${offered} of ${name(client)}` }, shape(client), make('span', { className: 'hidden', textContent: `${name(client)}: ` }), percent(ok, offered));
+      const [ok, offered] = ['ok', 'offered'].map((kind) => bins.reduce((sum, [, bin]) => sum + bin[kind][client - 1], 0));
+      const label = make('span', { className: 'hidden', textContent: `${name(client)}: ` });
+      return make('td', { title: `${ok} of ${offered} of ${name(client)}` }, shape(client), label, percent(ok, offered));
     });
     lane.find('.shares tr').replaceChildren(...shares);
   }
   $('rows').replaceChildren(...sim.rows.map((row) => make('tr', {},
     make('td', { textContent: clock(row.t, 12) }), make('td', {}, shape(row.client), name(row.client)),
     ...row.cells.map((text) => make('td', { textContent: text })))));
-  sim.attack?.tell(sim.now > sim.attack.until);
-  if (sim.attack && sim.now > sim.attack.until) {
-    say(`${$('number').textContent} ${$('story').textContent}`);
-    sim.attack = null;
-  }
+  const over = sim.now > sim.attack?.until;
+  sim.attack?.tell(over);
+  if (over) sim.attack = null;
 }
 
 // Drawings. The stage: above, the state of the chosen client; below, the way of the requests.
-
 const GATE = 0.53;
 const MIDDLE = 158; // the height of the gate's opening
 const rowOf = (client) => (client > 3 ? MIDDLE : 94 + 32 * client);
@@ -489,16 +437,15 @@ class Pen {
   fade(alpha) { this.c.globalAlpha = Math.max(0, Math.min(1, alpha)); }
   box(x, y, w, h, fill, stroke, radius = 0) {
     const { c } = this;
-    c.beginPath();
+    Object.assign(c, { fillStyle: palette[fill], strokeStyle: palette[stroke], lineWidth: 1 }).beginPath();
     c.roundRect(x, y, w, h, radius);
-    if (fill) { c.fillStyle = palette[fill]; c.fill(); }
-    if (stroke) { c.strokeStyle = palette[stroke]; c.lineWidth = 1; c.stroke(); }
+    if (fill) c.fill();
+    if (stroke) c.stroke();
   }
   line(points, colour, width = 1, dash = []) {
     const { c } = this;
-    c.beginPath();
-    points.forEach(([x, y], i) => (i ? c.lineTo(x, y) : c.moveTo(x, y)));
-    Object.assign(c, { strokeStyle: palette[colour], lineWidth: width });
+    Object.assign(c, { strokeStyle: palette[colour], lineWidth: width }).beginPath();
+    points.forEach(([x, y]) => c.lineTo(x, y));
     c.setLineDash(dash);
     c.stroke();
     c.setLineDash([]);
@@ -512,14 +459,14 @@ class Pen {
     const { c } = this;
     c.beginPath();
     if (client === 2) c.rect(x - r * 0.9, y - r * 0.9, r * 1.8, r * 1.8);
-    else if (client === 3) { c.moveTo(x, y - r * 1.1); c.lineTo(x + r * 1.15, y + r * 0.9); c.lineTo(x - r * 1.15, y + r * 0.9); c.closePath(); }
+    else if (client === 3) for (const [dx, dy] of [[0, -1.1], [1.15, 0.9], [-1.15, 0.9]]) c.lineTo(x + dx * r, y + dy * r);
     else c.arc(x, y, client > 3 ? r / 2 : r, 0, 7);
     c.fillStyle = palette[['one', 'two', 'three'][client - 1] ?? 'edge'];
     c.fill();
   }
 }
 
-function drawStage(lane) {
+function drawLane(lane) {
   const pen = new Pen(lane.canvases[0]);
   const gate = Math.round(pen.w * GATE);
   const figure = { token_bucket: drawBucket, leaky_bucket: drawQueue }[lane.quota.algorithm] ?? drawTimes;
@@ -530,25 +477,23 @@ function drawStage(lane) {
     if (client === sim.watch) pen.box(4, rowOf(client) - 13, 26, 26, 'tint', 'passed', 6);
     pen.shape(client, 17, rowOf(client), 7);
   }
-  for (const [from, to] of [[110, MIDDLE - 13], [MIDDLE + 13, 207]]) pen.line([[gate, from], [gate, to]], 'edge', 3);
+  for (const [from, to] of [[110, MIDDLE - 13], [MIDDLE + 13, 192]]) pen.line([[gate, from], [gate, to]], 'edge', 3);
   pen.box(pen.w - 70, MIDDLE - 26, 66, 52, 'soft', 'edge', 6);
-  pen.text('your', pen.w - 37, MIDDLE - 3, { align: 'center', colour: 'strong' });
-  pen.text('service', pen.w - 37, MIDDLE + 13, { align: 'center', colour: 'strong' });
+  ['your', 'service'].forEach((word, i) => pen.text(word, pen.w - 37, MIDDLE - 3 + 16 * i, { align: 'center', colour: 'strong' }));
   (still.matches ? drawCounts : drawDots)(pen, lane, gate);
-  const age = lane.denial ? (sim.now - lane.denial.at) / (sim.speed * SECOND) : 9;
-  if (age >= 0 && age < 1.6) {
-    pen.fade(1.6 - age);
-    const narrow = pen.w < 300;
-    pen.text(lane.denial.text, narrow ? pen.w - 2 : gate + 10, 206, { colour: 'limit', weight: 600, align: narrow ? 'right' : 'left' });
+  if (lane.denial) {
+    pen.fade(1.6 - (sim.now - lane.denial.at) / (sim.speed * SECOND));
+    const [x, align] = pen.w < 300 ? [pen.w - 2, 'right'] : [gate + 10, 'left'];
+    pen.text(lane.denial.text, x, 206, { colour: 'limit', weight: 600, align });
     pen.fade(1);
   }
+  drawStrip(lane);
 }
 /** In place of dots, for those who want nothing to move. */
 function drawCounts(pen, lane) {
   lane.dots = [];
-  lane.clients.forEach(({ counts }, i) => {
-    pen.text(`${counts[0]} passed, ${counts[1]} refused`, 38, rowOf(i + 1) + 4, { colour: 'strong' });
-  });
+  const words = pen.w < 300 ? ['✓', '✕'] : ['passed,', 'refused'];
+  lane.clients.forEach(({ counts }, i) => pen.text(`${counts[0]} ${words[0]} ${counts[1]} ${words[1]}`, 38, rowOf(i + 1) + 4, { colour: 'strong' }));
 }
 function drawDots(pen, lane, gate) {
   const unit = FLIGHT * sim.speed * SECOND;
@@ -571,20 +516,13 @@ function drawDots(pen, lane, gate) {
     }
     const p = (sim.now - (dot.ok ? dot.release : dot.at)) / unit;
     if (p < 0) {
-      pen.shape(dot.client, Math.max(40, gate - 12 - 15 * queued), MIDDLE);
-      queued += 1;
+      pen.shape(dot.client, Math.max(40, gate - 12 - 15 * queued++), MIDDLE);
       return true;
     }
+    const [dx, dy] = dot.ok ? [(pen.w - 76 - gate) * p, 0] : [-26 * p, 44 * p * p];
     pen.fade(dot.ok ? 4 * (1 - p) : 1 - p);
-    if (dot.ok) {
-      const x = gate - 12 + (pen.w - 76 - gate) * p;
-      pen.shape(dot.client, x, MIDDLE);
-      if (x > gate + 8) pen.text('✓', x - 4, MIDDLE - 10, { colour: 'passed', weight: 700 });
-    } else {
-      const y = MIDDLE + 44 * p * p;
-      pen.shape(dot.client, gate - 12 - 26 * p, y);
-      pen.text('✕', gate - 16 - 26 * p, y - 9, { colour: 'limit', weight: 700 });
-    }
+    pen.shape(dot.client, gate - 12 + dx, MIDDLE + dy);
+    if (!dot.ok || dx > 20) pen.text(dot.ok ? '✓' : '✕', gate - 16 + dx, MIDDLE - 10 + dy, { colour: dot.ok ? 'passed' : 'limit', weight: 700 });
     pen.fade(1);
     return p < 1;
   });
@@ -595,20 +533,11 @@ function drawBucket(pen, lane, gate) {
   const tokens = step ? remaining : level(lane.quota, reset_after);
   const [x, y, w, h] = [pen.w < 300 ? gate - 70 : gate - 34, 14, 68, 74];
   const full = (tokens / capacity) * h;
-  pen.box(x, y + h - full, w, full, 'passed', null, [0, 0, 8, 8]);
+  pen.box(x, y + h - full, w, full, 'passed');
   if (capacity <= 25) {
     for (let i = 1; i < capacity; i++) pen.line([[x, y + h - (i * h) / capacity], [x + w, y + h - (i * h) / capacity]], 'card', 1);
   }
-  const { c } = pen;
-  c.beginPath();
-  c.moveTo(x, y - 4);
-  c.lineTo(x, y + h - 8);
-  c.arcTo(x, y + h, x + 8, y + h, 8);
-  c.lineTo(x + w - 8, y + h);
-  c.arcTo(x + w, y + h, x + w, y + h - 8, 8);
-  c.lineTo(x + w, y - 4);
-  Object.assign(c, { lineWidth: 2, strokeStyle: palette.edge });
-  c.stroke();
+  pen.line([[x, y - 4], [x, y + h], [x + w, y + h], [x + w, y - 4]], 'edge', 2);
   pen.text(tokens.toFixed(1), x + w + 14, y + 42, { size: 22, colour: 'strong', weight: 600 });
   pen.text(`of ${plural(capacity, 'token')}`, x + w + 14, y + 60);
   if (pen.w >= 300) pen.text(step ? `refilled every ${span(step)}` : `+1 every ${wait(period / limit)}`, x - 14, y + 42, { align: 'right' });
@@ -652,7 +581,9 @@ function drawTimes(pen, lane, gate) {
       const top = (units / capacity) * height;
       if (units) pen.box(left + 1, base - top, Math.max(0, Math.min(edge, gate) - left - 1), top, weight > 0 ? 'passed' : 'offered');
       pen.line([[x(to), base + 4], [x(to), base - height - (fixed ? 12 : 4)]], fixed ? 'edge' : 'grid', fixed ? 2 : 1);
-      if (units && edge - left > 26) pen.text(weight > 0 && weight < 1 && !fixed ? `${units} × ${weight.toFixed(2)}` : units, (left + Math.min(edge, gate)) / 2, base - top - 4, { align: 'center', colour: 'strong', weight: 600 });
+      const room = Math.min(edge, gate) - left;
+      const words = weight > 0 && weight < 1 && room > 60 ? `${units} × ${weight.toFixed(2)}` : units;
+      if (units && room > 14) pen.text(words, left + room / 2, base - top - 4, { align: 'center', colour: 'strong', weight: 600 });
     }
     const next = (Math.floor(sim.now / period) + 1) * period;
     if (fixed && x(next) < right - 62) pen.text(clock(next), x(next) + 5, base - 4);
@@ -670,7 +601,8 @@ function drawTimes(pen, lane, gate) {
 function drawStrip(lane) {
   const pen = new Pen(lane.canvases[1]);
   const [left, right] = [30, pen.w - 4];
-  const [from, width] = [sim.now - range(), range() / 60];
+  const { width } = lane;
+  const from = sim.now - 60 * width;
   const i = sim.watch - 1;
   const x = (t) => left + ((t - from) / range()) * (right - left);
   const { limit, period } = lane.quota;
@@ -714,33 +646,23 @@ function drawStrip(lane) {
 
 function repaint() {
   const style = getComputedStyle(document.documentElement);
-  for (const colour of ['page', 'card', 'soft', 'text', 'strong', 'grid', 'edge', 'offered', 'passed', 'tint', 'limit', 'one', 'two', 'three']) {
-    palette[colour] = style.getPropertyValue(`--${colour}`).trim();
-  }
+  const colours = ['card', 'soft', 'text', 'strong', 'grid', 'edge', 'offered', 'passed', 'tint', 'limit', 'one', 'two', 'three'];
+  palette = Object.fromEntries(colours.map((colour) => [colour, style.getPropertyValue(`--${colour}`).trim()]));
 }
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', repaint);
 
-let last;
-let told = 0;
-let drawn = 0;
+const past = { frame: 0, words: 0, drawing: 0 };
 function frame(ms) {
   // A page in the background sleeps; it goes on where it was.
-  const passed = Math.min(0.25, (ms - (last ?? ms)) / 1000);
-  last = ms;
-  if (!sim.paused) step(passed * sim.speed);
-  if (ms - told > 250) {
-    told = ms;
-    refresh();
-  }
-  if (!still.matches || ms - drawn > 500) {
-    drawn = ms;
-    for (const lane of lanes) { drawStage(lane); drawStrip(lane); }
-  }
+  if (!sim.paused) step(Math.min(0.25, (ms - (past.frame || ms)) / 1000) * sim.speed);
+  past.frame = ms;
+  const due = (what, after) => ms - past[what] > after && Boolean(past[what] = ms);
+  if (due('words', 250)) refresh();
+  if (due('drawing', still.matches ? 500 : 0)) lanes.forEach(drawLane);
   requestAnimationFrame(frame);
 }
 
 // Settings in the address
-
 let saved;
 function save() {
   if (lanes.length < 2 || !lanes[1].quota) return;
@@ -748,22 +670,10 @@ function save() {
   saved = `#${new URLSearchParams({ a, b, r: sim.rates.join(), w: sim.watch, x: sim.speed })}`;
   history.replaceState(null, '', saved);
 }
-function showRate(i, rate) {
-  setRate(i, rate);
-  const row = $('clients').children[i + 1];
-  row.querySelector('[type=range]').value = nearest(RATES, rate);
-  row.querySelector('[type=range]').setAttribute('aria-valuetext', `${rate} a second`);
-  row.querySelector('output').textContent = `${rate} / s`;
-  save();
-}
 function load(settings) {
   const { a, b, r, w, x } = { ...DEFAULTS, ...settings };
-  sim.queue = [];
-  sim.rows = [];
-  sim.attack = null;
-  sim.seed = 1;
-  sim.speed = [1, 10, 60].includes(Number(x)) ? Number(x) : 1;
-  sim.watch = [1, 2, 3].includes(Number(w)) ? Number(w) : 3;
+  const one = (of, text, other) => (of.includes(Number(text)) ? Number(text) : other);
+  Object.assign(sim, { queue: [], rows: [], attack: null, seed: 1, speed: one([1, 10, 60], x, 1), watch: one([1, 2, 3], w, 3) });
   [a, b].forEach((text, i) => {
     if (lanes[i].set(text)) return;
     const { textContent } = lanes[i].find('.fault');
@@ -772,7 +682,7 @@ function load(settings) {
   });
   // A strip that is full from the first moment on: the same requests, sent before anyone looked.
   sim.now = START - range();
-  String(r).split(',').slice(0, 3).forEach((rate, i) => showRate(i, Math.min(20, Math.max(0, Number(rate) || 0))));
+  String(r).split(',').slice(0, 3).forEach((rate, i) => setRate(i, Math.min(20, Math.max(0, Number(rate) || 0))));
   step(range() / SECOND);
   setSpeed(sim.speed);
   watch(sim.watch);
@@ -785,7 +695,7 @@ async function start() {
   $('clients').append(...SHAPES.map((_, i) => {
     const radio = make('input', { type: 'radio', name: 'watch', value: i + 1, onchange: () => watch(i + 1) });
     const rate = make('input', { type: 'range', min: 0, max: RATES.length - 1, ariaLabel: `Requests a second of client ${i + 1}` });
-    rate.addEventListener('input', () => showRate(i, RATES[rate.value]));
+    rate.addEventListener('input', () => setRate(i, RATES[rate.value]));
     return make('div', {}, make('label', {}, radio, shape(i + 1), `Client ${i + 1}`), rate, make('output'));
   }));
   repaint();

@@ -41,7 +41,11 @@ pub extern "C" fn text_len() -> u32 {
 /// has the fault, and the length is negative.
 #[unsafe(no_mangle)]
 pub extern "C" fn lane(place: u32, len: u32) -> i32 {
-    let bytes: Vec<u8> = TEXT.iter().take(len as usize).map(|byte| byte.load(Relaxed)).collect();
+    let bytes: Vec<u8> = TEXT
+        .iter()
+        .take(len as usize)
+        .map(|byte| byte.load(Relaxed))
+        .collect();
     match Lane::new(&String::from_utf8_lossy(&bytes)) {
         Ok(lane) => {
             let told = lane.quota();
@@ -78,7 +82,9 @@ pub extern "C" fn version() -> u32 {
 
 fn with_lane<T>(place: u32, then: impl FnOnce(&mut Option<Lane>) -> T) -> Option<T> {
     let lane = LANES.get(place as usize)?;
-    Some(then(&mut lane.lock().unwrap_or_else(PoisonError::into_inner)))
+    Some(then(
+        &mut lane.lock().unwrap_or_else(PoisonError::into_inner),
+    ))
 }
 
 /// A page's numbers are floating; up to the year 2255 they are whole microseconds.

@@ -109,7 +109,10 @@ impl Lane {
             .pairs("headers", fields)
             .text("body", response.body())
             .micros("delay", Some(delay))
-            .micros("retry_after", denial.and_then(|denial| denial.retry_after()));
+            .micros(
+                "retry_after",
+                denial.and_then(|denial| denial.retry_after()),
+            );
         self.with_state(answer, client).end()
     }
 

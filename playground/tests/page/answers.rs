@@ -58,7 +58,9 @@ fn random_traces_are_answered_to_the_byte() {
 
 fn fnv(text: &str) -> u32 {
     assert!(text.is_ascii());
-    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    text.bytes().fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
 }
 
 /// The page keeps the times of what passed, and draws windows, slices and logs by them.
@@ -92,5 +94,8 @@ fn the_drawings_count_what_the_limiter_counts() {
         "20/10s sliding_window slices 5",
         "5/10s sliding_log",
     ];
-    assert_eq!(browser.js_with(body, &json!([quotas])), Value::Array(Vec::new()));
+    assert_eq!(
+        browser.js_with(body, &json!([quotas])),
+        Value::Array(Vec::new())
+    );
 }

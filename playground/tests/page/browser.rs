@@ -52,7 +52,11 @@ impl Browser {
             return None;
         }
         let driver = find("chromedriver", None);
-        if missing(driver.is_some(), "chromedriver", "apt-get install chromium-driver") {
+        if missing(
+            driver.is_some(),
+            "chromedriver",
+            "apt-get install chromium-driver",
+        ) {
             return None;
         }
         let folder = tempfile::tempdir().expect("a folder");
@@ -60,7 +64,9 @@ impl Browser {
         let mut command = Command::new(driver.expect("it is there"));
         command.arg(format!("--port={port}"));
         // Whatever Chromium leaves behind goes with the folder.
-        command.env("TMPDIR", folder.path()).env("HOME", folder.path());
+        command
+            .env("TMPDIR", folder.path())
+            .env("HOME", folder.path());
         let mut browser_of = Self {
             port,
             session: String::new(),
@@ -78,12 +84,24 @@ impl Browser {
             thread::sleep(Duration::from_millis(10));
         }
         // Root has no sandbox, and containers have little shared memory.
-        let arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
-        let session = self.ask("POST", "/session", &json!({"capabilities": {"alwaysMatch": {
-            "goog:chromeOptions": {"binary": browser, "args": arguments},
-            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
-        }}}));
-        session["sessionId"].as_str().expect("a session").clone_into(&mut self.session);
+        let arguments = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+        ];
+        let session = self.ask(
+            "POST",
+            "/session",
+            &json!({"capabilities": {"alwaysMatch": {
+                "goog:chromeOptions": {"binary": browser, "args": arguments},
+                "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+            }}}),
+        );
+        session["sessionId"]
+            .as_str()
+            .expect("a session")
+            .clone_into(&mut self.session);
     }
 
     /// Opens a page with this fragment, and waits until it runs.
@@ -103,7 +121,11 @@ impl Browser {
 
     /// The same with `arguments`.
     pub(crate) fn js_with(&self, body: &str, arguments: &Value) -> Value {
-        self.command("POST", "execute/sync", &json!({"script": body, "args": arguments}))
+        self.command(
+            "POST",
+            "execute/sync",
+            &json!({"script": body, "args": arguments}),
+        )
     }
 
     /// Asks until the answer is true.
@@ -118,7 +140,10 @@ impl Browser {
     /// Presses keys one after the other, where the focus is.
     pub(crate) fn press(&self, keys: &[&str]) {
         let presses = keys.iter().flat_map(|key| {
-            [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})]
+            [
+                json!({"type": "keyDown", "value": key}),
+                json!({"type": "keyUp", "value": key}),
+            ]
         });
         let presses: Vec<_> = presses.collect();
         let actions = json!({"actions": [{"type": "key", "id": "keyboard", "actions": presses}]});
@@ -127,17 +152,24 @@ impl Browser {
 
     /// A command of Chromium's own protocol, such as the emulation of a medium.
     pub(crate) fn devtools(&self, command: &str, parameters: &Value) -> Value {
-        self.command("POST", "goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
+        self.command(
+            "POST",
+            "goog/cdp/execute",
+            &json!({"cmd": command, "params": parameters}),
+        )
     }
 
     pub(crate) fn set_media(&self, features: &[(&str, &str)]) {
-        let features = features.iter().map(|(name, value)| json!({"name": name, "value": value}));
+        let features = features
+            .iter()
+            .map(|(name, value)| json!({"name": name, "value": value}));
         let features: Vec<_> = features.collect();
         self.devtools("Emulation.setEmulatedMedia", &json!({"features": features}));
     }
 
     pub(crate) fn set_size(&self, width: u32, height: u32) {
-        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        let size =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.devtools("Emulation.setDeviceMetricsOverride", &size);
     }
 
@@ -156,7 +188,11 @@ impl Browser {
     }
 
     fn command(&self, method: &str, command: &str, parameters: &Value) -> Value {
-        self.ask(method, &format!("/session/{}/{command}", self.session), parameters)
+        self.ask(
+            method,
+            &format!("/session/{}/{command}", self.session),
+            parameters,
+        )
     }
 
     fn ask(&self, method: &str, path: &str, parameters: &Value) -> Value {
@@ -186,7 +222,11 @@ impl Browser {
         loop {
             let mut line = String::new();
             lines.read_line(&mut line)?;
-            match line.to_ascii_lowercase().trim_end().strip_prefix("content-length:") {
+            match line
+                .to_ascii_lowercase()
+                .trim_end()
+                .strip_prefix("content-length:")
+            {
                 Some(told) => length = told.trim().parse().map_err(io::Error::other)?,
                 None if line.trim_end().is_empty() => break,
                 None => {}
@@ -201,6 +241,10 @@ impl Browser {
 /// Ends the browser first, which would outlive its driver.
 impl Drop for Browser {
     fn drop(&mut self) {
-        let _ = self.exchange("DELETE", &format!("/session/{}", self.session), &Value::Null);
+        let _ = self.exchange(
+            "DELETE",
+            &format!("/session/{}", self.session),
+            &Value::Null,
+        );
     }
 }

@@ -23,7 +23,11 @@ fn nothing_is_fetched_and_nothing_is_complained_about() {
         return;
     };
     browser.js("document.querySelectorAll('button').forEach((button) => button.click()); playground.step(20)");
-    let addresses: Vec<_> = browser.log("performance").iter().filter_map(request).collect();
+    let addresses: Vec<_> = browser
+        .log("performance")
+        .iter()
+        .filter_map(request)
+        .collect();
     assert_eq!(addresses.len(), 1, "{addresses:?}");
     assert!(addresses[0].starts_with("file://"), "{addresses:?}");
     assert_eq!(browser.log("browser"), Vec::<Value>::new());
@@ -63,9 +67,19 @@ fn each_control_of_a_lane_says_its_quota() {
         ("burst", "0", "7/60s", "as the limit"),
         ("step", "3", "7/60s refill_every 5s", "every 5 s"),
         ("step", "0", "7/60s", "evenly"),
-        ("algorithm", "leaky_bucket", "7/60s leaky_bucket queue 10", ""),
+        (
+            "algorithm",
+            "leaky_bucket",
+            "7/60s leaky_bucket queue 10",
+            "",
+        ),
         ("queue", "3", "7/60s leaky_bucket queue 3", "3"),
-        ("algorithm", "sliding_window", "7/60s sliding_window slices 1", ""),
+        (
+            "algorithm",
+            "sliding_window",
+            "7/60s sliding_window slices 1",
+            "",
+        ),
         ("slices", "6", "7/60s sliding_window slices 6", "6"),
         ("algorithm", "sliding_log", "7/60s sliding_log", ""),
         ("algorithm", "fixed_window", "7/60s fixed_window", ""),
@@ -76,10 +90,16 @@ fn each_control_of_a_lane_says_its_quota() {
         let quota: Quota = text.parse().expect("a quota");
         assert_eq!(told[0], quota.to_string(), "{control} {value}");
         assert_eq!(told[2], label, "{control} {value}");
-        assert_eq!(texts(&browser)[1], "5/10s fixed_window", "the other lane stays");
+        assert_eq!(
+            texts(&browser)[1],
+            "5/10s fixed_window",
+            "the other lane stays"
+        );
     }
-    let shown = browser.js("return [...playground.lanes[0].root.querySelectorAll('[data-for]')]
-        .filter((label) => !label.hidden).map((label) => label.dataset.for)");
+    let shown = browser.js(
+        "return [...playground.lanes[0].root.querySelectorAll('[data-for]')]
+        .filter((label) => !label.hidden).map((label) => label.dataset.for)",
+    );
     assert_eq!(shown, json!(["token_bucket", "token_bucket"]));
 }
 
@@ -96,7 +116,13 @@ fn what_is_no_quota_is_told_at_the_control_and_the_last_one_goes_on() {
         document.getElementById('one').click();
         return [fault.hidden ? '' : fault.textContent, input.getAttribute('aria-invalid'),
             before !== playground.lanes[1].clients[2].counts.join(), playground.lanes[1].quota.text];";
-    for text in ["", "5/10s brust 3", "5/10s fixed_window burst 3", "0/s", "☃/s"] {
+    for text in [
+        "",
+        "5/10s brust 3",
+        "5/10s fixed_window burst 3",
+        "0/s",
+        "☃/s",
+    ] {
         let fault = text.parse::<Quota>().expect_err("no quota").to_string();
         let told = browser.js_with(body, &json!(["text", text]));
         assert_eq!(told, json!([fault, "true", true, "5/10s fixed_window"]));
@@ -104,7 +130,10 @@ fn what_is_no_quota_is_told_at_the_control_and_the_last_one_goes_on() {
     // The same by sliders: ten seconds have no seventh that is a whole number of microseconds.
     browser.js_with(body, &json!(["text", "5/10s sliding_window"]));
     let told = browser.js_with(body, &json!(["slices", "7"]));
-    let fault = "5/10s sliding_window slices 7".parse::<Quota>().expect_err("no quota").to_string();
+    let fault = "5/10s sliding_window slices 7"
+        .parse::<Quota>()
+        .expect_err("no quota")
+        .to_string();
     assert_eq!(told, json!([fault, "true", true, "5/10s sliding_window"]));
     assert_eq!(browser.js_with(body, &json!(["slices", "5"]))[0], "");
 }
@@ -114,17 +143,30 @@ fn requests_are_sent_by_the_buttons_and_by_the_rates() {
     let Some(browser) = opened("#r=0,0,0&w=2") else {
         return;
     };
-    let counts = "return playground.lanes.map((lane) => lane.clients.map((client) => client.counts))";
-    assert_eq!(browser.js(counts), json!([[[0, 0], [0, 0], [0, 0]], [[0, 0], [0, 0], [0, 0]]]));
+    let counts =
+        "return playground.lanes.map((lane) => lane.clients.map((client) => client.counts))";
+    assert_eq!(
+        browser.js(counts),
+        json!([[[0, 0], [0, 0], [0, 0]], [[0, 0], [0, 0], [0, 0]]])
+    );
     browser.js("document.getElementById('one').click()");
-    assert_eq!(browser.js(counts), json!([[[0, 0], [1, 0], [0, 0]], [[0, 0], [1, 0], [0, 0]]]));
+    assert_eq!(
+        browser.js(counts),
+        json!([[[0, 0], [1, 0], [0, 0]], [[0, 0], [1, 0], [0, 0]]])
+    );
     browser.js("document.querySelector('[name=watch][value=\"3\"]').click(); document.getElementById('burst').click()");
-    assert_eq!(browser.js(counts), json!([[[0, 0], [1, 0], [10, 10]], [[0, 0], [1, 0], [5, 15]]]));
+    assert_eq!(
+        browser.js(counts),
+        json!([[[0, 0], [1, 0], [10, 10]], [[0, 0], [1, 0], [5, 15]]])
+    );
     // A rate of one a second for a minute and a half, give or take what is a little off.
-    browser.js("const rate = document.querySelectorAll('#clients [type=range]')[0];
-        rate.value = 7; rate.dispatchEvent(new Event('input')); playground.step(90)");
+    browser.js(
+        "const rate = document.querySelectorAll('#clients [type=range]')[0];
+        rate.value = 7; rate.dispatchEvent(new Event('input')); playground.step(90)",
+    );
     let counts = browser.js(counts);
-    let sent = counts[0][0][0].as_u64().expect("a count") + counts[0][0][1].as_u64().expect("a count");
+    let sent =
+        counts[0][0][0].as_u64().expect("a count") + counts[0][0][1].as_u64().expect("a count");
     assert!((80..=100).contains(&sent), "{counts}");
 }
 
@@ -137,15 +179,33 @@ fn the_last_response_is_shown_verbatim() {
         return [document.getElementById('answer0').textContent, playground.lanes[0].clients[0].answer]");
     let text = shown[0].as_str().expect("a text");
     let answer = &shown[1];
-    let head = format!("HTTP/1.1 {} {}\n", answer["status"], answer["reason"].as_str().expect("a text"));
+    let head = format!(
+        "HTTP/1.1 {} {}\n",
+        answer["status"],
+        answer["reason"].as_str().expect("a text")
+    );
     assert_eq!(head, "HTTP/1.1 429 Too Many Requests\n");
     let fields = answer["headers"].as_array().expect("fields").iter();
     let fields: String = fields
-        .map(|field| format!("{}: {}\n", field[0].as_str().unwrap_or(""), field[1].as_str().unwrap_or("")))
+        .map(|field| {
+            format!(
+                "{}: {}\n",
+                field[0].as_str().unwrap_or(""),
+                field[1].as_str().unwrap_or("")
+            )
+        })
         .collect();
     assert!(fields.contains("retry-after: 60\n"), "{fields}");
-    assert_eq!(text, format!("{head}{fields}\n{}", answer["body"].as_str().expect("a body")));
-    let rows = browser.js("return [...document.querySelectorAll('#rows tr')].map((row) => row.cells[2].textContent)");
+    assert_eq!(
+        text,
+        format!(
+            "{head}{fields}\n{}",
+            answer["body"].as_str().expect("a body")
+        )
+    );
+    let rows = browser.js(
+        "return [...document.querySelectorAll('#rows tr')].map((row) => row.cells[2].textContent)",
+    );
     assert_eq!(rows, json!(["429, retry in 60 s", "200, 0 left"]));
 }
 
@@ -158,7 +218,10 @@ fn the_address_keeps_the_settings() {
         playground.sim.watch, playground.sim.speed, location.hash]";
     let told = browser.js(settings);
     assert_eq!(told[0], json!(["7/60s burst 3", "2/1s sliding_log"]));
-    assert_eq!((&told[1], &told[2], &told[3]), (&json!([0, 2, 20]), &json!(1), &json!(10)));
+    assert_eq!(
+        (&told[1], &told[2], &told[3]),
+        (&json!([0, 2, 20]), &json!(1), &json!(10))
+    );
     // The address that the page has made of it says the same.
     let page = fresh_page().expect("it was there");
     browser.open(&page, told[4].as_str().expect("a fragment"));
@@ -167,9 +230,17 @@ fn the_address_keeps_the_settings() {
     browser.open(&page, "#a=nonsense&r=-1,x,99&w=7&x=3");
     let told = browser.js(settings);
     assert_eq!(told[0], json!(["5/10s burst 10", "5/10s fixed_window"]));
-    assert_eq!((&told[1], &told[2], &told[3]), (&json!([0, 0, 20]), &json!(3), &json!(1)));
+    assert_eq!(
+        (&told[1], &told[2], &told[3]),
+        (&json!([0, 0, 20]), &json!(3), &json!(1))
+    );
     let fault = browser.js("return playground.lanes[0].find('.fault').textContent");
-    assert!(fault.as_str().is_some_and(|fault| fault.contains("nonsense")), "{fault}");
+    assert!(
+        fault
+            .as_str()
+            .is_some_and(|fault| fault.contains("nonsense")),
+        "{fault}"
+    );
 }
 
 #[test]
@@ -181,8 +252,10 @@ fn everything_is_reached_and_done_by_keyboard() {
     };
     // Each control tells a name of its own, and of radio buttons one is a stop.
     browser.js("globalThis.seen = new Set(); addEventListener('focusin', (event) => seen.add(event.target))");
-    let stops = browser.js("return document.querySelectorAll('button, select, summary, a, [tabindex=\"0\"], \
-        input:not([type=radio]), input[type=radio]:checked').length");
+    let stops = browser.js(
+        "return document.querySelectorAll('button, select, summary, a, [tabindex=\"0\"], \
+        input:not([type=radio]), input[type=radio]:checked').length",
+    );
     let hidden = browser.js("return document.querySelectorAll('label[hidden] input, details:not([open]) [tabindex=\"0\"]').length");
     let stops = stops.as_u64().expect("a count") - hidden.as_u64().expect("a count");
     browser.press(&vec![TAB; usize::try_from(stops).expect("a count")]);

@@ -7,10 +7,7 @@ use std::{env, fs, path::PathBuf};
 use serde_json::{Value, json};
 use testkit::programs::missing;
 
-use crate::{
-    browser::Browser,
-    controls::opened,
-};
+use crate::{browser::Browser, controls::opened};
 
 const SIZES: [(u32, u32); 3] = [(1280, 1000), (760, 1000), (320, 700)];
 
@@ -26,7 +23,11 @@ fn axe() -> Option<String> {
 fn keep(browser: &Browser, name: &str) {
     if let Some(folder) = env::var_os("PLAYGROUND_SCREENSHOTS") {
         let picture = browser.screenshot();
-        fs::write(PathBuf::from(folder).join(format!("{name}.png.base64")), picture).expect("a file");
+        fs::write(
+            PathBuf::from(folder).join(format!("{name}.png.base64")),
+            picture,
+        )
+        .expect("a file");
     }
 }
 
@@ -35,8 +36,10 @@ fn it_fits_and_has_no_serious_fault_in_any_width_and_colour() {
     let (Some(axe), Some(browser)) = (axe(), opened("")) else {
         return;
     };
-    browser.js("document.getElementById('history').open = true; playground.sim.paused = false;
-        document.getElementById('burst').click(); playground.step(1); playground.sim.paused = true");
+    browser.js(
+        "document.getElementById('history').open = true; playground.sim.paused = false;
+        document.getElementById('burst').click(); playground.step(1); playground.sim.paused = true",
+    );
     browser.js(&axe);
     for scheme in ["light", "dark"] {
         browser.set_media(&[("prefers-color-scheme", scheme)]);
@@ -50,9 +53,16 @@ fn it_fits_and_has_no_serious_fault_in_any_width_and_colour() {
             let what = format!("{scheme}, {width} pixels");
             assert_eq!(browser.js("return innerWidth"), json!(width));
             let over = browser.js("return document.documentElement.scrollWidth - innerWidth");
-            assert!(over.as_i64().is_some_and(|over| over <= 0), "{what}: {over} pixels too wide");
+            assert!(
+                over.as_i64().is_some_and(|over| over <= 0),
+                "{what}: {over} pixels too wide"
+            );
             let painted = browser.js(PAINTED);
-            assert_eq!(painted, json!([true, true, true, true]), "{what}: drawings are empty");
+            assert_eq!(
+                painted,
+                json!([true, true, true, true]),
+                "{what}: drawings are empty"
+            );
             assert_eq!(faults(&browser), Value::Array(Vec::new()), "{what}");
         }
     }
@@ -80,9 +90,15 @@ fn nothing_moves_where_that_is_asked_for() {
     let dots = "document.getElementById('burst').click(); playground.step(0.1);
         return playground.lanes.map((lane) => lane.dots.length > 0)";
     browser.js("playground.sim.paused = false; document.getElementById('burst').click()");
-    browser.eventually("dots fly", "return playground.lanes.every((lane) => lane.dots.length > 0)");
+    browser.eventually(
+        "dots fly",
+        "return playground.lanes.every((lane) => lane.dots.length > 0)",
+    );
     browser.set_media(&[("prefers-reduced-motion", "reduce")]);
-    browser.eventually("no dot is left", "return playground.lanes.every((lane) => lane.dots.length === 0)");
+    browser.eventually(
+        "no dot is left",
+        "return playground.lanes.every((lane) => lane.dots.length === 0)",
+    );
     assert_eq!(browser.js(dots), json!([false, false]));
     browser.js("playground.sim.paused = true");
     // A request is decided at once, and the numbers tell.

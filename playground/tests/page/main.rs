@@ -12,5 +12,8 @@ mod looks;
 mod native;
 #[cfg(target_os = "linux")]
 mod scenarios;
-#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "browsers are tested on Linux"))]
+#[cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, reason = "browsers are tested on Linux")
+)]
 mod traces;

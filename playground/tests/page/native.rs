@@ -38,27 +38,41 @@ fn an_answer_has_everything_that_the_client_gets() {
     assert_eq!(denied["retry_after"], 10_000_000);
     let field = |name: &str| {
         let mut fields = denied["headers"].as_array().expect("fields").iter();
-        fields.find(|field| field[0] == name).map(|field| field[1].clone())
+        fields
+            .find(|field| field[0] == name)
+            .map(|field| field[1].clone())
     };
     assert_eq!(field("retry-after"), Some("10".into()));
     assert_eq!(field("ratelimit"), Some("\"default\";r=0;t=10".into()));
-    assert_eq!(json(denied["body"].as_str().expect("a body"))["status"], 429);
+    assert_eq!(
+        json(denied["body"].as_str().expect("a body"))["status"],
+        429
+    );
 }
 
 #[test]
 fn a_queue_tells_its_wait_and_refuses_as_the_layer_does() {
     let mut queue = lane("2/10s leaky_bucket queue 1");
     let answers = [0, 1, 2].map(|_| json(&queue.decide(START, 1, 1)));
-    let told = answers.each_ref().map(|answer| (answer["outcome"].as_str(), answer["delay"].as_u64()));
+    let told = answers
+        .each_ref()
+        .map(|answer| (answer["outcome"].as_str(), answer["delay"].as_u64()));
     assert_eq!(
         told,
-        [(Some("allowed"), Some(0)), (Some("delayed"), Some(5_000_000)), (Some("denied"), Some(0))]
+        [
+            (Some("allowed"), Some(0)),
+            (Some("delayed"), Some(5_000_000)),
+            (Some("denied"), Some(0))
+        ]
     );
     let mut window = lane("1/10s fixed_window");
     let refused = [0, 1].map(|_| json(&window.decide(START, 1, 1)));
     let names = |answer: &Value| {
         let fields = answer["headers"].as_array().expect("fields");
-        fields.iter().map(|field| field[0].clone()).collect::<Vec<_>>()
+        fields
+            .iter()
+            .map(|field| field[0].clone())
+            .collect::<Vec<_>>()
     };
     assert_eq!(names(&answers[2]), names(&refused[1]));
     assert_eq!(answers[2]["body"], refused[1]["body"]);
@@ -67,7 +81,10 @@ fn a_queue_tells_its_wait_and_refuses_as_the_layer_does() {
 #[test]
 fn a_cost_that_never_fits_has_no_wait() {
     let answer = json(&lane("5/s").decide(START, 1, 6));
-    assert_eq!((&answer["status"], &answer["retry_after"]), (&429.into(), &Value::Null));
+    assert_eq!(
+        (&answer["status"], &answer["retry_after"]),
+        (&429.into(), &Value::Null)
+    );
 }
 
 #[test]
@@ -111,7 +128,9 @@ fn a_quota_is_told_by_its_text_and_by_its_line_of_rust() {
         Quota::per(5, Duration::from_millis(1500)).leaky_bucket(7),
         Quota::per_hour(3).fixed_window(),
         Quota::per_day(6).sliding_window().slices(6),
-        Quota::per(5, Duration::from_micros(10)).sliding_log().soft(10),
+        Quota::per(5, Duration::from_micros(10))
+            .sliding_log()
+            .soft(10),
     ];
     for (quota, line) in quotas {
         let told = json(&lane(&quota.to_string()).quota());
@@ -121,14 +140,27 @@ fn a_quota_is_told_by_its_text_and_by_its_line_of_rust() {
         assert_eq!(told["limit"], quota.limit());
         assert_eq!(told["capacity"], quota.capacity());
     }
-    assert_eq!(json(&lane("6/10s refill_every 5s").quota())["step"], 5_000_000);
+    assert_eq!(
+        json(&lane("6/10s refill_every 5s").quota())["step"],
+        5_000_000
+    );
 }
 
 #[test]
 fn a_text_that_is_no_quota_is_told_in_the_words_of_the_crate() {
-    for text in ["", "5", "5/10s brust 3", "5/10s sliding_window slices 7", "0/s", "5/s burst 0"] {
+    for text in [
+        "",
+        "5",
+        "5/10s brust 3",
+        "5/10s sliding_window slices 7",
+        "0/s",
+        "5/s burst 0",
+    ] {
         let fault = Lane::new(text).expect_err("no quota").to_string();
-        assert_eq!(fault, text.parse::<Quota>().expect_err("no quota").to_string());
+        assert_eq!(
+            fault,
+            text.parse::<Quota>().expect_err("no quota").to_string()
+        );
     }
 }
 
@@ -137,8 +169,14 @@ fn the_page_names_the_version_of_the_crate() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let manifest = fs::read_to_string(root.join("Cargo.toml")).expect("a manifest");
     let version = format!("\nversion = \"{}\"\n", env!("CARGO_PKG_VERSION"));
-    assert!(manifest.contains(&version), "playground/Cargo.toml has another version than the crate");
+    assert!(
+        manifest.contains(&version),
+        "playground/Cargo.toml has another version than the crate"
+    );
     let page = fs::read_to_string(root.join("docs/playground/index.html")).expect("the page");
     let told = format!("<span id=\"version\">{}</span>", env!("CARGO_PKG_VERSION"));
-    assert!(page.contains(&told), "run `bash scripts/build-playground.sh`: a release has its own page");
+    assert!(
+        page.contains(&told),
+        "run `bash scripts/build-playground.sh`: a release has its own page"
+    );
 }

@@ -48,7 +48,10 @@ fn a_flood_of_keys_does_not_push_out_the_offender() {
     let tracked: u32 = number.replace(',', "").parse().expect("a number");
     assert!((1_024..2_048).contains(&tracked), "{number}");
     assert!(story.contains("5,000 fresh addresses came"), "{story}");
-    assert!(story.contains("still passes 0 times on A and 0 on B"), "{story}");
+    assert!(
+        story.contains("still passes 0 times on A and 0 on B"),
+        "{story}"
+    );
     let counts = browser.js("return playground.lanes.map((lane) => lane.clients[2].counts)");
     assert_eq!(counts, json!([[5, 29], [5, 29]]));
 }
@@ -75,9 +78,12 @@ fn a_minute_at_sixty_times_the_speed_takes_no_memory() {
     };
     let used = || {
         browser.devtools("HeapProfiler.collectGarbage", &json!({}));
-        browser.devtools("Runtime.getHeapUsage", &json!({}))["usedSize"].as_f64().expect("bytes")
+        browser.devtools("Runtime.getHeapUsage", &json!({}))["usedSize"]
+            .as_f64()
+            .expect("bytes")
     };
-    let run = "for (let i = 0; i < 3600; i++) playground.step(1); return playground.sim.queue.length";
+    let run =
+        "for (let i = 0; i < 3600; i++) playground.step(1); return playground.sim.queue.length";
     browser.js("for (let i = 0; i < 120; i++) playground.step(1)");
     let before = used();
     assert_ne!(browser.js(run), Value::Null);

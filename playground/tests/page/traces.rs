@@ -23,7 +23,8 @@ pub(crate) struct Trace {
 impl Trace {
     /// The answers of the crate as it is compiled for this machine.
     pub(crate) fn native(&self) -> Vec<String> {
-        let mut lane = Lane::new(&self.quota).unwrap_or_else(|error| panic!("{}: {error}", self.quota));
+        let mut lane =
+            Lane::new(&self.quota).unwrap_or_else(|error| panic!("{}: {error}", self.quota));
         let mut answers = vec![lane.quota()];
         answers.extend(self.steps.iter().map(|(at, client, cost)| {
             lane.decide(Timestamp::from_micros(*at), *client, u64::from(*cost))
@@ -65,7 +66,10 @@ fn of_vector(vector: &Value) -> Option<Trace> {
         "fixed_window" => " fixed_window".to_owned(),
         "sliding_window_counter" => " sliding_window".to_owned(),
         "sliding_window_buckets" => {
-            format!(" sliding_window slices {}", window / number(vector, "bucket_ms"))
+            format!(
+                " sliding_window slices {}",
+                window / number(vector, "bucket_ms")
+            )
         }
         "sliding_window_log" => " sliding_log".to_owned(),
         _ => return None,
@@ -120,13 +124,20 @@ pub(crate) fn random(seed: u64) -> Trace {
         2 => format!(" refill_every {}ms", period / (1 + random.below(4))),
         3 => format!(" leaky_bucket queue {}", random.below(10)),
         4 => " fixed_window".to_owned(),
-        5 => format!(" sliding_window slices {}", [1, 2, 5, 10][random.below(4) as usize]),
+        5 => format!(
+            " sliding_window slices {}",
+            [1, 2, 5, 10][random.below(4) as usize]
+        ),
         _ => " sliding_log".to_owned(),
     };
     // Of several clients one whose time is over may be forgotten, by hashes that differ with each process. A clock that
     // steps back would tell.
     let clients = 1 + random.below(3);
-    let soft = if random.below(5) == 0 { " soft 20%" } else { "" };
+    let soft = if random.below(5) == 0 {
+        " soft 20%"
+    } else {
+        ""
+    };
     let mut at = EPOCH + random.below(86_400_000_000);
     let steps = (0..10 + random.below(20)).map(|_| {
         let period = period * 1_000;
@@ -138,8 +149,16 @@ pub(crate) fn random(seed: u64) -> Trace {
             _ => random.below(2 * period / limit),
         };
         let steps_back = clients == 1 && random.below(10) == 0;
-        let now = if steps_back { at - random.below(period) } else { at };
-        (now, 1 + random.below(clients) as u32, [1, 1, 1, 2, 0, 30][random.below(6) as usize])
+        let now = if steps_back {
+            at - random.below(period)
+        } else {
+            at
+        };
+        (
+            now,
+            1 + random.below(clients) as u32,
+            [1, 1, 1, 2, 0, 30][random.below(6) as usize],
+        )
     });
     Trace {
         steps: steps.collect(),
