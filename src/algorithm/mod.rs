@@ -20,7 +20,7 @@ mod stepped_bucket;
 mod token_bucket;
 mod worth;
 
-use crate::quota::Quota;
+use crate::quota::{MAX_COUNT, Quota};
 
 #[cfg(feature = "redis")]
 pub(crate) use self::meter::{
@@ -83,7 +83,11 @@ impl Most {
         let units = quota.capacity() + quota.extra();
         Self {
             nanos: quota.interval_nanos().saturating_mul(units),
-            units,
+            units: if quota.is_uncapped() {
+                MAX_COUNT
+            } else {
+                units
+            },
         }
     }
 

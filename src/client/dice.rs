@@ -3,7 +3,11 @@
 use std::{
     hash::{BuildHasher, RandomState},
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
+
+/// The longest wait that is drawn.
+pub(super) const LONGEST_DRAW: Duration = Duration::from_secs(20);
 
 /// A source of numbers that nobody has to be unable to guess (SplitMix64).
 #[derive(Debug)]
@@ -25,4 +29,10 @@ impl Dice {
         let bits = (mixed ^ (mixed >> 31)) >> 11;
         bits as f64 / (1_u64 << 53) as f64
     }
+}
+
+/// A wait between nothing and `first` · 2^`doublings`, at most 20 s.
+pub(super) fn draw(first: Duration, doublings: u32, fraction: f64) -> Duration {
+    let longest = first.saturating_mul(2_u32.saturating_pow(doublings));
+    longest.min(LONGEST_DRAW).mul_f64(fraction.clamp(0.0, 1.0))
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{ramp::Ramp, signal::Signal, unanswered::UnansweredRequests};
+use super::{dice::draw, ramp::Ramp, signal::Signal, unanswered::UnansweredRequests};
 use crate::{clock::Timestamp, headers::read::ToldQuota};
 
 /// No pause is longer, whatever a server says.
@@ -15,8 +15,8 @@ const LONGEST_WINDOW: Duration = Duration::from_secs(600);
 /// After a refusal the units that are told are spread over their window for this long.
 const SPREAD: Duration = Duration::from_secs(60);
 
-/// The longest wait that is drawn.
-const LONGEST_DRAW: Duration = Duration::from_secs(20);
+/// The longest wait that is drawn after the first refusal; it doubles with each in a row.
+const AFTER_REFUSAL: Duration = Duration::from_millis(500);
 
 /// The first round of a destination of which nothing is known.
 const FIRST_ROUND: u64 = 10;
@@ -97,8 +97,8 @@ impl HeldBack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pause {
     pub(super) wait: Duration,
-    /// Refusals in a row before this one.
-    pub(super) refusals: u32,
+    /// On top of a wait that the server named: all that were told the same would come together.
+    pub(super) spread: Duration,
 }
 
 impl Learned {
@@ -181,16 +181,17 @@ impl Learned {
         fraction: f64,
     ) -> Pause {
         let refusals = self.streak.refuse(sent, self.next());
-        let wait = match hint {
-            Some(hint) => hint.min(LONGEST_PAUSE),
-            None => draw(Duration::from_millis(500), refusals, fraction),
+        let drawn = draw(AFTER_REFUSAL, refusals, fraction);
+        let (wait, spread) = match hint {
+            Some(hint) => (hint.min(LONGEST_PAUSE), drawn),
+            None => (drawn, Duration::ZERO),
         };
         if sent.number > self.heard {
             self.heard = sent.number;
             self.refused_at = Some(now);
-            self.start_over(now, wait);
+            self.start_over(now, wait, spread);
         }
-        Pause { wait, refusals }
+        Pause { wait, spread }
     }
 
     /// A request was answered, or given up.
@@ -200,7 +201,7 @@ impl Learned {
 
     /// Nothing is sent for this long; a pause that lasts longer stays.
     pub(super) fn pause(&mut self, now: Timestamp, pause: Duration) {
-        self.start_over(now, pause);
+        self.start_over(now, pause, Duration::ZERO);
     }
 
     /// Ends a pause, and forgets everything that holds requests back.
@@ -254,12 +255,13 @@ impl Learned {
         self.newest.number + 1
     }
 
-    /// One request goes when the pause is over, and the others by its answer.
-    fn start_over(&mut self, now: Timestamp, length: Duration) {
+    /// One request goes this much after the end of the pause, and the others by its answer.
+    fn start_over(&mut self, now: Timestamp, length: Duration, spread: Duration) {
         let until = now.saturating_add(length);
         self.paused = self.paused.max(Some(Paused { until, length }));
         self.windows.clear();
-        self.ramp = Some(Ramp::new(1, self.next()));
+        let ramp = Ramp::new(1, self.next());
+        self.ramp = Some(ramp.begins(until.saturating_add(spread)));
     }
 
     fn forget_past(&mut self, now: Timestamp) {
@@ -332,10 +334,4 @@ impl Streak {
             self.refusals = 0;
         }
     }
-}
-
-/// A wait between nothing and `first` · 2^`doublings`, at most 20 s.
-pub(super) fn draw(first: Duration, doublings: u32, fraction: f64) -> Duration {
-    let longest = first.saturating_mul(2_u32.saturating_pow(doublings));
-    longest.min(LONGEST_DRAW).mul_f64(fraction.clamp(0.0, 1.0))
 }

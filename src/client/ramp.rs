@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::dice::LONGEST_DRAW;
 use crate::clock::Timestamp;
 
 /// A request that is not answered for this long lets the next one go.
@@ -22,6 +23,8 @@ pub(super) struct Ramp {
     first: u64,
     /// When the newest request was sent.
     sent_at: Timestamp,
+    /// When the first request may be sent.
+    begins_at: Timestamp,
 }
 
 impl Ramp {
@@ -32,13 +35,24 @@ impl Ramp {
             left: size,
             first,
             sent_at: Timestamp::from_micros(0),
+            begins_at: Timestamp::from_micros(0),
         }
+    }
+
+    /// The same, from this time on.
+    pub(super) const fn begins(mut self, at: Timestamp) -> Self {
+        self.begins_at = at;
+        self
     }
 
     /// Until when the next request is held back.
     pub(super) fn hold(&self, now: Timestamp) -> Option<Timestamp> {
-        let until = self.sent_at.saturating_add(PATIENCE);
-        (self.left == 0 && now < until).then(|| until.min(now.saturating_add(PATIENCE)))
+        let (until, longest) = match self.left {
+            0 => (self.sent_at.saturating_add(PATIENCE), PATIENCE),
+            _ => (self.begins_at, LONGEST_DRAW),
+        };
+        // A clock that stepped back makes it no longer.
+        (now < until).then(|| until.min(now.saturating_add(longest)))
     }
 
     pub(super) fn send(&mut self, now: Timestamp) {

@@ -7,16 +7,13 @@ use http::{Method, StatusCode, request::Parts};
 use super::{
     SignalSource,
     common::Common,
-    learned::draw,
+    dice::draw,
     sent_request::{Heard, Refusal, SentRequest},
 };
 use crate::headers::is_grpc;
 
 /// A call is refused for a limit at most this often before it gives up.
 const MOST_REFUSALS: u32 = 10;
-
-/// The first wait before a request is sent again that a limit refused, on top of the hint.
-const AFTER_REFUSAL: Duration = Duration::from_millis(500);
 
 /// The first wait before a request is sent again that failed for another reason.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
@@ -199,17 +196,7 @@ impl Again<'_> {
             return None;
         }
         tried.refusals += 1;
-        let more = match refusal.source {
-            // The wait was drawn already.
-            SignalSource::Unknown => Duration::ZERO,
-            // On top of the hint, or all that were told the same would come together again.
-            _ => draw(
-                AFTER_REFUSAL,
-                refusal.pause.refusals,
-                self.common.dice.fraction(),
-            ),
-        };
-        Some(wait.saturating_add(more).min(self.left))
+        Some(wait.saturating_add(refusal.pause.spread).min(self.left))
     }
 
     /// The wait until a request is sent again that failed in another way; `None` if it is not.

@@ -66,7 +66,7 @@ impl SentRequest {
         let now = common.clock.now();
         let signal = Signal::of(common.learn, status, headers, now);
         let fraction = match signal {
-            Signal::Throttled { hint: None, .. } => common.dice.fraction(),
+            Signal::Throttled { .. } => common.dice.fraction(),
             _ => 1.0,
         };
         let mut memory = self.site.memory();

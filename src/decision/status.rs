@@ -109,6 +109,11 @@ impl Status {
         self.numbers().remaining.map(Units::get)
     }
 
+    /// The units that count, whatever a block leaves of them.
+    pub(super) fn used(&self) -> Option<u64> {
+        self.standing.used(&self.terms)
+    }
+
     pub(super) const fn retry_after(&self) -> Option<Duration> {
         duration(self.retry_after)
     }
@@ -149,7 +154,8 @@ impl Status {
                 excess,
                 ..
             } = *status;
-            (terms, status.numbers(), retry_after, denied, excess)
+            let counts = (status.numbers(), status.used());
+            (terms, counts, retry_after, denied, excess)
         };
         told(self) == told(other)
     }
@@ -197,6 +203,17 @@ impl Status {
         }
     }
 
+    /// The time until a bucket is full of which this many units are only held; `None` of what is no
+    /// bucket.
+    #[cfg(feature = "redis")]
+    pub(crate) fn full_after(&self, held: u64) -> Option<Duration> {
+        if let Usage::Counted(_) = self.standing {
+            return None;
+        }
+        let (without, _) = self.standing.raised(&self.terms, held);
+        duration(without.numbers(&self.terms).reset_after)
+    }
+
     /// Adds `units` to what is left.
     #[cfg(feature = "redis")]
     pub(super) fn raise(&mut self, units: u64) {
@@ -239,7 +256,7 @@ impl Status {
     pub(super) const fn leased_charge(&self) -> Charge {
         Charge {
             kind: match self.standing {
-                Usage::Counted(_) => self.kind,
+                Usage::Window(_) | Usage::Counted(_) => self.kind,
                 Usage::Level(_) | Usage::Stepped(_) => Kind::NONE,
             },
             end: 0,

@@ -299,10 +299,11 @@ impl RuleIndex {
 
     /// The same for a path that servers may read differently, in their order, each once.
     #[cold]
-    fn candidates_of_odd(&self, unresolved: &str, view: &RequestView<'_>) -> Vec<u16> {
+    fn candidates_of_odd(&self, view: &RequestView<'_>) -> Vec<u16> {
         let index = self.of_method(view);
-        let [of_path, anywhere] = self.candidates(view);
-        let mut candidates = [of_path, anywhere, index.of_path(unresolved)].concat();
+        let mut candidates = self.candidates(view).concat();
+        let others = view.path.others().iter();
+        candidates.extend(others.flat_map(|path| index.of_path(path)));
         candidates.sort_unstable();
         candidates.dedup();
         candidates
@@ -401,12 +402,9 @@ pub(super) fn select<'r>(
     (parts, now): (&Parts, Timestamp),
 ) -> RulesVerdict<'r> {
     let view = RequestView::new(parts, now, client_ip);
-    let matched = match view.path.unresolved() {
-        None => matched(rules, merged(index.candidates(&view)), &view),
-        Some(path) => {
-            let candidates = index.candidates_of_odd(path, &view).into_iter();
-            matched(rules, candidates, &view)
-        }
+    let matched = match view.path.is_plain() {
+        true => matched(rules, merged(index.candidates(&view)), &view),
+        false => matched(rules, index.candidates_of_odd(&view).into_iter(), &view),
     };
     verdict(rules, &matched, &view)
 }

@@ -87,6 +87,8 @@ pub(super) enum Told {
     Level(Level),
     /// The distance from full at the last multiple of this many nanoseconds.
     Stepped(u64),
+    /// What was counted, also beyond the limit, and the time until the window ends.
+    Window,
     /// All that there is to say.
     Numbers,
 }
@@ -160,7 +162,7 @@ impl Plan {
     pub(super) fn is_simple(&self, chosen: Chosen, op: &Op) -> bool {
         let is_known = matches!(
             op,
-            Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_)
+            Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_) | Op::Count(_)
         );
         is_known
             && match chosen {
@@ -170,6 +172,13 @@ impl Plan {
                 }
                 Chosen::Request(_) => true,
             }
+    }
+
+    /// The units that the smallest of these quotas has when none is used.
+    pub(super) fn most_units(&self, chosen: Chosen) -> u64 {
+        let mut own = None;
+        let quotas = self.limits.measured_by(chosen, &mut own);
+        quotas.map_or(0, Quotas::most_units)
     }
 
     /// The arguments for these quotas; `None` if they were chosen from another plan.
@@ -248,6 +257,7 @@ impl TierPlan {
             Op::AcquireUpTo(most) => ("u", *most),
             Op::Peek(cost) => ("p", *cost),
             Op::Hit(cost) => ("h", *cost),
+            Op::Count(cost) => ("n", *cost),
             Op::Refund(cost, receipt) => {
                 let charged = receipt.as_ref().map_or(*cost, Receipt::charged);
                 ("r", (*cost).min(charged))
@@ -301,6 +311,7 @@ impl QuotaPlan {
                 refill: quota.capacity() * quota.interval_nanos(),
                 interval: quota.interval_nanos(),
             }),
+            (Algorithm::FixedWindow, _) => Told::Window,
             _ => Told::Numbers,
         };
         Self {
@@ -381,14 +392,15 @@ fn specifics(quota: &Quota) -> [String; 2] {
     }
 }
 
-/// The most that can count in the slot of `quota`, where that is more than it can count itself.
+/// The most that can count in the slot of `quota`, where that is more than it lets pass itself.
 fn more_than_own(quota: &Quota, most: Most) -> [String; 2] {
     let own = Most::of(quota);
+    let capacity = quota.capacity() + quota.extra();
     match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } if most.nanos > own.nanos => {
             micros_and_rest(most.nanos)
         }
-        Algorithm::FixedWindow | Algorithm::SlidingWindow if most.units > own.units => {
+        Algorithm::FixedWindow | Algorithm::SlidingWindow if most.units > capacity => {
             [most.units.to_string(), String::new()]
         }
         _ => [String::new(), String::new()],

@@ -4,6 +4,7 @@ use std::{
     future::{Future, poll_fn},
     sync::{Arc, Mutex},
     task::Poll,
+    time::Duration,
 };
 
 use tokio::time::{Instant, sleep};
@@ -291,7 +292,9 @@ async fn after_a_pause_requests_begin_with_one() {
     turn.learn(status, &headers);
     let began = Instant::now();
     let turn = pacer.turn(&api(), 1).await.unwrap();
-    assert_eq!(began.elapsed(), seconds(5));
+    // The hint, and a random share of half a second.
+    let took = began.elapsed();
+    assert!((seconds(5)..=millis(5_501)).contains(&took), "{took:?}");
     let mut rounds = Vec::new();
     let (ok, none) = head(200, &[]);
     turn.learn(ok, &none);
@@ -413,4 +416,44 @@ async fn a_limiter_that_fails_is_named() {
     let error = Pacer::new(Broken).turn(&api(), 1).await.unwrap_err();
     assert_eq!(error.kind(), PacerErrorKind::Limiter);
     assert!(std::error::Error::source(&error).is_some());
+}
+
+/// How many of 200 clients send their next request within 20 ms of another's, once all were told the
+/// same.
+async fn crowd_after(lines: &[(&str, &str)]) -> usize {
+    let began = Instant::now();
+    let mut tasks = Vec::new();
+    for seed in 0..200 {
+        let pacer = builder(Quota::per_second(1_000))
+            .seed(seed)
+            .build()
+            .unwrap();
+        let (status, headers) = head(429, lines);
+        pacer.turn(&api(), 1).await.unwrap().learn(status, &headers);
+        tasks.push(tokio::spawn(async move {
+            // A request that was not refused itself.
+            drop(pacer.turn(&api(), 1).await.unwrap());
+            began.elapsed()
+        }));
+    }
+    let mut sent = Vec::new();
+    for task in tasks {
+        sent.push(task.await.unwrap());
+    }
+    sent.sort();
+    let crowd = |from: &Duration| {
+        sent.iter()
+            .filter(|at| (*from..*from + millis(20)).contains(at))
+            .count()
+    };
+    sent.iter().map(crowd).max().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_are_told_the_same_do_not_come_back_together() {
+    // 200 in half a second are 8 in 20 ms.
+    for hint in ["3", "0"] {
+        let crowd = crowd_after(&[("retry-after", hint)]).await;
+        assert!(crowd < 25, "{crowd} after a hint of {hint} s");
+    }
 }

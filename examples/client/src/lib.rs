@@ -13,12 +13,12 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, header::RETRY_AFTER};
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
     Global, LocalLimiter, Quota, RateLimitLayer, TokioClock,
-    client::{Advice, Destination, Pacer, PacerLayer},
+    client::{Pacer, PacerLayer},
 };
 
 /// A request that came to the server.
@@ -192,34 +192,30 @@ pub fn herd(again: Again) -> Vec<Arrival> {
 }
 
 async fn one_of_the_herd(server: Server, number: usize, again: Again) {
-    let pacer = Pacer::learning_builder()
-        .clock(TokioClock::new())
-        .seed(number as u64)
-        .max_wait(Duration::from_secs(600))
-        .build()
-        .expect("a pacer");
     let client = server.reached_by(number);
     if again == Again::FullJitter {
+        let pacer = Pacer::learning_builder()
+            .clock(TokioClock::new())
+            .seed(number as u64)
+            .max_wait(Duration::from_secs(600))
+            .build()
+            .expect("a pacer");
         let _ = PacerLayer::new(pacer)
             .layer(client)
             .oneshot(request())
             .await;
         return;
     }
-    let destination: Destination = "https://api.example.com".parse().expect("a destination");
+    // As clients do it that have no pacer.
     let drawn = Mutex::new(number as u64 * 104_729);
     loop {
-        let Ok(turn) = pacer.turn(&destination, 1).await else {
+        let response = client.clone().oneshot(request()).await;
+        let response = response.unwrap_or_else(|never| match never {});
+        let Some(hint) = response.headers().get(RETRY_AFTER) else {
             return;
         };
-        let response = client
-            .clone()
-            .oneshot(request())
-            .await
-            .unwrap_or_else(|never| match never {});
-        let Advice::RetryAfter(wait) = turn.learn(response.status(), response.headers()) else {
-            return;
-        };
+        let seconds = hint.to_str().map(str::parse);
+        let wait = Duration::from_secs(seconds.expect("text").expect("seconds"));
         let more = match again {
             Again::TenPercent => wait.mul_f64(fraction(&drawn) / 10.0),
             _ => Duration::ZERO,

@@ -14,10 +14,8 @@ pub(in crate::rules) struct SentPath<'r> {
 #[derive(Debug)]
 struct OddPath {
     normal: String,
-    /// As a server reads it that leaves segments as they are, where that is something else.
-    unresolved: Option<String>,
-    /// Whether all servers read the same after all.
-    is_plain: bool,
+    /// As other servers may read it, each reading once.
+    others: Vec<String>,
 }
 
 impl<'r> SentPath<'r> {
@@ -27,22 +25,23 @@ impl<'r> SentPath<'r> {
         Self { sent, odd }
     }
 
+    /// Whether all servers read the same: there is nothing in it to read differently.
+    #[inline]
+    pub(in crate::rules) const fn is_plain(&self) -> bool {
+        self.odd.is_none()
+    }
+
     /// As a server reads it that resolves it.
     #[inline]
     pub(in crate::rules) fn normal(&self) -> &str {
         self.odd.as_ref().map_or(self.sent, |odd| &odd.normal)
     }
 
-    /// As a server reads it that leaves segments as they are, where that is something else.
+    /// As servers may read it that leave segments as they are, cut off parameters of segments, or
+    /// decode more: each reading once, without the normal form.
     #[inline]
-    pub(in crate::rules) fn unresolved(&self) -> Option<&str> {
-        self.odd.as_ref()?.unresolved.as_deref()
-    }
-
-    /// Whether all servers read the same.
-    #[inline]
-    pub(in crate::rules) fn is_plain(&self) -> bool {
-        self.odd.as_ref().is_none_or(|odd| odd.is_plain)
+    pub(in crate::rules) fn others(&self) -> &[String] {
+        self.odd.as_ref().map_or(&[], |odd| &odd.others)
     }
 
     /// Whether it was sent in its normal form.
@@ -54,13 +53,22 @@ impl<'r> SentPath<'r> {
 impl OddPath {
     #[cold]
     fn new(sent: &str) -> Box<Self> {
-        let decoded = decoded(sent.as_bytes());
+        let decoded = decoded(sent.as_bytes(), is_unreserved);
         let normal = resolved(&decoded);
-        Box::new(Self {
-            is_plain: normal == sent && has_one_meaning(sent),
-            unresolved: (decoded != normal).then_some(decoded),
-            normal,
-        })
+        let mut others = Vec::new();
+        let mut add = |reading: String| {
+            if reading != normal && !others.contains(&reading) {
+                others.push(reading);
+            }
+        };
+        add(decoded.clone());
+        if decoded.contains(['%', ';', '\\']) {
+            let cut = without_parameters(&decoded);
+            add(resolved(&fully_decoded(&decoded)));
+            add(resolved(&without_parameters(&fully_decoded(&cut))));
+            add(resolved(&cut));
+        }
+        Box::new(Self { normal, others })
     }
 }
 
@@ -102,6 +110,14 @@ pub(in crate::rules) fn has_one_meaning(normal: &str) -> bool {
     !normal.contains([';', '\\']) && !encoded.any(|text| escaped(text).is_some_and(separates))
 }
 
+/// The first sign of a pattern that is encoded, although a path may have it as it is (RFC 3986,
+/// section 3.3). Not those that mean something else then, as `*` in a pattern and `;` in a path.
+pub(in crate::rules) fn needlessly_encoded(pattern: &str) -> Option<char> {
+    let encoded = pattern.split('%').skip(1);
+    let mut signs = encoded.filter_map(|text| escaped(text.as_bytes()).map(char::from));
+    signs.find(|sign| "!$&'()+,=:@".contains(*sign))
+}
+
 fn resolved(decoded: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in decoded.split('/') {
@@ -122,7 +138,24 @@ fn resolved(decoded: &str) -> String {
     normal
 }
 
-fn decoded(path: &[u8]) -> String {
+/// The path without parameters of segments, such as `;jsessionid=1` (RFC 3986, section 3.3), and
+/// without all that follows a `?` or `#` that a server decodes too early.
+fn without_parameters(path: &str) -> String {
+    let path = path.split(['?', '#', '\0']).next().unwrap_or_default();
+    let segments = path.split('/');
+    let names = segments.map(|segment| segment.split(';').next().unwrap_or_default());
+    names.collect::<Vec<_>>().join("/")
+}
+
+/// All of ASCII decoded, as often as servers in a row may do it, with slashes in place of backslashes.
+fn fully_decoded(decoded_once: &str) -> String {
+    let twice = decoded(decoded_once.as_bytes(), u8::is_ascii);
+    let thrice = decoded(twice.as_bytes(), u8::is_ascii);
+    thrice.replace('\\', "/")
+}
+
+/// The path with those bytes decoded of which the predicate says so, and others beyond ASCII encoded.
+fn decoded(path: &[u8], is_decoded: impl Fn(&u8) -> bool) -> String {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let mut decoded = String::with_capacity(path.len());
     let encode = |decoded: &mut String, byte: u8| {
@@ -137,7 +170,7 @@ fn decoded(path: &[u8]) -> String {
             b'%' => match escaped(after) {
                 Some(byte) => {
                     rest = &after[2..];
-                    if is_unreserved(byte) {
+                    if is_decoded(&byte) {
                         decoded.push(byte.into());
                     } else {
                         encode(&mut decoded, byte);
@@ -160,6 +193,6 @@ fn escaped(after: &[u8]) -> Option<u8> {
 }
 
 /// RFC 3986, section 2.3.
-const fn is_unreserved(byte: u8) -> bool {
+const fn is_unreserved(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }

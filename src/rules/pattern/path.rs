@@ -1,8 +1,10 @@
 //! Patterns of paths.
 
+use std::iter;
+
 use super::{
     glob::Glob,
-    normal::{SentPath, has_one_meaning, normalized},
+    normal::{SentPath, has_one_meaning, needlessly_encoded, normalized},
 };
 
 /// The side on which a match errs about a request that an application may read in another way than
@@ -54,13 +56,7 @@ impl PathPattern {
         let Some(rest) = text.strip_prefix('/') else {
             return Err(format!("the path {text:?} does not begin with a slash"));
         };
-        let normal = normalized(text);
-        if normal != text {
-            return Err(format!(
-                "the path {text:?} would never match: paths are compared in their normal form, and \
-                 this one's is {normal:?}"
-            ));
-        }
+        check_spelling(text)?;
         let mut pattern = Self {
             literal: None,
             segments: Box::default(),
@@ -106,18 +102,15 @@ impl PathPattern {
     /// Whether it matches a path.
     #[inline]
     pub(in crate::rules) fn fits(&self, path: &SentPath<'_>, in_doubt: InDoubt) -> bool {
-        if let Some(literal) = &self.literal {
-            let certain = in_doubt == InDoubt::Fits || path.is_normal();
-            return **literal == *path.normal() && certain;
+        match (&self.literal, path.is_plain()) {
+            (Some(literal), true) => **literal == *path.normal(),
+            (None, true) => self.matches(path.normal(), |_| true),
+            (_, false) => self.fits_odd(path, in_doubt),
         }
-        self.fits_by_segments(path, in_doubt)
     }
 
-    #[inline(never)]
-    fn fits_by_segments(&self, path: &SentPath<'_>, in_doubt: InDoubt) -> bool {
-        if path.is_plain() {
-            return self.matches(path.normal(), |_| true);
-        }
+    #[cold]
+    fn fits_odd(&self, path: &SentPath<'_>, in_doubt: InDoubt) -> bool {
         match in_doubt {
             InDoubt::Fits => self.reading_of(path).is_some(),
             InDoubt::Differs => path.is_normal() && self.matches(path.normal(), has_one_meaning),
@@ -126,9 +119,9 @@ impl PathPattern {
 
     /// The reading of the path that it matches.
     pub(in crate::rules) fn reading_of<'p>(&self, path: &'p SentPath<'_>) -> Option<&'p str> {
-        let mut readings = [Some(path.normal()), path.unresolved()].into_iter();
-        let matches = |path: &&str| self.matches(path, |_| true);
-        readings.find_map(|path| path.filter(matches))
+        let others = path.others().iter().map(String::as_str);
+        let mut readings = iter::once(path.normal()).chain(others);
+        readings.find(|path| self.matches(path, |_| true))
     }
 
     /// Whether it matches, and what parameters and asterisks stand for is as `wild` wants it.
@@ -197,6 +190,30 @@ impl PathPattern {
             });
         long_enough && as_open && as_lax && covered
     }
+}
+
+/// Refuses what matches nothing, or not all spellings of what it says.
+fn check_spelling(text: &str) -> Result<(), String> {
+    let is_foreign = |c: &char| matches!(c, '?' | '#') || c.is_whitespace() || c.is_control();
+    if let Some(foreign) = text.chars().find(is_foreign) {
+        return Err(format!(
+            "the path {text:?} would never match: no path has {foreign:?}; a query is matched by \
+             `query`"
+        ));
+    }
+    let normal = normalized(text);
+    if normal != text {
+        return Err(format!(
+            "the path {text:?} would never match: paths are compared in their normal form, and this \
+             one's is {normal:?}"
+        ));
+    }
+    if let Some(plain) = needlessly_encoded(text) {
+        return Err(format!(
+            "the path {text:?} would miss requests: write {plain:?}, which matches both spellings"
+        ));
+    }
+    Ok(())
 }
 
 impl SegmentPattern {
