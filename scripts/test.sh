@@ -20,9 +20,8 @@ if [ "$(uname -s)" = Linux ]; then
     need apache2 apache2-bin
     need caddy caddy
     need chromium chromium
-    need_file '/usr/lib/*/faketime/libfaketimeMT.so.1' libfaketime
-    has_command google-chrome || need chromium chromium
     need chromedriver chromium-driver
+    need_file '/usr/lib/*/faketime/libfaketimeMT.so.1' libfaketime
     VALKEY_SERVER=$(bash scripts/get-valkey.sh)
     AXE=$(bash scripts/get-axe.sh)
     PLAYGROUND_PAGE=$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)/playground.html

@@ -18,8 +18,6 @@ use testkit::programs::{Process, find, free_port, missing};
 /// How long a machine under load may take for what usually takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-const BROWSERS: [&str; 3] = ["chromium", "google-chrome", "chromium-browser"];
-
 /// A browser with one window. It ends when this is dropped.
 pub(crate) struct Browser {
     port: u16,
@@ -47,7 +45,7 @@ pub(crate) fn committed_page() -> PathBuf {
 impl Browser {
     /// Starts one; `None` where there is none and the test has to be left out.
     pub(crate) fn start() -> Option<Self> {
-        let browser = BROWSERS.iter().find_map(|name| find(name, None));
+        let browser = find("chromium", None);
         if missing(browser.is_some(), "chromium", "apt-get install chromium") {
             return None;
         }
