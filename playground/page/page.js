@@ -114,7 +114,7 @@ function send(count) {
   const client = sim.watch;
   for (let i = 0; i < count; i++) {
     if (sim.paused) decide({ t: sim.now, client, lanes: BOTH });
-    else arrive(sim.now + flight() + i * 1000, client);
+    else arrive(sim.now + flight() + i * 20_000, client);
   }
   const [a, b] = sim.rows[0]?.cells ?? [];
   say(count === 1 && sim.paused ? `${name(client)}: lane A ${a}; lane B ${b}` : `${plural(count, 'request')} sent as ${name(client)}`);
@@ -501,6 +501,8 @@ function drawDots(pen, lane, gate) {
     if (arrival.t > sim.now + unit || lane.dots.length > 120) break;
     if (arrival.drawn?.[lane.place] || !arrival.lanes.includes(lane.place)) continue;
     (arrival.drawn ??= [])[lane.place] = true;
+    // A crowd is drawn thinner than it is, or it would be a wall.
+    if (lane.dots.length > 40 && arrival.t - lane.dots.at(-1).arrival.t < unit / 22) continue;
     lane.dots.push({ arrival, client: arrival.client });
   }
   const ease = (p) => p * p * (3 - 2 * p);
@@ -712,7 +714,7 @@ async function start() {
     if (id && $('keys').checked && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) $(id).click();
   });
   // For tests, and for whoever opens the console.
-  globalThis.playground = { core, sim, lanes, step, refresh };
+  globalThis.playground = { core, sim, lanes, step, refresh, draw: () => lanes.forEach(drawLane) };
   requestAnimationFrame(frame);
 }
 start().catch((error) => {
