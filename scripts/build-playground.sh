@@ -18,6 +18,8 @@ need python3 python3
 # The library's settings stay as they are: these are for a small file.
 export CARGO_PROFILE_RELEASE_OPT_LEVEL=s CARGO_PROFILE_RELEASE_LTO=true CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
     CARGO_PROFILE_RELEASE_PANIC=abort CARGO_PROFILE_RELEASE_STRIP=true
+# Messages of panics name files: whose machine built the page is nobody's business.
+export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo --remap-path-prefix=$PWD=."
 
 has_wasm_std() {
     has_file "$(rustc --print sysroot)/lib/rustlib/$target/lib/libstd-*.rlib"

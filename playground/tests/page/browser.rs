@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::programs::{Process, find, free_port, missing};
@@ -171,10 +172,11 @@ impl Browser {
         self.devtools("Emulation.setDeviceMetricsOverride", &size);
     }
 
-    /// The window as a PNG, in base64.
-    pub(crate) fn screenshot(&self) -> String {
+    /// The window as a PNG.
+    pub(crate) fn screenshot(&self) -> Vec<u8> {
         let picture = self.command("GET", "screenshot", &Value::Null);
-        picture.as_str().expect("a picture").to_owned()
+        let picture = STANDARD.decode(picture.as_str().expect("a picture"));
+        picture.expect("base64")
     }
 
     /// What was logged since the last call: `browser` for the console, `performance` for requests.

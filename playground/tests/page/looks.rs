@@ -23,11 +23,7 @@ fn axe() -> Option<String> {
 fn keep(browser: &Browser, name: &str) {
     if let Some(folder) = env::var_os("PLAYGROUND_SCREENSHOTS") {
         let picture = browser.screenshot();
-        fs::write(
-            PathBuf::from(folder).join(format!("{name}.png.base64")),
-            picture,
-        )
-        .expect("a file");
+        fs::write(PathBuf::from(folder).join(format!("{name}.png")), picture).expect("a file");
     }
 }
 
