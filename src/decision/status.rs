@@ -207,7 +207,7 @@ impl Status {
     /// bucket.
     #[cfg(feature = "redis")]
     pub(crate) fn full_after(&self, held: u64) -> Option<Duration> {
-        if let Usage::Counted(_) = self.standing {
+        if let Usage::Window(_) | Usage::Counted(_) = self.standing {
             return None;
         }
         let (without, _) = self.standing.raised(&self.terms, held);

@@ -18,7 +18,7 @@ use crate::{
     clock::ManualClock,
     error::ConfigError,
     limiter::{Tier, limits::Limits},
-    quota::{Algorithm, IntoQuotas, OwnedQuota},
+    quota::{Algorithm, IntoQuotas, OwnedQuota, Quota},
     redis::{
         key_name::{accepted_name, checked_name},
         store::handle::RedisStore,
@@ -217,15 +217,14 @@ impl RedisLimiterBuilder {
 }
 
 /// Whether nodes can hold units of these quotas. Not of a queue, whose places only the store can
-/// give; nor where a denial blocks, since units that others hold would block a key that has not used
-/// up its quota.
+/// give; nor of a window that counts on, since units that are held are not counted; nor where a
+/// denial blocks, since units that others hold would block a key that has not used up its quota.
 fn can_lease(limits: &Limits) -> bool {
-    limits.block_for.is_none() && !has_queue(limits)
-}
-
-fn has_queue(limits: &Limits) -> bool {
     let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
-    quotas.any(|quota| matches!(quota.algorithm(), Algorithm::LeakyBucket { .. }))
+    let is_fit = |quota: &Quota| {
+        !matches!(quota.algorithm(), Algorithm::LeakyBucket { .. }) && !quota.is_uncapped()
+    };
+    limits.block_for.is_none() && quotas.all(is_fit)
 }
 
 fn default_name(quotas: &[OwnedQuota]) -> String {
@@ -254,7 +253,6 @@ fn label(owned: &OwnedQuota) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quota::Quota;
 
     #[test]
     fn limits_that_differ_have_names_that_differ() {

@@ -75,7 +75,8 @@ impl Mode {
     ///
     /// Nodes in strict mode may share a limiter with those that lease. When the store does not
     /// answer, a node spends the units that it has until their lease ends. A limiter that has a
-    /// leaky bucket as a queue among its quotas, or `block_for`, stays strict.
+    /// leaky bucket as a queue or an [uncapped](crate::Quota::uncapped) window among its quotas, or
+    /// `block_for`, stays strict.
     pub const fn leased() -> Self {
         Self {
             kind: ModeKind::Leased,

@@ -20,12 +20,17 @@ pub(super) fn needs(rule: &Node, default_key: Option<&Node>) -> Vec<(RequestPart
     let names = names.into_iter().flatten().filter_map(Node::text);
     parts.extend(names.filter_map(header));
     let mut keys = Vec::new();
-    let limits = !matches!(rule.get("action").and_then(Node::text), Some("allow" | "deny"));
+    let limits = !matches!(
+        rule.get("action").and_then(Node::text),
+        Some("allow" | "deny")
+    );
     if let Some(key) = rule.get("key").or(default_key).filter(|_| limits) {
         of_key(key, &mut keys);
     }
     let parts = parts.into_iter().map(|part| (part, false));
-    let mut all: Vec<_> = parts.chain(keys.into_iter().map(|key| (key, true))).collect();
+    let mut all: Vec<_> = parts
+        .chain(keys.into_iter().map(|key| (key, true)))
+        .collect();
     let mut seen = Vec::new();
     all.retain(|need| {
         let is_new = !seen.contains(need);
@@ -42,7 +47,12 @@ fn header(name: &str) -> Option<RequestPart> {
 fn of_match(node: &Node, parts: &mut Vec<RequestPart>) {
     for NodeEntry { key, value, .. } in node.entries() {
         match key.as_str() {
-            "header" => parts.extend(value.entries().iter().filter_map(|entry| header(&entry.key))),
+            "header" => parts.extend(
+                value
+                    .entries()
+                    .iter()
+                    .filter_map(|entry| header(&entry.key)),
+            ),
             "host" => parts.push(RequestPart::Host),
             "route" => parts.push(RequestPart::Route),
             "authenticated" => parts.push(RequestPart::Authenticated),
