@@ -9,7 +9,7 @@ use super::lease::LONGEST_LEASE;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     limiter::limits::Limits,
-    quota::Algorithm,
+    quota::{Algorithm, Quota},
 };
 
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
@@ -99,7 +99,8 @@ impl Mode {
     ///
     /// Nodes in strict mode may share a limiter with those that lease. When the store does not
     /// answer, a node spends the units that it has until their lease ends. A limiter that has a
-    /// leaky bucket as a queue among its quotas, or `block_for`, stays strict.
+    /// leaky bucket as a queue or an [uncapped](crate::Quota::uncapped) window among its quotas, or
+    /// `block_for`, stays strict.
     pub const fn leased() -> Self {
         Self {
             kind: ModeKind::Leased,
@@ -133,8 +134,8 @@ impl Mode {
     /// All nodes of a limiter have to be in this mode: the others forget what a bucket owes. When the
     /// store does not answer, a node lets `ahead` units of each key pass, and then `on_failure`
     /// decides. What was done meanwhile is counted when the store is back. An answer that is missing
-    /// for ten seconds may have units counted twice, never too few. A leaky bucket as a queue, and
-    /// `block_for`, are refused: their answers are the store's alone.
+    /// for ten seconds may have units counted twice, never too few. A leaky bucket as a queue, an
+    /// uncapped window and `block_for` are refused: their answers are the store's alone.
     pub const fn eventual(interval: Duration) -> Self {
         Self {
             kind: ModeKind::Eventual(interval),
@@ -227,15 +228,20 @@ impl Mode {
 }
 
 /// Whether nodes can hold units of these quotas. Not of a queue, whose places only the store can
-/// give; nor where a denial blocks, since units that others hold would block a key that has not used
-/// up its quota.
+/// give; nor of a window that counts on, since units that are held are not counted; nor where a
+/// denial blocks, since units that others hold would block a key that has not used up its quota.
 fn can_lease(limits: &Limits) -> bool {
-    limits.block_for.is_none() && !has_queue(limits)
+    limits.block_for.is_none() && !has_queue(limits) && !is_uncapped(limits)
 }
 
 fn has_queue(limits: &Limits) -> bool {
     let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
     quotas.any(|quota| matches!(quota.algorithm(), Algorithm::LeakyBucket { .. }))
+}
+
+fn is_uncapped(limits: &Limits) -> bool {
+    let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
+    quotas.any(Quota::is_uncapped)
 }
 
 fn ahead_terms(
@@ -259,6 +265,12 @@ fn ahead_terms(
     if has_queue(limits) {
         return refuse(
             "eventual mode with a leaky bucket: a place in the queue is given by the store alone"
+                .to_owned(),
+        );
+    }
+    if is_uncapped(limits) {
+        return refuse(
+            "eventual mode with an uncapped window: the store alone counts beyond the limit"
                 .to_owned(),
         );
     }
