@@ -231,17 +231,22 @@ impl Mode {
 /// give; nor of a window that counts on, since units that are held are not counted; nor where a
 /// denial blocks, since units that others hold would block a key that has not used up its quota.
 fn can_lease(limits: &Limits) -> bool {
-    limits.block_for.is_none() && !has_queue(limits) && !is_uncapped(limits)
+    limits.block_for.is_none() && !has_queue(limits) && !counts_on(limits)
 }
 
 fn has_queue(limits: &Limits) -> bool {
-    let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
-    quotas.any(|quota| matches!(quota.algorithm(), Algorithm::LeakyBucket { .. }))
+    has_any(limits, |quota| {
+        matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })
+    })
 }
 
-fn is_uncapped(limits: &Limits) -> bool {
+fn counts_on(limits: &Limits) -> bool {
+    has_any(limits, Quota::is_uncapped)
+}
+
+fn has_any(limits: &Limits, is_such: impl Fn(&Quota) -> bool) -> bool {
     let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
-    quotas.any(Quota::is_uncapped)
+    quotas.any(|quota| is_such(quota))
 }
 
 fn ahead_terms(
@@ -268,9 +273,10 @@ fn ahead_terms(
                 .to_owned(),
         );
     }
-    if is_uncapped(limits) {
+    if counts_on(limits) {
         return refuse(
-            "eventual mode with an uncapped window: the store alone counts beyond the limit"
+            "eventual mode with an uncapped window: how far it is beyond its limit the store alone \
+             knows"
                 .to_owned(),
         );
     }
