@@ -341,6 +341,15 @@ impl Decision {
         decision
     }
 
+    /// The same this time later, as far as something is as good as new by then.
+    #[cfg(feature = "redis")]
+    pub(crate) fn renewed(mut self, elapsed: Duration) -> Self {
+        for quota in self.quotas.as_mut_slice() {
+            quota.renew(elapsed);
+        }
+        self
+    }
+
     /// Tells so many units more as left.
     #[cfg(feature = "redis")]
     pub(crate) fn raise(&mut self, units: u64) {

@@ -18,7 +18,7 @@ use super::{
     subject::SubjectName,
 };
 use crate::{
-    clock::{Clock, ManualClock},
+    clock::{Clock, ManualClock, Timestamp},
     decision::{Decision, Op, Policy},
     limiter::limits::{Chosen, Limits},
     redis::{
@@ -67,6 +67,17 @@ impl Current {
             plan,
             generation,
         }
+    }
+
+    /// How the quotas stand of a subject that was never seen.
+    pub(super) fn fresh(&self, chosen: Chosen, time: Timestamp) -> Option<Decision> {
+        let rows = [(Op::Peek(1), 1)];
+        let applied = Call::new(&self.plan, chosen, &rows)
+            .apply(None, time)
+            .ok()?;
+        let plan = self.plan.of(chosen)?;
+        let answered = reply::of_store(&applied.reply, &plan, (1, false)).ok()?;
+        answered.rows.into_iter().next().map(|row| row.first)
     }
 
     pub(super) fn policies(&self, chosen: Chosen) -> Vec<Policy> {
@@ -120,6 +131,7 @@ impl Asker {
         let Some(ledger) = &self.ledger else {
             return Vec::new();
         };
+        let most = current.plan.most_units(chosen);
         let letter = |question: &SubjectOps| {
             let holder = LeaseHolder {
                 tag: question.subject.tag(),
@@ -130,7 +142,11 @@ impl Asker {
                 subject: question.subject.clone(),
                 plan: Arc::clone(current),
             };
-            ledger.message(holder, place, now)
+            let asks = question
+                .rows
+                .iter()
+                .any(|(op, _)| !matches!(op, Op::Peek(_)));
+            ledger.message((holder, asks), (place, most), now)
         };
         questions.iter().map(letter).collect()
     }
@@ -145,10 +161,14 @@ impl Asker {
         answer: &mut SubjectAnswer,
     ) {
         let learned = answer.as_mut().ok();
-        // Where nodes lease, a denial may end before the time that it tells: when units come back that
-        // another node held.
-        let learned = learned.filter(|_| self.ledger.is_none());
+        // The ledger remembers the denials of answers that tell of a lease.
+        let learned = learned.filter(|_| matches!(letter, Letter::None));
         self.learn(asked, rows, learned);
+        let gives_back = rows.iter().any(|(op, _)| deny_cache::may_end_denials(op));
+        if let Some(ledger) = self.ledger.as_ref().filter(|_| gives_back) {
+            // Answers to what was asked meanwhile are no longer true either.
+            ledger.forget(asked.subject.tag());
+        }
         match (letter, &self.ledger) {
             (Letter::UnderWay, Some(ledger)) => {
                 let holder = LeaseHolder {
@@ -178,8 +198,10 @@ impl Asker {
             }
             return;
         };
+        let hold = answer.hold;
+        let asked = AnsweredCall { hold, ..*asked };
         for_each_row(rows, &mut answer.rows, |op, decision| {
-            denials.learn(asked, op, decision);
+            denials.learn(&asked, op, decision);
         });
     }
 }
@@ -290,6 +312,7 @@ impl Ask<Current> for Asker {
                 tier,
                 at: asked_at.into_std(),
                 generation: current.generation,
+                hold: None,
             };
             let letter = letters.get(at).unwrap_or(&Letter::None);
             self.note(&asked, letter, &plan, &question.rows, answer);

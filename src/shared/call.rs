@@ -293,7 +293,7 @@ impl Stepper<'_> {
         (1 + further, more)
     }
 
-    /// Grants units, and adds the answer to the clause.
+    /// Grants units, and adds the answer to the clause, or how long a denial is to be held to.
     fn finish(&mut self) {
         let is_blocked = self.subject.block().left(self.now.as_nanos(), None) > 0;
         let leasing = self.leasing.as_mut();
@@ -302,6 +302,11 @@ impl Stepper<'_> {
             for number in reply.numbers() {
                 self.push(number);
             }
+        }
+        let leasing = self.leasing.as_ref();
+        let hold = leasing.and_then(|leasing| leasing.hold_beside(&self.subject.holders));
+        if let Some(hold) = hold {
+            self.push(hold);
         }
     }
 

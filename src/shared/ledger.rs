@@ -1,37 +1,46 @@
 //! The ledger: the leases that this node holds, and what it knows of subjects that it may lease.
 
+mod ahead;
+mod answer;
+mod counting;
 mod counts;
 mod demand;
 mod entry;
 mod held;
+mod scarce;
 mod table;
 #[cfg(test)]
 mod tests;
 
 use std::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use siphasher::sip::SipHasher13;
 use tokio::time::Instant;
 
+pub(super) use self::{
+    answer::LocalAnswer, counting::AheadStart, entry::LeaseHolder, held::LeasePlace,
+};
 use self::{
     counts::LeaseCounts,
     entry::LeaseEntry,
     held::{HeldLease, LEAST_DEMAND},
+    scarce::{until_end, until_full},
     table::{LeaseBucket, WAYS, each_lease},
 };
-pub(super) use self::{
-    entry::{LeaseHolder, LocalAnswer},
-    held::LeasePlace,
-};
 use super::{
+    deny_cache::may_end_denials,
     lease::{LeaseClause, LeaseReply},
     mode::{LeaseTerms, ModeStats},
 };
 use crate::{
+    clock::Timestamp,
     decision::{Decision, Op},
     key::Key,
     seed::keyed_hash,
@@ -55,6 +64,8 @@ pub(super) struct Ledger<P> {
     generation: AtomicU64,
     /// The names of leases so far.
     names: AtomicU64,
+    /// The time of the store's last answer in eventual mode, and when it was heard.
+    heard: Mutex<Option<(Timestamp, Instant)>>,
 }
 
 /// A message that was sent.
@@ -63,6 +74,8 @@ pub(super) struct SentMessage {
     pub(super) holder: LeaseHolder,
     pub(super) clause: LeaseClause,
     pub(super) at: Instant,
+    /// How often anything had been forgotten in its bucket.
+    forgets: u64,
 }
 
 /// What goes with a call about a subject.
@@ -74,6 +87,17 @@ pub(super) enum Letter {
     UnderWay,
     /// A message.
     Sent(SentMessage),
+}
+
+impl SentMessage {
+    const fn new(holder: LeaseHolder, clause: LeaseClause, (at, forgets): (Instant, u64)) -> Self {
+        Self {
+            holder,
+            clause,
+            at,
+            forgets,
+        }
+    }
 }
 
 impl Letter {
@@ -111,12 +135,16 @@ impl<P> Ledger<P> {
             counts: LeaseCounts::default(),
             generation: AtomicU64::new(0),
             names: AtomicU64::new(0),
+            heard: Mutex::new(None),
         }
     }
 
     /// The time between two looks at all leases.
     pub(super) fn tick(&self) -> Duration {
-        self.terms.length / 8
+        match self.terms.ahead {
+            Some(terms) => terms.interval,
+            None => self.terms.length / 8,
+        }
     }
 
     /// A hash of the key, never 0, that nobody outside can tell.
@@ -130,6 +158,9 @@ impl<P> Ledger<P> {
     pub(super) fn decide(&self, holder: LeaseHolder, op: &Op, now: Instant) -> LocalAnswer {
         let bucket = self.bucket(holder.tag);
         let mut entries = bucket.lock();
+        if may_end_denials(op) {
+            entries.forget(holder.tag);
+        }
         if matches!(op, Op::Reset | Op::Block(_)) {
             let same = entries.list.iter_mut();
             same.filter(|entry| entry.holder.tag == holder.tag)
@@ -147,28 +178,41 @@ impl<P> Ledger<P> {
         answer
     }
 
+    /// Forgets the denials of a key, and those that answers to what was asked before will tell.
+    pub(super) fn forget(&self, tag: u64) {
+        self.bucket(tag).lock().forget(tag);
+    }
+
     /// The denial that still holds, if that is all that is to be said.
     pub(super) fn denial(&self, holder: LeaseHolder, op: &Op, now: Instant) -> Option<Decision> {
         let mut entries = self.bucket(holder.tag).lock();
         let entry = entries.find(holder)?;
-        match entry.holds() {
+        match entry.holds(now) {
             true => None,
             false => entry.denial(op, now),
         }
     }
 
-    /// The message that goes with a call about the subject.
+    /// The message that goes with a call about the subject, of which there are `most` units, and
+    /// that asks for some or not.
     pub(super) fn message(
         &self,
-        holder: LeaseHolder,
-        place: impl FnOnce() -> LeasePlace<P>,
+        (holder, asks): (LeaseHolder, bool),
+        (place, most): (impl FnOnce() -> LeasePlace<P>, u64),
         now: Instant,
     ) -> Letter {
         let bucket = self.bucket(holder.tag);
         let mut entries = bucket.lock();
+        let forgets = entries.forgets;
         let Some(entry) = entries.find(holder) else {
             return Letter::None;
         };
+        let sent = |clause| Letter::Sent(SentMessage::new(holder, clause, (now, forgets)));
+        if self.terms.ahead.is_some() {
+            let clause = self.message_ahead(entry, asks, now);
+            return clause.map_or(Letter::None, sent);
+        }
+        entry.demand.keep_below(most, now, self.terms.length);
         let demand = entry.demand.units(now, self.terms.length);
         if let Some(over) = entry.lease.take_if(|lease| self.is_over(lease, now)) {
             self.counts.end(over.unsettled());
@@ -185,22 +229,19 @@ impl<P> Ledger<P> {
         if is_idle || lease.is_under_way(now, self.patience()) {
             return Letter::UnderWay;
         }
-        let (clause, is_repeated) = lease.message(demand, &self.terms, now);
-        if is_repeated {
-            self.counts.repeat();
-        }
-        Letter::Sent(SentMessage {
-            holder,
-            clause,
-            at: now,
-        })
+        sent(lease.message(demand, &self.terms, &self.counts, now))
     }
 
     /// A message was not answered: it is sent again.
     pub(super) fn lose(&self, sent: &SentMessage, now: Instant) {
         let mut entries = self.bucket(sent.holder.tag).lock();
-        let entry = entries.find(sent.holder);
-        if let Some(lease) = entry.and_then(|entry| entry.lease.as_mut()) {
+        let Some(entry) = entries.find(sent.holder) else {
+            return;
+        };
+        if let Some(ahead) = &mut entry.ahead {
+            ahead.lose(sent.at);
+        }
+        if let Some(lease) = &mut entry.lease {
             lease.lose(sent.clause.seq, sent.at);
             lease.be_quiet(now + self.tick());
         }
@@ -216,10 +257,15 @@ impl<P> Ledger<P> {
         last: Option<&Decision>,
         now: Instant,
     ) -> u64 {
+        if self.terms.ahead.is_some() {
+            self.hear_ahead(sent, reply, last, now);
+            return 0;
+        }
         let mut entries = self.bucket(sent.holder.tag).lock();
         let Some(entry) = entries.find(sent.holder) else {
             return 0;
         };
+        let is_forgotten = entry.forgotten > sent.forgets;
         let awaits = |lease: &&mut Box<HeldLease<P>>| lease.awaits(sent.clause.seq, sent.at);
         let Some(lease) = entry.lease.as_mut().filter(awaits) else {
             return 0;
@@ -230,11 +276,17 @@ impl<P> Ledger<P> {
             // The store grants nothing while it blocks.
             lease.is_closing |= last.is_blocked();
         }
+        let full = |last| until_full(last, reply, granted.unwrap_or(0));
+        let pause = last.map_or(reply.pause, |last| reply.pause.min(full(last)));
+        let pause = pause.min(until_end(reply));
+        lease.be_quiet(sent.at + pause);
         let own = granted.map_or(0, |granted| lease.left.saturating_sub(granted));
         if granted.is_none() || (lease.is_closing && !lease.holds()) {
             entry.lease = None;
         }
-        entry.paused_until = (!reply.pause.is_zero()).then(|| sent.at + reply.pause);
+        if !is_forgotten {
+            entry.paused_until = (!pause.is_zero()).then(|| sent.at + pause);
+        }
         u64::from(own)
     }
 
@@ -260,10 +312,14 @@ impl<P> Ledger<P> {
         let Some(wait) = decision.retry_after() else {
             return;
         };
+        let pause = reply.hold.min(until_end(reply));
         let hold = match kind {
-            _ if decision.is_blocked() => wait,
-            DenialKind::Bucket => wait.min(self.terms.length).max(reply.hold),
-            DenialKind::Window if reply.others > 0 => wait.min(reply.hold),
+            _ if decision.is_blocked() || self.terms.ahead.is_some() => wait,
+            DenialKind::Bucket => {
+                let pause = pause.min(until_full(decision, reply, 0));
+                wait.min(self.terms.length).max(pause)
+            }
+            DenialKind::Window if reply.others > 0 => wait.min(pause),
             DenialKind::Window => wait,
         };
         if hold > wait {
@@ -271,7 +327,8 @@ impl<P> Ledger<P> {
             *decision = decision.take().denied_for(place, hold);
         }
         let mut entries = self.bucket(sent.holder.tag).lock();
-        if let Some(entry) = entries.find(sent.holder) {
+        let entry = entries.find(sent.holder);
+        if let Some(entry) = entry.filter(|entry| entry.forgotten <= sent.forgets) {
             entry.remember(op, decision, sent.at, hold);
         }
     }
@@ -279,6 +336,9 @@ impl<P> Ledger<P> {
     /// The leases of which the store has to be told something, though no request asks for it. Those
     /// that are over are dropped.
     pub(super) fn due(&self, now: Instant) -> Vec<(LeaseHolder, LeasePlace<P>)> {
+        if let Some(terms) = self.terms.ahead {
+            return self.due_ahead(terms, now);
+        }
         let mut due = Vec::new();
         each_lease(&self.buckets, |entry| {
             let demand = entry.demand.units(now, self.terms.length);
@@ -303,6 +363,9 @@ impl<P> Ledger<P> {
         let mut held = Vec::new();
         each_lease(&self.buckets, |entry| {
             entry.close();
+            if let Some(ahead) = entry.ahead.as_ref().filter(|ahead| ahead.has_news()) {
+                held.push((entry.holder, ahead.place.clone()));
+            }
             let lease = entry.lease.as_ref().filter(|lease| lease.holds())?;
             held.push((entry.holder, lease.place.clone()));
             Some(())

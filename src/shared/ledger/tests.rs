@@ -37,6 +37,7 @@ fn ledger(seed: u64) -> Ledger<()> {
         length: LENGTH,
         max_units: u32::MAX,
         max_leases: 16,
+        ahead: None,
     };
     Ledger::new(terms, false, DEADLINE, Some(seed))
 }
@@ -49,7 +50,10 @@ fn place() -> LeasePlace<()> {
 }
 
 fn message(ledger: &Ledger<()>, now: Instant) -> Option<SentMessage> {
-    ledger.message(HOLDER, place, now).message().copied()
+    ledger
+        .message((HOLDER, true), (place, 1_000), now)
+        .message()
+        .copied()
 }
 
 /// A decision that tells how many units are left.
