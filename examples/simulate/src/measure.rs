@@ -5,10 +5,16 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use testkit::simulation::{BUCKET, Limit, Mode, Setup, WINDOW};
 
 /// The modes that are shown, the reference last.
-pub const MODES: [Mode; 4] = [Mode::Strict, Mode::Mixed, Mode::Leased, Mode::Timer];
+pub const MODES: [Mode; 5] = [
+    Mode::Strict,
+    Mode::Mixed,
+    Mode::Leased,
+    Mode::Eventual,
+    Mode::Timer,
+];
 
 /// Those whose way through an outage is drawn.
-pub const THROUGH_OUTAGE: [Mode; 3] = [Mode::Strict, Mode::Leased, Mode::Timer];
+pub const THROUGH_OUTAGE: [Mode; 4] = [Mode::Strict, Mode::Leased, Mode::Eventual, Mode::Timer];
 
 pub const NODES: [usize; 7] = [1, 3, 10, 30, 100, 300, 1_000];
 pub const LOADS: [f64; 9] = [0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0];

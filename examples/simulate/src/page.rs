@@ -30,7 +30,7 @@ fn page(measured: &Measured) -> String {
 
 /// What leased mode is to reach, and does.
 fn targets(measured: &Measured) -> String {
-    let mut rows = vec![over(measured)];
+    let mut rows = vec![over(measured), ahead(measured)];
     for limit in [BUCKET, WINDOW] {
         for nodes in [3, 10, 100] {
             rows.push(calls_below(measured, limit, nodes));
@@ -67,7 +67,9 @@ fn targets(measured: &Measured) -> String {
 }
 
 fn over(measured: &Measured) -> String {
-    let ours = MODES.into_iter().filter(|mode| *mode != Mode::Timer);
+    let ours = MODES
+        .into_iter()
+        .filter(|mode| !matches!(mode, Mode::Timer | Mode::Eventual));
     let most = ours
         .flat_map(|mode| NODES.map(|nodes| measured.numbers(&Spec::new(mode, OVER, nodes)).over));
     let most = most.max().unwrap_or(0);
@@ -77,6 +79,24 @@ fn over(measured: &Measured) -> String {
         &most.to_string(),
         most == 0,
     )
+}
+
+/// In eventual mode as many as the other nodes may be ahead.
+fn ahead(measured: &Measured) -> String {
+    let mut worst = (0.0, String::new());
+    for nodes in NODES.into_iter().filter(|nodes| *nodes > 1) {
+        let over = measured
+            .numbers(&Spec::new(Mode::Eventual, OVER, nodes))
+            .over;
+        let most = (nodes as u64 - 1) * 20;
+        let share = over as f64 / most as f64;
+        if share >= worst.0 {
+            worst = (share, format!("{over} of {most} at {nodes} nodes"));
+        }
+    }
+    let (share, found) = worst;
+    let what = "units too many, eventual, 20 ahead, at the number of nodes with the largest share";
+    row(what, "≤ 20 for each other node", &found, share <= 1.0)
 }
 
 /// A lease of a second is to last for a quarter of one, give or take.
