@@ -34,6 +34,8 @@ pub enum ConfigErrorKind {
     LogLimit,
     /// A soft limit of more than 1000 %.
     Soft,
+    /// A quota that is to count beyond its limit, and is no fixed window.
+    Uncapped,
     /// The capacity takes longer to come back than the limiter can count, or a number in a text is
     /// too large.
     Overflow,

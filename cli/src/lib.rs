@@ -11,6 +11,12 @@ mod replay;
 mod request;
 mod time;
 
+/// What fuzz targets ask of the program.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::replay::{LogLine, read_line};
+}
+
 use std::{ffi::OsString, io::Write};
 
 use clap::Parser;

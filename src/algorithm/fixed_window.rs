@@ -1,7 +1,10 @@
 //! The fixed window: a counter for each period of the clock.
 
 use super::{Charged, Most, Refund, Verdict};
-use crate::{decision::Usage, quota::Quota};
+use crate::{
+    decision::{Usage, WindowUsage},
+    quota::Quota,
+};
 
 /// A counter that starts over with each window; windows are multiples of the period since the
 /// epoch.
@@ -71,14 +74,15 @@ impl FixedWindow {
         self.end_after(window, now)
     }
 
-    /// What is left but for the soft share `extra`, and whether that is in use.
+    /// What was counted, and whether the soft share `extra` is in use.
     #[inline]
     pub(super) fn standing(&self, state: Window, now: u64, extra: u64) -> (Usage, bool) {
         let window = self.current(state, now);
         let available = self.limit.saturating_sub(window.count);
-        let end = self.end_after(window, now);
-        let reset_after = if window.count == 0 { 0 } else { end };
-        let usage = Usage::counted(available.saturating_sub(extra), reset_after, end);
+        let usage = Usage::Window(WindowUsage {
+            used: window.count,
+            until_end: self.end_after(window, now),
+        });
         (usage, available < extra)
     }
 
@@ -91,6 +95,27 @@ impl FixedWindow {
             count: count.max(window.count),
             ..window
         }
+    }
+
+    /// Counts `cost`, also beyond the limit.
+    pub(super) fn count(&self, state: Window, now: u64, cost: u64) -> Window {
+        let window = self.current(state, now);
+        Window {
+            count: window.count.saturating_add(cost).min(self.most),
+            ..window
+        }
+    }
+
+    /// The verdict on `cost` that was counted.
+    pub(super) fn over(&self, state: Window, now: u64, cost: u64) -> Verdict {
+        let window = self.current(state, now);
+        if window.count <= self.limit {
+            return Verdict::FITS;
+        }
+        if cost > self.limit {
+            return Verdict::Never;
+        }
+        Verdict::After(self.end_after(window, now))
     }
 
     /// Gives back to the window that was charged, if that is still in force.

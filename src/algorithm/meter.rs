@@ -145,7 +145,8 @@ impl Meter {
         Self {
             rate: Rate::new(quota, most),
             kind: quota.kind(),
-            interval: quota.interval_nanos(),
+            // A window that counts on may have units that come in no time.
+            interval: quota.interval_nanos().max(1),
             extra: quota.extra(),
         }
     }
@@ -245,6 +246,19 @@ impl Counts for Meter {
             }
             Rate::SlidingWindow(window) => window.charge(state.slices_mut(), now, cost),
             Rate::SlidingLog(log) => log.charge(state.log_mut(), now, cost),
+        }
+    }
+
+    fn count(&self, state: &mut State, now: u64, cost: u64) {
+        if let Rate::FixedWindow(window) = &self.rate {
+            *state = State::Window(window.count(state.window(), now, cost));
+        }
+    }
+
+    fn over(&self, state: &State, now: u64, cost: u64) -> Verdict {
+        match &self.rate {
+            Rate::FixedWindow(window) => window.over(state.window(), now, cost),
+            _ => Verdict::Never,
         }
     }
 

@@ -22,7 +22,7 @@ mod worth;
 
 #[cfg(feature = "redis")]
 use crate::quota::MAX_REFILL_NANOS;
-use crate::quota::Quota;
+use crate::quota::{MAX_COUNT, Quota};
 
 #[cfg(feature = "redis")]
 pub(crate) use self::meter::{
@@ -85,7 +85,11 @@ impl Most {
         let units = quota.capacity() + quota.extra();
         Self {
             nanos: quota.interval_nanos().saturating_mul(units),
-            units,
+            units: if quota.is_uncapped() {
+                MAX_COUNT
+            } else {
+                units
+            },
         }
     }
 

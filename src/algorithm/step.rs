@@ -6,7 +6,7 @@ use super::{Charged, Refund, Verdict};
 use crate::{
     decision::Op,
     decision::{Measure, Outcome, Receipt, Usage},
-    quota::Kind,
+    quota::{Kind, MAX_COUNT},
 };
 
 /// The outcome of an operation.
@@ -43,6 +43,14 @@ pub(crate) trait Counts {
 
     /// Takes `cost`, down to exhaustion and no further.
     fn charge(&self, state: &mut Self::State, now: u64, cost: u64);
+
+    /// Adds `cost` to a window that counts beyond its limit; nothing else is asked to.
+    fn count(&self, _: &mut Self::State, _now: u64, _cost: u64) {}
+
+    /// The verdict on `cost` that such a window has counted.
+    fn over(&self, _: &Self::State, _now: u64, _cost: u64) -> Verdict {
+        Verdict::Never
+    }
 
     /// Gives units back.
     fn refund(&self, state: &mut Self::State, now: u64, refund: Refund);
@@ -93,6 +101,7 @@ pub(crate) fn step<M: Counts>(
         Op::AcquireUpTo(most) => tally.acquire((*most).min(tally.available().max(1))),
         Op::Peek(cost) | Op::Deny(cost) => tally.judge(*cost),
         Op::Hit(cost) => tally.hit(*cost),
+        Op::Count(cost) => tally.count((*cost).min(MAX_COUNT)),
         Op::Refund(cost, receipt) => {
             tally.refund(*cost, receipt.as_ref());
             tally.judge(0)
@@ -171,6 +180,17 @@ impl<'a, M: Counts> Tally<'a, M> {
         answer
     }
 
+    /// Counts `cost`, and says whether more is counted then than the limits.
+    fn count(&mut self, cost: u64) -> Answer {
+        let now = self.now;
+        if cost > 0 {
+            self.each(|meter, state| meter.count(state, now, cost));
+        }
+        let mut answer = self.judge_by(|meter, state| meter.over(state, now, cost));
+        answer.charged = cost;
+        answer
+    }
+
     /// Corrects what was charged to `cost`, and says how the quotas stand; charged is what was
     /// taken beyond it.
     fn settle(&mut self, cost: u64, receipt: &Receipt) -> Answer {
@@ -212,9 +232,16 @@ impl<'a, M: Counts> Tally<'a, M> {
     /// Whether `cost` fits every quota.
     #[inline]
     fn judge(&mut self, cost: u64) -> Answer {
+        let now = self.now;
+        self.judge_by(|meter, state| meter.verdict(state, now, cost))
+    }
+
+    /// The answer of all quotas, of which each gives this verdict.
+    #[inline]
+    fn judge_by(&mut self, verdict: impl Fn(&M, &M::State) -> Verdict) -> Answer {
         let mut all = Verdict::FITS;
         for (i, (meter, state)) in self.meters.iter().zip(&*self.states).enumerate() {
-            let verdict = meter.verdict(state, self.now, cost);
+            let verdict = verdict(meter, state);
             self.verdicts[i] = verdict;
             all = all.and(verdict);
         }

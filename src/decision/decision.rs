@@ -296,8 +296,9 @@ impl Decision {
         !self.uncounted
     }
 
-    /// Whether the limiter took the units from those that it holds in this process, with no call to
-    /// its store: see [`Mode::leased`](crate::shared::Mode::leased).
+    /// Whether the limiter let the request pass with no call to its store: with units that it holds in
+    /// this process, see [`Mode::leased`](crate::shared::Mode::leased), or ahead of the store, see
+    /// [`Mode::eventual`](crate::shared::Mode::eventual).
     #[cfg(feature = "redis")]
     #[must_use]
     pub const fn is_leased(&self) -> bool {

@@ -13,6 +13,7 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 pub(crate) enum Usage {
     Level(Level),
     Stepped(Stepped),
+    Window(WindowUsage),
     Counted(Counted),
 }
 
@@ -37,6 +38,15 @@ pub(crate) struct Stepped {
     pub(crate) passed: u64,
     /// The time between two steps.
     pub(crate) step: u64,
+}
+
+/// A fixed window, whose other numbers follow from its policy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WindowUsage {
+    /// The units that were counted in it, also beyond the limit.
+    pub(crate) used: u64,
+    /// The nanoseconds until it ends.
+    pub(crate) until_end: u64,
 }
 
 /// The numbers that were found out or told; `None` for those that are unknown.
@@ -107,6 +117,38 @@ impl Stepped {
     }
 }
 
+impl WindowUsage {
+    /// The usage of the window that is in force this time later, seen from now: nothing is used of one
+    /// that begins after this one ends.
+    #[cfg(feature = "redis")]
+    pub(super) fn renew(&mut self, elapsed: Duration, terms: &Terms) {
+        let elapsed = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(over) = elapsed.checked_sub(self.until_end) {
+            let period = terms.window_nanos().max(1);
+            self.used = 0;
+            self.until_end = elapsed.saturating_add(period - over % period);
+        }
+    }
+
+    const fn remaining(self, terms: &Terms) -> u64 {
+        terms.limit.saturating_sub(self.used)
+    }
+
+    /// The window with this many units, and whether that is beyond the nominal limit.
+    #[cfg(feature = "redis")]
+    const fn with(self, terms: &Terms, used: u64) -> (Usage, bool) {
+        let is_beyond = terms.soft && used > terms.limit;
+        (Usage::Window(Self { used, ..self }), is_beyond)
+    }
+
+    // Apart, since most numbers are those of levels.
+    #[inline(never)]
+    const fn numbers(self, terms: &Terms) -> Counted {
+        let reset_after = if self.used == 0 { 0 } else { self.until_end };
+        Counted::new(self.remaining(terms), reset_after, self.until_end)
+    }
+}
+
 impl Counted {
     /// What remains, and in microseconds when the quota is fresh and the effective window.
     #[cfg(feature = "redis")]
@@ -147,7 +189,17 @@ impl Usage {
             Self::Counted(numbers) => numbers,
             Self::Level(level) => level.numbers(),
             Self::Stepped(stepped) => stepped.numbers(terms),
+            Self::Window(window) => window.numbers(terms),
         }
+    }
+
+    /// The units that count, `None` where that is unknown.
+    pub(super) fn used(&self, terms: &Terms) -> Option<u64> {
+        if let Self::Window(window) = self {
+            return Some(window.used);
+        }
+        let remaining = self.numbers(terms).remaining.map(Units::get)?;
+        Some(terms.limit.saturating_sub(remaining))
     }
 
     /// What remains, and the effective window in whole seconds, rounded up.
@@ -156,6 +208,16 @@ impl Usage {
         if let Self::Level(level) = self {
             let seconds = level.effective_window().div_ceil(NANOS_PER_SECOND);
             return (Some(level.remaining()), Some(seconds));
+        }
+        self.rest_and_seconds(terms)
+    }
+
+    /// The same of all but levels, apart from the usual way.
+    #[inline(never)]
+    fn rest_and_seconds(&self, terms: &Terms) -> (Option<u64>, Option<u64>) {
+        if let Self::Window(window) = self {
+            let seconds = window.until_end.div_ceil(NANOS_PER_SECOND);
+            return (Some(window.remaining(terms)), Some(seconds));
         }
         let numbers = self.numbers(terms);
         let seconds = numbers.effective_window.map(Micros::whole_seconds);
@@ -179,6 +241,10 @@ impl Usage {
                     ..stepped
                 })
             }
+            Self::Window(window) => Self::Window(WindowUsage {
+                until_end: window.until_end.saturating_sub(nanos),
+                ..window
+            }),
             Self::Counted(numbers) => Self::Counted(Counted {
                 reset_after: numbers.reset_after.map(|time| time.less(micros, 0)),
                 effective_window: numbers.effective_window.map(|time| time.less(micros, 0)),
@@ -203,6 +269,7 @@ impl Usage {
                     is_beyond,
                 )
             }
+            Self::Window(window) => window.with(terms, window.used.saturating_add(units)),
             _ => self.with_used(terms, more),
         }
     }
@@ -216,6 +283,7 @@ impl Usage {
                 self.with_left(terms, |left| left.saturating_add(units)),
                 false,
             ),
+            Self::Window(window) => window.with(terms, window.used.saturating_sub(units)),
             _ => self.with_used(terms, less),
         }
     }
@@ -247,7 +315,7 @@ impl Usage {
                 let stepped = Stepped { used, ..stepped };
                 (Self::Stepped(stepped), stepped.level(terms).is_excess())
             }
-            Self::Counted(_) => (self, false),
+            Self::Window(_) | Self::Counted(_) => (self, false),
         }
     }
 
@@ -261,7 +329,7 @@ impl Usage {
                 let steps = whole / stepped.step.max(1);
                 Duration::from_nanos(steps.saturating_mul(stepped.step))
             }
-            Self::Counted(_) => {
+            Self::Window(_) | Self::Counted(_) => {
                 let last = head.saturating_add(units).saturating_sub(1);
                 let periods = last / terms.limit.max(1);
                 let periods = u32::try_from(periods).unwrap_or(u32::MAX);
@@ -289,7 +357,7 @@ impl Usage {
                 let interval = stepped.level(terms).interval;
                 Some((last_step.saturating_add(stepped.used), interval))
             }
-            Self::Counted(_) => None,
+            Self::Window(_) | Self::Counted(_) => None,
         }
     }
 }

@@ -15,7 +15,6 @@ mod status;
 mod statuses;
 mod view;
 
-#[cfg(feature = "metrics")]
 pub(crate) use self::name::Label;
 pub use self::{
     decision::{Decision, Outcome},
@@ -27,7 +26,7 @@ pub use self::{
     view::QuotaStatus,
 };
 pub(crate) use self::{
-    level::{Level, Stepped, Usage},
+    level::{Level, Stepped, Usage, WindowUsage},
     micros::whole_seconds,
     receipt::{Charge, ChargeEnd, REQUEST_TIER},
     status::{Measure, Status},

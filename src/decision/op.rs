@@ -29,6 +29,13 @@ pub enum Op {
     /// Take this many units whether or not they are available, down to exhaustion and no further;
     /// say what `Acquire` would have said, but nobody waits for it.
     Hit(u64),
+    /// Add this many units to fixed windows whatever the outcome, beyond the limit too, up to a count
+    /// of 2^53 − 1; denied exactly if the count is then beyond the limit, also when 0 are added.
+    /// [`QuotaStatus::used`](crate::QuotaStatus::used) tells the count. No denial starts a block.
+    ///
+    /// Only quotas that are [uncapped](crate::Quota::uncapped) count so; a limiter with another is
+    /// asked for what it does not [support](crate::Limiter::supports).
+    Count(u64),
     /// End a reservation, whose receipt this is, at this many units: what was charged beyond them
     /// is given back, what is missing is hit. Where the limiter blocks, units above 0 count towards
     /// the block. The outcome is how the key stands, never a denial.

@@ -109,6 +109,11 @@ impl Status {
         self.numbers().remaining.map(Units::get)
     }
 
+    /// The units that count, whatever a block leaves of them.
+    pub(super) fn used(&self) -> Option<u64> {
+        self.standing.used(&self.terms)
+    }
+
     pub(super) const fn retry_after(&self) -> Option<Duration> {
         duration(self.retry_after)
     }
@@ -149,7 +154,8 @@ impl Status {
                 excess,
                 ..
             } = *status;
-            (terms, status.numbers(), retry_after, denied, excess)
+            let counts = (status.numbers(), status.used());
+            (terms, counts, retry_after, denied, excess)
         };
         told(self) == told(other)
     }
@@ -201,7 +207,7 @@ impl Status {
     /// bucket.
     #[cfg(feature = "redis")]
     pub(crate) fn full_after(&self, held: u64) -> Option<Duration> {
-        if let Usage::Counted(_) = self.standing {
+        if let Usage::Window(_) | Usage::Counted(_) = self.standing {
             return None;
         }
         let (without, _) = self.standing.raised(&self.terms, held);
@@ -228,14 +234,14 @@ impl Status {
     /// All is left of what was counted this time ago, if that is as good as new by now.
     #[cfg(feature = "redis")]
     pub(super) fn renew(&mut self, elapsed: Duration) {
-        if let Usage::Counted(numbers) = self.standing
-            && self.is_fresh_after(elapsed)
-        {
-            self.standing = Usage::Counted(Counted {
-                remaining: Some(Units::new(self.terms.limit)),
-                ..numbers
-            });
-            self.excess = false;
+        let is_fresh = self.is_fresh_after(elapsed);
+        match &mut self.standing {
+            Usage::Window(window) => window.renew(elapsed, &self.terms),
+            Usage::Counted(numbers) if is_fresh => {
+                numbers.remaining = Some(Units::new(self.terms.limit));
+                self.excess = false;
+            }
+            _ => {}
         }
     }
 
@@ -257,6 +263,7 @@ impl Status {
                 let wait = u64::try_from(wait).unwrap_or(u64::MAX);
                 Some(Duration::from_nanos(stepped.until_step(wait)))
             }
+            Usage::Window(window) => Some(Duration::from_nanos(window.until_end)),
             Usage::Counted(numbers) => {
                 let wait = duration(numbers.effective_window);
                 wait.filter(|wait| cost == 1 && is_used_up && !wait.is_zero())
@@ -306,7 +313,7 @@ impl Status {
     pub(super) const fn leased_charge(&self) -> Charge {
         Charge {
             kind: match self.standing {
-                Usage::Counted(_) => self.kind,
+                Usage::Window(_) | Usage::Counted(_) => self.kind,
                 Usage::Level(_) | Usage::Stepped(_) => Kind::NONE,
             },
             end: 0,

@@ -2,13 +2,11 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-#[cfg(feature = "metrics")]
-use super::name::Label;
 use super::{
     Policy, Unit,
     level::{Counted, Units},
     micros::Micros,
-    name::{Name, Names},
+    name::{Label, Name, Names},
     status::{Status, duration},
 };
 
@@ -96,7 +94,6 @@ impl<'a> QuotaStatus<'a> {
     }
 
     /// The policy's name as a metric's label.
-    #[cfg(feature = "metrics")]
     pub(crate) fn label(&self) -> Label {
         Label::new(self.status.name, self.owned)
     }
@@ -124,6 +121,14 @@ impl<'a> QuotaStatus<'a> {
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         self.status.remaining()
+    }
+
+    /// Units that count, `None` where the limiter does not tell: of a fixed window all that was
+    /// counted in it, of an [uncapped](crate::Quota::uncapped) one also beyond the limit; else the
+    /// limit less what remains.
+    #[must_use]
+    pub fn used(&self) -> Option<u64> {
+        self.status.used()
     }
 
     /// Time until the key is as good as new, `None` where the limiter does not tell.

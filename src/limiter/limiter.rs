@@ -94,6 +94,11 @@ pub trait Limiter: Send + Sync + 'static {
         self.apply(key, Op::Hit(cost))
     }
 
+    /// Adds `units` whatever the outcome, which is a denial if more is counted then than the limit.
+    fn count(&self, key: &Key, units: u64) -> Pending<Self::Future> {
+        self.apply(key, Op::Count(units))
+    }
+
     /// Gives back `cost` units: of the decision that `receipt` belongs to, once, or of the newest
     /// charge.
     fn refund(&self, key: &Key, cost: u64, receipt: Option<Receipt>) -> Pending<Self::Future> {

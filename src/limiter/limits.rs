@@ -154,11 +154,20 @@ impl Limits {
 
     fn choose_any(&self, tier: &Tier, op: &Op) -> Result<Chosen, LimiterError> {
         let own = self.own.as_ref();
+        if matches!(op, Op::Count(_)) && !self.count_on() {
+            return Err(cannot_count());
+        }
         let asked = match tier.request() {
             Some(quota) => Chosen::Request(own.ok_or_else(several_quotas)?.fit(quota)),
             None => Chosen::Tier(self.find(tier)?),
         };
         Ok(asked.by_receipt(op, self.tiers.len(), own))
+    }
+
+    /// Whether the quotas of all tiers count beyond their limits.
+    pub(crate) fn count_on(&self) -> bool {
+        let mut quotas = self.tiers.iter().flat_map(|(_, tier)| &tier.quotas);
+        quotas.all(Quota::is_uncapped)
     }
 
     pub(crate) fn knows(&self, tier: &Tier) -> bool {
@@ -408,6 +417,13 @@ impl LoneBucket {
         let bucket = Bucket::new(&quota, self.own.most, ClockSkew::Threads)?;
         Some((bucket, self.own.policy.with_quota(&quota)))
     }
+}
+
+/// The error of a limiter that was asked to count, and whose quotas end at their limits.
+pub(crate) fn cannot_count() -> LimiterError {
+    LimiterError::unsupported(
+        "`count` needs quotas that count beyond their limits: `Quota::fixed_window().uncapped()`",
+    )
 }
 
 /// A block in nanoseconds, if it is not too long.

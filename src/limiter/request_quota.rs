@@ -29,7 +29,8 @@ use crate::{
 /// That is why no request's quota may hold more than the limiter's own, or the largest of its tiers
 /// that counts like it: a window or log no more units; a bucket or queue at most what comes in
 /// the time in which the limiter's own fills, and at least one unit, which then comes in that time.
-/// A limit of more than a million a second is too high. A larger quota is cut, and the first that
+/// A limit of more than a million a second is too high, but for a quota that is
+/// [uncapped](Quota::uncapped). A larger quota is cut, and the first that
 /// is cut is logged.
 ///
 /// ```
@@ -119,7 +120,10 @@ impl OwnQuota {
     /// The numbers of a request's quota, which fit.
     pub(crate) fn fit(&self, asked: RequestQuota) -> Fitted {
         let (own, RequestQuota { limit, room }) = (&self.quota, asked);
-        let most_limit = own.period_nanos() / 1_000;
+        let most_limit = match own.is_uncapped() {
+            true => self.most_units(),
+            false => own.period_nanos() / 1_000,
+        };
         let fast = limit > most_limit;
         let limit = limit.min(most_limit);
         // With a limit of 0 the capacity matters only for the time of a unit.
@@ -168,7 +172,7 @@ impl OwnQuota {
             Algorithm::TokenBucket | Algorithm::LeakyBucket { .. }
         );
         if !is_bucket {
-            let capacity = capacity.min(self.capacity_for(self.most.units));
+            let capacity = capacity.min(self.capacity_for(self.most_units()));
             let interval = self::interval(self.quota.period_nanos() / capacity.max(1));
             return (Fitted { capacity, interval }, capacity < wanted.capacity);
         }
@@ -192,6 +196,12 @@ impl OwnQuota {
         let capacity = self.capacity_for(most / interval).max(1);
         let interval = interval.min(self::interval(most / units(capacity)));
         (Fitted { capacity, interval }, true)
+    }
+
+    /// The units of the largest quota of a window or log: in a window that counts on a count beyond the limit is
+    /// still to be seen.
+    fn most_units(&self) -> u64 {
+        self.most.units - u64::from(self.quota.is_uncapped())
     }
 
     /// The largest capacity that is at most this many units with its soft share.

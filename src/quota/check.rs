@@ -23,13 +23,21 @@ const MAX_SLICES: u32 = 1_000;
 
 const MAX_SOFT_PERCENT: u32 = 1_000;
 
+/// The most that a window counts which counts on: the largest whole number up to which every store
+/// counts exactly. Its limit is less.
+pub(crate) const MAX_COUNT: u64 = (1 << 53) - 1;
+
+/// The highest rate of a window that counts on: the largest limit of other systems, each second.
+const MAX_UNCAPPED_A_SECOND: u64 = u32::MAX as u64;
+
 impl Quota {
     /// Whether the quota makes sense.
     ///
     /// # Errors
     ///
     /// A limit, period, burst, refill step or number of slices of 0; more than a million units a
-    /// second; a capacity that takes more than 18 years to come back; a burst or a refill step
+    /// second (an [uncapped](Self::uncapped) window may have a limit of 0, and up to 4,294,967,295
+    /// units a second); an uncapped quota that is no fixed window; a capacity that takes more than 18 years to come back; a burst or a refill step
     /// without a token bucket; slices without a sliding window, more than 1,000 of them, or ones
     /// that are not whole microseconds; a log for more than 65,536 units; soft above 1000 %; a name
     /// that is empty, longer than 64 bytes or not printable ASCII.
@@ -58,7 +66,7 @@ impl Quota {
     }
 
     fn check_rate(&self) -> Result<(), ConfigError> {
-        if self.limit() == 0 {
+        if self.limit() == 0 && !self.is_uncapped() {
             return refuse(
                 Kind::Limit,
                 "a limit of 0 lets nothing pass; it must be at least 1",
@@ -70,6 +78,9 @@ impl Quota {
                 "a period of 0 is no rate; it must be at least 1 microsecond per unit",
             );
         }
+        if self.is_uncapped() {
+            return self.check_uncapped();
+        }
         if self.interval_nanos() < MIN_INTERVAL_NANOS {
             return refuse(
                 Kind::Rate,
@@ -77,6 +88,37 @@ impl Quota {
                     "{} in {:?} is more than a million a second, the most that is accepted",
                     self.limit(),
                     self.period()
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    fn check_uncapped(&self) -> Result<(), ConfigError> {
+        if self.algorithm() != Algorithm::FixedWindow {
+            return refuse(
+                Kind::Uncapped,
+                "only a fixed window counts beyond its limit: uncapped needs fixed_window",
+            );
+        }
+        let most = u128::from(MAX_UNCAPPED_A_SECOND) * self.period().as_nanos();
+        if u128::from(self.limit()) * 1_000_000_000 > most {
+            return refuse(
+                Kind::Rate,
+                format!(
+                    "{} in {:?} is more than {MAX_UNCAPPED_A_SECOND} a second, the most that is \
+                     accepted of a window that counts on",
+                    self.limit(),
+                    self.period()
+                ),
+            );
+        }
+        if self.capacity().saturating_add(self.extra()) >= MAX_COUNT {
+            return refuse(
+                Kind::Overflow,
+                format!(
+                    "{} is as much as a window can count, so that no count would be beyond it",
+                    self.capacity()
                 ),
             );
         }

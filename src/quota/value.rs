@@ -38,6 +38,7 @@ pub struct Quota {
     refill_every: Option<Duration>,
     slices: Option<u32>,
     soft_percent: u32,
+    uncapped: bool,
     name: Option<&'static str>,
     /// The numbers of a request that take the place of its own.
     fitted: Option<Fitted>,
@@ -127,6 +128,7 @@ impl Quota {
             refill_every: None,
             slices: None,
             soft_percent: 0,
+            uncapped: false,
             name: None,
             fitted: None,
         }
@@ -199,6 +201,16 @@ impl Quota {
     /// there are marked as [excess](crate::Decision::is_excess).
     pub const fn soft(mut self, percent: u32) -> Self {
         self.soft_percent = percent;
+        self
+    }
+
+    /// Lets a fixed window count beyond its limit, up to 2^53 − 1 units: what
+    /// [`Op::Count`](crate::Op::Count) asks for. Defaults to a count that ends at the limit.
+    ///
+    /// The limit may then be 0, or up to 4,294,967,295 units a second. Other operations go on to take
+    /// no more than the limit. Texts and tables have no word for this.
+    pub const fn uncapped(mut self) -> Self {
+        self.uncapped = true;
         self
     }
 
@@ -293,6 +305,11 @@ impl Quota {
     /// The soft share in percent of the capacity; 0 if nothing was set.
     pub(crate) const fn soft_percent(&self) -> u32 {
         self.soft_percent
+    }
+
+    /// Whether [`uncapped`](Self::uncapped) was set.
+    pub(crate) const fn is_uncapped(&self) -> bool {
+        self.uncapped
     }
 
     /// The burst that [`burst`](Self::burst) set.

@@ -17,7 +17,7 @@ pub(crate) static DECIDE: LazyLock<Script> =
 /// The script for subjects that one quota of this algorithm counts, or several buckets, and nothing blocks but by hand. A script
 /// makes all its functions anew in every call, which is most of what [`DECIDE`] takes; these have two at most.
 ///
-/// They know nothing but acquire, reserve, peek and deny, and answer with an empty text if there is more to the
+/// They know nothing but acquire, reserve, peek and deny, that of a window also count, and answer with an empty text if there is more to the
 /// value than they know: one that another configuration wrote, say.
 pub(crate) static DECIDE_LONE_BUCKET: LazyLock<Script> =
     LazyLock::new(|| Script::new(include!("script/lone/bucket.rs")));

@@ -86,6 +86,8 @@ pub(super) enum Told {
     Level(Level),
     /// The distance from full at the last multiple of this many nanoseconds.
     Stepped(u64),
+    /// What was counted, also beyond the limit, and the time until the window ends.
+    Window,
     /// All that there is to say.
     Numbers,
 }
@@ -157,7 +159,7 @@ impl Plan {
     pub(super) fn is_simple(&self, chosen: Chosen, op: &Op) -> bool {
         let is_known = matches!(
             op,
-            Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_)
+            Op::Acquire(_) | Op::Reserve(_) | Op::Peek(_) | Op::Deny(_) | Op::Count(_)
         );
         is_known
             && match chosen {
@@ -252,6 +254,7 @@ impl TierPlan {
             Op::AcquireUpTo(most) => ("u", *most),
             Op::Peek(cost) => ("p", *cost),
             Op::Hit(cost) => ("h", *cost),
+            Op::Count(cost) => ("n", *cost),
             Op::Refund(cost, receipt) => {
                 let charged = receipt.as_ref().map_or(*cost, Receipt::charged);
                 ("r", (*cost).min(charged))
@@ -305,6 +308,7 @@ impl QuotaPlan {
                 refill: quota.capacity() * quota.interval_nanos(),
                 interval: quota.interval_nanos(),
             }),
+            (Algorithm::FixedWindow, _) => Told::Window,
             _ => Told::Numbers,
         };
         Self {
@@ -385,14 +389,15 @@ fn specifics(quota: &Quota) -> [String; 2] {
     }
 }
 
-/// The most that can count in the slot of `quota`, where that is more than it can count itself.
+/// The most that can count in the slot of `quota`, where that is more than it lets pass itself.
 fn more_than_own(quota: &Quota, most: Most) -> [String; 2] {
     let own = Most::of(quota);
+    let capacity = quota.capacity() + quota.extra();
     match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } if most.nanos > own.nanos => {
             micros_and_rest(most.nanos)
         }
-        Algorithm::FixedWindow | Algorithm::SlidingWindow if most.units > own.units => {
+        Algorithm::FixedWindow | Algorithm::SlidingWindow if most.units > capacity => {
             [most.units.to_string(), String::new()]
         }
         _ => [String::new(), String::new()],

@@ -228,7 +228,7 @@ fn hear(
         let (place, _) = decision.binding_place();
         let kind = match plan.measures.get(place).map(|quota| quota.told) {
             Some(Told::Level(_) | Told::Stepped(_)) => DenialKind::Bucket,
-            Some(Told::Numbers) | None => DenialKind::Window,
+            Some(Told::Window | Told::Numbers) | None => DenialKind::Window,
         };
         ledger.hold(message, reply, (op, decision), kind);
         decision.raise(own);

@@ -149,8 +149,8 @@ impl RedisLimiterBuilder {
         self
     }
 
-    /// How many keys may have a lease on this node, in [`Mode::leased`]; all others are decided as in
-    /// strict mode. Defaults to 16,384, and is rounded up to a multiple of four. 1 to 16,777,216.
+    /// How many keys may have a lease on this node in [`Mode::leased`], or be ahead of the store in
+    /// [`Mode::eventual`]; all others are decided as in strict mode. Defaults to 16,384, and is rounded up to a multiple of four. 1 to 16,777,216.
     pub const fn max_leases(mut self, max_leases: usize) -> Self {
         self.max_leases = max_leases;
         self

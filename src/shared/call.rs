@@ -14,7 +14,7 @@ use super::{
 use crate::{
     algorithm::{Beside, Counts as _, Verdict},
     clock::Timestamp,
-    decision::{Measure, Op, Policy, Usage},
+    decision::{Measure, Op, Policy, Usage, WindowUsage},
     limiter::{
         apply::{Apply, Findings, OpOutcome, Subject},
         limits::{Chosen, Limits},
@@ -338,19 +338,27 @@ impl Stepper<'_> {
         let used = match measure.standing {
             Usage::Level(level) => level.used,
             Usage::Stepped(stepped) => stepped.used,
+            Usage::Window(WindowUsage { used, until_end }) => {
+                let end = until_end.div_ceil(1_000);
+                let reset_after = if used == 0 { 0 } else { end };
+                return self.counted(measure, retry_after, [used, reset_after, end]);
+            }
             Usage::Counted(counted) => {
-                self.push(denied + 2 * u64::from(measure.excess));
-                self.push(retry_after);
-                return counted
-                    .told()
-                    .into_iter()
-                    .for_each(|number| self.push(number));
+                return self.counted(measure, retry_after, counted.told());
             }
         };
         // With the flags goes the part of the level that is less than a microsecond.
         self.push(denied + 4 * (used % 1_000));
         self.push(retry_after);
         self.push(used / 1_000);
+    }
+
+    fn counted(&mut self, measure: &Measure, retry_after: u64, numbers: [u64; 3]) {
+        self.push(u64::from(measure.denied) + 2 * u64::from(measure.excess));
+        self.push(retry_after);
+        for number in numbers {
+            self.push(number);
+        }
     }
 
     /// A number as the script writes it: the largest of all stands for -1.

@@ -82,7 +82,8 @@ pub(super) const fn may_end_denials(op: &Op) -> bool {
         | Op::Deny(_)
         | Op::AcquireUpTo(_)
         | Op::Peek(_)
-        | Op::Hit(_) => false,
+        | Op::Hit(_)
+        | Op::Count(_) => false,
     }
 }
 

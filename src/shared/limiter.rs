@@ -122,6 +122,10 @@ impl Limiter for RedisLimiter {
         self.0.policies()
     }
 
+    fn supports(&self, op: &Op) -> bool {
+        self.0.supports(op)
+    }
+
     fn blocks(&self) -> bool {
         self.0.blocks()
     }

@@ -297,20 +297,20 @@ pub(super) type LeaseNumber = NonZeroU8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ModeStats {
-    /// Operations that were answered without the store: from a lease, or because a denial still
-    /// holds.
+    /// Operations that were answered without the store: from a lease, because a denial still holds, or
+    /// ahead of the store.
     pub local: u64,
     /// Operations that the store was asked for.
     pub asked: u64,
     /// Units that were granted.
     pub granted: u64,
-    /// Units that were spent, and told to the store.
+    /// Units that were spent, and of which the store has said that it counted them.
     pub settled: u64,
     /// Units that were given back.
     pub returned: u64,
     /// Units, spent or not, of leases that ended before the store was told: it counts them as spent.
     pub ended: u64,
-    /// Messages about leases that were sent once more, since no answer came.
+    /// Messages that were sent once more, since no answer came.
     pub repeated: u64,
     /// Messages that came too late to take effect: the node began anew.
     pub stale: u64,

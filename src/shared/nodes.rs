@@ -377,6 +377,10 @@ impl Limiter for NodesLimiter {
         &self.0.policies
     }
 
+    fn supports(&self, op: &Op) -> bool {
+        !matches!(op, Op::Count(_)) || unpoisoned(self.0.limits.lock()).count_on()
+    }
+
     fn blocks(&self) -> bool {
         unpoisoned(self.0.limits.lock()).block_for.is_some()
     }

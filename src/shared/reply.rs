@@ -13,7 +13,9 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Level, Measure, Outcome, Policy, QuotaStatuses, Stepped, Usage},
+    decision::{
+        Decision, Level, Measure, Outcome, Policy, QuotaStatuses, Stepped, Usage, WindowUsage,
+    },
     quota::MAX_REFILL_NANOS,
     redis::store::error::{StoreError, StoreErrorKind},
 };
@@ -174,6 +176,11 @@ impl Numbers<'_> {
                 let stepped = Stepped { used, passed, step };
                 let excess = quota.has_soft_share && stepped.level(policy.terms()).is_excess();
                 (Usage::Stepped(stepped), excess)
+            }
+            Told::Window => {
+                let [used, _, until_end] = [self.next()?, self.next()?, nanos(self.next()?)];
+                let window = WindowUsage { used, until_end };
+                (Usage::Window(window), flags & 2 > 0)
             }
             Told::Numbers => {
                 let [remaining, reset_after, window] = [self.next()?, self.next()?, self.next()?];

@@ -86,6 +86,10 @@ impl<S: Store> Limiter for SharedLimiter<S> {
         self.nodes.policies()
     }
 
+    fn supports(&self, op: &Op) -> bool {
+        self.nodes.supports(op)
+    }
+
     fn blocks(&self) -> bool {
         self.nodes.blocks()
     }

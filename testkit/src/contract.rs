@@ -110,3 +110,26 @@ pub async fn at_once(bench: &impl StoreBench) {
     }
     assert_eq!(passed, 100);
 }
+
+/// A window that counts on counts what both nodes say, also beyond the limit.
+pub async fn counts_on(bench: &impl StoreBench) {
+    let quota = Quota::per_minute(10).fixed_window().uncapped();
+    let [one, two] = two_nodes(bench, "counts-on", quota);
+    let key = Key::from("alice");
+    let rows = [
+        (&one, 8, true, 8),
+        (&two, 0, true, 8),
+        (&two, 5, false, 13),
+        (&one, 0, false, 13),
+        (&one, 1, false, 14),
+    ];
+    for (node, units, passes, used) in rows {
+        let decision = node.count(&key, units).await.unwrap();
+        let told = (decision.is_allowed(), decision.binding().used());
+        assert_eq!(told, (passes, Some(used)), "{units} more");
+    }
+    let wait = one.count(&key, 0).await.unwrap().retry_after().unwrap();
+    bench.advance(wait).await;
+    let fresh = two.count(&key, 10).await.unwrap();
+    assert_eq!((fresh.is_allowed(), fresh.remaining()), (true, Some(0)));
+}

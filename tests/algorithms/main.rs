@@ -8,6 +8,7 @@ mod blocks;
 mod bounds;
 mod changes;
 mod clock_steps;
+mod counts;
 mod extremes;
 mod late_refunds;
 mod logins;

@@ -120,6 +120,22 @@ fn lone_bucket() {
     agreement(&server, 4_000, tiers, forward());
 }
 
+/// Each tier has windows alone, so all of them can be asked to count on.
+#[test]
+fn uncapped() {
+    needs!(redis);
+    let server = runtime().block_on(Server::start());
+    agreement(&server, 4_000, tiers(quotas::uncapped()), any_move());
+}
+
+#[test]
+fn lone_uncapped() {
+    needs!(redis);
+    let server = runtime().block_on(Server::start());
+    let tiers = quotas::uncapped().prop_map(|spec| vec![vec![spec]]);
+    agreement(&server, 4_000, tiers, forward());
+}
+
 /// With the scripts that know one window, as far as its slices allow. It may become a bucket.
 #[test]
 fn lone_window() {

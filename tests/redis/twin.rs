@@ -29,7 +29,7 @@ use crate::{
         pair::Pair,
         traces::{block, start, tiers, trace},
     },
-    quotas::any_move,
+    quotas::{Spec, any_move, uncapped},
     scripts::{
         GENERAL,
         recorded::{Calls, Recorded},
@@ -282,7 +282,12 @@ impl Store for Both {
 }
 
 /// Runs traces until as many calls were compared.
-fn agreement(calls: u64, spoils: Option<u64>, leases: Option<u64>) {
+fn agreement(
+    specs: impl Strategy<Value = Spec> + Clone + 'static,
+    calls: u64,
+    spoils: Option<u64>,
+    leases: Option<u64>,
+) {
     let runtime = super::scripts::runtime();
     let wanted = std::env::var("DIFFERENTIAL_OPERATIONS");
     let wanted = wanted.map_or(calls, |n| n.parse().expect("a number"));
@@ -295,7 +300,7 @@ fn agreement(calls: u64, spoils: Option<u64>, leases: Option<u64>) {
         ..ProptestConfig::default()
     };
     let key = Cell::new(0_u64);
-    let inputs = (tiers(any_spec()), block(), start(), trace(any_move()));
+    let inputs = (tiers(specs), block(), start(), trace(any_move()));
     while both.calls.load(Ordering::Relaxed) < wanted {
         let outcome =
             TestRunner::new(config.clone()).run(&inputs, |(tiers, block, start, trace)| {
@@ -334,23 +339,35 @@ fn agreement(calls: u64, spoils: Option<u64>, leases: Option<u64>) {
 #[test]
 fn of_values_that_limiters_wrote() {
     needs!(redis);
-    agreement(20_000, None, None);
+    agreement(any_spec(), 20_000, None, None);
 }
 
 #[test]
 fn of_values_that_somebody_spoiled() {
     needs!(redis);
-    agreement(20_000, Some(7), None);
+    agreement(any_spec(), 20_000, Some(7), None);
 }
 
 #[test]
 fn of_values_with_leases() {
     needs!(redis);
-    agreement(20_000, None, Some(7));
+    agreement(any_spec(), 20_000, None, Some(7));
 }
 
 #[test]
 fn of_values_with_leases_that_somebody_spoiled() {
     needs!(redis);
-    agreement(20_000, Some(7), Some(11));
+    agreement(any_spec(), 20_000, Some(7), Some(11));
+}
+
+#[test]
+fn of_windows_that_count_on() {
+    needs!(redis);
+    agreement(uncapped(), 8_000, None, None);
+}
+
+#[test]
+fn of_windows_that_count_on_with_leases_that_somebody_spoiled() {
+    needs!(redis);
+    agreement(uncapped(), 8_000, Some(7), Some(11));
 }

@@ -45,4 +45,4 @@ macro_rules! contract {
     };
 }
 
-contract!(one_limit, exact_waits, corrections, at_once);
+contract!(one_limit, exact_waits, corrections, at_once, counts_on);

@@ -23,6 +23,9 @@ pub const LOADS: [f64; 9] = [0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0];
 pub const OVER: (Limit, f64) = (WINDOW, 5.0);
 pub const UNDER: (Limit, f64) = (BUCKET, 1.5);
 
+/// The units that a node may be ahead in eventual mode.
+pub const AHEAD: u32 = 20;
+
 /// When the outage begins and ends, in milliseconds, and the run does.
 pub const OUTAGE: (u64, u64) = (2_000, 2_500);
 const OUTAGE_SECONDS: u64 = 4;
@@ -106,6 +109,7 @@ impl Spec {
     pub fn measure(&self) -> (String, String) {
         let setup = Setup {
             length: std::time::Duration::from_secs(self.seconds),
+            ahead: AHEAD,
             ..Setup::calm(self.mode, self.limit, self.nodes, self.load)
         };
         let report = setup.run();
@@ -150,6 +154,7 @@ pub fn specs() -> Vec<Spec> {
 pub fn flow(mode: Mode) -> (String, String) {
     let setup = Setup {
         outage: Some(OUTAGE),
+        ahead: AHEAD,
         length: std::time::Duration::from_secs(OUTAGE_SECONDS),
         ..Setup::calm(mode, BUCKET, 10, 0.8)
     };

@@ -4,7 +4,7 @@ use testkit::simulation::{BUCKET, Limit, Mode, WINDOW};
 
 use crate::{
     draw,
-    measure::{LOADS, MODES, Measured, NODES, OVER, Spec},
+    measure::{AHEAD, LOADS, MODES, Measured, NODES, OVER, Spec},
 };
 
 /// All that goes into `docs/simulation`, by its name.
@@ -20,8 +20,12 @@ pub fn files(measured: &Measured) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// What has been run, by hand.
+const SEEDS: &str = "SEEDS";
+
 fn page(measured: &Measured) -> String {
     include_str!("page.md")
+        .replace("{seeds}", SEEDS)
         .replace("{targets}", &targets(measured))
         .replace("{nodes}", &nodes(measured))
         .replace("{loads}", &loads(measured))
@@ -88,7 +92,7 @@ fn ahead(measured: &Measured) -> String {
         let over = measured
             .numbers(&Spec::new(Mode::Eventual, OVER, nodes))
             .over;
-        let most = (nodes as u64 - 1) * 20;
+        let most = (nodes as u64 - 1) * u64::from(AHEAD);
         let share = over as f64 / most as f64;
         if share >= worst.0 {
             worst = (share, format!("{over} of {most} at {nodes} nodes"));

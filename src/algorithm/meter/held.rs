@@ -143,6 +143,14 @@ impl Counts for Beside<'_> {
         }
     }
 
+    fn count(&self, state: &mut State, now: u64, cost: u64) {
+        self.meter.count(state, now, cost);
+    }
+
+    fn over(&self, state: &State, now: u64, cost: u64) -> Verdict {
+        self.meter.over(&self.now(state, now), now, cost)
+    }
+
     fn refund(&self, state: &mut State, now: u64, refund: Refund) {
         self.meter.refund(state, now, refund);
     }

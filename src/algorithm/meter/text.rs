@@ -104,7 +104,7 @@ fn window(text: &str) -> Option<Window> {
     let (index, count) = text.split_once(':')?;
     Some(Window {
         index: number(index, MOST_DIGITS)?,
-        count: number(count, 15)?,
+        count: number(count, MOST_DIGITS)?,
     })
 }
 

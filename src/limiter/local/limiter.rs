@@ -25,7 +25,7 @@ use crate::{
         Limiter, Never, Pending, Tier,
         apply::denied_for,
         block,
-        limits::{Chosen, Limits, LoneBucket},
+        limits::{Chosen, Limits, LoneBucket, cannot_count},
     },
     lock::unpoisoned,
     quota::{IntoQuotas, OwnedQuota},
@@ -433,12 +433,14 @@ impl Limiter for LocalLimiter {
 
     #[inline]
     fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
-        Pending::Ready(Ok(self.decide(key, &op)))
+        self.apply_in(&Tier::DEFAULT, key, op)
     }
 
     #[inline]
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
         match self.instants() {
+            // A bucket is no window.
+            Some(_) if matches!(op, Op::Count(_)) => Pending::Ready(Err(cannot_count())),
             Some(instants) if tier.is_default() => {
                 Pending::Ready(Ok(self.decide_alone(instants, key, &op)))
             }
@@ -448,6 +450,10 @@ impl Limiter for LocalLimiter {
 
     fn policies(&self) -> &[Policy] {
         &self.0.policies
+    }
+
+    fn supports(&self, op: &Op) -> bool {
+        !matches!(op, Op::Count(_)) || unpoisoned(self.0.limits.lock()).count_on()
     }
 
     fn blocks(&self) -> bool {

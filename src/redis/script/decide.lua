@@ -99,7 +99,9 @@ local measure = has_counts and function(q)
     local left = algorithm.available(q, state)
     local remaining, window = max(left - q.extra, 0), 0
     if algorithm.window_end then
-        window = micros_up(algorithm.window_end(q, state))
+        -- A window tells what it counted in place of what is left.
+        local u, n, count = algorithm.window_end(q, state)
+        window, remaining = micros_up(u, n), count
     elseif remaining > 0 then
         window = micros_up(mul(remaining, q.tu, q.tn))
     else
@@ -179,6 +181,18 @@ local function make_rare()
         it.wait = 0
     end
 
+    -- Counts whatever the limits, and says whether more is counted then than they are.
+    local function count_on(cost)
+        it.denied, it.breached, it.wait, it.charged = 0, false, 0, cost
+        for _, q in ipairs(active) do
+            if cost > 0 then q.algorithm.count(q, q.state, cost) end
+            local verdict, u, n = q.algorithm.over(q, q.state, cost)
+            q.denied, q.retry_after = 0, -1
+            if verdict ~= FITS then it.denied, q.denied = 1, 1 end
+            if verdict == AFTER then q.retry_after = micros_up(u, n) end
+        end
+    end
+
     -- When it was charged, empty for the newest charge, and of each quota the end of the charge and the
     -- time of a unit, in two parts each, empty for one that was not charged.
     local function read_receipt(at)
@@ -219,6 +233,11 @@ local function make_rare()
 
     function rare.h(cost, at)
         hit(cost)
+        return blocked_for(), at
+    end
+
+    function rare.n(cost, at)
+        count_on(cost)
         return blocked_for(), at
     end
 

@@ -2,7 +2,7 @@
 
 local FixedWindow = {
     new = '0:0',
-    verdict = 0, available = 0, reset_after = 0, window_end = 0, charge = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
+    verdict = 0, available = 0, reset_after = 0, window_end = 0, charge = 0, count = 0, over = 0, refund = 0, clamp = 0, fresh = 0, parse = 0, text = 0,
 }
 
 -- The window in force: now's, or one ahead of it that a clock that stepped back left.
@@ -35,14 +35,31 @@ function FixedWindow.reset_after(q, window)
     return until_end(q, index)
 end
 
+-- When the window ends, and what was counted in it, also beyond the limit.
 function FixedWindow.window_end(q, window)
-    return until_end(q, (current(q, window)))
+    local index, count = current(q, window)
+    local u, n = until_end(q, index)
+    return u, n, count
 end
 
 -- A larger quota that shares the window may have counted more.
 function FixedWindow.charge(q, window, cost)
     local index, count = current(q, window)
     window.index, window.count = index, max(min(count + cost, q.capacity), count)
+end
+
+-- Counts beyond the limit.
+function FixedWindow.count(q, window, cost)
+    local index, count = current(q, window)
+    window.index, window.count = index, min(count + cost, q.most_u)
+end
+
+-- The verdict on a cost that was counted.
+function FixedWindow.over(q, window, cost)
+    local index, count = current(q, window)
+    if count <= q.capacity then return FITS, 0, 0 end
+    if cost > q.capacity then return NEVER end
+    return AFTER, until_end(q, index)
 end
 
 function FixedWindow.refund(q, window, cost, charge)
@@ -67,7 +84,7 @@ end
 function FixedWindow.parse(text)
     if text == '0' then return FixedWindow.fresh() end
     local index, count = match(text, '^(%d+):(%d+)$')
-    if not index or #index > 16 or #count > 15 then return nil end
+    if not index or #index > 16 or #count > 16 then return nil end
     return { index = index + 0, count = count + 0 }
 end
 

@@ -142,6 +142,11 @@ local function Holders(slots, active, it)
         return {
             new = algorithm.new, is_even = algorithm.is_even, refund = algorithm.refund, clamp = algorithm.clamp,
             fresh = algorithm.fresh, parse = algorithm.parse, text = algorithm.text, available = available,
+            count = algorithm.count,
+
+            over = algorithm.over and function(_, state, cost)
+                return algorithm.over(q, with(state), cost)
+            end,
 
             verdict = function(_, state, cost)
                 if state ~= q.state then return algorithm.verdict(q, state, cost) end

@@ -148,7 +148,7 @@ impl Rule {
         let nominal = i128::from(quota.capacity());
         let percent = i128::from(extras.soft_percent);
         let extra = nominal * percent / 100;
-        let interval = kind.period / i128::from(quota.limit());
+        let interval = kind.period / i128::from(quota.limit().max(1));
         Self {
             quota,
             kind,

@@ -34,7 +34,7 @@ impl Spec {
 
     /// T in nanoseconds, rounded down.
     pub fn interval(&self) -> u64 {
-        nanos(self.quota.period()) / self.quota.limit()
+        nanos(self.quota.period()) / self.quota.limit().max(1)
     }
 
     /// The same limit, algorithm and capacity in another quota's period and slices.
@@ -165,6 +165,19 @@ pub fn spec_of(algorithm: u8) -> impl Strategy<Value = Spec> {
             soften(spec, soft)
         },
     )
+}
+
+/// Windows that count beyond their limits, which may be 0 or more than others can be.
+pub fn uncapped() -> impl Strategy<Value = Spec> + Clone {
+    let period = prop_oneof![Just(1_u64), Just(7), Just(60), Just(86_400)];
+    let limit = prop_oneof![
+        1 => Just(0_u64), 4 => 1_u64..6, 3 => 1_u64..40, 1 => Just(u64::from(u32::MAX))
+    ];
+    let percent = prop_oneof![5 => Just(0_u32), 1 => 1_u32..120];
+    (period, limit, percent).prop_map(|(period, limit, percent)| {
+        let window = Quota::per(limit, Duration::from_secs(period)).fixed_window();
+        soften(Spec::hard(window.uncapped()), percent)
+    })
 }
 
 /// Quotas of every algorithm.

@@ -168,6 +168,7 @@ impl<L: Changing> Pair<L> {
             (Kind::Deny, _) => Op::Deny(units),
             (Kind::AcquireUpTo, _) => Op::AcquireUpTo(units),
             (Kind::Hit, _) => Op::Hit(units),
+            (Kind::Count, _) => Op::Count(units),
             (Kind::Refund, receipt) => Op::Refund(units, receipt),
             (Kind::Settle, Some(receipt)) => Op::Settle(units, receipt),
             (Kind::Block, _) => Op::Block(Duration::from_micros(units.saturating_mul(units % 7))),
@@ -211,10 +212,9 @@ impl<L: Changing> Pair<L> {
             self.operations += 1;
             let expected = local.apply_in(tier, &self.key, op.clone());
             let Ok(expected) = expected.await else {
-                prop_assert!(
-                    self.tiers[0].len() > 1,
-                    "a row takes the place of one quota"
-                );
+                // A row takes the place of one quota, and few quotas count on.
+                let is_refused = self.tiers[0].len() > 1 || matches!(op, Op::Count(_));
+                prop_assert!(is_refused, "{op:?} in {tier:?}");
                 let decided = answer.await;
                 prop_assert!(decided.is_err(), "{:?}", decided);
                 continue;

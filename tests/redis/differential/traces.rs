@@ -55,6 +55,7 @@ pub(crate) enum Kind {
     AcquireUpTo,
     Peek,
     Hit,
+    Count,
     Settle,
     Refund,
     Block,
@@ -101,6 +102,9 @@ impl Numbers {
                 (quota.burst(1 + self.room)).refill_every(Duration::from_nanos(step))
             }
             (Algorithm::LeakyBucket { .. }, _) => quota.leaky_bucket(self.room),
+            (Algorithm::FixedWindow, _) if spec.quota == spec.quota.uncapped() => {
+                quota.fixed_window().uncapped()
+            }
             (Algorithm::FixedWindow, _) => quota.fixed_window(),
             (Algorithm::SlidingWindow, _) => quota.sliding_window().slices(spec.extras.slices),
             _ => quota.sliding_log(),
@@ -158,6 +162,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         2 => Just(Kind::AcquireUpTo),
         1 => Just(Kind::Peek),
         2 => Just(Kind::Hit),
+        2 => Just(Kind::Count),
         4 => Just(Kind::Settle),
         4 => Just(Kind::Refund),
         1 => Just(Kind::Block),

@@ -157,7 +157,12 @@ fn numbers(kind: Kind) -> impl Strategy<Value = Numbers> + Clone {
     };
     let capacity = prop_oneof![4 => 0..9_u64, 1 => 9..1_000_000_u64];
     let extra = prop_oneof![2 => Just(0_u64), 1 => 0..4_u64];
-    let more = prop_oneof![2 => Just(0_u64), 1 => 0..9_u64];
+    let most = match kind {
+        // Beyond any limit, as a window counts that is uncapped.
+        Kind::FixedWindow => (1 << 53) - 2_000_000,
+        _ => 9,
+    };
+    let more = prop_oneof![2 => Just(0_u64), 1 => 0..9_u64, 1 => Just(most)];
     (time, capacity, extra, more).prop_map(move |(time, capacity, extra, more)| Numbers {
         time: time.max(1),
         capacity,
@@ -232,8 +237,12 @@ fn text_value() -> impl Strategy<Value = String> {
     (state, block).prop_map(|(state, block)| state + &block)
 }
 
-fn rows() -> impl Strategy<Value = Vec<String>> {
+fn rows(kind: Kind) -> impl Strategy<Value = Vec<String>> {
     let letter = prop_oneof![5 => Just("a"), 2 => Just("v"), 1 => Just("p"), 1 => Just("d")];
+    let letter = match kind {
+        Kind::FixedWindow => prop_oneof![2 => letter, 1 => Just("n")].boxed(),
+        _ => letter.boxed(),
+    };
     let cost = prop_oneof![1 => Just(0_u64), 5 => Just(1_u64), 3 => 2..9_u64, 1 => 9..1_u64 << 53];
     let row = (letter, cost, prop_oneof![3 => Just(1_u64), 2 => 2..20_u64]);
     let row = row.prop_map(|(letter, cost, times)| words(&format!("{letter} {cost} {times}")));
@@ -253,7 +262,7 @@ fn trace(kind: Kind) -> impl Strategy<Value = Vec<Step>> {
             time: usual.time,
             ..other
         })];
-        let step = (jump, numbers, prop::option::weighted(0.1, value(kind)), rows());
+        let step = (jump, numbers, prop::option::weighted(0.1, value(kind)), rows(kind));
         prop::collection::vec(step, 1..20).prop_map(move |steps| {
             let mut time = EPOCH + start;
             let steps = steps.into_iter().map(|(jump, numbers, value, rows)| {

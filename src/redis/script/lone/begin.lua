@@ -4,7 +4,7 @@
 --
 -- ARGV: the time in microseconds (empty for the server's), and of the quota what the script reads. Then for
 -- each key the number of arguments of its operations and the operations, or `=` for those of the key
--- before: letter (`a`, `v`, `p` or `d`), cost, and how many times it is done.
+-- before: letter (`a`, `v`, `p` or `d`, of a window also `n`), cost, and how many times it is done.
 --
 -- The reply is that of `decide.lua`; an empty text says that there is more to the value than the script knows,
 -- and that nothing was done.

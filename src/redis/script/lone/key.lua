@@ -30,6 +30,6 @@ for i = 1, #KEYS do
                 end
                 if not one and state ~= '0' or block == '' then reply = '' end
             end
-            if one and (#one > 16 or #two > 15 or three and #three > 15) then reply = '' end
+            if one and (#one > 16 or #two > 16 or three and (#two > 15 or #three > 15)) then reply = '' end
         end
     end
