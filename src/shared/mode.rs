@@ -9,7 +9,7 @@ use super::lease::LONGEST_LEASE;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     limiter::limits::Limits,
-    quota::Algorithm,
+    quota::{Algorithm, Quota},
 };
 
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
@@ -99,7 +99,8 @@ impl Mode {
     ///
     /// Nodes in strict mode may share a limiter with those that lease. When the store does not
     /// answer, a node spends the units that it has until their lease ends. A limiter that has a
-    /// leaky bucket as a queue among its quotas, or `block_for`, stays strict.
+    /// leaky bucket as a queue or an [uncapped](crate::Quota::uncapped) window among its quotas, or
+    /// `block_for`, stays strict.
     pub const fn leased() -> Self {
         Self {
             kind: ModeKind::Leased,
@@ -227,15 +228,25 @@ impl Mode {
 }
 
 /// Whether nodes can hold units of these quotas. Not of a queue, whose places only the store can
-/// give; nor where a denial blocks, since units that others hold would block a key that has not used
-/// up its quota.
+/// give; nor of a window that counts on, since units that are held are not counted; nor where a
+/// denial blocks, since units that others hold would block a key that has not used up its quota.
 fn can_lease(limits: &Limits) -> bool {
-    limits.block_for.is_none() && !has_queue(limits)
+    limits.block_for.is_none() && !has_queue(limits) && !counts_on(limits)
 }
 
 fn has_queue(limits: &Limits) -> bool {
+    has_any(limits, |quota| {
+        matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })
+    })
+}
+
+fn counts_on(limits: &Limits) -> bool {
+    has_any(limits, Quota::is_uncapped)
+}
+
+fn has_any(limits: &Limits, is_such: impl Fn(&Quota) -> bool) -> bool {
     let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
-    quotas.any(|quota| matches!(quota.algorithm(), Algorithm::LeakyBucket { .. }))
+    quotas.any(|quota| is_such(quota))
 }
 
 fn ahead_terms(
@@ -259,6 +270,13 @@ fn ahead_terms(
     if has_queue(limits) {
         return refuse(
             "eventual mode with a leaky bucket: a place in the queue is given by the store alone"
+                .to_owned(),
+        );
+    }
+    if counts_on(limits) {
+        return refuse(
+            "eventual mode with an uncapped window: how far it is beyond its limit the store alone \
+             knows"
                 .to_owned(),
         );
     }

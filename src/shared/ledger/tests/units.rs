@@ -516,3 +516,16 @@ fn full_bucket_keeps_those_that_hold_and_the_rest_is_strict() {
         ));
     }
 }
+
+#[test]
+fn only_buckets_tell_when_they_are_full() {
+    let ten = Quota::per_second(10);
+    let full_after = |quota: Quota| {
+        let decision = crate::LocalLimiter::new(quota).acquire(&crate::Key::global(), 1);
+        decision.binding_status().full_after(0)
+    };
+    assert_eq!(full_after(ten), Some(100 * MS));
+    for windows in [ten.fixed_window(), ten.sliding_window(), ten.sliding_log()] {
+        assert_eq!(full_after(windows), None, "{windows:?}");
+    }
+}
