@@ -136,6 +136,27 @@ pub struct Setup {
     pub logs_all: bool,
 }
 
+/// How many nodes there are, and what goes wrong with them.
+fn fleet_of_seed(seed: u64, mode: Mode, few: usize, random: &mut Random) -> (usize, Faults) {
+    let nodes = match seed {
+        _ if seed % 256 == 255 => 1_000,
+        _ if seed % 16 == 15 => 100,
+        _ => few,
+    };
+    let faults = Faults::of_seed(random);
+    if mode != Mode::Eventual {
+        return (nodes, faults);
+    }
+    // All that nodes may be ahead is to fit into what a bucket can owe.
+    let (churn, deaths) = (faults.churn.min(2), faults.deaths.min(5));
+    let faults = Faults {
+        churn,
+        deaths,
+        ..faults
+    };
+    (nodes.min(10), faults)
+}
+
 impl Setup {
     /// A run chosen by its seed alone. Most have few nodes; one of 16 has 100, one of 256 has 1,000.
     pub fn of_seed(seed: u64, mode: Mode) -> Self {
@@ -148,17 +169,7 @@ impl Setup {
             1 => *random.choice(&[1, 3, 12]),
             _ => 1,
         };
-        let mut faults = Faults::of_seed(&mut random);
-        let mut nodes = match seed {
-            _ if seed % 256 == 255 => 1_000,
-            _ if seed % 16 == 15 => 100,
-            _ => few,
-        };
-        if mode == Mode::Eventual {
-            // All that nodes may be ahead fits into what a bucket can owe.
-            nodes = nodes.min(10);
-            (faults.churn, faults.deaths) = (faults.churn.min(2), faults.deaths.min(5));
-        }
+        let (nodes, faults) = fleet_of_seed(seed, mode, few, &mut random);
         let lives = nodes + faults.churn + faults.deaths;
         let most_ahead = limit.capacity() / lives as u64;
         let enough = MANY_REQUESTS / (limit.rate() * load * keys as f64);
