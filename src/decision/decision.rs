@@ -202,6 +202,12 @@ impl Decision {
         self.quotas.binding_place()
     }
 
+    /// The place of the limit that binds among those that decided together.
+    pub(crate) fn binding_limit(&self) -> usize {
+        let (place, _) = self.binding_place();
+        self.quotas.limit_of(place)
+    }
+
     /// The status of the one quota that `policies` describe, if the decision is about that one.
     #[inline]
     pub(crate) fn status_alone_of(&self, policies: &[Policy]) -> Option<&Status> {
