@@ -246,7 +246,7 @@ fn counts_on(limits: &Limits) -> bool {
 
 fn has_any(limits: &Limits, is_such: impl Fn(&Quota) -> bool) -> bool {
     let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
-    quotas.any(|quota| is_such(quota))
+    quotas.any(is_such)
 }
 
 fn ahead_terms(
