@@ -55,6 +55,8 @@ pub(super) struct Ledger<P> {
     terms: LeaseTerms,
     /// Whether denials start blocks, which only the store can.
     has_blocks: bool,
+    /// Whether denials are remembered for longer than a pause.
+    remembers_denials: bool,
     /// How long an answer is waited for.
     deadline: Duration,
     hasher: SipHasher13,
@@ -129,6 +131,7 @@ impl<P> Ledger<P> {
         Self {
             terms,
             has_blocks,
+            remembers_denials: true,
             deadline,
             hasher: keyed_hash(seed),
             buckets: (0..count).map(|_| LeaseBucket::default()).collect(),
@@ -137,6 +140,12 @@ impl<P> Ledger<P> {
             names: AtomicU64::new(0),
             heard: Mutex::new(None),
         }
+    }
+
+    /// The same, that asks about each request beyond the limit, but in pauses.
+    pub(super) const fn without_memory(mut self) -> Self {
+        self.remembers_denials = false;
+        self
     }
 
     /// The time between two looks at all leases.
@@ -279,7 +288,7 @@ impl<P> Ledger<P> {
         let full = |last| until_full(last, reply, granted.unwrap_or(0));
         let pause = last.map_or(reply.pause, |last| reply.pause.min(full(last)));
         let pause = pause.min(until_end(reply));
-        lease.be_quiet(sent.at + pause);
+        lease.pause_until(sent.at + pause);
         let own = granted.map_or(0, |granted| lease.left.saturating_sub(granted));
         if granted.is_none() || (lease.is_closing && !lease.holds()) {
             entry.lease = None;
@@ -319,8 +328,13 @@ impl<P> Ledger<P> {
                 let pause = pause.min(until_full(decision, reply, 0));
                 wait.min(self.terms.length).max(pause)
             }
-            DenialKind::Window if reply.others > 0 => wait.min(pause),
+            // What this node holds itself was taken for used as well, and it may give that back.
+            DenialKind::Window if reply.others > 0 || reply.units > 0 => wait.min(pause),
             DenialKind::Window => wait,
+        };
+        let hold = match self.remembers_denials {
+            true => hold,
+            false => hold.min(pause),
         };
         if hold > wait {
             let (place, _) = decision.binding_place();

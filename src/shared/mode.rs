@@ -91,7 +91,7 @@ impl Mode {
     ///
     /// No more passes than with [`strict`](Self::strict), on whatever nodes. While some nodes hold
     /// units that they do not use, others may be denied that much, for one
-    /// [length](Self::length) at most; idle nodes give back within an eighth of it. A request waits
+    /// [length](Self::length) at most; idle nodes give most back within half of it. A request waits
     /// for the store only where its node holds too little: when a key becomes busy, when a window
     /// begins, and while all want more than there is, for which a node asks from time to time and
     /// denies in between. A key that is asked for less than 8 units in a quarter of the length on a

@@ -186,6 +186,11 @@ impl<P> HeldLease<P> {
         self.quiet_until = self.quiet_until.max(until);
     }
 
+    /// Sends nothing for its own sake for what is left of this pause, and is quiet no longer.
+    pub(super) const fn pause_until(&mut self, until: Instant) {
+        self.quiet_until = until;
+    }
+
     /// Whether a message is under way that may still be answered within this time.
     pub(super) fn is_under_way(&self, now: Instant, patience: Duration) -> bool {
         let sent_at = self.unanswered.and_then(|message| message.sent_at);
@@ -309,7 +314,16 @@ impl<P> HeldLease<P> {
             }
             LeaseStatus::Known => {
                 counts.settle(clause.spent, clause.back);
-                self.left = reply.units.saturating_sub(self.spent);
+                if reply.units < self.spent {
+                    // A late copy of an earlier message made the row anew: what was spent meanwhile
+                    // is of the one that has ended.
+                    counts.end(kept);
+                    self.left = reply.units;
+                    self.spent = 0;
+                    self.renumber(now);
+                } else {
+                    self.left = reply.units - self.spent;
+                }
                 reply.units.saturating_sub(kept)
             }
             LeaseStatus::Stale => {

@@ -529,3 +529,81 @@ fn only_buckets_tell_when_they_are_full() {
         assert_eq!(full_after(windows), None, "{windows:?}");
     }
 }
+
+/// A late copy of an earlier message made the row anew, smaller than what was spent meanwhile: that was
+/// of the row that has ended, so it can't be given back.
+#[test]
+fn row_with_fewer_units_than_were_spent_is_a_new_one() {
+    let now = Instant::now();
+    let ledger = leased(20, 20, now);
+    let sent = message(&ledger, now).expect("a demand");
+    let spent = acquire(&ledger, 12, now).expect("enough is held");
+    ledger.hear(&sent, &granted(LeaseStatus::Known, 5), Some(&told(5)), now);
+    let refund = Op::Refund(12, Some(spent.receipt()));
+    assert!(matches!(
+        ledger.decide(HOLDER, &refund, now),
+        LocalAnswer::Ask
+    ));
+    assert!(!is_allowed(&ledger, 6, now));
+    assert!(is_allowed(&ledger, 5, now), "the row's");
+}
+
+/// What the node holds itself was taken for used when the store denied, and it may give it back.
+#[test]
+fn denial_beside_units_of_its_own_is_not_held_to_the_end_of_the_window() {
+    let now = Instant::now();
+    let hours = Duration::from_secs(7_200);
+    for (units, held) in [(0, 900 * MS), (10, 20 * MS)] {
+        let ledger = ledger(1);
+        assert!(acquire(&ledger, 50, now).is_none());
+        let sent = message(&ledger, now).expect("a demand");
+        let reply = granted(LeaseStatus::New, units);
+        ledger.hear(&sent, &reply, None, now);
+        let mut decision = denied(hours);
+        let rows = (&Op::Acquire(50), &mut decision);
+        ledger.hold(&sent, &reply, rows, DenialKind::Window);
+        assert!(acquire(&ledger, 50, now + held - MS).is_some());
+        let later = acquire(&ledger, 50, now + held);
+        assert_eq!(later.is_some(), units == 0, "{units}");
+    }
+}
+
+#[test]
+fn without_memory_a_denial_is_held_for_a_pause() {
+    let now = Instant::now();
+    let ledger = ledger(1).without_memory();
+    assert!(acquire(&ledger, 50, now).is_none());
+    let sent = message(&ledger, now).expect("a demand");
+    let reply = granted(LeaseStatus::New, 0);
+    ledger.hear(&sent, &reply, None, now);
+    let mut decision = denied(Duration::from_secs(7_200));
+    let rows = (&Op::Acquire(50), &mut decision);
+    ledger.hold(&sent, &reply, rows, DenialKind::Window);
+    assert!(acquire(&ledger, 50, now + 19 * MS).is_some());
+    assert!(acquire(&ledger, 50, now + 20 * MS).is_none());
+}
+
+/// The quiet after a low mark ends with the answer.
+#[test]
+fn units_are_fetched_ahead_as_soon_as_the_last_are_there() {
+    let now = Instant::now();
+    let ledger = leased(200, 20, now);
+    let low = |at: Instant| {
+        let ask = |_| ledger.decide(HOLDER, &Op::Acquire(1), at);
+        (0..20)
+            .map(ask)
+            .any(|answer| matches!(answer, LocalAnswer::Low(_)))
+    };
+    assert!(low(now));
+    let sent = message(&ledger, now).expect("a demand");
+    ledger.hear(
+        &sent,
+        &granted(LeaseStatus::Known, 20),
+        Some(&told(500)),
+        now + MS,
+    );
+    assert!(
+        low(now + 2 * MS),
+        "long before an eighth of a lease is over"
+    );
+}
