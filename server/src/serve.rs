@@ -1,0 +1,304 @@
+//! The process: listeners, signals, and its end.
+
+use std::{error::Error, fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tonic::transport::{Server, server::TcpIncoming};
+use tonic_health::{ServingStatus, server::HealthReporter};
+use tower_ratelimit::{LocalStore, OnFailure, RedisStore};
+
+use crate::{
+    counters::Counters,
+    decide::{Modes, RateLimits},
+    http::{self, Draining},
+    lyft::Rules,
+    rls,
+};
+
+/// The names under which the health of the gRPC service can be asked.
+const HEALTH_NAMES: [&str; 3] = ["", "ratelimit", rls::NAME];
+
+/// How long requests that are under way may take when the service ends.
+const LAST_REQUESTS: Duration = Duration::from_secs(20);
+
+/// How long Redis may take by default: less than the 20 milliseconds that Envoy waits by default.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(15);
+
+/// All that a service is told.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Rule files and directories of them.
+    pub rules: Vec<PathBuf>,
+    /// Whether a domain may stand in several files. Defaults to false.
+    pub merge_domains: bool,
+    /// Where the gRPC service listens. Defaults to 127.0.0.1:8081.
+    pub grpc: SocketAddr,
+    /// Where the HTTP service listens. Defaults to 127.0.0.1:8080.
+    pub http: SocketAddr,
+    /// The address of Redis. Defaults to none: this process counts by itself.
+    pub redis: Option<String>,
+    /// What keys in Redis begin with. Defaults to that of [`RedisStore`].
+    pub redis_prefix: Option<String>,
+    /// How long Redis may take. Defaults to [`DEFAULT_DEADLINE`].
+    pub redis_deadline: Duration,
+    /// What decides while Redis does not answer. Defaults to [`OnFailure::local`].
+    pub on_failure: OnFailure,
+    /// How many counts are kept in this process. Defaults to 262,144.
+    pub max_keys: usize,
+    /// How long the service goes on after it has said that it is not ready any more. Defaults to 5 seconds.
+    pub drain: Duration,
+    /// What is the same for all rules.
+    pub modes: Modes,
+}
+
+impl Settings {
+    /// The settings with these rule files and all defaults.
+    #[must_use]
+    pub fn new(rules: Vec<PathBuf>) -> Self {
+        let here = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        Self {
+            rules,
+            merge_domains: false,
+            grpc: here(8081),
+            http: here(8080),
+            redis: None,
+            redis_prefix: None,
+            redis_deadline: DEFAULT_DEADLINE,
+            on_failure: OnFailure::local(),
+            max_keys: 262_144,
+            drain: Duration::from_secs(5),
+            modes: Modes::default(),
+        }
+    }
+
+    fn rules(&self) -> Result<Rules, ServeError> {
+        let builder = Rules::builder().merge_domains(self.merge_domains);
+        builder
+            .read(&self.rules)
+            .map_err(|error| fault("the rules cannot be used", &error))
+    }
+
+    fn counters(&self) -> Result<Counters, ServeError> {
+        let Some(address) = &self.redis else {
+            let store = LocalStore::builder().max_keys(self.max_keys).build();
+            let store = store.map_err(|error| fault("--max-keys", &error))?;
+            return Ok(Counters::local(&store));
+        };
+        let mut store = RedisStore::builder().deadline(self.redis_deadline);
+        if let Some(prefix) = &self.redis_prefix {
+            store = store.prefix(prefix);
+        }
+        let store = store
+            .connect(address)
+            .map_err(|error| fault("--redis", &error))?;
+        Ok(Counters::redis(&store, self.on_failure))
+    }
+}
+
+/// Why a service did not start, or ended.
+#[derive(Debug)]
+pub struct ServeError(String);
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for ServeError {}
+
+fn fault(place: &str, error: &dyn Error) -> ServeError {
+    let mut text = format!("{place}:\n{error}");
+    if let Some(source) = error.source() {
+        text += &format!(": {source}");
+    }
+    ServeError(text)
+}
+
+/// Serves until the process is told to end, and then until the last request is answered. `say` is told what a
+/// reader of the log wants to know.
+///
+/// SIGTERM and SIGINT end the service, a second of either at once; SIGHUP reads the rules again.
+///
+/// # Errors
+///
+/// When a file, an address or a setting is wrong.
+pub async fn serve(
+    settings: Settings,
+    say: impl Fn(String) + Send + Sync + 'static,
+) -> Result<(), ServeError> {
+    let say = Arc::new(say);
+    let rules = settings.rules()?;
+    for warning in rules.warnings() {
+        say(warning.to_string());
+    }
+    let limits = RateLimits::new(settings.counters()?, settings.modes.clone());
+    let grpc = listen(settings.grpc, "--grpc").await?;
+    let http = listen(settings.http, "--http").await?;
+    let address = |listener: &TcpListener| listener.local_addr().unwrap_or(settings.grpc);
+    let mut signals = Signals::new().map_err(|error| fault("signals", &error))?;
+    say(format!(
+        "serving {} limits by gRPC on {}, by HTTP on {}",
+        rules.len(),
+        address(&grpc),
+        address(&http)
+    ));
+    limits.set_rules(rules);
+    let running = Running::start(&limits, grpc, http).await;
+    loop {
+        match signals.next().await {
+            Told::Reload => match settings.rules() {
+                Ok(rules) => {
+                    say(format!("read the rules again: {} limits", rules.len()));
+                    limits.set_rules(rules);
+                }
+                Err(error) => say(format!("the rules stay as they were: {error}")),
+            },
+            Told::End => break,
+        }
+    }
+    say("not ready any more".to_owned());
+    let end = running.end(settings.drain);
+    tokio::select! {
+        () = end => say("all requests are answered".to_owned()),
+        () = signals.end() => say("told twice to end".to_owned()),
+    }
+    Ok(())
+}
+
+async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, ServeError> {
+    let listener = TcpListener::bind(address).await;
+    listener.map_err(|error| ServeError(format!("{flag}: {address}: {error}")))
+}
+
+/// The servers.
+struct Running {
+    servers: JoinSet<()>,
+    health: HealthReporter,
+    draining: Draining,
+    stop: watch::Sender<bool>,
+}
+
+impl Running {
+    async fn start(limits: &RateLimits, grpc: TcpListener, http: TcpListener) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let draining = Draining::default();
+        let (health, health_service) = tonic_health::server::health_reporter();
+        for name in HEALTH_NAMES {
+            health
+                .set_service_status(name, ServingStatus::Serving)
+                .await;
+        }
+        let mut servers = JoinSet::new();
+        let router = http::router(limits.clone(), draining.clone());
+        let until = wait(stopped.clone());
+        servers.spawn(async move {
+            drop(
+                axum::serve(http, router)
+                    .with_graceful_shutdown(until)
+                    .await,
+            );
+        });
+        let server = Server::builder()
+            .add_service(health_service)
+            .add_service(rls::service(limits.clone()));
+        let incoming = TcpIncoming::from(grpc).with_nodelay(Some(true));
+        servers.spawn(async move {
+            drop(
+                server
+                    .serve_with_incoming_shutdown(incoming, wait(stopped))
+                    .await,
+            );
+        });
+        Self {
+            servers,
+            health,
+            draining,
+            stop,
+        }
+    }
+
+    /// Says that the service is not ready, and goes on for as long as callers may need to notice; then takes no
+    /// more requests, and waits for those under way.
+    async fn end(mut self, drain: Duration) {
+        self.draining.begin();
+        for name in HEALTH_NAMES {
+            self.health
+                .set_service_status(name, ServingStatus::NotServing)
+                .await;
+        }
+        sleep(drain).await;
+        self.stop.send_replace(true);
+        let all = async { while self.servers.join_next().await.is_some() {} };
+        drop(timeout(LAST_REQUESTS, all).await);
+    }
+}
+
+async fn wait(mut stopped: watch::Receiver<bool>) {
+    // A sender that is gone ends the process, too.
+    drop(stopped.wait_for(|stopped| *stopped).await);
+}
+
+/// What the process was told.
+enum Told {
+    End,
+    Reload,
+}
+
+#[cfg(unix)]
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hang_up: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::End,
+            _ = self.interrupt.recv() => Told::End,
+            _ = self.hang_up.recv() => Told::Reload,
+        }
+    }
+
+    async fn end(&mut self) {
+        while let Told::Reload = self.next().await {}
+    }
+}
+
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) -> Told {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        Told::End
+    }
+
+    async fn end(&mut self) {
+        self.next().await;
+    }
+}
