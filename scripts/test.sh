@@ -21,7 +21,8 @@ if [ "$(uname -s)" = Linux ]; then
     need caddy caddy
     need_file '/usr/lib/*/faketime/libfaketimeMT.so.1' libfaketime
     VALKEY_SERVER=$(bash scripts/get-valkey.sh)
-    export VALKEY_SERVER TEST_SERVERS=required
+    ENVOY=$(bash scripts/get-envoy.sh)
+    export VALKEY_SERVER ENVOY TEST_SERVERS=required
 fi
 
 if have_cargo_tool cargo-nextest; then

@@ -1,0 +1,8 @@
+//! `tower-ratelimit serve` as its users have it: a process, asked by gRPC, by HTTP, and by a real Envoy.
+#![cfg(target_os = "linux")]
+
+mod calls;
+mod envoy;
+mod http;
+mod life;
+mod service;
