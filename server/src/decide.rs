@@ -1,22 +1,25 @@
 //! Decisions: what the rules and the counters say of a request together.
 
+mod ask;
+mod metadata;
+
 use std::{
-    collections::HashSet,
     error::Error,
     fmt,
     sync::{Arc, PoisonError, RwLock},
 };
 
-use tower_ratelimit::{ConfigError, Decision, Key, LimiterError};
+use tower_ratelimit::{ConfigError, Decision, LimiterError};
 
+use self::{
+    ask::{Asked, Limited, ask},
+    metadata::metadata,
+};
 use crate::{
     counters::{Charge, Counters},
     headers::{HeaderSet, fields},
-    lyft::{Limit, Rules, merge_metadata},
-    messages::{
-        Code, DescriptorStatus, Duration, RateLimit, RateLimitDescriptor, RateLimitOverride,
-        RateLimitRequest, RateLimitResponse, Struct, Unit, Value, ValueKind,
-    },
+    lyft::{Rules, merge_metadata},
+    messages::{Code, DescriptorStatus, Duration, RateLimitRequest, RateLimitResponse, Struct},
 };
 
 /// Limits by rules that can be exchanged: what the service decides by. A clone is a handle to the same limits.
@@ -95,24 +98,6 @@ impl From<LimiterError> for DecideError {
 
 fn invalid(text: impl Into<String>) -> DecideError {
     DecideError::Invalid(text.into())
-}
-
-/// A descriptor, and what it is asked.
-enum Asked<'r> {
-    /// No limit.
-    Nothing,
-    Unlimited,
-    Limited(Limited<'r>),
-}
-
-/// A descriptor that is counted.
-struct Limited<'r> {
-    key: Key,
-    charge: Charge,
-    limit: RateLimit,
-    shadow: bool,
-    quota: bool,
-    metadata: Option<&'r Struct>,
 }
 
 impl RateLimits {
@@ -248,122 +233,6 @@ fn least(statuses: &[DescriptorStatus]) -> Option<usize> {
     least.map(|(at, _)| at)
 }
 
-/// What each descriptor is asked, without what others replace.
-fn ask<'r>(rules: &'r Rules, request: &RateLimitRequest) -> Result<Vec<Asked<'r>>, DecideError> {
-    let descriptors = request.descriptors.iter();
-    let found = descriptors.map(|descriptor| ask_one(rules, request, descriptor));
-    let (mut asked, mut replaced) = (Vec::new(), HashSet::new());
-    for found in found {
-        let (one, names) = found?;
-        replaced.extend(names.iter().map(String::as_str));
-        asked.push(one);
-    }
-    for one in &mut asked {
-        if let Asked::Limited(limited) = one
-            && replaced.contains(limited.limit.name.as_str())
-        {
-            *one = Asked::Nothing;
-        }
-    }
-    Ok(asked)
-}
-
-/// What a descriptor is asked, and the names that it replaces.
-fn ask_one<'r>(
-    rules: &'r Rules,
-    request: &RateLimitRequest,
-    descriptor: &RateLimitDescriptor,
-) -> Result<(Asked<'r>, &'r [String]), DecideError> {
-    let RateLimitRequest {
-        domain,
-        hits_addend,
-        ..
-    } = request;
-    let RateLimitDescriptor { entries, limit, .. } = descriptor;
-    if !rules.knows(domain) {
-        return Ok((Asked::Nothing, &[]));
-    }
-    let charge = |requests, period| Charge {
-        period,
-        requests,
-        units: descriptor
-            .hits_addend
-            .unwrap_or_else(|| u64::from(*hits_addend).max(1)),
-        is_refund: descriptor.is_negative_hits,
-    };
-    if let Some(limit) = limit {
-        let (limit, period) = overriding(limit)?;
-        let entries = entries
-            .iter()
-            .map(|entry| (entry.key.as_str(), entry.value.as_str()));
-        let limited = Limited {
-            key: counter(domain, entries),
-            charge: charge(limit.requests_per_unit, period),
-            limit,
-            shadow: false,
-            quota: false,
-            metadata: None,
-        };
-        return Ok((Asked::Limited(limited), &[]));
-    }
-    let Some(found) = rules.find(domain, entries) else {
-        return Ok((Asked::Nothing, &[]));
-    };
-    let Limit {
-        requests,
-        unit,
-        name,
-        replaces,
-        shadow,
-        quota,
-        ..
-    } = found.limit;
-    let Some(unit) = unit else {
-        return Ok((Asked::Unlimited, replaces));
-    };
-    let limited = Limited {
-        key: counter(domain, found.counted(entries)),
-        charge: charge(*requests, unit.seconds()),
-        limit: RateLimit {
-            requests_per_unit: *requests,
-            unit: (*unit).into(),
-            name: name.clone(),
-            unit_multiplier: None,
-        },
-        shadow: *shadow,
-        quota: *quota,
-        metadata: found.metadata(),
-    };
-    Ok((Asked::Limited(limited), replaces))
-}
-
-/// The limit that came with a descriptor, and its seconds.
-fn overriding(limit: &RateLimitOverride) -> Result<(RateLimit, u64), DecideError> {
-    let unit = Unit::try_from(limit.unit).unwrap_or(Unit::Unknown);
-    if unit == Unit::Unknown {
-        return Err(invalid("the unit of the rate limit override is not one"));
-    }
-    let times = limit.unit_multiplier.unwrap_or(1);
-    if times == 0 {
-        return Err(invalid(
-            "the unit multiplier of the rate limit override is 0",
-        ));
-    }
-    let told = RateLimit {
-        requests_per_unit: limit.requests_per_unit,
-        unit: unit.into(),
-        name: String::new(),
-        unit_multiplier: limit.unit_multiplier,
-    };
-    Ok((told, unit.seconds() * u64::from(times)))
-}
-
-/// The counter of a domain's entries: no two lists have one.
-fn counter<'e>(domain: &str, entries: impl Iterator<Item = (&'e str, &'e str)>) -> Key {
-    let parts = entries.flat_map(|(key, value)| [key, value]);
-    Key::tuple([domain].into_iter().chain(parts).map(Key::from))
-}
-
 fn status(asked: &Asked<'_>, decision: Option<&Decision>) -> DescriptorStatus {
     let mut status = DescriptorStatus::default();
     status.set_code(Code::Ok);
@@ -396,42 +265,4 @@ fn status(asked: &Asked<'_>, decision: Option<&Decision>) -> DescriptorStatus {
     });
     status.current_limit = Some(limited.limit.clone());
     status
-}
-
-/// The request, and what those of its descriptors say that passed.
-fn metadata(request: &RateLimitRequest, passed: Struct) -> Struct {
-    let mut metadata = Struct::default();
-    let mut put = |name: &str, value: Value| drop(metadata.fields.insert(name.to_owned(), value));
-    put("domain", Value::text(&request.domain));
-    let descriptors = request.descriptors.iter().map(descriptor_metadata);
-    put("descriptors", Value::list(descriptors));
-    if request.hits_addend > 0 {
-        let hits = f64::from(request.hits_addend);
-        put("hitsAddend", ValueKind::Number(hits).into());
-    }
-    if !passed.fields.is_empty() {
-        put("metadata", ValueKind::Struct(passed).into());
-    }
-    metadata
-}
-
-fn descriptor_metadata(descriptor: &RateLimitDescriptor) -> Value {
-    let mut told = Struct::default();
-    let entries = descriptor.entries.iter();
-    let entries = entries.map(|entry| Value::text(format!("{}={}", entry.key, entry.value)));
-    told.fields
-        .insert("entries".to_owned(), Value::list(entries));
-    if let Some(limit) = &descriptor.limit {
-        let text = format!(
-            "requests_per_unit:{} unit:{}",
-            limit.requests_per_unit,
-            limit.unit().name()
-        );
-        told.fields.insert("limit".to_owned(), Value::text(text));
-    }
-    if let Some(hits) = descriptor.hits_addend {
-        let hits = ValueKind::Number(hits as f64);
-        told.fields.insert("hitsAddend".to_owned(), hits.into());
-    }
-    ValueKind::Struct(told).into()
 }

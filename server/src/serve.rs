@@ -151,16 +151,13 @@ pub async fn serve(
     ));
     limits.set_rules(rules);
     let running = Running::start(&limits, grpc, http).await;
-    loop {
-        match signals.next().await {
-            Told::Reload => match settings.rules() {
-                Ok(rules) => {
-                    say(format!("read the rules again: {} limits", rules.len()));
-                    limits.set_rules(rules);
-                }
-                Err(error) => say(format!("the rules stay as they were: {error}")),
-            },
-            Told::End => break,
+    while let Told::Reload = signals.next().await {
+        match settings.rules() {
+            Ok(rules) => {
+                say(format!("read the rules again: {} limits", rules.len()));
+                limits.set_rules(rules);
+            }
+            Err(error) => say(format!("the rules stay as they were: {error}")),
         }
     }
     say("not ready any more".to_owned());

@@ -5,4 +5,5 @@ mod calls;
 mod envoy;
 mod http;
 mod life;
+mod page;
 mod service;

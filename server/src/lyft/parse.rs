@@ -1,7 +1,11 @@
 //! Files as rules: what is refused, and what is only strange.
 
+mod fields;
+mod parts;
+
 use std::{collections::HashMap, sync::Arc};
 
+use self::{fields::tables, parts::parts};
 use super::{
     metadata::metadata,
     problem::{LyftError, Problem, ProblemCode, SourceText, Spot},
@@ -336,112 +340,5 @@ impl RulesParser {
             self.fault(ProblemCode::R04, &replaced.spot, message);
         }
         names
-    }
-
-    fn text(&mut self, table: &Node, key: &str) -> String {
-        match table.get(key).map(|node| (node, &node.value)) {
-            None => String::new(),
-            Some((_, NodeValue::Scalar(scalar))) => scalar.text_or_empty().to_owned(),
-            Some((node, _)) => {
-                self.fault(ProblemCode::R01, &node.spot, format!("{key} is a text"));
-                String::new()
-            }
-        }
-    }
-
-    fn truth(&mut self, table: &Node, key: &str) -> bool {
-        let Some(node) = table.get(key) else {
-            return false;
-        };
-        match typed(node) {
-            Some(Typed::Truth(truth)) => return truth,
-            Some(Typed::Null) => {}
-            _ => self.fault(
-                ProblemCode::R01,
-                &node.spot,
-                format!("{key} is true or false"),
-            ),
-        }
-        false
-    }
-
-    fn number(&mut self, table: &Node, key: &str) -> u32 {
-        let Some(node) = table.get(key) else {
-            return 0;
-        };
-        let number = match typed(node) {
-            Some(Typed::Whole(number)) => u32::try_from(number).ok(),
-            // Said already.
-            Some(Typed::Null | Typed::Number(_)) => Some(0),
-            _ => None,
-        };
-        number.unwrap_or_else(|| {
-            let message = format!("{key} is a whole number from 0 to {}", u32::MAX);
-            self.fault(ProblemCode::R04, &node.spot, message);
-            0
-        })
-    }
-
-    fn list<'n>(&mut self, table: &'n Node, key: &str) -> &'n [Node] {
-        match table.get(key).map(|node| (node, &node.value)) {
-            Some((_, NodeValue::List(items))) => items,
-            None => &[],
-            Some((node, _)) if typed(node) == Some(Typed::Null) => &[],
-            Some((node, _)) => {
-                self.fault(ProblemCode::R01, &node.spot, format!("{key} is a list"));
-                &[]
-            }
-        }
-    }
-
-    fn table<'n>(&mut self, table: &'n Node, key: &str) -> Option<&'n Node> {
-        let node = table.get(key)?;
-        match &node.value {
-            NodeValue::Table(_) => return Some(node),
-            _ if typed(node) == Some(Typed::Null) => {}
-            _ => self.fault(ProblemCode::R01, &node.spot, format!("{key} is a table")),
-        }
-        None
-    }
-}
-
-/// The items that are tables; what is said of the others is said already.
-fn tables(items: &[Node]) -> impl Iterator<Item = &Node> {
-    let is_table = |item: &&Node| matches!(item.value, NodeValue::Table(_));
-    items.iter().filter(is_table)
-}
-
-fn typed(node: &Node) -> Option<Typed> {
-    match &node.value {
-        NodeValue::Scalar(scalar) => Some(scalar.typed()),
-        _ => None,
-    }
-}
-
-/// Where the documents of a text begin and end: a line of dashes, or a second `domain:` without anything before it
-/// in its line, begins the next.
-fn parts(text: &str) -> Vec<(usize, usize)> {
-    let (mut parts, mut start, mut at, mut has_domain) = (Vec::new(), 0, 0, false);
-    for line in text.split_inclusive('\n') {
-        let dashes = line.strip_prefix("---");
-        let is_end =
-            dashes.is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace));
-        let is_domain = line.starts_with("domain:");
-        if is_end || is_domain && has_domain {
-            parts.push((start, at));
-            (start, has_domain) = (at, false);
-        }
-        has_domain |= is_domain;
-        at += line.len();
-    }
-    parts.push((start, at));
-    let is_empty = |line: &str| {
-        let line = line.strip_prefix("---").unwrap_or(line).trim_start();
-        line.is_empty() || line.starts_with('#')
-    };
-    parts.retain(|(start, end)| !text[*start..*end].lines().all(is_empty));
-    match parts.is_empty() {
-        true => vec![(0, text.len())],
-        false => parts,
     }
 }
