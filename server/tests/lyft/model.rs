@@ -53,7 +53,7 @@ struct Node {
     text: String,
     limit: Option<Limit>,
     shares: bool,
-    below: Vec<Node>,
+    below: Vec<Self>,
 }
 
 #[derive(Clone)]
