@@ -63,6 +63,8 @@ mod tests {
             ("a*b*b", "ab", false),
             ("a*b*b", "abb", true),
             ("a*b*c*d", "a-b-b-c-d", true),
+            // As early as it can, so that the next finds its place.
+            ("*b*c*", "bcb", true),
             ("ä*ö", "äüö", true),
         ];
         for (pattern, text, expected) in cases {

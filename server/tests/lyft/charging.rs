@@ -1,9 +1,19 @@
 //! Rows 6 to 8 and 12: what is counted, and how the statuses tell it.
 
-use std::time::Duration;
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use tokio::sync::oneshot;
+use tower_ratelimit::{
+    AnyLimiter, Decision, Key, Limiter, LimiterError, LocalLimiter, Op, Policy,
+    limiter::{Pending, Tier},
+};
 use tower_ratelimit_server::{
-    decide::DecideError,
+    counters::Counters,
+    decide::{DecideError, Modes, RateLimits},
     messages::{Code, RateLimitOverride, RateLimitRequest, Unit},
 };
 
@@ -76,6 +86,73 @@ async fn equal_descriptors_count_one_after_another() {
         told(&response),
         [(true, 4), (true, 0), (false, 0), (true, 9)]
     );
+}
+
+/// A limiter that does the newest of what waits first.
+#[derive(Clone)]
+struct Overtaking {
+    limiter: LocalLimiter,
+    waiting: Arc<Mutex<Vec<Waiting>>>,
+}
+
+struct Waiting {
+    tier: Tier,
+    key: Key,
+    op: Op,
+    answer: oneshot::Sender<Result<Decision, LimiterError>>,
+}
+
+impl Limiter for Overtaking {
+    type Future = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
+
+    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
+        self.apply_in(&Tier::DEFAULT, key, op)
+    }
+
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
+        let (tier, key, (answer, answered)) = (tier.clone(), key.clone(), oneshot::channel());
+        let waiting = Waiting {
+            tier,
+            key,
+            op,
+            answer,
+        };
+        self.waiting.lock().unwrap().push(waiting);
+        let this = self.clone();
+        Pending::Later(Box::pin(async move {
+            for waiting in this.waiting.lock().unwrap().drain(..).rev() {
+                let Waiting {
+                    tier,
+                    key,
+                    op,
+                    answer,
+                } = waiting;
+                let Pending::Ready(decision) = this.limiter.apply_in(&tier, &key, op);
+                answer.send(decision).unwrap();
+            }
+            answered.await.unwrap()
+        }))
+    }
+
+    fn policies(&self) -> &[Policy] {
+        self.limiter.policies()
+    }
+}
+
+/// Also where the store would do them in another order.
+#[tokio::test]
+async fn equal_descriptors_do_not_overtake_each_other() {
+    let counters = Counters::new(|quota, _| {
+        let limiter = LocalLimiter::try_new(quota)?;
+        let waiting = Arc::default();
+        Ok(AnyLimiter::new(Overtaking { limiter, waiting }))
+    });
+    let limits = RateLimits::new(counters, Modes::default());
+    limits.set_rules(crate::bench::rules(&TEN.replace("minute", "year")));
+    let request = request(&["a=1 +6", "a=2", "a=1 +4", "b=1", "a=1 +1"]);
+    let response = limits.decide(&request).await.unwrap();
+    let expected = [(true, 4), (true, 9), (true, 0), (true, 0), (false, 0)];
+    assert_eq!(told(&response), expected);
 }
 
 /// Row 7: negative units are given back, down to nothing, and always pass.

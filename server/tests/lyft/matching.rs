@@ -229,6 +229,9 @@ descriptors:
   - key: files
     value: img*
     rate_limit: {unit: minute, requests_per_unit: 5}
+  - key: '*z'
+    share_threshold: true
+    rate_limit: {unit: minute, requests_per_unit: 5}
 ",
     );
     let mut left = Vec::new();
@@ -236,6 +239,12 @@ descriptors:
         left.push(bench.status(descriptor).await.limit_remaining);
     }
     assert_eq!(left, [4, 3, 4, 4]);
+    // A key that is the pattern itself has not been matched as one.
+    left.clear();
+    for descriptor in ["*z=1", "*z=2", "y=1z", "y=2z"] {
+        left.push(bench.status(descriptor).await.limit_remaining);
+    }
+    assert_eq!(left, [4, 4, 4, 3]);
     left.clear();
     for descriptor in [
         "files=doc1,user=x",
