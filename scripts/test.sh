@@ -19,6 +19,7 @@ if [ "$(uname -s)" = Linux ]; then
     has_command initdb || need_file '/usr/lib/postgresql/*/bin/initdb' postgresql
     need apache2 apache2-bin
     need caddy caddy
+    need chromium chromium
     need_file '/usr/lib/*/faketime/libfaketimeMT.so.1' libfaketime
     VALKEY_SERVER=$(bash scripts/get-valkey.sh)
     ENVOY=$(bash scripts/get-envoy.sh)

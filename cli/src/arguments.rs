@@ -84,7 +84,8 @@ pub(crate) struct Check {
 
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
-    /// Logs, one after another, also compressed by gzip; - is the standard input.
+    /// Logs in any order, also compressed by gzip, of one server or of several; their lines are put in
+    /// order by time. - is the standard input.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// A quota to try, such as "100/minute burst 200"; may be repeated, each counts for itself.

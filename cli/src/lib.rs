@@ -13,6 +13,12 @@ mod request;
 mod serve;
 mod time;
 
+/// What fuzz targets ask of the program.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::replay::{LogLine, read_line};
+}
+
 use std::{ffi::OsString, io::Write};
 
 use clap::Parser;

@@ -15,7 +15,6 @@ mod status;
 mod statuses;
 mod view;
 
-#[cfg(feature = "metrics")]
 pub(crate) use self::name::Label;
 pub use self::{
     decision::{Decision, Outcome},

@@ -172,18 +172,37 @@ impl fmt::Debug for Name {
 }
 
 /// A name that outlives its decision, at the price of a count where it is owned.
-#[cfg(feature = "metrics")]
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) enum Label {
     Static(&'static str),
     Owned(Arc<str>),
 }
 
-#[cfg(feature = "metrics")]
 impl Label {
     pub(super) fn new(fixed: &'static str, owned: Option<(&Names, usize)>) -> Self {
         owned.map_or(Self::Static(fixed), |(names, place)| {
             Self::Owned(Arc::clone(&names[place]))
         })
     }
+
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            Self::Static(name) => name,
+            Self::Owned(name) => name,
+        }
+    }
 }
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
+impl PartialEq for Label {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Label {}

@@ -203,6 +203,17 @@ impl Status {
         }
     }
 
+    /// The time until a bucket is full of which this many units are only held; `None` of what is no
+    /// bucket.
+    #[cfg(feature = "redis")]
+    pub(crate) fn full_after(&self, held: u64) -> Option<Duration> {
+        if let Usage::Counted(_) = self.standing {
+            return None;
+        }
+        let (without, _) = self.standing.raised(&self.terms, held);
+        duration(without.numbers(&self.terms).reset_after)
+    }
+
     /// Adds `units` to what is left.
     #[cfg(feature = "redis")]
     pub(super) fn raise(&mut self, units: u64) {

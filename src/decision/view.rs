@@ -2,13 +2,11 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-#[cfg(feature = "metrics")]
-use super::name::Label;
 use super::{
     Policy, Unit,
     level::{Counted, Units},
     micros::Micros,
-    name::{Name, Names},
+    name::{Label, Name, Names},
     status::{Status, duration},
 };
 
@@ -96,7 +94,6 @@ impl<'a> QuotaStatus<'a> {
     }
 
     /// The policy's name as a metric's label.
-    #[cfg(feature = "metrics")]
     pub(crate) fn label(&self) -> Label {
         Label::new(self.status.name, self.owned)
     }

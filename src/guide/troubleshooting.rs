@@ -1,6 +1,7 @@
 //! [order]: crate::guide::security#the-order-of-layers
 //! [cors]: crate::guide::security#cors
 //! [security-page]: crate::guide::security
+//! [top-keys]: crate::observe::TopKeys
 // As on the page before: of two definitions of a link the first one counts.
 #![cfg_attr(feature = "redis", doc = "[redis-page]: crate::guide::redis")]
 #![cfg_attr(feature = "redis", doc = "[stores-page]: crate::guide::stores")]

@@ -59,6 +59,14 @@ impl Quotas {
         })
     }
 
+    /// The units that the smallest of them has when none is used.
+    #[cfg(feature = "redis")]
+    pub(crate) fn most_units(&self) -> u64 {
+        let quotas = self.quotas.iter();
+        let most = quotas.map(|quota| quota.capacity() + quota.extra());
+        most.min().unwrap_or(0)
+    }
+
     pub(super) fn count_by(&mut self, counters: &[Option<Counter>], all: &[(usize, Quota)]) {
         let counter_of = |(at, quota): (usize, &Quota)| {
             let counts = |counter: &Option<Counter>| {

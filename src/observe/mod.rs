@@ -13,7 +13,7 @@
 //! limited, `TracingObserver::new().reveal_keys(true)` logs keys readably, such as
 //! `key=203.0.113.7`, `key=2001:db8::/64` or `key=digest:8f860ac30f5b54c4`. An observer of one's
 //! own sees the [key](Decided::key), whose `Debug` hides its content and whose
-//! [`reveal`](crate::Key::reveal) shows it.
+//! [`reveal`](crate::Key::reveal) shows it. [`TopKeys`] knows those that are denied most often.
 //!
 //! # Examples
 //!
@@ -60,11 +60,13 @@
 mod event;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod top_keys;
 #[cfg(feature = "tracing")]
 mod tracing;
 
 pub use self::event::{Corrected, Decided, Event, Observer};
 #[cfg(feature = "metrics")]
 pub use self::metrics::MetricsObserver;
+pub use self::top_keys::{TopKey, TopKeys, TopKeysReport};
 #[cfg(feature = "tracing")]
 pub use self::tracing::TracingObserver;

@@ -32,6 +32,7 @@ mod json;
 mod key;
 mod layer;
 mod matcher;
+mod need;
 mod pattern;
 mod problem;
 mod report;
@@ -52,6 +53,7 @@ pub use self::{
     explain::{ExplainedLimit, Explanation, RuleExplanation, RuleReason, RulesOutcome},
     format::Format,
     layer::{RulesFuture, RulesHandle, RulesLayer, RulesLimit},
+    need::{RequestPart, RuleNeed},
     problem::{Problem, RulesError},
     set::Rules,
     shape::schema,

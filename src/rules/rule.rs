@@ -5,8 +5,8 @@ use std::{ops::RangeInclusive, time::Duration};
 use http::StatusCode;
 
 use super::{
-    allowance::Allowance, cost::CostRule, key::RuleKey, matcher::Matcher, pattern::InDoubt,
-    problem::Spot,
+    allowance::Allowance, cost::CostRule, key::RuleKey, matcher::Matcher, need::RequestPart,
+    pattern::InDoubt, problem::Spot,
 };
 use crate::{headers::Headers, middleware::key_rules::MissingKey};
 
@@ -40,6 +40,8 @@ pub(crate) struct Rule {
     pub(super) stop: bool,
     /// The places of the rules that it leaves out.
     pub(super) replaces: Box<[u16]>,
+    /// What it looks at, and whether its key is made of that.
+    pub(super) needs: Box<[(RequestPart, bool)]>,
     /// Where its name stands.
     pub(super) spot: Spot,
     /// A digest of all that was said of it.

@@ -8,6 +8,7 @@ use super::{
     changes::RuleChanges,
     compile::Compiled,
     explain::Explanation,
+    need::RuleNeed,
     problem::{Problem, RulesError},
     rule::Rule,
     select::{RuleIndex, RulesVerdict, select},
@@ -111,6 +112,19 @@ impl Rules {
     /// The rules' names, in their order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.rules.iter().map(|rule| &*rule.name)
+    }
+
+    /// The parts of requests that rules look at, beyond method, path, query and client, in the order
+    /// of the rules: what has to be known of a request to decide it, such as one of a log.
+    pub fn needs(&self) -> impl Iterator<Item = RuleNeed<'_>> {
+        self.0.rules.iter().flat_map(|rule| {
+            let needs = rule.needs.iter();
+            needs.map(|(part, is_key)| RuleNeed {
+                rule: &rule.name,
+                part,
+                is_key: *is_key,
+            })
+        })
     }
 
     /// What is allowed and probably not meant.

@@ -174,6 +174,13 @@ impl Plan {
             }
     }
 
+    /// The units that the smallest of these quotas has when none is used.
+    pub(super) fn most_units(&self, chosen: Chosen) -> u64 {
+        let mut own = None;
+        let quotas = self.limits.measured_by(chosen, &mut own);
+        quotas.map_or(0, Quotas::most_units)
+    }
+
     /// The arguments for these quotas; `None` if they were chosen from another plan.
     pub(super) fn of(&self, chosen: Chosen) -> Option<Cow<'_, TierPlan>> {
         match chosen {

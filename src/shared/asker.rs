@@ -120,6 +120,7 @@ impl Asker {
         let Some(ledger) = &self.ledger else {
             return Vec::new();
         };
+        let most = current.plan.most_units(chosen);
         let letter = |question: &SubjectOps| {
             let holder = LeaseHolder {
                 tag: question.subject.tag(),
@@ -130,7 +131,7 @@ impl Asker {
                 subject: question.subject.clone(),
                 plan: Arc::clone(current),
             };
-            ledger.message(holder, place, now)
+            ledger.message(holder, (place, most), now)
         };
         questions.iter().map(letter).collect()
     }
@@ -145,10 +146,14 @@ impl Asker {
         answer: &mut SubjectAnswer,
     ) {
         let learned = answer.as_mut().ok();
-        // Where nodes lease, a denial may end before the time that it tells: when units come back that
-        // another node held.
-        let learned = learned.filter(|_| self.ledger.is_none());
+        // The ledger remembers the denials of answers that tell of a lease.
+        let learned = learned.filter(|_| matches!(letter, Letter::None));
         self.learn(asked, rows, learned);
+        let gives_back = rows.iter().any(|(op, _)| deny_cache::may_end_denials(op));
+        if let Some(ledger) = self.ledger.as_ref().filter(|_| gives_back) {
+            // Answers to what was asked meanwhile are no longer true either.
+            ledger.forget(asked.subject.tag());
+        }
         match (letter, &self.ledger) {
             (Letter::UnderWay, Some(ledger)) => {
                 let holder = LeaseHolder {
@@ -178,8 +183,10 @@ impl Asker {
             }
             return;
         };
+        let hold = answer.hold;
+        let asked = AnsweredCall { hold, ..*asked };
         for_each_row(rows, &mut answer.rows, |op, decision| {
-            denials.learn(asked, op, decision);
+            denials.learn(&asked, op, decision);
         });
     }
 }
@@ -290,6 +297,7 @@ impl Ask<Current> for Asker {
                 tier,
                 at: asked_at.into_std(),
                 generation: current.generation,
+                hold: None,
             };
             let letter = letters.get(at).unwrap_or(&Letter::None);
             self.note(&asked, letter, &plan, &question.rows, answer);

@@ -34,6 +34,16 @@ pub struct Call<'a> {
     lease: Option<&'a LeaseClause>,
 }
 
+/// A call that outlives its node's question.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct LateCall {
+    plan: Plan,
+    tier: Chosen,
+    rows: Vec<(Op, usize)>,
+    lease: Option<LeaseClause>,
+}
+
 /// The answer to a [`Call`]: each operation's outcome, for the limiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply(Vec<u8>);
@@ -69,9 +79,23 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether a node says something about its lease with it.
-    pub(super) const fn has_lease(&self) -> bool {
-        self.lease.is_some()
+    /// What a node says about its lease with it, if anything.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn lease(&self) -> Option<&'a LeaseClause> {
+        self.lease
+    }
+
+    /// The same call, to be done when its node does not wait for it any more: for simulations.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn to_late(&self) -> LateCall {
+        LateCall {
+            plan: Plan::new(self.plan.limits()),
+            tier: self.tier,
+            rows: self.rows.to_vec(),
+            lease: self.lease.copied(),
+        }
     }
 
     /// The same call with a lease clause: its reply ends with the answer to that, see
@@ -149,6 +173,19 @@ impl<'a> Call<'a> {
             arguments.into_iter().map(String::from).collect()
         });
         arguments.unwrap_or_default()
+    }
+}
+
+impl LateCall {
+    /// The call.
+    #[must_use]
+    pub fn call(&self) -> Call<'_> {
+        Call {
+            plan: &self.plan,
+            tier: self.tier,
+            rows: &self.rows,
+            lease: self.lease.as_ref(),
+        }
     }
 }
 
@@ -256,7 +293,7 @@ impl Stepper<'_> {
         (1 + further, more)
     }
 
-    /// Grants units, and adds the answer to the clause.
+    /// Grants units, and adds the answer to the clause, or how long a denial is to be held to.
     fn finish(&mut self) {
         let is_blocked = self.subject.block().left(self.now.as_nanos(), None) > 0;
         let leasing = self.leasing.as_mut();
@@ -265,6 +302,11 @@ impl Stepper<'_> {
             for number in reply.numbers() {
                 self.push(number);
             }
+        }
+        let leasing = self.leasing.as_ref();
+        let hold = leasing.and_then(|leasing| leasing.hold_beside(&self.subject.holders));
+        if let Some(hold) = hold {
+            self.push(hold);
         }
     }
 

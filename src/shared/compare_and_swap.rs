@@ -120,7 +120,7 @@ impl<S: CompareAndSwap> Cas<S> {
     /// An outcome that writes nothing cannot: nobody would notice that the value is another one.
     fn expect(&self, call: &Call<'_>, last: &LastValue<S::Version>) -> Option<(Reply, Write)> {
         // A node counts the time of its lease from the question on, so the time must be read after it.
-        let may_expect = !last.is_shared && !self.loads_always && !call.has_lease();
+        let may_expect = !last.is_shared && !self.loads_always && call.lease().is_none();
         let now = self.time.now().filter(|_| may_expect)?;
         let applied = call.apply(Some(&last.value), now).ok()?;
         Some((applied.reply, applied.write?))

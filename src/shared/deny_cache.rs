@@ -8,7 +8,7 @@ use std::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use super::subject::SubjectName;
@@ -43,6 +43,8 @@ pub(super) struct AnsweredCall<'a> {
     pub(super) at: Instant,
     /// The generation of the quotas that it was asked for.
     pub(super) generation: u64,
+    /// How long denials are held to at most: nodes hold units that may come back before.
+    pub(super) hold: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -193,6 +195,9 @@ impl Remembered {
     fn of(asked: &AnsweredCall<'_>, op: &Op, decision: &Decision) -> Option<Self> {
         let refused = Refused::by(op)?;
         let wait = decision.retry_after().filter(|_| decision.is_denied())?;
+        // A block lasts, whoever gives units back.
+        let hold = asked.hold.filter(|_| !decision.is_blocked());
+        let wait = hold.map_or(wait, |hold| wait.min(hold));
         Some(Self {
             subject: asked.subject.clone(),
             tier: asked.tier,

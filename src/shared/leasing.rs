@@ -22,7 +22,7 @@ pub(super) struct Leasing<'a> {
     quotas: &'a Quotas,
     /// In microseconds.
     now: u64,
-    clause: Option<&'a LeaseClause>,
+    clause: Option<LeaseClause>,
     /// The row of the clause's name, taken out until the operations are done.
     mine: Option<HolderRow>,
     status: LeaseStatus,
@@ -41,7 +41,7 @@ impl<'a> Leasing<'a> {
         plan: &'a Plan,
         quotas: &'a Quotas,
         now: u64,
-        clause: Option<&'a LeaseClause>,
+        clause: Option<&LeaseClause>,
         subject: &mut SubjectValue,
     ) -> Self {
         for slot in plan.slots() {
@@ -54,6 +54,11 @@ impl<'a> Leasing<'a> {
         } = &mut *subject;
         holders.heal(latest_end(now));
         holders.end(plan, states, now);
+        // More than there ever is at once would only take from the shares of others.
+        let clause = clause.map(|clause| LeaseClause {
+            demand: u64::from(clause.demand).min(quotas.most_units()) as u32,
+            ..*clause
+        });
         let mut leasing = Self {
             plan,
             quotas,
@@ -70,7 +75,7 @@ impl<'a> Leasing<'a> {
     /// Charges what the clause says was spent, and frees what it gives back, if it is the next
     /// message of a row that is known.
     fn settle(&mut self, subject: &mut SubjectValue) {
-        let (Some(clause), Some(row)) = (self.clause, &mut self.mine) else {
+        let (Some(clause), Some(row)) = (&self.clause, &mut self.mine) else {
             return;
         };
         row.end = row.end.min(latest_end(self.now));
@@ -107,7 +112,7 @@ impl<'a> Leasing<'a> {
         if let Some(mine) = &self.mine {
             until = until.max(mine.end);
         }
-        if let Some(clause) = self.clause.filter(|_| self.is_new()) {
+        if let Some(clause) = self.clause.as_ref().filter(|_| self.is_new()) {
             until = until.max(self.now + length(clause));
         }
         let quotas = self.quotas;
@@ -136,7 +141,7 @@ impl<'a> Leasing<'a> {
         subject: &mut SubjectValue,
         is_blocked: bool,
     ) -> Option<LeaseReply> {
-        let clause = self.clause?;
+        let clause = &self.clause?;
         let others = subject.holders.rows.len() as u64;
         let shortest = length(clause) / 50;
         let hold = ((others + 1) * 1_000).clamp(shortest, length(clause) / 4);
@@ -154,6 +159,17 @@ impl<'a> Leasing<'a> {
             });
         }
         Some(self.answer(subject, mine, pause, hold))
+    }
+
+    /// For how long a node that says nothing of leases holds to a denial at most, in microseconds;
+    /// `None` while no units are held that might come back before the denial tells.
+    pub(super) fn hold_beside(&self, holders: &Holders) -> Option<u64> {
+        if self.clause.is_some() || holders.units() == 0 {
+            return None;
+        }
+        let span = holders.last_end(self.now) - self.now;
+        let rows = holders.rows.len() as u64;
+        Some((rows * 1_000).min(span / 4).max(span / 50).max(1))
     }
 
     /// Puts the row back, and says how it is.

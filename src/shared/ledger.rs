@@ -28,6 +28,7 @@ pub(super) use self::{
     held::LeasePlace,
 };
 use super::{
+    deny_cache::may_end_denials,
     lease::{LeaseClause, LeaseReply},
     mode::{LeaseTerms, ModeStats},
 };
@@ -63,6 +64,8 @@ pub(super) struct SentMessage {
     pub(super) holder: LeaseHolder,
     pub(super) clause: LeaseClause,
     pub(super) at: Instant,
+    /// How often anything had been forgotten in its bucket.
+    forgets: u64,
 }
 
 /// What goes with a call about a subject.
@@ -130,6 +133,9 @@ impl<P> Ledger<P> {
     pub(super) fn decide(&self, holder: LeaseHolder, op: &Op, now: Instant) -> LocalAnswer {
         let bucket = self.bucket(holder.tag);
         let mut entries = bucket.lock();
+        if may_end_denials(op) {
+            entries.forget(holder.tag);
+        }
         if matches!(op, Op::Reset | Op::Block(_)) {
             let same = entries.list.iter_mut();
             same.filter(|entry| entry.holder.tag == holder.tag)
@@ -147,6 +153,11 @@ impl<P> Ledger<P> {
         answer
     }
 
+    /// Forgets the denials of a key, and those that answers to what was asked before will tell.
+    pub(super) fn forget(&self, tag: u64) {
+        self.bucket(tag).lock().forget(tag);
+    }
+
     /// The denial that still holds, if that is all that is to be said.
     pub(super) fn denial(&self, holder: LeaseHolder, op: &Op, now: Instant) -> Option<Decision> {
         let mut entries = self.bucket(holder.tag).lock();
@@ -157,18 +168,20 @@ impl<P> Ledger<P> {
         }
     }
 
-    /// The message that goes with a call about the subject.
+    /// The message that goes with a call about the subject, of which there are `most` units.
     pub(super) fn message(
         &self,
         holder: LeaseHolder,
-        place: impl FnOnce() -> LeasePlace<P>,
+        (place, most): (impl FnOnce() -> LeasePlace<P>, u64),
         now: Instant,
     ) -> Letter {
         let bucket = self.bucket(holder.tag);
         let mut entries = bucket.lock();
+        let forgets = entries.forgets;
         let Some(entry) = entries.find(holder) else {
             return Letter::None;
         };
+        entry.demand.keep_below(most, now, self.terms.length);
         let demand = entry.demand.units(now, self.terms.length);
         if let Some(over) = entry.lease.take_if(|lease| self.is_over(lease, now)) {
             self.counts.end(over.unsettled());
@@ -193,6 +206,7 @@ impl<P> Ledger<P> {
             holder,
             clause,
             at: now,
+            forgets,
         })
     }
 
@@ -220,6 +234,7 @@ impl<P> Ledger<P> {
         let Some(entry) = entries.find(sent.holder) else {
             return 0;
         };
+        let is_forgotten = entry.forgotten > sent.forgets;
         let awaits = |lease: &&mut Box<HeldLease<P>>| lease.awaits(sent.clause.seq, sent.at);
         let Some(lease) = entry.lease.as_mut().filter(awaits) else {
             return 0;
@@ -230,11 +245,17 @@ impl<P> Ledger<P> {
             // The store grants nothing while it blocks.
             lease.is_closing |= last.is_blocked();
         }
+        let full = |last| until_full(last, reply, granted.unwrap_or(0));
+        let pause = last.map_or(reply.pause, |last| reply.pause.min(full(last)));
+        let pause = pause.min(until_end(reply));
+        lease.be_quiet(sent.at + pause);
         let own = granted.map_or(0, |granted| lease.left.saturating_sub(granted));
         if granted.is_none() || (lease.is_closing && !lease.holds()) {
             entry.lease = None;
         }
-        entry.paused_until = (!reply.pause.is_zero()).then(|| sent.at + reply.pause);
+        if !is_forgotten {
+            entry.paused_until = (!pause.is_zero()).then(|| sent.at + pause);
+        }
         u64::from(own)
     }
 
@@ -260,10 +281,14 @@ impl<P> Ledger<P> {
         let Some(wait) = decision.retry_after() else {
             return;
         };
+        let pause = reply.hold.min(until_end(reply));
         let hold = match kind {
             _ if decision.is_blocked() => wait,
-            DenialKind::Bucket => wait.min(self.terms.length).max(reply.hold),
-            DenialKind::Window if reply.others > 0 => wait.min(reply.hold),
+            DenialKind::Bucket => {
+                let pause = pause.min(until_full(decision, reply, 0));
+                wait.min(self.terms.length).max(pause)
+            }
+            DenialKind::Window if reply.others > 0 => wait.min(pause),
             DenialKind::Window => wait,
         };
         if hold > wait {
@@ -271,7 +296,8 @@ impl<P> Ledger<P> {
             *decision = decision.take().denied_for(place, hold);
         }
         let mut entries = self.bucket(sent.holder.tag).lock();
-        if let Some(entry) = entries.find(sent.holder) {
+        let entry = entries.find(sent.holder);
+        if let Some(entry) = entry.filter(|entry| entry.forgotten <= sent.forgets) {
             entry.remember(op, decision, sent.at, hold);
         }
     }
@@ -360,6 +386,24 @@ impl<P> Ledger<P> {
         let at = (u128::from(tag) * self.buckets.len() as u128) >> 64;
         &self.buckets[at as usize]
     }
+}
+
+/// The time until the row ends, and with it the window that it is in.
+const fn until_end(reply: &LeaseReply) -> Duration {
+    match reply.ttl {
+        // There is no row.
+        Duration::ZERO => Duration::MAX,
+        ttl => ttl,
+    }
+}
+
+/// The time until the bucket that binds is full, from the decision on, after which units were
+/// granted. From then on units get lost: those that are held count only when they were spent.
+fn until_full(decision: &Decision, reply: &LeaseReply, granted: u32) -> Duration {
+    let own = u64::from(reply.units.saturating_sub(granted));
+    let (_, status) = decision.binding_place();
+    let full = status.full_after(reply.others.saturating_add(own));
+    full.unwrap_or(Duration::MAX)
 }
 
 impl<P> fmt::Debug for Ledger<P> {

@@ -35,6 +35,8 @@ mod subject;
 mod subject_value;
 
 #[doc(hidden)]
+pub use self::call::LateCall;
+#[doc(hidden)]
 pub use self::lease::{LeaseClause, LeaseReply, LeaseStatus};
 pub use self::{
     answer::RedisFuture,

@@ -107,7 +107,7 @@ impl NodesLimiter {
             name,
             denials,
             ledger,
-            keeper: LeaseKeeper::default(),
+            keeper: LeaseKeeper::new(),
             fallback,
             is_in_list: AtomicBool::new(false),
         }))
@@ -236,17 +236,18 @@ impl NodesLimiter {
             chosen,
             generation: current.generation,
         };
-        match ledger.decide(holder, op, Instant::now()) {
-            LocalAnswer::Decided(decision) => Some(decision),
+        let now = Instant::now();
+        let decision = match ledger.decide(holder, op, now) {
+            LocalAnswer::Decided(decision) => return Some(decision),
             LocalAnswer::Low(decision) => {
                 self.0.ask_for_more(Arc::clone(current), key, holder);
                 Some(decision)
             }
-            LocalAnswer::Ask => {
-                self.0.keeper.keep(&self.0, ledger.tick(), Inner::look);
-                None
-            }
-        }
+            LocalAnswer::Ask => None,
+        };
+        let tick = (ledger.tick(), now);
+        self.0.keeper.keep(&self.0, tick, Inner::look);
+        decision
     }
 }
 

@@ -51,13 +51,19 @@ fn subject(text: &Value, plan: &TierPlan, ops: (usize, bool)) -> SubjectReply {
 
 fn answered(text: &[u8], plan: &TierPlan, (ops, has_lease): (usize, bool)) -> Option<AnsweredOps> {
     if !has_lease {
-        let (rows, lease) = (rows(text, plan, ops)?, None);
-        return Some(AnsweredOps { rows, lease });
+        let (rows, rest) = rows(text, plan, ops)?;
+        return Some(AnsweredOps {
+            rows,
+            lease: None,
+            hold: rest.hold()?,
+        });
     }
     let (text, lease) = LeaseReply::split(text)?;
-    Some(AnsweredOps {
-        rows: rows(text, plan, ops)?,
+    let (rows, rest) = rows(text, plan, ops)?;
+    rest.0.is_empty().then(|| AnsweredOps {
+        rows,
         lease: Some(Box::new(lease)),
+        hold: None,
     })
 }
 
@@ -77,9 +83,13 @@ pub(super) fn strange() -> StoreError {
     StoreError::foreign("not the script's reply")
 }
 
-/// Reads what the script says of `ops` operations of a subject, in rows of alike ones; `None` for what
-/// the script never says.
-fn rows(text: &[u8], plan: &TierPlan, ops: usize) -> Option<SmallVec<[Row; 1]>> {
+/// Reads what the script says of `ops` operations of a subject, in rows of alike ones, and gives the
+/// rest; `None` for what the script never says.
+fn rows<'a>(
+    text: &'a [u8],
+    plan: &TierPlan,
+    ops: usize,
+) -> Option<(SmallVec<[Row; 1]>, Numbers<'a>)> {
     let mut numbers = Numbers(text);
     let time = Timestamp::from_micros(numbers.next()?);
     let mut rows = SmallVec::new();
@@ -93,10 +103,22 @@ fn rows(text: &[u8], plan: &TierPlan, ops: usize) -> Option<SmallVec<[Row; 1]>> 
         left -= count;
         rows.push(Row { count, first });
     }
-    numbers.0.is_empty().then_some(rows)
+    Some((rows, numbers))
 }
 
 impl Numbers<'_> {
+    /// The rest of an answer: for how long a denial is to be held to at most, where other nodes hold
+    /// units that may come back.
+    fn hold(mut self) -> Option<Option<Duration>> {
+        if self.0.is_empty() {
+            return Some(None);
+        }
+        let micros = self.next().filter(|micros| *micros > 0)?;
+        self.0
+            .is_empty()
+            .then(|| Some(Duration::from_micros(micros)))
+    }
+
     fn next(&mut self) -> Option<u64> {
         self.optional()?
     }
@@ -210,7 +232,9 @@ mod tests {
     fn read(numbers: &[i64]) -> Option<Vec<Decision>> {
         let plan = plan();
         let bytes = numbers.iter().flat_map(|number| number.to_be_bytes());
-        let rows = rows(&bytes.collect::<Vec<_>>(), &plan, 2)?;
+        let bytes: Vec<_> = bytes.collect();
+        let (rows, rest) = rows(&bytes, &plan, 2)?;
+        rest.hold()?;
         let row = |row: Row| {
             let all = std::iter::successors(Some(row.first), |last| Some(last.next_alike()));
             all.take(row.count)

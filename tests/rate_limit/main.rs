@@ -22,5 +22,6 @@ mod observe;
 mod request_quotas;
 mod stacked;
 mod together;
+mod top_keys;
 #[cfg(feature = "tokio")]
 mod waiting_lines;

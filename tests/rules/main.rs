@@ -5,6 +5,7 @@ mod example;
 mod faults;
 mod layer;
 mod matching;
+mod needs;
 mod page;
 mod paths;
 mod reading;

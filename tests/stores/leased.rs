@@ -104,6 +104,14 @@ fn at_once(node: &Node, most: u64) -> u64 {
     (0..most).take_while(takes).count() as u64
 }
 
+/// The answer to a cost that is there at once.
+fn at_once_for(node: &Node, cost: u64) -> Option<Decision> {
+    match node.acquire(&key(), cost) {
+        Pending::Ready(answer) => answer.ok(),
+        Pending::Later(_) => None,
+    }
+}
+
 fn sum(nodes: &[Node], count: impl Fn(ModeStats) -> u64) -> u64 {
     nodes.iter().map(|node| count(node.mode_stats())).sum()
 }

@@ -23,6 +23,7 @@ use tower_ratelimit::{
     Headers, Key, Limiter, LocalLimiter, LocalStore, ManualClock, Op, PeerIp, Quota,
     RateLimitLayer,
     limiter::{JointLimiter, Pending},
+    observe::{Event, Observer, TopKeys},
 };
 
 /// Requests, each from an address of its own.
@@ -52,6 +53,8 @@ const KINDS: &[Kind] = &[
     ("default-window", || limited(WINDOW)),
     ("default-large", || limited(LARGE)),
     ("denied", || limited(USED_UP)),
+    ("denied-heard", || denied_to(|_: &Event<'_>| {})),
+    ("denied-top", || denied_to(TopKeys::new())),
     #[cfg(feature = "client")]
     ("client-bare", outgoing::bare),
     #[cfg(feature = "client")]
@@ -91,6 +94,11 @@ fn plain_stored() -> RateLimitLayer {
 
 fn limited(quota: Quota) {
     requests(app().layer(RateLimitLayer::new(quota, PeerIp)));
+}
+
+fn denied_to(observer: impl Observer) {
+    let layer = RateLimitLayer::new(USED_UP, PeerIp).observer(observer);
+    requests(app().layer(layer));
 }
 
 fn address(number: u16) -> Ipv4Addr {

@@ -1,5 +1,7 @@
 //! A quota that is tried out.
 
+use std::time::Duration;
+
 use tower_ratelimit::{LocalLimiter, ManualClock, Quota};
 
 use super::{log::Attempt, settings::StatusSet};
@@ -9,6 +11,22 @@ pub(super) struct Candidate {
     pub(super) quota: Quota,
     limiter: LocalLimiter,
     pub(super) limited: Limited,
+    pub(super) delayed: Delayed,
+}
+
+/// Requests that were held up before they passed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Delayed {
+    pub(super) requests: u64,
+    pub(super) longest: Duration,
+}
+
+impl Delayed {
+    /// A request passes after this time, which may be none.
+    pub(super) fn note(&mut self, delay: Duration) {
+        self.requests += u64::from(!delay.is_zero());
+        self.longest = self.longest.max(delay);
+    }
 }
 
 /// Requests that were limited.
@@ -30,6 +48,7 @@ impl Candidate {
             quota,
             limiter: limiter.map_err(|error| error.to_string())?,
             limited: Limited::default(),
+            delayed: Delayed::default(),
         })
     }
 
@@ -44,6 +63,7 @@ impl Candidate {
         if count_if.is_some_and(|statuses| !statuses.has(attempt.status)) {
             self.limiter.refund(key, 1, Some(decision.receipt()));
         }
+        self.delayed.note(decision.delay());
         false
     }
 

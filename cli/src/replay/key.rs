@@ -10,6 +10,8 @@ use super::log::Entry;
 #[derive(Debug, Clone)]
 pub(super) struct KeySpec {
     parts: Vec<KeyPart>,
+    /// The names of its fields of JSON lines.
+    fields: Vec<String>,
     text: String,
 }
 
@@ -18,25 +20,28 @@ enum KeyPart {
     Ip(IpPrefix),
     User,
     Path,
-    Field(String),
+    /// The place of the field among those that keys are made of.
+    Field(usize),
 }
 
 impl FromStr for KeySpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split('+').map(|part| part.trim().parse());
+        let mut fields = Vec::new();
+        let parts = text
+            .split('+')
+            .map(|part| KeyPart::read(part.trim(), &mut fields));
         Ok(Self {
             parts: parts.collect::<Result<_, _>>()?,
+            fields,
             text: text.to_owned(),
         })
     }
 }
 
-impl FromStr for KeyPart {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
+impl KeyPart {
+    fn read(text: &str, fields: &mut Vec<String>) -> Result<Self, String> {
         let wrong = || {
             format!(
                 "{text:?} is no key; accepted are ip, ip/48 (the prefix of IPv6), user, path, \
@@ -55,7 +60,10 @@ impl FromStr for KeyPart {
                 bits.map(|bits| Self::Ip(IpPrefix::new().v6(bits)))
                     .ok_or_else(wrong)
             }
-            Some(("field", name)) if !name.is_empty() => Ok(Self::Field(name.to_owned())),
+            Some(("field", name)) if !name.is_empty() => {
+                fields.push(name.to_owned());
+                Ok(Self::Field(fields.len() - 1))
+            }
             Some(_) => Err(wrong()),
         }
     }
@@ -66,12 +74,9 @@ impl KeySpec {
         &self.text
     }
 
-    /// The field of a JSON line that is to be kept for the key.
-    pub(super) fn field(&self) -> Option<&str> {
-        self.parts.iter().find_map(|part| match part {
-            KeyPart::Field(name) => Some(name.as_str()),
-            _ => None,
-        })
+    /// The fields of a JSON line that are to be kept for the key.
+    pub(super) fn fields(&self) -> &[String] {
+        &self.fields
     }
 
     /// The key of a line; `None` if it lacks a part.
@@ -86,19 +91,15 @@ impl KeySpec {
 
 impl KeyPart {
     fn key(&self, entry: &Entry<'_>) -> Option<Key> {
-        let text = |text: &Option<Cow<'_, str>>| Some(Key::from(text.as_deref()?));
+        let text = |text: Option<&Cow<'_, str>>| Some(Key::from(&**text?));
         match self {
-            Self::Ip(prefix) => {
-                let client = entry.client.as_deref()?;
-                Some(
-                    client
-                        .parse()
-                        .map_or_else(|_| Key::from(client), |ip| prefix.key(ip)),
-                )
-            }
-            Self::User => text(&entry.user),
+            Self::Ip(prefix) => match entry.client_ip() {
+                Some(ip) => Some(prefix.key(ip)),
+                None => text(entry.client.as_ref()),
+            },
+            Self::User => text(entry.user.as_ref()),
             Self::Path => entry.path().map(Key::from),
-            Self::Field(_) => text(&entry.field),
+            Self::Field(place) => text(entry.fields.get(*place).and_then(Option::as_ref)),
         }
     }
 }

@@ -7,6 +7,7 @@ mod candidate;
 mod key;
 mod log;
 mod matching;
+mod needs;
 mod order;
 mod peaks;
 mod report;
@@ -17,9 +18,11 @@ mod suggestion;
 mod tally;
 mod text;
 mod top;
+mod waiting;
 
 use std::{io::Write, sync::mpsc::sync_channel, thread};
 
+pub use self::log::{LogLine, read_line};
 pub(crate) use self::order::Spread;
 use self::{
     log::{Attempt, Reader},
@@ -75,6 +78,7 @@ fn decide(settings: &Settings, attempts: impl Iterator<Item = Attempt>) -> Resul
         order.push(attempt, &mut |attempt| tally.decide(attempt));
     }
     order.finish(&mut |attempt| tally.decide(attempt));
+    tally.finish();
     tally.late = order.late();
     Ok(tally)
 }

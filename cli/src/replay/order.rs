@@ -91,9 +91,15 @@ impl Order {
         attempts.into_iter().for_each(decide);
     }
 
-    fn place(&self, second: u64, attempts: &mut [Attempt]) {
-        let whole = attempts.iter().filter(|attempt| attempt.is_whole).count() as u64;
-        if self.spread == Spread::Even && whole > 1 {
+    fn place(&self, second: u64, attempts: &mut Vec<Attempt>) {
+        if self.spread == Spread::Even {
+            if attempts
+                .iter()
+                .any(|attempt| attempt.source != attempts[0].source)
+            {
+                mix(attempts);
+            }
+            let whole = attempts.iter().filter(|attempt| attempt.is_whole).count() as u64;
             let of_second = attempts.iter_mut().filter(|attempt| attempt.is_whole);
             for (number, attempt) in (0..).zip(of_second) {
                 attempt.at = second * SECOND + number * SECOND / whole;
@@ -101,6 +107,23 @@ impl Order {
         }
         attempts.sort_by_key(|attempt| attempt.at);
     }
+}
+
+/// Brings attempts of a second into an order in which those of each file are spread evenly among all.
+fn mix(attempts: &mut Vec<Attempt>) {
+    // How many each file has, and how many of them were placed.
+    let mut files: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for attempt in &*attempts {
+        files.entry(attempt.source).or_default().0 += 1;
+    }
+    let placed = attempts.drain(..).map(|attempt| {
+        let (all, before) = files.entry(attempt.source).or_default();
+        *before += 1;
+        ((*before - 1) * SECOND / *all, attempt)
+    });
+    let mut placed: Vec<_> = placed.collect();
+    placed.sort_by_key(|(share, _)| *share);
+    attempts.extend(placed.into_iter().map(|(_, attempt)| attempt));
 }
 
 #[cfg(test)]
@@ -115,6 +138,7 @@ mod tests {
             at,
             is_whole,
             status: 200,
+            source: 0,
             key: Key::global(),
             request: None,
         }
@@ -144,6 +168,30 @@ mod tests {
         let times = [5, 30, 4].map(|second| (second * SECOND, false));
         let (told, late) = ordered(times, Spread::Even);
         assert_eq!((told, late), (vec![5_000_000, 6_000_000, 30_000_000], 1));
+    }
+
+    #[test]
+    fn attempts_of_several_files_take_turns_in_a_second() {
+        let mut order = Order::new(Duration::from_secs(10), Spread::Even);
+        let mut told = Vec::new();
+        let mut tell = |attempt: Attempt| told.push((attempt.source, attempt.at % SECOND));
+        for source in [0, 0, 0, 0, 1, 1] {
+            let attempt = Attempt {
+                source,
+                ..attempt(7 * SECOND, true)
+            };
+            order.push(attempt, &mut tell);
+        }
+        order.finish(&mut tell);
+        let expected = [
+            (0, 0),
+            (1, 166_666),
+            (0, 333_333),
+            (0, 500_000),
+            (1, 666_666),
+            (0, 833_333),
+        ];
+        assert_eq!(told, expected);
     }
 
     proptest! {

@@ -61,21 +61,21 @@ impl Peaks {
         }
     }
 
-    /// Counts an attempt, which some candidates limited.
-    pub(super) fn count(&mut self, key: &Key, at: u64, limited: u32) {
+    /// Counts an attempt, which some candidates limited, unless its response does not count.
+    pub(super) fn count(&mut self, key: &Key, at: u64, limited: u32, counts: bool) {
         let hash = hash_of(key);
         if hash.leading_zeros() < self.zeros {
             return;
         }
-        let counts = self.keys.entry(hash).or_default();
-        counts.limited |= limited;
+        let key = self.keys.entry(hash).or_default();
+        key.limited |= limited;
         let seconds = at / 1_000_000;
-        for (window, (length, _)) in counts.windows.iter_mut().zip(WINDOWS) {
+        for (window, (length, _)) in key.windows.iter_mut().zip(WINDOWS) {
             let number = (seconds / length) as u32;
             if window.number != number {
                 (window.number, window.count) = (number, 0);
             }
-            window.count = window.count.saturating_add(1);
+            window.count = window.count.saturating_add(u32::from(counts));
             window.peak = window.peak.max(window.count);
         }
         while self.keys.len() > self.most {
@@ -103,12 +103,13 @@ impl Peaks {
         (limited.count() as u64) << self.zeros
     }
 
-    /// The peaks of all keys in a window, sorted.
+    /// The peaks of all keys in a window, sorted, but those of keys with no response that counts.
     pub(super) fn sorted(&self, window: usize) -> Vec<u32> {
         let mut peaks: Vec<u32> = self
             .keys
             .values()
             .map(|key| key.windows[window].peak)
+            .filter(|peak| *peak > 0)
             .collect();
         peaks.sort_unstable();
         peaks
@@ -116,7 +117,7 @@ impl Peaks {
 }
 
 /// The same in every run.
-fn hash_of(key: &Key) -> u64 {
+pub(super) fn hash_of(key: &Key) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.as_bytes().hash(&mut hasher);
     hasher.finish()
@@ -138,11 +139,13 @@ mod tests {
                         &key,
                         1_795_230_001_000_000 + round,
                         u32::from(number % 4 == 0),
+                        true,
                     );
                     sample.count(
                         &key,
                         1_795_230_001_000_000 + round,
                         u32::from(number % 4 == 0),
+                        true,
                     );
                 }
             }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{
-    candidate::Limited,
+    candidate::{Candidate, Delayed, Limited},
     tally::{Tally, time_of},
     text::{number, percent, text},
 };
@@ -56,25 +56,35 @@ fn escaped(text: &str) -> String {
 }
 
 fn table(tally: &Tally, page: &mut String) {
-    page.push_str("<table><tr><th>limit<th>limited requests<th>of all<th>limited keys</tr>\n");
-    let mut row = |name: &str, limited: &Limited, keys: Option<u64>| {
+    page.push_str(
+        "<table><tr><th>limit<th>limited requests<th>of all<th>limited keys<th>delayed requests</tr>\n",
+    );
+    let mut row = |name: &str, limited: &Limited, keys: Option<u64>, delayed: Option<Delayed>| {
         let _ = writeln!(
             page,
-            "<tr><td>{}<td>{}<td>{}<td>{}</tr>",
+            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
             escaped(name),
             number(limited.requests),
             percent(tally.share(limited.requests)),
-            keys.map_or(String::new(), number)
+            keys.map_or(String::new(), number),
+            delayed.map_or(String::new(), |delayed| number(delayed.requests)),
         );
     };
     for (place, candidate) in tally.quotas.iter().enumerate() {
+        let Candidate {
+            quota,
+            limited,
+            delayed,
+            ..
+        } = candidate;
         let keys = tally.keys_limited_by(place);
-        row(&candidate.quota.to_string(), &candidate.limited, Some(keys));
+        row(&quota.to_string(), limited, Some(keys), Some(*delayed));
     }
     if let Some(rules) = &tally.rules {
-        row("the rules", &rules.limited, None);
+        let outcomes = rules.outcomes();
+        row("the rules", &outcomes.limited, None, Some(outcomes.delayed));
         for (name, counts) in &rules.policies() {
-            row(name, &counts.limited, None);
+            row(name, &counts.limited, None, None);
         }
     }
     page.push_str(

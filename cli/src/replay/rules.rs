@@ -3,39 +3,53 @@
 use std::{
     collections::BTreeMap,
     convert::Infallible,
-    path::PathBuf,
-    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use http::{Request, Response, StatusCode};
-use tokio::runtime::{Builder, Runtime};
 use tower::{Layer, ServiceExt, service_fn, util::BoxCloneSyncService};
 use tower_ratelimit::{
-    Key, LocalStore, ManualClock,
+    Clock, Key, LocalStore, ManualClock,
     observe::Event,
+    reject::RejectionKind,
     rules::{Rules, RulesLayer},
 };
 
-use super::{candidate::Limited, log::Attempt, top::TopKeys};
+use super::{
+    candidate::{Delayed, Limited},
+    log::Attempt,
+    needs::{KeyOfLog, Needs},
+    settings::Settings,
+    top::TopKeys,
+    waiting::{Waited, WaitingRequests},
+};
 
 /// The rules, and what they would have done.
 pub(super) struct TriedRules {
     service: BoxCloneSyncService<Request<()>, Response<()>, Infallible>,
-    /// Requests that wait use its timer, which nobody drives: they are limited, for a log.
-    runtime: Runtime,
+    waiting: WaitingRequests<Response<()>>,
     told: Arc<Mutex<Told>>,
-    /// Requests that the rules would have refused, or made wait.
-    pub(super) limited: Limited,
+    outcomes: Outcomes,
+    pub(super) needs: Needs,
     /// Attempts that are no requests, which rules never see.
     pub(super) unseen: u64,
 }
 
+/// What the rules would have done to requests.
+#[derive(Debug, Default)]
+pub(super) struct Outcomes {
+    pub(super) limited: Limited,
+    pub(super) delayed: Delayed,
+    /// Those that a `deny` answers 403.
+    pub(super) forbidden: u64,
+    /// Those without a key for a rule that wants one, which are answered 400 or 500.
+    pub(super) without_key: u64,
+}
+
 /// Counts of the decisions that the layer told.
-#[derive(Default)]
 struct Told {
-    now: u64,
+    clock: ManualClock,
     policies: BTreeMap<String, PolicyCounts>,
     top: TopKeys,
 }
@@ -52,23 +66,29 @@ pub(super) struct PolicyCounts {
 struct Logged(StatusCode);
 
 impl TriedRules {
-    pub(super) fn new(
-        paths: &[PathBuf],
-        max_keys: usize,
-        clock: &ManualClock,
-    ) -> Result<Self, String> {
+    pub(super) fn new(settings: &Settings, clock: &ManualClock) -> Result<Self, String> {
         let store = LocalStore::builder()
-            .max_keys(max_keys)
+            .max_keys(settings.max_keys)
             .clock(clock.clone())
             .build();
         let store = store.map_err(|error| error.to_string())?;
-        let rules = Rules::builder()
-            .store(store)
-            .clock(clock.clone())
-            .read_all(paths);
-        let told = Arc::new(Mutex::new(Told::default()));
+        let builder = Rules::builder().store(store).clock(clock.clone());
+        let names = settings.needs.custom_keys();
+        let builder = names.fold(builder, |builder, name| builder.key(name, KeyOfLog));
+        let rules = builder
+            .outside_of_application(true)
+            .read_all(&settings.rules);
+        let told = Arc::new(Mutex::new(Told {
+            clock: clock.clone(),
+            policies: BTreeMap::new(),
+            top: TopKeys::default(),
+        }));
         let layer = RulesLayer::new(rules.map_err(|error| error.to_string())?);
-        let layer = layer.rejection_fn(|_| Response::new(()));
+        let layer = layer.rejection_fn(|rejection| {
+            let mut response = Response::new(());
+            response.extensions_mut().insert(rejection.kind());
+            response
+        });
         let layer = layer.observer({
             let told = Arc::clone(&told);
             move |event: &Event<'_>| unpoisoned(&told).note(event)
@@ -78,21 +98,26 @@ impl TriedRules {
             if let Some(Logged(status)) = request.extensions().get() {
                 *response.status_mut() = *status;
             }
-            response.extensions_mut().insert(Passed);
             Ok(response)
         });
-        let runtime = Builder::new_current_thread().enable_time().build();
         Ok(Self {
             service: BoxCloneSyncService::new(layer.layer(handler)),
-            runtime: runtime.map_err(|error| error.to_string())?,
+            waiting: WaitingRequests::new(clock).map_err(|error| error.to_string())?,
             told,
-            limited: Limited::default(),
+            outcomes: Outcomes::default(),
+            needs: settings.needs.clone(),
             unseen: 0,
         })
     }
 
-    /// Whether the rules limit the attempt.
+    /// Whether the rules limit the attempt at once. Those that have waited meanwhile are told first.
     pub(super) fn limits(&mut self, attempt: &mut Attempt) -> bool {
+        let Self {
+            waiting, outcomes, ..
+        } = self;
+        waiting.go_on(Some(attempt.at), |waited| {
+            outcomes.note(&waited);
+        });
         let Some(parts) = attempt.request.take() else {
             self.unseen += 1;
             return false;
@@ -100,18 +125,27 @@ impl TriedRules {
         let mut request = Request::from_parts(*parts, ());
         let status = StatusCode::from_u16(attempt.status).unwrap_or(StatusCode::OK);
         request.extensions_mut().insert(Logged(status));
-        unpoisoned(&self.told).now = attempt.at;
-        let _entered = self.runtime.enter();
-        let answer = pin!(self.service.clone().oneshot(request));
-        let passes = match answer.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(response)) => response.extensions().get::<Passed>().is_some(),
-            Poll::Ready(Err(never)) => match never {},
-            Poll::Pending => false,
+        let answer = self.service.clone().oneshot(request);
+        let answer = async {
+            match answer.await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            }
         };
-        if !passes {
-            self.limited.note(attempt.at);
-        }
-        !passes
+        let answered = waiting.ask(attempt.at, answer);
+        answered.is_some_and(|waited| outcomes.note(&waited))
+    }
+
+    /// Waits for the last ones.
+    pub(super) fn finish(&mut self) {
+        let outcomes = &mut self.outcomes;
+        self.waiting.go_on(None, |waited| {
+            outcomes.note(&waited);
+        });
+    }
+
+    pub(super) const fn outcomes(&self) -> &Outcomes {
+        &self.outcomes
     }
 
     /// Each quota of each rule that decided something.
@@ -129,21 +163,40 @@ impl TriedRules {
     }
 }
 
-/// In a response of the handler, which a refusal is not.
-#[derive(Clone, Copy)]
-struct Passed;
+impl Outcomes {
+    /// Whether the request was limited.
+    fn note(&mut self, waited: &Waited<Response<()>>) -> bool {
+        let Waited {
+            answer: response,
+            came,
+            ended,
+        } = waited;
+        match response.extensions().get() {
+            None => {
+                let delay = Duration::from_micros(ended.saturating_sub(*came));
+                self.delayed.note(delay);
+                return false;
+            }
+            Some(RejectionKind::Denied) => self.limited.note(*ended),
+            Some(RejectionKind::Banned) => self.forbidden += 1,
+            Some(_) => self.without_key += 1,
+        }
+        true
+    }
+}
 
 impl Told {
     fn note(&mut self, event: &Event<'_>) {
         let Event::Decided(decided) = event else {
             return;
         };
+        let now = self.clock.now().as_micros();
         let mut is_limited = false;
         for quota in decided.decision().quotas() {
             let counts = self.policies.entry(quota.name().to_owned()).or_default();
             counts.decided += 1;
             if quota.is_denied() {
-                counts.limited.note(self.now);
+                counts.limited.note(now);
                 is_limited = true;
             }
         }

@@ -2,9 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use tower_ratelimit::{ClientIp, Quota};
+use tower_ratelimit::{ClientIp, Quota, rules::Rules};
 
-use super::{key::KeySpec, matching::RequestPattern, order::Spread};
+use super::{key::KeySpec, matching::RequestPattern, needs::Needs, order::Spread};
 use crate::arguments::Replay;
 
 /// Each has a bit, and so have the limits of `--what-if`.
@@ -14,6 +14,8 @@ const MOST_QUOTAS: usize = 16;
 pub(super) struct Settings {
     pub(super) quotas: Vec<Quota>,
     pub(super) rules: Vec<PathBuf>,
+    /// What the rules look at.
+    pub(super) needs: Needs,
     pub(super) key: KeySpec,
     pub(super) pattern: Option<RequestPattern>,
     pub(super) count_if: Option<StatusSet>,
@@ -54,9 +56,19 @@ impl Settings {
             [] => None,
             list => Some(StatusSet::new(list)?),
         };
+        let needs = match arguments.rules.as_slice() {
+            [] => Needs::default(),
+            files => {
+                let rules = Rules::builder()
+                    .outside_of_application(true)
+                    .read_all(files);
+                Needs::of(&rules.map_err(|error| error.to_string())?)
+            }
+        };
         Ok(Self {
             quotas: arguments.quota.clone(),
             rules: arguments.rules.clone(),
+            needs,
             key: arguments.key.parse()?,
             pattern: pattern.transpose()?,
             count_if: statuses,

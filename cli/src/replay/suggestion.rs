@@ -24,13 +24,11 @@ impl Suggestion {
     /// A fifth more than what 999 of 1,000 keys ask for in a minute, and as much at once as they do
     /// in ten seconds.
     pub(super) fn of(peaks: &Peaks) -> Option<Self> {
-        if peaks.number() == 0 {
+        let sorted: [Vec<u32>; WINDOWS.len()] = std::array::from_fn(|window| peaks.sorted(window));
+        if sorted.iter().any(Vec::is_empty) {
             return None;
         }
-        let peaks = std::array::from_fn(|window| {
-            let sorted = peaks.sorted(window);
-            PERCENTILES.map(|(share, _)| at(&sorted, share))
-        });
+        let peaks = sorted.map(|sorted| PERCENTILES.map(|(share, _)| at(&sorted, share)));
         let [_, ten, minute, _]: [[u32; 5]; 4] = peaks;
         let quota = Quota::per_minute(with_room(minute[3])).burst(with_room(ten[3]));
         Some(Self { peaks, quota })

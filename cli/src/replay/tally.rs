@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use tower_ratelimit::{Key, ManualClock, Timestamp};
 
 use super::{
-    candidate::{Candidate, Limited},
+    candidate::{Candidate, Delayed, Limited},
     log::{Attempt, Seen},
+    needs::Need,
     order::Spread,
     peaks::{Peaks, WINDOWS},
     rules::TriedRules,
@@ -65,8 +66,7 @@ impl Tally {
         });
         let mut around: Vec<_> = around.collect();
         around.dedup();
-        let rules = (!settings.rules.is_empty())
-            .then(|| TriedRules::new(&settings.rules, settings.max_keys, &clock));
+        let rules = (!settings.rules.is_empty()).then(|| TriedRules::new(settings, &clock));
         Ok(Self {
             seen: Seen::default(),
             late: 0,
@@ -120,7 +120,18 @@ impl Tally {
         if limited & 1 == 1 && !self.quotas.is_empty() {
             self.top.count(&attempt.key);
         }
-        self.peaks.count(&attempt.key, at, limited);
+        let counts = self
+            .count_if
+            .as_ref()
+            .is_none_or(|statuses| statuses.has(attempt.status));
+        self.peaks.count(&attempt.key, at, limited, counts);
+    }
+
+    /// All attempts were decided.
+    pub(super) fn finish(&mut self) {
+        if let Some(rules) = &mut self.rules {
+            rules.finish();
+        }
     }
 
     /// The share of attempts that is limited by the quota or the rules that limit most.
@@ -129,7 +140,10 @@ impl Tally {
             .quotas
             .iter()
             .map(|candidate| candidate.limited.requests);
-        let rules = self.rules.iter().map(|rules| rules.limited.requests);
+        let rules = self
+            .rules
+            .iter()
+            .map(|rules| rules.outcomes().limited.requests);
         let most = quotas.chain(rules).max().unwrap_or(0);
         self.share(most)
     }
@@ -177,17 +191,7 @@ impl Tally {
 
     /// All of it as JSON.
     pub(super) fn json(&self) -> Value {
-        let rules = self.rules.as_ref().map(|rules| {
-            let policies = rules.policies().into_iter().map(|(name, counts)| {
-                json!({"name": name, "decided": counts.decided, "limited": limited(&counts.limited)})
-            });
-            json!({
-                "limited": limited(&rules.limited),
-                "share": self.share(rules.limited.requests),
-                "unseen": rules.unseen,
-                "policies": policies.collect::<Vec<_>>(),
-            })
-        });
+        let rules = self.rules.as_ref().map(|rules| self.rules_json(rules));
         let candidates = |list: &[Candidate], first: usize| -> Vec<Value> {
             let all = list.iter().zip(first..);
             all.map(|(candidate, place)| self.candidate_json(candidate, place))
@@ -197,6 +201,7 @@ impl Tally {
             |(key, count, error)| json!({"key": key, "limited": count, "of_others_at_most": error}),
         );
         json!({
+            "files": self.seen.files,
             "lines": self.seen.lines,
             "attempts": self.seen.attempts,
             "other_requests": self.seen.others,
@@ -219,12 +224,45 @@ impl Tally {
         })
     }
 
+    fn rules_json(&self, rules: &TriedRules) -> Value {
+        let policies = rules.policies().into_iter().map(|(name, counts)| {
+            json!({"name": name, "decided": counts.decided, "limited": limited(&counts.limited)})
+        });
+        let untold = self.untold().map(|(need, attempts)| {
+            json!({
+                "part": need.to_string(),
+                "rules": need.rules,
+                "attempts": attempts,
+                "instead": if need.has_stand_in { &self.key } else { "not sent" },
+            })
+        });
+        let outcomes = rules.outcomes();
+        json!({
+            "limited": limited(&outcomes.limited),
+            "share": self.share(outcomes.limited.requests),
+            "delayed": delayed(outcomes.delayed),
+            "forbidden": outcomes.forbidden,
+            "without_key": outcomes.without_key,
+            "unseen": rules.unseen,
+            "not_in_log": untold.collect::<Vec<_>>(),
+            "policies": policies.collect::<Vec<_>>(),
+        })
+    }
+
+    /// What rules look at and lines do not tell, with the number of those lines.
+    pub(super) fn untold(&self) -> impl Iterator<Item = (&Need, u64)> {
+        let needs = self.rules.iter().flat_map(|rules| rules.needs.iter());
+        let untold = needs.zip(self.seen.untold.iter().copied());
+        untold.filter(|(_, attempts)| *attempts > 0)
+    }
+
     fn candidate_json(&self, candidate: &Candidate, place: usize) -> Value {
         json!({
             "quota": candidate.quota.to_string(),
             "limited": limited(&candidate.limited),
             "share": self.share(candidate.limited.requests),
             "keys_limited": self.keys_limited_by(place),
+            "delayed": delayed(candidate.delayed),
         })
     }
 }
@@ -236,6 +274,11 @@ fn limited(limited: &Limited) -> Value {
         "worst_minute": (limited.requests > 0).then(|| minute_of(limited)),
         "worst_minute_requests": limited.worst.1,
     })
+}
+
+fn delayed(delayed: Delayed) -> Value {
+    let longest = delayed.longest.as_secs_f64();
+    json!({"requests": delayed.requests, "longest_seconds": longest})
 }
 
 fn suggestion_json(suggestion: &Suggestion) -> Value {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{
-    candidate::{Candidate, Limited},
+    candidate::{Candidate, Delayed, Limited},
     order::Spread,
     peaks::WINDOWS,
     rules::TriedRules,
@@ -24,6 +24,7 @@ fn write_all(tally: &Tally, text: &mut String) -> std::fmt::Result {
         let keys = tally.keys_limited_by(place);
         writeln!(text, "\n{}", candidate.quota)?;
         limited(tally, &candidate.limited, Some(keys), text)?;
+        delayed(tally, candidate.delayed, text)?;
     }
     if let Some(rules) = &tally.rules {
         by_rules(tally, rules, text)?;
@@ -43,8 +44,11 @@ fn write_all(tally: &Tally, text: &mut String) -> std::fmt::Result {
 
 fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     let seen = &tally.seen;
-    let (lines, attempts) = (many(seen.lines, "line"), many(seen.attempts, "attempt"));
-    write!(text, "{lines}, {attempts}")?;
+    write!(text, "{}", many(seen.lines, "line"))?;
+    if seen.files > 1 {
+        write!(text, " of {}", many(seen.files as u64, "file"))?;
+    }
+    write!(text, ", {}", many(seen.attempts, "attempt"))?;
     if seen.others > 0 {
         write!(text, ", {}", many(seen.others, "other request"))?;
     }
@@ -75,17 +79,20 @@ fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     for (count, what) in [
         (
             tally.late,
-            "came too late to be put in order; --reorder has room for more",
+            "lines too late to be put in order, for which --reorder can have room",
         ),
-        (tally.anonymous, "have no key, and share one"),
-        (tally.refused, "were answered 429: they count as attempts"),
+        (tally.anonymous, "attempts without a key, which share one"),
+        (
+            tally.refused,
+            "attempts that were answered 429, which count too",
+        ),
         (
             tally.evictions(),
-            "keys were forgotten for want of room; --max-keys has room for more",
+            "keys forgotten for want of room, for which --max-keys can have some",
         ),
     ] {
         if count > 0 {
-            writeln!(text, "{} {what}", number(count))?;
+            writeln!(text, "{what}: {}", number(count))?;
         }
     }
     if tally.whole_seconds {
@@ -132,13 +139,23 @@ fn limited(
 
 fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::Result {
     writeln!(text, "\nthe rules")?;
-    limited(tally, &rules.limited, None, text)?;
-    if rules.unseen > 0 {
-        writeln!(
-            text,
-            "  {} attempts are no requests, and meet no rule",
-            number(rules.unseen)
-        )?;
+    let outcomes = rules.outcomes();
+    limited(tally, &outcomes.limited, None, text)?;
+    delayed(tally, outcomes.delayed, text)?;
+    for (count, what) in [
+        (outcomes.forbidden, "attempts that a rule answers 403"),
+        (
+            outcomes.without_key,
+            "attempts without a key, answered 400 or 500",
+        ),
+        (
+            rules.unseen,
+            "attempts that are no requests, and meet no rule",
+        ),
+    ] {
+        if count > 0 {
+            writeln!(text, "  {what}: {}", number(count))?;
+        }
     }
     let policies = rules.policies();
     let width = policies.keys().map(String::len).max().unwrap_or(0);
@@ -150,7 +167,44 @@ fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::R
             number(counts.limited.requests)
         )?;
     }
+    not_in_log(tally, text)
+}
+
+/// What rules look at and the log does not have, and what became of them.
+fn not_in_log(tally: &Tally, text: &mut String) -> std::fmt::Result {
+    for (need, attempts) in tally.untold() {
+        let of = match attempts == tally.seen.attempts {
+            true => String::new(),
+            false => format!(" of {}", many(attempts, "request")),
+        };
+        let plural = if need.rules.len() == 1 { "" } else { "s" };
+        let rules = need.rules.join(", ");
+        write!(
+            text,
+            "  the log lacks {need}{of}: the rule{plural} {rules} "
+        )?;
+        let told = match (need.has_stand_in, plural) {
+            (true, "") => format!("counts by {} instead", tally.key),
+            (true, _) => format!("count by {} instead", tally.key),
+            (false, "") => "is tried as if it was not sent".to_owned(),
+            (false, _) => "are tried as if it was not sent".to_owned(),
+        };
+        writeln!(text, "{told}")?;
+    }
     Ok(())
+}
+
+fn delayed(tally: &Tally, delayed: Delayed, text: &mut String) -> std::fmt::Result {
+    let Delayed { requests, longest } = delayed;
+    if requests == 0 {
+        return Ok(());
+    }
+    writeln!(
+        text,
+        "  delays {}, {}, by up to {longest:.1?}",
+        many(requests, "request"),
+        percent(tally.share(requests))
+    )
 }
 
 fn top(tally: &Tally, text: &mut String) -> std::fmt::Result {

@@ -1,65 +1,80 @@
 //! Nodes that share a limit through a store, simulated with the real limiters in virtual time.
 //!
 //! ```sh
-//! cargo run --release -p example-simulate -- 100
+//! cargo run --release -p example-simulate
 //! ```
 //!
-//! runs so many seeds, with and without faults, and prints what was admitted, by how many units too
-//! many, and how many calls a decision took.
+//! measures and draws the pictures and tables of `docs/simulation`; a folder as the argument takes
+//! them instead.
+//!
+//! ```sh
+//! cargo run --release -p example-simulate -- seeds 0 10000
+//! ```
+//!
+//! runs each of these seeds in each mode, and prints what was admitted, by how many units too many,
+//! and how many calls a decision took.
+//!
+//! ```sh
+//! cargo run --release -p example-simulate -- seed 17 leased
+//! ```
+//!
+//! runs one of them, and prints all that happened.
 
-use std::{collections::BTreeMap, env, error::Error};
+mod seeds;
 
-use testkit::simulation::{Mode, Report, Setup};
+use std::{
+    env,
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
-/// The sums of some runs.
-#[derive(Default)]
-struct Sums {
-    runs: u64,
-    requests: u64,
-    admitted: u64,
-    central: u64,
-    failed: u64,
-    calls: u64,
-    excess: u64,
-}
-
-impl Sums {
-    fn add(&mut self, report: &Report) {
-        self.runs += 1;
-        self.requests += report.requests;
-        self.admitted += report.admitted;
-        self.central += report.central;
-        self.failed += report.failed;
-        self.calls += report.calls;
-        self.excess = self.excess.max(report.excess);
-    }
-}
+use example_simulate::{
+    measure::{Measured, THROUGH_OUTAGE, flow, specs},
+    page,
+};
+use testkit::simulation::be_quiet;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let seeds = env::args().nth(1).map_or(Ok(100), |text| text.parse())?;
-    let mut rows: BTreeMap<_, Sums> = BTreeMap::new();
-    for seed in 0..seeds {
-        let setup = Setup::of_seed(seed, Mode::Strict);
-        let (limit, nodes) = (setup.limit.name, setup.nodes);
-        let faulty = rows.entry((limit, nodes, "faults")).or_default();
-        faulty.add(&setup.run());
-        let calm = rows.entry((limit, nodes, "no faults")).or_default();
-        calm.add(&setup.without_faults().run());
+    be_quiet();
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulation");
+    match arguments.as_slice() {
+        ["seeds", from, to] => seeds::many(from.parse()?, to.parse()?),
+        ["seed", seed, mode] => seeds::one(seed.parse()?, mode),
+        ["drawn"] => write(&docs, &read(&docs)?),
+        [] => write(&docs, &measure()),
+        [folder] => write(&PathBuf::from(folder), &measure()),
+        _ => Err("none, FOLDER, drawn, seeds FROM TO, or seed SEED MODE".into()),
     }
-    println!(
-        "| limit | nodes | | runs | requests | admitted / central | failed | calls a request | over |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|");
-    for ((limit, nodes, faults), sums) in rows {
-        println!(
-            "| {limit} | {nodes} | {faults} | {} | {} | {:.3} | {} | {:.2} | {} |",
-            sums.runs,
-            sums.requests,
-            sums.admitted as f64 / sums.central as f64,
-            sums.failed,
-            sums.calls as f64 / sums.requests as f64,
-            sums.excess,
-        );
+}
+
+fn measure() -> Measured {
+    let mut measured = Measured::default();
+    let (mut units, began) = (0, Instant::now());
+    for spec in specs() {
+        measured.add(spec.measure());
+        units += measured.numbers(&spec).requests;
+    }
+    for mode in THROUGH_OUTAGE {
+        measured.add_flow(flow(mode));
+    }
+    let speed = units as f64 / began.elapsed().as_secs_f64();
+    println!("{units} requests, {speed:.0} a second");
+    measured
+}
+
+fn read(folder: &Path) -> Result<Measured, Box<dyn Error>> {
+    let file = |name| fs::read_to_string(folder.join(name));
+    Ok(Measured::read(&file("runs.tsv")?, &file("outage.tsv")?))
+}
+
+fn write(folder: &Path, measured: &Measured) -> Result<(), Box<dyn Error>> {
+    fs::create_dir_all(folder)?;
+    for (name, content) in page::files(measured) {
+        fs::write(folder.join(name), content)?;
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! Simulated nodes admit no more than one limiter would, whatever goes wrong.
 //!
-//! In CI 64 seeds, in some ten seconds. `SIMULATION_SEEDS` says how many instead.
+//! In CI 64 seeds, in some ten seconds. `SIMULATION_SEEDS` says how many instead; ten
+//! thousand are quicker with `cargo run --release -p example-simulate -- seeds 0 10000`.
 
 use std::env;
 
-use testkit::simulation::{Faults, LIMITS, Mode, Report, Setup, Workload};
+use testkit::simulation::{BUCKET, Faults, LIMITS, Mode, Report, Setup, Workload};
 
 fn seeds() -> u64 {
     let seeds = env::var("SIMULATION_SEEDS");
@@ -13,27 +14,34 @@ fn seeds() -> u64 {
 
 fn run(setup: &Setup) -> Report {
     let report = setup.run();
+    let (seed, mode) = (setup.seed, setup.mode.name());
     assert!(
-        report.excess <= setup.mode.excess(),
-        "{} units too many: {setup:#?}\n{}",
+        report.excess <= setup.mode.excess() && report.broken.is_empty(),
+        "{} units too many, {:?}: {setup:#?}\n{}\nAll of a seed's events: \
+         cargo run --release -p example-simulate -- seed {seed} {mode}",
         report.excess,
+        report.broken,
         report.log.concat()
     );
     report
 }
 
+/// And what must hold of leases does, as far as the network tells. A store that loses its values
+/// makes nodes begin anew: what had been spent then is lost, and what had been leased is spent.
 #[test]
 fn no_more_than_one_limiter_would_admit() {
-    for seed in 0..seeds() {
-        run(&Setup::of_seed(seed, Mode::Strict));
+    let modes = [Mode::Leased, Mode::Strict, Mode::Leased, Mode::Mixed];
+    for (seed, mode) in (0..seeds()).zip(modes.iter().cycle()) {
+        run(&Setup::of_seed(seed, *mode));
     }
 }
 
 /// Those that decide from the value that they wrote last do not, either.
 #[test]
 fn no_more_on_a_database_that_swaps() {
-    for seed in 0..seeds() / 2 {
-        let setup = Setup::of_seed(seed, Mode::Strict).with_swaps();
+    for seed in 0..seeds() / 4 {
+        let mode = Mode::ALL[seed as usize % 3];
+        let setup = Setup::of_seed(seed, mode).with_swaps();
         let report = run(&setup);
         assert!(report.admitted > 0, "{setup:#?}");
     }
@@ -43,7 +51,7 @@ fn no_more_on_a_database_that_swaps() {
 /// milliseconds later, and in another order.
 #[test]
 fn hardly_less_than_one_limiter_would_admit() {
-    for seed in 0..seeds() / 2 {
+    for seed in 0..seeds() / 4 {
         let setup = Setup::of_seed(seed, Mode::Strict).without_faults();
         let report = run(&setup);
         assert_eq!(report.failed, 0, "{setup:#?}");
@@ -56,39 +64,56 @@ fn hardly_less_than_one_limiter_would_admit() {
     }
 }
 
+/// At one and a half times the limit, and hardly any call is needed.
+#[test]
+fn leases_hold_little_back() {
+    for nodes in [3, 10] {
+        let report = run(&Setup::calm(Mode::Leased, BUCKET, nodes, 1.5));
+        let (admitted, central) = (report.admitted as f64, report.central as f64);
+        assert!(admitted >= 0.99 * central, "{admitted} of {central}");
+        let (calls, requests) = (report.calls as f64, report.requests as f64);
+        assert!(calls <= 0.12 * requests, "{calls} for {requests}");
+    }
+}
+
 /// Each node finds out by itself, with the first trial after an outage.
 #[test]
 fn outages_end() {
-    let mut ended = 0;
-    for seed in 0..12 {
-        let setup = Setup {
-            limit: LIMITS[0],
-            nodes: 3,
-            workload: Workload::Uniform,
-            load: 1.5,
-            faults: Faults {
-                outages: 1,
-                ..Faults::NONE
-            },
-            ..Setup::of_seed(seed, Mode::Strict)
-        };
-        let report = run(&setup);
-        if report.failed > 0 && report.last_outage < 5_000 {
-            ended += 1;
-            let after = report.last_failure.saturating_sub(report.last_outage);
-            assert!(after < 500, "{after} ms: {setup:#?}");
+    for mode in Mode::ALL {
+        let mut ended = 0;
+        for seed in 0..12 {
+            let setup = Setup {
+                limit: LIMITS[0],
+                nodes: 3,
+                workload: Workload::Uniform,
+                load: 1.5,
+                faults: Faults {
+                    outages: 1,
+                    ..Faults::NONE
+                },
+                ..Setup::of_seed(seed, mode)
+            };
+            let report = run(&setup);
+            if report.failed > 0 && report.last_outage < 4_000 {
+                ended += 1;
+                let after = report.last_failure.saturating_sub(report.last_outage);
+                assert!(after < 500, "{after} ms: {setup:#?}");
+            }
         }
+        assert!(ended > 3, "{ended}");
     }
-    assert!(ended > 3, "{ended}");
 }
 
 #[test]
 fn same_seed_gives_the_same_events() {
-    for seed in [3, 5, 8, 13, 21] {
-        let setup = Setup::of_seed(seed, Mode::Strict);
+    for (seed, mode) in [3, 5, 8, 13, 21, 34]
+        .into_iter()
+        .zip(Mode::ALL.iter().cycle())
+    {
+        let setup = Setup::of_seed(seed, *mode);
         let digests = [setup.run().digest, setup.run().digest];
         assert_eq!(digests[0], digests[1], "{setup:#?}");
-        let other = Setup::of_seed(seed + 1, Mode::Strict).run();
+        let other = Setup::of_seed(seed + 1, *mode).run();
         assert_ne!(digests[0], other.digest);
     }
 }
@@ -96,9 +121,9 @@ fn same_seed_gives_the_same_events() {
 /// The judge notices a store that forgets, with each limit.
 #[test]
 fn store_that_forgets_is_caught() {
-    for limit in LIMITS {
+    for (limit, mode) in LIMITS.into_iter().zip(Mode::ALL.iter().cycle()) {
         let setup = Setup {
-            limit,
+            limit: limit.times(10),
             nodes: 3,
             keys: 1,
             workload: Workload::Uniform,
@@ -108,7 +133,7 @@ fn store_that_forgets_is_caught() {
                 forgets: true,
                 ..Faults::NONE
             },
-            ..Setup::of_seed(1, Mode::Strict)
+            ..Setup::of_seed(1, *mode)
         };
         assert!(setup.run().excess > 0, "{}", limit.name);
     }

@@ -20,7 +20,7 @@ local function Holders(slots, active, it)
     local demand, groups, rows
     -- The place of the clause in the arguments, and what it is about: its row, and where that is among the rows, of
     -- which it counts as taken out until the value is written.
-    local clause, mine, mine_at, status, is_repeat, length
+    local clause, mine, mine_at, status, is_repeat, length, wanted
     local plain, levels, letters, made, by = {}, {}, {}, {}, {}
     for k = 1, #slots do
         plain[k], levels[k], letters[k] = slots[k].algorithm, slots[k].level, ARGV[5 + (k - 1) * 10]
@@ -354,7 +354,7 @@ local function Holders(slots, active, it)
                 row.ends = min(row.ends, (index + 1) * q.slice)
             end
         end
-        local want, wanted = ARGV[clause + 5] + 0, ARGV[clause + 6] + 0
+        local want = ARGV[clause + 5] + 0
         if want == 0 or less(now, 0, it.end_u, it.end_n) then return 0, false end
         local left = 4294967295 - row.units
         for k = 1, #active do left = min(left, active[k].algorithm.available(active[k], active[k].state)) end
@@ -397,6 +397,9 @@ local function Holders(slots, active, it)
         settle_ended()
         if clause then
             length = min(ARGV[clause + 7] + 0, LONGEST)
+            -- More than there ever is at once would only take from the shares of others.
+            wanted = ARGV[clause + 6] + 0
+            for k = 1, #active do wanted = min(wanted, active[k].capacity) end
             settle_mine()
         end
         hold_for_ops()
@@ -412,9 +415,14 @@ local function Holders(slots, active, it)
         hold_for_ops()
     end
 
-    -- Grants, and adds the answer to the clause to the reply.
+    -- Grants, and adds the answer to the clause to the reply. Where there is none, and units are held that may come
+    -- back before a denial tells, it says for how long to hold to that at most.
     function api.finish(reply)
-        if not clause then return reply end
+        if not clause then
+            if #groups == 0 then return reply end
+            local span = last_end() - now
+            return reply .. pack('>i8', max(min(#rows / ROW * 1000, floor(span / 4)), floor(span / 50), 1))
+        end
         local count = #rows / ROW - (mine_at and 1 or 0)
         local pause, longest = 0, min((count + 1) * 1000, floor(length / 4))
         longest = max(longest, floor(length / 50))
@@ -425,7 +433,7 @@ local function Holders(slots, active, it)
                 local units, is_scarce = 0, false
                 if group then units, is_scarce = grant(mine, group) end
                 if is_scarce then pause = longest end
-                mine.units, mine.seq, mine.demand = mine.units + units, ARGV[clause + 2] + 0, ARGV[clause + 6] + 0
+                mine.units, mine.seq, mine.demand = mine.units + units, ARGV[clause + 2] + 0, wanted
                 mine.born = status == NEW and 1 or 0
             end
         end

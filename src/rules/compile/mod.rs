@@ -5,6 +5,7 @@ mod cross;
 mod files;
 mod keys;
 mod matches;
+mod needs;
 mod quotas;
 mod rules;
 mod settings;

@@ -8,7 +8,7 @@ use std::{
 
 use http::Method;
 
-use super::context::Context;
+use super::{context::Context, needs::needs};
 use crate::{
     headers::{Headers, IetfDraft, ResetFormat},
     middleware::key_rules::MissingKey,
@@ -78,6 +78,7 @@ impl<'c> Context<'c> {
             headers: self.response_headers(node),
             stop: node.get("stop").and_then(Node::truth).unwrap_or(false),
             replaces: Box::default(),
+            needs: needs(node, self.defaults.and_then(|all| all.get("key"))).into(),
             spot: name_node.spot.clone(),
         })
     }

@@ -1,6 +1,6 @@
 //! Convoys: the questions about many subjects that the server is asked at once.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -21,6 +21,8 @@ pub(in crate::shared) type SubjectAnswer = Result<AnsweredOps, StoreError>;
 pub(in crate::shared) struct AnsweredOps {
     pub(in crate::shared) rows: SmallVec<[Row; 1]>,
     pub(in crate::shared) lease: Option<Box<LeaseReply>>,
+    /// How long denials are to be held to at most, where that is less than they tell.
+    pub(in crate::shared) hold: Option<Duration>,
 }
 
 /// The most rows of one call: few enough for the server not to be held up.

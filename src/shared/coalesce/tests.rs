@@ -124,6 +124,7 @@ impl Ask<()> for Arc<Slow> {
             _ => Ok(AnsweredOps {
                 rows: question.rows.iter().map(row).collect(),
                 lease: None,
+                hold: None,
             }),
         };
         questions.iter().map(answer).collect()

@@ -29,6 +29,7 @@ fn learn(cache: &DenyCache, op: &Op, at: Instant, decision: &Decision) {
         tier: Chosen::Tier(0),
         at,
         generation: 0,
+        hold: None,
     };
     cache.learn(&asked, op, decision);
 }
@@ -190,6 +191,31 @@ fn an_older_denial_does_not_replace_a_newer() {
     assert_eq!(ask(&cache, &Op::Acquire(3), then), Some(5 * WAIT));
 }
 
+/// While nodes hold units, some may come back before a denial tells. A block lasts all the same.
+#[test]
+fn denial_beside_leases_holds_for_as_long_as_the_server_says() {
+    let start = Instant::now();
+    let hold = Duration::from_millis(20);
+    for (decision, held) in [
+        (denied(Some(WAIT)), hold),
+        (denied(Some(hold / 2)), hold / 2),
+        (denied(Some(hold)).into_blocked(WAIT), WAIT),
+    ] {
+        let cache = DenyCache::new();
+        let asked = AnsweredCall {
+            subject: &subject("alice"),
+            tier: Chosen::Tier(0),
+            at: start,
+            generation: 0,
+            hold: Some(hold),
+        };
+        cache.learn(&asked, &Op::Acquire(1), &decision);
+        let told = decision.retry_after();
+        assert_eq!(ask(&cache, &Op::Acquire(1), start), told);
+        assert_eq!(ask(&cache, &Op::Acquire(1), start + held), None);
+    }
+}
+
 #[test]
 fn it_is_bounded() {
     let cache = DenyCache::new();
@@ -201,6 +227,7 @@ fn it_is_bounded() {
             tier: Chosen::Tier(0),
             at: now,
             generation: 0,
+            hold: None,
         };
         cache.learn(&asked, &Op::Acquire(1), &denied(Some(WAIT)));
     }

@@ -9,9 +9,15 @@ use proptest::prelude::*;
 
 use self::world::{Checked, Said, World};
 use crate::{
+    clock::Timestamp,
     decision::Op,
+    limiter::limits::Chosen,
     quota::Quota,
-    shared::lease::{LeaseReply, LeaseStatus},
+    shared::{
+        call::Call,
+        lease::{LeaseReply, LeaseStatus},
+        reply,
+    },
 };
 
 /// Noon of some day.
@@ -409,4 +415,46 @@ fn a_node_is_to_pause_while_all_want_more_than_there_is() {
     let told = world.lease(1, &said_of(50, 50));
     assert_eq!((told.units, told.pause), (16, Duration::from_millis(20)));
     assert_eq!((told.others, told.hold), (50, Duration::from_millis(20)));
+}
+
+/// Nobody can spend more than the smallest quota has, whatever was asked for.
+#[test]
+fn demand_for_more_than_there_ever_is_takes_from_no_other_share() {
+    let quotas = [
+        Quota::per(100, Duration::from_secs(100)),
+        Quota::per_day(9_000),
+    ];
+    let mut world = World::new(&quotas, 2, START);
+    let told = world.lease(0, &said_of(u32::MAX, u32::MAX));
+    assert_eq!(told.units, 50);
+    assert_eq!(world.row(0).map(|row| row.demand), Some(100));
+    assert_eq!(world.lease(1, &said_of(100, 100)).units, 16);
+}
+
+/// A node that says nothing of leases hears how long a denial is to be held to while there are some.
+#[test]
+fn denial_beside_leases_says_how_long_to_hold_to_it() {
+    let mut world = World::new(&[Quota::per(100, Duration::from_secs(100))], 2, START);
+    let hold = |world: &World| {
+        let ops = [(Op::Acquire(80), 1)];
+        let call = Call::new(&world.plan, Chosen::Tier(0), &ops);
+        let now = Timestamp::from_micros(world.now);
+        let applied = call
+            .apply(world.value.as_deref(), now)
+            .expect("one of ours");
+        let tier = world.plan.of(Chosen::Tier(0)).expect("the default tier");
+        let answered = reply::of_store(&applied.reply, &tier, (1, false)).expect("a reply");
+        assert!(answered.rows[0].first.is_denied());
+        answered.hold
+    };
+    world.fill(30);
+    assert_eq!(hold(&world), None);
+    assert_eq!(world.lease(0, &said_of(0, 30)).units, 0);
+    assert_eq!(hold(&world), None, "nobody holds any");
+    assert_eq!(world.lease(1, &said_of(30, 30)).units, 23);
+    assert_eq!(hold(&world), Some(Duration::from_millis(20)));
+    world.now += SECOND - 8;
+    assert_eq!(hold(&world), Some(Duration::from_micros(2)));
+    world.now += 8;
+    assert_eq!(hold(&world), None, "all are spent");
 }

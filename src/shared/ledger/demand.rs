@@ -31,6 +31,14 @@ impl RecentDemand {
         self.units += cost as f64;
     }
 
+    /// Forgets what nobody could ever give.
+    pub(super) fn keep_below(&mut self, most: u64, now: Instant, length: Duration) {
+        let units = self.at(now, length);
+        if units > most as f64 {
+            (self.units, self.at) = (most as f64, now);
+        }
+    }
+
     pub(super) fn at(&self, now: Instant, length: Duration) -> f64 {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.units * (-4.0 * passed / length.as_secs_f64()).exp()

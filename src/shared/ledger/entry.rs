@@ -42,6 +42,8 @@ pub(super) struct LeaseEntry<P> {
     /// Until then the node denies what it holds too little for.
     pub(super) paused_until: Option<Instant>,
     denial: Option<Box<HeldDenial>>,
+    /// Answers to what was asked before this time, as the bucket counts it, tell of no denial.
+    pub(super) forgotten: u64,
     pub(super) lease: Option<Box<HeldLease<P>>>,
 }
 
@@ -55,12 +57,13 @@ struct HeldDenial {
 }
 
 impl<P> LeaseEntry<P> {
-    pub(super) const fn new(holder: LeaseHolder, now: Instant) -> Self {
+    pub(super) const fn new(holder: LeaseHolder, forgotten: u64, now: Instant) -> Self {
         Self {
             holder,
             demand: RecentDemand::new(now),
             paused_until: None,
             denial: None,
+            forgotten,
             lease: None,
         }
     }
@@ -84,22 +87,16 @@ impl<P> LeaseEntry<P> {
             }
             Op::Peek(cost) => self.answer(|lease| lease.look(*cost, now)),
             Op::Refund(cost, Some(receipt)) => {
-                self.denial = None;
                 let cost = (*cost).min(receipt.charged());
                 self.answer(|lease| lease.unspend(cost, receipt, now))
             }
             Op::Settle(cost, receipt) if !has_blocks => {
-                self.denial = None;
                 let charged = receipt.charged();
                 self.answer(|lease| match cost.checked_sub(charged) {
                     Some(0) => lease.look(0, now),
                     Some(more) => lease.spend(more, now),
                     None => lease.unspend(charged - cost, receipt, now),
                 })
-            }
-            Op::Refund(_, None) | Op::Settle(..) => {
-                self.denial = None;
-                LocalAnswer::Ask
             }
             _ => LocalAnswer::Ask,
         }
@@ -174,10 +171,15 @@ impl<P> LeaseEntry<P> {
         }
     }
 
-    /// Spends nothing any more, and gives back.
-    pub(super) fn close(&mut self) {
+    /// Forgets what it was told not to ask for, at this time.
+    pub(super) fn forget(&mut self, time: u64) {
         self.denial = None;
         self.paused_until = None;
+        self.forgotten = time;
+    }
+
+    /// Spends nothing any more, and gives back.
+    pub(super) fn close(&mut self) {
         if let Some(lease) = &mut self.lease {
             lease.is_closing = true;
         }

@@ -324,7 +324,6 @@ impl<P> HeldLease<P> {
         let share = per_call.as_secs_f64() / (clause.length / 4).as_secs_f64();
         let soon = (f64::from(clause.demand) * share) as u32;
         self.low = (reply.units / 2).min(soon.saturating_add(1));
-        self.quiet_until = sent_at + reply.pause;
         (self.seq < LAST_MESSAGE).then_some(granted)
     }
 

@@ -26,6 +26,8 @@ pub(super) struct LeaseEntries<P> {
     pub(super) list: Vec<LeaseEntry<P>>,
     /// Operations that were answered here.
     pub(super) local: u64,
+    /// How often anything was forgotten: the time by which answers are too old.
+    pub(super) forgets: u64,
 }
 
 impl<P> LeaseBucket<P> {
@@ -42,6 +44,7 @@ impl<P> Default for LeaseBucket<P> {
             entries: Mutex::new(LeaseEntries {
                 list: Vec::new(),
                 local: 0,
+                forgets: 0,
             }),
         }
     }
@@ -51,6 +54,13 @@ impl<P> LeaseEntries<P> {
     #[inline]
     pub(super) fn find(&mut self, holder: LeaseHolder) -> Option<&mut LeaseEntry<P>> {
         self.list.iter_mut().find(|entry| entry.holder == holder)
+    }
+
+    /// Forgets the denials of all tiers of a key, and those that are under way.
+    pub(super) fn forget(&mut self, tag: u64) {
+        self.forgets += 1;
+        let own = self.list.iter_mut().filter(|entry| entry.holder.tag == tag);
+        own.for_each(|entry| entry.forget(self.forgets));
     }
 
     /// The entry of this holder; a new one if there is none, units are asked for, and there is room.
@@ -74,7 +84,7 @@ impl<P> LeaseEntries<P> {
 
     #[cold]
     fn begin(&mut self, holder: LeaseHolder, now: Instant, terms: &LeaseTerms) -> Option<usize> {
-        let entry = LeaseEntry::new(holder, now);
+        let entry = LeaseEntry::new(holder, self.forgets, now);
         if self.list.len() < WAYS {
             if self.list.is_empty() {
                 self.list.reserve_exact(WAYS);

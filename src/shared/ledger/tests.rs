@@ -49,7 +49,10 @@ fn place() -> LeasePlace<()> {
 }
 
 fn message(ledger: &Ledger<()>, now: Instant) -> Option<SentMessage> {
-    ledger.message(HOLDER, place, now).message().copied()
+    ledger
+        .message(HOLDER, (place, 1_000), now)
+        .message()
+        .copied()
 }
 
 /// A decision that tells how many units are left.

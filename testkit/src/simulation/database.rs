@@ -2,13 +2,16 @@
 
 use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
 
-use tokio::time::sleep;
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep},
+};
 use tower_ratelimit::{
     Clock, StoreError, Timestamp,
-    shared::{Call, CompareAndSwap, Reply, Store, Versioned, Write},
+    shared::{Call, CompareAndSwap, LeaseReply, Reply, Store, Versioned, Write},
 };
 
-use super::world::{DEADLINE, Passage, World};
+use super::world::{DEADLINE, Life, Passage, World, subject};
 
 /// The values of a database that swaps, with their versions and when they are over.
 #[derive(Debug, Default)]
@@ -41,15 +44,16 @@ impl Rows {
 #[derive(Clone)]
 pub(super) struct SimStore {
     pub(super) world: Arc<World>,
-    pub(super) node: usize,
+    pub(super) life: Arc<Life>,
 }
 
 impl SimStore {
     /// Brings a call to the store, unless it is lost.
     async fn go(&self) -> Passage {
+        self.world.awake(self.life.node).await;
         let passage = self.world.passage();
-        sleep(passage.there).await;
-        if passage.request_is_lost || !self.world.is_reachable(self.node) {
+        pass(passage.there).await;
+        if passage.request_is_lost || !self.world.is_reachable(&self.life) {
             return pending().await;
         }
         passage
@@ -57,22 +61,59 @@ impl SimStore {
 
     /// Brings the answer back, unless it is lost.
     async fn come_back(&self, passage: &Passage) {
-        sleep(passage.back).await;
-        if passage.reply_is_lost || !self.world.is_reachable(self.node) {
-            pending().await
+        pass(passage.back).await;
+        if passage.reply_is_lost || !self.world.is_reachable(&self.life) {
+            return pending().await;
         }
+        self.world.awake(self.life.node).await;
+    }
+
+    /// Has the call done after this time, whatever its node does meanwhile.
+    fn execute_late(&self, key: &str, call: &Call<'_>, after: Duration) {
+        let (store, key, call) = (self.clone(), key.to_owned(), call.to_late());
+        tokio::spawn(async move {
+            sleep(after).await;
+            let _ = store.world.execute(&store.life, &key, &call.call()).await;
+        });
+    }
+}
+
+/// Never ends before others have had their turn: a call takes some time, be it little.
+async fn pass(time: Duration) {
+    match time.is_zero() {
+        true => yield_now().await,
+        false => sleep(time).await,
     }
 }
 
 impl Store for SimStore {
     async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
+        let (world, sent_at) = (&self.world, Instant::now());
+        let who = subject(key).map(|subject| (self.life.number, subject));
+        let told = who.zip(call.lease());
+        if let Some((who, clause)) = told {
+            world.holdings().sent(who, clause);
+        }
+        if let Some(after) = world.late() {
+            self.execute_late(key, call, after);
+        }
         let passage = self.go().await;
-        let reply = self.world.execute(self.node, key, call).await;
+        let (mut reply, mut done) = world.execute(&self.life, key, call).await;
         if let Some(after) = passage.again_after {
-            sleep(after).await;
-            self.world.execute(self.node, key, call).await?;
+            pass(after).await;
+            let again = world.execute(&self.life, key, call).await;
+            if passage.tells_again {
+                (reply, done) = again;
+            }
         }
         self.come_back(&passage).await;
+        if let (Some((who, clause)), Ok(reply)) = (told, &reply)
+            && let Some((_, answer)) = LeaseReply::split(reply.as_bytes())
+        {
+            world
+                .holdings()
+                .heard(who, clause, &answer, (sent_at, done));
+        }
         reply
     }
 
@@ -105,7 +146,7 @@ impl CompareAndSwap for SimStore {
         };
         let version = swap();
         if let Some(after) = passage.again_after {
-            sleep(after).await;
+            pass(after).await;
             swap();
         }
         self.come_back(&passage).await;

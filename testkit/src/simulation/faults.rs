@@ -5,17 +5,24 @@ use super::{Setup, random::Random};
 /// The faults of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Faults {
-    /// The shares of calls that do not arrive, whose reply does not, and that are executed twice.
+    /// The shares of calls that do not arrive in time, whose reply does not, and that are executed
+    /// twice before the reply.
     pub lost_requests: f64,
     pub lost_replies: f64,
     pub duplicates: f64,
+    /// The share of calls that are executed once more, or for the first time, up to two seconds
+    /// later: after others that were sent after them.
+    pub late: f64,
     /// How often in a run something of each kind happens, at random times.
     pub partitions: usize,
     pub outages: usize,
     pub restarts: usize,
     pub clock_steps: usize,
+    /// Nodes that end and settle, that end without a word, and that do nothing for a while.
     pub churn: usize,
-    /// The store forgets one write of a hundred: for tests of the judge.
+    pub deaths: usize,
+    pub suspensions: usize,
+    /// The store forgets its values, and the judge does not: for tests of the judge.
     pub forgets: bool,
 }
 
@@ -28,10 +35,12 @@ pub(super) enum Event {
     Outage { until: u64 },
     /// The store loses all values.
     Restart,
-    /// The store's clock goes forward by milliseconds, or back.
-    Step(i64),
-    /// The node ends without a word, and another one takes its place.
-    Replace(usize),
+    /// The store's clock is so many milliseconds fast from now on, or slow.
+    Clock(i64),
+    /// The node ends, and another one takes its place. One that dies has no time to settle.
+    Replace { node: usize, dies: bool },
+    /// The node neither sends nor hears anything until then, and answers nobody; its clock goes on.
+    Suspend { node: usize, until: u64 },
 }
 
 impl Faults {
@@ -39,11 +48,14 @@ impl Faults {
         lost_requests: 0.0,
         lost_replies: 0.0,
         duplicates: 0.0,
+        late: 0.0,
         partitions: 0,
         outages: 0,
         restarts: 0,
         clock_steps: 0,
         churn: 0,
+        deaths: 0,
+        suspensions: 0,
         forgets: false,
     };
 
@@ -59,7 +71,8 @@ impl Faults {
                 0.0
             }
         };
-        let (lost_requests, lost_replies, duplicates) = (share(0.1), share(0.1), share(0.2));
+        let (lost_requests, lost_replies) = (share(0.1), share(0.1));
+        let (duplicates, late) = (share(0.2), share(0.1));
         let mut times = |most: usize| {
             if random.chance(0.5) {
                 random.below(most + 1)
@@ -71,11 +84,14 @@ impl Faults {
             lost_requests,
             lost_replies,
             duplicates,
+            late,
             partitions: times(4),
             outages: times(2),
             restarts: times(2),
             clock_steps: times(3),
-            churn: times(20),
+            churn: times(10),
+            deaths: times(20),
+            suspensions: times(4),
             forgets: false,
         }
     }
@@ -90,24 +106,30 @@ impl Faults {
             self.restarts,
             self.clock_steps,
             self.churn,
+            self.deaths,
+            self.suspensions,
         ];
         for (kind, times) in kinds.into_iter().enumerate() {
             for _ in 0..times {
                 let at = random.below(length) as u64;
                 let node = random.below(setup.nodes);
                 let until = at + 20 + random.below(1_000) as u64;
-                events.push((
-                    at,
-                    match kind {
-                        0 => Event::Partition { node, until },
-                        1 => Event::Outage { until },
-                        2 => Event::Restart,
-                        3 => Event::Step(random.below(2_000) as i64 - 1_000),
-                        _ => Event::Replace(node),
+                let event = match kind {
+                    0 => Event::Partition { node, until },
+                    1 => Event::Outage { until },
+                    2 => Event::Restart,
+                    3 => Event::Clock(random.below(4_000) as i64 - 2_000),
+                    4 | 5 => Event::Replace {
+                        node,
+                        dies: kind == 5,
                     },
-                ));
+                    _ => Event::Suspend { node, until },
+                };
+                events.push((at, event));
             }
         }
+        let outage = setup.outage;
+        events.extend(outage.map(|(at, until)| (at, Event::Outage { until })));
         events.sort_by_key(|(at, _)| *at);
         events
     }

@@ -14,20 +14,23 @@ pub struct Judge(Vec<Admitted>);
 #[derive(Debug)]
 struct Admitted {
     rule: Rule,
-    /// When, in nanoseconds, and how many units.
+    /// The slices in force, or the instants, in nanoseconds, and how many units each has.
     recent: VecDeque<(u64, u64)>,
+    /// The units of all those.
+    units: u64,
     /// When the bucket is full again.
     full_at: u64,
 }
 
 impl Judge {
     pub fn new(limit: &Limit) -> Self {
-        let admitted = |rule: &Rule| Admitted {
-            rule: *rule,
+        let admitted = |rule: Rule| Admitted {
+            rule,
             recent: VecDeque::new(),
+            units: 0,
             full_at: 0,
         };
-        Self(limit.rules().iter().map(admitted).collect())
+        Self(limit.rules().map(admitted).collect())
     }
 
     /// Notes units that were admitted, no earlier than those before; by how many units they are
@@ -36,6 +39,15 @@ impl Judge {
         let now = at.as_micros() * 1_000;
         let excess = self.0.iter_mut().map(|by| by.admit(now, units));
         excess.max().unwrap_or(0)
+    }
+
+    /// Notes units if they are not too many, and says whether they are not.
+    pub(super) fn try_admit(&mut self, at: Timestamp, units: u64) -> bool {
+        let fits = self.admit(at, units) == 0;
+        if !fits {
+            self.0.iter_mut().for_each(|by| by.take_back(units));
+        }
+        fits
     }
 }
 
@@ -47,42 +59,64 @@ impl Admitted {
             period,
             capacity,
         } = self.rule;
-        if let Counts::Bucket(step) = counts {
-            let interval = nanos(period) / limit;
-            let filled_at = now - now % step.map_or(1, nanos);
-            self.full_at = self.full_at.max(filled_at) + units * interval;
-            let used = (self.full_at - filled_at).div_ceil(interval);
-            return used.saturating_sub(capacity);
-        }
-        self.recent.push_back((now, units));
         let period = nanos(period);
-        while let Some((at, _)) = self.recent.front()
-            && *at + 3 * period < now
-        {
-            self.recent.pop_front();
-        }
         let counted = match counts {
-            Counts::Slices(slices) => self.weighted(now, period, u64::from(slices)),
-            Counts::Log => self.since((now + 1).saturating_sub(period)),
-            _ => self.since(now - now % period),
+            Counts::Bucket(step) => {
+                let interval = period / limit;
+                let filled_at = now - now % step.map_or(1, nanos);
+                self.full_at = self.full_at.max(filled_at) + units * interval;
+                let used = (self.full_at - filled_at).div_ceil(interval);
+                return used.saturating_sub(capacity);
+            }
+            Counts::Slices(slices) => self.slide(now, period, u64::from(slices), units),
+            Counts::Log => self.count(now, (now + 1).saturating_sub(period), units),
+            Counts::Window => self.count(now / period, now / period, units),
         };
         counted.saturating_sub(limit)
     }
 
-    /// The units since then.
-    fn since(&self, from: u64) -> u64 {
-        let recent = self.recent.iter().filter(|(at, _)| *at >= from);
-        recent.map(|(_, units)| units).sum()
+    /// Forgets the units that were noted last.
+    fn take_back(&mut self, units: u64) {
+        let Rule {
+            counts,
+            limit,
+            period,
+            ..
+        } = self.rule;
+        if let Counts::Bucket(_) = counts {
+            self.full_at -= units * (nanos(period) / limit);
+        } else if let Some((_, counted)) = self.recent.back_mut() {
+            *counted -= units;
+            self.units -= units;
+        }
+    }
+
+    /// Adds units to a place, and says how many there are from another one on.
+    fn count(&mut self, place: u64, from: u64, units: u64) -> u64 {
+        match self.recent.back_mut() {
+            Some((last, counted)) if *last == place => *counted += units,
+            _ => self.recent.push_back((place, units)),
+        }
+        self.units += units;
+        while let Some((oldest, counted)) = self.recent.front()
+            && *oldest < from
+        {
+            self.units -= counted;
+            self.recent.pop_front();
+        }
+        self.units
     }
 
     /// The units of the slices in force, and of the one before as much as is still in the window.
-    fn weighted(&self, now: u64, period: u64, slices: u64) -> u64 {
+    fn slide(&mut self, now: u64, period: u64, slices: u64, units: u64) -> u64 {
         let slice = period / slices;
         let newest = now / slice;
-        let whole = self.since((newest + 1).saturating_sub(slices) * slice);
-        let oldest = self.since(newest.saturating_sub(slices) * slice) - whole;
+        let before = newest.saturating_sub(slices);
+        let all = self.count(newest, before, units);
+        let oldest = self.recent.front().filter(|(at, _)| *at == before);
+        let oldest = oldest.map_or(0, |(_, units)| *units);
         let left = slice - now % slice;
-        whole + oldest * left / slice
+        all - oldest + oldest * left / slice
     }
 }
 

@@ -9,6 +9,8 @@ use tower_ratelimit::Quota;
 pub struct Limit {
     pub name: &'static str,
     rules: &'static [Rule],
+    /// By how much the numbers of units are larger than those below.
+    scale: u64,
 }
 
 /// A quota, in numbers that its public face does not show.
@@ -40,60 +42,85 @@ const fn rule(counts: Counts, limit: u64, millis: u64, capacity: u64) -> Rule {
     }
 }
 
+const fn limit(name: &'static str, rules: &'static [Rule]) -> Limit {
+    Limit {
+        name,
+        rules,
+        scale: 1,
+    }
+}
+
 /// Every algorithm that denies, and two quotas together.
 pub const LIMITS: [Limit; 7] = [
-    Limit {
-        name: "token bucket",
-        rules: &[rule(Counts::Bucket(None), 100, 1_000, 50)],
-    },
-    Limit {
-        name: "stepped bucket",
-        rules: &[rule(
-            Counts::Bucket(Some(Duration::from_millis(250))),
-            100,
-            1_000,
-            50,
-        )],
-    },
-    Limit {
-        name: "fixed window",
-        rules: &[rule(Counts::Window, 100, 1_000, 100)],
-    },
-    Limit {
-        name: "sliding window",
-        rules: &[rule(Counts::Slices(1), 100, 1_000, 100)],
-    },
-    Limit {
-        name: "sliding window of 5 slices",
-        rules: &[rule(Counts::Slices(5), 100, 1_000, 100)],
-    },
-    Limit {
-        name: "sliding log",
-        rules: &[rule(Counts::Log, 100, 1_000, 100)],
-    },
-    Limit {
-        name: "two together",
-        rules: &[
+    limit(
+        "token bucket",
+        &[rule(Counts::Bucket(None), 100, 1_000, 50)],
+    ),
+    limit("stepped bucket", &[rule(QUARTERS, 100, 1_000, 50)]),
+    limit("fixed window", &[rule(Counts::Window, 100, 1_000, 100)]),
+    limit(
+        "sliding window",
+        &[rule(Counts::Slices(1), 100, 1_000, 100)],
+    ),
+    limit(
+        "sliding window of 6 slices",
+        &[rule(Counts::Slices(6), 100, 1_200, 100)],
+    ),
+    limit("sliding log", &[rule(Counts::Log, 100, 1_000, 100)]),
+    limit(
+        "two together",
+        &[
             rule(Counts::Bucket(None), 100, 1_000, 20),
             rule(Counts::Window, 250, 4_000, 250),
         ],
-    },
+    ),
 ];
 
+/// A bucket and a window of 10,000 units a second.
+pub const BUCKET: Limit = limit(
+    "token bucket",
+    &[rule(Counts::Bucket(None), 10_000, 1_000, 10_000)],
+);
+pub const WINDOW: Limit = limit(
+    "fixed window",
+    &[rule(Counts::Window, 10_000, 1_000, 10_000)],
+);
+
+const QUARTERS: Counts = Counts::Bucket(Some(Duration::from_millis(250)));
+
 impl Limit {
-    pub(super) fn rules(&self) -> &'static [Rule] {
-        self.rules
+    /// The same for so many times as many units.
+    #[must_use]
+    pub const fn times(mut self, scale: u64) -> Self {
+        self.scale *= scale;
+        self
+    }
+
+    pub(super) fn rules(&self) -> impl Iterator<Item = Rule> {
+        let scale = self.scale;
+        self.rules.iter().map(move |rule| Rule {
+            limit: rule.limit * scale,
+            capacity: rule.capacity * scale,
+            ..*rule
+        })
     }
 
     pub(super) fn quotas(&self) -> Vec<Quota> {
-        let named = self.rules.iter().zip(["first", "second"]);
+        let named = self.rules().zip(["first", "second"]);
         named.map(|(rule, name)| rule.quota().named(name)).collect()
     }
 
+    /// The most units that may be reserved at once.
+    pub(super) fn capacity(&self) -> u64 {
+        let capacities = self.rules().map(|rule| rule.capacity);
+        capacities.min().expect("a rule")
+    }
+
     /// The units that it allows in a second, in the long run.
-    pub(super) fn rate(&self) -> f64 {
-        let rates = self.rules.iter();
-        let rates = rates.map(|rule| rule.limit as f64 / rule.period.as_secs_f64());
+    pub fn rate(&self) -> f64 {
+        let rates = self
+            .rules()
+            .map(|rule| rule.limit as f64 / rule.period.as_secs_f64());
         rates.fold(f64::INFINITY, f64::min)
     }
 }

@@ -2,51 +2,91 @@
 //! tokio's paused time. The same seed gives the same events.
 //!
 //! ```ignore
-//! let report = Setup::of_seed(7, Mode::Strict).run();
-//! assert_eq!(report.excess, []);
+//! let report = Setup::of_seed(7, Mode::Leased).run();
+//! assert_eq!(report.excess, 0);
 //! ```
 
 mod database;
 mod faults;
+mod fleet;
+mod holdings;
 mod judge;
 mod limit;
 mod random;
+mod report;
+mod timer;
 mod workload;
 mod world;
 
 use std::time::Duration;
 
-use tower_ratelimit::shared::RedisLimiterBuilder;
+use tower_ratelimit::shared::{self, RedisLimiterBuilder};
 
 pub use self::{
     faults::Faults,
     judge::Judge,
-    limit::{LIMITS, Limit},
+    limit::{BUCKET, LIMITS, Limit, WINDOW},
+    report::Report,
     workload::Workload,
-    world::Report,
 };
 use random::Random;
 
 /// How the nodes share their limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// The store decides about each request.
     Strict,
+    /// Nodes reserve units of busy keys.
+    Leased,
+    /// Every other node does.
+    Mixed,
+    /// No limiter of this crate: each node counts by itself, and every 50 milliseconds tells the
+    /// store what it has counted and hears what the others have. Nothing bounds how far it is ahead.
+    Timer,
 }
 
 impl Mode {
-    fn apply(self, builder: RedisLimiterBuilder) -> RedisLimiterBuilder {
+    /// Those of this crate.
+    pub const ALL: [Self; 3] = [Self::Strict, Self::Leased, Self::Mixed];
+
+    pub const fn name(self) -> &'static str {
         match self {
-            Self::Strict => builder,
+            Self::Strict => "strict",
+            Self::Leased => "leased",
+            Self::Mixed => "mixed",
+            Self::Timer => "timer",
         }
     }
 
-    /// The units by which the nodes may together exceed what one limiter would admit.
-    pub fn excess(self) -> u64 {
+    /// The settings of a node's limiter.
+    fn apply(
+        self,
+        node: usize,
+        setup: &Setup,
+        builder: RedisLimiterBuilder,
+    ) -> RedisLimiterBuilder {
         match self {
-            Self::Strict => 0,
+            Self::Leased => {}
+            Self::Mixed if node.is_multiple_of(2) => {}
+            _ => return builder,
+        }
+        builder
+            .mode(shared::Mode::leased().length(setup.lease))
+            .max_leases(setup.max_leases)
+    }
+
+    /// The units by which the nodes may together exceed what one limiter would admit.
+    pub const fn excess(self) -> u64 {
+        match self {
+            Self::Strict | Self::Leased | Self::Mixed => 0,
+            Self::Timer => u64::MAX,
         }
     }
+}
+
+/// Has nothing logged: what goes wrong here is meant to.
+pub fn be_quiet() {
+    let _ = tracing::subscriber::set_global_default(tracing::subscriber::NoSubscriber::new());
 }
 
 /// How the store changes a value.
@@ -58,53 +98,121 @@ pub enum Database {
     Swaps,
 }
 
+/// How long a call is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Distance {
+    /// A round trip of a millisecond, on average.
+    Near,
+    /// Of four, and sometimes of twenty.
+    Usual,
+}
+
+/// A run of a seed is no shorter for it than three seconds.
+const MANY_REQUESTS: f64 = 5_000.0;
+
 /// All that a run depends on.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub seed: u64,
     pub mode: Mode,
     pub database: Database,
+    pub distance: Distance,
     pub limit: Limit,
     pub nodes: usize,
     pub keys: usize,
     pub workload: Workload,
     /// Units that are asked for, as a multiple of what the limit allows.
     pub load: f64,
+    /// Whether each request is for one unit, not for up to four.
+    pub ones: bool,
     pub length: Duration,
+    /// How long a lease lasts, and how many a node may have.
+    pub lease: Duration,
+    pub max_leases: usize,
     pub faults: Faults,
+    /// From when to when nobody reaches the store, in milliseconds, besides the faults.
+    pub outage: Option<(u64, u64)>,
+    /// Whether all events go into the report, not the last ones only.
+    pub logs_all: bool,
 }
 
 impl Setup {
-    /// A run chosen by its seed alone.
+    /// A run chosen by its seed alone. Most have few nodes; one of 16 has 100, one of 256 has 1,000.
     pub fn of_seed(seed: u64, mode: Mode) -> Self {
         let mut random = Random::new(seed);
+        let scale = *random.choice(&[1, 10, 10]);
+        let few = *random.choice(&[1, 2, 3, 10, 30]);
+        let limit = random.choice(&LIMITS).times(scale);
+        let load = *random.choice(&[0.5, 0.9, 1.5, 4.0]);
+        let keys = match scale {
+            1 => *random.choice(&[1, 3, 12]),
+            _ => 1,
+        };
+        let enough = MANY_REQUESTS / (limit.rate() * load * keys as f64);
         Self {
             seed,
             mode,
             database: Database::Transacts,
-            limit: *random.choice(&LIMITS),
-            nodes: *random.choice(&[1, 2, 3, 10, 30]),
-            keys: *random.choice(&[1, 1, 3]),
+            distance: *random.choice(&[Distance::Near, Distance::Usual, Distance::Usual]),
+            limit,
+            nodes: match seed {
+                _ if seed % 256 == 255 => 1_000,
+                _ if seed % 16 == 15 => 100,
+                _ => few,
+            },
+            keys,
             workload: *random.choice(&Workload::ALL),
-            load: *random.choice(&[0.5, 0.9, 1.5, 4.0]),
-            length: Duration::from_secs(6),
+            load,
+            ones: false,
+            length: Duration::from_secs_f64(enough.clamp(3.0, 5.0)),
+            lease: Duration::from_millis(*random.choice(&[100, 250, 1_000, 1_000, 4_000])),
+            max_leases: *random.choice(&[64, 64, 4]),
             faults: Faults::of_seed(&mut random),
+            outage: None,
+            logs_all: false,
+        }
+    }
+
+    /// The run of the pictures: nodes near their store, requests for a unit each, no faults.
+    pub const fn calm(mode: Mode, limit: Limit, nodes: usize, load: f64) -> Self {
+        Self {
+            seed: 1,
+            mode,
+            database: Database::Transacts,
+            distance: Distance::Near,
+            limit,
+            nodes,
+            keys: 1,
+            workload: Workload::Uniform,
+            load,
+            ones: true,
+            length: Duration::from_secs(5),
+            lease: Duration::from_secs(1),
+            max_leases: 64,
+            faults: Faults::NONE,
+            outage: None,
+            logs_all: false,
         }
     }
 
     /// The same without any fault but distance.
-    pub fn without_faults(mut self) -> Self {
+    pub const fn without_faults(mut self) -> Self {
         self.faults = Faults::NONE;
         self
     }
 
     /// The same on a database that swaps. It loses no values and its clock is right, else nobody
     /// could tell in which order it was.
-    pub fn with_swaps(mut self) -> Self {
+    pub const fn with_swaps(mut self) -> Self {
         self.database = Database::Swaps;
         self.faults.restarts = 0;
         self.faults.clock_steps = 0;
         self
+    }
+
+    /// Whether every call is answered in time.
+    fn is_calm(&self) -> bool {
+        self.faults == Faults::NONE && self.outage.is_none()
     }
 
     /// Runs it, in a runtime of its own.
@@ -118,6 +226,6 @@ impl Setup {
             .start_paused(true)
             .build()
             .expect("a runtime");
-        runtime.block_on(world::run(self))
+        runtime.block_on(fleet::run(self))
     }
 }

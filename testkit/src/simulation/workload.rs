@@ -15,7 +15,7 @@ pub enum Workload {
     MovingNode,
     /// A tenth of each second has all.
     Bursts,
-    /// A second in which five times as much comes.
+    /// A second, the second one, in which five times as much comes.
     FlashCrowd,
 }
 
@@ -46,7 +46,7 @@ impl Workload {
         let mut arrivals = Vec::new();
         let mut time = 0.0;
         loop {
-            let cost = if random.chance(0.9) {
+            let cost = if setup.ones || random.chance(0.9) {
                 1
             } else {
                 2 + random.below(3) as u64
@@ -67,7 +67,7 @@ impl Workload {
 
     fn intensity(self, time: f64) -> f64 {
         match self {
-            Self::FlashCrowd if (2.0..3.0).contains(&time) => 5.0,
+            Self::FlashCrowd if (1.0..2.0).contains(&time) => 5.0,
             _ => 1.0,
         }
     }

@@ -1,29 +1,27 @@
-//! The world: a store in memory behind a network, and the nodes that share it.
+//! The world: time, a store in memory behind a network, and what has come to pass.
 
 use std::{
     collections::BTreeMap,
     fmt::{self, Write as _},
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::Duration,
 };
 
 use sha2::{Digest as _, Sha256};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tower_ratelimit::{
-    AnyLimiter, Clock, Decision, Key, Limiter as _, LimiterError, LocalLimiter, OnFailure, Op,
-    StoreError, Timestamp,
-    limiter::Pending,
-    shared::{Call, Cas, MemoryStore, Reply, SharedLimiter, Store as _},
+    Clock, Decision, LimiterError, StoreError, Timestamp,
+    shared::{Call, LeaseReply, MemoryStore, Reply, Store as _},
 };
 
 use super::{
-    Database, Setup,
-    database::{Rows, SimStore},
+    Database, Distance, Setup,
+    database::Rows,
     faults::Event,
-    judge::Judge,
+    holdings::{Done, Holdings, Span},
     random::Random,
     workload::Arrival,
 };
@@ -33,46 +31,44 @@ use crate::clock::PausedClock;
 pub(super) const DEADLINE: Duration = Duration::from_millis(50);
 
 /// The events of a run that a failure prints.
-const KEPT: usize = 200;
+pub(super) const KEPT: usize = 200;
 
-/// The outcome of a run.
-#[derive(Debug, Clone)]
-pub struct Report {
-    /// The units that were asked for, those that were admitted, and those that one limiter would
-    /// have admitted that hears of each request at once.
-    pub asked: u64,
-    pub admitted: u64,
-    pub central: u64,
-    /// The requests, those that the store did not decide, and the store's calls.
-    pub requests: u64,
-    pub failed: u64,
-    pub calls: u64,
-    /// By how many units more than the bound were admitted at most.
-    pub excess: u64,
-    /// When the last request failed, and the last outage ended, in milliseconds.
-    pub last_failure: u64,
-    pub last_outage: u64,
-    /// How long requests waited, in milliseconds, in order.
-    pub waits: Vec<u64>,
-    /// Of all events: the same for the same setup.
-    pub digest: String,
-    /// The last events.
-    pub log: Vec<String>,
-}
-
-/// The store's clock: tokio's time, and by how much it was stepped.
+/// The store's clock: tokio's time, and by how much it is fast.
 #[derive(Clone)]
 pub(super) struct StoreClock(PausedClock, Arc<AtomicI64>);
 
-impl Clock for StoreClock {
-    fn now(&self) -> Timestamp {
-        let steps = self.1.load(Ordering::Relaxed);
-        let by = Duration::from_millis(steps.unsigned_abs());
-        match steps < 0 {
+impl StoreClock {
+    pub(super) fn new() -> Self {
+        Self(PausedClock::new(), Arc::default())
+    }
+
+    /// The time when it was so many milliseconds fast.
+    fn at(&self, fast: i64) -> Timestamp {
+        let by = Duration::from_millis(fast.unsigned_abs());
+        match fast < 0 {
             true => self.0.now().saturating_sub(by),
             false => self.0.now().saturating_add(by),
         }
     }
+
+    fn fast(&self) -> i64 {
+        self.1.load(Ordering::Relaxed)
+    }
+}
+
+impl Clock for StoreClock {
+    fn now(&self) -> Timestamp {
+        self.at(self.fast())
+    }
+}
+
+/// One of those that are a node one after another.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub(super) node: usize,
+    /// No other has it.
+    pub(super) number: u64,
+    pub(super) is_dead: AtomicBool,
 }
 
 /// Time, the store's values, and what has come to pass.
@@ -80,38 +76,44 @@ pub(super) struct World {
     memory: MemoryStore,
     rows: Mutex<Rows>,
     pub(super) clock: StoreClock,
-    start: Instant,
-    setup: Setup,
+    pub(super) start: Instant,
+    pub(super) setup: Setup,
     state: Mutex<State>,
+    holdings: Mutex<Holdings>,
 }
 
-struct State {
+pub(super) struct State {
     random: Random,
     /// The calls so far, as the store did them.
     order: u64,
     /// How often the store has forgotten what the judge knows.
     epoch: u64,
-    calls: u64,
-    /// Until when nobody reaches the store, and each node does not.
-    outage_until: u64,
+    pub(super) calls: u64,
+    /// Until when nobody reaches the store, each node does not, and each node does nothing.
+    pub(super) outage_until: u64,
     partition_until: Vec<u64>,
+    suspended_until: Vec<u64>,
     /// The place in order of what a node was told, by node, key and time.
     done: BTreeMap<(usize, u64, u64), (u64, u64)>,
-    admitted: Vec<Admitted>,
-    requests: u64,
-    failed: u64,
-    last_failure: u64,
-    waits: Vec<u64>,
-    digest: Sha256,
-    log: Vec<String>,
+    pub(super) admitted: Vec<Admitted>,
+    pub(super) requests: u64,
+    pub(super) failed: u64,
+    pub(super) last_failure: u64,
+    /// How long those requests waited that did.
+    pub(super) waits: Vec<u64>,
+    /// The units that passed in each ten milliseconds.
+    pub(super) flow: Vec<u64>,
+    pub(super) digest: Sha256,
+    pub(super) log: Vec<String>,
 }
 
 /// Units that passed, where the store has them in its order.
-struct Admitted {
-    order: (u64, u64),
-    at: Timestamp,
-    key: u64,
-    units: u64,
+pub(super) struct Admitted {
+    pub(super) epoch: u64,
+    pub(super) at: Timestamp,
+    pub(super) order: u64,
+    pub(super) key: u64,
+    pub(super) units: u64,
 }
 
 /// What the network does with a call.
@@ -120,11 +122,32 @@ pub(super) struct Passage {
     pub(super) back: Duration,
     pub(super) request_is_lost: bool,
     pub(super) reply_is_lost: bool,
+    /// It is done once more, and the second answer may be the one that comes back.
     pub(super) again_after: Option<Duration>,
+    pub(super) tells_again: bool,
+}
+
+/// The subject of a key in the store, unless it is that of the limiter's trials.
+pub(super) fn subject(key: &str) -> Option<u64> {
+    key.rsplit(':').next()?.parse().ok()
 }
 
 impl World {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn new(setup: &Setup, random: Random) -> Arc<Self> {
+        let clock = StoreClock::new();
+        let holdings = Holdings::new(setup.limit.capacity(), setup.max_leases);
+        Arc::new(Self {
+            memory: MemoryStore::with_clock(clock.clone()),
+            rows: Mutex::default(),
+            clock,
+            start: Instant::now(),
+            setup: setup.clone(),
+            state: Mutex::new(State::new(setup.nodes, random)),
+            holdings: Mutex::new(holdings),
+        })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic")
     }
 
@@ -132,26 +155,48 @@ impl World {
         self.rows.lock().expect("no panic")
     }
 
+    pub(super) fn holdings(&self) -> MutexGuard<'_, Holdings> {
+        self.holdings.lock().expect("no panic")
+    }
+
     fn millis(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_millis()).expect("a short run")
     }
 
-    fn note(&self, event: fmt::Arguments<'_>) {
-        let now = self.millis();
-        self.state().note(now, event);
+    pub(super) async fn until(&self, millis: u64) {
+        sleep_until(self.start + Duration::from_millis(millis)).await;
     }
 
-    pub(super) fn is_reachable(&self, node: usize) -> bool {
+    /// Until when the node does nothing, if it does nothing now.
+    pub(super) fn suspended_until(&self, node: usize) -> Option<u64> {
+        let until = self.state().suspended_until[node];
+        (self.millis() < until).then_some(until)
+    }
+
+    /// Waits while the node is suspended.
+    pub(super) async fn awake(&self, node: usize) {
+        while let Some(until) = self.suspended_until(node) {
+            self.until(until).await;
+        }
+    }
+
+    pub(super) fn is_reachable(&self, life: &Life) -> bool {
         let (now, state) = (self.millis(), self.state());
-        now >= state.outage_until && now >= state.partition_until[node]
+        let is_away = now < state.outage_until || now < state.partition_until[life.node];
+        !is_away && !life.is_dead.load(Ordering::Relaxed)
     }
 
     pub(super) fn passage(&self) -> Passage {
         let faults = self.setup.faults;
+        let (least, mean) = match self.setup.distance {
+            // In whole milliseconds that is half of one on average.
+            Distance::Near => (0, 0.91),
+            Distance::Usual => (1, 1.5),
+        };
         let mut state = self.state();
         state.calls += 1;
         let random = &mut state.random;
-        let mut way = || Duration::from_millis(1 + random.exponential(1.5) as u64);
+        let mut way = || Duration::from_millis(least + random.exponential(mean) as u64);
         let (there, back) = (way(), way());
         let is_double = random.chance(faults.duplicates);
         Passage {
@@ -160,220 +205,191 @@ impl World {
             request_is_lost: random.chance(faults.lost_requests),
             reply_is_lost: random.chance(faults.lost_replies),
             again_after: is_double.then(|| Duration::from_millis(random.below(30) as u64)),
+            tells_again: random.chance(0.5),
         }
+    }
+
+    /// When a copy of a call comes that was held up.
+    pub(super) fn late(&self) -> Option<Duration> {
+        let (late, random) = (self.setup.faults.late, &mut self.state().random);
+        let is_late = late > 0.0 && random.chance(late);
+        is_late.then(|| Duration::from_millis(20 + random.below(2_000) as u64))
     }
 
     pub(super) async fn execute(
         &self,
-        node: usize,
+        life: &Life,
         key: &str,
         call: &Call<'_>,
-    ) -> Result<Reply, StoreError> {
-        let now = self.clock.now();
+    ) -> (Result<Reply, StoreError>, Done) {
+        let (now, fast, node) = (self.clock.now(), self.clock.fast(), life.node);
         let reply = self.memory.transact(key, call).await;
         let mut state = self.state();
         state.order += 1;
-        let place = (state.epoch, state.order);
-        // The store's trials have a key of another kind.
-        let subject = key.rsplit(':').next().and_then(|key| key.parse().ok());
-        if let Some(subject) = subject {
-            state.done.insert((node, subject, now.as_micros()), place);
+        let (epoch, order) = (state.epoch, state.order);
+        if let Some(subject) = subject(key) {
+            let asked = (node, subject, now.as_micros());
+            state.done.insert(asked, (epoch, order));
         }
-        let millis = self.millis();
         if let Ok(reply) = &reply {
             state.digest.update(reply.as_bytes());
         }
-        let done_at = now.as_micros();
+        let (millis, done_at) = (self.millis(), now.as_micros());
         state.note(millis, format_args!("{node} asks of {key} at {done_at}"));
-        reply
+        drop(state);
+        let done = Done {
+            at: Instant::now(),
+            span: Span { epoch, fast },
+        };
+        if let (Some(subject), Some(clause), Ok(reply)) = (subject(key), call.lease(), &reply)
+            && let Some((_, answer)) = LeaseReply::split(reply.as_bytes())
+        {
+            let who = (life.number, subject);
+            self.holdings().done(who, clause, &answer, done);
+        }
+        (reply, done)
     }
 
     /// A request of a node was answered.
-    fn answered(&self, arrival: Arrival, answer: Result<Decision, LimiterError>) {
+    pub(super) fn answered(
+        &self,
+        life: &Life,
+        arrival: &Arrival,
+        answer: Result<Decision, LimiterError>,
+    ) {
         let now = self.millis();
+        let Arrival { node, key, at, .. } = *arrival;
+        let leased = answer.as_ref().ok().filter(|decision| decision.is_leased());
+        let span = leased.map(|decision| {
+            let units = decision.charged();
+            let mut holdings = self.holdings();
+            holdings.spend((life.number, key), units, Instant::now())
+        });
         let mut state = self.state();
-        let Arrival { node, key, at, .. } = arrival;
-        state.waits.push(now - at);
+        if now > at {
+            state.waits.push(now - at);
+        }
         let Ok(decision) = answer else {
             state.failed += 1;
             state.last_failure = now;
             return state.note(now, format_args!("{node} {key} fails"));
         };
-        let units = decision.charged();
-        if units > 0 && decision.is_allowed() {
-            let at = decision.receipt().charged_at();
-            let told = state.done.get(&(node, key, at.as_micros()));
-            let order = match self.setup.database {
-                Database::Transacts => *told.expect("an answer of the store's"),
-                // Each swap is later than those before it, also by the time of its call.
-                Database::Swaps => (0, at.as_micros()),
-            };
-            state.admitted.push(Admitted {
-                order,
-                at,
-                key,
-                units,
-            });
-        }
-        state.note(now, format_args!("{node} {key} gets {units}"));
+        let charged = decision.charged();
+        let units = if decision.is_allowed() { charged } else { 0 };
+        let place = self.place(&mut state, span, (node, key), &decision);
+        state.pass(now, arrival, units, place);
     }
 
-    fn happens(&self, event: Event) {
+    /// A node with a timer has let units pass, or none.
+    pub(super) fn passed(&self, arrival: &Arrival, units: u64) {
+        let (now, mut state) = (self.millis(), self.state());
+        let place = (0, self.clock.now(), state.next());
+        state.pass(now, arrival, units, place);
+    }
+
+    /// When units passed: those that the store gave when it did; those that a node had leased when
+    /// it spent them, by the store's clock as it was when it leased them.
+    fn place(
+        &self,
+        state: &mut State,
+        span: Option<Span>,
+        (node, key): (usize, u64),
+        decision: &Decision,
+    ) -> (u64, Timestamp, u64) {
+        let at = decision.receipt().charged_at();
+        if let Some(Span { epoch, fast }) = span {
+            return (epoch, self.clock.at(fast), state.next());
+        }
+        let told = state.done.get(&(node, key, at.as_micros()));
+        match (self.setup.database, told) {
+            (Database::Transacts, Some((epoch, order))) => (*epoch, at, *order),
+            // Each swap is later than those before it, also by the time of its call.
+            _ => (0, at, state.next()),
+        }
+    }
+
+    pub(super) fn happens(&self, event: Event) {
+        let now = self.millis();
         let mut state = self.state();
         match event {
             Event::Partition { node, until } => state.partition_until[node] = until,
             Event::Outage { until } => state.outage_until = until,
+            Event::Suspend { node, until } => state.suspended_until[node] = until,
             Event::Restart => {
                 self.memory.clear();
                 state.epoch += u64::from(!self.setup.faults.forgets);
             }
-            Event::Step(by) => {
-                self.clock.1.fetch_add(by, Ordering::Relaxed);
+            Event::Clock(fast) => {
+                let before = self.clock.1.swap(fast, Ordering::Relaxed);
                 // Time that comes again is given out again, at most once.
-                state.epoch += u64::from(by < 0);
+                state.epoch += u64::from(fast < before);
             }
-            Event::Replace(_) => {}
+            Event::Replace { .. } => {}
         }
-        drop(state);
-        self.note(format_args!("{event:?}"));
+        state.note(now, format_args!("{event:?}"));
     }
 }
 
 impl State {
-    fn note(&mut self, millis: u64, event: fmt::Arguments<'_>) {
-        let mut line = String::new();
-        writeln!(line, "{millis} {event}").expect("a text takes all");
-        self.digest.update(&line);
-        if self.log.len() >= 2 * KEPT {
-            self.log.drain(..KEPT);
-        }
-        self.log.push(line);
-    }
-}
-
-/// A node's limiter. One that takes the place of another has other hashes.
-fn node(world: &Arc<World>, node: usize, generation: u64) -> AnyLimiter {
-    let setup = &world.setup;
-    let seed = setup.seed ^ (generation << 32 | node as u64);
-    let builder = SharedLimiter::builder(setup.limit.quotas())
-        .name("simulated")
-        .on_failure(OnFailure::deny())
-        .seed(seed);
-    let builder = setup.mode.apply(builder);
-    let store = SimStore {
-        world: Arc::clone(world),
-        node,
-    };
-    let limiter = match setup.database {
-        Database::Transacts => builder.build_on(store).map(AnyLimiter::new),
-        Database::Swaps => builder
-            .build_on(Cas::new(store).seed(seed))
-            .map(AnyLimiter::new),
-    };
-    limiter.expect("a limit that makes sense")
-}
-
-pub(super) async fn run(setup: &Setup) -> Report {
-    let mut random = Random::new(setup.seed);
-    let arrivals = setup.workload.arrivals(setup, &mut random);
-    let mut events = setup
-        .faults
-        .events(setup, &mut random)
-        .into_iter()
-        .peekable();
-    let clock = StoreClock(PausedClock::new(), Arc::default());
-    let world = Arc::new(World {
-        memory: MemoryStore::with_clock(clock.clone()),
-        rows: Mutex::default(),
-        clock: clock.clone(),
-        start: Instant::now(),
-        setup: setup.clone(),
-        state: Mutex::new(State::new(setup, random)),
-    });
-    let mut nodes: Vec<_> = (0..setup.nodes).map(|at| node(&world, at, 0)).collect();
-    let central = LocalLimiter::builder(setup.limit.quotas()).clock(clock);
-    let central = central.build().expect("a limit that makes sense");
-    let (mut asked, mut admitted_centrally) = (0, 0);
-    for arrival in arrivals {
-        while let Some((at, event)) = events.next_if(|(at, _)| *at <= arrival.at) {
-            sleep_until(world.start + Duration::from_millis(at)).await;
-            world.happens(event);
-            if let Event::Replace(at) = event {
-                nodes[at] = node(&world, at, arrival.at + 1);
-            }
-        }
-        sleep_until(world.start + Duration::from_millis(arrival.at)).await;
-        asked += arrival.cost;
-        let key = Key::from(arrival.key);
-        admitted_centrally += central.acquire(&key, arrival.cost).charged();
-        ask(&world, &nodes[arrival.node], arrival);
-    }
-    sleep(2 * DEADLINE).await;
-    world.report(asked, admitted_centrally)
-}
-
-fn ask(world: &Arc<World>, node: &AnyLimiter, arrival: Arrival) {
-    world.state().requests += 1;
-    match node.apply(&Key::from(arrival.key), Op::Acquire(arrival.cost)) {
-        Pending::Ready(answer) => world.answered(arrival, answer),
-        Pending::Later(answer) => {
-            let world = Arc::clone(world);
-            tokio::spawn(async move { world.answered(arrival, answer.await) });
-        }
-    }
-}
-
-impl State {
-    fn new(setup: &Setup, random: Random) -> Self {
+    fn new(nodes: usize, random: Random) -> Self {
         Self {
             random,
             order: 0,
             epoch: 0,
             calls: 0,
             outage_until: 0,
-            partition_until: vec![0; setup.nodes],
+            partition_until: vec![0; nodes],
+            suspended_until: vec![0; nodes],
             done: BTreeMap::new(),
             admitted: Vec::new(),
             requests: 0,
             failed: 0,
             last_failure: 0,
             waits: Vec::new(),
+            flow: Vec::new(),
             digest: Sha256::new(),
             log: Vec::new(),
         }
     }
-}
 
-impl World {
-    fn report(&self, asked: u64, central: u64) -> Report {
-        let mut state = self.state();
-        state.admitted.sort_by_key(|admitted| admitted.order);
-        let mut judges = BTreeMap::new();
-        let excess = state.admitted.iter().map(|admitted| {
-            let subject = (admitted.key, admitted.order.0);
-            let judge = judges
-                .entry(subject)
-                .or_insert_with(|| Judge::new(&self.setup.limit));
-            judge.admit(admitted.at, admitted.units)
-        });
-        let excess = excess.max().unwrap_or(0);
-        let admitted = state.admitted.iter().map(|admitted| admitted.units).sum();
-        state.waits.sort_unstable();
-        let digest = state.digest.clone().finalize();
-        let kept = state.log.len().saturating_sub(KEPT);
-        Report {
-            asked,
-            admitted,
-            central,
-            requests: state.requests,
-            failed: state.failed,
-            last_failure: state.last_failure,
-            last_outage: state.outage_until,
-            calls: state.calls,
-            excess,
-            waits: state.waits.clone(),
-            digest: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
-            log: state.log[kept..].to_vec(),
+    fn next(&mut self) -> u64 {
+        self.order += 1;
+        self.order
+    }
+
+    fn pass(&mut self, now: u64, arrival: &Arrival, units: u64, place: (u64, Timestamp, u64)) {
+        let ((epoch, at, order), Arrival { node, key, .. }) = (place, *arrival);
+        if units > 0 {
+            self.admitted.push(Admitted {
+                epoch,
+                at,
+                order,
+                key,
+                units,
+            });
+            self.flows(now, units);
         }
+        self.note(now, format_args!("{node} {key} gets {units}"));
+    }
+
+    fn flows(&mut self, now: u64, units: u64) {
+        let at = now as usize / 10;
+        if self.flow.len() <= at {
+            self.flow.resize(at + 1, 0);
+        }
+        self.flow[at] += units;
+    }
+
+    fn note(&mut self, millis: u64, event: fmt::Arguments<'_>) {
+        let mut line = String::new();
+        writeln!(line, "{millis} {event}").expect("a text takes all");
+        self.digest.update(&line);
+        self.log.push(line);
+    }
+
+    /// Forgets what nobody would read.
+    pub(super) fn trim(&mut self) {
+        let old = self.log.len().saturating_sub(KEPT);
+        self.log.drain(..old);
     }
 }

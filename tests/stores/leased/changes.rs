@@ -191,3 +191,33 @@ async fn tiers_lease_apart_and_count_together() {
     let rest = nodes[0].acquire_up_to(&key(), 2 * BURST).await.unwrap();
     assert_eq!(passed + rest.charged(), BURST);
 }
+
+/// A denial that another node's lease caused is over when that node gives back: a node that asks for
+/// too little to lease does not hold to it for as long as it told, nor does a strict one.
+#[tokio::test(start_paused = true)]
+async fn denial_for_units_that_another_node_held_is_over_when_they_come_back() {
+    let quota = Quota::per_hour(1).burst(BURST);
+    for mode in [Mode::strict(), Mode::leased().length(LENGTH)] {
+        let wire = Wire::new();
+        let (one, two, _) = holding(&wire).await;
+        let _ = two.acquire_up_to(&key(), 2 * BURST).await.unwrap();
+        let other = leased(quota, 7).mode(mode).build_on(wire.clone()).unwrap();
+        let denied = other.acquire(&key(), 2).await.unwrap();
+        assert!(denied.is_denied(), "units are held: {denied:?}");
+        assert!(denied.retry_after().unwrap() > 100 * LENGTH);
+        let again = at_once_for(&other, 2);
+        assert!(again.is_some_and(|again| again.is_denied()), "{mode:?}");
+        drop(one);
+        sleep(30 * MS).await;
+        let now = other.acquire(&key(), 2).await.unwrap();
+        assert!(now.is_allowed(), "{mode:?}: {now:?}");
+        // Where nobody holds any, it is held to until its time.
+        let _ = two.acquire_up_to(&key(), 2 * BURST).await.unwrap();
+        let last = other.acquire(&key(), 1).await.unwrap();
+        sleep(100 * LENGTH).await;
+        let calls = wire.calls();
+        let again = other.acquire(&key(), 1).await.unwrap();
+        assert!(again.is_denied(), "{last:?}");
+        assert_eq!(wire.calls(), calls, "{mode:?}");
+    }
+}

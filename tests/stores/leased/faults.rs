@@ -124,3 +124,32 @@ fn runtime_that_ends_takes_no_lease_along_for_good() {
         assert!(node.mode_stats().local > before + 1_000);
     });
 }
+
+/// The runtime in which leases were kept is there, but nobody drives it any more.
+#[test]
+fn leases_are_kept_in_the_runtime_that_is_driven() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().start_paused(true).build().unwrap()
+    };
+    let [first, second] = [runtime(), runtime()];
+    let node = first.block_on(async {
+        let nodes = nodes(1, Quota::per_second(10_000), &Wire::new());
+        Passed::default().load(&nodes, 4, 100 * MS).await;
+        nodes[0].clone()
+    });
+    let before = node.mode_stats();
+    assert!(before.granted > before.settled + before.returned);
+    second.block_on(async {
+        sleep(4 * LENGTH).await;
+        let nodes = [node.clone()];
+        Passed::default().load(&nodes, 4, 100 * MS).await;
+        sleep(4 * LENGTH).await;
+    });
+    let after = node.mode_stats();
+    assert!(after.granted > before.granted);
+    let held = before.granted - before.settled - before.returned;
+    assert!(after.ended <= held, "{after:?}");
+    assert_eq!(after.granted, after.settled + after.returned + after.ended);
+    drop(first);
+}

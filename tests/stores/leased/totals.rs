@@ -158,3 +158,41 @@ async fn tasks_end_with_the_limiter() {
     sleep(LENGTH).await;
     assert_eq!(tasks(), 0);
 }
+
+/// A bucket that fills within a pause loses nothing, nor does a window that begins in one.
+#[tokio::test(start_paused = true)]
+async fn pauses_lose_no_units() {
+    let wire = Wire::new();
+    let small = nodes(1, Quota::per_second(1_000).burst(10), &wire);
+    let passed = Passed::default();
+    passed.load(&small, 2, 4 * SECOND).await;
+    assert!(passed.count() > 3_600, "{} of 4,010", passed.count());
+
+    let wire = Wire::new();
+    let quota = Quota::per_second(200).fixed_window();
+    let node = |seed| {
+        let mode = Mode::leased().length(10 * SECOND);
+        leased(quota, seed)
+            .mode(mode)
+            .build_on(wire.clone())
+            .unwrap()
+    };
+    let nodes: Vec<_> = (0..3).map(node).collect();
+    let wait = nodes[0].peek(&key(), 1).await.unwrap();
+    sleep(wait.binding().effective_window().unwrap()).await;
+    for window in 0..5 {
+        let passed = Passed::default();
+        passed.load(&nodes, 1, 150 * MS).await;
+        assert!(
+            passed.count() > 150,
+            "{} in window {window}",
+            passed.count()
+        );
+        passed.load(&nodes, 1, SECOND - 150 * MS).await;
+        assert!(
+            passed.count() > 190,
+            "{} in window {window}",
+            passed.count()
+        );
+    }
+}

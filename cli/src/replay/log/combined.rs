@@ -1,6 +1,8 @@
 //! The common and the combined format, as Apache and nginx write them.
 
-use super::{Entry, date::Dates};
+use std::borrow::Cow;
+
+use super::{Entry, Told, date::Dates};
 
 /// `203.0.113.7 - alice [21/Nov/2026:03:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "curl" "-"`: the
 /// referer and the client's name can be missing, and nginx adds `X-Forwarded-For`.
@@ -20,6 +22,7 @@ pub(super) fn entry<'a>(line: &'a str, dates: &mut Dates) -> Result<Entry<'a>, &
         is_whole,
         client: known(client),
         user: known(user),
+        tells_user: true,
         status: status.ok_or("it has no status")?,
         ..Entry::default()
     };
@@ -28,15 +31,55 @@ pub(super) fn entry<'a>(line: &'a str, dates: &mut Dates) -> Result<Entry<'a>, &
         entry.method = known(method);
         entry.uri = known(uri.split(' ').next().unwrap_or(uri));
     }
-    let quotes = quoted(rest).and_then(|(_, rest)| quoted(rest));
-    let forwarded = quotes.and_then(|(_, rest)| quoted(rest));
-    entry.forwarded_for = forwarded.and_then(|(value, _)| known(value));
+    if let Some((referer, rest)) = quoted(rest) {
+        entry.referer = Told::field(unescaped(referer));
+        let agent = quoted(rest);
+        entry.user_agent = agent.map_or(Told::Unknown, |(agent, _)| Told::field(unescaped(agent)));
+        let forwarded = agent.and_then(|(_, rest)| quoted(rest));
+        entry.forwarded_for = forwarded.and_then(|(value, _)| known(value));
+    }
     Ok(entry)
 }
 
 /// `-` stands for what there is not.
-fn known(text: &str) -> Option<std::borrow::Cow<'_, str>> {
-    (text != "-" && !text.is_empty()).then(|| text.into())
+fn known(text: &str) -> Option<Cow<'_, str>> {
+    (text != "-" && !text.is_empty()).then(|| unescaped(text))
+}
+
+/// The text without the backslashes that servers put before some signs and in place of others.
+fn unescaped(text: &str) -> Cow<'_, str> {
+    if memchr::memchr(b'\\', text.as_bytes()).is_none() {
+        return text.into();
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        match (first, behind) {
+            (b'\\', [b'x', high, low, behind @ ..]) if hex(*high, *low).is_some() => {
+                bytes.extend(hex(*high, *low));
+                rest = behind;
+            }
+            (b'\\', [sign, behind @ ..]) => {
+                bytes.push(match sign {
+                    b'b' => 0x08,
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'v' => 0x0b,
+                    sign => *sign,
+                });
+                rest = behind;
+            }
+            (other, _) => bytes.push(*other),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned().into()
+}
+
+fn hex(high: u8, low: u8) -> Option<u8> {
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    Some((digit(high)? * 16 + digit(low)?) as u8)
 }
 
 /// The text in the next quotes, and the text behind them.
@@ -64,13 +107,28 @@ mod tests {
         assert_eq!(entry.client.as_deref(), Some("2001:db8::1"));
         assert_eq!(entry.user.as_deref(), Some("alice smith"));
         assert_eq!(entry.method.as_deref(), Some("POST"));
-        assert_eq!(entry.uri.as_deref(), Some("/a?b=\\\"c"));
+        assert_eq!(entry.uri.as_deref(), Some("/a?b=\"c"));
         assert_eq!(entry.path(), Some("/a"));
         assert_eq!((entry.status, entry.is_whole), (401, true));
+        assert!(matches!(&entry.user_agent, Told::Value(agent) if agent == "cu\\rl"));
+        assert!(matches!(entry.referer, Told::Absent));
         assert_eq!(
             entry.forwarded_for.as_deref(),
             Some("203.0.113.7, 10.0.0.1")
         );
+    }
+
+    #[test]
+    fn escaped_signs_are_what_was_sent() {
+        for (written, sent) in [
+            (r#"a\"b\\c"#, "a\"b\\c"),
+            (r"\x22\xC3\xA9\x5C", "\"é\\"),
+            (r"\t\x0", "\tx0"),
+            (r"\", "\\"),
+            (r"\xff", "\u{fffd}"),
+        ] {
+            assert_eq!(unescaped(written), sent, "{written}");
+        }
     }
 
     #[test]

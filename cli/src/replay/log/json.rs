@@ -1,80 +1,53 @@
 //! Lines of JSON, as nginx is told to write them and Caddy does.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, mem};
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{
-    Entry,
+    Entry, Told,
     date::{Dates, Instant, from_number},
+    fields::{COOKIE, FieldNames, FieldTree, Meaning},
 };
 
-/// Names of fields that the arguments tell.
-#[derive(Debug, Clone, Default)]
-pub(super) struct FieldNames {
-    pub(super) time: Option<String>,
-    pub(super) ip: Option<String>,
-    /// The one that keys are made of.
-    pub(super) key: Option<String>,
+/// What Caddy writes in place of credentials.
+const REDACTED: &str = "REDACTED";
+
+/// Reads lines, of which it looks at some fields.
+#[derive(Debug)]
+pub(super) struct JsonLines {
+    names: FieldNames,
+    tree: FieldTree,
 }
 
-/// Names that servers use, the best first. A dot is an object in an object.
-const TIMES: [&str; 8] = [
-    "ts",
-    "msec",
-    "time_iso8601",
-    "time",
-    "@timestamp",
-    "timestamp",
-    "time_local",
-    "date",
-];
-const CLIENTS: [&str; 6] = [
-    "remote_addr",
-    "request.client_ip",
-    "request.remote_ip",
-    "client_ip",
-    "remote_ip",
-    "ip",
-];
-const METHODS: [&str; 3] = ["request_method", "request.method", "method"];
-const URIS: [&str; 4] = ["request_uri", "request.uri", "uri", "path"];
-const HOSTS: [&str; 3] = ["http_host", "request.host", "host"];
-const USERS: [&str; 3] = ["remote_user", "user_id", "user"];
-const FORWARDED: [&str; 3] = [
-    "http_x_forwarded_for",
-    "request.headers.X-Forwarded-For",
-    "x_forwarded_for",
-];
+impl JsonLines {
+    pub(super) fn new(names: FieldNames) -> Self {
+        Self {
+            tree: FieldTree::new(&names),
+            names,
+        }
+    }
 
-/// The entry of a line.
-pub(super) fn entry<'a>(
-    line: &'a str,
-    names: &FieldNames,
-    dates: &mut Dates,
-) -> Result<Entry<'a>, &'static str> {
-    let mut found = Found {
-        names,
-        time: Best::default(),
-        client: Best::default(),
-        method: Best::default(),
-        uri: Best::default(),
-        host: Best::default(),
-        user: Best::default(),
-        forwarded: Best::default(),
-        line: None,
-        status: None,
-        field: None,
-    };
-    let mut json = serde_json::Deserializer::from_str(line);
-    let walk = Walk {
-        path: &mut String::new(),
-        found: &mut found,
-    };
-    walk.deserialize(&mut json)
-        .and_then(|()| json.end())
-        .map_err(|_| "it is no JSON")?;
-    found.entry(dates)
+    /// The entry of a line.
+    pub(super) fn entry<'a>(
+        &self,
+        line: &'a str,
+        dates: &mut Dates,
+    ) -> Result<Entry<'a>, &'static str> {
+        let mut found = Found {
+            names: Some(&self.names),
+            ..Found::default()
+        };
+        let mut json = serde_json::Deserializer::from_str(line);
+        let walk = Walk {
+            node: &self.tree,
+            found: &mut found,
+        };
+        walk.deserialize(&mut json)
+            .and_then(|()| json.end())
+            .map_err(|_| "it is no JSON")?;
+        found.entry(dates)
+    }
 }
 
 /// The value of a field that goes by several names.
@@ -88,14 +61,9 @@ enum Scalar<'a> {
 }
 
 impl<'a> Best<'a> {
-    /// Keeps the value if `path` is a better name for it than the one found so far.
-    fn offer(&mut self, path: &str, own: Option<&String>, known: &[&str], value: &Scalar<'a>) {
-        let place = match own {
-            Some(own) => (own == path).then_some(0),
-            None => known.iter().position(|name| *name == path),
-        };
-        let better = |place: &usize| self.0.as_ref().is_none_or(|(best, _)| place < best);
-        if let Some(place) = place.filter(better) {
+    /// Keeps the value if its name is a better one than that of the value found so far.
+    fn offer(&mut self, place: usize, value: &Scalar<'a>) {
+        if self.0.as_ref().is_none_or(|(best, _)| place < *best) {
             self.0 = Some((place, value.clone()));
         }
     }
@@ -123,8 +91,9 @@ impl<'a> Scalar<'a> {
     }
 }
 
+#[derive(Default)]
 struct Found<'a, 'n> {
-    names: &'n FieldNames,
+    names: Option<&'n FieldNames>,
     time: Best<'a>,
     client: Best<'a>,
     method: Best<'a>,
@@ -132,38 +101,93 @@ struct Found<'a, 'n> {
     host: Best<'a>,
     user: Best<'a>,
     forwarded: Best<'a>,
-    /// `GET / HTTP/1.1`.
     line: Option<Cow<'a, str>>,
     status: Option<u16>,
-    field: Option<Cow<'a, str>>,
+    keys: Vec<Option<Cow<'a, str>>>,
+    looked_at: Vec<Told<'a>>,
+    /// Whether the line has all headers of the request.
+    has_headers: bool,
 }
 
 impl<'a> Found<'a, '_> {
-    fn put(&mut self, path: &str, value: &Scalar<'a>) {
-        let FieldNames { time, ip, key } = self.names;
-        self.time.offer(path, time.as_ref(), &TIMES, value);
-        self.client.offer(path, ip.as_ref(), &CLIENTS, value);
-        self.method.offer(path, None, &METHODS, value);
-        self.uri.offer(path, None, &URIS, value);
-        self.host.offer(path, None, &HOSTS, value);
-        self.user.offer(path, None, &USERS, value);
-        self.forwarded.offer(path, None, &FORWARDED, value);
-        match (path, value) {
-            ("request", Scalar::Text(line)) => self.line = Some(line.clone()),
-            ("status", value) => self.status = value.clone().text().parse().ok(),
-            _ => {}
-        }
-        if key.as_deref() == Some(path) {
-            self.field = Some(value.clone().text());
+    fn put(&mut self, (meaning, place): (Meaning, usize), value: &Scalar<'a>) {
+        match meaning {
+            Meaning::Time => self.time.offer(place, value),
+            Meaning::Client => self.client.offer(place, value),
+            Meaning::Method => self.method.offer(place, value),
+            Meaning::Uri => self.uri.offer(place, value),
+            Meaning::Host => self.host.offer(place, value),
+            Meaning::User => self.user.offer(place, value),
+            Meaning::ForwardedFor => self.forwarded.offer(place, value),
+            Meaning::Line => {
+                if let Scalar::Text(line) = value {
+                    self.line = Some(line.clone());
+                }
+            }
+            Meaning::Status => {
+                self.status = match value {
+                    Scalar::Text(text) => text.parse().ok(),
+                    Scalar::Number(number) => {
+                        let is_one = (0.0..1e3).contains(number) && number.fract() == 0.0;
+                        is_one.then_some(*number as u16)
+                    }
+                };
+            }
+            Meaning::Key(key) => {
+                self.keys
+                    .resize(self.names.map_or(0, |names| names.keys.len()), None);
+                self.keys[key] = Some(value.clone().text());
+            }
+            Meaning::LookedAt(need) => self.tell(need, Told::field(value.clone().text())),
+            Meaning::Cookie(need) => {
+                let text = value.clone().text();
+                let known = self.names.and_then(|names| names.looked_at.get(&need));
+                let name = known
+                    .into_iter()
+                    .flatten()
+                    .find_map(|name| name.strip_prefix(COOKIE));
+                let told = match name.filter(|_| !text.is_empty()) {
+                    Some(name) => Told::Value(format!("{name}={text}").into()),
+                    None => Told::Absent,
+                };
+                self.tell(need, told);
+            }
         }
     }
 
-    fn entry(self, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
+    fn tell(&mut self, need: usize, told: Told<'a>) {
+        let needs = self.names.map_or(0, FieldNames::needs);
+        self.looked_at.resize(needs, Told::Unknown);
+        self.looked_at[need] = told;
+    }
+
+    /// Headers that the line would have if the request had them are absent, but for those whose
+    /// values Caddy hides.
+    fn looked_at(&mut self) -> Vec<Told<'a>> {
+        let Some(names) = self.names.filter(|_| self.has_headers) else {
+            return mem::take(&mut self.looked_at);
+        };
+        self.looked_at.resize(names.needs(), Told::Unknown);
+        for need in names.looked_at.keys() {
+            let told = &mut self.looked_at[*need];
+            *told = match mem::take(told) {
+                Told::Unknown => Told::Absent,
+                Told::Value(value) if value == REDACTED => Told::Unknown,
+                told => told,
+            };
+        }
+        mem::take(&mut self.looked_at)
+    }
+
+    fn entry(mut self, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
+        let looked_at = self.looked_at();
         let (_, time) = self.time.0.ok_or("it has no time")?;
         let (at, is_whole) = time.time(dates).ok_or("its time is none")?;
         let mut entry = Entry {
             at,
             is_whole,
+            tells_user: self.user.0.is_some(),
+            looked_at,
             client: self.client.text(),
             method: self.method.text(),
             uri: self.uri.text(),
@@ -171,7 +195,8 @@ impl<'a> Found<'a, '_> {
             status: self.status.ok_or("it has no status")?,
             user: self.user.text(),
             forwarded_for: self.forwarded.text(),
-            field: self.field,
+            fields: self.keys,
+            ..Entry::default()
         };
         if let Some(line) = self.line.filter(|_| entry.method.is_none()) {
             let mut words = line.split(' ').map(str::to_owned);
@@ -182,9 +207,9 @@ impl<'a> Found<'a, '_> {
     }
 }
 
-/// Walks a value, and offers what it finds under its path.
+/// Walks a value, and puts down what has a meaning.
 struct Walk<'w, 'a, 'n> {
-    path: &'w mut String,
+    node: &'n FieldTree,
     found: &'w mut Found<'a, 'n>,
 }
 
@@ -197,8 +222,11 @@ impl<'a> DeserializeSeed<'a> for Walk<'_, 'a, '_> {
 }
 
 impl<'a> Walk<'_, 'a, '_> {
-    fn offer<E>(self, value: &Scalar<'a>) -> Result<(), E> {
-        self.found.put(self.path, value);
+    #[allow(clippy::unnecessary_wraps, reason = "visitors return results")]
+    fn put<E>(self, value: &Scalar<'a>) -> Result<(), E> {
+        for meaning in &self.node.meanings {
+            self.found.put(*meaning, value);
+        }
         Ok(())
     }
 }
@@ -211,27 +239,27 @@ impl<'a> Visitor<'a> for Walk<'_, 'a, '_> {
     }
 
     fn visit_borrowed_str<E>(self, text: &'a str) -> Result<(), E> {
-        self.offer(&Scalar::Text(Cow::Borrowed(text)))
+        self.put(&Scalar::Text(Cow::Borrowed(text)))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        self.offer(&Scalar::Text(Cow::Owned(text.to_owned())))
+        self.put(&Scalar::Text(Cow::Owned(text.to_owned())))
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<(), E> {
-        self.offer(&Scalar::Number(number))
+        self.put(&Scalar::Number(number))
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<(), E> {
-        self.offer(&Scalar::Number(number as f64))
+        self.put(&Scalar::Number(number as f64))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<(), E> {
-        self.offer(&Scalar::Number(number as f64))
+        self.put(&Scalar::Number(number as f64))
     }
 
     fn visit_bool<E>(self, told: bool) -> Result<(), E> {
-        self.offer(&Scalar::Text(told.to_string().into()))
+        self.put(&Scalar::Text(told.to_string().into()))
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
@@ -239,18 +267,16 @@ impl<'a> Visitor<'a> for Walk<'_, 'a, '_> {
     }
 
     fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
-        let Self { path, found } = self;
-        let length = path.len();
-        while let Some(name) = map.next_key::<Cow<'a, str>>()? {
-            if length > 0 {
-                path.push('.');
+        let Self { node, found } = self;
+        found.has_headers |= node.has_headers;
+        while let Some(child) = map.next_key_seed(Name(node))? {
+            match child {
+                Some(node) => map.next_value_seed(Walk {
+                    node,
+                    found: &mut *found,
+                })?,
+                None => drop(map.next_value::<IgnoredAny>()?),
             }
-            path.push_str(&name);
-            map.next_value_seed(Walk {
-                path: &mut *path,
-                found: &mut *found,
-            })?;
-            path.truncate(length);
         }
         Ok(())
     }
@@ -264,12 +290,35 @@ impl<'a> Visitor<'a> for Walk<'_, 'a, '_> {
     }
 }
 
+/// Finds what stands under a name.
+struct Name<'n>(&'n FieldTree);
+
+impl<'a, 'n> DeserializeSeed<'a> for Name<'n> {
+    type Value = Option<&'n FieldTree>;
+
+    fn deserialize<D: Deserializer<'a>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_str(self)
+    }
+}
+
+impl<'n> Visitor<'_> for Name<'n> {
+    type Value = Option<&'n FieldTree>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.child(name))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn read(line: &str, names: &FieldNames) -> Result<String, &'static str> {
-        let entry = entry(line, names, &mut Dates::new())?;
+        let entry = JsonLines::new(names.clone()).entry(line, &mut Dates::new())?;
         Ok(format!(
             "{} {:?} {:?} {:?} {:?} {} {:?}",
             entry.at,
@@ -278,7 +327,7 @@ mod tests {
             entry.uri.as_deref(),
             entry.forwarded_for.as_deref(),
             entry.status,
-            entry.field.as_deref(),
+            entry.fields,
         ))
     }
 
@@ -286,26 +335,26 @@ mod tests {
     fn lines_of_caddy_and_of_nginx_are_read() {
         let caddy = r#"{"level":"info","ts":1795230001.25,"request":{"remote_ip":"10.0.0.1","client_ip":"203.0.113.7","method":"GET","host":"a.example","uri":"/a?b","headers":{"X-Forwarded-For":["203.0.113.7"],"X-Key":["k1"]}},"status":200}"#;
         let key = FieldNames {
-            key: Some("request.headers.X-Key".into()),
+            keys: vec!["request.headers.X-Key".into()],
             ..FieldNames::default()
         };
         assert_eq!(
             read(caddy, &key).expect("an entry"),
-            r#"1795230001250000 Some("203.0.113.7") Some("GET") Some("/a?b") Some("203.0.113.7") 200 Some("k1")"#
+            r#"1795230001250000 Some("203.0.113.7") Some("GET") Some("/a?b") Some("203.0.113.7") 200 [Some("k1")]"#
         );
         let nginx = r#"{"msec":"1795230001.250","remote_addr":"203.0.113.7","request":"POST /l\u00e9 HTTP/1.1","status":"401"}"#;
         assert_eq!(
             read(nginx, &FieldNames::default()).expect("an entry"),
-            r#"1795230001250000 Some("203.0.113.7") Some("POST") Some("/lé") None 401 None"#
+            r#"1795230001250000 Some("203.0.113.7") Some("POST") Some("/lé") None 401 []"#
         );
         let own = FieldNames {
             time: Some("when".into()),
             ip: Some("who".into()),
-            key: None,
+            ..FieldNames::default()
         };
         assert_eq!(
             read(r#"{"ts":5,"ip":"x","when":"2026-11-21T03:00:01Z","who":"203.0.113.9","status":200}"#, &own).expect("an entry"),
-            r#"1795230001000000 Some("203.0.113.9") None None None 200 None"#
+            r#"1795230001000000 Some("203.0.113.9") None None None 200 []"#
         );
     }
 

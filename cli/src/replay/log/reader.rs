@@ -1,25 +1,35 @@
 //! Files and pipes of lines.
 
 use std::{
+    cmp::Ordering,
+    collections::{BinaryHeap, binary_heap::PeekMut},
     fs::File,
     io::{self, BufRead, BufReader, Read},
-    path::Path,
+    mem,
+    path::{Path, PathBuf},
 };
 
 use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Attempt, Parsed, Parser, date::Dates, json::FieldNames};
-use crate::{arguments::Replay, replay::settings::Settings};
+use super::{Attempt, Parsed, Parser, date::Dates, fields::FieldNames, json::JsonLines};
+use crate::{
+    arguments::Replay,
+    replay::{needs::field_names, settings::Settings},
+};
 
 /// A line that is longer is none of a log.
 const LONGEST: usize = 1 << 20;
 
+/// Bytes that are read at once, of all files together and of each.
+const BUFFERS: usize = 32 << 20;
 const BUFFER: usize = 1 << 20;
+const LEAST_BUFFER: usize = 1 << 16;
 
 /// Counts of the lines that were read.
 #[derive(Debug, Clone, Default)]
 pub(in crate::replay) struct Seen {
+    pub(in crate::replay) files: usize,
     pub(in crate::replay) lines: u64,
     pub(in crate::replay) attempts: u64,
     /// Lines about requests that do not count.
@@ -27,15 +37,59 @@ pub(in crate::replay) struct Seen {
     pub(in crate::replay) skipped: u64,
     /// The first of them, and why.
     pub(in crate::replay) reasons: Vec<String>,
+    /// For each need of the rules, how many attempts' lines do not tell it.
+    pub(in crate::replay) untold: Vec<u64>,
 }
 
-/// Reads the files one after another.
+/// Reads all files side by side, by the times of their lines: files may cover the same time, and
+/// may be given in any order.
 pub(in crate::replay) struct Reader<'s> {
-    sources: Vec<(String, Box<dyn BufRead + Send>)>,
+    sources: Vec<Source>,
     parser: Parser<'s>,
     progress: ProgressBar,
     seen: Seen,
 }
+
+/// A file or a pipe.
+struct Source {
+    name: String,
+    bytes: Box<dyn BufRead + Send>,
+    line: Vec<u8>,
+    /// The number of the line.
+    number: u64,
+}
+
+/// The next attempt of a source. The greatest is the earliest: it is the first of a heap.
+struct Head {
+    attempt: Attempt,
+    source: usize,
+}
+
+impl Head {
+    fn order(&self) -> (u64, usize) {
+        (self.attempt.at, self.source)
+    }
+}
+
+impl Ord for Head {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.order().cmp(&self.order())
+    }
+}
+
+impl PartialOrd for Head {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Head {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for Head {}
 
 impl<'s> Reader<'s> {
     /// # Errors
@@ -45,20 +99,19 @@ impl<'s> Reader<'s> {
         arguments: &Replay,
         settings: &'s Settings,
     ) -> Result<Self, String> {
+        let files = &arguments.files;
+        if files.iter().filter(|file| is_stdin(file)).count() > 1 {
+            return Err("the standard input can be read only once".into());
+        }
+        let buffer = (BUFFERS / files.len().max(1)).clamp(LEAST_BUFFER, BUFFER);
         let mut sizes = 0;
         let progress = ProgressBar::no_length();
-        let open = |path: &std::path::PathBuf| {
-            let name = path.display().to_string();
-            let (source, size) =
-                source(path, &progress).map_err(|error| format!("{name}: {error}"))?;
+        let open = |path: &PathBuf| {
+            let (source, size) = Source::open(path, buffer, &progress)?;
             sizes += size;
-            Ok((name, source))
+            Ok(source)
         };
-        let sources = arguments
-            .files
-            .iter()
-            .map(open)
-            .collect::<Result<_, String>>()?;
+        let sources: Vec<Source> = files.iter().map(open).collect::<Result<_, String>>()?;
         if sizes > 0 {
             progress.set_length(sizes);
             let style =
@@ -66,23 +119,28 @@ impl<'s> Reader<'s> {
             progress.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         }
         Ok(Self {
+            seen: Seen {
+                files: sources.len(),
+                ..Seen::default()
+            },
             sources,
             parser: Parser {
                 settings,
                 format: arguments.format,
-                fields: FieldNames {
+                json: JsonLines::new(FieldNames {
                     time: arguments.time_field.clone(),
                     ip: arguments.ip_field.clone(),
-                    key: settings.key.field().map(str::to_owned),
-                },
+                    keys: settings.key.fields().to_vec(),
+                    looked_at: field_names(&settings.needs),
+                }),
                 dates: Dates::new(),
             },
             progress,
-            seen: Seen::default(),
         })
     }
 
-    /// Reads all, and hands on blocks of so many attempts until nobody takes them.
+    /// Reads all, and hands on blocks of so many attempts until nobody takes them. Attempts are in
+    /// order as far as those of each source are.
     ///
     /// # Errors
     ///
@@ -92,24 +150,28 @@ impl<'s> Reader<'s> {
         block: usize,
         mut hand_on: impl FnMut(Vec<Attempt>) -> bool,
     ) -> Result<(), String> {
+        let mut sources = mem::take(&mut self.sources);
+        let mut heads = BinaryHeap::with_capacity(sources.len());
+        for (place, source) in sources.iter_mut().enumerate() {
+            let first = self.next(source)?;
+            heads.extend(first.map(|attempt| Head {
+                attempt,
+                source: place,
+            }));
+        }
         let mut attempts = Vec::with_capacity(block);
-        for (name, mut source) in std::mem::take(&mut self.sources) {
-            let (mut line, mut number) = (Vec::new(), 0_u64);
-            while let Some(fits) =
-                next_line(&mut source, &mut line).map_err(|error| format!("{name}: {error}"))?
-            {
-                number += 1;
-                self.take(
-                    &name,
-                    number,
-                    fits.then_some(line.as_slice()),
-                    &mut attempts,
-                );
-                if attempts.len() == block {
-                    let full = std::mem::replace(&mut attempts, Vec::with_capacity(block));
-                    if !hand_on(full) {
-                        return Ok(());
-                    }
+        while let Some(mut head) = heads.peek_mut() {
+            let source = head.source;
+            let mut attempt = match self.next(&mut sources[source])? {
+                Some(next) => mem::replace(&mut head.attempt, next),
+                None => PeekMut::pop(head).attempt,
+            };
+            attempt.source = source as u32;
+            attempts.push(attempt);
+            if attempts.len() == block {
+                let full = mem::replace(&mut attempts, Vec::with_capacity(block));
+                if !hand_on(full) {
+                    return Ok(());
                 }
             }
         }
@@ -122,47 +184,91 @@ impl<'s> Reader<'s> {
         self.seen.clone()
     }
 
-    fn take(&mut self, name: &str, number: u64, line: Option<&[u8]>, attempts: &mut Vec<Attempt>) {
+    /// The next attempt of the source; `None` behind the last one.
+    fn next(&mut self, source: &mut Source) -> Result<Option<Attempt>, String> {
+        while let Some(fits) = source.read_line()? {
+            if let Some(attempt) = self.take(source, fits) {
+                return Ok(Some(attempt));
+            }
+        }
+        Ok(None)
+    }
+
+    fn take(&mut self, source: &Source, fits: bool) -> Option<Attempt> {
+        let line = fits.then_some(source.line.as_slice());
         if line.is_some_and(|line| line.iter().all(u8::is_ascii_whitespace)) {
-            return;
+            return None;
         }
         self.seen.lines += 1;
         let parsed = match line {
-            Some(line) => self.parser.parse(line),
+            Some(line) => self.parser.parse(line, &mut self.seen.untold),
             None => Err("it is longer than 1 MiB"),
         };
         match parsed {
             Ok(Parsed::Attempt(attempt)) => {
                 self.seen.attempts += 1;
-                attempts.push(attempt);
+                return Some(attempt);
             }
             Ok(Parsed::Other) => self.seen.others += 1,
             Err(why) => {
                 self.seen.skipped += 1;
                 if self.seen.reasons.len() < 3 {
+                    let Source { name, number, .. } = source;
                     self.seen.reasons.push(format!("{name}:{number}: {why}"));
                 }
             }
         }
+        None
     }
 }
 
-/// A file, a compressed one, or `-` for the standard input, with its size where that is known.
-fn source(path: &Path, progress: &ProgressBar) -> io::Result<(Box<dyn BufRead + Send>, u64)> {
-    let (raw, size): (Box<dyn Read + Send>, u64) = if path == Path::new("-") {
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+impl Source {
+    /// Opens a file, a compressed one, or `-` for the standard input; with its size where that is
+    /// known.
+    fn open(path: &Path, buffer: usize, progress: &ProgressBar) -> Result<(Self, u64), String> {
+        let name = path.display().to_string();
+        let opened = bytes(path, buffer, progress);
+        let (bytes, size) = opened.map_err(|error| format!("{name}: {error}"))?;
+        let source = Self {
+            name,
+            bytes,
+            line: Vec::new(),
+            number: 0,
+        };
+        Ok((source, size))
+    }
+
+    /// Reads the next line; says whether all of it is there, and `None` behind the last one.
+    fn read_line(&mut self) -> Result<Option<bool>, String> {
+        self.number += 1;
+        let read = next_line(&mut self.bytes, &mut self.line);
+        read.map_err(|error| format!("{}: {error}", self.name))
+    }
+}
+
+fn bytes(
+    path: &Path,
+    buffer: usize,
+    progress: &ProgressBar,
+) -> io::Result<(Box<dyn BufRead + Send>, u64)> {
+    let (raw, size): (Box<dyn Read + Send>, u64) = if is_stdin(path) {
         (Box::new(io::stdin()), 0)
     } else {
         let file = File::open(path)?;
         let size = file.metadata()?.len();
         (Box::new(file), size)
     };
-    let mut raw = BufReader::with_capacity(BUFFER, progress.wrap_read(raw));
+    let mut raw = BufReader::with_capacity(buffer, progress.wrap_read(raw));
     let is_compressed = raw.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-    let source: Box<dyn BufRead + Send> = match is_compressed {
-        true => Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(raw))),
+    let bytes: Box<dyn BufRead + Send> = match is_compressed {
+        true => Box::new(BufReader::with_capacity(buffer, MultiGzDecoder::new(raw))),
         false => Box::new(raw),
     };
-    Ok((source, size))
+    Ok((bytes, size))
 }
 
 /// Reads the next line, without its end; says whether all of it is there, and `None` behind the

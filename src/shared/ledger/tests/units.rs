@@ -1,6 +1,10 @@
 //! One ledger, step by step.
 
 use super::*;
+use crate::{
+    decision::{Level, Measure, QuotaStatuses, Usage},
+    quota::{Kind, Quota},
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -9,7 +13,10 @@ fn thin_subjects_have_no_lease() {
     let (ledger, now) = (ledger(1), Instant::now());
     for _ in 0..7 {
         assert!(acquire(&ledger, 1, now).is_none());
-        assert!(matches!(ledger.message(HOLDER, place, now), Letter::None));
+        assert!(matches!(
+            ledger.message(HOLDER, (place, 1_000), now),
+            Letter::None
+        ));
     }
     assert!(acquire(&ledger, 1, now).is_none());
     let clause = message(&ledger, now).expect("the eighth").clause;
@@ -55,7 +62,7 @@ fn message_that_was_not_answered_is_repeated_with_all_its_numbers() {
     assert!(is_allowed(&ledger, 4, now));
     let sent = message(&ledger, now).expect("a demand");
     assert!(matches!(
-        ledger.message(HOLDER, place, now),
+        ledger.message(HOLDER, (place, 1_000), now),
         Letter::UnderWay
     ));
     assert!(is_allowed(&ledger, 1, now), "units are spent meanwhile");
@@ -264,6 +271,143 @@ fn denial_holds_for_its_time() {
     }
 }
 
+/// A bucket that is full sooner loses units, and the next window has units of its own.
+#[test]
+fn denial_is_held_no_longer_than_nothing_comes() {
+    let now = Instant::now();
+    let reply = LeaseReply {
+        others: 9,
+        ..granted(LeaseStatus::New, 0)
+    };
+    let ends = LeaseReply {
+        ttl: 7 * MS,
+        ..reply
+    };
+    // A bucket of a hundred units a second, that far from full and with nine more units held.
+    let full_after = |time: Duration| {
+        let policies = Policy::of_set(vec![("test".into(), Quota::per_second(100))]);
+        let level = Level {
+            used: (time + 9 * 10 * MS).as_nanos() as u64,
+            refill: 1_000_000_000,
+            interval: 10_000_000,
+        };
+        let measure = Measure {
+            kind: Kind::NONE,
+            denied: true,
+            retry_after: Some(5_000_000),
+            standing: Usage::Level(level),
+            excess: false,
+        };
+        let status = QuotaStatuses::of_one(&policies[0], &measure);
+        Decision::denied(Timestamp::from_secs(1), status)
+    };
+    for (kind, reply, mut decision, held) in [
+        (DenialKind::Bucket, reply, full_after(9 * MS), 9 * MS),
+        (DenialKind::Bucket, reply, full_after(90 * MS), 20 * MS),
+        (DenialKind::Bucket, ends, full_after(90 * MS), 7 * MS),
+        (DenialKind::Window, ends, denied(50 * MS), 7 * MS),
+    ] {
+        let ledger = ledger(1);
+        assert!(acquire(&ledger, 20, now).is_none());
+        let sent = message(&ledger, now).expect("a demand");
+        ledger.hear(&sent, &reply, None, now);
+        ledger.hold(&sent, &reply, (&Op::Acquire(20), &mut decision), kind);
+        let last = acquire(&ledger, 20, now + held - MS).expect("it holds");
+        assert!(last.is_denied());
+        assert!(acquire(&ledger, 20, now + held).is_none(), "{held:?}");
+    }
+}
+
+#[test]
+fn pause_ends_with_the_row() {
+    let now = Instant::now();
+    let ledger = ledger(1);
+    assert!(acquire(&ledger, 20, now).is_none());
+    let sent = message(&ledger, now).expect("a demand");
+    let reply = LeaseReply {
+        pause: 50 * MS,
+        ttl: 8 * MS,
+        ..granted(LeaseStatus::New, 3)
+    };
+    ledger.hear(&sent, &reply, Some(&told(3)), now);
+    let denied = acquire(&ledger, 4, now + 7 * MS).expect("it is scarce");
+    assert_eq!(denied.retry_after(), Some(MS));
+    assert!(acquire(&ledger, 4, now + 8 * MS).is_none());
+}
+
+/// An answer to what was asked before a reset, a block or a refund says nothing of what is now.
+#[test]
+fn denial_that_was_under_way_is_not_remembered_after_a_reset() {
+    let now = Instant::now();
+    let receipt = told(5).receipt();
+    let other_tier = LeaseHolder {
+        chosen: Chosen::Tier(1),
+        ..HOLDER
+    };
+    for op in [
+        Op::Reset,
+        Op::Block(Duration::ZERO),
+        Op::Refund(1, None),
+        Op::Refund(1, Some(receipt.clone())),
+        Op::Settle(0, receipt),
+    ] {
+        for holder in [HOLDER, other_tier] {
+            let ledger = ledger(1);
+            assert!(acquire(&ledger, 20, now).is_none());
+            let sent = message(&ledger, now).expect("a demand");
+            drop(ledger.decide(holder, &op, now));
+            let reply = LeaseReply {
+                pause: 50 * MS,
+                ..granted(LeaseStatus::New, 0)
+            };
+            ledger.hear(&sent, &reply, Some(&told(3)), now);
+            let mut decision = denied(300 * MS);
+            let denied = (&Op::Acquire(20), &mut decision);
+            ledger.hold(&sent, &reply, denied, DenialKind::Window);
+            assert!(acquire(&ledger, 20, now + MS).is_none(), "{op:?}");
+        }
+    }
+}
+
+/// The answer to a reset may come before that to what was asked meanwhile, and done before it.
+#[test]
+fn answer_to_a_reset_ends_what_was_asked_since() {
+    let now = Instant::now();
+    let ledger = ledger(1);
+    assert!(acquire(&ledger, 20, now).is_none());
+    drop(ledger.decide(HOLDER, &Op::Reset, now));
+    let sent = message(&ledger, now).expect("a demand");
+    ledger.forget(HOLDER.tag);
+    let reply = granted(LeaseStatus::New, 0);
+    ledger.hear(&sent, &reply, Some(&told(3)), now);
+    let mut decision = denied(300 * MS);
+    let denied = (&Op::Acquire(20), &mut decision);
+    ledger.hold(&sent, &reply, denied, DenialKind::Window);
+    assert!(acquire(&ledger, 20, now + MS).is_none());
+}
+
+/// More than there ever is at once would take from the shares of others, and for long.
+#[test]
+fn no_more_is_asked_for_than_there_ever_is() {
+    let now = Instant::now();
+    let ledger = ledger(1);
+    assert!(acquire(&ledger, 1_000_000, now).is_none());
+    let clause = message(&ledger, now).expect("a demand").clause;
+    assert_eq!((clause.want, clause.demand), (1_000, 1_000));
+    let later = now + LENGTH;
+    let Letter::Sent(sent) = ledger.message(HOLDER, (place, 1_000), later) else {
+        panic!("it is sent again");
+    };
+    ledger.hear(
+        &sent,
+        &granted(LeaseStatus::New, 500),
+        Some(&told(9)),
+        later,
+    );
+    let clause = message(&ledger, later).expect("a demand").clause;
+    assert!(clause.demand < 20, "{clause:?}");
+}
+
 #[test]
 fn pause_denies_only_costs_that_are_not_held() {
     let now = Instant::now();
@@ -343,7 +487,7 @@ fn full_bucket_keeps_those_that_hold_and_the_rest_is_strict() {
         assert!(matches!(ask(tag, 9 + tag, now), LocalAnswer::Ask));
     }
     for tag in [2, 3, 4] {
-        let Letter::Sent(sent) = ledger.message(holder(tag), place, now) else {
+        let Letter::Sent(sent) = ledger.message(holder(tag), (place, 1_000), now) else {
             panic!("a demand");
         };
         assert_eq!(sent.clause.want, 6, "the most of one lease");
@@ -352,16 +496,16 @@ fn full_bucket_keeps_those_that_hold_and_the_rest_is_strict() {
     // The fifth takes the place of the one that holds nothing.
     assert!(matches!(ask(5, 20, now), LocalAnswer::Ask));
     assert!(matches!(
-        ledger.message(holder(1), place, now),
+        ledger.message(holder(1), (place, 1_000), now),
         Letter::None
     ));
-    let Letter::Sent(sent) = ledger.message(holder(5), place, now) else {
+    let Letter::Sent(sent) = ledger.message(holder(5), (place, 1_000), now) else {
         panic!("a demand");
     };
     ledger.hear(&sent, &granted(LeaseStatus::New, 5), Some(&told(9)), now);
     assert!(matches!(ask(6, 20, now), LocalAnswer::Ask));
     assert!(matches!(
-        ledger.message(holder(6), place, now),
+        ledger.message(holder(6), (place, 1_000), now),
         Letter::None
     ));
     for tag in 2..=5 {

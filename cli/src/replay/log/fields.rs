@@ -1,0 +1,170 @@
+//! Fields of lines of JSON: which of them are looked at, by their names.
+
+use std::collections::BTreeMap;
+
+/// Names of fields that the arguments tell.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FieldNames {
+    pub(super) time: Option<String>,
+    pub(super) ip: Option<String>,
+    /// Those that keys are made of.
+    pub(super) keys: Vec<String>,
+    /// Those of what rules look at, by the place of the need.
+    pub(super) looked_at: BTreeMap<usize, Vec<String>>,
+}
+
+/// What a field is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meaning {
+    Time,
+    Client,
+    Method,
+    Uri,
+    /// `GET / HTTP/1.1`.
+    Line,
+    Host,
+    User,
+    ForwardedFor,
+    Status,
+    /// A part of the key.
+    Key(usize),
+    /// What rules need at this place.
+    LookedAt(usize),
+    /// A cookie that rules need, whose value stands alone.
+    Cookie(usize),
+}
+
+/// Names that servers use, the best first. A dot is an object in an object.
+const TIMES: [&str; 8] = [
+    "ts",
+    "msec",
+    "time_iso8601",
+    "time",
+    "@timestamp",
+    "timestamp",
+    "time_local",
+    "date",
+];
+const CLIENTS: [&str; 6] = [
+    "remote_addr",
+    "request.client_ip",
+    "request.remote_ip",
+    "client_ip",
+    "remote_ip",
+    "ip",
+];
+const OTHERS: [(Meaning, &[&str]); 7] = [
+    (
+        Meaning::Method,
+        &["request_method", "request.method", "method"],
+    ),
+    (Meaning::Uri, &["request_uri", "request.uri", "uri", "path"]),
+    (Meaning::Line, &["request"]),
+    (Meaning::Host, &["http_host", "request.host", "host"]),
+    (Meaning::User, &["remote_user", "user_id", "user"]),
+    (
+        Meaning::ForwardedFor,
+        &[
+            "http_x_forwarded_for",
+            "request.headers.X-Forwarded-For",
+            "x_forwarded_for",
+        ],
+    ),
+    (Meaning::Status, &["status"]),
+];
+
+/// The object that has all headers of a request, where Caddy writes it.
+const HEADERS: &str = "request.headers";
+
+/// Before the name of a cookie, where nginx writes it.
+pub(super) const COOKIE: &str = "cookie_";
+
+/// All names, as a tree: what stands under none of them is never looked at.
+#[derive(Debug, Default)]
+pub(super) struct FieldTree {
+    name: String,
+    children: Vec<Self>,
+    /// The meanings of a field of this name, each with the place of the name among those that are
+    /// known for it.
+    pub(super) meanings: Vec<(Meaning, usize)>,
+    /// Whether it is the object of all headers.
+    pub(super) has_headers: bool,
+}
+
+impl FieldTree {
+    pub(super) fn new(names: &FieldNames) -> Self {
+        let mut tree = Self::default();
+        let own = |own: &Option<String>, known: &[&str]| match own {
+            Some(own) => vec![own.clone()],
+            None => known.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        tree.add_all(Meaning::Time, own(&names.time, &TIMES));
+        tree.add_all(Meaning::Client, own(&names.ip, &CLIENTS));
+        for (meaning, names) in OTHERS {
+            tree.add_all(meaning, names.iter().map(|name| (*name).to_owned()));
+        }
+        for (place, name) in names.keys.iter().enumerate() {
+            tree.add_all(Meaning::Key(place), [name.clone()]);
+        }
+        for (place, names) in &names.looked_at {
+            let (cookies, headers): (Vec<_>, Vec<_>) = names
+                .iter()
+                .cloned()
+                .partition(|name| name.starts_with(COOKIE));
+            tree.add_all(Meaning::LookedAt(*place), headers);
+            tree.add_all(Meaning::Cookie(*place), cookies);
+        }
+        if !names.looked_at.is_empty() {
+            tree.node(HEADERS).has_headers = true;
+        }
+        tree
+    }
+
+    fn add_all(&mut self, meaning: Meaning, names: impl IntoIterator<Item = String>) {
+        for (place, name) in names.into_iter().enumerate() {
+            self.node(&name).meanings.push((meaning, place));
+        }
+    }
+
+    fn node(&mut self, path: &str) -> &mut Self {
+        let mut node = self;
+        for name in path.split('.') {
+            let known = node.place(name);
+            let place = known.unwrap_or_else(|| {
+                node.children.push(Self {
+                    name: name.to_owned(),
+                    ..Self::default()
+                });
+                node.children.len() - 1
+            });
+            node = &mut node.children[place];
+        }
+        node
+    }
+
+    /// Case makes no difference, as in names of headers.
+    fn place(&self, name: &str) -> Option<usize> {
+        let mut children = self.children.iter();
+        children.position(|child| child.name.eq_ignore_ascii_case(name))
+    }
+
+    /// What stands under a name; some servers write dots in place of objects.
+    pub(super) fn child(&self, name: &str) -> Option<&Self> {
+        match self.place(name) {
+            Some(place) => Some(&self.children[place]),
+            None if name.contains('.') => {
+                let mut names = name.split('.');
+                names.try_fold(self, |node, name| Some(&node.children[node.place(name)?]))
+            }
+            None => None,
+        }
+    }
+}
+
+impl FieldNames {
+    /// How many needs have a place.
+    pub(super) fn needs(&self) -> usize {
+        let last = self.looked_at.last_key_value();
+        last.map_or(0, |(last, _)| last + 1)
+    }
+}

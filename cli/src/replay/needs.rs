@@ -1,0 +1,210 @@
+//! Needs: what rules look at, and what becomes of them where a log does not have it.
+
+use std::{collections::BTreeMap, fmt};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::{HeaderName, HeaderValue, header, request::Parts};
+use tower_ratelimit::{
+    Key, KeyError, KeyExtractor,
+    rules::{RequestPart, Rules},
+};
+
+use super::{
+    log::{Entry, Told},
+    peaks::hash_of,
+};
+
+/// What all rules look at, each part once.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Needs(Vec<Need>);
+
+/// A part of requests that rules look at.
+#[derive(Debug, Clone)]
+pub(super) struct Need {
+    pub(super) part: RequestPart,
+    /// The names of the rules.
+    pub(super) rules: Vec<String>,
+    /// Whether `--key` can stand in for it: it is a key, and nothing else looks at it.
+    pub(super) has_stand_in: bool,
+}
+
+impl Needs {
+    pub(super) fn of(rules: &Rules) -> Self {
+        let mut needs: Vec<Need> = Vec::new();
+        for need in rules.needs() {
+            let known = needs.iter().position(|known| known.part == *need.part);
+            let place = known.unwrap_or_else(|| {
+                needs.push(Need {
+                    part: need.part.clone(),
+                    rules: Vec::new(),
+                    has_stand_in: !matches!(need.part, RequestPart::Host | RequestPart::Route),
+                });
+                needs.len() - 1
+            });
+            needs[place].has_stand_in &= need.is_key;
+            if !needs[place].rules.iter().any(|rule| rule == need.rule) {
+                needs[place].rules.push(need.rule.to_owned());
+            }
+        }
+        let looked_at = |name| {
+            let whole = RequestPart::Header(name);
+            needs
+                .iter()
+                .any(|need| need.part == whole && !need.has_stand_in)
+        };
+        let (credentials, cookies) = (looked_at(header::AUTHORIZATION), looked_at(header::COOKIE));
+        for need in &mut needs {
+            need.has_stand_in &= match need.part {
+                RequestPart::BearerToken | RequestPart::BasicUser => !credentials,
+                RequestPart::Cookie(_) => !cookies,
+                _ => true,
+            };
+        }
+        Self(needs)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Need> {
+        self.0.iter()
+    }
+
+    /// The names of keys that the application registers.
+    pub(super) fn custom_keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|need| match &need.part {
+            RequestPart::CustomKey(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Adds to the request of a line what rules look at, and counts for each need the requests of
+    /// which the log does not tell it.
+    pub(super) fn fill(
+        &self,
+        entry: &Entry<'_>,
+        key: &Key,
+        parts: &mut Parts,
+        untold: &mut Vec<u64>,
+    ) {
+        untold.resize(self.0.len(), 0);
+        parts.extensions.insert(LogKey(key.clone()));
+        for ((place, need), untold) in self.0.iter().enumerate().zip(untold) {
+            match entry.told(place, &need.part) {
+                Told::Value(value) => need.put(&value, parts),
+                Told::Absent => {}
+                Told::Unknown => {
+                    *untold += 1;
+                    if need.has_stand_in {
+                        need.put_stand_in(key, parts);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Need {
+    /// Adds the value of the log. That of a cookie or of a token is a whole header.
+    fn put(&self, value: &str, parts: &mut Parts) {
+        match &self.part {
+            RequestPart::Header(name) => add(name.clone(), value, parts),
+            RequestPart::Cookie(_) => add(header::COOKIE, value, parts),
+            RequestPart::BearerToken => add(header::AUTHORIZATION, value, parts),
+            RequestPart::BasicUser => {
+                let credentials = STANDARD.encode(format!("{value}:"));
+                add(
+                    header::AUTHORIZATION,
+                    &format!("Basic {credentials}"),
+                    parts,
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn put_stand_in(&self, key: &Key, parts: &mut Parts) {
+        let digest = || format!("{:016x}", hash_of(key));
+        match &self.part {
+            // It is the only one that a reader sees again.
+            RequestPart::Header(_) => self.put(&key.reveal().to_string(), parts),
+            RequestPart::Cookie(name) => self.put(&format!("{name}={}", digest()), parts),
+            // Credentials of another kind are there already.
+            _ if parts.headers.contains_key(header::AUTHORIZATION) => {}
+            RequestPart::BearerToken => self.put(&format!("Bearer {}", digest()), parts),
+            RequestPart::BasicUser => self.put(&digest(), parts),
+            _ => {}
+        }
+    }
+}
+
+/// Adds a line of a header, once.
+fn add(name: HeaderName, value: &str, parts: &mut Parts) {
+    let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) else {
+        return;
+    };
+    if !parts
+        .headers
+        .get_all(&name)
+        .iter()
+        .any(|line| line == value)
+    {
+        parts.headers.append(name, value);
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.part {
+            RequestPart::Header(name) => write!(f, "the header {name}"),
+            RequestPart::Cookie(name) => write!(f, "the cookie {name}"),
+            RequestPart::BearerToken => f.write_str("the bearer token"),
+            RequestPart::BasicUser => f.write_str("the user"),
+            RequestPart::Host => f.write_str("the host"),
+            RequestPart::Route => f.write_str("the route"),
+            RequestPart::Authenticated => f.write_str("who is authenticated"),
+            RequestPart::CustomKey(name) => write!(f, "the application's key {name}"),
+            _ => f.write_str("a part of the request"),
+        }
+    }
+}
+
+/// The key of the line, in a request's extensions.
+#[derive(Debug, Clone)]
+struct LogKey(Key);
+
+/// Stands for a key that the application registers: a log has only its own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeyOfLog;
+
+impl KeyExtractor for KeyOfLog {
+    fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
+        let key = parts.extensions.get::<LogKey>();
+        key.map(|key| key.0.clone()).ok_or(KeyError::absent())
+    }
+}
+
+/// The names under which lines of JSON have what rules look at, by the place of the need.
+pub(super) fn field_names(needs: &Needs) -> BTreeMap<usize, Vec<String>> {
+    let places = needs.iter().enumerate();
+    let named = places.filter_map(|(place, need)| Some((place, names(&need.part)?)));
+    named.collect()
+}
+
+fn names(part: &RequestPart) -> Option<Vec<String>> {
+    let name = match part {
+        RequestPart::Header(name) => name.as_str(),
+        RequestPart::Cookie(_) => "cookie",
+        RequestPart::BearerToken => "authorization",
+        _ => return None,
+    };
+    let variable = name.replace('-', "_");
+    let mut names = vec![
+        format!("http_{variable}"),
+        format!("request.headers.{name}"),
+        format!("headers.{name}"),
+    ];
+    if let RequestPart::Cookie(cookie) = part {
+        names.push(format!("cookie_{cookie}"));
+    } else if ["user-agent", "referer"].contains(&name) {
+        names.push(variable);
+    }
+    Some(names)
+}

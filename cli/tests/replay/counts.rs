@@ -1,0 +1,246 @@
+//! Counts of all formats and keys.
+
+use crate::support::{MIDNIGHT, clock, directory, file, json, line, run, small};
+
+#[test]
+fn a_log_is_told_in_text() {
+    let directory = directory();
+    let log = file(&directory, "access.log", small() + "garbage\n");
+    let (exit, out, errors) = run(&[&log, "--quota", "4/minute", "--suggest", "--what-if"]);
+    assert_eq!((exit, errors.as_str()), (0, ""));
+    let expected = format!(
+        "12 lines, 11 attempts, 2 keys by ip
+from 2026-11-20T00:00:00Z to 2026-11-20T00:00:09Z
+1 line skipped, the first of them:
+  {log}:12: it has no fields
+times are whole seconds: the requests of one are spread evenly over it
+
+4/60s
+  limits 6 requests, 54.55 %, of 1 key
+  first at 2026-11-20T00:00:04Z; most in the minute from 2026-11-20T00:00:00Z: 6
+
+An upper bound: clients that are refused would have behaved differently.
+
+limited most by 4/60s
+            6  203.0.113.7
+
+the most that a key asks for in
+               p50       p90       p99     p99.9       max
+     1 s         1         1         1         1         1
+    10 s         1        10        10        10        10
+   1 min         1        10        10        10        10
+     1 h         1        10        10        10        10
+
+suggested: 12/minute burst 12
+  Quota::per_minute(12).burst(12)
+  a fifth more than what 999 of 1,000 keys ask for in a minute, and at once in ten seconds
+"
+    );
+    let (told, what_if) = out.split_once("\nwhat if ").expect("what if");
+    assert_eq!(told, expected);
+    let rows: Vec<Vec<&str>> = what_if
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows[0], ["1/60s", "81.82", "%", "50.00", "%"]);
+    assert_eq!(
+        rows.last().expect("a row"),
+        &["20/60s", "0.00", "%", "0.00", "%"]
+    );
+}
+
+/// Each format says the same of the same requests.
+#[test]
+fn all_formats_give_the_same_counts() {
+    let directory = directory();
+    let mut logs = vec![file(&directory, "combined.log", small())];
+    let common: String = small().replace(" \"-\" \"curl\"", "");
+    logs.push(file(&directory, "common.log", common.replace('\n', "\r\n")));
+    let requests = |form: fn(u64, &str, &str, &str, u16) -> String| -> String {
+        let many = (0..10).map(|second| (MIDNIGHT + second, "203.0.113.7", "GET", "/a", 200));
+        let all = many.chain([(MIDNIGHT + 9, "203.0.113.8", "POST", "/login", 401)]);
+        all.map(|(at, client, method, path, status)| form(at, client, method, path, status))
+            .collect()
+    };
+    logs.push(file(
+        &directory,
+        "nginx.json",
+        requests(|at, client, method, path, status| {
+            format!("{{\"time_iso8601\":\"2026-11-20T{}+00:00\",\"remote_addr\":\"{client}\",\"request\":\"{method} {path} HTTP/1.1\",\"status\":\"{status}\"}}\n", clock(at))
+        }),
+    ));
+    logs.push(file(
+        &directory,
+        "caddy.json",
+        requests(|at, client, method, path, status| {
+            format!("{{\"level\":\"info\",\"ts\":{at}.0,\"request\":{{\"remote_ip\":\"{client}\",\"client_ip\":\"{client}\",\"method\":\"{method}\",\"uri\":\"{path}\"}},\"status\":{status}}}\n")
+        }),
+    ));
+    logs.push(file(
+        &directory,
+        "own.json",
+        requests(|at, client, method, path, status| {
+            format!("{{\"when\":{at}000,\"who\":\"{client}\",\"method\":\"{method}\",\"path\":\"{path}\",\"status\":{status}}}\n")
+        }),
+    ));
+    for (place, log) in logs.iter().enumerate() {
+        let own: &[&str] = match place {
+            4 => &["--time-field", "when", "--ip-field", "who"],
+            _ => &[],
+        };
+        let quota = [log.as_str(), "--quota", "4/minute"];
+        let told = json(&[&quota, own].concat());
+        assert_eq!(told["attempts"], 11, "{log}");
+        assert_eq!(told["quotas"][0]["limited"]["requests"], 6, "{log}");
+        assert_eq!(told["top"][0]["key"], "203.0.113.7", "{log}");
+        let logins = ["--match", "POST /login", "--count-if", "4xx"];
+        let told = json(&[&quota, own, &logins].concat());
+        assert_eq!(
+            (&told["attempts"], &told["other_requests"]),
+            (&1.into(), &10.into()),
+            "{log}"
+        );
+    }
+}
+
+#[test]
+fn only_responses_that_count_are_charged() {
+    let directory = directory();
+    let log: String = (0..20)
+        .map(|second| {
+            let status = if second % 2 == 0 { 401 } else { 200 };
+            line(MIDNIGHT + second, "203.0.113.7", "POST /login", status)
+        })
+        .collect();
+    let log = file(&directory, "access.log", log);
+    let told = json(&[&log, "--quota", "5/day fixed_window", "--count-if", "401"]);
+    // The fifth failure is the ninth request: eleven come after it.
+    assert_eq!(told["quotas"][0]["limited"]["requests"], 11);
+}
+
+#[test]
+fn keys_are_what_is_asked_for() {
+    let directory = directory();
+    let log = [
+        "2001:db8:1::1 - alice [20/Nov/2026:00:00:01 +0000] \"GET /a?x HTTP/1.1\" 200 5 \"-\" \"-\" \"198.51.100.1\"\n",
+        "2001:db8:1:1::2 - alice [20/Nov/2026:00:00:01 +0000] \"GET /a HTTP/1.1\" 200 5 \"-\" \"-\" \"198.51.100.2, 10.0.0.9\"\n",
+        "host.example - - [20/Nov/2026:00:00:01 +0000] \"GET /b HTTP/1.1\" 200 5\n",
+    ];
+    let log = file(&directory, "access.log", log.concat());
+    for (key, keys, without) in [
+        ("ip", 3, 0),
+        ("ip/48", 2, 0),
+        ("user", 2, 1),
+        ("path", 2, 0),
+        ("user+path", 2, 1),
+    ] {
+        let told = json(&[&log, "--suggest", "--key", key]);
+        let counts = (&told["keys"], &told["without_key"]);
+        assert_eq!(counts, (&keys.into(), &without.into()), "{key}");
+    }
+    let behind = [
+        "--trust-proxies",
+        "2001:db8::/32,10.0.0.0/8",
+        "--quota",
+        "1/day",
+    ];
+    let told = json(&[&[log.as_str()][..], &behind].concat());
+    assert_eq!(told["quotas"][0]["limited"]["requests"], 0, "{told}");
+    let fields = file(
+        &directory,
+        "fields.json",
+        "{\"ts\":1795132801.5,\"status\":200,\"request\":{\"headers\":{\"X-Key\":[\"k1\"]}}}\n"
+            .repeat(2),
+    );
+    let told = json(&[
+        &fields,
+        "--quota",
+        "1/day",
+        "--key",
+        "field:request.headers.X-Key",
+    ]);
+    assert_eq!(told["top"][0]["key"], "\"k1\"");
+    let (_, hashed, _) = run(&[
+        &fields,
+        "--quota",
+        "1/day",
+        "--key",
+        "field:request.headers.X-Key",
+        "--hash-keys",
+        "--json",
+    ]);
+    assert!(!hashed.contains("k1\""), "{hashed}");
+}
+
+/// Each field has its own part of the key.
+#[test]
+fn keys_are_made_of_several_fields() {
+    let directory = directory();
+    let line = |tenant: &str, user: &str| {
+        format!(
+            "{{\"ts\":1795132801.5,\"status\":200,\"tenant\":\"{tenant}\",\"by\":{{\"id\":{user}}}}}\n"
+        )
+    };
+    let log = [
+        line("a", "1"),
+        line("a", "2"),
+        line("b", "1"),
+        line("a", "1"),
+    ]
+    .concat();
+    let log = file(&directory, "access.json", log);
+    let told = json(&[
+        &log,
+        "--quota",
+        "1/day",
+        "--key",
+        "field:tenant+field:by.id",
+    ]);
+    assert_eq!(
+        (&told["keys"], &told["without_key"]),
+        (&3.into(), &0.into())
+    );
+    assert_eq!(told["top"][0]["key"], "(\"a\", \"1\")");
+}
+
+/// Some applications log the port, which is another one for each connection.
+#[test]
+fn a_port_is_no_part_of_a_client() {
+    let directory = directory();
+    let line = |client: &str| {
+        format!("{{\"ts\":1795132801.5,\"status\":200,\"remote_addr\":\"{client}\"}}\n")
+    };
+    let log = [
+        "203.0.113.7:4000",
+        "203.0.113.7:4001",
+        "[2001:db8::1]:4000",
+        "2001:db8::2",
+        "host:80",
+    ];
+    let log = file(&directory, "access.json", log.map(line).concat());
+    assert_eq!(json(&[&log, "--suggest"])["keys"], 3);
+}
+
+/// The others do not use the limit up.
+#[test]
+fn peaks_are_those_of_responses_that_count() {
+    let directory = directory();
+    let log: String = (0..30)
+        .map(|second| {
+            let status = if second % 10 == 0 { 401 } else { 200 };
+            line(MIDNIGHT + second, "203.0.113.7", "POST /login", status)
+        })
+        .collect();
+    let log = file(&directory, "access.log", log);
+    let told = json(&[&log, "--suggest", "--count-if", "401"]);
+    assert_eq!(
+        told["suggestion"]["windows"][2]["peaks"]["max"], 3,
+        "{told}"
+    );
+    assert_eq!(told["keys"], 1);
+    // Nothing counts at all.
+    let page = directory.path().join("report.html").display().to_string();
+    let told = json(&[&log, "--suggest", "--count-if", "500", "--report", &page]);
+    assert!(told["suggestion"].is_null(), "{told}");
+}

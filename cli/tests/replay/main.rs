@@ -1,0 +1,10 @@
+//! `replay`: logs of every kind, and what quotas and rules would have done to them.
+
+mod counts;
+mod exits;
+mod files;
+mod hostile;
+mod limiter;
+mod report;
+mod rules;
+mod support;

@@ -1,0 +1,279 @@
+//! Rule files that are tried out.
+
+use serde_json::{Value, json as value};
+
+use crate::support::{MIDNIGHT, directory, file, json, line, run, small};
+
+#[test]
+fn rules_are_tried_by_the_layer_itself() {
+    let directory = directory();
+    let rules = file(
+        &directory,
+        "rules.yaml",
+        "rules:\n  - {name: login, match: {method: POST, path: /login}, quota: 2/minute, count_if: {status: 401}}\n  \
+         - {name: all, quota: 4/minute, mode: shadow}\n  - {name: slow, match: {path: /slow}, quota: 1/hour, wait: 1s}\n",
+    );
+    let mut log = small();
+    for second in 20..25 {
+        log += &line(MIDNIGHT + second, "203.0.113.9", "POST /login", 401);
+        log += &line(MIDNIGHT + second, "203.0.113.10", "POST /login", 200);
+        log += &line(MIDNIGHT + second, "203.0.113.11", "GET /slow", 200);
+    }
+    log += "203.0.113.7 - - [20/Nov/2026:00:00:40 +0000] \"\\x16\" 400 0\n";
+    let log = file(&directory, "access.log", log);
+    let told = json(&[&log, "--rules", &rules])["rules"].clone();
+    assert_eq!(told["limited"]["requests"], 3 + 4, "{told}");
+    assert_eq!(told["unseen"], 1);
+    let policies = told["policies"].as_array().expect("policies");
+    let limited = |name: &str| {
+        let policy = policies.iter().find(|policy| policy["name"] == name);
+        policy.expect("a policy")["limited"]["requests"].clone()
+    };
+    assert_eq!(limited("login"), 3);
+    assert_eq!(limited("slow"), 4);
+    assert!(limited("all").as_u64() > Some(6), "{told}");
+}
+
+/// Lines of JSON, with milliseconds after midnight.
+fn at(times: &[u64]) -> String {
+    let line = |at: &u64| {
+        let at = MIDNIGHT * 1_000 + at;
+        format!(
+            "{{\"ts\":{at},\"ip\":\"203.0.113.7\",\"method\":\"GET\",\"uri\":\"/\",\"status\":200}}\n"
+        )
+    };
+    times.iter().map(line).collect()
+}
+
+fn tried(log: &str, rules: &str) -> (Value, String) {
+    let directory = directory();
+    let log = file(&directory, "access.log", log);
+    let rules = file(&directory, "rules.yaml", rules);
+    let (_, text, errors) = run(&[&log, "--rules", &rules]);
+    assert_eq!(errors, "");
+    (json(&[&log, "--rules", &rules])["rules"].clone(), text)
+}
+
+#[test]
+fn requests_of_a_queue_are_delayed_and_not_limited() {
+    let log = at(&[0, 0, 0, 0, 0, 60_000, 60_000]);
+    let quota = "1/s leaky_bucket queue 3";
+    let (told, text) = tried(&log, &format!("rules: [{{name: a, quota: {quota}}}]"));
+    assert_eq!(told["limited"]["requests"], 1, "{told}");
+    let delayed = value!({"requests": 4, "longest_seconds": 3.0});
+    let longest = told["delayed"]["longest_seconds"]
+        .as_f64()
+        .expect("a number");
+    // Timers know milliseconds.
+    assert!((3.0..3.005).contains(&longest), "{told}");
+    assert_eq!(told["delayed"]["requests"], delayed["requests"]);
+    assert_eq!(told["policies"][0]["limited"]["requests"], 1);
+    assert!(
+        text.contains("\n  delays 4 requests, 57.14 %, by up to 3.0s\n"),
+        "{text}"
+    );
+    // The same of a quota.
+    let directory = directory();
+    let log = file(&directory, "access.log", log);
+    let told = json(&[&log, "--quota", quota])["quotas"][0].clone();
+    assert_eq!(
+        (&told["limited"]["requests"], &told["delayed"]),
+        (&1.into(), &delayed)
+    );
+}
+
+/// The one that waits takes the units that come: another one finds none.
+#[test]
+fn requests_that_wait_are_charged_when_their_turn_comes() {
+    let rules = "rules: [{name: a, quota: 1/10s, wait: 10s}]";
+    let (told, _) = tried(&at(&[0, 1_000, 2_000, 10_500, 40_000]), rules);
+    assert_eq!(told["limited"]["requests"], 1, "{told}");
+    assert_eq!(told["delayed"]["requests"], 2, "{told}");
+    let longest = told["delayed"]["longest_seconds"]
+        .as_f64()
+        .expect("a number");
+    assert!((9.5..9.51).contains(&longest), "{told}");
+    // The last one waits when the log has ended.
+    let (told, _) = tried(&at(&[0, 1_000]), rules);
+    assert_eq!(
+        (&told["limited"]["requests"], &told["delayed"]["requests"]),
+        (&0.into(), &1.into())
+    );
+    assert_eq!(told["policies"][0]["decided"], 2, "{told}");
+}
+
+/// A request that waits, and whose response does not count, leaves its unit to the next one.
+#[test]
+fn responses_of_requests_that_waited_count_as_others_do() {
+    let rules = "rules: [{name: a, quota: 1/10s fixed_window, wait: 10s, count_if: {status: 401}}]";
+    let (told, _) = tried(&at(&[0, 1_000, 2_000, 10_500]), rules);
+    assert_eq!(
+        (&told["limited"]["requests"], &told["delayed"]["requests"]),
+        (&0.into(), &0.into())
+    );
+}
+
+fn not_in_log(told: &Value) -> Vec<String> {
+    let needs = told["not_in_log"].as_array().expect("a list").iter();
+    needs
+        .map(|need| {
+            format!(
+                "{}: {} {} {}",
+                need["part"], need["rules"], need["attempts"], need["instead"]
+            )
+            .replace('"', "")
+        })
+        .collect()
+}
+
+fn limited(told: &Value, name: &str) -> Value {
+    let mut policies = told["policies"].as_array().expect("policies").iter();
+    let policy = policies.find(|policy| policy["name"] == name);
+    policy.map_or(Value::Null, |policy| policy["limited"]["requests"].clone())
+}
+
+const LOOKING: &str = r#"
+rules:
+  - {name: agents, match: {header: {user-agent: "*bot*"}}, key: global, quota: 1/day}
+  - {name: links, match: {header: {referer: "*a.example*"}}, key: global, quota: 1/day}
+  - {name: plans, match: {header: {x-plan: true}}, quota: 1/day}
+  - {name: hosts, match: {host: a.example}, quota: 1/day}
+  - {name: users, key: basic_user, on_missing_key: skip, quota: 2/day}
+  - {name: tokens, key: bearer_token, quota: 3/day}
+  - {name: sessions, key: {cookie: session}, quota: 3/day}
+  - {name: tenants, key: {header: x-tenant}, quota: 3/day}
+  - {name: accounts, key: {custom: account}, quota: 3/day}
+  - {name: inside, match: {authenticated: true}, quota: 1/day}
+"#;
+
+#[test]
+fn rules_look_at_what_the_combined_format_has() {
+    let line = |client: &str, user: &str, referer: &str, agent: &str| {
+        format!(
+            "{client} - {user} [20/Nov/2026:00:00:00 +0000] \"GET / HTTP/1.1\" 200 5 \"{referer}\" \"{agent}\"\n"
+        )
+    };
+    let log = [
+        line("203.0.113.1", "-", "-", "a \\\"bot\\\""),
+        line("203.0.113.1", "-", "https://a.example/x", "a bot"),
+        line("203.0.113.2", "alice", "https://a.example/", "-"),
+        line("203.0.113.3", "alice", "-", "curl"),
+        line("203.0.113.4", "alice", "-", "curl"),
+        line("203.0.113.1", "-", "-", "curl"),
+        line("203.0.113.1", "-", "-", "curl"),
+    ];
+    // Only one: a request that is limited by one rule is charged by none.
+    for (name, requests) in [
+        ("agents", 1),
+        ("links", 1),
+        ("users", 1),
+        ("tokens", 1),
+        ("sessions", 1),
+        ("tenants", 1),
+        ("accounts", 1),
+    ] {
+        let rule = LOOKING
+            .lines()
+            .find(|line| line.contains(&format!("name: {name},")))
+            .expect("a rule");
+        let (told, _) = tried(&log.concat(), &format!("rules:\n{rule}\n"));
+        assert_eq!(limited(&told, name), requests, "{name}: {told}");
+        assert_eq!(told["without_key"], 0, "{name}: {told}");
+    }
+    let (told, text) = tried(&log.concat(), LOOKING);
+    let expected = [
+        "the header x-plan: [plans] 7 not sent",
+        "the host: [hosts] 7 not sent",
+        "the bearer token: [tokens] 7 ip",
+        "the cookie session: [sessions] 7 ip",
+        "the header x-tenant: [tenants] 7 ip",
+        "the application's key account: [accounts] 7 ip",
+        "who is authenticated: [inside] 7 not sent",
+    ];
+    assert_eq!(not_in_log(&told), expected);
+    for line in [
+        "  the log lacks the header x-plan: the rule plans is tried as if it was not sent",
+        "  the log lacks the bearer token: the rule tokens counts by ip instead",
+    ] {
+        assert!(text.lines().any(|told| told == line), "{text}");
+    }
+    // The common format has neither.
+    let common = log.concat().replace("\"-\" \"curl\"", "");
+    let (told, text) = tried(&common, LOOKING);
+    assert_eq!(
+        not_in_log(&told)[..2],
+        [
+            "the header user-agent: [agents] 4 not sent",
+            "the header referer: [links] 4 not sent"
+        ]
+    );
+    assert!(
+        text.contains("  the log lacks the header user-agent of 4 requests: the rule agents is"),
+        "{text}"
+    );
+}
+
+#[test]
+fn rules_look_at_what_lines_of_json_have() {
+    let caddy = |client: u8, headers: &str| {
+        format!(
+            "{{\"ts\":1795132801.5,\"status\":200,\"user_id\":\"\",\"request\":{{\"remote_ip\":\"203.0.113.{client}\",\"method\":\"GET\",\"host\":\"a.example\",\"uri\":\"/\",\"headers\":{{\"Accept\":[\"*/*\"]{headers}}}}}}}\n"
+        )
+    };
+    let log = [
+        caddy(1, ",\"User-Agent\":[\"a bot\"],\"X-Plan\":[\"pro\"]"),
+        caddy(1, ",\"User-Agent\":[\"a bot\"],\"X-Plan\":[\"pro\"]"),
+        caddy(
+            2,
+            ",\"X-Tenant\":[\"t\"],\"Authorization\":[\"REDACTED\"],\"Cookie\":[\"REDACTED\"]",
+        ),
+    ];
+    for (name, requests) in [("agents", 1), ("plans", 1), ("hosts", 1)] {
+        let rule = LOOKING
+            .lines()
+            .find(|line| line.contains(&format!("name: {name},")))
+            .expect("a rule");
+        let (told, _) = tried(&log.concat(), &format!("rules:\n{rule}\n"));
+        assert_eq!(limited(&told, name), requests, "{name}: {told}");
+        assert_eq!(not_in_log(&told), [""; 0], "{name}");
+    }
+    let (told, _) = tried(&log.concat(), LOOKING);
+    let expected = [
+        "the bearer token: [tokens] 1 ip",
+        "the cookie session: [sessions] 1 ip",
+        "the application's key account: [accounts] 3 ip",
+        "who is authenticated: [inside] 3 not sent",
+    ];
+    assert_eq!(not_in_log(&told), expected);
+
+    let nginx = "{\"msec\":\"1795132801.5\",\"remote_addr\":\"203.0.113.1\",\"request\":\"GET / HTTP/1.1\",\"status\":\"200\",\"http_x_plan\":\"pro\",\"http_authorization\":\"Bearer t\",\"cookie_session\":\"s\",\"http_host\":\"a.example\",\"http_user_agent\":\"\",\"remote_user\":\"\"}\n";
+    let (told, _) = tried(&nginx.repeat(2), LOOKING);
+    assert_eq!(limited(&told, "plans"), 1, "{told}");
+    assert_eq!(limited(&told, "hosts"), 1, "{told}");
+    let expected = [
+        "the header referer: [links] 2 not sent",
+        "the header x-tenant: [tenants] 2 ip",
+        "the application's key account: [accounts] 2 ip",
+        "who is authenticated: [inside] 2 not sent",
+    ];
+    assert_eq!(not_in_log(&told), expected);
+}
+
+/// A rule that denies limits nobody, and neither does a key that is nowhere.
+#[test]
+fn answers_that_are_no_limit_are_told_apart() {
+    let rules = "rules: [{name: no, match: {path: /login}, action: deny}, {name: a, match: {path: /a}, key: {query: k}, on_missing_key: reject, quota: 1/s}]";
+    let (told, text) = tried(&small(), rules);
+    assert_eq!(
+        (
+            &told["limited"]["requests"],
+            &told["forbidden"],
+            &told["without_key"]
+        ),
+        (&0.into(), &1.into(), &10.into())
+    );
+    assert!(
+        text.contains("  attempts that a rule answers 403: 1\n"),
+        "{text}"
+    );
+}

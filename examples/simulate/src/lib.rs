@@ -1,0 +1,12 @@
+//! Nodes that share a limit, simulated: the measurements, and the pictures and tables of them.
+#![allow(
+    missing_docs,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    clippy::exhaustive_structs,
+    reason = "it is for the program and its tests"
+)]
+
+mod draw;
+pub mod measure;
+pub mod page;

@@ -1,0 +1,175 @@
+//! Counters of the keys that come most often, by the space-saving algorithm.
+
+use crate::{decision::Label, key::Key};
+
+/// Keys that are counted at the same time.
+const MOST: usize = 256;
+
+/// Tags that are compared at once.
+const PART: usize = 32;
+
+/// A key, a policy, and how often the one was denied by the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopKey {
+    pub(super) key: Key,
+    pub(super) policy: Label,
+    pub(super) count: u64,
+    pub(super) error: u64,
+}
+
+/// A part of a key's hash, to find its counter by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tag(u32);
+
+impl Tag {
+    pub(super) const fn new(hash: u64) -> Self {
+        Self(hash as u32)
+    }
+}
+
+/// At most [`MOST`] counters. A key that has none takes the smallest one over, with its count: so no
+/// count is too small, and what was there before is known as the error.
+#[derive(Debug, Clone, Default)]
+pub(super) struct KeyCounters {
+    /// Apart, since a search goes through them all.
+    tags: Vec<Tag>,
+    counters: Vec<TopKey>,
+    /// Where the search for the smallest counter goes on. None before it is smaller than `least`.
+    next: usize,
+    /// The smallest count, or less.
+    least: u64,
+    total: u64,
+}
+
+impl KeyCounters {
+    pub(super) fn count(&mut self, tag: Tag, key: &Key, policy: &Label) {
+        self.total += 1;
+        if let Some(place) = self.place(tag, key, policy) {
+            self.counters[place].count += 1;
+            return;
+        }
+        let counter = TopKey {
+            key: key.clone(),
+            policy: policy.clone(),
+            count: 1,
+            error: 0,
+        };
+        if self.counters.len() < MOST {
+            self.tags.push(tag);
+            self.counters.push(counter);
+            return;
+        }
+        let place = self.smallest();
+        let error = self.counters[place].count;
+        self.tags[place] = tag;
+        self.counters[place] = TopKey {
+            count: error + 1,
+            error,
+            ..counter
+        };
+    }
+
+    /// All that was counted.
+    pub(super) const fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub(super) fn keys(&self) -> &[TopKey] {
+        &self.counters
+    }
+
+    /// The count of a key and its error; of one that has no counter, the most that it may have been.
+    pub(super) fn most_of(&self, key: &TopKey) -> (u64, u64) {
+        let mut counters = self.counters.iter();
+        match counters.find(|counter| counter.is_same(key)) {
+            Some(counter) => (counter.count, counter.error),
+            None if self.counters.len() < MOST => (0, 0),
+            None => (self.smallest_count(), self.smallest_count()),
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn place(&self, tag: Tag, key: &Key, policy: &Label) -> Option<usize> {
+        for (part, tags) in self.tags.chunks(PART).enumerate() {
+            // Without a way out of the loop the compiler compares several tags at once.
+            if !tags.iter().fold(false, |found, own| found | (*own == tag)) {
+                continue;
+            }
+            let places = (part * PART..).zip(tags);
+            let mut places = places.filter(|(_, own)| **own == tag);
+            let is_it = |place: usize| {
+                let counter = &self.counters[place];
+                counter.is_of(key, policy)
+            };
+            if let Some((place, _)) = places.find(|(place, _)| is_it(*place)) {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// The place of a smallest counter. Counters only grow, so those that were passed need not be
+    /// looked at again until none of this size is left.
+    fn smallest(&mut self) -> usize {
+        loop {
+            while self.next < self.counters.len() {
+                let place = self.next;
+                if self.counters[place].count <= self.least {
+                    return place;
+                }
+                self.next += 1;
+            }
+            self.next = 0;
+            self.least = self.smallest_count();
+        }
+    }
+
+    fn smallest_count(&self) -> u64 {
+        let counts = self.counters.iter().map(|counter| counter.count);
+        counts.min().unwrap_or_default()
+    }
+}
+
+impl TopKey {
+    /// The key, whose `Debug` hides its content.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The name of the policy that denied it.
+    #[must_use]
+    pub fn policy(&self) -> &str {
+        self.policy.as_str()
+    }
+
+    /// How often it was denied, or less often by at most the [error](Self::error).
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// By how much the [count](Self::count) may be too large: the denials of keys that had its
+    /// counter before.
+    #[must_use]
+    pub const fn error(&self) -> u64 {
+        self.error
+    }
+
+    /// Adds a count and its error.
+    pub(super) const fn add(&mut self, (count, error): (u64, u64)) {
+        self.count += count;
+        self.error += error;
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.is_of(&other.key, &other.policy)
+    }
+
+    fn is_of(&self, key: &Key, policy: &Label) -> bool {
+        self.key == *key && self.policy == *policy
+    }
+}

@@ -1,0 +1,204 @@
+//! The fleet: nodes with a limiter each, and the requests that come to them.
+
+use std::{
+    iter,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::time::sleep;
+use tower_ratelimit::{
+    AnyLimiter, Key, Limiter as _, LocalLimiter, OnFailure, Op,
+    limiter::Pending,
+    shared::{Cas, ModeStats, SharedLimiter},
+};
+
+use super::{
+    Database, Mode, Setup,
+    database::SimStore,
+    faults::Event,
+    random::Random,
+    report::{Report, Sums},
+    timer::{TimerNode, Totals},
+    workload::Arrival,
+    world::{DEADLINE, Life, World},
+};
+
+/// The nodes.
+struct Fleet {
+    world: Arc<World>,
+    nodes: Vec<Node>,
+    totals: Arc<Totals>,
+    lives: u64,
+}
+
+/// A node, until another one takes its place.
+#[derive(Clone)]
+struct Node {
+    life: Arc<Life>,
+    decides: Decides,
+}
+
+#[derive(Clone)]
+enum Decides {
+    Limiter(AnyLimiter, Arc<dyn Fn() -> ModeStats + Send + Sync>),
+    Timer(Arc<TimerNode>),
+}
+
+impl Fleet {
+    fn new(world: &Arc<World>) -> Self {
+        let mut fleet = Self {
+            world: Arc::clone(world),
+            nodes: Vec::new(),
+            totals: Arc::default(),
+            lives: 0,
+        };
+        fleet.nodes = (0..world.setup.nodes).map(|at| fleet.begin(at)).collect();
+        fleet
+    }
+
+    /// A node that knows nothing. Its hashes are others than those of the one before it.
+    fn begin(&mut self, node: usize) -> Node {
+        self.lives += 1;
+        let life = Arc::new(Life {
+            node,
+            number: self.lives,
+            is_dead: AtomicBool::new(false),
+        });
+        let decides = match self.world.setup.mode {
+            Mode::Timer => {
+                let life = Arc::clone(&life);
+                Decides::Timer(TimerNode::start(&self.world, life, &self.totals))
+            }
+            _ => self.limiter(&life),
+        };
+        Node { life, decides }
+    }
+
+    fn limiter(&self, life: &Arc<Life>) -> Decides {
+        let setup = &self.world.setup;
+        let seed = setup.seed ^ (life.number << 32 | life.node as u64);
+        let builder = SharedLimiter::builder(setup.limit.quotas())
+            .name("simulated")
+            .on_failure(OnFailure::deny())
+            .seed(seed);
+        let builder = setup.mode.apply(life.node, setup, builder);
+        let store = SimStore {
+            world: Arc::clone(&self.world),
+            life: Arc::clone(life),
+        };
+        let good = "a limit that makes sense";
+        match setup.database {
+            Database::Transacts => {
+                let limiter = builder.build_on(store).expect(good);
+                let stats = limiter.clone();
+                Decides::Limiter(
+                    AnyLimiter::new(limiter),
+                    Arc::new(move || stats.mode_stats()),
+                )
+            }
+            Database::Swaps => {
+                let limiter = builder.build_on(Cas::new(store).seed(seed)).expect(good);
+                let stats = limiter.clone();
+                Decides::Limiter(
+                    AnyLimiter::new(limiter),
+                    Arc::new(move || stats.mode_stats()),
+                )
+            }
+        }
+    }
+
+    fn happens(&mut self, event: Event) {
+        self.world.happens(event);
+        if let Event::Replace { node, dies } = event {
+            self.nodes[node].life.is_dead.store(dies, Ordering::Relaxed);
+            self.nodes[node] = self.begin(node);
+        }
+    }
+
+    fn stats(&self) -> Vec<ModeStats> {
+        let limiters = self.nodes.iter().filter_map(|node| match &node.decides {
+            Decides::Limiter(_, stats) => Some(stats()),
+            Decides::Timer(_) => None,
+        });
+        limiters.collect()
+    }
+
+    /// Asks the node, when it is awake.
+    fn ask(&self, arrival: Arrival) {
+        let (node, world) = (self.nodes[arrival.node].clone(), &self.world);
+        world.state().requests += 1;
+        match world.suspended_until(arrival.node) {
+            None => node.ask(world, arrival),
+            Some(_) => {
+                let world = Arc::clone(world);
+                tokio::spawn(async move {
+                    world.awake(arrival.node).await;
+                    node.ask(&world, arrival);
+                });
+            }
+        }
+    }
+}
+
+impl Node {
+    fn ask(self, world: &Arc<World>, arrival: Arrival) {
+        let limiter = match self.decides {
+            Decides::Timer(timer) => {
+                let units = timer.acquire(world, arrival.key, arrival.cost);
+                return world.passed(&arrival, units);
+            }
+            Decides::Limiter(limiter, _) => limiter,
+        };
+        match limiter.apply(&Key::from(arrival.key), Op::Acquire(arrival.cost)) {
+            Pending::Ready(answer) => world.answered(&self.life, &arrival, answer),
+            Pending::Later(answer) => {
+                if world.setup.is_calm() {
+                    let who = (self.life.number, arrival.key);
+                    let now = tokio::time::Instant::now();
+                    world.holdings().waits(who, arrival.cost, now);
+                }
+                let (world, life) = (Arc::clone(world), self.life);
+                tokio::spawn(async move { world.answered(&life, &arrival, answer.await) });
+            }
+        }
+    }
+}
+
+pub(super) async fn run(setup: &Setup) -> Report {
+    let mut random = Random::new(setup.seed ^ 0x5eed);
+    let mut arrivals = setup
+        .workload
+        .arrivals(setup, &mut random)
+        .into_iter()
+        .peekable();
+    let events = setup.faults.events(setup, &mut random);
+    let mut events = events.into_iter().peekable();
+    let world = World::new(setup, random);
+    let mut fleet = Fleet::new(&world);
+    let central = LocalLimiter::builder(setup.limit.quotas()).clock(world.clock.clone());
+    let central = central.build().expect("a limit that makes sense");
+    let mut sums = Sums::default();
+    while let Some(first) = arrivals.peek() {
+        let at = first.at;
+        while let Some((at, event)) = events.next_if(|(when, _)| *when <= at) {
+            world.until(at).await;
+            fleet.happens(event);
+        }
+        world.until(at).await;
+        for arrival in iter::from_fn(|| arrivals.next_if(|next| next.at == at)) {
+            sums.asked += arrival.cost;
+            let decision = central.acquire(&Key::from(arrival.key), arrival.cost);
+            sums.central += decision.charged();
+            fleet.ask(arrival);
+        }
+        if !setup.logs_all {
+            world.state().trim();
+        }
+    }
+    sleep(2 * DEADLINE).await;
+    sums.stats = fleet.stats();
+    Report::new(&world, &sums)
+}

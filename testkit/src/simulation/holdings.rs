@@ -1,0 +1,214 @@
+//! Holdings: the units that nodes may spend by themselves, as the network could tell, and what must
+//! hold of them.
+
+use std::{cmp::Ordering, collections::BTreeMap, time::Duration};
+
+use tokio::time::Instant;
+use tower_ratelimit::shared::{LeaseClause, LeaseReply, LeaseStatus};
+
+/// A time of the store's in which it neither forgot nor set its clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Span {
+    /// How often the store has forgotten what the judge knows, or gave out a time again.
+    pub(super) epoch: u64,
+    /// By how many milliseconds its clock is fast.
+    pub(super) fast: i64,
+}
+
+/// When and where the store did a call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done {
+    pub(super) at: Instant,
+    pub(super) span: Span,
+}
+
+/// A lease, as its node was told.
+#[derive(Debug)]
+struct Told {
+    span: Span,
+    units: u64,
+    /// What the node had spent in all when the units began to count.
+    base: u64,
+    row_ends: Instant,
+    node_ends: Instant,
+}
+
+/// One node's dealings with one key.
+#[derive(Debug, Default)]
+struct Holding {
+    spent: u64,
+    name: [u8; 8],
+    seq: u32,
+    /// What is told to be spent with the message of this number, in all, and what it gives back.
+    settled: u64,
+    back: u64,
+    told: Option<Told>,
+    /// The newest message that the store knows, until its row ends.
+    done: Option<(LeaseClause, LeaseReply, Done)>,
+}
+
+/// What all nodes hold, by their life and the key.
+#[derive(Debug)]
+pub(super) struct Holdings {
+    all: BTreeMap<(u64, u64), Holding>,
+    /// The most units that may be reserved at once.
+    capacity: u64,
+    /// The most keys of which a node may hold any.
+    most: usize,
+    pub(super) faults: Vec<String>,
+}
+
+impl Holdings {
+    pub(super) const fn new(capacity: u64, max_leases: usize) -> Self {
+        Self {
+            all: BTreeMap::new(),
+            capacity,
+            most: max_leases.next_multiple_of(4),
+            faults: Vec::new(),
+        }
+    }
+
+    fn fault(&mut self, (life, key): (u64, u64), text: String) {
+        if self.faults.len() < 10 {
+            self.faults.push(format!("life {life}, key {key}: {text}"));
+        }
+    }
+
+    /// A node sends a message about its lease.
+    pub(super) fn sent(&mut self, who: (u64, u64), clause: &LeaseClause) {
+        let holding = self.all.entry(who).or_default();
+        if (holding.name, holding.seq) != (clause.name, clause.seq) {
+            (holding.name, holding.seq) = (clause.name, clause.seq);
+            let base = holding
+                .told
+                .as_ref()
+                .map_or(holding.spent, |told| told.base);
+            holding.settled = base + u64::from(clause.spent);
+            holding.back = u64::from(clause.back);
+        }
+    }
+
+    /// The store has done a message, maybe not for the first time.
+    pub(super) fn done(
+        &mut self,
+        who: (u64, u64),
+        clause: &LeaseClause,
+        reply: &LeaseReply,
+        done: Done,
+    ) {
+        let holding = self.all.entry(who).or_default();
+        if let Some((newest, answer, first)) = &holding.done
+            && newest.name == clause.name
+            && first.span == done.span
+            && done.at < first.at + answer.ttl
+        {
+            let is_stale = reply.status == LeaseStatus::Stale;
+            let (known, units) = ((answer.status, answer.units), (reply.status, reply.units));
+            let took_effect = match clause.seq.cmp(&newest.seq) {
+                Ordering::Less => !is_stale,
+                Ordering::Equal => known != units,
+                Ordering::Greater => false,
+            };
+            if took_effect {
+                let fault = format!("I4: {clause:?} once more: {units:?} after {known:?}");
+                return self.fault(who, fault);
+            }
+            if clause.seq <= newest.seq {
+                return;
+            }
+        }
+        // I1, as far as the answer tells.
+        let reserved = u64::from(reply.units) + reply.others;
+        holding.done = Some((*clause, *reply, done));
+        if reserved > self.capacity {
+            let capacity = self.capacity;
+            self.fault(who, format!("I1: {reserved} are reserved of {capacity}"));
+        }
+    }
+
+    /// A node hears the answer to a message.
+    pub(super) fn heard(
+        &mut self,
+        who: (u64, u64),
+        clause: &LeaseClause,
+        reply: &LeaseReply,
+        (sent_at, done): (Instant, Done),
+    ) {
+        let most = self.most;
+        let holding = self.all.entry(who).or_default();
+        if (holding.name, holding.seq) != (clause.name, clause.seq) {
+            return;
+        }
+        holding.back = 0;
+        let base = match reply.status {
+            LeaseStatus::New => holding.spent,
+            LeaseStatus::Known => holding.settled,
+            LeaseStatus::Stale => {
+                holding.told = None;
+                return;
+            }
+        };
+        holding.told = Some(Told {
+            span: done.span,
+            units: u64::from(reply.units),
+            base,
+            row_ends: done.at + reply.ttl,
+            node_ends: sent_at + (reply.ttl - reply.ttl / 1_024),
+        });
+        // I8.
+        let (now, of_node) = (sent_at, (who.0, 0)..=(who.0, u64::MAX));
+        let live = self
+            .all
+            .range(of_node)
+            .filter(|(_, each)| each.left(now) > 0);
+        let live = live.count();
+        if live > most {
+            self.fault(who, format!("I8: {live} leases"));
+        }
+    }
+
+    /// A node has spent units by itself. The span is the one in which the store reserved them.
+    pub(super) fn spend(&mut self, who: (u64, u64), units: u64, now: Instant) -> Span {
+        let holding = self.all.entry(who).or_default();
+        holding.spent += units;
+        let Some(told) = &holding.told else {
+            // On a database that swaps nobody sees the messages.
+            return Span::default();
+        };
+        let (span, spent) = (told.span, holding.spent - told.base);
+        let fault = if spent > told.units {
+            Some(format!("I2: {spent} of {} spent", told.units))
+        } else if now >= told.row_ends {
+            Some(format!("I3: spent {:?} late", now - told.row_ends))
+        } else {
+            None
+        };
+        if let Some(fault) = fault {
+            self.fault(who, fault);
+        }
+        span
+    }
+
+    /// A request waits for the store.
+    pub(super) fn waits(&mut self, who: (u64, u64), units: u64, now: Instant) {
+        let left = self.all.get(&who).map_or(0, |holding| holding.left(now));
+        if left >= units {
+            self.fault(
+                who,
+                format!("I6: it waits for {units}, and {left} are held"),
+            );
+        }
+    }
+}
+
+impl Holding {
+    /// The units that the node may still spend.
+    fn left(&self, now: Instant) -> u64 {
+        // The node's end is exact where nothing delayed the message.
+        let told = self.told.as_ref();
+        let told = told.filter(|told| now + Duration::from_millis(1) < told.node_ends);
+        told.map_or(0, |told| {
+            (told.units + told.base).saturating_sub(self.spent + self.back)
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! The outcome of a run.
+
+use std::collections::BTreeMap;
+
+use sha2::Digest as _;
+use tower_ratelimit::shared::ModeStats;
+
+use super::{judge::Judge, world::World};
+
+/// The outcome of a run.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The units that were asked for, those that were admitted, and those that one limiter would
+    /// have admitted that hears of each request at once.
+    pub asked: u64,
+    pub admitted: u64,
+    pub central: u64,
+    /// The requests, those that the store did not decide, and the store's calls.
+    pub requests: u64,
+    pub failed: u64,
+    pub calls: u64,
+    /// The requests that were answered without a call of their own.
+    pub at_once: u64,
+    /// By how many units more than the bound were admitted at most.
+    pub excess: u64,
+    /// The invariants that did not hold.
+    pub broken: Vec<String>,
+    /// When the last request failed, and the last outage ended, in milliseconds.
+    pub last_failure: u64,
+    pub last_outage: u64,
+    /// How long those requests waited that did, in milliseconds, in order.
+    pub waits: Vec<u64>,
+    /// The units that were admitted in each ten milliseconds.
+    pub flow: Vec<u64>,
+    /// Of all events: the same for the same setup.
+    pub digest: String,
+    /// The last events, or all.
+    pub log: Vec<String>,
+}
+
+/// What the nodes count while a run goes on.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    pub(super) asked: u64,
+    pub(super) central: u64,
+    pub(super) stats: Vec<ModeStats>,
+}
+
+impl Report {
+    pub(super) fn new(world: &World, sums: &Sums) -> Self {
+        let excess = judge(world);
+        let mut broken = std::mem::take(&mut world.holdings().faults);
+        for stats in &sums.stats {
+            let known = stats.settled + stats.returned + stats.ended;
+            if known > stats.granted {
+                broken.push(format!("more than was granted: {stats:?}"));
+            }
+        }
+        let mut state = world.state();
+        if !world.setup.logs_all {
+            state.trim();
+        }
+        let mut waits = state.waits.clone();
+        waits.sort_unstable();
+        let digest = state.digest.clone().finalize();
+        Self {
+            asked: sums.asked,
+            admitted: state.admitted.iter().map(|admitted| admitted.units).sum(),
+            central: sums.central,
+            requests: state.requests,
+            failed: state.failed,
+            calls: state.calls,
+            at_once: state.requests - waits.len() as u64,
+            excess,
+            broken,
+            last_failure: state.last_failure,
+            last_outage: state.outage_until,
+            waits,
+            flow: state.flow.clone(),
+            digest: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            log: state.log.clone(),
+        }
+    }
+
+    /// The wait that this share of all requests does not exceed, in milliseconds.
+    #[must_use]
+    pub fn wait(&self, share: f64) -> u64 {
+        let place = (self.requests as f64 * share) as usize;
+        let place = place.checked_sub(self.at_once as usize);
+        let wait = place.and_then(|place| self.waits.get(place));
+        wait.copied().unwrap_or(0)
+    }
+}
+
+/// By how many units too many were admitted at most, in any interval, of any key.
+fn judge(world: &World) -> u64 {
+    let mut state = world.state();
+    let place = |admitted: &super::world::Admitted| (admitted.epoch, admitted.at, admitted.order);
+    state.admitted.sort_by_key(place);
+    let mut judges = BTreeMap::new();
+    let excess = state.admitted.iter().map(|admitted| {
+        let subject = (admitted.key, admitted.epoch);
+        let judge = judges
+            .entry(subject)
+            .or_insert_with(|| Judge::new(&world.setup.limit));
+        judge.admit(admitted.at, admitted.units)
+    });
+    excess.max().unwrap_or(0)
+}

@@ -1,0 +1,188 @@
+//! The keys that are denied most often.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use http::Request;
+use testkit::{Probe, limiter, send};
+use tower::Layer;
+use tower_ratelimit::{
+    Header, ManualClock, Quota, RateLimitLayer, Timestamp,
+    observe::{TopKeys, TopKeysReport},
+};
+
+/// The beginning of five minutes.
+const BEGIN: Timestamp = Timestamp::from_secs(1_700_000_100);
+
+/// A layer that denies all but the first request of each user, and says whom to `top`.
+struct Denying {
+    service: tower_ratelimit::RateLimit<Probe>,
+    top: Arc<TopKeys<ManualClock>>,
+    clock: ManualClock,
+}
+
+impl Denying {
+    fn new(quota: Quota) -> Self {
+        let clock = ManualClock::at(BEGIN);
+        let top = Arc::new(TopKeys::with_clock(clock.clone()));
+        let (limiter, _) = limiter(quota);
+        let layer = RateLimitLayer::new(limiter, Header::new("user")).observer(Arc::clone(&top));
+        Self {
+            service: layer.layer(Probe::default()),
+            top,
+            clock,
+        }
+    }
+
+    /// Asks so often, and tells how often the answer was no.
+    fn ask(&self, user: &str, times: usize) -> u64 {
+        let mut denials = 0;
+        for _ in 0..times {
+            let request = Request::builder().header("user", user);
+            denials += u64::from(send(&self.service, request).status() == 429);
+        }
+        denials
+    }
+}
+
+/// The users of a report, their counts and the errors of these.
+fn rows(report: &TopKeysReport) -> Vec<(String, u64, u64)> {
+    let rows = report.keys().iter();
+    rows.map(|row| {
+        (
+            row.key().reveal().to_string().replace('"', ""),
+            row.count(),
+            row.error(),
+        )
+    })
+    .collect()
+}
+
+fn row(user: &str, count: u64) -> (String, u64, u64) {
+    (user.to_owned(), count, 0)
+}
+
+#[test]
+fn only_denials_count() {
+    let denying = Denying::new(Quota::per_day(1).named("daily"));
+    denying.ask("ann", 1);
+    denying.ask("bob", 3);
+    denying.ask("eve", 5);
+    let report = denying.top.report(10);
+    assert_eq!(rows(&report), [row("eve", 4), row("bob", 2)]);
+    assert_eq!(report.keys()[0].policy(), "daily");
+    assert_eq!((report.denials(), report.skipped()), (6, 0));
+    assert_eq!(rows(&denying.top.report(1)), [row("eve", 4)]);
+    assert_eq!(rows(&denying.top.report(0)), []);
+    let shown = format!("{report:?}");
+    assert!(!shown.contains("eve"), "{shown}");
+}
+
+#[test]
+fn what_is_past_is_forgotten() {
+    let denying = Denying::new(Quota::per_day(1));
+    denying.ask("ann", 3);
+    denying.clock.advance(Duration::from_secs(299));
+    denying.ask("bob", 2);
+    assert_eq!(rows(&denying.top.report(9)), [row("ann", 2), row("bob", 1)]);
+    // The second half: what the first had still counts, with what comes now.
+    denying.clock.advance(Duration::from_secs(2));
+    denying.ask("bob", 2);
+    assert_eq!(rows(&denying.top.report(9)), [row("bob", 3), row("ann", 2)]);
+    assert_eq!(denying.top.report(9).denials(), 5);
+    denying.clock.advance(Duration::from_secs(300));
+    assert_eq!(rows(&denying.top.report(9)), [row("bob", 2)]);
+    denying.clock.advance(Duration::from_secs(600));
+    assert_eq!(rows(&denying.top.report(9)), []);
+    assert_eq!(denying.top.report(9).denials(), 0);
+}
+
+#[test]
+fn two_policies_count_apart() {
+    let quotas = [
+        Quota::per_day(1).named("day"),
+        Quota::per_hour(1).named("hour"),
+    ];
+    let top = Arc::new(TopKeys::new());
+    for quota in quotas {
+        let (limiter, _) = limiter(quota);
+        let layer = RateLimitLayer::new(limiter, Header::new("user")).observer(Arc::clone(&top));
+        let service = layer.layer(Probe::default());
+        for _ in 0..2 {
+            let request = Request::builder().header("user", "ann");
+            send(&service, request);
+        }
+    }
+    let report = top.report(9);
+    let mut policies: Vec<_> = report.keys().iter().map(|row| row.policy()).collect();
+    policies.sort_unstable();
+    assert_eq!(policies, ["day", "hour"]);
+}
+
+/// Keys by Zipf's law.
+#[test]
+fn of_many_keys_the_first_are_found_and_the_bounds_hold() {
+    let denying = Denying::new(Quota::per_day(1));
+    let mut state = 7_u64;
+    let mut truth = HashMap::<String, u64>::new();
+    let keys = 20_000_f64;
+    for _ in 0..50_000 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let fraction = (state >> 11) as f64 / (1_u64 << 53) as f64;
+        // The inverse of the distribution of 1/rank.
+        let rank = keys.powf(fraction) as u64;
+        let user = format!("user-{rank}");
+        let denials = denying.ask(&user, 1);
+        *truth.entry(user).or_default() += denials;
+    }
+    let denied = |user: &str| truth[user];
+    let report = denying.top.report(usize::MAX);
+    let all: u64 = truth.keys().map(|user| denied(user)).sum();
+    assert_eq!(report.denials() + report.skipped(), all);
+    for (user, count, error) in rows(&report) {
+        let denied = denied(&user);
+        assert!(
+            denied <= count && count <= denied + error,
+            "{user}: {denied}, {count} - {error}"
+        );
+    }
+    let listed: HashMap<_, _> = rows(&report)
+        .into_iter()
+        .map(|row| (row.0, row.1))
+        .collect();
+    for user in truth.keys().filter(|user| denied(user) > all / 256) {
+        assert!(listed.contains_key(user), "{user}");
+    }
+    let mut first: Vec<_> = truth.keys().collect();
+    first.sort_by_key(|user| u64::MAX - denied(user));
+    let top = rows(&denying.top.report(20));
+    for user in &first[..20] {
+        assert!(top.iter().any(|row| row.0 == **user), "{user}: {top:?}");
+    }
+    // As many counters as there may be.
+    assert!(
+        report.keys().len() <= 2 * 8 * 256,
+        "{}",
+        report.keys().len()
+    );
+}
+
+#[test]
+fn threads_do_not_wait_for_one_another() {
+    let denying = Denying::new(Quota::per_day(1));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let denying = &denying;
+            scope.spawn(move || denying.ask(&format!("user-{thread}"), 1_001));
+        }
+    });
+    let report = denying.top.report(9);
+    assert_eq!(report.denials() + report.skipped(), 4_000);
+    assert!(
+        report
+            .keys()
+            .iter()
+            .all(|row| row.error() == 0 && row.count() <= 1_000)
+    );
+}

@@ -1,0 +1,43 @@
+//! The parts of requests that rules look at.
+
+use tower_ratelimit::rules::{Format, RequestPart, Rules};
+
+#[test]
+fn rules_tell_what_they_look_at() {
+    let text = r#"
+defaults: {key: {first_of: [bearer_token, client_ip]}}
+quotas: {free: 1/s, pro: 5/s}
+rules:
+  - {name: plain, match: {method: GET, path: "/{id}", query: {q: true}, client: 10.0.0.0/8, time: {days: sat}}, key: [client_ip, {path_param: id}], quota: 1/s}
+  - {name: bots, match: {header: {User-Agent: "*bot*"}, not: {host: a.example, header: {user-agent: x}}}, action: allow}
+  - name: plans
+    match: {authenticated: true, route: /x}
+    key: {first_of: [{secret_header: X-Key}, {cookie: session}, [basic_user, host], {custom: account}]}
+    tier: {header: x-plan, default: free, quotas: {free: free, pro: pro}}
+    cost: {header: {name: x-cost, max: 5}}
+  - {name: default, quota: 1/s}
+"#;
+    let rules = Rules::builder().outside_of_application(true);
+    let rules = rules.parse(text, Format::Yaml).expect("rules");
+    let told: Vec<_> = rules.needs().collect();
+    let header = |name: &'static str| RequestPart::Header(name.parse().expect("a name"));
+    let expected = [
+        ("bots", header("user-agent"), false),
+        ("bots", RequestPart::Host, false),
+        ("plans", RequestPart::Authenticated, false),
+        ("plans", RequestPart::Route, false),
+        ("plans", header("x-plan"), false),
+        ("plans", header("x-cost"), false),
+        ("plans", header("x-key"), true),
+        ("plans", RequestPart::Cookie("session".into()), true),
+        ("plans", RequestPart::BasicUser, true),
+        ("plans", RequestPart::Host, true),
+        ("plans", RequestPart::CustomKey("account".into()), true),
+        ("default", RequestPart::BearerToken, true),
+    ];
+    let told: Vec<_> = told
+        .into_iter()
+        .map(|need| (need.rule, need.part.clone(), need.is_key))
+        .collect();
+    assert_eq!(told, expected);
+}
