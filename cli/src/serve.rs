@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
+use ipnet::IpNet;
 use tower_ratelimit::Quota;
 use tower_ratelimit_server::{
     HeaderSet, OnFailure,
@@ -13,8 +14,29 @@ use tower_ratelimit_server::{
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// Rule files of Envoy's rate limit service, or directories of *.yaml, *.yml and *.json.
-    #[arg(required = true, env = "TOWER_RATELIMIT_RULES", value_delimiter = ',')]
+    #[arg(
+        required_unless_present = "auth_rules",
+        env = "TOWER_RATELIMIT_RULES",
+        value_delimiter = ','
+    )]
     rules: Vec<PathBuf>,
+    /// Rule files of tower-ratelimit, as `check` takes them, by which /v1/auth answers nginx, Caddy and Traefik.
+    #[arg(
+        long,
+        value_name = "FILES",
+        value_delimiter = ',',
+        env = "TOWER_RATELIMIT_AUTH_RULES"
+    )]
+    auth_rules: Vec<PathBuf>,
+    /// The networks of the proxies that may ask /v1/auth.
+    #[arg(
+        long,
+        value_name = "CIDR",
+        value_delimiter = ',',
+        default_value = "127.0.0.0/8,::1/128",
+        env = "TOWER_RATELIMIT_TRUST"
+    )]
+    trust: Vec<IpNet>,
     /// Lets a domain stand in several files.
     #[arg(long, env = "TOWER_RATELIMIT_MERGE_DOMAINS")]
     merge_domains: bool,
@@ -126,6 +148,8 @@ pub(crate) fn serve(serve: Serve) -> Result<(), String> {
 
 fn settings(serve: Serve) -> Settings {
     let mut settings = Settings::new(serve.rules);
+    settings.auth_rules = serve.auth_rules;
+    settings.trust = serve.trust;
     settings.merge_domains = serve.merge_domains;
     settings.grpc = serve.grpc;
     settings.http = serve.http;

@@ -51,7 +51,7 @@ struct Service {
 
 impl Service {
     fn is_ready(&self) -> bool {
-        !self.draining.has_begun() && self.limits.rules().is_some_and(|rules| !rules.is_empty())
+        !self.draining.has_begun() && self.limits.rules().is_some()
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! [`lyft`] reads the rule files of Envoy's reference service and says what they mean for a request,
 //! [`counters`] count in this process or in Redis, [`decide`] makes the answer of both, and [`rls`] is the
-//! gRPC service, which can be embedded into a server of your own. [`http`] has the same as JSON, and
-//! [`serve`] runs all of it.
+//! gRPC service, which can be embedded into a server of your own. [`http`] has the same as JSON, [`auth`]
+//! answers proxies by rules of requests, and [`serve`] runs all of it.
 
+pub mod auth;
 pub mod counters;
 pub mod decide;
 mod headers;

@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use axum::Router;
+use ipnet::IpNet;
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -10,9 +12,13 @@ use tokio::{
 };
 use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::{ServingStatus, server::HealthReporter};
-use tower_ratelimit::{LocalStore, OnFailure, RedisStore};
+use tower_ratelimit::{
+    LocalStore, OnFailure, RedisStore,
+    rules::{Rules as RequestRules, RulesLayer},
+};
 
 use crate::{
+    auth,
     counters::Counters,
     decide::{Modes, RateLimits},
     http::{self, Draining},
@@ -33,8 +39,12 @@ pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(15);
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Rule files and directories of them.
+    /// Files of Envoy's reference service, and directories of them.
     pub rules: Vec<PathBuf>,
+    /// Rule files of this crate, by which `/v1/auth` answers. Defaults to none: there is no such route.
+    pub auth_rules: Vec<PathBuf>,
+    /// The networks of the proxies that may ask there. Defaults to the loopback ones.
+    pub trust: Vec<IpNet>,
     /// Whether a domain may stand in several files. Defaults to false.
     pub merge_domains: bool,
     /// Where the gRPC service listens. Defaults to 127.0.0.1:8081.
@@ -64,6 +74,11 @@ impl Settings {
         let here = |port| SocketAddr::from(([127, 0, 0, 1], port));
         Self {
             rules,
+            auth_rules: Vec::new(),
+            trust: ["127.0.0.0/8", "::1/128"]
+                .iter()
+                .flat_map(|network| network.parse())
+                .collect(),
             merge_domains: false,
             grpc: here(8081),
             http: here(8080),
@@ -84,11 +99,12 @@ impl Settings {
             .map_err(|error| fault("the rules cannot be used", &error))
     }
 
-    fn counters(&self) -> Result<Counters, ServeError> {
+    fn store(&self) -> Result<Store, ServeError> {
         let Some(address) = &self.redis else {
             let store = LocalStore::builder().max_keys(self.max_keys).build();
-            let store = store.map_err(|error| fault("--max-keys", &error))?;
-            return Ok(Counters::local(&store));
+            return store
+                .map(Store::Local)
+                .map_err(|error| fault("--max-keys", &error));
         };
         let mut store = RedisStore::builder().deadline(self.redis_deadline);
         if let Some(prefix) = &self.redis_prefix {
@@ -97,7 +113,37 @@ impl Settings {
         let store = store
             .connect(address)
             .map_err(|error| fault("--redis", &error))?;
-        Ok(Counters::redis(&store, self.on_failure))
+        Ok(Store::Redis(store))
+    }
+
+    fn auth(&self, store: &Store) -> Result<Option<RulesLayer>, ServeError> {
+        if self.auth_rules.is_empty() {
+            return Ok(None);
+        }
+        let builder = match store.clone() {
+            Store::Local(store) => RequestRules::builder().store(store),
+            Store::Redis(store) => RequestRules::builder().store(store),
+        };
+        let rules = builder.read_all(&self.auth_rules);
+        let rules =
+            rules.map_err(|error| fault("the rules of --auth-rules cannot be used", &error))?;
+        Ok(Some(RulesLayer::new(rules)))
+    }
+}
+
+/// Where everything is counted.
+#[derive(Clone)]
+enum Store {
+    Local(LocalStore),
+    Redis(RedisStore),
+}
+
+impl Store {
+    fn counters(&self, on_failure: OnFailure) -> Counters {
+        match self {
+            Self::Local(store) => Counters::local(store),
+            Self::Redis(store) => Counters::redis(store, on_failure),
+        }
     }
 }
 
@@ -138,7 +184,15 @@ pub async fn serve(
     for warning in rules.warnings() {
         say(warning.to_string());
     }
-    let limits = RateLimits::new(settings.counters()?, settings.modes.clone());
+    let store = settings.store()?;
+    let auth = settings.auth(&store)?;
+    for warning in auth
+        .iter()
+        .flat_map(|auth| auth.handle().rules().warnings().to_vec())
+    {
+        say(warning.to_string());
+    }
+    let limits = RateLimits::new(store.counters(settings.on_failure), settings.modes.clone());
     let grpc = listen(settings.grpc, "--grpc").await?;
     let http = listen(settings.http, "--http").await?;
     let address = |listener: &TcpListener| listener.local_addr().unwrap_or(settings.grpc);
@@ -150,15 +204,12 @@ pub async fn serve(
         address(&http)
     ));
     limits.set_rules(rules);
-    let running = Running::start(&limits, grpc, http).await;
+    let router = auth
+        .as_ref()
+        .map(|rules| auth::router(rules, settings.trust.iter().copied()));
+    let running = Running::start(&limits, grpc, http, router.unwrap_or_default()).await;
     while let Told::Reload = signals.next().await {
-        match settings.rules() {
-            Ok(rules) => {
-                say(format!("read the rules again: {} limits", rules.len()));
-                limits.set_rules(rules);
-            }
-            Err(error) => say(format!("the rules stay as they were: {error}")),
-        }
+        reload(&settings, &limits, auth.as_ref(), &*say);
     }
     say("not ready any more".to_owned());
     let end = running.end(settings.drain);
@@ -167,6 +218,27 @@ pub async fn serve(
         () = signals.end() => say("told twice to end".to_owned()),
     }
     Ok(())
+}
+
+/// Reads all files again. One that has a fault leaves the rules of its kind as they were.
+fn reload(
+    settings: &Settings,
+    limits: &RateLimits,
+    auth: Option<&RulesLayer>,
+    say: &dyn Fn(String),
+) {
+    match settings.rules() {
+        Ok(rules) => {
+            say(format!("read the rules again: {} limits", rules.len()));
+            limits.set_rules(rules);
+        }
+        Err(error) => say(format!("the rules stay as they were: {error}")),
+    }
+    match auth.map(|auth| auth.handle().reload()) {
+        Some(Ok(changes)) => say(format!("read the rules of /v1/auth again:\n{changes}")),
+        Some(Err(error)) => say(format!("the rules of /v1/auth stay as they were:\n{error}")),
+        None => {}
+    }
 }
 
 async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, ServeError> {
@@ -183,7 +255,12 @@ struct Running {
 }
 
 impl Running {
-    async fn start(limits: &RateLimits, grpc: TcpListener, http: TcpListener) -> Self {
+    async fn start(
+        limits: &RateLimits,
+        grpc: TcpListener,
+        http: TcpListener,
+        auth: Router,
+    ) -> Self {
         let (stop, stopped) = watch::channel(false);
         let draining = Draining::default();
         let (health, health_service) = tonic_health::server::health_reporter();
@@ -193,7 +270,8 @@ impl Running {
                 .await;
         }
         let mut servers = JoinSet::new();
-        let router = http::router(limits.clone(), draining.clone());
+        let router = http::router(limits.clone(), draining.clone()).merge(auth);
+        let router = router.into_make_service_with_connect_info::<SocketAddr>();
         let until = wait(stopped.clone());
         servers.spawn(async move {
             drop(

@@ -27,8 +27,12 @@ impl Answer {
 pub(crate) async fn try_send(port: u16, lines: &str, body: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
     let length = body.len();
-    let head =
-        format!("{lines}\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+    let host = if lines.contains("\nhost: ") {
+        ""
+    } else {
+        "host: test\r\n"
+    };
+    let head = format!("{lines}\r\n{host}connection: close\r\ncontent-length: {length}\r\n\r\n");
     stream.write_all((head + body).as_bytes()).await.ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.ok()?;
@@ -60,6 +64,12 @@ pub(crate) async fn upstream() -> u16 {
                 while !asked.ends_with(b"\r\n\r\n") {
                     asked.push(stream.read_u8().await?);
                 }
+                // A body that is not read would end in a reset.
+                let asked = String::from_utf8_lossy(&asked).to_lowercase();
+                let length = asked.split_once("content-length: ");
+                let length = length.and_then(|(_, rest)| rest.split("\r\n").next()?.parse().ok());
+                let mut body = vec![0; length.unwrap_or(0)];
+                stream.read_exact(&mut body).await?;
                 let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nup";
                 stream.write_all(answer).await
             });
