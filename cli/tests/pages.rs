@@ -5,6 +5,11 @@ use std::{fs::File, io::BufWriter};
 #[path = "support/log.rs"]
 mod log;
 
+const PLOT: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../docs/tuning-plots/what_if.svg"
+);
+
 const PAGE: &str = include_str!("../../docs/tuning.md");
 
 /// What a command prints, without its exit code.
@@ -61,4 +66,48 @@ fn commands_print_what_the_page_says() {
         shown += 1;
     }
     assert!(shown >= 4 || std::env::var_os("PRINT").is_some(), "{shown}");
+}
+
+/// The picture of the page is one of the report, on a sheet of its own.
+#[test]
+fn the_picture_is_drawn_by_the_program() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("access.log");
+    let mut file = BufWriter::new(File::create(&path).expect("a file"));
+    log::write_log(100_000, &mut file).expect("a log");
+    drop(file);
+    let report = directory.path().join("report.html");
+    let name = |file: &std::path::Path| file.display().to_string();
+    printed(
+        &[
+            words("tower-ratelimit replay --quota '30/minute burst 15' --what-if --report"),
+            vec![name(&report), name(&path)],
+        ]
+        .concat(),
+    );
+    let page = std::fs::read_to_string(&report).expect("a page");
+    let between = |from: &str, to: &str| {
+        let (_, rest) = page.split_once(from).expect("a beginning");
+        rest.split_once(to).expect("an end").0.to_owned()
+    };
+    // Its sheet is white whatever the reader's colours are.
+    let style = between("<style>", "</style>").replace("color-scheme:light dark", "color:#333");
+    let picture = between(
+        "Limited requests by the limit</h2>\n<figure><svg ",
+        "</svg>",
+    );
+    let (attributes, drawn) = picture.split_once('>').expect("an element");
+    let drawn = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" {attributes}>\n<style>{style}</style>\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>{drawn}</svg>\n"
+    );
+    if std::env::var_os("PRINT").is_some() {
+        std::fs::write(PLOT, drawn).expect("a picture");
+        return;
+    }
+    let committed = std::fs::read_to_string(PLOT).expect("a picture");
+    assert_eq!(
+        drawn, committed,
+        "`PRINT=1 cargo test --test pages` draws it anew"
+    );
 }

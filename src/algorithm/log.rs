@@ -49,11 +49,13 @@ impl Log {
         self.entries.back().map(|entry| entry.at)
     }
 
-    /// The units that were noted at this time, if it is that of the newest entry.
+    /// The units that were noted at this time, if it is that of the newest entries: those that were
+    /// moved to one time are several.
     #[cfg(feature = "redis")]
     pub(super) fn noted_at(&self, at: u64) -> u64 {
-        let newest = self.entries.back().filter(|entry| entry.at == at);
-        newest.map_or(0, |entry| entry.count)
+        let newest = self.entries.iter().rev();
+        let newest = newest.take_while(|entry| entry.at == at);
+        newest.map(|entry| entry.count).sum()
     }
 
     /// The times, and the units that were noted then.

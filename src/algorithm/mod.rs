@@ -20,6 +20,8 @@ mod stepped_bucket;
 mod token_bucket;
 mod worth;
 
+#[cfg(feature = "redis")]
+use crate::quota::MAX_REFILL_NANOS;
 use crate::quota::{MAX_COUNT, Quota};
 
 #[cfg(feature = "redis")]
@@ -88,6 +90,16 @@ impl Most {
             } else {
                 units
             },
+        }
+    }
+
+    /// The same with as much again beyond, where nodes count what passed before they asked.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_debt(self) -> Self {
+        Self {
+            nanos: self.nanos.saturating_mul(2).min(MAX_REFILL_NANOS),
+            // The most with which the scripts can reckon.
+            units: self.units.saturating_mul(2).min(self.units.max(1 << 49)),
         }
     }
 

@@ -3,7 +3,12 @@
 
 use std::time::Duration;
 
-use super::{dice::draw, ramp::Ramp, signal::Signal, unanswered::UnansweredRequests};
+use super::{
+    dice::{LONGEST_DRAW, draw},
+    ramp::Ramp,
+    signal::Signal,
+    unanswered::UnansweredRequests,
+};
 use crate::{clock::Timestamp, headers::read::ToldQuota};
 
 /// No pause is longer, whatever a server says.
@@ -113,7 +118,7 @@ impl Learned {
     /// Why and until when a request of this cost is held back now.
     pub(super) fn hold(&mut self, now: Timestamp, cost: u64) -> Option<HeldBack> {
         self.forget_past(now);
-        if let Some(until) = self.paused_until(now) {
+        if let Some(until) = self.begins_again(now) {
             return Some(HeldBack::Paused(until));
         }
         let units = self.newest.units.saturating_add(cost);
@@ -222,6 +227,13 @@ impl Learned {
     pub(super) fn paused_until(&self, now: Timestamp) -> Option<Timestamp> {
         let paused = self.paused.filter(|paused| paused.until > now)?;
         Some(paused.until.min(now.saturating_add(paused.length)))
+    }
+
+    /// When requests begin again, if there is a pause: a share after its end.
+    pub(super) fn begins_again(&self, now: Timestamp) -> Option<Timestamp> {
+        let until = self.paused_until(now)?;
+        let begins = self.ramp.as_ref().map_or(until, Ramp::begins_at);
+        Some(begins.clamp(until, until.saturating_add(LONGEST_DRAW)))
     }
 
     /// The units that the windows leave, and when the one ends that leaves the least.

@@ -45,6 +45,10 @@ impl Ramp {
         self
     }
 
+    pub(super) const fn begins_at(&self) -> Timestamp {
+        self.begins_at
+    }
+
     /// Until when the next request is held back.
     pub(super) fn hold(&self, now: Timestamp) -> Option<Timestamp> {
         let (until, longest) = match self.left {

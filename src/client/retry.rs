@@ -191,12 +191,13 @@ impl Again<'_> {
         // A gRPC server that names a wait allows to try again whatever it is.
         let is_safe = refusal.source == SignalSource::Grpc || self.retry.throttled_always;
         let allowed = self.retry.allows(self.parts, Failure::Throttled, is_safe);
-        let wait = refusal.pause.wait;
+        // No request goes before the share is over, whoever's it is.
+        let wait = refusal.pause.wait.saturating_add(refusal.pause.spread);
         if !allowed || tried.refusals >= MOST_REFUSALS || wait > self.left {
             return None;
         }
         tried.refusals += 1;
-        Some(wait.saturating_add(refusal.pause.spread).min(self.left))
+        Some(wait)
     }
 
     /// The wait until a request is sent again that failed in another way; `None` if it is not.

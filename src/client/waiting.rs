@@ -149,8 +149,8 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
     /// Waits until all that came before have gone.
     async fn head_of<'s>(&self, site: &'s Site) -> Result<SemaphorePermit<'s>, PacerError> {
         // Nobody joins a line that does not move in time.
-        let paused_until = site.memory().learned.paused_until(self.common.clock.now());
-        if let Some(until) = paused_until {
+        let begins = site.memory().learned.begins_again(self.common.clock.now());
+        if let Some(until) = begins {
             self.check(site, HeldBack::Paused(until))?;
         }
         self.common.tell(PacerEvent::Queued);

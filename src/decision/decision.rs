@@ -202,6 +202,12 @@ impl Decision {
         self.quotas.binding_place()
     }
 
+    /// The place of the limit that binds among those that decided together.
+    pub(crate) fn binding_limit(&self) -> usize {
+        let (place, _) = self.binding_place();
+        self.quotas.limit_of(place)
+    }
+
     /// The status of the one quota that `policies` describe, if the decision is about that one.
     #[inline]
     pub(crate) fn status_alone_of(&self, policies: &[Policy]) -> Option<&Status> {
@@ -296,8 +302,9 @@ impl Decision {
         !self.uncounted
     }
 
-    /// Whether the limiter took the units from those that it holds in this process, with no call to
-    /// its store: see [`Mode::leased`](crate::shared::Mode::leased).
+    /// Whether the limiter let the request pass with no call to its store: with units that it holds in
+    /// this process, see [`Mode::leased`](crate::shared::Mode::leased), or ahead of the store, see
+    /// [`Mode::eventual`](crate::shared::Mode::eventual).
     #[cfg(feature = "redis")]
     #[must_use]
     pub const fn is_leased(&self) -> bool {
@@ -339,6 +346,15 @@ impl Decision {
         (decision.charged, decision.lease) = (charged, Some(lease));
         (decision.denied, decision.delay, decision.blocked) = (false, None, false);
         decision
+    }
+
+    /// The same this time later, as far as something is as good as new by then.
+    #[cfg(feature = "redis")]
+    pub(crate) fn renewed(mut self, elapsed: Duration) -> Self {
+        for quota in self.quotas.as_mut_slice() {
+            quota.renew(elapsed);
+        }
+        self
     }
 
     /// Tells so many units more as left.

@@ -118,6 +118,18 @@ impl Stepped {
 }
 
 impl WindowUsage {
+    /// The usage of the window that is in force this time later, seen from now: nothing is used of one
+    /// that begins after this one ends.
+    #[cfg(feature = "redis")]
+    pub(super) fn renew(&mut self, elapsed: Duration, terms: &Terms) {
+        let elapsed = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(over) = elapsed.checked_sub(self.until_end) {
+            let period = terms.window_nanos().max(1);
+            self.used = 0;
+            self.until_end = elapsed.saturating_add(period - over % period);
+        }
+    }
+
     const fn remaining(self, terms: &Terms) -> u64 {
         terms.limit.saturating_sub(self.used)
     }

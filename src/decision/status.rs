@@ -207,11 +207,68 @@ impl Status {
     /// bucket.
     #[cfg(feature = "redis")]
     pub(crate) fn full_after(&self, held: u64) -> Option<Duration> {
-        if let Usage::Counted(_) = self.standing {
+        if let Usage::Window(_) | Usage::Counted(_) = self.standing {
             return None;
         }
         let (without, _) = self.standing.raised(&self.terms, held);
         duration(without.numbers(&self.terms).reset_after)
+    }
+
+    /// What remains this time later, if nothing comes. What comes back bit by bit is not told, but of a
+    /// bucket.
+    #[cfg(feature = "redis")]
+    pub(crate) fn remaining_after(&self, elapsed: Duration) -> Option<u64> {
+        let mut later = *self;
+        later.renew(elapsed);
+        later.age(elapsed);
+        later.remaining()
+    }
+
+    /// Whether nothing is used of it this time later, if nothing comes.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_fresh_after(&self, elapsed: Duration) -> bool {
+        let reset_after = duration(self.numbers().reset_after);
+        reset_after.is_some_and(|reset| reset <= elapsed)
+    }
+
+    /// All is left of what was counted this time ago, if that is as good as new by now.
+    #[cfg(feature = "redis")]
+    pub(super) fn renew(&mut self, elapsed: Duration) {
+        let is_fresh = self.is_fresh_after(elapsed);
+        match &mut self.standing {
+            Usage::Window(window) => window.renew(elapsed, &self.terms),
+            Usage::Counted(numbers) if is_fresh => {
+                numbers.remaining = Some(Units::new(self.terms.limit));
+                self.excess = false;
+            }
+            _ => {}
+        }
+    }
+
+    /// The time until `cost` units fit; `None` where that is not known, or never. What is counted tells
+    /// it of one unit, where it `is_used_up` without those that it was not told of.
+    #[cfg(feature = "redis")]
+    pub(crate) fn wait_for(&self, cost: u64, is_used_up: bool) -> Option<Duration> {
+        if self.remaining()? >= cost {
+            return Some(Duration::ZERO);
+        }
+        if self.terms.soft || cost > self.terms.limit {
+            return None;
+        }
+        match self.standing {
+            Usage::Level(_) => Some(self.standing.time_until(cost)),
+            Usage::Stepped(stepped) => {
+                let level = Usage::Level(stepped.level(&self.terms));
+                let wait = level.time_until(cost).as_nanos();
+                let wait = u64::try_from(wait).unwrap_or(u64::MAX);
+                Some(Duration::from_nanos(stepped.until_step(wait)))
+            }
+            Usage::Window(window) => Some(Duration::from_nanos(window.until_end)),
+            Usage::Counted(numbers) => {
+                let wait = duration(numbers.effective_window);
+                wait.filter(|wait| cost == 1 && is_used_up && !wait.is_zero())
+            }
+        }
     }
 
     /// Adds `units` to what is left.

@@ -125,6 +125,17 @@ impl QuotaStatuses {
         (!shares.is_empty()).then(|| joint::receipts(shares, self.as_slice()))
     }
 
+    /// The place, among the limits that decided together, of the one whose quota has this place; 0 of
+    /// a limit that decided alone.
+    pub(super) fn limit_of(&self, place: usize) -> usize {
+        let shares = self.names.as_ref().map_or(&[][..], |names| names.shares());
+        let mut ends = shares.iter().scan(0, |end, share| {
+            *end += share.quotas;
+            Some(*end)
+        });
+        ends.position(|end| place < end).unwrap_or(0)
+    }
+
     pub(super) fn iter(
         &self,
     ) -> impl ExactSizeIterator<Item = QuotaStatus<'_>> + DoubleEndedIterator + Clone {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Tier,
-    quotas::{Counter, Quotas, most},
+    quotas::{AllQuotas, Counter, Quotas},
     request_quota::{OwnQuota, SaidOfQuotas, several_quotas},
 };
 use crate::{
@@ -30,6 +30,9 @@ pub(crate) struct Limits {
     pub(crate) block_for: Option<u64>,
     /// Other names for the counters than those of the default tier's quotas.
     pub(crate) counter_names: Option<Arc<[String]>>,
+    /// Whether as much again may count beyond a capacity.
+    #[cfg(feature = "redis")]
+    has_debt: bool,
 }
 
 /// All that is counted where one instant for each key is enough.
@@ -95,6 +98,8 @@ impl Limits {
             own: None,
             block_for: block_for.map(checked_block).transpose()?,
             counter_names: None,
+            #[cfg(feature = "redis")]
+            has_debt: false,
         };
         if tiers.len() > usize::from(TierIndex::MAX) {
             return Err(ConfigError::new(
@@ -314,18 +319,38 @@ impl Limits {
         })
     }
 
-    /// Gives every quota its counter: one for those that stand at one place and count alike. The
-    /// counters that are still needed stay where they are.
-    fn share_counters(&mut self) {
+    /// The quotas of all tiers.
+    pub(crate) fn all(&self) -> AllQuotas {
         let positions = |(_, quotas): &(Tier, Quotas)| {
             let quotas = quotas.quotas.iter().copied().enumerate();
             quotas.collect::<Vec<_>>()
         };
-        let all: Vec<(usize, Quota)> = self.tiers.iter().flat_map(positions).collect();
-        for counter in &mut self.counters {
-            counter.take_if(|counter| !all.iter().any(|(at, quota)| counter.counts(*at, quota)));
+        AllQuotas {
+            list: self.tiers.iter().flat_map(positions).collect(),
+            #[cfg(feature = "redis")]
+            has_debt: self.has_debt,
         }
-        for (at, quota) in &all {
+    }
+
+    /// Lets as much again count beyond each capacity, for nodes that count what passed before they
+    /// asked.
+    #[cfg(feature = "redis")]
+    pub(crate) fn allow_debt(&mut self) {
+        self.has_debt = true;
+        self.share_counters();
+    }
+
+    /// Gives every quota its counter: one for those that stand at one place and count alike. The
+    /// counters that are still needed stay where they are.
+    fn share_counters(&mut self) {
+        let all = self.all();
+        for counter in &mut self.counters {
+            counter.take_if(|counter| {
+                let mut all = all.list.iter();
+                !all.any(|(at, quota)| counter.counts(*at, quota))
+            });
+        }
+        for (at, quota) in &all.list {
             let known = self.counters.iter().flatten();
             if known.into_iter().any(|counter| counter.counts(*at, quota)) {
                 continue;
@@ -346,14 +371,14 @@ impl Limits {
         self.own = self.own_quota(&all, told.unwrap_or_default());
     }
 
-    fn own_quota(&self, all: &[(usize, Quota)], told: Arc<SaidOfQuotas>) -> Option<OwnQuota> {
+    fn own_quota(&self, all: &AllQuotas, told: Arc<SaidOfQuotas>) -> Option<OwnQuota> {
         let tier = self.default_tier();
         let ([quota], [policy]) = (tier.quotas.as_slice(), tier.policies.as_slice()) else {
             return None;
         };
         Some(OwnQuota {
             quota: *quota,
-            most: most(0, quota, all),
+            most: all.most(0, quota),
             policy: policy.clone(),
             told,
         })

@@ -30,6 +30,15 @@ pub(super) struct Counter {
     pub(super) quota: Quota,
 }
 
+/// The quotas of all tiers, with their places.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AllQuotas {
+    pub(crate) list: Vec<(usize, Quota)>,
+    /// Whether as much again may count beyond a capacity.
+    #[cfg(feature = "redis")]
+    pub(crate) has_debt: bool,
+}
+
 impl Quotas {
     pub(super) fn new(quotas: &[OwnedQuota]) -> Result<Self, ConfigError> {
         if quotas.is_empty() {
@@ -67,7 +76,7 @@ impl Quotas {
         most.min().unwrap_or(0)
     }
 
-    pub(super) fn count_by(&mut self, counters: &[Option<Counter>], all: &[(usize, Quota)]) {
+    pub(super) fn count_by(&mut self, counters: &[Option<Counter>], all: &AllQuotas) {
         let counter_of = |(at, quota): (usize, &Quota)| {
             let counts = |counter: &Option<Counter>| {
                 let counter = counter.as_ref();
@@ -79,7 +88,7 @@ impl Quotas {
         let quotas = self.quotas.iter().enumerate();
         self.counters = quotas.clone().map(counter_of).collect();
         self.meters = quotas
-            .map(|(at, quota)| Meter::new(quota, most(at, quota, all)))
+            .map(|(at, quota)| Meter::new(quota, all.most(at, quota)))
             .collect();
     }
 
@@ -125,20 +134,30 @@ impl Counter {
     }
 
     /// Weighs by the smallest limit of those that share it.
-    pub(super) fn measure_by(&mut self, all: &[(usize, Quota)]) {
-        let sharing = all.iter().filter(|(at, quota)| self.counts(*at, quota));
+    pub(super) fn measure_by(&mut self, all: &AllQuotas) {
+        let sharing = all
+            .list
+            .iter()
+            .filter(|(at, quota)| self.counts(*at, quota));
         let smallest = sharing.max_by_key(|(_, quota)| quota.interval_nanos());
         if let Some((at, quota)) = smallest {
-            self.meter = Meter::new(quota, most(*at, quota, all));
+            self.meter = Meter::new(quota, all.most(*at, quota));
         }
     }
 }
 
-/// The most that can count at the counter of `quota`.
-pub(crate) fn most(at: usize, quota: &Quota, all: &[(usize, Quota)]) -> Most {
-    let sharing = all.iter();
-    let sharing = sharing.filter(|(place, other)| *place == at && other.counts_like(quota));
-    sharing.fold(Most::default(), |most, (_, other)| {
-        most.max(Most::of(other))
-    })
+impl AllQuotas {
+    /// The most that can count at the counter of `quota`.
+    pub(crate) fn most(&self, at: usize, quota: &Quota) -> Most {
+        let sharing = self.list.iter();
+        let sharing = sharing.filter(|(place, other)| *place == at && other.counts_like(quota));
+        let most = sharing.fold(Most::default(), |most, (_, other)| {
+            most.max(Most::of(other))
+        });
+        #[cfg(feature = "redis")]
+        if self.has_debt {
+            return most.with_debt();
+        }
+        most
+    }
 }

@@ -29,9 +29,9 @@ use crate::{
 /// That is why no request's quota may hold more than the limiter's own, or the largest of its tiers
 /// that counts like it: a window or log no more units; a bucket or queue at most what comes in
 /// the time in which the limiter's own fills, and at least one unit, which then comes in that time.
-/// A limit of more than a million a second is too high, but for a quota that is
-/// [uncapped](Quota::uncapped). A larger quota is cut, and the first that
-/// is cut is logged.
+/// A limit of more than a million a second is too high. A larger quota is cut, and the first that is
+/// cut is logged. A window that is [uncapped](Quota::uncapped) counts on whatever its limit, so the
+/// request's limit may be as high as one of its own.
 ///
 /// ```
 /// use tower_ratelimit::{Key, LocalLimiter, Op, Quota, limiter::{Limiter, RequestQuota, Tier}};

@@ -1,6 +1,7 @@
 //! Events, and the trait that takes them.
 
 use std::{
+    borrow::Cow,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -152,6 +153,17 @@ impl Decided<'_> {
     #[must_use]
     pub const fn key(&self) -> &Key {
         self.key
+    }
+
+    /// The key that the [binding](Decision::binding) quota counts: where limits with a key each are
+    /// charged together, the one of that limit, else [`key`](Self::key).
+    #[must_use]
+    pub fn binding_key(&self) -> Cow<'_, Key> {
+        let parts = self.key.joint_parts().into_iter().flatten().flatten();
+        let part = { parts }.nth(self.decision.binding_limit());
+        part.map_or(Cow::Borrowed(self.key), |part| {
+            Cow::Owned(Key::from_bytes(part))
+        })
     }
 
     /// The units that were asked for.

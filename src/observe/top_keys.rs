@@ -31,14 +31,16 @@ const HALF_MICROS: u64 = 300_000_000;
 
 /// An observer that knows the keys that are denied most often: who is it that floods us?
 ///
-/// It keeps at most 256 keys of each eighth of all keys, by the space-saving algorithm (Metwally,
-/// Agrawal, El Abbadi, *Efficient Computation of Frequent and Top-k Elements in Data Streams*, 2005),
-/// so its memory does not grow with the clients. Every key that has more than one in 256 of the
-/// [denials](TopKeysReport::denials) is among those that [`report`](Self::report) lists, and the
-/// true number of its denials is at most [`error`](TopKey::error) below the one that is told.
+/// It has a fixed number of counters, by the space-saving algorithm (Metwally, Agrawal, El Abbadi,
+/// *Efficient Computation of Frequent and Top-k Elements in Data Streams*, 2005), so its memory does
+/// not grow with the clients: at most 4,096 pairs of a key and the policy that denied it. Every pair
+/// that has more than one in 256 of the [denials](TopKeysReport::denials) is among those that
+/// [`report`](Self::report) lists, and at most [`error`](TopKey::error) of its count are another's.
 ///
 /// A report is about the last five to ten minutes. A denial that another thread is in the way of is
-/// not waited for but [skipped](TopKeysReport::skipped). Requests that a shadow would deny count.
+/// not waited for but [skipped](TopKeysReport::skipped), and is in no number. Requests that a shadow
+/// would deny count. Where limits with a key each are charged together, the key is that of the limit
+/// that binds.
 ///
 /// It holds the keys themselves. `Debug` of a [`Key`] hides its content, and
 /// [`Key::reveal`] shows it.
@@ -163,7 +165,7 @@ impl<C: Clock> Observer for TopKeys<C> {
             && decided.decision().is_denied()
         {
             let policy = decided.decision().binding().label();
-            self.count(decided.key(), &policy);
+            self.count(&decided.binding_key(), &policy);
         }
     }
 }
@@ -178,13 +180,14 @@ impl Shard {
     /// Begins a new half, or two, if it is time.
     fn turn(&mut self, now: Timestamp) {
         let half = now.as_micros() / HALF_MICROS;
-        match half.saturating_sub(self.half) {
-            0 => return,
-            1 => {
-                self.halves.swap(0, 1);
-                self.halves[0].clear();
-            }
-            _ => self.halves = Default::default(),
+        if half == self.half {
+            return;
+        }
+        self.halves.swap(0, 1);
+        self.halves[0].clear();
+        // After a gap, and after a clock that stepped back.
+        if half != self.half + 1 {
+            self.halves[1].clear();
         }
         self.half = half;
     }

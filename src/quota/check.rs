@@ -101,6 +101,15 @@ impl Quota {
                 "only a fixed window counts beyond its limit: uncapped needs fixed_window",
             );
         }
+        if self.period() < Duration::from_micros(1) {
+            return refuse(
+                Kind::Period,
+                format!(
+                    "a window of {:?} is too short; it must be at least 1 microsecond",
+                    self.period()
+                ),
+            );
+        }
         let most = u128::from(MAX_UNCAPPED_A_SECOND) * self.period().as_nanos();
         if u128::from(self.limit()) * 1_000_000_000 > most {
             return refuse(

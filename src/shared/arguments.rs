@@ -20,7 +20,7 @@ use crate::{
     limiter::{
         Tier,
         limits::{Chosen, Limits, TierIndex},
-        quotas::{Quotas, most},
+        quotas::{AllQuotas, Quotas},
     },
     quota::{Algorithm, Kind, MAX_REFILL_NANOS, Quota},
     redis::{
@@ -39,8 +39,7 @@ pub(super) struct Plan {
     slots: Vec<Slot>,
     /// The same slots, as they are counted here.
     counters: Vec<SlotCounter>,
-    /// The quotas of all tiers, with their places.
-    all: Vec<(usize, Quota)>,
+    all: AllQuotas,
 }
 
 /// A slot, as it is counted here.
@@ -95,10 +94,8 @@ pub(super) enum Told {
 
 impl Plan {
     pub(super) fn new(limits: &Limits) -> Self {
-        let quotas = limits.tiers().map(|(_, tier)| tier.quotas.as_slice());
-        let all = quotas.flat_map(|quotas| quotas.iter().copied().enumerate());
-        let all: Vec<(usize, Quota)> = all.collect();
-        let slots = slots(&all);
+        let all = limits.all();
+        let slots = slots(&all.list);
         let counters = slots.iter().filter_map(|slot| {
             let (place, meter) = limits.meter_of(slot.at, &slot.quota)?;
             Some(SlotCounter { place, meter })
@@ -354,7 +351,7 @@ fn arguments(
     block_for: Option<u64>,
     slots: &[Slot],
     quotas: &[Quota],
-    all: &[(usize, Quota)],
+    all: &AllQuotas,
 ) -> Vec<String> {
     let mut arguments = match block_for {
         Some(nanos) => micros_and_rest(nanos).to_vec(),
@@ -370,7 +367,7 @@ fn arguments(
         arguments.push(quota.extra().to_string());
         arguments.extend(micros_and_rest(quota.interval_nanos()));
         arguments.extend(specifics(quota));
-        arguments.extend(more_than_own(quota, most(slot.at, quota, all)));
+        arguments.extend(more_than_own(quota, all.most(slot.at, quota)));
     }
     arguments
 }

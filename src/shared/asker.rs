@@ -18,7 +18,7 @@ use super::{
     subject::SubjectName,
 };
 use crate::{
-    clock::{Clock, ManualClock},
+    clock::{Clock, ManualClock, Timestamp},
     decision::{Decision, Op, Policy},
     limiter::limits::{Chosen, Limits},
     redis::{
@@ -67,6 +67,17 @@ impl Current {
             plan,
             generation,
         }
+    }
+
+    /// How the quotas stand of a subject that was never seen.
+    pub(super) fn fresh(&self, chosen: Chosen, time: Timestamp) -> Option<Decision> {
+        let rows = [(Op::Peek(1), 1)];
+        let applied = Call::new(&self.plan, chosen, &rows)
+            .apply(None, time)
+            .ok()?;
+        let plan = self.plan.of(chosen)?;
+        let answered = reply::of_store(&applied.reply, &plan, (1, false)).ok()?;
+        answered.rows.into_iter().next().map(|row| row.first)
     }
 
     pub(super) fn policies(&self, chosen: Chosen) -> Vec<Policy> {
@@ -131,7 +142,11 @@ impl Asker {
                 subject: question.subject.clone(),
                 plan: Arc::clone(current),
             };
-            ledger.message(holder, (place, most), now)
+            let asks = question
+                .rows
+                .iter()
+                .any(|(op, _)| !matches!(op, Op::Peek(_)));
+            ledger.message((holder, asks), (place, most), now)
         };
         questions.iter().map(letter).collect()
     }

@@ -18,7 +18,7 @@ use crate::{
     clock::ManualClock,
     error::ConfigError,
     limiter::{Tier, limits::Limits},
-    quota::{Algorithm, IntoQuotas, OwnedQuota},
+    quota::{IntoQuotas, OwnedQuota},
     redis::{
         key_name::{accepted_name, checked_name},
         store::handle::RedisStore,
@@ -44,6 +44,7 @@ pub struct RedisLimiterBuilder {
     max_leases: usize,
     test_clock: Option<ManualClock>,
     seed: Option<u64>,
+    has_debt: bool,
 }
 
 impl RedisLimiter {
@@ -74,6 +75,7 @@ impl RedisLimiterBuilder {
             max_leases: DEFAULT_MAX_LEASES,
             test_clock: None,
             seed: None,
+            has_debt: false,
         }
     }
 
@@ -147,8 +149,8 @@ impl RedisLimiterBuilder {
         self
     }
 
-    /// How many keys may have a lease on this node, in [`Mode::leased`]; all others are decided as in
-    /// strict mode. Defaults to 16,384, and is rounded up to a multiple of four. 1 to 16,777,216.
+    /// How many keys may have a lease on this node in [`Mode::leased`], or be ahead of the store in
+    /// [`Mode::eventual`]; all others are decided as in strict mode. Defaults to 16,384, and is rounded up to a multiple of four. 1 to 16,777,216.
     pub const fn max_leases(mut self, max_leases: usize) -> Self {
         self.max_leases = max_leases;
         self
@@ -166,6 +168,14 @@ impl RedisLimiterBuilder {
     #[doc(hidden)]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
+        self
+    }
+
+    /// Lets a store count beyond the limit what nodes let pass before they asked, as in eventual mode,
+    /// for tests of this crate.
+    #[doc(hidden)]
+    pub const fn debt(mut self) -> Self {
+        self.has_debt = true;
         self
     }
 
@@ -196,16 +206,19 @@ impl RedisLimiterBuilder {
 
     fn build_nodes(self, store: &NodesStore) -> Result<NodesLimiter, ConfigError> {
         let default_name = default_name(&self.tiers[0].1);
-        let limits = Limits::new(self.tiers, self.block_for)?;
+        let mut limits = Limits::new(self.tiers, self.block_for)?;
         let name = match self.name {
             Some(name) => checked_name(&name).map(|()| name)?,
             None => default_name,
         };
         let fallback = Fallback::new(self.on_failure, &limits, self.max_local_keys, self.seed)?;
-        let leases = self.mode.lease_terms(self.max_leases)?;
+        let leases = self.mode.lease_terms(self.max_leases, &limits)?;
+        if self.has_debt || leases.is_some_and(|terms| terms.ahead.is_some()) {
+            limits.allow_debt();
+        }
         let parts = Parts {
             name,
-            leases: leases.filter(|_| can_lease(&limits)),
+            leases,
             limits,
             fallback,
             denials: self.remembers_denials.then(DenyCache::new),
@@ -214,18 +227,6 @@ impl RedisLimiterBuilder {
         };
         Ok(NodesLimiter::from_parts(store, parts))
     }
-}
-
-/// Whether nodes can hold units of these quotas. Not of a queue, whose places only the store can
-/// give; nor where a denial blocks, since units that others hold would block a key that has not used
-/// up its quota.
-fn can_lease(limits: &Limits) -> bool {
-    limits.block_for.is_none() && !has_queue(limits)
-}
-
-fn has_queue(limits: &Limits) -> bool {
-    let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
-    quotas.any(|quota| matches!(quota.algorithm(), Algorithm::LeakyBucket { .. }))
 }
 
 fn default_name(quotas: &[OwnedQuota]) -> String {

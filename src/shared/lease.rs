@@ -41,8 +41,9 @@ pub struct LeaseClause {
     pub demand: u32,
     /// How long a lease lasts from this call on, at most a minute.
     pub length: Duration,
-    /// Whether `spent` was never leased, and is to be charged all the same: for counting that never
-    /// waits. Stores do not heed it yet.
+    /// Whether nothing was leased: `spent` is all that was spent under this name, `back` what the store
+    /// is known to have counted of it, and the rest is charged, even beyond the limit. The name's row
+    /// keeps what was counted, so that no order and no number of messages counts a unit twice.
     pub force: bool,
 }
 

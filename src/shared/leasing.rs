@@ -75,6 +75,9 @@ impl<'a> Leasing<'a> {
     /// Charges what the clause says was spent, and frees what it gives back, if it is the next
     /// message of a row that is known.
     fn settle(&mut self, subject: &mut SubjectValue) {
+        if self.clause.is_some_and(|clause| clause.force) {
+            return self.settle_ahead(subject);
+        }
         let (Some(clause), Some(row)) = (&self.clause, &mut self.mine) else {
             return;
         };
@@ -99,6 +102,31 @@ impl<'a> Leasing<'a> {
         let back = clause.back.min(row.units);
         row.units -= back;
         holders.free(mask, u64::from(back));
+    }
+
+    /// Charges what was spent without a lease and is not counted yet, whether or not there is room.
+    fn settle_ahead(&mut self, subject: &mut SubjectValue) {
+        let Some(clause) = &self.clause else { return };
+        let counted = match &mut self.mine {
+            Some(row) => {
+                row.end = row.end.min(latest_end(self.now));
+                if row.mask > 0 {
+                    self.status = LeaseStatus::Stale;
+                    return;
+                }
+                self.status = LeaseStatus::Known;
+                row.units
+            }
+            None => clause.back,
+        };
+        let units = u64::from(clause.spent.saturating_sub(counted));
+        let quotas = self.quotas.meters.iter().zip(&self.quotas.counters);
+        for (meter, place) in quotas.filter(|(meter, _)| units > 0 && !meter.is_queue()) {
+            let now = self.now * 1_000;
+            let interval = meter.leased_interval().unwrap_or(0);
+            let state = &mut subject.states[*place];
+            meter.settle(state, now, now + 1_000, units, interval);
+        }
     }
 
     /// Whether the clause is to take effect.
@@ -126,7 +154,8 @@ impl<'a> Leasing<'a> {
 
     /// After a reset nothing is left of what the caller had.
     pub(super) fn reset(&mut self, holders: &mut Holders) {
-        if !self.is_new() {
+        let is_ahead = self.clause.is_some_and(|clause| clause.force);
+        if !self.is_new() || is_ahead {
             return;
         }
         if let Some(row) = &mut self.mine {
@@ -147,7 +176,9 @@ impl<'a> Leasing<'a> {
         let hold = ((others + 1) * 1_000).clamp(shortest, length(clause) / 4);
         let mut pause = 0;
         let mut mine = self.mine.take();
-        if self.is_new() {
+        if clause.force {
+            mine = self.note_ahead(clause, mine, &subject.holders);
+        } else if self.is_new() {
             let row = mine.take().or_else(|| self.born(clause, &subject.holders));
             mine = row.map(|mut row| {
                 let granted = self.grant(clause, subject, &mut row, is_blocked);
@@ -183,8 +214,14 @@ impl<'a> Leasing<'a> {
         let shown = mine.as_ref();
         let shown = shown.filter(|_| self.status != LeaseStatus::Stale);
         let ttl = shown.map_or(0, |row| row.end.saturating_sub(self.now));
-        let units = shown.map_or(0, |row| row.units);
-        let own = mine.as_ref().map_or(0, |row| row.units);
+        let mut units = shown.map_or(0, |row| row.units);
+        let mut own = mine.as_ref().map_or(0, |row| row.units);
+        if let Some(clause) = self.clause.filter(|clause| clause.force) {
+            own = 0;
+            if self.status != LeaseStatus::Stale {
+                units = units.max(clause.spent);
+            }
+        }
         let others = subject.holders.units().saturating_sub(u64::from(own));
         if let Some(row) = mine {
             subject.holders.put(row);
@@ -197,6 +234,29 @@ impl<'a> Leasing<'a> {
             others,
             hold: Duration::from_micros(hold),
         }
+    }
+
+    /// The row that remembers what was counted of a name, if there may be one.
+    fn note_ahead(
+        &self,
+        clause: &LeaseClause,
+        mine: Option<HolderRow>,
+        holders: &Holders,
+    ) -> Option<HolderRow> {
+        if self.status == LeaseStatus::Stale {
+            return mine;
+        }
+        let counted = mine.as_ref().map_or(0, |row| row.units);
+        let has_room = mine.is_some() || holders.rows.len() < MOST_HOLDERS;
+        has_room.then(|| HolderRow {
+            name: clause.name,
+            seq: clause.seq,
+            is_born: self.status == LeaseStatus::New,
+            mask: 0,
+            units: counted.max(clause.spent),
+            demand: 0,
+            end: self.now + length(clause),
+        })
     }
 
     /// A row for a holder that is not known, if it may have one.

@@ -1,31 +1,38 @@
 //! The ledger: the leases that this node holds, and what it knows of subjects that it may lease.
 
+mod ahead;
+mod answer;
+mod counting;
 mod counts;
 mod demand;
 mod entry;
 mod held;
+mod scarce;
 mod table;
 #[cfg(test)]
 mod tests;
 
 use std::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use siphasher::sip::SipHasher13;
 use tokio::time::Instant;
 
+pub(super) use self::{
+    answer::LocalAnswer, counting::AheadStart, entry::LeaseHolder, held::LeasePlace,
+};
 use self::{
     counts::LeaseCounts,
     entry::LeaseEntry,
     held::{HeldLease, LEAST_DEMAND},
+    scarce::{until_end, until_full},
     table::{LeaseBucket, WAYS, each_lease},
-};
-pub(super) use self::{
-    entry::{LeaseHolder, LocalAnswer},
-    held::LeasePlace,
 };
 use super::{
     deny_cache::may_end_denials,
@@ -33,6 +40,7 @@ use super::{
     mode::{LeaseTerms, ModeStats},
 };
 use crate::{
+    clock::Timestamp,
     decision::{Decision, Op},
     key::Key,
     seed::keyed_hash,
@@ -56,6 +64,8 @@ pub(super) struct Ledger<P> {
     generation: AtomicU64,
     /// The names of leases so far.
     names: AtomicU64,
+    /// The time of the store's last answer in eventual mode, and when it was heard.
+    heard: Mutex<Option<(Timestamp, Instant)>>,
 }
 
 /// A message that was sent.
@@ -77,6 +87,17 @@ pub(super) enum Letter {
     UnderWay,
     /// A message.
     Sent(SentMessage),
+}
+
+impl SentMessage {
+    const fn new(holder: LeaseHolder, clause: LeaseClause, (at, forgets): (Instant, u64)) -> Self {
+        Self {
+            holder,
+            clause,
+            at,
+            forgets,
+        }
+    }
 }
 
 impl Letter {
@@ -114,12 +135,16 @@ impl<P> Ledger<P> {
             counts: LeaseCounts::default(),
             generation: AtomicU64::new(0),
             names: AtomicU64::new(0),
+            heard: Mutex::new(None),
         }
     }
 
     /// The time between two looks at all leases.
     pub(super) fn tick(&self) -> Duration {
-        self.terms.length / 8
+        match self.terms.ahead {
+            Some(terms) => terms.interval,
+            None => self.terms.length / 8,
+        }
     }
 
     /// A hash of the key, never 0, that nobody outside can tell.
@@ -162,16 +187,17 @@ impl<P> Ledger<P> {
     pub(super) fn denial(&self, holder: LeaseHolder, op: &Op, now: Instant) -> Option<Decision> {
         let mut entries = self.bucket(holder.tag).lock();
         let entry = entries.find(holder)?;
-        match entry.holds() {
+        match entry.holds(now) {
             true => None,
             false => entry.denial(op, now),
         }
     }
 
-    /// The message that goes with a call about the subject, of which there are `most` units.
+    /// The message that goes with a call about the subject, of which there are `most` units, and
+    /// that asks for some or not.
     pub(super) fn message(
         &self,
-        holder: LeaseHolder,
+        (holder, asks): (LeaseHolder, bool),
         (place, most): (impl FnOnce() -> LeasePlace<P>, u64),
         now: Instant,
     ) -> Letter {
@@ -181,6 +207,11 @@ impl<P> Ledger<P> {
         let Some(entry) = entries.find(holder) else {
             return Letter::None;
         };
+        let sent = |clause| Letter::Sent(SentMessage::new(holder, clause, (now, forgets)));
+        if self.terms.ahead.is_some() {
+            let clause = self.message_ahead(entry, asks, now);
+            return clause.map_or(Letter::None, sent);
+        }
         entry.demand.keep_below(most, now, self.terms.length);
         let demand = entry.demand.units(now, self.terms.length);
         if let Some(over) = entry.lease.take_if(|lease| self.is_over(lease, now)) {
@@ -198,23 +229,19 @@ impl<P> Ledger<P> {
         if is_idle || lease.is_under_way(now, self.patience()) {
             return Letter::UnderWay;
         }
-        let (clause, is_repeated) = lease.message(demand, &self.terms, now);
-        if is_repeated {
-            self.counts.repeat();
-        }
-        Letter::Sent(SentMessage {
-            holder,
-            clause,
-            at: now,
-            forgets,
-        })
+        sent(lease.message(demand, &self.terms, &self.counts, now))
     }
 
     /// A message was not answered: it is sent again.
     pub(super) fn lose(&self, sent: &SentMessage, now: Instant) {
         let mut entries = self.bucket(sent.holder.tag).lock();
-        let entry = entries.find(sent.holder);
-        if let Some(lease) = entry.and_then(|entry| entry.lease.as_mut()) {
+        let Some(entry) = entries.find(sent.holder) else {
+            return;
+        };
+        if let Some(ahead) = &mut entry.ahead {
+            ahead.lose(sent.at);
+        }
+        if let Some(lease) = &mut entry.lease {
             lease.lose(sent.clause.seq, sent.at);
             lease.be_quiet(now + self.tick());
         }
@@ -230,6 +257,10 @@ impl<P> Ledger<P> {
         last: Option<&Decision>,
         now: Instant,
     ) -> u64 {
+        if self.terms.ahead.is_some() {
+            self.hear_ahead(sent, reply, last, now);
+            return 0;
+        }
         let mut entries = self.bucket(sent.holder.tag).lock();
         let Some(entry) = entries.find(sent.holder) else {
             return 0;
@@ -283,7 +314,7 @@ impl<P> Ledger<P> {
         };
         let pause = reply.hold.min(until_end(reply));
         let hold = match kind {
-            _ if decision.is_blocked() => wait,
+            _ if decision.is_blocked() || self.terms.ahead.is_some() => wait,
             DenialKind::Bucket => {
                 let pause = pause.min(until_full(decision, reply, 0));
                 wait.min(self.terms.length).max(pause)
@@ -305,6 +336,9 @@ impl<P> Ledger<P> {
     /// The leases of which the store has to be told something, though no request asks for it. Those
     /// that are over are dropped.
     pub(super) fn due(&self, now: Instant) -> Vec<(LeaseHolder, LeasePlace<P>)> {
+        if let Some(terms) = self.terms.ahead {
+            return self.due_ahead(terms, now);
+        }
         let mut due = Vec::new();
         each_lease(&self.buckets, |entry| {
             let demand = entry.demand.units(now, self.terms.length);
@@ -329,6 +363,9 @@ impl<P> Ledger<P> {
         let mut held = Vec::new();
         each_lease(&self.buckets, |entry| {
             entry.close();
+            if let Some(ahead) = entry.ahead.as_ref().filter(|ahead| ahead.has_news()) {
+                held.push((entry.holder, ahead.place.clone()));
+            }
             let lease = entry.lease.as_ref().filter(|lease| lease.holds())?;
             held.push((entry.holder, lease.place.clone()));
             Some(())
@@ -386,24 +423,6 @@ impl<P> Ledger<P> {
         let at = (u128::from(tag) * self.buckets.len() as u128) >> 64;
         &self.buckets[at as usize]
     }
-}
-
-/// The time until the row ends, and with it the window that it is in.
-const fn until_end(reply: &LeaseReply) -> Duration {
-    match reply.ttl {
-        // There is no row.
-        Duration::ZERO => Duration::MAX,
-        ttl => ttl,
-    }
-}
-
-/// The time until the bucket that binds is full, from the decision on, after which units were
-/// granted. From then on units get lost: those that are held count only when they were spent.
-fn until_full(decision: &Decision, reply: &LeaseReply, granted: u32) -> Duration {
-    let own = u64::from(reply.units.saturating_sub(granted));
-    let (_, status) = decision.binding_place();
-    let full = status.full_after(reply.others.saturating_add(own));
-    full.unwrap_or(Duration::MAX)
 }
 
 impl<P> fmt::Debug for Ledger<P> {

@@ -1,11 +1,20 @@
 //! Modes: how a limiter that all nodes share asks its store.
 
+#[cfg(test)]
+mod tests;
+
 use std::{num::NonZeroU8, time::Duration};
 
 use super::lease::LONGEST_LEASE;
-use crate::error::{ConfigError, ConfigErrorKind};
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    limiter::limits::Limits,
+    quota::{Algorithm, Quota},
+};
 
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
 const DEFAULT_LENGTH: Duration = Duration::from_secs(1);
 
@@ -34,12 +43,15 @@ pub struct Mode {
     kind: ModeKind,
     length: Option<Duration>,
     max_units: Option<u32>,
+    ahead: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ModeKind {
     Strict,
     Leased,
+    /// With this time between two messages.
+    Eventual(Duration),
 }
 
 /// The settings of leases, checked.
@@ -51,6 +63,17 @@ pub(super) struct LeaseTerms {
     pub(super) max_units: u32,
     /// The most subjects that may have one.
     pub(super) max_leases: usize,
+    /// How far the node may be ahead of the store instead, in eventual mode.
+    pub(super) ahead: Option<AheadTerms>,
+}
+
+/// How far a node may be ahead of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct AheadTerms {
+    /// The time between two messages.
+    pub(super) interval: Duration,
+    /// The most units of a subject that the store has not said it counted.
+    pub(super) units: u32,
 }
 
 impl Mode {
@@ -60,6 +83,7 @@ impl Mode {
             kind: ModeKind::Strict,
             length: None,
             max_units: None,
+            ahead: None,
         }
     }
 
@@ -75,13 +99,57 @@ impl Mode {
     ///
     /// Nodes in strict mode may share a limiter with those that lease. When the store does not
     /// answer, a node spends the units that it has until their lease ends. A limiter that has a
-    /// leaky bucket as a queue among its quotas, or `block_for`, stays strict.
+    /// leaky bucket as a queue or an [uncapped](crate::Quota::uncapped) window among its quotas, or
+    /// `block_for`, stays strict.
     pub const fn leased() -> Self {
         Self {
             kind: ModeKind::Leased,
             length: None,
             max_units: None,
+            ahead: None,
         }
+    }
+
+    /// A node decides by itself, and tells the store afterwards: each `interval`, which is at least 10
+    /// milliseconds, and when it has let half as much pass as it may be [`ahead`](Self::ahead).
+    ///
+    /// No request waits for the store, but one that comes when its node is that far ahead: it is
+    /// decided as with [`strict`](Self::strict). In return more may pass than the limit: on N nodes
+    /// at most (N − 1) · `ahead` units, in any window or beside any burst, whatever becomes of
+    /// messages. A bucket gets that back: it owes up to its capacity and gives nothing until that is
+    /// paid, so over time exactly the limit passes as long as (N − 1) · `ahead` is no more than its
+    /// capacity. A node that was started anew, and a key that changes its tier, count as one more.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_ratelimit::{Quota, shared::{MemoryStore, Mode, SharedLimiter}};
+    ///
+    /// let limiter = SharedLimiter::builder(Quota::per_second(1_000))
+    ///     .mode(Mode::eventual(Duration::from_millis(50)).ahead(20))
+    ///     .build_on(MemoryStore::new())?;
+    /// # let _ = limiter;
+    /// # Ok::<_, tower_ratelimit::ConfigError>(())
+    /// ```
+    ///
+    /// All nodes of a limiter have to be in this mode: the others forget what a bucket owes. When the
+    /// store does not answer, a node lets `ahead` units of each key pass, and then `on_failure`
+    /// decides. What was done meanwhile is counted when the store is back. An answer that is missing
+    /// for ten seconds may have units counted twice, never too few. A leaky bucket as a queue, and
+    /// `block_for`, are refused: their answers are the store's alone.
+    pub const fn eventual(interval: Duration) -> Self {
+        Self {
+            kind: ModeKind::Eventual(interval),
+            length: None,
+            max_units: None,
+            ahead: None,
+        }
+    }
+
+    /// The most units of one key that a node lets pass before the store has counted them: from 1 to
+    /// the smallest capacity among the quotas. [`eventual`](Self::eventual) mode needs it.
+    pub const fn ahead(mut self, units: u32) -> Self {
+        self.ahead = Some(units);
+        self
     }
 
     /// How long a lease lasts, from 100 milliseconds to a minute. Defaults to a second.
@@ -105,18 +173,39 @@ impl Mode {
     /// # Errors
     ///
     /// When a setting is out of its bounds, or is one of another mode.
-    pub(super) fn lease_terms(self, max_leases: usize) -> Result<Option<LeaseTerms>, ConfigError> {
+    pub(super) fn lease_terms(
+        self,
+        max_leases: usize,
+        limits: &Limits,
+    ) -> Result<Option<LeaseTerms>, ConfigError> {
         if !(1..=MOST_LEASES).contains(&max_leases) {
             return refuse(format!(
                 "max_leases({max_leases}): accepted are 1 to {MOST_LEASES}"
             ));
         }
-        if self.kind == ModeKind::Strict {
-            return match (self.length, self.max_units) {
-                (None, None) => Ok(None),
-                _ => refuse("strict mode has no leases: neither length nor units".to_owned()),
-            };
+        if self.ahead.is_some() && !matches!(self.kind, ModeKind::Eventual(_)) {
+            return refuse("ahead belongs to eventual mode: no other is ahead".to_owned());
         }
+        if self.kind != ModeKind::Leased && (self.length, self.max_units) != (None, None) {
+            return refuse("length and max_units belong to leased mode".to_owned());
+        }
+        match self.kind {
+            ModeKind::Strict => Ok(None),
+            ModeKind::Leased => self.leased_terms(max_leases, limits),
+            ModeKind::Eventual(interval) => Ok(Some(LeaseTerms {
+                length: DEFAULT_LENGTH,
+                max_units: u32::MAX,
+                max_leases,
+                ahead: Some(ahead_terms(interval, self.ahead, limits)?),
+            })),
+        }
+    }
+
+    fn leased_terms(
+        self,
+        max_leases: usize,
+        limits: &Limits,
+    ) -> Result<Option<LeaseTerms>, ConfigError> {
         let length = self.length.unwrap_or(DEFAULT_LENGTH);
         if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&length) {
             return refuse(format!(
@@ -129,12 +218,81 @@ impl Mode {
                 "max_units({max_units}): a lease has at least 2 units"
             ));
         }
-        Ok(Some(LeaseTerms {
+        Ok(can_lease(limits).then_some(LeaseTerms {
             length,
             max_units,
             max_leases,
+            ahead: None,
         }))
     }
+}
+
+/// Whether nodes can hold units of these quotas. Not of a queue, whose places only the store can
+/// give; nor of a window that counts on, since units that are held are not counted; nor where a
+/// denial blocks, since units that others hold would block a key that has not used up its quota.
+fn can_lease(limits: &Limits) -> bool {
+    limits.block_for.is_none() && !has_queue(limits) && !counts_on(limits)
+}
+
+fn has_queue(limits: &Limits) -> bool {
+    has_any(limits, |quota| {
+        matches!(quota.algorithm(), Algorithm::LeakyBucket { .. })
+    })
+}
+
+fn counts_on(limits: &Limits) -> bool {
+    has_any(limits, Quota::is_uncapped)
+}
+
+fn has_any(limits: &Limits, is_such: impl Fn(&Quota) -> bool) -> bool {
+    let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
+    quotas.any(|quota| is_such(quota))
+}
+
+fn ahead_terms(
+    interval: Duration,
+    units: Option<u32>,
+    limits: &Limits,
+) -> Result<AheadTerms, ConfigError> {
+    if !(SHORTEST_INTERVAL..=LONGEST_LEASE).contains(&interval) {
+        return refuse(format!(
+            "eventual mode with an interval of {interval:?}: accepted are {SHORTEST_INTERVAL:?} to \
+             {LONGEST_LEASE:?}"
+        ));
+    }
+    let Some(units) = units else {
+        return refuse(
+            "eventual mode without ahead: say how many units of a key a node may let pass before \
+             the store has counted them"
+                .to_owned(),
+        );
+    };
+    if has_queue(limits) {
+        return refuse(
+            "eventual mode with a leaky bucket: a place in the queue is given by the store alone"
+                .to_owned(),
+        );
+    }
+    if counts_on(limits) {
+        return refuse(
+            "eventual mode with an uncapped window: how far it is beyond its limit the store alone \
+             knows"
+                .to_owned(),
+        );
+    }
+    if limits.block_for.is_some() {
+        return refuse(
+            "eventual mode with block_for: only the store knows when a limit was broken".to_owned(),
+        );
+    }
+    let tiers = limits.tiers().map(|(_, quotas)| quotas.most_units());
+    let most = tiers.min().unwrap_or(0);
+    if !(1..=most).contains(&u64::from(units)) {
+        return refuse(format!(
+            "ahead({units}): accepted are 1 to the smallest capacity among the quotas, {most}"
+        ));
+    }
+    Ok(AheadTerms { interval, units })
 }
 
 impl Default for Mode {
@@ -157,20 +315,20 @@ pub(super) type LeaseNumber = NonZeroU8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ModeStats {
-    /// Operations that were answered without the store: from a lease, or because a denial still
-    /// holds.
+    /// Operations that were answered without the store: from a lease, because a denial still holds, or
+    /// ahead of the store.
     pub local: u64,
     /// Operations that the store was asked for.
     pub asked: u64,
     /// Units that were granted.
     pub granted: u64,
-    /// Units that were spent, and told to the store.
+    /// Units that were spent, and of which the store has said that it counted them.
     pub settled: u64,
     /// Units that were given back.
     pub returned: u64,
     /// Units, spent or not, of leases that ended before the store was told: it counts them as spent.
     pub ended: u64,
-    /// Messages about leases that were sent once more, since no answer came.
+    /// Messages that were sent once more, since no answer came.
     pub repeated: u64,
     /// Messages that came too late to take effect: the node began anew.
     pub stale: u64,
@@ -202,37 +360,6 @@ impl crate::observe::MetricsObserver {
         for (fate, count) in [("repeated", stats.repeated), ("stale", stats.stale)] {
             counter!("ratelimit_lease_messages_total", "backend" => backend, "fate" => fate)
                 .absolute(count);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_out_of_bounds_are_refused() {
-        let terms = |mode: Mode| mode.lease_terms(DEFAULT_MAX_LEASES);
-        assert_eq!(terms(Mode::strict()), Ok(None));
-        let leased = Mode::leased();
-        let known = terms(leased).expect("the defaults are good");
-        let known = known.expect("leases");
-        assert_eq!((known.length, known.max_units), (DEFAULT_LENGTH, u32::MAX));
-        for bad in [
-            leased.length(Duration::from_millis(99)),
-            leased.length(Duration::from_millis(60_001)),
-            leased.max_units(1),
-            Mode::strict().length(DEFAULT_LENGTH),
-            Mode::strict().max_units(2),
-        ] {
-            let error = terms(bad).expect_err("out of bounds");
-            assert_eq!(error.kind(), ConfigErrorKind::Lease, "{bad:?}");
-        }
-        for bounds in [SHORTEST_LEASE, LONGEST_LEASE] {
-            assert!(terms(leased.length(bounds).max_units(2)).is_ok());
-        }
-        for leases in [0, MOST_LEASES + 1] {
-            assert!(leased.lease_terms(leases).is_err());
         }
     }
 }

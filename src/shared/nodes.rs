@@ -1,5 +1,7 @@
 //! The limiter of all nodes, on whichever store.
 
+mod tell;
+
 use std::{
     fmt,
     sync::{
@@ -8,10 +10,7 @@ use std::{
     },
 };
 
-use tokio::{
-    runtime::Handle,
-    time::{Instant, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     answer::RedisFuture,
@@ -20,7 +19,7 @@ use super::{
     deny_cache::{self, DenyCache},
     fallback::Fallback,
     keeper::LeaseKeeper,
-    ledger::{LeaseHolder, LeasePlace, Ledger, LocalAnswer},
+    ledger::{LeaseHolder, Ledger, LocalAnswer},
     mode::{LeaseTerms, ModeStats},
     nodes_store::NodesStore,
     rare_values::RareValues,
@@ -237,8 +236,16 @@ impl NodesLimiter {
             generation: current.generation,
         };
         let now = Instant::now();
-        let decision = match ledger.decide(holder, op, now) {
-            LocalAnswer::Decided(decision) => return Some(decision),
+        let answer = match ledger.ahead() {
+            None => ledger.decide(holder, op, now),
+            Some(terms) => {
+                let start = || self.0.start(ledger, (current, holder), key, now);
+                ledger.decide_ahead((holder, terms), op, now, start)
+            }
+        };
+        let decision = match answer {
+            LocalAnswer::Decided(decision) if ledger.ahead().is_none() => return Some(decision),
+            LocalAnswer::Decided(decision) => Some(decision),
             LocalAnswer::Low(decision) => {
                 self.0.ask_for_more(Arc::clone(current), key, holder);
                 Some(decision)
@@ -304,32 +311,6 @@ impl Question {
 }
 
 impl Inner {
-    /// Asks for more units, before a request has to wait for some.
-    #[cold]
-    fn ask_for_more(&self, plan: Arc<Current>, key: &Key, holder: LeaseHolder) {
-        let subject = self.subjects.of_key(&plan.keyspace, key).tagged(holder.tag);
-        self.tell(holder.chosen, LeasePlace { subject, plan });
-    }
-
-    /// Has a message about a lease sent, for whose answer nobody waits: it goes with a look.
-    fn tell(&self, chosen: Chosen, place: LeasePlace<Current>) {
-        if Handle::try_current().is_err() || self.store.refusal().is_some() {
-            return;
-        }
-        let LeasePlace { subject, plan } = place;
-        let until = Instant::now() + self.store.deadline();
-        let look = Op::Peek(1);
-        drop(self.coalescer.submit(subject, plan, chosen, look, until));
-    }
-
-    /// Gives back what is not needed, and settles what ends soon.
-    fn look(&self) {
-        let Some(ledger) = &self.ledger else { return };
-        for (holder, place) in ledger.due(Instant::now()) {
-            self.tell(holder.chosen, place);
-        }
-    }
-
     /// Gives back what was charged in the server's place.
     fn give_back(
         &self,

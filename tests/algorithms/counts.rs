@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_ratelimit::{
-    ConfigErrorKind, Decision, Limiter as _, LimiterErrorKind, LocalLimiter, ManualClock, Op,
-    Quota, Timestamp,
-    limiter::{Pending, RequestQuota, Tier},
+    ConfigErrorKind, Decision, Key, Limiter as _, LimiterErrorKind, LocalLimiter, LocalStore,
+    ManualClock, Op, Quota, Timestamp,
+    limiter::{JointLimiter, Pending, RequestQuota, Tier},
 };
 
 use super::{alice, cases, every_algorithm};
@@ -205,6 +205,11 @@ fn quotas_that_cannot_count_on_are_named_errors() {
         kind(Quota::per_second(0).fixed_window()),
         Err(ConfigErrorKind::Limit)
     );
+    // Windows are numbered in microseconds.
+    for (nanos, expected) in [(999, Err(ConfigErrorKind::Period)), (1_000, Ok(()))] {
+        let short = Quota::per(1, Duration::from_nanos(nanos)).fixed_window();
+        assert_eq!(kind(short.uncapped()), expected, "{nanos}");
+    }
     let year = Duration::from_secs(365 * 86_400);
     let a_year = |limit| Quota::per(limit, year).fixed_window().uncapped();
     assert_eq!(kind(a_year(MOST - 1)), Ok(()));
@@ -242,4 +247,18 @@ proptest! {
             prop_assert_eq!(decision.is_allowed(), counted <= limit);
         }
     }
+}
+
+#[test]
+fn limits_that_are_charged_together_count_all_or_none() {
+    let store = LocalStore::new();
+    let limiter = |quota: Quota| LocalLimiter::builder(quota).build_in(&store).unwrap();
+    let counts = limiter(Quota::per_minute(1).named("a").fixed_window().uncapped());
+    let ends = limiter(Quota::per_minute(1).named("b").fixed_window());
+    let key = Key::joint([Key::from("x"), Key::from("y")]);
+    let both = JointLimiter::new([counts.clone(), ends]).unwrap();
+    assert!(!both.supports(&Op::Count(1)) && both.supports(&Op::Acquire(1)));
+    let Pending::Ready(answer) = both.apply(&key, Op::Count(1));
+    assert_eq!(answer.unwrap_err().kind(), LimiterErrorKind::Unsupported);
+    assert_eq!(counts.peek(&Key::from("x"), 1).remaining(), Some(1));
 }

@@ -91,6 +91,9 @@ fn what_is_past_is_forgotten() {
     assert_eq!(denying.top.report(9).denials(), 5);
     denying.clock.advance(Duration::from_secs(300));
     assert_eq!(rows(&denying.top.report(9)), [row("bob", 2)]);
+    denying.clock.set(BEGIN);
+    assert_eq!(rows(&denying.top.report(9)), []);
+    denying.ask("bob", 1);
     denying.clock.advance(Duration::from_secs(600));
     assert_eq!(rows(&denying.top.report(9)), []);
     assert_eq!(denying.top.report(9).denials(), 0);
@@ -116,6 +119,23 @@ fn two_policies_count_apart() {
     let mut policies: Vec<_> = report.keys().iter().map(|row| row.policy()).collect();
     policies.sort_unstable();
     assert_eq!(policies, ["day", "hour"]);
+}
+
+/// What else a client chooses must not hide it.
+#[test]
+fn of_limits_that_are_charged_together_the_key_of_the_one_that_denies_counts() {
+    let top = Arc::new(TopKeys::new());
+    let limits = ["user", "account"];
+    let limits = limits.map(|name| Quota::per_day(1).named(name).by(Header::new(name)));
+    let layer = RateLimitLayer::all(limits).observer(Arc::clone(&top));
+    let service = layer.layer(Probe::default());
+    for account in 0..9 {
+        let request = Request::builder().header("user", "ann");
+        send(&service, request.header("account", account));
+    }
+    let report = top.report(9);
+    assert_eq!(rows(&report), [row("ann", 8)]);
+    assert_eq!(report.keys()[0].policy(), "user");
 }
 
 /// Keys by Zipf's law.

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use testkit::{needs, servers::Server};
+use testkit::{needs, programs::eventually, servers::Server};
 use tower_ratelimit::{
     Key, OnFailure, Quota, RedisLimiter, RedisStore,
     shared::{Mode, RedisLimiterBuilder},
@@ -144,4 +144,35 @@ async fn strict_node_asks_about_a_leased_subject_once() {
     let asked = calls().await - before;
     // It is tried again after a second, of which this takes few.
     assert!(asked < 180, "{asked} calls for a hundred requests");
+}
+
+/// Nodes that ask afterwards go beyond the limit by what each other one may be ahead, and what they let
+/// pass is counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eventual_nodes_are_ahead_by_no_more_than_they_may() {
+    needs!(redis);
+    let (limit, ahead) = (20_000, 500);
+    for quota in [
+        Quota::per_day(limit).fixed_window(),
+        Quota::per_day(limit).sliding_log(),
+        Quota::per_hour(1).burst(limit),
+    ] {
+        let server = Server::start().await;
+        let mode = Mode::eventual(Duration::from_millis(10)).ahead(ahead);
+        let node = || node(&server, RedisLimiter::builder(quota).mode(mode));
+        let nodes = [node(), node(), node()];
+        let passed = exhaust(&nodes, limit).await;
+        let most = limit + 2 * u64::from(ahead);
+        assert!((limit..=most).contains(&passed), "{passed} with {quota:?}");
+        let told = async || {
+            let stats = nodes.each_ref().map(|node| node.mode_stats());
+            let asked: u64 = stats.iter().map(|stats| stats.asked).sum();
+            let settled: u64 = stats.iter().map(|stats| stats.settled).sum();
+            (settled + asked >= passed).then_some(settled)
+        };
+        let settled = eventually("the messages", told).await;
+        assert!(settled > passed / 2, "{settled} of {passed}");
+        let denied = nodes[0].acquire(&Key::from("all"), 1).await.unwrap();
+        assert!(denied.is_denied());
+    }
 }

@@ -4,7 +4,7 @@
 mod changes;
 mod faults;
 mod totals;
-mod wire;
+pub(crate) mod wire;
 
 use std::{
     sync::{

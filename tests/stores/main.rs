@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod contract;
+mod eventual;
 mod failing;
 mod guarded;
 mod last_values;

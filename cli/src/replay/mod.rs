@@ -10,6 +10,7 @@ mod matching;
 mod needs;
 mod order;
 mod peaks;
+mod picture;
 mod report;
 mod rules;
 mod series;

@@ -4,29 +4,24 @@ use std::fmt::Write;
 
 use super::{
     candidate::{Candidate, Delayed, Limited},
+    picture::Picture,
     tally::{Tally, time_of},
     text::{number, percent, text},
 };
 
-/// As the plots of the guide have them.
-const OFFERED: &str = "#888888";
-const ADMITTED: &str = "#2e6fb5";
-const LIMIT: &str = "#c43c2e";
-
-const WIDTH: f64 = 860.0;
-const HEIGHT: f64 = 240.0;
-/// Room for what stands beside a picture.
-const LEFT: f64 = 64.0;
-const BELOW: f64 = 28.0;
-
+/// Grey, blue and red as the plots of the guide have them.
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
 body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem}\
-svg{width:100%;height:auto;background:#fff}\
-svg text{font:12px system-ui,sans-serif;fill:#333}\
-pre{overflow-x:auto}table{border-collapse:collapse}\
+h2{margin:2.5rem 0 .5rem}\
+figure,.wide{margin:0;overflow-x:auto}figcaption{font-size:.9rem}\
+svg{display:block;width:100%;min-width:36rem;height:auto}\
+svg text{font:12px system-ui,sans-serif;fill:currentColor}\
+.axis{stroke:#8886}.offered{fill:#888}.admitted{fill:#2e6fb5}\
+.limit{fill:none;stroke:#c43c2e;stroke-width:2}.dashed{stroke-dasharray:6 4}\
+pre{overflow-x:auto;font-size:.9rem}table{border-collapse:collapse}\
 td,th{padding:.2rem .8rem;text-align:right;border-bottom:1px solid #8886}\
-td:first-child,th:first-child{text-align:left}";
+td:first-child,th:first-child{text-align:left;padding-left:0}";
 
 /// The page. The numbers in it are those of `--json`, which it has as data, too.
 pub(super) fn html(tally: &Tally) -> String {
@@ -36,7 +31,9 @@ pub(super) fn html(tally: &Tally) -> String {
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
          <title>Replay</title><style>{STYLE}</style>\n<h1>Replay</h1>\n"
     );
-    table(tally, &mut page);
+    if !tally.quotas.is_empty() || tally.rules.is_some() {
+        table(tally, &mut page);
+    }
     over_time(tally, &mut page);
     histogram(tally, &mut page);
     curve(tally, &mut page);
@@ -50,14 +47,14 @@ pub(super) fn html(tally: &Tally) -> String {
     page
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
     text.replace('>', "&gt;").replace('"', "&quot;")
 }
 
 fn table(tally: &Tally, page: &mut String) {
     page.push_str(
-        "<table><tr><th>limit<th>limited requests<th>of all<th>limited keys<th>delayed requests</tr>\n",
+        "<div class=\"wide\"><table><tr><th>limit<th>limited requests<th>of all<th>limited keys<th>delayed requests</tr>\n",
     );
     let mut row = |name: &str, limited: &Limited, keys: Option<u64>, delayed: Option<Delayed>| {
         let _ = writeln!(
@@ -88,86 +85,8 @@ fn table(tally: &Tally, page: &mut String) {
         }
     }
     page.push_str(
-        "</table>\n<p>An upper bound: clients that are refused would have behaved differently.</p>\n",
+        "</table></div>\n<p>An upper bound: clients that are refused would have behaved differently.</p>\n",
     );
-}
-
-/// A picture with a line at the bottom, and what it shows at most.
-struct Picture<'p> {
-    page: &'p mut String,
-    most: f64,
-}
-
-impl<'p> Picture<'p> {
-    fn new(page: &'p mut String, title: &str, most: f64) -> Self {
-        let _ = write!(
-            page,
-            "<h2>{title}</h2>\n<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"{title}\">\n\
-             <text x=\"4\" y=\"14\">{}</text><line x1=\"{LEFT}\" y1=\"{HEIGHT}\" x2=\"{WIDTH}\" y2=\"{HEIGHT}\" stroke=\"#333\"/>\n",
-            HEIGHT + BELOW,
-            match most {
-                ..10.0 => format!("{most:.1}"),
-                _ => number(most.ceil() as u64),
-            }
-        );
-        Self {
-            page,
-            most: most.max(1e-9),
-        }
-    }
-
-    /// Shares of the width become places.
-    fn x(share: f64) -> f64 {
-        LEFT + share * (WIDTH - LEFT)
-    }
-
-    fn y(&self, value: f64) -> f64 {
-        HEIGHT * (1.0 - (value / self.most).min(1.0))
-    }
-
-    fn line(&mut self, points: impl Iterator<Item = (f64, f64)>, color: &str) {
-        let points: Vec<_> = points
-            .map(|(x, value)| format!("{:.1},{:.1}", Self::x(x), self.y(value)))
-            .collect();
-        let _ = writeln!(
-            self.page,
-            "<polyline fill=\"none\" stroke=\"{color}\" stroke-width=\"1.5\" points=\"{}\"/>",
-            points.join(" ")
-        );
-    }
-
-    fn bar(&mut self, (from, to): (f64, f64), value: f64, color: &str) {
-        let (x, y) = (Self::x(from), self.y(value));
-        let _ = writeln!(
-            self.page,
-            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{color}\"/>",
-            (Self::x(to) - x - 1.0).max(0.5),
-            HEIGHT - y
-        );
-    }
-
-    fn mark(&mut self, x: f64, text: &str) {
-        let x = Self::x(x);
-        let anchor = if x > WIDTH * 0.8 { "end" } else { "start" };
-        let _ = writeln!(
-            self.page,
-            "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
-            HEIGHT + 18.0,
-            escaped(text)
-        );
-    }
-
-    fn dashed(&mut self, x: f64) {
-        let x = Self::x(x);
-        let _ = writeln!(
-            self.page,
-            "<line x1=\"{x:.1}\" y1=\"0\" x2=\"{x:.1}\" y2=\"{HEIGHT}\" stroke=\"{LIMIT}\" stroke-dasharray=\"6 4\"/>"
-        );
-    }
-
-    fn end(self) {
-        self.page.push_str("</svg>\n");
-    }
 }
 
 /// Offered and admitted requests, a step after the other.
@@ -176,32 +95,26 @@ fn over_time(tally: &Tally, page: &mut String) {
     let Some((first, last)) = tally.span else {
         return;
     };
-    let most = series
+    let offered: Vec<f64> = series.steps.iter().map(|step| step.0 as f64).collect();
+    let admitted = series
         .steps
         .iter()
-        .map(|(offered, _)| *offered)
-        .max()
-        .unwrap_or(0);
-    let minutes = match series.minutes {
-        1 => "a minute".to_owned(),
-        minutes => format!("{minutes} minutes"),
-    };
-    let title = format!("Requests in {minutes}: offered grey, admitted blue");
-    let mut picture = Picture::new(page, &title, most as f64);
-    // One step is a line, too.
-    let all = series.steps.len();
-    let at = |place: usize| place as f64 / all as f64;
-    let last_one = series.steps.last();
-    let steps = || series.steps.iter().chain(last_one).enumerate();
-    picture.line(
-        steps().map(|(place, step)| (at(place), step.0 as f64)),
-        OFFERED,
-    );
-    let admitted = |(place, step): (usize, &(u64, u64))| (at(place), (step.0 - step.1) as f64);
-    picture.line(steps().map(admitted), ADMITTED);
+        .map(|(all, limited)| (all - limited) as f64);
+    let most = offered.iter().copied().fold(0.0, f64::max);
+    let mut picture = Picture::new(page, "Requests over time", most, "");
+    picture.area(&offered, "offered");
+    picture.area(&admitted.collect::<Vec<_>>(), "admitted");
     picture.mark(0.0, &time_of(first));
     picture.mark(1.0, &time_of(last));
-    picture.end();
+    let by = match tally.quotas.first() {
+        Some(first) => format!("the rest, in grey, {} limits", first.quota),
+        None if tally.rules.is_some() => "the rest, in grey, the rules limit".to_owned(),
+        None => "all of them, without a limit".to_owned(),
+    };
+    picture.end(&match series.minutes {
+        1 => format!("A step is a minute. Blue is admitted; {by}."),
+        minutes => format!("A step is {minutes} minutes. Blue is admitted; {by}."),
+    });
 }
 
 /// How many keys ask for how much in a minute, in steps that double.
@@ -216,41 +129,58 @@ fn histogram(tally: &Tally, page: &mut String) {
         counts[peak.ilog2() as usize] += 1;
     }
     let most = counts.iter().copied().max().unwrap_or(0);
-    let mut picture = Picture::new(
-        page,
-        "Keys by the most that they ask for in a minute; the limit dashed",
-        most as f64,
-    );
+    let title = "Keys by the most that they ask for in a minute";
+    let mut picture = Picture::new(page, title, most as f64, "");
+    let at = |step: usize| step as f64 / steps as f64;
     for (step, count) in counts.iter().enumerate() {
-        let (from, to) = (step as f64 / steps as f64, (step + 1) as f64 / steps as f64);
-        picture.bar((from, to), *count as f64, ADMITTED);
-        picture.mark(from, &number(1 << step));
+        picture.bar((at(step), at(step + 1)), *count as f64, "admitted");
+        let (from, to) = (1_u64 << step, (2_u64 << step) - 1);
+        let told = match step {
+            0 => "1".to_owned(),
+            _ => format!("{}–{}", number(from), number(to)),
+        };
+        picture.mark(at(step) + 0.5 / steps as f64, &told);
     }
-    if let Some(first) = tally.quotas.first() {
-        let per_minute = first.quota.limit() as f64 * 60.0 / first.quota.period().as_secs_f64();
-        let place = per_minute.max(1.0).log2() / steps as f64;
-        if place <= 1.0 {
-            picture.dashed(place);
-        }
+    let of = if tally.peaks.is_sample() {
+        " of a sample"
+    } else {
+        ""
+    };
+    let caption = format!("A bar counts the keys{of} whose busiest minute has that many requests.");
+    let Some(first) = tally.quotas.first() else {
+        return picture.end(&caption);
+    };
+    let per_minute = first.quota.limit() as f64 * 60.0 / first.quota.period().as_secs_f64();
+    let place = per_minute.max(1.0).log2() / steps as f64;
+    let rate = number(per_minute.round() as u64);
+    if place > 1.0 {
+        return picture.end(&format!(
+            "{caption} The limit, {rate} a minute, is beyond all of them."
+        ));
     }
-    picture.end();
+    picture.dashed(place);
+    picture.end(&format!("{caption} Dashed is the limit, {rate} a minute."));
 }
 
 /// The share of requests that limits around the first quota would limit.
 fn curve(tally: &Tally, page: &mut String) {
-    if tally.what_if.len() < 2 {
+    let all = tally.what_if.len();
+    let Some(first) = tally.quotas.first().filter(|_| all > 1) else {
         return;
-    }
+    };
     let share = |place: usize| 100.0 * tally.share(tally.what_if[place].limited.requests);
-    let most = (0..tally.what_if.len()).map(share).fold(0.0, f64::max);
-    let mut picture = Picture::new(page, "Limited requests in percent, by the limit", most);
-    let at = |place: usize| place as f64 / tally.what_if.len() as f64;
-    picture.line(
-        (0..tally.what_if.len()).map(|place| (at(place), share(place))),
-        LIMIT,
-    );
+    let most = (0..all).map(share).fold(0.0, f64::max);
+    let mut picture = Picture::new(page, "Limited requests by the limit", most, " %");
+    let at = |place: usize| place as f64 / (all - 1) as f64;
+    picture.line((0..all).map(|place| (at(place), share(place))), "limit");
     for (place, candidate) in tally.what_if.iter().enumerate() {
         picture.mark(at(place), &number(candidate.quota.limit()));
+        if candidate.quota == first.quota {
+            picture.dashed(at(place));
+        }
     }
-    picture.end();
+    picture.end(&format!(
+        "Each limit with its burst or queue in proportion; dashed is {}.",
+        first.quota
+    ));
 }

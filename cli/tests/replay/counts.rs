@@ -204,6 +204,23 @@ fn keys_are_made_of_several_fields() {
     assert_eq!(told["top"][0]["key"], "(\"a\", \"1\")");
 }
 
+/// Names with dots, and in another case.
+#[test]
+fn fields_are_found_in_objects_and_under_names_with_dots() {
+    let directory = directory();
+    let lines = [
+        "{\"@timestamp\":\"2026-11-20T00:00:01.5Z\",\"source.ip\":\"203.0.113.7\",\"status\":200}\n",
+        "{\"@Timestamp\":\"2026-11-20T00:00:01.5Z\",\"source\":{\"port\":1,\"ip\":\"203.0.113.7\"},\"other\":{\"status\":[500]},\"Status\":200}\n",
+    ];
+    let log = file(&directory, "access.json", lines.concat());
+    let told = json(&[&log, "--quota", "1/day", "--ip-field", "source.ip"]);
+    assert_eq!(
+        (&told["skipped"], &told["keys"], &told["without_key"]),
+        (&0.into(), &1.into(), &0.into())
+    );
+    assert_eq!(told["quotas"][0]["limited"]["requests"], 1);
+}
+
 /// Some applications log the port, which is another one for each connection.
 #[test]
 fn a_port_is_no_part_of_a_client() {
@@ -243,4 +260,99 @@ fn peaks_are_those_of_responses_that_count() {
     let page = directory.path().join("report.html").display().to_string();
     let told = json(&[&log, "--suggest", "--count-if", "500", "--report", &page]);
     assert!(told["suggestion"].is_null(), "{told}");
+}
+
+/// Two of one second, of a quota that gives one every half second: by hand.
+#[test]
+fn spread_requests_have_half_a_second_each() {
+    let directory = directory();
+    let log = line(MIDNIGHT, "203.0.113.7", "GET /a", 200).repeat(2);
+    let log = file(&directory, "access.log", log);
+    for (spread, limited) in [("even", 0), ("none", 1)] {
+        let told = json(&[&log, "--quota", "2/s burst 1", "--spread", spread]);
+        assert_eq!(
+            told["quotas"][0]["limited"]["requests"], limited,
+            "{spread}"
+        );
+    }
+}
+
+/// Three clients, whose peaks are counted by hand: 1, 2 and 12 in a minute.
+#[test]
+fn peaks_and_the_worst_minute_are_those_counted_by_hand() {
+    let directory = directory();
+    let mut log = line(MIDNIGHT, "203.0.113.1", "GET /a", 200);
+    // Over the end of a minute: two of one, one of the next.
+    for second in [58, 59, 60] {
+        log += &line(MIDNIGHT + second, "203.0.113.2", "GET /a", 200);
+    }
+    // Ten in the second minute, twelve in the third, six of them in one second.
+    for second in (60..70).chain(120..126).chain([130; 6]) {
+        log += &line(MIDNIGHT + second, "203.0.113.3", "GET /a", 200);
+    }
+    let log = file(&directory, "access.log", log);
+    let told = json(&[
+        &log,
+        "--suggest",
+        "--quota",
+        "4/minute fixed_window",
+        "--what-if",
+    ]);
+    let windows = told["suggestion"]["windows"].as_array().expect("windows");
+    let peaks = windows.iter().map(|window| {
+        let peaks = &window["peaks"];
+        (&peaks["p50"], &peaks["max"])
+    });
+    let expected = [(1, 6), (2, 10), (2, 12), (3, 22)].map(|(p50, max)| (p50.into(), max.into()));
+    let expected: Vec<_> = expected.iter().map(|(p50, max)| (p50, max)).collect();
+    assert_eq!(peaks.collect::<Vec<_>>(), expected, "{told}");
+    // 12 and a fifth are 14.4, 10 are 12.
+    assert_eq!(told["suggestion"]["quota"], "15/60s burst 12");
+    // Four pass of ten, and four of twelve.
+    let limited = &told["quotas"][0]["limited"];
+    assert_eq!(
+        (&limited["requests"], &limited["worst_minute_requests"]),
+        (&14.into(), &8.into())
+    );
+    assert_eq!(
+        (&limited["first"], &limited["worst_minute"]),
+        (
+            &"2026-11-20T00:01:04Z".into(),
+            &"2026-11-20T00:02:00Z".into()
+        )
+    );
+    assert_eq!(told["quotas"][0]["keys_limited"], 1);
+    // A tenth of four is one at least: of 1, 2 and 1, 10 and 12 pass one each.
+    let least = &told["what_if"][0];
+    assert_eq!(
+        (
+            &least["quota"],
+            &least["limited"]["requests"],
+            &least["keys_limited"]
+        ),
+        (&"1/60s fixed_window".into(), &21.into(), &2.into())
+    );
+}
+
+/// Beyond the number of keys that are remembered, the numbers are those of a fair sample.
+#[test]
+fn more_keys_than_are_remembered_are_a_sample() {
+    let directory = directory();
+    let clients = (0..8_000_u64).flat_map(|client| {
+        // One in four asks twice.
+        let client = format!("10.0.{}.{}", client >> 8, client & 255);
+        vec![
+            line(MIDNIGHT, &client, "GET /a", 200);
+            1 + usize::from(client.ends_with(['0', '4', '8']))
+        ]
+    });
+    let log = file(&directory, "access.log", clients.collect::<String>());
+    let (_, text, _) = run(&[&log, "--suggest", "--max-keys", "2000"]);
+    assert!(text.contains(" attempts, about "), "{text}");
+    let told = json(&[&log, "--suggest", "--max-keys", "2000"]);
+    assert_eq!(told["keys_are_estimated"], true);
+    let keys = told["keys"].as_u64().expect("a number");
+    assert!((7_200..8_800).contains(&keys), "{keys}");
+    assert_eq!(told["suggestion"]["windows"][0]["peaks"]["p50"], 1);
+    assert_eq!(told["suggestion"]["windows"][0]["peaks"]["p90"], 2);
 }

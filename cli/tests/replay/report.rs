@@ -157,7 +157,7 @@ mod chromium {
         });
         assert_eq!(rows(table), expected.collect::<Vec<_>>());
         // The pictures: as high as the numbers, and none left out.
-        let (_, curve) = between(rest, "by the limit</h2>", "<svg");
+        let (_, curve) = between(rest, "by the limit</h2>", "<figure>");
         let (points, rest) = between(curve, "points=\"", "\"");
         let shares: Vec<f64> = told["what_if"]
             .as_array()
@@ -171,7 +171,7 @@ mod chromium {
             .map(|point| point.split_once(',').expect("a point").1.to_owned());
         let expected = shares
             .iter()
-            .map(|share| format!("{:.1}", 240.0 * (1.0 - share / most)));
+            .map(|share| format!("{:.1}", 16.0 + 224.0 * (1.0 - share / most)));
         assert_eq!(heights.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         let (shown, rest) = between(rest, "<pre>", "</pre>");
         let shown = shown

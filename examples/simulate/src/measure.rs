@@ -78,6 +78,7 @@ impl Spec {
         }
     }
 
+    #[must_use]
     pub const fn for_a_minute(mut self) -> Self {
         self.seconds = MINUTE;
         self

@@ -34,6 +34,9 @@ pub(crate) fn many(from: u64, to: u64) -> Result<(), Box<dyn Error>> {
     let mut rows: BTreeMap<_, Sums> = BTreeMap::new();
     let mut failed = 0;
     for seed in from..to {
+        if seed > from && seed.is_multiple_of(1_000) {
+            eprintln!("{seed}");
+        }
         for mode in Mode::ALL {
             let setup = Setup::of_seed(seed, mode);
             let report = setup.run();

@@ -6,7 +6,7 @@ use example_simulate::{
     measure::{self, Measured, Spec},
     page,
 };
-use testkit::simulation::Mode;
+use testkit::simulation::{BUCKET, Mode};
 
 fn docs() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulation")
@@ -42,8 +42,8 @@ fn committed_page_and_pictures_are_drawn_from_the_committed_runs() {
 fn committed_runs_are_what_is_measured() {
     let measured = measured();
     let again = "run `cargo run --release -p example-simulate`, and look at docs/simulation";
-    for mode in [Mode::Strict, Mode::Leased, Mode::Timer] {
-        let run = Spec::new(mode, measure::UNDER, 10).measure();
+    for (mode, load) in [(Mode::Strict, 0.2), (Mode::Leased, 0.8), (Mode::Timer, 0.2)] {
+        let run = Spec::new(mode, (BUCKET, load), 10).measure();
         assert!(measured.has(&run), "{run:?}: {again}");
     }
     let flow = measure::flow(Mode::Leased);

@@ -51,7 +51,7 @@ fn no_more_on_a_database_that_swaps() {
 /// milliseconds later, and in another order.
 #[test]
 fn hardly_less_than_one_limiter_would_admit() {
-    for seed in 0..seeds() / 4 {
+    for seed in 0..seeds() / 8 {
         let setup = Setup::of_seed(seed, Mode::Strict).without_faults();
         let report = run(&setup);
         assert_eq!(report.failed, 0, "{setup:#?}");

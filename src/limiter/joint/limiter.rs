@@ -7,7 +7,9 @@ use crate::{
     decision::{ChargeEnd, Op, Policy, Receipt},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::Key,
-    limiter::{Limiter, LocalLimiter, Pending, Tier, request_quota::several_quotas},
+    limiter::{
+        Limiter, LocalLimiter, Pending, Tier, limits::cannot_count, request_quota::several_quotas,
+    },
 };
 
 /// Several limits, each with a key of its own, that are charged together or not at all.
@@ -99,6 +101,10 @@ impl<L: Member> JointLimiter<L> {
         if tier.request().is_some() {
             return Err(several_quotas());
         }
+        // What one of them counted nobody would take back when another one cannot count.
+        if matches!(op, Op::Count(_)) && !self.supports(op) {
+            return Err(cannot_count());
+        }
         if !tier.is_default() && !limiters.iter().any(|limiter| limiter.knows(tier)) {
             return Err(tier.unknown());
         }
@@ -167,6 +173,10 @@ impl<L: Member> Limiter for JointLimiter<L> {
 
     fn policies(&self) -> &[Policy] {
         &self.0.policies
+    }
+
+    fn supports(&self, op: &Op) -> bool {
+        self.0.limiters.iter().all(|limiter| limiter.supports(op))
     }
 
     fn blocks(&self) -> bool {

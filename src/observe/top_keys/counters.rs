@@ -146,7 +146,8 @@ impl TopKey {
         self.policy.as_str()
     }
 
-    /// How often it was denied, or less often by at most the [error](Self::error).
+    /// How often it was denied, not counting denials that were skipped; or less often by at most the
+    /// [error](Self::error).
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count

@@ -20,7 +20,7 @@ local function Holders(slots, active, it)
     local demand, groups, rows
     -- The place of the clause in the arguments, and what it is about: its row, and where that is among the rows, of
     -- which it counts as taken out until the value is written.
-    local clause, mine, mine_at, status, is_repeat, length, wanted
+    local clause, mine, mine_at, status, is_repeat, length, wanted, is_ahead
     local plain, levels, letters, made, by = {}, {}, {}, {}, {}
     for k = 1, #slots do
         plain[k], levels[k], letters[k] = slots[k].algorithm, slots[k].level, ARGV[5 + (k - 1) * 10]
@@ -304,6 +304,17 @@ local function Holders(slots, active, it)
         if first > 1 then rows = cut(rows, first) end
     end
 
+    -- Charges what was spent without a lease beyond what is counted, whether or not there is room.
+    local function charge_ahead(counted)
+        local units = max(ARGV[clause + 3] - counted, 0)
+        for k = 1, units > 0 and #slots or 0 do
+            local q = slots[k]
+            if ARGV[6 + (k - 1) * 10] == '1' and letters[k] ~= 'l' then
+                settler(letters[k])(q, q.state, now, now, units, q.tu, q.tn, plain[k])
+            end
+        end
+    end
+
     -- Finds the clause's row, and settles what the clause says was spent.
     local function settle_mine()
         local from, name = 1, pack('>I4I4', ARGV[clause] + 0, ARGV[clause + 1] + 0)
@@ -311,10 +322,14 @@ local function Holders(slots, active, it)
             mine_at = string.find(rows, name, from, true)
             from = mine_at and mine_at + 1
         until not mine_at or fmod(mine_at, ROW) == 1
-        if not mine_at then return end
+        if not mine_at then return is_ahead and charge_ahead(ARGV[clause + 4]) end
         mine = row_at(mine_at)
         demand = max(demand - mine.demand, 0)
         mine.ends = min(mine.ends, now + LONGEST)
+        if is_ahead then
+            status = mine.mask == 0 and KNOWN or STALE
+            return status == KNOWN and charge_ahead(mine.units)
+        end
         local seq = ARGV[clause + 2] + 0
         is_repeat = mine.seq == seq
         if is_repeat then
@@ -390,13 +405,13 @@ local function Holders(slots, active, it)
 
     -- Settles what has ended and what the clause says was spent; false if the part is foreign.
     function api.begin(head, bytes, at)
-        clause, mine, mine_at, status, is_repeat, length = at, nil, nil, NEW, false, nil
+        clause, mine, mine_at, status, is_repeat, length, is_ahead = at, nil, nil, NEW, false, nil, false
         demand, groups, rows = 0, {}, ''
         if head and not read(head, bytes) then return false end
         for k = 1, #slots do plain[k].clamp(slots[k], slots[k].state) end
         settle_ended()
         if clause then
-            length = min(ARGV[clause + 7] + 0, LONGEST)
+            length, is_ahead = min(ARGV[clause + 7] + 0, LONGEST), ARGV[clause + 8] == 'f'
             -- More than there ever is at once would only take from the shares of others.
             wanted = ARGV[clause + 6] + 0
             for k = 1, #active do wanted = min(wanted, active[k].capacity) end
@@ -408,7 +423,7 @@ local function Holders(slots, active, it)
 
     -- After a reset nothing is left of what the caller had.
     function api.reset()
-        if mine and status ~= STALE and not is_repeat then
+        if mine and status ~= STALE and not is_repeat and not is_ahead then
             free(mine.mask, mine.units)
             mine.units = 0
         end
@@ -426,7 +441,14 @@ local function Holders(slots, active, it)
         local count = #rows / ROW - (mine_at and 1 or 0)
         local pause, longest = 0, min((count + 1) * 1000, floor(length / 4))
         longest = max(longest, floor(length / 50))
-        if status ~= STALE and not is_repeat then
+        if is_ahead and status ~= STALE then
+            -- The row remembers what was counted of the name.
+            if not mine and count < MOST_ROWS then mine = { mask = 0, units = 0 } end
+            if mine then
+                mine.units, mine.seq, mine.demand = max(mine.units, ARGV[clause + 3] + 0), ARGV[clause + 2] + 0, 0
+                mine.born, mine.ends = status == NEW and 1 or 0, now + length
+            end
+        elseif status ~= STALE and not is_repeat then
             local group = own_group()
             if not mine and count < MOST_ROWS and group then mine = { mask = 0, units = 0, ends = now } end
             if mine then
@@ -440,9 +462,10 @@ local function Holders(slots, active, it)
         local units, ttl, others = 0, 0, 0
         for g = 1, #groups do others = others + groups[g].held end
         if mine then
-            others = max(others - mine.units, 0)
+            if not is_ahead then others = max(others - mine.units, 0) end
             if status ~= STALE then units, ttl = mine.units, max(mine.ends - now, 0) end
         end
+        if is_ahead and status ~= STALE then units = max(units, ARGV[clause + 3] + 0) end
         return reply .. pack('>i8i8i8i8i8i8', status, units, ttl, pause, others, longest)
     end
 

@@ -3,7 +3,7 @@
 use super::slots::Slot;
 use crate::{
     algorithm::Most,
-    limiter::quotas::most,
+    limiter::quotas::AllQuotas,
     quota::{Algorithm, Quota},
     redis::{
         script::{
@@ -35,7 +35,7 @@ impl LonePlan {
         block_for: Option<u64>,
         slots: &[Slot],
         quotas: &[Quota],
-        all: &[(usize, Quota)],
+        all: &AllQuotas,
     ) -> Option<Self> {
         if block_for.is_some() || slots.len() != quotas.len() {
             return None;
@@ -43,7 +43,7 @@ impl LonePlan {
         let ([slot], [quota]) = (slots, quotas) else {
             return Self::of_buckets(slots, quotas, all);
         };
-        let most = most(slot.at, quota, all).max(Most::of(quota));
+        let most = all.most(slot.at, quota).max(Most::of(quota));
         let (script, numbers) = match quota.algorithm() {
             Algorithm::TokenBucket => (&DECIDE_LONE_BUCKET, bucket(quota, most)),
             Algorithm::FixedWindow => (&DECIDE_LONE_FIXED_WINDOW, fixed_window(quota, most)),
@@ -58,7 +58,7 @@ impl LonePlan {
         })
     }
 
-    fn of_buckets(slots: &[Slot], quotas: &[Quota], all: &[(usize, Quota)]) -> Option<Self> {
+    fn of_buckets(slots: &[Slot], quotas: &[Quota], all: &AllQuotas) -> Option<Self> {
         let mut numbers = vec![slots.len() as u64];
         for (slot, quota) in slots.iter().zip(quotas) {
             let is_bucket = quota.algorithm() == Algorithm::TokenBucket;
@@ -67,7 +67,7 @@ impl LonePlan {
             }
             numbers.extend(bucket(
                 quota,
-                most(slot.at, quota, all).max(Most::of(quota)),
+                all.most(slot.at, quota).max(Most::of(quota)),
             )?);
         }
         Some(Self {

@@ -1,5 +1,6 @@
 //! The invariants of leases, against whatever order things come in.
 
+mod ahead;
 mod judge;
 mod world;
 

@@ -6,6 +6,8 @@ use tokio::time::Instant;
 
 use super::{
     super::mode::LeaseTerms,
+    ahead::{AheadCount, AheadNow},
+    answer::LocalAnswer,
     demand::RecentDemand,
     held::{HeldLease, LEAST_DEMAND},
 };
@@ -23,17 +25,6 @@ pub(in crate::shared) struct LeaseHolder {
     pub(in crate::shared) generation: u64,
 }
 
-/// What comes of an operation on this node.
-#[derive(Debug)]
-pub(in crate::shared) enum LocalAnswer {
-    /// It is decided.
-    Decided(Decision),
-    /// It is decided, and the store is to be asked for more.
-    Low(Decision),
-    /// The store has to decide.
-    Ask,
-}
-
 /// All that a node knows of one subject.
 #[derive(Debug)]
 pub(super) struct LeaseEntry<P> {
@@ -45,6 +36,8 @@ pub(super) struct LeaseEntry<P> {
     /// Answers to what was asked before this time, as the bucket counts it, tell of no denial.
     pub(super) forgotten: u64,
     pub(super) lease: Option<Box<HeldLease<P>>>,
+    /// The units that were spent without one, in eventual mode.
+    pub(super) ahead: Option<Box<AheadCount<P>>>,
 }
 
 /// A denial that holds until a known instant.
@@ -65,12 +58,49 @@ impl<P> LeaseEntry<P> {
             denial: None,
             forgotten,
             lease: None,
+            ahead: None,
         }
     }
 
-    /// Whether a lease would be lost with the entry.
-    pub(super) fn holds(&self) -> bool {
-        self.lease.as_ref().is_some_and(|lease| lease.holds())
+    /// Whether a lease would be lost with the entry, or what was spent without one.
+    pub(super) fn holds(&self, now: Instant) -> bool {
+        let is_ahead = self.ahead.as_ref().is_some_and(|ahead| ahead.matters(now));
+        is_ahead || self.lease.as_ref().is_some_and(|lease| lease.holds())
+    }
+
+    /// Decides in eventual mode.
+    pub(super) fn decide_ahead(&mut self, op: &Op, at: AheadNow) -> LocalAnswer {
+        let now = at.now;
+        if let Some(denied) = self.denial(op, now) {
+            let ahead = self.ahead.as_mut();
+            let refresh = ahead.map(|ahead| ahead.refresh(denied.clone(), at));
+            return refresh.unwrap_or(LocalAnswer::Decided(denied));
+        }
+        let Some(ahead) = &mut self.ahead else {
+            return LocalAnswer::Ask;
+        };
+        // A part of what was asked for is the store's to give.
+        let all_or_ask = |answer: LocalAnswer| match answer {
+            LocalAnswer::Decided(told) | LocalAnswer::Low(told) if told.is_denied() => {
+                LocalAnswer::Ask
+            }
+            taken => taken,
+        };
+        let give = |told: Option<Decision>| told.map_or(LocalAnswer::Ask, LocalAnswer::Decided);
+        match op {
+            Op::Acquire(cost) | Op::Reserve(cost) if *cost > 0 => ahead.acquire(*cost, at),
+            Op::AcquireUpTo(most) if *most > 0 => all_or_ask(ahead.acquire(*most, at)),
+            Op::Refund(cost, Some(receipt)) => {
+                let cost = (*cost).min(receipt.charged());
+                give(ahead.unspend(cost, receipt, now))
+            }
+            Op::Settle(cost, receipt) => match cost.checked_sub(receipt.charged()) {
+                Some(0) => give(ahead.look(now)),
+                Some(more) => all_or_ask(ahead.acquire(more, at)),
+                None => give(ahead.unspend(receipt.charged() - cost, receipt, now)),
+            },
+            _ => LocalAnswer::Ask,
+        }
     }
 
     pub(super) fn decide(
@@ -171,6 +201,11 @@ impl<P> LeaseEntry<P> {
         }
     }
 
+    /// There are units again.
+    pub(super) fn let_pass(&mut self) {
+        self.denial = None;
+    }
+
     /// Forgets what it was told not to ask for, at this time.
     pub(super) fn forget(&mut self, time: u64) {
         self.denial = None;
@@ -180,6 +215,9 @@ impl<P> LeaseEntry<P> {
 
     /// Spends nothing any more, and gives back.
     pub(super) fn close(&mut self) {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.forget();
+        }
         if let Some(lease) = &mut self.lease {
             lease.is_closing = true;
         }

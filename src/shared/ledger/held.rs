@@ -218,34 +218,34 @@ impl<P> HeldLease<P> {
         self.end.saturating_duration_since(now) < time
     }
 
-    /// The next message, to be sent now, and whether it is the last one again, which nobody has
-    /// answered. The units that were spent are told whether or not the lease has ended.
+    /// The next message, to be sent now, or the last one again, which nobody has answered. The units
+    /// that were spent are told whether or not the lease has ended.
     pub(super) fn message(
         &mut self,
         demand: u32,
         terms: &LeaseTerms,
+        counts: &LeaseCounts,
         now: Instant,
-    ) -> (LeaseClause, bool) {
+    ) -> LeaseClause {
         if let Some(message) = &mut self.unanswered {
+            counts.repeat();
             message.sent_at = Some(now);
-            return (message.clause, true);
+            return message.clause;
         }
         let back = self.surplus(demand, now);
         self.left -= back;
         self.seq += 1;
         self.renumber(now);
-        let wants = demand >= LEAST_DEMAND && !self.is_closing;
-        let want = if wants {
-            demand.min(terms.max_units).saturating_sub(self.left)
-        } else {
-            0
+        let most = match demand {
+            LEAST_DEMAND.. if !self.is_closing => demand.min(terms.max_units),
+            _ => 0,
         };
         let clause = LeaseClause {
             name: self.name,
             seq: self.seq,
             spent: std::mem::take(&mut self.spent),
             back,
-            want,
+            want: most.saturating_sub(self.left),
             demand,
             length: terms.length,
             force: false,
@@ -258,7 +258,7 @@ impl<P> HeldLease<P> {
             made_at: now,
             sent_at: Some(now),
         });
-        (clause, false)
+        clause
     }
 
     /// The message was not answered: it is sent again.

@@ -97,7 +97,7 @@ impl<P> LeaseEntries<P> {
             .list
             .iter()
             .enumerate()
-            .filter(|(_, known)| !known.holds());
+            .filter(|(_, known)| !known.holds(now));
         let least = others.min_by(|(_, a), (_, b)| demand(a).total_cmp(&demand(b)));
         let (place, _) = least?;
         self.list[place] = entry;
@@ -118,7 +118,7 @@ pub(super) fn each_lease<P>(
         let mut has_leases = false;
         for entry in &mut entries.list {
             see(entry);
-            has_leases |= entry.lease.is_some();
+            has_leases |= entry.lease.is_some() || entry.ahead.is_some();
         }
         bucket.has_leases.store(has_leases, Ordering::Relaxed);
     }

@@ -37,6 +37,7 @@ fn ledger(seed: u64) -> Ledger<()> {
         length: LENGTH,
         max_units: u32::MAX,
         max_leases: 16,
+        ahead: None,
     };
     Ledger::new(terms, false, DEADLINE, Some(seed))
 }
@@ -50,7 +51,7 @@ fn place() -> LeasePlace<()> {
 
 fn message(ledger: &Ledger<()>, now: Instant) -> Option<SentMessage> {
     ledger
-        .message(HOLDER, (place, 1_000), now)
+        .message((HOLDER, true), (place, 1_000), now)
         .message()
         .copied()
 }

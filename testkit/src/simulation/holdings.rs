@@ -68,7 +68,7 @@ impl Holdings {
         }
     }
 
-    fn fault(&mut self, (life, key): (u64, u64), text: String) {
+    fn fault(&mut self, (life, key): (u64, u64), text: &str) {
         if self.faults.len() < 10 {
             self.faults.push(format!("life {life}, key {key}: {text}"));
         }
@@ -111,7 +111,7 @@ impl Holdings {
             };
             if took_effect {
                 let fault = format!("I4: {clause:?} once more: {units:?} after {known:?}");
-                return self.fault(who, fault);
+                return self.fault(who, &fault);
             }
             if clause.seq <= newest.seq {
                 return;
@@ -122,7 +122,7 @@ impl Holdings {
         holding.done = Some((*clause, *reply, done));
         if reserved > self.capacity {
             let capacity = self.capacity;
-            self.fault(who, format!("I1: {reserved} are reserved of {capacity}"));
+            self.fault(who, &format!("I1: {reserved} are reserved of {capacity}"));
         }
     }
 
@@ -163,7 +163,7 @@ impl Holdings {
             .filter(|(_, each)| each.left(now) > 0);
         let live = live.count();
         if live > most {
-            self.fault(who, format!("I8: {live} leases"));
+            self.fault(who, &format!("I8: {live} leases"));
         }
     }
 
@@ -184,7 +184,7 @@ impl Holdings {
             None
         };
         if let Some(fault) = fault {
-            self.fault(who, fault);
+            self.fault(who, &fault);
         }
         span
     }
@@ -195,7 +195,7 @@ impl Holdings {
         if left >= units {
             self.fault(
                 who,
-                format!("I6: it waits for {units}, and {left} are held"),
+                &format!("I6: it waits for {units}, and {left} are held"),
             );
         }
     }

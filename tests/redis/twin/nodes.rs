@@ -25,6 +25,8 @@ struct Node {
     name: [u8; 8],
     seq: u32,
     units: u32,
+    /// Whether it spends before it asks; then the units are all that it has spent.
+    is_ahead: bool,
     /// Messages that may come again.
     sent: Vec<LeaseClause>,
 }
@@ -89,11 +91,25 @@ impl Nodes {
             let name = self.names << (8 * dice.below(4));
             *node = Node {
                 name: name.to_be_bytes(),
+                is_ahead: dice.below(3) == 0,
                 ..Node::default()
             };
         }
         if !node.sent.is_empty() && dice.below(6) == 0 {
             return (at, node.sent[dice.below(node.sent.len())]);
+        }
+        if node.is_ahead && dice.below(30) > 0 {
+            let clause = LeaseClause {
+                name: node.name,
+                seq: node.seq + 1,
+                spent: node.units.saturating_add(dice.units()),
+                back: node.units,
+                want: 0,
+                demand: 0,
+                length: dice.length(),
+                force: true,
+            };
+            return (at, clause);
         }
         let spent = dice.below(node.units as usize + 1) as u32;
         let clause = LeaseClause {

@@ -134,13 +134,14 @@ async fn what_remains_goes_down_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limiter_with_a_queue_stays_strict() {
-    let wire = Wire::new();
-    let node = leased(Quota::per_second(1_000).leaky_bucket(500), 1);
-    let node = node.build_on(wire.clone()).unwrap();
-    let passed = Passed::default();
-    passed.load(std::slice::from_ref(&node), 1, SECOND).await;
-    assert_eq!(node.mode_stats(), ModeStats::default());
+async fn queues_and_windows_that_count_on_stay_strict() {
+    let rate = Quota::per_second(1_000);
+    for quota in [rate.leaky_bucket(500), rate.fixed_window().uncapped()] {
+        let node = leased(quota, 1).build_on(Wire::new()).unwrap();
+        let passed = Passed::default();
+        passed.load(std::slice::from_ref(&node), 1, SECOND).await;
+        assert_eq!(node.mode_stats(), ModeStats::default());
+    }
 }
 
 #[tokio::test(start_paused = true)]

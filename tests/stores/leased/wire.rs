@@ -12,13 +12,13 @@ use std::{
 
 use tokio::time::sleep;
 use tower_ratelimit::{
-    StoreError, StoreErrorKind, TokioClock,
+    Clock, StoreError, StoreErrorKind, Timestamp, TokioClock,
     shared::{Call, MemoryStore, Reply, Store},
 };
 
 /// What goes wrong with a call.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// It never arrives.
     LostRequest,
     /// It is executed, and the answer never arrives.
@@ -31,36 +31,44 @@ pub(super) enum Fault {
 
 /// A store of which clones are handles.
 #[derive(Clone)]
-pub(super) struct Wire(Arc<Inner>);
+pub(crate) struct Wire(Arc<Inner>);
 
 struct Inner {
     store: MemoryStore,
+    clock: TokioClock,
     next: Mutex<VecDeque<Option<Fault>>>,
     all: Mutex<Option<Fault>>,
     calls: AtomicU64,
 }
 
 impl Wire {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
+        let clock = TokioClock::new();
         Self(Arc::new(Inner {
-            store: MemoryStore::with_clock(TokioClock::new()),
+            store: MemoryStore::with_clock(clock),
+            clock,
             next: Mutex::default(),
             all: Mutex::default(),
             calls: AtomicU64::new(0),
         }))
     }
 
-    pub(super) fn calls(&self) -> u64 {
+    /// The store's time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+
+    pub(crate) fn calls(&self) -> u64 {
         self.0.calls.load(Ordering::Relaxed)
     }
 
     /// What becomes of the next calls, one after another.
-    pub(super) fn next(&self, faults: impl IntoIterator<Item = Option<Fault>>) {
+    pub(crate) fn next(&self, faults: impl IntoIterator<Item = Option<Fault>>) {
         self.0.next.lock().unwrap().extend(faults);
     }
 
     /// What becomes of all calls after those.
-    pub(super) fn all(&self, fault: Option<Fault>) {
+    pub(crate) fn all(&self, fault: Option<Fault>) {
         *self.0.all.lock().unwrap() = fault;
     }
 

@@ -83,6 +83,7 @@ pub(super) const COOKIE: &str = "cookie_";
 #[derive(Debug, Default)]
 pub(super) struct FieldTree {
     name: String,
+    /// The shorter names first.
     children: Vec<Self>,
     /// The meanings of a field of this name, each with the place of the name among those that are
     /// known for it.
@@ -129,14 +130,18 @@ impl FieldTree {
     fn node(&mut self, path: &str) -> &mut Self {
         let mut node = self;
         for name in path.split('.') {
-            let known = node.place(name);
-            let place = known.unwrap_or_else(|| {
-                node.children.push(Self {
-                    name: name.to_owned(),
-                    ..Self::default()
-                });
-                node.children.len() - 1
-            });
+            let place = match node.place(name) {
+                Some(known) => known,
+                None => {
+                    let place = node.first_of(name.len());
+                    let child = Self {
+                        name: name.to_owned(),
+                        ..Self::default()
+                    };
+                    node.children.insert(place, child);
+                    place
+                }
+            };
             node = &mut node.children[place];
         }
         node
@@ -144,15 +149,24 @@ impl FieldTree {
 
     /// Case makes no difference, as in names of headers.
     fn place(&self, name: &str) -> Option<usize> {
-        let mut children = self.children.iter();
-        children.position(|child| child.name.eq_ignore_ascii_case(name))
+        let first = self.first_of(name.len());
+        let children = self.children[first..].iter();
+        let mut alike = children.take_while(|child| child.name.len() == name.len());
+        let place = alike.position(|child| child.name.eq_ignore_ascii_case(name))?;
+        Some(first + place)
+    }
+
+    /// The place of the first child whose name is so long, or longer.
+    fn first_of(&self, length: usize) -> usize {
+        self.children
+            .partition_point(|child| child.name.len() < length)
     }
 
     /// What stands under a name; some servers write dots in place of objects.
     pub(super) fn child(&self, name: &str) -> Option<&Self> {
         match self.place(name) {
             Some(place) => Some(&self.children[place]),
-            None if name.contains('.') => {
+            None if name.bytes().any(|byte| byte == b'.') => {
                 let mut names = name.split('.');
                 names.try_fold(self, |node, name| Some(&node.children[node.place(name)?]))
             }

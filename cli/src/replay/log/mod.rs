@@ -183,7 +183,7 @@ impl<'s> Parser<'s> {
     ///
     /// Why the line is none of a log.
     fn parse(&mut self, line: &[u8], untold: &mut Vec<u64>) -> Result<Parsed, &'static str> {
-        let text = String::from_utf8_lossy(line);
+        let text = text(line);
         let mut entry = entry(&text, self.format, &self.json, &mut self.dates)?;
         if self.dates.is_to_come(entry.at) {
             return Err("its time is to come");
@@ -210,6 +210,11 @@ impl<'s> Parser<'s> {
             request,
         }))
     }
+}
+
+/// The line as a text; nearly all are one.
+fn text(line: &[u8]) -> Cow<'_, str> {
+    str::from_utf8(line).map_or_else(|_| String::from_utf8_lossy(line), Cow::Borrowed)
 }
 
 /// Reads a line of the format, or of that which it seems to have.
@@ -256,7 +261,7 @@ pub struct LogLine {
 ///
 /// Why it is none.
 pub fn read_line(line: &[u8]) -> Result<LogLine, &'static str> {
-    let text = String::from_utf8_lossy(line);
+    let text = text(line);
     let agent = RequestPart::Header(header::USER_AGENT);
     let json = JsonLines::new(FieldNames {
         looked_at: [(

@@ -76,11 +76,20 @@ pub(super) type Checked<T = ()> = Result<T, String>;
 
 impl World {
     pub(super) fn new(quotas: &[Quota], nodes: usize, now: u64) -> Self {
+        Self::with(quotas, nodes, now, false)
+    }
+
+    /// One in which as much again may count beyond a capacity, or not.
+    pub(super) fn with(quotas: &[Quota], nodes: usize, now: u64, has_debt: bool) -> Self {
         let named = quotas.iter().zip(["one", "two", "three"]);
         let owned: Vec<_> = named.map(|(quota, name)| quota.named(name)).collect();
         let tiers = vec![(Tier::DEFAULT, owned.into_quotas())];
+        let mut limits = Limits::new(tiers, None).expect("good quotas");
+        if has_debt {
+            limits.allow_debt();
+        }
         let mut world = Self {
-            plan: Plan::new(&Limits::new(tiers, None).expect("good quotas")),
+            plan: Plan::new(&limits),
             judges: quotas.iter().map(|quota| Judge::new(*quota)).collect(),
             now,
             value: None,
@@ -183,7 +192,9 @@ impl World {
             }
         }
         let rows = subject.holders.rows.iter();
-        let sum: u64 = rows.clone().map(|row| u64::from(row.units)).sum();
+        // A row of no slot says what was counted.
+        let leased = rows.clone().filter(|row| row.mask > 0);
+        let sum: u64 = leased.map(|row| u64::from(row.units)).sum();
         let demand: u64 = rows.map(|row| u64::from(row.demand)).sum();
         if (sum, demand) != (subject.holders.units(), subject.holders.demand) {
             return Err("the head does not say what the rows come to".into());
