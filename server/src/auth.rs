@@ -30,7 +30,8 @@ use tower_service::Service;
 const FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED_HOST: &str = "x-forwarded-host";
 
-/// The fields that tell the method and the URI, of which the first that is there counts.
+/// The fields that tell the method and the URI. What they say has to be the same: a proxy that writes one of two
+/// hands on the other as the client wrote it.
 const METHODS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
 const URIS: [&str; 2] = ["x-forwarded-uri", "x-original-uri"];
 
@@ -103,12 +104,11 @@ fn status(status: StatusCode) -> Response {
 
 /// The request that the proxy asks about; `None` if it says what is none.
 fn original(headers: &HeaderMap, peer: IpAddr) -> Option<Request> {
-    let said = |names: [&str; 2]| names.into_iter().find_map(|name| headers.get(name));
-    let method = match said(METHODS) {
+    let method = match said(headers, &METHODS)? {
         Some(method) => Method::from_bytes(method.as_bytes()).ok()?,
         None => Method::GET,
     };
-    let uri = match said(URIS) {
+    let uri = match said(headers, &URIS)? {
         Some(uri) => Uri::try_from(uri.as_bytes()).ok()?,
         None => Uri::from_static("/"),
     };
@@ -118,8 +118,9 @@ fn original(headers: &HeaderMap, peer: IpAddr) -> Option<Request> {
     for name in own.chain([CONTENT_LENGTH, TRANSFER_ENCODING]) {
         original.remove(name);
     }
-    if let Some(host) = original.remove(FORWARDED_HOST) {
-        original.insert(HOST, host);
+    if let Some(host) = said(headers, &[FORWARDED_HOST])? {
+        original.insert(HOST, host.clone());
+        original.remove(FORWARDED_HOST);
     }
     let client = take_client(&mut original)?.unwrap_or(peer);
     let mut request = Request::new(Body::empty());
@@ -129,6 +130,13 @@ fn original(headers: &HeaderMap, peer: IpAddr) -> Option<Request> {
     let client = SocketAddr::from((client, 0));
     request.extensions_mut().insert(ConnectInfo(client));
     Some(request)
+}
+
+/// The one value of these fields, if there is any; `None` if there are several that differ.
+fn said<'h>(headers: &'h HeaderMap, names: &[&str]) -> Option<Option<&'h HeaderValue>> {
+    let mut values = names.iter().flat_map(|name| headers.get_all(*name));
+    let first = values.next();
+    values.all(|value| Some(value) == first).then_some(first)
 }
 
 /// Takes the last address off `X-Forwarded-For`: the proxy wrote it, and whatever stands before it came to the proxy.

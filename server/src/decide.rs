@@ -183,7 +183,6 @@ impl RateLimits {
     ) -> RateLimitResponse {
         let modes = &self.0.modes;
         let (mut quotas, mut quotas_over, mut over) = (0, 0, None);
-        let mut passed = Struct::default();
         for (at, (asked, status)) in asked.iter().zip(&statuses).enumerate() {
             let is_quota = match asked {
                 Asked::Unlimited => continue,
@@ -191,18 +190,10 @@ impl RateLimits {
                 Asked::Limited(limited) => modes.quota || limited.quota,
             };
             quotas += u32::from(is_quota);
-            if status.code() != Code::OverLimit {
-                if let Asked::Limited(Limited {
-                    metadata: Some(metadata),
-                    ..
-                }) = asked
-                {
-                    merge_metadata(&mut passed, metadata);
-                }
-            } else if is_quota {
-                quotas_over += 1;
-            } else {
-                over = Some(at);
+            match status.code() {
+                Code::OverLimit if is_quota => quotas_over += 1,
+                Code::OverLimit => over = Some(at),
+                _ => {}
             }
         }
         let is_over = over.is_some() || quotas > 0 && quotas == quotas_over;
@@ -217,11 +208,28 @@ impl RateLimits {
         RateLimitResponse {
             overall_code: code.into(),
             response_headers_to_add: headers.unwrap_or_default(),
-            dynamic_metadata: modes.metadata.then(|| metadata(request, passed)),
+            dynamic_metadata: modes
+                .metadata
+                .then(|| metadata(request, passed(asked, &statuses))),
             statuses,
             ..RateLimitResponse::default()
         }
     }
+}
+
+/// What the descriptors say that passed: the first word counts.
+fn passed(asked: &[Asked<'_>], statuses: &[DescriptorStatus]) -> Struct {
+    let mut passed = Struct::default();
+    for (asked, status) in asked.iter().zip(statuses) {
+        let of_asked = match asked {
+            Asked::Limited(limited) if status.code() != Code::OverLimit => limited.metadata,
+            _ => None,
+        };
+        if let Some(metadata) = of_asked {
+            merge_metadata(&mut passed, metadata);
+        }
+    }
+    passed
 }
 
 /// The first of the descriptors with the least remaining, unless that is all that can be told.

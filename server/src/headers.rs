@@ -55,12 +55,6 @@ pub(crate) fn fields(
         let key = key.to_owned();
         fields.push(HeaderValue { key, value });
     };
-    let triple = |prefix: &str, put: &mut dyn FnMut(&str, String)| {
-        let requests = limit.requests_per_unit.to_string();
-        put(&format!("{prefix}limit"), requests);
-        put(&format!("{prefix}remaining"), remaining.to_string());
-        put(&format!("{prefix}reset"), reset.to_string());
-    };
     for set in sets {
         match set {
             // What is over its limit in shadow mode passed.
@@ -77,8 +71,13 @@ pub(crate) fn fields(
                 );
                 put("ratelimit", format!("\"{name}\";r={remaining};t={reset}"));
             }
-            HeaderSet::Legacy => triple("x-ratelimit-", &mut put),
-            HeaderSet::Envoy => triple("ratelimit-", &mut put),
+            HeaderSet::Legacy | HeaderSet::Envoy => {
+                let x = if *set == HeaderSet::Legacy { "x-" } else { "" };
+                let requests = limit.requests_per_unit.to_string();
+                put(&format!("{x}ratelimit-limit"), requests);
+                put(&format!("{x}ratelimit-remaining"), remaining.to_string());
+                put(&format!("{x}ratelimit-reset"), reset.to_string());
+            }
         }
     }
     fields

@@ -1,6 +1,6 @@
 //! The process: listeners, signals, and its end.
 
-use std::{error::Error, fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{error::Error, fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use axum::Router;
 use ipnet::IpNet;
@@ -179,19 +179,15 @@ pub async fn serve(
     settings: Settings,
     say: impl Fn(String) + Send + Sync + 'static,
 ) -> Result<(), ServeError> {
-    let say = Arc::new(say);
     let rules = settings.rules()?;
-    for warning in rules.warnings() {
-        say(warning.to_string());
-    }
     let store = settings.store()?;
     let auth = settings.auth(&store)?;
-    for warning in auth
-        .iter()
-        .flat_map(|auth| auth.handle().rules().warnings().to_vec())
-    {
-        say(warning.to_string());
-    }
+    let of_auth = auth.iter().map(|auth| auth.handle().rules());
+    let of_auth = of_auth.flat_map(|rules| rules.warnings().to_vec());
+    let warnings = rules.warnings().iter().map(ToString::to_string);
+    warnings
+        .chain(of_auth.map(|warning| warning.to_string()))
+        .for_each(&say);
     let limits = RateLimits::new(store.counters(settings.on_failure), settings.modes.clone());
     let grpc = listen(settings.grpc, "--grpc").await?;
     let http = listen(settings.http, "--http").await?;
@@ -209,7 +205,7 @@ pub async fn serve(
         .map(|rules| auth::router(rules, settings.trust.iter().copied()));
     let running = Running::start(&limits, grpc, http, router.unwrap_or_default()).await;
     while let Told::Reload = signals.next().await {
-        reload(&settings, &limits, auth.as_ref(), &*say);
+        reload(&settings, &limits, auth.as_ref(), &say);
     }
     say("not ready any more".to_owned());
     let end = running.end(settings.drain);
@@ -264,11 +260,7 @@ impl Running {
         let (stop, stopped) = watch::channel(false);
         let draining = Draining::default();
         let (health, health_service) = tonic_health::server::health_reporter();
-        for name in HEALTH_NAMES {
-            health
-                .set_service_status(name, ServingStatus::Serving)
-                .await;
-        }
+        set_health(&health, ServingStatus::Serving).await;
         let mut servers = JoinSet::new();
         let router = http::router(limits.clone(), draining.clone()).merge(auth);
         let router = router.into_make_service_with_connect_info::<SocketAddr>();
@@ -303,15 +295,17 @@ impl Running {
     /// more requests, and waits for those under way.
     async fn end(mut self, drain: Duration) {
         self.draining.begin();
-        for name in HEALTH_NAMES {
-            self.health
-                .set_service_status(name, ServingStatus::NotServing)
-                .await;
-        }
+        set_health(&self.health, ServingStatus::NotServing).await;
         sleep(drain).await;
         self.stop.send_replace(true);
         let all = async { while self.servers.join_next().await.is_some() {} };
         drop(timeout(LAST_REQUESTS, all).await);
+    }
+}
+
+async fn set_health(health: &HealthReporter, status: ServingStatus) {
+    for name in HEALTH_NAMES {
+        health.set_service_status(name, status).await;
     }
 }
 

@@ -71,6 +71,18 @@ async fn rules_decide_about_the_request_that_the_proxy_tells_of() {
         let answer = ask(login("", alice).replace(field, other)).await;
         assert_eq!(answer.status, 200, "{other}");
     }
+    // One of them a client may have written, which no proxy took away.
+    for second in [
+        "x-original-method: GET",
+        "x-original-uri: /logout",
+        "x-forwarded-uri: /logout",
+        "x-forwarded-host: other.example",
+    ] {
+        let both = format!("{}\r\n{second}", login("", alice));
+        assert_eq!(ask(both).await.status, 400, "{second}");
+    }
+    let twice = format!("{}\r\nx-original-method: POST", login("", alice));
+    assert_eq!(ask(twice).await.status, 429, "the same twice");
     assert_eq!(ask(login("", "nobody")).await.status, 400);
     assert_eq!(
         ask(login("", alice).replace("/login?next=1", "ht tp"))

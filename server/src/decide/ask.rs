@@ -65,9 +65,8 @@ fn ask_one<'r>(
     }
     if let Some(limit) = limit {
         let (limit, period) = overriding(limit)?;
-        let entries = entries
-            .iter()
-            .map(|entry| (entry.key.as_str(), entry.value.as_str()));
+        let entries = entries.iter();
+        let entries = entries.map(|entry| (entry.key.as_str(), entry.value.as_str()));
         let limited = Limited {
             key: counter(domain, entries),
             charge: charge(request, descriptor, limit.requests_per_unit, period),
