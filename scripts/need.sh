@@ -14,10 +14,14 @@ as_root() {
     fi
 }
 
-apt_install() {
+apt_update() {
     # An unreachable extra repository must not stop us: whether the package can be had is what counts.
     [ -n "$apt_updated" ] || as_root apt-get update -qq || true
     apt_updated=yes
+}
+
+apt_install() {
+    apt_update
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@"
 }
 

@@ -134,8 +134,8 @@ impl Mode {
     /// All nodes of a limiter have to be in this mode: the others forget what a bucket owes. When the
     /// store does not answer, a node lets `ahead` units of each key pass, and then `on_failure`
     /// decides. What was done meanwhile is counted when the store is back. An answer that is missing
-    /// for ten seconds may have units counted twice, never too few. A leaky bucket as a queue, and
-    /// `block_for`, are refused: their answers are the store's alone.
+    /// for ten seconds may have units counted twice, never too few. A leaky bucket as a queue, an
+    /// uncapped window and `block_for` are refused: their answers are the store's alone.
     pub const fn eventual(interval: Duration) -> Self {
         Self {
             kind: ModeKind::Eventual(interval),
@@ -246,7 +246,7 @@ fn counts_on(limits: &Limits) -> bool {
 
 fn has_any(limits: &Limits, is_such: impl Fn(&Quota) -> bool) -> bool {
     let mut quotas = limits.tiers().flat_map(|(_, quotas)| &quotas.quotas);
-    quotas.any(|quota| is_such(quota))
+    quotas.any(is_such)
 }
 
 fn ahead_terms(

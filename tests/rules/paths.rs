@@ -65,6 +65,38 @@ fn no_spelling_of_a_path_leads_around_its_rule() {
     }
 }
 
+/// A pattern, and a path that a server behind nginx, Tomcat, IIS or Starlette reads so.
+#[test]
+fn a_limit_fits_whatever_server_reads_the_path() {
+    for (pattern, path) in [
+        // Decoded once, and resolved then.
+        ("/admin", "/x%252fy%2f..%2fadmin"),
+        // Decoded, and cut then.
+        ("/api/admin", "/api;x%2fadmin"),
+        // Decoded, and not resolved.
+        ("/search/**", "/search%2F..%2Fx"),
+        // What a pattern can only say encoded.
+        ("/my%20files/**", "/my%20files%2Fx"),
+        ("/%C3%A9/x", "/%c3%a9%2fx"),
+        // Characters of two bytes.
+        ("/admin", "/%u0061dmin"),
+        // What clients may send as it is.
+        ("/items%5B%5D", "/items[]"),
+        ("/a%7Cb", "/a|b"),
+        ("/x%7By%7D", "/x{y}"),
+    ] {
+        let rules = yaml(&format!(
+            "rules: [{{name: a, match: {{path: {pattern:?}}}, quota: 1/s}}]"
+        ));
+        let rules = rules.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(
+            applied(&rules, &format!("GET {path}"), &[]),
+            "a",
+            "{pattern} {path}"
+        );
+    }
+}
+
 #[test]
 fn what_stays_encoded_has_one_spelling_too() {
     let rules = yaml("rules: [{name: a, match: {path: [/a%2Fb, /%C3%A9, /50%25]}, quota: 1/s}]")
@@ -316,6 +348,17 @@ fn a_parameter_is_one_key_in_every_spelling() {
     }
     assert_eq!(key(false, "/a/b%2Fc"), Ok(Key::from("b/c")));
     assert_eq!(key(false, "/a/50%"), key(false, "/a/50%25"));
+    // Nor does what a server cuts off, or decodes once more, make a new one.
+    for path in [
+        "/a/ann;1",
+        "/a;v=2/ann;2",
+        "/a/%2561nn",
+        "/a/ann%3B3",
+        "/a/ann%00x",
+        "/a/ann%3Fx",
+    ] {
+        assert_eq!(key(false, path), Ok(Key::from("ann")), "{path}");
+    }
     assert_eq!(key(true, "/a/X%3AY"), Ok(Key::from("x:y")));
     // Bytes that are no text are a key, too.
     assert_eq!(key(false, "/a/%ff%3a"), Ok(Key::bytes(b"\xff:")));

@@ -58,6 +58,8 @@ struct Told {
 #[derive(Debug, Clone, Default)]
 pub(super) struct PolicyCounts {
     pub(super) decided: u64,
+    /// Whether it only watches.
+    pub(super) is_shadow: bool,
     pub(super) limited: Limited,
 }
 
@@ -195,15 +197,25 @@ impl Told {
         for quota in decided.decision().quotas() {
             let counts = self.policies.entry(quota.name().to_owned()).or_default();
             counts.decided += 1;
+            counts.is_shadow = decided.is_shadow();
             if quota.is_denied() {
                 counts.limited.note(now);
                 is_limited = true;
             }
         }
-        if is_limited {
-            self.top.count(decided.key());
+        if is_limited && !decided.is_shadow() {
+            self.top.count(&one_of(decided.key()));
         }
     }
+}
+
+/// The key, or that which all limits have of which it is made.
+fn one_of(key: &Key) -> Key {
+    let mut parts = key.parts().flatten();
+    let first = parts
+        .next()
+        .filter(|first| parts.all(|part| part == *first));
+    first.unwrap_or_else(|| key.clone())
 }
 
 fn unpoisoned(told: &Mutex<Told>) -> MutexGuard<'_, Told> {

@@ -41,6 +41,12 @@ impl Settings {
         if arguments.what_if && arguments.quota.is_empty() {
             return Err("--what-if goes around a --quota, and there is none".into());
         }
+        if arguments.fail_above.is_some()
+            && arguments.quota.is_empty()
+            && arguments.rules.is_empty()
+        {
+            return Err("--fail-above measures a --quota or --rules, and there is none".into());
+        }
         if arguments.quota.len() > MOST_QUOTAS {
             return Err(format!(
                 "more than {MOST_QUOTAS} quotas at once are not tried"

@@ -226,7 +226,12 @@ impl Tally {
 
     fn rules_json(&self, rules: &TriedRules) -> Value {
         let policies = rules.policies().into_iter().map(|(name, counts)| {
-            json!({"name": name, "decided": counts.decided, "limited": limited(&counts.limited)})
+            json!({
+                "name": name,
+                "shadow": counts.is_shadow,
+                "decided": counts.decided,
+                "limited": limited(&counts.limited),
+            })
         });
         let untold = self.untold().map(|(need, attempts)| {
             json!({

@@ -160,9 +160,14 @@ fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::R
     let policies = rules.policies();
     let width = policies.keys().map(String::len).max().unwrap_or(0);
     for (name, counts) in &policies {
+        let shadow = if counts.is_shadow {
+            ", in the shadow"
+        } else {
+            ""
+        };
         writeln!(
             text,
-            "  {name:width$}  decides {:>13}, limits {:>13}",
+            "  {name:width$}  decides {:>13}, limits {:>13}{shadow}",
             number(counts.decided),
             number(counts.limited.requests)
         )?;

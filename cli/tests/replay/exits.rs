@@ -49,6 +49,10 @@ fn exit_codes_and_messages() {
         ),
         (
             &[&log, "--suggest", "--fail-above", "x"],
+            "--fail-above measures a --quota",
+        ),
+        (
+            &[&log, "--quota", "4/minute", "--fail-above", "x"],
             "\"x\" is no share",
         ),
         (&[&log, "--suggest", "--trust-proxies", "x"], "x"),

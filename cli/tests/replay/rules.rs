@@ -277,3 +277,20 @@ fn answers_that_are_no_limit_are_told_apart() {
         "{text}"
     );
 }
+
+/// Two rules that have the same key limit that one; one in the shadow limits nobody.
+#[test]
+fn keys_that_rules_limit_are_named_as_they_are() {
+    let rules = "rules: [{name: a, quota: 4/minute}, {name: b, key: client_ip, quota: 9/minute}, {name: s, mode: shadow, key: global, quota: 1/minute}]";
+    let directory = directory();
+    let log = file(&directory, "access.log", small());
+    let rules = file(&directory, "rules.yaml", rules);
+    let told = json(&[&log, "--rules", &rules]);
+    let (_, text, _) = run(&[&log, "--rules", &rules]);
+    let top = value!([{"key": "203.0.113.7", "limited": 6, "of_others_at_most": 0}]);
+    assert_eq!(told["top"], top, "{text}");
+    assert!(
+        text.contains("\n  s  decides            11, limits            10, in the shadow\n"),
+        "{text}"
+    );
+}

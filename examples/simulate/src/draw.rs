@@ -81,7 +81,7 @@ pub(crate) fn calls(measured: &Measured) -> String {
 /// The units that pass around an outage.
 pub(crate) fn outage(measured: &Measured) -> String {
     let mut svg = head(
-        470,
+        612,
         "10 nodes lose their store for half a second, at 0.8 × the limit",
     );
     let millis = |place: usize| place as f64 * 10.0;
@@ -102,7 +102,7 @@ pub(crate) fn outage(measured: &Measured) -> String {
         let bars = bars.map(|(at, units)| (millis(DRAWN.0 + at), *units as f64));
         svg += &panel.bars(mode, bars);
     }
-    svg += &text(LEFT + WIDTH, 464.0, "end", "shaded: no call arrives");
+    svg += &text(LEFT + WIDTH, 606.0, "end", "shaded: no call arrives");
     svg + "</svg>\n"
 }
 
@@ -214,13 +214,13 @@ fn head(height: u32, title: &str) -> String {
 <style>
 .page{{fill:#fff}}text{{fill:#424a53}}.title{{font-size:15px;font-weight:bold;fill:#1f2328}}
 .grid{{fill:none;stroke:#d8dee4}}.shade{{fill:#ffebe9}}.line{{fill:none;stroke-width:2}}
-.strict.line{{stroke:#cf222e}}.leased.line{{stroke:#0969da}}.mixed.line{{stroke:#8250df;stroke-dasharray:6 4}}.timer.line{{stroke:#8c959f}}
-.strict.bars{{fill:#cf222e}}.leased.bars{{fill:#0969da}}.timer.bars{{fill:#8c959f}}
+.strict.line{{stroke:#cf222e}}.leased.line{{stroke:#0969da}}.mixed.line{{stroke:#8250df;stroke-dasharray:6 4}}.eventual.line{{stroke:#1a7f37}}.timer.line{{stroke:#8c959f}}
+.strict.bars{{fill:#cf222e}}.leased.bars{{fill:#0969da}}.eventual.bars{{fill:#1a7f37}}.timer.bars{{fill:#8c959f}}
 .middle{{text-anchor:middle}}.end{{text-anchor:end}}
 @media(prefers-color-scheme:dark){{
 .page{{fill:#161b22}}text{{fill:#b1bac4}}.title{{fill:#f0f6fc}}.grid{{stroke:#30363d}}.shade{{fill:#3d1d20}}
-.strict.line{{stroke:#ff7b72}}.leased.line{{stroke:#58a6ff}}.mixed.line{{stroke:#bc8cff}}.timer.line{{stroke:#6e7681}}
-.strict.bars{{fill:#ff7b72}}.leased.bars{{fill:#58a6ff}}.timer.bars{{fill:#6e7681}}}}
+.strict.line{{stroke:#ff7b72}}.leased.line{{stroke:#58a6ff}}.mixed.line{{stroke:#bc8cff}}.eventual.line{{stroke:#3fb950}}.timer.line{{stroke:#6e7681}}
+.strict.bars{{fill:#ff7b72}}.leased.bars{{fill:#58a6ff}}.eventual.bars{{fill:#3fb950}}.timer.bars{{fill:#6e7681}}}}
 </style>
 <rect class="page" width="680" height="{height}" rx="6"/>
 "##
@@ -231,7 +231,7 @@ fn head(height: u32, title: &str) -> String {
 fn legends(modes: &[Mode]) -> String {
     let mut svg = String::new();
     for (column, mode) in modes.iter().enumerate() {
-        let x = LEFT + 130.0 * column as f64;
+        let x = LEFT + 120.0 * column as f64;
         let name = mode.name();
         svg += &format!("<path class=\"line {name}\" d=\"M{x} 42h18\"/>\n");
         svg += &text(x + 24.0, 46.0, "", name);

@@ -5,10 +5,16 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use testkit::simulation::{BUCKET, Limit, Mode, Setup, WINDOW};
 
 /// The modes that are shown, the reference last.
-pub const MODES: [Mode; 4] = [Mode::Strict, Mode::Mixed, Mode::Leased, Mode::Timer];
+pub const MODES: [Mode; 5] = [
+    Mode::Strict,
+    Mode::Mixed,
+    Mode::Leased,
+    Mode::Eventual,
+    Mode::Timer,
+];
 
 /// Those whose way through an outage is drawn.
-pub const THROUGH_OUTAGE: [Mode; 3] = [Mode::Strict, Mode::Leased, Mode::Timer];
+pub const THROUGH_OUTAGE: [Mode; 4] = [Mode::Strict, Mode::Leased, Mode::Eventual, Mode::Timer];
 
 pub const NODES: [usize; 7] = [1, 3, 10, 30, 100, 300, 1_000];
 pub const LOADS: [f64; 9] = [0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0];
@@ -16,6 +22,9 @@ pub const LOADS: [f64; 9] = [0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0];
 /// The run of which too much is admitted without a bound, and that of which too little might be.
 pub const OVER: (Limit, f64) = (WINDOW, 5.0);
 pub const UNDER: (Limit, f64) = (BUCKET, 1.5);
+
+/// The units that a node may be ahead in eventual mode.
+pub const AHEAD: u32 = 20;
 
 /// When the outage begins and ends, in milliseconds, and the run does.
 pub const OUTAGE: (u64, u64) = (2_000, 2_500);
@@ -100,6 +109,7 @@ impl Spec {
     pub fn measure(&self) -> (String, String) {
         let setup = Setup {
             length: std::time::Duration::from_secs(self.seconds),
+            ahead: AHEAD,
             ..Setup::calm(self.mode, self.limit, self.nodes, self.load)
         };
         let report = setup.run();
@@ -144,6 +154,7 @@ pub fn specs() -> Vec<Spec> {
 pub fn flow(mode: Mode) -> (String, String) {
     let setup = Setup {
         outage: Some(OUTAGE),
+        ahead: AHEAD,
         length: std::time::Duration::from_secs(OUTAGE_SECONDS),
         ..Setup::calm(mode, BUCKET, 10, 0.8)
     };

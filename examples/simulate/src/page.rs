@@ -4,7 +4,7 @@ use testkit::simulation::{BUCKET, Limit, Mode, WINDOW};
 
 use crate::{
     draw,
-    measure::{LOADS, MODES, Measured, NODES, OVER, Spec},
+    measure::{AHEAD, LOADS, MODES, Measured, NODES, OVER, Spec},
 };
 
 /// All that goes into `docs/simulation`, by its name.
@@ -20,6 +20,10 @@ pub fn files(measured: &Measured) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Runs with faults, which are counted by hand.
+const SEEDS: &str = "| units too many with faults, strict, mixed and leased | 0 in 10,000 seeds \
+                     | 0 in 5,500 seeds | not all run yet |";
+
 fn page(measured: &Measured) -> String {
     include_str!("page.md")
         .replace("{targets}", &targets(measured))
@@ -30,7 +34,7 @@ fn page(measured: &Measured) -> String {
 
 /// What leased mode is to reach, and does.
 fn targets(measured: &Measured) -> String {
-    let mut rows = vec![over(measured)];
+    let mut rows = vec![SEEDS.to_owned(), over(measured), ahead(measured)];
     for limit in [BUCKET, WINDOW] {
         for nodes in [3, 10, 100] {
             rows.push(calls_below(measured, limit, nodes));
@@ -46,7 +50,7 @@ fn targets(measured: &Measured) -> String {
             );
             let calls = numbers.calls_per_decision();
             rows.push(row(
-                &format!("calls per decision: {what}"),
+                &format!("calls per decision, leased: {what}"),
                 "≤ 0.12",
                 &format!("{calls:.4}"),
                 calls <= 0.12,
@@ -56,27 +60,47 @@ fn targets(measured: &Measured) -> String {
             let target = format!("≥ {} %", least * 100.0);
             let found = format!("{:.2} %", share * 100.0);
             rows.push(row(
-                &format!("share of a central limiter: {what}"),
+                &format!("share of a central limiter, leased: {what}"),
                 &target,
                 &found,
                 share >= least,
             ));
         }
     }
-    table("| leased mode | target | found | |", &rows)
+    table("| what | target | found | |", &rows)
 }
 
 fn over(measured: &Measured) -> String {
-    let ours = MODES.into_iter().filter(|mode| *mode != Mode::Timer);
+    let ours = MODES
+        .into_iter()
+        .filter(|mode| !matches!(mode, Mode::Timer | Mode::Eventual));
     let most = ours
         .flat_map(|mode| NODES.map(|nodes| measured.numbers(&Spec::new(mode, OVER, nodes)).over));
     let most = most.max().unwrap_or(0);
     row(
-        "units too many, strict, mixed and leased, 1 to 1,000 nodes",
+        "units too many without faults, strict, mixed and leased, 1 to 1,000 nodes",
         "0",
         &most.to_string(),
         most == 0,
     )
+}
+
+/// In eventual mode as many as the other nodes may be ahead.
+fn ahead(measured: &Measured) -> String {
+    let mut worst = (0.0, String::new());
+    for nodes in NODES.into_iter().filter(|nodes| *nodes > 1) {
+        let over = measured
+            .numbers(&Spec::new(Mode::Eventual, OVER, nodes))
+            .over;
+        let most = (nodes as u64 - 1) * u64::from(AHEAD);
+        let share = over as f64 / most as f64;
+        if share >= worst.0 {
+            worst = (share, format!("{over} of {most} at {nodes} nodes"));
+        }
+    }
+    let (share, found) = worst;
+    let what = "units too many without faults, eventual, 20 ahead, at the number of nodes with the largest share";
+    row(what, "≤ 20 for each other node", &found, share <= 1.0)
 }
 
 /// A lease of a second is to last for a quarter of one, give or take.
@@ -85,7 +109,7 @@ fn calls_below(measured: &Measured, limit: Limit, nodes: usize) -> String {
     let most = 2.5 / (0.8 * limit.rate() / nodes as f64 / 4.0);
     let calls = numbers.calls_per_decision();
     let what = format!(
-        "calls per decision: {}, {nodes} nodes, 0.8 × the limit",
+        "calls per decision, leased: {}, {nodes} nodes, 0.8 × the limit",
         limit.name
     );
     row(

@@ -1,4 +1,5 @@
-//! Simulated nodes admit no more than one limiter would, whatever goes wrong.
+//! Simulated nodes admit no more than one limiter would, or than they may be ahead, whatever goes
+//! wrong.
 //!
 //! In CI 64 seeds, in some ten seconds. `SIMULATION_SEEDS` says how many instead; ten
 //! thousand are quicker with `cargo run --release -p example-simulate -- seeds 0 10000`.
@@ -16,10 +17,11 @@ fn run(setup: &Setup) -> Report {
     let report = setup.run();
     let (seed, mode) = (setup.seed, setup.mode.name());
     assert!(
-        report.excess <= setup.mode.excess() && report.broken.is_empty(),
-        "{} units too many, {:?}: {setup:#?}\n{}\nAll of a seed's events: \
+        report.is_right(),
+        "{} units too many of {}, {:?}: {setup:#?}\n{}\nAll of a seed's events: \
          cargo run --release -p example-simulate -- seed {seed} {mode}",
         report.excess,
+        report.bound,
         report.broken,
         report.log.concat()
     );
@@ -30,7 +32,7 @@ fn run(setup: &Setup) -> Report {
 /// makes nodes begin anew: what had been spent then is lost, and what had been leased is spent.
 #[test]
 fn no_more_than_one_limiter_would_admit() {
-    let modes = [Mode::Leased, Mode::Strict, Mode::Leased, Mode::Mixed];
+    let modes = [Mode::Leased, Mode::Strict, Mode::Eventual, Mode::Mixed];
     for (seed, mode) in (0..seeds()).zip(modes.iter().cycle()) {
         run(&Setup::of_seed(seed, *mode));
     }
@@ -40,7 +42,7 @@ fn no_more_than_one_limiter_would_admit() {
 #[test]
 fn no_more_on_a_database_that_swaps() {
     for seed in 0..seeds() / 4 {
-        let mode = Mode::ALL[seed as usize % 3];
+        let mode = Mode::ALL[seed as usize % 4];
         let setup = Setup::of_seed(seed, mode).with_swaps();
         let report = run(&setup);
         assert!(report.admitted > 0, "{setup:#?}");

@@ -1,7 +1,5 @@
 //! The normal form of paths, one spelling for all that mean the same, and how else a path is read.
 
-use std::borrow::Cow;
-
 /// A path that was sent, as servers may read it.
 #[derive(Debug)]
 pub(in crate::rules) struct SentPath<'r> {
@@ -53,50 +51,71 @@ impl<'r> SentPath<'r> {
 impl OddPath {
     #[cold]
     fn new(sent: &str) -> Box<Self> {
-        let decoded = decoded(sent.as_bytes(), is_unreserved);
-        let normal = resolved(&decoded);
-        let mut others = Vec::new();
-        let mut add = |reading: String| {
-            if reading != normal && !others.contains(&reading) {
-                others.push(reading);
-            }
-        };
-        add(decoded.clone());
-        if decoded.contains(['%', ';', '\\']) {
-            let cut = without_parameters(&decoded);
-            add(resolved(&fully_decoded(&decoded)));
-            add(resolved(&without_parameters(&fully_decoded(&cut))));
-            add(resolved(&cut));
-        }
+        let text = normal_text(sent, is_spelled_out);
+        let normal = resolved(&text);
+        let others = other_readings(&text, &normal);
         Box::new(Self { normal, others })
     }
 }
 
-/// The path as it is compared with patterns. What is sent on is not touched.
+/// A pattern's path as it is compared, or what it would have to be.
 ///
-/// Unreserved characters that are percent-encoded are decoded, other bytes beyond ASCII are encoded,
-/// the digits of what stays encoded are in upper case; empty segments and one slash at the end are
-/// left out, and `.` and `..` are resolved. `%2F` stays, since it separates nothing; a `%` that
-/// encodes nothing is `%25`. The normal form of a normal form is itself.
-pub(in crate::rules) fn normalized(path: &str) -> Cow<'_, str> {
-    let odd = SentPath::new(path).odd;
-    odd.map_or(Cow::Borrowed(path), |odd| Cow::Owned(odd.normal))
+/// Unreserved characters that are percent-encoded are decoded, those that no path has as they are
+/// (RFC 3986, section 3.3) are encoded, the digits of what stays encoded are in upper case; empty
+/// segments and one slash at the end are left out, and `.` and `..` are resolved. `%2F` stays, since
+/// it separates nothing; a `%` that encodes nothing is `%25`. The normal form of a normal form is
+/// itself.
+pub(in crate::rules) fn normalized(pattern: &str) -> String {
+    let is_kept = |byte: u8| is_spelled_out(byte) || matches!(byte, b'{' | b'}');
+    resolved(&normal_text(pattern, is_kept))
 }
 
-/// Whether there is nothing to do, as for nearly every request: no percent sign, nothing beyond
-/// ASCII, no empty or dotted segment, no slash at the end, and nothing that some servers cut at. Nor
-/// for `*`, which is no path.
+/// The kinds of bytes of a path that was sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Slash,
+    Dot,
+    /// What servers read differently, or what no path has as it is.
+    Odd,
+}
+
+const fn kind(byte: u8) -> Kind {
+    match byte {
+        b'/' => Kind::Slash,
+        b'.' => Kind::Dot,
+        b';' | b'\\' => Kind::Odd,
+        byte if is_spelled_out(byte) => Kind::Plain,
+        _ => Kind::Odd,
+    }
+}
+
+/// The kind of each byte.
+static KINDS: [Kind; 256] = {
+    let mut kinds = [Kind::Odd; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        kinds[byte] = kind(byte as u8);
+        byte += 1;
+    }
+    kinds
+};
+
+/// Whether there is nothing to do, as for nearly every request: no percent sign, nothing that a path
+/// does not have as it is, no empty or dotted segment, no slash at the end, and nothing that some
+/// servers cut at. Nor for `*`, which is no path.
 fn is_plain(path: &str) -> bool {
     if !path.starts_with('/') {
         return true;
     }
     let mut after_slash = false;
     for byte in path.as_bytes() {
-        match byte {
-            b'%' | b';' | b'\\' | 0x80.. => return false,
-            b'/' | b'.' if after_slash => return false,
-            b'/' => after_slash = true,
-            _ => after_slash = false,
+        match KINDS[usize::from(*byte)] {
+            Kind::Plain => after_slash = false,
+            Kind::Slash | Kind::Dot if after_slash => return false,
+            Kind::Slash => after_slash = true,
+            Kind::Dot => {}
+            Kind::Odd => return false,
         }
     }
     !after_slash || path.len() == 1
@@ -138,51 +157,142 @@ fn resolved(decoded: &str) -> String {
     normal
 }
 
-/// The path without parameters of segments, such as `;jsessionid=1` (RFC 3986, section 3.3), and
-/// without all that follows a `?` or `#` that a server decodes too early.
-fn without_parameters(path: &str) -> String {
-    let path = path.split(['?', '#', '\0']).next().unwrap_or_default();
-    let segments = path.split('/');
-    let names = segments.map(|segment| segment.split(';').next().unwrap_or_default());
-    names.collect::<Vec<_>>().join("/")
-}
-
-/// All of ASCII decoded, as often as servers in a row may do it, with slashes in place of backslashes.
-fn fully_decoded(decoded_once: &str) -> String {
-    let twice = decoded(decoded_once.as_bytes(), u8::is_ascii);
-    let thrice = decoded(twice.as_bytes(), u8::is_ascii);
-    thrice.replace('\\', "/")
-}
-
-/// The path with those bytes decoded of which the predicate says so, and others beyond ASCII encoded.
-fn decoded(path: &[u8], is_decoded: impl Fn(&u8) -> bool) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    let mut decoded = String::with_capacity(path.len());
-    let encode = |decoded: &mut String, byte: u8| {
-        decoded.push('%');
-        decoded.push(DIGITS[usize::from(byte >> 4)].into());
-        decoded.push(DIGITS[usize::from(byte & 15)].into());
-    };
-    let mut rest = path;
+/// A path with the unreserved characters decoded, and those bytes encoded that are not kept.
+fn normal_text(path: &str, is_kept: impl Fn(u8) -> bool) -> String {
+    let mut text = String::with_capacity(path.len());
+    let mut rest = path.as_bytes();
     while let [first, after @ ..] = rest {
         rest = after;
         match first {
             b'%' => match escaped(after) {
                 Some(byte) => {
                     rest = &after[2..];
-                    if is_decoded(&byte) {
-                        decoded.push(byte.into());
-                    } else {
-                        encode(&mut decoded, byte);
+                    match is_unreserved(byte) {
+                        true => text.push(byte.into()),
+                        false => encode(&mut text, byte),
                     }
                 }
-                None => encode(&mut decoded, b'%'),
+                None => encode(&mut text, b'%'),
             },
-            0x80.. => encode(&mut decoded, *first),
-            byte => decoded.push((*byte).into()),
+            byte if is_kept(*byte) => text.push((*byte).into()),
+            byte => encode(&mut text, *byte),
+        }
+    }
+    text
+}
+
+fn encode(text: &mut String, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+
+    text.push('%');
+    text.push(DIGITS[usize::from(byte >> 4)].into());
+    text.push(DIGITS[usize::from(byte & 15)].into());
+}
+
+/// How often servers in a row decode a path.
+const MOST_DECODINGS: usize = 2;
+
+/// The readings of servers that leave segments as they are, cut parameters off before or after they
+/// decode, decode all, take backslashes for slashes, or do several of these: those first that do
+/// least.
+fn other_readings(text: &str, normal: &str) -> Vec<String> {
+    let mut readings = Vec::new();
+    let mut add = |spelled: String| {
+        let resolved = resolved(&spelled);
+        for reading in [spelled, resolved] {
+            if reading != normal && !readings.contains(&reading) {
+                readings.push(reading);
+            }
+        }
+    };
+    add(text.to_owned());
+    if !text.contains(['%', ';', '\\']) {
+        return readings;
+    }
+    let mut texts = vec![text.as_bytes().to_vec()];
+    push_new(&mut texts, without_parameters(text.as_bytes()));
+    for read in &texts {
+        add(String::from_utf8_lossy(read).replace('\\', "/"));
+    }
+    for _ in 0..MOST_DECODINGS {
+        let mut decoded = Vec::new();
+        for read in &texts {
+            let text = decoded_once(read);
+            let cut = without_parameters(&text);
+            push_new(&mut decoded, text);
+            push_new(&mut decoded, cut);
+        }
+        texts = decoded;
+        texts.iter().for_each(|text| add(spelled(text)));
+    }
+    readings
+}
+
+fn push_new(texts: &mut Vec<Vec<u8>>, text: Vec<u8>) {
+    if !texts.contains(&text) {
+        texts.push(text);
+    }
+}
+
+/// The path without parameters of segments, such as `;jsessionid=1` (RFC 3986, section 3.3), and
+/// without all that follows a `?` or `#` that was decoded too early.
+fn without_parameters(path: &[u8]) -> Vec<u8> {
+    let mut cut = Vec::with_capacity(path.len());
+    let mut is_parameter = false;
+    let ends = |byte: &&u8| !matches!(byte, b'?' | b'#' | 0);
+    for byte in path.iter().take_while(ends) {
+        match byte {
+            b'/' | b'\\' => is_parameter = false,
+            b';' => is_parameter = true,
+            _ => {}
+        }
+        if !is_parameter {
+            cut.push(*byte);
+        }
+    }
+    cut
+}
+
+/// All that is encoded decoded, once; also `%u0061`, which is Microsoft's.
+fn decoded_once(path: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let [first, after @ ..] = rest {
+        rest = after;
+        if *first != b'%' {
+            decoded.push(*first);
+        } else if let Some(byte) = escaped(after) {
+            decoded.push(byte);
+            rest = &after[2..];
+        } else if let Some(sign) = escaped_as_utf16(after) {
+            decoded.extend(sign.encode_utf8(&mut [0; 4]).bytes());
+            rest = &after[5..];
+        } else {
+            decoded.push(b'%');
         }
     }
     decoded
+}
+
+/// A path that was decoded, as patterns spell it.
+fn spelled(path: &[u8]) -> String {
+    let mut text = String::with_capacity(path.len());
+    for byte in path {
+        match byte {
+            b'\\' => text.push('/'),
+            byte if is_spelled_out(*byte) => text.push((*byte).into()),
+            byte => encode(&mut text, *byte),
+        }
+    }
+    text
+}
+
+/// The character of `u` and four digits after a percent sign.
+fn escaped_as_utf16(after: &[u8]) -> Option<char> {
+    let (first, digits) = after.split_first()?;
+    let (high, low) = (escaped(digits)?, escaped(digits.get(2..)?)?);
+    let code = u32::from(high) << 8 | u32::from(low);
+    char::from_u32(code).filter(|_| matches!(first, b'u' | b'U'))
 }
 
 /// The byte that two digits after a percent sign stand for.
@@ -193,6 +303,16 @@ fn escaped(after: &[u8]) -> Option<u8> {
 }
 
 /// RFC 3986, section 2.3.
-const fn is_unreserved(byte: &u8) -> bool {
+const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+/// Whether paths have it as it is: RFC 3986, section 3.3, and the backslash, which some servers take
+/// for a slash.
+const fn is_spelled_out(byte: u8) -> bool {
+    is_unreserved(byte)
+        || matches!(
+            byte,
+            b'!' | b'$' | b'&'..=b',' | b'/' | b':' | b';' | b'=' | b'@' | b'\\'
+        )
 }

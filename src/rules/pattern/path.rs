@@ -117,10 +117,11 @@ impl PathPattern {
         }
     }
 
-    /// The reading of the path that it matches.
+    /// The reading of the path that it matches: of several the one that decodes and cuts most, which is
+    /// the same for the most spellings.
     pub(in crate::rules) fn reading_of<'p>(&self, path: &'p SentPath<'_>) -> Option<&'p str> {
         let others = path.others().iter().map(String::as_str);
-        let mut readings = iter::once(path.normal()).chain(others);
+        let mut readings = iter::once(path.normal()).chain(others).rev();
         readings.find(|path| self.matches(path, |_| true))
     }
 

@@ -71,7 +71,12 @@ fn eventual_mode_says_what_it_needs() {
     assert!(terms(eventual.ahead(50)).is_ok());
     let queue = limits(&[Quota::per_second(100).leaky_bucket(20)], None);
     let blocks = limits(&[Quota::per_second(100)], Some(ms(50)));
-    for (limits, said) in [(queue, "leaky bucket"), (blocks, "block_for")] {
+    let counts = limits(&[Quota::per_second(100).fixed_window().uncapped()], None);
+    for (limits, said) in [
+        (queue, "leaky bucket"),
+        (blocks, "block_for"),
+        (counts, "uncapped"),
+    ] {
         let terms = eventual.lease_terms(DEFAULT_MAX_LEASES, &limits);
         let error = terms.expect_err("the store alone decides");
         assert!(error.to_string().contains(said), "{error}");

@@ -65,7 +65,9 @@ pub fn check_path(data: &[u8], fits: impl Fn(&str, &str, bool) -> Option<bool>) 
         assert!(matched, "{path:?} does not match {normal:?}");
     }
     let other = format!("{}/x", normal.trim_end_matches('/'));
-    if let Some(matched) = matches(&other, &path) {
+    // What servers cut off or decode themselves has more readings.
+    let has_one_reading = !path.contains(['%', ';', '\\']);
+    if let Some(matched) = matches(&other, &path).filter(|_| has_one_reading) {
         assert!(!matched, "{path:?} matches {other:?}");
     }
     // A text with `*` or braces is no literal.
@@ -126,7 +128,7 @@ fn character(byte: u8) -> char {
     }
 }
 
-/// The definition: decode, cut into segments, leave out and resolve.
+/// The definition: decode, encode, cut into segments, leave out and resolve.
 fn normal_form(path: &str) -> String {
     let bytes = path.as_bytes();
     let mut decoded = String::new();
@@ -147,6 +149,10 @@ fn normal_form(path: &str) -> String {
             }
             None if bytes[at] == b'%' => {
                 decoded += "%25";
+                at += 1;
+            }
+            None if b"\"<>[]^`{|}".contains(&bytes[at]) => {
+                decoded += &format!("%{:02X}", bytes[at]);
                 at += 1;
             }
             None => {

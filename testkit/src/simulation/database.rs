@@ -11,7 +11,7 @@ use tower_ratelimit::{
     shared::{Call, CompareAndSwap, LeaseReply, Reply, Store, Versioned, Write},
 };
 
-use super::world::{DEADLINE, Life, Passage, World, subject};
+use super::world::{DEADLINE, Life, Passage, World, lease, subject};
 
 /// The values of a database that swaps, with their versions and when they are over.
 #[derive(Debug, Default)]
@@ -90,7 +90,7 @@ impl Store for SimStore {
     async fn transact(&self, key: &str, call: &Call<'_>) -> Result<Reply, StoreError> {
         let (world, sent_at) = (&self.world, Instant::now());
         let who = subject(key).map(|subject| (self.life.number, subject));
-        let told = who.zip(call.lease());
+        let told = who.zip(lease(call));
         if let Some((who, clause)) = told {
             world.holdings().sent(who, clause);
         }

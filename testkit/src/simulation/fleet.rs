@@ -199,6 +199,6 @@ pub(super) async fn run(setup: &Setup) -> Report {
         }
     }
     sleep(2 * DEADLINE).await;
-    sums.stats = fleet.stats();
+    (sums.stats, sums.lives) = (fleet.stats(), fleet.lives);
     Report::new(&world, &sums)
 }

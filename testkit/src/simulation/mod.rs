@@ -40,6 +40,8 @@ pub enum Mode {
     Leased,
     /// Every other node does.
     Mixed,
+    /// Nodes decide by themselves and tell the store afterwards, so far ahead of it and no further.
+    Eventual,
     /// No limiter of this crate: each node counts by itself, and every 50 milliseconds tells the
     /// store what it has counted and hears what the others have. Nothing bounds how far it is ahead.
     Timer,
@@ -47,13 +49,14 @@ pub enum Mode {
 
 impl Mode {
     /// Those of this crate.
-    pub const ALL: [Self; 3] = [Self::Strict, Self::Leased, Self::Mixed];
+    pub const ALL: [Self; 4] = [Self::Strict, Self::Leased, Self::Mixed, Self::Eventual];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Strict => "strict",
             Self::Leased => "leased",
             Self::Mixed => "mixed",
+            Self::Eventual => "eventual",
             Self::Timer => "timer",
         }
     }
@@ -65,24 +68,19 @@ impl Mode {
         setup: &Setup,
         builder: RedisLimiterBuilder,
     ) -> RedisLimiterBuilder {
-        match self {
-            Self::Leased => {}
-            Self::Mixed if node.is_multiple_of(2) => {}
+        let leased = shared::Mode::leased().length(setup.lease);
+        let mode = match self {
+            Self::Leased => leased,
+            Self::Mixed if node.is_multiple_of(2) => leased,
+            Self::Eventual => shared::Mode::eventual(INTERVAL).ahead(setup.ahead),
             _ => return builder,
-        }
-        builder
-            .mode(shared::Mode::leased().length(setup.lease))
-            .max_leases(setup.max_leases)
-    }
-
-    /// The units by which the nodes may together exceed what one limiter would admit.
-    pub const fn excess(self) -> u64 {
-        match self {
-            Self::Strict | Self::Leased | Self::Mixed => 0,
-            Self::Timer => u64::MAX,
-        }
+        };
+        builder.mode(mode).max_leases(setup.max_leases)
     }
 }
+
+/// The time between two times that a node tells what it has counted, in the modes that do.
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Has nothing logged: what goes wrong here is meant to.
 pub fn be_quiet() {
@@ -129,11 +127,34 @@ pub struct Setup {
     /// How long a lease lasts, and how many a node may have.
     pub lease: Duration,
     pub max_leases: usize,
+    /// The units of a key that a node may be ahead of the store, in eventual mode.
+    pub ahead: u32,
     pub faults: Faults,
     /// From when to when nobody reaches the store, in milliseconds, besides the faults.
     pub outage: Option<(u64, u64)>,
     /// Whether all events go into the report, not the last ones only.
     pub logs_all: bool,
+}
+
+/// How many nodes there are, and what goes wrong with them.
+fn fleet_of_seed(seed: u64, mode: Mode, few: usize, random: &mut Random) -> (usize, Faults) {
+    let nodes = match seed {
+        _ if seed % 256 == 255 => 1_000,
+        _ if seed % 16 == 15 => 100,
+        _ => few,
+    };
+    let faults = Faults::of_seed(random);
+    if mode != Mode::Eventual {
+        return (nodes, faults);
+    }
+    // All that nodes may be ahead is to fit into what a bucket can owe.
+    let (churn, deaths) = (faults.churn.min(2), faults.deaths.min(5));
+    let faults = Faults {
+        churn,
+        deaths,
+        ..faults
+    };
+    (nodes.min(10), faults)
 }
 
 impl Setup {
@@ -148,6 +169,9 @@ impl Setup {
             1 => *random.choice(&[1, 3, 12]),
             _ => 1,
         };
+        let (nodes, faults) = fleet_of_seed(seed, mode, few, &mut random);
+        let lives = nodes + faults.churn + faults.deaths;
+        let most_ahead = limit.capacity() / lives as u64;
         let enough = MANY_REQUESTS / (limit.rate() * load * keys as f64);
         Self {
             seed,
@@ -155,11 +179,7 @@ impl Setup {
             database: Database::Transacts,
             distance: *random.choice(&[Distance::Near, Distance::Usual, Distance::Usual]),
             limit,
-            nodes: match seed {
-                _ if seed % 256 == 255 => 1_000,
-                _ if seed % 16 == 15 => 100,
-                _ => few,
-            },
+            nodes,
             keys,
             workload: *random.choice(&Workload::ALL),
             load,
@@ -167,7 +187,8 @@ impl Setup {
             length: Duration::from_secs_f64(enough.clamp(3.0, 5.0)),
             lease: Duration::from_millis(*random.choice(&[100, 250, 1_000, 1_000, 4_000])),
             max_leases: *random.choice(&[64, 64, 4]),
-            faults: Faults::of_seed(&mut random),
+            ahead: (*random.choice(&[1, 5, 20])).min(most_ahead.max(1) as u32),
+            faults,
             outage: None,
             logs_all: false,
         }
@@ -189,6 +210,7 @@ impl Setup {
             length: Duration::from_secs(5),
             lease: Duration::from_secs(1),
             max_leases: 64,
+            ahead: 20,
             faults: Faults::NONE,
             outage: None,
             logs_all: false,
@@ -208,6 +230,16 @@ impl Setup {
         self.faults.restarts = 0;
         self.faults.clock_steps = 0;
         self
+    }
+
+    /// The units by which nodes may together exceed what one limiter would admit, if there are so many
+    /// of them, one after another.
+    pub const fn bound(&self, lives: u64) -> u64 {
+        match self.mode {
+            Mode::Strict | Mode::Leased | Mode::Mixed => 0,
+            Mode::Eventual => (lives - 1) * self.ahead as u64,
+            Mode::Timer => u64::MAX,
+        }
     }
 
     /// Whether every call is answered in time.

@@ -23,6 +23,8 @@ pub struct Report {
     pub at_once: u64,
     /// By how many units more than the bound were admitted at most.
     pub excess: u64,
+    /// The most that it may be.
+    pub bound: u64,
     /// The invariants that did not hold.
     pub broken: Vec<String>,
     /// When the last request failed, and the last outage ended, in milliseconds.
@@ -43,6 +45,7 @@ pub struct Report {
 pub(super) struct Sums {
     pub(super) asked: u64,
     pub(super) central: u64,
+    pub(super) lives: u64,
     pub(super) stats: Vec<ModeStats>,
 }
 
@@ -50,7 +53,9 @@ impl Report {
     pub(super) fn new(world: &World, sums: &Sums) -> Self {
         let excess = judge(world);
         let mut broken = std::mem::take(&mut world.holdings().faults);
-        for stats in &sums.stats {
+        // In eventual mode nothing is granted.
+        let leasing = sums.stats.iter().filter(|stats| stats.granted > 0);
+        for stats in leasing {
             let known = stats.settled + stats.returned + stats.ended;
             if known > stats.granted {
                 broken.push(format!("more than was granted: {stats:?}"));
@@ -72,6 +77,7 @@ impl Report {
             calls: state.calls,
             at_once: state.requests - waits.len() as u64,
             excess,
+            bound: world.setup.bound(sums.lives),
             broken,
             last_failure: state.last_failure,
             last_outage: state.outage_until,
@@ -80,6 +86,12 @@ impl Report {
             digest: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
             log: state.log.clone(),
         }
+    }
+
+    /// Whether it was as it has to be.
+    #[must_use]
+    pub const fn is_right(&self) -> bool {
+        self.excess <= self.bound && self.broken.is_empty()
     }
 
     /// The wait that this share of all requests does not exceed, in milliseconds.

@@ -10,12 +10,10 @@ use tokio::time::sleep;
 use tower_ratelimit::Clock as _;
 
 use super::{
+    INTERVAL,
     judge::Judge,
     world::{Life, World},
 };
-
-/// The milliseconds between two comparisons.
-const INTERVAL: u64 = 50;
 
 /// The units that all nodes have told of, by key.
 #[derive(Debug, Default)]
@@ -41,7 +39,8 @@ struct Counts {
 impl TimerNode {
     pub(super) fn start(world: &Arc<World>, life: Arc<Life>, totals: &Arc<Totals>) -> Arc<Self> {
         // Nodes do not compare all at the same time.
-        let mut wait = 1 + life.node as u64 * 7 % INTERVAL;
+        let millis = 1 + life.node as u64 * 7 % 50;
+        let mut wait = Duration::from_millis(millis);
         let node = Arc::new(Self {
             life,
             counts: Mutex::default(),
@@ -49,7 +48,7 @@ impl TimerNode {
         let (it, world, totals) = (Arc::downgrade(&node), Arc::clone(world), Arc::clone(totals));
         tokio::spawn(async move {
             loop {
-                sleep(Duration::from_millis(wait)).await;
+                sleep(wait).await;
                 let Some(it) = it.upgrade() else { return };
                 it.compare(&world, &totals).await;
                 wait = INTERVAL;

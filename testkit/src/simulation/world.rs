@@ -14,11 +14,11 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep_until};
 use tower_ratelimit::{
     Clock, Decision, LimiterError, StoreError, Timestamp,
-    shared::{Call, LeaseReply, MemoryStore, Reply, Store as _},
+    shared::{Call, LeaseClause, LeaseReply, MemoryStore, Reply, Store as _},
 };
 
 use super::{
-    Database, Distance, Setup,
+    Database, Distance, Mode, Setup,
     database::Rows,
     faults::Event,
     holdings::{Done, Holdings, Span},
@@ -132,6 +132,12 @@ pub(super) fn subject(key: &str) -> Option<u64> {
     key.rsplit(':').next()?.parse().ok()
 }
 
+/// What a node says about its lease, if it says anything.
+pub(super) fn lease<'a>(call: &Call<'a>) -> Option<&'a LeaseClause> {
+    // In eventual mode nothing was leased.
+    call.lease().filter(|clause| !clause.force)
+}
+
 impl World {
     pub(super) fn new(setup: &Setup, random: Random) -> Arc<Self> {
         let clock = StoreClock::new();
@@ -241,7 +247,7 @@ impl World {
             at: Instant::now(),
             span: Span { epoch, fast },
         };
-        if let (Some(subject), Some(clause), Ok(reply)) = (subject(key), call.lease(), &reply)
+        if let (Some(subject), Some(clause), Ok(reply)) = (subject(key), lease(call), &reply)
             && let Some((_, answer)) = LeaseReply::split(reply.as_bytes())
         {
             let who = (life.number, subject);
@@ -263,7 +269,10 @@ impl World {
         let span = leased.map(|decision| {
             let units = decision.charged();
             let mut holdings = self.holdings();
-            holdings.spend((life.number, key), units, Instant::now())
+            match self.setup.mode {
+                Mode::Eventual => None,
+                _ => Some(holdings.spend((life.number, key), units, Instant::now())),
+            }
         });
         let mut state = self.state();
         if now > at {
@@ -287,17 +296,21 @@ impl World {
         state.pass(now, arrival, units, place);
     }
 
-    /// When units passed: those that the store gave when it did; those that a node had leased when
-    /// it spent them, by the store's clock as it was when it leased them.
+    /// When units passed: those that the store gave when it did; those that a node gave by itself
+    /// then, but those that it had leased by the store's clock as it was when it leased them.
     fn place(
         &self,
         state: &mut State,
-        span: Option<Span>,
+        span: Option<Option<Span>>,
         (node, key): (usize, u64),
         decision: &Decision,
     ) -> (u64, Timestamp, u64) {
         let at = decision.receipt().charged_at();
-        if let Some(Span { epoch, fast }) = span {
+        if let Some(span) = span {
+            let Span { epoch, fast } = span.unwrap_or(Span {
+                epoch: state.epoch,
+                fast: self.clock.fast(),
+            });
             return (epoch, self.clock.at(fast), state.next());
         }
         let told = state.done.get(&(node, key, at.as_micros()));

@@ -1,0 +1,104 @@
+//! How the page looks: every width and colour scheme, nothing that moves where that is asked for, and axe's rules.
+//!
+//! Screenshots are for a person: `PLAYGROUND_SCREENSHOTS=folder` keeps them.
+
+use std::{env, fs, path::PathBuf};
+
+use serde_json::{Value, json};
+use testkit::programs::missing;
+
+use crate::{browser::Browser, controls::opened};
+
+const SIZES: [(u32, u32); 3] = [(1280, 1000), (760, 1000), (320, 700)];
+
+fn axe() -> Option<String> {
+    let axe = env::var_os("AXE").map(PathBuf::from);
+    let there = axe.as_deref().is_some_and(|axe| axe.is_file());
+    if missing(there, "axe", "export AXE=\"$(bash scripts/get-axe.sh)\"") {
+        return None;
+    }
+    Some(fs::read_to_string(axe?).expect("a script"))
+}
+
+fn keep(browser: &Browser, name: &str) {
+    if let Some(folder) = env::var_os("PLAYGROUND_SCREENSHOTS") {
+        let picture = browser.screenshot();
+        fs::write(PathBuf::from(folder).join(format!("{name}.png")), picture).expect("a file");
+    }
+}
+
+#[test]
+fn it_fits_and_has_no_serious_fault_in_any_width_and_colour() {
+    let (Some(axe), Some(browser)) = (axe(), opened("")) else {
+        return;
+    };
+    browser.js(
+        "document.getElementById('history').open = true; playground.sim.paused = false;
+        document.getElementById('burst').click(); playground.step(1); playground.sim.paused = true",
+    );
+    browser.js(&axe);
+    for scheme in ["light", "dark"] {
+        browser.set_media(&[("prefers-color-scheme", scheme)]);
+        for (width, height) in SIZES {
+            browser.set_size(width, height);
+            // Two frames: the drawings follow the size with the next one.
+            browser.js("globalThis.frames = 0; const next = () => { if (++globalThis.frames < 3) requestAnimationFrame(next); };
+                requestAnimationFrame(next)");
+            browser.eventually("it is drawn", "return globalThis.frames >= 3");
+            keep(&browser, &format!("{scheme}-{width}"));
+            let what = format!("{scheme}, {width} pixels");
+            assert_eq!(browser.js("return innerWidth"), json!(width));
+            let over = browser.js("return document.documentElement.scrollWidth - innerWidth");
+            assert!(
+                over.as_i64().is_some_and(|over| over <= 0),
+                "{what}: {over} pixels too wide"
+            );
+            let painted = browser.js(PAINTED);
+            assert_eq!(
+                painted,
+                json!([true, true, true, true]),
+                "{what}: drawings are empty"
+            );
+            assert_eq!(faults(&browser), Value::Array(Vec::new()), "{what}");
+        }
+    }
+}
+
+/// Whether each drawing has more than a hundred points that are not empty.
+const PAINTED: &str = "return [...document.querySelectorAll('canvas')].map((canvas) => {
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    return data.filter((byte, i) => i % 4 === 3 && byte > 0).length > 100; })";
+
+/// The serious faults that axe finds.
+fn faults(browser: &Browser) -> Value {
+    browser.js("globalThis.faults = null; axe.run({ resultTypes: ['violations'] }).then((found) => {
+        globalThis.faults = found.violations.filter((fault) => ['serious', 'critical'].includes(fault.impact))
+            .map((fault) => [fault.id, fault.nodes.map((node) => node.html)]); })");
+    browser.eventually("axe is done", "return Boolean(globalThis.faults)");
+    browser.js("return globalThis.faults")
+}
+
+#[test]
+fn nothing_moves_where_that_is_asked_for() {
+    let Some(browser) = opened("") else {
+        return;
+    };
+    // Of an attack a hundred requests are on their way at any moment.
+    let dots = "document.getElementById('attack').click();
+        playground.step(0.5);
+        playground.draw();
+        return playground.lanes.map((lane) => lane.dots.length > 20)";
+    assert_eq!(browser.js(dots), json!([true, true]));
+    browser.set_media(&[("prefers-reduced-motion", "reduce")]);
+    assert_eq!(browser.js(dots), json!([false, false]));
+    assert_eq!(
+        browser.js("return playground.lanes.map((lane) => lane.dots.length)"),
+        json!([0, 0])
+    );
+    // A request is decided at once, and the numbers tell.
+    let count = "return playground.lanes[0].clients[2].counts.reduce((sum, count) => sum + count)";
+    let before = browser.js(count).as_u64().expect("a count");
+    browser.js("document.getElementById('one').click()");
+    assert_eq!(browser.js(count), json!(before + 1));
+    keep(&browser, "still");
+}

@@ -1,0 +1,19 @@
+//! The playground: what a lane answers, and the page in a real browser.
+#![allow(missing_docs)]
+
+#[cfg(target_os = "linux")]
+mod answers;
+#[cfg(target_os = "linux")]
+mod browser;
+#[cfg(target_os = "linux")]
+mod controls;
+#[cfg(target_os = "linux")]
+mod looks;
+mod native;
+#[cfg(target_os = "linux")]
+mod scenarios;
+#[cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, reason = "browsers are tested on Linux")
+)]
+mod traces;
