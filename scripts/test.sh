@@ -23,10 +23,11 @@ if [ "$(uname -s)" = Linux ]; then
     need chromedriver chromium-driver
     need_file '/usr/lib/*/faketime/libfaketimeMT.so.1' libfaketime
     VALKEY_SERVER=$(bash scripts/get-valkey.sh)
+    ENVOY=$(bash scripts/get-envoy.sh)
     AXE=$(bash scripts/get-axe.sh)
     PLAYGROUND_PAGE=$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)/playground.html
     bash scripts/build-playground.sh "$PLAYGROUND_PAGE"
-    export VALKEY_SERVER AXE PLAYGROUND_PAGE TEST_SERVERS=required
+    export VALKEY_SERVER ENVOY AXE PLAYGROUND_PAGE TEST_SERVERS=required
 fi
 
 if have_cargo_tool cargo-nextest; then

@@ -27,6 +27,13 @@ pub(crate) enum Command {
     /// Exit codes: 0 if all is well, 1 if no line could be read, 2 for wrong arguments and files that
     /// cannot be opened, 3 if more was limited than --fail-above allows.
     Replay(Box<Replay>),
+    /// Serves limits to Envoy and others, by rule files of Envoy's reference service.
+    ///
+    /// SIGTERM ends it when the last request is answered, SIGHUP has it read the files again. Each option can be
+    /// set by an environment variable, such as TOWER_RATELIMIT_GRPC. Exit codes: 0 if it was told to end, 2 for
+    /// wrong arguments and files.
+    #[cfg(feature = "serve")]
+    Serve(Box<crate::serve::Serve>),
     /// Prints the JSON Schema of rule files, for editors.
     Schema,
     /// Says in words and numbers what a quota promises, such as "100/minute burst 200".

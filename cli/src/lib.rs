@@ -1,4 +1,4 @@
-//! The commands of `tower-ratelimit`: `check`, `explain`, `replay` and `schema`.
+//! The commands of `tower-ratelimit`: `check`, `explain`, `replay`, `schema`, and `serve` with the feature of that name.
 //!
 //! The program is [`run`] with the arguments of the process. It is a library so that tests and other
 //! programs need no process.
@@ -9,6 +9,8 @@ mod explain;
 mod output;
 mod replay;
 mod request;
+#[cfg(feature = "serve")]
+mod serve;
 mod time;
 
 /// What fuzz targets ask of the program.
@@ -49,6 +51,8 @@ where
         Command::Check(check) => check::check(&check, colours),
         Command::Schema => Ok((tower_ratelimit::rules::schema(), OK)),
         Command::Replay(replay) => replay::replay(&replay, out).map(|exit| (String::new(), exit)),
+        #[cfg(feature = "serve")]
+        Command::Serve(serve) => serve::serve(*serve).map(|()| (String::new(), OK)),
         Command::Explain { quota } => explain::explain(&quota.join(" ")).map(|text| (text, OK)),
     };
     match done {

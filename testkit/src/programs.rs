@@ -155,6 +155,11 @@ impl Process {
         self.signal(Signal::TERM);
     }
 
+    /// Hangs up, on which services read their files again.
+    pub fn hang_up(&self) {
+        self.signal(Signal::HUP);
+    }
+
     /// Interrupts it, which makes some servers end at once and others clean up.
     pub fn interrupt(&self) {
         self.signal(Signal::INT);

@@ -21,6 +21,12 @@ pub fn valkey() -> bool {
     missing(valkey_program().is_some(), "valkey-server", install)
 }
 
+/// Whether the test has to be left out because there is no Envoy.
+pub fn envoy() -> bool {
+    let install = "export ENVOY=\"$(bash scripts/get-envoy.sh)\"";
+    missing(find("envoy", Some("ENVOY")).is_some(), "envoy", install)
+}
+
 /// Whether the test has to be left out because no server's clock can be stepped.
 pub fn fake_clock() -> bool {
     valkey()

@@ -1,0 +1,172 @@
+//! `serve`: Envoy's rate limit service.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum};
+use ipnet::IpNet;
+use tower_ratelimit::Quota;
+use tower_ratelimit_server::{
+    HeaderSet, OnFailure,
+    decide::Modes,
+    serve::{self, Settings},
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Rule files of Envoy's rate limit service, or directories of *.yaml, *.yml and *.json.
+    #[arg(
+        required_unless_present = "auth_rules",
+        env = "TOWER_RATELIMIT_RULES",
+        value_delimiter = ','
+    )]
+    rules: Vec<PathBuf>,
+    /// Rule files of tower-ratelimit, as `check` takes them, by which /v1/auth answers nginx, Caddy and Traefik.
+    #[arg(
+        long,
+        value_name = "FILES",
+        value_delimiter = ',',
+        env = "TOWER_RATELIMIT_AUTH_RULES"
+    )]
+    auth_rules: Vec<PathBuf>,
+    /// The networks of the proxies that may ask /v1/auth.
+    #[arg(
+        long,
+        value_name = "CIDR",
+        value_delimiter = ',',
+        default_value = "127.0.0.0/8,::1/128",
+        env = "TOWER_RATELIMIT_TRUST"
+    )]
+    trust: Vec<IpNet>,
+    /// Lets a domain stand in several files.
+    #[arg(long, env = "TOWER_RATELIMIT_MERGE_DOMAINS")]
+    merge_domains: bool,
+    /// Where the gRPC service listens.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:8081",
+        env = "TOWER_RATELIMIT_GRPC"
+    )]
+    grpc: SocketAddr,
+    /// Where /json and the probes /healthz and /readyz are served.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:8080",
+        env = "TOWER_RATELIMIT_HTTP"
+    )]
+    http: SocketAddr,
+    /// Redis, such as redis://127.0.0.1, in which all instances count together. Default: this process counts.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOWER_RATELIMIT_REDIS",
+        hide_env_values = true
+    )]
+    redis: Option<String>,
+    /// What all keys in Redis begin with.
+    #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
+    redis_prefix: Option<String>,
+    /// How long Redis may take; Envoy waits for 20ms unless it is told otherwise.
+    #[arg(long, value_name = "TIME", default_value = "15ms", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
+    redis_deadline: Duration,
+    /// What decides while Redis does not answer.
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "local",
+        env = "TOWER_RATELIMIT_ON_FAILURE"
+    )]
+    on_failure: Failure,
+    /// How many counts are kept without Redis; beyond, those with the least to forget are given up.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 262_144,
+        env = "TOWER_RATELIMIT_MAX_KEYS"
+    )]
+    max_keys: usize,
+    /// How long requests are answered after SIGTERM, when it is not ready any more.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, env = "TOWER_RATELIMIT_DRAIN")]
+    drain: Duration,
+    /// Header fields for the client: retry-after, draft11, legacy, envoy.
+    #[arg(
+        long,
+        value_name = "SETS",
+        value_delimiter = ',',
+        env = "TOWER_RATELIMIT_RLS_HEADERS"
+    )]
+    rls_headers: Vec<HeaderSet>,
+    /// Lets all requests pass; what is over its limit is still told in the statuses.
+    #[arg(long, env = "TOWER_RATELIMIT_SHADOW")]
+    shadow: bool,
+    /// Takes every limit for a quota: a request is over when all of them are.
+    #[arg(long, env = "TOWER_RATELIMIT_QUOTA")]
+    quota: bool,
+    /// Adds the metadata of the descriptors that passed to answers.
+    #[arg(long, env = "TOWER_RATELIMIT_METADATA")]
+    metadata: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Failure {
+    /// This process counts for itself.
+    Local,
+    /// All requests pass.
+    Allow,
+    /// No request is decided: Envoy goes by failure_mode_deny.
+    Deny,
+}
+
+/// A time such as 15ms or 5s; 0 is 0s.
+fn time(text: &str) -> Result<Duration, String> {
+    if matches!(text, "0" | "0s") {
+        return Ok(Duration::ZERO);
+    }
+    // The periods of quotas are such times.
+    let quota: Result<Quota, _> = format!("1/{text}").parse();
+    quota
+        .map(|quota| quota.period())
+        .map_err(|error| error.to_string())
+}
+
+/// Serves until it is told to end.
+///
+/// # Errors
+///
+/// What is wrong with the arguments or the files.
+pub(crate) fn serve(serve: Serve) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let settings = settings(serve);
+    let say = |line: String| eprintln!("tower-ratelimit: {line}");
+    let served = runtime.block_on(serve::serve(settings, say));
+    served.map_err(|error| error.to_string())
+}
+
+fn settings(serve: Serve) -> Settings {
+    let mut settings = Settings::new(serve.rules);
+    settings.auth_rules = serve.auth_rules;
+    settings.trust = serve.trust;
+    settings.merge_domains = serve.merge_domains;
+    settings.grpc = serve.grpc;
+    settings.http = serve.http;
+    settings.redis = serve.redis;
+    settings.redis_prefix = serve.redis_prefix;
+    settings.redis_deadline = serve.redis_deadline;
+    settings.on_failure = match serve.on_failure {
+        Failure::Local => OnFailure::local(),
+        Failure::Allow => OnFailure::allow(),
+        Failure::Deny => OnFailure::deny(),
+    };
+    settings.max_keys = serve.max_keys;
+    settings.drain = serve.drain;
+    settings.modes = Modes::default()
+        .shadow(serve.shadow)
+        .quota(serve.quota)
+        .metadata(serve.metadata)
+        .headers(serve.rls_headers);
+    settings
+}

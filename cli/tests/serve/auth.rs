@@ -1,0 +1,246 @@
+//! `/v1/auth`: proxies that ask about each request, and go by the status.
+
+use std::{fs, process::Command};
+
+use tempfile::TempDir;
+use testkit::programs::{Process, eventually, find, free_port, missing};
+
+use crate::{
+    http::{Answer, get, send, try_send, upstream},
+    service::Service,
+};
+
+const RULES: &str = "rules:
+  - name: login
+    match: {method: POST, path: /login, host: shop.example}
+    key: peer_ip
+    quota: 2/day
+";
+
+async fn service(options: &[&str]) -> (Service, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("auth.yaml");
+    fs::write(&file, RULES).unwrap();
+    let options = [&["--auth-rules", file.to_str().unwrap()], options].concat();
+    (Service::start(&options).await, folder)
+}
+
+/// A proxy's question about a login from this address.
+fn login(query: &str, client: &str) -> String {
+    format!(
+        "GET /v1/auth{query} HTTP/1.1\r\nx-forwarded-method: POST\r\nx-forwarded-uri: /login?next=1\r\n\
+         x-forwarded-host: shop.example\r\nx-forwarded-for: {client}"
+    )
+}
+
+#[tokio::test]
+async fn rules_decide_about_the_request_that_the_proxy_tells_of() {
+    let (service, _folder) = service(&[]).await;
+    let ask = async |lines: String| send(service.http, &lines, "").await;
+    let alice = "203.0.113.7";
+    for status in [200, 200, 429] {
+        let answer = ask(login("", alice)).await;
+        assert_eq!(answer.status, status);
+        assert_eq!(answer.header("retry-after").is_some(), status == 429);
+    }
+    let forbidden = ask(login("?deny=403", alice)).await;
+    assert_eq!(forbidden.status, 403);
+    assert!(forbidden.header("retry-after").is_some());
+    // The last address is the one that the proxy saw: what stands before it, a client may have written.
+    assert_eq!(
+        ask(login("", &format!("198.51.100.1, {alice}")))
+            .await
+            .status,
+        429
+    );
+    assert_eq!(
+        ask(login("", &format!("{alice}, 198.51.100.1")))
+            .await
+            .status,
+        200
+    );
+    let in_the_other_fields = login("", alice)
+        .replace("x-forwarded-method", "x-original-method")
+        .replace("x-forwarded-uri", "x-original-uri");
+    assert_eq!(ask(in_the_other_fields).await.status, 429);
+    for (field, other) in [
+        ("POST", "GET"),
+        ("/login", "/logout"),
+        ("shop.example", "other.example"),
+    ] {
+        let answer = ask(login("", alice).replace(field, other)).await;
+        assert_eq!(answer.status, 200, "{other}");
+    }
+    // One of them a client may have written, which no proxy took away.
+    for second in [
+        "x-original-method: GET",
+        "x-original-uri: /logout",
+        "x-forwarded-uri: /logout",
+        "x-forwarded-host: other.example",
+    ] {
+        let both = format!("{}\r\n{second}", login("", alice));
+        assert_eq!(ask(both).await.status, 400, "{second}");
+    }
+    let twice = format!("{}\r\nx-original-method: POST", login("", alice));
+    assert_eq!(ask(twice).await.status, 429, "the same twice");
+    assert_eq!(ask(login("", "nobody")).await.status, 400);
+    assert_eq!(
+        ask(login("", alice).replace("/login?next=1", "ht tp"))
+            .await
+            .status,
+        400
+    );
+}
+
+#[tokio::test]
+async fn only_trusted_proxies_are_believed() {
+    let (service, folder) = service(&["--trust", "192.0.2.0/24"]).await;
+    assert_eq!(
+        send(service.http, &login("", "203.0.113.7"), "")
+            .await
+            .status,
+        403
+    );
+    drop((service, folder));
+    let none = Service::start(&[]).await;
+    assert_eq!(get(none.http, "/v1/auth").await.status, 404);
+}
+
+#[tokio::test]
+async fn rules_are_read_again() {
+    let (service, folder) = service(&[]).await;
+    let ask = async || {
+        send(service.http, &login("", "203.0.113.7"), "")
+            .await
+            .status
+    };
+    assert_eq!([ask().await, ask().await, ask().await], [200, 200, 429]);
+    let file = folder.path().join("auth.yaml");
+    fs::write(&file, RULES.replace("path: /login", "path: /other")).unwrap();
+    service.process.hang_up();
+    eventually("the line of the reload", async || {
+        service
+            .process
+            .log()
+            .contains("/v1/auth again")
+            .then_some(())
+    })
+    .await;
+    assert_eq!(ask().await, 200);
+}
+
+/// A proxy with this configuration in front of an upstream.
+async fn proxy(
+    program: &str,
+    arguments: &[&str],
+    config: impl Fn(u16, u16) -> String,
+) -> (u16, Process, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let (port, upstream) = (free_port(), upstream().await);
+    fs::write(folder.path().join("config"), config(port, upstream)).unwrap();
+    let mut command = Command::new(find(program, None).unwrap());
+    command
+        .current_dir(folder.path())
+        .args(arguments)
+        .env("HOME", folder.path());
+    let process = Process::start(&mut command, &folder.path().join("log"));
+    eventually("a proxy that listens", async || {
+        try_send(port, "GET / HTTP/1.1", "").await.map(drop)
+    })
+    .await;
+    (port, process, folder)
+}
+
+fn is_missing(program: &str) -> bool {
+    missing(
+        find(program, None).is_some(),
+        program,
+        &format!("apt-get install {program}"),
+    )
+}
+
+/// The page's configuration of nginx, with these ports.
+fn nginx(port: u16, service: u16, upstream: u16) -> String {
+    let page = include_str!("../../../docs/service.md");
+    let (_, block) = page.split_once("```nginx\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let block = block.replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
+    let block = block.replace("127.0.0.1:8080", &format!("127.0.0.1:{service}"));
+    let block = block.replace("127.0.0.1:9999", &format!("127.0.0.1:{upstream}"));
+    format!(
+        "daemon off; master_process off; pid nginx.pid; error_log stderr; events {{}}
+         http {{
+             access_log off;
+             client_body_temp_path temp; proxy_temp_path temp; fastcgi_temp_path temp;
+             uwsgi_temp_path temp; scgi_temp_path temp;
+             {block}
+         }}"
+    )
+}
+
+async fn try_login(port: u16) -> Answer {
+    send(
+        port,
+        "POST /login HTTP/1.1\r\nhost: shop.example",
+        "user=eve",
+    )
+    .await
+}
+
+#[tokio::test]
+async fn nginx_denies_what_the_rules_deny() {
+    if is_missing("nginx") {
+        return;
+    }
+    let (service, _rules) = service(&[]).await;
+    let http = service.http;
+    let arguments = ["-e", "stderr", "-p", ".", "-c", "config"];
+    let (port, _process, _folder) = proxy("nginx", &arguments, |port, upstream| {
+        nginx(port, http, upstream)
+    })
+    .await;
+    for status in [200, 200, 429] {
+        let answer = try_login(port).await;
+        assert_eq!(answer.status, status, "{}", answer.body);
+        assert_eq!(answer.header("retry-after").is_some(), status == 429);
+    }
+    assert_eq!(get(port, "/").await.status, 200);
+    drop(service);
+    assert_eq!(
+        try_login(port).await.status,
+        500,
+        "closed without the service"
+    );
+}
+
+#[tokio::test]
+async fn caddy_denies_what_the_rules_deny() {
+    if is_missing("caddy") {
+        return;
+    }
+    let (service, _rules) = service(&[]).await;
+    let http = service.http;
+    let config = |port: u16, upstream: u16| {
+        format!(
+            "{{
+    admin off
+    auto_https off
+}}
+http://:{port} {{
+    forward_auth 127.0.0.1:{http} {{
+        uri /v1/auth
+    }}
+    reverse_proxy 127.0.0.1:{upstream}
+}}
+"
+        )
+    };
+    let arguments = ["run", "--config", "config", "--adapter", "caddyfile"];
+    let (port, _process, _folder) = proxy("caddy", &arguments, config).await;
+    for status in [200, 200, 429] {
+        let answer = try_login(port).await;
+        assert_eq!(answer.status, status, "{}", answer.body);
+        assert_eq!(answer.header("retry-after").is_some(), status == 429);
+    }
+    assert_eq!(get(port, "/").await.status, 200);
+}

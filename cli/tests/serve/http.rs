@@ -1,0 +1,79 @@
+//! HTTP as it goes over the wire.
+
+use std::net::Ipv4Addr;
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut fields = self.head.lines().filter_map(|line| line.split_once(": "));
+        let field = fields.find(|(key, _)| key.eq_ignore_ascii_case(name));
+        field.map(|(_, value)| value)
+    }
+}
+
+/// Sends a request of these lines on a connection of its own; `None` if nobody answers.
+pub(crate) async fn try_send(port: u16, lines: &str, body: &str) -> Option<Answer> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
+    let length = body.len();
+    let host = if lines.contains("\nhost: ") {
+        ""
+    } else {
+        "host: test\r\n"
+    };
+    let head = format!("{lines}\r\n{host}connection: close\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all((head + body).as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some(Answer {
+        status: head.split(' ').nth(1)?.parse().ok()?,
+        head: head.to_owned(),
+        body: body.to_owned(),
+    })
+}
+
+pub(crate) async fn send(port: u16, lines: &str, body: &str) -> Answer {
+    let answer = try_send(port, lines, body).await;
+    answer.unwrap_or_else(|| panic!("no answer to {lines}"))
+}
+
+pub(crate) async fn get(port: u16, path: &str) -> Answer {
+    send(port, &format!("GET {path} HTTP/1.1"), "").await
+}
+
+/// Serves `up` to whoever asks, and says on which port.
+pub(crate) async fn upstream() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut asked = Vec::new();
+                while !asked.ends_with(b"\r\n\r\n") {
+                    asked.push(stream.read_u8().await?);
+                }
+                // A body that is not read would end in a reset.
+                let asked = String::from_utf8_lossy(&asked).to_lowercase();
+                let length = asked.split_once("content-length: ");
+                let length = length.and_then(|(_, rest)| rest.split("\r\n").next()?.parse().ok());
+                let mut body = vec![0; length.unwrap_or(0)];
+                stream.read_exact(&mut body).await?;
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nup";
+                stream.write_all(answer).await
+            });
+        }
+    });
+    port
+}

@@ -1,0 +1,139 @@
+//! Start, reload and end.
+
+use std::{fs, process::Command};
+
+use testkit::programs::eventually;
+use tower_ratelimit_server::messages::Code;
+
+use crate::{
+    http::{get, try_send},
+    service::{RULES, Service, about, ask},
+};
+
+/// What the process says before it ends with this code.
+fn fails(arguments: &[&str], code: i32) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
+    let output = command.arg("serve").args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn faults_are_told_before_anything_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules.yaml");
+    let path = file.to_str().unwrap();
+    assert!(fails(&[path], 2).contains("cannot be read"));
+    fs::write(&file, "domain: rl\ndescriptors:\n  - kye: a\n").unwrap();
+    let told = fails(&[path], 2);
+    assert!(
+        told.contains("rules.yaml:3:5: R02 unknown key \"kye\""),
+        "{told}"
+    );
+    assert!(told.contains("    ^^^"), "{told}");
+    fs::write(&file, RULES).unwrap();
+    assert!(fails(&[path, "--rls-headers", "none"], 2).contains("retry-after, draft11"));
+    assert!(fails(&[path, "--redis", "ftp://x"], 2).contains("--redis"));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    assert!(fails(&[path, "--grpc", &address], 2).contains(&address));
+}
+
+#[tokio::test]
+async fn options_are_read_from_the_environment() {
+    let told = fails(&[], 2);
+    assert!(told.contains("RULES"), "{told}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
+    command.arg("serve").env(
+        "TOWER_RATELIMIT_RULES",
+        "/nowhere/one.yaml,/nowhere/two.yaml",
+    );
+    let output = command.output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("/nowhere/one.yaml"), "{told}");
+}
+
+#[tokio::test]
+async fn hang_up_reads_the_rules_again_and_keeps_the_counts() {
+    let service = Service::start(&[]).await;
+    let request = || about("foo", "bar");
+    for _ in 0..2 {
+        assert_eq!(
+            service.ask(request()).await.unwrap().overall_code(),
+            Code::Ok
+        );
+    }
+    let rules = service.folder.path().join("rules.yaml");
+    let hang_up = || service.process.hang_up();
+    fs::write(&rules, "domain: [").unwrap();
+    hang_up();
+    eventually("the line of the fault", async || {
+        service
+            .process
+            .log()
+            .contains("stay as they were")
+            .then_some(())
+    })
+    .await;
+    assert_eq!(
+        service.ask(request()).await.unwrap().overall_code(),
+        Code::OverLimit
+    );
+    fs::write(&rules, RULES.replace(": 2", ": 5")).unwrap();
+    hang_up();
+    eventually("the line of the reload", async || {
+        service
+            .process
+            .log()
+            .contains("read the rules again")
+            .then_some(())
+    })
+    .await;
+    let answer = service.ask(request()).await.unwrap();
+    assert_eq!(answer.statuses[0].limit_remaining, 1, "four of five");
+}
+
+#[tokio::test]
+async fn end_answers_those_that_are_there() {
+    let mut service = Service::start(&["--drain", "300s"]).await;
+    let channel = service.channel();
+    ask(channel.clone(), about("unmatched", "")).await.unwrap();
+    service.process.terminate();
+    eventually("a service that is not ready", async || {
+        (get(service.http, "/readyz").await.status == 503).then_some(())
+    })
+    .await;
+    assert_eq!(get(service.http, "/healthcheck").await.status, 500);
+    assert_eq!(get(service.http, "/healthz").await.status, 200);
+    // Who has not noticed yet is answered all the same.
+    ask(channel.clone(), about("unmatched", "")).await.unwrap();
+    service.ask(about("unmatched", "")).await.unwrap();
+    service.process.terminate();
+    eventually("the end", async || {
+        service.process.has_ended().then_some(())
+    })
+    .await;
+    assert!(
+        service.process.log().contains("told twice"),
+        "{}",
+        service.process.log()
+    );
+}
+
+#[tokio::test]
+async fn service_ends_by_itself_after_the_drain() {
+    let mut service = Service::start(&["--drain", "0s"]).await;
+    let channel = service.channel();
+    ask(channel, about("unmatched", "")).await.unwrap();
+    service.process.terminate();
+    eventually("the end", async || {
+        service.process.has_ended().then_some(())
+    })
+    .await;
+    assert!(service.process.log().contains("all requests are answered"));
+    assert!(
+        try_send(service.http, "GET /healthz HTTP/1.1", "")
+            .await
+            .is_none()
+    );
+}

@@ -1,0 +1,112 @@
+//! The process under test.
+
+use std::{fs, process::Command};
+
+use tempfile::TempDir;
+use testkit::programs::{Process, eventually, free_port};
+use tonic::{
+    Status,
+    client::Grpc,
+    codegen::http::uri::PathAndQuery,
+    transport::{Channel, Endpoint},
+};
+use tonic_prost::ProstCodec;
+use tower_ratelimit_server::messages::{
+    Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
+};
+
+use crate::http::try_send;
+
+/// Limits that no test sees begin anew.
+pub(crate) const RULES: &str = "domain: rl
+descriptors:
+  - key: foo
+    rate_limit: {unit: year, requests_per_unit: 2}
+  - key: generic_key
+    value: heavy
+    rate_limit: {unit: year, requests_per_unit: 5}
+  - key: remote_address
+    rate_limit: {unit: year, requests_per_unit: 3}
+";
+
+pub(crate) struct Service {
+    pub(crate) folder: TempDir,
+    pub(crate) grpc: u16,
+    pub(crate) http: u16,
+    pub(crate) process: Process,
+}
+
+impl Service {
+    pub(crate) async fn start(options: &[&str]) -> Self {
+        let service = Self::launch(options);
+        service.ready().await;
+        service
+    }
+
+    /// Starts it, and does not wait.
+    pub(crate) fn launch(options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
+        let [grpc, http] = [free_port(), free_port()];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
+        command
+            .current_dir(folder.path())
+            .args(["serve", "rules.yaml"]);
+        command.args(["--grpc", &format!("127.0.0.1:{grpc}")]);
+        command.args(["--http", &format!("127.0.0.1:{http}")]);
+        let process = Process::start(command.args(options), &folder.path().join("log"));
+        Self {
+            folder,
+            grpc,
+            http,
+            process,
+        }
+    }
+
+    pub(crate) async fn ready(&self) {
+        eventually("a ready service", async || {
+            let answer = try_send(self.http, "GET /readyz HTTP/1.1", "").await?;
+            (answer.status == 200).then_some(())
+        })
+        .await;
+    }
+
+    pub(crate) fn channel(&self) -> Channel {
+        Endpoint::from_shared(format!("http://127.0.0.1:{}", self.grpc))
+            .unwrap()
+            .connect_lazy()
+    }
+
+    pub(crate) async fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        ask(self.channel(), request).await
+    }
+}
+
+/// Asks as any client of the protocol.
+pub(crate) async fn ask(
+    channel: Channel,
+    request: RateLimitRequest,
+) -> Result<RateLimitResponse, Status> {
+    let mut client = Grpc::new(channel);
+    let ready = client.ready().await;
+    ready.map_err(|error| Status::unavailable(error.to_string()))?;
+    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let path = PathAndQuery::from_static(path);
+    let answer = client
+        .unary(tonic::Request::new(request), path, ProstCodec::default())
+        .await?;
+    Ok(answer.into_inner())
+}
+
+/// A request in the domain `rl` about one entry.
+pub(crate) fn about(key: &str, value: &str) -> RateLimitRequest {
+    let [key, value] = [key, value].map(str::to_owned);
+    RateLimitRequest {
+        domain: "rl".to_owned(),
+        descriptors: vec![RateLimitDescriptor {
+            entries: vec![Entry { key, value }],
+            ..RateLimitDescriptor::default()
+        }],
+        hits_addend: 0,
+    }
+}

@@ -1,0 +1,162 @@
+//! Forward authentication: a proxy asks about each request, and goes by the status of the answer.
+//!
+//! The proxy tells of the request in `X-Forwarded-Method`, `X-Forwarded-Uri` and `X-Forwarded-Host`, as Caddy and
+//! Traefik do, or in `X-Original-Method` and `X-Original-URI`; the last address in `X-Forwarded-For` is the other
+//! end of its connection. Only peers in trusted networks are believed; all others get 403.
+
+use std::{
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{ConnectInfo, Request, State},
+    response::Response,
+    routing::get,
+};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
+    header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING},
+};
+use ipnet::IpNet;
+use tower_layer::Layer as _;
+use tower_ratelimit::rules::{RulesLayer, RulesLimit};
+use tower_service::Service;
+
+const FORWARDED_FOR: &str = "x-forwarded-for";
+const FORWARDED_HOST: &str = "x-forwarded-host";
+
+/// The fields that tell the method and the URI. What they say has to be the same: a proxy that writes one of two
+/// hands on the other as the client wrote it.
+const METHODS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
+const URIS: [&str; 2] = ["x-forwarded-uri", "x-original-uri"];
+
+/// The route `GET /v1/auth`: 200 or 429 by rules of requests, with their fields; with `?deny=403` that in place of
+/// 429, for nginx, which takes 429 for an error. It has to be served with the peer's address
+/// (`into_make_service_with_connect_info::<SocketAddr>`).
+pub fn router(rules: &RulesLayer, trusted: impl IntoIterator<Item = IpNet>) -> Router {
+    let auth = Auth {
+        limit: rules.layer(Passed),
+        trusted: trusted.into_iter().collect(),
+    };
+    Router::new()
+        .route("/v1/auth", get(authorize))
+        .with_state(auth)
+}
+
+#[derive(Clone)]
+struct Auth {
+    limit: RulesLimit<Passed>,
+    trusted: Arc<[IpNet]>,
+}
+
+/// Answers 200 to what the rules let pass.
+#[derive(Debug, Clone)]
+struct Passed;
+
+impl Service<Request> for Passed {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request) -> Self::Future {
+        std::future::ready(Ok(Response::new(Body::empty())))
+    }
+}
+
+async fn authorize(
+    State(mut auth): State<Auth>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+) -> Response {
+    let peer = peer.ip().to_canonical();
+    if !auth.trusted.iter().any(|network| network.contains(&peer)) {
+        return status(StatusCode::FORBIDDEN);
+    }
+    let query = request.uri().query().unwrap_or_default();
+    let forbids = query.split('&').any(|field| field == "deny=403");
+    let Some(request) = original(request.headers(), peer) else {
+        return status(StatusCode::BAD_REQUEST);
+    };
+    let mut response = match auth.limit.call(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    if forbids && response.status() == StatusCode::TOO_MANY_REQUESTS {
+        *response.status_mut() = StatusCode::FORBIDDEN;
+    }
+    response
+}
+
+fn status(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// The request that the proxy asks about; `None` if it says what is none.
+fn original(headers: &HeaderMap, peer: IpAddr) -> Option<Request> {
+    let method = match said(headers, &METHODS)? {
+        Some(method) => Method::from_bytes(method.as_bytes()).ok()?,
+        None => Method::GET,
+    };
+    let uri = match said(headers, &URIS)? {
+        Some(uri) => Uri::try_from(uri.as_bytes()).ok()?,
+        None => Uri::from_static("/"),
+    };
+    let mut original = headers.clone();
+    // They are about the question, not about the request.
+    let own = METHODS.into_iter().chain(URIS).map(HeaderName::from_static);
+    for name in own.chain([CONTENT_LENGTH, TRANSFER_ENCODING]) {
+        original.remove(name);
+    }
+    if let Some(host) = said(headers, &[FORWARDED_HOST])? {
+        original.insert(HOST, host.clone());
+        original.remove(FORWARDED_HOST);
+    }
+    let client = take_client(&mut original)?.unwrap_or(peer);
+    let mut request = Request::new(Body::empty());
+    *request.method_mut() = method;
+    *request.uri_mut() = uri;
+    *request.headers_mut() = original;
+    let client = SocketAddr::from((client, 0));
+    request.extensions_mut().insert(ConnectInfo(client));
+    Some(request)
+}
+
+/// The one value of these fields, if there is any; `None` if there are several that differ.
+fn said<'h>(headers: &'h HeaderMap, names: &[&str]) -> Option<Option<&'h HeaderValue>> {
+    let mut values = names.iter().flat_map(|name| headers.get_all(*name));
+    let first = values.next();
+    values.all(|value| Some(value) == first).then_some(first)
+}
+
+/// Takes the last address off `X-Forwarded-For`: the proxy wrote it, and whatever stands before it came to the proxy.
+/// `None` if that is no address.
+fn take_client(headers: &mut HeaderMap) -> Option<Option<IpAddr>> {
+    let lines = headers.get_all(FORWARDED_FOR).into_iter();
+    let lines: Option<Vec<&str>> = lines.map(|line| line.to_str().ok()).collect();
+    let list = lines?.join(",");
+    if list.trim().is_empty() {
+        headers.remove(FORWARDED_FOR);
+        return Some(None);
+    }
+    let (before, last) = list.rsplit_once(',').unwrap_or(("", &list));
+    let client = last.trim().parse().ok()?;
+    match before.trim() {
+        "" => drop(headers.remove(FORWARDED_FOR)),
+        before => {
+            let before = HeaderValue::from_str(before).ok()?;
+            headers.insert(FORWARDED_FOR, before);
+        }
+    }
+    Some(Some(client))
+}

@@ -1,0 +1,149 @@
+//! Questions: what each descriptor of a request is asked, by the rules or by a limit of its own.
+
+use std::collections::HashSet;
+
+use tower_ratelimit::Key;
+
+use super::{DecideError, invalid};
+use crate::{
+    counters::Charge,
+    lyft::{Limit, Rules},
+    messages::{RateLimit, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, Struct, Unit},
+};
+
+/// A descriptor, and what it is asked.
+pub(super) enum Asked<'r> {
+    /// No limit.
+    Nothing,
+    Unlimited,
+    Limited(Limited<'r>),
+}
+
+/// A descriptor that is counted.
+pub(super) struct Limited<'r> {
+    pub(super) key: Key,
+    pub(super) charge: Charge,
+    pub(super) limit: RateLimit,
+    pub(super) shadow: bool,
+    pub(super) quota: bool,
+    pub(super) metadata: Option<&'r Struct>,
+}
+
+/// What each descriptor is asked, without what others replace.
+pub(super) fn ask<'r>(
+    rules: &'r Rules,
+    request: &RateLimitRequest,
+) -> Result<Vec<Asked<'r>>, DecideError> {
+    let descriptors = request.descriptors.iter();
+    let found = descriptors.map(|descriptor| ask_one(rules, request, descriptor));
+    let (mut asked, mut replaced) = (Vec::new(), HashSet::new());
+    for found in found {
+        let (one, names) = found?;
+        replaced.extend(names.iter().map(String::as_str));
+        asked.push(one);
+    }
+    for one in &mut asked {
+        if let Asked::Limited(limited) = one
+            && replaced.contains(limited.limit.name.as_str())
+        {
+            *one = Asked::Nothing;
+        }
+    }
+    Ok(asked)
+}
+
+/// What a descriptor is asked, and the names that it replaces.
+fn ask_one<'r>(
+    rules: &'r Rules,
+    request: &RateLimitRequest,
+    descriptor: &RateLimitDescriptor,
+) -> Result<(Asked<'r>, &'r [String]), DecideError> {
+    let RateLimitRequest { domain, .. } = request;
+    let RateLimitDescriptor { entries, limit, .. } = descriptor;
+    if !rules.knows(domain) {
+        return Ok((Asked::Nothing, &[]));
+    }
+    if let Some(limit) = limit {
+        let (limit, period) = overriding(limit)?;
+        let entries = entries.iter();
+        let entries = entries.map(|entry| (entry.key.as_str(), entry.value.as_str()));
+        let limited = Limited {
+            key: counter(domain, entries),
+            charge: charge(request, descriptor, limit.requests_per_unit, period),
+            limit,
+            shadow: false,
+            quota: false,
+            metadata: None,
+        };
+        return Ok((Asked::Limited(limited), &[]));
+    }
+    let Some(found) = rules.find(domain, entries) else {
+        return Ok((Asked::Nothing, &[]));
+    };
+    let limit = found.limit;
+    let Some(unit) = limit.unit else {
+        return Ok((Asked::Unlimited, &limit.replaces));
+    };
+    let limited = Limited {
+        key: counter(domain, found.counted(entries)),
+        charge: charge(request, descriptor, limit.requests, unit.seconds()),
+        limit: told(limit, unit),
+        shadow: limit.shadow,
+        quota: limit.quota,
+        metadata: found.metadata(),
+    };
+    Ok((Asked::Limited(limited), &limit.replaces))
+}
+
+/// The units of a descriptor, if it has any, or those of the request, at least one.
+fn charge(
+    request: &RateLimitRequest,
+    descriptor: &RateLimitDescriptor,
+    requests: u32,
+    period: u64,
+) -> Charge {
+    let of_request = || u64::from(request.hits_addend).max(1);
+    Charge {
+        period,
+        requests,
+        units: descriptor.hits_addend.unwrap_or_else(of_request),
+        is_refund: descriptor.is_negative_hits,
+    }
+}
+
+/// The limit as answers tell it.
+fn told(limit: &Limit, unit: Unit) -> RateLimit {
+    RateLimit {
+        requests_per_unit: limit.requests,
+        unit: unit.into(),
+        name: limit.name.clone(),
+        unit_multiplier: None,
+    }
+}
+
+/// The limit that came with a descriptor, and its seconds.
+fn overriding(limit: &RateLimitOverride) -> Result<(RateLimit, u64), DecideError> {
+    let unit = Unit::try_from(limit.unit).unwrap_or(Unit::Unknown);
+    if unit == Unit::Unknown {
+        return Err(invalid("the unit of the rate limit override is not one"));
+    }
+    let times = limit.unit_multiplier.unwrap_or(1);
+    if times == 0 {
+        return Err(invalid(
+            "the unit multiplier of the rate limit override is 0",
+        ));
+    }
+    let told = RateLimit {
+        requests_per_unit: limit.requests_per_unit,
+        unit: unit.into(),
+        name: String::new(),
+        unit_multiplier: limit.unit_multiplier,
+    };
+    Ok((told, unit.seconds() * u64::from(times)))
+}
+
+/// The counter of a domain's entries: no two lists have one.
+fn counter<'e>(domain: &str, entries: impl Iterator<Item = (&'e str, &'e str)>) -> Key {
+    let parts = entries.flat_map(|(key, value)| [key, value]);
+    Key::tuple([domain].into_iter().chain(parts).map(Key::from))
+}

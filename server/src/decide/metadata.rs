@@ -1,0 +1,41 @@
+//! Dynamic metadata of answers.
+
+use crate::messages::{RateLimitDescriptor, RateLimitRequest, Struct, Value, ValueKind};
+
+/// The request, and what those of its descriptors say that passed.
+pub(super) fn metadata(request: &RateLimitRequest, passed: Struct) -> Struct {
+    let mut metadata = Struct::default();
+    let mut put = |name: &str, value: Value| drop(metadata.fields.insert(name.to_owned(), value));
+    put("domain", Value::text(&request.domain));
+    let descriptors = request.descriptors.iter().map(descriptor_metadata);
+    put("descriptors", Value::list(descriptors));
+    if request.hits_addend > 0 {
+        let hits = f64::from(request.hits_addend);
+        put("hitsAddend", ValueKind::Number(hits).into());
+    }
+    if !passed.fields.is_empty() {
+        put("metadata", ValueKind::Struct(passed).into());
+    }
+    metadata
+}
+
+fn descriptor_metadata(descriptor: &RateLimitDescriptor) -> Value {
+    let mut told = Struct::default();
+    let entries = descriptor.entries.iter();
+    let entries = entries.map(|entry| Value::text(format!("{}={}", entry.key, entry.value)));
+    told.fields
+        .insert("entries".to_owned(), Value::list(entries));
+    if let Some(limit) = &descriptor.limit {
+        let text = format!(
+            "requests_per_unit:{} unit:{}",
+            limit.requests_per_unit,
+            limit.unit().name()
+        );
+        told.fields.insert("limit".to_owned(), Value::text(text));
+    }
+    if let Some(hits) = descriptor.hits_addend {
+        let hits = ValueKind::Number(hits as f64);
+        told.fields.insert("hitsAddend".to_owned(), hits.into());
+    }
+    ValueKind::Struct(told).into()
+}

@@ -1,0 +1,114 @@
+//! The service over HTTP: questions as JSON, and probes.
+//!
+//! | route | answers |
+//! |---|---|
+//! | `POST /json` | a `RateLimitRequest` in the JSON of protocol buffers: 200 if it passes, 429 if it is over its limit, 400 for one that makes no sense, 500 without rules or a store |
+//! | `GET /healthz` | 200 while the process answers |
+//! | `GET /readyz`, `GET /healthcheck` | 200 while there are rules and the service is not about to stop; else 503, and 500 as Envoy's reference service says it |
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, State},
+    routing::{get, post},
+};
+use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
+
+use crate::{
+    decide::{DecideError, RateLimits},
+    json,
+    messages::Code,
+};
+
+/// The longest question.
+const MAX_BODY: usize = 1 << 20;
+
+/// Whether the service is about to stop. A clone is a handle to the same.
+#[derive(Debug, Clone, Default)]
+pub struct Draining(Arc<AtomicBool>);
+
+impl Draining {
+    /// It is not ready any more.
+    pub fn begin(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn has_begun(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Clone)]
+struct Service {
+    limits: RateLimits,
+    draining: Draining,
+}
+
+impl Service {
+    fn is_ready(&self) -> bool {
+        !self.draining.has_begun() && self.limits.rules().is_some()
+    }
+}
+
+/// The routes, for a server of yours.
+pub fn router(limits: RateLimits, draining: Draining) -> Router {
+    Router::new()
+        .route("/json", post(ask))
+        .route("/healthz", get(async || "OK"))
+        .route("/readyz", get(readiness))
+        .route("/healthcheck", get(healthcheck))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(Service { limits, draining })
+}
+
+async fn readiness(State(service): State<Service>) -> (StatusCode, &'static str) {
+    match service.is_ready() {
+        true => (StatusCode::OK, "OK"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
+    }
+}
+
+async fn healthcheck(State(service): State<Service>) -> (StatusCode, &'static str) {
+    match service.is_ready() {
+        true => (StatusCode::OK, "OK"),
+        false => (StatusCode::INTERNAL_SERVER_ERROR, "not ready"),
+    }
+}
+
+async fn ask(State(service): State<Service>, body: Bytes) -> Response<String> {
+    let answer = match json::request(&body) {
+        Ok(request) => service.limits.decide(&request).await,
+        Err(fault) => Err(DecideError::Invalid(fault)),
+    };
+    let (status, body, kind) = match answer {
+        Ok(answer) => {
+            let status = match answer.overall_code() {
+                Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+                _ => StatusCode::OK,
+            };
+            (
+                status,
+                json::response(&answer).to_string(),
+                "application/json",
+            )
+        }
+        Err(error) => {
+            let status = match error {
+                DecideError::Invalid(_) => StatusCode::BAD_REQUEST,
+                DecideError::Unavailable(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            (status, error.to_string(), "text/plain; charset=utf-8")
+        }
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

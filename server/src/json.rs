@@ -1,0 +1,218 @@
+//! Messages as JSON, by the rules of protocol buffers: names in either spelling, and 64-bit numbers as texts.
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::messages::{
+    Code, DescriptorStatus, Entry, RateLimit, RateLimitDescriptor, RateLimitOverride,
+    RateLimitRequest, RateLimitResponse, Struct, Unit, Value, ValueKind,
+};
+
+/// Reads a request; the error says what is wrong with it.
+pub(crate) fn request(text: &[u8]) -> Result<RateLimitRequest, String> {
+    let json: Json = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let mut request = RateLimitRequest::default();
+    for (name, value) in fields(&json)? {
+        match name.as_str() {
+            "domain" => request.domain = text_of(name, value)?,
+            "descriptors" => request.descriptors = list(name, value, descriptor)?,
+            "hits_addend" | "hitsAddend" => request.hits_addend = number(name, value)?,
+            _ => return Err(unknown(name)),
+        }
+    }
+    Ok(request)
+}
+
+fn descriptor(json: &Json) -> Result<RateLimitDescriptor, String> {
+    let mut descriptor = RateLimitDescriptor::default();
+    for (name, value) in fields(json)? {
+        match name.as_str() {
+            "entries" => descriptor.entries = list(name, value, entry)?,
+            "limit" => descriptor.limit = Some(overriding(value)?),
+            "hits_addend" | "hitsAddend" => {
+                descriptor.hits_addend = Some(number(name, value)?);
+            }
+            "is_negative_hits" | "isNegativeHits" => {
+                let truth = value.as_bool();
+                descriptor.is_negative_hits = truth.ok_or_else(|| misfit(name, "true or false"))?;
+            }
+            _ => return Err(unknown(name)),
+        }
+    }
+    Ok(descriptor)
+}
+
+fn entry(json: &Json) -> Result<Entry, String> {
+    let mut entry = Entry::default();
+    for (name, value) in fields(json)? {
+        match name.as_str() {
+            "key" => entry.key = text_of(name, value)?,
+            "value" => entry.value = text_of(name, value)?,
+            _ => return Err(unknown(name)),
+        }
+    }
+    Ok(entry)
+}
+
+fn overriding(json: &Json) -> Result<RateLimitOverride, String> {
+    let mut limit = RateLimitOverride::default();
+    for (name, value) in fields(json)? {
+        match name.as_str() {
+            "requests_per_unit" | "requestsPerUnit" => {
+                limit.requests_per_unit = number(name, value)?;
+            }
+            "unit" => limit.unit = unit(name, value)?,
+            "unit_multiplier" | "unitMultiplier" => {
+                limit.unit_multiplier = Some(number(name, value)?);
+            }
+            _ => return Err(unknown(name)),
+        }
+    }
+    Ok(limit)
+}
+
+/// The fields of an object that are not null, which is as good as not there.
+fn fields(json: &Json) -> Result<impl Iterator<Item = (&String, &Json)>, String> {
+    let object = json.as_object().ok_or("a message is an object")?;
+    Ok(object.iter().filter(|(_, value)| !value.is_null()))
+}
+
+fn unknown(name: &str) -> String {
+    format!("unknown field {name:?}")
+}
+
+fn misfit(name: &str, kind: &str) -> String {
+    format!("{name:?} is {kind}")
+}
+
+fn text_of(name: &str, json: &Json) -> Result<String, String> {
+    let text = json.as_str().ok_or_else(|| misfit(name, "a text"))?;
+    Ok(text.to_owned())
+}
+
+fn list<T>(
+    name: &str,
+    json: &Json,
+    read: impl Fn(&Json) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
+    let items = json.as_array().ok_or_else(|| misfit(name, "a list"))?;
+    items.iter().map(read).collect()
+}
+
+/// A whole number, also as a text, that fits.
+fn number<N: TryFrom<u64>>(name: &str, json: &Json) -> Result<N, String> {
+    let number = match json {
+        Json::String(text) => text.parse().ok(),
+        json => json.as_u64(),
+    };
+    let number = number.and_then(|number| N::try_from(number).ok());
+    number.ok_or_else(|| misfit(name, "a whole number, not below 0 and not too large"))
+}
+
+/// A unit, by its name or its number.
+fn unit(name: &str, json: &Json) -> Result<i32, String> {
+    let unit = match json {
+        Json::String(text) if text == "UNKNOWN" => Some(0),
+        Json::String(text) => Unit::named(text)
+            .filter(|unit| unit.name() == *text)
+            .map(i32::from),
+        json => json.as_i64().and_then(|number| i32::try_from(number).ok()),
+    };
+    unit.ok_or_else(|| misfit(name, "a unit such as \"MINUTE\""))
+}
+
+/// An answer, without what is 0 or empty.
+pub(crate) fn response(response: &RateLimitResponse) -> Json {
+    let mut object = Map::new();
+    put(&mut object, "overallCode", code(response.overall_code));
+    let statuses = response.statuses.iter().map(status);
+    put_list(&mut object, "statuses", statuses);
+    let headers = response.response_headers_to_add.iter();
+    let headers = headers.map(|header| json!({"key": header.key, "value": header.value}));
+    put_list(&mut object, "responseHeadersToAdd", headers);
+    if let Some(metadata) = &response.dynamic_metadata {
+        put(&mut object, "dynamicMetadata", Some(of_struct(metadata)));
+    }
+    Json::Object(object)
+}
+
+fn put(object: &mut Map<String, Json>, name: &str, value: Option<Json>) {
+    if let Some(value) = value {
+        object.insert(name.to_owned(), value);
+    }
+}
+
+fn put_list(object: &mut Map<String, Json>, name: &str, items: impl Iterator<Item = Json>) {
+    let items: Vec<Json> = items.collect();
+    put(
+        object,
+        name,
+        Some(items)
+            .filter(|items| !items.is_empty())
+            .map(Json::from),
+    );
+}
+
+fn code(code: i32) -> Option<Json> {
+    let code = Code::try_from(code)
+        .ok()
+        .filter(|code| *code != Code::Unknown);
+    code.map(|code| code.name().into())
+}
+
+fn positive(number: u32) -> Option<Json> {
+    Some(number).filter(|number| *number > 0).map(Json::from)
+}
+
+fn status(status: &DescriptorStatus) -> Json {
+    let mut object = Map::new();
+    put(&mut object, "code", code(status.code));
+    put(
+        &mut object,
+        "currentLimit",
+        status.current_limit.as_ref().map(limit),
+    );
+    put(
+        &mut object,
+        "limitRemaining",
+        positive(status.limit_remaining),
+    );
+    let reset = status.duration_until_reset;
+    let reset = reset.map(|reset| format!("{}s", reset.seconds).into());
+    put(&mut object, "durationUntilReset", reset);
+    Json::Object(object)
+}
+
+fn limit(limit: &RateLimit) -> Json {
+    let mut object = Map::new();
+    let name = Some(limit.name.as_str()).filter(|name| !name.is_empty());
+    put(&mut object, "name", name.map(Json::from));
+    put(
+        &mut object,
+        "requestsPerUnit",
+        positive(limit.requests_per_unit),
+    );
+    put(&mut object, "unit", Some(limit.unit().name().into()));
+    put(
+        &mut object,
+        "unitMultiplier",
+        limit.unit_multiplier.map(Json::from),
+    );
+    Json::Object(object)
+}
+
+fn of_struct(message: &Struct) -> Json {
+    let fields = message.fields.iter();
+    let fields = fields.map(|(name, value)| (name.clone(), of_value(value)));
+    Json::Object(fields.collect())
+}
+
+fn of_value(value: &Value) -> Json {
+    match &value.kind {
+        None | Some(ValueKind::Null(_)) => Json::Null,
+        Some(ValueKind::Number(number)) => json!(number),
+        Some(ValueKind::Text(text)) => json!(text),
+        Some(ValueKind::Truth(truth)) => json!(truth),
+        Some(ValueKind::Struct(message)) => of_struct(message),
+        Some(ValueKind::List(list)) => list.values.iter().map(of_value).collect(),
+    }
+}

@@ -1,0 +1,21 @@
+//! Limits as a service: Envoy's rate limit protocol, decided by tower-ratelimit.
+//!
+//! [`lyft`] reads the rule files of Envoy's reference service and says what they mean for a request,
+//! [`counters`] count in this process or in Redis, [`decide`] makes the answer of both, and [`rls`] is the
+//! gRPC service, which can be embedded into a server of your own. [`http`] has the same as JSON, [`auth`]
+//! answers proxies by rules of requests, and [`serve`] runs all of it.
+
+pub mod auth;
+pub mod counters;
+pub mod decide;
+mod headers;
+pub mod http;
+mod json;
+pub mod lyft;
+pub mod messages;
+pub mod rls;
+pub mod serve;
+
+pub use tower_ratelimit::OnFailure;
+
+pub use self::headers::HeaderSet;

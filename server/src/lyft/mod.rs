@@ -1,0 +1,29 @@
+//! Rule files of Envoy's reference service, as they are.
+//!
+//! A file has a domain and a tree of descriptors. A descriptor of a request goes down that tree, an entry for
+//! each level, and is limited by what stands where it ends:
+//!
+//! - The text that is looked up is `key_value`, or `key` alone. So `key: a_b` and `key: a` with `value: b` are
+//!   one rule.
+//! - At each level comes the exact `key_value`, then the first pattern with `*` in the order of the file that
+//!   fits, then `key`. Nothing is tried again: where that branch ends too early, there is no limit.
+//! - Only a limit at the last entry counts.
+//!
+//! Three things are otherwise than there: counts of different entries are never taken for one another,
+//! `metadata` stays with limits that have a `detailed_metric`, and a key that stands twice in one table is a
+//! fault, unless it begins the next domain of a file with several.
+
+mod metadata;
+mod parse;
+mod problem;
+mod rules;
+mod stats;
+mod tree;
+mod typed;
+mod wildcard;
+
+pub(crate) use self::{metadata::merge as merge_metadata, rules::Limit};
+pub use self::{
+    problem::{LyftError, Problem},
+    rules::{Builder, Rules},
+};

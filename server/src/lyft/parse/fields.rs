@@ -1,0 +1,89 @@
+//! Fields of tables: values of the kind that belongs there, or a fault.
+
+use super::RulesParser;
+use crate::lyft::{
+    problem::ProblemCode,
+    tree::{Node, NodeValue},
+    typed::Typed,
+};
+
+impl RulesParser {
+    pub(super) fn text(&mut self, table: &Node, key: &str) -> String {
+        match table.get(key).map(|node| (node, &node.value)) {
+            None => String::new(),
+            Some((_, NodeValue::Scalar(scalar))) => scalar.text_or_empty().to_owned(),
+            Some((node, _)) => {
+                self.fault(ProblemCode::R01, &node.spot, format!("{key} is a text"));
+                String::new()
+            }
+        }
+    }
+
+    pub(super) fn truth(&mut self, table: &Node, key: &str) -> bool {
+        let Some(node) = table.get(key) else {
+            return false;
+        };
+        match typed(node) {
+            Some(Typed::Truth(truth)) => return truth,
+            Some(Typed::Null) => {}
+            _ => self.fault(
+                ProblemCode::R01,
+                &node.spot,
+                format!("{key} is true or false"),
+            ),
+        }
+        false
+    }
+
+    pub(super) fn number(&mut self, table: &Node, key: &str) -> u32 {
+        let Some(node) = table.get(key) else {
+            return 0;
+        };
+        let number = match typed(node) {
+            Some(Typed::Whole(number)) => u32::try_from(number).ok(),
+            // Said already.
+            Some(Typed::Null | Typed::Number(_)) => Some(0),
+            _ => None,
+        };
+        number.unwrap_or_else(|| {
+            let message = format!("{key} is a whole number from 0 to {}", u32::MAX);
+            self.fault(ProblemCode::R04, &node.spot, message);
+            0
+        })
+    }
+
+    pub(super) fn list<'n>(&mut self, table: &'n Node, key: &str) -> &'n [Node] {
+        match table.get(key).map(|node| (node, &node.value)) {
+            Some((_, NodeValue::List(items))) => items,
+            None => &[],
+            Some((node, _)) if typed(node) == Some(Typed::Null) => &[],
+            Some((node, _)) => {
+                self.fault(ProblemCode::R01, &node.spot, format!("{key} is a list"));
+                &[]
+            }
+        }
+    }
+
+    pub(super) fn table<'n>(&mut self, table: &'n Node, key: &str) -> Option<&'n Node> {
+        let node = table.get(key)?;
+        match &node.value {
+            NodeValue::Table(_) => return Some(node),
+            _ if typed(node) == Some(Typed::Null) => {}
+            _ => self.fault(ProblemCode::R01, &node.spot, format!("{key} is a table")),
+        }
+        None
+    }
+}
+
+/// The items that are tables; what is said of the others is said already.
+pub(super) fn tables(items: &[Node]) -> impl Iterator<Item = &Node> {
+    let is_table = |item: &&Node| matches!(item.value, NodeValue::Table(_));
+    items.iter().filter(is_table)
+}
+
+fn typed(node: &Node) -> Option<Typed> {
+    match &node.value {
+        NodeValue::Scalar(scalar) => Some(scalar.typed()),
+        _ => None,
+    }
+}

@@ -1,0 +1,270 @@
+//! Rules: the trees of all domains, and the look-up of a descriptor.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    parse,
+    problem::{LyftError, Problem},
+    stats::{path_of_override, stats_name},
+    wildcard::Wildcard,
+};
+use crate::messages::{Entry, RateLimitDescriptor, Struct, Unit};
+
+/// The rules of all domains.
+#[derive(Debug, Default)]
+pub struct Rules {
+    pub(super) domains: HashMap<String, Level>,
+    pub(super) limits: usize,
+    pub(super) warnings: Vec<Problem>,
+}
+
+/// How rules are read.
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct Builder {
+    merge_domains: bool,
+}
+
+/// The descriptors below a domain or a descriptor.
+#[derive(Debug, Default)]
+pub(super) struct Level {
+    pub(super) descriptors: HashMap<String, Descriptor>,
+    /// In the order of the file.
+    pub(super) wildcards: Vec<Wildcard>,
+}
+
+/// A descriptor of a file.
+#[derive(Debug)]
+pub(super) struct Descriptor {
+    pub(super) limit: Option<Limit>,
+    pub(super) below: Level,
+    pub(super) value_to_metric: bool,
+    /// The text with `*` that stands for all values in counts.
+    pub(super) shared: Option<String>,
+    pub(super) metadata: Option<Struct>,
+}
+
+/// A limit of a file.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    pub(crate) requests: u32,
+    /// The unit; `None` of an unlimited one.
+    pub(crate) unit: Option<Unit>,
+    pub(crate) name: String,
+    pub(crate) replaces: Vec<String>,
+    pub(crate) shadow: bool,
+    pub(crate) quota: bool,
+    pub(super) detailed_metric: bool,
+}
+
+/// A limit that a descriptor ended at, and the way to it.
+#[derive(Debug)]
+pub(crate) struct Found<'r> {
+    pub(crate) limit: &'r Limit,
+    pub(super) steps: Vec<Step<'r>>,
+}
+
+/// An entry, and the descriptor of the file that it matched.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step<'r> {
+    pub(super) descriptor: &'r Descriptor,
+    pub(super) matched: Matched<'r>,
+}
+
+/// How an entry matched.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Matched<'r> {
+    Exact,
+    Pattern(&'r str),
+    KeyAlone,
+}
+
+impl Rules {
+    /// Starts to configure how rules are read.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// How many limits there are, unlimited ones included.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.limits
+    }
+
+    /// Whether there is no limit.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.limits == 0
+    }
+
+    /// The problems that do not keep the files from being used.
+    #[must_use]
+    pub fn warnings(&self) -> &[Problem] {
+        &self.warnings
+    }
+
+    /// The domains, in no order.
+    pub fn domains(&self) -> impl Iterator<Item = &str> {
+        self.domains.keys().map(String::as_str)
+    }
+
+    /// The name in statistics of the limit that a descriptor has; `None` for one that is not limited.
+    #[must_use]
+    pub fn stats_name(&self, domain: &str, descriptor: &RateLimitDescriptor) -> Option<String> {
+        if !self.knows(domain) {
+            return None;
+        }
+        if descriptor.limit.is_some() {
+            return Some(stats_name(&path_of_override(domain, descriptor)));
+        }
+        let found = self.find(domain, &descriptor.entries)?;
+        Some(stats_name(&found.path(domain, &descriptor.entries)))
+    }
+
+    pub(crate) fn knows(&self, domain: &str) -> bool {
+        self.domains.contains_key(domain)
+    }
+
+    /// The limit of a descriptor with these entries, if there is one.
+    pub(crate) fn find(&self, domain: &str, entries: &[Entry]) -> Option<Found<'_>> {
+        let mut level = self.domains.get(domain)?;
+        let mut steps: Vec<Step<'_>> = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let step = level.step(entry)?;
+            level = &step.descriptor.below;
+            steps.push(step);
+        }
+        let limit = steps.last()?.descriptor.limit.as_ref()?;
+        Some(Found { limit, steps })
+    }
+}
+
+impl Level {
+    /// The descriptor that an entry goes on with.
+    fn step(&self, entry: &Entry) -> Option<Step<'_>> {
+        let text = format!("{}_{}", entry.key, entry.value);
+        if let Some(descriptor) = self.descriptors.get(&text) {
+            let matched = Matched::Exact;
+            return Some(Step {
+                descriptor,
+                matched,
+            });
+        }
+        let pattern = self.wildcards.iter().find(|pattern| pattern.covers(&text));
+        if let Some(pattern) = pattern.map(Wildcard::pattern) {
+            let matched = Matched::Pattern(pattern);
+            let descriptor = self.descriptors.get(pattern)?;
+            return Some(Step {
+                descriptor,
+                matched,
+            });
+        }
+        let descriptor = self.descriptors.get(&entry.key)?;
+        let matched = Matched::KeyAlone;
+        Some(Step {
+            descriptor,
+            matched,
+        })
+    }
+}
+
+impl<'r> Step<'r> {
+    /// The pattern in place of the value, where all that it covers share a count.
+    pub(super) fn shared(&self, entry: &Entry) -> Option<&'r str> {
+        let Matched::Pattern(_) = self.matched else {
+            return None;
+        };
+        let shared = self.descriptor.shared.as_deref()?;
+        Some(value_of(shared, entry))
+    }
+}
+
+/// The pattern without the key of the entry, if it begins with that.
+pub(super) fn value_of<'p>(pattern: &'p str, entry: &Entry) -> &'p str {
+    let value = pattern.strip_prefix(&entry.key);
+    value
+        .and_then(|value| value.strip_prefix('_'))
+        .unwrap_or(pattern)
+}
+
+impl<'r> Found<'r> {
+    /// The values by which the entries are counted.
+    pub(crate) fn counted<'s>(
+        &'s self,
+        entries: &'s [Entry],
+    ) -> impl Iterator<Item = (&'s str, &'s str)> {
+        let steps = self.steps.iter().zip(entries);
+        steps.map(|(step, entry)| {
+            let value = step.shared(entry).unwrap_or(&entry.value);
+            (entry.key.as_str(), value)
+        })
+    }
+
+    pub(crate) fn metadata(&self) -> Option<&'r Struct> {
+        self.steps.last()?.descriptor.metadata.as_ref()
+    }
+}
+
+impl Builder {
+    /// Whether a domain may stand in several files, which are then one. Defaults to false: a domain that comes
+    /// again is a fault.
+    pub const fn merge_domains(mut self, merge: bool) -> Self {
+        self.merge_domains = merge;
+        self
+    }
+
+    /// Reads texts, each with the name of its file. One fault refuses all of them.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with the texts.
+    pub fn parse<N: Into<String>, T: Into<String>>(
+        &self,
+        texts: impl IntoIterator<Item = (N, T)>,
+    ) -> Result<Rules, LyftError> {
+        let texts = texts.into_iter();
+        let texts = texts.map(|(name, text)| (name.into(), text.into()));
+        parse::parse(texts, self.merge_domains)
+    }
+
+    /// Reads files, and the `*.yaml`, `*.yml` and `*.json` files of directories in the order of their names.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be read, or all that is wrong with the files.
+    pub fn read<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Rules, LyftError> {
+        let mut texts = Vec::new();
+        for path in paths {
+            let path = path.as_ref();
+            let unreadable = |error: io::Error| {
+                LyftError::unreadable(format!("{} cannot be read: {error}", path.display()))
+            };
+            for file in files(path).map_err(unreadable)? {
+                let text = fs::read_to_string(&file).map_err(unreadable)?;
+                texts.push((file.display().to_string(), text));
+            }
+        }
+        self.parse(texts)
+    }
+}
+
+fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let file = entry?.path();
+        let extension = file.extension().and_then(OsStr::to_str);
+        if file.is_file() && matches!(extension, Some("yaml" | "yml" | "json")) {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,11 @@
+//! Files of Envoy's reference service mean what they mean there: each row of that behaviour is a test.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod bench;
+mod charging;
+mod faults;
+mod matching;
+mod model;
+mod modes;
+mod names;

@@ -1,0 +1,419 @@
+//! The service against a small model of it: random rules, random requests.
+//!
+//! In CI some thousand requests. `LYFT_REQUESTS` says how many each test makes instead.
+
+use std::{collections::HashMap, env, time::Duration};
+
+use serde_json::{Value, json};
+use testkit::{needs, servers::Server};
+use tower_ratelimit::{AnyLimiter, ManualClock, OnFailure, RedisLimiter, RedisStore, Timestamp};
+use tower_ratelimit_server::{
+    HeaderSet,
+    counters::Counters,
+    decide::{Modes, RateLimits},
+    messages::{
+        Code, DescriptorStatus, Entry, RateLimit, RateLimitDescriptor, RateLimitOverride,
+        RateLimitRequest, RateLimitResponse, Unit,
+    },
+};
+
+use crate::bench::{Bench, START, rules};
+
+const UNITS: [(Unit, u64); 3] = [(Unit::Second, 1), (Unit::Minute, 60), (Unit::Hour, 3_600)];
+
+/// Texts that are each other's parts, so that they meet often.
+const KEYS: [&str; 5] = ["a", "b", "a_x", "a*", "c"];
+const VALUES: [&str; 8] = ["", "x", "y", "xy", "x*", "*y", "x*y", "x_y"];
+const NAMES: [&str; 4] = ["", "one", "two", "three"];
+
+/// Numbers that come in the same order for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    fn one_in(&mut self, chances: u64) -> bool {
+        self.below(chances) == 0
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[usize::try_from(self.below(all.len() as u64)).unwrap()]
+    }
+}
+
+/// A rule of the model.
+#[derive(Default)]
+struct Node {
+    text: String,
+    limit: Option<Limit>,
+    shares: bool,
+    below: Vec<Self>,
+}
+
+#[derive(Clone)]
+struct Limit {
+    requests: u32,
+    /// `None` of an unlimited one.
+    unit: Option<(Unit, u64)>,
+    name: String,
+    replaces: Vec<String>,
+    shadow: bool,
+    quota: bool,
+}
+
+/// Random rules, for the model and as a file says them.
+fn nodes(dice: &mut Dice, depth: u32) -> (Vec<Node>, Value) {
+    let (mut nodes, mut texts): (Vec<Node>, Vec<Value>) = (Vec::new(), Vec::new());
+    for _ in 0..=dice.below(5) {
+        let (key, value) = (dice.of(&KEYS), dice.of(&VALUES));
+        let text = match value {
+            "" => key.to_owned(),
+            value => format!("{key}_{value}"),
+        };
+        if nodes.iter().any(|known| known.text == text) {
+            continue;
+        }
+        let mut json = json!({"key": key, "value": value});
+        let shares = text.contains('*') && dice.one_in(2);
+        json["share_threshold"] = shares.into();
+        let limit = (!dice.one_in(4)).then(|| limit(dice, &mut json));
+        let mut below = Vec::new();
+        if depth > 1 && dice.one_in(2) {
+            (below, json["descriptors"]) = self::nodes(dice, depth - 1);
+        }
+        nodes.push(Node {
+            text,
+            limit,
+            shares,
+            below,
+        });
+        texts.push(json);
+    }
+    (nodes, texts.into())
+}
+
+fn limit(dice: &mut Dice, json: &mut Value) -> Limit {
+    let name = dice.of(&NAMES).to_owned();
+    let others = NAMES[1..].iter().filter(|other| **other != name);
+    let replaces = others.filter(|_| dice.one_in(8)).map(ToString::to_string);
+    let replaces: Vec<String> = replaces.collect();
+    let limit = Limit {
+        requests: u32::try_from(dice.below(7)).unwrap(),
+        unit: (!dice.one_in(8)).then(|| dice.of(&UNITS)),
+        replaces,
+        name,
+        shadow: dice.one_in(6),
+        quota: dice.one_in(4),
+    };
+    let replaces = limit.replaces.iter().map(|name| json!({"name": name}));
+    json["shadow_mode"] = limit.shadow.into();
+    json["quota_mode"] = limit.quota.into();
+    json["rate_limit"] = json!({
+        "requests_per_unit": limit.requests,
+        "name": limit.name,
+        "replaces": replaces.collect::<Vec<_>>(),
+    });
+    match limit.unit {
+        Some((unit, _)) => json["rate_limit"]["unit"] = unit.name().into(),
+        None => json["rate_limit"]["unlimited"] = true.into(),
+    }
+    limit
+}
+
+/// Whether the pattern covers the text, tried out in every way.
+fn covers(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern.split_first(), text.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) => (0..=text.len()).any(|at| covers(rest, &text[at..])),
+        (Some((one, pattern)), Some((other, text))) => one == other && covers(pattern, text),
+        _ => false,
+    }
+}
+
+/// The limit of these entries, and the entries by which it counts.
+fn find(mut nodes: &[Node], entries: &[Entry]) -> Option<(Limit, Vec<Entry>)> {
+    let (mut counted, mut found) = (Vec::new(), None);
+    for entry in entries {
+        let text = format!("{}_{}", entry.key, entry.value);
+        let exact = nodes.iter().find(|node| node.text == text);
+        let fits =
+            |node: &&Node| node.text.contains('*') && covers(node.text.as_bytes(), text.as_bytes());
+        let pattern = nodes.iter().find(fits).filter(|_| exact.is_none());
+        let node = exact
+            .or(pattern)
+            .or_else(|| nodes.iter().find(|node| node.text == entry.key))?;
+        let mut entry = entry.clone();
+        if pattern.is_some() && node.shares {
+            let prefix = format!("{}_", entry.key);
+            entry.value = node
+                .text
+                .strip_prefix(&prefix)
+                .unwrap_or(&node.text)
+                .to_owned();
+        }
+        counted.push(entry);
+        found = node.limit.clone();
+        nodes = &node.below;
+    }
+    Some((found?, counted))
+}
+
+/// What the service is to do.
+struct Model {
+    nodes: Vec<Node>,
+    shadow: bool,
+    quota: bool,
+    /// By entries and seconds: the window, and what was counted in it.
+    counts: HashMap<(Vec<Entry>, u64), (u64, u64)>,
+}
+
+impl Model {
+    fn decide(&mut self, now: u64, request: &RateLimitRequest) -> RateLimitResponse {
+        let found: Vec<_> = request
+            .descriptors
+            .iter()
+            .map(|descriptor| self.limit(descriptor))
+            .collect();
+        let limits = found.iter().flatten().map(|(limit, _)| limit);
+        let replaced: Vec<String> = limits.flat_map(|limit| limit.replaces.clone()).collect();
+        let mut response = RateLimitResponse::default();
+        let (mut quotas, mut over_quotas, mut last_over) = (0, 0, None);
+        for (descriptor, found) in request.descriptors.iter().zip(found) {
+            let mut status = DescriptorStatus::default();
+            status.set_code(Code::Ok);
+            let is_free = |limit: &Limit| limit.unit.is_none();
+            if found.as_ref().is_some_and(|(limit, _)| is_free(limit)) {
+                status.limit_remaining = u32::MAX;
+                response.statuses.push(status);
+                continue;
+            }
+            let counts = found.filter(|(limit, _)| !replaced.contains(&limit.name));
+            let is_quota = self.quota || counts.as_ref().is_some_and(|(limit, _)| limit.quota);
+            if let Some((limit, entries)) = counts {
+                let units = descriptor
+                    .hits_addend
+                    .unwrap_or(u64::from(request.hits_addend.max(1)));
+                self.count(
+                    now,
+                    (&limit, entries),
+                    (units, descriptor.is_negative_hits),
+                    &mut status,
+                );
+            }
+            quotas += u32::from(is_quota);
+            if status.code() == Code::OverLimit {
+                over_quotas += u32::from(is_quota);
+                if !is_quota {
+                    last_over = Some(response.statuses.len());
+                }
+            }
+            response.statuses.push(status);
+        }
+        let is_over = last_over.is_some() || quotas > 0 && quotas == over_quotas;
+        let code = if is_over && !self.shadow {
+            Code::OverLimit
+        } else {
+            Code::Ok
+        };
+        response.set_overall_code(code);
+        self.add_headers(&mut response, last_over);
+        response
+    }
+
+    fn limit(&self, descriptor: &RateLimitDescriptor) -> Option<(Limit, Vec<Entry>)> {
+        let Some(own) = &descriptor.limit else {
+            return find(&self.nodes, &descriptor.entries);
+        };
+        let limit = Limit {
+            requests: own.requests_per_unit,
+            unit: Some(
+                UNITS
+                    .into_iter()
+                    .find(|(unit, _)| *unit == own.unit())
+                    .unwrap(),
+            ),
+            name: String::new(),
+            replaces: Vec::new(),
+            shadow: false,
+            quota: false,
+        };
+        Some((limit, descriptor.entries.clone()))
+    }
+
+    fn count(
+        &mut self,
+        now: u64,
+        (limit, entries): (&Limit, Vec<Entry>),
+        (units, is_back): (u64, bool),
+        status: &mut DescriptorStatus,
+    ) {
+        let (unit, seconds) = limit.unit.unwrap();
+        let (window, count) = self.counts.entry((entries, seconds)).or_default();
+        if *window != now / seconds {
+            (*window, *count) = (now / seconds, 0);
+        }
+        *count = match is_back {
+            true => count.saturating_sub(units),
+            false => *count + units,
+        };
+        let is_over = *count > u64::from(limit.requests) && !is_back;
+        if is_over && !limit.shadow {
+            status.set_code(Code::OverLimit);
+        }
+        status.limit_remaining = match is_over {
+            true => 0,
+            false => u64::from(limit.requests)
+                .saturating_sub(*count)
+                .try_into()
+                .unwrap(),
+        };
+        status.current_limit = Some(RateLimit {
+            requests_per_unit: limit.requests,
+            unit: unit.into(),
+            name: limit.name.clone(),
+            unit_multiplier: None,
+        });
+        status.duration_until_reset = Some(tower_ratelimit_server::messages::Duration {
+            seconds: i64::try_from(seconds - now % seconds).unwrap(),
+            nanos: 0,
+        });
+    }
+
+    fn add_headers(&self, response: &mut RateLimitResponse, last_over: Option<usize>) {
+        let mut told: Option<usize> = None;
+        for (at, status) in response.statuses.iter().enumerate() {
+            let least = told.map_or(u32::MAX, |told: usize| {
+                response.statuses[told].limit_remaining
+            });
+            if status.current_limit.is_some() && status.limit_remaining < least {
+                told = Some(at);
+            }
+        }
+        let Some(told) = last_over.or(told) else {
+            return;
+        };
+        let status = &response.statuses[told];
+        let values = [
+            (
+                "limit",
+                i64::from(status.current_limit.as_ref().unwrap().requests_per_unit),
+            ),
+            ("remaining", i64::from(status.limit_remaining)),
+            ("reset", status.duration_until_reset.unwrap().seconds),
+        ];
+        response.response_headers_to_add = values
+            .map(
+                |(name, value)| tower_ratelimit_server::messages::HeaderValue {
+                    key: format!("ratelimit-{name}"),
+                    value: value.to_string(),
+                },
+            )
+            .to_vec();
+    }
+}
+
+fn request(dice: &mut Dice) -> RateLimitRequest {
+    let descriptor = |dice: &mut Dice| {
+        let entries = (0..=dice.of(&[0, 0, 0, 1, 1, 2])).map(|_| Entry {
+            key: dice.of(&KEYS).to_owned(),
+            value: dice.of(&VALUES).to_owned(),
+        });
+        RateLimitDescriptor {
+            entries: entries.collect(),
+            limit: dice.one_in(8).then(|| RateLimitOverride {
+                requests_per_unit: u32::try_from(dice.below(6)).unwrap(),
+                unit: dice.of(&UNITS).0.into(),
+                unit_multiplier: None,
+            }),
+            hits_addend: dice.one_in(3).then(|| dice.below(4)),
+            is_negative_hits: dice.one_in(10),
+        }
+    };
+    RateLimitRequest {
+        domain: "rl".to_owned(),
+        descriptors: (0..=dice.below(3)).map(|_| descriptor(dice)).collect(),
+        hits_addend: if dice.one_in(4) { 2 } else { 0 },
+    }
+}
+
+/// Makes rules and asks them until as many requests were compared.
+async fn agreement(requests: u64, limits: impl Fn(u64, Modes) -> (RateLimits, ManualClock)) {
+    let wanted = env::var("LYFT_REQUESTS");
+    let wanted = wanted.map_or(requests, |number| number.parse().expect("a number"));
+    let (mut done, mut over) = (0, 0);
+    for seed in 0.. {
+        let mut dice = Dice(seed);
+        let (nodes, descriptors) = nodes(&mut dice, 3);
+        let (shadow, quota) = (dice.one_in(10), dice.one_in(5));
+        let headers = [HeaderSet::Envoy];
+        let modes = Modes::default()
+            .shadow(shadow)
+            .quota(quota)
+            .headers(headers);
+        let (limits, clock) = limits(seed, modes);
+        let text = json!({"domain": "rl", "descriptors": descriptors}).to_string();
+        limits.set_rules(rules(&text));
+        let counts = HashMap::new();
+        let mut model = Model {
+            nodes,
+            shadow,
+            quota,
+            counts,
+        };
+        let mut now = START * 1_000_000;
+        for at in 0..200 {
+            now += dice.of(&[0, 0, 0, 100_000, 1_000_000, 30_000_000]);
+            clock.set(Timestamp::from_micros(now));
+            let request = request(&mut dice);
+            let told = limits.decide(&request).await.unwrap();
+            let expected = model.decide(now / 1_000_000, &request);
+            assert_eq!(
+                told, expected,
+                "seed {seed}, request {at}: {request:?}\n{text}"
+            );
+            over += u64::from(told.overall_code() == Code::OverLimit);
+            done += 1;
+        }
+        if done >= wanted {
+            break;
+        }
+    }
+    eprintln!("{done} requests agreed, {over} of them over a limit");
+    assert!((done / 40..done / 2).contains(&over), "{over} of {done}");
+}
+
+#[tokio::test]
+async fn local_counters_agree_with_the_model() {
+    agreement(20_000, |_, modes| {
+        let bench = Bench::with("domain: rl\n", modes);
+        (bench.limits, bench.clock)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn redis_agrees_with_the_model() {
+    needs!(redis);
+    let server = Server::start().await;
+    let store = RedisStore::builder().deadline(Duration::from_secs(20));
+    let store = store.connect(&server.url()).unwrap();
+    agreement(2_000, |seed, modes| {
+        let (clock, store) = (ManualClock::new(), store.clone());
+        let test_clock = clock.clone();
+        let counters = Counters::new(move |quota, name| {
+            let limiter = RedisLimiter::builder(quota).name(format!("{name}-{seed}"));
+            let limiter = limiter
+                .on_failure(OnFailure::deny())
+                .test_clock(test_clock.clone());
+            Ok(AnyLimiter::new(limiter.build(&store)?))
+        });
+        (RateLimits::new(counters, modes), clock)
+    })
+    .await;
+}
