@@ -305,15 +305,29 @@ impl<'a> Leasing<'a> {
         }
         let free = self.free(subject).min(u64::from(u32::MAX - row.units));
         let all = subject.holders.demand + u64::from(clause.demand);
-        let units = match share(clause, free, all) {
+        let want = self.want(clause, row);
+        let units = match share(clause, want, free, all) {
             units if is_alike && row.end > self.now => units,
             _ => 0,
         };
         reserve(&mut subject.holders, group, u64::from(units));
         Granted {
             units,
-            is_scarce: all > free && units < clause.want,
+            is_scarce: all > free && units < want,
         }
+    }
+
+    /// The units that the caller wants, which is what is asked for in a quarter of a lease; of a row
+    /// that ends sooner, with a window or slice, no more than are asked for until then: the rest would
+    /// count as spent.
+    fn want(&self, clause: &LeaseClause, row: &HolderRow) -> u32 {
+        let (length, left) = (length(clause), row.end.saturating_sub(self.now));
+        if 4 * left >= length {
+            return clause.want;
+        }
+        let soon = u128::from(4 * left) * u128::from(clause.demand) / u128::from(length);
+        let soon = u32::try_from(soon).unwrap_or(u32::MAX);
+        clause.want.min(soon.saturating_sub(row.units))
     }
 
     /// The units that all quotas have left.
@@ -340,10 +354,10 @@ impl<'a> Leasing<'a> {
 
 /// The units that the caller gets of those that are free, where `all` is what everybody wants: a share
 /// as if one more like the caller were coming, so alone it gets half. A single one is not worth a lease.
-fn share(clause: &LeaseClause, free: u64, all: u64) -> u32 {
+fn share(clause: &LeaseClause, want: u32, free: u64, all: u64) -> u32 {
     let demand = u64::from(clause.demand);
     let share = free * demand / (all + demand).max(1);
-    let share = share.min(u64::from(clause.want));
+    let share = share.min(u64::from(want));
     u32::try_from(share)
         .ok()
         .filter(|units| *units >= 2)

@@ -371,6 +371,9 @@ local function Holders(slots, active, it)
         end
         local want = ARGV[clause + 5] + 0
         if want == 0 or less(now, 0, it.end_u, it.end_n) then return 0, false end
+        -- The units of a row that ends soon, with a window or slice, would count as spent then.
+        local soon = 4 * (row.ends - now)
+        if soon < length then want = min(want, max((mul_div(max(soon, 0), wanted, length)) - row.units, 0)) end
         local left = 4294967295 - row.units
         for k = 1, #active do left = min(left, active[k].algorithm.available(active[k], active[k].state)) end
         local all, share = demand + wanted, 0

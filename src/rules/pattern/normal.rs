@@ -72,7 +72,7 @@ pub(in crate::rules) fn normalized(pattern: &str) -> String {
 
 /// The kinds of bytes of a path that was sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ByteKind {
     Plain,
     Slash,
     Dot,
@@ -80,19 +80,19 @@ enum Kind {
     Odd,
 }
 
-const fn kind(byte: u8) -> Kind {
+const fn kind(byte: u8) -> ByteKind {
     match byte {
-        b'/' => Kind::Slash,
-        b'.' => Kind::Dot,
-        b';' | b'\\' => Kind::Odd,
-        byte if is_spelled_out(byte) => Kind::Plain,
-        _ => Kind::Odd,
+        b'/' => ByteKind::Slash,
+        b'.' => ByteKind::Dot,
+        b';' | b'\\' => ByteKind::Odd,
+        byte if is_spelled_out(byte) => ByteKind::Plain,
+        _ => ByteKind::Odd,
     }
 }
 
 /// The kind of each byte.
-static KINDS: [Kind; 256] = {
-    let mut kinds = [Kind::Odd; 256];
+static KINDS: [ByteKind; 256] = {
+    let mut kinds = [ByteKind::Odd; 256];
     let mut byte = 0;
     while byte < 256 {
         kinds[byte] = kind(byte as u8);
@@ -111,11 +111,11 @@ fn is_plain(path: &str) -> bool {
     let mut after_slash = false;
     for byte in path.as_bytes() {
         match KINDS[usize::from(*byte)] {
-            Kind::Plain => after_slash = false,
-            Kind::Slash | Kind::Dot if after_slash => return false,
-            Kind::Slash => after_slash = true,
-            Kind::Dot => {}
-            Kind::Odd => return false,
+            ByteKind::Plain => after_slash = false,
+            ByteKind::Slash | ByteKind::Dot if after_slash => return false,
+            ByteKind::Slash => after_slash = true,
+            ByteKind::Dot => {}
+            ByteKind::Odd => return false,
         }
     }
     !after_slash || path.len() == 1

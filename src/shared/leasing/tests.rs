@@ -231,11 +231,16 @@ fn no_unit_of_a_window_or_slice_is_spent_in_the_next() {
             .sliding_window()
             .slices(5),
     ] {
-        let mut world = World::new(&[quota], 1, START + SECOND - 10_000);
+        // So late no more than is asked for until then.
+        for (left, units) in [(100_000, 2), (10_000, 0)] {
+            let mut world = World::new(&[quota], 1, START + SECOND - left);
+            assert_eq!(world.lease(0, &said_of(5, 5)).units, units);
+        }
+        let mut world = World::new(&[quota], 1, START + SECOND - 250_000);
         let told = world.lease(0, &said_of(5, 5));
-        assert_eq!((told.units, told.ttl), (5, Duration::from_micros(10_000)));
+        assert_eq!((told.units, told.ttl), (5, Duration::from_micros(250_000)));
         // It is the first call that counts them, in the window that was.
-        world.now += 10_000;
+        world.now += 250_000;
         assert_eq!(world.spend_all(), 0);
         assert_eq!(world.fill(20), if quota.slice_count() > 1 { 5 } else { 10 });
     }

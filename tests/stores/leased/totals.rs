@@ -96,6 +96,22 @@ async fn idle_nodes_give_back_within_a_tick_of_the_keeper() {
     assert_eq!(all.charged(), left);
 }
 
+/// What a node holds when a slice ends counts as spent, so it takes no more than it will spend until then.
+#[tokio::test(start_paused = true)]
+async fn little_is_lost_with_each_slice() {
+    let wire = Wire::new();
+    let quota = Quota::per_second(2_000).sliding_window().slices(10);
+    let nodes = nodes(2, quota, &wire);
+    let passed = Passed::default();
+    passed.load(&nodes[..1], 1, 4 * SECOND).await;
+    assert_eq!(passed.count(), 4_000);
+    let stats = nodes[0].mode_stats();
+    assert!(stats.local > 3_000, "{stats:?}");
+    // Half of the limit is asked for, so half is there for others.
+    let free = nodes[1].peek(&key(), 1).await.unwrap().remaining().unwrap();
+    assert!(free > 750, "{free}: {stats:?}");
+}
+
 /// Units that were leased in one window are not spent in the next.
 #[tokio::test(start_paused = true)]
 async fn each_window_has_its_own_units() {
