@@ -213,7 +213,10 @@ impl RedisLimiterBuilder {
             None => default_name,
         };
         let fallback = Fallback::new(self.on_failure, &limits, self.max_local_keys, self.seed)?;
-        let leases = self.mode.lease_terms(self.max_leases, &limits)?;
+        let mut leases = self.mode.lease_terms(self.max_leases, &limits)?;
+        if let Some(terms) = &mut leases {
+            terms.remembers_denials = self.remembers_denials;
+        }
         if self.has_debt || leases.is_some_and(|terms| terms.ahead.is_some()) {
             limits.allow_debt();
         }

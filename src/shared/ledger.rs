@@ -55,8 +55,6 @@ pub(super) struct Ledger<P> {
     terms: LeaseTerms,
     /// Whether denials start blocks, which only the store can.
     has_blocks: bool,
-    /// Whether denials are remembered for longer than a pause.
-    remembers_denials: bool,
     /// How long an answer is waited for.
     deadline: Duration,
     hasher: SipHasher13,
@@ -131,7 +129,6 @@ impl<P> Ledger<P> {
         Self {
             terms,
             has_blocks,
-            remembers_denials: true,
             deadline,
             hasher: keyed_hash(seed),
             buckets: (0..count).map(|_| LeaseBucket::default()).collect(),
@@ -140,12 +137,6 @@ impl<P> Ledger<P> {
             names: AtomicU64::new(0),
             heard: Mutex::new(None),
         }
-    }
-
-    /// The same, that asks about each request beyond the limit, but in pauses.
-    pub(super) const fn without_memory(mut self) -> Self {
-        self.remembers_denials = false;
-        self
     }
 
     /// The time between two looks at all leases.
@@ -332,7 +323,7 @@ impl<P> Ledger<P> {
             DenialKind::Window if reply.others > 0 || reply.units > 0 => wait.min(pause),
             DenialKind::Window => wait,
         };
-        let hold = match self.remembers_denials {
+        let hold = match self.terms.remembers_denials {
             true => hold,
             false => hold.min(pause),
         };

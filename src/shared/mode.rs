@@ -63,6 +63,8 @@ pub(super) struct LeaseTerms {
     pub(super) max_units: u32,
     /// The most subjects that may have one.
     pub(super) max_leases: usize,
+    /// Whether denials are remembered for longer than a pause.
+    pub(super) remembers_denials: bool,
     /// How far the node may be ahead of the store instead, in eventual mode.
     pub(super) ahead: Option<AheadTerms>,
 }
@@ -196,6 +198,7 @@ impl Mode {
                 length: DEFAULT_LENGTH,
                 max_units: u32::MAX,
                 max_leases,
+                remembers_denials: true,
                 ahead: Some(ahead_terms(interval, self.ahead, limits)?),
             })),
         }
@@ -222,6 +225,7 @@ impl Mode {
             length,
             max_units,
             max_leases,
+            remembers_denials: true,
             ahead: None,
         }))
     }

@@ -86,13 +86,7 @@ impl NodesLimiter {
         } = parts;
         let denials = denials.map(Arc::new);
         let has_blocks = limits.block_for.is_some();
-        let ledger = |terms| {
-            let ledger = Ledger::new(terms, has_blocks, store.deadline(), seed);
-            Arc::new(match &denials {
-                Some(_) => ledger,
-                None => ledger.without_memory(),
-            })
-        };
+        let ledger = |terms| Arc::new(Ledger::new(terms, has_blocks, store.deadline(), seed));
         let ledger = leases.map(ledger);
         let asker = Asker {
             store: store.clone(),

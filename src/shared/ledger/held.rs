@@ -307,22 +307,16 @@ impl<P> HeldLease<P> {
             LeaseStatus::New => {
                 // Anything spent meanwhile is of a row that has ended, which was counted in full.
                 counts.end(clause.spent + clause.back + kept);
-                self.left = reply.units;
-                self.spent = 0;
-                self.renumber(now);
+                self.begin(reply.units, now);
                 reply.units
             }
             LeaseStatus::Known => {
                 counts.settle(clause.spent, clause.back);
-                if reply.units < self.spent {
-                    // A late copy of an earlier message made the row anew: what was spent meanwhile
-                    // is of the one that has ended.
-                    counts.end(kept);
-                    self.left = reply.units;
-                    self.spent = 0;
-                    self.renumber(now);
-                } else {
-                    self.left = reply.units - self.spent;
+                // Else a late copy of an earlier message made the row anew: what was spent meanwhile
+                // is of the one that has ended.
+                match reply.units.checked_sub(self.spent) {
+                    Some(left) => self.left = left,
+                    None => self.begin(reply.units, now),
                 }
                 reply.units.saturating_sub(kept)
             }
@@ -339,6 +333,13 @@ impl<P> HeldLease<P> {
         let soon = (f64::from(clause.demand) * share) as u32;
         self.low = (reply.units / 2).min(soon.saturating_add(1));
         (self.seq < LAST_MESSAGE).then_some(granted)
+    }
+
+    /// Goes on with a row that is new.
+    fn begin(&mut self, units: u32, now: Instant) {
+        self.left = units;
+        self.spent = 0;
+        self.renumber(now);
     }
 
     /// Learns how the quotas stood in that answer, before this many units were granted: all others

@@ -37,6 +37,7 @@ fn ledger(seed: u64) -> Ledger<()> {
         length: LENGTH,
         max_units: u32::MAX,
         max_leases: 16,
+        remembers_denials: true,
         ahead: None,
     };
     Ledger::new(terms, false, DEADLINE, Some(seed))

@@ -479,6 +479,7 @@ fn full_bucket_keeps_those_that_hold_and_the_rest_is_strict() {
         length: LENGTH,
         max_units: 6,
         max_leases: 1,
+        remembers_denials: true,
         ahead: None,
     };
     let ledger: Ledger<()> = Ledger::new(terms, false, DEADLINE, Some(1));
@@ -571,7 +572,8 @@ fn denial_beside_units_of_its_own_is_not_held_to_the_end_of_the_window() {
 #[test]
 fn without_memory_a_denial_is_held_for_a_pause() {
     let now = Instant::now();
-    let ledger = ledger(1).without_memory();
+    let mut ledger = ledger(1);
+    ledger.terms.remembers_denials = false;
     assert!(acquire(&ledger, 50, now).is_none());
     let sent = message(&ledger, now).expect("a demand");
     let reply = granted(LeaseStatus::New, 0);
