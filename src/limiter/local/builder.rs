@@ -86,8 +86,9 @@ impl LocalLimiterBuilder {
         self
     }
 
-    /// How many keys can be tracked at the same time. Defaults to 262,144, about 8 MB for one token
-    /// bucket.
+    /// How many keys have room at the same time, whatever their hashes: for that the table has nearly
+    /// twice as many places, and lucky keys use those, too. Defaults to 262,144, about 8 MB for one
+    /// token bucket.
     ///
     /// A key takes 30 bytes, whatever its length, for one token bucket or leaky bucket; 75 bytes
     /// and 45 more for each further counter otherwise, and with [`block_for`](Self::block_for) 45

@@ -72,10 +72,13 @@ for i = 1, #KEYS do
         if total < 0 then reply = '' end
         newest = unpack('>I7', value, to - 9)
         is_changed = is_changed or newest > now
+        local all = to
         while newest and newest >= now do
             noted, to = noted + unpack('>I3', value, to - 2), to - 10
             newest = to > from and unpack('>I7', value, to - 9)
         end
+        -- Nobody writes entries of nothing: the general script knows what to make of them.
+        if to < all and noted == 0 then reply = '' end
     end
 
     local is_foreign
