@@ -176,9 +176,8 @@ fn of_many_keys_the_first_are_found_and_the_bounds_hold() {
     }
     let mut first: Vec<_> = truth.keys().collect();
     first.sort_by_key(|user| u64::MAX - denied(user));
-    let top = rows(&denying.top.report(20));
     for user in &first[..20] {
-        assert!(top.iter().any(|row| row.0 == **user), "{user}: {top:?}");
+        assert!(listed.contains_key(*user), "{user}");
     }
     // As many counters as there may be.
     assert!(
