@@ -13,7 +13,7 @@ mod request;
 mod serve;
 mod time;
 
-/// What fuzz targets ask of the program.
+/// The questions of fuzz targets to the program.
 #[doc(hidden)]
 pub mod fuzzing {
     pub use crate::replay::{LogLine, read_line};

@@ -64,13 +64,13 @@ pub(crate) struct Serve {
         hide_env_values = true
     )]
     redis: Option<String>,
-    /// What all keys in Redis begin with.
+    /// The prefix of all keys in Redis.
     #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
     redis_prefix: Option<String>,
     /// How long Redis may take; Envoy waits for 20ms unless it is told otherwise.
     #[arg(long, value_name = "TIME", default_value = "15ms", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
     redis_deadline: Duration,
-    /// What decides while Redis does not answer.
+    /// The policy while Redis does not answer.
     #[arg(
         long,
         value_name = "HOW",

@@ -14,7 +14,7 @@ use super::{
     peaks::hash_of,
 };
 
-/// What all rules look at, each part once.
+/// The parts of requests that rules look at, each once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Needs(Vec<Need>);
 

@@ -68,7 +68,7 @@ impl<'p> Picture<'p> {
         );
     }
 
-    /// What is below the points, each of which is as high until the next one.
+    /// The area below the points, each of which is as high until the next one.
     pub(super) fn area(&mut self, values: &[f64], class: &str) {
         let at = |place: usize| place as f64 / values.len().max(1) as f64;
         let steps = values.iter().enumerate();

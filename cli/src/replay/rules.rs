@@ -36,7 +36,7 @@ pub(super) struct TriedRules {
     pub(super) unseen: u64,
 }
 
-/// What the rules would have done to requests.
+/// The fates of requests by the rules.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
     pub(super) limited: Limited,

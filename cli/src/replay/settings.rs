@@ -14,7 +14,7 @@ const MOST_QUOTAS: usize = 16;
 pub(super) struct Settings {
     pub(super) quotas: Vec<Quota>,
     pub(super) rules: Vec<PathBuf>,
-    /// What the rules look at.
+    /// The parts of requests that the rules look at.
     pub(super) needs: Needs,
     pub(super) key: KeySpec,
     pub(super) pattern: Option<RequestPattern>,

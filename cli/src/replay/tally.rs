@@ -254,7 +254,7 @@ impl Tally {
         })
     }
 
-    /// What rules look at and lines do not tell, with the number of those lines.
+    /// The parts of requests that rules look at and lines do not tell, with the number of those lines.
     pub(super) fn untold(&self) -> impl Iterator<Item = (&Need, u64)> {
         let needs = self.rules.iter().flat_map(|rules| rules.needs.iter());
         let untold = needs.zip(self.seen.untold.iter().copied());

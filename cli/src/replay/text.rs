@@ -175,7 +175,7 @@ fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::R
     not_in_log(tally, text)
 }
 
-/// What rules look at and the log does not have, and what became of them.
+/// The parts of requests that rules look at and the log does not have, and what became of them.
 fn not_in_log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     for (need, attempts) in tally.untold() {
         let of = match attempts == tally.seen.attempts {

@@ -13,7 +13,7 @@ pub(super) struct FieldNames {
     pub(super) looked_at: BTreeMap<usize, Vec<String>>,
 }
 
-/// What a field is.
+/// The meaning of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
     Time,
@@ -28,7 +28,7 @@ pub(super) enum Meaning {
     Status,
     /// A part of the key.
     Key(usize),
-    /// What rules need at this place.
+    /// The need of rules at this place.
     LookedAt(usize),
     /// A cookie that rules need, whose value stands alone.
     Cookie(usize),
@@ -162,7 +162,7 @@ impl FieldTree {
             .partition_point(|child| child.name.len() < length)
     }
 
-    /// What stands under a name; some servers write dots in place of objects.
+    /// The value under a name; some servers write dots in place of objects.
     pub(super) fn child(&self, name: &str) -> Option<&Self> {
         match self.place(name) {
             Some(place) => Some(&self.children[place]),
