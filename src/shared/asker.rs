@@ -142,11 +142,7 @@ impl Asker {
                 subject: question.subject.clone(),
                 plan: Arc::clone(current),
             };
-            let asks = question
-                .rows
-                .iter()
-                .any(|(op, _)| !matches!(op, Op::Peek(_)));
-            ledger.message((holder, asks), (place, most), now)
+            ledger.message((holder, question.most_taken()), (place, most), now)
         };
         questions.iter().map(letter).collect()
     }

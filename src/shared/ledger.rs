@@ -193,11 +193,11 @@ impl<P> Ledger<P> {
         }
     }
 
-    /// The message that goes with a call about the subject, of which there are `most` units, and
-    /// that asks for some or not.
+    /// The message that goes with a call about the subject, of which there are `most` units. The call
+    /// takes at most so many, if that is known.
     pub(super) fn message(
         &self,
-        (holder, asks): (LeaseHolder, bool),
+        (holder, takes): (LeaseHolder, Option<u64>),
         (place, most): (impl FnOnce() -> LeasePlace<P>, u64),
         now: Instant,
     ) -> Letter {
@@ -209,7 +209,7 @@ impl<P> Ledger<P> {
         };
         let sent = |clause| Letter::Sent(SentMessage::new(holder, clause, (now, forgets)));
         if self.terms.ahead.is_some() {
-            let clause = self.message_ahead(entry, asks, now);
+            let clause = self.message_ahead(entry, takes, now);
             return clause.map_or(Letter::None, sent);
         }
         entry.demand.keep_below(most, now, self.terms.length);
@@ -239,7 +239,7 @@ impl<P> Ledger<P> {
             return;
         };
         if let Some(ahead) = &mut entry.ahead {
-            ahead.lose(sent.at);
+            ahead.lose(&sent.clause);
         }
         if let Some(lease) = &mut entry.lease {
             lease.lose(sent.clause.seq, sent.at);

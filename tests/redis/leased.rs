@@ -171,9 +171,17 @@ async fn eventual_nodes_are_ahead_by_no_more_than_they_may() {
             (settled + asked >= passed).then_some(settled)
         };
         let settled = eventually("the messages", told).await;
-        // How many more went ahead depends on how busy the machine is.
-        assert!(settled >= u64::from(ahead), "{settled} of {passed}");
-        let denied = nodes[0].acquire(&Key::from("all"), 1).await.unwrap();
-        assert!(denied.is_denied());
+        // All but the first of each task, and those for which too little was told of.
+        assert!(settled >= limit / 2, "{settled} of {passed}");
+        let mut later = 0;
+        while nodes[0]
+            .acquire(&Key::from("all"), 1)
+            .await
+            .unwrap()
+            .is_allowed()
+        {
+            later += 1;
+            assert!(passed + later <= most, "{later} after {passed}");
+        }
     }
 }

@@ -329,6 +329,44 @@ async fn requests_are_answered_at_once() {
     assert_eq!(node.mode_stats().settled, 1_099);
 }
 
+/// Those that come while one is asked about are answered here, as long as there is enough for it and
+/// them: otherwise each of them asks, and is under way when the next one comes.
+#[tokio::test(start_paused = true)]
+async fn after_a_crowd_requests_are_answered_at_once_again() {
+    let wire = Wire::new();
+    let node = nodes(1, Quota::per_second(10_000), 100, &wire);
+    let passed = Passed::new(&wire);
+    passed.load(&node, (1, 10 * MS), 100 * MS).await;
+    passed.load(&node, (200, MS), MS).await;
+    passed.load(&node, (5, MS), 10 * MS).await;
+    let before = node[0].mode_stats();
+    assert!(before.asked > 50, "{before:?}");
+    passed.load(&node, (5, MS), SECOND).await;
+    let stats = node[0].mode_stats();
+    assert_eq!(stats.asked, before.asked, "{stats:?}");
+}
+
+/// What is asked for is set aside of what may be ahead, and of what is left.
+#[tokio::test(start_paused = true)]
+async fn units_that_are_asked_for_are_not_given_away() {
+    for (limit, free) in [(10_000, 30), (95, 5)] {
+        let wire = Wire::new();
+        let quota = Quota::per_day(limit).fixed_window();
+        let node = &nodes(1, quota, 80, &wire)[0];
+        let _ = node.acquire(&Key::from("bob"), 1).await.unwrap();
+        assert_eq!(at_once(node, 80), 80);
+        // It leaves with the answer that tells of the first forty.
+        let Pending::Later(asked) = node.acquire(&key(), 10) else {
+            panic!("it is more than may be ahead");
+        };
+        let asked = tokio::spawn(asked);
+        sleep(MS * 5 / 2).await;
+        assert_eq!(at_once(node, limit), free, "{limit}");
+        let given = asked.await.unwrap().unwrap().charged();
+        assert_eq!(given, 10, "{limit}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_passed_is_counted_once_whatever_becomes_of_messages() {
     let faults = [

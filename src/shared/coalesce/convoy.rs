@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::batch::{Batch, OpReply, Row, Rows, Waiters, WaitingOp};
 use crate::{
+    decision::Op,
     limiter::limits::Chosen,
     redis::store::{error::StoreError, pace::CallSize},
     shared::{lease::LeaseReply, subject::SubjectName},
@@ -66,6 +67,19 @@ pub(super) struct Departure<P> {
 impl SubjectOps {
     pub(in crate::shared) fn ops(&self) -> usize {
         self.rows.iter().map(|(_, count)| count).sum()
+    }
+
+    /// The most units that the operations take together; none where the store alone can tell.
+    pub(in crate::shared) fn most_taken(&self) -> Option<u64> {
+        self.rows.iter().try_fold(0, |sum: u64, (op, count)| {
+            let each = match op {
+                Op::Acquire(cost) | Op::Reserve(cost) | Op::AcquireUpTo(cost) => *cost,
+                Op::Settle(cost, receipt) => cost.saturating_sub(receipt.charged()),
+                Op::Peek(_) | Op::Refund(..) => 0,
+                _ => return None,
+            };
+            Some(sum.saturating_add(each.saturating_mul(*count as u64)))
+        })
     }
 }
 

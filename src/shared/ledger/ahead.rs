@@ -40,13 +40,24 @@ pub(super) struct AheadCount<P> {
     told: u32,
     counted: u32,
     view: Option<AheadView>,
-    /// Until then a call may be under way that asks whether a request passes, sent at that time. Units
-    /// that are spent meanwhile are ones of which its answer does not know.
-    asking: Option<(Instant, Instant)>,
+    /// The questions that may be under way. Their answers do not know of units that are spent
+    /// meanwhile.
+    asked: Vec<Asked>,
     /// Nothing is sent for its own sake before that.
     quiet_until: Instant,
     /// Whether the last message was lost.
     is_lost: bool,
+}
+
+/// A question that the store has not answered.
+#[derive(Debug)]
+struct Asked {
+    /// The name and the number of its message.
+    message: ([u8; 8], u32),
+    /// The most units that it can take; none where that is not known.
+    units: Option<u64>,
+    /// It is answered by then, or never.
+    until: Instant,
 }
 
 /// How the quotas stood in the last answer.
@@ -91,7 +102,7 @@ impl<P> AheadCount<P> {
                 heard_at: now,
                 counted: 0,
             }),
-            asking: None,
+            asked: Vec::new(),
             quiet_until: now,
             is_lost: false,
         }
@@ -114,13 +125,12 @@ impl<P> AheadCount<P> {
             let mut statuses = view.decision.statuses().iter();
             statuses.any(|status| !status.is_fresh_after(since))
         };
-        self.has_news() || self.asking.is_some() || self.view.as_ref().is_some_and(is_used)
+        self.has_news() || !self.asked.is_empty() || self.view.as_ref().is_some_and(is_used)
     }
 
     /// Decides whether `cost` units pass.
     pub(super) fn acquire(&mut self, cost: u64, at: AheadNow) -> LocalAnswer {
-        let is_asking = self.asking.is_some_and(|(_, until)| at.now < until);
-        let Some(view) = self.view.as_ref().filter(|_| !is_asking) else {
+        let (Some(view), Some(asked)) = (&self.view, self.asked(at.now)) else {
             return LocalAnswer::Ask;
         };
         let (since, own) = (view.since(at.now), self.spent - view.counted);
@@ -131,12 +141,14 @@ impl<P> AheadCount<P> {
             let denied = view.denial(cost, self.number.0, (since, own));
             return denied.map_or(LocalAnswer::Ask, |denied| self.refresh(denied, at));
         }
-        let units = u32::try_from(cost).ok().filter(|units| {
-            let ahead = self.ahead().checked_add(*units);
-            ahead.is_some_and(|ahead| ahead <= at.terms.units)
-        });
-        let spent = units.and_then(|units| self.spent.checked_add(units));
-        let Some(spent) = spent else {
+        // What is asked for is set aside.
+        let cost_and_asked = cost.saturating_add(asked);
+        let may_be_ahead = cost_and_asked.saturating_add(u64::from(self.ahead()));
+        if cost_and_asked > left || may_be_ahead > u64::from(at.terms.units) {
+            return LocalAnswer::Ask;
+        }
+        let units = u32::try_from(cost).ok();
+        let Some(spent) = units.and_then(|units| self.spent.checked_add(units)) else {
             return LocalAnswer::Ask;
         };
         let decision = view.status(cost, self.number.0, (since, spent - view.counted));
@@ -146,6 +158,14 @@ impl<P> AheadCount<P> {
             return LocalAnswer::Low(decision);
         }
         LocalAnswer::Decided(decision)
+    }
+
+    /// The most units that the questions under way can take, if that is known.
+    fn asked(&self, now: Instant) -> Option<u64> {
+        let under_way = self.asked.iter().filter(|asked| now < asked.until);
+        under_way
+            .map(|asked| asked.units)
+            .try_fold(0, |sum: u64, units| Some(sum.saturating_add(units?)))
     }
 
     /// Gives the answer, and asks how things stand if that was not heard lately.
@@ -203,10 +223,10 @@ impl<P> AheadCount<P> {
         self.has_news() && self.is_quiet_over(at)
     }
 
-    /// The next message, to be sent now with operations, or with none that asks for units.
+    /// The next message, to be sent now with operations that take at most so many units.
     pub(super) fn message(
         &mut self,
-        (asks, patience): (bool, Duration),
+        (takes, patience): (Option<u64>, Duration),
         counts: &LeaseCounts,
         now: Instant,
     ) -> LeaseClause {
@@ -222,8 +242,13 @@ impl<P> AheadCount<P> {
             // The next answer may be of a clock that is a little behind.
             *since = time.saturating_sub(CLOCK_SLACK);
         }
-        if asks {
-            self.asking = Some((now, now + patience));
+        self.asked.retain(|asked| now < asked.until);
+        if takes != Some(0) {
+            self.asked.push(Asked {
+                message: (self.name, self.seq),
+                units: takes,
+                until: now + patience,
+            });
         }
         LeaseClause {
             name: self.name,
@@ -237,14 +262,15 @@ impl<P> AheadCount<P> {
         }
     }
 
-    /// No answer comes to a message that was sent then.
-    pub(super) fn lose(&mut self, sent_at: Instant) {
+    /// No answer comes to this message: its requests are decided in another way.
+    pub(super) fn lose(&mut self, clause: &LeaseClause) {
         self.is_lost = true;
-        self.end_asking(sent_at);
+        self.end_question(clause);
     }
 
-    fn end_asking(&mut self, sent_at: Instant) {
-        self.asking.take_if(|(asked_at, _)| *asked_at <= sent_at);
+    fn end_question(&mut self, clause: &LeaseClause) {
+        let message = (clause.name, clause.seq);
+        self.asked.retain(|asked| asked.message != message);
     }
 
     /// Learns what the store has counted, and how the quotas stood after that, unless there is nothing
@@ -256,7 +282,7 @@ impl<P> AheadCount<P> {
         (sent_at, now): (Instant, Instant),
         (counts, new_name): (&LeaseCounts, impl FnOnce() -> [u8; 8]),
     ) {
-        self.end_asking(sent_at);
+        self.end_question(clause);
         if clause.name != self.name {
             return;
         }

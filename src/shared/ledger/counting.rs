@@ -86,16 +86,16 @@ impl<P> Ledger<P> {
         answer
     }
 
-    /// The message of eventual mode that goes with a call about the subject, which asks for units or
-    /// not.
+    /// The message of eventual mode that goes with a call about the subject, which takes at most so
+    /// many units, if that is known.
     pub(super) fn message_ahead(
         &self,
         entry: &mut LeaseEntry<P>,
-        asks: bool,
+        takes: Option<u64>,
         now: Instant,
     ) -> Option<LeaseClause> {
         let ahead = entry.ahead.as_mut()?;
-        Some(ahead.message((asks, self.patience()), &self.counts, now))
+        Some(ahead.message((takes, self.patience()), &self.counts, now))
     }
 
     /// Learns the store's answer to a message of eventual mode.

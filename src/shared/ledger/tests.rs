@@ -52,7 +52,7 @@ fn place() -> LeasePlace<()> {
 
 fn message(ledger: &Ledger<()>, now: Instant) -> Option<SentMessage> {
     ledger
-        .message((HOLDER, true), (place, 1_000), now)
+        .message((HOLDER, Some(1)), (place, 1_000), now)
         .message()
         .copied()
 }
