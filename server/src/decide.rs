@@ -20,6 +20,7 @@ use crate::{
     headers::{HeaderSet, fields},
     lyft::{Rules, merge_metadata},
     messages::{Code, DescriptorStatus, Duration, RateLimitRequest, RateLimitResponse, Struct},
+    metrics,
 };
 
 /// Limits by rules that can be exchanged: what the service decides by. A clone is a handle to the same limits.
@@ -145,6 +146,8 @@ impl RateLimits {
         })?;
         let asked = ask(&rules, request)?;
         let decisions = self.charge(&asked).await?;
+        let degraded = decisions.iter().flatten().filter_map(Decision::degraded_by);
+        degraded.for_each(|reason| metrics::rls_degraded(reason.as_str()));
         let statuses = asked.iter().zip(&decisions);
         let statuses = statuses.map(|(asked, decision)| status(asked, decision.as_ref()));
         Ok(self.answer(request, &asked, statuses.collect()))

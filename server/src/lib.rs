@@ -3,7 +3,7 @@
 //! [`lyft`] reads the rule files of Envoy's reference service and says what they mean for a request,
 //! [`counters`] count in this process or in Redis, [`decide`] makes the answer of both, and [`rls`] is the
 //! gRPC service, which can be embedded into a server of your own. [`http`] has the same as JSON, [`auth`]
-//! answers proxies by rules of requests, and [`serve`] runs all of it.
+//! answers proxies by rules of requests, and [`serve`] runs all of it, with metrics.
 
 pub mod auth;
 pub mod counters;
@@ -13,8 +13,10 @@ pub mod http;
 mod json;
 pub mod lyft;
 pub mod messages;
+mod metrics;
 pub mod rls;
 pub mod serve;
+mod source;
 
 pub use tower_ratelimit::OnFailure;
 

@@ -14,6 +14,7 @@ use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tower_ratelimit::{
     LocalStore, OnFailure, RedisStore,
+    observe::MetricsObserver,
     rules::{Rules as RequestRules, RulesLayer},
 };
 
@@ -23,7 +24,9 @@ use crate::{
     decide::{Modes, RateLimits},
     http::{self, Draining},
     lyft::Rules,
+    metrics::Metrics,
     rls,
+    source::Source,
 };
 
 /// The names under which the health of the gRPC service can be asked.
@@ -92,7 +95,7 @@ impl Settings {
         }
     }
 
-    fn rules(&self) -> Result<Rules, ServeError> {
+    pub(crate) fn rules(&self) -> Result<Rules, ServeError> {
         let builder = Rules::builder().merge_domains(self.merge_domains);
         builder
             .read(&self.rules)
@@ -127,13 +130,14 @@ impl Settings {
         let rules = builder.read_all(&self.auth_rules);
         let rules =
             rules.map_err(|error| fault("the rules of --auth-rules cannot be used", &error))?;
-        Ok(Some(RulesLayer::new(rules)))
+        let observer = MetricsObserver::new().backend(store.backend());
+        Ok(Some(RulesLayer::new(rules).observer(observer)))
     }
 }
 
 /// Where everything is counted.
 #[derive(Clone)]
-enum Store {
+pub(crate) enum Store {
     Local(LocalStore),
     Redis(RedisStore),
 }
@@ -143,6 +147,14 @@ impl Store {
         match self {
             Self::Local(store) => Counters::local(store),
             Self::Redis(store) => Counters::redis(store, on_failure),
+        }
+    }
+
+    /// The store in the labels of metrics.
+    pub(crate) const fn backend(&self) -> &'static str {
+        match self {
+            Self::Local(_) => "local",
+            Self::Redis(_) => "redis",
         }
     }
 }
@@ -200,13 +212,19 @@ pub async fn serve(
         address(&http)
     ));
     limits.set_rules(rules);
-    let router = auth
-        .as_ref()
-        .map(|rules| auth::router(rules, settings.trust.iter().copied()));
-    let running = Running::start(&limits, grpc, http, router.unwrap_or_default()).await;
-    while let Told::Reload = signals.next().await {
-        reload(&settings, &limits, auth.as_ref(), &say);
+    let handle = auth.as_ref().map(RulesLayer::handle);
+    let source = Source::new(settings.clone(), limits.clone(), handle);
+    let metrics = Metrics::new(source.clone(), store);
+    let mut router = metrics.router();
+    if let Some(rules) = &auth {
+        router = router.merge(auth::router(rules, settings.trust.iter().copied()));
     }
+    let running = Running::start(&limits, grpc, http, router).await;
+    let upkeep = tokio::spawn(metrics.upkeep());
+    while let Told::Reload = signals.next().await {
+        source.reload().into_iter().for_each(&say);
+    }
+    upkeep.abort();
     say("not ready any more".to_owned());
     let end = running.end(settings.drain);
     tokio::select! {
@@ -214,27 +232,6 @@ pub async fn serve(
         () = signals.end() => say("told twice to end".to_owned()),
     }
     Ok(())
-}
-
-/// Reads all files again. One that has a fault leaves the rules of its kind as they were.
-fn reload(
-    settings: &Settings,
-    limits: &RateLimits,
-    auth: Option<&RulesLayer>,
-    say: &dyn Fn(String),
-) {
-    match settings.rules() {
-        Ok(rules) => {
-            say(format!("read the rules again: {} limits", rules.len()));
-            limits.set_rules(rules);
-        }
-        Err(error) => say(format!("the rules stay as they were: {error}")),
-    }
-    match auth.map(|auth| auth.handle().reload()) {
-        Some(Ok(changes)) => say(format!("read the rules of /v1/auth again:\n{changes}")),
-        Some(Err(error)) => say(format!("the rules of /v1/auth stay as they were:\n{error}")),
-        None => {}
-    }
 }
 
 async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, ServeError> {
@@ -255,14 +252,14 @@ impl Running {
         limits: &RateLimits,
         grpc: TcpListener,
         http: TcpListener,
-        auth: Router,
+        more: Router,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
         let draining = Draining::default();
         let (health, health_service) = tonic_health::server::health_reporter();
         set_health(&health, ServingStatus::Serving).await;
         let mut servers = JoinSet::new();
-        let router = http::router(limits.clone(), draining.clone()).merge(auth);
+        let router = http::router(limits.clone(), draining.clone()).merge(more);
         let router = router.into_make_service_with_connect_info::<SocketAddr>();
         let until = wait(stopped.clone());
         servers.spawn(async move {

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     clock::{SharedClock, Timestamp},
+    decision::Policy,
     key::ClientIp,
 };
 
@@ -112,6 +113,13 @@ impl Rules {
     /// The rules' names, in their order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.rules.iter().map(|rule| &*rule.name)
+    }
+
+    /// The policies of the rules that limit anything, in the rules' order; of several tiers or times,
+    /// the default ones.
+    pub fn policies(&self) -> impl Iterator<Item = &Policy> {
+        let limiters = self.0.limiters.iter().flatten();
+        limiters.flat_map(RuleLimiter::policies)
     }
 
     /// The parts of requests that rules look at, beyond method, path, query and client, in the order

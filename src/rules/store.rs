@@ -10,8 +10,9 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
+    decision::Policy,
     error::ConfigError,
-    limiter::{LocalLimiter, LocalStore, Tier},
+    limiter::{Limiter as _, LocalLimiter, LocalStore, Tier},
     quota::OwnedQuota,
 };
 #[cfg(feature = "redis")]
@@ -51,6 +52,17 @@ pub(super) enum RuleLimiter {
     Local(LocalLimiter),
     #[cfg(feature = "redis")]
     Redis(RedisLimiter),
+}
+
+impl RuleLimiter {
+    /// The policies of the default tier.
+    pub(super) fn policies(&self) -> &[Policy] {
+        match self {
+            Self::Local(limiter) => limiter.policies(),
+            #[cfg(feature = "redis")]
+            Self::Redis(limiter) => limiter.policies(),
+        }
+    }
 }
 
 /// The tier of the set of quotas at a place; `first` is the place of the default ones.

@@ -7,5 +7,7 @@ mod calls;
 mod envoy;
 mod http;
 mod life;
+mod metrics;
 mod page;
+mod prometheus;
 mod service;

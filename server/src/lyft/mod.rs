@@ -13,6 +13,7 @@
 //! `metadata` stays with limits that have a `detailed_metric`, and a key that stands twice in one table is a
 //! fault, unless it begins the next domain of a file with several.
 
+mod listing;
 mod metadata;
 mod parse;
 mod problem;
