@@ -1,6 +1,9 @@
 //! The place where rules count, and the limiter of each rule there.
 
 #[cfg(feature = "redis")]
+use std::time::Duration;
+
+#[cfg(feature = "redis")]
 use super::compile::OnStoreFailure;
 use super::{
     allowance::QuotaSet,
@@ -12,7 +15,7 @@ use crate::{
     clock::SharedClock,
     decision::Policy,
     error::ConfigError,
-    limiter::{Limiter as _, LocalLimiter, LocalStore, Tier},
+    limiter::{AnyLimiter, Limiter as _, LocalLimiter, LocalStore, Tier},
     quota::OwnedQuota,
 };
 #[cfg(feature = "redis")]
@@ -21,6 +24,10 @@ use crate::{
     redis::{RedisStore, key_name::accepted_name},
     shared::{OnFailure, RedisLimiter},
 };
+
+/// How long a denial by Redis is held to at most: then a reset by an operator at any node is seen.
+#[cfg(feature = "redis")]
+const LONGEST_DENIAL: Duration = Duration::from_secs(1);
 
 /// The place where rules count: a [`LocalStore`], or a `RedisStore` that all nodes share.
 #[derive(Debug, Clone)]
@@ -55,6 +62,24 @@ pub(super) enum RuleLimiter {
 }
 
 impl RuleLimiter {
+    /// Changes the quota of this policy in the default tier.
+    pub(super) fn set_quota(&self, policy: &str, quota: OwnedQuota) -> Result<(), ConfigError> {
+        match self {
+            Self::Local(limiter) => limiter.set_quota(policy, quota),
+            #[cfg(feature = "redis")]
+            Self::Redis(limiter) => limiter.set_quota(policy, quota),
+        }
+    }
+
+    /// The same limiter without its type.
+    pub(super) fn to_any(&self) -> AnyLimiter {
+        match self {
+            Self::Local(limiter) => AnyLimiter::new(limiter.clone()),
+            #[cfg(feature = "redis")]
+            Self::Redis(limiter) => AnyLimiter::new(limiter.clone()),
+        }
+    }
+
     /// The policies of the default tier.
     pub(super) fn policies(&self) -> &[Policy] {
         match self {
@@ -134,7 +159,8 @@ impl RulesStore {
             Place::Redis(store) => {
                 let mut builder = RedisLimiter::builder(owned(first))
                     .name(accepted_name(format!("rule.{}", rule.name)))
-                    .on_failure(on_failure(settings));
+                    .on_failure(on_failure(settings))
+                    .remember_denials_for(LONGEST_DENIAL);
                 for (place, quotas) in others {
                     builder = builder.tier(place.to_string(), owned(quotas));
                 }
