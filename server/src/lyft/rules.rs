@@ -7,9 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use tower_ratelimit::rules::{Problem, RulesError};
+
 use super::{
     parse,
-    problem::{LyftError, Problem},
     stats::{path_of_override, stats_name},
     wildcard::Wildcard,
 };
@@ -226,7 +227,7 @@ impl Builder {
     pub fn parse<N: Into<String>, T: Into<String>>(
         &self,
         texts: impl IntoIterator<Item = (N, T)>,
-    ) -> Result<Rules, LyftError> {
+    ) -> Result<Rules, RulesError> {
         let texts = texts.into_iter();
         let texts = texts.map(|(name, text)| (name.into(), text.into()));
         parse::parse(texts, self.merge_domains)
@@ -237,12 +238,12 @@ impl Builder {
     /// # Errors
     ///
     /// What cannot be read, or all that is wrong with the files.
-    pub fn read<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Rules, LyftError> {
+    pub fn read<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Rules, RulesError> {
         let mut texts = Vec::new();
         for path in paths {
             let path = path.as_ref();
             let unreadable = |error: io::Error| {
-                LyftError::unreadable(format!("{} cannot be read: {error}", path.display()))
+                RulesError::unreadable(format!("{} cannot be read: {error}", path.display()))
             };
             for file in files(path).map_err(unreadable)? {
                 let text = fs::read_to_string(&file).map_err(unreadable)?;
