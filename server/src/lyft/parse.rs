@@ -1,5 +1,6 @@
 //! Files as rules: what is refused, and what is only strange.
 
+mod extensions;
 mod fields;
 mod parts;
 
@@ -13,10 +14,10 @@ use tower_ratelimit::rules::{
     },
 };
 
-use self::{fields::tables, parts::parts};
+use self::{extensions::EXTENSIONS, fields::tables, parts::parts};
 use super::{
     metadata::metadata,
-    rules::{Descriptor, Level, Limit, Rules},
+    rules::{Builder, Descriptor, Level, Limit, Rules},
     typed::{Typed, text_or_empty, typed, typed_key},
     wildcard::Wildcard,
 };
@@ -52,10 +53,10 @@ const REPLACES: [&str; 1] = ["name"];
 
 pub(super) fn parse(
     texts: impl Iterator<Item = (String, String)>,
-    merge_domains: bool,
+    settings: &Builder,
 ) -> Result<Rules, RulesError> {
     let mut parser = RulesParser {
-        merge_domains,
+        settings,
         domain: String::new(),
         rules: Rules::default(),
         places: HashMap::new(),
@@ -69,8 +70,8 @@ pub(super) fn parse(
     Ok(Rules { warnings, ..rules })
 }
 
-struct RulesParser {
-    merge_domains: bool,
+struct RulesParser<'s> {
+    settings: &'s Builder,
     /// The domain that is being read.
     domain: String,
     rules: Rules,
@@ -79,7 +80,7 @@ struct RulesParser {
     report: Report,
 }
 
-impl RulesParser {
+impl RulesParser<'_> {
     fn tell(&mut self, code: ProblemCode, spot: &Spot, message: impl Into<String>) {
         self.report.fault(code, spot, message);
     }
@@ -111,7 +112,7 @@ impl RulesParser {
             let message = "a file is a table with a domain and descriptors";
             return self.tell(ProblemCode::R01, &root.spot, message);
         }
-        self.check_keys(root);
+        self.check_keys(root, false);
         self.warn_of_misplaced(root, &ROOT, "a file");
         let domain = self.text(root, "domain");
         if domain.is_empty() {
@@ -120,7 +121,7 @@ impl RulesParser {
         }
         let spot = root.get("domain").map_or(&root.spot, |domain| &domain.spot);
         if let Some(other) = self.places.get(&domain).map(Spot::short)
-            && !self.merge_domains
+            && !self.settings.merge_domains
         {
             let message = format!("duplicate domain {domain:?}, which is that of {other}");
             return self.tell(ProblemCode::R03, spot, message);
@@ -135,7 +136,7 @@ impl RulesParser {
     }
 
     /// What is said of all keys and values, wherever they stand.
-    fn check_keys(&mut self, table: &Node) {
+    fn check_keys(&mut self, table: &Node, is_limit: bool) {
         taken(table.entries(), &mut self.report);
         for entry in table.entries() {
             let NodeEntry {
@@ -150,23 +151,28 @@ impl RulesParser {
                 continue;
             }
             let groups = [&ROOT[..], &DESCRIPTOR, &RATE_LIMIT, &REPLACES];
-            if !groups.iter().any(|group| group.contains(&key.as_str())) {
+            let is_extension = is_limit && EXTENSIONS.contains(&key.as_str());
+            let mut groups = groups.iter();
+            if is_extension && self.settings.strict {
+                let message = format!("{key:?}, which Envoy's reference service does not know");
+                self.tell(ProblemCode::R02, key_spot, message);
+            } else if !is_extension && !groups.any(|group| group.contains(&key.as_str())) {
                 let message = format!("unknown key {key:?}");
                 self.tell(ProblemCode::R02, key_spot, message);
             }
             if key != "metadata" {
-                self.check_value(value);
+                self.check_value(value, key == "rate_limit");
             }
         }
     }
 
-    fn check_value(&mut self, value: &Node) {
+    fn check_value(&mut self, value: &Node, is_limit: bool) {
         match &value.value {
-            NodeValue::Table(_) => self.check_keys(value),
+            NodeValue::Table(_) => self.check_keys(value, is_limit),
             NodeValue::List(items) => {
                 for item in items {
                     match item.value {
-                        NodeValue::Table(_) => self.check_keys(item),
+                        NodeValue::Table(_) => self.check_keys(item, false),
                         _ => {
                             let message = "a list of something other than tables";
                             self.tell(ProblemCode::R01, &item.spot, message);
@@ -293,10 +299,15 @@ impl RulesParser {
         let unit = self.unit(limit, unlimited);
         let name = self.text(limit, "name");
         let replaces = self.replaces(limit, &name);
+        let requests = self.number(limit, "requests_per_unit").unwrap_or(0);
+        let unit_multiplier = self.unit_multiplier(limit, unit);
+        let period = unit.map_or(0, Unit::seconds) * u64::from(unit_multiplier.unwrap_or(1));
         self.rules.limits += 1;
         Some(Limit {
-            requests: self.number(limit, "requests_per_unit"),
+            requests,
             unit,
+            unit_multiplier,
+            quota_of_its_own: self.quota(limit, requests, period),
             name,
             replaces,
             shadow: false,

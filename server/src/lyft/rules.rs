@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tower_ratelimit::rules::{Problem, RulesError};
+use tower_ratelimit::{
+    Quota,
+    rules::{Problem, RulesError},
+};
 
 use super::{
     parse,
@@ -28,7 +31,8 @@ pub struct Rules {
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Builder {
-    merge_domains: bool,
+    pub(super) merge_domains: bool,
+    pub(super) strict: bool,
 }
 
 /// The descriptors below a domain or a descriptor.
@@ -56,6 +60,10 @@ pub(crate) struct Limit {
     pub(crate) requests: u32,
     /// The unit; `None` of an unlimited one.
     pub(crate) unit: Option<Unit>,
+    /// How many units a period has, where the file says.
+    pub(crate) unit_multiplier: Option<u32>,
+    /// The quota, where it is another than a fixed window.
+    pub(crate) quota_of_its_own: Option<Quota>,
     pub(crate) name: String,
     pub(crate) replaces: Vec<String>,
     pub(crate) shadow: bool,
@@ -219,6 +227,13 @@ impl Builder {
         self
     }
 
+    /// Whether what Envoy's reference service does not know is a fault: `unit_multiplier`, `algorithm`, `burst`,
+    /// `slices` and `soft` of a limit. Defaults to false.
+    pub const fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
     /// Reads texts, each with the name of its file. One fault refuses all of them.
     ///
     /// # Errors
@@ -230,7 +245,7 @@ impl Builder {
     ) -> Result<Rules, RulesError> {
         let texts = texts.into_iter();
         let texts = texts.map(|(name, text)| (name.into(), text.into()));
-        parse::parse(texts, self.merge_domains)
+        parse::parse(texts, self)
     }
 
     /// Reads files, and the `*.yaml`, `*.yml` and `*.json` files of directories in the order of their names.

@@ -331,3 +331,26 @@ fn directories_are_read_in_the_order_of_names() {
     let missing = Rules::builder().read(&[folder.path().join("none.yaml")]);
     assert!(missing.unwrap_err().to_string().contains("none.yaml"));
 }
+
+/// Extensions that make no sense.
+#[test]
+fn quotas_are_held_to_what_can_be_counted() {
+    let own = |words: &str| limit(&format!("{{unit: day, requests_per_unit: 5, {words}}}"));
+    for (words, code, column, told) in [
+        ("algorithm: gcra", "R04", 52, "\"gcra\""),
+        ("burst: 5", "R04", 7, "burst"),
+        ("slices: 5", "R04", 7, "slices"),
+        ("soft: 2000", "R04", 7, "soft"),
+        ("soft: 5%", "R04", 47, "whole number"),
+        ("unit_multiplier: 0", "R04", 58, "at least 1"),
+        ("unit_multiplier: 999999", "R04", 58, "18 years"),
+        ("algorithm: [token_bucket]", "R01", 52, "is a text"),
+    ] {
+        check(&own(words), &[(code, 5, column, told)]);
+    }
+    // Elsewhere they are as unknown as in the reference.
+    check(
+        "domain: rl\ndescriptors:\n  - {key: a, burst: 5}\n",
+        &[("R02", 3, 14, "unknown key")],
+    );
+}

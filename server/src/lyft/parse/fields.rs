@@ -5,7 +5,7 @@ use tower_ratelimit::rules::source::{Node, NodeValue, ProblemCode};
 use super::RulesParser;
 use crate::lyft::typed::{Typed, text_or_empty, typed};
 
-impl RulesParser {
+impl RulesParser<'_> {
     pub(super) fn text(&mut self, table: &Node, key: &str) -> String {
         match table.get(key).map(|node| (node, &node.value)) {
             None => String::new(),
@@ -33,21 +33,20 @@ impl RulesParser {
         false
     }
 
-    pub(super) fn number(&mut self, table: &Node, key: &str) -> u32 {
-        let Some(node) = table.get(key) else {
-            return 0;
-        };
+    /// The number; none if nothing is said.
+    pub(super) fn number(&mut self, table: &Node, key: &str) -> Option<u32> {
+        let node = table.get(key)?;
         let number = match of_node(node) {
             Some(Typed::Whole(number)) => u32::try_from(number).ok(),
             // Said already.
-            Some(Typed::Null | Typed::Number(_)) => Some(0),
+            Some(Typed::Null | Typed::Number(_)) => return None,
             _ => None,
         };
-        number.unwrap_or_else(|| {
+        if number.is_none() {
             let message = format!("{key} is a whole number from 0 to {}", u32::MAX);
             self.tell(ProblemCode::R04, &node.spot, message);
-            0
-        })
+        }
+        number
     }
 
     pub(super) fn list<'n>(&mut self, table: &'n Node, key: &str) -> &'n [Node] {
