@@ -103,6 +103,14 @@ pub(crate) struct Serve {
     /// Takes every limit for a quota: a request is over when all of them are.
     #[arg(long, env = "TOWER_RATELIMIT_QUOTA")]
     quota: bool,
+    /// The requests that are charged.
+    #[arg(
+        long,
+        value_name = "WHICH",
+        default_value = "always",
+        env = "TOWER_RATELIMIT_CHARGE"
+    )]
+    charge: Charged,
     /// Adds the metadata of the descriptors that passed to answers.
     #[arg(long, env = "TOWER_RATELIMIT_METADATA")]
     metadata: bool,
@@ -116,6 +124,14 @@ enum Failure {
     Allow,
     /// No request is decided: Envoy goes by failure_mode_deny.
     Deny,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Charged {
+    /// All: each descriptor counts whatever becomes of the others, as in Envoy's reference service.
+    Always,
+    /// Those that pass.
+    Admitted,
 }
 
 /// A time such as 15ms or 5s; 0 is 0s.
@@ -167,6 +183,7 @@ fn settings(serve: Serve) -> Settings {
         .shadow(serve.shadow)
         .quota(serve.quota)
         .metadata(serve.metadata)
+        .charge_admitted(serve.charge == Charged::Admitted)
         .headers(serve.rls_headers);
     settings
 }

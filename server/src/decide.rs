@@ -1,7 +1,9 @@
 //! Decisions: what the rules and the counters say of a request together.
 
 mod ask;
+mod charges;
 mod metadata;
+mod verdict;
 
 use std::{
     error::Error,
@@ -9,14 +11,15 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use tower_ratelimit::{ConfigError, Decision, LimiterError};
+use tower_ratelimit::{Decision, LimiterError};
 
 use self::{
-    ask::{Asked, Limited, ask},
+    ask::{Asked, ask},
     metadata::metadata,
+    verdict::Verdict,
 };
 use crate::{
-    counters::{Charge, Counters},
+    counters::{Charge, Counters, Measure},
     headers::{HeaderSet, fields},
     lyft::{Rules, merge_metadata},
     messages::{Code, DescriptorStatus, Duration, RateLimitRequest, RateLimitResponse, Struct},
@@ -41,6 +44,7 @@ pub struct Modes {
     shadow: bool,
     quota: bool,
     metadata: bool,
+    charge_admitted: bool,
     headers: Vec<HeaderSet>,
 }
 
@@ -62,6 +66,16 @@ impl Modes {
     /// Defaults to false.
     pub const fn metadata(mut self, metadata: bool) -> Self {
         self.metadata = metadata;
+        self
+    }
+
+    /// Whether only requests that pass are charged. Defaults to false, as in the reference: each descriptor counts
+    /// whatever becomes of the others, and goes on counting beyond its limit.
+    ///
+    /// A request that one descriptor denies gives back at once what others had taken for it. Until then there is
+    /// less left for requests that come at the same time, never more.
+    pub const fn charge_admitted(mut self, admitted: bool) -> Self {
+        self.charge_admitted = admitted;
         self
     }
 
@@ -148,34 +162,8 @@ impl RateLimits {
         let decisions = self.charge(&asked).await?;
         let degraded = decisions.iter().flatten().filter_map(Decision::degraded_by);
         degraded.for_each(|reason| metrics::rls_degraded(reason.as_str()));
-        let statuses = asked.iter().zip(&decisions);
-        let statuses = statuses.map(|(asked, decision)| status(asked, decision.as_ref()));
-        Ok(self.answer(request, &asked, statuses.collect()))
-    }
-
-    /// Counts each descriptor on its own, whatever becomes of the others. Equal ones count one after another, all
-    /// others at once.
-    async fn charge(&self, asked: &[Asked<'_>]) -> Result<Vec<Option<Decision>>, DecideError> {
-        let mut decisions: Vec<Option<Decision>> = asked.iter().map(|_| None).collect();
-        let mut under_way = Vec::new();
-        for (at, asked) in asked.iter().enumerate() {
-            let Asked::Limited(Limited { key, charge, .. }) = asked else {
-                continue;
-            };
-            let counter = (key, charge.period);
-            if under_way.iter().any(|(_, other, _)| *other == counter) {
-                for (at, _, answer) in under_way.drain(..) {
-                    decisions[at] = Some(answer.await?);
-                }
-            }
-            let answer = self.0.counters.count(key, *charge);
-            let answer = answer.map_err(|error: ConfigError| invalid(error.to_string()))?;
-            under_way.push((at, counter, answer));
-        }
-        for (at, _, answer) in under_way {
-            decisions[at] = Some(answer.await?);
-        }
-        Ok(decisions)
+        let statuses = statuses(&asked, &decisions);
+        Ok(self.answer(request, &asked, statuses))
     }
 
     fn answer(
@@ -185,24 +173,10 @@ impl RateLimits {
         statuses: Vec<DescriptorStatus>,
     ) -> RateLimitResponse {
         let modes = &self.0.modes;
-        let (mut quotas, mut quotas_over, mut over) = (0, 0, None);
-        for (at, (asked, status)) in asked.iter().zip(&statuses).enumerate() {
-            let is_quota = match asked {
-                Asked::Unlimited => continue,
-                Asked::Nothing => modes.quota,
-                Asked::Limited(limited) => modes.quota || limited.quota,
-            };
-            quotas += u32::from(is_quota);
-            match status.code() {
-                Code::OverLimit if is_quota => quotas_over += 1,
-                Code::OverLimit => over = Some(at),
-                _ => {}
-            }
-        }
-        let is_over = over.is_some() || quotas > 0 && quotas == quotas_over;
-        let code = match is_over && !modes.shadow {
-            true => Code::OverLimit,
-            false => Code::Ok,
+        let Verdict { passes, over } = Verdict::of(modes, asked, &statuses);
+        let code = match passes {
+            true => Code::Ok,
+            false => Code::OverLimit,
         };
         let told = over
             .or_else(|| least(&statuses))
@@ -244,6 +218,13 @@ fn least(statuses: &[DescriptorStatus]) -> Option<usize> {
     least.map(|(at, _)| at)
 }
 
+/// A status for each descriptor.
+fn statuses(asked: &[Asked<'_>], decisions: &[Option<Decision>]) -> Vec<DescriptorStatus> {
+    let statuses = asked.iter().zip(decisions);
+    let statuses = statuses.map(|(asked, decision)| status(asked, decision.as_ref()));
+    statuses.collect()
+}
+
 fn status(asked: &Asked<'_>, decision: Option<&Decision>) -> DescriptorStatus {
     let mut status = DescriptorStatus::default();
     status.set_code(Code::Ok);
@@ -255,25 +236,46 @@ fn status(asked: &Asked<'_>, decision: Option<&Decision>) -> DescriptorStatus {
         }
         _ => return status,
     };
-    let Charge {
-        period,
-        requests,
-        is_refund,
-        ..
-    } = limited.charge;
-    let is_over = decision.is_denied() && !is_refund;
+    let is_over = decision.is_denied() && !limited.charge.is_refund;
     if is_over && !limited.shadow {
         status.set_code(Code::OverLimit);
     }
-    // Nothing is known of the count where the store is down and all requests pass.
-    let used = decision.binding().used().unwrap_or(0);
-    let left = u64::from(requests).saturating_sub(used);
-    status.limit_remaining = if is_over { 0 } else { left as u32 };
-    let now = decision.decided_at().as_micros() / 1_000_000;
+    status.limit_remaining = if is_over {
+        0
+    } else {
+        left(&limited.charge, decision)
+    };
     status.duration_until_reset = Some(Duration {
-        seconds: (period - now % period).cast_signed(),
+        seconds: seconds_until_reset(limited.charge.measure, decision).cast_signed(),
         nanos: 0,
     });
     status.current_limit = Some(limited.limit.clone());
     status
+}
+
+/// The units that are left. Nothing is known of them where the store is down and all requests pass.
+fn left(charge: &Charge, decision: &Decision) -> u32 {
+    let requests = u64::from(charge.requests);
+    let left = match charge.measure {
+        Measure::Window(_) => requests.saturating_sub(decision.binding().used().unwrap_or(0)),
+        Measure::Quota(_) => decision.remaining().unwrap_or(requests),
+    };
+    u32::try_from(left).unwrap_or(u32::MAX)
+}
+
+/// The seconds to the window's end; of other quotas those until a denied request may come again, or until all is
+/// as new.
+fn seconds_until_reset(measure: Measure, decision: &Decision) -> u64 {
+    match measure {
+        Measure::Window(period) => {
+            let now = decision.decided_at().as_micros() / 1_000_000;
+            period - now % period
+        }
+        Measure::Quota(_) => {
+            let status = decision.binding();
+            let until = status.retry_after().or_else(|| status.reset_after());
+            let until = until.unwrap_or_default();
+            (until.as_secs() + u64::from(until.subsec_nanos() > 0)).max(1)
+        }
+    }
 }

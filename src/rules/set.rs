@@ -133,12 +133,10 @@ impl Rules {
         self.limiter(rule).map(RuleLimiter::to_any)
     }
 
-    /// The file in which a rule stands, as it was given, and the line; `None` if there is no such
-    /// rule.
+    /// The place of a rule, such as `rules.yaml:9`; `None` if there is no such rule.
     #[must_use]
-    pub fn place_of(&self, rule: &str) -> Option<(&str, usize)> {
-        let spot = &self.rule(rule)?.spot;
-        Some((&spot.source.name, spot.line_and_column().0))
+    pub fn place_of(&self, rule: &str) -> Option<String> {
+        self.rule(rule).map(|rule| rule.spot.short())
     }
 
     /// Whether a rule is not [switched off](super::RulesHandle::set_enabled).

@@ -6,12 +6,16 @@ use tower_ratelimit::Key;
 
 use super::{DecideError, invalid};
 use crate::{
-    counters::Charge,
+    counters::{Charge, Measure},
     lyft::{Limit, Rules},
     messages::{RateLimit, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, Struct, Unit},
 };
 
 /// A descriptor, and what it is asked.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for each request"
+)]
 pub(super) enum Asked<'r> {
     /// No limit.
     Nothing,
@@ -69,7 +73,12 @@ fn ask_one<'r>(
         let entries = entries.map(|entry| (entry.key.as_str(), entry.value.as_str()));
         let limited = Limited {
             key: counter(domain, entries),
-            charge: charge(request, descriptor, limit.requests_per_unit, period),
+            charge: charge(
+                request,
+                descriptor,
+                limit.requests_per_unit,
+                Measure::Window(period),
+            ),
             limit,
             shadow: false,
             quota: false,
@@ -86,7 +95,7 @@ fn ask_one<'r>(
     };
     let limited = Limited {
         key: counter(domain, found.counted(entries)),
-        charge: charge(request, descriptor, limit.requests, unit.seconds()),
+        charge: charge(request, descriptor, limit.requests, measure(limit, unit)),
         limit: told(limit, unit),
         shadow: limit.shadow,
         quota: limit.quota,
@@ -100,15 +109,22 @@ fn charge(
     request: &RateLimitRequest,
     descriptor: &RateLimitDescriptor,
     requests: u32,
-    period: u64,
+    measure: Measure,
 ) -> Charge {
     let of_request = || u64::from(request.hits_addend).max(1);
     Charge {
-        period,
+        measure,
         requests,
         units: descriptor.hits_addend.unwrap_or_else(of_request),
         is_refund: descriptor.is_negative_hits,
     }
+}
+
+/// How a limit of the rules counts.
+fn measure(limit: &Limit, unit: Unit) -> Measure {
+    let times = u64::from(limit.unit_multiplier.unwrap_or(1));
+    let window = Measure::Window(unit.seconds() * times);
+    limit.quota_of_its_own.map_or(window, Measure::Quota)
 }
 
 /// The limit as answers tell it.
@@ -117,7 +133,7 @@ fn told(limit: &Limit, unit: Unit) -> RateLimit {
         requests_per_unit: limit.requests,
         unit: unit.into(),
         name: limit.name.clone(),
-        unit_multiplier: None,
+        unit_multiplier: limit.unit_multiplier,
     }
 }
 

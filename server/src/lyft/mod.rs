@@ -16,15 +16,10 @@
 mod listing;
 mod metadata;
 mod parse;
-mod problem;
 mod rules;
 mod stats;
-mod tree;
 mod typed;
 mod wildcard;
 
+pub use self::rules::{Builder, Rules};
 pub(crate) use self::{metadata::merge as merge_metadata, rules::Limit};
-pub use self::{
-    problem::{LyftError, Problem},
-    rules::{Builder, Rules},
-};

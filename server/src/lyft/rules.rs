@@ -7,9 +7,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use tower_ratelimit::{
+    Quota,
+    rules::{Problem, RulesError},
+};
+
 use super::{
     parse,
-    problem::{LyftError, Problem},
     stats::{path_of_override, stats_name},
     wildcard::Wildcard,
 };
@@ -27,7 +31,8 @@ pub struct Rules {
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Builder {
-    merge_domains: bool,
+    pub(super) merge_domains: bool,
+    pub(super) strict: bool,
 }
 
 /// The descriptors below a domain or a descriptor.
@@ -55,6 +60,10 @@ pub(crate) struct Limit {
     pub(crate) requests: u32,
     /// The unit; `None` of an unlimited one.
     pub(crate) unit: Option<Unit>,
+    /// How many units a period has, where the file says.
+    pub(crate) unit_multiplier: Option<u32>,
+    /// The quota, where it is another than a fixed window.
+    pub(crate) quota_of_its_own: Option<Quota>,
     pub(crate) name: String,
     pub(crate) replaces: Vec<String>,
     pub(crate) shadow: bool,
@@ -218,6 +227,13 @@ impl Builder {
         self
     }
 
+    /// Whether what Envoy's reference service does not know is a fault: `unit_multiplier`, `algorithm`, `burst`,
+    /// `slices` and `soft` of a limit. Defaults to false.
+    pub const fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
     /// Reads texts, each with the name of its file. One fault refuses all of them.
     ///
     /// # Errors
@@ -226,10 +242,10 @@ impl Builder {
     pub fn parse<N: Into<String>, T: Into<String>>(
         &self,
         texts: impl IntoIterator<Item = (N, T)>,
-    ) -> Result<Rules, LyftError> {
+    ) -> Result<Rules, RulesError> {
         let texts = texts.into_iter();
         let texts = texts.map(|(name, text)| (name.into(), text.into()));
-        parse::parse(texts, self.merge_domains)
+        parse::parse(texts, self)
     }
 
     /// Reads files, and the `*.yaml`, `*.yml` and `*.json` files of directories in the order of their names.
@@ -237,12 +253,12 @@ impl Builder {
     /// # Errors
     ///
     /// What cannot be read, or all that is wrong with the files.
-    pub fn read<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Rules, LyftError> {
+    pub fn read<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Rules, RulesError> {
         let mut texts = Vec::new();
         for path in paths {
             let path = path.as_ref();
             let unreadable = |error: io::Error| {
-                LyftError::unreadable(format!("{} cannot be read: {error}", path.display()))
+                RulesError::unreadable(format!("{} cannot be read: {error}", path.display()))
             };
             for file in files(path).map_err(unreadable)? {
                 let text = fs::read_to_string(&file).map_err(unreadable)?;

@@ -4,6 +4,7 @@
 
 mod bench;
 mod charging;
+mod extensions;
 mod faults;
 mod matching;
 mod model;
