@@ -3,6 +3,9 @@
 mod ask;
 mod charges;
 mod metadata;
+mod observe;
+mod operate;
+mod overrides;
 mod verdict;
 
 use std::{
@@ -11,11 +14,13 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use tower_ratelimit::{Decision, LimiterError};
+use tower_ratelimit::{Decision, LimiterError, observe::TopKeys};
 
+pub(crate) use self::operate::{Count, Hand};
 use self::{
     ask::{Asked, ask},
     metadata::metadata,
+    overrides::Overrides,
     verdict::Verdict,
 };
 use crate::{
@@ -23,7 +28,6 @@ use crate::{
     headers::{HeaderSet, fields},
     lyft::{Rules, merge_metadata},
     messages::{Code, DescriptorStatus, Duration, RateLimitRequest, RateLimitResponse, Struct},
-    metrics,
 };
 
 /// Limits by rules that can be exchanged: what the service decides by. A clone is a handle to the same limits.
@@ -35,6 +39,8 @@ struct Inner {
     counters: Counters,
     modes: Modes,
     rules: RwLock<Option<Arc<Rules>>>,
+    overrides: RwLock<Arc<Overrides>>,
+    top: Arc<TopKeys>,
 }
 
 /// What is the same for all rules.
@@ -123,6 +129,8 @@ impl RateLimits {
             counters,
             modes,
             rules: RwLock::new(None),
+            overrides: RwLock::default(),
+            top: Arc::default(),
         }))
     }
 
@@ -158,10 +166,9 @@ impl RateLimits {
         let rules = rules.ok_or_else(|| {
             DecideError::Unavailable("no rate limit configuration loaded".to_owned())
         })?;
-        let asked = ask(&rules, request)?;
+        let asked = ask(&rules, &self.overrides(), request)?;
         let decisions = self.charge(&asked).await?;
-        let degraded = decisions.iter().flatten().filter_map(Decision::degraded_by);
-        degraded.for_each(|reason| metrics::rls_degraded(reason.as_str()));
+        self.observe(&rules, request, &asked, &decisions);
         let statuses = statuses(&asked, &decisions);
         Ok(self.answer(request, &asked, statuses))
     }

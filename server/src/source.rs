@@ -1,5 +1,7 @@
 //! The files that the rules come from: read at the start, and again when somebody says so.
 
+mod quotas;
+
 use std::{
     error::Error,
     sync::{Arc, Mutex, PoisonError},
@@ -8,6 +10,8 @@ use std::{
 
 use tower_ratelimit::rules::RulesHandle;
 
+pub(crate) use self::quotas::{Instead, Overridden};
+use self::quotas::Quotas;
 use crate::{decide::RateLimits, serve::Settings};
 
 /// The files, and what is in force by them. A clone is a handle to the same.
@@ -19,6 +23,7 @@ struct Inner {
     limits: RateLimits,
     auth: Option<RulesHandle>,
     loads: Mutex<Loads>,
+    quotas: Mutex<Quotas>,
 }
 
 /// What came of reading the files.
@@ -46,6 +51,7 @@ impl Source {
             limits,
             auth,
             loads: Mutex::new(loads),
+            quotas: Mutex::default(),
         }))
     }
 
@@ -64,8 +70,42 @@ impl Source {
         limits.map_or(0, |rules| rules.len()) + of_requests.unwrap_or(0)
     }
 
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    /// The limits of descriptors.
+    pub(crate) fn limits(&self) -> &RateLimits {
+        &self.0.limits
+    }
+
+    /// The rules of requests, if there are any.
+    pub(crate) fn auth(&self) -> Option<&RulesHandle> {
+        self.0.auth.as_ref()
+    }
+
+    /// Whether limits are on at all, and the rules that are off by themselves.
+    pub(crate) fn switches(&self) -> (bool, Vec<String>) {
+        let overrides = self.0.limits.overrides();
+        let mut off: Vec<String> = overrides.off.iter().cloned().collect();
+        off.sort();
+        (!overrides.all_off, off)
+    }
+
+    /// Switches a rule off or on, or all of them.
+    pub(crate) fn set_enabled(&self, rule: Option<&str>, enabled: bool) {
+        self.0.limits.override_by(|overrides| match rule {
+            None => overrides.all_off = !enabled,
+            Some(rule) if enabled => drop(overrides.off.remove(rule)),
+            Some(rule) => drop(overrides.off.insert(rule.to_owned())),
+        });
+        if let Some(auth) = &self.0.auth {
+            auth.set_enabled(rule, enabled);
+        }
+    }
+
     /// The limits in force, by the names of their policies.
-    pub(crate) fn limits(&self) -> Vec<(String, u64)> {
+    pub(crate) fn policies(&self) -> Vec<(String, u64)> {
         let mut limits = Vec::new();
         if let Some(rules) = self.0.limits.rules() {
             let named = rules.limits();
@@ -76,6 +116,11 @@ impl Source {
             let policies = rules.policies();
             limits.extend(policies.map(|policy| (policy.name().to_owned(), policy.limit())));
         }
+        for (policy, limit) in &mut limits {
+            if let Some(quota) = self.overridden(policy) {
+                *limit = quota.limit;
+            }
+        }
         limits
     }
 
@@ -84,6 +129,8 @@ impl Source {
     pub(crate) fn reload(&self) -> Vec<String> {
         // Reloads come one after another.
         let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        let quotas = self.0.quotas.lock();
+        let mut quotas = quotas.unwrap_or_else(PoisonError::into_inner);
         let (mut lines, mut faults, mut any) = (Vec::new(), Vec::new(), false);
         let mut told = |result: Result<String, (&str, &dyn Error)>| match result {
             Ok(line) => {
@@ -99,11 +146,17 @@ impl Source {
             Ok(rules) => {
                 told(Ok(format!("read the rules again: {} limits", rules.len())));
                 self.0.limits.set_rules(rules);
+                let limits = &self.0.limits;
+                limits.override_by(|overrides| overrides.requests.clear());
+                quotas.forget(false);
             }
             Err(error) => told(Err(("the rules", &error))),
         }
         match self.0.auth.as_ref().map(RulesHandle::reload) {
-            Some(Ok(changes)) => told(Ok(format!("read the rules of /v1/auth again:\n{changes}"))),
+            Some(Ok(changes)) => {
+                told(Ok(format!("read the rules of /v1/auth again:\n{changes}")));
+                quotas.forget(true);
+            }
             Some(Err(error)) => told(Err(("the rules of /v1/auth", &error))),
             None => {}
         }

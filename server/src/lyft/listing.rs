@@ -1,13 +1,13 @@
-//! All limits of a set of rules, with their names.
+//! All limits of a set of rules, and their names: the way of keys to each, without values of requests.
 
 use super::{
-    rules::{Level, Limit, Rules},
+    rules::{Found, Level, Limit, Matched, Rules},
     stats::stats_name,
 };
+use crate::messages::Entry;
 
 impl Rules {
-    /// The limits in the order of their names: the way of keys to each, as statistics have it without values of
-    /// requests.
+    /// The limits in the order of their names.
     pub(crate) fn limits(&self) -> impl Iterator<Item = (String, &Limit)> {
         let mut limits = Vec::new();
         for (domain, level) in &self.domains {
@@ -15,6 +15,17 @@ impl Rules {
         }
         limits.sort_by(|(one, _), (other, _)| one.cmp(other));
         limits.into_iter()
+    }
+
+    /// The domain that a name of a limit, or of a domain, begins with: the longest one.
+    pub(crate) fn domain_of(&self, name: &str) -> Option<&str> {
+        let is_in = |domain: &&str| {
+            let rest = name.strip_prefix(domain);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        self.domains()
+            .filter(is_in)
+            .max_by_key(|domain| domain.len())
     }
 }
 
@@ -25,5 +36,25 @@ fn below<'r>(path: &str, level: &'r Level, limits: &mut Vec<(String, &'r Limit)>
             limits.push((stats_name(&path), limit));
         }
         below(&path, &descriptor.below, limits);
+    }
+}
+
+impl Found<'_> {
+    /// The limit's name among [all](Rules::limits).
+    pub(crate) fn name(&self, domain: &str, entries: &[Entry]) -> String {
+        let mut path = domain.to_owned();
+        for (step, Entry { key, value }) in self.steps.iter().zip(entries) {
+            path += ".";
+            match step.matched {
+                Matched::Pattern(pattern) => path += pattern,
+                Matched::KeyAlone => path += key,
+                Matched::Exact => {
+                    path += key;
+                    path += "_";
+                    path += value;
+                }
+            }
+        }
+        stats_name(&path)
     }
 }

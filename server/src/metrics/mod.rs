@@ -200,12 +200,18 @@ fn seconds(time: SystemTime) -> f64 {
 }
 
 fn limits(text: &mut Text, source: &Source) {
-    let limits = source.limits();
     text.gauge("ratelimit_rules", "Rules in force.")
         .sample(&[], source.rules());
     let mut family = text.gauge("ratelimit_limit", "Units that a policy allows at once.");
-    for (policy, limit) in limits {
+    for (policy, limit) in source.policies() {
         family.sample(&[("policy", &policy)], limit);
+    }
+    let help = "0 while limits are switched off: all of them, or those of one rule.";
+    let mut enabled = text.gauge("ratelimit_enabled", help);
+    let (all_on, off) = source.switches();
+    enabled.sample(&[("rule", "all")], u8::from(all_on));
+    for rule in off {
+        enabled.sample(&[("rule", &rule)], 0);
     }
 }
 
