@@ -23,6 +23,7 @@ use crate::{
     headers::{HeaderSet, fields},
     lyft::{Rules, merge_metadata},
     messages::{Code, DescriptorStatus, Duration, RateLimitRequest, RateLimitResponse, Struct},
+    statistics::{NearLimit, Statistics},
 };
 
 /// Limits by rules that can be exchanged: what the service decides by. A clone is a handle to the same limits.
@@ -34,6 +35,7 @@ struct Inner {
     counters: Counters,
     modes: Modes,
     rules: RwLock<Option<Arc<Rules>>>,
+    statistics: Statistics,
 }
 
 /// What is the same for all rules.
@@ -44,6 +46,7 @@ pub struct Modes {
     quota: bool,
     metadata: bool,
     charge_admitted: bool,
+    near_limit: NearLimit,
     headers: Vec<HeaderSet>,
 }
 
@@ -75,6 +78,12 @@ impl Modes {
     /// less left for requests that come at the same time, never more.
     pub const fn charge_admitted(mut self, admitted: bool) -> Self {
         self.charge_admitted = admitted;
+        self
+    }
+
+    /// The share of a limit from which on it is told as near in statistics, from 0 to 1. Defaults to 0.8.
+    pub const fn near_limit(mut self, share: f32) -> Self {
+        self.near_limit = NearLimit(share);
         self
     }
 
@@ -122,6 +131,7 @@ impl RateLimits {
             counters,
             modes,
             rules: RwLock::new(None),
+            statistics: Statistics::default(),
         }))
     }
 
@@ -136,6 +146,12 @@ impl RateLimits {
     pub fn rules(&self) -> Option<Arc<Rules>> {
         let current = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
         current.clone()
+    }
+
+    /// The numbers of each limit that was asked about.
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        &self.0.statistics
     }
 
     /// Decides about a request, and counts it.

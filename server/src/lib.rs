@@ -15,6 +15,7 @@ pub mod lyft;
 pub mod messages;
 pub mod rls;
 pub mod serve;
+pub mod statistics;
 
 pub use tower_ratelimit::OnFailure;
 

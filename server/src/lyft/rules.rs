@@ -12,11 +12,7 @@ use tower_ratelimit::{
     rules::{Problem, RulesError},
 };
 
-use super::{
-    parse,
-    stats::{path_of_override, stats_name},
-    wildcard::Wildcard,
-};
+use super::{parse, stats::StatsName, wildcard::Wildcard};
 use crate::messages::{Entry, RateLimitDescriptor, Struct, Unit};
 
 /// The rules of all domains.
@@ -129,10 +125,10 @@ impl Rules {
             return None;
         }
         if descriptor.limit.is_some() {
-            return Some(stats_name(&path_of_override(domain, descriptor)));
+            return Some(StatsName::of_override(domain, descriptor).to_string());
         }
         let found = self.find(domain, &descriptor.entries)?;
-        Some(stats_name(&found.path(domain, &descriptor.entries)))
+        Some(found.stats_name(domain, &descriptor.entries).to_string())
     }
 
     pub(crate) fn knows(&self, domain: &str) -> bool {
