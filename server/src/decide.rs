@@ -28,6 +28,7 @@ use crate::{
     headers::{HeaderSet, fields},
     lyft::{Rules, merge_metadata},
     messages::{Code, DescriptorStatus, Duration, RateLimitRequest, RateLimitResponse, Struct},
+    statistics::{NearLimit, Statistics},
 };
 
 /// Limits by rules that can be exchanged: what the service decides by. A clone is a handle to the same limits.
@@ -41,6 +42,7 @@ struct Inner {
     rules: RwLock<Option<Arc<Rules>>>,
     overrides: RwLock<Arc<Overrides>>,
     top: Arc<TopKeys>,
+    statistics: Statistics,
 }
 
 /// What is the same for all rules.
@@ -51,6 +53,7 @@ pub struct Modes {
     quota: bool,
     metadata: bool,
     charge_admitted: bool,
+    near_limit: NearLimit,
     headers: Vec<HeaderSet>,
 }
 
@@ -82,6 +85,12 @@ impl Modes {
     /// less left for requests that come at the same time, never more.
     pub const fn charge_admitted(mut self, admitted: bool) -> Self {
         self.charge_admitted = admitted;
+        self
+    }
+
+    /// The share of a limit from which on it is told as near in statistics, from 0 to 1. Defaults to 0.8.
+    pub const fn near_limit(mut self, share: f32) -> Self {
+        self.near_limit = NearLimit(share);
         self
     }
 
@@ -131,6 +140,7 @@ impl RateLimits {
             rules: RwLock::new(None),
             overrides: RwLock::default(),
             top: Arc::default(),
+            statistics: Statistics::default(),
         }))
     }
 
@@ -145,6 +155,12 @@ impl RateLimits {
     pub fn rules(&self) -> Option<Arc<Rules>> {
         let current = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
         current.clone()
+    }
+
+    /// The numbers of each limit that was asked about.
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        &self.0.statistics
     }
 
     /// Decides about a request, and counts it.

@@ -5,6 +5,7 @@
 //! gRPC service, which can be embedded into a server of your own. [`http`] has the same as JSON, [`auth`]
 //! answers proxies by rules of requests, and [`serve`] runs all of it, with metrics.
 
+mod admin;
 pub mod auth;
 pub mod counters;
 pub mod decide;
@@ -17,6 +18,7 @@ mod metrics;
 pub mod rls;
 pub mod serve;
 mod source;
+pub mod statistics;
 
 pub use tower_ratelimit::OnFailure;
 

@@ -1,6 +1,6 @@
 //! The process: listeners, signals, and its end.
 
-use std::{error::Error, fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{error::Error, fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::Router;
 use ipnet::IpNet;
@@ -14,11 +14,12 @@ use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tower_ratelimit::{
     LocalStore, OnFailure, RedisStore,
-    observe::MetricsObserver,
-    rules::{Rules as RequestRules, RulesLayer},
+    observe::{MetricsObserver, TopKeys},
+    rules::{Format, Rules as RequestRules, RulesBuilder, RulesLayer},
 };
 
 use crate::{
+    admin::{self, Admin, Say},
     auth,
     counters::Counters,
     decide::{Modes, RateLimits},
@@ -68,6 +69,16 @@ pub struct Settings {
     pub drain: Duration,
     /// What is the same for all rules.
     pub modes: Modes,
+    /// Where the admin service listens: on a loopback address, unless there is a token. Defaults to none: there is
+    /// no such service.
+    pub admin: Option<SocketAddr>,
+    /// The file with the token that the admin service asks for, of at least 32 characters. Defaults to none.
+    pub admin_token_file: Option<PathBuf>,
+    /// The hosts by which the admin service may be asked, beside its address. Defaults to none.
+    pub admin_hosts: Vec<String>,
+    /// Whether the admin service and the log show keys, which are addresses and the like. Defaults to false: they
+    /// show digests.
+    pub reveal_keys: bool,
 }
 
 impl Settings {
@@ -92,6 +103,10 @@ impl Settings {
             max_keys: 262_144,
             drain: Duration::from_secs(5),
             modes: Modes::default(),
+            admin: None,
+            admin_token_file: None,
+            admin_hosts: Vec::new(),
+            reveal_keys: false,
         }
     }
 
@@ -119,19 +134,53 @@ impl Settings {
         Ok(Store::Redis(store))
     }
 
-    fn auth(&self, store: &Store) -> Result<Option<RulesLayer>, ServeError> {
+    /// The warnings of a text as one of the files of `rules`, or its faults.
+    pub(crate) fn check_limits(&self, text: String) -> Result<Vec<String>, String> {
+        let builder = Rules::builder().merge_domains(self.merge_domains);
+        let rules = builder.parse([("rules", text)]);
+        let rules = rules.map_err(|error| error.to_string())?;
+        Ok(rules.warnings().iter().map(ToString::to_string).collect())
+    }
+
+    /// The same for one of the files of `auth_rules`.
+    pub(crate) fn check_requests(
+        &self,
+        text: String,
+        format: Format,
+        store: &Store,
+    ) -> Result<Vec<String>, String> {
+        let rules = store.request_rules().parse(text, format);
+        let rules = rules.map_err(|error| error.to_string())?;
+        Ok(rules.warnings().iter().map(ToString::to_string).collect())
+    }
+
+    /// Where the admin service listens, if anywhere, and its token.
+    fn admin(&self) -> Result<Option<(SocketAddr, Option<String>)>, ServeError> {
+        let Some(address) = self.admin else {
+            return Ok(None);
+        };
+        let token = self.admin_token_file.as_deref().map(admin::read_token);
+        let token = token.transpose();
+        let token = token.map_err(|text| ServeError(format!("--admin-token-file: {text}")))?;
+        if token.is_none() && !address.ip().is_loopback() {
+            let text = format!(
+                "--admin: {address} can be reached by others: give it an --admin-token-file, or a loopback address"
+            );
+            return Err(ServeError(text));
+        }
+        Ok(Some((address, token)))
+    }
+
+    fn auth(&self, store: &Store, top: &Arc<TopKeys>) -> Result<Option<RulesLayer>, ServeError> {
         if self.auth_rules.is_empty() {
             return Ok(None);
         }
-        let builder = match store.clone() {
-            Store::Local(store) => RequestRules::builder().store(store),
-            Store::Redis(store) => RequestRules::builder().store(store),
-        };
-        let rules = builder.read_all(&self.auth_rules);
+        let rules = store.request_rules().read_all(&self.auth_rules);
         let rules =
             rules.map_err(|error| fault("the rules of --auth-rules cannot be used", &error))?;
         let observer = MetricsObserver::new().backend(store.backend());
-        Ok(Some(RulesLayer::new(rules).observer(observer)))
+        let observers = (observer, Arc::clone(top));
+        Ok(Some(RulesLayer::new(rules).observer(observers)))
     }
 }
 
@@ -147,6 +196,14 @@ impl Store {
         match self {
             Self::Local(store) => Counters::local(store),
             Self::Redis(store) => Counters::redis(store, on_failure),
+        }
+    }
+
+    /// Reads rules of requests that count here.
+    fn request_rules(&self) -> RulesBuilder {
+        match self.clone() {
+            Self::Local(store) => RequestRules::builder().store(store),
+            Self::Redis(store) => RequestRules::builder().store(store),
         }
     }
 
@@ -193,16 +250,22 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let rules = settings.rules()?;
     let store = settings.store()?;
-    let auth = settings.auth(&store)?;
+    let limits = RateLimits::new(store.counters(settings.on_failure), settings.modes.clone());
+    let auth = settings.auth(&store, limits.top())?;
+    let admin = settings.admin()?;
+    let say: Say = Arc::new(say);
     let of_auth = auth.iter().map(|auth| auth.handle().rules());
     let of_auth = of_auth.flat_map(|rules| rules.warnings().to_vec());
     let warnings = rules.warnings().iter().map(ToString::to_string);
     warnings
         .chain(of_auth.map(|warning| warning.to_string()))
-        .for_each(&say);
-    let limits = RateLimits::new(store.counters(settings.on_failure), settings.modes.clone());
+        .for_each(|line| say(line));
     let grpc = listen(settings.grpc, "--grpc").await?;
     let http = listen(settings.http, "--http").await?;
+    let admin = match admin {
+        Some((address, token)) => Some((listen(address, "--admin").await?, token)),
+        None => None,
+    };
     let address = |listener: &TcpListener| listener.local_addr().unwrap_or(settings.grpc);
     let mut signals = Signals::new().map_err(|error| fault("signals", &error))?;
     say(format!(
@@ -214,15 +277,21 @@ pub async fn serve(
     limits.set_rules(rules);
     let handle = auth.as_ref().map(RulesLayer::handle);
     let source = Source::new(settings.clone(), limits.clone(), handle);
-    let metrics = Metrics::new(source.clone(), store);
+    let metrics = Metrics::new(source.clone(), store.clone());
     let mut router = metrics.router();
     if let Some(rules) = &auth {
         router = router.merge(auth::router(rules, settings.trust.iter().copied()));
     }
-    let running = Running::start(&limits, grpc, http, router).await;
+    let mut running = Running::start(&limits, grpc, http, router).await;
+    if let Some((listener, token)) = admin {
+        let at = address(&listener);
+        say(format!("operators are served on {at}"));
+        let admin = Admin::new(source.clone(), store, Arc::clone(&say));
+        running.admin(listener, admin.router(at, token));
+    }
     let upkeep = tokio::spawn(metrics.upkeep());
     while let Told::Reload = signals.next().await {
-        source.reload().into_iter().for_each(&say);
+        source.reload().into_iter().for_each(|line| say(line));
     }
     upkeep.abort();
     say("not ready any more".to_owned());
@@ -286,6 +355,14 @@ impl Running {
             draining,
             stop,
         }
+    }
+
+    /// Serves operators, until the others end.
+    fn admin(&mut self, listener: TcpListener, router: Router) {
+        let router = router.into_make_service_with_connect_info::<SocketAddr>();
+        let until = wait(self.stop.subscribe());
+        let server = axum::serve(listener, router).with_graceful_shutdown(until);
+        self.servers.spawn(async move { drop(server.await) });
     }
 
     /// Says that the service is not ready, and goes on for as long as callers may need to notice; then takes no

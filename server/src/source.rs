@@ -10,8 +10,8 @@ use std::{
 
 use tower_ratelimit::rules::RulesHandle;
 
-pub(crate) use self::quotas::{Instead, Overridden};
 use self::quotas::Quotas;
+pub(crate) use self::quotas::{Instead, Overridden};
 use crate::{decide::RateLimits, serve::Settings};
 
 /// The files, and what is in force by them. A clone is a handle to the same.

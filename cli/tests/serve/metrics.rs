@@ -18,7 +18,7 @@ fn value(text: &str, series: &str) -> Option<f64> {
 }
 
 /// What `/metrics` says of these series.
-async fn told<const N: usize>(service: &Service, series: [&str; N]) -> [Option<f64>; N] {
+pub(crate) async fn told<const N: usize>(service: &Service, series: [&str; N]) -> [Option<f64>; N] {
     let answer = get(service.http, "/metrics").await;
     assert_eq!(answer.status, 200);
     let content = answer.header("content-type").unwrap();
@@ -47,10 +47,14 @@ async fn calls_are_counted_by_domain_and_code() {
             r#"ratelimit_rls_requests_total{domain="unknown",code="INVALID_ARGUMENT"}"#,
             r#"ratelimit_rls_duration_seconds_count{domain="rl",code="OK"}"#,
             r#"ratelimit_tracked_keys{backend="local"}"#,
+            r#"ratelimit_service_rate_limit_total_hits{domain="rl",key1="foo"}"#,
+            r#"ratelimit_service_rate_limit_over_limit{domain="rl",key1="foo"}"#,
+            r#"ratelimit_service_rate_limit_within_limit{domain="rl",key1="foo"}"#,
         ],
     )
     .await;
-    assert_eq!(counts, [2.0, 1.0, 1.0, 1.0, 2.0, 1.0].map(Some));
+    let expected = [2.0, 1.0, 1.0, 1.0, 2.0, 1.0, 3.0, 1.0, 2.0];
+    assert_eq!(counts, expected.map(Some));
     let text = get(service.http, "/metrics").await.body;
     for hidden in ["secret-value", "made-up"] {
         assert!(!text.contains(hidden), "{hidden}");
@@ -120,6 +124,11 @@ async fn store_that_is_down_is_told() {
             r#"ratelimit_breaker_open{backend="redis"}"#,
         ];
         (told(&service, health).await == [Some(0.0), Some(1.0)]).then_some(())
+    })
+    .await;
+    // The thread that tells of it is not the one that the program began with.
+    eventually("a line about Redis", async || {
+        service.process.log().contains("redis-down").then_some(())
     })
     .await;
     let text = get(service.http, "/metrics").await.body;

@@ -69,7 +69,8 @@ impl Guard {
         let host = host.filter(|_| asked.next().is_none());
         let is_known = |host: &str| hosts.iter().any(|known| known.eq_ignore_ascii_case(host));
         if !host.is_some_and(is_known) {
-            let text = "the host is neither the address that is listened on nor one of --admin-host";
+            let text =
+                "the host is neither the address that is listened on nor one of --admin-host";
             return Err((StatusCode::FORBIDDEN, text));
         }
         // Browsers tell where a request comes from that another site's page makes. No page is ours.
@@ -122,7 +123,9 @@ mod tests {
         for (name, value) in fields {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        guard.check(&headers).map_or_else(|(status, _)| status.as_u16(), |()| 200)
+        guard
+            .check(&headers)
+            .map_or_else(|(status, _)| status.as_u16(), |()| 200)
     }
 
     #[test]
@@ -145,7 +148,10 @@ mod tests {
 
     #[test]
     fn pages_of_other_sites_are_refused() {
-        let fields = [("host", "localhost:6070"), ("origin", "https://evil.example")];
+        let fields = [
+            ("host", "localhost:6070"),
+            ("origin", "https://evil.example"),
+        ];
         assert_eq!(check(false, &fields), 403);
     }
 

@@ -9,7 +9,7 @@ use axum::{
 };
 use http::StatusCode;
 use serde_json::{Map, Value, json};
-use tower_ratelimit::{Decision, Key, Limiter as _};
+use tower_ratelimit::{Decision, Key};
 
 use super::{
     Admin, Fields,
@@ -53,8 +53,13 @@ pub(super) async fn change(
         _ => return Err(not_found("there are reset, refund and hit")),
     };
     let answer = admin.operate(rule, key, hand).await?;
-    let named = admin.named(&Key::from(key), key);
-    admin.log(peer, &format!("{change} of {named} under {rule}: {cost} units"));
+    let parsed = Key::parse(key).unwrap_or_else(|| Key::from(key));
+    let named = admin.named(&parsed, key);
+    let what = match hand {
+        Hand::Reset => "reset".to_owned(),
+        _ => format!("{change} of {cost} units"),
+    };
+    admin.log(peer, &format!("{what} under {rule}: {named}"));
     Ok(answer)
 }
 
@@ -131,7 +136,10 @@ impl Admin {
     /// Does something to a key under a rule of requests, or to the count of a descriptor such as `user=eve` under
     /// a limit or a domain.
     async fn operate(&self, rule: &str, key: &str, hand: Hand) -> Answer {
-        let of_requests = self.source().auth().and_then(|auth| auth.rules().limiter_of(rule));
+        let of_requests = self
+            .source()
+            .auth()
+            .and_then(|auth| auth.rules().limiter_of(rule));
         if let Some(limiter) = of_requests {
             let said = Key::parse(key).ok_or_else(|| {
                 bad("key is such as ip:203.0.113.7, str:alice or digest:…, as /v1/top has it")
@@ -202,8 +210,9 @@ fn told(rule: &str, key: &str, decision: &Decision) -> Value {
     })
 }
 
-/// The entries of `user=eve,path=/`: in a value there is no comma.
+/// The entries of `user=eve,path=/`: in a value there is no comma. `/v1/top` has the text as a key, with `str:`.
 fn entries(text: &str) -> Vec<Entry> {
+    let text = text.strip_prefix("str:").unwrap_or(text);
     let entries = text.split(',').map(|entry| {
         let (key, value) = entry.split_once('=').unwrap_or((entry, ""));
         let [key, value] = [key, value].map(str::to_owned);

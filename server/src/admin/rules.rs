@@ -54,7 +54,10 @@ pub(super) async fn reload(
         None => StatusCode::OK,
         Some(_) => StatusCode::UNPROCESSABLE_ENTITY,
     };
-    answer(status, &json!({"accepted": fault.is_none(), "report": report}))
+    answer(
+        status,
+        &json!({"accepted": fault.is_none(), "report": report}),
+    )
 }
 
 /// `POST /v1/rules/validate?kind=descriptors|requests&format=yaml|json|toml`: the body is only checked.
@@ -126,9 +129,18 @@ pub(super) async fn set_quota(
     let set = admin.source().set_quota(&policy, instead, ttl);
     set.map_err(bad)?;
     let now = admin.rule(&name).ok_or_else(|| unknown(&name))?;
-    let until = ttl.map_or_else(|| "until the next reload".into(), |ttl| format!("for {ttl:?}"));
+    let until = ttl.map_or_else(
+        || "until the next reload".into(),
+        |ttl| format!("for {ttl:?}"),
+    );
     let told = admin.source().overridden(&policy).map(|quota| quota.told);
-    admin.log(peer, &format!("sets the quota of {policy} to {} {until}", told.unwrap_or_default()));
+    admin.log(
+        peer,
+        &format!(
+            "sets the quota of {policy} to {} {until}",
+            told.unwrap_or_default()
+        ),
+    );
     Ok(ok(&now))
 }
 
@@ -144,7 +156,11 @@ pub(super) async fn end_quota(
             admin.log(peer, &format!("ends the override of {policy}"));
         }
     }
-    admin.rule(&name).as_ref().map(ok).ok_or_else(|| unknown(&name))
+    admin
+        .rule(&name)
+        .as_ref()
+        .map(ok)
+        .ok_or_else(|| unknown(&name))
 }
 
 /// `GET /v1/enabled`.
@@ -171,7 +187,10 @@ pub(super) async fn set_enabled(
     }
     admin.source().set_enabled(rule, on);
     let what = rule.unwrap_or("all limits");
-    admin.log(peer, &format!("switches {what} {}", if on { "on" } else { "off" }));
+    admin.log(
+        peer,
+        &format!("switches {what} {}", if on { "on" } else { "off" }),
+    );
     Ok(enabled(State(admin)).await)
 }
 
@@ -183,15 +202,17 @@ impl Admin {
             let (_, off) = self.source().switches();
             rules.extend(limits.limits().map(|(name, limit)| {
                 let quota = self.source().overridden(&name);
-                let requests = quota.as_ref().map_or(limit.requests.into(), |quota| quota.limit);
-                let window = limit.unit.map(|unit| {
-                    unit.seconds() * u64::from(limit.unit_multiplier.unwrap_or(1))
-                });
+                let requests = quota
+                    .as_ref()
+                    .map_or(limit.requests.into(), |quota| quota.limit);
+                let window = limit
+                    .unit
+                    .map(|unit| unit.seconds() * u64::from(limit.unit_multiplier.unwrap_or(1)));
                 let policy = window.map(|window| policy_of(&name, requests, Some(window), quota));
                 json!({
                     "name": name,
                     "kind": "descriptor",
-                    "place": limit.place,
+                    "place": limit.place(),
                     "limits": policy.into_iter().collect::<Vec<_>>(),
                     "algorithm": limit.quota_of_its_own.map(|quota| quota.to_string()),
                     "shadow": limit.shadow,
@@ -232,7 +253,8 @@ impl Admin {
 }
 
 fn policy_of(name: &str, limit: u64, window: Option<u64>, quota: Option<Overridden>) -> Value {
-    let instead = quota.map(|quota| json!({"quota": quota.told, "until": quota.until.map(seconds)}));
+    let instead =
+        quota.map(|quota| json!({"quota": quota.told, "until": quota.until.map(seconds)}));
     json!({"policy": name, "limit": limit, "window": window, "override": instead})
 }
 

@@ -7,7 +7,7 @@ use tower_ratelimit::Key;
 use super::{DecideError, invalid, overrides::Overrides};
 use crate::{
     counters::{Charge, Measure},
-    lyft::{Limit, Rules},
+    lyft::{Limit, Rules, StatsName},
     messages::{RateLimit, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, Struct, Unit},
 };
 
@@ -31,6 +31,7 @@ pub(super) struct Limited<'r> {
     pub(super) shadow: bool,
     pub(super) quota: bool,
     pub(super) metadata: Option<&'r Struct>,
+    pub(super) stats: StatsName,
 }
 
 /// What each descriptor is asked, without what others replace.
@@ -85,6 +86,7 @@ fn ask_one<'r>(
             shadow: false,
             quota: false,
             metadata: None,
+            stats: StatsName::of_override(domain, descriptor),
         };
         return Ok((Asked::Limited(limited), &[]));
     }
@@ -105,6 +107,7 @@ fn ask_one<'r>(
         shadow: limit.shadow,
         quota: limit.quota,
         metadata: found.metadata(),
+        stats: found.stats_name(domain, entries),
     };
     Ok((Asked::Limited(limited), &limit.replaces))
 }

@@ -1,12 +1,16 @@
 //! Charges: what is asked of the counters, and in which order.
 
-use tower_ratelimit::{ConfigError, Decision, Op};
+use tower_ratelimit::{Decision, LimiterError, Op};
 
 use super::{
-    DecideError, RateLimits,
+    DecideError, Inner, RateLimits,
     ask::{Asked, Limited},
     invalid, statuses,
     verdict::Verdict,
+};
+use crate::{
+    counters::{Charge, Measure},
+    statistics::Hits,
 };
 
 /// The decisions about descriptors, those that were made.
@@ -84,7 +88,7 @@ impl RateLimits {
         op: impl Fn(usize, &Limited<'_>) -> Option<Op>,
         decisions: &mut Decisions,
     ) -> Result<(), DecideError> {
-        let (mut under_way, mut outcome) = (Vec::new(), Ok(()));
+        let (mut under_way, mut outcome): (Vec<UnderWay<'_, _>>, _) = (Vec::new(), Ok(()));
         for (at, asked) in asked.iter().enumerate() {
             let Asked::Limited(limited) = asked else {
                 continue;
@@ -92,37 +96,97 @@ impl RateLimits {
             let Some(op) = op(at, limited) else {
                 continue;
             };
-            let Limited { key, charge, .. } = limited;
-            let counter = (key, charge.measure);
-            if under_way.iter().any(|(_, other, _)| *other == counter) {
-                for (at, _, answer) in under_way.drain(..) {
-                    keep(answer.await, &mut decisions[at], &mut outcome);
+            if under_way
+                .iter()
+                .any(|other| limited.counts_as(other.limited))
+            {
+                for question in under_way.drain(..) {
+                    self.keep(question, decisions, &mut outcome).await;
                 }
             }
-            match self.0.counters.ask(key, *charge, op) {
-                Ok(answer) => under_way.push((at, counter, answer)),
-                Err(error) => outcome = outcome.and(Err(refused(&error))),
+            let Limited { key, charge, .. } = limited;
+            match self.0.counters.ask(key, *charge, op.clone()) {
+                Ok(answer) => under_way.push(UnderWay {
+                    at,
+                    limited,
+                    op,
+                    answer,
+                }),
+                Err(error) => outcome = outcome.and(Err(invalid(error.to_string()))),
             }
         }
-        for (at, _, answer) in under_way {
-            keep(answer.await, &mut decisions[at], &mut outcome);
+        for question in under_way {
+            self.keep(question, decisions, &mut outcome).await;
         }
         outcome
     }
+
+    async fn keep<F: Future<Output = Result<Decision, LimiterError>>>(
+        &self,
+        question: UnderWay<'_, F>,
+        decisions: &mut Decisions,
+        outcome: &mut Result<(), DecideError>,
+    ) {
+        let UnderWay {
+            at,
+            limited,
+            op,
+            answer,
+        } = question;
+        match answer.await {
+            Ok(decision) => {
+                self.record(limited, &op, &decision);
+                decisions[at] = Some(decision);
+            }
+            Err(error) if outcome.is_ok() => *outcome = Err(error.into()),
+            Err(_) => {}
+        }
+    }
 }
 
-fn refused(error: &ConfigError) -> DecideError {
-    invalid(error.to_string())
+impl RateLimits {
+    /// Adds to the statistics what came of an operation.
+    fn record(&self, limited: &Limited<'_>, op: &Op, decision: &Decision) {
+        let Inner {
+            statistics, modes, ..
+        } = &*self.0;
+        let Charge {
+            requests, units, ..
+        } = limited.charge;
+        let taken = match op {
+            // A request that is denied gives back what it had taken; it came once.
+            Op::Refund(_, Some(_)) => return,
+            Op::Refund(units, None) => return statistics.give_back(&limited.stats, *units),
+            Op::Count(units) => *units,
+            _ => decision.charged(),
+        };
+        let used = match limited.charge.measure {
+            Measure::Window(_) => decision.binding().used(),
+            Measure::Quota(_) => decision
+                .remaining()
+                .map(|left| u64::from(requests).saturating_sub(left)),
+        };
+        let hits = Hits {
+            limit: requests,
+            before: used.unwrap_or(0).saturating_sub(taken),
+            units,
+            is_over: decision.is_denied(),
+            is_shadow: limited.shadow,
+        };
+        statistics.hit(&limited.stats, hits, modes.near_limit);
+    }
 }
 
-fn keep<E: Into<DecideError>>(
-    answer: Result<Decision, E>,
-    decision: &mut Option<Decision>,
-    outcome: &mut Result<(), DecideError>,
-) {
-    match answer {
-        Ok(answer) => *decision = Some(answer),
-        Err(error) if outcome.is_ok() => *outcome = Err(error.into()),
-        Err(_) => {}
+/// A descriptor that a counter is asked about.
+struct UnderWay<'a, F> {
+    at: usize,
+    limited: &'a Limited<'a>,
+    op: Op,
+    answer: F,
+}
+
+impl Limited<'_> {
+    fn counts_as(&self, other: &Self) -> bool {
+        (&self.key, self.charge.measure) == (&other.key, other.charge.measure)
     }
 }

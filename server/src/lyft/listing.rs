@@ -39,6 +39,13 @@ fn below<'r>(path: &str, level: &'r Level, limits: &mut Vec<(String, &'r Limit)>
     }
 }
 
+impl Limit {
+    /// Where it stands, such as `rules.yaml:9`.
+    pub(crate) fn place(&self) -> String {
+        self.spot.short()
+    }
+}
+
 impl Found<'_> {
     /// The limit's name among [all](Rules::limits).
     pub(crate) fn name(&self, domain: &str, entries: &[Entry]) -> String {

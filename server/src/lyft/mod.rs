@@ -21,5 +21,8 @@ mod stats;
 mod typed;
 mod wildcard;
 
-pub use self::rules::{Builder, Rules};
 pub(crate) use self::{metadata::merge as merge_metadata, rules::Limit};
+pub use self::{
+    rules::{Builder, Rules},
+    stats::StatsName,
+};

@@ -9,14 +9,10 @@ use std::{
 
 use tower_ratelimit::{
     Quota,
-    rules::{Problem, RulesError},
+    rules::{Problem, RulesError, source::Spot},
 };
 
-use super::{
-    parse,
-    stats::{path_of_override, stats_name},
-    wildcard::Wildcard,
-};
+use super::{parse, stats::StatsName, wildcard::Wildcard};
 use crate::messages::{Entry, RateLimitDescriptor, Struct, Unit};
 
 /// The rules of all domains.
@@ -69,6 +65,7 @@ pub(crate) struct Limit {
     pub(crate) shadow: bool,
     pub(crate) quota: bool,
     pub(super) detailed_metric: bool,
+    pub(super) spot: Spot,
 }
 
 /// A limit that a descriptor ended at, and the way to it.
@@ -129,10 +126,10 @@ impl Rules {
             return None;
         }
         if descriptor.limit.is_some() {
-            return Some(stats_name(&path_of_override(domain, descriptor)));
+            return Some(StatsName::of_override(domain, descriptor).to_string());
         }
         let found = self.find(domain, &descriptor.entries)?;
-        Some(stats_name(&found.path(domain, &descriptor.entries)))
+        Some(found.stats_name(domain, &descriptor.entries).to_string())
     }
 
     pub(crate) fn knows(&self, domain: &str) -> bool {

@@ -17,7 +17,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tower_ratelimit::{StoreHealth, observe::MetricsObserver};
 
 pub(crate) use self::text::Text;
-use crate::{serve::Store, source::Source};
+use crate::{serve::Store, source::Source, statistics::COUNTS};
 
 /// Upper bounds of the histograms, in seconds: from a decision in this process to a store that hangs.
 const SECONDS: [f64; 13] = [
@@ -170,6 +170,7 @@ impl Metrics {
         loads(&mut text, source);
         limits(&mut text, source);
         health(&mut text, store);
+        statistics(&mut text, source);
         text.append(&recorder.render());
         text.into_string()
     }
@@ -212,6 +213,26 @@ fn limits(text: &mut Text, source: &Source) {
     enabled.sample(&[("rule", "all")], u8::from(all_on));
     for rule in off {
         enabled.sample(&[("rule", &rule)], 0);
+    }
+}
+
+/// Under the names and labels that the reference's statistics have in Prometheus, so that its dashboards work.
+fn statistics(text: &mut Text, source: &Source) {
+    let limits = source.limits().statistics().all();
+    let limits: Vec<_> = limits
+        .iter()
+        .map(|(name, counts)| (name.labels(), counts))
+        .collect();
+    for (at, (name, help)) in COUNTS.iter().enumerate() {
+        let name = format!("ratelimit_service_rate_limit_{name}");
+        let mut family = text.counter(&name, help);
+        for (labels, counts) in &limits {
+            let labels = labels.iter().filter(|(_, value)| !value.is_empty());
+            let labels: Vec<_> = labels
+                .map(|(name, value)| (*name, value.as_str()))
+                .collect();
+            family.sample(&labels, counts[at]);
+        }
     }
 }
 

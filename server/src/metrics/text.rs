@@ -10,19 +10,19 @@ pub(crate) struct Text(String);
 #[derive(Debug)]
 pub(crate) struct Family<'t> {
     text: &'t mut String,
-    name: &'static str,
+    name: &'t str,
 }
 
 impl Text {
-    pub(crate) fn gauge(&mut self, name: &'static str, help: &str) -> Family<'_> {
+    pub(crate) fn gauge<'t>(&'t mut self, name: &'t str, help: &str) -> Family<'t> {
         self.family(name, "gauge", help)
     }
 
-    pub(crate) fn counter(&mut self, name: &'static str, help: &str) -> Family<'_> {
+    pub(crate) fn counter<'t>(&'t mut self, name: &'t str, help: &str) -> Family<'t> {
         self.family(name, "counter", help)
     }
 
-    fn family(&mut self, name: &'static str, kind: &str, help: &str) -> Family<'_> {
+    fn family<'t>(&'t mut self, name: &'t str, kind: &str, help: &str) -> Family<'t> {
         let text = &mut self.0;
         // Writing to a string never fails.
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");

@@ -70,7 +70,11 @@ impl Source {
         let number = quotas.count;
         let (told, limit, of_requests) = match instead {
             Instead::Quota(quota) => {
-                let auth = self.0.auth.as_ref().ok_or("there are no rules of requests")?;
+                let auth = self
+                    .0
+                    .auth
+                    .as_ref()
+                    .ok_or("there are no rules of requests")?;
                 let set = auth.set_quota(policy, Some(quota));
                 set.map_err(|error| error.to_string())?;
                 (quota.to_string(), quota.capacity(), true)

@@ -344,7 +344,6 @@ fn quotas_are_held_to_what_can_be_counted() {
         ("soft: 5%", "R04", 47, "whole number"),
         ("unit_multiplier: 0", "R04", 58, "at least 1"),
         ("unit_multiplier: 999999", "R04", 58, "18 years"),
-        ("algorithm: [token_bucket]", "R01", 52, "is a text"),
     ] {
         check(&own(words), &[(code, 5, column, told)]);
     }
