@@ -163,6 +163,26 @@ impl RateLimits {
         &self,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, DecideError> {
+        self.answer_to(request, true).await
+    }
+
+    /// What [`decide`](Self::decide) would say. Nothing is counted.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn dry_run(
+        &self,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, DecideError> {
+        self.answer_to(request, false).await
+    }
+
+    async fn answer_to(
+        &self,
+        request: &RateLimitRequest,
+        charges: bool,
+    ) -> Result<RateLimitResponse, DecideError> {
         if request.domain.is_empty() {
             return Err(invalid("rate limit domain must not be empty"));
         }
@@ -174,7 +194,10 @@ impl RateLimits {
             DecideError::Unavailable("no rate limit configuration loaded".to_owned())
         })?;
         let asked = ask(&rules, request)?;
-        let decisions = self.charge(&asked).await?;
+        let decisions = match charges {
+            true => self.charge(&asked).await?,
+            false => self.look(&asked).await?,
+        };
         let statuses = statuses(&asked, &decisions);
         Ok(self.answer(request, &asked, statuses))
     }

@@ -10,8 +10,13 @@ use crate::messages::{
 /// Reads a request; the error says what is wrong with it.
 pub(crate) fn request(text: &[u8]) -> Result<RateLimitRequest, String> {
     let json: Json = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    request_of(&json)
+}
+
+/// The request that an object is.
+pub(crate) fn request_of(json: &Json) -> Result<RateLimitRequest, String> {
     let mut request = RateLimitRequest::default();
-    for (name, value) in fields(&json)? {
+    for (name, value) in fields(json)? {
         match name.as_str() {
             "domain" => request.domain = text_of(name, value)?,
             "descriptors" => request.descriptors = list(name, value, descriptor)?,
@@ -71,20 +76,20 @@ fn overriding(json: &Json) -> Result<RateLimitOverride, String> {
 }
 
 /// The fields of an object that are not null, which is as good as not there.
-fn fields(json: &Json) -> Result<impl Iterator<Item = (&String, &Json)>, String> {
+pub(crate) fn fields(json: &Json) -> Result<impl Iterator<Item = (&String, &Json)>, String> {
     let object = json.as_object().ok_or("a message is an object")?;
     Ok(object.iter().filter(|(_, value)| !value.is_null()))
 }
 
-fn unknown(name: &str) -> String {
+pub(crate) fn unknown(name: &str) -> String {
     format!("unknown field {name:?}")
 }
 
-fn misfit(name: &str, kind: &str) -> String {
+pub(crate) fn misfit(name: &str, kind: &str) -> String {
     format!("{name:?} is {kind}")
 }
 
-fn text_of(name: &str, json: &Json) -> Result<String, String> {
+pub(crate) fn text_of(name: &str, json: &Json) -> Result<String, String> {
     let text = json.as_str().ok_or_else(|| misfit(name, "a text"))?;
     Ok(text.to_owned())
 }
@@ -99,7 +104,7 @@ fn list<T>(
 }
 
 /// A whole number, also as a text, that fits.
-fn number<N: TryFrom<u64>>(name: &str, json: &Json) -> Result<N, String> {
+pub(crate) fn number<N: TryFrom<u64>>(name: &str, json: &Json) -> Result<N, String> {
     let number = match json {
         Json::String(text) => text.parse().ok(),
         json => json.as_u64(),

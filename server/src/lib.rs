@@ -6,6 +6,7 @@
 //! answers proxies by rules of requests, and [`serve`] runs all of it.
 
 pub mod auth;
+pub mod check;
 pub mod counters;
 pub mod decide;
 mod headers;

@@ -18,7 +18,7 @@ use tower_ratelimit::{
 };
 
 use crate::{
-    auth,
+    auth, check,
     counters::Counters,
     decide::{Modes, RateLimits},
     http::{self, Draining},
@@ -200,10 +200,11 @@ pub async fn serve(
         address(&http)
     ));
     limits.set_rules(rules);
-    let router = auth
-        .as_ref()
-        .map(|rules| auth::router(rules, settings.trust.iter().copied()));
-    let running = Running::start(&limits, grpc, http, router.unwrap_or_default()).await;
+    let mut router = check::router(limits.clone(), auth.as_ref().map(RulesLayer::handle));
+    if let Some(rules) = &auth {
+        router = router.merge(auth::router(rules, settings.trust.iter().copied()));
+    }
+    let running = Running::start(&limits, grpc, http, router).await;
     while let Told::Reload = signals.next().await {
         reload(&settings, &limits, auth.as_ref(), &say);
     }

@@ -4,6 +4,7 @@
 
 mod auth;
 mod calls;
+mod check;
 mod envoy;
 mod http;
 mod life;
