@@ -46,7 +46,8 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Files, or directories of *.yaml, *.yml, *.json and *.toml; all of them are one list of rules.
+    /// Files, or directories of *.yaml, *.yml, *.json and *.toml; all of them are one list of rules. Those with a
+    /// domain are files of Envoy's rate limit service.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// A request, such as 'POST /api/login'. Keys that the application registers are unavailable
@@ -68,6 +69,19 @@ pub(crate) struct Check {
     /// Shows keys, which are addresses and the like.
     #[arg(long, requires = "request")]
     pub(crate) reveal_keys: bool,
+    /// A descriptor as Envoy sends it, such as rl foo=bar,baz=x: says which limit of a file of Envoy's rate limit
+    /// service it has, and why. May be repeated: then all are of one request, and have one domain.
+    #[cfg(feature = "serve")]
+    #[arg(long, value_names = ["DOMAIN", "KEY=VALUE,..."], num_args = 2, conflicts_with = "request")]
+    pub(crate) descriptor: Vec<String>,
+    /// Refuses what Envoy's rate limit service does not know.
+    #[cfg(feature = "serve")]
+    #[arg(long)]
+    pub(crate) strict_envoy: bool,
+    /// Lets a domain of Envoy's rate limit service stand in several files.
+    #[cfg(feature = "serve")]
+    #[arg(long)]
+    pub(crate) merge_domains: bool,
     /// The files as they are in force: says what a reload would change.
     #[arg(long, value_name = "OLD")]
     pub(crate) against: Vec<PathBuf>,
