@@ -34,6 +34,15 @@ pub(crate) enum Command {
     /// wrong arguments and files.
     #[cfg(feature = "serve")]
     Serve(Box<crate::serve::Serve>),
+    /// Serves limits to Envoy in place of its reference service, by that one's own environment variables.
+    ///
+    /// RUNTIME_ROOT, GRPC_PORT, REDIS_URL and so on; the page on the service lists them. Files are read again when
+    /// they change. Exit codes as those of `serve`.
+    #[cfg(feature = "serve")]
+    Envoy,
+    /// Asks a service whether it is ready: exits with 0 if it is, else with 1.
+    #[cfg(feature = "serve")]
+    Healthcheck(crate::healthcheck::Healthcheck),
     /// Prints the JSON Schema of rule files, for editors.
     Schema,
     /// Says in words and numbers what a quota promises, such as "100/minute burst 200".

@@ -1,5 +1,6 @@
 //! Messages as JSON, by the rules of protocol buffers: names in either spelling, and 64-bit numbers as texts.
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value as Json, json};
 
 use crate::messages::{
@@ -134,6 +135,10 @@ pub(crate) fn response(response: &RateLimitResponse) -> Json {
     let headers = response.response_headers_to_add.iter();
     let headers = headers.map(|header| json!({"key": header.key, "value": header.value}));
     put_list(&mut object, "responseHeadersToAdd", headers);
+    if !response.raw_body.is_empty() {
+        let body = STANDARD.encode(&response.raw_body);
+        put(&mut object, "rawBody", Some(body.into()));
+    }
     if let Some(metadata) = &response.dynamic_metadata {
         put(&mut object, "dynamicMetadata", Some(of_struct(metadata)));
     }

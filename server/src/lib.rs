@@ -9,6 +9,7 @@ pub mod auth;
 pub mod check;
 pub mod counters;
 pub mod decide;
+mod grpc;
 mod headers;
 pub mod http;
 mod json;
@@ -17,6 +18,7 @@ pub mod messages;
 pub mod rls;
 pub mod serve;
 pub mod statistics;
+mod watch;
 
 pub use tower_ratelimit::OnFailure;
 

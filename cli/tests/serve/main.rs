@@ -9,4 +9,5 @@ mod envoy;
 mod http;
 mod life;
 mod page;
+mod reference;
 mod service;
