@@ -13,7 +13,7 @@ use tower_ratelimit::Quota;
 use tower_ratelimit_server::{
     HeaderSet, OnFailure,
     decide::Modes,
-    serve::{self, Settings},
+    serve::{self, ServeError, Settings},
 };
 
 #[derive(Debug, Args)]
@@ -45,6 +45,9 @@ pub(crate) struct Serve {
     /// Lets a domain stand in several files.
     #[arg(long, env = "TOWER_RATELIMIT_MERGE_DOMAINS")]
     merge_domains: bool,
+    /// Reads the files again when they change, not only at SIGHUP.
+    #[arg(long, env = "TOWER_RATELIMIT_WATCH")]
+    watch: bool,
     /// Where the gRPC service listens.
     #[arg(
         long,
@@ -53,6 +56,17 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_GRPC"
     )]
     grpc: SocketAddr,
+    /// A socket in the file system on which the gRPC service listens in place of that.
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "TOWER_RATELIMIT_GRPC_UDS",
+        conflicts_with = "grpc"
+    )]
+    grpc_uds: Option<PathBuf>,
+    /// How old a connection of gRPC may become, a tenth more or less.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time, env = "TOWER_RATELIMIT_GRPC_MAX_AGE")]
+    grpc_max_age: Duration,
     /// Where /json and the probes /healthz and /readyz are served.
     #[arg(
         long,
@@ -125,6 +139,14 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_RLS_HEADERS"
     )]
     rls_headers: Vec<HeaderSet>,
+    /// The body for clients that are denied.
+    #[arg(
+        long,
+        value_name = "BODY",
+        default_value = "empty",
+        env = "TOWER_RATELIMIT_RLS_BODY"
+    )]
+    rls_body: DeniedBody,
     /// Lets all requests pass; what is over its limit is still told in the statuses.
     #[arg(long, env = "TOWER_RATELIMIT_SHADOW")]
     shadow: bool,
@@ -170,6 +192,14 @@ enum Failure {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DeniedBody {
+    /// None, as of Envoy's reference service.
+    Empty,
+    /// A problem document. Envoy tells it to clients of gRPC as their message.
+    Problem,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Charged {
     /// All: each descriptor counts whatever becomes of the others, as in Envoy's reference service.
     Always,
@@ -178,7 +208,7 @@ enum Charged {
 }
 
 /// A time such as 15ms or 5s; 0 is 0s.
-fn time(text: &str) -> Result<Duration, String> {
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     if matches!(text, "0" | "0s") {
         return Ok(Duration::ZERO);
     }
@@ -195,14 +225,23 @@ fn time(text: &str) -> Result<Duration, String> {
 ///
 /// What is wrong with the arguments or the files.
 pub(crate) fn serve(serve: Serve) -> Result<(), String> {
+    run(serve::serve(settings(serve), say))
+}
+
+/// Runs a service until its end.
+pub(crate) fn run(service: impl Future<Output = Result<(), ServeError>>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    let settings = settings(serve);
-    let say = |line: String| eprintln!("tower-ratelimit: {line}");
-    let served = runtime.block_on(serve::serve(settings, say));
+    let served = runtime.block_on(service);
     served.map_err(|error| error.to_string())
+}
+
+/// A line of the log.
+#[allow(clippy::needless_pass_by_value, reason = "services give it away")]
+pub(crate) fn say(line: String) {
+    eprintln!("tower-ratelimit: {line}");
 }
 
 fn settings(serve: Serve) -> Settings {
@@ -210,7 +249,10 @@ fn settings(serve: Serve) -> Settings {
     settings.auth_rules = serve.auth_rules;
     settings.trust = serve.trust;
     settings.merge_domains = serve.merge_domains;
+    settings.watch = serve.watch;
     settings.grpc = serve.grpc;
+    settings.grpc_uds = serve.grpc_uds;
+    settings.grpc_max_age = serve.grpc_max_age;
     settings.http = serve.http;
     settings.admin = serve.admin.0;
     settings.admin_token_file = serve.admin_token_file;
@@ -231,6 +273,7 @@ fn settings(serve: Serve) -> Settings {
         .quota(serve.quota)
         .metadata(serve.metadata)
         .charge_admitted(serve.charge == Charged::Admitted)
-        .headers(serve.rls_headers);
+        .headers(serve.rls_headers)
+        .problem_body(serve.rls_body == DeniedBody::Problem);
     settings
 }

@@ -14,7 +14,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use tower_ratelimit::{Decision, LimiterError, observe::TopKeys};
+use tower_ratelimit::{Decision, LimiterError, observe::TopKeys, reject::quota_exceeded};
 
 pub(crate) use self::operate::{Count, Hand};
 use self::{
@@ -25,9 +25,11 @@ use self::{
 };
 use crate::{
     counters::{Charge, Counters, Measure},
-    headers::{HeaderSet, fields},
+    headers::{HeaderNames, HeaderSet, fields},
     lyft::{Rules, merge_metadata},
-    messages::{Code, DescriptorStatus, Duration, RateLimitRequest, RateLimitResponse, Struct},
+    messages::{
+        Code, DescriptorStatus, Duration, HeaderValue, RateLimitRequest, RateLimitResponse, Struct,
+    },
     statistics::{NearLimit, Statistics},
 };
 
@@ -55,6 +57,8 @@ pub struct Modes {
     charge_admitted: bool,
     near_limit: NearLimit,
     headers: Vec<HeaderSet>,
+    header_names: HeaderNames,
+    problem_body: bool,
 }
 
 impl Modes {
@@ -97,6 +101,20 @@ impl Modes {
     /// The header fields for the response to the client. Defaults to none.
     pub fn headers(mut self, headers: impl IntoIterator<Item = HeaderSet>) -> Self {
         self.headers = headers.into_iter().collect();
+        self
+    }
+
+    /// The names of [`HeaderSet::Envoy`] for the limit, what remains of it, and the seconds to its end. They are
+    /// told in small letters.
+    pub fn header_names(mut self, names: [&str; 3]) -> Self {
+        self.header_names = HeaderNames(names.map(str::to_ascii_lowercase));
+        self
+    }
+
+    /// Whether denied clients get a problem document, as those of the crate's layers do. Defaults to false, an empty
+    /// body. Envoy tells it to clients of gRPC as their message.
+    pub const fn problem_body(mut self, problem: bool) -> Self {
+        self.problem_body = problem;
         self
     }
 }
@@ -172,6 +190,26 @@ impl RateLimits {
         &self,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, DecideError> {
+        self.answer_to(request, true).await
+    }
+
+    /// What [`decide`](Self::decide) would say. Nothing is counted.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn dry_run(
+        &self,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, DecideError> {
+        self.answer_to(request, false).await
+    }
+
+    async fn answer_to(
+        &self,
+        request: &RateLimitRequest,
+        charges: bool,
+    ) -> Result<RateLimitResponse, DecideError> {
         if request.domain.is_empty() {
             return Err(invalid("rate limit domain must not be empty"));
         }
@@ -183,8 +221,13 @@ impl RateLimits {
             DecideError::Unavailable("no rate limit configuration loaded".to_owned())
         })?;
         let asked = ask(&rules, &self.overrides(), request)?;
-        let decisions = self.charge(&asked).await?;
-        self.observe(&rules, request, &asked, &decisions);
+        let decisions = match charges {
+            true => self.charge(&asked).await?,
+            false => self.look(&asked).await?,
+        };
+        if charges {
+            self.observe(&rules, request, &asked, &decisions);
+        }
         let statuses = statuses(&asked, &decisions);
         Ok(self.answer(request, &asked, statuses))
     }
@@ -204,17 +247,42 @@ impl RateLimits {
         let told = over
             .or_else(|| least(&statuses))
             .and_then(|at| statuses.get(at));
-        let headers = told.map(|status| fields(&modes.headers, status, code == Code::OverLimit));
-        RateLimitResponse {
+        let headers =
+            told.map(|status| fields(&modes.headers, &modes.header_names, status, !passes));
+        let mut response = RateLimitResponse {
             overall_code: code.into(),
             response_headers_to_add: headers.unwrap_or_default(),
             dynamic_metadata: modes
                 .metadata
                 .then(|| metadata(request, passed(asked, &statuses))),
-            statuses,
             ..RateLimitResponse::default()
+        };
+        if !passes && modes.problem_body {
+            let (kind, body) = problem(asked, &statuses);
+            response.response_headers_to_add.push(kind);
+            response.raw_body = body;
         }
+        response.statuses = statuses;
+        response
     }
+}
+
+/// The problem document about the limits that deny, and the field that says of which type it is.
+fn problem(asked: &[Asked<'_>], statuses: &[DescriptorStatus]) -> (HeaderValue, Vec<u8>) {
+    let over = asked.iter().zip(statuses);
+    let over = over.filter(|(_, status)| status.code() == Code::OverLimit);
+    let names = over.filter_map(|(asked, _)| match asked {
+        Asked::Limited(limited) if limited.limit.name.is_empty() => Some(limited.stats.to_string()),
+        Asked::Limited(limited) => Some(limited.limit.name.clone()),
+        _ => None,
+    });
+    let names: Vec<String> = names.collect();
+    let kind = HeaderValue {
+        key: "content-type".to_owned(),
+        value: "application/problem+json".to_owned(),
+    };
+    let body = quota_exceeded(&names.iter().map(String::as_str));
+    (kind, body.to_vec())
 }
 
 /// What the descriptors say that passed: the first word counts.

@@ -7,8 +7,10 @@
 
 mod admin;
 pub mod auth;
+pub mod check;
 pub mod counters;
 pub mod decide;
+mod grpc;
 mod headers;
 pub mod http;
 mod json;
@@ -19,6 +21,7 @@ pub mod rls;
 pub mod serve;
 mod source;
 pub mod statistics;
+mod watch;
 
 pub use tower_ratelimit::OnFailure;
 

@@ -10,7 +10,7 @@ use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
-use tonic::transport::{Server, server::TcpIncoming};
+use tonic::transport::Server;
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tower_ratelimit::{
     LocalStore, OnFailure, RedisStore,
@@ -20,14 +20,16 @@ use tower_ratelimit::{
 
 use crate::{
     admin::{self, Admin, Say},
-    auth,
+    auth, check,
     counters::Counters,
     decide::{Modes, RateLimits},
+    grpc::{GrpcListener, jittered},
     http::{self, Draining},
     lyft::Rules,
     metrics::Metrics,
     rls,
     source::Source,
+    watch::Watch,
 };
 
 /// The names under which the health of the gRPC service can be asked.
@@ -51,8 +53,15 @@ pub struct Settings {
     pub trust: Vec<IpNet>,
     /// Whether a domain may stand in several files. Defaults to false.
     pub merge_domains: bool,
+    /// Whether the files are read again when they change. Defaults to false: only when the process is told to.
+    pub watch: bool,
     /// Where the gRPC service listens. Defaults to 127.0.0.1:8081.
     pub grpc: SocketAddr,
+    /// A socket in the file system on which the gRPC service listens in place of that address. Defaults to none.
+    pub grpc_uds: Option<PathBuf>,
+    /// How old a connection of gRPC may become, a tenth more or less; callers then make a new one, which may lead to
+    /// another instance. Defaults to 24 hours.
+    pub grpc_max_age: Duration,
     /// Where the HTTP service listens. Defaults to 127.0.0.1:8080.
     pub http: SocketAddr,
     /// The address of Redis. Defaults to none: this process counts by itself.
@@ -94,7 +103,10 @@ impl Settings {
                 .flat_map(|network| network.parse())
                 .collect(),
             merge_domains: false,
+            watch: false,
             grpc: here(8081),
+            grpc_uds: None,
+            grpc_max_age: Duration::from_secs(24 * 60 * 60),
             http: here(8080),
             redis: None,
             redis_prefix: None,
@@ -115,6 +127,15 @@ impl Settings {
         builder
             .read(&self.rules)
             .map_err(|error| fault("the rules cannot be used", &error))
+    }
+
+    async fn grpc_listener(&self) -> Result<GrpcListener, ServeError> {
+        let Some(path) = &self.grpc_uds else {
+            let listener = GrpcListener::bind(self.grpc).await;
+            return listener.map_err(|error| ServeError(format!("--grpc: {}: {error}", self.grpc)));
+        };
+        let listener = GrpcListener::bind_unix(path).await;
+        listener.map_err(|error| ServeError(format!("--grpc-uds: {}: {error}", path.display())))
     }
 
     fn store(&self) -> Result<Store, ServeError> {
@@ -260,37 +281,40 @@ pub async fn serve(
     warnings
         .chain(of_auth.map(|warning| warning.to_string()))
         .for_each(|line| say(line));
-    let grpc = listen(settings.grpc, "--grpc").await?;
+    let grpc = settings.grpc_listener().await?;
     let http = listen(settings.http, "--http").await?;
+    let http_address = http.local_addr().unwrap_or(settings.http);
     let admin = match admin {
         Some((address, token)) => Some((listen(address, "--admin").await?, token)),
         None => None,
     };
-    let address = |listener: &TcpListener| listener.local_addr().unwrap_or(settings.grpc);
     let mut signals = Signals::new().map_err(|error| fault("signals", &error))?;
     say(format!(
         "serving {} limits by gRPC on {}, by HTTP on {}",
         rules.len(),
-        address(&grpc),
-        address(&http)
+        grpc.shown(),
+        http_address
     ));
     limits.set_rules(rules);
     let handle = auth.as_ref().map(RulesLayer::handle);
-    let source = Source::new(settings.clone(), limits.clone(), handle);
+    let source = Source::new(settings.clone(), limits.clone(), handle.clone());
     let metrics = Metrics::new(source.clone(), store.clone());
-    let mut router = metrics.router();
+    let mut router = check::router(limits.clone(), handle).merge(metrics.router());
     if let Some(rules) = &auth {
         router = router.merge(auth::router(rules, settings.trust.iter().copied()));
     }
-    let mut running = Running::start(&limits, grpc, http, router).await;
+    let services = Server::builder().max_connection_age(jittered(settings.grpc_max_age));
+    let mut running = Running::start(&limits, (services, grpc), (http, router)).await;
     if let Some((listener, token)) = admin {
-        let at = address(&listener);
-        say(format!("operators are served on {at}"));
+        let address = listener.local_addr().unwrap_or(settings.http);
+        say(format!("operators are served on {address}"));
         let admin = Admin::new(source.clone(), store, Arc::clone(&say));
-        running.admin(listener, admin.router(at, token));
+        running.admin(listener, admin.router(address, token));
     }
     let upkeep = tokio::spawn(metrics.upkeep());
-    while let Told::Reload = signals.next().await {
+    let paths = [&settings.rules[..], &settings.auth_rules].concat();
+    let mut watch = settings.watch.then(|| Watch::new(paths));
+    while signals.next_or(&mut watch).await {
         source.reload().into_iter().for_each(|line| say(line));
     }
     upkeep.abort();
@@ -319,9 +343,8 @@ struct Running {
 impl Running {
     async fn start(
         limits: &RateLimits,
-        grpc: TcpListener,
-        http: TcpListener,
-        more: Router,
+        (mut services, grpc): (Server, GrpcListener),
+        (http, more): (TcpListener, Router),
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
         let draining = Draining::default();
@@ -338,17 +361,10 @@ impl Running {
                     .await,
             );
         });
-        let server = Server::builder()
+        let services = services
             .add_service(health_service)
             .add_service(rls::service(limits.clone()));
-        let incoming = TcpIncoming::from(grpc).with_nodelay(Some(true));
-        servers.spawn(async move {
-            drop(
-                server
-                    .serve_with_incoming_shutdown(incoming, wait(stopped))
-                    .await,
-            );
-        });
+        servers.spawn(async move { drop(grpc.serve(services, wait(stopped)).await) });
         Self {
             servers,
             health,
@@ -386,6 +402,22 @@ async fn set_health(health: &HealthReporter, status: ServingStatus) {
 async fn wait(mut stopped: watch::Receiver<bool>) {
     // A sender that is gone ends the process, too.
     drop(stopped.wait_for(|stopped| *stopped).await);
+}
+
+impl Signals {
+    /// Whether to read the files again, for a signal or a change of them, rather than to end.
+    async fn next_or(&mut self, watch: &mut Option<Watch>) -> bool {
+        let changed = async {
+            match watch {
+                Some(watch) => watch.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            told = self.next() => matches!(told, Told::Reload),
+            () = changed => true,
+        }
+    }
 }
 
 /// What the process was told.

@@ -9,10 +9,11 @@ use testkit::{
     programs::{Process, eventually, find, free_port},
     servers::Server,
 };
+use tonic::{Code as GrpcCode, transport::Endpoint};
 
 use crate::{
     http::{Answer, get, send, try_send, upstream},
-    service::Service,
+    service::{Service, about, ask},
 };
 
 /// An Envoy with a listener for each way in which it may take a service that does not answer.
@@ -109,6 +110,7 @@ fn listener(port: u16, failure_mode_deny: bool, timeout: &str) -> Value {
         "failure_mode_deny": failure_mode_deny,
         "timeout": timeout,
         "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
+        "rate_limited_as_resource_exhausted": true,
         "rate_limit_service": {
             "grpc_service": {"envoy_grpc": {"cluster_name": "service"}},
             "transport_api_version": "V3",
@@ -118,6 +120,13 @@ fn listener(port: u16, failure_mode_deny: bool, timeout: &str) -> Value {
         "@type": of("network.http_connection_manager.v3.HttpConnectionManager"),
         "stat_prefix": "ingress",
         "http_filters": [
+            {"name": "envoy.filters.http.set_metadata", "typed_config": {
+                "@type": of("http.set_metadata.v3.Config"),
+                "metadata": [{
+                    "metadata_namespace": "plan",
+                    "value": {"limit": {"requests_per_unit": 2, "unit": "DAY"}},
+                }],
+            }},
             {"name": "envoy.filters.http.ratelimit", "typed_config": limit},
             {"name": "envoy.filters.http.router", "typed_config": {"@type": of("http.router.v3.Router")}},
         ],
@@ -157,18 +166,47 @@ fn routes() -> Value {
             json!([{"actions": [{"generic_key": {"descriptor_value": "free"}}]}]),
         ),
     ];
+    let mode =
+        |value: &str| json!({"generic_key": {"descriptor_key": "mode", "descriptor_value": value}});
+    let limits = |modes: &[&str]| {
+        modes
+            .iter()
+            .map(|name| json!({"actions": [mode(name)]}))
+            .collect()
+    };
+    let own =
+        json!({"dynamic_metadata": {"metadata_key": {"key": "plan", "path": [{"key": "limit"}]}}});
+    let routes = routes.into_iter().chain([
+        ("/shadow", limits(&["shadow"])),
+        ("/quotas", limits(&["one", "two"])),
+        ("/base", limits(&["base"])),
+        ("/vip", limits(&["base", "vip"])),
+        ("/own", json!([{"actions": [mode("own")], "limit": own}])),
+        (
+            "/tokens",
+            json!([
+                {"actions": [mode("two")], "hits_addend": {"number": 0}},
+                {"actions": [mode("two")], "apply_on_stream_done": true},
+            ]),
+        ),
+        ("/envoy.service", limits(&["grpc"])),
+    ]);
     // By the filter, whose actions have `hits_addend`.
     let route = |(prefix, limits): (&str, Value)| {
         json!({
             "match": {"prefix": prefix},
-            "route": {"cluster": "upstream"},
+            "route": {"cluster": if prefix.starts_with("/envoy") { "service" } else { "upstream" }},
+            "response_headers_to_add": [{"header": {
+                "key": "service",
+                "value": "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:metadata:service)%",
+            }}],
             "typed_per_filter_config": {"envoy.filters.http.ratelimit": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute",
                 "rate_limits": limits,
             }},
         })
     };
-    routes.map(route).into_iter().collect()
+    routes.map(route).collect()
 }
 
 async fn with_foo(port: u16, value: &str) -> Answer {
@@ -235,6 +273,70 @@ async fn units_may_be_charged_after_the_response() {
         (get(envoy.closed, "/look").await.status == 429).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn modes_of_limits_are_what_envoy_makes_of_them() {
+    needs!(envoy);
+    let service = Service::start(&["--metadata"]).await;
+    let envoy = Envoy::start(service.grpc).await;
+    let statuses = async |path: &str, times: usize| {
+        let mut statuses = Vec::new();
+        for _ in 0..times {
+            statuses.push(get(envoy.closed, path).await.status);
+        }
+        statuses
+    };
+    assert_eq!(statuses("/shadow", 3).await, [200; 3]);
+    // Of quotas one is enough, and the metadata says which.
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let answer = get(envoy.closed, "/quotas").await;
+        told.push((answer.status, answer.header("service").map(str::to_owned)));
+    }
+    let by = |service: &str| Some(service.to_owned());
+    assert_eq!(told[..2], [(200, by("one")), (200, by("two"))]);
+    assert_eq!(told[2].0, 429);
+    // A limit that another replaces is not counted.
+    assert_eq!(statuses("/vip", 2).await, [200; 2]);
+    assert_eq!(statuses("/base", 2).await, [200, 429]);
+    assert_eq!(statuses("/vip", 2).await, [200, 429], "by its own limit");
+    // The limit that comes with the descriptor; the rules have none.
+    assert_eq!(statuses("/own", 3).await, [200, 200, 429]);
+}
+
+/// A look finds 2 of 2 units not beyond the limit: the third request passes, and its own unit is charged.
+#[tokio::test]
+async fn quotas_of_tokens_let_one_more_pass() {
+    needs!(envoy);
+    let service = Service::start(&[]).await;
+    let envoy = Envoy::start(service.grpc).await;
+    for used in 1..=3 {
+        assert_eq!(get(envoy.closed, "/tokens").await.status, 200, "{used}");
+        eventually("the charge", async || {
+            let question = r#"{"domain": "rl", "dry_run": true, "descriptors": [{
+                "entries": [{"key": "mode", "value": "two"}], "hitsAddend": 0}]}"#;
+            let told = send(service.http, "POST /v1/check HTTP/1.1", question).await;
+            let left = told.body.split("\"remaining\":").nth(1)?.chars().next()?;
+            let allowed = told.body.contains("\"allowed\":true");
+            ((left, allowed) == [('1', true), ('0', true), ('0', false)][used - 1]).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(get(envoy.closed, "/tokens").await.status, 429);
+}
+
+#[tokio::test]
+async fn calls_of_grpc_are_denied_in_its_terms() {
+    needs!(envoy);
+    let service = Service::start(&["--rls-body", "problem"]).await;
+    let envoy = Envoy::start(service.grpc).await;
+    let address = format!("http://127.0.0.1:{}", envoy.closed);
+    let channel = Endpoint::from_shared(address).unwrap().connect_lazy();
+    assert!(ask(channel.clone(), about("unmatched", "")).await.is_ok());
+    let denied = ask(channel, about("unmatched", "")).await.unwrap_err();
+    assert_eq!(denied.code(), GrpcCode::ResourceExhausted);
+    assert!(denied.message().contains("rl.mode_grpc"), "{denied:?}");
 }
 
 /// What becomes of requests that nobody decides about: they pass or not, as Envoy is told.

@@ -5,10 +5,12 @@
 mod admin;
 mod auth;
 mod calls;
+mod check;
 mod envoy;
 mod http;
 mod life;
 mod metrics;
 mod page;
 mod prometheus;
+mod reference;
 mod service;

@@ -38,6 +38,14 @@ impl RateLimits {
         Ok(decisions)
     }
 
+    /// The decisions about all descriptors, without a charge.
+    pub(super) async fn look(&self, asked: &[Asked<'_>]) -> Result<Decisions, DecideError> {
+        let mut decisions = vec![None; asked.len()];
+        let look = |_: usize, limited: &Limited<'_>| Some(limited.charge.look());
+        self.apply(asked, look, &mut decisions).await?;
+        Ok(decisions)
+    }
+
     /// Takes units only of a request that passes. One that does not gives back at once what it had taken.
     async fn charge_admitted(
         &self,

@@ -13,6 +13,7 @@
 //! `metadata` stays with limits that have a `detailed_metric`, and a key that stands twice in one table is a
 //! fault, unless it begins the next domain of a file with several.
 
+mod explain;
 mod listing;
 mod metadata;
 mod parse;
@@ -21,8 +22,9 @@ mod stats;
 mod typed;
 mod wildcard;
 
-pub(crate) use self::{metadata::merge as merge_metadata, rules::Limit};
 pub use self::{
+    explain::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit},
     rules::{Builder, Rules},
     stats::StatsName,
 };
+pub(crate) use self::{metadata::merge as merge_metadata, rules::Limit};

@@ -138,15 +138,24 @@ impl Rules {
 
     /// The limit of a descriptor with these entries, if there is one.
     pub(crate) fn find(&self, domain: &str, entries: &[Entry]) -> Option<Found<'_>> {
-        let mut level = self.domains.get(domain)?;
+        let steps = self.way(domain, entries);
+        let last = steps.last().filter(|_| steps.len() == entries.len())?;
+        let limit = last.descriptor.limit.as_ref()?;
+        Some(Found { limit, steps })
+    }
+
+    /// The way that the entries go, up to the first that nothing matches.
+    pub(super) fn way(&self, domain: &str, entries: &[Entry]) -> Vec<Step<'_>> {
         let mut steps: Vec<Step<'_>> = Vec::with_capacity(entries.len());
+        let mut level = self.domains.get(domain);
         for entry in entries {
-            let step = level.step(entry)?;
-            level = &step.descriptor.below;
+            let Some(step) = level.and_then(|level| level.step(entry)) else {
+                break;
+            };
+            level = Some(&step.descriptor.below);
             steps.push(step);
         }
-        let limit = steps.last()?.descriptor.limit.as_ref()?;
-        Some(Found { limit, steps })
+        steps
     }
 }
 

@@ -262,7 +262,7 @@ impl<R> LayerSettings<R> {
 }
 
 /// The tier of a rule's quotas in its limiter.
-fn tier(rule: &Rule, place: usize) -> Tier {
+pub(super) fn tier(rule: &Rule, place: usize) -> Tier {
     tier_of(place, rule.allowance.first_place())
 }
 
