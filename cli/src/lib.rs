@@ -1,4 +1,4 @@
-//! The commands of `tower-ratelimit`: `check`, `explain`, `replay`, `schema`, and `serve` with the feature of that name.
+//! The commands of `tower-ratelimit`: `check`, `explain`, `replay`, `schema`, and `serve` and `gateway` with the feature `serve`.
 //!
 //! The program is [`run`] with the arguments of the process. It is a library so that tests and other
 //! programs need no process.
@@ -6,6 +6,8 @@
 mod arguments;
 mod check;
 mod explain;
+#[cfg(feature = "serve")]
+mod gateway;
 mod output;
 mod replay;
 mod request;
@@ -53,6 +55,8 @@ where
         Command::Replay(replay) => replay::replay(&replay, out).map(|exit| (String::new(), exit)),
         #[cfg(feature = "serve")]
         Command::Serve(serve) => serve::serve(*serve).map(|()| (String::new(), OK)),
+        #[cfg(feature = "serve")]
+        Command::Gateway(gateway) => gateway::gateway(*gateway).map(|()| (String::new(), OK)),
         Command::Explain { quota } => explain::explain(&quota.join(" ")).map(|text| (text, OK)),
     };
     match done {

@@ -8,7 +8,7 @@ use tower_ratelimit::Quota;
 use tower_ratelimit_server::{
     HeaderSet, OnFailure,
     decide::Modes,
-    serve::{self, Settings},
+    serve::{self, ServeError, Settings},
 };
 
 #[derive(Debug, Args)]
@@ -119,7 +119,7 @@ enum Failure {
 }
 
 /// A time such as 15ms or 5s; 0 is 0s.
-fn time(text: &str) -> Result<Duration, String> {
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     if matches!(text, "0" | "0s") {
         return Ok(Duration::ZERO);
     }
@@ -136,14 +136,23 @@ fn time(text: &str) -> Result<Duration, String> {
 ///
 /// What is wrong with the arguments or the files.
 pub(crate) fn serve(serve: Serve) -> Result<(), String> {
+    run(serve::serve(settings(serve), say))
+}
+
+/// Runs a service until its end.
+pub(crate) fn run(service: impl Future<Output = Result<(), ServeError>>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    let settings = settings(serve);
-    let say = |line: String| eprintln!("tower-ratelimit: {line}");
-    let served = runtime.block_on(serve::serve(settings, say));
+    let served = runtime.block_on(service);
     served.map_err(|error| error.to_string())
+}
+
+/// A line of the log.
+#[allow(clippy::needless_pass_by_value, reason = "services give it away")]
+pub(crate) fn say(line: String) {
+    eprintln!("tower-ratelimit: {line}");
 }
 
 fn settings(serve: Serve) -> Settings {

@@ -3,14 +3,18 @@
 //! [`lyft`] reads the rule files of Envoy's reference service and says what they mean for a request,
 //! [`counters`] count in this process or in Redis, [`decide`] makes the answer of both, and [`rls`] is the
 //! gRPC service, which can be embedded into a server of your own. [`http`] has the same as JSON, [`auth`]
-//! answers proxies by rules of requests, and [`serve`] runs all of it.
+//! answers proxies by rules of requests, and [`serve`] runs all of it. [`gateway`] is a proxy that limits
+//! requests by itself.
 
 pub mod auth;
+mod connections;
 pub mod counters;
 pub mod decide;
+pub mod gateway;
 mod headers;
 pub mod http;
 mod json;
+mod life;
 pub mod lyft;
 pub mod messages;
 pub mod rls;

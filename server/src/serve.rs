@@ -1,19 +1,14 @@
 //! The process: listeners, signals, and its end.
 
-use std::{error::Error, fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{error::Error, fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use axum::Router;
 use ipnet::IpNet;
-use tokio::{
-    net::TcpListener,
-    sync::watch,
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tower_ratelimit::{
-    LocalStore, OnFailure, RedisStore,
+    LocalStore, OnFailure, RedisStore, RedisStoreBuilder,
     rules::{Rules as RequestRules, RulesLayer},
 };
 
@@ -22,15 +17,13 @@ use crate::{
     counters::Counters,
     decide::{Modes, RateLimits},
     http::{self, Draining},
+    life::{self, Signals},
     lyft::Rules,
     rls,
 };
 
 /// The names under which the health of the gRPC service can be asked.
 const HEALTH_NAMES: [&str; 3] = ["", "ratelimit", rls::NAME];
-
-/// How long requests that are under way may take when the service ends.
-const LAST_REQUESTS: Duration = Duration::from_secs(20);
 
 /// How long Redis may take by default: less than the 20 milliseconds that Envoy waits by default.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(15);
@@ -106,14 +99,8 @@ impl Settings {
                 .map(Store::Local)
                 .map_err(|error| fault("--max-keys", &error));
         };
-        let mut store = RedisStore::builder().deadline(self.redis_deadline);
-        if let Some(prefix) = &self.redis_prefix {
-            store = store.prefix(prefix);
-        }
-        let store = store
-            .connect(address)
-            .map_err(|error| fault("--redis", &error))?;
-        Ok(Store::Redis(store))
+        let store = RedisStore::builder().deadline(self.redis_deadline);
+        redis(store, self.redis_prefix.as_deref(), address).map(Store::Redis)
     }
 
     fn auth(&self, store: &Store) -> Result<Option<RulesLayer>, ServeError> {
@@ -129,6 +116,18 @@ impl Settings {
             rules.map_err(|error| fault("the rules of --auth-rules cannot be used", &error))?;
         Ok(Some(RulesLayer::new(rules)))
     }
+}
+
+/// The store at this address, whose keys begin with the prefix.
+pub(crate) fn redis(
+    store: RedisStoreBuilder,
+    prefix: Option<&str>,
+    address: &str,
+) -> Result<RedisStore, ServeError> {
+    let store = prefix.into_iter().fold(store, RedisStoreBuilder::prefix);
+    store
+        .connect(address)
+        .map_err(|error| fault("--redis", &error))
 }
 
 /// Where everything is counted.
@@ -159,7 +158,7 @@ impl fmt::Display for ServeError {
 
 impl Error for ServeError {}
 
-fn fault(place: &str, error: &dyn Error) -> ServeError {
+pub(crate) fn fault(place: &str, error: &dyn Error) -> ServeError {
     let mut text = format!("{place}:\n{error}");
     if let Some(source) = error.source() {
         text += &format!(": {source}");
@@ -192,7 +191,7 @@ pub async fn serve(
     let grpc = listen(settings.grpc, "--grpc").await?;
     let http = listen(settings.http, "--http").await?;
     let address = |listener: &TcpListener| listener.local_addr().unwrap_or(settings.grpc);
-    let mut signals = Signals::new().map_err(|error| fault("signals", &error))?;
+    let signals = Signals::new().map_err(|error| fault("signals", &error))?;
     say(format!(
         "serving {} limits by gRPC on {}, by HTTP on {}",
         rules.len(),
@@ -204,15 +203,8 @@ pub async fn serve(
         .as_ref()
         .map(|rules| auth::router(rules, settings.trust.iter().copied()));
     let running = Running::start(&limits, grpc, http, router.unwrap_or_default()).await;
-    while let Told::Reload = signals.next().await {
-        reload(&settings, &limits, auth.as_ref(), &say);
-    }
-    say("not ready any more".to_owned());
-    let end = running.end(settings.drain);
-    tokio::select! {
-        () = end => say("all requests are answered".to_owned()),
-        () = signals.end() => say("told twice to end".to_owned()),
-    }
+    let reload = || reload(&settings, &limits, auth.as_ref(), &say);
+    life::live(signals, &say, reload, running.end(settings.drain)).await;
     Ok(())
 }
 
@@ -237,7 +229,7 @@ fn reload(
     }
 }
 
-async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, ServeError> {
+pub(crate) async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, ServeError> {
     let listener = TcpListener::bind(address).await;
     listener.map_err(|error| ServeError(format!("{flag}: {address}: {error}")))
 }
@@ -264,7 +256,7 @@ impl Running {
         let mut servers = JoinSet::new();
         let router = http::router(limits.clone(), draining.clone()).merge(auth);
         let router = router.into_make_service_with_connect_info::<SocketAddr>();
-        let until = wait(stopped.clone());
+        let until = life::wait(stopped.clone());
         servers.spawn(async move {
             drop(
                 axum::serve(http, router)
@@ -279,7 +271,7 @@ impl Running {
         servers.spawn(async move {
             drop(
                 server
-                    .serve_with_incoming_shutdown(incoming, wait(stopped))
+                    .serve_with_incoming_shutdown(incoming, life::wait(stopped))
                     .await,
             );
         });
@@ -296,78 +288,13 @@ impl Running {
     async fn end(mut self, drain: Duration) {
         self.draining.begin();
         set_health(&self.health, ServingStatus::NotServing).await;
-        sleep(drain).await;
-        self.stop.send_replace(true);
         let all = async { while self.servers.join_next().await.is_some() {} };
-        drop(timeout(LAST_REQUESTS, all).await);
+        life::drain(drain, &self.stop, all).await;
     }
 }
 
 async fn set_health(health: &HealthReporter, status: ServingStatus) {
     for name in HEALTH_NAMES {
         health.set_service_status(name, status).await;
-    }
-}
-
-async fn wait(mut stopped: watch::Receiver<bool>) {
-    // A sender that is gone ends the process, too.
-    drop(stopped.wait_for(|stopped| *stopped).await);
-}
-
-/// What the process was told.
-enum Told {
-    End,
-    Reload,
-}
-
-#[cfg(unix)]
-struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-    hang_up: tokio::signal::unix::Signal,
-}
-
-#[cfg(unix)]
-impl Signals {
-    fn new() -> io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) -> Told {
-        tokio::select! {
-            _ = self.terminate.recv() => Told::End,
-            _ = self.interrupt.recv() => Told::End,
-            _ = self.hang_up.recv() => Told::Reload,
-        }
-    }
-
-    async fn end(&mut self) {
-        while let Told::Reload = self.next().await {}
-    }
-}
-
-#[cfg(not(unix))]
-struct Signals;
-
-#[cfg(not(unix))]
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self)
-    }
-
-    async fn next(&mut self) -> Told {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        Told::End
-    }
-
-    async fn end(&mut self) {
-        self.next().await;
     }
 }
