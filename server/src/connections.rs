@@ -3,14 +3,7 @@
 mod paced;
 
 use std::{
-    convert::Infallible,
-    future::{Future, poll_fn},
-    io,
-    net::SocketAddr,
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
+    convert::Infallible, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
 };
 
 use axum::{body::Body, extract::Request, response::Response};
@@ -83,20 +76,24 @@ where
             Err(_) => sleep(Duration::from_millis(100)).await,
         }
     }
-    while let Some((stream, address)) = waiting(&listener).await {
+    for (stream, address) in waiting(listener) {
         start(stream, address);
     }
-    drop((listener, alive));
+    drop(alive);
     ended.recv().await;
 }
 
-/// A connection that is there already.
-async fn waiting(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
-    let accepted = poll_fn(|cx| match listener.poll_accept(cx) {
-        Poll::Ready(accepted) => Poll::Ready(accepted.ok()),
-        Poll::Pending => Poll::Ready(None),
+/// The connections that are there already. The listener is asked past the runtime, which may not have heard of them.
+fn waiting(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
+    let Ok(listener) = listener.into_std() else {
+        return Vec::new();
+    };
+    let accepted = std::iter::from_fn(|| listener.accept().ok());
+    let accepted = accepted.filter_map(|(stream, address)| {
+        stream.set_nonblocking(true).ok()?;
+        Some((TcpStream::from_std(stream).ok()?, address))
     });
-    accepted.await
+    accepted.collect()
 }
 
 fn is_of_one_connection(error: &io::Error) -> bool {

@@ -22,6 +22,7 @@ use tower_ratelimit::{
 use self::front::Front;
 use crate::{
     connections,
+    http::Draining,
     life::{self, Signals},
     serve::{ServeError, fault, listen, redis},
 };
@@ -134,7 +135,8 @@ pub async fn serve(
         rules.len(),
     ));
     let (stop, stopped) = watch::channel(false);
-    let front = Front::new(&settings, &layer);
+    let draining = Draining::default();
+    let front = Front::new(&settings, &layer, draining.clone());
     let answer = {
         let front = front.clone();
         move |request, peer| front.clone().answer(request, peer)
@@ -148,7 +150,10 @@ pub async fn serve(
         Ok(changes) => say(format!("read the rules again:\n{changes}")),
         Err(error) => say(format!("the rules stay as they were:\n{error}")),
     };
-    let end = life::drain(settings.drain, &stop, all);
+    let end = async {
+        draining.begin();
+        life::drain(settings.drain, &stop, all).await;
+    };
     life::live(signals, &say, reload, end).await;
     Ok(())
 }
