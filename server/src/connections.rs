@@ -1,6 +1,8 @@
 //! Connections: accepted, read within limits, and ended without losing a request.
 
 mod paced;
+#[cfg(test)]
+mod tests;
 
 use std::{
     convert::Infallible, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
@@ -137,7 +139,11 @@ where
         drop(connection.await);
     } else {
         let mut builder = http1::Builder::new();
-        builder.header_read_timeout(None).max_buf_size(MAX_HEADER);
+        builder
+            .timer(TokioTimer::new())
+            // It counts from the answer before.
+            .header_read_timeout(IDLE_TIME)
+            .max_buf_size(MAX_HEADER);
         let connection = builder.serve_connection(TokioIo::new(io), service);
         let mut connection = pin!(connection.with_upgrades());
         tokio::select! {

@@ -1,4 +1,4 @@
-//! The pace of a connection: how long its peer may take to send a header, or nothing.
+//! The pace of a connection: how long its peer may take to send a header.
 
 use std::{
     future::Future,
@@ -9,7 +9,6 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use axum::response::Response;
@@ -20,14 +19,17 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::{HEADER_TIME, IDLE_TIME};
+use super::HEADER_TIME;
 
 /// The first bytes of a client that speaks HTTP/2.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How many requests of a connection are under way.
+/// The requests of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Pace(AtomicUsize);
+pub(super) struct Pace {
+    begun: AtomicUsize,
+    under_way: AtomicUsize,
+}
 
 impl Pace {
     /// The answer to a request, which is under way until its body has ended.
@@ -38,14 +40,15 @@ impl Pace {
     where
         A: Future<Output = Response<B>>,
     {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.under_way.fetch_add(1, Ordering::Relaxed);
         let under_way = UnderWay(Arc::clone(self));
         async move {
             let response = answer.await;
             let is_tunnel = response.status() == StatusCode::SWITCHING_PROTOCOLS;
             if is_tunnel {
                 // It never comes back to requests, and may be silent for as long as it likes.
-                under_way.0.0.fetch_add(1, Ordering::Relaxed);
+                under_way.0.under_way.fetch_add(1, Ordering::Relaxed);
             }
             response.map(|body| PacedBody {
                 body,
@@ -59,7 +62,7 @@ struct UnderWay(Arc<Pace>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -92,32 +95,18 @@ impl<B: Body> Body for PacedBody<B> {
     }
 }
 
-/// A connection that fails when its peer takes too long.
+/// A connection that fails when its peer takes too long to send a header. It is idle in between for as long as its
+/// server likes.
 pub(super) struct Paced<I> {
     io: I,
     /// The bytes that were read to see what the peer speaks, and how many of them were read again.
     first: Vec<u8>,
     again: usize,
     pace: Option<Arc<Pace>>,
-    /// While there is no request.
-    limit: Option<Limit>,
+    /// Until when the header has to be there that has begun after so many requests.
+    limit: Option<(Instant, usize)>,
     /// Made once: it is set again for each limit.
     timer: Option<Pin<Box<Sleep>>>,
-}
-
-/// The time until the next request's header is there.
-struct Limit {
-    until: Instant,
-    has_begun: bool,
-}
-
-impl Limit {
-    fn new(time: Duration, has_begun: bool) -> Self {
-        Self {
-            until: Instant::now() + time,
-            has_begun,
-        }
-    }
 }
 
 impl<I: AsyncRead + Unpin> Paced<I> {
@@ -151,36 +140,36 @@ impl<I: AsyncRead + Unpin> Paced<I> {
         Ok(true)
     }
 
-    fn is_idle(&self) -> bool {
-        let pace = self.pace.as_ref();
-        pace.is_some_and(|pace| pace.0.load(Ordering::Relaxed) == 0)
+    /// The number of requests so far, if the next thing to come is a header.
+    fn awaits(&self) -> Option<usize> {
+        let pace = self.pace.as_ref()?;
+        let is_idle = pace.under_way.load(Ordering::Relaxed) == 0;
+        is_idle.then(|| pace.begun.load(Ordering::Relaxed))
     }
 
     /// Ready when the peer took too long.
     fn poll_limit(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.is_idle() {
-            self.limit = None;
+        let awaits = self.awaits();
+        let limit = self.limit.filter(|(_, begun)| awaits == Some(*begun));
+        let Some((limit, _)) = limit else {
             return Poll::Pending;
-        }
-        let limit = self
-            .limit
-            .get_or_insert_with(|| Limit::new(IDLE_TIME, false));
+        };
         let timer = self
             .timer
-            .get_or_insert_with(|| Box::pin(sleep_until(limit.until)));
-        if timer.deadline() != limit.until {
-            timer.as_mut().reset(limit.until);
+            .get_or_insert_with(|| Box::pin(sleep_until(limit)));
+        if timer.deadline() != limit {
+            timer.as_mut().reset(limit);
         }
         timer.as_mut().poll(cx)
     }
 
-    /// Notes that something was read.
+    /// Notes that something was read: of the next header, if there is no request.
     fn note(&mut self) {
-        let has_begun = self.limit.as_ref().is_some_and(|limit| limit.has_begun);
-        match self.is_idle() {
-            true if !has_begun => self.limit = Some(Limit::new(HEADER_TIME, true)),
-            true => {}
-            false => self.limit = None,
+        let Some(begun) = self.awaits() else {
+            return;
+        };
+        if self.limit.is_none_or(|(_, before)| before != begun) {
+            self.limit = Some((Instant::now() + HEADER_TIME, begun));
         }
     }
 }
