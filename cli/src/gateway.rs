@@ -5,7 +5,10 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::Args;
 use tower_ratelimit_server::gateway::{self, Settings, Upstream};
 
-use crate::serve::{run, say, time};
+use crate::{
+    serve::{run, say, time},
+    tls::Tls,
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct Gateway {
@@ -23,6 +26,8 @@ pub(crate) struct Gateway {
         env = "TOWER_RATELIMIT_LISTEN"
     )]
     listen: SocketAddr,
+    #[command(flatten)]
+    tls: Tls,
     /// Redis, such as redis://127.0.0.1, in which all instances count together. Default: this process counts.
     #[arg(
         long,
@@ -76,6 +81,7 @@ fn size(text: &str) -> Result<u64, String> {
 pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     let mut settings = Settings::new(gateway.rules, gateway.upstream);
     settings.listen = gateway.listen;
+    settings.tls = gateway.tls.files();
     settings.redis = gateway.redis;
     settings.redis_prefix = gateway.redis_prefix;
     settings.max_body = gateway.max_body;

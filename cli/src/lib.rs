@@ -14,6 +14,8 @@ mod request;
 #[cfg(feature = "serve")]
 mod serve;
 mod time;
+#[cfg(feature = "serve")]
+mod tls;
 
 /// The questions of fuzz targets to the program.
 #[doc(hidden)]

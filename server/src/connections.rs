@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use self::paced::{Pace, Paced, PacedBody};
-use crate::life;
+use crate::{life, tls::Tls};
 
 /// The most bytes of a request's header; more are answered 431.
 const MAX_HEADER: usize = 64 * 1024;
@@ -46,22 +46,32 @@ pub(crate) struct Peer {
 }
 
 /// Answers all requests until it is stopped, and then those that are under way.
-pub(crate) async fn serve<F, A>(listener: TcpListener, answer: F, stopped: watch::Receiver<bool>)
-where
+pub(crate) async fn serve<F, A>(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    answer: F,
+    stopped: watch::Receiver<bool>,
+) where
     F: Fn(Request<Incoming>, Peer) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Response> + Send + 'static,
 {
     let (alive, mut ended) = mpsc::channel::<Infallible>(1);
     let start = |stream: TcpStream, address| {
         let (answer, stopped, alive) = (answer.clone(), stopped.clone(), alive.clone());
+        let tls = tls.clone();
         tokio::spawn(async move {
             // An answer is written at once, not when more has come together.
             drop(stream.set_nodelay(true));
-            let peer = Peer {
-                address,
-                is_tls: false,
-            };
-            connection(stream, move |request| answer(request, peer), stopped).await;
+            let is_tls = tls.is_some();
+            let answer = move |request| answer(request, Peer { address, is_tls });
+            match tls {
+                None => connection(stream, answer, stopped).await,
+                Some(tls) => {
+                    if let Ok(stream) = tls.accept(stream).await {
+                        connection(stream, answer, stopped).await;
+                    }
+                }
+            }
             drop(alive);
         });
     };

@@ -25,6 +25,7 @@ use crate::{
     http::Draining,
     life::{self, Signals},
     serve::{ServeError, fault, listen, redis},
+    tls::{self, Tls, TlsFiles},
 };
 
 /// All that a gateway is told.
@@ -37,6 +38,8 @@ pub struct Settings {
     pub upstream: Upstream,
     /// Where the gateway listens. Defaults to 0.0.0.0:8000.
     pub listen: SocketAddr,
+    /// By which the gateway speaks TLS. Defaults to none: it speaks without.
+    pub tls: Option<TlsFiles>,
     /// The address of Redis. Defaults to none: this process counts by itself.
     pub redis: Option<String>,
     /// What keys in Redis begin with. Defaults to that of [`RedisStore`].
@@ -60,6 +63,7 @@ impl Settings {
             rules,
             upstream,
             listen: SocketAddr::from(([0, 0, 0, 0], 8000)),
+            tls: None,
             redis: None,
             redis_prefix: None,
             max_body: None,
@@ -109,7 +113,8 @@ impl std::str::FromStr for Upstream {
 /// Hands requests on until the process is told to end, and then until the last one is answered. `say` is told what a
 /// reader of the log wants to know.
 ///
-/// SIGTERM and SIGINT end the gateway, a second of either at once; SIGHUP reads the rules again.
+/// SIGTERM and SIGINT end the gateway, a second of either at once; SIGHUP reads the rules and the
+/// certificates again.
 ///
 /// # Errors
 ///
@@ -126,6 +131,7 @@ pub async fn serve(
         .iter()
         .map(ToString::to_string)
         .for_each(&say);
+    let tls = settings.tls.clone().map(Tls::new).transpose()?;
     let listener = listen(settings.listen, "--listen").await?;
     let address = listener.local_addr().unwrap_or(settings.listen);
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
@@ -141,19 +147,27 @@ pub async fn serve(
         let front = front.clone();
         move |request, peer| front.clone().answer(request, peer)
     };
-    let server = tokio::spawn(connections::serve(listener, answer, stopped));
+    let server = tokio::spawn(connections::serve(listener, tls.clone(), answer, stopped));
     let all = async {
         drop(server.await);
         front.all_answered().await;
     };
-    let reload = || match handle.reload() {
-        Ok(changes) => say(format!("read the rules again:\n{changes}")),
-        Err(error) => say(format!("the rules stay as they were:\n{error}")),
+    let reload = || {
+        match handle.reload() {
+            Ok(changes) => say(format!("read the rules again:\n{changes}")),
+            Err(error) => say(format!("the rules stay as they were:\n{error}")),
+        }
+        if let Some(tls) = &tls {
+            tls.reload(&say);
+        }
     };
     let end = async {
         draining.begin();
         life::drain(settings.drain, &stop, all).await;
     };
-    life::live(signals, &say, reload, end).await;
+    tokio::select! {
+        () = life::live(signals, &say, reload, end) => {}
+        () = tls::watch(tls.as_ref(), &say) => {}
+    }
     Ok(())
 }

@@ -19,7 +19,8 @@ pub mod lyft;
 pub mod messages;
 pub mod rls;
 pub mod serve;
+mod tls;
 
 pub use tower_ratelimit::OnFailure;
 
-pub use self::headers::HeaderSet;
+pub use self::{headers::HeaderSet, tls::TlsFiles};

@@ -21,7 +21,11 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     pub(crate) async fn start(upstream: u16, options: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap(), upstream, options).await
+    }
+
+    /// Starts it in a folder with files of the test's own.
+    pub(crate) async fn start_in(folder: TempDir, upstream: u16, options: &[&str]) -> Self {
         fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
         let port = free_port();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));

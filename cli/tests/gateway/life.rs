@@ -176,3 +176,23 @@ async fn second_word_ends_it_at_once() {
     })
     .await;
 }
+
+#[test]
+fn faults_of_certificates_are_told_before_anything_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let [rules, cert, key] = [file("rules.yaml"), file("cert.pem"), file("key.pem")];
+    fs::write(&rules, RULES).unwrap();
+    let fails = |more: &[&str]| {
+        let upstream = ["--upstream", "http://127.0.0.1:1"];
+        fails(&[&[&*rules], &upstream[..], more].concat())
+    };
+    assert!(fails(&["--tls-cert", &cert]).contains("--tls-key"));
+    assert!(fails(&["--tls-client-ca", &cert]).contains("--tls-cert"));
+    let both = ["--tls-cert", &*cert, "--tls-key", &*key];
+    assert!(fails(&both).contains("cert.pem"));
+    fs::write(&cert, "").unwrap();
+    fs::write(&key, "").unwrap();
+    let said = fails(&both);
+    assert!(said.contains("--tls-key"), "{said}");
+}

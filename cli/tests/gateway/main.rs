@@ -9,5 +9,6 @@ mod http2;
 mod life;
 mod limits;
 mod streams;
+mod tls;
 mod upstream;
 mod wire;
