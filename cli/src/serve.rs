@@ -11,6 +11,8 @@ use tower_ratelimit_server::{
     serve::{self, ServeError, Settings},
 };
 
+use crate::tls::Tls;
+
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// Rule files of Envoy's rate limit service, or directories of *.yaml, *.yml and *.json.
@@ -56,6 +58,11 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_HTTP"
     )]
     http: SocketAddr,
+    #[command(flatten)]
+    tls: Tls,
+    /// The HTTP service speaks TLS as the gRPC service does, instead of without.
+    #[arg(long, requires = "tls_cert", env = "TOWER_RATELIMIT_HTTP_TLS")]
+    http_tls: bool,
     /// Redis, such as redis://127.0.0.1, in which all instances count together. Default: this process counts.
     #[arg(
         long,
@@ -162,6 +169,8 @@ fn settings(serve: Serve) -> Settings {
     settings.merge_domains = serve.merge_domains;
     settings.grpc = serve.grpc;
     settings.http = serve.http;
+    settings.tls = serve.tls.files();
+    settings.http_tls = serve.http_tls;
     settings.redis = serve.redis;
     settings.redis_prefix = serve.redis_prefix;
     settings.redis_deadline = serve.redis_deadline;

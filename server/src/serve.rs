@@ -2,7 +2,12 @@
 
 use std::{error::Error, fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
-use axum::Router;
+use axum::{
+    Router,
+    body::Body,
+    extract::{ConnectInfo, Request},
+};
+use hyper::body::Incoming;
 use ipnet::IpNet;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tonic::transport::{Server, server::TcpIncoming};
@@ -11,15 +16,18 @@ use tower_ratelimit::{
     LocalStore, OnFailure, RedisStore, RedisStoreBuilder,
     rules::{Rules as RequestRules, RulesLayer},
 };
+use tower_service::Service as _;
 
 use crate::{
     auth,
+    connections::{self, Peer},
     counters::Counters,
     decide::{Modes, RateLimits},
     http::{self, Draining},
     life::{self, Signals},
     lyft::Rules,
     rls,
+    tls::{self, Tls, TlsFiles},
 };
 
 /// The names under which the health of the gRPC service can be asked.
@@ -44,6 +52,10 @@ pub struct Settings {
     pub grpc: SocketAddr,
     /// Where the HTTP service listens. Defaults to 127.0.0.1:8080.
     pub http: SocketAddr,
+    /// By which the gRPC service speaks TLS. Defaults to none: it speaks without.
+    pub tls: Option<TlsFiles>,
+    /// Whether the HTTP service speaks TLS, too. Defaults to false.
+    pub http_tls: bool,
     /// The address of Redis. Defaults to none: this process counts by itself.
     pub redis: Option<String>,
     /// What keys in Redis begin with. Defaults to that of [`RedisStore`].
@@ -75,6 +87,8 @@ impl Settings {
             merge_domains: false,
             grpc: here(8081),
             http: here(8080),
+            tls: None,
+            http_tls: false,
             redis: None,
             redis_prefix: None,
             redis_deadline: DEFAULT_DEADLINE,
@@ -169,7 +183,8 @@ pub(crate) fn fault(place: &str, error: &dyn Error) -> ServeError {
 /// Serves until the process is told to end, and then until the last request is answered. `say` is told what a
 /// reader of the log wants to know.
 ///
-/// SIGTERM and SIGINT end the service, a second of either at once; SIGHUP reads the rules again.
+/// SIGTERM and SIGINT end the service, a second of either at once; SIGHUP reads the rules and the
+/// certificates again.
 ///
 /// # Errors
 ///
@@ -188,6 +203,7 @@ pub async fn serve(
         .chain(of_auth.map(|warning| warning.to_string()))
         .for_each(&say);
     let limits = RateLimits::new(store.counters(settings.on_failure), settings.modes.clone());
+    let tls = settings.tls.clone().map(Tls::new).transpose()?;
     let grpc = listen(settings.grpc, "--grpc").await?;
     let http = listen(settings.http, "--http").await?;
     let address = |listener: &TcpListener| listener.local_addr().unwrap_or(settings.grpc);
@@ -202,9 +218,19 @@ pub async fn serve(
     let router = auth
         .as_ref()
         .map(|rules| auth::router(rules, settings.trust.iter().copied()));
+    let grpc = (grpc, tls.clone());
+    let http = (http, tls.clone().filter(|_| settings.http_tls));
     let running = Running::start(&limits, grpc, http, router.unwrap_or_default()).await;
-    let reload = || reload(&settings, &limits, auth.as_ref(), &say);
-    life::live(signals, &say, reload, running.end(settings.drain)).await;
+    let reload = || {
+        reload(&settings, &limits, auth.as_ref(), &say);
+        if let Some(tls) = &tls {
+            tls.reload(&say);
+        }
+    };
+    tokio::select! {
+        () = life::live(signals, &say, reload, running.end(settings.drain)) => {}
+        () = tls::watch(tls.as_ref(), &say) => {}
+    }
     Ok(())
 }
 
@@ -245,8 +271,8 @@ struct Running {
 impl Running {
     async fn start(
         limits: &RateLimits,
-        grpc: TcpListener,
-        http: TcpListener,
+        (grpc, grpc_tls): (TcpListener, Option<Tls>),
+        (http, http_tls): (TcpListener, Option<Tls>),
         auth: Router,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
@@ -255,25 +281,28 @@ impl Running {
         set_health(&health, ServingStatus::Serving).await;
         let mut servers = JoinSet::new();
         let router = http::router(limits.clone(), draining.clone()).merge(auth);
-        let router = router.into_make_service_with_connect_info::<SocketAddr>();
-        let until = life::wait(stopped.clone());
-        servers.spawn(async move {
-            drop(
-                axum::serve(http, router)
-                    .with_graceful_shutdown(until)
-                    .await,
-            );
-        });
+        let answer = move |request: Request<Incoming>, peer: Peer| {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(ConnectInfo(peer.address));
+            let answer = router.clone().call(request);
+            async { answer.await.unwrap_or_else(|never| match never {}) }
+        };
+        servers.spawn(connections::serve(http, http_tls, answer, stopped.clone()));
         let server = Server::builder()
             .add_service(health_service)
             .add_service(rls::service(limits.clone()));
-        let incoming = TcpIncoming::from(grpc).with_nodelay(Some(true));
+        let until = life::wait(stopped);
         servers.spawn(async move {
-            drop(
-                server
-                    .serve_with_incoming_shutdown(incoming, life::wait(stopped))
-                    .await,
-            );
+            drop(match grpc_tls {
+                Some(tls) => {
+                    let incoming = tls::incoming(grpc, tls);
+                    server.serve_with_incoming_shutdown(incoming, until).await
+                }
+                None => {
+                    let incoming = TcpIncoming::from(grpc).with_nodelay(Some(true));
+                    server.serve_with_incoming_shutdown(incoming, until).await
+                }
+            });
         });
         Self {
             servers,

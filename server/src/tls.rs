@@ -1,14 +1,20 @@
 //! TLS of a listener: its certificates, which are read again when they change.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use tokio::{
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
     time::{sleep, timeout},
 };
 use tokio_rustls::{
@@ -21,6 +27,7 @@ use tokio_rustls::{
     },
     server::TlsStream,
 };
+use tonic::codegen::tokio_stream::Stream;
 
 use crate::serve::{ServeError, fault};
 
@@ -29,6 +36,9 @@ const CHECK_TIME: Duration = Duration::from_secs(10);
 
 /// How long a client may take to agree.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+
+/// How long a listener rests that could not take a connection.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Files in PEM, by which a listener speaks TLS.
 #[derive(Debug, Clone)]
@@ -190,5 +200,43 @@ pub(crate) async fn watch(tls: Option<&Tls>, say: &dyn Fn(String)) {
     loop {
         sleep(CHECK_TIME).await;
         tls.reload(say);
+    }
+}
+
+/// The connections of a listener that speaks TLS, for a server that takes them one by one. Each agrees on its own, so
+/// that a slow one keeps no other waiting.
+pub(crate) fn incoming(listener: TcpListener, tls: Tls) -> Incoming {
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        loop {
+            let accepted = tokio::select! {
+                () = sender.closed() => return,
+                accepted = listener.accept() => accepted,
+            };
+            let Ok((stream, _)) = accepted else {
+                // There are too many open files, or the client is gone.
+                sleep(PAUSE).await;
+                continue;
+            };
+            let (sender, tls) = (sender.clone(), tls.clone());
+            tokio::spawn(async move {
+                drop(stream.set_nodelay(true));
+                if let Ok(stream) = tls.accept(stream).await {
+                    drop(sender.send(stream).await);
+                }
+            });
+        }
+    });
+    Incoming(receiver)
+}
+
+/// See [`incoming`].
+pub(crate) struct Incoming(mpsc::Receiver<TlsStream<TcpStream>>);
+
+impl Stream for Incoming {
+    type Item = io::Result<TlsStream<TcpStream>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(cx).map(|stream| stream.map(Ok))
     }
 }

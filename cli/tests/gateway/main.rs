@@ -10,5 +10,7 @@ mod life;
 mod limits;
 mod streams;
 mod tls;
+#[path = "../support/tls.rs"]
+mod tls_client;
 mod upstream;
 mod wire;

@@ -1,6 +1,6 @@
 //! Connections by TLS.
 
-use std::{fs, io, net::Ipv4Addr, path::Path, sync::Arc};
+use std::{fs, io, net::Ipv4Addr, path::Path};
 
 use http::Request;
 use http_body_util::Empty;
@@ -9,59 +9,22 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use testkit::{
     needs,
     servers::certificates::{
-        AUTHORITY, CERTIFICATE, CLIENT, KEY, make_certificates, make_client_certificate,
+        AUTHORITY, CERTIFICATE, KEY, make_certificates, make_client_certificate,
     },
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
-use tokio_rustls::{
-    TlsConnector,
-    client::TlsStream,
-    rustls::{
-        ClientConfig, RootCertStore,
-        crypto::ring,
-        pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
-    },
-};
+use tokio_rustls::client::TlsStream;
 
 use crate::{
     gateway::{Gateway, bounded},
+    tls_client::connect,
     upstream::Upstream,
 };
 
 const OPTIONS: [&str; 4] = ["--tls-cert", CERTIFICATE, "--tls-key", KEY];
-
-/// A connection by a client that believes the authority of `folder`, and shows the certificate of `own`.
-async fn connect(
-    gateway: &Gateway,
-    folder: &Path,
-    own: Option<&Path>,
-    protocol: &str,
-) -> io::Result<TlsStream<TcpStream>> {
-    let mut roots = RootCertStore::empty();
-    let authority = CertificateDer::from_pem_file(folder.join(AUTHORITY)).unwrap();
-    roots.add(authority).unwrap();
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots);
-    let mut config = match own {
-        None => config.with_no_client_auth(),
-        Some(own) => {
-            let chain = vec![CertificateDer::from_pem_file(own.join(CLIENT[0])).unwrap()];
-            let key = PrivateKeyDer::from_pem_file(own.join(CLIENT[1])).unwrap();
-            config.with_client_auth_cert(chain, key).unwrap()
-        }
-    };
-    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
-    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, gateway.port)).await?;
-    let name = ServerName::try_from("127.0.0.1").unwrap();
-    TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await
-}
 
 /// Whether there is an answer on the connection.
 async fn answers(connection: io::Result<TlsStream<TcpStream>>) -> bool {
@@ -87,12 +50,12 @@ async fn requests_come_by_tls_and_the_upstream_hears_of_it() {
         let upstream = Upstream::start().await;
         let gateway = Gateway::start_in(folder, upstream.port, &OPTIONS).await;
         let folder = gateway.folder.path();
-        assert!(answers(connect(&gateway, folder, None, "http/1.1").await).await);
+        assert!(answers(connect(gateway.port, folder, None, "http/1.1").await).await);
         let (head, _) = upstream.only();
         assert_eq!(head.field("x-forwarded-proto"), Some("https"));
         assert_eq!(head.field("x-forwarded-for"), Some("127.0.0.1"));
 
-        let stream = connect(&gateway, folder, None, "h2").await.unwrap();
+        let stream = connect(gateway.port, folder, None, "h2").await.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
         let (mut sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
@@ -109,7 +72,7 @@ async fn requests_come_by_tls_and_the_upstream_hears_of_it() {
         let mut wire = gateway.connect().await;
         wire.ask("GET / HTTP/1.1\nhost: test").await;
         assert!(!wire.rest().await.starts_with(b"HTTP/"));
-        assert!(answers(connect(&gateway, folder, None, "http/1.1").await).await);
+        assert!(answers(connect(gateway.port, folder, None, "http/1.1").await).await);
     })
     .await;
 }
@@ -133,7 +96,7 @@ async fn clients_show_a_certificate_if_they_have_to() {
             (Some(others.path()), false),
             (None, false),
         ] {
-            let connection = connect(&gateway, folder, own, "http/1.1").await;
+            let connection = connect(gateway.port, folder, own, "http/1.1").await;
             assert_eq!(answers(connection).await, expected);
         }
         assert_eq!(upstream.asked().len(), 1);
@@ -153,7 +116,7 @@ async fn hang_up_reads_the_certificates_again() {
         let gateway = Gateway::start_in(folder, upstream.port, &OPTIONS).await;
         let folder = gateway.folder.path();
         let is_believed = async |by: &Path| {
-            let connection = connect(&gateway, by, None, "http/1.1").await;
+            let connection = connect(gateway.port, by, None, "http/1.1").await;
             answers(connection).await
         };
         assert!(is_believed(folder).await && !is_believed(next.path()).await);

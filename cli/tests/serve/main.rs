@@ -9,3 +9,6 @@ mod http;
 mod life;
 mod page;
 mod service;
+mod tls;
+#[path = "../support/tls.rs"]
+mod tls_client;
