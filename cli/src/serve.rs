@@ -16,6 +16,8 @@ use tower_ratelimit_server::{
     serve::{self, ServeError, Settings},
 };
 
+use crate::tls::Tls;
+
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// Rule files of Envoy's rate limit service, or directories of *.yaml, *.yml and *.json.
@@ -98,6 +100,11 @@ pub(crate) struct Serve {
     /// Shows operators the keys, which are addresses and the like, instead of digests, and logs them.
     #[arg(long, env = "TOWER_RATELIMIT_REVEAL_KEYS")]
     reveal_keys: bool,
+    #[command(flatten)]
+    tls: Tls,
+    /// The HTTP service speaks TLS as the gRPC service does, instead of without.
+    #[arg(long, requires = "tls_cert", env = "TOWER_RATELIMIT_HTTP_TLS")]
+    http_tls: bool,
     /// Redis, such as redis://127.0.0.1, in which all instances count together. Default: this process counts.
     #[arg(
         long,
@@ -258,6 +265,8 @@ fn settings(serve: Serve) -> Settings {
     settings.admin_token_file = serve.admin_token_file;
     settings.admin_hosts = serve.admin_host;
     settings.reveal_keys = serve.reveal_keys;
+    settings.tls = serve.tls.files();
+    settings.http_tls = serve.http_tls;
     settings.redis = serve.redis;
     settings.redis_prefix = serve.redis_prefix;
     settings.redis_deadline = serve.redis_deadline;

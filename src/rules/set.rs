@@ -164,6 +164,12 @@ impl Rules {
         &self.0.warnings
     }
 
+    /// The way in which the client's address is found: `client_ip` of the files.
+    #[must_use]
+    pub fn client_ip(&self) -> &ClientIp {
+        &self.0.client_ip
+    }
+
     /// Why each rule applies to the request at that time, or does not. Nothing is counted.
     #[must_use]
     pub fn explain(&self, parts: &Parts, now: Timestamp) -> Explanation {

@@ -14,3 +14,6 @@ mod page;
 mod prometheus;
 mod reference;
 mod service;
+mod tls;
+#[path = "../support/tls.rs"]
+mod tls_client;
