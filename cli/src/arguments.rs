@@ -50,6 +50,9 @@ pub(crate) enum Command {
     /// wrong arguments and files.
     #[cfg(feature = "serve")]
     Gateway(Box<crate::gateway::Gateway>),
+    /// Shows the keys that a service denies most often, as `top` shows processes.
+    #[cfg(feature = "serve")]
+    Top(crate::top::Top),
     /// Prints the JSON Schema of rule files, for editors.
     Schema,
     /// Says in words and numbers what a quota promises, such as "100/minute burst 200".

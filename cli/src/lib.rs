@@ -1,5 +1,5 @@
-//! The commands of `tower-ratelimit`: `check`, `explain`, `replay`, `schema`, and `serve`, `envoy`, `gateway` and
-//! `healthcheck` with the feature `serve`.
+//! The commands of `tower-ratelimit`: `check`, `explain`, `replay`, `schema`, and `serve`, `envoy`, `gateway`,
+//! `healthcheck` and `top` with the feature `serve`.
 //!
 //! The program is [`run`] with the arguments of the process. It is a library so that tests and other
 //! programs need no process.
@@ -21,6 +21,8 @@ mod serve;
 mod time;
 #[cfg(feature = "serve")]
 mod tls;
+#[cfg(feature = "serve")]
+mod top;
 
 /// The questions of fuzz targets to the program.
 #[doc(hidden)]
@@ -71,6 +73,8 @@ where
         }
         #[cfg(feature = "serve")]
         Command::Gateway(gateway) => gateway::gateway(*gateway).map(|()| (String::new(), OK)),
+        #[cfg(feature = "serve")]
+        Command::Top(asked) => top::top(&asked, out).map(|()| (String::new(), OK)),
         Command::Explain { quota } => explain::explain(&quota.join(" ")).map(|text| (text, OK)),
     };
     match done {
