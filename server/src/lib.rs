@@ -15,6 +15,7 @@ pub mod http;
 mod json;
 pub mod lyft;
 pub mod messages;
+mod reflection;
 pub mod rls;
 pub mod serve;
 pub mod statistics;

@@ -24,7 +24,7 @@ use crate::{
     grpc::{GrpcListener, jittered},
     http::{self, Draining},
     lyft::Rules,
-    rls,
+    reflection, rls,
     watch::Watch,
 };
 
@@ -298,6 +298,8 @@ impl Running {
         });
         let services = services
             .add_service(health_service)
+            .add_service(reflection::service())
+            .add_service(reflection::alpha_service())
             .add_service(rls::service(limits.clone()));
         servers.spawn(async move { drop(grpc.serve(services, wait(stopped)).await) });
         Self {
