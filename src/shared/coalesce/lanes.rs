@@ -23,7 +23,7 @@ pub(super) const STILL: Duration = Duration::from_millis(100);
 const MAX_FLIGHTS: usize = 32;
 
 /// While fewer subjects are under way, each leaves at once: the server has nothing else to do.
-const FEW: usize = 32;
+pub(super) const FEW: usize = 8;
 
 /// The most subjects that leave in one go, so that nobody waits long for the lock.
 const MAX_DEPARTING: usize = 1_024;

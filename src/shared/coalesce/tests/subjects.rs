@@ -1,11 +1,8 @@
 //! Many subjects at once.
 
-use super::*;
+use super::{super::lanes::FEW, *};
 
 const TIER: Chosen = Chosen::Tier(0);
-
-/// So many that the server has enough to do.
-const FEW: usize = 32;
 
 async fn charged_all(answers: impl IntoIterator<Item = oneshot::Receiver<OpReply>>) -> u64 {
     let mut sum = 0;
@@ -15,7 +12,7 @@ async fn charged_all(answers: impl IntoIterator<Item = oneshot::Receiver<OpReply
     sum
 }
 
-/// Has so many subjects under way, each in a call of its own.
+/// Has so many subjects under way that the server has enough to do, each in a call of its own.
 async fn busy(bench: &Bench) -> Vec<oneshot::Receiver<OpReply>> {
     let mut answers = Vec::new();
     for at in 0..FEW {
