@@ -30,7 +30,7 @@ use crate::{
     life::{self, Signals},
     lyft::Rules,
     metrics::Metrics,
-    rls,
+    reflection, rls,
     source::Source,
     tls::{self, Tls, TlsFiles},
     watch::Watch,
@@ -377,6 +377,8 @@ impl Running {
         servers.spawn(connections::serve(http, http_tls, answer, stopped.clone()));
         let services = services
             .add_service(health_service)
+            .add_service(reflection::service())
+            .add_service(reflection::alpha_service())
             .add_service(rls::service(limits.clone()));
         let until = life::wait(stopped);
         servers.spawn(async move { drop(grpc.serve(grpc_tls, services, until).await) });
