@@ -8,7 +8,7 @@ use std::{
     convert::Infallible, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
 };
 
-use axum::{body::Body, extract::Request, response::Response};
+use axum::{extract::Request, response::Response};
 use hyper::{
     body::Incoming,
     server::conn::{http1, http2},
@@ -22,7 +22,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use self::paced::{Pace, Paced, PacedBody};
+use self::paced::{Pace, Paced};
 use crate::{life, tls::Tls};
 
 /// The most bytes of a request's header; more are answered 431.
@@ -129,18 +129,18 @@ where
     let Ok(Ok(is_http2)) = timeout(HEADER_TIME, io.is_http2()).await else {
         return;
     };
-    let service = service_fn(move |request| {
-        let request = pace.begin(answer(request));
-        async { Ok::<Response<PacedBody<Body>>, Infallible>(request.await) }
-    });
     // Errors of a connection are its peer's: it is gone, or makes no sense.
     if is_http2 {
+        let service = service_fn(move |request| {
+            let answer = answer(request);
+            async { Ok::<_, Infallible>(answer.await) }
+        });
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_TIME)
             .max_header_list_size(MAX_HEADER as u32);
-        let connection = builder.serve_connection(TokioIo::new(io.without_limits()), service);
+        let connection = builder.serve_connection(TokioIo::new(io), service);
         let mut connection = pin!(connection);
         tokio::select! {
             _ = connection.as_mut() => return,
@@ -148,18 +148,23 @@ where
         }
         drop(connection.await);
     } else {
+        let of_requests = Arc::clone(&pace);
+        let service = service_fn(move |request| {
+            let answer = of_requests.begin(answer(request));
+            async { Ok::<_, Infallible>(answer.await) }
+        });
         let mut builder = http1::Builder::new();
-        builder
-            .timer(TokioTimer::new())
-            // It counts from the answer before.
-            .header_read_timeout(IDLE_TIME)
-            .max_buf_size(MAX_HEADER);
+        builder.max_buf_size(MAX_HEADER);
         let connection = builder.serve_connection(TokioIo::new(io), service);
         let mut connection = pin!(connection.with_upgrades());
         tokio::select! {
             _ = connection.as_mut() => return,
+            () = pace.is_over() => return,
             () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
         }
-        drop(connection.await);
+        tokio::select! {
+            _ = connection => {}
+            () = pace.is_over() => {}
+        }
     }
 }

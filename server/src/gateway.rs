@@ -10,7 +10,7 @@ mod proxy;
 mod upgrade;
 mod upload;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use http::{Uri, uri::Authority};
 use tokio::sync::watch;
@@ -142,10 +142,13 @@ pub async fn serve(
     ));
     let (stop, stopped) = watch::channel(false);
     let draining = Draining::default();
-    let front = Front::new(&settings, &layer, draining.clone());
+    let front = Arc::new(Front::new(&settings, &layer, draining.clone()));
     let answer = {
-        let front = front.clone();
-        move |request, peer| front.clone().answer(request, peer)
+        let front = Arc::clone(&front);
+        move |request, peer| {
+            let front = Arc::clone(&front);
+            async move { front.answer(request, peer).await }
+        }
     };
     let server = tokio::spawn(connections::serve(listener, tls.clone(), answer, stopped));
     let all = async {

@@ -6,9 +6,10 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU8, AtomicU32, Ordering},
     },
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use axum::response::Response;
@@ -16,22 +17,44 @@ use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf},
-    time::{Instant, Sleep, sleep_until},
+    time::sleep,
 };
 
-use super::HEADER_TIME;
+use super::{HEADER_TIME, IDLE_TIME};
 
 /// The first bytes of a client that speaks HTTP/2.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The requests of a connection.
+/// How often the time is looked at: a clock that is read for every request would cost as much as a decision.
+const TICK: Duration = Duration::from_millis(2_500);
+
+/// What a connection waits for, and for how many ticks it has.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    begun: AtomicUsize,
-    under_way: AtomicUsize,
+    phase: AtomicU8,
+    ticks: AtomicU32,
 }
 
+/// The peer may be silent.
+const IDLE: u8 = 0;
+/// A header has begun.
+const HEADER: u8 = 1;
+/// A request is under way.
+const BUSY: u8 = 2;
+
 impl Pace {
+    fn enter(&self, phase: u8) {
+        self.ticks.store(0, Ordering::Relaxed);
+        self.phase.store(phase, Ordering::Relaxed);
+    }
+
+    /// Notes that something was read.
+    fn note(&self) {
+        if self.phase.load(Ordering::Relaxed) == IDLE {
+            self.enter(HEADER);
+        }
+    }
+
     /// The answer to a request, which is under way until its body has ended.
     pub(super) fn begin<A, B>(
         self: &Arc<Self>,
@@ -40,20 +63,31 @@ impl Pace {
     where
         A: Future<Output = Response<B>>,
     {
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        self.under_way.fetch_add(1, Ordering::Relaxed);
+        self.enter(BUSY);
         let under_way = UnderWay(Arc::clone(self));
         async move {
             let response = answer.await;
+            // A tunnel never comes back to requests, and may be silent for as long as it likes.
             let is_tunnel = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-            if is_tunnel {
-                // It never comes back to requests, and may be silent for as long as it likes.
-                under_way.0.under_way.fetch_add(1, Ordering::Relaxed);
-            }
+            let under_way = (!is_tunnel).then_some(under_way);
             response.map(|body| PacedBody {
                 body,
                 _under_way: under_way,
             })
+        }
+    }
+
+    /// Waits until the peer has taken too long.
+    pub(super) async fn is_over(&self) {
+        loop {
+            sleep(TICK).await;
+            // The first of the ticks was a part of one.
+            let time = TICK * self.ticks.fetch_add(1, Ordering::Relaxed);
+            match self.phase.load(Ordering::Relaxed) {
+                IDLE if time >= IDLE_TIME => return,
+                HEADER if time >= HEADER_TIME => return,
+                _ => {}
+            }
         }
     }
 }
@@ -62,7 +96,7 @@ struct UnderWay(Arc<Pace>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.0.enter(IDLE);
     }
 }
 
@@ -71,7 +105,7 @@ pin_project_lite::pin_project! {
     pub(super) struct PacedBody<B> {
         #[pin]
         body: B,
-        _under_way: UnderWay,
+        _under_way: Option<UnderWay>,
     }
 }
 
@@ -95,18 +129,13 @@ impl<B: Body> Body for PacedBody<B> {
     }
 }
 
-/// A connection that fails when its peer takes too long to send a header. It is idle in between for as long as its
-/// server likes.
+/// A connection that tells when something is read.
 pub(super) struct Paced<I> {
     io: I,
     /// The bytes that were read to see what the peer speaks, and how many of them were read again.
     first: Vec<u8>,
     again: usize,
-    pace: Option<Arc<Pace>>,
-    /// Until when the header has to be there that has begun after so many requests.
-    limit: Option<(Instant, usize)>,
-    /// Made once: it is set again for each limit.
-    timer: Option<Pin<Box<Sleep>>>,
+    pace: Arc<Pace>,
 }
 
 impl<I: AsyncRead + Unpin> Paced<I> {
@@ -115,15 +144,8 @@ impl<I: AsyncRead + Unpin> Paced<I> {
             io,
             first: Vec::new(),
             again: 0,
-            pace: Some(pace),
-            limit: None,
-            timer: None,
+            pace,
         }
-    }
-
-    /// The same for a peer whose protocol has limits of its own.
-    pub(super) fn without_limits(self) -> Self {
-        Self { pace: None, ..self }
     }
 
     /// Whether the peer speaks HTTP/2: it begins with words that no request of HTTP/1 has.
@@ -139,39 +161,6 @@ impl<I: AsyncRead + Unpin> Paced<I> {
         }
         Ok(true)
     }
-
-    /// The number of requests so far, if the next thing to come is a header.
-    fn awaits(&self) -> Option<usize> {
-        let pace = self.pace.as_ref()?;
-        let is_idle = pace.under_way.load(Ordering::Relaxed) == 0;
-        is_idle.then(|| pace.begun.load(Ordering::Relaxed))
-    }
-
-    /// Ready when the peer took too long.
-    fn poll_limit(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let awaits = self.awaits();
-        let limit = self.limit.filter(|(_, begun)| awaits == Some(*begun));
-        let Some((limit, _)) = limit else {
-            return Poll::Pending;
-        };
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::pin(sleep_until(limit)));
-        if timer.deadline() != limit {
-            timer.as_mut().reset(limit);
-        }
-        timer.as_mut().poll(cx)
-    }
-
-    /// Notes that something was read: of the next header, if there is no request.
-    fn note(&mut self) {
-        let Some(begun) = self.awaits() else {
-            return;
-        };
-        if self.limit.is_none_or(|(_, before)| before != begun) {
-            self.limit = Some((Instant::now() + HEADER_TIME, begun));
-        }
-    }
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Paced<I> {
@@ -185,19 +174,12 @@ impl<I: AsyncRead + Unpin> AsyncRead for Paced<I> {
             let read = left.len().min(buffer.remaining());
             buffer.put_slice(&left[..read]);
             this.again += read;
-            this.note();
+            this.pace.note();
             return Poll::Ready(Ok(()));
         }
-        match Pin::new(&mut this.io).poll_read(cx, buffer) {
-            Poll::Ready(read) => {
-                this.note();
-                Poll::Ready(read)
-            }
-            Poll::Pending => {
-                ready!(this.poll_limit(cx));
-                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-            }
-        }
+        let read = ready!(Pin::new(&mut this.io).poll_read(cx, buffer));
+        this.pace.note();
+        Poll::Ready(read)
     }
 }
 

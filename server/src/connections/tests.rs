@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::body::Body;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
     sync::{Semaphore, watch},
@@ -52,11 +53,9 @@ async fn header_that_comes_slowly_ends_the_connection() {
     for first in ["", "G", "PRI * HTTP/2.0\r\n", "GET / HTTP/1.1\r\nhost: te"] {
         let mut served = served();
         served.client.write_all(first.as_bytes()).await.unwrap();
-        assert_eq!(
-            end(&mut served.client).await,
-            (10, String::new()),
-            "{first:?}"
-        );
+        let (seconds, answer) = end(&mut served.client).await;
+        assert!((10..13).contains(&seconds), "{seconds}: {first:?}");
+        assert_eq!(answer, "");
     }
     // One byte after another is no more time.
     let mut served = served();
@@ -64,7 +63,7 @@ async fn header_that_comes_slowly_ends_the_connection() {
     while served.client.write_all(b"a").await.is_ok() {
         sleep(Duration::from_secs(1)).await;
     }
-    assert!(start.elapsed().as_secs() <= 11);
+    assert!(start.elapsed().as_secs() <= 13);
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +74,8 @@ async fn connection_between_requests_is_kept_longer() {
     sleep(Duration::from_secs(70)).await;
     served.client.write_all(REQUEST.as_bytes()).await.unwrap();
     let (seconds, answers) = end(&mut served.client).await;
-    assert_eq!((seconds, answers.matches("200 OK").count()), (75, 2));
+    assert!((75..78).contains(&seconds), "{seconds}");
+    assert_eq!(answers.matches("200 OK").count(), 2);
 
     let mut served = self::served();
     served.answers.add_permits(10);
@@ -87,7 +87,8 @@ async fn connection_between_requests_is_kept_longer() {
         .await
         .unwrap();
     let (seconds, answers) = end(&mut served.client).await;
-    assert_eq!((seconds, answers.matches("200 OK").count()), (10, 1));
+    assert!((10..13).contains(&seconds), "{seconds}");
+    assert_eq!(answers.matches("200 OK").count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,7 +98,7 @@ async fn answer_may_take_as_long_as_it_likes() {
     sleep(Duration::from_secs(3600)).await;
     served.answers.add_permits(1);
     let (seconds, answer) = end(&mut served.client).await;
-    assert_eq!(seconds, 75);
+    assert!((75..78).contains(&seconds), "{seconds}");
     assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
 }
 

@@ -5,6 +5,7 @@ use http::{
     header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA},
 };
 
+use super::front::Ticket;
 use crate::connections::Peer;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -41,6 +42,7 @@ pub(super) struct Hop {
     pub(super) is_trusted: bool,
     /// The field in which trusted proxies tell of the client.
     pub(super) client_field: HeaderName,
+    pub(super) ticket: Ticket,
 }
 
 /// Whether a field that is a list of words has this one.

@@ -20,8 +20,7 @@ use tower_service::Service as _;
 use super::{Settings, answer::problem, fields::Hop, proxy::Proxy, upload::Upload};
 use crate::{connections::Peer, http::Draining};
 
-/// All that stands before the proxy. A clone is a handle to the same.
-#[derive(Clone)]
+/// All that stands before the proxy.
 pub(super) struct Front {
     limit: RulesLimit<Proxy>,
     rules: RulesHandle,
@@ -32,8 +31,7 @@ pub(super) struct Front {
 }
 
 /// Held by a request until its answer, or the connection that it became, has ended.
-#[derive(Clone)]
-pub(super) struct Ticket(#[allow(dead_code, reason = "it is only held")] Arc<OwnedSemaphorePermit>);
+pub(super) type Ticket = Arc<OwnedSemaphorePermit>;
 
 impl Front {
     pub(super) fn new(settings: &Settings, layer: &RulesLayer, draining: Draining) -> Self {
@@ -49,7 +47,7 @@ impl Front {
         }
     }
 
-    pub(super) async fn answer(mut self, request: Request<Incoming>, peer: Peer) -> Response {
+    pub(super) async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response {
         let keeps_connection = request.version() == Version::HTTP_2;
         let answer = self.limited(request, peer).await;
         let mut response = answer.unwrap_or_else(problem);
@@ -62,7 +60,7 @@ impl Front {
     }
 
     async fn limited(
-        &mut self,
+        &self,
         request: Request<Incoming>,
         peer: Peer,
     ) -> Result<Response, StatusCode> {
@@ -76,12 +74,12 @@ impl Front {
             peer,
             is_trusted: client_ip.trusts(peer.address.ip()),
             client_field: client_ip.header_name().clone(),
+            ticket: Arc::new(permit),
         };
         parts.extensions.insert(ConnectInfo(peer.address));
         parts.extensions.insert(hop);
-        parts.extensions.insert(Ticket(Arc::new(permit)));
         let request = Request::from_parts(parts, Upload::new(body, self.max_body));
-        match self.limit.call(request).await {
+        match self.limit.clone().call(request).await {
             Ok(response) => Ok(response),
             Err(never) => match never {},
         }

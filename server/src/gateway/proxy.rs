@@ -88,7 +88,6 @@ impl Service<Request<Upload>> for Proxy {
 
 impl Inner {
     async fn hand_on(&self, mut request: Request<Upload>) -> Result<Response, StatusCode> {
-        let ticket = request.extensions_mut().remove::<Ticket>();
         let hop = request.extensions_mut().remove::<Hop>();
         let hop = hop.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
         let client = upgrade::asked(&mut request);
@@ -106,7 +105,7 @@ impl Inner {
             false => self.http1.request(request),
         };
         let response = self.in_time(response, &progress).await?;
-        answer(response, client, ticket)
+        answer(response, client, hop.ticket)
     }
 
     fn outgoing(
@@ -188,7 +187,7 @@ fn status(error: &Refusal) -> StatusCode {
 fn answer(
     mut response: Response<Incoming>,
     client: Option<hyper::upgrade::OnUpgrade>,
-    ticket: Option<Ticket>,
+    ticket: Ticket,
 ) -> Result<Response, StatusCode> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let agreed = client.filter(|_| upgrade::is_websocket(response.headers()));
@@ -211,7 +210,7 @@ fn answer(
 /// The body of a response, with the ticket of its request.
 struct Download {
     body: Incoming,
-    _ticket: Option<Ticket>,
+    _ticket: Ticket,
 }
 
 impl HttpBody for Download {

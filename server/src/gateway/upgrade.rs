@@ -37,7 +37,7 @@ pub(super) fn say(headers: &mut HeaderMap) {
 }
 
 /// Hands bytes on in both directions until both ends are closed.
-pub(super) fn tunnel(client: OnUpgrade, upstream: OnUpgrade, ticket: Option<Ticket>) {
+pub(super) fn tunnel(client: OnUpgrade, upstream: OnUpgrade, ticket: Ticket) {
     tokio::spawn(async move {
         let io = TokioIo::<Upgraded>::new;
         if let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) {

@@ -22,22 +22,30 @@ pub(super) struct Upload {
     progress: Progress,
 }
 
-/// How many parts of a body were handed on.
+/// How many parts of a body were handed on; of none there is nothing to tell.
 #[derive(Clone, Default)]
-pub(super) struct Progress(Arc<AtomicU64>);
+pub(super) struct Progress(Option<Arc<AtomicU64>>);
 
 impl Progress {
     pub(super) fn parts(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        let parts = self.0.as_ref();
+        parts.map_or(0, |parts| parts.load(Ordering::Relaxed))
+    }
+
+    fn note(&self) {
+        if let Some(parts) = &self.0 {
+            parts.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
 impl Upload {
     pub(super) fn new(body: Incoming, max: u64) -> Self {
+        let progress = Progress((!body.is_end_stream()).then(Arc::default));
         Self {
             body,
             left: max,
-            progress: Progress::default(),
+            progress,
         }
     }
 
@@ -63,7 +71,7 @@ impl Body for Upload {
         Poll::Ready(Some(match self.left.checked_sub(length) {
             Some(left) => {
                 self.left = left;
-                self.progress.0.fetch_add(1, Ordering::Relaxed);
+                self.progress.note();
                 Ok(frame)
             }
             None => Err(UploadError::TooLong),
