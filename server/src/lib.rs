@@ -21,6 +21,7 @@ mod life;
 pub mod lyft;
 pub mod messages;
 mod metrics;
+mod notify;
 mod reflection;
 pub mod rls;
 pub mod serve;

@@ -14,6 +14,7 @@ mod page;
 mod prometheus;
 mod reference;
 mod service;
+mod systemd;
 mod tls;
 #[path = "../support/tls.rs"]
 mod tls_client;
