@@ -2,8 +2,8 @@
 //!
 //! [`lyft`] reads the rule files of Envoy's reference service and says what they mean for a request,
 //! [`counters`] count in this process or in Redis, [`decide`] makes the answer of both, and [`rls`] is the
-//! gRPC service, which can be embedded into a server of your own. [`http`] has the same as JSON, [`auth`]
-//! answers proxies by rules of requests, and [`serve`] runs all of it.
+//! gRPC service, which can be embedded into a server of your own. [`http`] has the same as JSON, [`check`]
+//! takes questions of any program, [`auth`] answers proxies by rules of requests, and [`serve`] runs all of it.
 
 pub mod auth;
 pub mod check;

@@ -1,6 +1,7 @@
 //! Rule files: what they say, what is wrong with them, and which requests they are about.
 
 mod ask;
+mod check;
 mod example;
 mod faults;
 mod layer;

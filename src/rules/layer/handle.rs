@@ -11,7 +11,7 @@ use super::desks::Desks;
 use crate::{
     lock::unpoisoned,
     log::{self, Code},
-    observe::Event,
+    observe::{Event, Observer},
     rules::{changes::RuleChanges, problem::RulesError, set::Rules},
 };
 
@@ -30,6 +30,8 @@ trait Reload: Send + Sync {
     fn rules(&self) -> Rules;
 
     fn reload(&self) -> Result<RuleChanges, RulesError>;
+
+    fn observer(&self) -> Option<Arc<dyn Observer>>;
 }
 
 impl RulesHandle {
@@ -41,6 +43,11 @@ impl RulesHandle {
     #[must_use]
     pub fn rules(&self) -> Rules {
         self.0.rules()
+    }
+
+    /// The observer of the layer.
+    pub(super) fn observer(&self) -> Option<Arc<dyn Observer>> {
+        self.0.observer()
     }
 
     /// Reads the files again, and says what is different now.
@@ -74,6 +81,10 @@ impl<R> Shared<R> {
 impl<R: Send + Sync + 'static> Reload for Shared<R> {
     fn rules(&self) -> Rules {
         self.desks.load().rules.clone()
+    }
+
+    fn observer(&self) -> Option<Arc<dyn Observer>> {
+        self.desks.load().settings().observer.clone()
     }
 
     fn reload(&self) -> Result<RuleChanges, RulesError> {
