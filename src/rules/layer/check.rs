@@ -42,7 +42,7 @@ impl RulesHandle {
         if let RulesVerdict::Limited(charges) = &verdict {
             (shadows, hard) = charges.iter().partition(|charge| charge.rule.shadow);
         }
-        let terms = Terms {
+        let terms = AskTerms {
             rules: &rules,
             cost,
             dry_run,
@@ -97,13 +97,13 @@ impl AskedGroup {
 }
 
 /// The terms of a question.
-struct Terms<'r> {
+struct AskTerms<'r> {
     rules: &'r Rules,
     cost: Option<u32>,
     dry_run: bool,
 }
 
-impl Terms<'_> {
+impl AskTerms<'_> {
     /// Asks limits that are charged together; `None` if there is none.
     fn ask(&self, charges: &[&ChargeOfRule<'_>]) -> Option<AskedGroup> {
         let asked_at = Instant::now();
