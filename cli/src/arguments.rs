@@ -43,6 +43,16 @@ pub(crate) enum Command {
     /// Asks a service whether it is ready: exits with 0 if it is, else with 1.
     #[cfg(feature = "serve")]
     Healthcheck(crate::healthcheck::Healthcheck),
+    /// Hands requests on to a server, and limits them by rule files.
+    ///
+    /// SIGTERM ends it when the last request is answered, SIGHUP has it read the files again. Each option can be
+    /// set by an environment variable, such as TOWER_RATELIMIT_UPSTREAM. Exit codes: 0 if it was told to end, 2 for
+    /// wrong arguments and files.
+    #[cfg(feature = "serve")]
+    Gateway(Box<crate::gateway::Gateway>),
+    /// Shows the keys that a service denies most often, as `top` shows processes.
+    #[cfg(feature = "serve")]
+    Top(crate::top::Top),
     /// Prints the JSON Schema of rule files, for editors.
     Schema,
     /// Says in words and numbers what a quota promises, such as "100/minute burst 200".

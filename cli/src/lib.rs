@@ -1,5 +1,5 @@
-//! The commands of `tower-ratelimit`: `check`, `explain`, `replay`, `schema`, and `serve`, `envoy` and `healthcheck` with the
-//! feature `serve`.
+//! The commands of `tower-ratelimit`: `check`, `explain`, `replay`, `schema`, and `serve`, `envoy`, `gateway`,
+//! `healthcheck` and `top` with the feature `serve`.
 //!
 //! The program is [`run`] with the arguments of the process. It is a library so that tests and other
 //! programs need no process.
@@ -10,6 +10,8 @@ mod check;
 mod envoy;
 mod explain;
 #[cfg(feature = "serve")]
+mod gateway;
+#[cfg(feature = "serve")]
 mod healthcheck;
 mod output;
 mod replay;
@@ -17,6 +19,10 @@ mod request;
 #[cfg(feature = "serve")]
 mod serve;
 mod time;
+#[cfg(feature = "serve")]
+mod tls;
+#[cfg(feature = "serve")]
+mod top;
 
 /// The questions of fuzz targets to the program.
 #[doc(hidden)]
@@ -65,6 +71,10 @@ where
             let (line, is_ready) = healthcheck::healthcheck(&asked);
             Ok((line, if is_ready { OK } else { FAULTS }))
         }
+        #[cfg(feature = "serve")]
+        Command::Gateway(gateway) => gateway::gateway(*gateway).map(|()| (String::new(), OK)),
+        #[cfg(feature = "serve")]
+        Command::Top(asked) => top::top(&asked, out).map(|()| (String::new(), OK)),
         Command::Explain { quota } => explain::explain(&quota.join(" ")).map(|text| (text, OK)),
     };
     match done {

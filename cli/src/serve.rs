@@ -1,6 +1,11 @@
 //! `serve`: Envoy's rate limit service.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{AddrParseError, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
@@ -10,6 +15,8 @@ use tower_ratelimit_server::{
     decide::Modes,
     serve::{self, ServeError, Settings},
 };
+
+use crate::tls::Tls;
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
@@ -70,6 +77,34 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_HTTP"
     )]
     http: SocketAddr,
+    /// Where operators look at rules and keys and change them, as `top` does; off is nowhere. Beyond this machine it
+    /// needs --admin-token-file.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:6070",
+        env = "TOWER_RATELIMIT_ADMIN"
+    )]
+    admin: Admin,
+    /// A file with the token that operators have to present, of at least 32 characters.
+    #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_ADMIN_TOKEN_FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// A name by which operators may call the host, beside its address.
+    #[arg(
+        long,
+        value_name = "HOST",
+        value_delimiter = ',',
+        env = "TOWER_RATELIMIT_ADMIN_HOST"
+    )]
+    admin_host: Vec<String>,
+    /// Shows operators the keys, which are addresses and the like, instead of digests, and logs them.
+    #[arg(long, env = "TOWER_RATELIMIT_REVEAL_KEYS")]
+    reveal_keys: bool,
+    #[command(flatten)]
+    tls: Tls,
+    /// The HTTP service speaks TLS as the gRPC service does, instead of without.
+    #[arg(long, requires = "tls_cert", env = "TOWER_RATELIMIT_HTTP_TLS")]
+    http_tls: bool,
     /// Redis, such as redis://127.0.0.1, in which all instances count together. Default: this process counts.
     #[arg(
         long,
@@ -136,6 +171,21 @@ pub(crate) struct Serve {
     /// Adds the metadata of the descriptors that passed to answers.
     #[arg(long, env = "TOWER_RATELIMIT_METADATA")]
     metadata: bool,
+}
+
+/// Where the admin service listens, if anywhere.
+#[derive(Debug, Clone, Copy)]
+struct Admin(Option<SocketAddr>);
+
+impl FromStr for Admin {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, AddrParseError> {
+        match text {
+            "off" => Ok(Self(None)),
+            address => address.parse().map(|address| Self(Some(address))),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -211,6 +261,12 @@ fn settings(serve: Serve) -> Settings {
     settings.grpc_uds = serve.grpc_uds;
     settings.grpc_max_age = serve.grpc_max_age;
     settings.http = serve.http;
+    settings.admin = serve.admin.0;
+    settings.admin_token_file = serve.admin_token_file;
+    settings.admin_hosts = serve.admin_host;
+    settings.reveal_keys = serve.reveal_keys;
+    settings.tls = serve.tls.files();
+    settings.http_tls = serve.http_tls;
     settings.redis = serve.redis;
     settings.redis_prefix = serve.redis_prefix;
     settings.redis_deadline = serve.redis_deadline;

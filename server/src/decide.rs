@@ -3,6 +3,9 @@
 mod ask;
 mod charges;
 mod metadata;
+mod observe;
+mod operate;
+mod overrides;
 mod verdict;
 
 use std::{
@@ -11,11 +14,13 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use tower_ratelimit::{Decision, LimiterError, reject::quota_exceeded};
+use tower_ratelimit::{Decision, LimiterError, observe::TopKeys, reject::quota_exceeded};
 
+pub(crate) use self::operate::{Count, Hand};
 use self::{
     ask::{Asked, ask},
     metadata::metadata,
+    overrides::Overrides,
     verdict::Verdict,
 };
 use crate::{
@@ -37,6 +42,8 @@ struct Inner {
     counters: Counters,
     modes: Modes,
     rules: RwLock<Option<Arc<Rules>>>,
+    overrides: RwLock<Arc<Overrides>>,
+    top: Arc<TopKeys>,
     statistics: Statistics,
 }
 
@@ -149,6 +156,8 @@ impl RateLimits {
             counters,
             modes,
             rules: RwLock::new(None),
+            overrides: RwLock::default(),
+            top: Arc::default(),
             statistics: Statistics::default(),
         }))
     }
@@ -211,11 +220,14 @@ impl RateLimits {
         let rules = rules.ok_or_else(|| {
             DecideError::Unavailable("no rate limit configuration loaded".to_owned())
         })?;
-        let asked = ask(&rules, request)?;
+        let asked = ask(&rules, &self.overrides(), request)?;
         let decisions = match charges {
             true => self.charge(&asked).await?,
             false => self.look(&asked).await?,
         };
+        if charges {
+            self.observe(&rules, request, &asked, &decisions);
+        }
         let statuses = statuses(&asked, &decisions);
         Ok(self.answer(request, &asked, statuses))
     }

@@ -11,6 +11,8 @@ use std::{
 use tokio::net::TcpListener;
 use tonic::transport::server::{Router, TcpIncoming};
 
+use crate::tls::{self, Tls};
+
 /// Where calls come in.
 pub(crate) enum GrpcListener {
     Tcp(TcpListener),
@@ -60,19 +62,25 @@ impl GrpcListener {
         }
     }
 
-    /// Serves until `end`, and then until the last call is answered.
+    /// Serves, by TLS where there is any, until `end`, and then until the last call is answered.
     pub(crate) async fn serve(
         self,
+        tls: Option<Tls>,
         services: Router,
         end: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), tonic::transport::Error> {
-        match self {
-            Self::Tcp(listener) => {
+        match (self, tls) {
+            (Self::Tcp(listener), Some(tls)) => {
+                let incoming = tls::incoming(listener, tls);
+                services.serve_with_incoming_shutdown(incoming, end).await
+            }
+            (Self::Tcp(listener), None) => {
                 let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
                 services.serve_with_incoming_shutdown(incoming, end).await
             }
+            // A socket of the file system is guarded by that.
             #[cfg(unix)]
-            Self::Unix(listener) => {
+            (Self::Unix(listener), _) => {
                 let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
                 services.serve_with_incoming_shutdown(incoming, end).await
             }

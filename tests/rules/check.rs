@@ -83,6 +83,9 @@ async fn limits_are_charged_together_and_the_observer_hears_of_it() {
         (true, Some((true, Some(0))))
     );
     assert_eq!(ask("/", None, false).await, (true, Some((false, Some(0)))));
+    handle.set_enabled(Some("all"), false);
+    handle.set_enabled(Some("watched"), false);
+    assert_eq!(ask("/", None, false).await, (false, None), "switched off");
     let expected = [
         "watched true shadow=true",
         "one true shadow=false",

@@ -36,6 +36,8 @@ fn launch(variables: &[(&str, &str)]) -> Service {
         folder,
         grpc,
         http,
+        // Not of the reference's variables.
+        admin: 0,
         process,
     }
 }

@@ -39,6 +39,7 @@ pub(crate) struct Service {
     pub(crate) folder: TempDir,
     pub(crate) grpc: u16,
     pub(crate) http: u16,
+    pub(crate) admin: u16,
     pub(crate) process: Process,
 }
 
@@ -53,18 +54,20 @@ impl Service {
     pub(crate) fn launch(options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
-        let [grpc, http] = [free_port(), free_port()];
+        let [grpc, http, admin] = [free_port(), free_port(), free_port()];
         let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
         command
             .current_dir(folder.path())
             .args(["serve", "rules.yaml"]);
         command.args(["--grpc", &format!("127.0.0.1:{grpc}")]);
         command.args(["--http", &format!("127.0.0.1:{http}")]);
+        command.args(["--admin", &format!("127.0.0.1:{admin}")]);
         let process = Process::start(command.args(options), &folder.path().join("log"));
         Self {
             folder,
             grpc,
             http,
+            admin,
             process,
         }
     }

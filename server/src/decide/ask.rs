@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use tower_ratelimit::Key;
 
-use super::{DecideError, invalid};
+use super::{DecideError, invalid, overrides::Overrides};
 use crate::{
     counters::{Charge, Measure},
     lyft::{Limit, Rules, StatsName},
@@ -37,10 +37,11 @@ pub(super) struct Limited<'r> {
 /// What each descriptor is asked, without what others replace.
 pub(super) fn ask<'r>(
     rules: &'r Rules,
+    overrides: &Overrides,
     request: &RateLimitRequest,
 ) -> Result<Vec<Asked<'r>>, DecideError> {
     let descriptors = request.descriptors.iter();
-    let found = descriptors.map(|descriptor| ask_one(rules, request, descriptor));
+    let found = descriptors.map(|descriptor| ask_one(rules, overrides, request, descriptor));
     let (mut asked, mut replaced) = (Vec::new(), HashSet::new());
     for found in found {
         let (one, names) = found?;
@@ -60,12 +61,13 @@ pub(super) fn ask<'r>(
 /// What a descriptor is asked, and the names that it replaces.
 fn ask_one<'r>(
     rules: &'r Rules,
+    overrides: &Overrides,
     request: &RateLimitRequest,
     descriptor: &RateLimitDescriptor,
 ) -> Result<(Asked<'r>, &'r [String]), DecideError> {
     let RateLimitRequest { domain, .. } = request;
     let RateLimitDescriptor { entries, limit, .. } = descriptor;
-    if !rules.knows(domain) {
+    if overrides.all_off || !rules.knows(domain) {
         return Ok((Asked::Nothing, &[]));
     }
     if let Some(limit) = limit {
@@ -95,10 +97,13 @@ fn ask_one<'r>(
     let Some(unit) = limit.unit else {
         return Ok((Asked::Unlimited, &limit.replaces));
     };
+    let Some(requests) = overrides.requests(limit, || found.name(domain, entries)) else {
+        return Ok((Asked::Nothing, &[]));
+    };
     let limited = Limited {
         key: counter(domain, found.counted(entries)),
-        charge: charge(request, descriptor, limit.requests, measure(limit, unit)),
-        limit: told(limit, unit),
+        charge: charge(request, descriptor, requests, measure(limit, unit)),
+        limit: told(limit, requests, unit),
         shadow: limit.shadow,
         quota: limit.quota,
         metadata: found.metadata(),
@@ -131,9 +136,9 @@ fn measure(limit: &Limit, unit: Unit) -> Measure {
 }
 
 /// The limit as answers tell it.
-fn told(limit: &Limit, unit: Unit) -> RateLimit {
+fn told(limit: &Limit, requests: u32, unit: Unit) -> RateLimit {
     RateLimit {
-        requests_per_unit: limit.requests,
+        requests_per_unit: requests,
         unit: unit.into(),
         name: limit.name.clone(),
         unit_multiplier: limit.unit_multiplier,

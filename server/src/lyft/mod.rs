@@ -14,6 +14,7 @@
 //! fault, unless it begins the next domain of a file with several.
 
 mod explain;
+mod listing;
 mod metadata;
 mod parse;
 mod rules;

@@ -313,6 +313,7 @@ impl RulesParser<'_> {
             shadow: false,
             quota: false,
             detailed_metric: false,
+            spot: limit.spot.clone(),
         })
     }
 

@@ -9,7 +9,7 @@ use std::{
 
 use tower_ratelimit::{
     Quota,
-    rules::{Problem, RulesError},
+    rules::{Problem, RulesError, source::Spot},
 };
 
 use super::{parse, stats::StatsName, wildcard::Wildcard};
@@ -65,6 +65,7 @@ pub(crate) struct Limit {
     pub(crate) shadow: bool,
     pub(crate) quota: bool,
     pub(super) detailed_metric: bool,
+    pub(super) spot: Spot,
 }
 
 /// A limit that a descriptor ended at, and the way to it.

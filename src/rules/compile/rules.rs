@@ -72,6 +72,7 @@ impl<'c> Context<'c> {
             allowance,
             cost,
             shadow: node.get("mode").and_then(Node::text) == Some("shadow"),
+            off: false,
             wait,
             block_for,
             count_if,
