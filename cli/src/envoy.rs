@@ -10,7 +10,7 @@ use std::{
 };
 
 use tower_ratelimit_server::{
-    HeaderSet, OnFailure,
+    HeaderSet, OnFailure, TlsFiles,
     decide::Modes,
     serve::{self, Settings},
 };
@@ -43,11 +43,13 @@ const WITHOUT_MEANING: [&str; 20] = [
 ];
 
 /// Variables of what there is not here, and without which decisions, or who is answered, would be others.
-const REFUSED: [(&str, &str); 6] = [
+const REFUSED: [(&str, &str); 5] = [
     ("MEMCACHE_", "counts are in Redis, or in this process"),
     ("CONFIG_GRPC_XDS_", "rules are read from files"),
-    ("GRPC_SERVER_TLS_", "this listener has no TLS"),
-    ("GRPC_CLIENT_TLS_", "this listener has no TLS"),
+    (
+        "GRPC_CLIENT_TLS_SAN",
+        "any certificate of the authority is accepted",
+    ),
     ("REDIS_TLS_CLIENT_", "there are no certificates of clients"),
     (
         "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
@@ -83,6 +85,7 @@ fn settings(variables: &Variables) -> Result<Settings, String> {
     settings.merge_domains = variables.truth("MERGE_DOMAIN_CONFIG")?;
     settings.grpc = address(variables, "GRPC_HOST", "GRPC_PORT", 8081)?;
     settings.grpc_uds = variables.text("GRPC_UDS").map(PathBuf::from);
+    settings.tls = tls(variables)?;
     settings.http = address(variables, "HOST", "PORT", 8080)?;
     settings.grpc_max_age = variables
         .time("GRPC_MAX_CONNECTION_AGE")?
@@ -110,10 +113,21 @@ fn refuse(variables: &Variables) -> Result<(), String> {
             return Err(format!("{name}={other} is not supported, only {only}"));
         }
     }
-    match variables.truth("GRPC_SERVER_USE_TLS")? {
-        true => Err("GRPC_SERVER_USE_TLS is not supported: this listener has no TLS".to_owned()),
-        false => Ok(()),
+    Ok(())
+}
+
+/// The files by which gRPC speaks TLS, if it does.
+fn tls(variables: &Variables) -> Result<Option<TlsFiles>, String> {
+    if !variables.truth("GRPC_SERVER_USE_TLS")? {
+        return Ok(None);
     }
+    let file = |name: &str| {
+        let file = variables.text(name);
+        file.ok_or_else(|| format!("GRPC_SERVER_USE_TLS needs {name}"))
+    };
+    let mut files = TlsFiles::new(file("GRPC_SERVER_TLS_CERT")?, file("GRPC_SERVER_TLS_KEY")?);
+    files.client_ca = variables.text("GRPC_CLIENT_TLS_CACERT").map(PathBuf::from);
+    Ok(Some(files))
 }
 
 /// The directory of the files.
@@ -205,6 +219,10 @@ mod tests {
             ("USE_STATSD", "false"),
             ("BACKEND_TYPE", "redis"),
             ("CONFIG_TYPE", ""),
+            ("GRPC_SERVER_USE_TLS", "true"),
+            ("GRPC_SERVER_TLS_CERT", "/tls/cert.pem"),
+            ("GRPC_SERVER_TLS_KEY", "/tls/key.pem"),
+            ("GRPC_CLIENT_TLS_CACERT", "/tls/ca.pem"),
         ]);
         let settings = settings.expect("settings");
         assert_eq!(settings.rules, [PathBuf::from("/data/ratelimit/rules")]);
@@ -215,6 +233,9 @@ mod tests {
         assert_eq!(settings.redis_deadline, Duration::from_millis(150));
         assert_eq!(settings.redis_prefix.as_deref(), Some("rl"));
         assert!(settings.merge_domains);
+        let tls = settings.tls.expect("TLS");
+        assert_eq!(tls.cert, PathBuf::from("/tls/cert.pem"));
+        assert_eq!(tls.client_ca, Some("/tls/ca.pem".into()));
         let modes = format!("{:?}", settings.modes);
         for told in ["shadow: true", "NearLimit(0.5)", "\"x-limit\"", "Envoy"] {
             assert!(modes.contains(told), "{told}: {modes}");
@@ -229,7 +250,8 @@ mod tests {
             (("MEMCACHE_ANYTHING", "x"), "MEMCACHE_ANYTHING"),
             (("CONFIG_TYPE", "GRPC_XDS_SOTW"), "only FILE"),
             (("CONFIG_GRPC_XDS_NODE_ID", "x"), "files"),
-            (("GRPC_SERVER_USE_TLS", "true"), "TLS"),
+            (("GRPC_SERVER_USE_TLS", "true"), "GRPC_SERVER_TLS_CERT"),
+            (("GRPC_CLIENT_TLS_SAN", "x"), "authority"),
             (("REDIS_TLS_CLIENT_CERT", "x"), "certificates"),
             (("SHADOW_MODE", "yes"), "SHADOW_MODE"),
             (("PORT", "99999"), "PORT"),

@@ -137,7 +137,7 @@ impl Checks {
         let rules = rules.ok_or_else(|| {
             invalid("there are no rules of requests (--auth-rules), and no domain is said")
         })?;
-        let (outcome, decision) = rules.rules().check(parts, cost, dry_run).await?;
+        let (outcome, decision) = rules.check(parts, cost, dry_run).await?;
         let denied = decision.as_ref().is_some_and(Decision::is_denied);
         let status = match outcome {
             RulesOutcome::Denied(_) => StatusCode::FORBIDDEN,

@@ -2,6 +2,7 @@
 
 mod ask;
 mod by_hand;
+mod check;
 mod example;
 mod faults;
 mod layer;

@@ -12,6 +12,7 @@ mod life;
 mod metrics;
 mod page;
 mod prometheus;
+mod proxy;
 mod reference;
 mod service;
 mod systemd;

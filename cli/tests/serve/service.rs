@@ -27,6 +27,7 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 5}
   - key: remote_address
     rate_limit: {unit: year, requests_per_unit: 3}
+  - {key: masked_remote_address, rate_limit: {unit: year, requests_per_unit: 2}}
   - {key: mode, value: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: mode, value: one, quota_mode: true, metadata: {service: one}, rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: mode, value: two, quota_mode: true, metadata: {service: two}, rate_limit: {unit: year, requests_per_unit: 2}}

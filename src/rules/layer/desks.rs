@@ -267,7 +267,7 @@ pub(super) fn tier(rule: &Rule, place: usize) -> Tier {
 }
 
 /// The policies of quotas, which were checked when the file was read.
-fn policies(set: &QuotaSet) -> impl Iterator<Item = Policy> + use<> {
+pub(super) fn policies(set: &QuotaSet) -> impl Iterator<Item = Policy> + use<> {
     let quotas = set.quotas().cloned().collect();
     let limits = Limits::new(vec![(Tier::DEFAULT, quotas)], None);
     let policies = limits.map(|limits| limits.default_tier().policies.clone());

@@ -13,7 +13,7 @@ use crate::{
     error::ConfigError,
     lock::unpoisoned,
     log::{self, Code},
-    observe::Event,
+    observe::{Event, Observer},
     quota::Quota,
     rules::{changes::RuleChanges, problem::RulesError, set::Rules},
 };
@@ -50,6 +50,8 @@ trait Reload: Send + Sync {
 
     fn reload(&self) -> Result<RuleChanges, RulesError>;
 
+    fn observer(&self) -> Option<Arc<dyn Observer>>;
+
     fn set_enabled(&self, rule: Option<&str>, enabled: bool);
 }
 
@@ -62,6 +64,11 @@ impl RulesHandle {
     #[must_use]
     pub fn rules(&self) -> Rules {
         self.0.rules()
+    }
+
+    /// The observer of the layer.
+    pub(super) fn observer(&self) -> Option<Arc<dyn Observer>> {
+        self.0.observer()
     }
 
     /// Reads the files again, and says what is different now.
@@ -116,6 +123,10 @@ impl<R> Shared<R> {
 impl<R: Send + Sync + 'static> Reload for Shared<R> {
     fn rules(&self) -> Rules {
         self.desks.load().rules.clone()
+    }
+
+    fn observer(&self) -> Option<Arc<dyn Observer>> {
+        self.desks.load().settings().observer.clone()
     }
 
     fn reload(&self) -> Result<RuleChanges, RulesError> {
