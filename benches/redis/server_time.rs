@@ -143,6 +143,11 @@ impl Timed {
     }
 }
 
+/// A number that differs in all its bytes from those of its neighbours.
+const fn spread(number: u32) -> u32 {
+    number.wrapping_mul(2_654_435_761)
+}
+
 /// Messages of holders of one subject, by the general script.
 struct Leased {
     script: redis::Script,
@@ -163,7 +168,12 @@ impl Leased {
     fn arguments(&self, message: usize) -> Vec<String> {
         let (name, seq) = (message % self.holders, 1 + message / self.holders);
         let plan = KINDS[KINDS.len() - 1].plan;
-        let clause = format!("c 1 {name} {seq} 1 0 2 8 60000000 _ 3 a 1 1");
+        // The name is a hash: of two whole numbers of any size.
+        let (high, low) = ([name, name + 1])
+            .map(|half| half as u32)
+            .map(spread)
+            .into();
+        let clause = format!("c {high} {low} {seq} 1 0 2 8 60000000 _ 3 a 1 1");
         let words = format!("_ {plan} {clause}");
         words.split(' ').map(|word| word.replace('_', "")).collect()
     }

@@ -2,6 +2,7 @@
 //! what becomes of it.
 
 use std::{
+    slice,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -365,6 +366,24 @@ async fn units_that_are_asked_for_are_not_given_away() {
         let given = asked.await.unwrap().unwrap().charged();
         assert_eq!(given, 10, "{limit}");
     }
+}
+
+/// A refund makes answers untrue that are under way. What they gave is not forgotten with them.
+#[tokio::test(start_paused = true)]
+async fn units_that_were_asked_for_are_counted_beside_a_refund() {
+    let (wire, limit) = (Wire::new(), 400);
+    let node = &nodes(1, Quota::per_day(limit).fixed_window(), 20, &wire)[0];
+    let taken = node.acquire(&key(), 10).await.unwrap();
+    let passed = Passed::new(&wire);
+    for _ in 0..10 {
+        passed.load(slice::from_ref(node), (60, MS), MS).await;
+        let back = node.refund(&key(), 1, Some(taken.receipt()));
+        tokio::spawn(back.into_future());
+    }
+    sleep(SECOND).await;
+    passed.load(slice::from_ref(node), (100, MS), 5 * MS).await;
+    sleep(SECOND).await;
+    assert_eq!(passed.count(), limit, "the ten came back one after another");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,9 +4,12 @@
 
 use std::{
     collections::BTreeMap,
+    env, fs,
+    io::Write as _,
     net::{Ipv4Addr, SocketAddr},
-    process::Command,
+    process::{Command, Stdio},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -22,6 +25,7 @@ use tokio::{
     sync::Barrier,
     task::JoinSet,
 };
+use tower_ratelimit::{Key, Quota, RedisLimiter, RedisStore, shared::Mode};
 
 const REQUESTS: usize = 1_000;
 
@@ -217,4 +221,79 @@ async fn processes_with_leases_share_one_limit() {
     };
     assert!(admitted <= limit && admitted + ended >= limit, "{printed}");
     assert_eq!(printed.matches(" admitted in ").count(), 4, "{printed}");
+}
+
+const LIMIT: usize = 100_000;
+const MOST_HELD: u32 = 4_000;
+
+/// Longer than a busy machine holds a process up.
+const LEASE: Duration = Duration::from_secs(5);
+
+/// Takes all that it can of a limit, and tells each unit and those that ended unspent, until there have
+/// been none for longer than a lease.
+#[tokio::test]
+#[ignore = "a process of the test below"]
+async fn takes_what_there_is() {
+    let store = RedisStore::builder().deadline(Duration::from_secs(20));
+    let store = store.connect(&env::var("REDIS_URL").unwrap()).unwrap();
+    let mode = Mode::leased().length(LEASE).max_units(MOST_HELD);
+    let limiter = RedisLimiter::builder(Quota::per_day(LIMIT as u64).fixed_window())
+        .mode(mode)
+        .build(&store)
+        .unwrap();
+    let mut taken = fs::File::create(env::var("TAKEN").unwrap()).unwrap();
+    let mut quiet_since = Instant::now();
+    while quiet_since.elapsed() < 2 * LEASE {
+        let decision = limiter.acquire(&Key::global(), 1).await.unwrap();
+        if decision.is_allowed() {
+            taken.write_all(b"+").unwrap();
+            quiet_since = Instant::now();
+        } else {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    let ended = limiter.mode_stats().ended;
+    fs::write(env::var("ENDED").unwrap(), ended.to_string()).unwrap();
+}
+
+/// What it held then is not given to others until its lease ends, and counts as spent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_that_is_killed_takes_no_more_with_it_than_it_held() {
+    needs!(redis);
+    let (server, folder) = (Server::start().await, tempfile::tempdir().unwrap());
+    let file = |kind: &str, at: usize| folder.path().join(format!("{kind}{at}"));
+    let start = |at| {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command
+            .args(["--ignored", "--exact", "takes_what_there_is"])
+            .env("REDIS_URL", server.url())
+            .env("TAKEN", file("taken", at))
+            .env("ENDED", file("ended", at))
+            .stdout(Stdio::null());
+        command.spawn().unwrap()
+    };
+    let mut processes: Vec<_> = (0..4).map(start).collect();
+    let taken = |at| fs::metadata(file("taken", at)).map_or(0, |file| file.len() as usize);
+    eventually("a process in the midst of it", async || {
+        (taken(0) > LIMIT / 20).then_some(())
+    })
+    .await;
+    // A signal that nobody can catch.
+    processes[0].kill().unwrap();
+    for process in &mut processes[1..] {
+        let ended = eventually("the others", async || process.try_wait().unwrap()).await;
+        assert!(ended.success(), "{ended}");
+    }
+    let ended = |at| {
+        let text = fs::read_to_string(file("ended", at)).unwrap();
+        text.parse::<usize>().unwrap()
+    };
+    let ended: usize = (1..4).map(ended).sum();
+    let taken: Vec<_> = (0..4).map(taken).collect();
+    let together: usize = taken.iter().sum();
+    println!("{taken:?}: {together} of {LIMIT}, and {ended} ended unspent");
+    assert!(together <= LIMIT, "{taken:?}");
+    let least = LIMIT - MOST_HELD as usize - ended;
+    assert!(together >= least, "{taken:?}, {ended}");
+    processes[0].wait().unwrap();
 }

@@ -57,8 +57,12 @@ for at = 5, first_op - 1, SLOT_FIELDS do
 end
 
 -- The subject: the end of a block in two parts, and whether it is by hand; and the outcome of the operation
--- that was done last; and where there are leases the part of the value about them, and then what does them.
-local it = { end_u = 0, end_n = 0, by_hand = '', denied = 0, breached = false, wait = 0, charged = 0, leases = false }
+-- that was done last; and where there are leases the part of the value about them, and then what does them, and
+-- their rows, which begin at that byte of a text.
+local it = {
+    end_u = 0, end_n = 0, by_hand = '', denied = 0, breached = false, wait = 0, charged = 0, leases = false,
+    rows = false, rows_at = 1,
+}
 
 -- Whether the cost fits all quotas. Each remembers what it said.
 local function judge(cost)
@@ -122,9 +126,9 @@ local function make_rare()
     function rare.read(head, bytes)
         local leased = string.find(head, '&', 1, true)
         if leased then
-            -- Without a log the bytes are not cut off yet.
+            -- Without a log the bytes are not cut off.
             local line = not has_log and string.find(head, '\n', leased, true)
-            if line then bytes = string.sub(head, line + 1) end
+            if not has_log then it.rows, it.rows_at = head, line and line + 1 or #head + 1 end
             it.leases = string.sub(head, leased + 1, (line or 0) - 1)
             head = string.sub(head, 1, leased - 1)
         end
@@ -308,12 +312,15 @@ for i = 1, #KEYS do
         local head, bytes = value, ''
         local line = has_log and string.find(value, '\n', 1, true)
         if line then head, bytes = string.sub(value, 1, line - 1), string.sub(value, line + 1) end
-        left = read_states(head, 'state', bytes)
+        -- One with many leases is long, and would be copied.
+        local is_long = #head > 400 and string.find(head, '&', 1, true)
+        left = not is_long and read_states(head, 'state', bytes)
         if not left then
             rare = rare or make_rare()
             left = rare.read(head, bytes)
+            if has_log and left and it.leases then it.rows, it.rows_at, left = left, 1, '' end
         end
-        if left ~= '' then failure = not (left and it.leases) and FOREIGN end
+        if left ~= '' then failure = FOREIGN end
     end
 
     -- A clock that stepped back must not make the block of a denial longer than it lasts.
@@ -324,8 +331,8 @@ for i = 1, #KEYS do
         for k = 1, #active do active[k].algorithm.clamp(active[k], active[k].state) end
         if clause or it.leases then
             holders = holders or make('h')(slots, active, it)
-            if not holders.begin(it.leases, left, clause) then failure = FOREIGN end
-            it.leases = holders
+            if not holders.begin(it.leases, it.rows, it.rows_at, clause) then failure = FOREIGN end
+            it.leases, it.rows = holders, false
         end
     end
 

@@ -10,24 +10,42 @@
 -- Read beside `leasing.rs` and `holders.rs`, which do the same.
 --
 -- To make a function takes longer than what most of them do, so there are few, and those that are seldom needed are
--- made by another one. A string of many rows is long to copy: they are cut and put together once.
+-- made by another one. Many rows are long to copy, and copies to be cleared away: they stay in the value that was
+-- read, and are cut and put together once.
 local function Holders(slots, active, it)
     local ROW, MOST_ROWS, MOST_SLOTS, LONGEST = 28, 1024, 8, 60000000
     local NEW, KNOWN, STALE = 0, 1, 2
     local cut, unpack_text = string.sub, struct.unpack
 
-    -- The subject's: the sum of demands, the units held on each mask, and the rows.
-    local demand, groups, rows
+    -- The subject's: the sum of demands, the units held on each mask, and the rows, which are the rest of a text from
+    -- their first byte on.
+    local demand, groups, rows, first
     -- The place of the clause in the arguments, and what it is about: its row, and where that is among the rows, of
     -- which it counts as taken out until the value is written.
     local clause, mine, mine_at, status, is_repeat, length, wanted, is_ahead
     local plain, levels, letters, made, by = {}, {}, {}, {}, {}
+    -- The slots that a lease of this tier is of; nothing where there is none.
+    local own_mask, bit = 0, 1
     for k = 1, #slots do
         plain[k], levels[k], letters[k] = slots[k].algorithm, slots[k].level, ARGV[5 + (k - 1) * 10]
+        if ARGV[6 + (k - 1) * 10] == '1' then
+            if k > MOST_SLOTS or letters[k] == 'l' then own_mask = nil end
+            own_mask = own_mask and own_mask + bit
+        end
+        bit = bit * 2
     end
+    if #slots > MOST_SLOTS then own_mask = nil end
 
-    local function has_slot(mask, k)
-        return fmod(floor(mask / 2 ^ (k - 1)), 2) == 1
+    -- What is held on the slots of a mask: whether it has each of them, and the time of a unit of those that are
+    -- buckets.
+    local function new_group(mask)
+        local group = { mask = mask, held = 0, has = {}, u = {}, n = {} }
+        for k = 1, MOST_SLOTS do
+            local bit = fmod(mask, 2)
+            group.has[k], mask = bit == 1, (mask - bit) / 2
+            if mask == 0 then break end
+        end
+        return group
     end
 
     local function last_step(q, at)
@@ -107,14 +125,17 @@ local function Holders(slots, active, it)
     local function beside(k)
         local q, algorithm, letter = slots[k], plain[k], letters[k]
 
-        -- The state as it is now, or as it will be.
+        -- The state as it is now, or as it will be: good until the next one is asked for.
+        local bucket = { u = 0, n = 0 }
         local function with(state, is_later)
             if letter == 't' then
                 local u, n = state.u, state.n
-                local from = is_later and max(last_step(q, q.held_until) - last_step(q, now), 0) or 0
-                if less(u, n, from, 0) then u, n = from, 0 end
-                u, n = add(u, n, q.held_u, q.held_n)
-                return { u = u, n = n }
+                if is_later then
+                    local from = max(last_step(q, q.held_until) - last_step(q, now), 0)
+                    if less(u, n, from, 0) then u, n = from, 0 end
+                end
+                bucket.u, bucket.n = add(u, n, q.held_u, q.held_n)
+                return bucket
             end
             local copy
             if letter == 'f' then
@@ -180,14 +201,27 @@ local function Holders(slots, active, it)
         }
     end
 
-    -- Sets the slots' algorithms by what is held until then at most.
+    -- The end of the last of the other rows, or now.
+    local function last_end()
+        local at = #rows - ROW + 1
+        if at == mine_at then at = at - ROW end
+        if at < first then return now end
+        return min(max(now, (unpack_text('>I7', rows, at + 21))), now + LONGEST)
+    end
+
+    -- Sets the slots' algorithms by what is held, until then at most, or while operations are done.
     local function hold(till)
+        if not till then
+            till = last_end()
+            if mine then till = max(till, mine.ends) end
+            if length and status ~= STALE and not is_repeat then till = max(till, now + length) end
+        end
         for k = 1, #slots do
             local q = slots[k]
             local held, u, n = 0, 0, 0
             for g = 1, k <= MOST_SLOTS and #groups or 0 do
                 local group = groups[g]
-                if has_slot(group.mask, k) then
+                if group.has[k] then
                     held = held + group.held
                     if group.u[k] then u, n = add(u, n, mul(group.held, group.u[k], group.n[k])) end
                 end
@@ -200,21 +234,6 @@ local function Holders(slots, active, it)
                 q.algorithm, q.level = plain[k], levels[k]
             end
         end
-    end
-
-    -- The end of the last of the other rows, or now.
-    local function last_end()
-        local at = #rows - ROW + 1
-        if at == mine_at then at = at - ROW end
-        if at < 1 then return now end
-        return min(max(now, (unpack_text('>I7', rows, at + 21))), now + LONGEST)
-    end
-
-    local function hold_for_ops()
-        local till = last_end()
-        if mine then till = max(till, mine.ends) end
-        if length and status ~= STALE and not is_repeat then till = max(till, now + length) end
-        hold(till)
     end
 
     -- The units that are held on a mask, and their place among the others.
@@ -238,7 +257,7 @@ local function Holders(slots, active, it)
         if not group then return end
         units = min(units, group.held)
         for k = 1, units > 0 and min(#slots, MOST_SLOTS) or 0 do
-            if has_slot(mask, k) then
+            if group.has[k] then
                 local q, at, within = slots[k], min(ends, now), min(max(ends - 1, 0), now)
                 settler(letters[k])(q, q.state, at, within, units, group.u[k], group.n[k], plain[k])
             end
@@ -246,18 +265,19 @@ local function Holders(slots, active, it)
         free(mask, units)
     end
 
-    -- Whether the part of the head and the rows could be read.
-    local function read(head, bytes)
+    -- Whether the part of the head, and the rows from a byte of the text on, could be read.
+    local function read(head, text, from)
         local sum, texts = match(head, '^(%d+);(.*)$')
         if not sum or #sum > 15 then return false end
-        for text in string.gmatch(texts, '[^,]+') do
-            local mask, held, rest = match(text, '^(%d+):(%d+)(.*)$')
+        for part in string.gmatch(texts, '[^,]+') do
+            local mask, held, rest = match(part, '^(%d+):(%d+)(.*)$')
             if not mask or #mask > 3 or #held > 15 then return false end
             mask, held = mask + 0, held + 0
             if mask < 1 or mask > 255 then return false end
-            local group = { mask = mask, held = held, u = {}, n = {} }
-            for k = 1, MOST_SLOTS do
-                if has_slot(mask, k) then
+            local group = new_group(mask)
+            group.held = held
+            for k = 1, #group.has do
+                if group.has[k] then
                     if k > #slots or letters[k] == 'l' then return false end
                     if letters[k] == 't' then
                         local u, n, after = match(rest, '^:(%d+)(%d%d%d)(.*)$')
@@ -269,22 +289,17 @@ local function Holders(slots, active, it)
             if rest ~= '' then return false end
             if held > 0 then groups[#groups + 1] = group end
         end
-        if bytes == '' or fmod(#bytes, ROW) > 0 or #bytes > MOST_ROWS * ROW then return false end
-        demand, rows = sum + 0, bytes
+        local size = #text - from + 1
+        if size < ROW or fmod(size, ROW) > 0 or size > MOST_ROWS * ROW then return false end
+        demand, rows, first = sum + 0, text, from
         return true
-    end
-
-    local function row_at(at)
-        local word, mask, units, wanted, ends = unpack_text('>I4BI4I4I7', rows, at + 8)
-        local born = fmod(word, 2)
-        return { seq = (word - born) / 2, born = born, mask = mask, units = units, demand = wanted, ends = ends }
     end
 
     -- After a step of the clock backwards no row lasts longer than the longest lease. What has ended is charged: the
     -- holder may have spent all of it.
     local function settle_ended()
         local latest, last, healed = now + LONGEST, #rows - ROW + 1, nil
-        while last > 0 and unpack_text('>I7', rows, last + 21) > latest do
+        while last >= first and unpack_text('>I7', rows, last + 21) > latest do
             healed = healed or {}
             healed[#healed + 1] = cut(rows, last, last + 20) .. pack('>I7', latest)
             last = last - ROW
@@ -294,14 +309,12 @@ local function Holders(slots, active, it)
             for at = #healed, 1, -1 do texts[#texts + 1] = healed[at] end
             rows = table.concat(texts)
         end
-        local first = 1
         while first < #rows and unpack_text('>I7', rows, first + 21) <= now do
-            local row = row_at(first)
-            demand = max(demand - row.demand, 0)
-            release(row.mask, row.units, row.ends)
+            local mask, units, wants, ends = unpack_text('>BI4I4I7', rows, first + 12)
+            demand = max(demand - wants, 0)
+            release(mask, units, ends)
             first = first + ROW
         end
-        if first > 1 then rows = cut(rows, first) end
     end
 
     -- Charges what was spent without a lease beyond what is counted, whether or not there is room.
@@ -317,13 +330,15 @@ local function Holders(slots, active, it)
 
     -- Finds the clause's row, and settles what the clause says was spent.
     local function settle_mine()
-        local from, name = 1, pack('>I4I4', ARGV[clause] + 0, ARGV[clause + 1] + 0)
+        local from, name = first, pack('>I4I4', ARGV[clause] + 0, ARGV[clause + 1] + 0)
         repeat
             mine_at = string.find(rows, name, from, true)
             from = mine_at and mine_at + 1
-        until not mine_at or fmod(mine_at, ROW) == 1
+        until not mine_at or fmod(mine_at - first, ROW) == 0
         if not mine_at then return is_ahead and charge_ahead(ARGV[clause + 4]) end
-        mine = row_at(mine_at)
+        local word, mask, units, wants, ends = unpack_text('>I4BI4I4I7', rows, mine_at + 8)
+        local born = fmod(word, 2)
+        mine = { seq = (word - born) / 2, born = born, mask = mask, units = units, demand = wants, ends = ends }
         demand = max(demand - mine.demand, 0)
         mine.ends = min(mine.ends, now + LONGEST)
         if is_ahead then
@@ -349,21 +364,26 @@ local function Holders(slots, active, it)
     end
 
     -- Reserves the caller's share, and moves the row's end on. A row whose units are of other slots or another
-    -- rate runs to its end. Says what is granted, and whether there is less than all want. `group` is what a lease of
+    -- rate runs to its end. Says what is granted, and whether there is less than all want. `mask` is what a lease of
     -- this tier belongs to.
-    local function grant(row, group)
-        local known, alike = group_of(group.mask), true
-        for k = 1, known and #slots or 0 do
-            if known.u[k] ~= group.u[k] or known.n[k] ~= group.n[k] then alike = false end
+    local function grant(row, mask)
+        local known, alike = group_of(mask), true
+        local group = known or new_group(mask)
+        for k = 1, #group.has do
+            if group.has[k] and letters[k] == 't' then
+                local q = slots[k]
+                if not known then group.u[k], group.n[k] = q.tu, q.tn end
+                if group.u[k] ~= q.tu or group.n[k] ~= q.tn then alike = false end
+            end
         end
-        if row.units > 0 and not (alike and row.mask == group.mask) then return 0, false end
+        if row.units > 0 and not (alike and row.mask == mask) then return 0, false end
         -- A holder that has not heard of a shorter length spends on until the end that it knows.
-        row.mask, row.ends = group.mask, max(row.units > 0 and row.ends or now, now + length)
+        row.mask, row.ends = mask, max(row.units > 0 and row.ends or now, now + length)
         for k = 1, #slots do
             local q = slots[k]
-            if has_slot(group.mask, k) and letters[k] == 'f' then
+            if group.has[k] and letters[k] == 'f' then
                 row.ends = min(row.ends, now + (plain[k].window_end(q, q.state)))
-            elseif has_slot(group.mask, k) and letters[k] == 's' then
+            elseif group.has[k] and letters[k] == 's' then
                 local index = quotient(now, q.slice)
                 if q.state.newest == index + 1 then index = index + 1 end
                 row.ends = min(row.ends, (index + 1) * q.slice)
@@ -384,33 +404,18 @@ local function Holders(slots, active, it)
         end
         if share > 0 then
             if not known then groups[#groups + 1] = group end
-            known = known or group
-            known.held = known.held + share
+            group.held = group.held + share
         end
         return share, all > left and share < want
-    end
-
-    -- The group that a lease of this tier belongs to; nothing where there is none.
-    local function own_group()
-        if #slots > MOST_SLOTS then return nil end
-        local group = { mask = 0, held = 0, u = {}, n = {} }
-        for k = 1, #slots do
-            if ARGV[6 + (k - 1) * 10] == '1' then
-                if letters[k] == 'l' then return nil end
-                group.mask = group.mask + 2 ^ (k - 1)
-                if letters[k] == 't' then group.u[k], group.n[k] = slots[k].tu, slots[k].tn end
-            end
-        end
-        return group
     end
 
     local api = {}
 
     -- Settles what has ended and what the clause says was spent; false if the part is foreign.
-    function api.begin(head, bytes, at)
+    function api.begin(head, text, from, at)
         clause, mine, mine_at, status, is_repeat, length, is_ahead = at, nil, nil, NEW, false, nil, false
-        demand, groups, rows = 0, {}, ''
-        if head and not read(head, bytes) then return false end
+        demand, groups, rows, first = 0, {}, '', 1
+        if head and not read(head, text, from) then return false end
         for k = 1, #slots do plain[k].clamp(slots[k], slots[k].state) end
         settle_ended()
         if clause then
@@ -420,7 +425,7 @@ local function Holders(slots, active, it)
             for k = 1, #active do wanted = min(wanted, active[k].capacity) end
             settle_mine()
         end
-        hold_for_ops()
+        hold()
         return true
     end
 
@@ -430,7 +435,7 @@ local function Holders(slots, active, it)
             free(mine.mask, mine.units)
             mine.units = 0
         end
-        hold_for_ops()
+        hold()
     end
 
     -- Grants, and adds the answer to the clause to the reply. Where there is none, and units are held that may come
@@ -439,9 +444,9 @@ local function Holders(slots, active, it)
         if not clause then
             if #groups == 0 then return reply end
             local span = last_end() - now
-            return reply .. pack('>i8', max(min(#rows / ROW * 1000, floor(span / 4)), floor(span / 50), 1))
+            return reply .. pack('>i8', max(min((#rows - first + 1) / ROW * 1000, floor(span / 4)), floor(span / 50), 1))
         end
-        local count = #rows / ROW - (mine_at and 1 or 0)
+        local count = (#rows - first + 1) / ROW - (mine_at and 1 or 0)
         local pause, longest = 0, min((count + 1) * 1000, floor(length / 4))
         longest = max(longest, floor(length / 50))
         if is_ahead and status ~= STALE then
@@ -452,11 +457,10 @@ local function Holders(slots, active, it)
                 mine.born, mine.ends = status == NEW and 1 or 0, now + length
             end
         elseif status ~= STALE and not is_repeat then
-            local group = own_group()
-            if not mine and count < MOST_ROWS and group then mine = { mask = 0, units = 0, ends = now } end
+            if not mine and count < MOST_ROWS and own_mask then mine = { mask = 0, units = 0, ends = now } end
             if mine then
                 local units, is_scarce = 0, false
-                if group then units, is_scarce = grant(mine, group) end
+                if own_mask then units, is_scarce = grant(mine, own_mask) end
                 if is_scarce then pause = longest end
                 mine.units, mine.seq, mine.demand = mine.units + units, ARGV[clause + 2] + 0, wanted
                 mine.born = status == NEW and 1 or 0
@@ -477,7 +481,7 @@ local function Holders(slots, active, it)
         local ends = last_end()
         if mine then ends = max(ends, mine.ends) end
         hold(ends)
-        if rows == '' and not mine then
+        if first > #rows and not mine then
             return bytes == '' and after or after .. '\n' .. bytes, 0
         end
         local texts = {}
@@ -491,18 +495,18 @@ local function Holders(slots, active, it)
         end
         if mine then demand = demand + mine.demand end
         after = after .. format('&%d;', demand) .. table.concat(texts, ',') .. '\n' .. bytes
-        if not mine then return after .. rows, ends - now end
+        if not mine then return after .. cut(rows, first), ends - now end
 
         local last = #rows - ROW + 1
-        while last > 0 and (last == mine_at or unpack_text('>I7', rows, last + 21) > mine.ends) do last = last - ROW end
+        while last >= first and (last == mine_at or unpack_text('>I7', rows, last + 21) > mine.ends) do last = last - ROW end
         local name = pack('>I4I4', ARGV[clause] + 0, ARGV[clause + 1] + 0)
         local row = name .. pack('>I4BI4I4I7', mine.seq * 2 + mine.born, mine.mask, mine.units, mine.demand, mine.ends)
         local place = last + ROW - 1
-        if not mine_at then return after .. cut(rows, 1, place) .. row .. cut(rows, place + 1), ends - now end
+        if not mine_at then return after .. cut(rows, first, place) .. row .. cut(rows, place + 1), ends - now end
         if mine_at <= place then
-            return after .. cut(rows, 1, mine_at - 1) .. cut(rows, mine_at + ROW, place) .. row .. cut(rows, place + 1), ends - now
+            return after .. cut(rows, first, mine_at - 1) .. cut(rows, mine_at + ROW, place) .. row .. cut(rows, place + 1), ends - now
         end
-        return after .. cut(rows, 1, place) .. row .. cut(rows, place + 1, mine_at - 1) .. cut(rows, mine_at + ROW), ends - now
+        return after .. cut(rows, first, place) .. row .. cut(rows, place + 1, mine_at - 1) .. cut(rows, mine_at + ROW), ends - now
     end
 
     function api.close()

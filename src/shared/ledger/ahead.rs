@@ -43,6 +43,8 @@ pub(super) struct AheadCount<P> {
     /// The questions that may be under way. Their answers do not know of units that are spent
     /// meanwhile.
     asked: Vec<Asked>,
+    /// Answers to messages up to this one are no longer true.
+    forgotten: u32,
     /// Nothing is sent for its own sake before that.
     quiet_until: Instant,
     /// Whether the last message was lost.
@@ -103,6 +105,7 @@ impl<P> AheadCount<P> {
                 counted: 0,
             }),
             asked: Vec::new(),
+            forgotten: 0,
             quiet_until: now,
             is_lost: false,
         }
@@ -213,9 +216,11 @@ impl<P> AheadCount<P> {
         Some(view.status(0, self.number.0, (view.since(now), own)))
     }
 
-    /// Has the store asked before anything else passes.
+    /// Has the store asked before anything else passes, and believes no answer to what it was asked
+    /// before.
     pub(super) fn forget(&mut self) {
         self.view = None;
+        self.forgotten = self.seq;
     }
 
     /// Whether a message is to be sent though no request asks for it.
@@ -265,12 +270,15 @@ impl<P> AheadCount<P> {
     /// No answer comes to this message: its requests are decided in another way.
     pub(super) fn lose(&mut self, clause: &LeaseClause) {
         self.is_lost = true;
-        self.end_question(clause);
+        let _ = self.end_question(clause);
     }
 
-    fn end_question(&mut self, clause: &LeaseClause) {
+    /// Says whether it may have taken any.
+    fn end_question(&mut self, clause: &LeaseClause) -> bool {
         let message = (clause.name, clause.seq);
+        let before = self.asked.len();
         self.asked.retain(|asked| asked.message != message);
+        self.asked.len() < before
     }
 
     /// Learns what the store has counted, and how the quotas stood after that, unless there is nothing
@@ -282,8 +290,9 @@ impl<P> AheadCount<P> {
         (sent_at, now): (Instant, Instant),
         (counts, new_name): (&LeaseCounts, impl FnOnce() -> [u8; 8]),
     ) {
-        self.end_question(clause);
+        let has_taken = self.end_question(clause);
         if clause.name != self.name {
+            self.view.take_if(|_| has_taken);
             return;
         }
         self.quiet_until = now;
@@ -294,14 +303,20 @@ impl<P> AheadCount<P> {
         let counted = reply.units.min(self.spent);
         counts.settle(counted.saturating_sub(self.counted), 0);
         self.counted = self.counted.max(counted);
+        let is_true = clause.seq > self.forgotten;
         let is_newer = |view: &AheadView| view.sent_at <= sent_at;
-        if let Some(decision) = last.filter(|_| self.view.as_ref().is_none_or(is_newer)) {
-            self.view = Some(AheadView {
-                decision,
-                sent_at,
-                heard_at: now,
-                counted,
-            });
+        let is_last = is_true && self.view.as_ref().is_none_or(is_newer);
+        match last.filter(|_| is_last) {
+            Some(decision) => {
+                self.view = Some(AheadView {
+                    decision,
+                    sent_at,
+                    heard_at: now,
+                    counted,
+                });
+            }
+            // How things stood may not take into account what this has taken.
+            None => drop(self.view.take_if(|_| has_taken)),
         }
         if self.spent > u32::MAX / 2 && !self.has_news() {
             self.begin_anew(new_name());
@@ -313,6 +328,7 @@ impl<P> AheadCount<P> {
         let counted = std::mem::take(&mut self.counted);
         self.name = name;
         (self.seq, self.spent, self.told) = (0, self.spent - counted, 0);
+        self.forgotten = 0;
         // It would have to be told which of the own units it knows.
         self.view = None;
     }

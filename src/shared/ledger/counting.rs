@@ -113,8 +113,8 @@ impl<P> Ledger<P> {
         let Some(entry) = entries.find(sent.holder) else {
             return;
         };
-        let last = last.filter(|_| entry.forgotten <= sent.forgets);
-        if last.is_some_and(|last| last.remaining() > Some(0)) {
+        let is_true = entry.forgotten <= sent.forgets;
+        if is_true && last.is_some_and(|last| last.remaining() > Some(0)) {
             entry.let_pass();
         }
         let Some(ahead) = &mut entry.ahead else {

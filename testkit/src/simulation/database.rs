@@ -78,6 +78,15 @@ impl SimStore {
     }
 }
 
+/// A message that is under way, until its node waits no longer.
+struct UnderWay<'a>(&'a World, (u64, u64));
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.holdings().is_over(self.1);
+    }
+}
+
 /// Never ends before others have had their turn: a call takes some time, be it little.
 async fn pass(time: Duration) {
     match time.is_zero() {
@@ -91,9 +100,10 @@ impl Store for SimStore {
         let (world, sent_at) = (&self.world, Instant::now());
         let who = subject(key).map(|subject| (self.life.number, subject));
         let told = who.zip(lease(call));
-        if let Some((who, clause)) = told {
+        let _under_way = told.map(|(who, clause)| {
             world.holdings().sent(who, clause);
-        }
+            UnderWay(world, who)
+        });
         if let Some(after) = world.late() {
             self.execute_late(key, call, after);
         }

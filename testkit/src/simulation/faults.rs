@@ -59,6 +59,12 @@ impl Faults {
         forgets: false,
     };
 
+    /// Whether each call is done at most once, by a store that goes on.
+    pub(super) fn are_once(&self) -> bool {
+        let is_done_again = self.duplicates > 0.0 || self.late > 0.0;
+        !is_done_again && self.restarts == 0 && self.clock_steps == 0
+    }
+
     /// A third of all runs has none.
     pub(super) fn of_seed(random: &mut Random) -> Self {
         if random.chance(0.33) {

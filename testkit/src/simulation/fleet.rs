@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::time::sleep;
@@ -23,7 +24,7 @@ use super::{
     report::{Report, Sums},
     timer::{TimerNode, Totals},
     workload::Arrival,
-    world::{DEADLINE, Life, World},
+    world::{DEADLINE, Life, Passed, World},
 };
 
 /// The nodes.
@@ -152,8 +153,12 @@ impl Node {
             }
             Decides::Limiter(limiter, _) => limiter,
         };
-        match limiter.apply(&Key::from(arrival.key), Op::Acquire(arrival.cost)) {
-            Pending::Ready(answer) => world.answered(&self.life, &arrival, answer),
+        let op = arrival.course.op(arrival.cost);
+        match limiter.apply(&Key::from(arrival.key), op) {
+            Pending::Ready(answer) => {
+                let passed = world.answered(&self.life, &arrival, answer);
+                GivesBack::later(passed, (&limiter, world, &self.life), arrival);
+            }
             Pending::Later(answer) => {
                 if world.setup.is_calm() {
                     let who = (self.life.number, arrival.key);
@@ -161,8 +166,63 @@ impl Node {
                     world.holdings().waits(who, arrival.cost, now);
                 }
                 let (world, life) = (Arc::clone(world), self.life);
-                tokio::spawn(async move { world.answered(&life, &arrival, answer.await) });
+                tokio::spawn(async move {
+                    let passed = world.answered(&life, &arrival, answer.await);
+                    GivesBack::later(passed, (&limiter, &world, &life), arrival);
+                });
             }
+        }
+    }
+}
+
+/// A request that gives units back.
+struct GivesBack {
+    limiter: AnyLimiter,
+    world: Arc<World>,
+    life: Arc<Life>,
+    key: u64,
+}
+
+impl GivesBack {
+    /// Does so, some time after it has passed.
+    fn later(
+        passed: Option<Passed>,
+        (limiter, world, life): (&AnyLimiter, &Arc<World>, &Arc<Life>),
+        arrival: Arrival,
+    ) {
+        let given = passed.and_then(|passed| {
+            let given = arrival.course.gives_back(&passed.decision)?;
+            Some((passed.place, given))
+        });
+        let Some((place, (op, units, after))) = given else {
+            return;
+        };
+        let own = Self {
+            limiter: limiter.clone(),
+            world: Arc::clone(world),
+            life: Arc::clone(life),
+            key: arrival.key,
+        };
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(after)).await;
+            own.world.awake(own.life.node).await;
+            own.give(op, units, place).await;
+        });
+    }
+
+    async fn give(self, op: Op, units: u64, place: usize) {
+        // Whether or not the answer comes, it may be so from now on.
+        self.world.takes_back(place, units);
+        match self.limiter.apply(&Key::from(self.key), op) {
+            Pending::Ready(Ok(decision)) if decision.is_leased() => {
+                let who = (self.life.number, self.key);
+                // In eventual mode nothing is held.
+                if self.world.setup.mode != Mode::Eventual {
+                    self.world.holdings().unspend(who, units);
+                }
+            }
+            Pending::Ready(_) => {}
+            Pending::Later(answer) => drop(answer.await),
         }
     }
 }
@@ -190,8 +250,10 @@ pub(super) async fn run(setup: &Setup) -> Report {
         world.until(at).await;
         for arrival in iter::from_fn(|| arrivals.next_if(|next| next.at == at)) {
             sums.asked += arrival.cost;
-            let decision = central.acquire(&Key::from(arrival.key), arrival.cost);
-            sums.central += decision.charged();
+            let op = arrival.course.op(arrival.cost);
+            if let Pending::Ready(Ok(decision)) = central.apply(&Key::from(arrival.key), op) {
+                sums.central += decision.charged();
+            }
             fleet.ask(arrival);
         }
         if !setup.logs_all {
@@ -200,5 +262,9 @@ pub(super) async fn run(setup: &Setup) -> Report {
     }
     sleep(2 * DEADLINE).await;
     (sums.stats, sums.lives) = (fleet.stats(), fleet.lives);
+    sums.calls = world.state().calls;
+    // Leases that nobody wants end, or are given back.
+    sleep(3 * setup.lease).await;
+    world.holdings().idle(tokio::time::Instant::now());
     Report::new(&world, &sums)
 }

@@ -43,6 +43,8 @@ struct Holding {
     settled: u64,
     back: u64,
     told: Option<Told>,
+    /// How many messages are under way.
+    under_way: u32,
     /// The newest message that the store knows, until its row ends.
     done: Option<(LeaseClause, LeaseReply, Done)>,
 }
@@ -77,6 +79,11 @@ impl Holdings {
     /// A node sends a message about its lease.
     pub(super) fn sent(&mut self, who: (u64, u64), clause: &LeaseClause) {
         let holding = self.all.entry(who).or_default();
+        holding.under_way += 1;
+        if holding.under_way > 1 {
+            self.fault(who, &format!("I7: {clause:?} beside another one"));
+        }
+        let holding = self.all.entry(who).or_default();
         if (holding.name, holding.seq) != (clause.name, clause.seq) {
             (holding.name, holding.seq) = (clause.name, clause.seq);
             let base = holding
@@ -85,6 +92,23 @@ impl Holdings {
                 .map_or(holding.spent, |told| told.base);
             holding.settled = base + u64::from(clause.spent);
             holding.back = u64::from(clause.back);
+        }
+    }
+
+    /// A node waits for the answer to a message no longer, or has it.
+    pub(super) fn is_over(&mut self, who: (u64, u64)) {
+        self.all.entry(who).or_default().under_way -= 1;
+    }
+
+    /// Nothing was asked for lately, and all answers came.
+    pub(super) fn idle(&mut self, now: Instant) {
+        let held: Vec<_> = self
+            .all
+            .iter()
+            .filter_map(|(who, each)| Some((*who, each.left(now))).filter(|(_, left)| *left > 0))
+            .collect();
+        for (who, left) in held {
+            self.fault(who, &format!("I5: {left} units are held for nobody"));
         }
     }
 
@@ -187,6 +211,16 @@ impl Holdings {
             self.fault(who, &fault);
         }
         span
+    }
+
+    /// A node has given units back to its own lease.
+    pub(super) fn unspend(&mut self, who: (u64, u64), units: u64) {
+        let holding = self.all.entry(who).or_default();
+        if holding.spent < units {
+            let spent = holding.spent;
+            return self.fault(who, &format!("I2: {units} of {spent} given back"));
+        }
+        holding.spent -= units;
     }
 
     /// A request waits for the store.

@@ -46,6 +46,7 @@ pub(super) struct Sums {
     pub(super) asked: u64,
     pub(super) central: u64,
     pub(super) lives: u64,
+    pub(super) calls: u64,
     pub(super) stats: Vec<ModeStats>,
 }
 
@@ -70,11 +71,11 @@ impl Report {
         let digest = state.digest.clone().finalize();
         Self {
             asked: sums.asked,
-            admitted: state.admitted.iter().map(|admitted| admitted.units).sum(),
+            admitted: state.passed,
             central: sums.central,
             requests: state.requests,
             failed: state.failed,
-            calls: state.calls,
+            calls: sums.calls,
             at_once: state.requests - waits.len() as u64,
             excess,
             bound: world.setup.bound(sums.lives),

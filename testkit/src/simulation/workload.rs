@@ -1,5 +1,7 @@
 //! Workloads: when requests come, on which node, of which key.
 
+use tower_ratelimit::{Decision, Op};
+
 use super::{Setup, random::Random};
 
 /// The shape of the load.
@@ -27,6 +29,57 @@ pub(super) struct Arrival {
     pub(super) node: usize,
     pub(super) key: u64,
     pub(super) cost: u64,
+    pub(super) course: Course,
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Course {
+    /// It takes its cost or nothing.
+    Takes,
+    /// It takes what there is, up to its cost.
+    TakesUpTo,
+    /// It gives so many units of its cost back, this many milliseconds later, by a refund.
+    Refunds(u64, u64),
+    /// The same, by a settlement.
+    Settles(u64, u64),
+}
+
+impl Course {
+    /// Few requests are no plain ones. Units that are given back twice, or to a store that has
+    /// forgotten who took them, are others': no such faults with those.
+    fn of(cost: u64, setup: &Setup, random: &mut Random) -> Self {
+        let (kind, back) = (random.below(20), 1 + random.below(cost as usize) as u64);
+        let later = random.exponential(60.0) as u64;
+        match kind {
+            0 => Self::TakesUpTo,
+            1 if setup.faults.are_once() => Self::Refunds(back, later),
+            2 if setup.faults.are_once() => Self::Settles(back, later),
+            _ => Self::Takes,
+        }
+    }
+
+    /// The operation that it begins with.
+    pub(super) const fn op(self, cost: u64) -> Op {
+        match self {
+            Self::Takes | Self::Refunds(..) => Op::Acquire(cost),
+            Self::TakesUpTo => Op::AcquireUpTo(cost),
+            Self::Settles(..) => Op::Reserve(cost),
+        }
+    }
+
+    /// The operation that gives units of an admitted request back, how many, and how much later.
+    pub(super) fn gives_back(self, decision: &Decision) -> Option<(Op, u64, u64)> {
+        let receipt = decision.receipt();
+        match self {
+            Self::Refunds(back, later) => Some((Op::Refund(back, Some(receipt)), back, later)),
+            Self::Settles(back, later) => {
+                let cost = receipt.charged().saturating_sub(back);
+                Some((Op::Settle(cost, receipt), back, later))
+            }
+            Self::Takes | Self::TakesUpTo => None,
+        }
+    }
 }
 
 impl Workload {
@@ -56,11 +109,18 @@ impl Workload {
             if at >= end {
                 return arrivals;
             }
+            let node = self.node(setup.nodes, at, random);
+            let key = random.below(setup.keys) as u64;
+            let course = match setup.ones {
+                true => Course::Takes,
+                false => Course::of(cost, setup, random),
+            };
             arrivals.push(Arrival {
                 at: (at * 1e3) as u64,
-                node: self.node(setup.nodes, at, random),
-                key: random.below(setup.keys) as u64,
+                node,
+                key,
                 cost,
+                course,
             });
         }
     }

@@ -96,6 +96,8 @@ pub(super) struct State {
     /// The place in order of what a node was told, by node, key and time.
     done: BTreeMap<(usize, u64, u64), (u64, u64)>,
     pub(super) admitted: Vec<Admitted>,
+    /// Units that passed, of which some were given back.
+    pub(super) passed: u64,
     pub(super) requests: u64,
     pub(super) failed: u64,
     pub(super) last_failure: u64,
@@ -105,6 +107,12 @@ pub(super) struct State {
     pub(super) flow: Vec<u64>,
     pub(super) digest: Sha256,
     pub(super) log: Vec<String>,
+}
+
+/// A request that passed, and its place among all of them.
+pub(super) struct Passed {
+    pub(super) place: usize,
+    pub(super) decision: Decision,
 }
 
 /// Units that passed, where the store has them in its order.
@@ -262,7 +270,7 @@ impl World {
         life: &Life,
         arrival: &Arrival,
         answer: Result<Decision, LimiterError>,
-    ) {
+    ) -> Option<Passed> {
         let now = self.millis();
         let Arrival { node, key, at, .. } = *arrival;
         let leased = answer.as_ref().ok().filter(|decision| decision.is_leased());
@@ -281,12 +289,25 @@ impl World {
         let Ok(decision) = answer else {
             state.failed += 1;
             state.last_failure = now;
-            return state.note(now, format_args!("{node} {key} fails"));
+            state.note(now, format_args!("{node} {key} fails"));
+            return None;
         };
         let charged = decision.charged();
         let units = if decision.is_allowed() { charged } else { 0 };
-        let place = self.place(&mut state, span, (node, key), &decision);
-        state.pass(now, arrival, units, place);
+        let time = self.place(&mut state, span, (node, key), &decision);
+        let place = state.admitted.len();
+        state.pass(now, arrival, units, time);
+        (units > 0).then_some(Passed { place, decision })
+    }
+
+    /// Units of a request that passed are given back: as if they had never been taken.
+    pub(super) fn takes_back(&self, place: usize, units: u64) {
+        let now = self.millis();
+        let mut state = self.state();
+        let admitted = &mut state.admitted[place];
+        admitted.units = admitted.units.saturating_sub(units);
+        let key = admitted.key;
+        state.note(now, format_args!("{key} gets {units} back"));
     }
 
     /// A node with a timer has let units pass, or none.
@@ -355,6 +376,7 @@ impl State {
             suspended_until: vec![0; nodes],
             done: BTreeMap::new(),
             admitted: Vec::new(),
+            passed: 0,
             requests: 0,
             failed: 0,
             last_failure: 0,
@@ -373,6 +395,7 @@ impl State {
     fn pass(&mut self, now: u64, arrival: &Arrival, units: u64, place: (u64, Timestamp, u64)) {
         let ((epoch, at, order), Arrival { node, key, .. }) = (place, *arrival);
         if units > 0 {
+            self.passed += units;
             self.admitted.push(Admitted {
                 epoch,
                 at,
