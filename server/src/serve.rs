@@ -10,7 +10,10 @@ use axum::{
 use hyper::body::Incoming;
 use ipnet::IpNet;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
-use tonic::transport::{Server, server::TcpIncoming};
+use tonic::transport::{
+    Server,
+    server::{Router as GrpcRouter, TcpIncoming},
+};
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tower_ratelimit::{
     LocalStore, OnFailure, RedisStore, RedisStoreBuilder,
@@ -221,16 +224,9 @@ pub async fn serve(
     let grpc = (grpc, tls.clone());
     let http = (http, tls.clone().filter(|_| settings.http_tls));
     let running = Running::start(&limits, grpc, http, router.unwrap_or_default()).await;
-    let reload = || {
-        reload(&settings, &limits, auth.as_ref(), &say);
-        if let Some(tls) = &tls {
-            tls.reload(&say);
-        }
-    };
-    tokio::select! {
-        () = life::live(signals, &say, reload, running.end(settings.drain)) => {}
-        () = tls::watch(tls.as_ref(), &say) => {}
-    }
+    let reload = || reload(&settings, &limits, auth.as_ref(), tls.as_ref(), &say);
+    let life = life::live(signals, &say, reload, running.end(settings.drain));
+    tls::watch_during(life, tls.as_ref(), &say).await;
     Ok(())
 }
 
@@ -239,8 +235,12 @@ fn reload(
     settings: &Settings,
     limits: &RateLimits,
     auth: Option<&RulesLayer>,
+    tls: Option<&Tls>,
     say: &dyn Fn(String),
 ) {
+    if let Some(tls) = tls {
+        tls.reload(say);
+    }
     match settings.rules() {
         Ok(rules) => {
             say(format!("read the rules again: {} limits", rules.len()));
@@ -291,19 +291,7 @@ impl Running {
         let server = Server::builder()
             .add_service(health_service)
             .add_service(rls::service(limits.clone()));
-        let until = life::wait(stopped);
-        servers.spawn(async move {
-            drop(match grpc_tls {
-                Some(tls) => {
-                    let incoming = tls::incoming(grpc, tls);
-                    server.serve_with_incoming_shutdown(incoming, until).await
-                }
-                None => {
-                    let incoming = TcpIncoming::from(grpc).with_nodelay(Some(true));
-                    server.serve_with_incoming_shutdown(incoming, until).await
-                }
-            });
-        });
+        servers.spawn(serve_grpc(server, grpc, grpc_tls, life::wait(stopped)));
         Self {
             servers,
             health,
@@ -320,6 +308,24 @@ impl Running {
         let all = async { while self.servers.join_next().await.is_some() {} };
         life::drain(drain, &self.stop, all).await;
     }
+}
+
+async fn serve_grpc(
+    server: GrpcRouter,
+    listener: TcpListener,
+    tls: Option<Tls>,
+    until: impl Future<Output = ()>,
+) {
+    drop(match tls {
+        Some(tls) => {
+            let incoming = tls::incoming(listener, tls);
+            server.serve_with_incoming_shutdown(incoming, until).await
+        }
+        None => {
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            server.serve_with_incoming_shutdown(incoming, until).await
+        }
+    });
 }
 
 async fn set_health(health: &HealthReporter, status: ServingStatus) {

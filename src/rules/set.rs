@@ -134,7 +134,6 @@ impl Rules {
     }
 
     /// The way in which the client's address is found: `client_ip` of the files.
-    #[must_use]
     pub fn client_ip(&self) -> &ClientIp {
         &self.0.client_ip
     }

@@ -30,7 +30,10 @@ async fn page_leads_from_a_server_to_a_limited_one() {
         let mut program = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
         program.current_dir(folder.path()).args(words);
         let _gateway = Process::start(&mut program, &folder.path().join("log"));
-        eventually("the gateway", async || Wire::try_connect(port).await.map(drop)).await;
+        eventually("the gateway", async || {
+            Wire::try_connect(port).await.map(drop)
+        })
+        .await;
         for status in [200, 200, 200, 429] {
             let mut wire = Wire::connect(port).await;
             let (head, _) = wire.answer("GET / HTTP/1.1").await;
