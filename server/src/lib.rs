@@ -27,6 +27,7 @@ pub mod rls;
 pub mod serve;
 mod source;
 pub mod statistics;
+mod store;
 mod tls;
 mod watch;
 
