@@ -1,5 +1,6 @@
 //! Tests of the ledger against a small model of a store.
 
+mod denials;
 mod faults;
 mod model;
 mod units;

@@ -263,8 +263,11 @@ pub(super) async fn run(setup: &Setup) -> Report {
     sleep(2 * DEADLINE).await;
     (sums.stats, sums.lives) = (fleet.stats(), fleet.lives);
     sums.calls = world.state().calls;
-    // Leases that nobody wants end, or are given back.
-    sleep(3 * setup.lease).await;
+    // Leases that nobody wants end, or are given back, once all nodes are awake.
+    for node in 0..setup.nodes {
+        world.awake(node).await;
+    }
+    sleep(2 * DEADLINE + 3 * setup.lease).await;
     world.holdings().idle(tokio::time::Instant::now());
     Report::new(&world, &sums)
 }

@@ -166,6 +166,12 @@ impl Holdings {
         holding.back = 0;
         let base = match reply.status {
             LeaseStatus::New => holding.spent,
+            // A copy of a message made the row anew: what was spent meanwhile is of the one before.
+            LeaseStatus::Known
+                if holding.spent.saturating_sub(holding.settled) > u64::from(reply.units) =>
+            {
+                holding.spent
+            }
             LeaseStatus::Known => holding.settled,
             LeaseStatus::Stale => {
                 holding.told = None;

@@ -1,0 +1,225 @@
+//! Denials that a ledger holds to, and pauses.
+
+use super::*;
+use crate::{
+    decision::{Level, Measure, QuotaStatuses, Usage},
+    quota::{Kind, Quota},
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn denial_holds_for_its_time() {
+    let now = Instant::now();
+    let others = LeaseReply {
+        others: 9,
+        ..granted(LeaseStatus::New, 0)
+    };
+    let alone = granted(LeaseStatus::New, 0);
+    let minute = Duration::from_secs(60);
+    for (kind, reply, wait, held) in [
+        (DenialKind::Bucket, alone, 5 * MS, 20 * MS),
+        (DenialKind::Bucket, alone, 300 * MS, 300 * MS),
+        (DenialKind::Bucket, others, minute, LENGTH),
+        (DenialKind::Window, others, minute, 20 * MS),
+        (DenialKind::Window, others, 5 * MS, 5 * MS),
+        (DenialKind::Window, alone, minute, minute),
+    ] {
+        let ledger = ledger(1);
+        assert!(acquire(&ledger, 20, now).is_none());
+        let sent = message(&ledger, now).expect("a demand");
+        ledger.hear(&sent, &reply, None, now);
+        let mut decision = denied(wait);
+        ledger.hold(&sent, &reply, (&Op::Acquire(20), &mut decision), kind);
+        assert_eq!(decision.retry_after(), Some(wait.max(held)), "{kind:?}");
+        let last = now + held - MS;
+        let answer = acquire(&ledger, 20, last).expect("it holds");
+        assert!(answer.is_denied(), "{kind:?}");
+        assert_eq!(answer.retry_after(), Some(wait.max(held) - held + MS));
+        assert!(acquire(&ledger, 20, now + held).is_none(), "{kind:?}");
+        assert!(acquire(&ledger, 19, last).is_none(), "another cost");
+    }
+}
+
+/// A bucket that is full sooner loses units, and the next window has units of its own.
+#[test]
+fn denial_is_held_no_longer_than_nothing_comes() {
+    let now = Instant::now();
+    let reply = LeaseReply {
+        others: 9,
+        ..granted(LeaseStatus::New, 0)
+    };
+    let ends = LeaseReply {
+        ttl: 7 * MS,
+        ..reply
+    };
+    // A bucket of a hundred units a second, that far from full and with nine more units held.
+    let full_after = |time: Duration| {
+        let policies = Policy::of_set(vec![("test".into(), Quota::per_second(100))]);
+        let level = Level {
+            used: (time + 9 * 10 * MS).as_nanos() as u64,
+            refill: 1_000_000_000,
+            interval: 10_000_000,
+        };
+        let measure = Measure {
+            kind: Kind::NONE,
+            denied: true,
+            retry_after: Some(5_000_000),
+            standing: Usage::Level(level),
+            excess: false,
+        };
+        let status = QuotaStatuses::of_one(&policies[0], &measure);
+        Decision::denied(Timestamp::from_secs(1), status)
+    };
+    for (kind, reply, mut decision, held) in [
+        (DenialKind::Bucket, reply, full_after(9 * MS), 9 * MS),
+        (DenialKind::Bucket, reply, full_after(90 * MS), 20 * MS),
+        (DenialKind::Bucket, ends, full_after(90 * MS), 7 * MS),
+        (DenialKind::Window, ends, denied(50 * MS), 7 * MS),
+    ] {
+        let ledger = ledger(1);
+        assert!(acquire(&ledger, 20, now).is_none());
+        let sent = message(&ledger, now).expect("a demand");
+        ledger.hear(&sent, &reply, None, now);
+        ledger.hold(&sent, &reply, (&Op::Acquire(20), &mut decision), kind);
+        let last = acquire(&ledger, 20, now + held - MS).expect("it holds");
+        assert!(last.is_denied());
+        assert!(acquire(&ledger, 20, now + held).is_none(), "{held:?}");
+    }
+}
+
+#[test]
+fn pause_ends_with_the_row() {
+    let now = Instant::now();
+    let ledger = ledger(1);
+    assert!(acquire(&ledger, 20, now).is_none());
+    let sent = message(&ledger, now).expect("a demand");
+    let reply = LeaseReply {
+        pause: 50 * MS,
+        ttl: 8 * MS,
+        ..granted(LeaseStatus::New, 3)
+    };
+    ledger.hear(&sent, &reply, Some(&told(3)), now);
+    let denied = acquire(&ledger, 4, now + 7 * MS).expect("it is scarce");
+    assert_eq!(denied.retry_after(), Some(MS));
+    assert!(acquire(&ledger, 4, now + 8 * MS).is_none());
+}
+
+/// An answer to what was asked before a reset, a block or a refund says nothing of what is now.
+#[test]
+fn denial_that_was_under_way_is_not_remembered_after_a_reset() {
+    let now = Instant::now();
+    let receipt = told(5).receipt();
+    let other_tier = LeaseHolder {
+        chosen: Chosen::Tier(1),
+        ..HOLDER
+    };
+    for op in [
+        Op::Reset,
+        Op::Block(Duration::ZERO),
+        Op::Refund(1, None),
+        Op::Refund(1, Some(receipt.clone())),
+        Op::Settle(0, receipt),
+    ] {
+        for holder in [HOLDER, other_tier] {
+            let ledger = ledger(1);
+            assert!(acquire(&ledger, 20, now).is_none());
+            let sent = message(&ledger, now).expect("a demand");
+            drop(ledger.decide(holder, &op, now));
+            let reply = LeaseReply {
+                pause: 50 * MS,
+                ..granted(LeaseStatus::New, 0)
+            };
+            ledger.hear(&sent, &reply, Some(&told(3)), now);
+            let mut decision = denied(300 * MS);
+            let denied = (&Op::Acquire(20), &mut decision);
+            ledger.hold(&sent, &reply, denied, DenialKind::Window);
+            assert!(acquire(&ledger, 20, now + MS).is_none(), "{op:?}");
+        }
+    }
+}
+
+/// The answer to a reset may come before that to what was asked meanwhile, and done before it.
+#[test]
+fn answer_to_a_reset_ends_what_was_asked_since() {
+    let now = Instant::now();
+    let ledger = ledger(1);
+    assert!(acquire(&ledger, 20, now).is_none());
+    drop(ledger.decide(HOLDER, &Op::Reset, now));
+    let sent = message(&ledger, now).expect("a demand");
+    ledger.forget(HOLDER.tag);
+    let reply = granted(LeaseStatus::New, 0);
+    ledger.hear(&sent, &reply, Some(&told(3)), now);
+    let mut decision = denied(300 * MS);
+    let denied = (&Op::Acquire(20), &mut decision);
+    ledger.hold(&sent, &reply, denied, DenialKind::Window);
+    assert!(acquire(&ledger, 20, now + MS).is_none());
+}
+
+#[test]
+fn pause_denies_only_costs_that_are_not_held() {
+    let now = Instant::now();
+    let ledger = ledger(1);
+    assert!(acquire(&ledger, 20, now).is_none());
+    let sent = message(&ledger, now).expect("a demand");
+    let reply = LeaseReply {
+        pause: 50 * MS,
+        ..granted(LeaseStatus::New, 3)
+    };
+    ledger.hear(&sent, &reply, Some(&told(3)), now);
+    assert!(is_allowed(&ledger, 2, now + MS));
+    let denied = acquire(&ledger, 2, now + 10 * MS).expect("it is scarce");
+    assert!(denied.is_denied() && !denied.is_leased());
+    assert_eq!(denied.retry_after(), Some(40 * MS));
+    assert!(is_allowed(&ledger, 1, now + 10 * MS));
+    assert!(acquire(&ledger, 2, now + 50 * MS).is_none());
+}
+
+#[test]
+fn only_buckets_tell_when_they_are_full() {
+    let ten = Quota::per_second(10);
+    let full_after = |quota: Quota| {
+        let decision = crate::LocalLimiter::new(quota).acquire(&crate::Key::global(), 1);
+        decision.binding_status().full_after(0)
+    };
+    assert_eq!(full_after(ten), Some(100 * MS));
+    for windows in [ten.fixed_window(), ten.sliding_window(), ten.sliding_log()] {
+        assert_eq!(full_after(windows), None, "{windows:?}");
+    }
+}
+
+/// What the node holds itself was taken for used when the store denied, and it may give it back.
+#[test]
+fn denial_beside_units_of_its_own_is_not_held_to_the_end_of_the_window() {
+    let now = Instant::now();
+    let hours = Duration::from_secs(7_200);
+    for (units, held) in [(0, 900 * MS), (10, 20 * MS)] {
+        let ledger = ledger(1);
+        assert!(acquire(&ledger, 50, now).is_none());
+        let sent = message(&ledger, now).expect("a demand");
+        let reply = granted(LeaseStatus::New, units);
+        ledger.hear(&sent, &reply, None, now);
+        let mut decision = denied(hours);
+        let rows = (&Op::Acquire(50), &mut decision);
+        ledger.hold(&sent, &reply, rows, DenialKind::Window);
+        assert!(acquire(&ledger, 50, now + held - MS).is_some());
+        let later = acquire(&ledger, 50, now + held);
+        assert_eq!(later.is_some(), units == 0, "{units}");
+    }
+}
+
+#[test]
+fn without_memory_a_denial_is_held_for_a_pause() {
+    let now = Instant::now();
+    let mut ledger = ledger(1);
+    ledger.terms.remembers_denials = false;
+    assert!(acquire(&ledger, 50, now).is_none());
+    let sent = message(&ledger, now).expect("a demand");
+    let reply = granted(LeaseStatus::New, 0);
+    ledger.hear(&sent, &reply, None, now);
+    let mut decision = denied(Duration::from_secs(7_200));
+    let rows = (&Op::Acquire(50), &mut decision);
+    ledger.hold(&sent, &reply, rows, DenialKind::Window);
+    assert!(acquire(&ledger, 50, now + 19 * MS).is_some());
+    assert!(acquire(&ledger, 50, now + 20 * MS).is_none());
+}
