@@ -21,6 +21,7 @@ if [ "$(uname -s)" = Linux ]; then
     need caddy caddy
     need prometheus prometheus
     need promtool prometheus
+    need systemd-analyze systemd
     need chromium chromium
     need chromedriver chromium-driver
     need_file '/usr/lib/*/faketime/libfaketimeMT.so.1' libfaketime

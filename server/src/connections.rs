@@ -5,7 +5,7 @@ mod paced;
 mod tests;
 
 use std::{
-    convert::Infallible, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
+    convert::Infallible, future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
 };
 
 use axum::{extract::Request, response::Response};
@@ -38,6 +38,9 @@ const IDLE_TIME: Duration = Duration::from_secs(75);
 /// How often a peer that speaks HTTP/2 is asked whether it is there.
 const PING_TIME: Duration = Duration::from_secs(20);
 
+/// How long a listener rests that could not take a connection.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
@@ -57,21 +60,12 @@ pub(crate) async fn serve<F, A>(
 {
     let (alive, mut ended) = mpsc::channel::<Infallible>(1);
     let start = |stream: TcpStream, address| {
-        let (answer, stopped, alive) = (answer.clone(), stopped.clone(), alive.clone());
-        let tls = tls.clone();
+        let (tls, alive, stopped) = (tls.clone(), alive.clone(), stopped.clone());
+        let is_tls = tls.is_some();
+        let answer = answer.clone();
+        let answer = move |request| answer(request, Peer { address, is_tls });
         tokio::spawn(async move {
-            // An answer is written at once, not when more has come together.
-            drop(stream.set_nodelay(true));
-            let is_tls = tls.is_some();
-            let answer = move |request| answer(request, Peer { address, is_tls });
-            match tls {
-                None => connection(stream, answer, stopped).await,
-                Some(tls) => {
-                    if let Ok(stream) = tls.accept(stream).await {
-                        connection(stream, answer, stopped).await;
-                    }
-                }
-            }
+            agree(stream, tls, answer, stopped).await;
             drop(alive);
         });
     };
@@ -83,9 +77,8 @@ pub(crate) async fn serve<F, A>(
         };
         match accepted {
             Ok((stream, address)) => start(stream, address),
-            Err(error) if is_of_one_connection(&error) => {}
-            // There are too many open files: the next would fail at once.
-            Err(_) => sleep(Duration::from_millis(100)).await,
+            // There are too many open files, or the client is gone.
+            Err(_) => sleep(PAUSE).await,
         }
     }
     for (stream, address) in waiting(listener) {
@@ -93,6 +86,24 @@ pub(crate) async fn serve<F, A>(
     }
     drop(alive);
     ended.recv().await;
+}
+
+/// Serves a connection, once there is an agreement about TLS where that is spoken.
+async fn agree<F, A>(stream: TcpStream, tls: Option<Tls>, answer: F, stopped: watch::Receiver<bool>)
+where
+    F: Fn(Request<Incoming>) -> A + Send + 'static,
+    A: Future<Output = Response> + Send + 'static,
+{
+    // An answer is written at once, not when more has come together.
+    drop(stream.set_nodelay(true));
+    match tls {
+        None => connection(stream, answer, stopped).await,
+        Some(tls) => {
+            if let Ok(stream) = tls.accept(stream).await {
+                connection(stream, answer, stopped).await;
+            }
+        }
+    }
 }
 
 /// The connections that are there already. The listener is asked past the runtime, which may not have heard of them.
@@ -108,63 +119,70 @@ fn waiting(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
     accepted.collect()
 }
 
-fn is_of_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::ConnectionReset
-    )
-}
-
-/// Serves a connection until its end.
+/// Serves a connection until its end. Its errors are its peer's, which is gone, or makes no sense.
 async fn connection<I, F, A>(io: I, answer: F, stopped: watch::Receiver<bool>)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Fn(Request<Incoming>) -> A + Clone + Send + 'static,
+    F: Fn(Request<Incoming>) -> A + Send + 'static,
     A: Future<Output = Response> + Send + 'static,
 {
     let pace = Arc::new(Pace::default());
     let mut io = Paced::new(io, Arc::clone(&pace));
-    let Ok(Ok(is_http2)) = timeout(HEADER_TIME, io.is_http2()).await else {
-        return;
-    };
-    // Errors of a connection are its peer's: it is gone, or makes no sense.
-    if is_http2 {
-        let service = service_fn(move |request| {
-            let answer = answer(request);
-            async { Ok::<_, Infallible>(answer.await) }
-        });
-        let mut builder = http2::Builder::new(TokioExecutor::new());
-        builder
-            .timer(TokioTimer::new())
-            .keep_alive_interval(PING_TIME)
-            .max_header_list_size(MAX_HEADER as u32);
-        let connection = builder.serve_connection(TokioIo::new(io), service);
-        let mut connection = pin!(connection);
-        tokio::select! {
-            _ = connection.as_mut() => return,
-            () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
-        }
-        drop(connection.await);
-    } else {
-        let of_requests = Arc::clone(&pace);
-        let service = service_fn(move |request| {
-            let answer = of_requests.begin(answer(request));
-            async { Ok::<_, Infallible>(answer.await) }
-        });
-        let mut builder = http1::Builder::new();
-        builder.max_buf_size(MAX_HEADER);
-        let connection = builder.serve_connection(TokioIo::new(io), service);
-        let mut connection = pin!(connection.with_upgrades());
-        tokio::select! {
-            _ = connection.as_mut() => return,
-            () = pace.is_over() => return,
-            () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
-        }
-        tokio::select! {
-            _ = connection => {}
-            () = pace.is_over() => {}
-        }
+    match timeout(HEADER_TIME, io.is_http2()).await {
+        Ok(Ok(true)) => speak_http2(io, answer, stopped).await,
+        Ok(Ok(false)) => speak_http1(io, &pace, answer, stopped).await,
+        _ => {}
     }
+}
+
+async fn speak_http1<I, F, A>(
+    io: Paced<I>,
+    pace: &Arc<Pace>,
+    answer: F,
+    stopped: watch::Receiver<bool>,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Fn(Request<Incoming>) -> A,
+    A: Future<Output = Response>,
+{
+    let service = service_fn(move |request| {
+        let answer = pace.begin(answer(request));
+        async { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(MAX_HEADER);
+    let connection = builder.serve_connection(TokioIo::new(io), service);
+    let mut connection = pin!(connection.with_upgrades());
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = pace.is_over() => return,
+        () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
+    }
+    tokio::select! {
+        _ = connection => {}
+        () = pace.is_over() => {}
+    }
+}
+
+async fn speak_http2<I, F, A>(io: Paced<I>, answer: F, stopped: watch::Receiver<bool>)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Fn(Request<Incoming>) -> A,
+    A: Future<Output = Response> + Send + 'static,
+{
+    let service = service_fn(move |request| {
+        let answer = answer(request);
+        async { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_TIME)
+        .max_header_list_size(MAX_HEADER as u32);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
+    }
+    drop(connection.await);
 }

@@ -13,7 +13,7 @@ mod upload;
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use http::{Uri, uri::Authority};
-use tokio::sync::watch;
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tower_ratelimit::{
     RedisStore,
     rules::{Rules, RulesLayer},
@@ -140,21 +140,6 @@ pub async fn serve(
         settings.upstream.0,
         rules.len(),
     ));
-    let (stop, stopped) = watch::channel(false);
-    let draining = Draining::default();
-    let front = Arc::new(Front::new(&settings, &layer, draining.clone()));
-    let answer = {
-        let front = Arc::clone(&front);
-        move |request, peer| {
-            let front = Arc::clone(&front);
-            async move { front.answer(request, peer).await }
-        }
-    };
-    let server = tokio::spawn(connections::serve(listener, tls.clone(), answer, stopped));
-    let all = async {
-        drop(server.await);
-        front.all_answered().await;
-    };
     let reload = || {
         match handle.reload() {
             Ok(changes) => say(format!("read the rules again:\n{changes}")),
@@ -164,13 +149,53 @@ pub async fn serve(
             tls.reload(&say);
         }
     };
-    let end = async {
-        draining.begin();
-        life::drain(settings.drain, &stop, all).await;
-    };
-    tokio::select! {
-        () = life::live(signals, &say, reload, end) => {}
-        () = tls::watch(tls.as_ref(), &say) => {}
-    }
+    let running = Running::start(&settings, &layer, listener, tls.clone());
+    let life = life::live(signals, &say, reload, running.end(settings.drain));
+    tls::watch_during(life, tls.as_ref(), &say).await;
     Ok(())
+}
+
+/// The server.
+struct Running {
+    server: JoinHandle<()>,
+    front: Arc<Front>,
+    draining: Draining,
+    stop: watch::Sender<bool>,
+}
+
+impl Running {
+    fn start(
+        settings: &Settings,
+        layer: &RulesLayer,
+        listener: TcpListener,
+        tls: Option<Tls>,
+    ) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let draining = Draining::default();
+        let front = Arc::new(Front::new(settings, layer, draining.clone()));
+        let answer = {
+            let front = Arc::clone(&front);
+            move |request, peer| {
+                let front = Arc::clone(&front);
+                async move { front.answer(request, peer).await }
+            }
+        };
+        Self {
+            server: tokio::spawn(connections::serve(listener, tls, answer, stopped)),
+            front,
+            draining,
+            stop,
+        }
+    }
+
+    /// Gives connections up by a word for as long as callers may need to notice; then takes no more requests, and
+    /// waits for those under way, and for tunnels.
+    async fn end(self, drain: Duration) {
+        self.draining.begin();
+        let all = async {
+            drop(self.server.await);
+            self.front.all_answered().await;
+        };
+        life::drain(drain, &self.stop, all).await;
+    }
 }

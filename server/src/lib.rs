@@ -21,11 +21,13 @@ mod life;
 pub mod lyft;
 pub mod messages;
 mod metrics;
+mod notify;
 mod reflection;
 pub mod rls;
 pub mod serve;
 mod source;
 pub mod statistics;
+mod store;
 mod tls;
 mod watch;
 

@@ -15,7 +15,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use tower_ratelimit::{
     LocalStore, OnFailure, RedisStore, RedisStoreBuilder,
     observe::{MetricsObserver, TopKeys},
-    rules::{Format, Rules as RequestRules, RulesBuilder, RulesLayer},
+    rules::{Format, RulesLayer},
 };
 use tower_service::Service as _;
 
@@ -23,7 +23,6 @@ use crate::{
     admin::{self, Admin, Say},
     auth, check,
     connections::{self, Peer},
-    counters::Counters,
     decide::{Modes, RateLimits},
     grpc::{GrpcListener, jittered},
     http::{self, Draining},
@@ -32,6 +31,7 @@ use crate::{
     metrics::Metrics,
     reflection, rls,
     source::Source,
+    store::Store,
     tls::{self, Tls, TlsFiles},
     watch::Watch,
 };
@@ -218,38 +218,6 @@ pub(crate) fn redis(
         .map_err(|error| fault("--redis", &error))
 }
 
-/// Where everything is counted.
-#[derive(Clone)]
-pub(crate) enum Store {
-    Local(LocalStore),
-    Redis(RedisStore),
-}
-
-impl Store {
-    fn counters(&self, on_failure: OnFailure) -> Counters {
-        match self {
-            Self::Local(store) => Counters::local(store),
-            Self::Redis(store) => Counters::redis(store, on_failure),
-        }
-    }
-
-    /// Reads rules of requests that count here.
-    fn request_rules(&self) -> RulesBuilder {
-        match self.clone() {
-            Self::Local(store) => RequestRules::builder().store(store),
-            Self::Redis(store) => RequestRules::builder().store(store),
-        }
-    }
-
-    /// The store in the labels of metrics.
-    pub(crate) const fn backend(&self) -> &'static str {
-        match self {
-            Self::Local(_) => "local",
-            Self::Redis(_) => "redis",
-        }
-    }
-}
-
 /// Why a service did not start, or ended.
 #[derive(Debug)]
 pub struct ServeError(String);
@@ -334,9 +302,9 @@ pub async fn serve(
             tls.reload(&*say);
         }
     };
+    let life = life::live(signals, &*say, &reload, running.end(settings.drain));
     tokio::select! {
-        () = life::live(signals, &*say, &reload, running.end(settings.drain)) => {}
-        () = tls::watch(tls.as_ref(), &*say) => {}
+        () = tls::watch_during(life, tls.as_ref(), &*say) => {}
         () = watch_files(&settings, &reload) => {}
         () = metrics.upkeep() => {}
     }

@@ -6,7 +6,7 @@ mod tests;
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
@@ -29,16 +29,16 @@ use tokio_rustls::{
 };
 use tonic::codegen::tokio_stream::Stream;
 
-use crate::serve::{ServeError, fault};
+use crate::{
+    connections::PAUSE,
+    serve::{ServeError, fault},
+};
 
 /// How often the files are looked at.
 const CHECK_TIME: Duration = Duration::from_secs(10);
 
 /// How long a client may take to agree.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-
-/// How long a listener rests that could not take a connection.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Files in PEM, by which a listener speaks TLS.
 #[derive(Debug, Clone)]
@@ -192,14 +192,20 @@ impl Tls {
     }
 }
 
-/// Reads the files again whenever they have changed, for ever.
-pub(crate) async fn watch(tls: Option<&Tls>, say: &dyn Fn(String)) {
-    let Some(tls) = tls else {
-        return std::future::pending().await;
-    };
+/// Reads the files again whenever they have changed, for as long as `life` goes on.
+pub(crate) async fn watch_during(
+    life: impl Future<Output = ()>,
+    tls: Option<&Tls>,
+    say: &dyn Fn(String),
+) {
+    let mut life = pin!(life);
     loop {
-        sleep(CHECK_TIME).await;
-        tls.reload(say);
+        if timeout(CHECK_TIME, life.as_mut()).await.is_ok() {
+            return;
+        }
+        if let Some(tls) = tls {
+            tls.reload(say);
+        }
     }
 }
 

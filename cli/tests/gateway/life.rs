@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use testkit::programs::eventually;
+use testkit::{needs, programs::eventually, servers::Setup};
 
 use crate::{
     gateway::{Gateway, RULES, bounded},
@@ -68,6 +68,30 @@ async fn hang_up_reads_the_rules_again_and_keeps_the_counts() {
         gateway.says("read the rules again").await;
         assert_eq!(status("/limited").await, 429);
         assert_eq!([status("/new").await, status("/new").await], [200, 429]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn gateways_count_together_in_redis() {
+    needs!(redis);
+    bounded(async {
+        let server = Setup::redis().start().await;
+        let upstream = Upstream::start().await;
+        let url = server.url();
+        let options = ["--redis", &*url, "--redis-prefix", "shop"];
+        let one = Gateway::start(upstream.port, &options).await;
+        let other = Gateway::start(upstream.port, &options).await;
+        let mut told = Vec::new();
+        for gateway in [&one, &other, &one, &other] {
+            let (head, _) = gateway
+                .connect()
+                .await
+                .answer("GET /limited HTTP/1.1")
+                .await;
+            told.push(head.status());
+        }
+        assert_eq!(told, [200, 200, 429, 429]);
     })
     .await;
 }

@@ -8,6 +8,7 @@ mod gateway;
 mod http2;
 mod life;
 mod limits;
+mod page;
 mod streams;
 mod tls;
 #[path = "../support/tls.rs"]

@@ -15,6 +15,7 @@ mod prometheus;
 mod proxy;
 mod reference;
 mod service;
+mod systemd;
 mod tls;
 #[path = "../support/tls.rs"]
 mod tls_client;

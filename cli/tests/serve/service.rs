@@ -53,6 +53,11 @@ impl Service {
 
     /// Starts it, and does not wait.
     pub(crate) fn launch(options: &[&str]) -> Self {
+        Self::launch_with(options, &[])
+    }
+
+    /// Starts it with these variables in its environment, and does not wait.
+    pub(crate) fn launch_with(options: &[&str], variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
         let [grpc, http, admin] = [free_port(), free_port(), free_port()];
@@ -63,7 +68,8 @@ impl Service {
         command.args(["--grpc", &format!("127.0.0.1:{grpc}")]);
         command.args(["--http", &format!("127.0.0.1:{http}")]);
         command.args(["--admin", &format!("127.0.0.1:{admin}")]);
-        let process = Process::start(command.args(options), &folder.path().join("log"));
+        command.args(options).envs(variables.iter().copied());
+        let process = Process::start(&mut command, &folder.path().join("log"));
         Self {
             folder,
             grpc,

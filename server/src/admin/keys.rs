@@ -18,7 +18,7 @@ use super::{
 use crate::{
     decide::{Count, Hand},
     messages::Entry,
-    serve::Store,
+    store::Store,
 };
 
 /// How many keys are listed unless somebody says how many.

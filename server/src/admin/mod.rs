@@ -31,7 +31,7 @@ use axum::{
 
 pub(crate) use self::guard::read_token;
 use self::guard::{Guard, guard};
-use crate::{serve::Store, source::Source};
+use crate::{source::Source, store::Store};
 
 /// The longest body: a file of rules.
 const MAX_BODY: usize = 16 << 20;

@@ -17,7 +17,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tower_ratelimit::{StoreHealth, observe::MetricsObserver};
 
 pub(crate) use self::text::Text;
-use crate::{serve::Store, source::Source, statistics::COUNTS};
+use crate::{source::Source, statistics::COUNTS, store::Store};
 
 /// Upper bounds of the histograms, in seconds: from a decision in this process to a store that hangs.
 const SECONDS: [f64; 13] = [

@@ -37,8 +37,5 @@ async fn files_are_read_again_when_they_change() {
         assert_eq!(said.len(), 3);
         assert_eq!(said[2], "read the certificates again");
     };
-    tokio::select! {
-        () = watch(Some(&tls), &say) => {}
-        () = steps => {}
-    }
+    watch_during(steps, Some(&tls), &say).await;
 }
