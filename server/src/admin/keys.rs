@@ -9,7 +9,7 @@ use axum::{
 };
 use http::StatusCode;
 use serde_json::{Map, Value, json};
-use tower_ratelimit::{Decision, Key};
+use tower_ratelimit::{AnyLimiter, Decision, Key};
 
 use super::{
     Admin, Fields,
@@ -141,17 +141,7 @@ impl Admin {
             .auth()
             .and_then(|auth| auth.rules().limiter_of(rule));
         if let Some(limiter) = of_requests {
-            let said = Key::parse(key).ok_or_else(|| {
-                bad("key is such as ip:203.0.113.7, str:alice or digest:…, as /v1/top has it")
-            })?;
-            let decision = match hand {
-                Hand::Peek => limiter.peek(&said, 1),
-                Hand::Hit(cost) => limiter.hit(&said, cost),
-                Hand::Refund(cost) => limiter.refund(&said, cost, None),
-                Hand::Reset => limiter.reset(&said),
-            };
-            let decision = decision.await.map_err(|error| unavailable(&error))?;
-            return Ok(ok(&told(rule, key, &decision)));
+            return of_request(&limiter, (rule, key), hand).await;
         }
         let limits = self.source().limits();
         let rules = limits.rules();
@@ -185,6 +175,21 @@ impl Admin {
             false => Key::digest(key.as_bytes()).reveal().to_string(),
         }
     }
+}
+
+/// Does something to a key under a rule of requests.
+async fn of_request(limiter: &AnyLimiter, (rule, key): (&str, &str), hand: Hand) -> Answer {
+    let said = Key::parse(key).ok_or_else(|| {
+        bad("key is such as ip:203.0.113.7, str:alice or digest:…, as /v1/top has it")
+    })?;
+    let decision = match hand {
+        Hand::Peek => limiter.peek(&said, 1),
+        Hand::Hit(cost) => limiter.hit(&said, cost),
+        Hand::Refund(cost) => limiter.refund(&said, cost, None),
+        Hand::Reset => limiter.reset(&said),
+    };
+    let decision = decision.await.map_err(|error| unavailable(&error))?;
+    Ok(ok(&told(rule, key, &decision)))
 }
 
 fn told(rule: &str, key: &str, decision: &Decision) -> Value {

@@ -12,13 +12,19 @@ use axum::{
 };
 use http::StatusCode;
 use serde_json::{Map, Value, json};
-use tower_ratelimit::{Limiter as _, Quota, rules::Format};
+use tower_ratelimit::{
+    Limiter as _, Quota,
+    rules::{Format, Rules, RulesHandle},
+};
 
 use super::{
     Admin, Fields,
     answer::{Answer, answer, bad, not_found, ok},
 };
-use crate::source::{Instead, Overridden};
+use crate::{
+    lyft::Limit,
+    source::{Instead, Overridden},
+};
 
 /// The longest time for which a quota can stand in place of another: a year.
 const MAX_TTL: u64 = 366 * 24 * 60 * 60;
@@ -101,31 +107,7 @@ pub(super) async fn set_quota(
         Some(_) => return Err(bad("ttl is a number of seconds, 1 to a year's")),
     };
     let rule = admin.rule(&name).ok_or_else(|| unknown(&name))?;
-    let (policy, instead) = match rule["kind"].as_str() {
-        Some("request") => {
-            let quota = said.get("quota").and_then(Value::as_str).ok_or_else(|| {
-                bad(r#"a quota is needed, such as {"quota": "100/minute", "ttl": 600}"#)
-            })?;
-            let quota: Quota = quota
-                .parse()
-                .map_err(|error| bad(format!("quota: {error}")))?;
-            (policy(&rule, &said)?, Instead::Quota(quota))
-        }
-        _ => {
-            let units = said.get("requests_per_unit").and_then(Value::as_u64);
-            let units = units.and_then(|units| u32::try_from(units).ok());
-            let units = units.ok_or_else(|| {
-                bad(r#"a number is needed, such as {"requests_per_unit": 100, "ttl": 600}"#)
-            })?;
-            if rule["limits"].as_array().is_none_or(Vec::is_empty) {
-                return Err(bad("the limit is unlimited"));
-            }
-            if rule["algorithm"].is_string() {
-                return Err(bad("the limit counts by an algorithm of its own"));
-            }
-            (name.clone(), Instead::Units(units))
-        }
-    };
+    let (policy, instead) = instead(&rule, &said).map_err(bad)?;
     let set = admin.source().set_quota(&policy, instead, ttl);
     set.map_err(bad)?;
     let now = admin.rule(&name).ok_or_else(|| unknown(&name))?;
@@ -197,52 +179,54 @@ pub(super) async fn set_enabled(
 impl Admin {
     /// All rules that are in force, of both kinds.
     fn rules(&self) -> Vec<Value> {
+        let (limits, auth) = (self.source().limits().rules(), self.source().auth());
         let mut rules = Vec::new();
-        if let Some(limits) = self.source().limits().rules() {
+        if let Some(limits) = limits {
             let (_, off) = self.source().switches();
-            rules.extend(limits.limits().map(|(name, limit)| {
-                let quota = self.source().overridden(&name);
-                let requests = quota
-                    .as_ref()
-                    .map_or(limit.requests.into(), |quota| quota.limit);
-                let window = limit
-                    .unit
-                    .map(|unit| unit.seconds() * u64::from(limit.unit_multiplier.unwrap_or(1)));
-                let policy = window.map(|window| policy_of(&name, requests, Some(window), quota));
-                json!({
-                    "name": name,
-                    "kind": "descriptor",
-                    "place": limit.place(),
-                    "limits": policy.into_iter().collect::<Vec<_>>(),
-                    "algorithm": limit.quota_of_its_own.map(|quota| quota.to_string()),
-                    "shadow": limit.shadow,
-                    "enabled": !off.contains(&name),
-                })
-            }));
+            let limits = limits.limits();
+            rules.extend(limits.map(|(name, limit)| self.descriptor(&name, limit, &off)));
         }
-        if let Some(auth) = self.source().auth() {
-            let set = auth.rules();
-            rules.extend(set.names().map(|name| {
-                let limiter = set.limiter_of(name);
-                let policies = limiter.iter().flat_map(|limiter| limiter.policies());
-                let limits: Vec<Value> = policies
-                    .map(|policy| {
-                        let quota = self.source().overridden(policy.name());
-                        let limit = quota.as_ref().map_or(policy.limit(), |quota| quota.limit);
-                        let window = policy.window().map(|window| window.as_secs());
-                        policy_of(policy.name(), limit, window, quota)
-                    })
-                    .collect();
-                json!({
-                    "name": name,
-                    "kind": "request",
-                    "place": set.place_of(name),
-                    "limits": limits,
-                    "enabled": set.is_enabled(name),
-                })
-            }));
+        if let Some(set) = auth.map(RulesHandle::rules) {
+            rules.extend(set.names().map(|name| self.request(name, &set)));
         }
         rules
+    }
+
+    fn descriptor(&self, name: &str, limit: &Limit, off: &[String]) -> Value {
+        let quota = self.source().overridden(name);
+        let requests = quota.as_ref();
+        let requests = requests.map_or(limit.requests.into(), |quota| quota.limit);
+        let times = u64::from(limit.unit_multiplier.unwrap_or(1));
+        let window = limit.unit.map(|unit| unit.seconds() * times);
+        let policy = window.map(|window| policy_of(name, requests, Some(window), quota));
+        json!({
+            "name": name,
+            "kind": "descriptor",
+            "place": limit.place(),
+            "limits": policy.into_iter().collect::<Vec<_>>(),
+            "algorithm": limit.quota_of_its_own.map(|quota| quota.to_string()),
+            "shadow": limit.shadow,
+            "enabled": !off.iter().any(|rule| rule == name),
+        })
+    }
+
+    fn request(&self, name: &str, set: &Rules) -> Value {
+        let limiter = set.limiter_of(name);
+        let policies = limiter.iter().flat_map(|limiter| limiter.policies());
+        let limits = policies.map(|policy| {
+            let quota = self.source().overridden(policy.name());
+            let limit = quota.as_ref();
+            let limit = limit.map_or(policy.limit(), |quota| quota.limit);
+            let window = policy.window().map(|window| window.as_secs());
+            policy_of(policy.name(), limit, window, quota)
+        });
+        json!({
+            "name": name,
+            "kind": "request",
+            "place": set.place_of(name),
+            "limits": limits.collect::<Vec<_>>(),
+            "enabled": set.is_enabled(name),
+        })
     }
 
     /// The rule of this name.
@@ -258,6 +242,28 @@ fn policy_of(name: &str, limit: u64, window: Option<u64>, quota: Option<Overridd
     json!({"policy": name, "limit": limit, "window": window, "override": instead})
 }
 
+/// What is put in place of which policy's limit.
+fn instead(rule: &Value, said: &Map<String, Value>) -> Result<(String, Instead), String> {
+    if rule["kind"] == "request" {
+        let quota = said.get("quota").and_then(Value::as_str);
+        let quota =
+            quota.ok_or(r#"a quota is needed, such as {"quota": "100/minute", "ttl": 600}"#)?;
+        let quota: Result<Quota, _> = quota.parse();
+        let quota = quota.map_err(|error| format!("quota: {error}"))?;
+        return Ok((policy(rule, said)?, Instead::Quota(quota)));
+    }
+    let units = said.get("requests_per_unit").and_then(Value::as_u64);
+    let units = units.and_then(|units| u32::try_from(units).ok());
+    let units =
+        units.ok_or(r#"a number is needed, such as {"requests_per_unit": 100, "ttl": 600}"#)?;
+    if rule["algorithm"].is_string() {
+        return Err("the limit counts by an algorithm of its own".to_owned());
+    }
+    let mut limits = policies(rule);
+    let name = limits.next().ok_or("the limit is unlimited")?;
+    Ok((name.to_owned(), Instead::Units(units)))
+}
+
 /// The names of a rule's policies.
 fn policies(rule: &Value) -> impl Iterator<Item = &str> {
     let limits = rule["limits"].as_array().into_iter().flatten();
@@ -265,13 +271,13 @@ fn policies(rule: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// The policy that was said, or the only one.
-fn policy(rule: &Value, said: &Map<String, Value>) -> Result<String, Response> {
+fn policy(rule: &Value, said: &Map<String, Value>) -> Result<String, String> {
     let known: Vec<&str> = policies(rule).collect();
     let said = said.get("policy").and_then(Value::as_str);
     match (said, known.as_slice()) {
         (None, [only]) => Ok((*only).to_owned()),
         (Some(said), _) if known.contains(&said) => Ok(said.to_owned()),
-        _ => Err(bad(format!("policy is one of: {}", known.join(", ")))),
+        _ => Err(format!("policy is one of: {}", known.join(", "))),
     }
 }
 

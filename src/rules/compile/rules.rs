@@ -55,10 +55,8 @@ impl<'c> Context<'c> {
             _ => Some(self.no_limit(node)),
         };
         // Before the fault is looked at: all faults of a rule are told.
-        let (wait, block_for) = (
-            self.duration(node, "wait"),
-            self.duration(node, "block_for"),
-        );
+        let wait = self.duration(node, "wait");
+        let block_for = self.duration(node, "block_for");
         let (cost, count_if) = (self.cost(node), self.count_if(node));
         let (key, allowance) = limit?;
         Some(Rule {
