@@ -43,12 +43,16 @@ const WITHOUT_MEANING: [&str; 20] = [
 ];
 
 /// Variables of what there is not here, and without which decisions, or who is answered, would be others.
-const REFUSED: [(&str, &str); 5] = [
+const REFUSED: [(&str, &str); 6] = [
     ("MEMCACHE_", "counts are in Redis, or in this process"),
     ("CONFIG_GRPC_XDS_", "rules are read from files"),
     (
         "GRPC_CLIENT_TLS_SAN",
         "any certificate of the authority is accepted",
+    ),
+    (
+        "REDIS_TLS_CACERT",
+        "authorities are those of the system; SSL_CERT_FILE names other ones",
     ),
     ("REDIS_TLS_CLIENT_", "there are no certificates of clients"),
     (
@@ -253,6 +257,7 @@ mod tests {
             (("GRPC_SERVER_USE_TLS", "true"), "GRPC_SERVER_TLS_CERT"),
             (("GRPC_CLIENT_TLS_SAN", "x"), "authority"),
             (("REDIS_TLS_CLIENT_CERT", "x"), "certificates"),
+            (("REDIS_TLS_CACERT", "x"), "REDIS_TLS_CACERT"),
             (("SHADOW_MODE", "yes"), "SHADOW_MODE"),
             (("PORT", "99999"), "PORT"),
             (("HOST", "example.org"), "HOST"),

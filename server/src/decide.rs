@@ -14,6 +14,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
+use tokio::task::JoinError;
 use tower_ratelimit::{Decision, LimiterError, observe::TopKeys, reject::quota_exceeded};
 
 pub(crate) use self::operate::{Count, Hand};
@@ -85,7 +86,7 @@ impl Modes {
     /// Whether only requests that pass are charged. Defaults to false, as in the reference: each descriptor counts
     /// whatever becomes of the others, and goes on counting beyond its limit.
     ///
-    /// A request that one descriptor denies gives back at once what others had taken for it. Until then there is
+    /// Each request is then decided by a task of its own, in a runtime of tokio. A request that one descriptor denies gives back at once what others had taken for it. Until then there is
     /// less left for requests that come at the same time, never more.
     pub const fn charge_admitted(mut self, admitted: bool) -> Self {
         self.charge_admitted = admitted;
@@ -190,7 +191,14 @@ impl RateLimits {
         &self,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, DecideError> {
-        self.answer_to(request, true).await
+        if !self.0.modes.charge_admitted {
+            return self.answer_to(request, true).await;
+        }
+        // By itself, so that all is given back also where nobody waits for the answer any more.
+        let (limits, request) = (self.clone(), request.clone());
+        let decided = tokio::spawn(async move { limits.answer_to(&request, true).await });
+        let lost = |error: JoinError| DecideError::Unavailable(error.to_string());
+        decided.await.map_err(lost).flatten()
     }
 
     /// What [`decide`](Self::decide) would say. Nothing is counted.

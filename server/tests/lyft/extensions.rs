@@ -1,9 +1,17 @@
 //! Limits that the reference does not have: other algorithms, and charges of requests that pass only.
 
-use std::time::Duration;
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use testkit::{needs, servers::Server};
-use tower_ratelimit::{OnFailure, RedisStore};
+use tokio::{
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+use tower_ratelimit::{
+    AnyLimiter, Decision, Key, Limiter, LimiterError, LocalLimiter, OnFailure, Op, Policy,
+    RedisStore,
+    limiter::{Pending, Tier},
+};
 use tower_ratelimit_server::{
     counters::Counters,
     decide::{Modes, RateLimits},
@@ -147,6 +155,58 @@ async fn charges_what_passes(limits: &RateLimits) {
         assert!(passes(&ask(&["shadow=1"]).await));
         assert_eq!(left(limits, &["shadow=1"]).await, [rest]);
     }
+}
+
+/// A limiter that charges at once, and answers when it is told to.
+#[derive(Clone)]
+struct Late {
+    limiter: LocalLimiter,
+    may_answer: Arc<Semaphore>,
+}
+
+impl Limiter for Late {
+    type Future = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
+
+    fn apply(&self, key: &Key, op: Op) -> Pending<Self::Future> {
+        self.apply_in(&Tier::DEFAULT, key, op)
+    }
+
+    fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
+        let Pending::Ready(decision) = self.limiter.apply_in(tier, key, op);
+        let may_answer = Arc::clone(&self.may_answer);
+        Pending::Later(Box::pin(async move {
+            drop(may_answer.acquire().await);
+            decision
+        }))
+    }
+
+    fn policies(&self) -> &[Policy] {
+        self.limiter.policies()
+    }
+}
+
+/// A caller that has a deadline may be gone before the counters have answered.
+#[tokio::test(start_paused = true)]
+async fn requests_that_nobody_waits_for_give_back_what_they_took() {
+    let may_answer = Arc::new(Semaphore::new(0));
+    let answers = Arc::clone(&may_answer);
+    let counters = Counters::new(move |quota, _| {
+        let limiter = LocalLimiter::try_new(quota)?;
+        let may_answer = Arc::clone(&answers);
+        Ok(AnyLimiter::new(Late {
+            limiter,
+            may_answer,
+        }))
+    });
+    let limits = RateLimits::new(counters, Modes::default().charge_admitted(true));
+    limits.set_rules(rules(LIMITS));
+    let request = request(&["a=1 +3", "b=1 +2"]);
+    let late = timeout(Duration::from_secs(1), limits.decide(&request)).await;
+    assert!(late.is_err(), "nobody has answered");
+    may_answer.add_permits(1);
+    // The time goes on when nothing else is left to do.
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(left(&limits, &["a=1", "b=1"]).await, [10, 1]);
 }
 
 #[tokio::test]
