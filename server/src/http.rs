@@ -38,7 +38,7 @@ impl Draining {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -1,36 +1,43 @@
 //! The process: listeners, signals, and its end.
 
-use std::{error::Error, fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{error::Error, fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use axum::Router;
-use ipnet::IpNet;
-use tokio::{
-    net::TcpListener,
-    sync::watch,
-    task::JoinSet,
-    time::{sleep, timeout},
+use axum::{
+    Router,
+    body::Body,
+    extract::{ConnectInfo, Request},
 };
-use tonic::transport::{Server, server::TcpIncoming};
+use hyper::body::Incoming;
+use ipnet::IpNet;
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tonic::transport::Server;
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tower_ratelimit::{
-    LocalStore, OnFailure, RedisStore,
-    rules::{Rules as RequestRules, RulesLayer},
+    LocalStore, OnFailure, RedisStore, RedisStoreBuilder,
+    observe::{MetricsObserver, TopKeys},
+    rules::{Format, RulesLayer},
 };
+use tower_service::Service as _;
 
 use crate::{
-    auth,
-    counters::Counters,
+    admin::{self, Admin, Say},
+    auth, check,
+    connections::{self, Peer},
     decide::{Modes, RateLimits},
+    grpc::{GrpcListener, jittered},
     http::{self, Draining},
+    life::{self, Signals},
     lyft::Rules,
-    rls,
+    metrics::Metrics,
+    reflection, rls,
+    source::Source,
+    store::Store,
+    tls::{self, Tls, TlsFiles},
+    watch::Watch,
 };
 
 /// The names under which the health of the gRPC service can be asked.
 const HEALTH_NAMES: [&str; 3] = ["", "ratelimit", rls::NAME];
-
-/// How long requests that are under way may take when the service ends.
-const LAST_REQUESTS: Duration = Duration::from_secs(20);
 
 /// How long Redis may take by default: less than the 20 milliseconds that Envoy waits by default.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(15);
@@ -47,10 +54,21 @@ pub struct Settings {
     pub trust: Vec<IpNet>,
     /// Whether a domain may stand in several files. Defaults to false.
     pub merge_domains: bool,
+    /// Whether the files are read again when they change. Defaults to false: only when the process is told to.
+    pub watch: bool,
     /// Where the gRPC service listens. Defaults to 127.0.0.1:8081.
     pub grpc: SocketAddr,
+    /// A socket in the file system on which the gRPC service listens in place of that address. Defaults to none.
+    pub grpc_uds: Option<PathBuf>,
+    /// How old a connection of gRPC may become, a tenth more or less; callers then make a new one, which may lead to
+    /// another instance. Defaults to 24 hours.
+    pub grpc_max_age: Duration,
     /// Where the HTTP service listens. Defaults to 127.0.0.1:8080.
     pub http: SocketAddr,
+    /// By which the gRPC service speaks TLS. Defaults to none: it speaks without.
+    pub tls: Option<TlsFiles>,
+    /// Whether the HTTP service speaks TLS, too. Defaults to false.
+    pub http_tls: bool,
     /// The address of Redis. Defaults to none: this process counts by itself.
     pub redis: Option<String>,
     /// What keys in Redis begin with. Defaults to that of [`RedisStore`].
@@ -65,6 +83,16 @@ pub struct Settings {
     pub drain: Duration,
     /// What is the same for all rules.
     pub modes: Modes,
+    /// Where the admin service listens: on a loopback address, unless there is a token. Defaults to none: there is
+    /// no such service.
+    pub admin: Option<SocketAddr>,
+    /// The file with the token that the admin service asks for, of at least 32 characters. Defaults to none.
+    pub admin_token_file: Option<PathBuf>,
+    /// The hosts by which the admin service may be asked, beside its address. Defaults to none.
+    pub admin_hosts: Vec<String>,
+    /// Whether the admin service and the log show keys, which are addresses and the like. Defaults to false: they
+    /// show digests.
+    pub reveal_keys: bool,
 }
 
 impl Settings {
@@ -80,8 +108,13 @@ impl Settings {
                 .flat_map(|network| network.parse())
                 .collect(),
             merge_domains: false,
+            watch: false,
             grpc: here(8081),
+            grpc_uds: None,
+            grpc_max_age: Duration::from_secs(24 * 60 * 60),
             http: here(8080),
+            tls: None,
+            http_tls: false,
             redis: None,
             redis_prefix: None,
             redis_deadline: DEFAULT_DEADLINE,
@@ -89,14 +122,27 @@ impl Settings {
             max_keys: 262_144,
             drain: Duration::from_secs(5),
             modes: Modes::default(),
+            admin: None,
+            admin_token_file: None,
+            admin_hosts: Vec::new(),
+            reveal_keys: false,
         }
     }
 
-    fn rules(&self) -> Result<Rules, ServeError> {
+    pub(crate) fn rules(&self) -> Result<Rules, ServeError> {
         let builder = Rules::builder().merge_domains(self.merge_domains);
         builder
             .read(&self.rules)
             .map_err(|error| fault("the rules cannot be used", &error))
+    }
+
+    async fn grpc_listener(&self) -> Result<GrpcListener, ServeError> {
+        let Some(path) = &self.grpc_uds else {
+            let listener = GrpcListener::bind(self.grpc).await;
+            return listener.map_err(|error| ServeError(format!("--grpc: {}: {error}", self.grpc)));
+        };
+        let listener = GrpcListener::bind_unix(path).await;
+        listener.map_err(|error| ServeError(format!("--grpc-uds: {}: {error}", path.display())))
     }
 
     fn store(&self) -> Result<Store, ServeError> {
@@ -106,45 +152,70 @@ impl Settings {
                 .map(Store::Local)
                 .map_err(|error| fault("--max-keys", &error));
         };
-        let mut store = RedisStore::builder().deadline(self.redis_deadline);
-        if let Some(prefix) = &self.redis_prefix {
-            store = store.prefix(prefix);
-        }
-        let store = store
-            .connect(address)
-            .map_err(|error| fault("--redis", &error))?;
-        Ok(Store::Redis(store))
+        let store = RedisStore::builder().deadline(self.redis_deadline);
+        redis(store, self.redis_prefix.as_deref(), address).map(Store::Redis)
     }
 
-    fn auth(&self, store: &Store) -> Result<Option<RulesLayer>, ServeError> {
+    /// The warnings of a text as one of the files of `rules`, or its faults.
+    pub(crate) fn check_limits(&self, text: String) -> Result<Vec<String>, String> {
+        let builder = Rules::builder().merge_domains(self.merge_domains);
+        let rules = builder.parse([("rules", text)]);
+        let rules = rules.map_err(|error| error.to_string())?;
+        Ok(rules.warnings().iter().map(ToString::to_string).collect())
+    }
+
+    /// The same for one of the files of `auth_rules`.
+    pub(crate) fn check_requests(
+        &self,
+        text: String,
+        format: Format,
+        store: &Store,
+    ) -> Result<Vec<String>, String> {
+        let rules = store.request_rules().parse(text, format);
+        let rules = rules.map_err(|error| error.to_string())?;
+        Ok(rules.warnings().iter().map(ToString::to_string).collect())
+    }
+
+    /// Where the admin service listens, if anywhere, and its token.
+    fn admin(&self) -> Result<Option<(SocketAddr, Option<String>)>, ServeError> {
+        let Some(address) = self.admin else {
+            return Ok(None);
+        };
+        let token = self.admin_token_file.as_deref().map(admin::read_token);
+        let token = token.transpose();
+        let token = token.map_err(|text| ServeError(format!("--admin-token-file: {text}")))?;
+        if token.is_none() && !address.ip().is_loopback() {
+            let text = format!(
+                "--admin: {address} can be reached by others: give it an --admin-token-file, or a loopback address"
+            );
+            return Err(ServeError(text));
+        }
+        Ok(Some((address, token)))
+    }
+
+    fn auth(&self, store: &Store, top: &Arc<TopKeys>) -> Result<Option<RulesLayer>, ServeError> {
         if self.auth_rules.is_empty() {
             return Ok(None);
         }
-        let builder = match store.clone() {
-            Store::Local(store) => RequestRules::builder().store(store),
-            Store::Redis(store) => RequestRules::builder().store(store),
-        };
-        let rules = builder.read_all(&self.auth_rules);
+        let rules = store.request_rules().read_all(&self.auth_rules);
         let rules =
             rules.map_err(|error| fault("the rules of --auth-rules cannot be used", &error))?;
-        Ok(Some(RulesLayer::new(rules)))
+        let observer = MetricsObserver::new().backend(store.backend());
+        let observers = (observer, Arc::clone(top));
+        Ok(Some(RulesLayer::new(rules).observer(observers)))
     }
 }
 
-/// Where everything is counted.
-#[derive(Clone)]
-enum Store {
-    Local(LocalStore),
-    Redis(RedisStore),
-}
-
-impl Store {
-    fn counters(&self, on_failure: OnFailure) -> Counters {
-        match self {
-            Self::Local(store) => Counters::local(store),
-            Self::Redis(store) => Counters::redis(store, on_failure),
-        }
-    }
+/// The store at this address, whose keys begin with the prefix.
+pub(crate) fn redis(
+    store: RedisStoreBuilder,
+    prefix: Option<&str>,
+    address: &str,
+) -> Result<RedisStore, ServeError> {
+    let store = prefix.into_iter().fold(store, RedisStoreBuilder::prefix);
+    store
+        .connect(address)
+        .map_err(|error| fault("--redis", &error))
 }
 
 /// Why a service did not start, or ended.
@@ -159,7 +230,7 @@ impl fmt::Display for ServeError {
 
 impl Error for ServeError {}
 
-fn fault(place: &str, error: &dyn Error) -> ServeError {
+pub(crate) fn fault(place: &str, error: &dyn Error) -> ServeError {
     let mut text = format!("{place}:\n{error}");
     if let Some(source) = error.source() {
         text += &format!(": {source}");
@@ -170,7 +241,8 @@ fn fault(place: &str, error: &dyn Error) -> ServeError {
 /// Serves until the process is told to end, and then until the last request is answered. `say` is told what a
 /// reader of the log wants to know.
 ///
-/// SIGTERM and SIGINT end the service, a second of either at once; SIGHUP reads the rules again.
+/// SIGTERM and SIGINT end the service, a second of either at once; SIGHUP reads the rules and the
+/// certificates again.
 ///
 /// # Errors
 ///
@@ -181,63 +253,65 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let rules = settings.rules()?;
     let store = settings.store()?;
-    let auth = settings.auth(&store)?;
+    let limits = RateLimits::new(store.counters(settings.on_failure), settings.modes.clone());
+    let auth = settings.auth(&store, limits.top())?;
+    let admin = settings.admin()?;
+    let say: Say = Arc::new(say);
     let of_auth = auth.iter().map(|auth| auth.handle().rules());
     let of_auth = of_auth.flat_map(|rules| rules.warnings().to_vec());
     let warnings = rules.warnings().iter().map(ToString::to_string);
     warnings
         .chain(of_auth.map(|warning| warning.to_string()))
-        .for_each(&say);
-    let limits = RateLimits::new(store.counters(settings.on_failure), settings.modes.clone());
-    let grpc = listen(settings.grpc, "--grpc").await?;
+        .for_each(|line| say(line));
+    let tls = settings.tls.clone().map(Tls::new).transpose()?;
+    let grpc = settings.grpc_listener().await?;
     let http = listen(settings.http, "--http").await?;
-    let address = |listener: &TcpListener| listener.local_addr().unwrap_or(settings.grpc);
-    let mut signals = Signals::new().map_err(|error| fault("signals", &error))?;
+    let http_address = http.local_addr().unwrap_or(settings.http);
+    let admin = match admin {
+        Some((address, token)) => Some((listen(address, "--admin").await?, token)),
+        None => None,
+    };
+    let signals = Signals::new().map_err(|error| fault("signals", &error))?;
     say(format!(
         "serving {} limits by gRPC on {}, by HTTP on {}",
         rules.len(),
-        address(&grpc),
-        address(&http)
+        grpc.shown(),
+        http_address
     ));
     limits.set_rules(rules);
-    let router = auth
-        .as_ref()
-        .map(|rules| auth::router(rules, settings.trust.iter().copied()));
-    let running = Running::start(&limits, grpc, http, router.unwrap_or_default()).await;
-    while let Told::Reload = signals.next().await {
-        reload(&settings, &limits, auth.as_ref(), &say);
+    let handle = auth.as_ref().map(RulesLayer::handle);
+    let source = Source::new(settings.clone(), limits.clone(), handle.clone());
+    let metrics = Metrics::new(source.clone(), store.clone());
+    let mut router = check::router(limits.clone(), handle).merge(metrics.router());
+    if let Some(rules) = &auth {
+        router = router.merge(auth::router(rules, settings.trust.iter().copied()));
     }
-    say("not ready any more".to_owned());
-    let end = running.end(settings.drain);
+    let services = Server::builder().max_connection_age(jittered(settings.grpc_max_age));
+    let grpc = (services, grpc, tls.clone());
+    let http = (http, tls.clone().filter(|_| settings.http_tls), router);
+    let mut running = Running::start(&limits, grpc, http).await;
+    if let Some((listener, token)) = admin {
+        let address = listener.local_addr().unwrap_or(settings.http);
+        say(format!("operators are served on {address}"));
+        let admin = Admin::new(source.clone(), store, Arc::clone(&say));
+        running.admin(listener, admin.router(address, token));
+    }
+    let reload = || {
+        source.reload().into_iter().for_each(|line| say(line));
+        if let Some(tls) = &tls {
+            tls.reload(&*say);
+        }
+    };
+    let life = life::live(signals, &*say, &reload, running.end(settings.drain));
     tokio::select! {
-        () = end => say("all requests are answered".to_owned()),
-        () = signals.end() => say("told twice to end".to_owned()),
+        () = tls::watch_during(life, tls.as_ref(), &*say) => {}
+        () = watch_files(&settings, &reload) => {}
+        () = metrics.upkeep() => {}
     }
     Ok(())
 }
 
-/// Reads all files again. One that has a fault leaves the rules of its kind as they were.
-fn reload(
-    settings: &Settings,
-    limits: &RateLimits,
-    auth: Option<&RulesLayer>,
-    say: &dyn Fn(String),
-) {
-    match settings.rules() {
-        Ok(rules) => {
-            say(format!("read the rules again: {} limits", rules.len()));
-            limits.set_rules(rules);
-        }
-        Err(error) => say(format!("the rules stay as they were: {error}")),
-    }
-    match auth.map(|auth| auth.handle().reload()) {
-        Some(Ok(changes)) => say(format!("read the rules of /v1/auth again:\n{changes}")),
-        Some(Err(error)) => say(format!("the rules of /v1/auth stay as they were:\n{error}")),
-        None => {}
-    }
-}
-
-async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, ServeError> {
+pub(crate) async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, ServeError> {
     let listener = TcpListener::bind(address).await;
     listener.map_err(|error| ServeError(format!("{flag}: {address}: {error}")))
 }
@@ -253,36 +327,29 @@ struct Running {
 impl Running {
     async fn start(
         limits: &RateLimits,
-        grpc: TcpListener,
-        http: TcpListener,
-        auth: Router,
+        (mut services, grpc, grpc_tls): (Server, GrpcListener, Option<Tls>),
+        (http, http_tls, more): (TcpListener, Option<Tls>, Router),
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
         let draining = Draining::default();
         let (health, health_service) = tonic_health::server::health_reporter();
         set_health(&health, ServingStatus::Serving).await;
         let mut servers = JoinSet::new();
-        let router = http::router(limits.clone(), draining.clone()).merge(auth);
-        let router = router.into_make_service_with_connect_info::<SocketAddr>();
-        let until = wait(stopped.clone());
-        servers.spawn(async move {
-            drop(
-                axum::serve(http, router)
-                    .with_graceful_shutdown(until)
-                    .await,
-            );
-        });
-        let server = Server::builder()
+        let router = http::router(limits.clone(), draining.clone()).merge(more);
+        let answer = move |request: Request<Incoming>, peer: Peer| {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(ConnectInfo(peer.address));
+            let answer = router.clone().call(request);
+            async { answer.await.unwrap_or_else(|never| match never {}) }
+        };
+        servers.spawn(connections::serve(http, http_tls, answer, stopped.clone()));
+        let services = services
             .add_service(health_service)
+            .add_service(reflection::service())
+            .add_service(reflection::alpha_service())
             .add_service(rls::service(limits.clone()));
-        let incoming = TcpIncoming::from(grpc).with_nodelay(Some(true));
-        servers.spawn(async move {
-            drop(
-                server
-                    .serve_with_incoming_shutdown(incoming, wait(stopped))
-                    .await,
-            );
-        });
+        let until = life::wait(stopped);
+        servers.spawn(async move { drop(grpc.serve(grpc_tls, services, until).await) });
         Self {
             servers,
             health,
@@ -291,15 +358,21 @@ impl Running {
         }
     }
 
+    /// Serves operators, until the others end.
+    fn admin(&mut self, listener: TcpListener, router: Router) {
+        let router = router.into_make_service_with_connect_info::<SocketAddr>();
+        let until = life::wait(self.stop.subscribe());
+        let server = axum::serve(listener, router).with_graceful_shutdown(until);
+        self.servers.spawn(async move { drop(server.await) });
+    }
+
     /// Says that the service is not ready, and goes on for as long as callers may need to notice; then takes no
     /// more requests, and waits for those under way.
     async fn end(mut self, drain: Duration) {
         self.draining.begin();
         set_health(&self.health, ServingStatus::NotServing).await;
-        sleep(drain).await;
-        self.stop.send_replace(true);
         let all = async { while self.servers.join_next().await.is_some() {} };
-        drop(timeout(LAST_REQUESTS, all).await);
+        life::drain(drain, &self.stop, all).await;
     }
 }
 
@@ -309,65 +382,14 @@ async fn set_health(health: &HealthReporter, status: ServingStatus) {
     }
 }
 
-async fn wait(mut stopped: watch::Receiver<bool>) {
-    // A sender that is gone ends the process, too.
-    drop(stopped.wait_for(|stopped| *stopped).await);
-}
-
-/// What the process was told.
-enum Told {
-    End,
-    Reload,
-}
-
-#[cfg(unix)]
-struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-    hang_up: tokio::signal::unix::Signal,
-}
-
-#[cfg(unix)]
-impl Signals {
-    fn new() -> io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
+/// Calls `reload` whenever the files have changed, for ever, if that is asked for.
+async fn watch_files(settings: &Settings, reload: impl Fn()) {
+    if !settings.watch {
+        return std::future::pending().await;
     }
-
-    async fn next(&mut self) -> Told {
-        tokio::select! {
-            _ = self.terminate.recv() => Told::End,
-            _ = self.interrupt.recv() => Told::End,
-            _ = self.hang_up.recv() => Told::Reload,
-        }
-    }
-
-    async fn end(&mut self) {
-        while let Told::Reload = self.next().await {}
-    }
-}
-
-#[cfg(not(unix))]
-struct Signals;
-
-#[cfg(not(unix))]
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self)
-    }
-
-    async fn next(&mut self) -> Told {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        Told::End
-    }
-
-    async fn end(&mut self) {
-        self.next().await;
+    let mut watch = Watch::new([&settings.rules[..], &settings.auth_rules].concat());
+    loop {
+        watch.changed().await;
+        reload();
     }
 }

@@ -129,6 +129,11 @@ impl Process {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether it has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         self.child

@@ -17,7 +17,7 @@ const RULES: &str = "rules:
     quota: 2/day
 ";
 
-async fn service(options: &[&str]) -> (Service, TempDir) {
+pub(crate) async fn service(options: &[&str]) -> (Service, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("auth.yaml");
     fs::write(&file, RULES).unwrap();
@@ -26,7 +26,7 @@ async fn service(options: &[&str]) -> (Service, TempDir) {
 }
 
 /// A proxy's question about a login from this address.
-fn login(query: &str, client: &str) -> String {
+pub(crate) fn login(query: &str, client: &str) -> String {
     format!(
         "GET /v1/auth{query} HTTP/1.1\r\nx-forwarded-method: POST\r\nx-forwarded-uri: /login?next=1\r\n\
          x-forwarded-host: shop.example\r\nx-forwarded-for: {client}"
@@ -151,7 +151,7 @@ async fn proxy(
     (port, process, folder)
 }
 
-fn is_missing(program: &str) -> bool {
+pub(crate) fn is_missing(program: &str) -> bool {
     missing(
         find(program, None).is_some(),
         program,

@@ -250,6 +250,18 @@ impl ClientIp {
         })
     }
 
+    /// Whether a peer with this address is a proxy whose header is read.
+    #[must_use]
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.trust.covers(peer.to_canonical(), 0)
+    }
+
+    /// The name of the header that is read.
+    #[must_use]
+    pub const fn header_name(&self) -> &HeaderName {
+        &self.name
+    }
+
     fn no_header(&self) -> String {
         format!(
             "trusted proxies send no {:?}, so all their clients share the proxy's limit: name the \

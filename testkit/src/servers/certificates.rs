@@ -3,14 +3,21 @@
 use std::{fs, path::Path, process::Command};
 
 /// The authority's certificate.
-pub(super) const AUTHORITY: &str = "ca.pem";
+pub const AUTHORITY: &str = "ca.pem";
 /// The server's certificate, signed by the authority, for 127.0.0.1 and localhost.
-pub(super) const CERTIFICATE: &str = "server.pem";
+pub const CERTIFICATE: &str = "server.pem";
 /// The server's key.
-pub(super) const KEY: &str = "server.key";
+pub const KEY: &str = "server.key";
 
-/// Makes them in the folder, unless they are there.
-pub(super) fn make_certificates(folder: &Path) {
+/// A client's certificate, signed by the authority, and its key.
+pub const CLIENT: [&str; 2] = ["client.pem", "client.key"];
+
+/// Makes all but the client's in the folder, unless they are there.
+///
+/// # Panics
+///
+/// If `openssl` is missing or fails.
+pub fn make_certificates(folder: &Path) {
     if folder.join(CERTIFICATE).exists() {
         return;
     }
@@ -18,14 +25,40 @@ pub(super) fn make_certificates(folder: &Path) {
                       basicConstraints=CA:FALSE\n\
                       extendedKeyUsage=serverAuth\n";
     fs::write(folder.join("extensions"), extensions).expect("a file of extensions");
-    for arguments in [
-        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test-authority \
-         -keyout ca.key -out ca.pem",
-        "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=test-server \
-         -keyout server.key -out server.csr",
-        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
-         -extfile extensions -out server.pem",
-    ] {
+    openssl(
+        folder,
+        &[
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test-authority \
+             -keyout ca.key -out ca.pem",
+            "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=test-server \
+             -keyout server.key -out server.csr",
+            "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
+             -extfile extensions -out server.pem",
+        ],
+    );
+}
+
+/// Makes a client's certificate, by the authority that is there.
+///
+/// # Panics
+///
+/// If `openssl` is missing or fails.
+pub fn make_client_certificate(folder: &Path) {
+    let extensions = "basicConstraints=CA:FALSE\nextendedKeyUsage=clientAuth\n";
+    fs::write(folder.join("client.extensions"), extensions).expect("a file of extensions");
+    openssl(
+        folder,
+        &[
+            "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=test-client \
+             -keyout client.key -out client.csr",
+            "x509 -req -in client.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
+             -extfile client.extensions -out client.pem",
+        ],
+    );
+}
+
+fn openssl(folder: &Path, commands: &[&str]) {
+    for arguments in commands {
         let mut openssl = Command::new("openssl");
         let output = openssl
             .args(arguments.split_whitespace())

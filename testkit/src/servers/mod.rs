@@ -7,7 +7,7 @@
 //! let limiter = RedisLimiter::connect(&server.url_through(proxy.port()), quota)?;
 //! ```
 
-mod certificates;
+pub mod certificates;
 mod cluster;
 pub mod missing;
 mod nodes;

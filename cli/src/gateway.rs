@@ -1,0 +1,109 @@
+//! `gateway`: a proxy that limits requests.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::Args;
+use tower_ratelimit_server::gateway::{self, Settings, Upstream};
+
+use crate::{
+    serve::{run, say, time},
+    tls::Tls,
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct Gateway {
+    /// Rule files, or directories of *.yaml, *.yml, *.json and *.toml, as `check` takes them.
+    #[arg(required = true, env = "TOWER_RATELIMIT_RULES", value_delimiter = ',')]
+    rules: Vec<PathBuf>,
+    /// The server that requests are handed on to, such as http://127.0.0.1:8080.
+    #[arg(long, value_name = "URL", env = "TOWER_RATELIMIT_UPSTREAM")]
+    upstream: Upstream,
+    /// Where the gateway listens.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:8000",
+        env = "TOWER_RATELIMIT_LISTEN"
+    )]
+    listen: SocketAddr,
+    #[command(flatten)]
+    tls: Tls,
+    /// Redis, such as redis://127.0.0.1, in which all instances count together. Default: this process counts.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOWER_RATELIMIT_REDIS",
+        hide_env_values = true
+    )]
+    redis: Option<String>,
+    /// The prefix of all keys in Redis.
+    #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
+    redis_prefix: Option<String>,
+    /// The longest body of a request, in bytes or such as 64k, 10m, 1g; a longer one gets 413. Default: any.
+    #[arg(long, value_name = "SIZE", value_parser = size, env = "TOWER_RATELIMIT_MAX_BODY")]
+    max_body: Option<u64>,
+    /// How many requests and WebSockets may be under way; one more gets 503.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 1024,
+        env = "TOWER_RATELIMIT_MAX_IN_FLIGHT"
+    )]
+    max_in_flight: usize,
+    /// How long the upstream may take until its response begins; later it is 504.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, env = "TOWER_RATELIMIT_TIMEOUT")]
+    timeout: Duration,
+    /// How long new requests are taken after SIGTERM.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, env = "TOWER_RATELIMIT_DRAIN")]
+    drain: Duration,
+}
+
+/// A number of bytes; `k`, `m` and `g` are powers of 1,024.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        _ => return Err("a size is a number of bytes, or one with k, m or g".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|error| format!("{error}"))?;
+    let bytes = number.checked_mul(1 << shift);
+    bytes.ok_or_else(|| "it is too large".to_owned())
+}
+
+/// Hands requests on until it is told to end.
+///
+/// # Errors
+///
+/// What is wrong with the arguments or the files.
+pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
+    let mut settings = Settings::new(gateway.rules, gateway.upstream);
+    settings.listen = gateway.listen;
+    settings.tls = gateway.tls.files();
+    settings.redis = gateway.redis;
+    settings.redis_prefix = gateway.redis_prefix;
+    settings.max_body = gateway.max_body;
+    settings.max_in_flight = gateway.max_in_flight;
+    settings.timeout = gateway.timeout;
+    settings.drain = gateway.drain;
+    run(gateway::serve(settings, say))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_are_bytes_or_powers_of_1024() {
+        assert_eq!(size("0"), Ok(0));
+        assert_eq!(size("1000"), Ok(1000));
+        assert_eq!(size("64k"), Ok(64 << 10));
+        assert_eq!(size("10M"), Ok(10 << 20));
+        assert_eq!(size("1g"), Ok(1 << 30));
+        for wrong in ["", "k", "-1", "1.5m", "10mb", "10 m", "99999999999g"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

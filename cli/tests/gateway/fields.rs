@@ -1,0 +1,137 @@
+//! Fields of requests and responses that are handed on.
+
+use std::net::Ipv4Addr;
+
+use crate::{
+    gateway::{Gateway, bounded},
+    upstream::Upstream,
+    wire::{Head, Wire},
+};
+
+/// The head that the upstream gets of this request, which comes from that address.
+async fn handed_on(from: Ipv4Addr, lines: &str) -> Head {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let mut wire = Wire::connect_from(from, gateway.port).await;
+        wire.ask(lines).await;
+        assert_eq!(wire.message().await.unwrap().0.status(), 200);
+        upstream.only().0
+    })
+    .await
+}
+
+const SOMEBODY: Ipv4Addr = Ipv4Addr::LOCALHOST;
+const PROXY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 7);
+
+const TOLD: &str = "GET /a%2Fb/../c?d=%20e HTTP/1.1\nhost: shop.example\nx-forwarded-for: 192.0.2.1\n\
+    x-forwarded-for: 192.0.2.2\nx-forwarded-proto: https\nx-forwarded-host: told.example\n\
+    x-forwarded-port: 443\nx-real-ip: 192.0.2.1\nforwarded: for=192.0.2.1\nvia: 1.1 front\n\
+    x_forwarded_for: 192.0.2.1\nX-Real_IP: 192.0.2.1\nx-own_field: 1";
+
+#[tokio::test]
+async fn nobody_tells_of_clients_but_trusted_proxies() {
+    let head = handed_on(SOMEBODY, TOLD).await;
+    assert_eq!(head.first_line(), "GET /a%2Fb/../c?d=%20e HTTP/1.1");
+    assert_eq!(head.field("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!(head.field("x-forwarded-proto"), Some("http"));
+    assert_eq!(head.field("x-forwarded-host"), Some("shop.example"));
+    assert_eq!(head.field("host"), Some("shop.example"));
+    assert_eq!(head.field("via"), Some("1.1 tower-ratelimit"));
+    for gone in [
+        "x-forwarded-port",
+        "x-real-ip",
+        "forwarded",
+        "x_forwarded_for",
+        "x-real_ip",
+    ] {
+        assert_eq!(head.field(gone), None, "{gone}");
+    }
+    assert_eq!(head.field("x-own_field"), Some("1"));
+}
+
+#[tokio::test]
+async fn trusted_proxies_are_believed_and_added() {
+    let head = handed_on(PROXY, TOLD).await;
+    let list = head.field("x-forwarded-for");
+    assert_eq!(list, Some("192.0.2.1, 192.0.2.2, 127.0.0.7"));
+    assert_eq!(head.field("x-forwarded-proto"), Some("https"));
+    assert_eq!(head.field("x-forwarded-host"), Some("told.example"));
+    assert_eq!(head.field("forwarded"), Some("for=192.0.2.1"));
+    assert_eq!(head.all("via"), ["1.1 front", "1.1 tower-ratelimit"]);
+}
+
+#[tokio::test]
+async fn clients_behind_a_trusted_proxy_are_limited_each() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let status = async |from, client: &str| {
+            let mut wire = Wire::connect_from(from, gateway.port).await;
+            let lines = format!("GET /limited HTTP/1.1\nx-forwarded-for: {client}");
+            wire.answer(&lines).await.0.status()
+        };
+        for client in ["192.0.2.1", "192.0.2.2"] {
+            let told = [0; 3].map(|_| status(PROXY, client));
+            let [first, second, third] = told;
+            assert_eq!([first.await, second.await, third.await], [200, 200, 429]);
+        }
+        // The same address in the mouth of somebody else is not heard.
+        assert_eq!(status(SOMEBODY, "192.0.2.1").await, 200);
+        assert_eq!(status(SOMEBODY, "192.0.2.3").await, 200);
+        assert_eq!(status(SOMEBODY, "192.0.2.4").await, 429);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn fields_of_a_connection_end_with_it() {
+    let head = handed_on(
+        SOMEBODY,
+        "GET / HTTP/1.1\nhost: test\nconnection: x-hop, host\nconnection: keep-alive, TE\nx-hop: 1\n\
+         keep-alive: timeout=5\nproxy-connection: keep-alive\nte: gzip, trailers\nx-end: 1\n\
+         upgrade: h2c\nauthorization: Basic eA==",
+    )
+    .await;
+    for gone in ["x-hop", "keep-alive", "proxy-connection", "upgrade"] {
+        assert_eq!(head.field(gone), None, "{gone}");
+    }
+    assert_eq!(head.field("te"), Some("trailers"));
+    assert_eq!(head.field("connection"), Some("te"));
+    assert_eq!(head.field("host"), Some("test"));
+    assert_eq!(head.field("x-end"), Some("1"));
+    assert_eq!(head.field("authorization"), Some("Basic eA=="));
+
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let (head, _) = gateway.connect().await.answer("GET /hop HTTP/1.1").await;
+        for gone in ["x-hop", "keep-alive", "connection"] {
+            assert_eq!(head.field(gone), None, "{gone}");
+        }
+        assert_eq!(head.field("x-end"), Some("1"));
+        assert_eq!(head.all("set-cookie"), ["a", "b"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connection_cannot_take_off_what_the_gateway_adds() {
+    let head = handed_on(
+        SOMEBODY,
+        "GET / HTTP/1.1\nhost: test\nconnection: close, x-forwarded-for, via, x-forwarded-proto",
+    )
+    .await;
+    assert_eq!(head.field("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!(head.field("x-forwarded-proto"), Some("http"));
+    assert_eq!(head.field("via"), Some("1.1 tower-ratelimit"));
+}
+
+#[tokio::test]
+async fn host_is_that_of_the_target_if_it_has_one() {
+    let lines = "GET http://shop.example:81/a HTTP/1.1\nhost: other.example";
+    let head = handed_on(SOMEBODY, lines).await;
+    assert_eq!(head.first_line(), "GET /a HTTP/1.1");
+    assert_eq!(head.field("host"), Some("shop.example:81"));
+    assert_eq!(head.field("x-forwarded-host"), Some("shop.example:81"));
+}

@@ -1,0 +1,156 @@
+//! Requests that two servers might understand in two ways: the upstream gets one that leaves no doubt, or none.
+
+use crate::{
+    gateway::{Gateway, bounded},
+    upstream::Upstream,
+    wire::Wire,
+};
+
+/// The status of the first answer to these bytes, and how many answers there are in all.
+async fn answers(gateway: &Gateway, bytes: &str) -> (u16, usize) {
+    let mut wire = gateway.connect().await;
+    wire.send(bytes).await;
+    let first = wire.message().await.expect("an answer").0.status();
+    // The connection is closed after an answer to a request in doubt, unless it is asked for another.
+    wire.ask("GET /after HTTP/1.1\nhost: test\nconnection: close")
+        .await;
+    let rest = String::from_utf8(wire.rest().await).unwrap();
+    (first, 1 + rest.matches("HTTP/1.1 ").count())
+}
+
+#[tokio::test]
+async fn length_beside_an_encoding_is_not_believed() {
+    bounded(async {
+        for fields in [
+            "content-length: 4\r\ntransfer-encoding: chunked",
+            "transfer-encoding: chunked\r\ncontent-length: 4",
+            "content-length: 40\r\ncontent-length: 40\r\ntransfer-encoding: chunked",
+        ] {
+            let upstream = Upstream::start().await;
+            let gateway = Gateway::start(upstream.port, &[]).await;
+            // By the length, what follows the first chunk would be a request of its own.
+            let body = "0\r\n\r\nGET /smuggled HTTP/1.1\r\nhost: test\r\n\r\n";
+            let request = format!("POST / HTTP/1.1\r\nhost: test\r\n{fields}\r\n\r\n{body}");
+            assert_eq!(answers(&gateway, &request).await, (200, 1), "{fields}");
+            let (head, body) = upstream.only();
+            assert_eq!(head.field("content-length").or(Some("0")), Some("0"));
+            assert_eq!(body, "");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn requests_in_doubt_are_refused() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        for fields in [
+            "host: test\r\ncontent-length: 4\r\ncontent-length: 5",
+            "host: test\r\ncontent-length: 4, 5",
+            "host: test\r\ncontent-length: +4",
+            "host: test\r\ncontent-length: 0x4",
+            "host: test\r\ntransfer-encoding: chunked, identity",
+            "host: test\r\ntransfer-encoding: gzip",
+            "host: test\r\ntransfer-encoding : chunked",
+            "host: test\r\nx-folded: a\r\n content-length: 4",
+            "host: test\r\nx-folded: a\r\n\tb",
+            "host: test\r\nx-null: a\0b",
+            "host: test\r\n: nameless",
+            "host: test\r\nhost: other",
+            "x-no-host: 1",
+        ] {
+            let request = format!("POST / HTTP/1.1\r\n{fields}\r\n\r\nabcd");
+            let (status, _) = answers(&gateway, &request).await;
+            assert_eq!(status, 400, "{fields:?}");
+        }
+        for line in [
+            "GET / HTTP/1.1 ",
+            "GET  / HTTP/1.1",
+            "GET /\tHTTP/1.1",
+            "GET / HTTP/1.2",
+        ] {
+            let request = format!("{line}\r\nhost: test\r\n\r\n");
+            assert_eq!(answers(&gateway, &request).await.0, 400, "{line:?}");
+        }
+        for line in ["GET http://test/ HTTP/1.1", "GET / HTTP/1.0"] {
+            let request = format!("{line}\r\nhost: test\r\nhost: other\r\n\r\n");
+            assert_eq!(answers(&gateway, &request).await.0, 400, "{line:?}");
+        }
+        let mut wire = gateway.connect().await;
+        let (head, _) = wire.answer("CONNECT other:80 HTTP/1.1").await;
+        assert_eq!(head.status(), 501);
+        let asked = upstream.asked();
+        let asked: Vec<_> = asked.iter().map(|(head, _)| head.first_line()).collect();
+        // The second request on a connection that went on after 400.
+        assert!(
+            asked.iter().all(|line| line.contains("/after")),
+            "{asked:?}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn bare_line_feeds_do_not_reach_the_upstream() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let mut wire = gateway.connect().await;
+        wire.send("GET / HTTP/1.1\nhost: test\nx-a: 1\n\n").await;
+        // The upstream fails for one, and would not answer.
+        assert_eq!(wire.message().await.unwrap().0.status(), 200);
+        // In the frame of a body there is no tolerance.
+        let mut wire = gateway.connect().await;
+        wire.send("POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n")
+            .await;
+        wire.send("4\nabcd\n0\n\n").await;
+        assert!(!wire.rest().await.starts_with(b"HTTP/1.1 200"));
+        assert_eq!(upstream.asked().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_their_order() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let mut wire = gateway.connect().await;
+        let requests = ["/1", "/limited", "/limited", "/limited", "/5"];
+        let requests = requests.map(|path| format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"));
+        wire.send(requests.concat()).await;
+        let mut told = Vec::new();
+        for _ in 0..5 {
+            told.push(wire.message().await.unwrap().0.status());
+        }
+        assert_eq!(told, [200, 200, 200, 429, 200]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn body_of_a_denied_request_is_no_request() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let mut wire = gateway.connect().await;
+        for _ in 0..2 {
+            assert_eq!(wire.answer("GET /limited HTTP/1.1").await.0.status(), 200);
+        }
+        let inner = "GET /inner HTTP/1.1\r\nhost: test\r\n\r\n";
+        let length = inner.len();
+        let request = format!("POST /limited HTTP/1.1\r\nhost: test\r\ncontent-length: {length}");
+        let (status, answers) = answers(&gateway, &format!("{request}\r\n\r\n{inner}")).await;
+        assert_eq!(status, 429);
+        assert!(answers <= 2);
+        let asked = upstream.asked();
+        assert!(
+            asked
+                .iter()
+                .all(|(head, _)| !head.first_line().contains("/inner"))
+        );
+        drop::<Wire>(wire);
+    })
+    .await;
+}

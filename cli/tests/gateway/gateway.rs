@@ -1,0 +1,73 @@
+//! The process under test.
+
+use std::{fs, process::Command, time::Duration};
+
+use tempfile::TempDir;
+use testkit::programs::{Process, eventually, free_port};
+
+use crate::wire::Wire;
+
+/// Limits that no test sees begin anew, and none where no rule is.
+pub(crate) const RULES: &str = "client_ip: {trust: [127.0.0.7]}
+rules:
+  - {name: limited, match: {path: /limited}, key: client_ip, quota: 2/day}
+";
+
+pub(crate) struct Gateway {
+    pub(crate) folder: TempDir,
+    pub(crate) port: u16,
+    pub(crate) process: Process,
+}
+
+impl Gateway {
+    pub(crate) async fn start(upstream: u16, options: &[&str]) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), upstream, options).await
+    }
+
+    /// Starts it in a folder with files of the test's own.
+    pub(crate) async fn start_in(folder: TempDir, upstream: u16, options: &[&str]) -> Self {
+        fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
+        let port = free_port();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
+        command
+            .current_dir(folder.path())
+            .args(["gateway", "rules.yaml"])
+            .args(["--listen", &format!("127.0.0.1:{port}")])
+            .args(["--upstream", &format!("http://127.0.0.1:{upstream}")]);
+        let process = Process::start(command.args(options), &folder.path().join("log"));
+        let gateway = Self {
+            folder,
+            port,
+            process,
+        };
+        gateway.says(" rules, on ").await;
+        gateway
+    }
+
+    pub(crate) async fn says(&self, text: &str) {
+        eventually(text, async || {
+            self.process.log().contains(text).then_some(())
+        })
+        .await;
+    }
+
+    pub(crate) async fn connect(&self) -> Wire {
+        Wire::connect(self.port).await
+    }
+
+    /// The most memory that the process ever had, in kibibytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number.unwrap().parse().unwrap()
+    }
+}
+
+/// Fails a test that has not ended long after it should have.
+pub(crate) async fn bounded<T>(test: impl Future<Output = T>) -> T {
+    let patience = Duration::from_secs(150);
+    tokio::time::timeout(patience, test)
+        .await
+        .expect("the test ends")
+}

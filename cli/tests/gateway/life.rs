@@ -1,0 +1,222 @@
+//! Start, reload and end.
+
+use std::{fs, process::Command};
+
+use testkit::{needs, programs::eventually, servers::Setup};
+
+use crate::{
+    gateway::{Gateway, RULES, bounded},
+    upstream::Upstream,
+    wire::Wire,
+};
+
+/// What the process says before it ends with code 2.
+fn fails(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
+    let output = command.arg("gateway").args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn faults_are_told_before_anything_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules.yaml");
+    let path = file.to_str().unwrap();
+    let upstream = ["--upstream", "http://127.0.0.1:1"];
+    assert!(fails(&[&[path], &upstream[..]].concat()).contains("rules.yaml"));
+    fs::write(&file, "rules: [{name: a, qouta: 1/day}]").unwrap();
+    assert!(fails(&[&[path], &upstream[..]].concat()).contains("qouta"));
+    fs::write(&file, RULES).unwrap();
+    for (wrong, told) in [
+        ("https://127.0.0.1", "an upstream is http://"),
+        ("http://127.0.0.1/path", "without a path"),
+        ("http://user@127.0.0.1", "an upstream is http://"),
+        ("127.0.0.1:1", "--upstream"),
+    ] {
+        let said = fails(&[path, "--upstream", wrong]);
+        assert!(said.contains(told), "{said}");
+    }
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let said = fails(&[&[path, "--listen", &address], &upstream[..]].concat());
+    assert!(said.contains(&address), "{said}");
+    assert!(fails(&[&[path, "--max-body", "10mb"], &upstream[..]].concat()).contains("k, m or g"));
+}
+
+#[tokio::test]
+async fn hang_up_reads_the_rules_again_and_keeps_the_counts() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let rules = gateway.folder.path().join("rules.yaml");
+        let mut wire = gateway.connect().await;
+        let mut status = async |path: &str| {
+            let lines = format!("GET {path} HTTP/1.1");
+            wire.answer(&lines).await.0.status()
+        };
+        for expected in [200, 200, 429] {
+            assert_eq!(status("/limited").await, expected);
+        }
+        fs::write(&rules, "rules: {").unwrap();
+        gateway.process.hang_up();
+        gateway.says("stay as they were").await;
+        assert_eq!(status("/limited").await, 429);
+        let more = "  - {name: new, match: {path: /new}, key: client_ip, quota: 1/day}\n";
+        fs::write(&rules, format!("{RULES}{more}")).unwrap();
+        gateway.process.hang_up();
+        gateway.says("read the rules again").await;
+        assert_eq!(status("/limited").await, 429);
+        assert_eq!([status("/new").await, status("/new").await], [200, 429]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn gateways_count_together_in_redis() {
+    needs!(redis);
+    bounded(async {
+        let server = Setup::redis().start().await;
+        let upstream = Upstream::start().await;
+        let url = server.url();
+        let options = ["--redis", &*url, "--redis-prefix", "shop"];
+        let one = Gateway::start(upstream.port, &options).await;
+        let other = Gateway::start(upstream.port, &options).await;
+        let mut told = Vec::new();
+        for gateway in [&one, &other, &one, &other] {
+            let (head, _) = gateway
+                .connect()
+                .await
+                .answer("GET /limited HTTP/1.1")
+                .await;
+            told.push(head.status());
+        }
+        assert_eq!(told, [200, 200, 429, 429]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn end_answers_those_that_are_there() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let mut gateway = Gateway::start(upstream.port, &["--drain", "0s"]).await;
+        let mut idle = gateway.connect().await;
+        assert_eq!(idle.answer("GET / HTTP/1.1").await.1, "ok");
+        let mut waits = gateway.connect().await;
+        waits.ask("GET /wait HTTP/1.1\nhost: test").await;
+        let mut streams = gateway.connect().await;
+        streams.ask("GET /events HTTP/1.1\nhost: test").await;
+        streams.head().await.unwrap();
+        eventually("the requests", async || {
+            (upstream.asked().len() == 3).then_some(())
+        })
+        .await;
+        gateway.process.terminate();
+        // A connection without a request is closed, and no other is taken.
+        assert_eq!(idle.rest().await, b"");
+        upstream.steps.add_permits(3);
+        assert_eq!(waits.message().await.unwrap().1, "waited");
+        let mut events = 0;
+        while streams.chunk().await.unwrap().is_ok() {
+            events += 1;
+        }
+        assert_eq!(events, 2);
+        eventually("the end", async || {
+            gateway.process.has_ended().then_some(())
+        })
+        .await;
+        gateway.says("all requests are answered").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn no_request_is_lost_while_the_gateway_ends() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let mut gateway = Gateway::start(upstream.port, &["--drain", "50ms"]).await;
+        let port = gateway.port;
+        let clients = (0..8).map(|_| {
+            tokio::spawn(async move {
+                let mut answers = 0;
+                // Until its connection is refused, or closed before it was taken.
+                while let Some(mut wire) = Wire::try_connect(port).await {
+                    wire.ask("GET / HTTP/1.1\nhost: test").await;
+                    let Some((head, body)) = wire.message().await else {
+                        break;
+                    };
+                    assert_eq!(body, "ok");
+                    answers += 1;
+                    // A connection is given up by a word, so that no request is sent into its end.
+                    if head.field("connection") == Some("close") {
+                        assert_eq!(wire.rest().await, b"");
+                    }
+                }
+                answers
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        eventually("requests", async || {
+            (upstream.asked().len() > 50).then_some(())
+        })
+        .await;
+        gateway.process.terminate();
+        let mut answers = 0;
+        for client in clients {
+            answers += client.await.unwrap();
+        }
+        assert_eq!(answers, upstream.asked().len());
+        eventually("the end", async || {
+            gateway.process.has_ended().then_some(())
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn second_word_ends_it_at_once() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let mut gateway = Gateway::start(upstream.port, &["--drain", "300s"]).await;
+        let mut wire = gateway.connect().await;
+        let (head, _) = wire.answer("GET / HTTP/1.1").await;
+        assert_eq!(head.field("connection"), None);
+        gateway.process.terminate();
+        gateway.says("not ready any more").await;
+        // Requests are still taken, and connections given up.
+        let (head, body) = wire.answer("GET / HTTP/1.1").await;
+        assert_eq!(body, "ok");
+        assert_eq!(head.field("connection"), Some("close"));
+        let (_, body) = gateway.connect().await.answer("GET / HTTP/1.1").await;
+        assert_eq!(body, "ok");
+        gateway.process.terminate();
+        eventually("the end", async || {
+            gateway.process.has_ended().then_some(())
+        })
+        .await;
+        gateway.says("told twice").await;
+    })
+    .await;
+}
+
+#[test]
+fn faults_of_certificates_are_told_before_anything_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let [rules, cert, key] = [file("rules.yaml"), file("cert.pem"), file("key.pem")];
+    fs::write(&rules, RULES).unwrap();
+    let fails = |more: &[&str]| {
+        let upstream = ["--upstream", "http://127.0.0.1:1"];
+        fails(&[&[&*rules], &upstream[..], more].concat())
+    };
+    assert!(fails(&["--tls-cert", &cert]).contains("--tls-key"));
+    assert!(fails(&["--tls-client-ca", &cert]).contains("--tls-cert"));
+    let both = ["--tls-cert", &*cert, "--tls-key", &*key];
+    assert!(fails(&both).contains("cert.pem"));
+    fs::write(&cert, "").unwrap();
+    fs::write(&key, "").unwrap();
+    let said = fails(&both);
+    assert!(said.contains("--tls-key"), "{said}");
+}

@@ -1,0 +1,119 @@
+//! Limits of size, time and number, and an upstream that fails.
+
+use testkit::programs::{eventually, free_port};
+
+use crate::{
+    gateway::{Gateway, bounded},
+    upstream::Upstream,
+};
+
+#[tokio::test]
+async fn bodies_have_their_limit_announced_or_not() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &["--max-body", "10"]).await;
+        let post = |fields: &str, body: &str| {
+            let request = format!("POST / HTTP/1.1\r\nhost: test\r\n{fields}\r\n\r\n{body}");
+            async {
+                let mut wire = gateway.connect().await;
+                wire.send(request).await;
+                wire.message().await.unwrap().0.status()
+            }
+        };
+        assert_eq!(post("content-length: 10", "0123456789").await, 200);
+        let chunked = "transfer-encoding: chunked";
+        assert_eq!(post(chunked, "a\r\n0123456789\r\n0\r\n\r\n").await, 200);
+        assert_eq!(upstream.asked().len(), 2);
+        assert_eq!(post("content-length: 11", "").await, 413);
+        assert_eq!(
+            post("content-length: 11\r\nexpect: 100-continue", "").await,
+            413
+        );
+        assert_eq!(post(chunked, "a\r\n0123456789\r\n1\r\n0\r\n").await, 413);
+        assert_eq!(upstream.asked().len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn headers_have_their_limit() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        for (length, status) in [(60_000, 200), (70_000, 431), (1_000_000, 431)] {
+            let lines = format!("GET / HTTP/1.1\nx-long: {}", "a".repeat(length));
+            let (head, _) = gateway.connect().await.answer(&lines).await;
+            assert_eq!(head.status(), status, "{length}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn upstream_that_is_not_there_is_a_bad_gateway() {
+    bounded(async {
+        let gateway = Gateway::start(free_port(), &[]).await;
+        let (head, body) = gateway.connect().await.answer("GET / HTTP/1.1").await;
+        assert_eq!(head.status(), 502);
+        assert_eq!(head.field("content-type"), Some("application/problem+json"));
+        assert!(body.contains("\"status\":502"), "{body}");
+
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let mut wire = gateway.connect().await;
+        assert_eq!(wire.answer("GET /cut HTTP/1.1").await.0.status(), 502);
+        // The client's connection goes on.
+        assert_eq!(wire.answer("GET / HTTP/1.1").await.0.status(), 200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn upstream_that_is_late_is_told() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &["--timeout", "50ms"]).await;
+        let (head, _) = gateway.connect().await.answer("GET /silent HTTP/1.1").await;
+        assert_eq!(head.status(), 504);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_request_too_many_is_not_taken() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &["--max-in-flight", "1"]).await;
+        let mut first = gateway.connect().await;
+        first.ask("GET /wait HTTP/1.1\nhost: test").await;
+        eventually("the request", async || {
+            (upstream.asked().len() == 1).then_some(())
+        })
+        .await;
+        let mut second = gateway.connect().await;
+        let (head, _) = second.answer("GET /limited HTTP/1.1").await;
+        assert_eq!(head.status(), 503);
+        upstream.steps.add_permits(1);
+        assert_eq!(first.message().await.unwrap().1, "waited");
+        eventually("room", async || {
+            (second.answer("GET / HTTP/1.1").await.0.status() == 200).then_some(())
+        })
+        .await;
+        // What was not taken was not counted.
+        for status in [200, 200, 429] {
+            let (head, _) = second.answer("GET /limited HTTP/1.1").await;
+            assert_eq!(head.status(), status);
+        }
+        // An upgraded connection stays under way.
+        first
+            .answer("GET /chat HTTP/1.1\nconnection: upgrade\nupgrade: websocket")
+            .await;
+        assert_eq!(second.answer("GET / HTTP/1.1").await.0.status(), 503);
+        drop(first);
+        eventually("room", async || {
+            (second.answer("GET / HTTP/1.1").await.0.status() == 200).then_some(())
+        })
+        .await;
+    })
+    .await;
+}

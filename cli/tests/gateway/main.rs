@@ -1,0 +1,17 @@
+//! `tower-ratelimit gateway` as its users have it: a process, asked by sockets and by clients of HTTP/2 and gRPC.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod fields;
+mod framing;
+mod gateway;
+mod http2;
+mod life;
+mod limits;
+mod page;
+mod streams;
+mod tls;
+#[path = "../support/tls.rs"]
+mod tls_client;
+mod upstream;
+mod wire;

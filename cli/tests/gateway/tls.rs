@@ -1,0 +1,136 @@
+//! Connections by TLS.
+
+use std::{fs, io, net::Ipv4Addr, path::Path};
+
+use http::Request;
+use http_body_util::Empty;
+use hyper::{body::Bytes, client::conn::http2::handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use testkit::{
+    needs,
+    servers::certificates::{
+        AUTHORITY, CERTIFICATE, KEY, make_certificates, make_client_certificate,
+    },
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use tokio_rustls::client::TlsStream;
+
+use crate::{
+    gateway::{Gateway, bounded},
+    tls_client::connect,
+    upstream::Upstream,
+};
+
+const OPTIONS: [&str; 4] = ["--tls-cert", CERTIFICATE, "--tls-key", KEY];
+
+/// Whether there is an answer on the connection.
+async fn answers(connection: io::Result<TlsStream<TcpStream>>) -> bool {
+    let Ok(mut stream) = connection else {
+        return false;
+    };
+    let request = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+    let mut answer = String::new();
+    let asked = stream.write_all(request).await;
+    // With TLS 1.3 a client hears only now that it is not welcome.
+    let read = stream.read_to_string(&mut answer).await;
+    asked
+        .and(read)
+        .is_ok_and(|_| answer.starts_with("HTTP/1.1 200"))
+}
+
+#[tokio::test]
+async fn requests_come_by_tls_and_the_upstream_hears_of_it() {
+    needs!(openssl);
+    bounded(async {
+        let folder = tempfile::tempdir().unwrap();
+        make_certificates(folder.path());
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start_in(folder, upstream.port, &OPTIONS).await;
+        let folder = gateway.folder.path();
+        assert!(answers(connect(gateway.port, folder, None, "http/1.1").await).await);
+        let (head, _) = upstream.only();
+        assert_eq!(head.field("x-forwarded-proto"), Some("https"));
+        assert_eq!(head.field("x-forwarded-for"), Some("127.0.0.1"));
+
+        let stream = connect(gateway.port, folder, None, "h2").await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        let (mut sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        let request = Request::get("https://test/").body(Empty::<Bytes>::new());
+        let answer = sender.send_request(request.unwrap()).await.unwrap();
+        assert_eq!(answer.status(), 200);
+
+        // Words without TLS are not understood, and a client that says nothing keeps nobody waiting.
+        let _silent = TcpStream::connect((Ipv4Addr::LOCALHOST, gateway.port))
+            .await
+            .unwrap();
+        let mut wire = gateway.connect().await;
+        wire.ask("GET / HTTP/1.1\nhost: test").await;
+        assert!(!wire.rest().await.starts_with(b"HTTP/"));
+        assert!(answers(connect(gateway.port, folder, None, "http/1.1").await).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn clients_show_a_certificate_if_they_have_to() {
+    needs!(openssl);
+    bounded(async {
+        let folder = tempfile::tempdir().unwrap();
+        make_certificates(folder.path());
+        make_client_certificate(folder.path());
+        let others = tempfile::tempdir().unwrap();
+        make_certificates(others.path());
+        make_client_certificate(others.path());
+        let upstream = Upstream::start().await;
+        let options = [&OPTIONS[..], &["--tls-client-ca", AUTHORITY]].concat();
+        let gateway = Gateway::start_in(folder, upstream.port, &options).await;
+        let folder = gateway.folder.path();
+        for (own, expected) in [
+            (Some(folder), true),
+            (Some(others.path()), false),
+            (None, false),
+        ] {
+            let connection = connect(gateway.port, folder, own, "http/1.1").await;
+            assert_eq!(answers(connection).await, expected);
+        }
+        assert_eq!(upstream.asked().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn hang_up_reads_the_certificates_again() {
+    needs!(openssl);
+    bounded(async {
+        let folder = tempfile::tempdir().unwrap();
+        make_certificates(folder.path());
+        let next = tempfile::tempdir().unwrap();
+        make_certificates(next.path());
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start_in(folder, upstream.port, &OPTIONS).await;
+        let folder = gateway.folder.path();
+        let is_believed = async |by: &Path| {
+            let connection = connect(gateway.port, by, None, "http/1.1").await;
+            answers(connection).await
+        };
+        assert!(is_believed(folder).await && !is_believed(next.path()).await);
+
+        // A key that does not fit is not taken.
+        fs::copy(next.path().join(KEY), folder.join(KEY)).unwrap();
+        gateway.process.hang_up();
+        gateway.says("the certificates stay as they were").await;
+        assert!(is_believed(folder).await);
+
+        fs::copy(next.path().join(CERTIFICATE), folder.join(CERTIFICATE)).unwrap();
+        gateway.process.hang_up();
+        gateway.says("read the certificates again").await;
+        assert!(is_believed(next.path()).await && !is_believed(folder).await);
+    })
+    .await;
+}

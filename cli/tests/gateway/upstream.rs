@@ -1,0 +1,195 @@
+//! The upstream: it takes nothing but what leaves no doubt, and keeps what it was asked.
+
+use std::{
+    net::Ipv4Addr,
+    sync::{Arc, Mutex},
+};
+
+use tokio::{net::TcpListener, sync::Semaphore};
+
+use crate::wire::{Head, Wire};
+
+/// The size of what `/download` sends and `/count` is sent.
+pub(crate) const LARGE: usize = 100 << 20;
+
+/// The size of its chunks.
+pub(crate) const CHUNK: usize = 1 << 16;
+
+#[derive(Clone)]
+pub(crate) struct Upstream {
+    pub(crate) port: u16,
+    asked: Arc<Mutex<Vec<(Head, String)>>>,
+    /// A permit is a step of an answer that waits.
+    pub(crate) steps: Arc<Semaphore>,
+}
+
+impl Upstream {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let upstream = Self {
+            port: listener.local_addr().unwrap().port(),
+            asked: Arc::default(),
+            steps: Arc::new(Semaphore::new(0)),
+        };
+        let server = upstream.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(server.clone().serve(Wire::new(stream)));
+            }
+        });
+        upstream
+    }
+
+    /// What it was asked so far.
+    pub(crate) fn asked(&self) -> Vec<(Head, String)> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    /// The only request so far.
+    pub(crate) fn only(&self) -> (Head, String) {
+        let asked = self.asked();
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        asked.into_iter().next().unwrap()
+    }
+
+    async fn serve(self, mut wire: Wire) -> Option<()> {
+        loop {
+            let head = wire.head().await?;
+            let path = head.first_line().split(' ').nth(1)?.to_owned();
+            check(&head);
+            if head.all("expect") == ["100-continue"] {
+                wire.ask("HTTP/1.1 100 Continue").await;
+            }
+            let body = match &*path {
+                "/count" => count(&mut wire).await?.to_string(),
+                _ => body(&mut wire, &head).await?,
+            };
+            self.asked
+                .lock()
+                .unwrap()
+                .push((head.clone(), body.clone()));
+            match &*path {
+                "/count" => ok(&mut wire, &body).await,
+                "/download" => download(&mut wire).await,
+                "/break" => {
+                    wire.ask("HTTP/1.1 200 OK\ntransfer-encoding: chunked")
+                        .await;
+                    wire.send("3\r\nabc\r\n").await;
+                    self.step().await;
+                    return None;
+                }
+                "/cut" => return None,
+                "/silent" => std::future::pending().await,
+                "/events" => self.events(&mut wire).await,
+                "/wait" => {
+                    self.step().await;
+                    ok(&mut wire, "waited").await;
+                }
+                "/trailers" => {
+                    wire.ask("HTTP/1.1 200 OK\ntransfer-encoding: chunked\ntrailer: x-sum")
+                        .await;
+                    wire.send("4\r\nbody\r\n0\r\nx-sum: 7\r\n\r\n").await;
+                }
+                "/hop" => {
+                    wire.ask(
+                        "HTTP/1.1 200 OK\nconnection: x-hop\nx-hop: 1\nkeep-alive: timeout=5\n\
+                         x-end: 1\nset-cookie: a\nset-cookie: b\ncontent-length: 0",
+                    )
+                    .await;
+                }
+                "/chat" | "/other" => return chat(&mut wire, &path).await,
+                _ if head.first_line().starts_with("HEAD ") => {
+                    wire.ask("HTTP/1.1 200 OK\ncontent-length: 1234").await;
+                }
+                _ => ok(&mut wire, "ok").await,
+            }
+        }
+    }
+
+    async fn step(&self) {
+        self.steps.acquire().await.unwrap().forget();
+    }
+
+    async fn events(&self, wire: &mut Wire) {
+        wire.ask("HTTP/1.1 200 OK\ncontent-type: text/event-stream\ntransfer-encoding: chunked")
+            .await;
+        for event in ["one", "two"] {
+            let event = format!("data: {event}\n\n");
+            wire.send(format!("{:x}\r\n{event}\r\n", event.len())).await;
+            self.step().await;
+        }
+        wire.send("0\r\n\r\n").await;
+    }
+}
+
+/// Fails for a head that another server might understand in another way.
+fn check(head: &Head) {
+    let text = &head.0;
+    let framing = head.all("content-length").len() + head.all("transfer-encoding").len();
+    let is_plain = text.matches('\n').count() == text.matches("\r\n").count()
+        && text.matches('\r').count() == text.matches("\r\n").count();
+    assert!(framing <= 1 && is_plain, "{text:?}");
+    assert!(!text.contains("\n ") && !text.contains("\n\t"), "{text:?}");
+    assert_eq!(head.all("host").len(), 1, "{text:?}");
+}
+
+async fn body(wire: &mut Wire, head: &Head) -> Option<String> {
+    let mut body = Vec::new();
+    if head.is_chunked() {
+        loop {
+            match wire.chunk().await? {
+                Ok(chunk) => body.extend(chunk),
+                Err(trailers) => {
+                    body.extend(trailers.into_bytes());
+                    break;
+                }
+            }
+        }
+    } else if let Some(length) = head.field("content-length") {
+        body = wire.read(length.parse().ok()?).await?;
+    }
+    String::from_utf8(body).ok()
+}
+
+async fn count(wire: &mut Wire) -> Option<usize> {
+    let mut length = 0;
+    while let Ok(chunk) = wire.chunk().await? {
+        length += chunk.len();
+    }
+    Some(length)
+}
+
+async fn ok(wire: &mut Wire, body: &str) {
+    let length = body.len();
+    wire.send(format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}"
+    ))
+    .await;
+}
+
+async fn download(wire: &mut Wire) {
+    wire.ask("HTTP/1.1 200 OK\ntransfer-encoding: chunked")
+        .await;
+    let chunk = [format!("{CHUNK:x}\r\n").as_bytes(), &[b'x'; CHUNK], b"\r\n"].concat();
+    for _ in 0..LARGE / CHUNK {
+        wire.send(&chunk).await;
+    }
+    wire.send("0\r\n\r\n").await;
+}
+
+/// Sends back all that comes, in upper case.
+async fn chat(wire: &mut Wire, path: &str) -> Option<()> {
+    let protocol = if path == "/chat" {
+        "websocket"
+    } else {
+        "other"
+    };
+    wire.ask(&format!(
+        "HTTP/1.1 101 Switching Protocols\nconnection: upgrade\nupgrade: {protocol}\nx-agreed: 1"
+    ))
+    .await;
+    loop {
+        let byte = wire.read(1).await?;
+        wire.send(byte.to_ascii_uppercase()).await;
+    }
+}

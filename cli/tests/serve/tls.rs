@@ -1,0 +1,82 @@
+//! Connections by TLS.
+
+use std::{fs, path::PathBuf};
+
+use hyper_util::rt::TokioIo;
+use testkit::{
+    needs,
+    programs::eventually,
+    servers::certificates::{
+        AUTHORITY, CERTIFICATE, KEY, make_certificates, make_client_certificate,
+    },
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower::service_fn;
+use tower_ratelimit_server::messages::Code;
+
+use crate::{
+    service::{Service, about, ask},
+    tls_client::connect,
+};
+
+/// A channel of a client that believes and shows the certificates of this folder.
+fn channel(port: u16, folder: PathBuf, own: Option<PathBuf>) -> Channel {
+    let connector = service_fn(move |_: Uri| {
+        let (folder, own) = (folder.clone(), own.clone());
+        async move {
+            let stream = connect(port, &folder, own.as_deref(), "h2").await;
+            stream.map(TokioIo::new)
+        }
+    });
+    Endpoint::from_static("http://127.0.0.1").connect_with_connector_lazy(connector)
+}
+
+#[tokio::test]
+async fn grpc_and_http_speak_tls_if_they_are_told_to() {
+    needs!(openssl);
+    let certificates = tempfile::tempdir().unwrap();
+    let folder = certificates.path();
+    make_certificates(folder);
+    make_client_certificate(folder);
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let [cert, key, ca] = [CERTIFICATE, KEY, AUTHORITY].map(file);
+    let options = ["--tls-cert", &*cert, "--tls-key", &*key];
+
+    let service = Service::start(&options).await;
+    let channel_of = |own: Option<PathBuf>| channel(service.grpc, folder.to_owned(), own);
+    let answer = ask(channel_of(None), about("foo", "bar")).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::Ok);
+    assert!(
+        service.ask(about("foo", "bar")).await.is_err(),
+        "without TLS"
+    );
+
+    let all = [&options[..], &["--tls-client-ca", &ca, "--http-tls"]].concat();
+    let service = Service::launch(&all);
+    eventually("the service", async || {
+        service.process.log().contains("serving").then_some(())
+    })
+    .await;
+    let channel_of = |own: Option<PathBuf>| channel(service.grpc, folder.to_owned(), own);
+    assert!(ask(channel_of(None), about("foo", "bar")).await.is_err());
+    let own = Some(folder.to_owned());
+    ask(channel_of(own), about("foo", "bar")).await.unwrap();
+    let stream = connect(service.http, folder, Some(folder), "http/1.1").await;
+    let mut stream = stream.unwrap();
+    let request = b"GET /readyz HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+
+    // The same file, with another line at its end, is another.
+    let text = fs::read_to_string(&cert).unwrap();
+    fs::write(&cert, text + "\n").unwrap();
+    service.process.hang_up();
+    eventually("the reload", async || {
+        let log = service.process.log();
+        log.contains("read the certificates again").then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,210 @@
+//! The pace of a connection: how long its peer may take to send a header.
+
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicU32, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use axum::response::Response;
+use http_body::{Body, Frame, SizeHint};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf},
+    time::sleep,
+};
+
+use super::{HEADER_TIME, IDLE_TIME};
+
+/// The first bytes of a client that speaks HTTP/2.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How often the time is looked at: a clock that is read for every request would cost as much as a decision.
+const TICK: Duration = Duration::from_millis(2_500);
+
+/// What a connection waits for, and for how many ticks it has.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    phase: AtomicU8,
+    ticks: AtomicU32,
+}
+
+/// The peer may be silent.
+const IDLE: u8 = 0;
+/// A header has begun.
+const HEADER: u8 = 1;
+/// A request is under way.
+const BUSY: u8 = 2;
+
+impl Pace {
+    fn enter(&self, phase: u8) {
+        self.ticks.store(0, Ordering::Relaxed);
+        self.phase.store(phase, Ordering::Relaxed);
+    }
+
+    /// Notes that something was read.
+    fn note(&self) {
+        if self.phase.load(Ordering::Relaxed) == IDLE {
+            self.enter(HEADER);
+        }
+    }
+
+    /// The answer to a request, which is under way until its body has ended.
+    pub(super) fn begin<A, B>(
+        self: &Arc<Self>,
+        answer: A,
+    ) -> impl Future<Output = Response<PacedBody<B>>> + use<A, B>
+    where
+        A: Future<Output = Response<B>>,
+    {
+        self.enter(BUSY);
+        let under_way = UnderWay(Arc::clone(self));
+        async move {
+            let response = answer.await;
+            response.map(|body| PacedBody {
+                body,
+                _under_way: under_way,
+            })
+        }
+    }
+
+    /// Waits until the peer has taken too long.
+    pub(super) async fn is_over(&self) {
+        loop {
+            sleep(TICK).await;
+            // The first of the ticks was a part of one.
+            let time = TICK * self.ticks.fetch_add(1, Ordering::Relaxed);
+            match self.phase.load(Ordering::Relaxed) {
+                IDLE if time >= IDLE_TIME => return,
+                HEADER if time >= HEADER_TIME => return,
+                _ => {}
+            }
+        }
+    }
+}
+
+struct UnderWay(Arc<Pace>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.enter(IDLE);
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// The body of a response.
+    pub(super) struct PacedBody<B> {
+        #[pin]
+        body: B,
+        _under_way: UnderWay,
+    }
+}
+
+impl<B: Body> Body for PacedBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        self.project().body.poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A connection that tells when something is read.
+pub(super) struct Paced<I> {
+    io: I,
+    /// The bytes that were read to see what the peer speaks, and how many of them were read again.
+    first: Vec<u8>,
+    again: usize,
+    pace: Arc<Pace>,
+}
+
+impl<I: AsyncRead + Unpin> Paced<I> {
+    pub(super) const fn new(io: I, pace: Arc<Pace>) -> Self {
+        Self {
+            io,
+            first: Vec::new(),
+            again: 0,
+            pace,
+        }
+    }
+
+    /// Whether the peer speaks HTTP/2: it begins with words that no request of HTTP/1 has.
+    pub(super) async fn is_http2(&mut self) -> io::Result<bool> {
+        while self.first.len() < PREFACE.len() {
+            let mut bytes = [0; PREFACE.len()];
+            let left = PREFACE.len() - self.first.len();
+            let read = self.io.read(&mut bytes[..left]).await?;
+            self.first.extend(&bytes[..read]);
+            if read == 0 || !PREFACE.starts_with(&self.first) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Paced<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Some(left) = this.first.get(this.again..).filter(|left| !left.is_empty()) {
+            let read = left.len().min(buffer.remaining());
+            buffer.put_slice(&left[..read]);
+            this.again += read;
+            this.pace.note();
+            return Poll::Ready(Ok(()));
+        }
+        let read = ready!(Pin::new(&mut this.io).poll_read(cx, buffer));
+        this.pace.note();
+        Poll::Ready(read)
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Paced<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}

@@ -1,0 +1,146 @@
+//! What a connection's peer may take its time for; the clock is tokio's, which stands until nothing else can happen.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
+    sync::{Semaphore, watch},
+    time::Instant,
+};
+
+use super::*;
+
+struct Served {
+    client: DuplexStream,
+    /// A permit is an answer.
+    answers: Arc<Semaphore>,
+    stop: watch::Sender<bool>,
+}
+
+fn served() -> Served {
+    let (client, server) = duplex(1 << 20);
+    let (stop, stopped) = watch::channel(false);
+    let answers = Arc::new(Semaphore::new(0));
+    let gate = Arc::clone(&answers);
+    let answer = move |_| {
+        let gate = Arc::clone(&gate);
+        async move {
+            gate.acquire_owned().await.unwrap().forget();
+            Response::new(Body::from("ok"))
+        }
+    };
+    tokio::spawn(connection(server, answer, stopped));
+    Served {
+        client,
+        answers,
+        stop,
+    }
+}
+
+/// The seconds until the connection is closed, and what came before.
+async fn end(client: &mut DuplexStream) -> (u64, String) {
+    let start = Instant::now();
+    let mut rest = String::new();
+    client.read_to_string(&mut rest).await.unwrap();
+    (start.elapsed().as_secs(), rest)
+}
+
+const REQUEST: &str = "GET / HTTP/1.1\r\nhost: test\r\n\r\n";
+
+#[tokio::test(start_paused = true)]
+async fn header_that_comes_slowly_ends_the_connection() {
+    for first in ["", "G", "PRI * HTTP/2.0\r\n", "GET / HTTP/1.1\r\nhost: te"] {
+        let mut served = served();
+        served.client.write_all(first.as_bytes()).await.unwrap();
+        let (seconds, answer) = end(&mut served.client).await;
+        assert!((10..13).contains(&seconds), "{seconds}: {first:?}");
+        assert_eq!(answer, "");
+    }
+    // One byte after another is no more time.
+    let mut served = served();
+    let start = Instant::now();
+    while served.client.write_all(b"a").await.is_ok() {
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert!(start.elapsed().as_secs() <= 13);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connection_between_requests_is_kept_longer() {
+    let mut served = served();
+    served.answers.add_permits(10);
+    served.client.write_all(REQUEST.as_bytes()).await.unwrap();
+    sleep(Duration::from_secs(70)).await;
+    served.client.write_all(REQUEST.as_bytes()).await.unwrap();
+    let (seconds, answers) = end(&mut served.client).await;
+    assert!((75..78).contains(&seconds), "{seconds}");
+    assert_eq!(answers.matches("200 OK").count(), 2);
+
+    let mut served = self::served();
+    served.answers.add_permits(10);
+    served.client.write_all(REQUEST.as_bytes()).await.unwrap();
+    sleep(Duration::from_secs(30)).await;
+    served
+        .client
+        .write_all(&REQUEST.as_bytes()[..9])
+        .await
+        .unwrap();
+    let (seconds, answers) = end(&mut served.client).await;
+    assert!((10..13).contains(&seconds), "{seconds}");
+    assert_eq!(answers.matches("200 OK").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_may_take_as_long_as_it_likes() {
+    let mut served = served();
+    served.client.write_all(REQUEST.as_bytes()).await.unwrap();
+    sleep(Duration::from_secs(3600)).await;
+    served.answers.add_permits(1);
+    let (seconds, answer) = end(&mut served.client).await;
+    assert!((75..78).contains(&seconds), "{seconds}");
+    assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn end_waits_for_the_answer_and_no_longer() {
+    let mut served = served();
+    served.client.write_all(REQUEST.as_bytes()).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    served.stop.send_replace(true);
+    sleep(Duration::from_secs(1)).await;
+    served.answers.add_permits(1);
+    let (seconds, answer) = end(&mut served.client).await;
+    assert_eq!(seconds, 0);
+    assert!(answer.contains("connection: close"), "{answer}");
+
+    let mut served = self::served();
+    served.answers.add_permits(1);
+    served.client.write_all(REQUEST.as_bytes()).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    served.stop.send_replace(true);
+    assert_eq!(end(&mut served.client).await.0, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tunnel_may_be_silent_for_as_long_as_it_likes() {
+    let (mut client, server) = duplex(1 << 20);
+    let (_stop, stopped) = watch::channel(false);
+    let answer = |request: Request<Incoming>| async {
+        tokio::spawn(async {
+            let mut io = TokioIo::new(hyper::upgrade::on(request).await.unwrap());
+            let byte = io.read_u8().await.unwrap();
+            io.write_u8(byte + 1).await.unwrap();
+        });
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+        response
+    };
+    tokio::spawn(connection(server, answer, stopped));
+    let request = REQUEST.replace("host", "connection: upgrade\r\nupgrade: websocket\r\nhost");
+    client.write_all(request.as_bytes()).await.unwrap();
+    sleep(Duration::from_secs(3600)).await;
+    client.write_u8(b'a').await.unwrap();
+    let (_, answer) = end(&mut client).await;
+    assert!(answer.ends_with("\r\n\r\nb"), "{answer}");
+}

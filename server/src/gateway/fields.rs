@@ -1,0 +1,141 @@
+//! Header fields of a request that is handed on, and of its response.
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Uri, Version,
+    header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA},
+};
+
+use super::front::Ticket;
+use crate::connections::Peer;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// The fields that are about one connection, beside those that `Connection` names (RFC 9110, 7.6.1).
+const OF_CONNECTION: [HeaderName; 6] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// The fields by which proxies tell of the client. The upstream believes the gateway, so it has to be the gateway that
+/// says them.
+const OF_PROXIES: [HeaderName; 7] = [
+    FORWARDED_FOR,
+    FORWARDED_HOST,
+    FORWARDED_PROTO,
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-real-ip"),
+    FORWARDED,
+    VIA,
+];
+
+/// The last hop of a request before the gateway.
+#[derive(Clone)]
+pub(super) struct Hop {
+    pub(super) peer: Peer,
+    /// Whether the peer is a proxy that the rules trust.
+    pub(super) is_trusted: bool,
+    /// The field in which trusted proxies tell of the client.
+    pub(super) client_field: HeaderName,
+    pub(super) ticket: Ticket,
+}
+
+/// Whether a field that is a list of words has this one.
+pub(super) fn lists(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
+    words(headers, name).any(|listed| listed.eq_ignore_ascii_case(word))
+}
+
+fn words(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let lines = headers.get_all(name).into_iter();
+    lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(',').map(str::trim))
+}
+
+/// Takes off all that is about the connection that it came by.
+pub(super) fn end_connection(headers: &mut HeaderMap) {
+    let named = words(headers, CONNECTION);
+    let named = named.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok());
+    // Without these it would be another message, whoever names them.
+    let named = named.filter(|name| *name != CONTENT_LENGTH && *name != HOST);
+    let named: Vec<HeaderName> = named.collect();
+    for name in named.iter().chain(&OF_CONNECTION) {
+        headers.remove(name);
+    }
+}
+
+/// Makes the fields of a request those of the request that goes to the upstream.
+pub(super) fn hand_on(headers: &mut HeaderMap, uri: &Uri, version: Version, hop: &Hop) {
+    let takes_trailers = lists(headers, TE, "trailers");
+    end_connection(headers);
+    if takes_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if !hop.is_trusted {
+        forget_proxies(headers, &hop.client_field);
+    }
+    // An authority in the target counts, whatever `Host` says (RFC 9112, 3.2.2).
+    if let Some(authority) = uri.authority()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        headers.insert(HOST, host);
+    }
+    append(
+        headers,
+        FORWARDED_FOR,
+        &hop.peer.address.ip().to_canonical().to_string(),
+    );
+    let scheme = if hop.peer.is_tls { "https" } else { "http" };
+    let scheme = HeaderValue::from_static(scheme);
+    headers.entry(FORWARDED_PROTO).or_insert(scheme);
+    if let Some(host) = headers.get(HOST).cloned() {
+        headers.entry(FORWARDED_HOST).or_insert(host);
+    }
+    headers.append(VIA, via(version));
+}
+
+/// Takes off what a client said in place of proxies, also with underscores: many servers take them for hyphens.
+fn forget_proxies(headers: &mut HeaderMap, client_field: &HeaderName) {
+    for name in OF_PROXIES.iter().chain([client_field]) {
+        headers.remove(name);
+    }
+    let is_forged = |name: &&HeaderName| {
+        let name = name.as_str();
+        name.contains('_') && {
+            let name = name.replace('_', "-");
+            name == client_field.as_str() || OF_PROXIES.iter().any(|field| *field == *name)
+        }
+    };
+    let forged: Vec<HeaderName> = headers.keys().filter(is_forged).cloned().collect();
+    for name in forged {
+        headers.remove(name);
+    }
+}
+
+/// Adds an entry to a list of one line.
+fn append(headers: &mut HeaderMap, name: HeaderName, entry: &str) {
+    let lines = headers.get_all(&name).into_iter();
+    let mut list: Vec<u8> = Vec::new();
+    for line in lines.map(HeaderValue::as_bytes).chain([entry.as_bytes()]) {
+        if !list.is_empty() {
+            list.extend(b", ");
+        }
+        list.extend(line);
+    }
+    if let Ok(list) = HeaderValue::from_bytes(&list) {
+        headers.insert(name, list);
+    }
+}
+
+fn via(version: Version) -> HeaderValue {
+    HeaderValue::from_static(match version {
+        Version::HTTP_2 => "2 tower-ratelimit",
+        Version::HTTP_10 => "1.0 tower-ratelimit",
+        _ => "1.1 tower-ratelimit",
+    })
+}

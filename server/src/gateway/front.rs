@@ -1,0 +1,114 @@
+//! The way of a request before the proxy: its limits of size and number, its client, the rules.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{ConnectInfo, Request},
+    response::Response,
+};
+use http::{
+    HeaderValue, Method, StatusCode, Version,
+    header::{CONNECTION, HOST},
+    request::Parts,
+};
+use hyper::body::{Body as _, Incoming};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower_layer::Layer as _;
+use tower_ratelimit::rules::{RulesHandle, RulesLayer, RulesLimit};
+use tower_service::Service as _;
+
+use super::{Settings, answer::problem, fields::Hop, proxy::Proxy, upload::Upload};
+use crate::{connections::Peer, http::Draining};
+
+/// All that stands before the proxy.
+pub(super) struct Front {
+    limit: RulesLimit<Proxy>,
+    rules: RulesHandle,
+    in_flight: Arc<Semaphore>,
+    max_in_flight: u32,
+    max_body: u64,
+    draining: Draining,
+}
+
+/// Held by a request until its answer, or the connection that it became, has ended.
+pub(super) type Ticket = Arc<OwnedSemaphorePermit>;
+
+impl Front {
+    pub(super) fn new(settings: &Settings, layer: &RulesLayer, draining: Draining) -> Self {
+        let most = settings.max_in_flight.min(Semaphore::MAX_PERMITS);
+        let max_in_flight = u32::try_from(most).unwrap_or(u32::MAX);
+        Self {
+            limit: layer.layer(Proxy::new(&settings.upstream, settings.timeout)),
+            rules: layer.handle(),
+            in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
+            max_in_flight,
+            max_body: settings.max_body.unwrap_or(u64::MAX),
+            draining,
+        }
+    }
+
+    pub(super) async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response {
+        let keeps_connection = request.version() == Version::HTTP_2;
+        let answer = self.limited(request, peer).await;
+        let mut response = answer.unwrap_or_else(problem);
+        // A request that is sent into a connection just when it ends would be lost.
+        if self.draining.has_begun() && !keeps_connection && !is_tunnel(&response) {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        response
+    }
+
+    async fn limited(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+    ) -> Result<Response, StatusCode> {
+        let (mut parts, body) = request.into_parts();
+        check(&parts, &body, self.max_body)?;
+        let permit = Arc::clone(&self.in_flight).try_acquire_owned();
+        let permit = permit.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+        let rules = self.rules.rules();
+        let client_ip = rules.client_ip();
+        let hop = Hop {
+            peer,
+            is_trusted: client_ip.trusts(peer.address.ip()),
+            client_field: client_ip.header_name().clone(),
+            ticket: Arc::new(permit),
+        };
+        parts.extensions.insert(ConnectInfo(peer.address));
+        parts.extensions.insert(hop);
+        let request = Request::from_parts(parts, Upload::new(body, self.max_body));
+        match self.limit.clone().call(request).await {
+            Ok(response) => Ok(response),
+            Err(never) => match never {},
+        }
+    }
+
+    /// Waits for requests and upgraded connections that are under way.
+    pub(super) async fn all_answered(&self) {
+        drop(self.in_flight.acquire_many(self.max_in_flight).await);
+    }
+}
+
+fn is_tunnel(response: &Response) -> bool {
+    response.status() == StatusCode::SWITCHING_PROTOCOLS
+}
+
+/// Refuses requests that cannot be handed on.
+fn check(parts: &Parts, body: &Incoming, max_body: u64) -> Result<(), StatusCode> {
+    if parts.method == Method::CONNECT {
+        return Err(StatusCode::NOT_IMPLEMENTED);
+    }
+    let hosts = parts.headers.get_all(HOST).iter().count();
+    let authority = parts.uri.authority();
+    let is_named = hosts == 1 || authority.is_some() || parts.version < Version::HTTP_11;
+    let has_user = authority.is_some_and(|authority| authority.as_str().contains('@'));
+    if hosts > 1 || !is_named || has_user {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    if body.size_hint().lower() > max_body {
+        return Err(StatusCode::PAYLOAD_TOO_LARGE);
+    }
+    Ok(())
+}

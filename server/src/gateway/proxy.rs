@@ -1,0 +1,234 @@
+//! The proxy: sends a request to the upstream, and its response back.
+
+use std::{
+    convert::Infallible,
+    error::Error,
+    future::Future,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{
+    body::{Body, Bytes},
+    response::Response,
+};
+use http::{
+    HeaderValue, Request, StatusCode, Uri, Version,
+    header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING},
+    request::Parts,
+    uri::{Authority, PathAndQuery, Scheme},
+};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use tokio::time::timeout;
+use tower_service::Service;
+
+use super::{
+    Upstream,
+    answer::problem,
+    fields::{self, Hop},
+    front::Ticket,
+    upgrade,
+    upload::{Progress, Upload, UploadError},
+};
+
+/// How long a connection to the upstream is kept without a request: less than the 5 seconds of servers that close
+/// theirs soon, so that none is sent into one that is just closed.
+const IDLE_TIME: Duration = Duration::from_secs(4);
+
+/// A service that hands requests on. A clone is a handle to the same connections.
+#[derive(Clone)]
+pub(super) struct Proxy(Arc<Inner>);
+
+struct Inner {
+    upstream: Authority,
+    timeout: Duration,
+    http1: Client<HttpConnector, Upload>,
+    http2: Client<HttpConnector, Upload>,
+}
+
+impl Proxy {
+    pub(super) fn new(upstream: &Upstream, timeout: Duration) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIME);
+        Self(Arc::new(Inner {
+            upstream: upstream.0.clone(),
+            timeout,
+            http1: builder.build(connector.clone()),
+            http2: builder.http2_only(true).build(connector),
+        }))
+    }
+}
+
+impl Service<Request<Upload>> for Proxy {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Upload>) -> Self::Future {
+        let proxy = Arc::clone(&self.0);
+        Box::pin(async move { Ok(proxy.hand_on(request).await.unwrap_or_else(problem)) })
+    }
+}
+
+impl Inner {
+    async fn hand_on(&self, mut request: Request<Upload>) -> Result<Response, StatusCode> {
+        let hop = request.extensions_mut().remove::<Hop>();
+        let hop = hop.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
+        let client = upgrade::asked(&mut request);
+        let (parts, body) = request.into_parts();
+        let progress = body.progress();
+        let is_grpc = is_grpc(&parts);
+        let mut request = self.outgoing(parts, body, &hop)?;
+        match is_grpc {
+            // In HTTP/2 the target has the host.
+            true => drop(request.headers_mut().remove(HOST)),
+            false => say_connection(&mut request, client.is_some()),
+        }
+        let response = match is_grpc {
+            true => self.http2.request(request),
+            false => self.http1.request(request),
+        };
+        let response = self.in_time(response, &progress).await?;
+        answer(response, client, hop.ticket)
+    }
+
+    fn outgoing(
+        &self,
+        mut parts: Parts,
+        body: Upload,
+        hop: &Hop,
+    ) -> Result<Request<Upload>, StatusCode> {
+        fields::hand_on(&mut parts.headers, &parts.uri, parts.version, hop);
+        let path = parts.uri.path_and_query().cloned();
+        let uri = Uri::builder()
+            .scheme(Scheme::HTTP)
+            .authority(self.upstream.clone())
+            .path_and_query(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+        let uri = uri.build().map_err(|_| StatusCode::BAD_REQUEST)?;
+        let mut request = Request::new(body);
+        *request.method_mut() = parts.method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = parts.headers;
+        Ok(request)
+    }
+
+    /// Waits for the head of the response, as long as the request goes on.
+    async fn in_time(
+        &self,
+        response: impl Future<Output = Result<Response<Incoming>, Refusal>>,
+        progress: &Progress,
+    ) -> Result<Response<Incoming>, StatusCode> {
+        let mut response = pin!(response);
+        loop {
+            let sent = progress.parts();
+            match timeout(self.timeout, response.as_mut()).await {
+                Ok(answered) => return answered.map_err(|error| status(&error)),
+                Err(_) if progress.parts() > sent => {}
+                Err(_) => return Err(StatusCode::GATEWAY_TIMEOUT),
+            }
+        }
+    }
+}
+
+/// Adds the fields about the connection to the upstream, which speaks HTTP/1.1.
+fn say_connection(request: &mut Request<Upload>, is_upgrade: bool) {
+    let has_body = !request.body().is_end_stream();
+    let headers = request.headers_mut();
+    if headers.contains_key(TE) {
+        headers.insert(CONNECTION, HeaderValue::from_static("te"));
+    }
+    // Without it the body of a GET would be left out.
+    if has_body && !headers.contains_key(CONTENT_LENGTH) {
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    if is_upgrade {
+        upgrade::say(headers);
+    }
+}
+
+type Refusal = hyper_util::client::legacy::Error;
+
+/// Whether a request needs HTTP/2 all the way.
+fn is_grpc(parts: &Parts) -> bool {
+    let kind = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
+    // `application/grpc-web` goes by HTTP/1.1, too.
+    parts.version == Version::HTTP_2 && rest.is_some_and(|rest| !rest.starts_with(b"-"))
+}
+
+/// The status that tells the client why there is no response.
+fn status(error: &Refusal) -> StatusCode {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if let Some(UploadError::TooLong) = cause.downcast_ref() {
+            return StatusCode::PAYLOAD_TOO_LARGE;
+        }
+        source = cause.source();
+    }
+    StatusCode::BAD_GATEWAY
+}
+
+fn answer(
+    mut response: Response<Incoming>,
+    client: Option<hyper::upgrade::OnUpgrade>,
+    ticket: Ticket,
+) -> Result<Response, StatusCode> {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let agreed = client.filter(|_| upgrade::is_websocket(response.headers()));
+        let client = agreed.ok_or(StatusCode::BAD_GATEWAY)?;
+        upgrade::tunnel(client, hyper::upgrade::on(&mut response), ticket);
+        fields::end_connection(response.headers_mut());
+        upgrade::say(response.headers_mut());
+        return Ok(response.map(|_| Body::empty()));
+    }
+    fields::end_connection(response.headers_mut());
+    *response.version_mut() = Version::HTTP_11;
+    Ok(response.map(|body| {
+        Body::new(Download {
+            body,
+            _ticket: ticket,
+        })
+    }))
+}
+
+/// The body of a response, with the ticket of its request.
+struct Download {
+    body: Incoming,
+    _ticket: Ticket,
+}
+
+impl HttpBody for Download {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

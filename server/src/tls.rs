@@ -1,0 +1,248 @@
+//! TLS of a listener: its certificates, which are read again when they change.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    pin::{Pin, pin},
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    time::{sleep, timeout},
+};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        RootCertStore, ServerConfig,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+        server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    },
+    server::TlsStream,
+};
+use tonic::codegen::tokio_stream::Stream;
+
+use crate::{
+    connections::PAUSE,
+    serve::{ServeError, fault},
+};
+
+/// How often the files are looked at.
+const CHECK_TIME: Duration = Duration::from_secs(10);
+
+/// How long a client may take to agree.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+
+/// Files in PEM, by which a listener speaks TLS.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct TlsFiles {
+    /// The certificate, followed by those between it and the authority.
+    pub cert: PathBuf,
+    /// The private key of the certificate.
+    pub key: PathBuf,
+    /// Certificates of authorities: clients have to show a certificate of one of them. Defaults to none: clients show
+    /// nothing.
+    pub client_ca: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    /// A certificate and its key.
+    #[must_use]
+    pub fn new(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self {
+            cert: cert.into(),
+            key: key.into(),
+            client_ca: None,
+        }
+    }
+
+    fn read(&self) -> Result<Contents, ServeError> {
+        let read = |path: &Path, flag: &str| {
+            fs::read(path).map_err(|error| fault(&format!("{flag} {}", path.display()), &error))
+        };
+        Ok(Contents {
+            cert: read(&self.cert, "--tls-cert")?,
+            key: read(&self.key, "--tls-key")?,
+            client_ca: match &self.client_ca {
+                Some(path) => Some(read(path, "--tls-client-ca")?),
+                None => None,
+            },
+        })
+    }
+}
+
+#[derive(PartialEq)]
+struct Contents {
+    cert: Vec<u8>,
+    key: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
+}
+
+impl Contents {
+    fn config(&self) -> Result<ServerConfig, ServeError> {
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| fault("TLS", &error))?;
+        let builder = match &self.client_ca {
+            Some(authorities) => builder.with_client_cert_verifier(verifier(authorities)?),
+            None => builder.with_no_client_auth(),
+        };
+        let chain = certificates(&self.cert, "--tls-cert")?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key);
+        let key = key.map_err(|error| fault("--tls-key", &error))?;
+        let config = builder.with_single_cert(chain, key);
+        let mut config = config.map_err(|error| fault("--tls-cert and --tls-key", &error))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+fn certificates(pem: &[u8], flag: &str) -> Result<Vec<CertificateDer<'static>>, ServeError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    all.map_err(|error| fault(flag, &error))
+}
+
+fn verifier(authorities: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
+    const FLAG: &str = "--tls-client-ca";
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(authorities, FLAG)? {
+        roots
+            .add(certificate)
+            .map_err(|error| fault(FLAG, &error))?;
+    }
+    let provider = Arc::new(ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let verifier = verifier.build().map_err(|error| fault(FLAG, &error))?;
+    Ok(verifier)
+}
+
+/// TLS by the files as they were last without a fault. A clone is a handle to the same.
+#[derive(Clone)]
+pub(crate) struct Tls(Arc<Inner>);
+
+struct Inner {
+    files: TlsFiles,
+    current: Mutex<Current>,
+}
+
+struct Current {
+    /// As they were last read, also with a fault.
+    contents: Contents,
+    config: Arc<ServerConfig>,
+    /// It was told, once.
+    fault: Option<String>,
+}
+
+impl Tls {
+    /// # Errors
+    ///
+    /// When a file cannot be read, or is not what it should be.
+    pub(crate) fn new(files: TlsFiles) -> Result<Self, ServeError> {
+        let contents = files.read()?;
+        let config = Arc::new(contents.config()?);
+        let current = Mutex::new(Current {
+            contents,
+            config,
+            fault: None,
+        });
+        Ok(Self(Arc::new(Inner { files, current })))
+    }
+
+    /// Agrees with the client at the other end.
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let current = self.0.current.lock();
+        let current = Arc::clone(&current.unwrap_or_else(PoisonError::into_inner).config);
+        timeout(HANDSHAKE_TIME, TlsAcceptor::from(current).accept(stream)).await?
+    }
+
+    /// Reads the files again; connections that are there stay as they are.
+    pub(crate) fn reload(&self, say: &dyn Fn(String)) {
+        let read = self.0.files.read();
+        let current = self.0.current.lock();
+        let mut current = current.unwrap_or_else(PoisonError::into_inner);
+        let config = read.and_then(|contents| {
+            let is_new = contents != current.contents;
+            let config = is_new.then(|| contents.config());
+            current.contents = contents;
+            config.transpose()
+        });
+        match config {
+            Ok(Some(config)) => {
+                current.config = Arc::new(config);
+                current.fault = None;
+                say("read the certificates again".to_owned());
+            }
+            Ok(None) => {}
+            Err(error) => {
+                let fault = error.to_string();
+                if current.fault.as_ref() != Some(&fault) {
+                    say(format!("the certificates stay as they were: {fault}"));
+                    current.fault = Some(fault);
+                }
+            }
+        }
+    }
+}
+
+/// Reads the files again whenever they have changed, for as long as `life` goes on.
+pub(crate) async fn watch_during(
+    life: impl Future<Output = ()>,
+    tls: Option<&Tls>,
+    say: &dyn Fn(String),
+) {
+    let mut life = pin!(life);
+    loop {
+        if timeout(CHECK_TIME, life.as_mut()).await.is_ok() {
+            return;
+        }
+        if let Some(tls) = tls {
+            tls.reload(say);
+        }
+    }
+}
+
+/// The connections of a listener that speaks TLS, for a server that takes them one by one. Each agrees on its own, so
+/// that a slow one keeps no other waiting.
+pub(crate) fn incoming(listener: TcpListener, tls: Tls) -> Incoming {
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        loop {
+            let accepted = tokio::select! {
+                () = sender.closed() => return,
+                accepted = listener.accept() => accepted,
+            };
+            let Ok((stream, _)) = accepted else {
+                // There are too many open files, or the client is gone.
+                sleep(PAUSE).await;
+                continue;
+            };
+            let (sender, tls) = (sender.clone(), tls.clone());
+            tokio::spawn(async move {
+                drop(stream.set_nodelay(true));
+                if let Ok(stream) = tls.accept(stream).await {
+                    drop(sender.send(stream).await);
+                }
+            });
+        }
+    });
+    Incoming(receiver)
+}
+
+/// See [`incoming`].
+pub(crate) struct Incoming(mpsc::Receiver<TlsStream<TcpStream>>);
+
+impl Stream for Incoming {
+    type Item = io::Result<TlsStream<TcpStream>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(cx).map(|stream| stream.map(Ok))
+    }
+}
