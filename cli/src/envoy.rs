@@ -15,11 +15,16 @@ use tower_ratelimit_server::{
     serve::{self, Settings},
 };
 
+use tracing_subscriber::filter::LevelFilter;
+
 use self::variables::Variables;
-use crate::serve::{run, say};
+use crate::{
+    log::{self, Format, Level, say},
+    serve::run,
+};
 
 /// Variables of what there is not here, and whose absence changes no decision.
-const WITHOUT_MEANING: [&str; 20] = [
+const WITHOUT_MEANING: [&str; 18] = [
     "DEBUG_HOST",
     "DEBUG_PORT",
     "DISABLE_STATS",
@@ -29,8 +34,6 @@ const WITHOUT_MEANING: [&str; 20] = [
     "GRPC_MAX_CONNECTION_AGE_GRACE",
     "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
     "LOCAL_CACHE_SIZE_IN_BYTES",
-    "LOG_FORMAT",
-    "LOG_LEVEL",
     "PROMETHEUS_ADDR",
     "PROMETHEUS_MAPPER_YAML",
     "PROMETHEUS_PATH",
@@ -69,6 +72,8 @@ const REFUSED: [(&str, &str); 6] = [
 pub(crate) fn envoy() -> Result<(), String> {
     let variables = Variables::of_process();
     let settings = settings(&variables)?;
+    let (format, level) = log(&variables)?;
+    log::begin(format, level);
     let set: Vec<&str> = WITHOUT_MEANING
         .into_iter()
         .filter(|name| variables.text(name).is_some())
@@ -103,6 +108,26 @@ fn settings(variables: &Variables) -> Result<Settings, String> {
     settings.on_failure = OnFailure::deny();
     settings.modes = modes(variables)?;
     Ok(settings)
+}
+
+/// The lines of the log, and their least level, by the names of the reference.
+fn log(variables: &Variables) -> Result<(Format, Level), String> {
+    let format = match variables.text("LOG_FORMAT") {
+        None | Some("text") => Format::Text,
+        Some("json") => Format::Json,
+        Some(other) => return Err(format!("LOG_FORMAT={other} is neither text nor json")),
+    };
+    let level = variables.text("LOG_LEVEL").map(str::to_ascii_lowercase);
+    let level = match level.as_deref() {
+        None => LevelFilter::INFO,
+        Some("trace") => LevelFilter::TRACE,
+        Some("debug") => LevelFilter::DEBUG,
+        Some("info") => LevelFilter::INFO,
+        Some("warn" | "warning") => LevelFilter::WARN,
+        Some("error" | "fatal" | "panic") => LevelFilter::ERROR,
+        Some(other) => return Err(format!("LOG_LEVEL={other} is no level such as warn")),
+    };
+    Ok((format, level.into()))
 }
 
 fn refuse(variables: &Variables) -> Result<(), String> {
@@ -243,6 +268,21 @@ mod tests {
         let modes = format!("{:?}", settings.modes);
         for told in ["shadow: true", "NearLimit(0.5)", "\"x-limit\"", "Envoy"] {
             assert!(modes.contains(told), "{told}: {modes}");
+        }
+    }
+
+    #[test]
+    fn the_log_is_that_of_the_reference() {
+        let read = |pairs: &[(&str, &str)]| log(&Variables::from(pairs));
+        let info = Level::from(LevelFilter::INFO);
+        assert_eq!(read(&[]), Ok((Format::Text, info)));
+        let told = read(&[("LOG_FORMAT", "json"), ("LOG_LEVEL", "WARN")]);
+        assert_eq!(told, Ok((Format::Json, LevelFilter::WARN.into())));
+        let told = read(&[("LOG_LEVEL", "fatal")]);
+        assert_eq!(told, Ok((Format::Text, LevelFilter::ERROR.into())));
+        for pair in [("LOG_FORMAT", "xml"), ("LOG_LEVEL", "loud")] {
+            let error = read(&[pair]).expect_err(pair.0);
+            assert!(error.contains(pair.0), "{error}");
         }
     }
 

@@ -6,7 +6,8 @@ use clap::Args;
 use tower_ratelimit_server::gateway::{self, Settings, Upstream};
 
 use crate::{
-    serve::{run, say, time},
+    log::{Log, say},
+    serve::{run, time},
     tls::Tls,
 };
 
@@ -56,6 +57,8 @@ pub(crate) struct Gateway {
     /// How long new requests are taken after SIGTERM.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, env = "TOWER_RATELIMIT_DRAIN")]
     drain: Duration,
+    #[command(flatten)]
+    log: Log,
 }
 
 /// A number of bytes; `k`, `m` and `g` are powers of 1,024.
@@ -88,6 +91,7 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     settings.max_in_flight = gateway.max_in_flight;
     settings.timeout = gateway.timeout;
     settings.drain = gateway.drain;
+    gateway.log.begin();
     run(gateway::serve(settings, say))
 }
 

@@ -13,6 +13,8 @@ mod explain;
 mod gateway;
 #[cfg(feature = "serve")]
 mod healthcheck;
+#[cfg(feature = "serve")]
+mod log;
 mod output;
 mod replay;
 mod request;

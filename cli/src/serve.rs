@@ -10,13 +10,18 @@ use std::{
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use tower_ratelimit::Quota;
+#[cfg(feature = "otel")]
+use tower_ratelimit_server::telemetry;
 use tower_ratelimit_server::{
     HeaderSet, OnFailure,
     decide::Modes,
     serve::{self, ServeError, Settings},
 };
 
-use crate::tls::Tls;
+use crate::{
+    log::{Log, say},
+    tls::Tls,
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
@@ -171,6 +176,8 @@ pub(crate) struct Serve {
     /// Adds the metadata of the descriptors that passed to answers.
     #[arg(long, env = "TOWER_RATELIMIT_METADATA")]
     metadata: bool,
+    #[command(flatten)]
+    log: Log,
 }
 
 /// Where the admin service listens, if anywhere.
@@ -232,7 +239,9 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 ///
 /// What is wrong with the arguments or the files.
 pub(crate) fn serve(serve: Serve) -> Result<(), String> {
-    run(serve::serve(settings(serve), say))
+    let (log, settings) = settings(serve);
+    log.begin();
+    run(serve::serve(settings, say))
 }
 
 /// Runs a service until its end.
@@ -241,17 +250,17 @@ pub(crate) fn run(service: impl Future<Output = Result<(), ServeError>>) -> Resu
         .enable_all()
         .build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    let served = runtime.block_on(service);
-    served.map_err(|error| error.to_string())
+    runtime.block_on(async {
+        #[cfg(feature = "otel")]
+        let export = telemetry::export().map_err(|error| format!("OTLP: {error}"))?;
+        let served = service.await;
+        #[cfg(feature = "otel")]
+        export.end().await;
+        served.map_err(|error| error.to_string())
+    })
 }
 
-/// A line of the log.
-#[allow(clippy::needless_pass_by_value, reason = "services give it away")]
-pub(crate) fn say(line: String) {
-    eprintln!("tower-ratelimit: {line}");
-}
-
-fn settings(serve: Serve) -> Settings {
+fn settings(serve: Serve) -> (Log, Settings) {
     let mut settings = Settings::new(serve.rules);
     settings.auth_rules = serve.auth_rules;
     settings.trust = serve.trust;
@@ -284,5 +293,5 @@ fn settings(serve: Serve) -> Settings {
         .charge_admitted(serve.charge == Charged::Admitted)
         .headers(serve.rls_headers)
         .problem_body(serve.rls_body == DeniedBody::Problem);
-    settings
+    (serve.log, settings)
 }

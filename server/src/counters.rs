@@ -24,6 +24,7 @@ const MOST_LIMITERS: usize = 1_024;
 pub struct Counters(Arc<Inner>);
 
 struct Inner {
+    backend: &'static str,
     make: MakeLimiter,
     limiters: Mutex<HashMap<Measure, AnyLimiter>>,
 }
@@ -53,7 +54,7 @@ impl Counters {
     #[must_use]
     pub fn local(store: &LocalStore) -> Self {
         let store = store.clone();
-        Self::new(move |quota, name| {
+        Self::of("local", move |quota, name| {
             let limiter = LocalLimiter::builder(quota).name(name).build_in(&store)?;
             Ok(AnyLimiter::new(limiter))
         })
@@ -63,7 +64,7 @@ impl Counters {
     #[must_use]
     pub fn redis(store: &RedisStore, on_failure: OnFailure) -> Self {
         let store = store.clone();
-        Self::new(move |quota, name| {
+        Self::of("redis", move |quota, name| {
             let limiter = RedisLimiter::builder(quota)
                 .name(name)
                 .on_failure(on_failure)
@@ -77,10 +78,23 @@ impl Counters {
     pub fn new(
         make: impl Fn(Quota, &str) -> Result<AnyLimiter, ConfigError> + Send + Sync + 'static,
     ) -> Self {
+        Self::of("other", make)
+    }
+
+    fn of(
+        backend: &'static str,
+        make: impl Fn(Quota, &str) -> Result<AnyLimiter, ConfigError> + Send + Sync + 'static,
+    ) -> Self {
         Self(Arc::new(Inner {
+            backend,
             make: Box::new(make),
             limiters: Mutex::default(),
         }))
+    }
+
+    /// The place where these count, for those who look on.
+    pub(crate) fn backend(&self) -> &'static str {
+        self.0.backend
     }
 
     /// Asks at once, and gives the answer or what will have it.
@@ -99,7 +113,7 @@ impl Counters {
     }
 
     fn limiter(&self, measure: Measure) -> Result<AnyLimiter, ConfigError> {
-        let Inner { make, limiters } = &*self.0;
+        let Inner { make, limiters, .. } = &*self.0;
         let mut limiters = limiters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(limiter) = limiters.get(&measure) {
             return Ok(limiter.clone());

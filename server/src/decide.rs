@@ -32,6 +32,7 @@ use crate::{
         Code, DescriptorStatus, Duration, HeaderValue, RateLimitRequest, RateLimitResponse, Struct,
     },
     statistics::{NearLimit, Statistics},
+    telemetry::Span,
 };
 
 /// Limits by rules that can be exchanged: what the service decides by. A clone is a handle to the same limits.
@@ -191,6 +192,16 @@ impl RateLimits {
         &self,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, DecideError> {
+        let span = Span::begin();
+        let answer = self.charged_answer_to(request).await;
+        span.end(self.0.counters.backend(), &request.domain, &answer);
+        answer
+    }
+
+    async fn charged_answer_to(
+        &self,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, DecideError> {
         if !self.0.modes.charge_admitted {
             return self.answer_to(request, true).await;
         }
@@ -210,7 +221,10 @@ impl RateLimits {
         &self,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, DecideError> {
-        self.answer_to(request, false).await
+        let span = Span::begin();
+        let answer = self.answer_to(request, false).await;
+        span.end(self.0.counters.backend(), &request.domain, &answer);
+        answer
     }
 
     async fn answer_to(

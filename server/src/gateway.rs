@@ -12,7 +12,7 @@ mod upload;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use http::{Uri, uri::Authority};
+use http::{Request, Uri, uri::Authority};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tower_ratelimit::{
     RedisStore,
@@ -25,6 +25,7 @@ use crate::{
     http::Draining,
     life::{self, Signals},
     serve::{ServeError, fault, listen, redis},
+    telemetry::{Caller, spanned},
     tls::{self, Tls, TlsFiles},
 };
 
@@ -81,7 +82,8 @@ impl Settings {
         }
         let rules = builder.read_all(&self.rules);
         let rules = rules.map_err(|error| fault("the rules cannot be used", &error))?;
-        Ok(RulesLayer::new(rules))
+        let backend = self.redis.as_ref().map_or("local", |_| "redis");
+        Ok(spanned(RulesLayer::new(rules), backend))
     }
 }
 
@@ -177,7 +179,8 @@ impl Running {
             let front = Arc::clone(&front);
             move |request, peer| {
                 let front = Arc::clone(&front);
-                async move { front.answer(request, peer).await }
+                let caller = Caller::of(Request::headers(&request), None);
+                caller.within(async move { front.answer(request, peer).await })
             }
         };
         Self {

@@ -28,6 +28,10 @@ pub mod serve;
 mod source;
 pub mod statistics;
 mod store;
+#[cfg(feature = "otel")]
+pub mod telemetry;
+#[cfg(not(feature = "otel"))]
+mod telemetry;
 mod tls;
 mod watch;
 

@@ -21,6 +21,7 @@ use crate::{
     decide::{DecideError, RateLimits},
     messages::{Code, RateLimitRequest, RateLimitResponse},
     metrics,
+    telemetry::Caller,
 };
 
 /// The service's name, by which its health can be asked, too.
@@ -62,9 +63,9 @@ impl Service<http::Request<Body>> for RateLimitService {
             if request.uri().path() != SHOULD_RATE_LIMIT {
                 return Ok(Status::unimplemented("the service has no such method").into_http());
             }
-            Ok(Grpc::new(ProstCodec::default())
-                .unary(method, request)
-                .await)
+            let caller = Caller::of(request.headers(), None);
+            let mut grpc = Grpc::new(ProstCodec::default());
+            Ok(caller.within(grpc.unary(method, request)).await)
         })
     }
 }

@@ -32,6 +32,7 @@ use crate::{
     reflection, rls,
     source::Source,
     store::Store,
+    telemetry::{Caller, observed},
     tls::{self, Tls, TlsFiles},
     watch::Watch,
 };
@@ -201,6 +202,7 @@ impl Settings {
         let rules =
             rules.map_err(|error| fault("the rules of --auth-rules cannot be used", &error))?;
         let observer = MetricsObserver::new().backend(store.backend());
+        let observer = observed(observer, store.backend());
         let observers = (observer, Arc::clone(top));
         Ok(Some(RulesLayer::new(rules).observer(observers)))
     }
@@ -339,7 +341,9 @@ impl Running {
         let answer = move |request: Request<Incoming>, peer: Peer| {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(ConnectInfo(peer.address));
-            let answer = router.clone().call(request);
+            // The routes that decide have no parameters: their paths are themselves.
+            let caller = Caller::of(request.headers(), Some(request.uri().path()));
+            let answer = caller.within(router.clone().call(request));
             async { answer.await.unwrap_or_else(|never| match never {}) }
         };
         servers.spawn(connections::serve(http, http_tls, answer, stopped.clone()));

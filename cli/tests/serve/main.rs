@@ -9,7 +9,10 @@ mod check;
 mod envoy;
 mod http;
 mod life;
+mod log;
 mod metrics;
+#[cfg(feature = "otel")]
+mod otel;
 mod page;
 mod prometheus;
 mod proxy;

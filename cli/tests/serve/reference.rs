@@ -58,7 +58,7 @@ fn is_healthy(service: &Service) -> bool {
 async fn variables_of_the_reference_are_enough() {
     let service = launch(&[
         ("USE_STATSD", "false"),
-        ("LOG_LEVEL", "debug"),
+        ("TRACING_ENABLED", "true"),
         ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
         ("LIMIT_RESET_HEADER", "X-Reset"),
         ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true"),
@@ -67,7 +67,7 @@ async fn variables_of_the_reference_are_enough() {
     assert!(is_healthy(&service));
     let log = service.process.log();
     assert!(
-        log.contains("without a meaning here: LOG_LEVEL, USE_STATSD"),
+        log.contains("without a meaning here: TRACING_ENABLED, USE_STATSD"),
         "{log}"
     );
     assert!(log.contains("no REDIS_URL"), "{log}");

@@ -1,0 +1,134 @@
+//! The log of services: lines of text or of JSON on the standard error stream.
+
+use std::{io, str::FromStr};
+
+use clap::{Args, ValueEnum};
+use tracing_subscriber::{
+    Layer as _,
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
+
+/// The crates of this project begin so.
+const OWN: &str = "tower_ratelimit";
+
+#[derive(Debug, Args)]
+pub(crate) struct Log {
+    /// The lines of the log.
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        env = "TOWER_RATELIMIT_LOG_FORMAT"
+    )]
+    log_format: Format,
+    /// The least level of lines: error, warn, info, debug or trace; or levels of modules, such as warn,hyper=debug.
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        default_value = "info",
+        env = "RUST_LOG",
+        hide_env_values = true
+    )]
+    log_level: Level,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For readers.
+    Text,
+    /// An object a line, with timestamp, level, message and target.
+    Json,
+}
+
+/// The lines that are wanted.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Level(Targets);
+
+impl From<LevelFilter> for Level {
+    /// The level of this project's lines. Other crates' details are left out: they may tell what requests say.
+    fn from(level: LevelFilter) -> Self {
+        let others = level.min(LevelFilter::WARN);
+        Self(Targets::new().with_default(others).with_target(OWN, level))
+    }
+}
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(level) = text.parse::<LevelFilter>() {
+            return Ok(level.into());
+        }
+        let targets = text.parse().map(Self);
+        targets.map_err(|_| {
+            "a level is error, warn, info, debug, trace or off; or levels of modules, such as warn,hyper=debug"
+                .to_owned()
+        })
+    }
+}
+
+impl Log {
+    pub(crate) fn begin(self) {
+        begin(self.log_format, self.log_level);
+    }
+}
+
+/// Writes lines from now on. The first call counts.
+pub(crate) fn begin(format: Format, level: Level) {
+    // The stream is no terminal where services run, and colours would stand in the lines as signs.
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(io::stderr)
+        .with_ansi(false);
+    let lines = match format {
+        Format::Text => lines.boxed(),
+        Format::Json => lines
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .boxed(),
+    };
+    let begun = tracing_subscriber::registry()
+        .with(lines.with_filter(level.0))
+        .try_init();
+    drop(begun);
+}
+
+/// A line of the log.
+#[allow(clippy::needless_pass_by_value, reason = "services give it away")]
+pub(crate) fn say(line: String) {
+    tracing::info!("{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::filter::LevelFilter;
+
+    use super::Level;
+
+    #[test]
+    fn a_level_is_that_of_this_project() {
+        let level: Level = "debug".parse().expect("a level");
+        let shown = |target: &str, level_of_line| level.0.would_enable(target, &level_of_line);
+        assert!(shown(
+            "tower_ratelimit_server::serve",
+            tracing::Level::DEBUG
+        ));
+        assert!(!shown("h2::codec", tracing::Level::INFO));
+        assert!(shown("redis", tracing::Level::WARN));
+        assert_eq!("off".parse(), Ok(Level::from(LevelFilter::OFF)));
+    }
+
+    #[test]
+    fn levels_of_modules_are_as_they_are_said() {
+        let level: Level = "error,h2=trace".parse().expect("levels");
+        assert!(level.0.would_enable("h2::codec", &tracing::Level::TRACE));
+        let own = level
+            .0
+            .would_enable("tower_ratelimit", &tracing::Level::WARN);
+        assert!(!own);
+        assert!("a=b=c".parse::<Level>().is_err());
+    }
+}

@@ -1,0 +1,218 @@
+//! The span `ratelimit.check`. It tells limits and results, never a key.
+
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use opentelemetry::{
+    Context, KeyValue, global,
+    propagation::{Extractor, TextMapPropagator as _},
+    trace::{FutureExt as _, Span as _, Status, Tracer as _},
+};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use tower_ratelimit::{
+    Policy,
+    observe::{Decided, Event, Observer},
+    rules::RulesLayer,
+};
+
+use crate::{
+    decide::DecideError,
+    messages::{Code, DescriptorStatus, RateLimitResponse},
+};
+
+const NAME: &str = "ratelimit.check";
+const POLICY: &str = "rate_limit.policy";
+const RESULT: &str = "rate_limit.result";
+const REMAINING: &str = "rate_limit.remaining";
+const BACKEND: &str = "rate_limit.backend";
+const ERROR: &str = "error.type";
+const ROUTE: &str = "http.route";
+
+/// The route of the question in the context of its task.
+struct Route(String);
+
+/// Fields of a request, by which its trace is known.
+struct Fields<'h>(&'h HeaderMap);
+
+impl Extractor for Fields<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(http::HeaderName::as_str).collect()
+    }
+}
+
+/// The trace of a caller, and the route of its question.
+pub(crate) struct Caller(Context);
+
+impl Caller {
+    /// As these fields tell it.
+    pub(crate) fn of(fields: &HeaderMap, route: Option<&str>) -> Self {
+        let caller = TraceContextPropagator::new();
+        let context = caller.extract_with_context(&Context::new(), &Fields(fields));
+        Self(match route {
+            Some(route) => context.with_value(Route(route.to_owned())),
+            None => context,
+        })
+    }
+
+    /// Makes the spans of a future those of the caller's trace.
+    pub(crate) fn within<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+        future.with_context(self.0)
+    }
+}
+
+/// The span of a decision that is under way.
+pub(crate) struct Span(SystemTime);
+
+impl Span {
+    pub(crate) fn begin() -> Self {
+        Self(SystemTime::now())
+    }
+
+    /// Ends the span of an answer to descriptors in this domain.
+    pub(crate) fn end(
+        self,
+        backend: &'static str,
+        domain: &str,
+        answer: &Result<RateLimitResponse, DecideError>,
+    ) {
+        let mut attributes = vec![KeyValue::new(BACKEND, backend)];
+        let fault = match answer {
+            Ok(answer) => {
+                let denied = answer.overall_code() == Code::OverLimit;
+                attributes.push(KeyValue::new(RESULT, result(denied)));
+                attributes.extend(of_status(telling(&answer.statuses), domain));
+                None
+            }
+            Err(DecideError::Invalid(_)) => Some("invalid"),
+            Err(DecideError::Unavailable(_)) => Some("unavailable"),
+        };
+        record(self.0, attributes, fault);
+    }
+}
+
+/// The status that the span tells of: the last one over its limit, else the one with the least remaining.
+fn telling(statuses: &[DescriptorStatus]) -> Option<&DescriptorStatus> {
+    let mut limited = statuses
+        .iter()
+        .filter(|status| status.current_limit.is_some());
+    let over = limited
+        .clone()
+        .rfind(|status| status.code() == Code::OverLimit);
+    over.or_else(|| {
+        let first = limited.next()?;
+        Some(limited.fold(first, |least, status| {
+            if status.limit_remaining < least.limit_remaining {
+                status
+            } else {
+                least
+            }
+        }))
+    })
+}
+
+/// The limit's name, or the domain where it has none. Names in statistics may have a request's values in them.
+fn of_status(
+    status: Option<&DescriptorStatus>,
+    domain: &str,
+) -> impl Iterator<Item = KeyValue> + use<> {
+    let limit = status.and_then(|status| status.current_limit.as_ref());
+    let policy = limit.map(|limit| match limit.name.is_empty() {
+        true => domain.to_owned(),
+        false => limit.name.clone(),
+    });
+    let policy = policy.map(|policy| KeyValue::new(POLICY, policy));
+    let remaining = status.map(|status| i64::from(status.limit_remaining));
+    let remaining = remaining.map(|remaining| KeyValue::new(REMAINING, remaining));
+    policy.into_iter().chain(remaining)
+}
+
+const fn result(denied: bool) -> &'static str {
+    match denied {
+        true => "limited",
+        false => "allowed",
+    }
+}
+
+/// Ends a span that began then.
+fn record(begun: SystemTime, mut attributes: Vec<KeyValue>, fault: Option<&'static str>) {
+    let context = Context::current();
+    if let Some(Route(route)) = context.get() {
+        attributes.push(KeyValue::new(ROUTE, route.clone()));
+    }
+    if let Some(fault) = fault {
+        attributes.push(KeyValue::new(RESULT, "error"));
+        attributes.push(KeyValue::new(ERROR, fault));
+    }
+    let tracer = global::tracer("tower-ratelimit");
+    let builder = tracer.span_builder(NAME).with_start_time(begun);
+    let mut span = builder
+        .with_attributes(attributes)
+        .start_with_context(&tracer, &context);
+    if fault.is_some() {
+        span.set_status(Status::error(""));
+    }
+    span.end();
+}
+
+/// Adds spans of decisions by rules of requests to an observer.
+pub(crate) fn observed(observer: impl Observer, backend: &'static str) -> impl Observer {
+    (observer, Spans { backend })
+}
+
+/// A layer with spans of its decisions.
+pub(crate) fn spanned(layer: RulesLayer, backend: &'static str) -> RulesLayer {
+    layer.observer(Spans { backend })
+}
+
+/// Makes a span of each decision when it is made.
+struct Spans {
+    backend: &'static str,
+}
+
+impl Spans {
+    fn decided(&self, decided: &Decided<'_>) {
+        let decision = decided.decision();
+        let told = match (decision.is_denied(), decided.is_shadow()) {
+            (true, true) => "shadow_limited",
+            (denied, _) => result(denied),
+        };
+        let mut attributes = vec![
+            KeyValue::new(BACKEND, self.backend),
+            KeyValue::new(RESULT, told),
+        ];
+        attributes.push(KeyValue::new(POLICY, decision.binding().name().to_owned()));
+        let remaining = decision.remaining();
+        let remaining = remaining.map(|left| i64::try_from(left).unwrap_or(i64::MAX));
+        attributes.extend(remaining.map(|left| KeyValue::new(REMAINING, left)));
+        let degraded = decision.degraded_by();
+        attributes.extend(degraded.map(|reason| KeyValue::new(ERROR, reason.as_str())));
+        record(ago(decided.latency()), attributes, None);
+    }
+
+    fn failed(&self, policies: &[Policy], told: &'static str) {
+        let mut attributes = vec![KeyValue::new(BACKEND, self.backend)];
+        let policy = policies.first().map(|policy| policy.name().to_owned());
+        attributes.extend(policy.map(|policy| KeyValue::new(POLICY, policy)));
+        record(SystemTime::now(), attributes, Some(told));
+    }
+}
+
+fn ago(time: Duration) -> SystemTime {
+    let now = SystemTime::now();
+    now.checked_sub(time).unwrap_or(now)
+}
+
+impl Observer for Spans {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::Decided(decided) => self.decided(decided),
+            Event::Failed { policies, .. } => self.failed(policies, "unavailable"),
+            Event::KeyMissing { policies, .. } => self.failed(policies, "no_key"),
+            _ => {}
+        }
+    }
+}
