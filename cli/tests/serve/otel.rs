@@ -277,7 +277,10 @@ async fn limits_of_the_gateway_are_spans() {
         .args(["gateway", "rules.yaml"])
         .args(["--listen", &format!("127.0.0.1:{port}")])
         .args(["--upstream", &format!("http://127.0.0.1:{upstream}")])
-        .envs(borrowed(&variables));
+        .args(["--drain", "0s"])
+        .envs(borrowed(&variables))
+        // Spans that wait for their turn are sent at the end.
+        .env("OTEL_BSP_SCHEDULE_DELAY", "3600000");
     let mut process = Process::start(&mut command, &folder.path().join("log"));
     let head = format!(
         "GET / HTTP/1.1\r\ntraceparent: {}\r\nx-user: {SECRET}",
@@ -286,7 +289,6 @@ async fn limits_of_the_gateway_are_spans() {
     let first = eventually("a gateway", async || try_send(port, &head, "").await).await;
     let second = send(port, &head, "").await;
     assert_eq!((first.status, second.status), (200, 429));
-    // Spans that wait for their turn are sent before the end.
     process.terminate();
     eventually("its end", async || process.has_ended().then_some(())).await;
     assert_eq!(
