@@ -35,6 +35,15 @@ const FORWARDED_HOST: &str = "x-forwarded-host";
 const METHODS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
 const URIS: [&str; 2] = ["x-forwarded-uri", "x-original-uri"];
 
+/// The fields of a denial in gRPC.
+const GRPC_FIELDS: [&str; 5] = [
+    "content-type",
+    "grpc-status",
+    "grpc-message",
+    "grpc-status-details-bin",
+    "grpc-retry-pushback-ms",
+];
+
 /// The route `GET /v1/auth`: 200 or 429 by rules of requests, with their fields; with `?deny=403` that in place of
 /// 429, for nginx, which takes 429 for an error. It has to be served with the peer's address
 /// (`into_make_service_with_connect_info::<SocketAddr>`).
@@ -87,11 +96,30 @@ async fn authorize(
         return status(StatusCode::BAD_REQUEST);
     };
     let mut response = match auth.limit.call(request).await {
-        Ok(response) => response,
+        Ok(response) => by_status(response),
         Err(never) => match never {},
     };
     if forbids && response.status() == StatusCode::TOO_MANY_REQUESTS {
         *response.status_mut() = StatusCode::FORBIDDEN;
+    }
+    response
+}
+
+/// The response in HTTP. Clients that claim to call by gRPC are denied in gRPC, with the status 200, unless the
+/// layer's [`grpc`](RulesLayer::grpc) is switched off; a proxy would let them pass.
+fn by_status(mut response: Response) -> Response {
+    let Some(code) = response.headers().get("grpc-status") else {
+        return response;
+    };
+    *response.status_mut() = match code.as_bytes() {
+        b"3" => StatusCode::BAD_REQUEST,
+        b"7" => StatusCode::FORBIDDEN,
+        b"8" => StatusCode::TOO_MANY_REQUESTS,
+        b"14" => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    for name in GRPC_FIELDS {
+        response.headers_mut().remove(name);
     }
     response
 }

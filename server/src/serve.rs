@@ -202,7 +202,9 @@ impl Settings {
             rules.map_err(|error| fault("the rules of --auth-rules cannot be used", &error))?;
         let observer = MetricsObserver::new().backend(store.backend());
         let observers = (observer, Arc::clone(top));
-        Ok(Some(RulesLayer::new(rules).observer(observers)))
+        // Proxies go by the status, which is 200 in gRPC.
+        let layer = RulesLayer::new(rules).grpc(false);
+        Ok(Some(layer.observer(observers)))
     }
 }
 
