@@ -82,8 +82,35 @@ async fn requests_that_claim_to_be_grpc_are_denied_by_the_status() {
             status,
             "{path}"
         );
-        let forbids = if status == 429 { 403 } else { status };
+        let forbids = if status == 503 { 503 } else { 403 };
         let answer = ask(router, "GET", "?deny=403", &fields(path)).await;
         assert_eq!(answer, forbids, "{path}");
+    }
+}
+
+/// A proxy may let requests pass when the service has an error, so that no client may bring one about.
+#[tokio::test]
+async fn what_clients_bring_about_is_403_where_that_denies() {
+    let local = local();
+    let uri = ("x-forwarded-uri", "/");
+    for (method, fields) in [
+        ("GET", [uri, ("x-original-uri", "/zzz")]),
+        ("GET", [uri, ("x-original-method", "G ET")]),
+        ("GET", [uri, ("x-forwarded-for", "nobody")]),
+        ("GET", [("x-forwarded-uri", "ht tp"), ("x-a", "b")]),
+        (
+            "GET",
+            [
+                ("x-forwarded-method", "POST"),
+                ("x-forwarded-uri", "/keyed"),
+            ],
+        ),
+        ("POST", [uri, ("x-a", "b")]),
+    ] {
+        let plain = ask(&local, method, "", &fields).await;
+        let expected = if method == "POST" { 405 } else { 400 };
+        assert_eq!(plain, expected, "{fields:?}");
+        let forbids = ask(&local, method, "?deny=403", &fields).await;
+        assert_eq!(forbids, 403, "{fields:?}");
     }
 }

@@ -205,6 +205,18 @@ async fn nginx_denies_what_the_rules_deny() {
         assert_eq!(answer.header("retry-after").is_some(), status == 429);
     }
     assert_eq!(get(port, "/").await.status, 200);
+    // A client cannot make the question one that has no answer.
+    for field in [
+        "x-original-uri: /zzz",
+        "x-original-method: GET",
+        "content-type: application/grpc",
+    ] {
+        let lines = format!("POST / HTTP/1.1\r\nhost: shop.example\r\n{field}");
+        assert_eq!(send(port, &lines, "").await.status, 200, "{field}");
+        let lines = format!("POST /login HTTP/1.1\r\nhost: shop.example\r\n{field}");
+        assert_eq!(send(port, &lines, "").await.status, 429, "{field}");
+    }
+    assert_eq!(get(port, "/<").await.status, 429, "no path to the service");
     drop(service);
     assert_eq!(
         try_login(port).await.status,
