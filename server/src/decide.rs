@@ -186,7 +186,8 @@ impl RateLimits {
     ///
     /// # Errors
     ///
-    /// When the request makes no sense, there are no rules, or the counters do not answer.
+    /// When the request makes no sense, there are no rules, or the counters do not answer. One of more than 256
+    /// descriptors, or with more than 64 entries in one of them, makes none.
     pub async fn decide(
         &self,
         request: &RateLimitRequest,
@@ -218,12 +219,7 @@ impl RateLimits {
         request: &RateLimitRequest,
         charges: bool,
     ) -> Result<RateLimitResponse, DecideError> {
-        if request.domain.is_empty() {
-            return Err(invalid("rate limit domain must not be empty"));
-        }
-        if request.descriptors.is_empty() {
-            return Err(invalid("rate limit descriptor list must not be empty"));
-        }
+        ask::check(request)?;
         let rules = self.rules();
         let rules = rules.ok_or_else(|| {
             DecideError::Unavailable("no rate limit configuration loaded".to_owned())
