@@ -165,8 +165,11 @@ impl RateLimits {
 
     /// Puts rules into force. Counts stay.
     pub fn set_rules(&self, rules: Rules) {
+        let rules = Arc::new(rules);
         let mut current = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
-        *current = Some(Arc::new(rules));
+        *current = Some(Arc::clone(&rules));
+        drop(current);
+        self.0.statistics.forget(&rules);
     }
 
     /// The rules in force.
