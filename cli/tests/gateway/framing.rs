@@ -73,6 +73,10 @@ async fn requests_in_doubt_are_refused() {
             let request = format!("{line}\r\nhost: test\r\n\r\n");
             assert_eq!(answers(&gateway, &request).await.0, 400, "{line:?}");
         }
+        for line in ["GET http://test/ HTTP/1.1", "GET / HTTP/1.0"] {
+            let request = format!("{line}\r\nhost: test\r\nhost: other\r\n\r\n");
+            assert_eq!(answers(&gateway, &request).await.0, 400, "{line:?}");
+        }
         let mut wire = gateway.connect().await;
         let (head, _) = wire.answer("CONNECT other:80 HTTP/1.1").await;
         assert_eq!(head.status(), 501);

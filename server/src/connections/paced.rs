@@ -13,7 +13,6 @@ use std::{
 };
 
 use axum::response::Response;
-use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf},
@@ -67,9 +66,6 @@ impl Pace {
         let under_way = UnderWay(Arc::clone(self));
         async move {
             let response = answer.await;
-            // A tunnel never comes back to requests, and may be silent for as long as it likes.
-            let is_tunnel = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-            let under_way = (!is_tunnel).then_some(under_way);
             response.map(|body| PacedBody {
                 body,
                 _under_way: under_way,
@@ -105,7 +101,7 @@ pin_project_lite::pin_project! {
     pub(super) struct PacedBody<B> {
         #[pin]
         body: B,
-        _under_way: Option<UnderWay>,
+        _under_way: UnderWay,
     }
 }
 

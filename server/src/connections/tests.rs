@@ -121,3 +121,26 @@ async fn end_waits_for_the_answer_and_no_longer() {
     served.stop.send_replace(true);
     assert_eq!(end(&mut served.client).await.0, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn tunnel_may_be_silent_for_as_long_as_it_likes() {
+    let (mut client, server) = duplex(1 << 20);
+    let (_stop, stopped) = watch::channel(false);
+    let answer = |request: Request<Incoming>| async {
+        tokio::spawn(async {
+            let mut io = TokioIo::new(hyper::upgrade::on(request).await.unwrap());
+            let byte = io.read_u8().await.unwrap();
+            io.write_u8(byte + 1).await.unwrap();
+        });
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+        response
+    };
+    tokio::spawn(connection(server, answer, stopped));
+    let request = REQUEST.replace("host", "connection: upgrade\r\nupgrade: websocket\r\nhost");
+    client.write_all(request.as_bytes()).await.unwrap();
+    sleep(Duration::from_secs(3600)).await;
+    client.write_u8(b'a').await.unwrap();
+    let (_, answer) = end(&mut client).await;
+    assert!(answer.ends_with("\r\n\r\nb"), "{answer}");
+}
