@@ -38,6 +38,9 @@ use crate::{
 /// The longest question.
 const MAX_BODY: usize = 1 << 20;
 
+/// The most fields in the header of a request, its host included.
+const MAX_HEADERS: usize = 100;
+
 /// The route `POST /v1/check`, by the limits and, if there are any, by rules of requests.
 pub fn router(limits: RateLimits, rules: Option<RulesHandle>) -> Router {
     Router::new()
@@ -208,7 +211,8 @@ fn described(object: &Map<String, Json>) -> Result<(Parts, Option<u32>), String>
             "path" => path = Some(Uri::try_from(text()?).map_err(|_| misfit(name, "a path"))?),
             "host" => {
                 let host = HeaderValue::try_from(text()?).map_err(|_| misfit(name, "a host"))?;
-                parts.headers.insert(HOST, host);
+                let inserted = parts.headers.try_insert(HOST, host);
+                inserted.map_err(|_| too_many_headers())?;
             }
             "headers" => headers(value, &mut parts.headers)?,
             "peer" => {
@@ -220,8 +224,15 @@ fn described(object: &Map<String, Json>) -> Result<(Parts, Option<u32>), String>
             _ => return Err(unknown(name)),
         }
     }
+    if parts.headers.len() > MAX_HEADERS {
+        return Err(too_many_headers());
+    }
     parts.uri = path.ok_or("a question has a `path`, or a `domain` and `descriptors`")?;
     Ok((parts, cost))
+}
+
+fn too_many_headers() -> String {
+    format!("a request has at most {MAX_HEADERS} fields in its header")
 }
 
 /// Fields of a header: a text each, or a list of texts.
@@ -234,7 +245,10 @@ fn headers(json: &Json, headers: &mut HeaderMap) -> Result<(), String> {
         let key = HeaderName::try_from(name).map_err(|_| misfit(name, "no header's name"))?;
         for value in values {
             let value = HeaderValue::try_from(text_of(name, value)?);
-            headers.append(&key, value.map_err(|_| misfit(name, "no header's value"))?);
+            let value = value.map_err(|_| misfit(name, "no header's value"))?;
+            // A map of them takes no more than some ten thousand.
+            let appended = headers.try_append(&key, value);
+            appended.map_err(|_| too_many_headers())?;
         }
     }
     Ok(())

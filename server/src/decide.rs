@@ -166,8 +166,11 @@ impl RateLimits {
 
     /// Puts rules into force. Counts stay.
     pub fn set_rules(&self, rules: Rules) {
+        let rules = Arc::new(rules);
         let mut current = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
-        *current = Some(Arc::new(rules));
+        *current = Some(Arc::clone(&rules));
+        drop(current);
+        self.0.statistics.forget(&rules);
     }
 
     /// The rules in force.
@@ -187,7 +190,8 @@ impl RateLimits {
     ///
     /// # Errors
     ///
-    /// When the request makes no sense, there are no rules, or the counters do not answer.
+    /// When the request makes no sense, there are no rules, or the counters do not answer. One of more than 256
+    /// descriptors, or with more than 64 entries in one of them, makes none.
     pub async fn decide(
         &self,
         request: &RateLimitRequest,
@@ -229,12 +233,7 @@ impl RateLimits {
         request: &RateLimitRequest,
         charges: bool,
     ) -> Result<RateLimitResponse, DecideError> {
-        if request.domain.is_empty() {
-            return Err(invalid("rate limit domain must not be empty"));
-        }
-        if request.descriptors.is_empty() {
-            return Err(invalid("rate limit descriptor list must not be empty"));
-        }
+        ask::check(request)?;
         let rules = self.rules();
         let rules = rules.ok_or_else(|| {
             DecideError::Unavailable("no rate limit configuration loaded".to_owned())

@@ -47,7 +47,8 @@ pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(15);
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Files of Envoy's reference service, and directories of them.
+    /// Files of Envoy's reference service, and directories of them. Without any, there are no limits of descriptors:
+    /// every answer about them is that they are unavailable.
     pub rules: Vec<PathBuf>,
     /// Rule files of this crate, by which `/v1/auth` answers. Defaults to none: there is no such route.
     pub auth_rules: Vec<PathBuf>,
@@ -130,10 +131,15 @@ impl Settings {
         }
     }
 
-    pub(crate) fn rules(&self) -> Result<Rules, ServeError> {
+    /// The limits of descriptors; `None` without files of them.
+    pub(crate) fn rules(&self) -> Result<Option<Rules>, ServeError> {
+        if self.rules.is_empty() {
+            return Ok(None);
+        }
         let builder = Rules::builder().merge_domains(self.merge_domains);
-        builder
-            .read(&self.rules)
+        let rules = builder.read(&self.rules);
+        rules
+            .map(Some)
             .map_err(|error| fault("the rules cannot be used", &error))
     }
 
@@ -204,7 +210,9 @@ impl Settings {
         let observer = MetricsObserver::new().backend(store.backend());
         let observer = observed(observer, store.backend());
         let observers = (observer, Arc::clone(top));
-        Ok(Some(RulesLayer::new(rules).observer(observers)))
+        // Proxies go by the status, which is 200 in gRPC.
+        let layer = RulesLayer::new(rules).grpc(false);
+        Ok(Some(layer.observer(observers)))
     }
 }
 
@@ -261,8 +269,9 @@ pub async fn serve(
     let say: Say = Arc::new(say);
     let of_auth = auth.iter().map(|auth| auth.handle().rules());
     let of_auth = of_auth.flat_map(|rules| rules.warnings().to_vec());
-    let warnings = rules.warnings().iter().map(ToString::to_string);
+    let warnings = rules.iter().flat_map(Rules::warnings);
     warnings
+        .map(ToString::to_string)
         .chain(of_auth.map(|warning| warning.to_string()))
         .for_each(|line| say(line));
     let tls = settings.tls.clone().map(Tls::new).transpose()?;
@@ -276,11 +285,13 @@ pub async fn serve(
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
     say(format!(
         "serving {} limits by gRPC on {}, by HTTP on {}",
-        rules.len(),
+        rules.as_ref().map_or(0, Rules::len),
         grpc.shown(),
         http_address
     ));
-    limits.set_rules(rules);
+    if let Some(rules) = rules {
+        limits.set_rules(rules);
+    }
     let handle = auth.as_ref().map(RulesLayer::handle);
     let source = Source::new(settings.clone(), limits.clone(), handle.clone());
     let metrics = Metrics::new(source.clone(), store.clone());
@@ -335,9 +346,14 @@ impl Running {
         let (stop, stopped) = watch::channel(false);
         let draining = Draining::default();
         let (health, health_service) = tonic_health::server::health_reporter();
-        set_health(&health, ServingStatus::Serving).await;
+        let has_limits = limits.rules().is_some();
+        set_health(&health, has_limits, ServingStatus::Serving).await;
         let mut servers = JoinSet::new();
-        let router = http::router(limits.clone(), draining.clone()).merge(more);
+        let router = match has_limits {
+            true => http::router(limits.clone(), draining.clone()),
+            false => http::router_without_limits(limits.clone(), draining.clone()),
+        };
+        let router = router.merge(more);
         let answer = move |request: Request<Incoming>, peer: Peer| {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(ConnectInfo(peer.address));
@@ -374,14 +390,19 @@ impl Running {
     /// more requests, and waits for those under way.
     async fn end(mut self, drain: Duration) {
         self.draining.begin();
-        set_health(&self.health, ServingStatus::NotServing).await;
+        set_health(&self.health, true, ServingStatus::NotServing).await;
         let all = async { while self.servers.join_next().await.is_some() {} };
         life::drain(drain, &self.stop, all).await;
     }
 }
 
-async fn set_health(health: &HealthReporter, status: ServingStatus) {
+/// Tells the health of the process, and of the service of limits, which never serves where there are none.
+async fn set_health(health: &HealthReporter, has_limits: bool, status: ServingStatus) {
     for name in HEALTH_NAMES {
+        let status = match has_limits || name.is_empty() {
+            true => status,
+            false => ServingStatus::NotServing,
+        };
         health.set_service_status(name, status).await;
     }
 }

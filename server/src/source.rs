@@ -143,7 +143,8 @@ impl Source {
             }
         };
         match self.0.settings.rules() {
-            Ok(rules) => {
+            Ok(None) => {}
+            Ok(Some(rules)) => {
                 told(Ok(format!("read the rules again: {} limits", rules.len())));
                 self.0.limits.set_rules(rules);
                 let limits = &self.0.limits;

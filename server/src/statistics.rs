@@ -2,17 +2,20 @@
 //! which there is not.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
-use crate::lyft::StatsName;
+use crate::lyft::{Rules, StatsName, stats_name};
 
 /// The most names that tell values of requests. What comes beyond counts under one name for each domain.
 const MOST_VALUES: usize = 10_000;
+
+/// The longest of such names, in bytes. Longer ones count there, too.
+const LONGEST_VALUES: usize = 200;
 
 /// The counts of all limits, by name; units, as is all that follows.
 #[derive(Debug, Default)]
@@ -34,6 +37,8 @@ struct LimitCounts {
     within_limit: AtomicU64,
     shadow_mode: AtomicU64,
     total_negative_hits: AtomicU64,
+    /// Whether the limit was asked about since the rules were last read.
+    is_asked: AtomicBool,
 }
 
 /// The names of the counts, and their meaning, in the order of [`Statistics::all`].
@@ -92,7 +97,32 @@ impl Statistics {
             .collect()
     }
 
+    /// Forgets the names of domains that are gone, and those with values of requests that nobody has asked about
+    /// since this was last done.
+    pub(crate) fn forget(&self, rules: &Rules) {
+        let domains: HashSet<String> = rules.domains().map(stats_name).collect();
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        known.counts.retain(|name, counts| {
+            let is_asked = counts.is_asked.swap(false, Relaxed);
+            domains.contains(name.domain()) && (is_asked || !name.tells_values())
+        });
+        known.values = known
+            .counts
+            .keys()
+            .filter(|name| name.tells_values())
+            .count();
+    }
+
     fn of(&self, name: &StatsName) -> Arc<LimitCounts> {
+        let counts = match name.tells_values() && name.len() > LONGEST_VALUES {
+            true => self.named(&name.other()),
+            false => self.named(name),
+        };
+        counts.is_asked.store(true, Relaxed);
+        counts
+    }
+
+    fn named(&self, name: &StatsName) -> Arc<LimitCounts> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(counts) = known.counts.get(name) {
             return Arc::clone(counts);
@@ -181,9 +211,13 @@ descriptors:
     fn limits(modes: Modes) -> RateLimits {
         let store = tower_ratelimit::LocalStore::new();
         let limits = RateLimits::new(Counters::local(&store), modes);
-        let rules = Rules::builder().parse([("rules.yaml", RULES)]);
-        limits.set_rules(rules.expect("rules"));
+        limits.set_rules(rules(RULES));
         limits
+    }
+
+    fn rules(text: &str) -> Rules {
+        let rules = Rules::builder().parse([("rules.yaml", text)]);
+        rules.expect("rules")
     }
 
     async fn ask(limits: &RateLimits, entries: &[(&str, &str)], units: i64) {
@@ -275,6 +309,46 @@ descriptors:
         assert_eq!(limits.statistics().all().len(), MOST_VALUES + 1);
         assert_eq!(of(&limits, "rl.other")[0], 5);
         assert_eq!(of(&limits, "rl.told_0")[0], 2);
+    }
+
+    /// The values are the clients', of any length.
+    #[tokio::test]
+    async fn names_of_long_values_share_one() {
+        let limits = limits(Modes::default());
+        let fits = "x".repeat(LONGEST_VALUES - "rl.told_".len());
+        ask(&limits, &[("told", &fits)], 1).await;
+        assert_eq!(of(&limits, &format!("rl.told_{fits}"))[0], 1);
+        for longer in ["y", "z"] {
+            ask(&limits, &[("told", &format!("{fits}{longer}"))], 1).await;
+        }
+        assert_eq!(limits.statistics().all().len(), 2);
+        assert_eq!(of(&limits, "rl.other")[0], 2);
+        // The file's own names are no longer than the file.
+        let key = "k".repeat(LONGEST_VALUES);
+        limits.set_rules(rules(&RULES.replace("key: ten", &format!("key: {key}"))));
+        ask(&limits, &[(&key, "x")], 1).await;
+        assert_eq!(of(&limits, &format!("rl.{key}"))[0], 1);
+    }
+
+    #[tokio::test]
+    async fn names_that_nobody_asks_for_are_forgotten() {
+        let limits = limits(Modes::default());
+        let names = |limits: &RateLimits| {
+            let all = limits.statistics().all();
+            all.keys().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        for value in ["1", "2"] {
+            ask(&limits, &[("told", value)], 1).await;
+        }
+        ask(&limits, &[("ten", "x")], 1).await;
+        limits.set_rules(rules(RULES));
+        assert_eq!(names(&limits), ["rl.ten", "rl.told_1", "rl.told_2"]);
+        ask(&limits, &[("told", "2")], 1).await;
+        limits.set_rules(rules(RULES));
+        assert_eq!(names(&limits), ["rl.ten", "rl.told_2"]);
+        assert_eq!(of(&limits, "rl.told_2")[0], 2, "it goes on");
+        limits.set_rules(rules(&RULES.replace("domain: rl", "domain: other")));
+        assert_eq!(names(&limits), [""; 0]);
     }
 
     #[tokio::test]

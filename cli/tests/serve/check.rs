@@ -159,6 +159,18 @@ async fn questions_that_make_no_sense_are_refused() {
         assert_eq!(answer.status, 400, "{question}: {}", answer.body);
         assert!(answer.body.contains(word), "{word}: {}", answer.body);
     }
+    let headers = |number: usize| {
+        let fields = (0..number).map(|at| (format!("x-{at}"), json!("")));
+        with(login(), "headers", Value::Object(fields.collect()))
+    };
+    assert_eq!(ask(&service, "", &headers(99)).await.status, 200);
+    // With the host they are one more. The last two are more than a map of them can hold.
+    let several = with(login(), "headers", json!({"x": vec![""; 100]}));
+    for question in [headers(100), several, headers(24_576), headers(24_577)] {
+        let answer = ask(&service, "", &question).await;
+        assert_eq!(answer.status, 400, "{}", answer.body);
+        assert!(answer.body.contains("100 fields"), "{}", answer.body);
+    }
     let none = Service::start(&[]).await;
     let answer = ask(&none, "", &login()).await;
     assert_eq!(answer.status, 400);

@@ -58,13 +58,16 @@ impl Service {
 
     /// Starts it with these variables in its environment, and does not wait.
     pub(crate) fn launch_with(options: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::launch_bare(&[&["rules.yaml"], options].concat(), variables)
+    }
+
+    /// The same without files of limits.
+    pub(crate) fn launch_bare(options: &[&str], variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
         let [grpc, http, admin] = [free_port(), free_port(), free_port()];
         let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
-        command
-            .current_dir(folder.path())
-            .args(["serve", "rules.yaml"]);
+        command.current_dir(folder.path()).arg("serve");
         command.args(["--grpc", &format!("127.0.0.1:{grpc}")]);
         command.args(["--http", &format!("127.0.0.1:{http}")]);
         command.args(["--admin", &format!("127.0.0.1:{admin}")]);

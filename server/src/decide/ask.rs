@@ -34,6 +34,32 @@ pub(super) struct Limited<'r> {
     pub(super) stats: StatsName,
 }
 
+/// The most descriptors of a request: each takes time and memory, and a client may be able to make them up.
+const MAX_DESCRIPTORS: usize = 256;
+
+/// The most entries of a descriptor.
+const MAX_ENTRIES: usize = 64;
+
+/// Whether the request makes sense.
+pub(super) fn check(request: &RateLimitRequest) -> Result<(), DecideError> {
+    if request.domain.is_empty() {
+        return Err(invalid("rate limit domain must not be empty"));
+    }
+    if request.descriptors.is_empty() {
+        return Err(invalid("rate limit descriptor list must not be empty"));
+    }
+    if request.descriptors.len() > MAX_DESCRIPTORS {
+        let text = format!("a request has at most {MAX_DESCRIPTORS} descriptors");
+        return Err(invalid(text));
+    }
+    let mut descriptors = request.descriptors.iter();
+    if descriptors.any(|descriptor| descriptor.entries.len() > MAX_ENTRIES) {
+        let text = format!("a descriptor has at most {MAX_ENTRIES} entries");
+        return Err(invalid(text));
+    }
+    Ok(())
+}
+
 /// What each descriptor is asked, without what others replace.
 pub(super) fn ask<'r>(
     rules: &'r Rules,

@@ -1,5 +1,7 @@
 //! Charges: what is asked of the counters, and in which order.
 
+use std::collections::HashSet;
+
 use tower_ratelimit::{Decision, LimiterError, Op};
 
 use super::{
@@ -97,6 +99,7 @@ impl RateLimits {
         decisions: &mut Decisions,
     ) -> Result<(), DecideError> {
         let (mut under_way, mut outcome): (Vec<UnderWay<'_, _>>, _) = (Vec::new(), Ok(()));
+        let mut counters = HashSet::new();
         for (at, asked) in asked.iter().enumerate() {
             let Asked::Limited(limited) = asked else {
                 continue;
@@ -104,13 +107,13 @@ impl RateLimits {
             let Some(op) = op(at, limited) else {
                 continue;
             };
-            if under_way
-                .iter()
-                .any(|other| limited.counts_as(other.limited))
-            {
+            let counter = (&limited.key, limited.charge.measure);
+            if !counters.insert(counter) {
                 for question in under_way.drain(..) {
                     self.keep(question, decisions, &mut outcome).await;
                 }
+                counters.clear();
+                counters.insert(counter);
             }
             let Limited { key, charge, .. } = limited;
             match self.0.counters.ask(key, *charge, op.clone()) {
@@ -191,10 +194,4 @@ struct UnderWay<'a, F> {
     limited: &'a Limited<'a>,
     op: Op,
     answer: F,
-}
-
-impl Limited<'_> {
-    fn counts_as(&self, other: &Self) -> bool {
-        (&self.key, self.charge.measure) == (&other.key, other.charge.measure)
-    }
 }

@@ -27,4 +27,4 @@ pub use self::{
     rules::{Builder, Rules},
     stats::StatsName,
 };
-pub(crate) use self::{metadata::merge as merge_metadata, rules::Limit};
+pub(crate) use self::{metadata::merge as merge_metadata, rules::Limit, stats::stats_name};

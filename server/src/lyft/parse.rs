@@ -67,6 +67,10 @@ pub(super) fn parse(
     }
     let RulesParser { rules, report, .. } = parser;
     let warnings = report.finish()?;
+    if rules.domains.is_empty() {
+        let message = "there is not a single domain, so nothing would be limited";
+        return Err(RulesError::unreadable(message.to_owned()));
+    }
     Ok(Rules { warnings, ..rules })
 }
 

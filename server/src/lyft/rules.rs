@@ -244,7 +244,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// All that is wrong with the texts.
+    /// All that is wrong with the texts, and when there is no domain in them.
     pub fn parse<N: Into<String>, T: Into<String>>(
         &self,
         texts: impl IntoIterator<Item = (N, T)>,
@@ -258,7 +258,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// What cannot be read, or all that is wrong with the files.
+    /// What cannot be read, or all that is wrong with the files; and when there is none: a directory that is not
+    /// filled yet does not mean that nothing is limited.
     pub fn read<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Rules, RulesError> {
         let mut texts = Vec::new();
         for path in paths {
@@ -270,6 +271,15 @@ impl Builder {
                 let text = fs::read_to_string(&file).map_err(unreadable)?;
                 texts.push((file.display().to_string(), text));
             }
+        }
+        if texts.is_empty() {
+            let paths = paths.iter().map(|path| path.as_ref().display().to_string());
+            let paths: Vec<String> = paths.collect();
+            let message = format!(
+                "there is no rule file (*.yaml, *.yml, *.json) in {}",
+                paths.join(", ")
+            );
+            return Err(RulesError::unreadable(message));
         }
         self.parse(texts)
     }

@@ -47,6 +47,16 @@ impl StatsName {
         self.tells_values
     }
 
+    pub(crate) fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// The bytes of the text.
+    pub(crate) fn len(&self) -> usize {
+        let keys = self.keys.iter().map(|key| 1 + key.len());
+        self.domain.len() + keys.sum::<usize>()
+    }
+
     /// The labels of metrics: the domain, the first key, and the others with dots between them.
     #[must_use]
     pub fn labels(&self) -> [(&'static str, String); 3] {
@@ -107,8 +117,8 @@ impl Step<'_> {
     }
 }
 
-/// A name as statistics can carry it: without `:` and `|`, and without the dots of IPv4 addresses.
-pub(super) fn stats_name(path: &str) -> String {
+/// A name, such as that of a domain, as statistics can carry it: without `:` and `|`, and without the dots of IPv4 addresses.
+pub(crate) fn stats_name(path: &str) -> String {
     let text = path.replace([':', '|'], "_");
     let bytes = text.as_bytes();
     let mut name = String::with_capacity(text.len());

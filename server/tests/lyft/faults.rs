@@ -119,6 +119,18 @@ fn domains_and_keys_are_not_empty() {
     );
 }
 
+/// A directory that is not filled yet does not mean that nothing is limited.
+#[test]
+fn sets_without_a_domain_are_refused() {
+    let nothing: [(&str, &str); 0] = [];
+    assert!(Rules::builder().parse(nothing).is_err());
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("notes.txt"), "no rules").unwrap();
+    let error = Rules::builder().read(&[folder.path()]).unwrap_err();
+    let path = folder.path().display().to_string();
+    assert!(error.to_string().contains(&path), "{error}");
+}
+
 #[test]
 fn composite_keys_are_there_once() {
     check(
