@@ -146,6 +146,14 @@ impl Wire {
         self.message().await.expect("an answer")
     }
 
+    /// A frame of HTTP/2: its stream, its kind, and what it carries.
+    pub(crate) async fn frame(&mut self) -> Option<(u32, u8, Vec<u8>)> {
+        let head = self.read(9).await?;
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |n, byte| n << 8 | u32::from(*byte));
+        let load = self.read(number(&head[..3]) as usize).await?;
+        Some((number(&head[5..]), head[3], load))
+    }
+
     /// All that still comes, until the end.
     pub(crate) async fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();

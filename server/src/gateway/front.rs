@@ -100,6 +100,11 @@ fn check(parts: &Parts, body: &Incoming, max_body: u64) -> Result<(), StatusCode
     if parts.method == Method::CONNECT {
         return Err(StatusCode::NOT_IMPLEMENTED);
     }
+    // The rules of paths would not see any other target, and the upstream might take it for one.
+    let path = parts.uri.path();
+    if !path.starts_with('/') && !(path == "*" && parts.method == Method::OPTIONS) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
     let hosts = parts.headers.get_all(HOST).iter().count();
     let authority = parts.uri.authority();
     let is_named = hosts == 1 || authority.is_some() || parts.version < Version::HTTP_11;
