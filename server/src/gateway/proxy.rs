@@ -193,11 +193,11 @@ fn answer(
         let agreed = client.filter(|_| upgrade::is_websocket(response.headers()));
         let client = agreed.ok_or(StatusCode::BAD_GATEWAY)?;
         upgrade::tunnel(client, hyper::upgrade::on(&mut response), ticket);
-        fields::end_connection(response.headers_mut());
+        fields::end_connection(response.headers_mut(), None);
         upgrade::say(response.headers_mut());
         return Ok(response.map(|_| Body::empty()));
     }
-    fields::end_connection(response.headers_mut());
+    fields::end_connection(response.headers_mut(), None);
     *response.version_mut() = Version::HTTP_11;
     Ok(response.map(|body| {
         Body::new(Download {
