@@ -153,7 +153,9 @@ async fn speak_http1<I, F, A>(
     builder.max_buf_size(MAX_HEADER);
     let connection = builder.serve_connection(TokioIo::new(io), service);
     let mut connection = pin!(connection.with_upgrades());
+    // First the connection reads what is there: one that has read nothing ends without an answer.
     tokio::select! {
+        biased;
         _ = connection.as_mut() => return,
         () = pace.is_over() => return,
         () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
@@ -180,7 +182,9 @@ where
         .keep_alive_interval(PING_TIME)
         .max_header_list_size(MAX_HEADER as u32);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+    // First the connection reads what is there: one that has read nothing ends without an answer.
     tokio::select! {
+        biased;
         _ = connection.as_mut() => return,
         () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
     }
