@@ -35,6 +35,12 @@ const HEADER_TIME: Duration = Duration::from_secs(10);
 /// they would send a request into one that is just closed.
 const IDLE_TIME: Duration = Duration::from_secs(75);
 
+/// How long no part of an answer may be read that is there.
+const UNREAD_TIME: Duration = Duration::from_secs(60);
+
+/// How long a peer has to take the end of a connection by HTTP/2.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// How often a peer that speaks HTTP/2 is asked whether it is there.
 const PING_TIME: Duration = Duration::from_secs(20);
 
@@ -129,7 +135,7 @@ where
     let pace = Arc::new(Pace::default());
     let mut io = Paced::new(io, Arc::clone(&pace));
     match timeout(HEADER_TIME, io.is_http2()).await {
-        Ok(Ok(true)) => speak_http2(io, answer, stopped).await,
+        Ok(Ok(true)) => speak_http2(io, &pace, answer, stopped).await,
         Ok(Ok(false)) => speak_http1(io, &pace, answer, stopped).await,
         _ => {}
     }
@@ -166,14 +172,18 @@ async fn speak_http1<I, F, A>(
     }
 }
 
-async fn speak_http2<I, F, A>(io: Paced<I>, answer: F, stopped: watch::Receiver<bool>)
-where
+async fn speak_http2<I, F, A>(
+    io: Paced<I>,
+    pace: &Arc<Pace>,
+    answer: F,
+    stopped: watch::Receiver<bool>,
+) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Fn(Request<Incoming>) -> A,
     A: Future<Output = Response> + Send + 'static,
 {
     let service = service_fn(move |request| {
-        let answer = answer(request);
+        let answer = pace.begin(answer(request));
         async { Ok::<_, Infallible>(answer.await) }
     });
     let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -186,7 +196,16 @@ where
     tokio::select! {
         biased;
         _ = connection.as_mut() => return,
+        () = pace.is_over() => {
+            // A peer that reads is told, so that it sends no request into the end.
+            connection.as_mut().graceful_shutdown();
+            drop(timeout(GRACE, connection).await);
+            return;
+        }
         () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
     }
-    drop(connection.await);
+    tokio::select! {
+        _ = connection => {}
+        () = pace.is_over() => {}
+    }
 }

@@ -1,5 +1,7 @@
 //! What a connection's peer may take its time for; the clock is tokio's, which stands until nothing else can happen.
 
+mod http2;
+
 use std::sync::Arc;
 
 use axum::body::Body;
