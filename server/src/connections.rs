@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{mpsc, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
     time::{sleep, timeout},
 };
 
@@ -35,6 +35,9 @@ const HEADER_TIME: Duration = Duration::from_secs(10);
 /// they would send a request into one that is just closed.
 const IDLE_TIME: Duration = Duration::from_secs(75);
 
+/// How many connections are taken by default.
+pub(crate) const MAX_CONNECTIONS: usize = 4096;
+
 /// How long no part of an answer may be read that is there.
 const UNREAD_TIME: Duration = Duration::from_secs(60);
 
@@ -42,7 +45,7 @@ const UNREAD_TIME: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How often a peer that speaks HTTP/2 is asked whether it is there.
-const PING_TIME: Duration = Duration::from_secs(20);
+pub(crate) const PING_TIME: Duration = Duration::from_secs(20);
 
 /// How long a listener rests that could not take a connection.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
@@ -58,6 +61,7 @@ pub(crate) struct Peer {
 pub(crate) async fn serve<F, A>(
     listener: TcpListener,
     tls: Option<Tls>,
+    max_connections: usize,
     answer: F,
     stopped: watch::Receiver<bool>,
 ) where
@@ -65,30 +69,36 @@ pub(crate) async fn serve<F, A>(
     A: Future<Output = Response> + Send + 'static,
 {
     let (alive, mut ended) = mpsc::channel::<Infallible>(1);
-    let start = |stream: TcpStream, address| {
+    let room = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
+    let start = |stream: TcpStream, address, permit: Option<OwnedSemaphorePermit>| {
         let (tls, alive, stopped) = (tls.clone(), alive.clone(), stopped.clone());
         let is_tls = tls.is_some();
         let answer = answer.clone();
         let answer = move |request| answer(request, Peer { address, is_tls });
         tokio::spawn(async move {
             agree(stream, tls, answer, stopped).await;
-            drop(alive);
+            drop((alive, permit));
         });
     };
     let mut until = pin!(life::wait(stopped.clone()));
     loop {
-        let accepted = tokio::select! {
+        // One too many is not refused: it waits in the queue of the system.
+        let accepted = async {
+            let permit = Arc::clone(&room).acquire_owned().await.ok();
+            (listener.accept().await, permit)
+        };
+        let (accepted, permit) = tokio::select! {
             () = &mut until => break,
-            accepted = listener.accept() => accepted,
+            accepted = accepted => accepted,
         };
         match accepted {
-            Ok((stream, address)) => start(stream, address),
+            Ok((stream, address)) => start(stream, address, permit),
             // There are too many open files, or the client is gone.
             Err(_) => sleep(PAUSE).await,
         }
     }
     for (stream, address) in waiting(listener) {
-        start(stream, address);
+        start(stream, address, None);
     }
     drop(alive);
     ended.recv().await;

@@ -23,7 +23,7 @@ use tower_service::Service as _;
 
 use crate::{
     auth,
-    connections::{self, Peer},
+    connections::{self, MAX_CONNECTIONS, PING_TIME, Peer},
     counters::Counters,
     decide::{Modes, RateLimits},
     http::{self, Draining},
@@ -287,8 +287,15 @@ impl Running {
             let answer = router.clone().call(request);
             async { answer.await.unwrap_or_else(|never| match never {}) }
         };
-        servers.spawn(connections::serve(http, http_tls, answer, stopped.clone()));
+        servers.spawn(connections::serve(
+            http,
+            http_tls,
+            MAX_CONNECTIONS,
+            answer,
+            stopped.clone(),
+        ));
         let server = Server::builder()
+            .http2_keepalive_interval(Some(PING_TIME))
             .add_service(health_service)
             .add_service(rls::service(limits.clone()));
         servers.spawn(serve_grpc(server, grpc, grpc_tls, life::wait(stopped)));

@@ -4,7 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    net::{TcpSocket, TcpStream},
+    net::{
+        TcpSocket, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
 };
 
 /// A connection.
@@ -152,6 +155,11 @@ impl Wire {
         let number = |bytes: &[u8]| bytes.iter().fold(0, |n, byte| n << 8 | u32::from(*byte));
         let load = self.read(number(&head[..3]) as usize).await?;
         Some((number(&head[5..]), head[3], load))
+    }
+
+    /// The ends to read from and to write to.
+    pub(crate) fn split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        self.0.into_inner().into_split()
     }
 
     /// All that still comes, until the end.

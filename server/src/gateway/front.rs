@@ -17,7 +17,7 @@ use tower_layer::Layer as _;
 use tower_ratelimit::rules::{RulesHandle, RulesLayer, RulesLimit};
 use tower_service::Service as _;
 
-use super::{Settings, answer::problem, fields::Hop, proxy::Proxy, upload::Upload};
+use super::{Settings, answer::problem, fields::Hop, proxy::Proxy, upgrade, upload::Upload};
 use crate::{connections::Peer, http::Draining};
 
 /// All that stands before the proxy.
@@ -25,6 +25,8 @@ pub(super) struct Front {
     limit: RulesLimit<Proxy>,
     rules: RulesHandle,
     in_flight: Arc<Semaphore>,
+    /// WebSockets stay as long as they like, and would leave no room for requests.
+    web_sockets: Arc<Semaphore>,
     max_in_flight: u32,
     max_body: u64,
     draining: Draining,
@@ -41,6 +43,7 @@ impl Front {
             limit: layer.layer(Proxy::new(&settings.upstream, settings.timeout)),
             rules: layer.handle(),
             in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
+            web_sockets: Arc::new(Semaphore::new(max_in_flight as usize)),
             max_in_flight,
             max_body: settings.max_body.unwrap_or(u64::MAX),
             draining,
@@ -66,7 +69,11 @@ impl Front {
     ) -> Result<Response, StatusCode> {
         let (mut parts, body) = request.into_parts();
         check(&parts, &body, self.max_body)?;
-        let permit = Arc::clone(&self.in_flight).try_acquire_owned();
+        let room = match upgrade::is_asked(&parts) {
+            true => &self.web_sockets,
+            false => &self.in_flight,
+        };
+        let permit = Arc::clone(room).try_acquire_owned();
         let permit = permit.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
         let rules = self.rules.rules();
         let client_ip = rules.client_ip();
@@ -87,7 +94,9 @@ impl Front {
 
     /// Waits for requests and upgraded connections that are under way.
     pub(super) async fn all_answered(&self) {
-        drop(self.in_flight.acquire_many(self.max_in_flight).await);
+        for room in [&self.in_flight, &self.web_sockets] {
+            drop(room.acquire_many(self.max_in_flight).await);
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
 use super::{
@@ -41,6 +41,9 @@ use super::{
 /// How long a connection to the upstream is kept without a request: less than the 5 seconds of servers that close
 /// theirs soon, so that none is sent into one that is just closed.
 const IDLE_TIME: Duration = Duration::from_secs(4);
+
+/// The bytes of a body that have to come each second, on average after the first `timeout`.
+const LEAST_RATE: u64 = 500;
 
 /// A service that hands requests on. A clone is a handle to the same connections.
 #[derive(Clone)]
@@ -90,8 +93,8 @@ impl Inner {
     async fn hand_on(&self, mut request: Request<Upload>) -> Result<Response, StatusCode> {
         let hop = request.extensions_mut().remove::<Hop>();
         let hop = hop.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
-        let client = upgrade::asked(&mut request);
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let client = upgrade::asked(&mut parts);
         let progress = body.progress();
         let is_grpc = is_grpc(&parts);
         let mut request = self.outgoing(parts, body, &hop)?;
@@ -104,7 +107,7 @@ impl Inner {
             true => self.http2.request(request),
             false => self.http1.request(request),
         };
-        let response = self.in_time(response, &progress).await?;
+        let response = self.in_time(response, &progress, is_grpc).await?;
         answer(response, client, hop.ticket)
     }
 
@@ -128,19 +131,29 @@ impl Inner {
         Ok(request)
     }
 
-    /// Waits for the head of the response, as long as the request goes on.
+    /// Waits for the head of the response, as long as the request goes on: each [`LEAST_RATE`] bytes of it are worth a
+    /// second. Messages of gRPC come when they come.
     async fn in_time(
         &self,
         response: impl Future<Output = Result<Response<Incoming>, Refusal>>,
         progress: &Progress,
+        is_grpc: bool,
     ) -> Result<Response<Incoming>, StatusCode> {
         let mut response = pin!(response);
+        let start = Instant::now();
         loop {
             let sent = progress.parts();
             match timeout(self.timeout, response.as_mut()).await {
                 Ok(answered) => return answered.map_err(|error| status(&error)),
-                Err(_) if progress.parts() > sent => {}
-                Err(_) => return Err(StatusCode::GATEWAY_TIMEOUT),
+                Err(_) if progress.parts() == sent => return Err(StatusCode::GATEWAY_TIMEOUT),
+                Err(_) => {}
+            }
+            let worth = Duration::from_secs(progress.bytes() / LEAST_RATE);
+            if !is_grpc
+                && start.elapsed() > self.timeout.saturating_add(worth)
+                && !progress.has_ended()
+            {
+                return Err(StatusCode::REQUEST_TIMEOUT);
             }
         }
     }
