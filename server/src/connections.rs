@@ -44,6 +44,9 @@ const UNREAD_TIME: Duration = Duration::from_secs(60);
 /// How long a peer has to take the end of a connection by HTTP/2.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How many requests there may be at a time on a connection by HTTP/2; RFC 9113 (6.5.2) wants no fewer allowed.
+const MAX_STREAMS: u32 = 100;
+
 /// How often a peer that speaks HTTP/2 is asked whether it is there.
 pub(crate) const PING_TIME: Duration = Duration::from_secs(20);
 
@@ -200,6 +203,7 @@ async fn speak_http2<I, F, A>(
     builder
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_TIME)
+        .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEADER as u32);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
     // First the connection reads what is there: one that has read nothing ends without an answer.
