@@ -2,7 +2,9 @@
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Uri, Version,
-    header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA},
+    header::{
+        CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    },
 };
 
 use super::front::Ticket;
@@ -122,13 +124,26 @@ fn forget_proxies(headers: &mut HeaderMap, client_field: &HeaderName) {
     }
 }
 
+/// Makes one line of the cookies, of which clients of HTTP/2 may send a line for each (RFC 9113, 8.2.3).
+pub(super) fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).into_iter();
+    if lines.next().is_some() && lines.next().is_some() {
+        join(headers, COOKIE, b"; ", None);
+    }
+}
+
 /// Adds an entry to a list of one line.
 fn append(headers: &mut HeaderMap, name: HeaderName, entry: &str) {
+    join(headers, name, b", ", Some(entry.as_bytes()));
+}
+
+/// Makes one line of all lines and another.
+fn join(headers: &mut HeaderMap, name: HeaderName, between: &[u8], another: Option<&[u8]>) {
     let lines = headers.get_all(&name).into_iter();
     let mut list: Vec<u8> = Vec::new();
-    for line in lines.map(HeaderValue::as_bytes).chain([entry.as_bytes()]) {
+    for line in lines.map(HeaderValue::as_bytes).chain(another) {
         if !list.is_empty() {
-            list.extend(b", ");
+            list.extend(between);
         }
         list.extend(line);
     }

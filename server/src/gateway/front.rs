@@ -17,7 +17,14 @@ use tower_layer::Layer as _;
 use tower_ratelimit::rules::{RulesHandle, RulesLayer, RulesLimit};
 use tower_service::Service as _;
 
-use super::{Settings, answer::problem, fields::Hop, proxy::Proxy, upgrade, upload::Upload};
+use super::{
+    Settings,
+    answer::problem,
+    fields::{self, Hop},
+    proxy::Proxy,
+    upgrade,
+    upload::Upload,
+};
 use crate::{connections::Peer, http::Draining};
 
 /// All that stands before the proxy.
@@ -87,6 +94,7 @@ impl Front {
             client_field: client_ip.header_name().clone(),
             ticket: Arc::new(permit),
         };
+        fields::join_cookies(&mut parts.headers);
         parts.extensions.insert(ConnectInfo(peer.address));
         parts.extensions.insert(hop);
         let request = Request::from_parts(parts, Upload::new(body, self.max_body));
