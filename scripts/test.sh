@@ -19,6 +19,9 @@ if [ "$(uname -s)" = Linux ]; then
     has_command initdb || need_file '/usr/lib/postgresql/*/bin/initdb' postgresql
     need apache2 apache2-bin
     need caddy caddy
+    need prometheus prometheus
+    need promtool prometheus
+    need systemd-analyze systemd
     need chromium chromium
     need chromedriver chromium-driver
     need_file '/usr/lib/*/faketime/libfaketimeMT.so.1' libfaketime

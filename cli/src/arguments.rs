@@ -34,6 +34,15 @@ pub(crate) enum Command {
     /// wrong arguments and files.
     #[cfg(feature = "serve")]
     Serve(Box<crate::serve::Serve>),
+    /// Serves limits to Envoy in place of its reference service, by that one's own environment variables.
+    ///
+    /// RUNTIME_ROOT, GRPC_PORT, REDIS_URL and so on; the page on the service lists them. Files are read again when
+    /// they change. Exit codes as those of `serve`.
+    #[cfg(feature = "serve")]
+    Envoy,
+    /// Asks a service whether it is ready: exits with 0 if it is, else with 1.
+    #[cfg(feature = "serve")]
+    Healthcheck(crate::healthcheck::Healthcheck),
     /// Hands requests on to a server, and limits them by rule files.
     ///
     /// SIGTERM ends it when the last request is answered, SIGHUP has it read the files again. Each option can be
@@ -41,6 +50,9 @@ pub(crate) enum Command {
     /// wrong arguments and files.
     #[cfg(feature = "serve")]
     Gateway(Box<crate::gateway::Gateway>),
+    /// Shows the keys that a service denies most often, as `top` shows processes.
+    #[cfg(feature = "serve")]
+    Top(crate::top::Top),
     /// Prints the JSON Schema of rule files, for editors.
     Schema,
     /// Says in words and numbers what a quota promises, such as "100/minute burst 200".
@@ -53,7 +65,8 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Files, or directories of *.yaml, *.yml, *.json and *.toml; all of them are one list of rules.
+    /// Files, or directories of *.yaml, *.yml, *.json and *.toml; all of them are one list of rules. Those with a
+    /// domain are files of Envoy's rate limit service.
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// A request, such as 'POST /api/login'. Keys that the application registers are unavailable
@@ -75,6 +88,19 @@ pub(crate) struct Check {
     /// Shows keys, which are addresses and the like.
     #[arg(long, requires = "request")]
     pub(crate) reveal_keys: bool,
+    /// A descriptor as Envoy sends it, such as rl foo=bar,baz=x: says which limit of a file of Envoy's rate limit
+    /// service it has, and why. May be repeated: then all are of one request, and have one domain.
+    #[cfg(feature = "serve")]
+    #[arg(long, value_names = ["DOMAIN", "KEY=VALUE,..."], num_args = 2, conflicts_with = "request")]
+    pub(crate) descriptor: Vec<String>,
+    /// Refuses what Envoy's rate limit service does not know.
+    #[cfg(feature = "serve")]
+    #[arg(long)]
+    pub(crate) strict_envoy: bool,
+    /// Lets a domain of Envoy's rate limit service stand in several files.
+    #[cfg(feature = "serve")]
+    #[arg(long)]
+    pub(crate) merge_domains: bool,
     /// The files as they are in force: says what a reload would change.
     #[arg(long, value_name = "OLD")]
     pub(crate) against: Vec<PathBuf>,

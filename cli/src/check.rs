@@ -1,5 +1,8 @@
 //! `check`: what is wrong with rule files, and what they do to a request.
 
+#[cfg(feature = "serve")]
+mod envoy;
+
 use std::{fs, path::PathBuf};
 
 use tower_ratelimit::rules::{Problem, RuleChanges, Rules, RulesBuilder, RulesError};
@@ -18,6 +21,10 @@ use crate::{
 ///
 /// A fault of the arguments, or of reading a file.
 pub(crate) fn check(check: &Check, colours: bool) -> Result<(String, u8), String> {
+    #[cfg(feature = "serve")]
+    if envoy::is_meant(check) {
+        return envoy::check(check, colours);
+    }
     let parts = request(check)?;
     let now = check
         .at

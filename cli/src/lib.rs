@@ -1,13 +1,18 @@
-//! The commands of `tower-ratelimit`: `check`, `explain`, `replay`, `schema`, and `serve` and `gateway` with the feature `serve`.
+//! The commands of `tower-ratelimit`: `check`, `explain`, `replay`, `schema`, and `serve`, `envoy`, `gateway`,
+//! `healthcheck` and `top` with the feature `serve`.
 //!
 //! The program is [`run`] with the arguments of the process. It is a library so that tests and other
 //! programs need no process.
 
 mod arguments;
 mod check;
+#[cfg(feature = "serve")]
+mod envoy;
 mod explain;
 #[cfg(feature = "serve")]
 mod gateway;
+#[cfg(feature = "serve")]
+mod healthcheck;
 mod output;
 mod replay;
 mod request;
@@ -16,6 +21,8 @@ mod serve;
 mod time;
 #[cfg(feature = "serve")]
 mod tls;
+#[cfg(feature = "serve")]
+mod top;
 
 /// The questions of fuzz targets to the program.
 #[doc(hidden)]
@@ -58,7 +65,16 @@ where
         #[cfg(feature = "serve")]
         Command::Serve(serve) => serve::serve(*serve).map(|()| (String::new(), OK)),
         #[cfg(feature = "serve")]
+        Command::Envoy => envoy::envoy().map(|()| (String::new(), OK)),
+        #[cfg(feature = "serve")]
+        Command::Healthcheck(asked) => {
+            let (line, is_ready) = healthcheck::healthcheck(&asked);
+            Ok((line, if is_ready { OK } else { FAULTS }))
+        }
+        #[cfg(feature = "serve")]
         Command::Gateway(gateway) => gateway::gateway(*gateway).map(|()| (String::new(), OK)),
+        #[cfg(feature = "serve")]
+        Command::Top(asked) => top::top(&asked, out).map(|()| (String::new(), OK)),
         Command::Explain { quota } => explain::explain(&quota.join(" ")).map(|text| (text, OK)),
     };
     match done {

@@ -12,7 +12,8 @@ fn main() -> ExitCode {
         std::env::args_os(),
         colours,
         &mut stdout.lock(),
-        &mut io::stderr().lock(),
+        // Not locked: other threads of a service tell what goes wrong, and would wait for the lock for ever.
+        &mut io::stderr(),
     );
     ExitCode::from(exit)
 }

@@ -23,6 +23,10 @@ pub(crate) struct Findings {
     pub(crate) more: usize,
     pub(crate) changes: Option<RuleChanges>,
     pub(crate) asked: Option<Asked>,
+    /// What is counted: a limit, if it is no rule.
+    pub(crate) noun: Option<&'static str>,
+    /// What the limits say of descriptors, as text and as JSON.
+    pub(crate) descriptors: Option<(String, Value)>,
 }
 
 /// A request, and what the rules say of it.
@@ -67,6 +71,9 @@ impl Findings {
         if let Some(asked) = &self.asked {
             text += &asked.text(paint);
         }
+        if let Some((descriptors, _)) = &self.descriptors {
+            text += &format!("\n{descriptors}");
+        }
         text
     }
 
@@ -77,10 +84,11 @@ impl Findings {
             _ => format!("{number} {noun}s"),
         };
         let found = self.problems.len();
+        let noun = self.noun.unwrap_or("rule");
         match self.rules {
             None => count(found + self.more, "fault"),
-            Some(rules) if found == 0 => count(rules, "rule"),
-            Some(rules) => format!("{}, {}", count(rules, "rule"), count(found, "warning")),
+            Some(rules) if found == 0 => count(rules, noun),
+            Some(rules) => format!("{}, {}", count(rules, noun), count(found, "warning")),
         }
     }
 
@@ -102,6 +110,9 @@ impl Findings {
         }
         if let Some(asked) = &self.asked {
             value["request"] = asked.json();
+        }
+        if let Some((_, descriptors)) = &self.descriptors {
+            value["descriptors"] = descriptors.clone();
         }
         value
     }

@@ -1,6 +1,11 @@
 //! `serve`: Envoy's rate limit service.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{AddrParseError, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
@@ -42,6 +47,9 @@ pub(crate) struct Serve {
     /// Lets a domain stand in several files.
     #[arg(long, env = "TOWER_RATELIMIT_MERGE_DOMAINS")]
     merge_domains: bool,
+    /// Reads the files again when they change, not only at SIGHUP.
+    #[arg(long, env = "TOWER_RATELIMIT_WATCH")]
+    watch: bool,
     /// Where the gRPC service listens.
     #[arg(
         long,
@@ -50,6 +58,17 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_GRPC"
     )]
     grpc: SocketAddr,
+    /// A socket in the file system on which the gRPC service listens in place of that.
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "TOWER_RATELIMIT_GRPC_UDS",
+        conflicts_with = "grpc"
+    )]
+    grpc_uds: Option<PathBuf>,
+    /// How old a connection of gRPC may become, a tenth more or less.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time, env = "TOWER_RATELIMIT_GRPC_MAX_AGE")]
+    grpc_max_age: Duration,
     /// Where /json and the probes /healthz and /readyz are served.
     #[arg(
         long,
@@ -58,6 +77,29 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_HTTP"
     )]
     http: SocketAddr,
+    /// Where operators look at rules and keys and change them, as `top` does; off is nowhere. Beyond this machine it
+    /// needs --admin-token-file.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:6070",
+        env = "TOWER_RATELIMIT_ADMIN"
+    )]
+    admin: Admin,
+    /// A file with the token that operators have to present, of at least 32 characters.
+    #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_ADMIN_TOKEN_FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// A name by which operators may call the host, beside its address.
+    #[arg(
+        long,
+        value_name = "HOST",
+        value_delimiter = ',',
+        env = "TOWER_RATELIMIT_ADMIN_HOST"
+    )]
+    admin_host: Vec<String>,
+    /// Shows operators the keys, which are addresses and the like, instead of digests, and logs them.
+    #[arg(long, env = "TOWER_RATELIMIT_REVEAL_KEYS")]
+    reveal_keys: bool,
     #[command(flatten)]
     tls: Tls,
     /// The HTTP service speaks TLS as the gRPC service does, instead of without.
@@ -104,15 +146,46 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_RLS_HEADERS"
     )]
     rls_headers: Vec<HeaderSet>,
+    /// The body for clients that are denied.
+    #[arg(
+        long,
+        value_name = "BODY",
+        default_value = "empty",
+        env = "TOWER_RATELIMIT_RLS_BODY"
+    )]
+    rls_body: DeniedBody,
     /// Lets all requests pass; what is over its limit is still told in the statuses.
     #[arg(long, env = "TOWER_RATELIMIT_SHADOW")]
     shadow: bool,
     /// Takes every limit for a quota: a request is over when all of them are.
     #[arg(long, env = "TOWER_RATELIMIT_QUOTA")]
     quota: bool,
+    /// The requests that are charged.
+    #[arg(
+        long,
+        value_name = "WHICH",
+        default_value = "always",
+        env = "TOWER_RATELIMIT_CHARGE"
+    )]
+    charge: Charged,
     /// Adds the metadata of the descriptors that passed to answers.
     #[arg(long, env = "TOWER_RATELIMIT_METADATA")]
     metadata: bool,
+}
+
+/// Where the admin service listens, if anywhere.
+#[derive(Debug, Clone, Copy)]
+struct Admin(Option<SocketAddr>);
+
+impl FromStr for Admin {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, AddrParseError> {
+        match text {
+            "off" => Ok(Self(None)),
+            address => address.parse().map(|address| Self(Some(address))),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -123,6 +196,22 @@ enum Failure {
     Allow,
     /// No request is decided: Envoy goes by failure_mode_deny.
     Deny,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DeniedBody {
+    /// None, as of Envoy's reference service.
+    Empty,
+    /// A problem document. Envoy tells it to clients of gRPC as their message.
+    Problem,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Charged {
+    /// All: each descriptor counts whatever becomes of the others, as in Envoy's reference service.
+    Always,
+    /// Those that pass.
+    Admitted,
 }
 
 /// A time such as 15ms or 5s; 0 is 0s.
@@ -167,8 +256,15 @@ fn settings(serve: Serve) -> Settings {
     settings.auth_rules = serve.auth_rules;
     settings.trust = serve.trust;
     settings.merge_domains = serve.merge_domains;
+    settings.watch = serve.watch;
     settings.grpc = serve.grpc;
+    settings.grpc_uds = serve.grpc_uds;
+    settings.grpc_max_age = serve.grpc_max_age;
     settings.http = serve.http;
+    settings.admin = serve.admin.0;
+    settings.admin_token_file = serve.admin_token_file;
+    settings.admin_hosts = serve.admin_host;
+    settings.reveal_keys = serve.reveal_keys;
     settings.tls = serve.tls.files();
     settings.http_tls = serve.http_tls;
     settings.redis = serve.redis;
@@ -185,6 +281,8 @@ fn settings(serve: Serve) -> Settings {
         .shadow(serve.shadow)
         .quota(serve.quota)
         .metadata(serve.metadata)
-        .headers(serve.rls_headers);
+        .charge_admitted(serve.charge == Charged::Admitted)
+        .headers(serve.rls_headers)
+        .problem_body(serve.rls_body == DeniedBody::Problem);
     settings
 }

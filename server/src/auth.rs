@@ -15,6 +15,7 @@ use axum::{
     Router,
     body::Body,
     extract::{ConnectInfo, Request, State},
+    middleware::{Next, from_fn},
     response::Response,
     routing::get,
 };
@@ -35,17 +36,25 @@ const FORWARDED_HOST: &str = "x-forwarded-host";
 const METHODS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
 const URIS: [&str; 2] = ["x-forwarded-uri", "x-original-uri"];
 
+/// The fields of a denial in gRPC.
+const GRPC_FIELDS: [&str; 5] = [
+    "content-type",
+    "grpc-status",
+    "grpc-message",
+    "grpc-status-details-bin",
+    "grpc-retry-pushback-ms",
+];
+
 /// The route `GET /v1/auth`: 200 or 429 by rules of requests, with their fields; with `?deny=403` that in place of
-/// 429, for nginx, which takes 429 for an error. It has to be served with the peer's address
+/// every 4xx, for nginx, to which all others are errors. It has to be served with the peer's address
 /// (`into_make_service_with_connect_info::<SocketAddr>`).
 pub fn router(rules: &RulesLayer, trusted: impl IntoIterator<Item = IpNet>) -> Router {
     let auth = Auth {
         limit: rules.layer(Passed),
         trusted: trusted.into_iter().collect(),
     };
-    Router::new()
-        .route("/v1/auth", get(authorize))
-        .with_state(auth)
+    let route = get(authorize).layer(from_fn(forbid));
+    Router::new().route("/v1/auth", route).with_state(auth)
 }
 
 #[derive(Clone)]
@@ -81,17 +90,42 @@ async fn authorize(
     if !auth.trusted.iter().any(|network| network.contains(&peer)) {
         return status(StatusCode::FORBIDDEN);
     }
-    let query = request.uri().query().unwrap_or_default();
-    let forbids = query.split('&').any(|field| field == "deny=403");
     let Some(request) = original(request.headers(), peer) else {
         return status(StatusCode::BAD_REQUEST);
     };
-    let mut response = match auth.limit.call(request).await {
-        Ok(response) => response,
+    match auth.limit.call(request).await {
+        Ok(response) => by_status(response),
         Err(never) => match never {},
-    };
-    if forbids && response.status() == StatusCode::TOO_MANY_REQUESTS {
+    }
+}
+
+/// Answers 403 in place of every 4xx where the proxy asks for it. Clients can bring about most of them, and a proxy
+/// that takes them for the service's own errors may let the request pass.
+async fn forbid(request: Request, next: Next) -> Response {
+    let query = request.uri().query().unwrap_or_default();
+    let forbids = query.split('&').any(|field| field == "deny=403");
+    let mut response = next.run(request).await;
+    if forbids && response.status().is_client_error() {
         *response.status_mut() = StatusCode::FORBIDDEN;
+    }
+    response
+}
+
+/// The response in HTTP. Clients that claim to call by gRPC are denied in gRPC, with the status 200, unless the
+/// layer's [`grpc`](RulesLayer::grpc) is switched off; a proxy would let them pass.
+fn by_status(mut response: Response) -> Response {
+    let Some(code) = response.headers().get("grpc-status") else {
+        return response;
+    };
+    *response.status_mut() = match code.as_bytes() {
+        b"3" => StatusCode::BAD_REQUEST,
+        b"7" => StatusCode::FORBIDDEN,
+        b"8" => StatusCode::TOO_MANY_REQUESTS,
+        b"14" => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    for name in GRPC_FIELDS {
+        response.headers_mut().remove(name);
     }
     response
 }

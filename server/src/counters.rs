@@ -1,4 +1,4 @@
-//! Counters: a limiter for each period, in this process or in Redis.
+//! Counters: a limiter for each period and each quota, in this process or in Redis.
 
 use std::{
     collections::HashMap,
@@ -13,29 +13,35 @@ use tower_ratelimit::{
     limiter::{RequestQuota, Tier},
 };
 
-/// The most periods that are counted: those of the units, and of multipliers that come with requests.
-const MOST_PERIODS: usize = 256;
+/// The most limiters that are kept: requests bring multipliers of units.
+const MOST_LIMITERS: usize = 1_024;
 
-/// Counters of keys in windows of any period. A clone is a handle to the same ones.
+/// Counters of keys in windows of any period, and by quotas. A clone is a handle to the same ones.
 ///
-/// A limit is no part of a counter: limits of one period share the counts of a key, and one that changes keeps
-/// them.
+/// The limit of a window is no part of a counter: limits of one period share the counts of a key, and one that
+/// changes keeps them. Quotas that differ count apart.
 #[derive(Clone)]
 pub struct Counters(Arc<Inner>);
 
 struct Inner {
     make: MakeLimiter,
-    /// By seconds.
-    periods: Mutex<HashMap<u64, AnyLimiter>>,
+    limiters: Mutex<HashMap<Measure, AnyLimiter>>,
 }
 
 type MakeLimiter = Box<dyn Fn(Quota, &str) -> Result<AnyLimiter, ConfigError> + Send + Sync>;
 
+/// How a key is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Measure {
+    /// In windows of as many seconds, beyond any limit.
+    Window(u64),
+    Quota(Quota),
+}
+
 /// The limit that a key is counted by, and the units.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Charge {
-    /// Seconds.
-    pub(crate) period: u64,
+    pub(crate) measure: Measure,
     pub(crate) requests: u32,
     pub(crate) units: u64,
     /// Whether the units are given back.
@@ -73,42 +79,81 @@ impl Counters {
     ) -> Self {
         Self(Arc::new(Inner {
             make: Box::new(make),
-            periods: Mutex::default(),
+            limiters: Mutex::default(),
         }))
     }
 
-    /// Counts, and gives the answer or what will have it: it is asked for at once.
-    pub(crate) fn count(
+    /// Asks at once, and gives the answer or what will have it.
+    pub(crate) fn ask(
         &self,
         key: &Key,
         charge: Charge,
+        op: Op,
     ) -> Result<impl Future<Output = Result<Decision, LimiterError>> + use<>, ConfigError> {
-        let limiter = self.limiter(charge.period)?;
-        let tier = Tier::from(RequestQuota::limit(u64::from(charge.requests)));
-        let op = match charge.is_refund {
-            true => Op::Refund(charge.units, None),
-            false => Op::Count(charge.units),
+        let tier = match charge.measure {
+            Measure::Window(_) => RequestQuota::limit(u64::from(charge.requests)).into(),
+            Measure::Quota(_) => Tier::DEFAULT,
         };
+        let limiter = self.limiter(charge.measure)?;
         Ok(limiter.apply_in(&tier, key, op).into_future())
     }
 
-    fn limiter(&self, seconds: u64) -> Result<AnyLimiter, ConfigError> {
-        let Inner { make, periods } = &*self.0;
-        let mut periods = periods.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(limiter) = periods.get(&seconds) {
+    fn limiter(&self, measure: Measure) -> Result<AnyLimiter, ConfigError> {
+        let Inner { make, limiters } = &*self.0;
+        let mut limiters = limiters.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(limiter) = limiters.get(&measure) {
             return Ok(limiter.clone());
         }
-        let period = Duration::from_secs(seconds);
-        let most = Quota::per(u64::from(u32::MAX), period)
-            .fixed_window()
-            .uncapped();
+        let (quota, name) = match measure {
+            Measure::Window(seconds) => {
+                let most = Quota::per(u64::from(u32::MAX), Duration::from_secs(seconds));
+                (most.fixed_window().uncapped(), format!("rls-{seconds}"))
+            }
+            Measure::Quota(quota) => (quota, format!("rls-{}", word(&quota))),
+        };
         // The check names a period that is too long.
-        most.check()?;
-        let limiter = make(most, &format!("rls-{seconds}"))?;
-        if periods.len() < MOST_PERIODS {
-            periods.insert(seconds, limiter.clone());
+        quota.check()?;
+        let limiter = make(quota, &name)?;
+        if limiters.len() < MOST_LIMITERS {
+            limiters.insert(measure, limiter.clone());
         }
         Ok(limiter)
+    }
+}
+
+/// A quota as a part of a name.
+fn word(quota: &Quota) -> String {
+    let text = quota.to_string();
+    text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '_', "-")
+}
+
+impl Charge {
+    /// The charge that is made whatever becomes of the request.
+    pub(crate) const fn count(&self) -> Op {
+        match (self.measure, self.units) {
+            _ if self.is_refund => Op::Refund(self.units, None),
+            (Measure::Window(_), units) => Op::Count(units),
+            // To look is to ask for one.
+            (Measure::Quota(_), 0) => Op::Peek(1),
+            (Measure::Quota(_), units) => Op::Hit(units),
+        }
+    }
+
+    /// The charge of a descriptor that is not over its limit.
+    pub(crate) const fn take(&self) -> Op {
+        match self.units {
+            units if units > 0 && !self.is_refund => Op::Acquire(units),
+            _ => self.count(),
+        }
+    }
+
+    /// The question whether there is room, without a charge.
+    pub(crate) const fn look(&self) -> Op {
+        match self.units {
+            units if units > 0 && !self.is_refund => Op::Peek(units),
+            _ if self.is_refund => Op::Peek(0),
+            _ => self.count(),
+        }
     }
 }
 

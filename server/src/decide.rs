@@ -1,7 +1,12 @@
 //! Decisions: what the rules and the counters say of a request together.
 
 mod ask;
+mod charges;
 mod metadata;
+mod observe;
+mod operate;
+mod overrides;
+mod verdict;
 
 use std::{
     error::Error,
@@ -9,17 +14,24 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use tower_ratelimit::{ConfigError, Decision, LimiterError};
+use tokio::task::JoinError;
+use tower_ratelimit::{Decision, LimiterError, observe::TopKeys, reject::quota_exceeded};
 
+pub(crate) use self::operate::{Count, Hand};
 use self::{
-    ask::{Asked, Limited, ask},
+    ask::{Asked, ask},
     metadata::metadata,
+    overrides::Overrides,
+    verdict::Verdict,
 };
 use crate::{
-    counters::{Charge, Counters},
-    headers::{HeaderSet, fields},
+    counters::{Charge, Counters, Measure},
+    headers::{HeaderNames, HeaderSet, fields},
     lyft::{Rules, merge_metadata},
-    messages::{Code, DescriptorStatus, Duration, RateLimitRequest, RateLimitResponse, Struct},
+    messages::{
+        Code, DescriptorStatus, Duration, HeaderValue, RateLimitRequest, RateLimitResponse, Struct,
+    },
+    statistics::{NearLimit, Statistics},
 };
 
 /// Limits by rules that can be exchanged: what the service decides by. A clone is a handle to the same limits.
@@ -31,6 +43,9 @@ struct Inner {
     counters: Counters,
     modes: Modes,
     rules: RwLock<Option<Arc<Rules>>>,
+    overrides: RwLock<Arc<Overrides>>,
+    top: Arc<TopKeys>,
+    statistics: Statistics,
 }
 
 /// What is the same for all rules.
@@ -40,7 +55,11 @@ pub struct Modes {
     shadow: bool,
     quota: bool,
     metadata: bool,
+    charge_admitted: bool,
+    near_limit: NearLimit,
     headers: Vec<HeaderSet>,
+    header_names: HeaderNames,
+    problem_body: bool,
 }
 
 impl Modes {
@@ -64,9 +83,39 @@ impl Modes {
         self
     }
 
+    /// Whether only requests that pass are charged. Defaults to false, as in the reference: each descriptor counts
+    /// whatever becomes of the others, and goes on counting beyond its limit.
+    ///
+    /// Each request is then decided by a task of its own, in a runtime of tokio. A request that one descriptor denies gives back at once what others had taken for it. Until then there is
+    /// less left for requests that come at the same time, never more.
+    pub const fn charge_admitted(mut self, admitted: bool) -> Self {
+        self.charge_admitted = admitted;
+        self
+    }
+
+    /// The share of a limit from which on it is told as near in statistics, from 0 to 1. Defaults to 0.8.
+    pub const fn near_limit(mut self, share: f32) -> Self {
+        self.near_limit = NearLimit(share);
+        self
+    }
+
     /// The header fields for the response to the client. Defaults to none.
     pub fn headers(mut self, headers: impl IntoIterator<Item = HeaderSet>) -> Self {
         self.headers = headers.into_iter().collect();
+        self
+    }
+
+    /// The names of [`HeaderSet::Envoy`] for the limit, what remains of it, and the seconds to its end. They are
+    /// told in small letters.
+    pub fn header_names(mut self, names: [&str; 3]) -> Self {
+        self.header_names = HeaderNames(names.map(str::to_ascii_lowercase));
+        self
+    }
+
+    /// Whether denied clients get a problem document, as those of the crate's layers do. Defaults to false, an empty
+    /// body. Envoy tells it to clients of gRPC as their message.
+    pub const fn problem_body(mut self, problem: bool) -> Self {
+        self.problem_body = problem;
         self
     }
 }
@@ -108,13 +157,19 @@ impl RateLimits {
             counters,
             modes,
             rules: RwLock::new(None),
+            overrides: RwLock::default(),
+            top: Arc::default(),
+            statistics: Statistics::default(),
         }))
     }
 
     /// Puts rules into force. Counts stay.
     pub fn set_rules(&self, rules: Rules) {
+        let rules = Arc::new(rules);
         let mut current = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
-        *current = Some(Arc::new(rules));
+        *current = Some(Arc::clone(&rules));
+        drop(current);
+        self.0.statistics.forget(&rules);
     }
 
     /// The rules in force.
@@ -124,55 +179,64 @@ impl RateLimits {
         current.clone()
     }
 
+    /// The numbers of each limit that was asked about.
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        &self.0.statistics
+    }
+
     /// Decides about a request, and counts it.
     ///
     /// # Errors
     ///
-    /// When the request makes no sense, there are no rules, or the counters do not answer.
+    /// When the request makes no sense, there are no rules, or the counters do not answer. One of more than 256
+    /// descriptors, or with more than 64 entries in one of them, makes none.
     pub async fn decide(
         &self,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, DecideError> {
-        if request.domain.is_empty() {
-            return Err(invalid("rate limit domain must not be empty"));
+        if !self.0.modes.charge_admitted {
+            return self.answer_to(request, true).await;
         }
-        if request.descriptors.is_empty() {
-            return Err(invalid("rate limit descriptor list must not be empty"));
-        }
+        // By itself, so that all is given back also where nobody waits for the answer any more.
+        let (limits, request) = (self.clone(), request.clone());
+        let decided = tokio::spawn(async move { limits.answer_to(&request, true).await });
+        let lost = |error: JoinError| DecideError::Unavailable(error.to_string());
+        decided.await.map_err(lost).flatten()
+    }
+
+    /// What [`decide`](Self::decide) would say. Nothing is counted.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn dry_run(
+        &self,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, DecideError> {
+        self.answer_to(request, false).await
+    }
+
+    async fn answer_to(
+        &self,
+        request: &RateLimitRequest,
+        charges: bool,
+    ) -> Result<RateLimitResponse, DecideError> {
+        ask::check(request)?;
         let rules = self.rules();
         let rules = rules.ok_or_else(|| {
             DecideError::Unavailable("no rate limit configuration loaded".to_owned())
         })?;
-        let asked = ask(&rules, request)?;
-        let decisions = self.charge(&asked).await?;
-        let statuses = asked.iter().zip(&decisions);
-        let statuses = statuses.map(|(asked, decision)| status(asked, decision.as_ref()));
-        Ok(self.answer(request, &asked, statuses.collect()))
-    }
-
-    /// Counts each descriptor on its own, whatever becomes of the others. Equal ones count one after another, all
-    /// others at once.
-    async fn charge(&self, asked: &[Asked<'_>]) -> Result<Vec<Option<Decision>>, DecideError> {
-        let mut decisions: Vec<Option<Decision>> = asked.iter().map(|_| None).collect();
-        let mut under_way = Vec::new();
-        for (at, asked) in asked.iter().enumerate() {
-            let Asked::Limited(Limited { key, charge, .. }) = asked else {
-                continue;
-            };
-            let counter = (key, charge.period);
-            if under_way.iter().any(|(_, other, _)| *other == counter) {
-                for (at, _, answer) in under_way.drain(..) {
-                    decisions[at] = Some(answer.await?);
-                }
-            }
-            let answer = self.0.counters.count(key, *charge);
-            let answer = answer.map_err(|error: ConfigError| invalid(error.to_string()))?;
-            under_way.push((at, counter, answer));
+        let asked = ask(&rules, &self.overrides(), request)?;
+        let decisions = match charges {
+            true => self.charge(&asked).await?,
+            false => self.look(&asked).await?,
+        };
+        if charges {
+            self.observe(&rules, request, &asked, &decisions);
         }
-        for (at, _, answer) in under_way {
-            decisions[at] = Some(answer.await?);
-        }
-        Ok(decisions)
+        let statuses = statuses(&asked, &decisions);
+        Ok(self.answer(request, &asked, statuses))
     }
 
     fn answer(
@@ -182,39 +246,50 @@ impl RateLimits {
         statuses: Vec<DescriptorStatus>,
     ) -> RateLimitResponse {
         let modes = &self.0.modes;
-        let (mut quotas, mut quotas_over, mut over) = (0, 0, None);
-        for (at, (asked, status)) in asked.iter().zip(&statuses).enumerate() {
-            let is_quota = match asked {
-                Asked::Unlimited => continue,
-                Asked::Nothing => modes.quota,
-                Asked::Limited(limited) => modes.quota || limited.quota,
-            };
-            quotas += u32::from(is_quota);
-            match status.code() {
-                Code::OverLimit if is_quota => quotas_over += 1,
-                Code::OverLimit => over = Some(at),
-                _ => {}
-            }
-        }
-        let is_over = over.is_some() || quotas > 0 && quotas == quotas_over;
-        let code = match is_over && !modes.shadow {
-            true => Code::OverLimit,
-            false => Code::Ok,
+        let Verdict { passes, over } = Verdict::of(modes, asked, &statuses);
+        let code = match passes {
+            true => Code::Ok,
+            false => Code::OverLimit,
         };
         let told = over
             .or_else(|| least(&statuses))
             .and_then(|at| statuses.get(at));
-        let headers = told.map(|status| fields(&modes.headers, status, code == Code::OverLimit));
-        RateLimitResponse {
+        let headers =
+            told.map(|status| fields(&modes.headers, &modes.header_names, status, !passes));
+        let mut response = RateLimitResponse {
             overall_code: code.into(),
             response_headers_to_add: headers.unwrap_or_default(),
             dynamic_metadata: modes
                 .metadata
                 .then(|| metadata(request, passed(asked, &statuses))),
-            statuses,
             ..RateLimitResponse::default()
+        };
+        if !passes && modes.problem_body {
+            let (kind, body) = problem(asked, &statuses);
+            response.response_headers_to_add.push(kind);
+            response.raw_body = body;
         }
+        response.statuses = statuses;
+        response
     }
+}
+
+/// The problem document about the limits that deny, and the field that says of which type it is.
+fn problem(asked: &[Asked<'_>], statuses: &[DescriptorStatus]) -> (HeaderValue, Vec<u8>) {
+    let over = asked.iter().zip(statuses);
+    let over = over.filter(|(_, status)| status.code() == Code::OverLimit);
+    let names = over.filter_map(|(asked, _)| match asked {
+        Asked::Limited(limited) if limited.limit.name.is_empty() => Some(limited.stats.to_string()),
+        Asked::Limited(limited) => Some(limited.limit.name.clone()),
+        _ => None,
+    });
+    let names: Vec<String> = names.collect();
+    let kind = HeaderValue {
+        key: "content-type".to_owned(),
+        value: "application/problem+json".to_owned(),
+    };
+    let body = quota_exceeded(&names.iter().map(String::as_str));
+    (kind, body.to_vec())
 }
 
 /// What the descriptors say that passed: the first word counts.
@@ -241,6 +316,13 @@ fn least(statuses: &[DescriptorStatus]) -> Option<usize> {
     least.map(|(at, _)| at)
 }
 
+/// A status for each descriptor.
+fn statuses(asked: &[Asked<'_>], decisions: &[Option<Decision>]) -> Vec<DescriptorStatus> {
+    let statuses = asked.iter().zip(decisions);
+    let statuses = statuses.map(|(asked, decision)| status(asked, decision.as_ref()));
+    statuses.collect()
+}
+
 fn status(asked: &Asked<'_>, decision: Option<&Decision>) -> DescriptorStatus {
     let mut status = DescriptorStatus::default();
     status.set_code(Code::Ok);
@@ -252,25 +334,46 @@ fn status(asked: &Asked<'_>, decision: Option<&Decision>) -> DescriptorStatus {
         }
         _ => return status,
     };
-    let Charge {
-        period,
-        requests,
-        is_refund,
-        ..
-    } = limited.charge;
-    let is_over = decision.is_denied() && !is_refund;
+    let is_over = decision.is_denied() && !limited.charge.is_refund;
     if is_over && !limited.shadow {
         status.set_code(Code::OverLimit);
     }
-    // Nothing is known of the count where the store is down and all requests pass.
-    let used = decision.binding().used().unwrap_or(0);
-    let left = u64::from(requests).saturating_sub(used);
-    status.limit_remaining = if is_over { 0 } else { left as u32 };
-    let now = decision.decided_at().as_micros() / 1_000_000;
+    status.limit_remaining = if is_over {
+        0
+    } else {
+        left(&limited.charge, decision)
+    };
     status.duration_until_reset = Some(Duration {
-        seconds: (period - now % period).cast_signed(),
+        seconds: seconds_until_reset(limited.charge.measure, decision).cast_signed(),
         nanos: 0,
     });
     status.current_limit = Some(limited.limit.clone());
     status
+}
+
+/// The units that are left. Nothing is known of them where the store is down and all requests pass.
+fn left(charge: &Charge, decision: &Decision) -> u32 {
+    let requests = u64::from(charge.requests);
+    let left = match charge.measure {
+        Measure::Window(_) => requests.saturating_sub(decision.binding().used().unwrap_or(0)),
+        Measure::Quota(_) => decision.remaining().unwrap_or(requests),
+    };
+    u32::try_from(left).unwrap_or(u32::MAX)
+}
+
+/// The seconds to the window's end; of other quotas those until a denied request may come again, or until all is
+/// as new.
+fn seconds_until_reset(measure: Measure, decision: &Decision) -> u64 {
+    match measure {
+        Measure::Window(period) => {
+            let now = decision.decided_at().as_micros() / 1_000_000;
+            period - now % period
+        }
+        Measure::Quota(_) => {
+            let status = decision.binding();
+            let until = status.retry_after().or_else(|| status.reset_after());
+            let until = until.unwrap_or_default();
+            (until.as_secs() + u64::from(until.subsec_nanos() > 0)).max(1)
+        }
+    }
 }

@@ -14,8 +14,25 @@ pub enum HeaderSet {
     Draft11,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     Legacy,
-    /// `ratelimit-limit`, `ratelimit-remaining` and `ratelimit-reset`, as Envoy's reference service.
+    /// `ratelimit-limit`, `ratelimit-remaining` and `ratelimit-reset`, as Envoy's reference service, or under
+    /// [other names](crate::decide::Modes::header_names).
     Envoy,
+}
+
+/// The names of the fields with the limit, what remains of it, and the seconds to its end.
+#[derive(Debug, Clone)]
+pub(crate) struct HeaderNames(pub(crate) [String; 3]);
+
+impl HeaderNames {
+    fn legacy() -> Self {
+        Self(["limit", "remaining", "reset"].map(|word| format!("x-ratelimit-{word}")))
+    }
+}
+
+impl Default for HeaderNames {
+    fn default() -> Self {
+        Self(["limit", "remaining", "reset"].map(|word| format!("ratelimit-{word}")))
+    }
 }
 
 /// The words of [`HeaderSet`].
@@ -42,6 +59,7 @@ impl FromStr for HeaderSet {
 /// The fields about one limit.
 pub(crate) fn fields(
     sets: &[HeaderSet],
+    names: &HeaderNames,
     status: &DescriptorStatus,
     is_over: bool,
 ) -> Vec<HeaderValue> {
@@ -72,11 +90,18 @@ pub(crate) fn fields(
                 put("ratelimit", format!("\"{name}\";r={remaining};t={reset}"));
             }
             HeaderSet::Legacy | HeaderSet::Envoy => {
-                let x = if *set == HeaderSet::Legacy { "x-" } else { "" };
-                let requests = limit.requests_per_unit.to_string();
-                put(&format!("{x}ratelimit-limit"), requests);
-                put(&format!("{x}ratelimit-remaining"), remaining.to_string());
-                put(&format!("{x}ratelimit-reset"), reset.to_string());
+                let HeaderNames(names) = match set {
+                    HeaderSet::Legacy => &HeaderNames::legacy(),
+                    _ => names,
+                };
+                let values = [
+                    u64::from(limit.requests_per_unit),
+                    remaining.into(),
+                    reset.unsigned_abs(),
+                ];
+                for (name, value) in names.iter().zip(values) {
+                    put(name, value.to_string());
+                }
             }
         }
     }

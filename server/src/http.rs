@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `POST /json` | a `RateLimitRequest` in the JSON of protocol buffers: 200 if it passes, 429 if it is over its limit, 400 for one that makes no sense, 500 without rules or a store |
 //! | `GET /healthz` | 200 while the process answers |
-//! | `GET /readyz`, `GET /healthcheck` | 200 while there are rules and the service is not about to stop; else 503, and 500 as Envoy's reference service says it |
+//! | `GET /readyz`, `GET /healthcheck` | 200 while the rules are there that are configured and the service is not about to stop; else 503, and 500 as Envoy's reference service says it |
 
 use std::sync::{
     Arc,
@@ -47,23 +47,42 @@ impl Draining {
 struct Service {
     limits: RateLimits,
     draining: Draining,
+    /// Whether limits are waited for.
+    has_limits: bool,
 }
 
 impl Service {
     fn is_ready(&self) -> bool {
-        !self.draining.has_begun() && self.limits.rules().is_some()
+        !self.draining.has_begun() && (!self.has_limits || self.limits.rules().is_some())
     }
 }
 
 /// The routes, for a server of yours.
 pub fn router(limits: RateLimits, draining: Draining) -> Router {
+    routes(Service {
+        limits,
+        draining,
+        has_limits: true,
+    })
+}
+
+/// The same for a service of rules of requests alone, which is ready without limits of descriptors.
+pub(crate) fn router_without_limits(limits: RateLimits, draining: Draining) -> Router {
+    routes(Service {
+        limits,
+        draining,
+        has_limits: false,
+    })
+}
+
+fn routes(service: Service) -> Router {
     Router::new()
         .route("/json", post(ask))
         .route("/healthz", get(async || "OK"))
         .route("/readyz", get(readiness))
         .route("/healthcheck", get(healthcheck))
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .with_state(Service { limits, draining })
+        .with_state(service)
 }
 
 async fn readiness(State(service): State<Service>) -> (StatusCode, &'static str) {

@@ -1,5 +1,6 @@
 //! Messages as JSON, by the rules of protocol buffers: names in either spelling, and 64-bit numbers as texts.
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value as Json, json};
 
 use crate::messages::{
@@ -10,8 +11,13 @@ use crate::messages::{
 /// Reads a request; the error says what is wrong with it.
 pub(crate) fn request(text: &[u8]) -> Result<RateLimitRequest, String> {
     let json: Json = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    request_of(&json)
+}
+
+/// The request that an object is.
+pub(crate) fn request_of(json: &Json) -> Result<RateLimitRequest, String> {
     let mut request = RateLimitRequest::default();
-    for (name, value) in fields(&json)? {
+    for (name, value) in fields(json)? {
         match name.as_str() {
             "domain" => request.domain = text_of(name, value)?,
             "descriptors" => request.descriptors = list(name, value, descriptor)?,
@@ -71,20 +77,20 @@ fn overriding(json: &Json) -> Result<RateLimitOverride, String> {
 }
 
 /// The fields of an object that are not null, which is as good as not there.
-fn fields(json: &Json) -> Result<impl Iterator<Item = (&String, &Json)>, String> {
+pub(crate) fn fields(json: &Json) -> Result<impl Iterator<Item = (&String, &Json)>, String> {
     let object = json.as_object().ok_or("a message is an object")?;
     Ok(object.iter().filter(|(_, value)| !value.is_null()))
 }
 
-fn unknown(name: &str) -> String {
+pub(crate) fn unknown(name: &str) -> String {
     format!("unknown field {name:?}")
 }
 
-fn misfit(name: &str, kind: &str) -> String {
+pub(crate) fn misfit(name: &str, kind: &str) -> String {
     format!("{name:?} is {kind}")
 }
 
-fn text_of(name: &str, json: &Json) -> Result<String, String> {
+pub(crate) fn text_of(name: &str, json: &Json) -> Result<String, String> {
     let text = json.as_str().ok_or_else(|| misfit(name, "a text"))?;
     Ok(text.to_owned())
 }
@@ -99,7 +105,7 @@ fn list<T>(
 }
 
 /// A whole number, also as a text, that fits.
-fn number<N: TryFrom<u64>>(name: &str, json: &Json) -> Result<N, String> {
+pub(crate) fn number<N: TryFrom<u64>>(name: &str, json: &Json) -> Result<N, String> {
     let number = match json {
         Json::String(text) => text.parse().ok(),
         json => json.as_u64(),
@@ -129,6 +135,10 @@ pub(crate) fn response(response: &RateLimitResponse) -> Json {
     let headers = response.response_headers_to_add.iter();
     let headers = headers.map(|header| json!({"key": header.key, "value": header.value}));
     put_list(&mut object, "responseHeadersToAdd", headers);
+    if !response.raw_body.is_empty() {
+        let body = STANDARD.encode(&response.raw_body);
+        put(&mut object, "rawBody", Some(body.into()));
+    }
     if let Some(metadata) = &response.dynamic_metadata {
         put(&mut object, "dynamicMetadata", Some(of_struct(metadata)));
     }

@@ -7,6 +7,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use crate::notify;
+
 /// How long requests that are under way may take when the process ends.
 const LAST_REQUESTS: Duration = Duration::from_secs(20);
 
@@ -18,9 +20,13 @@ pub(crate) async fn live(
     mut reload: impl FnMut(),
     end: impl Future<Output = ()>,
 ) {
+    notify::ready();
     while let Told::Reload = signals.next().await {
+        notify::reloading();
         reload();
+        notify::ready();
     }
+    notify::stopping();
     say("not ready any more".to_owned());
     tokio::select! {
         () = end => say("all requests are answered".to_owned()),

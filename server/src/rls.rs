@@ -5,7 +5,7 @@ use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tonic::{
@@ -19,7 +19,8 @@ use tower_service::Service;
 
 use crate::{
     decide::{DecideError, RateLimits},
-    messages::{RateLimitRequest, RateLimitResponse},
+    messages::{Code, RateLimitRequest, RateLimitResponse},
+    metrics,
 };
 
 /// The service's name, by which its health can be asked, too.
@@ -77,6 +78,7 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
     fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
         let limits = self.0.clone();
         Box::pin(async move {
+            let asked_at = Instant::now();
             let timeout = grpc_timeout(request.metadata());
             let answer = limits.decide(request.get_ref());
             let answer = match timeout {
@@ -90,6 +92,17 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
                         .flatten()
                 }
             };
+            let code = match &answer {
+                Ok(answer) if answer.overall_code() == Code::OverLimit => "OVER_LIMIT",
+                Ok(_) => "OK",
+                Err(DecideError::Invalid(_)) => "INVALID_ARGUMENT",
+                Err(DecideError::Unavailable(_)) => "UNAVAILABLE",
+            };
+            let domain = request.into_inner().domain;
+            let rules = limits.rules();
+            let domain =
+                Some(domain).filter(|domain| rules.is_some_and(|rules| rules.knows(domain)));
+            metrics::rls_answered(domain, code, asked_at.elapsed());
             answer.map(Response::new).map_err(|error| match error {
                 DecideError::Invalid(text) => Status::invalid_argument(text),
                 DecideError::Unavailable(text) => Status::unavailable(text),

@@ -1,6 +1,6 @@
 //! The process: listeners, signals, and its end.
 
-use std::{error::Error, fmt, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{error::Error, fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -10,27 +10,30 @@ use axum::{
 use hyper::body::Incoming;
 use ipnet::IpNet;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
-use tonic::transport::{
-    Server,
-    server::{Router as GrpcRouter, TcpIncoming},
-};
+use tonic::transport::Server;
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tower_ratelimit::{
     LocalStore, OnFailure, RedisStore, RedisStoreBuilder,
-    rules::{Rules as RequestRules, RulesLayer},
+    observe::{MetricsObserver, TopKeys},
+    rules::{Format, RulesLayer},
 };
 use tower_service::Service as _;
 
 use crate::{
-    auth,
+    admin::{self, Admin, Say},
+    auth, check,
     connections::{self, MAX_CONNECTIONS, PING_TIME, Peer},
-    counters::Counters,
     decide::{Modes, RateLimits},
+    grpc::{GrpcListener, jittered},
     http::{self, Draining},
     life::{self, Signals},
     lyft::Rules,
-    rls,
+    metrics::Metrics,
+    reflection, rls,
+    source::Source,
+    store::Store,
     tls::{self, Tls, TlsFiles},
+    watch::Watch,
 };
 
 /// The names under which the health of the gRPC service can be asked.
@@ -43,7 +46,8 @@ pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(15);
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Files of Envoy's reference service, and directories of them.
+    /// Files of Envoy's reference service, and directories of them. Without any, there are no limits of descriptors:
+    /// every answer about them is that they are unavailable.
     pub rules: Vec<PathBuf>,
     /// Rule files of this crate, by which `/v1/auth` answers. Defaults to none: there is no such route.
     pub auth_rules: Vec<PathBuf>,
@@ -51,8 +55,15 @@ pub struct Settings {
     pub trust: Vec<IpNet>,
     /// Whether a domain may stand in several files. Defaults to false.
     pub merge_domains: bool,
+    /// Whether the files are read again when they change. Defaults to false: only when the process is told to.
+    pub watch: bool,
     /// Where the gRPC service listens. Defaults to 127.0.0.1:8081.
     pub grpc: SocketAddr,
+    /// A socket in the file system on which the gRPC service listens in place of that address. Defaults to none.
+    pub grpc_uds: Option<PathBuf>,
+    /// How old a connection of gRPC may become, a tenth more or less; callers then make a new one, which may lead to
+    /// another instance. Defaults to 24 hours.
+    pub grpc_max_age: Duration,
     /// Where the HTTP service listens. Defaults to 127.0.0.1:8080.
     pub http: SocketAddr,
     /// By which the gRPC service speaks TLS. Defaults to none: it speaks without.
@@ -73,6 +84,16 @@ pub struct Settings {
     pub drain: Duration,
     /// What is the same for all rules.
     pub modes: Modes,
+    /// Where the admin service listens: on a loopback address, unless there is a token. Defaults to none: there is
+    /// no such service.
+    pub admin: Option<SocketAddr>,
+    /// The file with the token that the admin service asks for, of at least 32 characters. Defaults to none.
+    pub admin_token_file: Option<PathBuf>,
+    /// The hosts by which the admin service may be asked, beside its address. Defaults to none.
+    pub admin_hosts: Vec<String>,
+    /// Whether the admin service and the log show keys, which are addresses and the like. Defaults to false: they
+    /// show digests.
+    pub reveal_keys: bool,
 }
 
 impl Settings {
@@ -88,7 +109,10 @@ impl Settings {
                 .flat_map(|network| network.parse())
                 .collect(),
             merge_domains: false,
+            watch: false,
             grpc: here(8081),
+            grpc_uds: None,
+            grpc_max_age: Duration::from_secs(24 * 60 * 60),
             http: here(8080),
             tls: None,
             http_tls: false,
@@ -99,14 +123,32 @@ impl Settings {
             max_keys: 262_144,
             drain: Duration::from_secs(5),
             modes: Modes::default(),
+            admin: None,
+            admin_token_file: None,
+            admin_hosts: Vec::new(),
+            reveal_keys: false,
         }
     }
 
-    fn rules(&self) -> Result<Rules, ServeError> {
+    /// The limits of descriptors; `None` without files of them.
+    pub(crate) fn rules(&self) -> Result<Option<Rules>, ServeError> {
+        if self.rules.is_empty() {
+            return Ok(None);
+        }
         let builder = Rules::builder().merge_domains(self.merge_domains);
-        builder
-            .read(&self.rules)
+        let rules = builder.read(&self.rules);
+        rules
+            .map(Some)
             .map_err(|error| fault("the rules cannot be used", &error))
+    }
+
+    async fn grpc_listener(&self) -> Result<GrpcListener, ServeError> {
+        let Some(path) = &self.grpc_uds else {
+            let listener = GrpcListener::bind(self.grpc).await;
+            return listener.map_err(|error| ServeError(format!("--grpc: {}: {error}", self.grpc)));
+        };
+        let listener = GrpcListener::bind_unix(path).await;
+        listener.map_err(|error| ServeError(format!("--grpc-uds: {}: {error}", path.display())))
     }
 
     fn store(&self) -> Result<Store, ServeError> {
@@ -120,18 +162,55 @@ impl Settings {
         redis(store, self.redis_prefix.as_deref(), address).map(Store::Redis)
     }
 
-    fn auth(&self, store: &Store) -> Result<Option<RulesLayer>, ServeError> {
+    /// The warnings of a text as one of the files of `rules`, or its faults.
+    pub(crate) fn check_limits(&self, text: String) -> Result<Vec<String>, String> {
+        let builder = Rules::builder().merge_domains(self.merge_domains);
+        let rules = builder.parse([("rules", text)]);
+        let rules = rules.map_err(|error| error.to_string())?;
+        Ok(rules.warnings().iter().map(ToString::to_string).collect())
+    }
+
+    /// The same for one of the files of `auth_rules`.
+    pub(crate) fn check_requests(
+        &self,
+        text: String,
+        format: Format,
+        store: &Store,
+    ) -> Result<Vec<String>, String> {
+        let rules = store.request_rules().parse(text, format);
+        let rules = rules.map_err(|error| error.to_string())?;
+        Ok(rules.warnings().iter().map(ToString::to_string).collect())
+    }
+
+    /// Where the admin service listens, if anywhere, and its token.
+    fn admin(&self) -> Result<Option<(SocketAddr, Option<String>)>, ServeError> {
+        let Some(address) = self.admin else {
+            return Ok(None);
+        };
+        let token = self.admin_token_file.as_deref().map(admin::read_token);
+        let token = token.transpose();
+        let token = token.map_err(|text| ServeError(format!("--admin-token-file: {text}")))?;
+        if token.is_none() && !address.ip().is_loopback() {
+            let text = format!(
+                "--admin: {address} can be reached by others: give it an --admin-token-file, or a loopback address"
+            );
+            return Err(ServeError(text));
+        }
+        Ok(Some((address, token)))
+    }
+
+    fn auth(&self, store: &Store, top: &Arc<TopKeys>) -> Result<Option<RulesLayer>, ServeError> {
         if self.auth_rules.is_empty() {
             return Ok(None);
         }
-        let builder = match store.clone() {
-            Store::Local(store) => RequestRules::builder().store(store),
-            Store::Redis(store) => RequestRules::builder().store(store),
-        };
-        let rules = builder.read_all(&self.auth_rules);
+        let rules = store.request_rules().read_all(&self.auth_rules);
         let rules =
             rules.map_err(|error| fault("the rules of --auth-rules cannot be used", &error))?;
-        Ok(Some(RulesLayer::new(rules)))
+        let observer = MetricsObserver::new().backend(store.backend());
+        let observers = (observer, Arc::clone(top));
+        // Proxies go by the status, which is 200 in gRPC.
+        let layer = RulesLayer::new(rules).grpc(false);
+        Ok(Some(layer.observer(observers)))
     }
 }
 
@@ -145,22 +224,6 @@ pub(crate) fn redis(
     store
         .connect(address)
         .map_err(|error| fault("--redis", &error))
-}
-
-/// Where everything is counted.
-#[derive(Clone)]
-enum Store {
-    Local(LocalStore),
-    Redis(RedisStore),
-}
-
-impl Store {
-    fn counters(&self, on_failure: OnFailure) -> Counters {
-        match self {
-            Self::Local(store) => Counters::local(store),
-            Self::Redis(store) => Counters::redis(store, on_failure),
-        }
-    }
 }
 
 /// Why a service did not start, or ended.
@@ -198,61 +261,67 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let rules = settings.rules()?;
     let store = settings.store()?;
-    let auth = settings.auth(&store)?;
+    let limits = RateLimits::new(store.counters(settings.on_failure), settings.modes.clone());
+    let auth = settings.auth(&store, limits.top())?;
+    let admin = settings.admin()?;
+    let say: Say = Arc::new(say);
     let of_auth = auth.iter().map(|auth| auth.handle().rules());
     let of_auth = of_auth.flat_map(|rules| rules.warnings().to_vec());
-    let warnings = rules.warnings().iter().map(ToString::to_string);
+    let warnings = rules.iter().flat_map(Rules::warnings);
     warnings
+        .map(ToString::to_string)
         .chain(of_auth.map(|warning| warning.to_string()))
-        .for_each(&say);
-    let limits = RateLimits::new(store.counters(settings.on_failure), settings.modes.clone());
+        .for_each(|line| say(line));
     let tls = settings.tls.clone().map(Tls::new).transpose()?;
-    let grpc = listen(settings.grpc, "--grpc").await?;
+    let grpc = settings.grpc_listener().await?;
     let http = listen(settings.http, "--http").await?;
-    let address = |listener: &TcpListener| listener.local_addr().unwrap_or(settings.grpc);
+    let http_address = http.local_addr().unwrap_or(settings.http);
+    let admin = match admin {
+        Some((address, token)) => Some((listen(address, "--admin").await?, token)),
+        None => None,
+    };
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
     say(format!(
         "serving {} limits by gRPC on {}, by HTTP on {}",
-        rules.len(),
-        address(&grpc),
-        address(&http)
+        rules.as_ref().map_or(0, Rules::len),
+        grpc.shown(),
+        http_address
     ));
-    limits.set_rules(rules);
-    let router = auth
-        .as_ref()
-        .map(|rules| auth::router(rules, settings.trust.iter().copied()));
-    let grpc = (grpc, tls.clone());
-    let http = (http, tls.clone().filter(|_| settings.http_tls));
-    let running = Running::start(&limits, grpc, http, router.unwrap_or_default()).await;
-    let reload = || reload(&settings, &limits, auth.as_ref(), tls.as_ref(), &say);
-    let life = life::live(signals, &say, reload, running.end(settings.drain));
-    tls::watch_during(life, tls.as_ref(), &say).await;
-    Ok(())
-}
-
-/// Reads all files again. One that has a fault leaves the rules of its kind as they were.
-fn reload(
-    settings: &Settings,
-    limits: &RateLimits,
-    auth: Option<&RulesLayer>,
-    tls: Option<&Tls>,
-    say: &dyn Fn(String),
-) {
-    if let Some(tls) = tls {
-        tls.reload(say);
+    if let Some(rules) = rules {
+        limits.set_rules(rules);
     }
-    match settings.rules() {
-        Ok(rules) => {
-            say(format!("read the rules again: {} limits", rules.len()));
-            limits.set_rules(rules);
+    let handle = auth.as_ref().map(RulesLayer::handle);
+    let source = Source::new(settings.clone(), limits.clone(), handle.clone());
+    let metrics = Metrics::new(source.clone(), store.clone());
+    let mut router = check::router(limits.clone(), handle).merge(metrics.router());
+    if let Some(rules) = &auth {
+        router = router.merge(auth::router(rules, settings.trust.iter().copied()));
+    }
+    let services = Server::builder()
+        .max_connection_age(jittered(settings.grpc_max_age))
+        .http2_keepalive_interval(Some(PING_TIME));
+    let grpc = (services, grpc, tls.clone());
+    let http = (http, tls.clone().filter(|_| settings.http_tls), router);
+    let mut running = Running::start(&limits, grpc, http).await;
+    if let Some((listener, token)) = admin {
+        let address = listener.local_addr().unwrap_or(settings.http);
+        say(format!("operators are served on {address}"));
+        let admin = Admin::new(source.clone(), store, Arc::clone(&say));
+        running.admin(listener, admin.router(address, token));
+    }
+    let reload = || {
+        source.reload().into_iter().for_each(|line| say(line));
+        if let Some(tls) = &tls {
+            tls.reload(&*say);
         }
-        Err(error) => say(format!("the rules stay as they were: {error}")),
+    };
+    let life = life::live(signals, &*say, &reload, running.end(settings.drain));
+    tokio::select! {
+        () = tls::watch_during(life, tls.as_ref(), &*say) => {}
+        () = watch_files(&settings, &reload) => {}
+        () = metrics.upkeep() => {}
     }
-    match auth.map(|auth| auth.handle().reload()) {
-        Some(Ok(changes)) => say(format!("read the rules of /v1/auth again:\n{changes}")),
-        Some(Err(error)) => say(format!("the rules of /v1/auth stay as they were:\n{error}")),
-        None => {}
-    }
+    Ok(())
 }
 
 pub(crate) async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, ServeError> {
@@ -271,16 +340,20 @@ struct Running {
 impl Running {
     async fn start(
         limits: &RateLimits,
-        (grpc, grpc_tls): (TcpListener, Option<Tls>),
-        (http, http_tls): (TcpListener, Option<Tls>),
-        auth: Router,
+        (mut services, grpc, grpc_tls): (Server, GrpcListener, Option<Tls>),
+        (http, http_tls, more): (TcpListener, Option<Tls>, Router),
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
         let draining = Draining::default();
         let (health, health_service) = tonic_health::server::health_reporter();
-        set_health(&health, ServingStatus::Serving).await;
+        let has_limits = limits.rules().is_some();
+        set_health(&health, has_limits, ServingStatus::Serving).await;
         let mut servers = JoinSet::new();
-        let router = http::router(limits.clone(), draining.clone()).merge(auth);
+        let router = match has_limits {
+            true => http::router(limits.clone(), draining.clone()),
+            false => http::router_without_limits(limits.clone(), draining.clone()),
+        };
+        let router = router.merge(more);
         let answer = move |request: Request<Incoming>, peer: Peer| {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(ConnectInfo(peer.address));
@@ -294,11 +367,13 @@ impl Running {
             answer,
             stopped.clone(),
         ));
-        let server = Server::builder()
-            .http2_keepalive_interval(Some(PING_TIME))
+        let services = services
             .add_service(health_service)
+            .add_service(reflection::service())
+            .add_service(reflection::alpha_service())
             .add_service(rls::service(limits.clone()));
-        servers.spawn(serve_grpc(server, grpc, grpc_tls, life::wait(stopped)));
+        let until = life::wait(stopped);
+        servers.spawn(async move { drop(grpc.serve(grpc_tls, services, until).await) });
         Self {
             servers,
             health,
@@ -307,36 +382,43 @@ impl Running {
         }
     }
 
+    /// Serves operators, until the others end.
+    fn admin(&mut self, listener: TcpListener, router: Router) {
+        let router = router.into_make_service_with_connect_info::<SocketAddr>();
+        let until = life::wait(self.stop.subscribe());
+        let server = axum::serve(listener, router).with_graceful_shutdown(until);
+        self.servers.spawn(async move { drop(server.await) });
+    }
+
     /// Says that the service is not ready, and goes on for as long as callers may need to notice; then takes no
     /// more requests, and waits for those under way.
     async fn end(mut self, drain: Duration) {
         self.draining.begin();
-        set_health(&self.health, ServingStatus::NotServing).await;
+        set_health(&self.health, true, ServingStatus::NotServing).await;
         let all = async { while self.servers.join_next().await.is_some() {} };
         life::drain(drain, &self.stop, all).await;
     }
 }
 
-async fn serve_grpc(
-    server: GrpcRouter,
-    listener: TcpListener,
-    tls: Option<Tls>,
-    until: impl Future<Output = ()>,
-) {
-    drop(match tls {
-        Some(tls) => {
-            let incoming = tls::incoming(listener, tls);
-            server.serve_with_incoming_shutdown(incoming, until).await
-        }
-        None => {
-            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-            server.serve_with_incoming_shutdown(incoming, until).await
-        }
-    });
+/// Tells the health of the process, and of the service of limits, which never serves where there are none.
+async fn set_health(health: &HealthReporter, has_limits: bool, status: ServingStatus) {
+    for name in HEALTH_NAMES {
+        let status = match has_limits || name.is_empty() {
+            true => status,
+            false => ServingStatus::NotServing,
+        };
+        health.set_service_status(name, status).await;
+    }
 }
 
-async fn set_health(health: &HealthReporter, status: ServingStatus) {
-    for name in HEALTH_NAMES {
-        health.set_service_status(name, status).await;
+/// Calls `reload` whenever the files have changed, for ever, if that is asked for.
+async fn watch_files(settings: &Settings, reload: impl Fn()) {
+    if !settings.watch {
+        return std::future::pending().await;
+    }
+    let mut watch = Watch::new([&settings.rules[..], &settings.auth_rules].concat());
+    loop {
+        watch.changed().await;
+        reload();
     }
 }

@@ -249,7 +249,7 @@ impl Decision {
     }
 
     /// Names of the quotas that denied.
-    pub(crate) fn violated(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn violated(&self) -> impl Iterator<Item = &str> + Clone {
         let denied = self.statuses().iter().enumerate();
         let denied = denied.filter(|(_, quota)| quota.is_denied());
         denied.map(|(place, quota)| self.quotas.name(place, quota))

@@ -133,6 +133,7 @@ mod query;
 mod reveal;
 mod route;
 mod single_value;
+mod text;
 mod value;
 
 pub(crate) use self::joint::{JointExtractor, JointParts};

@@ -5,7 +5,7 @@ mod counters;
 use std::{
     fmt,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -144,6 +144,12 @@ impl<C: Clock> TopKeys<C> {
             denials,
             skipped: self.skipped.load(Ordering::Relaxed),
         }
+    }
+
+    /// Counts a denial of this key by the policy of this name that no layer tells of, such as one by
+    /// a limiter that the application asks itself.
+    pub fn denied(&self, key: &Key, policy: impl Into<Arc<str>>) {
+        self.count(key, &Label::Owned(policy.into()));
     }
 
     fn count(&self, key: &Key, policy: &Label) {

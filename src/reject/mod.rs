@@ -102,7 +102,7 @@ pub(crate) use self::{answer::answer, style::AnswerStyle};
 pub use self::{
     body::RejectionBody,
     denial::Denial,
-    problem::ProblemJson,
+    problem::{ProblemJson, quota_exceeded},
     rejection::{IsResponse, Reject, RejectFn, Rejection, RejectionKind},
     text::{Empty, PlainText},
 };

@@ -54,7 +54,10 @@ fn content<B: RejectionBody>(rejection: &Rejection<'_>) -> Content<B> {
 
 fn document(rejection: &Rejection<'_>) -> Bytes {
     match rejection.kind() {
-        RejectionKind::Denied => quota_exceeded(rejection.decision()),
+        RejectionKind::Denied => {
+            let decision = rejection.decision();
+            quota_exceeded(&decision.into_iter().flat_map(Decision::violated))
+        }
         RejectionKind::Banned => {
             Bytes::from_static(br#"{"type":"about:blank","title":"Forbidden","status":403}"#)
         }
@@ -86,8 +89,10 @@ const CLOSING: &str = "]}";
 /// The document about a lone quota without a name of its own: the usual one needs no memory.
 const UNNAMED: &str = concat!(opening!(), r#""default"]}"#);
 
-fn quota_exceeded(decision: Option<&Decision>) -> Bytes {
-    let names = || decision.into_iter().flat_map(Decision::violated);
+/// The problem document about policies of these names. No part of this crate's API.
+#[doc(hidden)]
+pub fn quota_exceeded<'n>(names: &(impl Iterator<Item = &'n str> + Clone)) -> Bytes {
+    let names = || names.clone();
     if names().eq(["default"]) {
         return Bytes::from_static(UNNAMED.as_bytes());
     }

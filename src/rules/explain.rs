@@ -193,7 +193,7 @@ impl ExplainedLimit {
 }
 
 impl RulesOutcome {
-    fn of(verdict: &RulesVerdict<'_>) -> Self {
+    pub(super) fn of(verdict: &RulesVerdict<'_>) -> Self {
         let name = |rule: &Rule| rule.name.to_string();
         match verdict {
             RulesVerdict::Bypassed => Self::Bypassed,

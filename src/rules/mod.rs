@@ -41,6 +41,8 @@ mod rule;
 mod select;
 mod set;
 mod shape;
+#[doc(hidden)]
+pub mod source;
 mod store;
 mod time;
 mod tree;

@@ -8,9 +8,11 @@ pub(super) const MAX_FAULTS: usize = 20;
 /// The longest part of a source line that a message repeats, in characters.
 const MAX_LINE_CHARS: usize = 160;
 
-/// What kind of problem it is.
+/// What kind of problem it is. Codes from W31 on are of files of Envoy's reference service, which the package
+/// `tower-ratelimit-server` reads; what is wrong with any file has one code in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum ProblemCode {
+#[non_exhaustive]
+pub enum ProblemCode {
     /// The file's form: its syntax, its size, and values of another kind than belongs there.
     R01,
     /// A field that is not known, is missing, or is of no use here.
@@ -39,6 +41,12 @@ pub(super) enum ProblemCode {
     W22,
     /// A limit that one client can use up for all.
     W23,
+    /// Two descriptors that are one rule.
+    W31,
+    /// A field that means nothing where it stands.
+    W32,
+    /// Several domains in one file.
+    W33,
 }
 
 impl ProblemCode {
@@ -58,27 +66,35 @@ impl ProblemCode {
             Self::W21 => "W21",
             Self::W22 => "W22",
             Self::W23 => "W23",
+            Self::W31 => "W31",
+            Self::W32 => "W32",
+            Self::W33 => "W33",
         }
     }
 }
 
 /// A file as it was read.
 #[derive(Debug)]
-pub(super) struct SourceText {
-    pub(super) name: String,
-    pub(super) text: String,
+#[allow(clippy::exhaustive_structs, reason = "no user sees it")]
+pub struct SourceText {
+    /// As it was given.
+    pub name: String,
+    /// All of it.
+    pub text: String,
 }
 
 /// A piece of a file, in bytes.
 #[derive(Debug, Clone)]
-pub(super) struct Spot {
-    pub(super) source: Arc<SourceText>,
+pub struct Spot {
+    source: Arc<SourceText>,
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
 impl Spot {
-    pub(super) fn new(source: &Arc<SourceText>, start: usize, end: usize) -> Self {
+    /// The piece between these bytes of a file.
+    #[must_use]
+    pub fn new(source: &Arc<SourceText>, start: usize, end: usize) -> Self {
         Self {
             source: Arc::clone(source),
             start,
@@ -97,7 +113,8 @@ impl Spot {
     }
 
     /// `rules.yaml:9`, for messages about something else that stands there.
-    pub(super) fn short(&self) -> String {
+    #[must_use]
+    pub fn short(&self) -> String {
         format!("{}:{}", self.source.name, self.line_and_column().0)
     }
 
@@ -142,7 +159,9 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(code: ProblemCode, spot: &Spot, message: impl Into<String>) -> Self {
+    /// A problem of a piece of a file.
+    #[doc(hidden)]
+    pub fn new(code: ProblemCode, spot: &Spot, message: impl Into<String>) -> Self {
         Self {
             code,
             spot: Some(spot.clone()),
@@ -292,7 +311,9 @@ impl RulesError {
     }
 
     /// A file or directory that cannot be read.
-    pub(super) fn unreadable(message: String) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn unreadable(message: String) -> Self {
         Self {
             problems: vec![Problem::without_place(ProblemCode::R01, message)],
             more: 0,

@@ -7,17 +7,19 @@ const MAX_KEPT: usize = 10 * MAX_FAULTS;
 
 /// The problems found so far.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub struct Report {
     faults: Vec<Problem>,
     warnings: Vec<Problem>,
 }
 
 impl Report {
-    pub(super) fn fault(&mut self, code: ProblemCode, spot: &Spot, message: impl Into<String>) {
+    /// Adds a problem of a piece of a file.
+    pub fn fault(&mut self, code: ProblemCode, spot: &Spot, message: impl Into<String>) {
         self.add(Problem::new(code, spot, message));
     }
 
-    pub(super) fn add(&mut self, problem: Problem) {
+    /// Adds a problem.
+    pub fn add(&mut self, problem: Problem) {
         let list = if problem.is_warning() {
             &mut self.warnings
         } else {
@@ -39,7 +41,11 @@ impl Report {
     }
 
     /// The warnings, if there is no fault.
-    pub(super) fn finish(mut self) -> Result<Vec<Problem>, RulesError> {
+    ///
+    /// # Errors
+    ///
+    /// The faults.
+    pub fn finish(mut self) -> Result<Vec<Problem>, RulesError> {
         if !self.faults.is_empty() {
             return Err(RulesError::new(self.faults));
         }

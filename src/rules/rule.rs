@@ -33,6 +33,8 @@ pub(crate) struct Rule {
     pub(super) allowance: Allowance,
     pub(super) cost: CostRule,
     pub(super) shadow: bool,
+    /// Whether it is left out until somebody says otherwise.
+    pub(super) off: bool,
     pub(super) wait: Option<Duration>,
     pub(super) block_for: Option<Duration>,
     pub(super) count_if: Option<CountIf>,

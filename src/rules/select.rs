@@ -282,7 +282,7 @@ impl RuleIndex {
                 rules
                     .iter()
                     .enumerate()
-                    .filter(|(_, rule)| of_class(rule, class)),
+                    .filter(|(_, rule)| !rule.off && of_class(rule, class)),
             )
         });
         Self {

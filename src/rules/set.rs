@@ -16,7 +16,11 @@ use super::{
 };
 use crate::{
     clock::{SharedClock, Timestamp},
+    decision::Policy,
+    error::{ConfigError, ConfigErrorKind},
     key::ClientIp,
+    limiter::AnyLimiter,
+    quota::Quota,
 };
 
 /// The rules of one or several files, checked and ready to be asked. Clones share them.
@@ -55,7 +59,7 @@ struct RuleSet {
     asks_the_time: bool,
     /// One for each rule that limits anything.
     limiters: Box<[Option<RuleLimiter>]>,
-    origin: Option<RulesOrigin>,
+    origin: Option<Arc<RulesOrigin>>,
     warnings: Box<[Problem]>,
 }
 
@@ -92,7 +96,7 @@ impl Rules {
             client_ip: compiled.client_ip,
             clock: store.clock().cloned().unwrap_or(clock),
             limiters,
-            origin,
+            origin: origin.map(Arc::new),
             warnings: compiled.warnings.into(),
         })))
     }
@@ -112,6 +116,33 @@ impl Rules {
     /// The rules' names, in their order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.rules.iter().map(|rule| &*rule.name)
+    }
+
+    /// The policies of the rules that limit anything, in the rules' order; of several tiers or times,
+    /// the default ones.
+    pub fn policies(&self) -> impl Iterator<Item = &Policy> {
+        let limiters = self.0.limiters.iter().flatten();
+        limiters.flat_map(RuleLimiter::policies)
+    }
+
+    /// The limiter of a rule, to look at a key or to give something back to it; `None` if there is no
+    /// such rule, or it limits nothing. It knows the rule's own operations, as all limiters do.
+    #[must_use]
+    pub fn limiter_of(&self, rule: &str) -> Option<AnyLimiter> {
+        let rule = self.rule(rule)?;
+        self.limiter(rule).map(RuleLimiter::to_any)
+    }
+
+    /// The place of a rule, such as `rules.yaml:9`; `None` if there is no such rule.
+    #[must_use]
+    pub fn place_of(&self, rule: &str) -> Option<String> {
+        self.rule(rule).map(|rule| rule.spot.short())
+    }
+
+    /// Whether a rule is not [switched off](super::RulesHandle::set_enabled).
+    #[must_use]
+    pub fn is_enabled(&self, rule: &str) -> bool {
+        self.rule(rule).is_some_and(|rule| !rule.off)
     }
 
     /// The parts of requests that rules look at, beyond method, path, query and client, in the order
@@ -174,6 +205,56 @@ impl Rules {
         &self.0.rules
     }
 
+    fn rule(&self, name: &str) -> Option<&Rule> {
+        self.0.rules.iter().find(|rule| &*rule.name == name)
+    }
+
+    /// The same rules, of which these are left out.
+    pub(super) fn without(&self, is_off: impl Fn(&str) -> bool) -> Self {
+        let set = &*self.0;
+        let mut rules = set.rules.clone();
+        for rule in &mut rules {
+            rule.off = is_off(&rule.name);
+        }
+        Self(Arc::new(RuleSet {
+            index: RuleIndex::new(&rules),
+            rules,
+            client_ip: set.client_ip.clone(),
+            clock: set.clock.clone(),
+            asks_the_time: set.asks_the_time,
+            limiters: set.limiters.clone(),
+            origin: set.origin.clone(),
+            warnings: set.warnings.clone(),
+        }))
+    }
+
+    /// Changes the quota of a policy; none is that of the files.
+    pub(super) fn set_quota(&self, policy: &str, quota: Option<Quota>) -> Result<(), ConfigError> {
+        let unknown = || {
+            let message = format!("there is no policy {policy:?} among the rules");
+            ConfigError::new(ConfigErrorKind::Name, message)
+        };
+        let of_rule = |rule: &Rule| {
+            let (_, quotas) = *rule.allowance.places().first()?;
+            let mut quotas = quotas.quotas();
+            let own = quotas.find(|quota| quota.name() == Some(policy))?;
+            Some((self.limiter(rule)?.clone(), own.clone()))
+        };
+        let found = self.0.rules.iter().find_map(of_rule);
+        let (limiter, own) = found.ok_or_else(unknown)?;
+        let quota = match quota {
+            None => own,
+            Some(quota) if quota.algorithm() == own.quota().algorithm() => {
+                quota.named_owned(policy)
+            }
+            Some(_) => {
+                let message = format!("the quota of {policy:?} counts by another algorithm");
+                return Err(ConfigError::new(ConfigErrorKind::Store, message));
+            }
+        };
+        limiter.set_quota(policy, quota)
+    }
+
     /// The limiter of a rule that limits anything.
     pub(super) fn limiter(&self, rule: &Rule) -> Option<&RuleLimiter> {
         self.0.limiters[usize::from(rule.place)].as_ref()
@@ -190,6 +271,6 @@ impl Rules {
     /// The files that the rules come from.
     #[cfg(feature = "rules-watch")]
     pub(super) fn origin(&self) -> Option<&RulesOrigin> {
-        self.0.origin.as_ref()
+        self.0.origin.as_deref()
     }
 }

@@ -1,6 +1,9 @@
 //! The place where rules count, and the limiter of each rule there.
 
 #[cfg(feature = "redis")]
+use std::time::Duration;
+
+#[cfg(feature = "redis")]
 use super::compile::OnStoreFailure;
 use super::{
     allowance::QuotaSet,
@@ -10,8 +13,9 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
+    decision::Policy,
     error::ConfigError,
-    limiter::{LocalLimiter, LocalStore, Tier},
+    limiter::{AnyLimiter, Limiter as _, LocalLimiter, LocalStore, Tier},
     quota::OwnedQuota,
 };
 #[cfg(feature = "redis")]
@@ -20,6 +24,10 @@ use crate::{
     redis::{RedisStore, key_name::accepted_name},
     shared::{OnFailure, RedisLimiter},
 };
+
+/// How long a denial by Redis is held to at most: then a reset by an operator at any node is seen.
+#[cfg(feature = "redis")]
+const LONGEST_DENIAL: Duration = Duration::from_secs(1);
 
 /// The place where rules count: a [`LocalStore`], or a `RedisStore` that all nodes share.
 #[derive(Debug, Clone)]
@@ -51,6 +59,35 @@ pub(super) enum RuleLimiter {
     Local(LocalLimiter),
     #[cfg(feature = "redis")]
     Redis(RedisLimiter),
+}
+
+impl RuleLimiter {
+    /// Changes the quota of this policy in the default tier.
+    pub(super) fn set_quota(&self, policy: &str, quota: OwnedQuota) -> Result<(), ConfigError> {
+        match self {
+            Self::Local(limiter) => limiter.set_quota(policy, quota),
+            #[cfg(feature = "redis")]
+            Self::Redis(limiter) => limiter.set_quota(policy, quota),
+        }
+    }
+
+    /// The same limiter without its type.
+    pub(super) fn to_any(&self) -> AnyLimiter {
+        match self {
+            Self::Local(limiter) => AnyLimiter::new(limiter.clone()),
+            #[cfg(feature = "redis")]
+            Self::Redis(limiter) => AnyLimiter::new(limiter.clone()),
+        }
+    }
+
+    /// The policies of the default tier.
+    pub(super) fn policies(&self) -> &[Policy] {
+        match self {
+            Self::Local(limiter) => limiter.policies(),
+            #[cfg(feature = "redis")]
+            Self::Redis(limiter) => limiter.policies(),
+        }
+    }
 }
 
 /// The tier of the set of quotas at a place; `first` is the place of the default ones.
@@ -122,7 +159,8 @@ impl RulesStore {
             Place::Redis(store) => {
                 let mut builder = RedisLimiter::builder(owned(first))
                     .name(accepted_name(format!("rule.{}", rule.name)))
-                    .on_failure(on_failure(settings));
+                    .on_failure(on_failure(settings))
+                    .remember_denials_for(LONGEST_DENIAL);
                 for (place, quotas) in others {
                     builder = builder.tier(place.to_string(), owned(quotas));
                 }

@@ -178,6 +178,10 @@ impl Plan {
         quotas.map_or(0, Quotas::most_units)
     }
 
+    pub(super) fn tier_count(&self) -> TierIndex {
+        self.tiers.len() as TierIndex
+    }
+
     /// The arguments for these quotas; `None` if they were chosen from another plan.
     pub(super) fn of(&self, chosen: Chosen) -> Option<Cow<'_, TierPlan>> {
         match chosen {

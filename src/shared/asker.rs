@@ -71,13 +71,27 @@ impl Current {
 
     /// How the quotas stand of a subject that was never seen.
     pub(super) fn fresh(&self, chosen: Chosen, time: Timestamp) -> Option<Decision> {
-        let rows = [(Op::Peek(1), 1)];
-        let applied = Call::new(&self.plan, chosen, &rows)
-            .apply(None, time)
-            .ok()?;
+        self.answer(chosen, &[(Op::Peek(1), 1)], time)
+    }
+
+    /// What such a subject is told.
+    fn answer(&self, chosen: Chosen, rows: &[(Op, usize)], time: Timestamp) -> Option<Decision> {
+        let applied = Call::new(&self.plan, chosen, rows).apply(None, time).ok()?;
         let plan = self.plan.of(chosen)?;
         let answered = reply::of_store(&applied.reply, &plan, (1, false)).ok()?;
         answered.rows.into_iter().next().map(|row| row.first)
+    }
+
+    /// How long it takes at most until a subject that was used is as if it had never been.
+    pub(super) fn longest_memory(&self) -> Duration {
+        let of_tier = |tier| {
+            let rows = [(Op::Hit(u64::MAX), 1)];
+            let used = self.answer(Chosen::Tier(tier), &rows, Timestamp::default())?;
+            used.quotas().filter_map(|quota| quota.reset_after()).max()
+        };
+        let longest = (0..self.plan.tier_count()).filter_map(of_tier).max();
+        // A bucket can owe as much again.
+        longest.unwrap_or(Duration::MAX).saturating_mul(2)
     }
 
     pub(super) fn policies(&self, chosen: Chosen) -> Vec<Policy> {
@@ -142,7 +156,8 @@ impl Asker {
                 subject: question.subject.clone(),
                 plan: Arc::clone(current),
             };
-            ledger.message((holder, question.most_taken()), (place, most), now)
+            let takes = question.most_taken(most);
+            ledger.message((holder, takes), (place, most), now)
         };
         questions.iter().map(letter).collect()
     }

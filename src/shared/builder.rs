@@ -40,6 +40,7 @@ pub struct RedisLimiterBuilder {
     on_failure: OnFailure,
     max_local_keys: usize,
     remembers_denials: bool,
+    longest_denial: Duration,
     mode: Mode,
     max_leases: usize,
     test_clock: Option<ManualClock>,
@@ -71,6 +72,7 @@ impl RedisLimiterBuilder {
             on_failure: OnFailure::local(),
             max_local_keys: DEFAULT_MAX_LOCAL_KEYS,
             remembers_denials: true,
+            longest_denial: Duration::MAX,
             mode: Mode::strict(),
             max_leases: DEFAULT_MAX_LEASES,
             test_clock: None,
@@ -140,6 +142,13 @@ impl RedisLimiterBuilder {
     /// once; one by this limiter or its clones is seen at once.
     pub const fn remember_denials(mut self, remember: bool) -> Self {
         self.remembers_denials = remember;
+        self
+    }
+
+    /// How long a remembered denial is held to at most.
+    #[cfg(feature = "rules")]
+    pub(crate) const fn remember_denials_for(mut self, longest: Duration) -> Self {
+        self.longest_denial = longest;
         self
     }
 
@@ -225,7 +234,9 @@ impl RedisLimiterBuilder {
             leases,
             limits,
             fallback,
-            denials: self.remembers_denials.then(DenyCache::new),
+            denials: self
+                .remembers_denials
+                .then(|| DenyCache::new(self.longest_denial)),
             test_clock: self.test_clock,
             seed: self.seed,
         };

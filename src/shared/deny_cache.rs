@@ -32,6 +32,8 @@ pub(super) struct DenyCache {
     buckets: Box<[Mutex<DenialBucket>]>,
     /// The generation of the quotas in force: a denial by older ones is no longer true.
     generation: AtomicU64,
+    /// How long any denial is held to at most.
+    longest: Duration,
 }
 
 /// A call that the server has answered.
@@ -88,10 +90,11 @@ pub(super) const fn may_end_denials(op: &Op) -> bool {
 }
 
 impl DenyCache {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(longest: Duration) -> Self {
         Self {
             buckets: (0..BUCKETS).map(|_| Mutex::default()).collect(),
             generation: AtomicU64::new(0),
+            longest,
         }
     }
 
@@ -125,7 +128,7 @@ impl DenyCache {
             // A denial that knows of no block has a shorter wait.
             self.forget_where(asked.subject, |known| !known.decision.is_blocked());
         }
-        if let Some(denial) = Remembered::of(asked, op, decision) {
+        if let Some(denial) = Remembered::of(asked, op, decision, self.longest) {
             self.put(denial, asked.generation);
         }
     }
@@ -192,12 +195,17 @@ impl Refused {
 }
 
 impl Remembered {
-    fn of(asked: &AnsweredCall<'_>, op: &Op, decision: &Decision) -> Option<Self> {
+    fn of(
+        asked: &AnsweredCall<'_>,
+        op: &Op,
+        decision: &Decision,
+        longest: Duration,
+    ) -> Option<Self> {
         let refused = Refused::by(op)?;
         let wait = decision.retry_after().filter(|_| decision.is_denied())?;
         // A block lasts, whoever gives units back.
         let hold = asked.hold.filter(|_| !decision.is_blocked());
-        let wait = hold.map_or(wait, |hold| wait.min(hold));
+        let wait = hold.map_or(wait, |hold| wait.min(hold)).min(longest);
         Some(Self {
             subject: asked.subject.clone(),
             tier: asked.tier,

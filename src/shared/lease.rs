@@ -129,3 +129,26 @@ impl LeaseReply {
         Some((ops, reply))
     }
 }
+
+/// The units that a question takes at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Takes {
+    pub(super) units: u64,
+    /// The largest cost that is taken whole or not at all.
+    pub(super) largest: u64,
+}
+
+impl Takes {
+    pub(super) const NONE: Self = Self {
+        units: 0,
+        largest: 0,
+    };
+
+    /// What both take.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            units: self.units.saturating_add(other.units),
+            largest: self.largest.max(other.largest),
+        }
+    }
+}

@@ -29,14 +29,13 @@ pub(super) use self::{
 };
 use self::{
     counts::LeaseCounts,
-    entry::LeaseEntry,
     held::{HeldLease, LEAST_DEMAND},
     scarce::{until_end, until_full},
     table::{LeaseBucket, WAYS, each_lease},
 };
 use super::{
     deny_cache::may_end_denials,
-    lease::{LeaseClause, LeaseReply},
+    lease::{LeaseClause, LeaseReply, Takes},
     mode::{LeaseTerms, ModeStats},
 };
 use crate::{
@@ -64,6 +63,8 @@ pub(super) struct Ledger<P> {
     generation: AtomicU64,
     /// The names of leases so far.
     names: AtomicU64,
+    /// The longest time in microseconds until a subject is forgotten that was used.
+    memory: AtomicU64,
     /// The time of the store's last answer in eventual mode, and when it was heard.
     heard: Mutex<Option<(Timestamp, Instant)>>,
 }
@@ -135,6 +136,7 @@ impl<P> Ledger<P> {
             counts: LeaseCounts::default(),
             generation: AtomicU64::new(0),
             names: AtomicU64::new(0),
+            memory: AtomicU64::new(u64::MAX),
             heard: Mutex::new(None),
         }
     }
@@ -162,12 +164,10 @@ impl<P> Ledger<P> {
             entries.forget(holder.tag);
         }
         if matches!(op, Op::Reset | Op::Block(_)) {
-            let same = entries.list.iter_mut();
-            same.filter(|entry| entry.holder.tag == holder.tag)
-                .for_each(LeaseEntry::close);
+            entries.close(holder.tag);
         }
         let begins = matches!(op, Op::Acquire(_) | Op::Reserve(_) | Op::AcquireUpTo(_));
-        let answer = match entries.entry(holder, begins, now, &self.terms) {
+        let answer = match entries.entry(holder, begins, now, (&self.terms, Duration::ZERO)) {
             Some(entry) => entry.decide(op, &self.terms, self.has_blocks, now),
             None => LocalAnswer::Ask,
         };
@@ -197,7 +197,7 @@ impl<P> Ledger<P> {
     /// takes at most so many, if that is known.
     pub(super) fn message(
         &self,
-        (holder, takes): (LeaseHolder, Option<u64>),
+        (holder, takes): (LeaseHolder, Option<Takes>),
         (place, most): (impl FnOnce() -> LeasePlace<P>, u64),
         now: Instant,
     ) -> Letter {
@@ -345,7 +345,7 @@ impl<P> Ledger<P> {
             return self.due_ahead(terms, now);
         }
         let mut due = Vec::new();
-        each_lease(&self.buckets, |entry| {
+        each_lease(&self.buckets, |entry, _| {
             let demand = entry.demand.units(now, self.terms.length);
             let old = entry.holder.generation != self.generation();
             let lease = entry.lease.as_mut()?;
@@ -366,7 +366,7 @@ impl<P> Ledger<P> {
     /// Has all that is held given back, and says where that is.
     pub(super) fn close(&self) -> Vec<(LeaseHolder, LeasePlace<P>)> {
         let mut held = Vec::new();
-        each_lease(&self.buckets, |entry| {
+        each_lease(&self.buckets, |entry, _| {
             entry.close();
             if let Some(ahead) = entry.ahead.as_ref().filter(|ahead| ahead.has_news()) {
                 held.push((entry.holder, ahead.place.clone()));
@@ -395,11 +395,6 @@ impl<P> Ledger<P> {
         let since = now.saturating_duration_since(lease.made_at);
         let ends = lease.ends_within(near, now) && since >= near / 2;
         lease.has_surplus(demand) || (lease.holds() && (ends || lease.is_closing))
-    }
-
-    /// Goes on with the quotas of this generation: older leases are only given back.
-    pub(super) fn begin(&self, generation: u64) {
-        self.generation.store(generation, Ordering::Relaxed);
     }
 
     pub(super) fn stats(&self) -> ModeStats {

@@ -253,6 +253,24 @@ fn has_any(limits: &Limits, is_such: impl Fn(&Quota) -> bool) -> bool {
     quotas.any(is_such)
 }
 
+impl LeaseTerms {
+    /// Whether limits that were changed can go on in this mode.
+    ///
+    /// # Errors
+    ///
+    /// When they can not.
+    pub(super) fn check(&self, limits: &Limits) -> Result<(), ConfigError> {
+        match self.ahead {
+            Some(terms) => check_ahead(terms.units, limits),
+            None if counts_on(limits) => refuse(
+                "leased mode with an uncapped window: units that are held are not counted"
+                    .to_owned(),
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
 fn ahead_terms(
     interval: Duration,
     units: Option<u32>,
@@ -271,6 +289,12 @@ fn ahead_terms(
                 .to_owned(),
         );
     };
+    check_ahead(units, limits)?;
+    Ok(AheadTerms { interval, units })
+}
+
+/// Whether nodes can let so many units of these quotas pass ahead of the store.
+fn check_ahead(units: u32, limits: &Limits) -> Result<(), ConfigError> {
     if has_queue(limits) {
         return refuse(
             "eventual mode with a leaky bucket: a place in the queue is given by the store alone"
@@ -296,7 +320,7 @@ fn ahead_terms(
             "ahead({units}): accepted are 1 to the smallest capacity among the quotas, {most}"
         ));
     }
-    Ok(AheadTerms { interval, units })
+    Ok(())
 }
 
 impl Default for Mode {

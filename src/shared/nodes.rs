@@ -8,6 +8,7 @@ use std::{
         Arc, Mutex, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::time::{Instant, timeout_at};
@@ -96,6 +97,9 @@ impl NodesLimiter {
             rare_values: RareValues::new(Instant::now().into_std()),
         };
         let current = Current::new(store, &name, &limits, 0);
+        if let Some(ledger) = &ledger {
+            ledger.begin(0, current.longest_memory());
+        }
         Self(Arc::new(Inner {
             store: store.clone(),
             policies: limits.default_tier().policies.clone(),
@@ -121,15 +125,19 @@ impl NodesLimiter {
         let mut limits = unpoisoned(inner.limits.lock());
         let mut changed = limits.clone();
         changed.replace(name, &quota)?;
+        if let Some(ledger) = &inner.ledger {
+            ledger.check(&changed)?;
+        }
         inner.fallback.set_quota(name, &quota)?;
         let generation = inner.current().generation + 1;
         let current = Current::new(&inner.store, &inner.name, &changed, generation);
+        let memory = inner.ledger.as_ref().map(|_| current.longest_memory());
         *unpoisoned(inner.current.write()) = Arc::new(current);
         if let Some(denials) = &inner.denials {
             denials.begin(generation);
         }
         if let Some(ledger) = &inner.ledger {
-            ledger.begin(generation);
+            ledger.begin(generation, memory.unwrap_or(Duration::MAX));
         }
         *limits = changed;
         Ok(())

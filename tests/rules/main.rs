@@ -1,6 +1,8 @@
 //! Rule files: what they say, what is wrong with them, and which requests they are about.
 
 mod ask;
+mod by_hand;
+mod check;
 mod example;
 mod faults;
 mod layer;

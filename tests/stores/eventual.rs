@@ -526,6 +526,116 @@ async fn other_tier_and_changed_quota_begin_with_a_question() {
     assert!(matches!(node.acquire(&key(), 1), Pending::Later(_)));
 }
 
+/// Nor one of which it has used units, or that it has blocked, without counting any itself.
+#[tokio::test(start_paused = true)]
+async fn key_that_was_used_or_blocked_here_is_not_new() {
+    let wire = Wire::new();
+    let node = &nodes(1, Quota::per_hour(1).burst(100), 50, &wire)[0];
+    let _ = node.acquire(&Key::from("bob"), 1).await.unwrap();
+    let hit = node.apply(&Key::from("hit"), Op::Hit(100)).into_future();
+    let _ = hit.await.unwrap();
+    let _ = node.block(&Key::from("blocked"), 600 * SECOND).await;
+    for key in ["hit", "blocked"] {
+        let next = node.acquire(&Key::from(key), 1).await.unwrap();
+        assert!(next.is_denied(), "{key}: {next:?}");
+        // What is known of it is forgotten meanwhile.
+        sleep(60 * SECOND).await;
+        for _ in 0..4 {
+            let next = node.acquire(&Key::from(key), 1).await.unwrap();
+            assert!(next.is_denied(), "{key}: {next:?}");
+            sleep(20 * SECOND).await;
+        }
+    }
+}
+
+/// A key for which there was no room was decided about by the store: it is not new when there is.
+#[tokio::test(start_paused = true)]
+async fn key_that_was_turned_away_is_not_new_later() {
+    let wire = Wire::new();
+    let quota = Quota::per_hour(1).burst(20);
+    let builder = eventual(quota, 10, 1).tier("second", Quota::per_second(20).burst(20));
+    let node = builder.max_leases(4).build_on(wire.clone()).unwrap();
+    let second = Tier::named("second");
+    // Four keys that hold their places for a second.
+    for number in 0..4 {
+        for _ in 0..2 {
+            let taken = node.apply_in(&second, &Key::from(number), Op::Acquire(10));
+            let _ = taken.into_future().await.unwrap();
+        }
+    }
+    let mut passed = 0;
+    for _ in 0..40 {
+        passed += u64::from(node.acquire(&key(), 1).await.unwrap().is_allowed());
+    }
+    sleep(5 * SECOND).await;
+    for _ in 0..40 {
+        passed += u64::from(node.acquire(&key(), 1).await.unwrap().is_allowed());
+    }
+    assert_eq!(passed, 20);
+}
+
+/// A key of which nothing is left to remember is as good as one that was never seen.
+#[tokio::test(start_paused = true)]
+async fn key_that_comes_seldom_never_waits() {
+    let wire = Wire::new();
+    let node = &nodes(1, Quota::per_second(10), 5, &wire)[0];
+    let _ = node.acquire(&Key::from("bob"), 1).await.unwrap();
+    for _ in 0..20 {
+        sleep(2 * SECOND).await;
+        let answer = node.acquire(&key(), 1);
+        assert!(matches!(answer, Pending::Ready(_)));
+    }
+}
+
+/// At four times the limit, after something that the store alone could decide.
+#[tokio::test(start_paused = true)]
+async fn scarce_units_are_denied_here() {
+    let wire = Wire::new();
+    let node = nodes(1, Quota::per_second(10_000).burst(200), 100, &wire);
+    let passed = Passed::new(&wire);
+    passed.load(&node, (40, MS), SECOND).await;
+    let before = node[0].mode_stats().asked;
+    let part = node[0].apply(&key(), Op::AcquireUpTo(5));
+    tokio::spawn(part.into_future());
+    passed.load(&node, (40, MS), SECOND).await;
+    let asked = node[0].mode_stats().asked - before;
+    assert!(asked < 100, "{asked} of 40,000 waited");
+    assert!(passed.count() > 19_000, "{}", passed.count());
+}
+
+/// A cost that never fits takes nothing from others.
+#[tokio::test(start_paused = true)]
+async fn costs_beyond_the_limit_have_nobody_wait() {
+    let wire = Wire::new();
+    let node = nodes(1, Quota::per_second(1_000), 100, &wire);
+    let passed = Passed::new(&wire);
+    passed.load(&node, (1, 2 * MS), 100 * MS).await;
+    let before = node[0].mode_stats().asked;
+    for _ in 0..100 {
+        let huge = node[0].acquire(&key(), 5_000);
+        tokio::spawn(huge.into_future());
+        passed.load(&node, (1, 2 * MS), 2 * MS).await;
+    }
+    let asked = node[0].mode_stats().asked - before;
+    assert_eq!(asked, 100, "only those costs");
+}
+
+/// What is refused at first is refused later.
+#[test]
+fn quotas_that_can_not_be_counted_afterwards_are_refused() {
+    let quota = Quota::per_second(100);
+    let node = &nodes(1, quota, 50, &Wire::new())[0];
+    for (other, why) in [
+        (quota.leaky_bucket(9), "leaky bucket"),
+        (Quota::per_second(40), "smallest capacity"),
+        (Quota::per_second(100).fixed_window().uncapped(), "uncapped"),
+    ] {
+        let error = node.set_quota("default", other).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    node.set_quota("default", Quota::per_second(60)).unwrap();
+}
+
 /// What was spent is told when a limiter is dropped.
 #[tokio::test(start_paused = true)]
 async fn units_of_a_node_that_is_dropped_are_counted() {

@@ -4,10 +4,12 @@ use std::{fs, process::Command};
 
 use tempfile::TempDir;
 use testkit::programs::{Process, eventually, find, free_port, missing};
+use tonic::Code as GrpcCode;
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use crate::{
     http::{Answer, get, send, try_send, upstream},
-    service::Service,
+    service::{Service, about},
 };
 
 const RULES: &str = "rules:
@@ -17,7 +19,7 @@ const RULES: &str = "rules:
     quota: 2/day
 ";
 
-async fn service(options: &[&str]) -> (Service, TempDir) {
+pub(crate) async fn service(options: &[&str]) -> (Service, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("auth.yaml");
     fs::write(&file, RULES).unwrap();
@@ -26,7 +28,7 @@ async fn service(options: &[&str]) -> (Service, TempDir) {
 }
 
 /// A proxy's question about a login from this address.
-fn login(query: &str, client: &str) -> String {
+pub(crate) fn login(query: &str, client: &str) -> String {
     format!(
         "GET /v1/auth{query} HTTP/1.1\r\nx-forwarded-method: POST\r\nx-forwarded-uri: /login?next=1\r\n\
          x-forwarded-host: shop.example\r\nx-forwarded-for: {client}"
@@ -107,6 +109,38 @@ async fn only_trusted_proxies_are_believed() {
 }
 
 #[tokio::test]
+async fn there_need_be_no_limits_of_descriptors() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("auth.yaml");
+    fs::write(&file, RULES).unwrap();
+    let service = Service::launch_bare(&["--auth-rules", file.to_str().unwrap()], &[]);
+    service.ready().await;
+    let ask = async || {
+        let question = login("", "203.0.113.7");
+        send(service.http, &question, "").await.status
+    };
+    assert_eq!([ask().await, ask().await, ask().await], [200, 200, 429]);
+    let refused = service.ask(about("foo", "bar")).await.unwrap_err();
+    assert_eq!(refused.code(), GrpcCode::Unavailable);
+    let mut health = HealthClient::new(service.channel());
+    for (name, status) in [("", 1), ("ratelimit", 2)] {
+        let service = HealthCheckRequest {
+            service: name.to_owned(),
+        };
+        let answer = health.check(service).await.unwrap();
+        assert_eq!(answer.into_inner().status, status, "{name:?}");
+    }
+    service.process.hang_up();
+    eventually("the line of the reload", async || {
+        let log = service.process.log();
+        log.contains("/v1/auth again").then_some(())
+    })
+    .await;
+    assert!(service.ask(about("foo", "bar")).await.is_err());
+    assert_eq!(get(service.http, "/readyz").await.status, 200);
+}
+
+#[tokio::test]
 async fn rules_are_read_again() {
     let (service, folder) = service(&[]).await;
     let ask = async || {
@@ -151,7 +185,7 @@ async fn proxy(
     (port, process, folder)
 }
 
-fn is_missing(program: &str) -> bool {
+pub(crate) fn is_missing(program: &str) -> bool {
     missing(
         find(program, None).is_some(),
         program,
@@ -205,6 +239,21 @@ async fn nginx_denies_what_the_rules_deny() {
         assert_eq!(answer.header("retry-after").is_some(), status == 429);
     }
     assert_eq!(get(port, "/").await.status, 200);
+    // A client cannot make the question one that has no answer.
+    for field in [
+        "x-original-uri: /zzz",
+        "x-original-method: GET",
+        "content-type: application/grpc",
+    ] {
+        let lines = format!("POST / HTTP/1.1\r\nhost: shop.example\r\n{field}");
+        assert_eq!(send(port, &lines, "").await.status, 200, "{field}");
+        let lines = format!("POST /login HTTP/1.1\r\nhost: shop.example\r\n{field}");
+        assert_eq!(send(port, &lines, "").await.status, 429, "{field}");
+    }
+    assert_eq!(get(port, "/<").await.status, 429, "no path to the service");
+    let many: String = (0..120).map(|at| format!("\r\nx-{at}: a")).collect();
+    let lines = format!("POST / HTTP/1.1\r\nhost: shop.example{many}");
+    assert_eq!(send(port, &lines, "").await.status, 429, "too many fields");
     drop(service);
     assert_eq!(
         try_login(port).await.status,

@@ -4,6 +4,10 @@ use serde_json::{Value, json};
 use testkit::{needs, servers::Server};
 use tonic::Code as GrpcCode;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tonic_reflection::pb::v1::{
+    ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+    server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+};
 use tower_ratelimit_server::messages::Code;
 
 use crate::{
@@ -44,6 +48,25 @@ async fn health_is_told_under_each_name() {
     for path in ["/healthz", "/readyz", "/healthcheck"] {
         assert_eq!(get(service.http, path).await.status, 200, "{path}");
     }
+}
+
+#[tokio::test]
+async fn tools_are_told_what_can_be_called() {
+    let service = Service::start(&[]).await;
+    let mut client = ServerReflectionClient::new(service.channel());
+    let symbol = "envoy.service.ratelimit.v3.RateLimitService".to_owned();
+    let question = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::FileContainingSymbol(symbol)),
+    };
+    let asked = client.server_reflection_info(tokio_stream::once(question));
+    let mut answers = asked.await.unwrap().into_inner();
+    let answer = answers.message().await.unwrap().unwrap();
+    let Some(MessageResponse::FileDescriptorResponse(file)) = answer.message_response else {
+        panic!("{answer:?}");
+    };
+    let file = String::from_utf8_lossy(&file.file_descriptor_proto[0]).into_owned();
+    assert!(file.contains("ShouldRateLimit"), "{file}");
 }
 
 #[tokio::test]

@@ -24,6 +24,8 @@ fn faults_are_told_before_anything_listens() {
     let file = folder.path().join("rules.yaml");
     let path = file.to_str().unwrap();
     assert!(fails(&[path], 2).contains("cannot be read"));
+    let empty = folder.path().to_str().unwrap();
+    assert!(fails(&[empty], 2).contains(empty));
     fs::write(&file, "domain: rl\ndescriptors:\n  - kye: a\n").unwrap();
     let told = fails(&[path], 2);
     assert!(

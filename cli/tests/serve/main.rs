@@ -2,13 +2,20 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod admin;
 mod auth;
 mod calls;
+mod check;
 mod envoy;
 mod http;
 mod life;
+mod metrics;
 mod page;
+mod prometheus;
+mod proxy;
+mod reference;
 mod service;
+mod systemd;
 mod tls;
 #[path = "../support/tls.rs"]
 mod tls_client;

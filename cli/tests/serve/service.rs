@@ -27,12 +27,20 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 5}
   - key: remote_address
     rate_limit: {unit: year, requests_per_unit: 3}
+  - {key: masked_remote_address, rate_limit: {unit: year, requests_per_unit: 2}}
+  - {key: mode, value: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: mode, value: one, quota_mode: true, metadata: {service: one}, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: mode, value: two, quota_mode: true, metadata: {service: two}, rate_limit: {unit: year, requests_per_unit: 2}}
+  - {key: mode, value: base, rate_limit: {unit: year, requests_per_unit: 1, name: base}}
+  - {key: mode, value: vip, rate_limit: {unit: year, requests_per_unit: 3, name: vip, replaces: [{name: base}]}}
+  - {key: mode, value: grpc, rate_limit: {unit: year, requests_per_unit: 1}}
 ";
 
 pub(crate) struct Service {
     pub(crate) folder: TempDir,
     pub(crate) grpc: u16,
     pub(crate) http: u16,
+    pub(crate) admin: u16,
     pub(crate) process: Process,
 }
 
@@ -45,20 +53,31 @@ impl Service {
 
     /// Starts it, and does not wait.
     pub(crate) fn launch(options: &[&str]) -> Self {
+        Self::launch_with(options, &[])
+    }
+
+    /// Starts it with these variables in its environment, and does not wait.
+    pub(crate) fn launch_with(options: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::launch_bare(&[&["rules.yaml"], options].concat(), variables)
+    }
+
+    /// The same without files of limits.
+    pub(crate) fn launch_bare(options: &[&str], variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
-        let [grpc, http] = [free_port(), free_port()];
+        let [grpc, http, admin] = [free_port(), free_port(), free_port()];
         let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
-        command
-            .current_dir(folder.path())
-            .args(["serve", "rules.yaml"]);
+        command.current_dir(folder.path()).arg("serve");
         command.args(["--grpc", &format!("127.0.0.1:{grpc}")]);
         command.args(["--http", &format!("127.0.0.1:{http}")]);
-        let process = Process::start(command.args(options), &folder.path().join("log"));
+        command.args(["--admin", &format!("127.0.0.1:{admin}")]);
+        command.args(options).envs(variables.iter().copied());
+        let process = Process::start(&mut command, &folder.path().join("log"));
         Self {
             folder,
             grpc,
             http,
+            admin,
             process,
         }
     }

@@ -34,7 +34,7 @@ use example_simulate::{
     measure::{Measured, THROUGH_OUTAGE, flow, specs},
     page,
 };
-use testkit::simulation::be_quiet;
+use testkit::simulation::{Mode, be_quiet};
 
 fn main() -> Result<(), Box<dyn Error>> {
     be_quiet();
@@ -42,12 +42,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulation");
     match arguments.as_slice() {
-        ["seeds", from, to] => seeds::many(from.parse()?, to.parse()?),
+        ["seeds", from, to] => seeds::many(from.parse()?, to.parse()?, &Mode::ALL),
+        ["seeds", from, to, mode] => seeds::many(from.parse()?, to.parse()?, &[seeds::mode(mode)?]),
         ["seed", seed, mode] => seeds::one(seed.parse()?, mode),
         ["drawn"] => write(&docs, &read(&docs)?),
         [] => write(&docs, &measure()),
         [folder] => write(&PathBuf::from(folder), &measure()),
-        _ => Err("none, FOLDER, drawn, seeds FROM TO, or seed SEED MODE".into()),
+        _ => Err("none, FOLDER, drawn, seeds FROM TO [MODE], or seed SEED MODE".into()),
     }
 }
 

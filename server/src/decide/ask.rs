@@ -4,14 +4,18 @@ use std::collections::HashSet;
 
 use tower_ratelimit::Key;
 
-use super::{DecideError, invalid};
+use super::{DecideError, invalid, overrides::Overrides};
 use crate::{
-    counters::Charge,
-    lyft::{Limit, Rules},
+    counters::{Charge, Measure},
+    lyft::{Limit, Rules, StatsName},
     messages::{RateLimit, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, Struct, Unit},
 };
 
 /// A descriptor, and what it is asked.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for each request"
+)]
 pub(super) enum Asked<'r> {
     /// No limit.
     Nothing,
@@ -27,15 +31,43 @@ pub(super) struct Limited<'r> {
     pub(super) shadow: bool,
     pub(super) quota: bool,
     pub(super) metadata: Option<&'r Struct>,
+    pub(super) stats: StatsName,
+}
+
+/// The most descriptors of a request: each takes time and memory, and a client may be able to make them up.
+const MAX_DESCRIPTORS: usize = 256;
+
+/// The most entries of a descriptor.
+const MAX_ENTRIES: usize = 64;
+
+/// Whether the request makes sense.
+pub(super) fn check(request: &RateLimitRequest) -> Result<(), DecideError> {
+    if request.domain.is_empty() {
+        return Err(invalid("rate limit domain must not be empty"));
+    }
+    if request.descriptors.is_empty() {
+        return Err(invalid("rate limit descriptor list must not be empty"));
+    }
+    if request.descriptors.len() > MAX_DESCRIPTORS {
+        let text = format!("a request has at most {MAX_DESCRIPTORS} descriptors");
+        return Err(invalid(text));
+    }
+    let mut descriptors = request.descriptors.iter();
+    if descriptors.any(|descriptor| descriptor.entries.len() > MAX_ENTRIES) {
+        let text = format!("a descriptor has at most {MAX_ENTRIES} entries");
+        return Err(invalid(text));
+    }
+    Ok(())
 }
 
 /// What each descriptor is asked, without what others replace.
 pub(super) fn ask<'r>(
     rules: &'r Rules,
+    overrides: &Overrides,
     request: &RateLimitRequest,
 ) -> Result<Vec<Asked<'r>>, DecideError> {
     let descriptors = request.descriptors.iter();
-    let found = descriptors.map(|descriptor| ask_one(rules, request, descriptor));
+    let found = descriptors.map(|descriptor| ask_one(rules, overrides, request, descriptor));
     let (mut asked, mut replaced) = (Vec::new(), HashSet::new());
     for found in found {
         let (one, names) = found?;
@@ -55,12 +87,13 @@ pub(super) fn ask<'r>(
 /// What a descriptor is asked, and the names that it replaces.
 fn ask_one<'r>(
     rules: &'r Rules,
+    overrides: &Overrides,
     request: &RateLimitRequest,
     descriptor: &RateLimitDescriptor,
 ) -> Result<(Asked<'r>, &'r [String]), DecideError> {
     let RateLimitRequest { domain, .. } = request;
     let RateLimitDescriptor { entries, limit, .. } = descriptor;
-    if !rules.knows(domain) {
+    if overrides.all_off || !rules.knows(domain) {
         return Ok((Asked::Nothing, &[]));
     }
     if let Some(limit) = limit {
@@ -69,11 +102,17 @@ fn ask_one<'r>(
         let entries = entries.map(|entry| (entry.key.as_str(), entry.value.as_str()));
         let limited = Limited {
             key: counter(domain, entries),
-            charge: charge(request, descriptor, limit.requests_per_unit, period),
+            charge: charge(
+                request,
+                descriptor,
+                limit.requests_per_unit,
+                Measure::Window(period),
+            ),
             limit,
             shadow: false,
             quota: false,
             metadata: None,
+            stats: StatsName::of_override(domain, descriptor),
         };
         return Ok((Asked::Limited(limited), &[]));
     }
@@ -84,13 +123,17 @@ fn ask_one<'r>(
     let Some(unit) = limit.unit else {
         return Ok((Asked::Unlimited, &limit.replaces));
     };
+    let Some(requests) = overrides.requests(limit, || found.name(domain, entries)) else {
+        return Ok((Asked::Nothing, &[]));
+    };
     let limited = Limited {
         key: counter(domain, found.counted(entries)),
-        charge: charge(request, descriptor, limit.requests, unit.seconds()),
-        limit: told(limit, unit),
+        charge: charge(request, descriptor, requests, measure(limit, unit)),
+        limit: told(limit, requests, unit),
         shadow: limit.shadow,
         quota: limit.quota,
         metadata: found.metadata(),
+        stats: found.stats_name(domain, entries),
     };
     Ok((Asked::Limited(limited), &limit.replaces))
 }
@@ -100,24 +143,31 @@ fn charge(
     request: &RateLimitRequest,
     descriptor: &RateLimitDescriptor,
     requests: u32,
-    period: u64,
+    measure: Measure,
 ) -> Charge {
     let of_request = || u64::from(request.hits_addend).max(1);
     Charge {
-        period,
+        measure,
         requests,
         units: descriptor.hits_addend.unwrap_or_else(of_request),
         is_refund: descriptor.is_negative_hits,
     }
 }
 
+/// How a limit of the rules counts.
+fn measure(limit: &Limit, unit: Unit) -> Measure {
+    let times = u64::from(limit.unit_multiplier.unwrap_or(1));
+    let window = Measure::Window(unit.seconds() * times);
+    limit.quota_of_its_own.map_or(window, Measure::Quota)
+}
+
 /// The limit as answers tell it.
-fn told(limit: &Limit, unit: Unit) -> RateLimit {
+fn told(limit: &Limit, requests: u32, unit: Unit) -> RateLimit {
     RateLimit {
-        requests_per_unit: limit.requests,
+        requests_per_unit: requests,
         unit: unit.into(),
         name: limit.name.clone(),
-        unit_multiplier: None,
+        unit_multiplier: limit.unit_multiplier,
     }
 }
 

@@ -1,38 +1,36 @@
 //! `metadata` of a descriptor as a message.
 
-use super::{
-    problem::{Problem, ProblemCode},
-    tree::{Node, NodeValue},
-    typed::Typed,
-};
+use tower_ratelimit::rules::source::{Node, NodeValue, ProblemCode, Report, taken};
+
+use super::typed::{Typed, typed};
 use crate::messages::{Struct, Value, ValueKind};
 
 /// The table as a message; none of nothing.
-pub(super) fn metadata(node: &Node) -> Result<Option<Struct>, Problem> {
-    let fields = match &node.value {
-        NodeValue::Table(_) => table(node),
-        NodeValue::Scalar(scalar) if scalar.typed() == Typed::Null => return Ok(None),
+pub(super) fn metadata(node: &Node, report: &mut Report) -> Option<Struct> {
+    match &node.value {
+        NodeValue::Table(_) => Some(table(node, report)).filter(|fields| !fields.fields.is_empty()),
+        NodeValue::Scalar(scalar) if typed(scalar) == Typed::Null => None,
         _ => {
-            let message = "metadata is a table";
-            return Err(Problem::new(ProblemCode::R01, &node.spot, message));
+            report.fault(ProblemCode::R01, &node.spot, "metadata is a table");
+            None
         }
-    };
-    Ok(Some(fields).filter(|fields| !fields.fields.is_empty()))
+    }
 }
 
-fn table(node: &Node) -> Struct {
+fn table(node: &Node, report: &mut Report) -> Struct {
+    taken(node.entries(), report);
     let entries = node.entries().iter();
-    let fields = entries.map(|entry| (entry.key.text.clone(), value(&entry.value)));
+    let fields = entries.map(|entry| (entry.key.clone(), value(&entry.value, report)));
     Struct {
         fields: fields.collect(),
     }
 }
 
-fn value(node: &Node) -> Value {
+fn value(node: &Node, report: &mut Report) -> Value {
     match &node.value {
-        NodeValue::Table(_) => ValueKind::Struct(table(node)).into(),
-        NodeValue::List(items) => Value::list(items.iter().map(value)),
-        NodeValue::Scalar(scalar) => match scalar.typed() {
+        NodeValue::Table(_) => ValueKind::Struct(table(node, report)).into(),
+        NodeValue::List(items) => Value::list(items.iter().map(|item| value(item, report))),
+        NodeValue::Scalar(scalar) => match typed(scalar) {
             Typed::Null => ValueKind::Null(0).into(),
             Typed::Truth(truth) => ValueKind::Truth(truth).into(),
             Typed::Whole(number) => ValueKind::Number(number as f64).into(),

@@ -13,17 +13,18 @@
 //! `metadata` stays with limits that have a `detailed_metric`, and a key that stands twice in one table is a
 //! fault, unless it begins the next domain of a file with several.
 
+mod explain;
+mod listing;
 mod metadata;
 mod parse;
-mod problem;
 mod rules;
 mod stats;
-mod tree;
 mod typed;
 mod wildcard;
 
-pub(crate) use self::{metadata::merge as merge_metadata, rules::Limit};
 pub use self::{
-    problem::{LyftError, Problem},
+    explain::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit},
     rules::{Builder, Rules},
+    stats::StatsName,
 };
+pub(crate) use self::{metadata::merge as merge_metadata, rules::Limit, stats::stats_name};

@@ -1,20 +1,36 @@
 //! Files as rules: what is refused, and what is only strange.
 
+mod extensions;
 mod fields;
 mod parts;
 
 use std::{collections::HashMap, sync::Arc};
 
-use self::{fields::tables, parts::parts};
+use tower_ratelimit::rules::{
+    RulesError,
+    source::{
+        Node, NodeEntry, NodeValue, ProblemCode, Report, SourceText, Spot, TreeBounds, read_yaml,
+        taken,
+    },
+};
+
+use self::{extensions::EXTENSIONS, fields::tables, parts::parts};
 use super::{
     metadata::metadata,
-    problem::{LyftError, Problem, ProblemCode, SourceText, Spot},
-    rules::{Descriptor, Level, Limit, Rules},
-    tree::{self, MAX_FILE_BYTES, Node, NodeEntry, NodeValue},
-    typed::Typed,
+    rules::{Builder, Descriptor, Level, Limit, Rules},
+    typed::{Typed, text_or_empty, typed, typed_key},
     wildcard::Wildcard,
 };
 use crate::messages::Unit;
+
+/// The longest file that is read.
+const MAX_FILE_BYTES: usize = 16 << 20;
+
+/// Files of the reference grow large, and a descriptor in another takes two levels.
+const BOUNDS: TreeBounds = TreeBounds {
+    nodes: 2_000_000,
+    depth: 64,
+};
 
 const ROOT: [&str; 2] = ["domain", "descriptors"];
 
@@ -37,65 +53,60 @@ const REPLACES: [&str; 1] = ["name"];
 
 pub(super) fn parse(
     texts: impl Iterator<Item = (String, String)>,
-    merge_domains: bool,
-) -> Result<Rules, LyftError> {
+    settings: &Builder,
+) -> Result<Rules, RulesError> {
     let mut parser = RulesParser {
-        merge_domains,
+        settings,
         domain: String::new(),
         rules: Rules::default(),
         places: HashMap::new(),
-        faults: Vec::new(),
+        report: Report::default(),
     };
     for (name, text) in texts {
         parser.file(&Arc::new(SourceText { name, text }));
     }
-    match parser.faults.is_empty() {
-        true => Ok(parser.rules),
-        false => Err(LyftError::new(parser.faults)),
+    let RulesParser { rules, report, .. } = parser;
+    let warnings = report.finish()?;
+    if rules.domains.is_empty() {
+        let message = "there is not a single domain, so nothing would be limited";
+        return Err(RulesError::unreadable(message.to_owned()));
     }
+    Ok(Rules { warnings, ..rules })
 }
 
-struct RulesParser {
-    merge_domains: bool,
+struct RulesParser<'s> {
+    settings: &'s Builder,
     /// The domain that is being read.
     domain: String,
     rules: Rules,
     /// Where each domain was said.
     places: HashMap<String, Spot>,
-    faults: Vec<Problem>,
+    report: Report,
 }
 
-impl RulesParser {
-    fn fault(&mut self, code: ProblemCode, spot: &Spot, message: impl Into<String>) {
-        self.faults.push(Problem::new(code, spot, message));
-    }
-
-    fn warn(&mut self, code: ProblemCode, spot: &Spot, message: impl Into<String>) {
-        self.rules.warnings.push(Problem::new(code, spot, message));
+impl RulesParser<'_> {
+    fn tell(&mut self, code: ProblemCode, spot: &Spot, message: impl Into<String>) {
+        self.report.fault(code, spot, message);
     }
 
     fn file(&mut self, source: &Arc<SourceText>) {
-        let spot = |start, end| Spot {
-            source: Arc::clone(source),
-            start,
-            end,
-        };
+        let spot = |start, end| Spot::new(source, start, end);
         if source.text.len() > MAX_FILE_BYTES {
             let message = format!("the file has more than {MAX_FILE_BYTES} bytes; split it");
-            return self.fault(ProblemCode::R01, &spot(0, 0), message);
+            return self.tell(ProblemCode::R01, &spot(0, 0), message);
         }
         let parts = parts(&source.text);
         for (at, (start, end)) in parts.iter().copied().enumerate() {
             if at == 1 {
                 let message = "a further domain in the file: Envoy's reference service reads one of \
                                a file, so give each its own";
-                self.warn(ProblemCode::W33, &spot(start, start), message);
+                self.tell(ProblemCode::W33, &spot(start, start), message);
             }
-            match tree::read(source, (start, end)) {
+            match read_yaml(source, start..end, BOUNDS) {
                 Ok(Some(root)) => self.root(&root),
                 Ok(None) if parts.len() > 1 => {}
-                Ok(None) => self.fault(ProblemCode::R02, &spot(0, 0), "the file has no domain"),
-                Err(problem) => self.faults.push(problem),
+                Ok(None) => self.tell(ProblemCode::R02, &spot(0, 0), "the file has no domain"),
+                Err(problem) => self.report.add(problem),
             }
         }
     }
@@ -103,21 +114,21 @@ impl RulesParser {
     fn root(&mut self, root: &Node) {
         if !matches!(root.value, NodeValue::Table(_)) {
             let message = "a file is a table with a domain and descriptors";
-            return self.fault(ProblemCode::R01, &root.spot, message);
+            return self.tell(ProblemCode::R01, &root.spot, message);
         }
-        self.check_keys(root);
+        self.check_keys(root, false);
         self.warn_of_misplaced(root, &ROOT, "a file");
         let domain = self.text(root, "domain");
         if domain.is_empty() {
             let message = "the domain of the file is empty";
-            return self.fault(ProblemCode::R02, &root.spot, message);
+            return self.tell(ProblemCode::R02, &root.spot, message);
         }
         let spot = root.get("domain").map_or(&root.spot, |domain| &domain.spot);
         if let Some(other) = self.places.get(&domain).map(Spot::short)
-            && !self.merge_domains
+            && !self.settings.merge_domains
         {
             let message = format!("duplicate domain {domain:?}, which is that of {other}");
-            return self.fault(ProblemCode::R03, spot, message);
+            return self.tell(ProblemCode::R03, spot, message);
         }
         self.places
             .entry(domain.clone())
@@ -129,53 +140,57 @@ impl RulesParser {
     }
 
     /// What is said of all keys and values, wherever they stand.
-    fn check_keys(&mut self, table: &Node) {
-        for NodeEntry {
-            key,
-            key_spot,
-            value,
-        } in table.entries()
-        {
-            if key.typed() != Typed::Text {
-                let message = format!("the key {} is not a text", key.text);
-                self.fault(ProblemCode::R02, key_spot, message);
+    fn check_keys(&mut self, table: &Node, is_limit: bool) {
+        taken(table.entries(), &mut self.report);
+        for entry in table.entries() {
+            let NodeEntry {
+                key,
+                key_spot,
+                value,
+                ..
+            } = entry;
+            if typed_key(entry) != Typed::Text {
+                let message = format!("the key {key} is not a text");
+                self.tell(ProblemCode::R02, key_spot, message);
                 continue;
             }
             let groups = [&ROOT[..], &DESCRIPTOR, &RATE_LIMIT, &REPLACES];
-            if !groups
-                .iter()
-                .any(|group| group.contains(&key.text.as_str()))
-            {
-                let message = format!("unknown key {:?}", key.text);
-                self.fault(ProblemCode::R02, key_spot, message);
+            let is_extension = is_limit && EXTENSIONS.contains(&key.as_str());
+            let mut groups = groups.iter();
+            if is_extension && self.settings.strict {
+                let message = format!("{key:?}, which Envoy's reference service does not know");
+                self.tell(ProblemCode::R02, key_spot, message);
+            } else if !is_extension && !groups.any(|group| group.contains(&key.as_str())) {
+                let message = format!("unknown key {key:?}");
+                self.tell(ProblemCode::R02, key_spot, message);
             }
-            if key.text != "metadata" {
-                self.check_value(value);
+            if key != "metadata" {
+                self.check_value(value, key == "rate_limit");
             }
         }
     }
 
-    fn check_value(&mut self, value: &Node) {
+    fn check_value(&mut self, value: &Node, is_limit: bool) {
         match &value.value {
-            NodeValue::Table(_) => self.check_keys(value),
+            NodeValue::Table(_) => self.check_keys(value, is_limit),
             NodeValue::List(items) => {
                 for item in items {
                     match item.value {
-                        NodeValue::Table(_) => self.check_keys(item),
+                        NodeValue::Table(_) => self.check_keys(item, false),
                         _ => {
                             let message = "a list of something other than tables";
-                            self.fault(ProblemCode::R01, &item.spot, message);
+                            self.tell(ProblemCode::R01, &item.spot, message);
                         }
                     }
                 }
             }
             NodeValue::Scalar(scalar) => {
-                if let Typed::Number(_) = scalar.typed() {
+                if let Typed::Number(_) = typed(scalar) {
                     let message = format!(
                         "{} is not a whole number; quotes make a text of it",
                         scalar.text
                     );
-                    self.fault(ProblemCode::R01, &value.spot, message);
+                    self.tell(ProblemCode::R01, &value.spot, message);
                 }
             }
         }
@@ -184,10 +199,10 @@ impl RulesParser {
     fn warn_of_misplaced(&mut self, table: &Node, known: &[&str], place: &str) {
         let groups = [&ROOT[..], &DESCRIPTOR, &RATE_LIMIT, &REPLACES];
         for NodeEntry { key, key_spot, .. } in table.entries() {
-            let key = key.text.as_str();
+            let key = key.as_str();
             if !known.contains(&key) && groups.iter().any(|group| group.contains(&key)) {
                 let message = format!("{key:?} means nothing in {place}, and is ignored");
-                self.warn(ProblemCode::W32, key_spot, message);
+                self.tell(ProblemCode::W32, key_spot, message);
             }
         }
     }
@@ -202,7 +217,7 @@ impl RulesParser {
         for node in tables(descriptors) {
             let key = self.text(node, "key");
             if key.is_empty() {
-                self.fault(
+                self.tell(
                     ProblemCode::R02,
                     &node.spot,
                     "the key of the descriptor is empty",
@@ -223,7 +238,7 @@ impl RulesParser {
                     "duplicate descriptor composite key {path:?}: a key and a value are looked up \
                      with an underscore between them"
                 );
-                self.fault(ProblemCode::R03, &first(node), message);
+                self.tell(ProblemCode::R03, &first(node), message);
                 continue;
             }
             let descriptor = self.descriptor(node, &text, &path);
@@ -239,7 +254,7 @@ impl RulesParser {
             let mut keys = siblings
                 .iter()
                 .filter_map(|node| match &node.get("key")?.value {
-                    NodeValue::Scalar(scalar) => Some(scalar.text_or_empty()),
+                    NodeValue::Scalar(scalar) => Some(text_or_empty(scalar)),
                     _ => None,
                 });
             if keys.any(|sibling| sibling == other) {
@@ -247,7 +262,7 @@ impl RulesParser {
                     "{key:?} is also what {other:?} with the value {value:?} is looked up as, and \
                      limits that"
                 );
-                self.warn(ProblemCode::W31, spot, message);
+                self.tell(ProblemCode::W31, spot, message);
             }
         }
     }
@@ -257,13 +272,10 @@ impl RulesParser {
         let share = self.truth(node, "share_threshold");
         if share && !text.contains('*') {
             let message = format!("share_threshold needs a pattern with \"*\"; {text:?} has none");
-            self.fault(ProblemCode::R04, &node.spot, message);
+            self.tell(ProblemCode::R04, &node.spot, message);
         }
-        let metadata = node.get("metadata").map(metadata).transpose();
-        let metadata = metadata.unwrap_or_else(|problem| {
-            self.faults.push(problem);
-            None
-        });
+        let table = node.get("metadata");
+        let metadata = table.and_then(|table| metadata(table, &mut self.report));
         // Also where there is no limit that they would be about.
         let modes = ["shadow_mode", "quota_mode", "detailed_metric"];
         let [shadow, quota, detailed_metric] = modes.map(|key| self.truth(node, key));
@@ -278,7 +290,7 @@ impl RulesParser {
             below: Level::default(),
             value_to_metric: self.truth(node, "value_to_metric"),
             shared: share.then(|| text.to_owned()),
-            metadata: metadata.flatten(),
+            metadata,
         };
         self.level(&mut descriptor.below, path, node);
         descriptor
@@ -291,15 +303,21 @@ impl RulesParser {
         let unit = self.unit(limit, unlimited);
         let name = self.text(limit, "name");
         let replaces = self.replaces(limit, &name);
+        let requests = self.number(limit, "requests_per_unit").unwrap_or(0);
+        let unit_multiplier = self.unit_multiplier(limit, unit);
+        let period = unit.map_or(0, Unit::seconds) * u64::from(unit_multiplier.unwrap_or(1));
         self.rules.limits += 1;
         Some(Limit {
-            requests: self.number(limit, "requests_per_unit"),
+            requests,
             unit,
+            unit_multiplier,
+            quota_of_its_own: self.quota(limit, requests, period),
             name,
             replaces,
             shadow: false,
             quota: false,
             detailed_metric: false,
+            spot: limit.spot.clone(),
         })
     }
 
@@ -310,14 +328,14 @@ impl RulesParser {
         match unit {
             Some(_) if unlimited => {
                 let message = "should not specify rate limit unit when unlimited";
-                self.fault(ProblemCode::R04, spot, message);
+                self.tell(ProblemCode::R04, spot, message);
             }
             None if !unlimited => {
                 let message = format!(
                     "invalid rate limit unit {text:?}; there are second, minute, hour, day, week, \
                      month and year"
                 );
-                self.fault(ProblemCode::R04, spot, message);
+                self.tell(ProblemCode::R04, spot, message);
             }
             _ => {}
         }
@@ -337,7 +355,7 @@ impl RulesParser {
                     continue;
                 }
             };
-            self.fault(ProblemCode::R04, &replaced.spot, message);
+            self.tell(ProblemCode::R04, &replaced.spot, message);
         }
         names
     }

@@ -7,12 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
-    parse,
-    problem::{LyftError, Problem},
-    stats::{path_of_override, stats_name},
-    wildcard::Wildcard,
+use tower_ratelimit::{
+    Quota,
+    rules::{Problem, RulesError, source::Spot},
 };
+
+use super::{parse, stats::StatsName, wildcard::Wildcard};
 use crate::messages::{Entry, RateLimitDescriptor, Struct, Unit};
 
 /// The rules of all domains.
@@ -27,7 +27,8 @@ pub struct Rules {
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Builder {
-    merge_domains: bool,
+    pub(super) merge_domains: bool,
+    pub(super) strict: bool,
 }
 
 /// The descriptors below a domain or a descriptor.
@@ -55,11 +56,16 @@ pub(crate) struct Limit {
     pub(crate) requests: u32,
     /// The unit; `None` of an unlimited one.
     pub(crate) unit: Option<Unit>,
+    /// How many units a period has, where the file says.
+    pub(crate) unit_multiplier: Option<u32>,
+    /// The quota, where it is another than a fixed window.
+    pub(crate) quota_of_its_own: Option<Quota>,
     pub(crate) name: String,
     pub(crate) replaces: Vec<String>,
     pub(crate) shadow: bool,
     pub(crate) quota: bool,
     pub(super) detailed_metric: bool,
+    pub(super) spot: Spot,
 }
 
 /// A limit that a descriptor ended at, and the way to it.
@@ -120,10 +126,10 @@ impl Rules {
             return None;
         }
         if descriptor.limit.is_some() {
-            return Some(stats_name(&path_of_override(domain, descriptor)));
+            return Some(StatsName::of_override(domain, descriptor).to_string());
         }
         let found = self.find(domain, &descriptor.entries)?;
-        Some(stats_name(&found.path(domain, &descriptor.entries)))
+        Some(found.stats_name(domain, &descriptor.entries).to_string())
     }
 
     pub(crate) fn knows(&self, domain: &str) -> bool {
@@ -132,15 +138,24 @@ impl Rules {
 
     /// The limit of a descriptor with these entries, if there is one.
     pub(crate) fn find(&self, domain: &str, entries: &[Entry]) -> Option<Found<'_>> {
-        let mut level = self.domains.get(domain)?;
+        let steps = self.way(domain, entries);
+        let last = steps.last().filter(|_| steps.len() == entries.len())?;
+        let limit = last.descriptor.limit.as_ref()?;
+        Some(Found { limit, steps })
+    }
+
+    /// The way that the entries go, up to the first that nothing matches.
+    pub(super) fn way(&self, domain: &str, entries: &[Entry]) -> Vec<Step<'_>> {
         let mut steps: Vec<Step<'_>> = Vec::with_capacity(entries.len());
+        let mut level = self.domains.get(domain);
         for entry in entries {
-            let step = level.step(entry)?;
-            level = &step.descriptor.below;
+            let Some(step) = level.and_then(|level| level.step(entry)) else {
+                break;
+            };
+            level = Some(&step.descriptor.below);
             steps.push(step);
         }
-        let limit = steps.last()?.descriptor.limit.as_ref()?;
-        Some(Found { limit, steps })
+        steps
     }
 }
 
@@ -218,36 +233,53 @@ impl Builder {
         self
     }
 
+    /// Whether what Envoy's reference service does not know is a fault: `unit_multiplier`, `algorithm`, `burst`,
+    /// `slices` and `soft` of a limit. Defaults to false.
+    pub const fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
     /// Reads texts, each with the name of its file. One fault refuses all of them.
     ///
     /// # Errors
     ///
-    /// All that is wrong with the texts.
+    /// All that is wrong with the texts, and when there is no domain in them.
     pub fn parse<N: Into<String>, T: Into<String>>(
         &self,
         texts: impl IntoIterator<Item = (N, T)>,
-    ) -> Result<Rules, LyftError> {
+    ) -> Result<Rules, RulesError> {
         let texts = texts.into_iter();
         let texts = texts.map(|(name, text)| (name.into(), text.into()));
-        parse::parse(texts, self.merge_domains)
+        parse::parse(texts, self)
     }
 
     /// Reads files, and the `*.yaml`, `*.yml` and `*.json` files of directories in the order of their names.
     ///
     /// # Errors
     ///
-    /// What cannot be read, or all that is wrong with the files.
-    pub fn read<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Rules, LyftError> {
+    /// What cannot be read, or all that is wrong with the files; and when there is none: a directory that is not
+    /// filled yet does not mean that nothing is limited.
+    pub fn read<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Rules, RulesError> {
         let mut texts = Vec::new();
         for path in paths {
             let path = path.as_ref();
             let unreadable = |error: io::Error| {
-                LyftError::unreadable(format!("{} cannot be read: {error}", path.display()))
+                RulesError::unreadable(format!("{} cannot be read: {error}", path.display()))
             };
             for file in files(path).map_err(unreadable)? {
                 let text = fs::read_to_string(&file).map_err(unreadable)?;
                 texts.push((file.display().to_string(), text));
             }
+        }
+        if texts.is_empty() {
+            let paths = paths.iter().map(|path| path.as_ref().display().to_string());
+            let paths: Vec<String> = paths.collect();
+            let message = format!(
+                "there is no rule file (*.yaml, *.yml, *.json) in {}",
+                paths.join(", ")
+            );
+            return Err(RulesError::unreadable(message));
         }
         self.parse(texts)
     }

@@ -1,38 +1,103 @@
 //! Names of limits in statistics, as the reference has them.
 
-use super::rules::{Found, Limit, Matched, Step, value_of};
+use std::fmt;
+
+use super::rules::{Found, Matched, Step, value_of};
 use crate::messages::{Entry, RateLimitDescriptor};
 
+/// The name of a limit in statistics: the domain and the path of keys.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StatsName {
+    domain: String,
+    /// One for each entry.
+    keys: Vec<String>,
+    /// Whether it tells values of requests, so that there may be any number of names.
+    tells_values: bool,
+}
+
+impl StatsName {
+    fn new(domain: &str, keys: impl Iterator<Item = String>, tells_values: bool) -> Self {
+        Self {
+            domain: stats_name(domain),
+            keys: keys.map(|key| stats_name(&key)).collect(),
+            tells_values,
+        }
+    }
+
+    /// The name of a limit that came with its descriptor.
+    pub(crate) fn of_override(domain: &str, descriptor: &RateLimitDescriptor) -> Self {
+        let keys = descriptor.entries.iter();
+        let keys = keys.map(|Entry { key, value }| match value.as_str() {
+            "" => key.clone(),
+            value => format!("{key}_{value}"),
+        });
+        Self::new(domain, keys, true)
+    }
+
+    /// The name of all in the domain that have no room for one of their own.
+    pub(crate) fn other(&self) -> Self {
+        Self {
+            domain: self.domain.clone(),
+            keys: vec!["other".to_owned()],
+            tells_values: false,
+        }
+    }
+
+    pub(crate) const fn tells_values(&self) -> bool {
+        self.tells_values
+    }
+
+    pub(crate) fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// The bytes of the text.
+    pub(crate) fn len(&self) -> usize {
+        let keys = self.keys.iter().map(|key| 1 + key.len());
+        self.domain.len() + keys.sum::<usize>()
+    }
+
+    /// The labels of metrics: the domain, the first key, and the others with dots between them.
+    #[must_use]
+    pub fn labels(&self) -> [(&'static str, String); 3] {
+        let (first, others) = self.keys.split_first().unzip();
+        let others = others.map_or_else(String::new, |others: &[String]| others.join("."));
+        [
+            ("domain", self.domain.clone()),
+            ("key1", first.cloned().unwrap_or_default()),
+            ("key2", others),
+        ]
+    }
+}
+
+impl fmt::Display for StatsName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.domain)?;
+        self.keys.iter().try_for_each(|key| write!(f, ".{key}"))
+    }
+}
+
 impl Found<'_> {
-    /// The name of the limit in statistics, before [`stats_name`]: the path of the file's keys, with the values of
-    /// the request where the file asks for them.
-    pub(super) fn path(&self, domain: &str, entries: &[Entry]) -> String {
-        let steps = self.steps.iter().zip(entries);
-        let Limit {
-            detailed_metric, ..
-        } = self.limit;
-        let mut path = domain.to_owned();
-        let shares = steps
-            .clone()
-            .any(|(step, entry)| step.shared(entry).is_some());
-        for (step, entry) in steps {
+    /// The name of the limit in statistics: the path of the file's keys, with the values of the request where the
+    /// file asks for them.
+    pub(crate) fn stats_name(&self, domain: &str, entries: &[Entry]) -> StatsName {
+        let steps = || self.steps.iter().zip(entries);
+        let detailed = self.limit.detailed_metric;
+        let shares = steps().any(|(step, entry)| step.shared(entry).is_some());
+        let keys = steps().map(|(step, entry)| {
             let Entry { key, value } = entry;
             let value = match step.shared(entry) {
                 Some(pattern) => Some(pattern),
                 // Only where nothing is shared an empty value leaves its mark.
-                None if *detailed_metric => {
+                None if detailed => {
                     Some(value.as_str()).filter(|value| !shares || !value.is_empty())
                 }
                 None => step.told(entry).filter(|value| !value.is_empty()),
             };
-            path += ".";
-            path += key;
-            if let Some(value) = value {
-                path += "_";
-                path += value;
-            }
-        }
-        path
+            value.map_or_else(|| key.clone(), |value| format!("{key}_{value}"))
+        });
+        let tells_values = detailed || self.steps.iter().any(Step::tells_values);
+        StatsName::new(domain, keys, tells_values)
     }
 }
 
@@ -46,22 +111,14 @@ impl Step<'_> {
             Matched::KeyAlone => None,
         }
     }
+
+    const fn tells_values(&self) -> bool {
+        self.descriptor.value_to_metric && !matches!(self.matched, Matched::Exact)
+    }
 }
 
-/// The name of a limit that came with its descriptor.
-pub(super) fn path_of_override(domain: &str, descriptor: &RateLimitDescriptor) -> String {
-    let entries = descriptor
-        .entries
-        .iter()
-        .map(|Entry { key, value }| match value.as_str() {
-            "" => key.clone(),
-            value => format!("{key}_{value}"),
-        });
-    format!("{domain}.{}", entries.collect::<Vec<_>>().join("."))
-}
-
-/// A name as statistics can carry it: without `:` and `|`, and without the dots of IPv4 addresses.
-pub(super) fn stats_name(path: &str) -> String {
+/// A name, such as that of a domain, as statistics can carry it: without `:` and `|`, and without the dots of IPv4 addresses.
+pub(crate) fn stats_name(path: &str) -> String {
     let text = path.replace([':', '|'], "_");
     let bytes = text.as_bytes();
     let mut name = String::with_capacity(text.len());

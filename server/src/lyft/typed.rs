@@ -1,6 +1,6 @@
 //! Scalars by the types that YAML 1.1 gives them, as the reference reads them.
 
-use super::tree::Scalar;
+use tower_ratelimit::rules::source::{NodeEntry, Scalar};
 
 /// The type of a scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -14,31 +14,43 @@ pub(super) enum Typed {
     Text,
 }
 
-impl Scalar {
-    pub(super) fn typed(&self) -> Typed {
-        if self.quoted {
-            return Typed::Text;
-        }
-        match self.text.as_str() {
-            "" | "~" | "null" | "Null" | "NULL" => Typed::Null,
-            "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
-                Typed::Truth(true)
-            }
-            "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off"
-            | "OFF" => Typed::Truth(false),
-            ".nan" | ".NaN" | ".NAN" => Typed::Number(f64::NAN),
-            ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Typed::Number(f64::INFINITY),
-            "-.inf" | "-.Inf" | "-.INF" => Typed::Number(f64::NEG_INFINITY),
-            text => number(text),
-        }
+/// The type of a scalar.
+pub(super) fn typed(scalar: &Scalar) -> Typed {
+    match scalar.quoted {
+        true => Typed::Text,
+        false => of_plain(&scalar.text),
     }
+}
 
-    /// The text; none of null, whatever that is written as.
-    pub(super) fn text_or_empty(&self) -> &str {
-        match self.typed() {
-            Typed::Null => "",
-            _ => &self.text,
+/// The type of a key.
+pub(super) fn typed_key(entry: &NodeEntry) -> Typed {
+    match entry.key_quoted {
+        true => Typed::Text,
+        false => of_plain(&entry.key),
+    }
+}
+
+/// The text; none of null, whatever that is written as.
+pub(super) fn text_or_empty(scalar: &Scalar) -> &str {
+    match typed(scalar) {
+        Typed::Null => "",
+        _ => &scalar.text,
+    }
+}
+
+fn of_plain(text: &str) -> Typed {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => Typed::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            Typed::Truth(true)
         }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            Typed::Truth(false)
+        }
+        ".nan" | ".NaN" | ".NAN" => Typed::Number(f64::NAN),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Typed::Number(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => Typed::Number(f64::NEG_INFINITY),
+        text => number(text),
     }
 }
 
@@ -116,13 +128,13 @@ mod tests {
             ("infinity", Typed::Text),
             ("2026-01-01", Typed::Text),
         ];
-        for (text, typed) in cases {
+        for (text, expected) in cases {
             let scalar = |quoted| Scalar {
                 text: text.to_owned(),
                 quoted,
             };
-            assert_eq!(scalar(false).typed(), typed, "{text:?}");
-            assert_eq!(scalar(true).typed(), Typed::Text, "{text:?}");
+            assert_eq!(typed(&scalar(false)), expected, "{text:?}");
+            assert_eq!(typed(&scalar(true)), Typed::Text, "{text:?}");
         }
     }
 }

@@ -291,6 +291,35 @@ async fn limit_of_the_descriptor_comes_before_the_rules() {
     }
 }
 
+/// Each of them takes time and memory, and a client may be able to make them up.
+#[tokio::test]
+async fn requests_of_too_many_parts_are_refused() {
+    let most = vec!["a=1 +0"; 256];
+    let entries = vec!["a=1"; 64].join(",");
+    for modes in [Modes::default(), Modes::default().charge_admitted(true)] {
+        let bench = Bench::with(TEN, modes);
+        let passes = bench.decide(&request(&most)).await.unwrap();
+        assert_eq!(passes.statuses.len(), 256);
+        let more = [most.as_slice(), &["a=1"]].concat();
+        let long = format!("{entries},a=1");
+        assert!(bench.decide(&request(&[&entries])).await.is_ok());
+        for (request, word) in [
+            (request(&more), "256 descriptors"),
+            (request(&["a=1", &long]), "64 entries"),
+        ] {
+            for answer in [
+                bench.decide(&request).await,
+                bench.limits.dry_run(&request).await,
+            ] {
+                let Err(DecideError::Invalid(text)) = answer else {
+                    panic!("{word}");
+                };
+                assert!(text.contains(word), "{text}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn request_without_domain_or_descriptors_is_refused() {
     let bench = Bench::new(TEN);

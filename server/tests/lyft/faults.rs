@@ -1,8 +1,9 @@
 //! Row 16: what is refused, where it stands, and what is only strange.
 
-use tower_ratelimit_server::lyft::{LyftError, Problem, Rules};
+use tower_ratelimit::rules::{Problem, RulesError};
+use tower_ratelimit_server::lyft::Rules;
 
-fn refused(text: &str) -> LyftError {
+fn refused(text: &str) -> RulesError {
     let outcome = Rules::builder().parse([("rules.yaml", text)]);
     outcome.err().unwrap_or_else(|| panic!("accepted:\n{text}"))
 }
@@ -17,7 +18,7 @@ fn check(text: &str, expected: &[(&str, usize, usize, &str)]) {
         .collect();
     let places: Vec<_> = expected
         .iter()
-        .map(|(code, line, column, _)| ((*code).to_owned(), Some(*line), Some(*column)))
+        .map(|(code, line, column, _)| (*code, Some(*line), Some(*column)))
         .collect();
     assert_eq!(told, places, "{text}\n{error}");
     for (problem, (_, _, _, word)) in problems.iter().zip(expected) {
@@ -68,10 +69,7 @@ fn fault_is_shown_with_its_line() {
 fn keys_that_are_no_texts_are_refused() {
     check("domain: rl\n5: x\n", &[("R02", 2, 1, "not a text")]);
     check("domain: rl\nyes: x\n", &[("R02", 2, 1, "not a text")]);
-    check(
-        "domain: rl\n? [a]\n: x\n",
-        &[("R01", 2, 3, "a key is a text")],
-    );
+    check("domain: rl\n? [a]\n: x\n", &[("R01", 2, 3, "as a key")]);
 }
 
 #[test]
@@ -119,6 +117,18 @@ fn domains_and_keys_are_not_empty() {
         "domain: rl\ndescriptors:\n  - value: x\n  - {key: '', value: y}\n",
         &[("R02", 3, 5, "empty"), ("R02", 4, 5, "empty")],
     );
+}
+
+/// A directory that is not filled yet does not mean that nothing is limited.
+#[test]
+fn sets_without_a_domain_are_refused() {
+    let nothing: [(&str, &str); 0] = [];
+    assert!(Rules::builder().parse(nothing).is_err());
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("notes.txt"), "no rules").unwrap();
+    let error = Rules::builder().read(&[folder.path()]).unwrap_err();
+    let path = folder.path().display().to_string();
+    assert!(error.to_string().contains(&path), "{error}");
 }
 
 #[test]
@@ -203,10 +213,7 @@ fn domain_that_comes_again_is_refused_unless_domains_merge() {
     let [problem] = error.problems() else {
         panic!("{error}");
     };
-    assert_eq!(
-        (problem.code().as_str(), problem.file()),
-        ("R03", Some("two.yaml"))
-    );
+    assert_eq!((problem.code(), problem.file()), ("R03", Some("two.yaml")));
     assert!(problem.message().contains("one.yaml:1"), "{problem}");
     let merged = Rules::builder().merge_domains(true).parse(files).unwrap();
     assert_eq!(merged.domains().count(), 2);
@@ -238,11 +245,15 @@ fn one_bad_file_refuses_all() {
 fn keys_that_stand_twice_are_refused() {
     check(
         "domain: rl\ndescriptors:\n  - key: a\n    key: b\n",
-        &[("R01", 4, 5, "stands twice")],
+        &[("R03", 4, 5, "is taken: rules.yaml:3")],
+    );
+    check(
+        "domain: rl\ndescriptors:\n  - {key: a, metadata: {b: {c: 1, c: 2}}}\n",
+        &[("R03", 3, 35, "\"c\" is taken")],
     );
 }
 
-fn warnings(text: &str) -> Vec<(String, Option<usize>)> {
+fn warnings(text: &str) -> Vec<(&'static str, Option<usize>)> {
     let rules = Rules::builder().parse([("rules.yaml", text)]);
     let rules = rules.unwrap_or_else(|error| panic!("{error}"));
     let warnings = rules.warnings().iter();
@@ -263,7 +274,7 @@ descriptors:
       shadow_mode: true
       replaces: [{name: b, value: c}]
 ";
-    let w32 = |line| ("W32".to_owned(), Some(line));
+    let w32 = |line| ("W32", Some(line));
     assert_eq!(warnings(text), [w32(2), w32(5), w32(8), w32(9)]);
 }
 
@@ -273,7 +284,7 @@ fn several_domains_of_a_file_are_read_and_told() {
     let apart = format!("domain: one\n{limit}---\ndomain: two\n{limit}--- # end\n");
     let joined = format!("# both\ndomain: one\n{limit}\ndomain: two\n{limit}");
     for (text, line) in [(apart, 3), (joined, 5)] {
-        assert_eq!(warnings(&text), [("W33".to_owned(), Some(line))]);
+        assert_eq!(warnings(&text), [("W33", Some(line))]);
         let rules = Rules::builder()
             .parse([("rules.yaml", text.clone())])
             .unwrap();
@@ -331,4 +342,26 @@ fn directories_are_read_in_the_order_of_names() {
     assert_eq!(rules.domains().count(), 2);
     let missing = Rules::builder().read(&[folder.path().join("none.yaml")]);
     assert!(missing.unwrap_err().to_string().contains("none.yaml"));
+}
+
+/// Extensions that make no sense.
+#[test]
+fn quotas_are_held_to_what_can_be_counted() {
+    let own = |words: &str| limit(&format!("{{unit: day, requests_per_unit: 5, {words}}}"));
+    for (words, code, column, told) in [
+        ("algorithm: gcra", "R04", 52, "\"gcra\""),
+        ("burst: 5", "R04", 7, "burst"),
+        ("slices: 5", "R04", 7, "slices"),
+        ("soft: 2000", "R04", 7, "soft"),
+        ("soft: 5%", "R04", 47, "whole number"),
+        ("unit_multiplier: 0", "R04", 58, "at least 1"),
+        ("unit_multiplier: 999999", "R04", 58, "18 years"),
+    ] {
+        check(&own(words), &[(code, 5, column, told)]);
+    }
+    // Elsewhere they are as unknown as in the reference.
+    check(
+        "domain: rl\ndescriptors:\n  - {key: a, burst: 5}\n",
+        &[("R02", 3, 14, "unknown key")],
+    );
 }

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod admitted;
 mod bench;
 mod charging;
+mod extensions;
 mod faults;
 mod matching;
 mod model;

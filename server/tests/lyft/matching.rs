@@ -42,7 +42,7 @@ descriptors:
     let [warning] = rules.warnings() else {
         panic!("{:?}", rules.warnings());
     };
-    assert_eq!((warning.code().as_str(), warning.line()), ("W31", Some(5)));
+    assert_eq!((warning.code(), warning.line()), ("W31", Some(5)));
     assert!(warning.is_warning());
 }
 

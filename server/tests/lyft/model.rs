@@ -27,10 +27,10 @@ const VALUES: [&str; 8] = ["", "x", "y", "xy", "x*", "*y", "x*y", "x_y"];
 const NAMES: [&str; 4] = ["", "one", "two", "three"];
 
 /// Numbers that come in the same order for the same seed.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         // SplitMix64.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -38,18 +38,18 @@ impl Dice {
         (mixed ^ (mixed >> 31)) % end
     }
 
-    fn one_in(&mut self, chances: u64) -> bool {
+    pub(crate) fn one_in(&mut self, chances: u64) -> bool {
         self.below(chances) == 0
     }
 
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(crate) fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[usize::try_from(self.below(all.len() as u64)).unwrap()]
     }
 }
 
 /// A rule of the model.
 #[derive(Default)]
-struct Node {
+pub(crate) struct Node {
     text: String,
     limit: Option<Limit>,
     shares: bool,
@@ -68,7 +68,7 @@ struct Limit {
 }
 
 /// Random rules, for the model and as a file says them.
-fn nodes(dice: &mut Dice, depth: u32) -> (Vec<Node>, Value) {
+pub(crate) fn nodes(dice: &mut Dice, depth: u32) -> (Vec<Node>, Value) {
     let (mut nodes, mut texts): (Vec<Node>, Vec<Value>) = (Vec::new(), Vec::new());
     for _ in 0..=dice.below(5) {
         let (key, value) = (dice.of(&KEYS), dice.of(&VALUES));
@@ -318,7 +318,7 @@ impl Model {
     }
 }
 
-fn request(dice: &mut Dice) -> RateLimitRequest {
+pub(crate) fn request(dice: &mut Dice) -> RateLimitRequest {
     let descriptor = |dice: &mut Dice| {
         let entries = (0..=dice.of(&[0, 0, 0, 1, 1, 2])).map(|_| Entry {
             key: dice.of(&KEYS).to_owned(),

@@ -55,10 +55,8 @@ impl<'c> Context<'c> {
             _ => Some(self.no_limit(node)),
         };
         // Before the fault is looked at: all faults of a rule are told.
-        let (wait, block_for) = (
-            self.duration(node, "wait"),
-            self.duration(node, "block_for"),
-        );
+        let wait = self.duration(node, "wait");
+        let block_for = self.duration(node, "block_for");
         let (cost, count_if) = (self.cost(node), self.count_if(node));
         let (key, allowance) = limit?;
         Some(Rule {
@@ -72,6 +70,7 @@ impl<'c> Context<'c> {
             allowance,
             cost,
             shadow: node.get("mode").and_then(Node::text) == Some("shadow"),
+            off: false,
             wait,
             block_for,
             count_if,

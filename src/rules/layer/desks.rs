@@ -262,12 +262,12 @@ impl<R> LayerSettings<R> {
 }
 
 /// The tier of a rule's quotas in its limiter.
-fn tier(rule: &Rule, place: usize) -> Tier {
+pub(super) fn tier(rule: &Rule, place: usize) -> Tier {
     tier_of(place, rule.allowance.first_place())
 }
 
 /// The policies of quotas, which were checked when the file was read.
-fn policies(set: &QuotaSet) -> impl Iterator<Item = Policy> + use<> {
+pub(super) fn policies(set: &QuotaSet) -> impl Iterator<Item = Policy> + use<> {
     let quotas = set.quotas().cloned().collect();
     let limits = Limits::new(vec![(Tier::DEFAULT, quotas)], None);
     let policies = limits.map(|limits| limits.default_tier().policies.clone());

@@ -1,6 +1,7 @@
 //! The handle to a layer's rules, by which they are read again.
 
 use std::{
+    collections::HashSet,
     fmt,
     sync::{Arc, Mutex},
 };
@@ -9,17 +10,35 @@ use arc_swap::ArcSwap;
 
 use super::desks::Desks;
 use crate::{
+    error::ConfigError,
     lock::unpoisoned,
     log::{self, Code},
-    observe::Event,
+    observe::{Event, Observer},
+    quota::Quota,
     rules::{changes::RuleChanges, problem::RulesError, set::Rules},
 };
 
 /// The rules in force, for all services of a layer.
 pub(super) struct Shared<R> {
     pub(super) desks: ArcSwap<Desks<R>>,
-    /// The last fault, which was told; reloads come one after another.
-    refused: Mutex<Option<String>>,
+    /// Changes come one after another.
+    changes: Mutex<Changes>,
+}
+
+/// What outlasts a change of the rules.
+#[derive(Default)]
+struct Changes {
+    /// The last fault, which was told.
+    refused: Option<String>,
+    /// The rules that are left out.
+    off: HashSet<String>,
+    all_off: bool,
+}
+
+impl Changes {
+    fn is_off(&self, rule: &str) -> bool {
+        self.all_off || self.off.contains(rule)
+    }
 }
 
 /// A handle to the rules of a [`RulesLayer`](super::RulesLayer), and of all services that it made.
@@ -30,6 +49,10 @@ trait Reload: Send + Sync {
     fn rules(&self) -> Rules;
 
     fn reload(&self) -> Result<RuleChanges, RulesError>;
+
+    fn observer(&self) -> Option<Arc<dyn Observer>>;
+
+    fn set_enabled(&self, rule: Option<&str>, enabled: bool);
 }
 
 impl RulesHandle {
@@ -41,6 +64,11 @@ impl RulesHandle {
     #[must_use]
     pub fn rules(&self) -> Rules {
         self.0.rules()
+    }
+
+    /// The observer of the layer.
+    pub(super) fn observer(&self) -> Option<Arc<dyn Observer>> {
+        self.0.observer()
     }
 
     /// Reads the files again, and says what is different now.
@@ -60,13 +88,34 @@ impl RulesHandle {
     pub fn reload(&self) -> Result<RuleChanges, RulesError> {
         self.0.reload()
     }
+
+    /// Switches a rule, or all of them, off or on again: a rule that is off is as if it were not in
+    /// the files, and what it counted stays. Lasts across reloads. A rule that there is not is
+    /// switched all the same, in case it comes.
+    ///
+    /// A rule is on when neither it nor all of them are off.
+    pub fn set_enabled(&self, rule: Option<&str>, enabled: bool) {
+        self.0.set_enabled(rule, enabled);
+    }
+
+    /// Changes the quota of the policy of this name (`rule`, or `rule.quota` where a rule has several)
+    /// until the rules are read again; `None` is the quota of the files. It is changed in this
+    /// process only. See [`LocalLimiter::set_quota`](crate::LocalLimiter::set_quota); of several
+    /// tiers or times the default one is changed.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such policy, the quota makes no sense, or it counts by another algorithm.
+    pub fn set_quota(&self, policy: &str, quota: Option<Quota>) -> Result<(), ConfigError> {
+        self.rules().set_quota(policy, quota)
+    }
 }
 
 impl<R> Shared<R> {
     pub(super) fn new(desks: Desks<R>) -> Self {
         Self {
             desks: ArcSwap::from_pointee(desks),
-            refused: Mutex::new(None),
+            changes: Mutex::default(),
         }
     }
 }
@@ -76,8 +125,12 @@ impl<R: Send + Sync + 'static> Reload for Shared<R> {
         self.desks.load().rules.clone()
     }
 
+    fn observer(&self) -> Option<Arc<dyn Observer>> {
+        self.desks.load().settings().observer.clone()
+    }
+
     fn reload(&self) -> Result<RuleChanges, RulesError> {
-        let mut refused = unpoisoned(self.refused.lock());
+        let mut told = unpoisoned(self.changes.lock());
         let current = self.desks.load_full();
         let settings = current.settings();
         let read = current.rules.read_again();
@@ -90,24 +143,38 @@ impl<R: Send + Sync + 'static> Reload for Shared<R> {
         let rules = read.inspect_err(|error| {
             tell(current.rules.len(), Some(error));
             let error = error.to_string();
-            if refused.as_ref() != Some(&error) {
+            if told.refused.as_ref() != Some(&error) {
                 let fault = format!(
                     "the rules stay as they were, since the new ones are refused:\n{error}"
                 );
                 log::say(Code::RulesRefused, &fault);
-                *refused = Some(error);
+                told.refused = Some(error);
             }
         })?;
         let count = rules.len();
         let changes = rules.changes_since(&current.rules);
+        let rules = rules.without(|rule| told.is_off(rule));
         self.desks
             .store(Arc::new(Desks::new(rules, Arc::clone(settings))));
-        if refused.take().is_some() {
+        if told.refused.take().is_some() {
             log::say(Code::RulesAccepted, "the rules are accepted again");
         }
         // Once they are in force.
         tell(count, None);
         Ok(changes)
+    }
+
+    fn set_enabled(&self, rule: Option<&str>, enabled: bool) {
+        let mut changes = unpoisoned(self.changes.lock());
+        match rule {
+            None => changes.all_off = !enabled,
+            Some(rule) if enabled => drop(changes.off.remove(rule)),
+            Some(rule) => drop(changes.off.insert(rule.to_owned())),
+        }
+        let current = self.desks.load_full();
+        let rules = current.rules.without(|rule| changes.is_off(rule));
+        let desks = Desks::new(rules, Arc::clone(current.settings()));
+        self.desks.store(Arc::new(desks));
     }
 }
 

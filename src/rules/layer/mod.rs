@@ -1,5 +1,6 @@
 //! The layer that charges what rules say.
 
+mod check;
 mod desks;
 mod future;
 mod group;

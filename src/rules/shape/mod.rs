@@ -6,5 +6,5 @@ mod fields;
 mod schema;
 mod validate;
 
-pub use self::schema::schema;
 pub(super) use self::validate::validate;
+pub use self::{schema::schema, validate::taken};

@@ -45,8 +45,8 @@ fn check_table(node: &Node, table: &'static TableShape, report: &mut Report) {
     }
 }
 
-/// Keys that a table has twice.
-fn taken(entries: &[NodeEntry], report: &mut Report) {
+/// Adds the keys that a table has twice.
+pub fn taken(entries: &[NodeEntry], report: &mut Report) {
     let mut first: HashMap<&str, &NodeEntry> = HashMap::new();
     for entry in entries {
         if report.is_full() {

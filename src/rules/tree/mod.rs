@@ -5,7 +5,8 @@ mod read;
 mod toml;
 mod yaml;
 
-pub(super) use self::{
-    node::{Node, NodeEntry, NodeValue},
-    read::{MAX_FILE_BYTES, read},
+pub(super) use self::read::{MAX_FILE_BYTES, read};
+pub use self::{
+    node::{Node, NodeEntry, NodeValue, Scalar, TreeBounds},
+    yaml::read as read_yaml,
 };

@@ -1,46 +1,67 @@
 //! The tree: scalars, lists and tables with their places.
+#![allow(
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    reason = "no user sees them"
+)]
 
 use crate::rules::problem::{Problem, ProblemCode, Spot};
 
-/// The most values of one file, those of aliases included.
-pub(super) const MAX_NODES: usize = 100_000;
-
-/// The deepest nesting of lists and tables.
-pub(super) const MAX_DEPTH: usize = 32;
+/// The most that a file may hold.
+#[derive(Debug, Clone, Copy)]
+pub struct TreeBounds {
+    /// The values, those of aliases included.
+    pub nodes: usize,
+    /// The lists and tables that lie in one another.
+    pub depth: usize,
+}
 
 /// A value and its place.
 #[derive(Debug, Clone)]
-pub(in crate::rules) struct Node {
-    pub(in crate::rules) spot: Spot,
-    pub(in crate::rules) value: NodeValue,
+pub struct Node {
+    /// Where it stands.
+    pub spot: Spot,
+    /// The value itself.
+    pub value: NodeValue,
 }
 
 /// A value of one of three kinds.
 #[derive(Debug, Clone)]
-pub(in crate::rules) enum NodeValue {
+pub enum NodeValue {
+    /// One without parts.
     Scalar(Scalar),
+    /// Values in an order.
     List(Vec<Node>),
+    /// Keys with values.
     Table(Vec<NodeEntry>),
 }
 
 /// A value without parts, as the text that stands in the file: `1.10` is not `1.1`.
 #[derive(Debug, Clone)]
-pub(in crate::rules) struct Scalar {
-    pub(in crate::rules) text: String,
+pub struct Scalar {
+    /// As it stands there, without quotes.
+    pub text: String,
     /// Whether it is a text by its notation; without quotes `true` is a truth value.
-    pub(in crate::rules) quoted: bool,
+    pub quoted: bool,
 }
 
 /// A key of a table, and its value.
 #[derive(Debug, Clone)]
-pub(in crate::rules) struct NodeEntry {
-    pub(in crate::rules) key: String,
-    pub(in crate::rules) key_spot: Spot,
-    pub(in crate::rules) value: Node,
+pub struct NodeEntry {
+    /// The key, as a text.
+    pub key: String,
+    /// Whether the key is a text by its notation.
+    pub key_quoted: bool,
+    /// Where the key stands.
+    pub key_spot: Spot,
+    /// What belongs to it.
+    pub value: Node,
 }
 
 impl Node {
-    pub(in crate::rules) fn entries(&self) -> &[NodeEntry] {
+    /// The entries of a table; none of anything else.
+    #[must_use]
+    pub fn entries(&self) -> &[NodeEntry] {
         match &self.value {
             NodeValue::Table(entries) => entries,
             _ => &[],
@@ -48,7 +69,8 @@ impl Node {
     }
 
     /// The value of a table's key.
-    pub(in crate::rules) fn get(&self, key: &str) -> Option<&Self> {
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Self> {
         self.entry(key).map(|entry| &entry.value)
     }
 
@@ -126,23 +148,36 @@ impl Node {
 }
 
 /// Counts the values of a file.
-#[derive(Debug, Default)]
-pub(super) struct NodeBudget(usize);
+#[derive(Debug)]
+pub(super) struct NodeBudget {
+    bounds: TreeBounds,
+    taken: usize,
+}
 
 impl NodeBudget {
+    pub(super) const fn new(bounds: TreeBounds) -> Self {
+        Self { bounds, taken: 0 }
+    }
+
     pub(super) fn take(&mut self, count: usize, spot: &Spot) -> Result<(), Problem> {
-        self.0 = self.0.saturating_add(count);
-        if self.0 > MAX_NODES {
+        let TreeBounds { nodes, .. } = self.bounds;
+        self.taken = self.taken.saturating_add(count);
+        if self.taken > nodes {
             let message = format!(
-                "more than {MAX_NODES} values, counting those that aliases repeat; split the file"
+                "more than {nodes} values, counting those that aliases repeat; split the file"
             );
             return Err(Problem::new(ProblemCode::R01, spot, message));
         }
         Ok(())
     }
-}
 
-pub(super) fn too_deep(spot: &Spot) -> Problem {
-    let message = format!("lists and tables are nested more than {MAX_DEPTH} deep");
-    Problem::new(ProblemCode::R01, spot, message)
+    /// Whether something may lie in as many lists and tables.
+    pub(super) fn check_depth(&self, depth: usize, spot: &Spot) -> Result<(), Problem> {
+        let TreeBounds { depth: most, .. } = self.bounds;
+        if depth > most {
+            let message = format!("lists and tables are nested more than {most} deep");
+            return Err(Problem::new(ProblemCode::R01, spot, message));
+        }
+        Ok(())
+    }
 }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{node::Node, toml, yaml};
+use super::{
+    node::{Node, TreeBounds},
+    toml, yaml,
+};
 use crate::rules::{
     format::Format,
     problem::{Problem, ProblemCode, SourceText, Spot},
@@ -10,6 +13,11 @@ use crate::rules::{
 
 /// The longest file that is read.
 pub(in crate::rules) const MAX_FILE_BYTES: usize = 1 << 20;
+
+const BOUNDS: TreeBounds = TreeBounds {
+    nodes: 100_000,
+    depth: 32,
+};
 
 /// The tree of a file, as far as there is one, and what is wrong with its form. A file without
 /// anything in it has no tree.
@@ -26,10 +34,10 @@ pub(in crate::rules) fn read(
         return (None, vec![Problem::new(ProblemCode::R01, &spot, message)]);
     }
     match format {
-        Format::Yaml | Format::Json => match yaml::read(source) {
+        Format::Yaml | Format::Json => match yaml::read(source, 0..source.text.len(), BOUNDS) {
             Ok(node) => (node, Vec::new()),
             Err(problem) => (None, vec![problem]),
         },
-        Format::Toml => toml::read(source),
+        Format::Toml => toml::read(source, BOUNDS),
     }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
-use super::node::{MAX_DEPTH, Node, NodeBudget, NodeEntry, NodeValue, Scalar, too_deep};
+use super::node::{Node, NodeBudget, NodeEntry, NodeValue, Scalar, TreeBounds};
 use crate::rules::problem::{Problem, ProblemCode, SourceText, Spot};
 
 /// The tree, unless the syntax is wrong, and all that is wrong with it.
-pub(super) fn read(source: &Arc<SourceText>) -> (Option<Node>, Vec<Problem>) {
+pub(super) fn read(source: &Arc<SourceText>, bounds: TreeBounds) -> (Option<Node>, Vec<Problem>) {
     let (table, errors) = DeTable::parse_recoverable(&source.text);
     let problems: Vec<Problem> = errors
         .iter()
@@ -24,7 +24,7 @@ pub(super) fn read(source: &Arc<SourceText>) -> (Option<Node>, Vec<Problem>) {
     }
     let mut reader = TreeReader {
         source,
-        budget: NodeBudget::default(),
+        budget: NodeBudget::new(bounds),
     };
     let root = Spot::new(source, 0, 0);
     match reader.table(table.get_ref(), root, 0) {
@@ -44,9 +44,7 @@ impl TreeReader<'_> {
     }
 
     fn table(&mut self, table: &DeTable<'_>, spot: Spot, depth: usize) -> Result<Node, Problem> {
-        if depth >= MAX_DEPTH {
-            return Err(too_deep(&spot));
-        }
+        self.budget.check_depth(depth + 1, &spot)?;
         self.budget.take(1, &spot)?;
         let mut entries = Vec::new();
         for (key, value) in table {
@@ -55,6 +53,7 @@ impl TreeReader<'_> {
             let spot = self.spot(value.span());
             entries.push(NodeEntry {
                 key: key.get_ref().to_string(),
+                key_quoted: true,
                 key_spot,
                 value: self.value(value.get_ref(), spot, depth + 1)?,
             });
@@ -71,9 +70,7 @@ impl TreeReader<'_> {
         let (text, quoted) = match value {
             DeValue::Table(table) => return self.table(table, spot, depth),
             DeValue::Array(items) => {
-                if depth >= MAX_DEPTH {
-                    return Err(too_deep(&spot));
-                }
+                self.budget.check_depth(depth + 1, &spot)?;
                 self.budget.take(1, &spot)?;
                 let mut list = Vec::new();
                 for item in items {

@@ -2,25 +2,36 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    ops::Range,
     sync::Arc,
 };
 
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
-use super::node::{MAX_DEPTH, Node, NodeBudget, NodeEntry, NodeValue, Scalar, too_deep};
+use super::node::{Node, NodeBudget, NodeEntry, NodeValue, Scalar, TreeBounds};
 use crate::rules::problem::{Problem, ProblemCode, SourceText, Spot};
 
-/// The tree of a file's one document; none if there is nothing in it.
-pub(super) fn read(source: &Arc<SourceText>) -> Result<Option<Node>, Problem> {
+/// The tree of the one document within these bytes of a file; none if there is nothing in it.
+///
+/// # Errors
+///
+/// What is wrong with the form, or goes beyond the bounds.
+pub fn read(
+    source: &Arc<SourceText>,
+    range: Range<usize>,
+    bounds: TreeBounds,
+) -> Result<Option<Node>, Problem> {
+    let text = &source.text[range.clone()];
     let mut builder = TreeBuilder {
         source,
+        range,
         open: Vec::new(),
         anchors: HashMap::new(),
-        budget: NodeBudget::default(),
+        budget: NodeBudget::new(bounds),
         root: None,
         documents: 0,
     };
-    for event in Parser::new_from_str(&source.text) {
+    for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| builder.syntax(&error))?;
         builder.event(event, span)?;
     }
@@ -32,13 +43,14 @@ struct Opened {
     node: Node,
     anchor: usize,
     /// The key whose value comes next.
-    key: Option<(String, Spot)>,
+    key: Option<(Scalar, Spot)>,
     /// What merge keys bring; what the table says itself goes before it.
     merged: Vec<NodeEntry>,
 }
 
 struct TreeBuilder<'s> {
     source: &'s Arc<SourceText>,
+    range: Range<usize>,
     open: Vec<Opened>,
     anchors: HashMap<usize, Node>,
     budget: NodeBudget,
@@ -48,17 +60,17 @@ struct TreeBuilder<'s> {
 
 impl TreeBuilder<'_> {
     fn syntax(&self, error: &ScanError) -> Problem {
-        let at = error
-            .marker()
-            .byte_offset()
-            .unwrap_or(self.source.text.len());
+        let Range { start, end } = self.range;
+        let offset = error.marker().byte_offset();
+        let at = offset.map_or(end, |offset| start + offset);
         let spot = Spot::new(self.source, at, at + 1);
         Problem::new(ProblemCode::R01, &spot, error.info())
     }
 
     fn spot(&self, span: Span) -> Spot {
         let range = span.byte_range().unwrap_or(0..0);
-        Spot::new(self.source, range.start, range.end)
+        let Range { start, .. } = self.range;
+        Spot::new(self.source, start + range.start, start + range.end)
     }
 
     fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), Problem> {
@@ -91,9 +103,7 @@ impl TreeBuilder<'_> {
     }
 
     fn start(&mut self, spot: Spot, value: NodeValue, anchor: usize) -> Result<(), Problem> {
-        if self.open.len() >= MAX_DEPTH {
-            return Err(too_deep(&spot));
-        }
+        self.budget.check_depth(self.open.len() + 1, &spot)?;
         self.open.push(Opened {
             node: Node { spot, value },
             anchor,
@@ -123,9 +133,8 @@ impl TreeBuilder<'_> {
         };
         // Before the copy: an alias of aliases of aliases is where the memory would go.
         self.budget.take(node.count(), spot)?;
-        if self.open.len() + node.depth() > MAX_DEPTH + 1 {
-            return Err(too_deep(spot));
-        }
+        self.budget
+            .check_depth(self.open.len() + node.depth() - 1, spot)?;
         let node = node.clone();
         self.complete(node, 0)
     }
@@ -150,9 +159,12 @@ impl TreeBuilder<'_> {
         };
         match parent.key.take() {
             None => parent.key = Some(key(node)?),
-            Some((key, key_spot)) if key == "<<" => merge(&mut parent.merged, node, &key_spot)?,
+            Some((key, key_spot)) if key.text == "<<" => {
+                merge(&mut parent.merged, node, &key_spot)?
+            }
             Some((key, key_spot)) => entries.push(NodeEntry {
-                key,
+                key: key.text,
+                key_quoted: key.quoted,
                 key_spot,
                 value: node,
             }),
@@ -161,9 +173,9 @@ impl TreeBuilder<'_> {
     }
 }
 
-fn key(node: Node) -> Result<(String, Spot), Problem> {
+fn key(node: Node) -> Result<(Scalar, Spot), Problem> {
     match node.value {
-        NodeValue::Scalar(scalar) => Ok((scalar.text, node.spot)),
+        NodeValue::Scalar(scalar) => Ok((scalar, node.spot)),
         _ => {
             let message = "a list or table as a key; a key is a word";
             Err(Problem::new(ProblemCode::R01, &node.spot, message))
@@ -189,6 +201,9 @@ fn merge(merged: &mut Vec<NodeEntry>, from: Node, key_spot: &Spot) -> Result<(),
 
 /// Adds what the table does not say itself; of several that say it the first counts.
 fn add_merged(entries: &mut Vec<NodeEntry>, merged: Vec<NodeEntry>) {
+    if merged.is_empty() {
+        return;
+    }
     let mut said: HashSet<String> = entries.iter().map(|entry| entry.key.clone()).collect();
     for entry in merged {
         if said.insert(entry.key.clone()) {
@@ -200,7 +215,7 @@ fn add_merged(entries: &mut Vec<NodeEntry>, merged: Vec<NodeEntry>) {
 fn is_null(node: &Node) -> bool {
     match &node.value {
         NodeValue::Scalar(scalar) => {
-            !scalar.quoted && matches!(scalar.text.as_str(), "" | "~" | "null")
+            !scalar.quoted && matches!(scalar.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
         }
         _ => false,
     }

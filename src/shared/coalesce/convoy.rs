@@ -11,7 +11,10 @@ use crate::{
     decision::Op,
     limiter::limits::Chosen,
     redis::store::{error::StoreError, pace::CallSize},
-    shared::{lease::LeaseReply, subject::SubjectName},
+    shared::{
+        lease::{LeaseReply, Takes},
+        subject::SubjectName,
+    },
 };
 
 /// The server's answer to a question.
@@ -69,16 +72,22 @@ impl SubjectOps {
         self.rows.iter().map(|(_, count)| count).sum()
     }
 
-    /// The most units that the operations take together; none where the store alone can tell.
-    pub(in crate::shared) fn most_taken(&self) -> Option<u64> {
-        self.rows.iter().try_fold(0, |sum: u64, (op, count)| {
-            let each = match op {
-                Op::Acquire(cost) | Op::Reserve(cost) | Op::AcquireUpTo(cost) => *cost,
-                Op::Settle(cost, receipt) => cost.saturating_sub(receipt.charged()),
-                Op::Peek(_) | Op::Refund(..) => 0,
+    /// The most units that the operations take together, of which there are `most`; none where the
+    /// store alone can tell.
+    pub(in crate::shared) fn most_taken(&self, most: u64) -> Option<Takes> {
+        self.rows.iter().try_fold(Takes::NONE, |sum, (op, count)| {
+            let (each, largest) = match op {
+                Op::Acquire(cost) | Op::Reserve(cost) if *cost > most => (0, 0),
+                Op::Acquire(cost) | Op::Reserve(cost) => (*cost, *cost),
+                Op::AcquireUpTo(cost) => ((*cost).min(most), 1),
+                Op::Settle(cost, receipt) => (cost.saturating_sub(receipt.charged()), 1),
+                Op::Peek(_) | Op::Refund(..) => (0, 0),
                 _ => return None,
             };
-            Some(sum.saturating_add(each.saturating_mul(*count as u64)))
+            Some(Takes {
+                units: sum.units.saturating_add(each.saturating_mul(*count as u64)),
+                largest: sum.largest.max(largest),
+            })
         })
     }
 }

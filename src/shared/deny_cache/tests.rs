@@ -42,7 +42,7 @@ fn ask(cache: &DenyCache, op: &Op, at: Instant) -> Option<Duration> {
 
 #[test]
 fn a_denial_holds_until_its_time_and_no_longer() {
-    let cache = DenyCache::new();
+    let cache = DenyCache::new(Duration::MAX);
     let start = Instant::now();
     learn(&cache, &Op::Acquire(3), start, &denied(Some(WAIT)));
 
@@ -60,7 +60,7 @@ fn a_denial_holds_until_its_time_and_no_longer() {
 
 #[test]
 fn it_answers_nothing_but_the_same_cost() {
-    let cache = DenyCache::new();
+    let cache = DenyCache::new(Duration::MAX);
     let now = Instant::now();
     learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
 
@@ -85,7 +85,7 @@ fn it_answers_nothing_but_the_same_cost() {
 
 #[test]
 fn refused_reservation_answers_reservations_alone() {
-    let cache = DenyCache::new();
+    let cache = DenyCache::new(Duration::MAX);
     let now = Instant::now();
     learn(&cache, &Op::Reserve(3), now, &denied(Some(WAIT)));
 
@@ -97,7 +97,7 @@ fn refused_reservation_answers_reservations_alone() {
 
 #[test]
 fn block_that_starts_ends_what_knows_of_none() {
-    let cache = DenyCache::new();
+    let cache = DenyCache::new(Duration::MAX);
     let now = Instant::now();
     let blocked = denied(Some(WAIT)).into_blocked(5 * WAIT);
     for starts in [Op::Deny(3), Op::Acquire(3), Op::Peek(1)] {
@@ -113,7 +113,7 @@ fn block_that_starts_ends_what_knows_of_none() {
 
 #[test]
 fn only_denials_with_a_known_end_are_kept() {
-    let cache = DenyCache::new();
+    let cache = DenyCache::new(Duration::MAX);
     let now = Instant::now();
     learn(&cache, &Op::Acquire(3), now, &denied(None));
     learn(&cache, &Op::Peek(3), now, &denied(Some(WAIT)));
@@ -126,7 +126,7 @@ fn only_denials_with_a_known_end_are_kept() {
 
 #[test]
 fn a_newer_denial_replaces_the_older_and_forgetting_removes_it() {
-    let cache = DenyCache::new();
+    let cache = DenyCache::new(Duration::MAX);
     let now = Instant::now();
     learn(&cache, &Op::Acquire(3), now, &denied(Some(WAIT)));
     learn(&cache, &Op::Acquire(3), now, &denied(Some(2 * WAIT)));
@@ -137,7 +137,7 @@ fn a_newer_denial_replaces_the_older_and_forgetting_removes_it() {
 
 #[test]
 fn what_is_given_back_and_new_quotas_end_it() {
-    let cache = DenyCache::new();
+    let cache = DenyCache::new(Duration::MAX);
     let now = Instant::now();
     for op in [
         Op::Refund(1, None),
@@ -160,7 +160,7 @@ fn what_is_given_back_and_new_quotas_end_it() {
 /// The answers of a driver that was replaced come when they come.
 #[test]
 fn denial_from_before_what_was_given_back_is_not_remembered() {
-    let cache = DenyCache::new();
+    let cache = DenyCache::new(Duration::MAX);
     let before = Instant::now();
     let then = before + Duration::from_millis(1);
     let denied = denied(Some(WAIT));
@@ -182,7 +182,7 @@ fn denial_from_before_what_was_given_back_is_not_remembered() {
 
 #[test]
 fn an_older_denial_does_not_replace_a_newer() {
-    let cache = DenyCache::new();
+    let cache = DenyCache::new(Duration::MAX);
     let before = Instant::now();
     let then = before + Duration::from_millis(1);
     let blocked = denied(Some(WAIT)).into_blocked(5 * WAIT);
@@ -201,7 +201,7 @@ fn denial_beside_leases_holds_for_as_long_as_the_server_says() {
         (denied(Some(hold / 2)), hold / 2),
         (denied(Some(hold)).into_blocked(WAIT), WAIT),
     ] {
-        let cache = DenyCache::new();
+        let cache = DenyCache::new(Duration::MAX);
         let asked = AnsweredCall {
             subject: &subject("alice"),
             tier: Chosen::Tier(0),
@@ -218,7 +218,7 @@ fn denial_beside_leases_holds_for_as_long_as_the_server_says() {
 
 #[test]
 fn it_is_bounded() {
-    let cache = DenyCache::new();
+    let cache = DenyCache::new(Duration::MAX);
     let now = Instant::now();
     for n in 0..200_000 {
         let subject = subject(&n.to_string());
@@ -244,4 +244,20 @@ fn it_is_bounded() {
         })
         .sum();
     assert_eq!(kept, BUCKETS * WAYS);
+}
+
+#[test]
+fn denial_is_held_no_longer_than_the_cache_may() {
+    let cache = DenyCache::new(Duration::from_secs(1));
+    let start = Instant::now();
+    learn(&cache, &Op::Acquire(1), start, &denied(Some(WAIT)));
+    let soon = start + Duration::from_millis(999);
+    let left = ask(&cache, &Op::Acquire(1), soon);
+    assert_eq!(
+        left,
+        Some(WAIT - Duration::from_millis(999)),
+        "the whole wait is told"
+    );
+    let then = start + Duration::from_secs(1);
+    assert_eq!(ask(&cache, &Op::Acquire(1), then), None);
 }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     super::{
-        lease::{LAST_MESSAGE, LeaseClause, LeaseReply, LeaseStatus},
+        lease::{LAST_MESSAGE, LeaseClause, LeaseReply, LeaseStatus, Takes},
         mode::{AheadTerms, LeaseNumber},
     },
     answer::LocalAnswer,
@@ -42,7 +42,7 @@ pub(super) struct AheadCount<P> {
     view: Option<AheadView>,
     /// The questions that may be under way. Their answers do not know of units that are spent
     /// meanwhile.
-    asked: Vec<Asked>,
+    asked: Vec<OpenQuestion>,
     /// Answers to messages up to this one are no longer true.
     forgotten: u32,
     /// Nothing is sent for its own sake before that.
@@ -53,11 +53,11 @@ pub(super) struct AheadCount<P> {
 
 /// A question that the store has not answered.
 #[derive(Debug)]
-struct Asked {
+struct OpenQuestion {
     /// The name and the number of its message.
     message: ([u8; 8], u32),
-    /// The most units that it can take; none where that is not known.
-    units: Option<u64>,
+    /// What it takes at most; none where that is not known.
+    takes: Option<Takes>,
     /// It is answered by then, or never.
     until: Instant,
 }
@@ -66,8 +66,8 @@ struct Asked {
 #[derive(Debug)]
 struct AheadView {
     decision: Decision,
-    /// When the question was sent, and when the answer was heard: the quotas stood so in between.
-    sent_at: Instant,
+    /// The number of the message that was answered, and when the answer was heard.
+    seq: u32,
     heard_at: Instant,
     /// The own units that it takes into account.
     counted: u32,
@@ -100,7 +100,7 @@ impl<P> AheadCount<P> {
             counted: 0,
             view: fresh.map(|decision| AheadView {
                 decision,
-                sent_at: now,
+                seq: 0,
                 heard_at: now,
                 counted: 0,
             }),
@@ -128,7 +128,12 @@ impl<P> AheadCount<P> {
             let mut statuses = view.decision.statuses().iter();
             statuses.any(|status| !status.is_fresh_after(since))
         };
-        self.has_news() || !self.asked.is_empty() || self.view.as_ref().is_some_and(is_used)
+        let is_asking = self.asked.iter().any(|asked| now < asked.until);
+        self.has_news() || is_asking || self.view.as_ref().is_some_and(is_used)
+    }
+
+    pub(super) const fn has_no_view(&self) -> bool {
+        self.view.is_none()
     }
 
     /// Decides whether `cost` units pass.
@@ -145,9 +150,16 @@ impl<P> AheadCount<P> {
             return denied.map_or(LocalAnswer::Ask, |denied| self.refresh(denied, at));
         }
         // What is asked for is set aside.
-        let cost_and_asked = cost.saturating_add(asked);
-        let may_be_ahead = cost_and_asked.saturating_add(u64::from(self.ahead()));
-        if cost_and_asked > left || may_be_ahead > u64::from(at.terms.units) {
+        let taken = cost.saturating_add(asked.units);
+        if taken > left && cost >= asked.largest {
+            // Those before it leave less than the least of them.
+            let own = u32::try_from(asked.units.min(left)).unwrap_or(u32::MAX);
+            let own = own.saturating_add(self.spent - view.counted);
+            let denied = view.denial(cost, self.number.0, (since, own));
+            return denied.map_or(LocalAnswer::Ask, |denied| self.refresh(denied, at));
+        }
+        let may_be_ahead = taken.saturating_add(u64::from(self.ahead()));
+        if taken > left || may_be_ahead > u64::from(at.terms.units) {
             return LocalAnswer::Ask;
         }
         let units = u32::try_from(cost).ok();
@@ -163,12 +175,10 @@ impl<P> AheadCount<P> {
         LocalAnswer::Decided(decision)
     }
 
-    /// The most units that the questions under way can take, if that is known.
-    fn asked(&self, now: Instant) -> Option<u64> {
-        let under_way = self.asked.iter().filter(|asked| now < asked.until);
-        under_way
-            .map(|asked| asked.units)
-            .try_fold(0, |sum: u64, units| Some(sum.saturating_add(units?)))
+    /// What the questions under way take at most, if that is known.
+    fn asked(&self, now: Instant) -> Option<Takes> {
+        let mut under_way = self.asked.iter().filter(|asked| now < asked.until);
+        under_way.try_fold(Takes::NONE, |sum, asked| Some(sum.and(asked.takes?)))
     }
 
     /// Gives the answer, and asks how things stand if that was not heard lately.
@@ -231,7 +241,7 @@ impl<P> AheadCount<P> {
     /// The next message, to be sent now with operations that take at most so many units.
     pub(super) fn message(
         &mut self,
-        (takes, patience): (Option<u64>, Duration),
+        (takes, patience): (Option<Takes>, Duration),
         counts: &LeaseCounts,
         now: Instant,
     ) -> LeaseClause {
@@ -248,10 +258,10 @@ impl<P> AheadCount<P> {
             *since = time.saturating_sub(CLOCK_SLACK);
         }
         self.asked.retain(|asked| now < asked.until);
-        if takes != Some(0) {
-            self.asked.push(Asked {
+        if takes.is_none_or(|takes| takes.units > 0) {
+            self.asked.push(OpenQuestion {
                 message: (self.name, self.seq),
-                units: takes,
+                takes,
                 until: now + patience,
             });
         }
@@ -287,7 +297,7 @@ impl<P> AheadCount<P> {
         &mut self,
         (clause, reply): (&LeaseClause, &LeaseReply),
         last: Option<Decision>,
-        (sent_at, now): (Instant, Instant),
+        now: Instant,
         (counts, new_name): (&LeaseCounts, impl FnOnce() -> [u8; 8]),
     ) {
         let has_taken = self.end_question(clause);
@@ -303,14 +313,15 @@ impl<P> AheadCount<P> {
         let counted = reply.units.min(self.spent);
         counts.settle(counted.saturating_sub(self.counted), 0);
         self.counted = self.counted.max(counted);
-        let is_true = clause.seq > self.forgotten;
-        let is_newer = |view: &AheadView| view.sent_at <= sent_at;
-        let is_last = is_true && self.view.as_ref().is_none_or(is_newer);
-        match last.filter(|_| is_last) {
+        let last = last.filter(|_| clause.seq > self.forgotten);
+        let view = self.view.as_ref();
+        match last.filter(|_| view.is_none_or(|view| view.seq < clause.seq)) {
+            // The store has done them in another order, or its clock has stepped back.
+            Some(decision) if view.is_some_and(|view| view.is_after(&decision)) => self.view = None,
             Some(decision) => {
                 self.view = Some(AheadView {
                     decision,
-                    sent_at,
+                    seq: clause.seq,
                     heard_at: now,
                     counted,
                 });
@@ -318,7 +329,8 @@ impl<P> AheadCount<P> {
             // How things stood may not take into account what this has taken.
             None => drop(self.view.take_if(|_| has_taken)),
         }
-        if self.spent > u32::MAX / 2 && !self.has_news() {
+        let is_worn = self.spent > u32::MAX / 2 || self.seq == LAST_MESSAGE;
+        if is_worn && !self.has_news() {
             self.begin_anew(new_name());
         }
     }
@@ -335,6 +347,10 @@ impl<P> AheadCount<P> {
 }
 
 impl AheadView {
+    fn is_after(&self, answer: &Decision) -> bool {
+        self.decision.decided_at() > answer.decided_at()
+    }
+
     /// The time that has passed for the store, at least.
     fn since(&self, now: Instant) -> Duration {
         let since = now.saturating_duration_since(self.heard_at);

@@ -1,6 +1,6 @@
 //! The ledger in eventual mode.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use tokio::time::Instant;
 
@@ -15,10 +15,12 @@ use super::{
 use crate::{
     clock::Timestamp,
     decision::{Decision, Op},
+    error::ConfigError,
+    limiter::limits::Limits,
     lock::unpoisoned,
     shared::{
         deny_cache::may_end_denials,
-        lease::{LeaseClause, LeaseReply},
+        lease::{LeaseClause, LeaseReply, Takes},
         mode::AheadTerms,
     },
 };
@@ -35,6 +37,31 @@ impl<P> Ledger<P> {
     #[inline]
     pub(in crate::shared) const fn ahead(&self) -> Option<AheadTerms> {
         self.terms.ahead
+    }
+
+    /// Whether it can go on with these limits.
+    ///
+    /// # Errors
+    ///
+    /// When they can not be shared in its mode.
+    pub(in crate::shared) fn check(&self, limits: &Limits) -> Result<(), ConfigError> {
+        self.terms.check(limits)
+    }
+
+    /// Goes on with the quotas of this generation, of which a subject remembers its use for so long
+    /// at most: older leases are only given back.
+    pub(in crate::shared) fn begin(&self, generation: u64, memory: Duration) {
+        let memory = u64::try_from(memory.as_micros()).unwrap_or(u64::MAX);
+        // Values of the generations before may be of longer quotas.
+        let longest = self.memory.load(Ordering::Relaxed);
+        let longest = if generation == 0 { 0 } else { longest };
+        self.memory.store(memory.max(longest), Ordering::Relaxed);
+        self.generation.store(generation, Ordering::Relaxed);
+    }
+
+    /// How long a subject remembers at most that it was used.
+    fn memory(&self) -> Duration {
+        Duration::from_micros(self.memory.load(Ordering::Relaxed))
     }
 
     /// The store's time, if it has ever answered.
@@ -57,23 +84,21 @@ impl<P> Ledger<P> {
             entries.forget(holder.tag);
         }
         if matches!(op, Op::Reset | Op::Block(_)) {
-            let own = entries.list.iter_mut();
-            own.filter(|entry| entry.holder.tag == holder.tag)
-                .for_each(LeaseEntry::close);
+            entries.close(holder.tag);
         }
         let cost = match op {
             Op::Acquire(cost) | Op::Reserve(cost) | Op::AcquireUpTo(cost) => *cost,
             _ => 0,
         };
-        // In another tier, or by older quotas, units of it were spent already.
-        let is_known = entries.list.iter().any(|own| own.holder.tag == holder.tag);
-        let entry = entries.entry(holder, cost > 0, now, &self.terms);
+        let memory = self.memory();
+        let is_new = entries.is_new(holder, op, (memory, now));
+        let entry = entries.entry(holder, cost > 0, now, (&self.terms, memory));
         let answer = entry.map_or(LocalAnswer::Ask, |entry| {
             entry.demand.add(cost, now, self.terms.length);
             if cost > 0 && entry.ahead.is_none() {
                 bucket.has_leases.store(true, Ordering::Relaxed);
                 let AheadStart { place, fresh } = start();
-                let fresh = fresh.filter(|_| !is_known);
+                let fresh = fresh.filter(|_| is_new);
                 let ahead = AheadCount::new(place, self.name(), fresh, now);
                 entry.ahead = Some(Box::new(ahead));
             }
@@ -91,7 +116,7 @@ impl<P> Ledger<P> {
     pub(super) fn message_ahead(
         &self,
         entry: &mut LeaseEntry<P>,
-        takes: Option<u64>,
+        takes: Option<Takes>,
         now: Instant,
     ) -> Option<LeaseClause> {
         let ahead = entry.ahead.as_mut()?;
@@ -126,8 +151,7 @@ impl<P> Ledger<P> {
         }
         let last = last.filter(|last| !last.is_blocked());
         let heard = (&sent.clause, reply);
-        let times = (sent.at, now);
-        ahead.hear(heard, last.cloned(), times, (&self.counts, || self.name()));
+        ahead.hear(heard, last.cloned(), now, (&self.counts, || self.name()));
     }
 
     /// The subjects of which the store has to be told what was spent. Those of older quotas are
@@ -138,13 +162,18 @@ impl<P> Ledger<P> {
         now: Instant,
     ) -> Vec<(LeaseHolder, LeasePlace<P>)> {
         let mut due = Vec::new();
-        each_lease(&self.buckets, |entry| {
+        let memory = self.memory();
+        each_lease(&self.buckets, |entry, doubt| {
+            let is_unknown = entry.is_unknown();
             let is_old = entry.holder.generation != self.generation();
             let ahead = entry.ahead.as_mut()?;
             if ahead.is_due(AheadNow { terms, now }) {
                 due.push((entry.holder, ahead.place.clone()));
             } else if !ahead.has_news() && (is_old || !ahead.matters(now)) {
                 entry.ahead = None;
+                if is_old || is_unknown {
+                    doubt.last(memory, now);
+                }
             }
             Some(())
         });

@@ -68,6 +68,12 @@ impl<P> LeaseEntry<P> {
         is_ahead || self.lease.as_ref().is_some_and(|lease| lease.holds())
     }
 
+    /// Whether the store is to be asked about the subject, of which this node has used units.
+    pub(super) fn is_unknown(&self) -> bool {
+        let ahead = self.ahead.as_ref();
+        ahead.is_some_and(|ahead| ahead.has_no_view())
+    }
+
     /// Decides in eventual mode.
     pub(super) fn decide_ahead(&mut self, op: &Op, at: AheadNow) -> LocalAnswer {
         let now = at.now;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     super::{
-        lease::{LeaseReply, LeaseStatus},
+        lease::{LeaseReply, LeaseStatus, Takes},
         mode::LeaseTerms,
         subject::SubjectNames,
     },
@@ -24,6 +24,11 @@ use crate::{
 };
 
 const LENGTH: Duration = Duration::from_secs(1);
+const ONE: Takes = Takes {
+    units: 1,
+    largest: 1,
+};
+
 const DEADLINE: Duration = Duration::from_millis(50);
 
 const HOLDER: LeaseHolder = LeaseHolder {
@@ -53,7 +58,7 @@ fn place() -> LeasePlace<()> {
 
 fn message(ledger: &Ledger<()>, now: Instant) -> Option<SentMessage> {
     ledger
-        .message((HOLDER, Some(1)), (place, 1_000), now)
+        .message((HOLDER, Some(ONE)), (place, 1_000), now)
         .message()
         .copied()
 }

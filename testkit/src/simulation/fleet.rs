@@ -268,6 +268,9 @@ pub(super) async fn run(setup: &Setup) -> Report {
         world.awake(node).await;
     }
     sleep(2 * DEADLINE + 3 * setup.lease).await;
-    world.holdings().idle(tokio::time::Instant::now());
+    if setup.faults.clock_steps == 0 {
+        // A clock that was set back makes leases as much longer.
+        world.holdings().idle(tokio::time::Instant::now());
+    }
     Report::new(&world, &sums)
 }

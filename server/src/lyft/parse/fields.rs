@@ -1,19 +1,17 @@
 //! Fields of tables: values of the kind that belongs there, or a fault.
 
-use super::RulesParser;
-use crate::lyft::{
-    problem::ProblemCode,
-    tree::{Node, NodeValue},
-    typed::Typed,
-};
+use tower_ratelimit::rules::source::{Node, NodeValue, ProblemCode};
 
-impl RulesParser {
+use super::RulesParser;
+use crate::lyft::typed::{Typed, text_or_empty, typed};
+
+impl RulesParser<'_> {
     pub(super) fn text(&mut self, table: &Node, key: &str) -> String {
         match table.get(key).map(|node| (node, &node.value)) {
             None => String::new(),
-            Some((_, NodeValue::Scalar(scalar))) => scalar.text_or_empty().to_owned(),
+            Some((_, NodeValue::Scalar(scalar))) => text_or_empty(scalar).to_owned(),
             Some((node, _)) => {
-                self.fault(ProblemCode::R01, &node.spot, format!("{key} is a text"));
+                self.tell(ProblemCode::R01, &node.spot, format!("{key} is a text"));
                 String::new()
             }
         }
@@ -23,10 +21,10 @@ impl RulesParser {
         let Some(node) = table.get(key) else {
             return false;
         };
-        match typed(node) {
+        match of_node(node) {
             Some(Typed::Truth(truth)) => return truth,
             Some(Typed::Null) => {}
-            _ => self.fault(
+            _ => self.tell(
                 ProblemCode::R01,
                 &node.spot,
                 format!("{key} is true or false"),
@@ -35,30 +33,29 @@ impl RulesParser {
         false
     }
 
-    pub(super) fn number(&mut self, table: &Node, key: &str) -> u32 {
-        let Some(node) = table.get(key) else {
-            return 0;
-        };
-        let number = match typed(node) {
+    /// The number; none if nothing is said.
+    pub(super) fn number(&mut self, table: &Node, key: &str) -> Option<u32> {
+        let node = table.get(key)?;
+        let number = match of_node(node) {
             Some(Typed::Whole(number)) => u32::try_from(number).ok(),
             // Said already.
-            Some(Typed::Null | Typed::Number(_)) => Some(0),
+            Some(Typed::Null | Typed::Number(_)) => return None,
             _ => None,
         };
-        number.unwrap_or_else(|| {
+        if number.is_none() {
             let message = format!("{key} is a whole number from 0 to {}", u32::MAX);
-            self.fault(ProblemCode::R04, &node.spot, message);
-            0
-        })
+            self.tell(ProblemCode::R04, &node.spot, message);
+        }
+        number
     }
 
     pub(super) fn list<'n>(&mut self, table: &'n Node, key: &str) -> &'n [Node] {
         match table.get(key).map(|node| (node, &node.value)) {
             Some((_, NodeValue::List(items))) => items,
             None => &[],
-            Some((node, _)) if typed(node) == Some(Typed::Null) => &[],
+            Some((node, _)) if of_node(node) == Some(Typed::Null) => &[],
             Some((node, _)) => {
-                self.fault(ProblemCode::R01, &node.spot, format!("{key} is a list"));
+                self.tell(ProblemCode::R01, &node.spot, format!("{key} is a list"));
                 &[]
             }
         }
@@ -68,8 +65,8 @@ impl RulesParser {
         let node = table.get(key)?;
         match &node.value {
             NodeValue::Table(_) => return Some(node),
-            _ if typed(node) == Some(Typed::Null) => {}
-            _ => self.fault(ProblemCode::R01, &node.spot, format!("{key} is a table")),
+            _ if of_node(node) == Some(Typed::Null) => {}
+            _ => self.tell(ProblemCode::R01, &node.spot, format!("{key} is a table")),
         }
         None
     }
@@ -81,9 +78,10 @@ pub(super) fn tables(items: &[Node]) -> impl Iterator<Item = &Node> {
     items.iter().filter(is_table)
 }
 
-fn typed(node: &Node) -> Option<Typed> {
+/// The type of a value without parts.
+fn of_node(node: &Node) -> Option<Typed> {
     match &node.value {
-        NodeValue::Scalar(scalar) => Some(scalar.typed()),
+        NodeValue::Scalar(scalar) => Some(typed(scalar)),
         _ => None,
     }
 }

@@ -10,7 +10,7 @@ fn thin_subjects_have_no_lease() {
     for _ in 0..7 {
         assert!(acquire(&ledger, 1, now).is_none());
         assert!(matches!(
-            ledger.message((HOLDER, Some(1)), (place, 1_000), now),
+            ledger.message((HOLDER, Some(ONE)), (place, 1_000), now),
             Letter::None
         ));
     }
@@ -58,7 +58,7 @@ fn message_that_was_not_answered_is_repeated_with_all_its_numbers() {
     assert!(is_allowed(&ledger, 4, now));
     let sent = message(&ledger, now).expect("a demand");
     assert!(matches!(
-        ledger.message((HOLDER, Some(1)), (place, 1_000), now),
+        ledger.message((HOLDER, Some(ONE)), (place, 1_000), now),
         Letter::UnderWay
     ));
     assert!(is_allowed(&ledger, 1, now), "units are spent meanwhile");
@@ -243,7 +243,7 @@ fn no_more_is_asked_for_than_there_ever_is() {
     let clause = message(&ledger, now).expect("a demand").clause;
     assert_eq!((clause.want, clause.demand), (1_000, 1_000));
     let later = now + LENGTH;
-    let Letter::Sent(sent) = ledger.message((HOLDER, Some(1)), (place, 1_000), later) else {
+    let Letter::Sent(sent) = ledger.message((HOLDER, Some(ONE)), (place, 1_000), later) else {
         panic!("it is sent again");
     };
     ledger.hear(
@@ -276,7 +276,7 @@ fn reset_and_block_end_the_lease_of_each_tier() {
 fn lease_of_older_quotas_is_given_back() {
     let now = Instant::now();
     let ledger = leased(20, 10, now);
-    ledger.begin(1);
+    ledger.begin(1, LENGTH);
     let new = LeaseHolder {
         generation: 1,
         ..HOLDER
@@ -318,7 +318,8 @@ fn full_bucket_keeps_those_that_hold_and_the_rest_is_strict() {
         assert!(matches!(ask(tag, 9 + tag, now), LocalAnswer::Ask));
     }
     for tag in [2, 3, 4] {
-        let Letter::Sent(sent) = ledger.message((holder(tag), Some(1)), (place, 1_000), now) else {
+        let Letter::Sent(sent) = ledger.message((holder(tag), Some(ONE)), (place, 1_000), now)
+        else {
             panic!("a demand");
         };
         assert_eq!(sent.clause.want, 6, "the most of one lease");
@@ -327,16 +328,16 @@ fn full_bucket_keeps_those_that_hold_and_the_rest_is_strict() {
     // The fifth takes the place of the one that holds nothing.
     assert!(matches!(ask(5, 20, now), LocalAnswer::Ask));
     assert!(matches!(
-        ledger.message((holder(1), Some(1)), (place, 1_000), now),
+        ledger.message((holder(1), Some(ONE)), (place, 1_000), now),
         Letter::None
     ));
-    let Letter::Sent(sent) = ledger.message((holder(5), Some(1)), (place, 1_000), now) else {
+    let Letter::Sent(sent) = ledger.message((holder(5), Some(ONE)), (place, 1_000), now) else {
         panic!("a demand");
     };
     ledger.hear(&sent, &granted(LeaseStatus::New, 5), Some(&told(9)), now);
     assert!(matches!(ask(6, 20, now), LocalAnswer::Ask));
     assert!(matches!(
-        ledger.message((holder(6), Some(1)), (place, 1_000), now),
+        ledger.message((holder(6), Some(ONE)), (place, 1_000), now),
         Letter::None
     ));
     for tag in 2..=5 {

@@ -1,0 +1,199 @@
+//! `check` for files of Envoy's rate limit service.
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use serde_json::{Value, json};
+use tower_ratelimit::rules::Problem;
+use tower_ratelimit_server::{
+    lyft::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit, Rules},
+    messages::{Entry, RateLimitDescriptor},
+};
+
+use crate::{FAULTS, OK, arguments::Check, output::Findings};
+
+/// Whether the files are such files: one of them has a domain, or the arguments are about nothing else.
+pub(super) fn is_meant(check: &Check) -> bool {
+    check.strict_envoy
+        || check.merge_domains
+        || !check.descriptor.is_empty()
+        || check.files.iter().any(|path| has_domain(path))
+}
+
+fn has_domain(path: &Path) -> bool {
+    if let Ok(files) = fs::read_dir(path) {
+        return files.flatten().any(|file| has_domain_itself(&file.path()));
+    }
+    has_domain_itself(path)
+}
+
+/// Files that cannot be read are told of by those who read all of them.
+fn has_domain_itself(file: &Path) -> bool {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let of_json = serde_json::from_str::<Value>(&text);
+    of_json.is_ok_and(|json| json.get("domain").is_some())
+        || text.lines().any(|line| line.starts_with("domain:"))
+}
+
+/// The text to print, and the exit code.
+pub(super) fn check(check: &Check, colours: bool) -> Result<(String, u8), String> {
+    if check.request.is_some() || !check.against.is_empty() || check.format.is_some() {
+        return Err(
+            "--request, --against and --format are for rules of requests, and these are files of Envoy's rate limit \
+             service; ask about a --descriptor"
+                .to_owned(),
+        );
+    }
+    let descriptors = descriptors(&check.descriptor)?;
+    let mut findings = Findings {
+        noun: Some("limit"),
+        ..Findings::default()
+    };
+    let builder = Rules::builder()
+        .strict(check.strict_envoy)
+        .merge_domains(check.merge_domains);
+    let rules = match builder.read(&check.files) {
+        Ok(rules) => rules,
+        Err(error) if error.is_unreadable() => return Err(error.to_string()),
+        Err(error) => {
+            findings.problems = error.problems().to_vec();
+            findings.more = error.more();
+            return Ok((findings.print(check.output, colours), FAULTS));
+        }
+    };
+    findings.rules = Some(rules.len());
+    findings.problems = rules.warnings().to_vec();
+    if let Some((domain, descriptors)) = &descriptors {
+        let told = rules.explain(domain, descriptors);
+        let told: Vec<_> = descriptors.iter().zip(&told).collect();
+        let text = told.iter().map(|(asked, told)| text(domain, asked, told));
+        let json = told.iter().map(|(asked, told)| json(domain, asked, told));
+        findings.descriptors = Some((text.collect(), json.collect()));
+    }
+    let denied = check.deny_warnings && findings.problems.iter().any(Problem::is_warning);
+    let exit = if denied { FAULTS } else { OK };
+    Ok((findings.print(check.output, colours), exit))
+}
+
+/// The domain and the descriptors that the arguments tell, if they tell any.
+fn descriptors(arguments: &[String]) -> Result<Option<(String, Vec<RateLimitDescriptor>)>, String> {
+    let pairs = arguments.chunks_exact(2);
+    let Some(domain) = arguments.first() else {
+        return Ok(None);
+    };
+    if let Some(other) = pairs.clone().find(|pair| pair[0] != *domain) {
+        return Err(format!(
+            "a request has one domain, not both {domain:?} and {:?}",
+            other[0]
+        ));
+    }
+    let descriptors = pairs.map(|pair| {
+        let entries = pair[1].split(',').map(|entry| {
+            let (key, value) = entry.split_once('=').unwrap_or((entry, ""));
+            let [key, value] = [key, value].map(|text| text.trim().to_owned());
+            Entry { key, value }
+        });
+        RateLimitDescriptor {
+            entries: entries.collect(),
+            ..RateLimitDescriptor::default()
+        }
+    });
+    Ok(Some((domain.clone(), descriptors.collect())))
+}
+
+fn entry_text(Entry { key, value }: &Entry) -> String {
+    match value.as_str() {
+        "" => key.clone(),
+        value => format!("{key}={value}"),
+    }
+}
+
+fn entries_text<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> String {
+    let entries: Vec<String> = entries.into_iter().map(entry_text).collect();
+    entries.join(",")
+}
+
+fn text(domain: &str, asked: &RateLimitDescriptor, told: &DescriptorExplanation) -> String {
+    let mut text = format!("{domain} {}\n", entries_text(&asked.entries));
+    let entries = asked.entries.iter().map(entry_text);
+    let entries: Vec<String> = entries.collect();
+    let width = entries.iter().map(|entry| entry.chars().count()).max();
+    let width = width.unwrap_or(0);
+    for (at, entry) in entries.iter().enumerate() {
+        let how = match told.steps.get(at) {
+            None if at == told.steps.len() => "nothing matches".to_owned(),
+            None => "not looked up".to_owned(),
+            Some(how) => matched(how),
+        };
+        // Writing to a string never fails.
+        let _ = writeln!(text, "  {entry:width$}  {how}");
+    }
+    let _ = writeln!(text, "{}", outcome(told));
+    text
+}
+
+fn matched(how: &EntryMatch) -> String {
+    match how {
+        EntryMatch::Exact => "by key and value".to_owned(),
+        EntryMatch::Pattern(pattern) => format!("by the pattern {pattern:?}"),
+        _ => "by the key alone".to_owned(),
+    }
+}
+
+fn outcome(told: &DescriptorExplanation) -> String {
+    match &told.outcome {
+        DescriptorOutcome::UnknownDomain => "passes uncounted: no file has the domain".to_owned(),
+        DescriptorOutcome::NoMatch if told.steps.is_empty() => {
+            "passes uncounted: nothing matches".to_owned()
+        }
+        DescriptorOutcome::NoMatch => {
+            "passes uncounted: nothing matches all of it, and no other way is \
+                                       tried once an entry has matched"
+                .to_owned()
+        }
+        DescriptorOutcome::NoLimit => {
+            "passes uncounted: there is no rate_limit where it ends".to_owned()
+        }
+        DescriptorOutcome::Replaced(name) => {
+            format!("passes uncounted: another limit of the request replaces {name:?}")
+        }
+        DescriptorOutcome::Unlimited => "passes uncounted: it is unlimited".to_owned(),
+        DescriptorOutcome::Limited(limit) => format!(
+            "counted by {}: {limit}, for {}",
+            limit.stats_name,
+            counted(limit)
+        ),
+        _ => "limited".to_owned(),
+    }
+}
+
+/// The entries that have one count.
+fn counted(limit: &ExplainedLimit) -> String {
+    let counted = limit.counted.iter().map(|(key, value)| Entry {
+        key: key.clone(),
+        value: value.clone(),
+    });
+    entries_text(&counted.collect::<Vec<_>>())
+}
+
+fn json(domain: &str, asked: &RateLimitDescriptor, told: &DescriptorExplanation) -> Value {
+    let steps = told.steps.iter().map(matched);
+    let mut value = json!({
+        "domain": domain,
+        "entries": asked.entries.iter().map(entry_text).collect::<Vec<_>>(),
+        "matched": steps.collect::<Vec<_>>(),
+        "outcome": outcome(told),
+    });
+    if let DescriptorOutcome::Limited(limit) = &told.outcome {
+        value["limit"] = json!({
+            "requests_per_unit": limit.requests,
+            "unit": limit.unit.name(),
+            "unit_multiplier": limit.unit_multiplier,
+            "quota": limit.quota.map(|quota| quota.to_string()),
+            "shadow_mode": limit.shadow,
+            "quota_mode": limit.is_quota,
+            "stats_name": limit.stats_name,
+            "counted": counted(limit),
+        });
+    }
+    value
+}

@@ -1,0 +1,271 @@
+//! `envoy`: `serve` by the environment variables of Envoy's reference service, in place of that.
+
+mod redis;
+mod variables;
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use tower_ratelimit_server::{
+    HeaderSet, OnFailure, TlsFiles,
+    decide::Modes,
+    serve::{self, Settings},
+};
+
+use self::variables::Variables;
+use crate::serve::{run, say};
+
+/// Variables of what there is not here, and whose absence changes no decision.
+const WITHOUT_MEANING: [&str; 20] = [
+    "DEBUG_HOST",
+    "DEBUG_PORT",
+    "DISABLE_STATS",
+    "EXPIRATION_JITTER_MAX_SECONDS",
+    "EXTRA_TAGS",
+    "FORCE_START_WITHOUT_INITIAL_CONFIG",
+    "GRPC_MAX_CONNECTION_AGE_GRACE",
+    "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
+    "LOCAL_CACHE_SIZE_IN_BYTES",
+    "LOG_FORMAT",
+    "LOG_LEVEL",
+    "PROMETHEUS_ADDR",
+    "PROMETHEUS_MAPPER_YAML",
+    "PROMETHEUS_PATH",
+    "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
+    "REDIS_PERSECOND",
+    "STATSD_HOST",
+    "TRACING_ENABLED",
+    "USE_DOG_STATSD",
+    "USE_STATSD",
+];
+
+/// Variables of what there is not here, and without which decisions, or who is answered, would be others.
+const REFUSED: [(&str, &str); 6] = [
+    ("MEMCACHE_", "counts are in Redis, or in this process"),
+    ("CONFIG_GRPC_XDS_", "rules are read from files"),
+    (
+        "GRPC_CLIENT_TLS_SAN",
+        "any certificate of the authority is accepted",
+    ),
+    (
+        "REDIS_TLS_CACERT",
+        "authorities are those of the system; SSL_CERT_FILE names other ones",
+    ),
+    ("REDIS_TLS_CLIENT_", "there are no certificates of clients"),
+    (
+        "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
+        "names are always verified",
+    ),
+];
+
+/// Serves until it is told to end.
+///
+/// # Errors
+///
+/// What is wrong with the variables or the files.
+pub(crate) fn envoy() -> Result<(), String> {
+    let variables = Variables::of_process();
+    let settings = settings(&variables)?;
+    let set: Vec<&str> = WITHOUT_MEANING
+        .into_iter()
+        .filter(|name| variables.text(name).is_some())
+        .collect();
+    if !set.is_empty() {
+        say(format!("without a meaning here: {}", set.join(", ")));
+    }
+    if settings.redis.is_none() {
+        say("no REDIS_URL: this process counts by itself".to_owned());
+    }
+    run(serve::serve(settings, say))
+}
+
+fn settings(variables: &Variables) -> Result<Settings, String> {
+    refuse(variables)?;
+    let mut settings = Settings::new(vec![rules(variables)]);
+    settings.watch = true;
+    settings.merge_domains = variables.truth("MERGE_DOMAIN_CONFIG")?;
+    settings.grpc = address(variables, "GRPC_HOST", "GRPC_PORT", 8081)?;
+    settings.grpc_uds = variables.text("GRPC_UDS").map(PathBuf::from);
+    settings.tls = tls(variables)?;
+    settings.http = address(variables, "HOST", "PORT", 8080)?;
+    settings.grpc_max_age = variables
+        .time("GRPC_MAX_CONNECTION_AGE")?
+        .unwrap_or(settings.grpc_max_age);
+    settings.redis = redis::address(variables)?;
+    settings.redis_prefix = variables.text("CACHE_KEY_PREFIX").map(str::to_owned);
+    // Envoy's own deadline comes with each call.
+    let timeout = variables.time("REDIS_TIMEOUT")?;
+    settings.redis_deadline = timeout.unwrap_or(Duration::from_secs(10));
+    // As there, Envoy decides by its `failure_mode_deny`.
+    settings.on_failure = OnFailure::deny();
+    settings.modes = modes(variables)?;
+    Ok(settings)
+}
+
+fn refuse(variables: &Variables) -> Result<(), String> {
+    for (prefix, reason) in REFUSED {
+        if let Some(name) = variables.beginning_with(prefix) {
+            return Err(format!("{name} is not supported: {reason}"));
+        }
+    }
+    for (name, only) in [("BACKEND_TYPE", "redis"), ("CONFIG_TYPE", "FILE")] {
+        let other = variables.text(name).filter(|value| *value != only);
+        if let Some(other) = other {
+            return Err(format!("{name}={other} is not supported, only {only}"));
+        }
+    }
+    Ok(())
+}
+
+/// The files by which gRPC speaks TLS, if it does.
+fn tls(variables: &Variables) -> Result<Option<TlsFiles>, String> {
+    if !variables.truth("GRPC_SERVER_USE_TLS")? {
+        return Ok(None);
+    }
+    let file = |name: &str| {
+        let file = variables.text(name);
+        file.ok_or_else(|| format!("GRPC_SERVER_USE_TLS needs {name}"))
+    };
+    let mut files = TlsFiles::new(file("GRPC_SERVER_TLS_CERT")?, file("GRPC_SERVER_TLS_KEY")?);
+    files.client_ca = variables.text("GRPC_CLIENT_TLS_CACERT").map(PathBuf::from);
+    Ok(Some(files))
+}
+
+/// The directory of the files.
+fn rules(variables: &Variables) -> PathBuf {
+    let root = variables.text("RUNTIME_ROOT");
+    let root = PathBuf::from(root.unwrap_or("/srv/runtime_data/current"));
+    let below = variables.text("RUNTIME_SUBDIRECTORY").unwrap_or_default();
+    root.join(below)
+        .join(variables.text("RUNTIME_APPDIRECTORY").unwrap_or("config"))
+}
+
+fn address(
+    variables: &Variables,
+    host: &str,
+    port: &str,
+    default: u16,
+) -> Result<SocketAddr, String> {
+    let ip = match variables.text(host) {
+        None => IpAddr::from([0, 0, 0, 0]),
+        Some("localhost") => IpAddr::from([127, 0, 0, 1]),
+        Some(text) => text
+            .parse()
+            .map_err(|_| format!("{host}={text} is no address"))?,
+    };
+    let port = variables.parsed(port, "a port")?.unwrap_or(default);
+    Ok(SocketAddr::from((ip, port)))
+}
+
+fn modes(variables: &Variables) -> Result<Modes, String> {
+    let name = |name: &str, default| variables.text(name).unwrap_or(default);
+    let mut modes = Modes::default()
+        .shadow(variables.truth("SHADOW_MODE")?)
+        .quota(variables.truth("QUOTA_MODE")?)
+        .metadata(variables.truth("RESPONSE_DYNAMIC_METADATA")?)
+        .charge_admitted(variables.truth("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT")?)
+        .header_names([
+            name("LIMIT_LIMIT_HEADER", "ratelimit-limit"),
+            name("LIMIT_REMAINING_HEADER", "ratelimit-remaining"),
+            name("LIMIT_RESET_HEADER", "ratelimit-reset"),
+        ]);
+    if let Some(share) = variables.parsed("NEAR_LIMIT_RATIO", "a number")? {
+        modes = modes.near_limit(share);
+    }
+    Ok(match variables.truth("LIMIT_RESPONSE_HEADERS_ENABLED")? {
+        true => modes.headers([HeaderSet::Envoy]),
+        false => modes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Settings, String> {
+        settings(&Variables::from(pairs))
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_reference() {
+        let settings = read(&[]).expect("settings");
+        let rules = PathBuf::from("/srv/runtime_data/current/config");
+        assert_eq!(settings.rules, [rules]);
+        assert_eq!(settings.grpc.to_string(), "0.0.0.0:8081");
+        assert_eq!(settings.http.to_string(), "0.0.0.0:8080");
+        assert!(settings.watch && !settings.merge_domains);
+        assert_eq!(settings.redis, None);
+        assert_eq!(settings.grpc_max_age, Duration::from_secs(86_400));
+    }
+
+    #[test]
+    fn variables_are_read() {
+        let settings = read(&[
+            ("RUNTIME_ROOT", "/data"),
+            ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+            ("RUNTIME_APPDIRECTORY", "rules"),
+            ("GRPC_HOST", "localhost"),
+            ("GRPC_PORT", "1"),
+            ("HOST", "::1"),
+            ("PORT", "2"),
+            ("GRPC_UDS", "/run/rl.sock"),
+            ("GRPC_MAX_CONNECTION_AGE", "30m"),
+            ("MERGE_DOMAIN_CONFIG", "T"),
+            ("CACHE_KEY_PREFIX", "rl"),
+            ("REDIS_TIMEOUT", "150ms"),
+            ("NEAR_LIMIT_RATIO", "0.5"),
+            ("SHADOW_MODE", "1"),
+            ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
+            ("LIMIT_LIMIT_HEADER", "X-Limit"),
+            ("USE_STATSD", "false"),
+            ("BACKEND_TYPE", "redis"),
+            ("CONFIG_TYPE", ""),
+            ("GRPC_SERVER_USE_TLS", "true"),
+            ("GRPC_SERVER_TLS_CERT", "/tls/cert.pem"),
+            ("GRPC_SERVER_TLS_KEY", "/tls/key.pem"),
+            ("GRPC_CLIENT_TLS_CACERT", "/tls/ca.pem"),
+        ]);
+        let settings = settings.expect("settings");
+        assert_eq!(settings.rules, [PathBuf::from("/data/ratelimit/rules")]);
+        assert_eq!(settings.grpc.to_string(), "127.0.0.1:1");
+        assert_eq!(settings.http.to_string(), "[::1]:2");
+        assert_eq!(settings.grpc_uds, Some("/run/rl.sock".into()));
+        assert_eq!(settings.grpc_max_age, Duration::from_secs(1_800));
+        assert_eq!(settings.redis_deadline, Duration::from_millis(150));
+        assert_eq!(settings.redis_prefix.as_deref(), Some("rl"));
+        assert!(settings.merge_domains);
+        let tls = settings.tls.expect("TLS");
+        assert_eq!(tls.cert, PathBuf::from("/tls/cert.pem"));
+        assert_eq!(tls.client_ca, Some("/tls/ca.pem".into()));
+        let modes = format!("{:?}", settings.modes);
+        for told in ["shadow: true", "NearLimit(0.5)", "\"x-limit\"", "Envoy"] {
+            assert!(modes.contains(told), "{told}: {modes}");
+        }
+    }
+
+    #[test]
+    fn other_stores_and_sources_are_refused() {
+        for (pair, word) in [
+            (("BACKEND_TYPE", "memcache"), "only redis"),
+            (("MEMCACHE_HOST_PORT", "x:1"), "MEMCACHE_HOST_PORT"),
+            (("MEMCACHE_ANYTHING", "x"), "MEMCACHE_ANYTHING"),
+            (("CONFIG_TYPE", "GRPC_XDS_SOTW"), "only FILE"),
+            (("CONFIG_GRPC_XDS_NODE_ID", "x"), "files"),
+            (("GRPC_SERVER_USE_TLS", "true"), "GRPC_SERVER_TLS_CERT"),
+            (("GRPC_CLIENT_TLS_SAN", "x"), "authority"),
+            (("REDIS_TLS_CLIENT_CERT", "x"), "certificates"),
+            (("REDIS_TLS_CACERT", "x"), "REDIS_TLS_CACERT"),
+            (("SHADOW_MODE", "yes"), "SHADOW_MODE"),
+            (("PORT", "99999"), "PORT"),
+            (("HOST", "example.org"), "HOST"),
+            (("NEAR_LIMIT_RATIO", "most"), "NEAR_LIMIT_RATIO"),
+            (("REDIS_TIMEOUT", "soon"), "REDIS_TIMEOUT"),
+        ] {
+            let error = read(&[pair]).expect_err(pair.0);
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! `top`: the keys that a service denies most often, from its admin service.
+
+use std::{
+    fs,
+    io::{self, IsTerminal as _, Read as _, Write},
+    net::{SocketAddr, TcpStream},
+    path::PathBuf,
+    time::Duration,
+};
+
+use clap::Args;
+use serde_json::Value;
+
+/// How long the service may take for each step of the answer.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The longest answer.
+const MAX_ANSWER: u64 = 4 << 20;
+
+/// The widest text of a key in the table, in characters.
+const MAX_KEY: usize = 60;
+
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// Where the service's admin service listens.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:6070",
+        env = "TOWER_RATELIMIT_ADMIN"
+    )]
+    admin: SocketAddr,
+    /// A file with the token that it asks for.
+    #[arg(
+        long = "admin-token-file",
+        value_name = "FILE",
+        env = "TOWER_RATELIMIT_ADMIN_TOKEN_FILE"
+    )]
+    token_file: Option<PathBuf>,
+    /// Only the keys of this rule, or of a domain of Envoy's files.
+    #[arg(long, value_name = "NAME")]
+    rule: Option<String>,
+    /// How many keys.
+    #[arg(short, value_name = "COUNT", default_value_t = 20)]
+    n: usize,
+    /// Prints the table once. Otherwise it is printed again each two seconds.
+    #[arg(long)]
+    once: bool,
+}
+
+/// Prints the table, again and again unless once is enough.
+///
+/// # Errors
+///
+/// Why the service did not tell.
+pub(crate) fn top(top: &Top, out: &mut dyn Write) -> Result<(), String> {
+    loop {
+        let table = table(&ask(top)?);
+        // A terminal is written over, from its upper left corner.
+        let clear = match !top.once && io::stdout().is_terminal() {
+            true => "\x1b[H\x1b[J",
+            false => "",
+        };
+        let written = write!(out, "{clear}{table}").and_then(|()| out.flush());
+        if top.once || written.is_err() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_secs(2));
+    }
+}
+
+fn ask(top: &Top) -> Result<Value, String> {
+    let token = match &top.token_file {
+        None => String::new(),
+        Some(file) => {
+            let token = fs::read_to_string(file);
+            let token = token.map_err(|error| format!("{}: {error}", file.display()))?;
+            format!("authorization: Bearer {}\r\n", token.trim())
+        }
+    };
+    let mut path = format!("/v1/top?n={}", top.n);
+    if let Some(rule) = &top.rule {
+        path += "&rule=";
+        path.extend(rule.bytes().map(|byte| format!("%{byte:02X}")));
+    }
+    let address = top.admin;
+    let answer = send(address, &path, &token);
+    let answer = answer.map_err(|error| format!("{address}: {error}"))?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.lines().next().unwrap_or_default();
+    let told: Value = serde_json::from_str(body).unwrap_or_default();
+    match status.split(' ').nth(1) {
+        Some("200") if told["keys"].is_array() => Ok(told),
+        _ => {
+            let why = told["error"].as_str().unwrap_or(status);
+            Err(format!("{address}: {why}"))
+        }
+    }
+}
+
+fn send(address: SocketAddr, path: &str, fields: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    // By HTTP/1.0, so that the answer does not come in chunks.
+    let request = format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n{fields}\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.take(MAX_ANSWER).read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// The answer as a table.
+fn table(told: &Value) -> String {
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let keys = told["keys"].as_array().map_or(&[][..], Vec::as_slice);
+    let rows: Vec<[String; 4]> = keys
+        .iter()
+        .map(|row| {
+            let error = match number(&row["error"]) {
+                0 => String::new(),
+                error => format!("-{error}"),
+            };
+            let text = |name: &str| clean(row[name].as_str().unwrap_or_default());
+            [
+                number(&row["count"]).to_string(),
+                error,
+                text("rule"),
+                text("key"),
+            ]
+        })
+        .collect();
+    let width = |at: usize, least: usize| {
+        let widths = rows.iter().map(|row| row[at].chars().count());
+        widths.max().unwrap_or(0).max(least)
+    };
+    let [count, error, rule] = [width(0, 7), width(1, 5), width(2, 4)];
+    let mut table = format!(
+        "{} denials in the last five to ten minutes",
+        number(&told["denials"])
+    );
+    match number(&told["skipped"]) {
+        0 => table += "\n\n",
+        skipped => table += &format!("; {skipped} since the start were not counted\n\n"),
+    }
+    table += &format!(
+        "{:>count$}  {:>error$}  {:rule$}  key\n",
+        "denials", "error", "rule"
+    );
+    for [denials, off, name, key] in &rows {
+        table += &format!("{denials:>count$}  {off:>error$}  {name:rule$}  {key}\n");
+    }
+    table
+}
+
+/// A text of a service without what a terminal would obey.
+fn clean(text: &str) -> String {
+    let letters = text
+        .chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c });
+    let mut clean: String = letters.clone().take(MAX_KEY).collect();
+    if letters.count() > MAX_KEY {
+        clean.push('…');
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn table_has_a_row_for_each_key() {
+        let told = json!({
+            "denials": 1234, "skipped": 5,
+            "keys": [
+                {"rule": "login", "key": "ip:203.0.113.7", "count": 1200, "error": 3},
+                {"rule": "shop.user", "key": "str:user=\u{1b}[31meve", "count": 34, "error": 0},
+                {"rule": "x", "key": "k".repeat(80), "count": 1, "error": 0},
+            ],
+        });
+        let long = "k".repeat(60) + "…";
+        let expected = format!(
+            "1234 denials in the last five to ten minutes; 5 since the start were not counted\n\n\
+             denials  error  rule       key\n   \
+             1200     -3  login      ip:203.0.113.7\n     \
+             34         shop.user  str:user=\u{fffd}[31meve\n      \
+             1         x          {long}\n"
+        );
+        assert_eq!(table(&told), expected);
+    }
+}

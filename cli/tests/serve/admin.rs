@@ -1,0 +1,437 @@
+//! The admin service: its door, and what operators do.
+
+use std::{fs, process::Command};
+
+use serde_json::{Value, json};
+use testkit::{
+    needs,
+    programs::{eventually, free_port},
+    servers::Server,
+};
+use tower_ratelimit_server::messages::Code;
+
+use crate::{
+    auth::{login, service},
+    http::{Answer, send},
+    metrics::told,
+    service::{Service, about},
+};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// Asks the admin service as an operator does.
+async fn operate(service: &Service, line: &str, body: &Value) -> (u16, Value) {
+    let port = service.admin;
+    let head =
+        format!("{line} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json");
+    let body = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
+    let Answer { status, body, .. } = send(port, &head, &body).await;
+    (
+        status,
+        serde_json::from_str(&body).unwrap_or(Value::String(body)),
+    )
+}
+
+async fn look(service: &Service, path: &str) -> Value {
+    let (status, told) = operate(service, &format!("GET {path}"), &Value::Null).await;
+    assert_eq!(status, 200, "{path}: {told}");
+    told
+}
+
+/// Whether each of some calls about `foo` passes.
+async fn calls(service: &Service, count: usize) -> Vec<bool> {
+    let mut passed = Vec::new();
+    for _ in 0..count {
+        let answer = service.ask(about("foo", "eve")).await.unwrap();
+        passed.push(answer.overall_code() == Code::Ok);
+    }
+    passed
+}
+
+async fn auth(service: &Service) -> u16 {
+    send(service.http, &login("", "203.0.113.7"), "")
+        .await
+        .status
+}
+
+#[tokio::test]
+async fn token_is_asked_for_where_there_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    fs::write(&file, format!("{TOKEN}\n")).unwrap();
+    let service = Service::start(&["--admin-token-file", file.to_str().unwrap()]).await;
+    let ask = async |field: &str| {
+        let host = format!("host: localhost:{}", service.admin);
+        let head = format!("GET /v1/rules HTTP/1.1\r\n{host}{field}");
+        send(service.admin, &head, "").await
+    };
+    let none = ask("").await;
+    assert_eq!(none.status, 401);
+    assert_eq!(none.header("www-authenticate"), Some("Bearer"));
+    assert!(!none.body.contains("foo"), "{}", none.body);
+    let wrong = TOKEN.replace('f', "e");
+    assert_eq!(
+        ask(&format!("\r\nauthorization: Bearer {wrong}"))
+            .await
+            .status,
+        401
+    );
+    assert_eq!(
+        ask(&format!("\r\nauthorization: Bearer {TOKEN}"))
+            .await
+            .status,
+        200
+    );
+}
+
+#[tokio::test]
+async fn foreign_hosts_and_pages_are_refused() {
+    let service = Service::start(&["--admin-host", "admin.example"]).await;
+    for (fields, status) in [
+        ("host: admin.example", 200),
+        ("host: evil.example", 403),
+        ("host: admin.example\r\norigin: https://evil.example", 403),
+    ] {
+        let answer = send(
+            service.admin,
+            &format!("GET /v1/rules HTTP/1.1\r\n{fields}"),
+            "",
+        )
+        .await;
+        assert_eq!(answer.status, status, "{fields}");
+        assert_eq!(answer.header("access-control-allow-origin"), None);
+    }
+    // A page could send this form without asking.
+    let head = "POST /v1/keys/reset HTTP/1.1\r\nhost: admin.example\r\ncontent-type: text/plain";
+    let body = json!({"rule": "rl", "key": "foo=eve"}).to_string();
+    assert_eq!(send(service.admin, head, &body).await.status, 415);
+    // Nothing of it is where the others ask.
+    let answer = send(service.http, "GET /v1/rules HTTP/1.1", "").await;
+    assert_eq!(answer.status, 404);
+}
+
+#[test]
+fn without_a_token_it_stays_on_this_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let [rules, token] = ["rules.yaml", "token"].map(|name| folder.path().join(name));
+    fs::write(&rules, crate::service::RULES).unwrap();
+    fs::write(&token, "short").unwrap();
+    let port = free_port();
+    for (options, told) in [
+        (
+            vec!["--admin".to_owned(), format!("0.0.0.0:{port}")],
+            "--admin-token-file",
+        ),
+        (
+            vec![
+                "--admin-token-file".to_owned(),
+                token.to_str().unwrap().to_owned(),
+            ],
+            "at least 32",
+        ),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
+        command.arg("serve").arg(&rules).args(&options);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{options:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(told), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn rules_are_listed_read_again_and_checked() {
+    let (service, folder) = service(&[]).await;
+    let listed = look(&service, "/v1/rules").await;
+    let rules = listed["rules"].as_array().unwrap();
+    let names: Vec<_> = rules
+        .iter()
+        .map(|rule| rule["name"].as_str().unwrap())
+        .collect();
+    for name in ["rl.foo", "rl.generic_key_heavy", "login"] {
+        assert!(names.contains(&name), "{name} of {names:?}");
+    }
+    assert_eq!(rules[0]["place"], "rules.yaml:4");
+    let one = look(&service, "/v1/rules/login").await;
+    assert_eq!(one["limits"][0]["limit"], 2);
+    assert!(
+        one["place"].as_str().unwrap().ends_with("auth.yaml:2"),
+        "{one}"
+    );
+    assert_eq!(
+        operate(&service, "GET /v1/rules/none", &Value::Null)
+            .await
+            .0,
+        404
+    );
+
+    let file = folder.path().join("auth.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, "rules: [").unwrap();
+    let (status, told) = operate(&service, "POST /v1/rules/reload", &Value::Null).await;
+    assert_eq!((status, &told["accepted"]), (422, &json!(false)));
+    assert!(
+        look(&service, "/v1/rules").await["fault"]
+            .as_str()
+            .unwrap()
+            .contains("auth.yaml")
+    );
+    fs::write(&file, text.replace("2/day", "5/day")).unwrap();
+    let (status, told) = operate(&service, "POST /v1/rules/reload", &Value::Null).await;
+    assert_eq!((status, &told["accepted"]), (200, &json!(true)));
+    assert_eq!(look(&service, "/v1/rules").await["fault"], Value::Null);
+    assert_eq!(
+        look(&service, "/v1/rules/login").await["limits"][0]["limit"],
+        5
+    );
+    assert!(service.process.log().contains("reads the rules again"));
+
+    for (kind, text, status) in [
+        ("descriptors", "domain: new\ndescriptors: []", 200),
+        ("descriptors", "domain: [", 422),
+        ("requests", text.as_str(), 200),
+        ("requests", "rules: [{name: x}]", 422),
+        ("other", "", 400),
+    ] {
+        let path = format!("POST /v1/rules/validate?kind={kind} HTTP/1.1");
+        let host = format!("\r\nhost: 127.0.0.1:{}", service.admin);
+        let answer = send(service.admin, &(path + &host), text).await;
+        assert_eq!(answer.status, status, "{kind}: {}", answer.body);
+    }
+}
+
+#[tokio::test]
+async fn keys_are_looked_at_and_changed() {
+    let (service, _folder) = service(&[]).await;
+    assert_eq!(calls(&service, 3).await, [true, true, false]);
+    let path = "/v1/keys?rule=rl.foo&key=foo=eve";
+    let told = look(&service, path).await;
+    assert_eq!(told["limits"][0]["used"], 3);
+    assert_eq!(told["limits"][0]["remaining"], 0);
+    let change = async |what: &str, rule: &str, key: &str, cost: u64| {
+        let body = json!({"rule": rule, "key": key, "cost": cost});
+        let (status, told) = operate(&service, &format!("POST /v1/keys/{what}"), &body).await;
+        assert_eq!(status, 200, "{told}");
+        told["limits"][0]["remaining"].as_u64().unwrap()
+    };
+    assert_eq!(change("refund", "rl", "foo=eve", 2).await, 1);
+    assert_eq!(calls(&service, 2).await, [true, false]);
+    assert_eq!(change("reset", "rl", "foo=eve", 0).await, 2);
+    assert_eq!(change("hit", "rl", "foo=eve", 1).await, 1);
+    assert_eq!(calls(&service, 2).await, [true, false]);
+
+    for status in [200, 200, 429] {
+        assert_eq!(auth(&service).await, status);
+    }
+    let told = look(&service, "/v1/keys?rule=login&key=ip:203.0.113.7").await;
+    assert_eq!(told["limits"][0]["remaining"], 0);
+    assert_eq!(change("reset", "login", "ip:203.0.113.7", 0).await, 2);
+    assert_eq!(change("hit", "login", "ip:203.0.113.7", 1).await, 1);
+    assert_eq!([auth(&service).await, auth(&service).await], [200, 429]);
+
+    for (rule, key, status) in [
+        ("none", "str:x", 404),
+        ("rl", "unlimited=x", 404),
+        ("login", "203.0.113.7", 400),
+    ] {
+        let body = json!({"rule": rule, "key": key});
+        let (told, _) = operate(&service, "POST /v1/keys/reset", &body).await;
+        assert_eq!(told, status, "{rule} {key}");
+    }
+    // Each change is in the log, and no key.
+    let log = service.process.log();
+    assert_eq!(log.matches("admin: ").count(), 5, "{log}");
+    assert!(
+        !log.contains("eve") && !log.contains("203.0.113.7"),
+        "{log}"
+    );
+}
+
+#[tokio::test]
+async fn quota_is_another_until_it_ends() {
+    let (service, _folder) = service(&[]).await;
+    let more = json!({"requests_per_unit": 3, "ttl": 3600});
+    let (status, told) = operate(&service, "PUT /v1/rules/rl.foo/quota", &more).await;
+    assert_eq!((status, &told["limits"][0]["limit"]), (200, &json!(3)));
+    assert!(told["limits"][0]["override"]["until"].is_u64());
+    assert_eq!(calls(&service, 4).await, [true, true, true, false]);
+    let limit = [r#"ratelimit_limit{policy="rl.foo"}"#];
+    assert_eq!(crate::metrics::told(&service, limit).await, [Some(3.0)]);
+    let (_, told) = operate(&service, "DELETE /v1/rules/rl.foo/quota", &Value::Null).await;
+    assert_eq!(told["limits"][0]["limit"], 2);
+
+    let more = json!({"quota": "3/day"});
+    let (status, told) = operate(&service, "PUT /v1/rules/login/quota", &more).await;
+    assert_eq!(status, 200, "{told}");
+    for status in [200, 200, 200, 429] {
+        assert_eq!(auth(&service).await, status);
+    }
+    operate(&service, "POST /v1/rules/reload", &Value::Null).await;
+    let told = look(&service, "/v1/rules/login").await;
+    assert_eq!(told["limits"][0]["limit"], 2);
+    assert_eq!(told["limits"][0]["override"], Value::Null);
+
+    let short = json!({"requests_per_unit": 9, "ttl": 1});
+    operate(&service, "PUT /v1/rules/rl.foo/quota", &short).await;
+    eventually("the end of the quota", async || {
+        let told = look(&service, "/v1/rules/rl.foo").await;
+        (told["limits"][0]["limit"] == 2).then_some(())
+    })
+    .await;
+    for (rule, said) in [
+        ("login", json!({"quota": "3/day sliding_log"})),
+        ("login", json!({"quota": "nothing"})),
+        ("login", json!({"requests_per_unit": 3})),
+        ("rl.foo", json!({"quota": "3/day"})),
+        ("rl.foo", json!({"requests_per_unit": 3, "ttl": 0})),
+        ("rl.foo", json!({"requests_per_unit": -1})),
+    ] {
+        let (status, _) = operate(&service, &format!("PUT /v1/rules/{rule}/quota"), &said).await;
+        assert_eq!(status, 400, "{rule} {said}");
+    }
+}
+
+#[tokio::test]
+async fn limits_are_switched_off_and_on() {
+    let (service, _folder) = service(&[]).await;
+    let switch = async |said: Value| operate(&service, "PUT /v1/enabled", &said).await;
+    let enabled = async || {
+        let series = [
+            r#"ratelimit_enabled{rule="all"}"#,
+            r#"ratelimit_enabled{rule="rl.foo"}"#,
+        ];
+        told(&service, series).await
+    };
+    assert_eq!(calls(&service, 3).await, [true, true, false]);
+    assert_eq!(enabled().await, [Some(1.0), None]);
+    switch(json!({"enabled": false, "rule": "rl.foo"})).await;
+    assert_eq!(calls(&service, 2).await, [true, true]);
+    assert_eq!(enabled().await, [Some(1.0), Some(0.0)]);
+    for status in [200, 200, 429] {
+        assert_eq!(auth(&service).await, status);
+    }
+    switch(json!({"enabled": true, "rule": "rl.foo"})).await;
+    assert_eq!(calls(&service, 1).await, [false]);
+    switch(json!({"enabled": false})).await;
+    operate(&service, "POST /v1/rules/reload", &Value::Null).await;
+    assert_eq!(calls(&service, 1).await, [true]);
+    assert_eq!(auth(&service).await, 200);
+    assert_eq!(enabled().await, [Some(0.0), None]);
+    switch(json!({"enabled": true})).await;
+    assert_eq!(calls(&service, 1).await, [false]);
+    assert_eq!(auth(&service).await, 429);
+    assert_eq!(
+        switch(json!({"enabled": false, "rule": "none"})).await.0,
+        404
+    );
+    assert_eq!(switch(json!({"enabled": "no"})).await.0, 400);
+}
+
+#[tokio::test]
+async fn keys_that_are_denied_most_are_named_where_that_is_asked_for() {
+    for reveals in [false, true] {
+        let options: &[&str] = if reveals { &["--reveal-keys"] } else { &[] };
+        let (service, _folder) = service(options).await;
+        calls(&service, 5).await;
+        for _ in 0..4 {
+            auth(&service).await;
+        }
+        let told = look(&service, "/v1/top").await;
+        let rows = told["keys"].as_array().unwrap();
+        let counts: Vec<_> = rows
+            .iter()
+            .map(|row| (&row["rule"], &row["count"]))
+            .collect();
+        let expected = [(&json!("rl.foo"), &json!(3)), (&json!("login"), &json!(2))];
+        assert_eq!(counts, expected);
+        assert_eq!(told["denials"], 5);
+        let keys = [&rows[0]["key"], &rows[1]["key"]];
+        match reveals {
+            true => assert_eq!(keys, ["str:foo=eve", "ip:203.0.113.7"]),
+            false => assert!(!told.to_string().contains("eve"), "{told}"),
+        }
+        let of_one = look(&service, "/v1/top?rule=login&n=5").await;
+        assert_eq!(of_one["keys"].as_array().unwrap().len(), 1);
+        let none = look(&service, "/v1/top?n=0").await;
+        assert_eq!(none["keys"], json!([]));
+    }
+}
+
+/// What `top` prints, and its exit code.
+fn top(service: &Service, options: &[&str]) -> (String, Option<i32>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
+    command.args([
+        "top",
+        "--once",
+        "--admin",
+        &format!("127.0.0.1:{}", service.admin),
+    ]);
+    let output = command.args(options).output().unwrap();
+    let text =
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    (text, output.status.code())
+}
+
+#[tokio::test]
+async fn top_prints_the_keys_that_are_denied_most() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    fs::write(&file, TOKEN).unwrap();
+    let token = ["--admin-token-file", file.to_str().unwrap()];
+    let options = [&token[..], &["--reveal-keys"]].concat();
+    let (service, _folder) = service(&options).await;
+    calls(&service, 5).await;
+    for _ in 0..4 {
+        auth(&service).await;
+    }
+    let (told, code) = top(&service, &token);
+    assert_eq!(code, Some(0), "{told}");
+    let rows: Vec<Vec<&str>> = told
+        .lines()
+        .skip(3)
+        .map(|row| row.split_whitespace().collect())
+        .collect();
+    let expected = [
+        ["3", "rl.foo", "str:foo=eve"],
+        ["2", "login", "ip:203.0.113.7"],
+    ];
+    assert_eq!(rows, expected, "{told}");
+    let (told, _) = top(
+        &service,
+        &[&token[..], &["--rule", "login", "-n", "5"]].concat(),
+    );
+    assert_eq!(told.lines().count(), 4, "{told}");
+    let (told, code) = top(&service, &[]);
+    assert_eq!(code, Some(2));
+    assert!(told.contains("a bearer token is needed"), "{told}");
+}
+
+#[tokio::test]
+async fn reset_on_one_node_is_seen_on_the_other() {
+    needs!(redis);
+    let server = Server::start().await;
+    let url = server.url();
+    let options = ["--redis", &url, "--redis-deadline", "20s"];
+    let ((one, _a), (two, _b)) = (service(&options).await, service(&options).await);
+    assert_eq!(calls(&one, 2).await, [true, true]);
+    assert_eq!(calls(&two, 1).await, [false]);
+    let reset = json!({"rule": "rl.foo", "key": "foo=eve"});
+    assert_eq!(operate(&one, "POST /v1/keys/reset", &reset).await.0, 200);
+    assert_eq!(calls(&two, 1).await, [true]);
+    assert_eq!(look(&two, "/v1/stats").await["store"]["backend"], "redis");
+
+    // The other node remembers that it denied, but not for long.
+    for status in [200, 200, 429] {
+        assert_eq!(auth(&two).await, status);
+    }
+    let reset = json!({"rule": "login", "key": "ip:203.0.113.7"});
+    assert_eq!(operate(&one, "POST /v1/keys/reset", &reset).await.0, 200);
+    eventually("a request that passes after the reset", async || {
+        (auth(&two).await == 200).then_some(())
+    })
+    .await;
+}

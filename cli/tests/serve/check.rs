@@ -1,0 +1,187 @@
+//! `POST /v1/check`: questions as JSON about requests, and about descriptors.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::{needs, servers::Server};
+
+use crate::{
+    http::{Answer, send},
+    service::{Service, about},
+};
+
+const RULES: &str = r#"rules:
+  - {name: health, match: {path: /healthz}, action: allow}
+  - {name: scanners, match: {header: {user-agent: "*sqlmap*"}}, action: deny}
+  - name: login
+    match: {method: POST, path: /login, host: shop.example}
+    key: peer_ip
+    quota: {rate: 2/365d, algorithm: fixed_window}
+  - {name: all, match: {path: /login}, key: {header: x-user}, quota: {rate: 5/365d, algorithm: fixed_window}}
+  - {name: tried, match: {path: /login}, mode: shadow, quota: {rate: 1/365d, algorithm: fixed_window}}
+"#;
+
+async fn service(options: &[&str]) -> (Service, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("auth.yaml");
+    fs::write(&file, RULES).unwrap();
+    let options = [&["--auth-rules", file.to_str().unwrap()], options].concat();
+    (Service::start(&options).await, folder)
+}
+
+async fn ask(service: &Service, query: &str, question: &Value) -> Answer {
+    let lines = format!("POST /v1/check{query} HTTP/1.1\r\ncontent-type: application/json");
+    send(service.http, &lines, &question.to_string()).await
+}
+
+/// Whether it is allowed, and what each policy has left.
+async fn told(service: &Service, question: &Value) -> (bool, Vec<(String, u64)>) {
+    let answer = ask(service, "", question).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let told: Value = serde_json::from_str(&answer.body).unwrap();
+    let allowed = told["allowed"].as_bool().unwrap();
+    assert_eq!(told["retry_after"].is_u64(), !allowed, "{told}");
+    let policies = told["policies"].as_array().unwrap().iter();
+    let policies = policies.map(|policy| {
+        assert!(policy["reset_after"].as_u64().is_some(), "{policy}");
+        let name = policy["name"].as_str().unwrap().to_owned();
+        (name, policy["remaining"].as_u64().unwrap())
+    });
+    (allowed, policies.collect())
+}
+
+fn login() -> Value {
+    json!({
+        "method": "POST", "path": "/login?next=1", "host": "shop.example",
+        "headers": {"x-user": "eve"}, "peer": "203.0.113.7",
+    })
+}
+
+fn with(mut question: Value, name: &str, value: impl Into<Value>) -> Value {
+    question[name] = value.into();
+    question
+}
+
+async fn rules_decide(service: &Service) {
+    let left = |login: u64, all: u64| vec![("login".to_owned(), login), ("all".to_owned(), all)];
+    assert_eq!(told(service, &login()).await, (true, left(1, 4)));
+    for _ in 0..2 {
+        let dry = with(login(), "dry_run", true);
+        assert_eq!(
+            told(service, &dry).await,
+            (true, left(1, 4)),
+            "it counts nothing"
+        );
+    }
+    let twice = with(login(), "cost", 2);
+    assert_eq!(
+        told(service, &twice).await,
+        (false, left(1, 4)),
+        "nor does a denial"
+    );
+    assert_eq!(told(service, &login()).await, (true, left(0, 3)));
+    let dry = with(login(), "dry_run", true);
+    assert_eq!(told(service, &dry).await, (false, left(0, 3)));
+    let other = with(login(), "peer", "203.0.113.8");
+    assert_eq!(told(service, &other).await, (true, left(1, 2)));
+    // A shadow counts, and is not told.
+    let get = with(login(), "method", "GET");
+    assert_eq!(
+        told(service, &get).await,
+        (true, vec![("all".to_owned(), 1)])
+    );
+}
+
+#[tokio::test]
+async fn rules_decide_about_a_request_that_is_described() {
+    let (service, _folder) = service(&[]).await;
+    rules_decide(&service).await;
+    for (path, status) in [("?status=1", 429), ("?x&status=1", 429), ("?status=0", 200)] {
+        assert_eq!(ask(&service, path, &login()).await.status, status, "{path}");
+    }
+    let health = json!({"path": "/healthz"});
+    assert_eq!(told(&service, &health).await, (true, Vec::new()));
+    let scanner = json!({"path": "/", "headers": {"user-agent": ["sqlmap"]}});
+    assert_eq!(ask(&service, "?status=1", &scanner).await.status, 403);
+    let answer = ask(&service, "", &scanner).await;
+    assert!(answer.body.contains("\"allowed\":false"), "{}", answer.body);
+
+    needs!(redis);
+    let server = Server::start().await;
+    let url = server.url();
+    let (service, _folder) = self::service(&["--redis", &url, "--redis-deadline", "20s"]).await;
+    rules_decide(&service).await;
+}
+
+#[tokio::test]
+async fn limits_decide_about_descriptors() {
+    let service = Service::start(&[]).await;
+    let foo = json!({"domain": "rl", "descriptors": [
+        {"entries": [{"key": "foo", "value": "bar"}]},
+        {"entries": [{"key": "unmatched"}]},
+    ]});
+    let left = |left: u64| vec![("rl.foo".to_owned(), left)];
+    assert_eq!(told(&service, &foo).await, (true, left(1)));
+    let dry = with(foo.clone(), "dry_run", true);
+    assert_eq!(told(&service, &dry).await, (true, left(1)));
+    assert_eq!(told(&service, &foo).await, (true, left(0)));
+    assert_eq!(told(&service, &dry).await, (false, left(0)));
+    assert_eq!(told(&service, &foo).await, (false, left(0)));
+    assert_eq!(ask(&service, "?status=1", &foo).await.status, 429);
+    // All questions are about the same counts.
+    let answer = service.ask(about("foo", "bar")).await.unwrap();
+    assert_eq!(answer.statuses[0].limit_remaining, 0);
+}
+
+#[tokio::test]
+async fn questions_that_make_no_sense_are_refused() {
+    let (service, _folder) = service(&[]).await;
+    for (question, word) in [
+        (json!([]), "an object"),
+        (json!({}), "path"),
+        (json!({"path": "/", "hots": "x"}), "hots"),
+        (json!({"path": "ht tp"}), "path"),
+        (with(login(), "peer", "nobody"), "peer"),
+        (with(login(), "cost", -1), "cost"),
+        (with(login(), "method", "GET /"), "method"),
+        (with(login(), "headers", json!({"x y": "z"})), "x y"),
+        (with(login(), "headers", json!({"x": "a\nb"})), "value"),
+        (with(login(), "dry_run", 1), "dry_run"),
+        (with(login(), "domain", "rl"), "method"),
+        (json!({"domain": "rl"}), "descriptor"),
+        (
+            json!({"path": "/login", "method": "POST", "host": "shop.example"}),
+            "peer",
+        ),
+    ] {
+        let answer = ask(&service, "", &question).await;
+        assert_eq!(answer.status, 400, "{question}: {}", answer.body);
+        assert!(answer.body.contains(word), "{word}: {}", answer.body);
+    }
+    let headers = |number: usize| {
+        let fields = (0..number).map(|at| (format!("x-{at}"), json!("")));
+        with(login(), "headers", Value::Object(fields.collect()))
+    };
+    assert_eq!(ask(&service, "", &headers(99)).await.status, 200);
+    // With the host they are one more. The last two are more than a map of them can hold.
+    let several = with(login(), "headers", json!({"x": vec![""; 100]}));
+    for question in [headers(100), several, headers(24_576), headers(24_577)] {
+        let answer = ask(&service, "", &question).await;
+        assert_eq!(answer.status, 400, "{}", answer.body);
+        assert!(answer.body.contains("100 fields"), "{}", answer.body);
+    }
+    let none = Service::start(&[]).await;
+    let answer = ask(&none, "", &login()).await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.body.contains("--auth-rules"), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn nothing_is_decided_without_a_store() {
+    let nobody = format!("redis://127.0.0.1:{}", testkit::programs::free_port());
+    let service = Service::start(&["--redis", &nobody, "--on-failure", "deny"]).await;
+    let foo =
+        json!({"domain": "rl", "descriptors": [{"entries": [{"key": "foo", "value": "bar"}]}]});
+    assert_eq!(ask(&service, "", &foo).await.status, 503);
+}

@@ -1,0 +1,179 @@
+//! In place of Envoy's reference service: its variables, its socket, its health.
+
+use std::{fs, path::Path, process::Command};
+
+use testkit::{
+    needs,
+    programs::{Process, eventually, free_port},
+    servers::Server,
+};
+use tonic::transport::Endpoint;
+use tower_ratelimit_server::messages::Code;
+
+use crate::{
+    http::send,
+    service::{RULES, Service, about, ask},
+};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tower-ratelimit");
+
+/// `tower-ratelimit envoy` with these variables and nothing else.
+fn launch(variables: &[(&str, &str)]) -> Service {
+    let folder = tempfile::tempdir().unwrap();
+    let files = folder.path().join("ratelimit/config");
+    fs::create_dir_all(&files).unwrap();
+    fs::write(files.join("rl.yaml"), RULES).unwrap();
+    let [grpc, http] = [free_port(), free_port()];
+    let mut command = Command::new(PROGRAM);
+    command.env_clear().arg("envoy");
+    command.env("RUNTIME_ROOT", folder.path());
+    command.env("RUNTIME_SUBDIRECTORY", "ratelimit");
+    command.env("GRPC_PORT", grpc.to_string());
+    command.env("PORT", http.to_string());
+    let command = command.envs(variables.iter().copied());
+    let process = Process::start(command, &folder.path().join("log"));
+    Service {
+        folder,
+        grpc,
+        http,
+        // Not of the reference's variables.
+        admin: 0,
+        process,
+    }
+}
+
+fn is_healthy(service: &Service) -> bool {
+    let address = format!("0.0.0.0:{}", service.http);
+    let mut command = Command::new(PROGRAM);
+    let output = command
+        .args(["healthcheck", "--http", &address])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(told == "ready\n", output.status.success(), "{told}");
+    output.status.success()
+}
+
+#[tokio::test]
+async fn variables_of_the_reference_are_enough() {
+    let service = launch(&[
+        ("USE_STATSD", "false"),
+        ("LOG_LEVEL", "debug"),
+        ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
+        ("LIMIT_RESET_HEADER", "X-Reset"),
+        ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true"),
+    ]);
+    service.ready().await;
+    assert!(is_healthy(&service));
+    let log = service.process.log();
+    assert!(
+        log.contains("without a meaning here: LOG_LEVEL, USE_STATSD"),
+        "{log}"
+    );
+    assert!(log.contains("no REDIS_URL"), "{log}");
+    let answer = service.ask(about("foo", "bar")).await.unwrap();
+    let names = answer.response_headers_to_add.iter();
+    let names: Vec<&str> = names.map(|field| field.key.as_str()).collect();
+    assert_eq!(names, ["ratelimit-limit", "ratelimit-remaining", "x-reset"]);
+    // A change of the file is noticed.
+    let file = service.folder.path().join("ratelimit/config/rl.yaml");
+    fs::write(&file, RULES.replace(": 2", ": 50")).unwrap();
+    eventually("rules that were read again", async || {
+        let answer = service.ask(about("foo", "x")).await.unwrap();
+        (answer.statuses[0].limit_remaining > 2).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn counts_are_in_the_redis_that_is_named() {
+    needs!(redis);
+    let server = Server::start().await;
+    let url = server.url();
+    let address = url.strip_prefix("redis://").unwrap();
+    let variables = [("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", address)];
+    let (one, two) = (launch(&variables), launch(&variables));
+    one.ready().await;
+    two.ready().await;
+    let mut codes = Vec::new();
+    for service in [&one, &two, &one] {
+        let answer = service.ask(about("foo", "bar")).await.unwrap();
+        codes.push(answer.overall_code());
+    }
+    assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
+}
+
+#[tokio::test]
+async fn what_there_is_not_is_refused() {
+    for (variable, word) in [
+        (("BACKEND_TYPE", "memcache"), "BACKEND_TYPE"),
+        (("CONFIG_GRPC_XDS_NODE_ID", "x"), "CONFIG_GRPC_XDS_NODE_ID"),
+    ] {
+        let mut service = launch(&[variable]);
+        eventually("the end", async || {
+            service.process.has_ended().then_some(())
+        })
+        .await;
+        assert!(
+            service.process.log().contains(word),
+            "{}",
+            service.process.log()
+        );
+        assert!(!is_healthy(&service));
+    }
+}
+
+async fn answers_on(socket: &Path) {
+    let uri = format!("unix://{}", socket.display());
+    let channel = Endpoint::from_shared(uri).unwrap().connect_lazy();
+    let answer = ask(channel, about("foo", "bar")).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::Ok);
+}
+
+#[tokio::test]
+async fn calls_come_through_a_socket_in_the_file_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("rl.sock");
+    let start = async || {
+        let service = launch(&[("GRPC_UDS", socket.to_str().unwrap())]);
+        service.ready().await;
+        service
+    };
+    let service = start().await;
+    answers_on(&socket).await;
+    assert!(service.process.log().contains("rl.sock"));
+    let mut second = launch(&[("GRPC_UDS", socket.to_str().unwrap())]);
+    eventually("the end", async || second.process.has_ended().then_some(())).await;
+    assert!(second.process.log().contains("--grpc-uds"), "it is taken");
+    // A process that was killed leaves its socket behind.
+    drop(service);
+    assert!(socket.exists());
+    let _service = start().await;
+    answers_on(&socket).await;
+}
+
+#[tokio::test]
+async fn denied_clients_get_a_problem_document_on_demand() {
+    let service = Service::start(&["--rls-body", "problem"]).await;
+    for _ in 0..2 {
+        let passed = service.ask(about("foo", "bar")).await.unwrap();
+        assert!(passed.raw_body.is_empty() && passed.response_headers_to_add.is_empty());
+    }
+    let denied = service.ask(about("foo", "bar")).await.unwrap();
+    let body = String::from_utf8(denied.raw_body).unwrap();
+    assert!(
+        body.contains("\"violated-policies\":[\"rl.foo\"]"),
+        "{body}"
+    );
+    let [field] = denied.response_headers_to_add.as_slice() else {
+        panic!("one field");
+    };
+    assert_eq!(
+        (field.key.as_str(), field.value.as_str()),
+        ("content-type", "application/problem+json")
+    );
+    let question =
+        r#"{"domain": "rl", "descriptors": [{"entries": [{"key": "foo", "value": "bar"}]}]}"#;
+    let told = send(service.http, "POST /json HTTP/1.1", question).await;
+    assert!(told.body.contains("rawBody"), "{}", told.body);
+}

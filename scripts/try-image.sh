@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Tries what the image of deploy/Dockerfile has, without Docker: the program alone in an empty directory, as nobody and
+# with nothing that it could write to: `bash scripts/try-image.sh`. On Debian it installs what it needs.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/need.sh
+need_rust
+
+machine=$(uname -m)
+target=$machine-unknown-linux-musl
+rustup target list --installed 2>/dev/null | grep -qx "$target" || rustup target add "$target" >&2
+# ring has parts in C.
+need musl-gcc musl-tools
+need curl curl
+cargo build --locked --target "$target" --package tower-ratelimit-cli
+program=${CARGO_TARGET_DIR:-target}/$target/debug/tower-ratelimit
+
+image=$(mktemp -d)
+service=
+trap '[ -z "$service" ] || kill "$service" 2>/dev/null || true; rm -rf "$image" "$image.log"' EXIT
+cp "$program" "$image/tower-ratelimit"
+mkdir "$image/rules"
+cat >"$image/rules/shop.yaml" <<'RULES'
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: {unit: day, requests_per_unit: 2}
+RULES
+# As a container with --read-only: readable for all, writable for nobody.
+chmod -R a=rX,a-w "$image"
+chmod 0555 "$image/tower-ratelimit" "$image"
+
+# The entry point, the environment and the command of the image; its own ports may be taken here.
+http=127.0.0.1:$((20000 + $$ % 5000))
+environment=(TOWER_RATELIMIT_HTTP="$http" TOWER_RATELIMIT_GRPC=127.0.0.1:0 TOWER_RATELIMIT_ADMIN=127.0.0.1:0)
+inside=(env -i PATH="$PATH" "${environment[@]}" chroot --userspec=65532:65532 "$image" /tower-ratelimit)
+[ "$(id -u)" = 0 ] || { echo "error: chroot is for root only" >&2; exit 1; }
+"${inside[@]}" serve /rules --drain 0s >"$image.log" 2>&1 &
+service=$!
+
+for _ in $(seq 100); do
+    "${inside[@]}" healthcheck && break
+    kill -0 "$service" || { cat "$image.log" >&2; exit 1; }
+    sleep 0.1
+done >/dev/null
+"${inside[@]}" healthcheck
+
+question='{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "eve"}]}]}'
+told=$(for _ in 1 2 3; do
+    curl --silent --output /dev/null --write-out '%{http_code} ' --data "$question" "http://$http/json"
+done)
+[ "$told" = "200 200 429 " ] || { echo "error: answered $told" >&2; exit 1; }
+curl --silent --fail "http://$http/metrics" | grep -q '^ratelimit_rules 1$'
+[ "$(stat -c %u "/proc/$service")" = 65532 ] || { echo "error: the service does not run as nobody" >&2; exit 1; }
+
+kill "$service"
+wait "$service" || { echo "error: it ended with $?" >&2; exit 1; }
+service=
+echo "the image's program works alone: $told"

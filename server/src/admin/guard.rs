@@ -1,0 +1,187 @@
+//! The door of the admin service: which host it is asked as, from where, and with which token.
+
+use std::{fs, net::SocketAddr, path::Path, sync::Arc};
+
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::Response,
+};
+use http::{
+    HeaderMap, StatusCode,
+    header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE},
+};
+use subtle::ConstantTimeEq as _;
+
+use super::answer::fault;
+
+/// The shortest token.
+const MIN_TOKEN: usize = 32;
+
+/// Who may pass.
+#[derive(Clone)]
+pub(super) struct Guard(Arc<Inner>);
+
+struct Inner {
+    hosts: Vec<String>,
+    token: Option<String>,
+}
+
+/// The token in a file.
+///
+/// # Errors
+///
+/// When there is no such file, or the token is short.
+pub(crate) fn read_token(file: &Path) -> Result<String, String> {
+    let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let token = text.trim();
+    match token.len() {
+        MIN_TOKEN.. => Ok(token.to_owned()),
+        len => Err(format!(
+            "{}: the token has {len} characters; at least {MIN_TOKEN} are needed",
+            file.display()
+        )),
+    }
+}
+
+impl Guard {
+    /// The guard of a service that listens there, and may be asked as these hosts, too.
+    pub(super) fn new(address: SocketAddr, hosts: &[String], token: Option<String>) -> Self {
+        let port = address.port();
+        let mut known = vec![address.to_string()];
+        if address.ip().is_loopback() {
+            known.push(format!("localhost:{port}"));
+        }
+        for host in hosts {
+            known.push(host.to_ascii_lowercase());
+            known.push(format!("{}:{port}", host.to_ascii_lowercase()));
+        }
+        Self(Arc::new(Inner {
+            hosts: known,
+            token,
+        }))
+    }
+
+    fn check(&self, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
+        let Inner { hosts, token } = &*self.0;
+        let mut asked = headers.get_all(HOST).into_iter();
+        let host = asked.next().and_then(|host| host.to_str().ok());
+        let host = host.filter(|_| asked.next().is_none());
+        let is_known = |host: &str| hosts.iter().any(|known| known.eq_ignore_ascii_case(host));
+        if !host.is_some_and(is_known) {
+            let text =
+                "the host is neither the address that is listened on nor one of --admin-host";
+            return Err((StatusCode::FORBIDDEN, text));
+        }
+        // Browsers tell where a request comes from that another site's page makes. No page is ours.
+        if headers.contains_key(ORIGIN) {
+            return Err((StatusCode::FORBIDDEN, "requests of web pages are refused"));
+        }
+        let Some(token) = token else { return Ok(()) };
+        let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        let given = given.and_then(bearer).unwrap_or_default();
+        match bool::from(given.ct_eq(token.as_bytes())) {
+            true => Ok(()),
+            false => Err((StatusCode::UNAUTHORIZED, "a bearer token is needed")),
+        }
+    }
+}
+
+/// The token of the field's value.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(7)?;
+    let is_bearer = scheme.eq_ignore_ascii_case(b"bearer ");
+    is_bearer.then(|| token.trim_ascii())
+}
+
+/// Lets requests pass that may.
+pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    match guard.check(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err((status, text)) => {
+            let mut response = fault(status, text);
+            if status == StatusCode::UNAUTHORIZED {
+                let bearer = HeaderValue::from_static("Bearer");
+                response.headers_mut().insert(WWW_AUTHENTICATE, bearer);
+            }
+            response
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+    fn check(token: bool, fields: &[(&'static str, &'static str)]) -> u16 {
+        let address = SocketAddr::from(([127, 0, 0, 1], 6070));
+        let token = token.then(|| TOKEN.to_owned());
+        let guard = Guard::new(address, &["Admin.example".to_owned()], token);
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        guard
+            .check(&headers)
+            .map_or_else(|(status, _)| status.as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn host_is_ours_and_said_once() {
+        for (host, status) in [
+            ("127.0.0.1:6070", 200),
+            ("localhost:6070", 200),
+            ("admin.example", 200),
+            ("ADMIN.example:6070", 200),
+            ("127.0.0.1", 403),
+            ("evil.example:6070", 403),
+            ("admin.example.evil.example", 403),
+        ] {
+            assert_eq!(check(false, &[("host", host)]), status, "{host}");
+        }
+        assert_eq!(check(false, &[]), 403);
+        let twice = [("host", "localhost:6070"), ("host", "localhost:6070")];
+        assert_eq!(check(false, &twice), 403);
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_refused() {
+        let fields = [
+            ("host", "localhost:6070"),
+            ("origin", "https://evil.example"),
+        ];
+        assert_eq!(check(false, &fields), 403);
+    }
+
+    #[test]
+    fn token_is_the_one_of_the_file() {
+        for (value, status) in [
+            ("Bearer 0123456789abcdef0123456789abcdef", 200),
+            ("bearer 0123456789abcdef0123456789abcdef", 200),
+            ("Bearer 0123456789abcdef0123456789abcdeX", 401),
+            ("Bearer 0123456789abcdef", 401),
+            ("Basic 0123456789abcdef0123456789abcdef", 401),
+            ("0123456789abcdef0123456789abcdef", 401),
+            ("Bearer ", 401),
+            ("", 401),
+        ] {
+            let fields = [("host", "localhost:6070"), ("authorization", value)];
+            assert_eq!(check(true, &fields), status, "{value:?}");
+        }
+        assert_eq!(check(true, &[("host", "localhost:6070")]), 401);
+    }
+
+    #[test]
+    fn short_tokens_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("token");
+        assert!(read_token(&file).is_err());
+        fs::write(&file, format!("{TOKEN}\n")).expect("a file");
+        assert_eq!(read_token(&file).as_deref(), Ok(TOKEN));
+        fs::write(&file, format!("{}\n", &TOKEN[1..])).expect("a file");
+        let told = read_token(&file).expect_err("short");
+        assert!(told.contains("31 characters"), "{told}");
+    }
+}

@@ -1,0 +1,103 @@
+//! The admin service: rules and keys by hand, over HTTP, for operators.
+//!
+//! It listens on a loopback address; elsewhere only with a token. It has to be asked as the host that it is, and
+//! never from another site's page.
+//!
+//! | route | does |
+//! |---|---|
+//! | `GET /v1/rules`, `/v1/rules/{name}` | what is in force |
+//! | `POST /v1/rules/reload` | reads the files again |
+//! | `POST /v1/rules/validate?kind=` | checks the body, a file of `descriptors` or of `requests` |
+//! | `GET /v1/keys?rule=&key=` | looks at a key |
+//! | `POST /v1/keys/reset`, `/refund`, `/hit` | changes what a key has used |
+//! | `PUT`, `DELETE /v1/rules/{name}/quota` | a quota in place of that of the files, and the end of it |
+//! | `GET /v1/top?rule=&n=` | the keys that are denied most often |
+//! | `GET /v1/stats` | the store |
+//! | `GET`, `PUT /v1/enabled` | whether limits hold at all |
+
+mod answer;
+mod guard;
+mod keys;
+mod rules;
+
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    middleware,
+    routing::{get, post, put},
+};
+
+pub(crate) use self::guard::read_token;
+use self::guard::{Guard, guard};
+use crate::{source::Source, store::Store};
+
+/// The longest body: a file of rules.
+const MAX_BODY: usize = 16 << 20;
+
+/// The fields of a query.
+type Fields = HashMap<String, String>;
+
+/// What takes lines for the log.
+pub(crate) type Say = Arc<dyn Fn(String) + Send + Sync>;
+
+/// All that operators have at hand.
+#[derive(Clone)]
+pub(crate) struct Admin(Arc<Inner>);
+
+struct Inner {
+    source: Source,
+    store: Store,
+    say: Say,
+}
+
+impl Admin {
+    pub(crate) fn new(source: Source, store: Store, say: Say) -> Self {
+        Self(Arc::new(Inner { source, store, say }))
+    }
+
+    /// The routes of a service that listens there.
+    pub(crate) fn router(&self, address: SocketAddr, token: Option<String>) -> Router {
+        let hosts = &self.source().settings().admin_hosts;
+        let door = Guard::new(address, hosts, token);
+        Router::new()
+            .route("/v1/rules", get(rules::list))
+            .route("/v1/rules/reload", post(rules::reload))
+            .route("/v1/rules/validate", post(rules::validate))
+            .route("/v1/rules/{name}", get(rules::one))
+            .route(
+                "/v1/rules/{name}/quota",
+                put(rules::set_quota).delete(rules::end_quota),
+            )
+            .route("/v1/keys", get(keys::look))
+            .route("/v1/keys/{change}", post(keys::change))
+            .route("/v1/top", get(keys::top))
+            .route("/v1/stats", get(keys::stats))
+            .route("/v1/enabled", get(rules::enabled).put(rules::set_enabled))
+            .layer(DefaultBodyLimit::max(MAX_BODY))
+            .layer(middleware::from_fn_with_state(door, guard))
+            .with_state(self.clone())
+    }
+
+    fn source(&self) -> &Source {
+        &self.0.source
+    }
+
+    fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    fn reveals_keys(&self) -> bool {
+        self.source().settings().reveal_keys
+    }
+
+    fn say(&self, line: String) {
+        (self.0.say)(line);
+    }
+
+    /// Logs a change.
+    fn log(&self, peer: SocketAddr, change: &str) {
+        self.say(format!("admin: {peer} {change}"));
+    }
+}

@@ -1,0 +1,291 @@
+//! Rules by hand: what is in force, readings, quotas in place of those of the files, switches.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use axum::{
+    Json,
+    extract::{ConnectInfo, Path, Query, State},
+    response::Response,
+};
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+use tower_ratelimit::{
+    Limiter as _, Quota,
+    rules::{Format, Rules, RulesHandle},
+};
+
+use super::{
+    Admin, Fields,
+    answer::{Answer, answer, bad, not_found, ok},
+};
+use crate::{
+    lyft::Limit,
+    source::{Instead, Overridden},
+};
+
+/// The longest time for which a quota can stand in place of another: a year.
+const MAX_TTL: u64 = 366 * 24 * 60 * 60;
+
+/// `GET /v1/rules`.
+pub(super) async fn list(State(admin): State<Admin>) -> Response {
+    let loads = admin.source().loads();
+    ok(&json!({
+        "rules": admin.rules(),
+        "loaded_at": seconds(loads.loaded_at),
+        "fault": loads.fault,
+        "enabled": admin.source().switches().0,
+    }))
+}
+
+/// `GET /v1/rules/{name}`.
+pub(super) async fn one(State(admin): State<Admin>, Path(name): Path<String>) -> Answer {
+    let rules = admin.rules();
+    let rule = rules.iter().find(|rule| rule["name"] == *name);
+    rule.map(ok).ok_or_else(|| unknown(&name))
+}
+
+/// `POST /v1/rules/reload`.
+pub(super) async fn reload(
+    State(admin): State<Admin>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+) -> Response {
+    admin.log(peer, "reads the rules again");
+    let report = admin.source().reload();
+    report.iter().for_each(|line| admin.say(line.clone()));
+    let fault = admin.source().loads().fault;
+    let status = match fault {
+        None => StatusCode::OK,
+        Some(_) => StatusCode::UNPROCESSABLE_ENTITY,
+    };
+    answer(
+        status,
+        &json!({"accepted": fault.is_none(), "report": report}),
+    )
+}
+
+/// `POST /v1/rules/validate?kind=descriptors|requests&format=yaml|json|toml`: the body is only checked.
+pub(super) async fn validate(
+    State(admin): State<Admin>,
+    Query(fields): Query<Fields>,
+    body: String,
+) -> Answer {
+    let format = match fields.get("format").map(String::as_str) {
+        None | Some("yaml") => Format::Yaml,
+        Some("json") => Format::Json,
+        Some("toml") => Format::Toml,
+        Some(_) => return Err(bad("format is yaml, json or toml")),
+    };
+    let settings = admin.source().settings();
+    let checked = match fields.get("kind").map(String::as_str) {
+        Some("descriptors") => settings.check_limits(body),
+        Some("requests") => settings.check_requests(body, format, admin.store()),
+        _ => return Err(bad("kind is descriptors or requests")),
+    };
+    Ok(match checked {
+        Ok(warnings) => ok(&json!({"valid": true, "warnings": warnings})),
+        Err(fault) => {
+            let told = json!({"valid": false, "fault": fault});
+            answer(StatusCode::UNPROCESSABLE_ENTITY, &told)
+        }
+    })
+}
+
+/// `PUT /v1/rules/{name}/quota`: `{"quota": "100/minute"}` for a rule of requests, with `policy` if it has several;
+/// `{"requests_per_unit": 100}` for a descriptor; and the seconds until it ends, `ttl`.
+pub(super) async fn set_quota(
+    State(admin): State<Admin>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(name): Path<String>,
+    Json(said): Json<Map<String, Value>>,
+) -> Answer {
+    let ttl = match said.get("ttl").map(Value::as_u64) {
+        None => None,
+        Some(Some(seconds @ 1..=MAX_TTL)) => Some(Duration::from_secs(seconds)),
+        Some(_) => return Err(bad("ttl is a number of seconds, 1 to a year's")),
+    };
+    let rule = admin.rule(&name).ok_or_else(|| unknown(&name))?;
+    let (policy, instead) = instead(&rule, &said).map_err(bad)?;
+    let set = admin.source().set_quota(&policy, instead, ttl);
+    set.map_err(bad)?;
+    let now = admin.rule(&name).ok_or_else(|| unknown(&name))?;
+    let until = ttl.map_or_else(
+        || "until the next reload".into(),
+        |ttl| format!("for {ttl:?}"),
+    );
+    let told = admin.source().overridden(&policy).map(|quota| quota.told);
+    admin.log(
+        peer,
+        &format!(
+            "sets the quota of {policy} to {} {until}",
+            told.unwrap_or_default()
+        ),
+    );
+    Ok(ok(&now))
+}
+
+/// `DELETE /v1/rules/{name}/quota?policy=`: that of the files again.
+pub(super) async fn end_quota(
+    State(admin): State<Admin>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(name): Path<String>,
+) -> Answer {
+    let rule = admin.rule(&name).ok_or_else(|| unknown(&name))?;
+    for policy in policies(&rule) {
+        if admin.source().end_quota(policy, None) {
+            admin.log(peer, &format!("ends the override of {policy}"));
+        }
+    }
+    admin
+        .rule(&name)
+        .as_ref()
+        .map(ok)
+        .ok_or_else(|| unknown(&name))
+}
+
+/// `GET /v1/enabled`.
+pub(super) async fn enabled(State(admin): State<Admin>) -> Response {
+    let (enabled, off) = admin.source().switches();
+    ok(&json!({"enabled": enabled, "off": off}))
+}
+
+/// `PUT /v1/enabled`: `{"enabled": false}`, with `rule` for one rule only.
+pub(super) async fn set_enabled(
+    State(admin): State<Admin>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Json(said): Json<Map<String, Value>>,
+) -> Answer {
+    let on = said.get("enabled").and_then(Value::as_bool);
+    let on = on.ok_or_else(|| bad(r#"true or false is needed, such as {"enabled": false}"#))?;
+    let rule = match said.get("rule") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(rule)) => Some(rule.as_str()),
+        Some(_) => return Err(bad("rule is the name of one")),
+    };
+    if let Some(rule) = rule {
+        admin.rule(rule).ok_or_else(|| unknown(rule))?;
+    }
+    admin.source().set_enabled(rule, on);
+    let what = rule.unwrap_or("all limits");
+    admin.log(
+        peer,
+        &format!("switches {what} {}", if on { "on" } else { "off" }),
+    );
+    Ok(enabled(State(admin)).await)
+}
+
+impl Admin {
+    /// All rules that are in force, of both kinds.
+    fn rules(&self) -> Vec<Value> {
+        let (limits, auth) = (self.source().limits().rules(), self.source().auth());
+        let mut rules = Vec::new();
+        if let Some(limits) = limits {
+            let (_, off) = self.source().switches();
+            let limits = limits.limits();
+            rules.extend(limits.map(|(name, limit)| self.descriptor(&name, limit, &off)));
+        }
+        if let Some(set) = auth.map(RulesHandle::rules) {
+            rules.extend(set.names().map(|name| self.request(name, &set)));
+        }
+        rules
+    }
+
+    fn descriptor(&self, name: &str, limit: &Limit, off: &[String]) -> Value {
+        let quota = self.source().overridden(name);
+        let requests = quota.as_ref();
+        let requests = requests.map_or(limit.requests.into(), |quota| quota.limit);
+        let times = u64::from(limit.unit_multiplier.unwrap_or(1));
+        let window = limit.unit.map(|unit| unit.seconds() * times);
+        let policy = window.map(|window| policy_of(name, requests, Some(window), quota));
+        json!({
+            "name": name,
+            "kind": "descriptor",
+            "place": limit.place(),
+            "limits": policy.into_iter().collect::<Vec<_>>(),
+            "algorithm": limit.quota_of_its_own.map(|quota| quota.to_string()),
+            "shadow": limit.shadow,
+            "enabled": !off.iter().any(|rule| rule == name),
+        })
+    }
+
+    fn request(&self, name: &str, set: &Rules) -> Value {
+        let limiter = set.limiter_of(name);
+        let policies = limiter.iter().flat_map(|limiter| limiter.policies());
+        let limits = policies.map(|policy| {
+            let quota = self.source().overridden(policy.name());
+            let limit = quota.as_ref();
+            let limit = limit.map_or(policy.limit(), |quota| quota.limit);
+            let window = policy.window().map(|window| window.as_secs());
+            policy_of(policy.name(), limit, window, quota)
+        });
+        json!({
+            "name": name,
+            "kind": "request",
+            "place": set.place_of(name),
+            "limits": limits.collect::<Vec<_>>(),
+            "enabled": set.is_enabled(name),
+        })
+    }
+
+    /// The rule of this name.
+    pub(super) fn rule(&self, name: &str) -> Option<Value> {
+        let rules = self.rules();
+        rules.into_iter().find(|rule| rule["name"] == *name)
+    }
+}
+
+fn policy_of(name: &str, limit: u64, window: Option<u64>, quota: Option<Overridden>) -> Value {
+    let instead =
+        quota.map(|quota| json!({"quota": quota.told, "until": quota.until.map(seconds)}));
+    json!({"policy": name, "limit": limit, "window": window, "override": instead})
+}
+
+/// What is put in place of which policy's limit.
+fn instead(rule: &Value, said: &Map<String, Value>) -> Result<(String, Instead), String> {
+    if rule["kind"] == "request" {
+        let quota = said.get("quota").and_then(Value::as_str);
+        let quota =
+            quota.ok_or(r#"a quota is needed, such as {"quota": "100/minute", "ttl": 600}"#)?;
+        let quota: Result<Quota, _> = quota.parse();
+        let quota = quota.map_err(|error| format!("quota: {error}"))?;
+        return Ok((policy(rule, said)?, Instead::Quota(quota)));
+    }
+    let units = said.get("requests_per_unit").and_then(Value::as_u64);
+    let units = units.and_then(|units| u32::try_from(units).ok());
+    let units =
+        units.ok_or(r#"a number is needed, such as {"requests_per_unit": 100, "ttl": 600}"#)?;
+    if rule["algorithm"].is_string() {
+        return Err("the limit counts by an algorithm of its own".to_owned());
+    }
+    let mut limits = policies(rule);
+    let name = limits.next().ok_or("the limit is unlimited")?;
+    Ok((name.to_owned(), Instead::Units(units)))
+}
+
+/// The names of a rule's policies.
+fn policies(rule: &Value) -> impl Iterator<Item = &str> {
+    let limits = rule["limits"].as_array().into_iter().flatten();
+    limits.filter_map(|limit| limit["policy"].as_str())
+}
+
+/// The policy that was said, or the only one.
+fn policy(rule: &Value, said: &Map<String, Value>) -> Result<String, String> {
+    let known: Vec<&str> = policies(rule).collect();
+    let said = said.get("policy").and_then(Value::as_str);
+    match (said, known.as_slice()) {
+        (None, [only]) => Ok((*only).to_owned()),
+        (Some(said), _) if known.contains(&said) => Ok(said.to_owned()),
+        _ => Err(format!("policy is one of: {}", known.join(", "))),
+    }
+}
+
+fn unknown(name: &str) -> Response {
+    not_found(format!("there is no rule {name:?}"))
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}

@@ -1,0 +1,60 @@
+//! What is told of decisions, beside the answer: metrics, and the keys that are denied most often.
+
+use std::sync::Arc;
+
+use tower_ratelimit::{Decision, Key, observe::TopKeys};
+
+use super::{RateLimits, ask::Asked};
+use crate::{
+    lyft::Rules,
+    messages::{Entry, RateLimitDescriptor, RateLimitRequest},
+    metrics,
+};
+
+impl RateLimits {
+    /// The descriptors that are denied most often, as texts such as `user=eve,path=/`, by the names of their
+    /// limits. Other limits may be observed by it, too.
+    #[must_use]
+    pub fn top(&self) -> &Arc<TopKeys> {
+        &self.0.top
+    }
+
+    pub(super) fn observe(
+        &self,
+        rules: &Rules,
+        request: &RateLimitRequest,
+        asked: &[Asked<'_>],
+        decisions: &[Option<Decision>],
+    ) {
+        let RateLimitRequest {
+            domain,
+            descriptors,
+            ..
+        } = request;
+        for ((descriptor, asked), decision) in descriptors.iter().zip(asked).zip(decisions) {
+            let (Asked::Limited(limited), Some(decision)) = (asked, decision) else {
+                continue;
+            };
+            if let Some(reason) = decision.degraded_by() {
+                metrics::rls_degraded(reason.as_str());
+            }
+            if decision.is_denied() && !limited.charge.is_refund {
+                let RateLimitDescriptor { entries, limit, .. } = descriptor;
+                let found = rules.find(domain, entries).filter(|_| limit.is_none());
+                let name =
+                    found.map_or_else(|| domain.clone(), |found| found.name(domain, entries));
+                self.0.top.denied(&Key::from(text(entries)), name);
+            }
+        }
+    }
+}
+
+/// Entries as an operator types them.
+fn text(entries: &[Entry]) -> String {
+    let entries = entries.iter();
+    let texts = entries.map(|Entry { key, value }| match value.is_empty() {
+        true => key.clone(),
+        false => format!("{key}={value}"),
+    });
+    texts.collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,85 @@
+//! Operations by hand: on the count of one descriptor, outside of any request.
+
+use tower_ratelimit::{Decision, Op};
+
+use super::{
+    DecideError, RateLimits,
+    ask::{Asked, Limited, ask},
+    invalid,
+};
+use crate::{
+    counters::Charge,
+    messages::{Entry, RateLimitDescriptor, RateLimitRequest},
+};
+
+/// An operation by hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hand {
+    /// Look at the count.
+    Peek,
+    Hit(u64),
+    Refund(u64),
+    Reset,
+}
+
+/// The count of a descriptor, as an operation left it.
+#[derive(Debug)]
+pub(crate) struct Count {
+    /// The name of the limit.
+    pub(crate) name: String,
+    pub(crate) limit: u32,
+    pub(crate) decision: Decision,
+}
+
+impl RateLimits {
+    /// Does something to the count of these entries; `None` if they are not limited.
+    ///
+    /// # Errors
+    ///
+    /// When there are no rules, or the counters do not answer.
+    pub(crate) async fn operate(
+        &self,
+        domain: &str,
+        entries: Vec<Entry>,
+        hand: Hand,
+    ) -> Result<Option<Count>, DecideError> {
+        let rules = self.rules();
+        let rules =
+            rules.ok_or_else(|| DecideError::Unavailable("there are no rules".to_owned()))?;
+        let Some(found) = rules.find(domain, &entries) else {
+            return Ok(None);
+        };
+        let name = found.name(domain, &entries);
+        let request = RateLimitRequest {
+            domain: domain.to_owned(),
+            descriptors: vec![RateLimitDescriptor {
+                entries,
+                ..RateLimitDescriptor::default()
+            }],
+            hits_addend: 0,
+        };
+        let asked = ask(&rules, &self.overrides(), &request)?;
+        let [Asked::Limited(Limited { key, charge, .. })] = asked.as_slice() else {
+            return Ok(None);
+        };
+        let charge = |units, is_refund| Charge {
+            units,
+            is_refund,
+            ..*charge
+        };
+        let op = match hand {
+            Hand::Peek => charge(0, false).count(),
+            Hand::Hit(units) => charge(units, false).count(),
+            Hand::Refund(units) => charge(units, true).count(),
+            Hand::Reset => Op::Reset,
+        };
+        let charge = charge(0, false);
+        let answer = self.0.counters.ask(key, charge, op);
+        let decision = answer.map_err(|error| invalid(error.to_string()))?.await?;
+        Ok(Some(Count {
+            name,
+            limit: charge.requests,
+            decision,
+        }))
+    }
+}

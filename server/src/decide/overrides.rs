@@ -1,0 +1,48 @@
+//! Overrides: what operators say of limits beside the files.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, PoisonError},
+};
+
+use super::RateLimits;
+use crate::lyft::Limit;
+
+/// The overrides in force, by the names of limits.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Overrides {
+    /// Nothing is limited.
+    pub(crate) all_off: bool,
+    /// Limits that are as if they were not in the files.
+    pub(crate) off: HashSet<String>,
+    /// Units in place of those of the files.
+    pub(crate) requests: HashMap<String, u32>,
+}
+
+impl Overrides {
+    /// The units of a limit; `None` if it is off.
+    pub(super) fn requests(&self, limit: &Limit, name: impl FnOnce() -> String) -> Option<u32> {
+        if self.off.is_empty() && self.requests.is_empty() {
+            return Some(limit.requests);
+        }
+        let name = name();
+        let requests = self.requests.get(&name).copied();
+        (!self.off.contains(&name)).then(|| requests.unwrap_or(limit.requests))
+    }
+}
+
+impl RateLimits {
+    /// The overrides in force.
+    pub(crate) fn overrides(&self) -> Arc<Overrides> {
+        let current = self.0.overrides.read();
+        Arc::clone(&current.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes the overrides.
+    pub(crate) fn override_by(&self, change: impl FnOnce(&mut Overrides)) {
+        let current = self.0.overrides.write();
+        change(Arc::make_mut(
+            &mut *current.unwrap_or_else(PoisonError::into_inner),
+        ));
+    }
+}

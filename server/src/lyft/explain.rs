@@ -1,0 +1,153 @@
+//! What the rules say of a descriptor, and why.
+
+use std::fmt;
+
+use tower_ratelimit::Quota;
+
+use super::rules::{Limit, Matched, Rules};
+use crate::messages::{Entry, RateLimitDescriptor, Unit};
+
+/// What the rules say of a descriptor. Made by [`Rules::explain`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DescriptorExplanation {
+    /// How each entry was looked up, up to the first that nothing matches.
+    pub steps: Vec<EntryMatch>,
+    /// Where that leads.
+    pub outcome: DescriptorOutcome,
+}
+
+/// How an entry matched a descriptor of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EntryMatch {
+    /// By its key and value.
+    Exact,
+    /// By this pattern.
+    Pattern(String),
+    /// By its key alone.
+    KeyAlone,
+}
+
+/// What becomes of a descriptor.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum DescriptorOutcome {
+    /// No file has the domain.
+    UnknownDomain,
+    /// Nothing matches the entry after those that matched.
+    NoMatch,
+    /// The descriptor of the file has no limit; one may stand deeper.
+    NoLimit,
+    /// Another limit of the request replaces its limit.
+    Replaced(String),
+    /// It is unlimited.
+    Unlimited,
+    /// It is limited.
+    Limited(Box<ExplainedLimit>),
+}
+
+/// The limit of a descriptor.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ExplainedLimit {
+    /// Requests in each period.
+    pub requests: u32,
+    /// The unit of the period.
+    pub unit: Unit,
+    /// How many units the period has.
+    pub unit_multiplier: u32,
+    /// The quota, if it is another than a fixed window.
+    pub quota: Option<Quota>,
+    /// Whether it counts, and denies nothing.
+    pub shadow: bool,
+    /// Whether a request passes as long as one of its quotas has room.
+    pub is_quota: bool,
+    /// The name in statistics.
+    pub stats_name: String,
+    /// The keys and values by which it is counted.
+    pub counted: Vec<(String, String)>,
+}
+
+impl Rules {
+    /// What the rules say of the descriptors of a request, in their order. Nothing is counted.
+    #[must_use]
+    pub fn explain(
+        &self,
+        domain: &str,
+        descriptors: &[RateLimitDescriptor],
+    ) -> Vec<DescriptorExplanation> {
+        let limits = descriptors
+            .iter()
+            .filter_map(|descriptor| Some(self.find(domain, &descriptor.entries)?.limit));
+        let replaced: Vec<&String> = limits.flat_map(|limit| &limit.replaces).collect();
+        let explain = |descriptor: &RateLimitDescriptor| DescriptorExplanation {
+            steps: self.matches(domain, &descriptor.entries),
+            outcome: self.outcome(domain, &descriptor.entries, &replaced),
+        };
+        descriptors.iter().map(explain).collect()
+    }
+
+    fn matches(&self, domain: &str, entries: &[Entry]) -> Vec<EntryMatch> {
+        let way = self.way(domain, entries);
+        let matches = way.iter().map(|step| match step.matched {
+            Matched::Exact => EntryMatch::Exact,
+            Matched::Pattern(pattern) => EntryMatch::Pattern(pattern.to_owned()),
+            Matched::KeyAlone => EntryMatch::KeyAlone,
+        });
+        matches.collect()
+    }
+
+    fn outcome(&self, domain: &str, entries: &[Entry], replaced: &[&String]) -> DescriptorOutcome {
+        if !self.knows(domain) {
+            return DescriptorOutcome::UnknownDomain;
+        }
+        let Some(found) = self.find(domain, entries) else {
+            return match self.way(domain, entries).len() == entries.len() {
+                true => DescriptorOutcome::NoLimit,
+                false => DescriptorOutcome::NoMatch,
+            };
+        };
+        let limit = found.limit;
+        let Some(unit) = limit.unit else {
+            return DescriptorOutcome::Unlimited;
+        };
+        if replaced.contains(&&limit.name) {
+            return DescriptorOutcome::Replaced(limit.name.clone());
+        }
+        let Limit {
+            requests,
+            unit_multiplier,
+            shadow,
+            ..
+        } = *limit;
+        let counted = found.counted(entries);
+        DescriptorOutcome::Limited(Box::new(ExplainedLimit {
+            requests,
+            unit,
+            unit_multiplier: unit_multiplier.unwrap_or(1),
+            quota: limit.quota_of_its_own,
+            shadow,
+            is_quota: limit.quota,
+            stats_name: found.stats_name(domain, entries).to_string(),
+            counted: counted
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+        }))
+    }
+}
+
+/// `5 per minute`, `100 per 2 weeks`, or the quota in its own words.
+impl fmt::Display for ExplainedLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = self.unit.name().to_ascii_lowercase();
+        match (&self.quota, self.unit_multiplier) {
+            (Some(quota), _) => write!(f, "{quota}")?,
+            (None, 1) => write!(f, "{} per {unit}", self.requests)?,
+            (None, times) => write!(f, "{} per {times} {unit}s", self.requests)?,
+        }
+        let marks = [(self.shadow, ", in shadow"), (self.is_quota, ", a quota")];
+        let mut marks = marks.into_iter().filter(|(is_set, _)| *is_set);
+        marks.try_for_each(|(_, mark)| f.write_str(mark))
+    }
+}

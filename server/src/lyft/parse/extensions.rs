@@ -1,0 +1,71 @@
+//! Limits of other kinds than the reference has: the extensions of `rate_limit`.
+
+use std::time::Duration;
+
+use tower_ratelimit::{
+    Quota,
+    rules::source::{Node, ProblemCode},
+};
+
+use super::RulesParser;
+use crate::messages::Unit;
+
+/// The keys of a limit that the reference does not know.
+pub(super) const EXTENSIONS: [&str; 5] =
+    ["unit_multiplier", "algorithm", "burst", "slices", "soft"];
+
+impl RulesParser<'_> {
+    /// How many units a period has, if the limit says so.
+    pub(super) fn unit_multiplier(&mut self, limit: &Node, unit: Option<Unit>) -> Option<u32> {
+        let times = self.number(limit, "unit_multiplier")?;
+        let period = Duration::from_secs(unit.map_or(1, Unit::seconds) * u64::from(times));
+        let window = Quota::per(1, period).fixed_window().uncapped();
+        let fault = match (times, window.check()) {
+            (0, _) => "unit_multiplier is at least 1".to_owned(),
+            (_, Err(fault)) => fault.to_string(),
+            (_, Ok(())) => return Some(times),
+        };
+        let spot = &limit.get("unit_multiplier").unwrap_or(limit).spot;
+        self.tell(ProblemCode::R04, spot, fault);
+        None
+    }
+
+    /// The quota of a limit that is another than a fixed window; `None` also of one that is a fault.
+    pub(super) fn quota(&mut self, limit: &Node, requests: u32, seconds: u64) -> Option<Quota> {
+        let [burst, slices, soft] = ["burst", "slices", "soft"].map(|key| self.number(limit, key));
+        let quota = Quota::per(u64::from(requests), Duration::from_secs(seconds));
+        let algorithm = self.text(limit, "algorithm");
+        let mut quota = match algorithm.as_str() {
+            "" | "fixed_window" if (burst, slices, soft) == (None, None, None) => return None,
+            "" | "fixed_window" => quota.fixed_window(),
+            "token_bucket" => quota.token_bucket(),
+            "sliding_window" => quota.sliding_window(),
+            "sliding_log" => quota.sliding_log(),
+            _ => {
+                let message = format!(
+                    "unknown algorithm {algorithm:?}; there are fixed_window, token_bucket, \
+                     sliding_window and sliding_log"
+                );
+                let spot = &limit.get("algorithm").unwrap_or(limit).spot;
+                self.tell(ProblemCode::R04, spot, message);
+                return None;
+            }
+        };
+        if let Some(burst) = burst {
+            quota = quota.burst(u64::from(burst));
+        }
+        if let Some(slices) = slices {
+            quota = quota.slices(slices);
+        }
+        if let Some(percent) = soft {
+            quota = quota.soft(percent);
+        }
+        // Without a unit there is another fault, or no limit.
+        let fault = quota.check().err().filter(|_| seconds > 0);
+        if let Some(fault) = fault {
+            self.tell(ProblemCode::R04, &limit.spot, fault.to_string());
+            return None;
+        }
+        Some(quota).filter(|_| seconds > 0)
+    }
+}

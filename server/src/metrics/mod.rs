@@ -1,0 +1,256 @@
+//! Metrics, for Prometheus.
+//!
+//! Events are counted through the `metrics` facade, by the library's observer and by [`rls_answered`]. The state
+//! of the service (limits, health, reloads) is read when somebody asks, so that no series outlives its rule.
+
+mod text;
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use axum::{Router, extract::State, routing::get};
+use http::header::CONTENT_TYPE;
+use metrics::{KeyName, Recorder as _, Unit, counter, histogram};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tower_ratelimit::{StoreHealth, observe::MetricsObserver};
+
+pub(crate) use self::text::Text;
+use crate::{source::Source, statistics::COUNTS, store::Store};
+
+/// Upper bounds of the histograms, in seconds: from a decision in this process to a store that hangs.
+const SECONDS: [f64; 13] = [
+    0.000_01, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.02, 0.05, 0.25,
+    1.0,
+];
+
+/// How often the samples of histograms are put into their buckets: until then each takes memory.
+const UPKEEP: Duration = Duration::from_secs(1);
+
+const RLS_REQUESTS: &str = "ratelimit_rls_requests_total";
+const RLS_DURATION: &str = "ratelimit_rls_duration_seconds";
+
+/// The counters that events increment, with their help texts.
+const COUNTERS: [(&str, &str); 8] = [
+    (
+        "ratelimit_requests_total",
+        "Requests that rules were asked about, by what became of them.",
+    ),
+    ("ratelimit_denials_total", "Requests that a policy denied."),
+    (
+        "ratelimit_near_limit_total",
+        "Decisions that left a fifth of the limit or less.",
+    ),
+    ("ratelimit_cost_total", "Units that were charged."),
+    (
+        "ratelimit_degraded_total",
+        "Decisions that the store had no part in.",
+    ),
+    (
+        "ratelimit_backend_errors_total",
+        "Requests that could not be decided.",
+    ),
+    (
+        "ratelimit_evictions_total",
+        "Counts that were given up for want of room.",
+    ),
+    (RLS_REQUESTS, "Calls of ShouldRateLimit, by their answer."),
+];
+
+/// The same for histograms of seconds.
+const HISTOGRAMS: [(&str, &str); 3] = [
+    (
+        "ratelimit_check_duration_seconds",
+        "The limiter's own time.",
+    ),
+    (
+        "ratelimit_wait_seconds",
+        "The time that requests waited, of those that did.",
+    ),
+    (
+        RLS_DURATION,
+        "The time from a call of ShouldRateLimit to its answer.",
+    ),
+];
+
+/// The recorder of this process. If the program has installed another one, that one hears of the events, and this
+/// one of none.
+fn recorder() -> &'static PrometheusHandle {
+    static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
+    RECORDER.get_or_init(|| {
+        let builder = PrometheusBuilder::new().set_buckets(&SECONDS);
+        let recorder = match builder {
+            Ok(builder) => builder.build_recorder(),
+            Err(_) => unreachable!("there are bounds"),
+        };
+        for (name, help) in COUNTERS {
+            recorder.describe_counter(KeyName::from(name), None, help.into());
+        }
+        for (name, help) in HISTOGRAMS {
+            recorder.describe_histogram(KeyName::from(name), Some(Unit::Seconds), help.into());
+        }
+        let handle = recorder.handle();
+        drop(metrics::set_global_recorder(recorder));
+        handle
+    })
+}
+
+/// Counts a call of `ShouldRateLimit`. A domain that no file has is `None`: clients could make up any number.
+pub(crate) fn rls_answered(domain: Option<String>, code: &'static str, took: Duration) {
+    let domain =
+        metrics::SharedString::from(domain.map_or("unknown".into(), std::borrow::Cow::from));
+    histogram!(RLS_DURATION, "domain" => domain.clone(), "code" => code).record(took);
+    counter!(RLS_REQUESTS, "domain" => domain, "code" => code).increment(1);
+}
+
+/// Counts a decision of the gRPC service that the store had no part in.
+pub(crate) fn rls_degraded(reason: &'static str) {
+    counter!("ratelimit_degraded_total", "policy" => "rls", "reason" => reason).increment(1);
+}
+
+/// All that `/metrics` tells of.
+#[derive(Clone)]
+pub(crate) struct Metrics(Arc<Inner>);
+
+struct Inner {
+    recorder: &'static PrometheusHandle,
+    source: Source,
+    store: Store,
+}
+
+impl Metrics {
+    /// The metrics of this process, whose recorder is installed if it is not yet.
+    pub(crate) fn new(source: Source, store: Store) -> Self {
+        let recorder = recorder();
+        Self(Arc::new(Inner {
+            recorder,
+            source,
+            store,
+        }))
+    }
+
+    /// The route `GET /metrics`.
+    pub(crate) fn router(&self) -> Router {
+        let content = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+        let text = async move |State(metrics): State<Self>| (content, metrics.text());
+        Router::new()
+            .route("/metrics", get(text))
+            .with_state(self.clone())
+    }
+
+    /// Never ends: keeps the memory of histograms bounded where nobody asks for `/metrics`, and has the store
+    /// tried while no request has asked it yet.
+    pub(crate) async fn upkeep(self) {
+        let mut ticks = tokio::time::interval(UPKEEP);
+        loop {
+            ticks.tick().await;
+            self.0.recorder.run_upkeep();
+            if let Store::Redis(store) = &self.0.store
+                && store.health() == StoreHealth::Untried
+            {
+                // Its health tells what came of it.
+                drop(store.check().await);
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let Inner {
+            recorder,
+            source,
+            store,
+        } = &*self.0;
+        if let Store::Local(store) = store {
+            MetricsObserver::new().record_table(store.tracked_keys(), store.evictions());
+        }
+        let mut text = Text::default();
+        let mut build = text.gauge("ratelimit_build_info", "Always 1; the version is a label.");
+        build.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+        loads(&mut text, source);
+        limits(&mut text, source);
+        health(&mut text, store);
+        statistics(&mut text, source);
+        text.append(&recorder.render());
+        text.into_string()
+    }
+}
+
+fn loads(text: &mut Text, source: &Source) {
+    let loads = source.loads();
+    let mut counts = text.counter("ratelimit_config_loads_total", "How often rules were read.");
+    counts.sample(&[("result", "success")], loads.accepted);
+    counts.sample(&[("result", "failure")], loads.refused);
+    let successful = u8::from(loads.fault.is_none());
+    text.gauge(
+        "ratelimit_config_last_load_successful",
+        "1, or 0 while the files have a fault and the rules before them stay in force.",
+    )
+    .sample(&[], successful);
+    text.gauge(
+        "ratelimit_config_last_load_timestamp_seconds",
+        "When rules were last put into force.",
+    )
+    .sample(&[], seconds(loads.loaded_at));
+}
+
+fn seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
+}
+
+fn limits(text: &mut Text, source: &Source) {
+    text.gauge("ratelimit_rules", "Rules in force.")
+        .sample(&[], source.rules());
+    let mut family = text.gauge("ratelimit_limit", "Units that a policy allows at once.");
+    for (policy, limit) in source.policies() {
+        family.sample(&[("policy", &policy)], limit);
+    }
+    let help = "0 while limits are switched off: all of them, or those of one rule.";
+    let mut enabled = text.gauge("ratelimit_enabled", help);
+    let (all_on, off) = source.switches();
+    enabled.sample(&[("rule", "all")], u8::from(all_on));
+    for rule in off {
+        enabled.sample(&[("rule", &rule)], 0);
+    }
+}
+
+/// Under the names and labels that the reference's statistics have in Prometheus, so that its dashboards work.
+fn statistics(text: &mut Text, source: &Source) {
+    let limits = source.limits().statistics().all();
+    let limits: Vec<_> = limits
+        .iter()
+        .map(|(name, counts)| (name.labels(), counts))
+        .collect();
+    for (at, (name, help)) in COUNTS.iter().enumerate() {
+        let name = format!("ratelimit_service_rate_limit_{name}");
+        let mut family = text.counter(&name, help);
+        for (labels, counts) in &limits {
+            let labels = labels.iter().filter(|(_, value)| !value.is_empty());
+            let labels: Vec<_> = labels
+                .map(|(name, value)| (*name, value.as_str()))
+                .collect();
+            family.sample(&labels, counts[at]);
+        }
+    }
+}
+
+fn health(text: &mut Text, store: &Store) {
+    let (up, open) = match store {
+        Store::Local(_) => (true, false),
+        Store::Redis(store) => {
+            let health = store.health();
+            let untried = health == StoreHealth::Untried;
+            (!untried && !health.is_down(), health.is_down())
+        }
+    };
+    let labels = [("backend", store.backend())];
+    text.gauge("ratelimit_store_up", "Whether the store answers.")
+        .sample(&labels, u8::from(up));
+    text.gauge(
+        "ratelimit_breaker_open",
+        "Whether requests do not ask the store, since it failed several times.",
+    )
+    .sample(&labels, u8::from(open));
+}

@@ -1,0 +1,174 @@
+//! The files that the rules come from: read at the start, and again when somebody says so.
+
+mod quotas;
+
+use std::{
+    error::Error,
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
+
+use tower_ratelimit::rules::RulesHandle;
+
+use self::quotas::Quotas;
+pub(crate) use self::quotas::{Instead, Overridden};
+use crate::{decide::RateLimits, serve::Settings};
+
+/// The files, and what is in force by them. A clone is a handle to the same.
+#[derive(Clone)]
+pub(crate) struct Source(Arc<Inner>);
+
+struct Inner {
+    settings: Settings,
+    limits: RateLimits,
+    auth: Option<RulesHandle>,
+    loads: Mutex<Loads>,
+    quotas: Mutex<Quotas>,
+}
+
+/// What came of reading the files.
+#[derive(Debug, Clone)]
+pub(crate) struct Loads {
+    pub(crate) accepted: u64,
+    pub(crate) refused: u64,
+    /// When rules were last put into force.
+    pub(crate) loaded_at: SystemTime,
+    /// What was wrong with the files when they were last read.
+    pub(crate) fault: Option<String>,
+}
+
+impl Source {
+    /// The source of rules that are in force already.
+    pub(crate) fn new(settings: Settings, limits: RateLimits, auth: Option<RulesHandle>) -> Self {
+        let loads = Loads {
+            accepted: 1,
+            refused: 0,
+            loaded_at: SystemTime::now(),
+            fault: None,
+        };
+        Self(Arc::new(Inner {
+            settings,
+            limits,
+            auth,
+            loads: Mutex::new(loads),
+            quotas: Mutex::default(),
+        }))
+    }
+
+    pub(crate) fn loads(&self) -> Loads {
+        self.0
+            .loads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// How many rules are in force.
+    pub(crate) fn rules(&self) -> usize {
+        let of_requests = self.0.auth.as_ref().map(|auth| auth.rules().len());
+        let limits = self.0.limits.rules();
+        limits.map_or(0, |rules| rules.len()) + of_requests.unwrap_or(0)
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    /// The limits of descriptors.
+    pub(crate) fn limits(&self) -> &RateLimits {
+        &self.0.limits
+    }
+
+    /// The rules of requests, if there are any.
+    pub(crate) fn auth(&self) -> Option<&RulesHandle> {
+        self.0.auth.as_ref()
+    }
+
+    /// Whether limits are on at all, and the rules that are off by themselves.
+    pub(crate) fn switches(&self) -> (bool, Vec<String>) {
+        let overrides = self.0.limits.overrides();
+        let mut off: Vec<String> = overrides.off.iter().cloned().collect();
+        off.sort();
+        (!overrides.all_off, off)
+    }
+
+    /// Switches a rule off or on, or all of them.
+    pub(crate) fn set_enabled(&self, rule: Option<&str>, enabled: bool) {
+        self.0.limits.override_by(|overrides| match rule {
+            None => overrides.all_off = !enabled,
+            Some(rule) if enabled => drop(overrides.off.remove(rule)),
+            Some(rule) => drop(overrides.off.insert(rule.to_owned())),
+        });
+        if let Some(auth) = &self.0.auth {
+            auth.set_enabled(rule, enabled);
+        }
+    }
+
+    /// The limits in force, by the names of their policies.
+    pub(crate) fn policies(&self) -> Vec<(String, u64)> {
+        let mut limits = Vec::new();
+        if let Some(rules) = self.0.limits.rules() {
+            let named = rules.limits();
+            limits.extend(named.map(|(name, limit)| (name, u64::from(limit.requests))));
+        }
+        if let Some(auth) = &self.0.auth {
+            let rules = auth.rules();
+            let policies = rules.policies();
+            limits.extend(policies.map(|policy| (policy.name().to_owned(), policy.limit())));
+        }
+        for (policy, limit) in &mut limits {
+            if let Some(quota) = self.overridden(policy) {
+                *limit = quota.limit;
+            }
+        }
+        limits
+    }
+
+    /// Reads all files again, and tells what came of it in lines. One that has a fault leaves the rules of its kind
+    /// as they were.
+    pub(crate) fn reload(&self) -> Vec<String> {
+        // Reloads come one after another.
+        let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        let quotas = self.0.quotas.lock();
+        let mut quotas = quotas.unwrap_or_else(PoisonError::into_inner);
+        let (mut lines, mut faults, mut any) = (Vec::new(), Vec::new(), false);
+        let mut told = |result: Result<String, (&str, &dyn Error)>| match result {
+            Ok(line) => {
+                lines.push(line);
+                any = true;
+            }
+            Err((which, error)) => {
+                lines.push(format!("{which} stay as they were: {error}"));
+                faults.push(error.to_string());
+            }
+        };
+        match self.0.settings.rules() {
+            Ok(None) => {}
+            Ok(Some(rules)) => {
+                told(Ok(format!("read the rules again: {} limits", rules.len())));
+                self.0.limits.set_rules(rules);
+                let limits = &self.0.limits;
+                limits.override_by(|overrides| overrides.requests.clear());
+                quotas.forget(false);
+            }
+            Err(error) => told(Err(("the rules", &error))),
+        }
+        match self.0.auth.as_ref().map(RulesHandle::reload) {
+            Some(Ok(changes)) => {
+                told(Ok(format!("read the rules of /v1/auth again:\n{changes}")));
+                quotas.forget(true);
+            }
+            Some(Err(error)) => told(Err(("the rules of /v1/auth", &error))),
+            None => {}
+        }
+        if any {
+            loads.loaded_at = SystemTime::now();
+        }
+        match faults.is_empty() {
+            true => loads.accepted += 1,
+            false => loads.refused += 1,
+        }
+        loads.fault = (!faults.is_empty()).then(|| faults.join("\n"));
+        lines
+    }
+}

@@ -1,0 +1,116 @@
+//! `/v1/auth`, embedded in a server: the status is all that a proxy goes by.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{net::SocketAddr, time::Duration};
+
+use axum::{Router, body::Body, extract::ConnectInfo};
+use http::{Request, StatusCode};
+use tower_ratelimit::{
+    RedisStore,
+    rules::{Format, Rules, RulesLayer},
+};
+use tower_ratelimit_server::auth;
+use tower_service::Service as _;
+
+const RULES: &str = r"rules:
+  - {name: denied, match: {path: /denied}, action: deny}
+  - {name: keyed, match: {path: /keyed}, key: {header: x-user}, on_missing_key: reject, quota: 2/day}
+  - {name: limited, match: {path: /limited}, quota: {rate: 1/365d, algorithm: fixed_window}}
+";
+
+fn local() -> Router {
+    let rules = Rules::builder().parse(RULES, Format::Yaml);
+    router(rules.unwrap())
+}
+
+/// Nobody listens at the address of its store.
+fn failing() -> Router {
+    let store = RedisStore::builder()
+        .deadline(Duration::from_millis(50))
+        .connect("redis://127.0.0.1:1")
+        .unwrap();
+    let text = format!("store: {{on_failure: deny}}\n{RULES}");
+    router(
+        Rules::builder()
+            .store(store)
+            .parse(text, Format::Yaml)
+            .unwrap(),
+    )
+}
+
+fn router(rules: Rules) -> Router {
+    let trusted = ["127.0.0.0/8".parse().unwrap()];
+    auth::router(&RulesLayer::new(rules), trusted)
+}
+
+/// The status of the answer to this request of a proxy.
+async fn ask(router: &Router, method: &str, query: &str, fields: &[(&str, &str)]) -> StatusCode {
+    let question = Request::builder()
+        .method(method)
+        .uri(format!("/v1/auth{query}"));
+    let question = fields.iter().fold(question, |question, (name, value)| {
+        question.header(*name, *value)
+    });
+    let peer = SocketAddr::from(([127, 0, 0, 1], 5));
+    let question = question.extension(ConnectInfo(peer)).body(Body::empty());
+    let answer = router.clone().call(question.unwrap()).await.unwrap();
+    assert_eq!(answer.headers().get("grpc-status"), None);
+    answer.status()
+}
+
+/// Clients choose their content type, and proxies hand it on.
+#[tokio::test]
+async fn requests_that_claim_to_be_grpc_are_denied_by_the_status() {
+    let fields = |path| {
+        [
+            ("x-forwarded-method", "POST"),
+            ("x-forwarded-uri", path),
+            ("content-type", "application/grpc"),
+        ]
+    };
+    let local = local();
+    assert_eq!(ask(&local, "GET", "", &fields("/limited")).await, 200);
+    for (router, path, status) in [
+        (&local, "/limited", 429),
+        (&local, "/denied", 403),
+        (&local, "/keyed", 400),
+        (&failing(), "/limited", 503),
+    ] {
+        assert_eq!(
+            ask(router, "GET", "", &fields(path)).await,
+            status,
+            "{path}"
+        );
+        let forbids = if status == 503 { 503 } else { 403 };
+        let answer = ask(router, "GET", "?deny=403", &fields(path)).await;
+        assert_eq!(answer, forbids, "{path}");
+    }
+}
+
+/// A proxy may let requests pass when the service has an error, so that no client may bring one about.
+#[tokio::test]
+async fn what_clients_bring_about_is_403_where_that_denies() {
+    let local = local();
+    let uri = ("x-forwarded-uri", "/");
+    for (method, fields) in [
+        ("GET", [uri, ("x-original-uri", "/zzz")]),
+        ("GET", [uri, ("x-original-method", "G ET")]),
+        ("GET", [uri, ("x-forwarded-for", "nobody")]),
+        ("GET", [("x-forwarded-uri", "ht tp"), ("x-a", "b")]),
+        (
+            "GET",
+            [
+                ("x-forwarded-method", "POST"),
+                ("x-forwarded-uri", "/keyed"),
+            ],
+        ),
+        ("POST", [uri, ("x-a", "b")]),
+    ] {
+        let plain = ask(&local, method, "", &fields).await;
+        let expected = if method == "POST" { 405 } else { 400 };
+        assert_eq!(plain, expected, "{fields:?}");
+        let forbids = ask(&local, method, "?deny=403", &fields).await;
+        assert_eq!(forbids, 403, "{fields:?}");
+    }
+}
