@@ -123,7 +123,8 @@ fn check(parts: &Parts, body: &Incoming, max_body: u64) -> Result<(), StatusCode
     }
     // The rules of paths would not see any other target, and the upstream might take it for one.
     let path = parts.uri.path();
-    if !path.starts_with('/') && !(path == "*" && parts.method == Method::OPTIONS) {
+    let is_of_server = path == "*" && parts.method == Method::OPTIONS;
+    if !path.starts_with('/') && !is_of_server {
         return Err(StatusCode::BAD_REQUEST);
     }
     let hosts = parts.headers.get_all(HOST).iter().count();

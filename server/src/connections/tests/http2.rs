@@ -35,11 +35,13 @@ impl HttpBody for Endless {
 fn served() -> (DuplexStream, watch::Sender<bool>) {
     let (client, server) = duplex(1 << 16);
     let (stop, stopped) = watch::channel(false);
-    let answer = async |request: Request<Incoming>| match request.uri().path() {
-        "/endless" => Response::new(Body::new(Endless)),
-        _ => Response::new(Body::empty()),
+    let answer = |request: Request<Incoming>| async move {
+        match request.uri().path() {
+            "/endless" => Response::new(Body::new(Endless)),
+            _ => Response::new(Body::empty()),
+        }
     };
-    tokio::spawn(connection(server, move |request| answer(request), stopped));
+    tokio::spawn(connection(server, answer, stopped));
     (client, stop)
 }
 
