@@ -43,7 +43,7 @@ pub(crate) struct Gateway {
     /// The longest body of a request, in bytes or such as 64k, 10m, 1g; a longer one gets 413. Default: any.
     #[arg(long, value_name = "SIZE", value_parser = size, env = "TOWER_RATELIMIT_MAX_BODY")]
     max_body: Option<u64>,
-    /// How many requests and WebSockets may be under way; one more gets 503.
+    /// How many requests may be under way, and as many WebSockets; one more gets 503.
     #[arg(
         long,
         value_name = "COUNT",
@@ -51,6 +51,14 @@ pub(crate) struct Gateway {
         env = "TOWER_RATELIMIT_MAX_IN_FLIGHT"
     )]
     max_in_flight: usize,
+    /// How many connections of clients there may be; one more waits until another ends.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 4096,
+        env = "TOWER_RATELIMIT_MAX_CONNECTIONS"
+    )]
+    max_connections: usize,
     /// How long the upstream may take until its response begins; later it is 504.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, env = "TOWER_RATELIMIT_TIMEOUT")]
     timeout: Duration,
@@ -89,6 +97,7 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     settings.redis_prefix = gateway.redis_prefix;
     settings.max_body = gateway.max_body;
     settings.max_in_flight = gateway.max_in_flight;
+    settings.max_connections = gateway.max_connections;
     settings.timeout = gateway.timeout;
     settings.drain = gateway.drain;
     gateway.log.begin();

@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{mpsc, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
     time::{sleep, timeout},
 };
 
@@ -35,8 +35,20 @@ const HEADER_TIME: Duration = Duration::from_secs(10);
 /// they would send a request into one that is just closed.
 const IDLE_TIME: Duration = Duration::from_secs(75);
 
+/// How many connections are taken by default.
+pub(crate) const MAX_CONNECTIONS: usize = 4096;
+
+/// How long no part of an answer may be read that is there.
+const UNREAD_TIME: Duration = Duration::from_secs(60);
+
+/// How long a peer has to take the end of a connection by HTTP/2.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How many requests there may be at a time on a connection by HTTP/2; RFC 9113 (6.5.2) wants no fewer allowed.
+const MAX_STREAMS: u32 = 100;
+
 /// How often a peer that speaks HTTP/2 is asked whether it is there.
-const PING_TIME: Duration = Duration::from_secs(20);
+pub(crate) const PING_TIME: Duration = Duration::from_secs(20);
 
 /// How long a listener rests that could not take a connection.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
@@ -52,6 +64,7 @@ pub(crate) struct Peer {
 pub(crate) async fn serve<F, A>(
     listener: TcpListener,
     tls: Option<Tls>,
+    max_connections: usize,
     answer: F,
     stopped: watch::Receiver<bool>,
 ) where
@@ -59,30 +72,36 @@ pub(crate) async fn serve<F, A>(
     A: Future<Output = Response> + Send + 'static,
 {
     let (alive, mut ended) = mpsc::channel::<Infallible>(1);
-    let start = |stream: TcpStream, address| {
+    let room = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
+    let start = |stream: TcpStream, address, permit: Option<OwnedSemaphorePermit>| {
         let (tls, alive, stopped) = (tls.clone(), alive.clone(), stopped.clone());
         let is_tls = tls.is_some();
         let answer = answer.clone();
         let answer = move |request| answer(request, Peer { address, is_tls });
         tokio::spawn(async move {
             agree(stream, tls, answer, stopped).await;
-            drop(alive);
+            drop((alive, permit));
         });
     };
     let mut until = pin!(life::wait(stopped.clone()));
     loop {
-        let accepted = tokio::select! {
+        // One too many is not refused: it waits in the queue of the system.
+        let accepted = async {
+            let permit = Arc::clone(&room).acquire_owned().await.ok();
+            (listener.accept().await, permit)
+        };
+        let (accepted, permit) = tokio::select! {
             () = &mut until => break,
-            accepted = listener.accept() => accepted,
+            accepted = accepted => accepted,
         };
         match accepted {
-            Ok((stream, address)) => start(stream, address),
+            Ok((stream, address)) => start(stream, address, permit),
             // There are too many open files, or the client is gone.
             Err(_) => sleep(PAUSE).await,
         }
     }
     for (stream, address) in waiting(listener) {
-        start(stream, address);
+        start(stream, address, None);
     }
     drop(alive);
     ended.recv().await;
@@ -129,7 +148,7 @@ where
     let pace = Arc::new(Pace::default());
     let mut io = Paced::new(io, Arc::clone(&pace));
     match timeout(HEADER_TIME, io.is_http2()).await {
-        Ok(Ok(true)) => speak_http2(io, answer, stopped).await,
+        Ok(Ok(true)) => speak_http2(io, &pace, answer, stopped).await,
         Ok(Ok(false)) => speak_http1(io, &pace, answer, stopped).await,
         _ => {}
     }
@@ -153,7 +172,9 @@ async fn speak_http1<I, F, A>(
     builder.max_buf_size(MAX_HEADER);
     let connection = builder.serve_connection(TokioIo::new(io), service);
     let mut connection = pin!(connection.with_upgrades());
+    // First the connection reads what is there: one that has read nothing ends without an answer.
     tokio::select! {
+        biased;
         _ = connection.as_mut() => return,
         () = pace.is_over() => return,
         () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
@@ -164,25 +185,41 @@ async fn speak_http1<I, F, A>(
     }
 }
 
-async fn speak_http2<I, F, A>(io: Paced<I>, answer: F, stopped: watch::Receiver<bool>)
-where
+async fn speak_http2<I, F, A>(
+    io: Paced<I>,
+    pace: &Arc<Pace>,
+    answer: F,
+    stopped: watch::Receiver<bool>,
+) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Fn(Request<Incoming>) -> A,
     A: Future<Output = Response> + Send + 'static,
 {
     let service = service_fn(move |request| {
-        let answer = answer(request);
+        let answer = pace.begin(answer(request));
         async { Ok::<_, Infallible>(answer.await) }
     });
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_TIME)
+        .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEADER as u32);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+    // First the connection reads what is there: one that has read nothing ends without an answer.
     tokio::select! {
+        biased;
         _ = connection.as_mut() => return,
+        () = pace.is_over() => {
+            // A peer that reads is told, so that it sends no request into the end.
+            connection.as_mut().graceful_shutdown();
+            drop(timeout(GRACE, connection).await);
+            return;
+        }
         () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
     }
-    drop(connection.await);
+    tokio::select! {
+        _ = connection => {}
+        () = pace.is_over() => {}
+    }
 }

@@ -47,8 +47,11 @@ pub struct Settings {
     pub redis_prefix: Option<String>,
     /// The most bytes that the body of a request may have. Defaults to no limit: bodies are handed on as they come.
     pub max_body: Option<u64>,
-    /// How many requests and upgraded connections may be under way. Defaults to 1,024.
+    /// How many requests may be under way, and as many WebSockets. Defaults to 1,024.
     pub max_in_flight: usize,
+    /// How many connections there may be from clients, WebSockets among them; one more waits until another ends.
+    /// Defaults to 4,096.
+    pub max_connections: usize,
     /// How long the upstream may take until its response begins, from the last part of the request. Defaults to 60
     /// seconds.
     pub timeout: Duration,
@@ -69,6 +72,7 @@ impl Settings {
             redis_prefix: None,
             max_body: None,
             max_in_flight: 1024,
+            max_connections: connections::MAX_CONNECTIONS,
             timeout: Duration::from_secs(60),
             drain: Duration::from_secs(5),
         }
@@ -184,7 +188,13 @@ impl Running {
             }
         };
         Self {
-            server: tokio::spawn(connections::serve(listener, tls, answer, stopped)),
+            server: tokio::spawn(connections::serve(
+                listener,
+                tls,
+                settings.max_connections,
+                answer,
+                stopped,
+            )),
             front,
             draining,
             stop,

@@ -22,7 +22,7 @@ use tower_service::Service as _;
 use crate::{
     admin::{self, Admin, Say},
     auth, check,
-    connections::{self, Peer},
+    connections::{self, MAX_CONNECTIONS, PING_TIME, Peer},
     decide::{Modes, RateLimits},
     grpc::{GrpcListener, jittered},
     http::{self, Draining},
@@ -299,7 +299,9 @@ pub async fn serve(
     if let Some(rules) = &auth {
         router = router.merge(auth::router(rules, settings.trust.iter().copied()));
     }
-    let services = Server::builder().max_connection_age(jittered(settings.grpc_max_age));
+    let services = Server::builder()
+        .max_connection_age(jittered(settings.grpc_max_age))
+        .http2_keepalive_interval(Some(PING_TIME));
     let grpc = (services, grpc, tls.clone());
     let http = (http, tls.clone().filter(|_| settings.http_tls), router);
     let mut running = Running::start(&limits, grpc, http).await;
@@ -362,7 +364,13 @@ impl Running {
             let answer = caller.within(router.clone().call(request));
             async { answer.await.unwrap_or_else(|never| match never {}) }
         };
-        servers.spawn(connections::serve(http, http_tls, answer, stopped.clone()));
+        servers.spawn(connections::serve(
+            http,
+            http_tls,
+            MAX_CONNECTIONS,
+            answer,
+            stopped.clone(),
+        ));
         let services = services
             .add_service(health_service)
             .add_service(reflection::service())

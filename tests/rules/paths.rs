@@ -122,7 +122,9 @@ fn patterns_match_segment_by_segment() {
     };
     let cases = [
         ("/", &["/", "//", "/x/.."][..], &["/x"][..]),
-        ("/**", &["/", "/x", "/x/y"], &["*"]),
+        // An authority alone has no path, and is asked for as `/`.
+        ("/", &["shop.example"], &[]),
+        ("/**", &["/", "/x", "/x/y", "shop.example"], &["*"]),
         ("/a/**", &["/a", "/a/", "/a/b/c"], &["/ab", "/", "/b/a"]),
         ("/a/{id}", &["/a/b", "/a/%2F"], &["/a", "/a/", "/a/b/c"]),
         ("/a@b", &["/a@b", "/a%40b"], &["/a%41b"]),

@@ -88,7 +88,7 @@ async fn clients_behind_a_trusted_proxy_are_limited_each() {
 async fn fields_of_a_connection_end_with_it() {
     let head = handed_on(
         SOMEBODY,
-        "GET / HTTP/1.1\nhost: test\nconnection: x-hop, host\nconnection: keep-alive, TE\nx-hop: 1\n\
+        "GET / HTTP/1.1\nhost: test\nconnection: x-hop, \u{e9}, host\nconnection: keep-alive, TE\nx-hop: 1\n\
          keep-alive: timeout=5\nproxy-connection: keep-alive\nte: gzip, trailers\nx-end: 1\n\
          upgrade: h2c\nauthorization: Basic eA==",
     )
@@ -125,6 +125,36 @@ async fn connection_cannot_take_off_what_the_gateway_adds() {
     assert_eq!(head.field("x-forwarded-for"), Some("127.0.0.1"));
     assert_eq!(head.field("x-forwarded-proto"), Some("http"));
     assert_eq!(head.field("via"), Some("1.1 tower-ratelimit"));
+}
+
+#[tokio::test]
+async fn connection_cannot_take_off_what_a_trusted_proxy_says() {
+    let names = "x-forwarded-for, X-Forwarded-Proto, x-forwarded-host, forwarded, via, x-real-ip";
+    let head = handed_on(PROXY, &format!("{TOLD}\nconnection: close, {names}")).await;
+    let list = head.field("x-forwarded-for");
+    assert_eq!(list, Some("192.0.2.1, 192.0.2.2, 127.0.0.7"));
+    assert_eq!(head.field("x-forwarded-proto"), Some("https"));
+    assert_eq!(head.field("x-forwarded-host"), Some("told.example"));
+    assert_eq!(head.field("x-real-ip"), Some("192.0.2.1"));
+    assert_eq!(head.field("forwarded"), Some("for=192.0.2.1"));
+    assert_eq!(head.all("via"), ["1.1 front", "1.1 tower-ratelimit"]);
+}
+
+#[tokio::test]
+async fn connection_cannot_take_off_the_field_of_the_client() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let rules = "client_ip: {trust: [127.0.0.7], header: cf-connecting-ip}\nrules: [{name: a, key: client_ip, quota: 9/s}]";
+        std::fs::write(gateway.folder.path().join("rules.yaml"), rules).unwrap();
+        gateway.process.hang_up();
+        gateway.says("read the rules again").await;
+        let mut wire = Wire::connect_from(PROXY, gateway.port).await;
+        let lines = "GET / HTTP/1.1\nconnection: cf-connecting-ip\ncf-connecting-ip: 192.0.2.1";
+        wire.answer(lines).await;
+        assert_eq!(upstream.only().0.field("cf-connecting-ip"), Some("192.0.2.1"));
+    })
+    .await;
 }
 
 #[tokio::test]

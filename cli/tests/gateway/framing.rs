@@ -69,6 +69,10 @@ async fn requests_in_doubt_are_refused() {
             "GET  / HTTP/1.1",
             "GET /\tHTTP/1.1",
             "GET / HTTP/1.2",
+            "GET shop.example HTTP/1.1",
+            "GET shop.example:80 HTTP/1.1",
+            "GET * HTTP/1.1",
+            "OPTIONS shop.example HTTP/1.1",
         ] {
             let request = format!("{line}\r\nhost: test\r\n\r\n");
             assert_eq!(answers(&gateway, &request).await.0, 400, "{line:?}");
@@ -87,6 +91,39 @@ async fn requests_in_doubt_are_refused() {
             asked.iter().all(|line| line.contains("/after")),
             "{asked:?}"
         );
+    })
+    .await;
+}
+
+/// In HTTP/2 a request has a path.
+#[tokio::test]
+async fn request_without_a_path_is_no_request() {
+    /// GET by HTTP, and `host: test`, in the words of HPACK.
+    const FIELDS: &[u8] = b"\x82\x86\x0f\x17\x04test";
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let mut wire = gateway.connect().await;
+        wire.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+        wire.send([0, 0, 0, 4, 0, 0, 0, 0, 0]).await;
+        let length = FIELDS.len() as u8;
+        wire.send([&[0, 0, length, 1, 0b101, 0, 0, 0, 1], FIELDS].concat())
+            .await;
+        // A frame for the stream is the answer to it, be it a reset.
+        while wire.frame().await.expect("an answer").0 != 1 {}
+        assert!(upstream.asked().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn options_may_ask_of_the_whole_server() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let (head, _) = gateway.connect().await.answer("OPTIONS * HTTP/1.1").await;
+        assert_eq!(head.status(), 200);
+        assert_eq!(upstream.only().0.first_line(), "OPTIONS * HTTP/1.1");
     })
     .await;
 }

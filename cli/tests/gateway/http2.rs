@@ -104,6 +104,39 @@ async fn bodies_of_unknown_length_and_trailers_go_both_ways() {
 }
 
 #[tokio::test]
+async fn cookies_in_parts_are_one_line_for_rules_and_the_upstream() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let rules = "rules: [{name: a, key: [{cookie: b}, {cookie: c}], quota: 1/day}]";
+        std::fs::write(gateway.folder.path().join("rules.yaml"), rules).unwrap();
+        gateway.process.hang_up();
+        gateway.says("read the rules again").await;
+        let mut sender = connect(&gateway).await;
+        let mut told = Vec::new();
+        for cookies in [
+            &["b=1", "c=2"][..],
+            &["b=1; c=2"],
+            &["c=2", "b=1"],
+            &["b=1", "c=3"],
+        ] {
+            let get = cookies
+                .iter()
+                .fold(request(&gateway, "GET", "/"), |get, cookie| {
+                    get.header("cookie", *cookie)
+                });
+            let answer = sender.send_request(get.body(empty()).unwrap()).await;
+            told.push(answer.unwrap().status().as_u16());
+        }
+        assert_eq!(told, [200, 429, 429, 200]);
+        let asked = upstream.asked();
+        let lines = asked.iter().map(|(head, _)| head.all("cookie"));
+        assert_eq!(lines.collect::<Vec<_>>(), [["b=1; c=2"], ["b=1; c=3"]]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn long_headers_and_bodies_have_their_limits() {
     bounded(async {
         let upstream = Upstream::start().await;

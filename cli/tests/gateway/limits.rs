@@ -1,6 +1,7 @@
 //! Limits of size, time and number, and an upstream that fails.
 
 use testkit::programs::{eventually, free_port};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{
     gateway::{Gateway, bounded},
@@ -104,16 +105,72 @@ async fn one_request_too_many_is_not_taken() {
             let (head, _) = second.answer("GET /limited HTTP/1.1").await;
             assert_eq!(head.status(), status);
         }
-        // An upgraded connection stays under way.
-        first
-            .answer("GET /chat HTTP/1.1\nconnection: upgrade\nupgrade: websocket")
-            .await;
-        assert_eq!(second.answer("GET / HTTP/1.1").await.0.status(), 503);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn web_sockets_take_no_room_of_requests() {
+    const CHAT: &str = "GET /chat HTTP/1.1\nconnection: upgrade\nupgrade: websocket";
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &["--max-in-flight", "1"]).await;
+        let mut first = gateway.connect().await;
+        assert_eq!(first.answer(CHAT).await.0.status(), 101);
+        let mut second = gateway.connect().await;
+        assert_eq!(second.answer("GET / HTTP/1.1").await.0.status(), 200);
+        assert_eq!(second.answer(CHAT).await.0.status(), 503);
         drop(first);
         eventually("room", async || {
-            (second.answer("GET / HTTP/1.1").await.0.status() == 200).then_some(())
+            let mut wire = gateway.connect().await;
+            (wire.answer(CHAT).await.0.status() == 101).then_some(())
         })
         .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_connection_too_many_waits() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &["--max-connections", "2"]).await;
+        let mut first = gateway.connect().await;
+        let mut second = gateway.connect().await;
+        for wire in [&mut first, &mut second] {
+            assert_eq!(wire.answer("GET / HTTP/1.1").await.0.status(), 200);
+        }
+        let mut third = gateway.connect().await;
+        third.ask("GET /third HTTP/1.1\nhost: test").await;
+        for wire in [&mut first, &mut second] {
+            assert_eq!(wire.answer("GET / HTTP/1.1").await.0.status(), 200);
+        }
+        assert_eq!(upstream.asked().len(), 4);
+        drop(second);
+        assert_eq!(third.message().await.unwrap().0.status(), 200);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn body_that_trickles_is_given_up() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &["--timeout", "50ms"]).await;
+        let mut wire = gateway.connect().await;
+        wire.ask("POST / HTTP/1.1\nhost: test\ntransfer-encoding: chunked")
+            .await;
+        let (mut from, mut to) = wire.split();
+        let trickle = tokio::spawn(async move {
+            while to.write_all(b"1\r\na\r\n").await.is_ok() {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        });
+        let mut answer = [0; 12];
+        from.read_exact(&mut answer).await.unwrap();
+        // 504 where the machine is so busy that no part comes in time.
+        assert!([b"HTTP/1.1 408", b"HTTP/1.1 504"].contains(&&answer));
+        trickle.abort();
     })
     .await;
 }

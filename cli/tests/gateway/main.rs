@@ -13,5 +13,6 @@ mod streams;
 mod tls;
 #[path = "../support/tls.rs"]
 mod tls_client;
+mod unread;
 mod upstream;
 mod wire;

@@ -4,7 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    net::{TcpSocket, TcpStream},
+    net::{
+        TcpSocket, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
 };
 
 /// A connection.
@@ -144,6 +147,19 @@ impl Wire {
     pub(crate) async fn answer(&mut self, lines: &str) -> (Head, String) {
         self.ask(&format!("{lines}\nhost: test")).await;
         self.message().await.expect("an answer")
+    }
+
+    /// A frame of HTTP/2: its stream, its kind, and what it carries.
+    pub(crate) async fn frame(&mut self) -> Option<(u32, u8, Vec<u8>)> {
+        let head = self.read(9).await?;
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |n, byte| n << 8 | u32::from(*byte));
+        let load = self.read(number(&head[..3]) as usize).await?;
+        Some((number(&head[5..]), head[3], load))
+    }
+
+    /// The ends to read from and to write to.
+    pub(crate) fn split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        self.0.into_inner().into_split()
     }
 
     /// All that still comes, until the end.

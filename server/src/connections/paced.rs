@@ -1,4 +1,4 @@
-//! The pace of a connection: how long its peer may take to send a header.
+//! The pace of a connection: how long its peer may take to send a header, and to read an answer.
 
 use std::{
     future::Future,
@@ -19,7 +19,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{HEADER_TIME, IDLE_TIME};
+use super::{HEADER_TIME, IDLE_TIME, UNREAD_TIME};
 
 /// The first bytes of a client that speaks HTTP/2.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -32,6 +32,12 @@ const TICK: Duration = Duration::from_millis(2_500);
 pub(super) struct Pace {
     phase: AtomicU8,
     ticks: AtomicU32,
+    /// The requests that are under way.
+    requests: AtomicU32,
+    /// The answers of which a part was handed over, and no other was asked for.
+    unread: AtomicU32,
+    /// The ticks since a part of an answer was handed over.
+    unread_ticks: AtomicU32,
 }
 
 /// The peer may be silent.
@@ -62,15 +68,28 @@ impl Pace {
     where
         A: Future<Output = Response<B>>,
     {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         self.enter(BUSY);
-        let under_way = UnderWay(Arc::clone(self));
+        let under_way = UnderWay {
+            pace: Arc::clone(self),
+            is_unread: false,
+        };
         async move {
             let response = answer.await;
-            response.map(|body| PacedBody {
-                body,
-                _under_way: under_way,
+            response.map(|body| {
+                let mut under_way = under_way;
+                under_way.hand_over();
+                PacedBody { body, under_way }
             })
         }
+    }
+
+    /// Whether an answer was not read for too long.
+    fn is_unread(&self) -> bool {
+        if self.unread.load(Ordering::Relaxed) == 0 {
+            self.unread_ticks.store(0, Ordering::Relaxed);
+        }
+        TICK * self.unread_ticks.fetch_add(1, Ordering::Relaxed) >= UNREAD_TIME
     }
 
     /// Waits until the peer has taken too long.
@@ -82,17 +101,43 @@ impl Pace {
             match self.phase.load(Ordering::Relaxed) {
                 IDLE if time >= IDLE_TIME => return,
                 HEADER if time >= HEADER_TIME => return,
+                _ if self.is_unread() => return,
                 _ => {}
             }
         }
     }
 }
 
-struct UnderWay(Arc<Pace>);
+struct UnderWay {
+    pace: Arc<Pace>,
+    is_unread: bool,
+}
+
+impl UnderWay {
+    /// Notes that a part of the answer was handed over: the peer has to read before another is asked for.
+    fn hand_over(&mut self) {
+        self.pace.unread_ticks.store(0, Ordering::Relaxed);
+        if !self.is_unread {
+            self.is_unread = true;
+            self.pace.unread.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that another part was asked for.
+    fn ask(&mut self) {
+        if self.is_unread {
+            self.is_unread = false;
+            self.pace.unread.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.enter(IDLE);
+        self.ask();
+        if self.pace.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.pace.enter(IDLE);
+        }
     }
 }
 
@@ -101,7 +146,7 @@ pin_project_lite::pin_project! {
     pub(super) struct PacedBody<B> {
         #[pin]
         body: B,
-        _under_way: UnderWay,
+        under_way: UnderWay,
     }
 }
 
@@ -113,7 +158,13 @@ impl<B: Body> Body for PacedBody<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        self.project().body.poll_frame(cx)
+        let this = self.project();
+        let frame = this.body.poll_frame(cx);
+        match frame {
+            Poll::Ready(_) => this.under_way.hand_over(),
+            Poll::Pending => this.under_way.ask(),
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
@@ -132,6 +183,8 @@ pub(super) struct Paced<I> {
     first: Vec<u8>,
     again: usize,
     pace: Arc<Pace>,
+    /// In HTTP/2 not all that is read belongs to a request.
+    is_noted: bool,
 }
 
 impl<I: AsyncRead + Unpin> Paced<I> {
@@ -141,6 +194,13 @@ impl<I: AsyncRead + Unpin> Paced<I> {
             first: Vec::new(),
             again: 0,
             pace,
+            is_noted: true,
+        }
+    }
+
+    fn note(&self) {
+        if self.is_noted {
+            self.pace.note();
         }
     }
 
@@ -155,6 +215,7 @@ impl<I: AsyncRead + Unpin> Paced<I> {
                 return Ok(false);
             }
         }
+        self.is_noted = false;
         Ok(true)
     }
 }
@@ -170,11 +231,11 @@ impl<I: AsyncRead + Unpin> AsyncRead for Paced<I> {
             let read = left.len().min(buffer.remaining());
             buffer.put_slice(&left[..read]);
             this.again += read;
-            this.pace.note();
+            this.note();
             return Poll::Ready(Ok(()));
         }
         let read = ready!(Pin::new(&mut this.io).poll_read(cx, buffer));
-        this.pace.note();
+        this.note();
         Poll::Ready(read)
     }
 }

@@ -1,5 +1,7 @@
 //! What a connection's peer may take its time for; the clock is tokio's, which stands until nothing else can happen.
 
+mod http2;
+
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -143,4 +145,24 @@ async fn tunnel_may_be_silent_for_as_long_as_it_likes() {
     client.write_u8(b'a').await.unwrap();
     let (_, answer) = end(&mut client).await;
     assert!(answer.ends_with("\r\n\r\nb"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_that_is_just_there_at_the_end_is_answered() {
+    // GET by HTTP of `/`, after a frame of settings.
+    const FRAMES: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x09\x01\x05\0\0\0\x01\x82\x84\x86\x01\x04test";
+    let http2 = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], FRAMES].concat();
+    // The order in which the parts of a server look was once left to chance.
+    for _ in 0..50 {
+        for request in [REQUEST.as_bytes(), &http2] {
+            let mut served = served();
+            served.answers.add_permits(1);
+            served.stop.send_replace(true);
+            served.client.write_all(request).await.unwrap();
+            let mut answer = Vec::new();
+            served.client.read_to_end(&mut answer).await.unwrap();
+            assert!(answer.windows(2).any(|two| two == b"ok"));
+            assert_eq!(served.answers.available_permits(), 0);
+        }
+    }
 }

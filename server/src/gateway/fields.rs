@@ -2,7 +2,9 @@
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Uri, Version,
-    header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA},
+    header::{
+        CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    },
 };
 
 use super::front::Ticket;
@@ -47,23 +49,28 @@ pub(super) struct Hop {
 
 /// Whether a field that is a list of words has this one.
 pub(super) fn lists(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
-    words(headers, name).any(|listed| listed.eq_ignore_ascii_case(word))
+    words(headers, name).any(|listed| listed.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-fn words(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+fn words(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
     let lines = headers.get_all(name).into_iter();
     lines
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(',').map(str::trim))
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
 }
 
-/// Takes off all that is about the connection that it came by.
-pub(super) fn end_connection(headers: &mut HeaderMap) {
+/// Takes off all that is about the connection that it came by, but for the field in which proxies tell of the client.
+pub(super) fn end_connection(headers: &mut HeaderMap, client_field: Option<&HeaderName>) {
     let named = words(headers, CONNECTION);
-    let named = named.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok());
-    // Without these it would be another message, whoever names them.
-    let named = named.filter(|name| *name != CONTENT_LENGTH && *name != HOST);
-    let named: Vec<HeaderName> = named.collect();
+    let named = named.filter_map(|name| HeaderName::from_bytes(name).ok());
+    // Without a length or a host it would be another message. And a proxy may hand on the names that its client sent,
+    // beside fields that the proxy itself has written.
+    let stays = |name: &HeaderName| {
+        [CONTENT_LENGTH, HOST].contains(name)
+            || OF_PROXIES.contains(name)
+            || client_field == Some(name)
+    };
+    let named: Vec<HeaderName> = named.filter(|name| !stays(name)).collect();
     for name in named.iter().chain(&OF_CONNECTION) {
         headers.remove(name);
     }
@@ -72,7 +79,7 @@ pub(super) fn end_connection(headers: &mut HeaderMap) {
 /// Makes the fields of a request those of the request that goes to the upstream.
 pub(super) fn hand_on(headers: &mut HeaderMap, uri: &Uri, version: Version, hop: &Hop) {
     let takes_trailers = lists(headers, TE, "trailers");
-    end_connection(headers);
+    end_connection(headers, Some(&hop.client_field));
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
@@ -117,13 +124,26 @@ fn forget_proxies(headers: &mut HeaderMap, client_field: &HeaderName) {
     }
 }
 
+/// Makes one line of the cookies, of which clients of HTTP/2 may send a line for each (RFC 9113, 8.2.3).
+pub(super) fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).into_iter();
+    if lines.next().is_some() && lines.next().is_some() {
+        join(headers, COOKIE, b"; ", None);
+    }
+}
+
 /// Adds an entry to a list of one line.
 fn append(headers: &mut HeaderMap, name: HeaderName, entry: &str) {
+    join(headers, name, b", ", Some(entry.as_bytes()));
+}
+
+/// Makes one line of all lines and another.
+fn join(headers: &mut HeaderMap, name: HeaderName, between: &[u8], another: Option<&[u8]>) {
     let lines = headers.get_all(&name).into_iter();
     let mut list: Vec<u8> = Vec::new();
-    for line in lines.map(HeaderValue::as_bytes).chain([entry.as_bytes()]) {
+    for line in lines.map(HeaderValue::as_bytes).chain(another) {
         if !list.is_empty() {
-            list.extend(b", ");
+            list.extend(between);
         }
         list.extend(line);
     }

@@ -17,7 +17,14 @@ use tower_layer::Layer as _;
 use tower_ratelimit::rules::{RulesHandle, RulesLayer, RulesLimit};
 use tower_service::Service as _;
 
-use super::{Settings, answer::problem, fields::Hop, proxy::Proxy, upload::Upload};
+use super::{
+    Settings,
+    answer::problem,
+    fields::{self, Hop},
+    proxy::Proxy,
+    upgrade,
+    upload::Upload,
+};
 use crate::{connections::Peer, http::Draining};
 
 /// All that stands before the proxy.
@@ -25,6 +32,8 @@ pub(super) struct Front {
     limit: RulesLimit<Proxy>,
     rules: RulesHandle,
     in_flight: Arc<Semaphore>,
+    /// WebSockets stay as long as they like, and would leave no room for requests.
+    web_sockets: Arc<Semaphore>,
     max_in_flight: u32,
     max_body: u64,
     draining: Draining,
@@ -38,9 +47,14 @@ impl Front {
         let most = settings.max_in_flight.min(Semaphore::MAX_PERMITS);
         let max_in_flight = u32::try_from(most).unwrap_or(u32::MAX);
         Self {
-            limit: layer.layer(Proxy::new(&settings.upstream, settings.timeout)),
+            limit: layer.layer(Proxy::new(
+                &settings.upstream,
+                settings.timeout,
+                max_in_flight,
+            )),
             rules: layer.handle(),
             in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
+            web_sockets: Arc::new(Semaphore::new(max_in_flight as usize)),
             max_in_flight,
             max_body: settings.max_body.unwrap_or(u64::MAX),
             draining,
@@ -66,7 +80,11 @@ impl Front {
     ) -> Result<Response, StatusCode> {
         let (mut parts, body) = request.into_parts();
         check(&parts, &body, self.max_body)?;
-        let permit = Arc::clone(&self.in_flight).try_acquire_owned();
+        let room = match upgrade::is_asked(&parts) {
+            true => &self.web_sockets,
+            false => &self.in_flight,
+        };
+        let permit = Arc::clone(room).try_acquire_owned();
         let permit = permit.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
         let rules = self.rules.rules();
         let client_ip = rules.client_ip();
@@ -76,6 +94,7 @@ impl Front {
             client_field: client_ip.header_name().clone(),
             ticket: Arc::new(permit),
         };
+        fields::join_cookies(&mut parts.headers);
         parts.extensions.insert(ConnectInfo(peer.address));
         parts.extensions.insert(hop);
         let request = Request::from_parts(parts, Upload::new(body, self.max_body));
@@ -87,7 +106,9 @@ impl Front {
 
     /// Waits for requests and upgraded connections that are under way.
     pub(super) async fn all_answered(&self) {
-        drop(self.in_flight.acquire_many(self.max_in_flight).await);
+        for room in [&self.in_flight, &self.web_sockets] {
+            drop(room.acquire_many(self.max_in_flight).await);
+        }
     }
 }
 
@@ -99,6 +120,12 @@ fn is_tunnel(response: &Response) -> bool {
 fn check(parts: &Parts, body: &Incoming, max_body: u64) -> Result<(), StatusCode> {
     if parts.method == Method::CONNECT {
         return Err(StatusCode::NOT_IMPLEMENTED);
+    }
+    // The rules of paths would not see any other target, and the upstream might take it for one.
+    let path = parts.uri.path();
+    let is_of_server = path == "*" && parts.method == Method::OPTIONS;
+    if !path.starts_with('/') && !is_of_server {
+        return Err(StatusCode::BAD_REQUEST);
     }
     let hosts = parts.headers.get_all(HOST).iter().count();
     let authority = parts.uri.authority();

@@ -1,11 +1,15 @@
 //! The proxy: sends a request to the upstream, and its response back.
 
 use std::{
+    array,
     convert::Infallible,
     error::Error,
     future::Future,
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -26,7 +30,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
 use super::{
@@ -42,6 +46,19 @@ use super::{
 /// theirs soon, so that none is sent into one that is just closed.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
+/// The bytes of a body that have to come each second, on average after the first `timeout`.
+const LEAST_RATE: u64 = 500;
+
+/// How many bytes of an answer by HTTP/2 may be on their way to a client that does not read. The window of a connection
+/// has room for as many of all requests that there may be, so that none is stopped by those of others.
+const WINDOW: u32 = 64 * 1024;
+
+/// The largest window that HTTP/2 has.
+const MAX_WINDOW: u32 = (1 << 31) - 1;
+
+/// The connections to an upstream by HTTP/2: many servers take no more than 100 streams on one.
+const CONNECTIONS: usize = 8;
+
 /// A service that hands requests on. A clone is a handle to the same connections.
 #[derive(Clone)]
 pub(super) struct Proxy(Arc<Inner>);
@@ -50,25 +67,35 @@ struct Inner {
     upstream: Authority,
     timeout: Duration,
     http1: Client<HttpConnector, Upload>,
-    http2: Client<HttpConnector, Upload>,
+    http2: [Client<HttpConnector, Upload>; CONNECTIONS],
+    next: AtomicUsize,
 }
 
 impl Proxy {
-    pub(super) fn new(upstream: &Upstream, timeout: Duration) -> Self {
+    pub(super) fn new(upstream: &Upstream, timeout: Duration, max_in_flight: u32) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         let mut builder = Client::builder(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIME);
+            .pool_idle_timeout(IDLE_TIME)
+            .http2_initial_stream_window_size(WINDOW)
+            .http2_initial_connection_window_size(all_windows(max_in_flight));
         Self(Arc::new(Inner {
             upstream: upstream.0.clone(),
             timeout,
             http1: builder.build(connector.clone()),
-            http2: builder.http2_only(true).build(connector),
+            http2: array::from_fn(|_| builder.http2_only(true).build(connector.clone())),
+            next: AtomicUsize::new(0),
         }))
     }
+}
+
+/// The window of a connection on which there may be so many streams.
+fn all_windows(streams: u32) -> u32 {
+    let all = WINDOW.saturating_mul(streams.saturating_add(1));
+    all.min(MAX_WINDOW)
 }
 
 impl Service<Request<Upload>> for Proxy {
@@ -90,8 +117,8 @@ impl Inner {
     async fn hand_on(&self, mut request: Request<Upload>) -> Result<Response, StatusCode> {
         let hop = request.extensions_mut().remove::<Hop>();
         let hop = hop.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
-        let client = upgrade::asked(&mut request);
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let client = upgrade::asked(&mut parts);
         let progress = body.progress();
         let is_grpc = is_grpc(&parts);
         let mut request = self.outgoing(parts, body, &hop)?;
@@ -101,11 +128,16 @@ impl Inner {
             false => say_connection(&mut request, client.is_some()),
         }
         let response = match is_grpc {
-            true => self.http2.request(request),
+            true => self.http2().request(request),
             false => self.http1.request(request),
         };
-        let response = self.in_time(response, &progress).await?;
+        let response = self.in_time(response, &progress, is_grpc).await?;
         answer(response, client, hop.ticket)
+    }
+
+    fn http2(&self) -> &Client<HttpConnector, Upload> {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        &self.http2[turn % CONNECTIONS]
     }
 
     fn outgoing(
@@ -128,19 +160,29 @@ impl Inner {
         Ok(request)
     }
 
-    /// Waits for the head of the response, as long as the request goes on.
+    /// Waits for the head of the response, as long as the request goes on: each [`LEAST_RATE`] bytes of it are worth a
+    /// second. Messages of gRPC come when they come.
     async fn in_time(
         &self,
         response: impl Future<Output = Result<Response<Incoming>, Refusal>>,
         progress: &Progress,
+        is_grpc: bool,
     ) -> Result<Response<Incoming>, StatusCode> {
         let mut response = pin!(response);
+        let start = Instant::now();
         loop {
             let sent = progress.parts();
             match timeout(self.timeout, response.as_mut()).await {
                 Ok(answered) => return answered.map_err(|error| status(&error)),
-                Err(_) if progress.parts() > sent => {}
-                Err(_) => return Err(StatusCode::GATEWAY_TIMEOUT),
+                Err(_) if progress.parts() == sent => return Err(StatusCode::GATEWAY_TIMEOUT),
+                Err(_) => {}
+            }
+            let worth = Duration::from_secs(progress.bytes() / LEAST_RATE);
+            if !is_grpc
+                && start.elapsed() > self.timeout.saturating_add(worth)
+                && !progress.has_ended()
+            {
+                return Err(StatusCode::REQUEST_TIMEOUT);
             }
         }
     }
@@ -193,11 +235,11 @@ fn answer(
         let agreed = client.filter(|_| upgrade::is_websocket(response.headers()));
         let client = agreed.ok_or(StatusCode::BAD_GATEWAY)?;
         upgrade::tunnel(client, hyper::upgrade::on(&mut response), ticket);
-        fields::end_connection(response.headers_mut());
+        fields::end_connection(response.headers_mut(), None);
         upgrade::say(response.headers_mut());
         return Ok(response.map(|_| Body::empty()));
     }
-    fields::end_connection(response.headers_mut());
+    fields::end_connection(response.headers_mut(), None);
     *response.version_mut() = Version::HTTP_11;
     Ok(response.map(|body| {
         Body::new(Download {

@@ -1,8 +1,9 @@
 //! Connections that become WebSockets.
 
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Version,
+    HeaderMap, HeaderValue, Method, Version,
     header::{CONNECTION, UPGRADE},
+    request::Parts,
 };
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
@@ -14,13 +15,20 @@ use super::{fields::lists, front::Ticket};
 /// has seen.
 const WEBSOCKET: &str = "websocket";
 
+/// Whether a request wants its connection to become a WebSocket.
+pub(super) fn is_asked(parts: &Parts) -> bool {
+    parts.version == Version::HTTP_11
+        && parts.method == Method::GET
+        && lists(&parts.headers, CONNECTION, "upgrade")
+        && is_websocket(&parts.headers)
+}
+
 /// The client's connection, if the request wants it to become a WebSocket.
-pub(super) fn asked<B>(request: &mut Request<B>) -> Option<OnUpgrade> {
-    let is_asked = request.version() == Version::HTTP_11
-        && *request.method() == Method::GET
-        && lists(request.headers(), CONNECTION, "upgrade")
-        && is_websocket(request.headers());
-    is_asked.then(|| hyper::upgrade::on(request))
+pub(super) fn asked(parts: &mut Parts) -> Option<OnUpgrade> {
+    if !is_asked(parts) {
+        return None;
+    }
+    parts.extensions.remove()
 }
 
 pub(super) fn is_websocket(headers: &HeaderMap) -> bool {

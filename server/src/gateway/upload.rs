@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
 };
@@ -22,19 +22,43 @@ pub(super) struct Upload {
     progress: Progress,
 }
 
-/// How many parts of a body were handed on; of none there is nothing to tell.
+/// How much of a body was handed on; of none there is nothing to tell.
 #[derive(Clone, Default)]
-pub(super) struct Progress(Option<Arc<AtomicU64>>);
+pub(super) struct Progress(Option<Arc<Sent>>);
+
+#[derive(Default)]
+struct Sent {
+    parts: AtomicU64,
+    bytes: AtomicU64,
+    has_ended: AtomicBool,
+}
 
 impl Progress {
     pub(super) fn parts(&self) -> u64 {
-        let parts = self.0.as_ref();
-        parts.map_or(0, |parts| parts.load(Ordering::Relaxed))
+        let sent = self.0.as_ref();
+        sent.map_or(0, |sent| sent.parts.load(Ordering::Relaxed))
     }
 
-    fn note(&self) {
-        if let Some(parts) = &self.0 {
-            parts.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn bytes(&self) -> u64 {
+        let sent = self.0.as_ref();
+        sent.map_or(0, |sent| sent.bytes.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        let sent = self.0.as_ref();
+        sent.is_none_or(|sent| sent.has_ended.load(Ordering::Relaxed))
+    }
+
+    fn note(&self, bytes: u64) {
+        if let Some(sent) = &self.0 {
+            sent.parts.fetch_add(1, Ordering::Relaxed);
+            sent.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn end(&self) {
+        if let Some(sent) = &self.0 {
+            sent.has_ended.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -63,7 +87,10 @@ impl Body for Upload {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-            None => return Poll::Ready(None),
+            None => {
+                self.progress.end();
+                return Poll::Ready(None);
+            }
             Some(Err(error)) => return Poll::Ready(Some(Err(UploadError::Lost(error)))),
             Some(Ok(frame)) => frame,
         };
@@ -71,7 +98,10 @@ impl Body for Upload {
         Poll::Ready(Some(match self.left.checked_sub(length) {
             Some(left) => {
                 self.left = left;
-                self.progress.note();
+                self.progress.note(length);
+                if self.body.is_end_stream() {
+                    self.progress.end();
+                }
                 Ok(frame)
             }
             None => Err(UploadError::TooLong),

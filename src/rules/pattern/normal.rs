@@ -103,10 +103,11 @@ static KINDS: [ByteKind; 256] = {
 
 /// Whether there is nothing to do, as for nearly every request: no percent sign, nothing that a path
 /// does not have as it is, no empty or dotted segment, no slash at the end, and nothing that some
-/// servers cut at. Nor for `*`, which is no path.
+/// servers cut at. Nor for `*`, which is no path. An authority alone has an empty one, which servers
+/// read as `/`.
 fn is_plain(path: &str) -> bool {
     if !path.starts_with('/') {
-        return true;
+        return !path.is_empty();
     }
     let mut after_slash = false;
     for byte in path.as_bytes() {

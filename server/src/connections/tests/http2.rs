@@ -1,0 +1,114 @@
+//! Peers that do not read, and connections by HTTP/2 without a request.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use axum::body::{Body, Bytes};
+use http_body::{Body as HttpBody, Frame};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
+    task::JoinHandle,
+    time::Instant,
+};
+
+use super::{super::*, REQUEST};
+
+/// A body without end, whose parts are all there.
+struct Endless;
+
+impl HttpBody for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        const PART: &[u8] = &[b'a'; 1 << 14];
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(PART)))))
+    }
+}
+
+fn served() -> (DuplexStream, watch::Sender<bool>) {
+    let (client, server) = duplex(1 << 16);
+    let (stop, stopped) = watch::channel(false);
+    let answer = |request: Request<Incoming>| async move {
+        match request.uri().path() {
+            "/endless" => Response::new(Body::new(Endless)),
+            _ => Response::new(Body::empty()),
+        }
+    };
+    tokio::spawn(connection(server, answer, stopped));
+    (client, stop)
+}
+
+/// A client that answers what has to be answered.
+async fn client() -> (SendRequest<Body>, JoinHandle<()>, watch::Sender<bool>) {
+    let (client, stop) = served();
+    let io = TokioIo::new(client);
+    let (sender, connection) = handshake(TokioExecutor::new(), io).await.unwrap();
+    let connection = tokio::spawn(async { drop(connection.await) });
+    (sender, connection, stop)
+}
+
+fn get(path: &str) -> Request {
+    let uri = format!("http://test{path}");
+    Request::get(uri).body(Body::empty()).unwrap()
+}
+
+/// The seconds until the connection is closed.
+async fn end(connection: JoinHandle<()>) -> u64 {
+    let start = Instant::now();
+    let hour = Duration::from_secs(3600);
+    timeout(hour, connection).await.expect("an end").unwrap();
+    start.elapsed().as_secs()
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_that_is_not_read_ends_the_connection() {
+    let (mut client, _stop) = served();
+    let request = REQUEST.replace("/ ", "/endless ");
+    client.write_all(request.as_bytes()).await.unwrap();
+    sleep(Duration::from_secs(70)).await;
+    let mut read = Vec::new();
+    let mut client = client.take(1 << 24);
+    client.read_to_end(&mut read).await.unwrap();
+    assert!(read.len() < 1 << 24);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_that_is_read_slowly_goes_on() {
+    let (mut client, _stop) = served();
+    let request = REQUEST.replace("/ ", "/endless ");
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut part = vec![0; 1 << 16];
+    for _ in 0..20 {
+        sleep(Duration::from_secs(40)).await;
+        client.read_exact(&mut part).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stream_that_is_not_read_ends_the_connection() {
+    let (mut sender, connection, _stop) = client().await;
+    let _unread = sender.send_request(get("/endless")).await.unwrap();
+    let seconds = end(connection).await;
+    assert!((60..70).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn connection_without_streams_is_kept_as_long_as_any() {
+    let (mut sender, connection, _stop) = client().await;
+    sender.send_request(get("/")).await.unwrap();
+    sleep(Duration::from_secs(70)).await;
+    sender.send_request(get("/")).await.unwrap();
+    let seconds = end(connection).await;
+    assert!((75..80).contains(&seconds), "{seconds}");
+
+    let (_sender, connection, _stop) = client().await;
+    let seconds = end(connection).await;
+    assert!((75..80).contains(&seconds), "{seconds}");
+}
