@@ -1,19 +1,34 @@
 #!/usr/bin/env bash
 # Tries what the image of deploy/Dockerfile has, without Docker: the program alone in an empty directory, as nobody and
-# with nothing that it could write to: `bash scripts/try-image.sh`. On Debian it installs what it needs.
+# with nothing that it could write to: `bash scripts/try-image.sh`, or with a PROGRAM that is built already. On Debian it
+# installs what it needs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/need.sh
-need_rust
-
-machine=$(uname -m)
-target=$machine-unknown-linux-musl
-rustup target list --installed 2>/dev/null | grep -qx "$target" || rustup target add "$target" >&2
-# ring has parts in C.
-need musl-gcc musl-tools
 need curl curl
-cargo build --locked --target "$target" --package tower-ratelimit-cli
-program=${CARGO_TARGET_DIR:-target}/$target/debug/tower-ratelimit
+
+program=${1:-}
+if [ -z "$program" ]; then
+    need_rust
+
+    machine=$(uname -m)
+    target=$machine-unknown-linux-musl
+    if rustup target list --installed 2>/dev/null | grep -qx "$target" || rustup target add "$target" >&2; then
+        # ring has parts in C.
+        need musl-gcc musl-tools
+    else
+        echo "no compiler for $target can be had here: the program is linked with glibc in place of musl" >&2
+        target=$machine-unknown-linux-gnu
+        # Only this build: the variable of the target is not that of all steps.
+        name=${target//-/_}
+        export "CARGO_TARGET_${name^^}_RUSTFLAGS=-C target-feature=+crt-static"
+    fi
+    cargo build --locked --target "$target" --package tower-ratelimit-cli
+    program=${CARGO_TARGET_DIR:-target}/$target/debug/tower-ratelimit
+fi
+
+# Only root may change the root directory.
+[ "$(id -u)" = 0 ] || exec sudo -n bash scripts/try-image.sh "$program"
 
 image=$(mktemp -d)
 service=
@@ -33,8 +48,7 @@ chmod 0555 "$image/tower-ratelimit" "$image"
 # The entry point, the environment and the command of the image; its own ports may be taken here.
 http=127.0.0.1:$((20000 + $$ % 5000))
 environment=(TOWER_RATELIMIT_HTTP="$http" TOWER_RATELIMIT_GRPC=127.0.0.1:0 TOWER_RATELIMIT_ADMIN=127.0.0.1:0)
-inside=(env -i PATH="$PATH" "${environment[@]}" chroot --userspec=65532:65532 "$image" /tower-ratelimit)
-[ "$(id -u)" = 0 ] || { echo "error: chroot is for root only" >&2; exit 1; }
+inside=(env -i PATH="$PATH:/usr/sbin" "${environment[@]}" chroot --userspec=65532:65532 "$image" /tower-ratelimit)
 "${inside[@]}" serve /rules --drain 0s >"$image.log" 2>&1 &
 service=$!
 
