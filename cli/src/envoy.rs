@@ -68,7 +68,7 @@ const REFUSED: [(&str, &str); 6] = [
 ///
 /// # Errors
 ///
-/// What is wrong with the variables or the files.
+/// A fault of the variables or the files.
 pub(crate) fn envoy() -> Result<(), String> {
     let variables = Variables::of_process();
     let settings = settings(&variables)?;

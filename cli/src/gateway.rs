@@ -88,7 +88,7 @@ fn size(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 ///
-/// What is wrong with the arguments or the files.
+/// A fault of the arguments or the files.
 pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     let mut settings = Settings::new(gateway.rules, gateway.upstream);
     settings.listen = gateway.listen;

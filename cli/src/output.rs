@@ -23,9 +23,9 @@ pub(crate) struct Findings {
     pub(crate) more: usize,
     pub(crate) changes: Option<RuleChanges>,
     pub(crate) asked: Option<Asked>,
-    /// What is counted: a limit, if it is no rule.
+    /// The limit that is counted, if it is no rule.
     pub(crate) noun: Option<&'static str>,
-    /// What the limits say of descriptors, as text and as JSON.
+    /// The limits of descriptors, as text and as JSON.
     pub(crate) descriptors: Option<(String, Value)>,
 }
 

@@ -237,7 +237,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 ///
-/// What is wrong with the arguments or the files.
+/// A fault of the arguments or the files.
 pub(crate) fn serve(serve: Serve) -> Result<(), String> {
     let (log, settings) = settings(serve);
     log.begin();

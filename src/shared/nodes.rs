@@ -8,7 +8,6 @@ use std::{
         Arc, Mutex, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use tokio::time::{Instant, timeout_at};
@@ -131,13 +130,13 @@ impl NodesLimiter {
         inner.fallback.set_quota(name, &quota)?;
         let generation = inner.current().generation + 1;
         let current = Current::new(&inner.store, &inner.name, &changed, generation);
-        let memory = inner.ledger.as_ref().map(|_| current.longest_memory());
+        let memory = current.longest_memory();
         *unpoisoned(inner.current.write()) = Arc::new(current);
         if let Some(denials) = &inner.denials {
             denials.begin(generation);
         }
         if let Some(ledger) = &inner.ledger {
-            ledger.begin(generation, memory.unwrap_or(Duration::MAX));
+            ledger.begin(generation, memory);
         }
         *limits = changed;
         Ok(())

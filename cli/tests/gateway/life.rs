@@ -10,7 +10,7 @@ use crate::{
     wire::Wire,
 };
 
-/// What the process says before it ends with code 2.
+/// The words of the process before it ends with code 2.
 fn fails(arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
     let output = command.arg("gateway").args(arguments).output().unwrap();

@@ -100,7 +100,7 @@ async fn one_request_too_many_is_not_taken() {
             (second.answer("GET / HTTP/1.1").await.0.status() == 200).then_some(())
         })
         .await;
-        // What was not taken was not counted.
+        // Units that were not taken were not counted.
         for status in [200, 200, 429] {
             let (head, _) = second.answer("GET /limited HTTP/1.1").await;
             assert_eq!(head.status(), status);

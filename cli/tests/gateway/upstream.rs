@@ -40,7 +40,7 @@ impl Upstream {
         upstream
     }
 
-    /// What it was asked so far.
+    /// The questions that it was asked so far.
     pub(crate) fn asked(&self) -> Vec<(Head, String)> {
         self.asked.lock().unwrap().clone()
     }

@@ -114,7 +114,7 @@ async fn modes_of_limits_are_what_envoy_makes_of_them() {
         statuses
     };
     assert_eq!(statuses("/shadow", 3).await, [200; 3]);
-    // Of quotas one is enough, and the metadata says which.
+    // One of the quotas is enough, and the metadata says which.
     let mut told = Vec::new();
     for _ in 0..3 {
         let answer = get(envoy.closed, "/quotas").await;

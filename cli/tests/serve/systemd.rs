@@ -9,7 +9,7 @@ use crate::{auth::is_missing, service::Service};
 
 const UNIT: &str = include_str!("../../../deploy/tower-ratelimit.service");
 
-/// What systemd is told next, by name.
+/// The next messages to systemd, by name.
 async fn told(socket: &UnixDatagram) -> String {
     let mut buffer = [0; 256];
     let length = socket.recv(&mut buffer).await.unwrap();
@@ -25,7 +25,7 @@ async fn systemd_is_told_of_start_reload_and_end() {
     let variables = [("NOTIFY_SOCKET", path.to_str().unwrap())];
     let service = Service::launch_with(&["--drain", "0s"], &variables);
     assert_eq!(told(&socket).await, "READY=1");
-    // What is ready answers.
+    // Services that are ready answer.
     assert_eq!(crate::http::get(service.http, "/readyz").await.status, 200);
     service.process.hang_up();
     assert_eq!(told(&socket).await, "RELOADING=1");

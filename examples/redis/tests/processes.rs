@@ -256,7 +256,7 @@ async fn takes_what_there_is() {
     fs::write(env::var("ENDED").unwrap(), ended.to_string()).unwrap();
 }
 
-/// What it held then is not given to others until its lease ends, and counts as spent.
+/// Units that it held then are not given to others until its lease ends, and count as spent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn process_that_is_killed_takes_no_more_with_it_than_it_held() {
     needs!(redis);

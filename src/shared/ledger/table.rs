@@ -109,8 +109,11 @@ impl<P> LeaseEntries<P> {
             _ => {}
         }
         // In another tier, or by older quotas, units of it were spent already.
-        let mut others = self.list.iter().filter(|own| own.holder != holder);
-        !others.any(|own| own.holder.tag == holder.tag) && self.doubt.is_over(now)
+        let is_known = is_counted || {
+            let mut others = self.list.iter().filter(|own| own.holder != holder);
+            others.any(|own| own.holder.tag == holder.tag)
+        };
+        !is_known && self.doubt.is_over(now)
     }
 
     /// The entry of this holder; a new one if there is none, units are asked for, and there is room.
