@@ -20,6 +20,7 @@ use tower_ratelimit::{Decision, LimiterError, observe::TopKeys, reject::quota_ex
 pub(crate) use self::operate::{Count, Hand};
 use self::{
     ask::{Asked, ask},
+    charges::Round,
     metadata::metadata,
     overrides::Overrides,
     verdict::Verdict,
@@ -239,9 +240,13 @@ impl RateLimits {
             DecideError::Unavailable("no rate limit configuration loaded".to_owned())
         })?;
         let asked = ask(&rules, &self.overrides(), request)?;
+        let round = Round {
+            limits: self,
+            asked: &asked,
+        };
         let decisions = match charges {
-            true => self.charge(&asked).await?,
-            false => self.look(&asked).await?,
+            true => round.charge().await?,
+            false => round.look().await?,
         };
         if charges {
             self.observe(&rules, request, &asked, &decisions);

@@ -40,6 +40,14 @@ fn below<'r>(path: &str, level: &'r Level, limits: &mut Vec<(String, &'r Limit)>
 }
 
 impl Limit {
+    /// The units that pass at once; `None` if any number does.
+    pub(crate) fn capacity(&self) -> Option<u64> {
+        self.unit?;
+        let of_window = u64::from(self.requests);
+        let quota = self.quota_of_its_own;
+        Some(quota.map_or(of_window, |quota| quota.capacity()))
+    }
+
     /// Where it stands, such as `rules.yaml:9`.
     pub(crate) fn place(&self) -> String {
         self.spot.short()

@@ -3,9 +3,12 @@
 //! Events are counted through the `metrics` facade, by the library's observer and by [`rls_answered`]. The state
 //! of the service (limits, health, reloads) is read when somebody asks, so that no series outlives its rule.
 
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, OnceLock},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -210,7 +213,9 @@ fn limits(text: &mut Text, source: &Source) {
     let help = "0 while limits are switched off: all of them, or those of one rule.";
     let mut enabled = text.gauge("ratelimit_enabled", help);
     let (all_on, off) = source.switches();
-    enabled.sample(&[("rule", "all")], u8::from(all_on));
+    // A rule may have that name.
+    let (all, off): (Vec<_>, Vec<_>) = off.into_iter().partition(|rule| rule == "all");
+    enabled.sample(&[("rule", "all")], u8::from(all_on && all.is_empty()));
     for rule in off {
         enabled.sample(&[("rule", &rule)], 0);
     }
@@ -218,11 +223,12 @@ fn limits(text: &mut Text, source: &Source) {
 
 /// Under the names and labels that the reference's statistics have in Prometheus, so that its dashboards work.
 fn statistics(text: &mut Text, source: &Source) {
-    let limits = source.limits().statistics().all();
-    let limits: Vec<_> = limits
-        .iter()
-        .map(|(name, counts)| (name.labels(), counts))
-        .collect();
+    let mut limits = BTreeMap::new();
+    for (name, counts) in source.limits().statistics().all() {
+        let sums = limits.entry(name.labels()).or_insert([0; COUNTS.len()]);
+        let counts = sums.iter_mut().zip(counts);
+        counts.for_each(|(sum, count)| *sum += count);
+    }
     for (at, (name, help)) in COUNTS.iter().enumerate() {
         let name = format!("ratelimit_service_rate_limit_{name}");
         let mut family = text.counter(&name, help);
