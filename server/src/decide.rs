@@ -14,7 +14,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use tokio::task::JoinError;
+use tokio::{task::JoinError, time::Instant};
 use tower_ratelimit::{Decision, LimiterError, observe::TopKeys, reject::quota_exceeded};
 
 pub(crate) use self::operate::{Count, Hand};
@@ -147,6 +147,13 @@ impl From<LimiterError> for DecideError {
     }
 }
 
+/// Whether a request is charged, and when its caller gives up.
+#[derive(Clone, Copy)]
+enum Charges {
+    Yes { until: Option<Instant> },
+    No,
+}
+
 fn invalid(text: impl Into<String>) -> DecideError {
     DecideError::Invalid(text.into())
 }
@@ -197,8 +204,22 @@ impl RateLimits {
         &self,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, DecideError> {
+        self.decide_until(None, request).await
+    }
+
+    /// What [`decide`](Self::decide) does, for a caller that waits until then: where Redis has not answered by then,
+    /// what stands in for it decides.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) async fn decide_until(
+        &self,
+        until: Option<Instant>,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, DecideError> {
         let span = Span::begin();
-        let answer = self.charged_answer_to(request).await;
+        let answer = self.charged_answer_to(request, until).await;
         span.end(self.0.counters.backend(), &request.domain, &answer);
         answer
     }
@@ -206,13 +227,17 @@ impl RateLimits {
     async fn charged_answer_to(
         &self,
         request: &RateLimitRequest,
+        until: Option<Instant>,
     ) -> Result<RateLimitResponse, DecideError> {
         if !self.0.modes.charge_admitted {
-            return self.answer_to(request, true).await;
+            return self.answer_to(request, Charges::Yes { until }).await;
         }
         // By itself, so that all is given back also where nobody waits for the answer any more.
         let (limits, request) = (self.clone(), request.clone());
-        let decided = tokio::spawn(async move { limits.answer_to(&request, true).await });
+        let decided = tokio::spawn(async move {
+            let charges = Charges::Yes { until };
+            limits.answer_to(&request, charges).await
+        });
         let lost = |error: JoinError| DecideError::Unavailable(error.to_string());
         decided.await.map_err(lost).flatten()
     }
@@ -226,13 +251,13 @@ impl RateLimits {
         &self,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, DecideError> {
-        self.answer_to(request, false).await
+        self.answer_to(request, Charges::No).await
     }
 
     async fn answer_to(
         &self,
         request: &RateLimitRequest,
-        charges: bool,
+        charges: Charges,
     ) -> Result<RateLimitResponse, DecideError> {
         ask::check(request)?;
         let rules = self.rules();
@@ -240,17 +265,19 @@ impl RateLimits {
             DecideError::Unavailable("no rate limit configuration loaded".to_owned())
         })?;
         let asked = ask(&rules, &self.overrides(), request)?;
-        let round = Round {
+        let round = |until| Round {
             limits: self,
             asked: &asked,
+            until,
         };
         let decisions = match charges {
-            true => round.charge().await?,
-            false => round.look().await?,
+            Charges::Yes { until } => {
+                let decisions = round(until).charge().await?;
+                self.observe(&rules, request, &asked, &decisions);
+                decisions
+            }
+            Charges::No => round(None).look().await?,
         };
-        if charges {
-            self.observe(&rules, request, &asked, &decisions);
-        }
         let statuses = statuses(&asked, &decisions);
         Ok(self.answer(request, &asked, statuses))
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use tokio::time::Instant;
 use tower_ratelimit::{Decision, LimiterError, Op};
 
 use super::{
@@ -23,6 +24,8 @@ pub(super) type Decisions = Vec<Option<Decision>>;
 pub(super) struct Round<'a> {
     pub(super) limits: &'a RateLimits,
     pub(super) asked: &'a [Asked<'a>],
+    /// When the caller gives up.
+    pub(super) until: Option<Instant>,
 }
 
 impl Round<'_> {
@@ -116,7 +119,11 @@ impl Round<'_> {
                 counters.clear();
                 counters.insert((key, charge.measure));
             }
-            let asked = self.limits.0.counters.ask(key, *charge, op.clone());
+            let asked = self
+                .limits
+                .0
+                .counters
+                .ask(key, *charge, op.clone(), self.until);
             match asked {
                 Ok(answer) => under_way.push(UnderWay {
                     at,

@@ -74,7 +74,7 @@ impl RateLimits {
             Hand::Reset => Op::Reset,
         };
         let charge = charge(0, false);
-        let answer = self.0.counters.ask(key, charge, op);
+        let answer = self.0.counters.ask(key, charge, op, None);
         let decision = answer.map_err(|error| invalid(error.to_string()))?.await?;
         Ok(Some(Count {
             name,
