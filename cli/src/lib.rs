@@ -15,14 +15,16 @@ mod gateway;
 mod healthcheck;
 #[cfg(feature = "serve")]
 mod log;
+#[cfg(feature = "serve")]
+mod options;
 mod output;
+#[cfg(feature = "serve")]
+mod process;
 mod replay;
 mod request;
 #[cfg(feature = "serve")]
 mod serve;
 mod time;
-#[cfg(feature = "serve")]
-mod tls;
 #[cfg(feature = "serve")]
 mod top;
 

@@ -8,14 +8,10 @@ mod operate;
 mod overrides;
 mod verdict;
 
-use std::{
-    error::Error,
-    fmt,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::task::JoinError;
-use tower_ratelimit::{Decision, LimiterError, observe::TopKeys, reject::quota_exceeded};
+use tower_ratelimit::{Decision, observe::TopKeys, reject::quota_exceeded};
 
 pub(crate) use self::operate::{Count, Hand};
 use self::{
@@ -24,6 +20,7 @@ use self::{
     overrides::Overrides,
     verdict::Verdict,
 };
+pub use crate::error::DecideError;
 use crate::{
     counters::{Charge, Counters, Measure},
     headers::{HeaderNames, HeaderSet, fields},
@@ -118,31 +115,6 @@ impl Modes {
     pub const fn problem_body(mut self, problem: bool) -> Self {
         self.problem_body = problem;
         self
-    }
-}
-
-/// Why there is no decision.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum DecideError {
-    /// The request makes no sense; the text says why.
-    Invalid(String),
-    /// There are no rules, or the store that counts does not answer.
-    Unavailable(String),
-}
-
-impl fmt::Display for DecideError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Invalid(text) | Self::Unavailable(text)) = self;
-        f.write_str(text)
-    }
-}
-
-impl Error for DecideError {}
-
-impl From<LimiterError> for DecideError {
-    fn from(error: LimiterError) -> Self {
-        Self::Unavailable(error.to_string())
     }
 }
 

@@ -18,13 +18,15 @@ use tower_ratelimit::{
     RedisStore,
     rules::{Rules, RulesLayer},
 };
+use tracing::{error, info, warn};
 
 use self::front::Front;
 use crate::{
-    connections,
+    connections::{self, listen},
+    error::{ServeError, fault},
     http::Draining,
     life::{self, Signals},
-    serve::{ServeError, fault, listen, redis},
+    store::redis,
     telemetry::{Caller, spanned},
     tls::{self, Tls, TlsFiles},
 };
@@ -116,8 +118,8 @@ impl std::str::FromStr for Upstream {
     }
 }
 
-/// Hands requests on until the process is told to end, and then until the last one is answered. `say` is told what a
-/// reader of the log wants to know.
+/// Hands requests on until the process is told to end, and then until the last one is answered. Operators read of it in
+/// the log, by events of `tracing`.
 ///
 /// SIGTERM and SIGINT end the gateway, a second of either at once; SIGHUP reads the rules and the
 /// certificates again.
@@ -125,39 +127,32 @@ impl std::str::FromStr for Upstream {
 /// # Errors
 ///
 /// When a file, an address or a setting is wrong.
-pub async fn serve(
-    settings: Settings,
-    say: impl Fn(String) + Send + Sync + 'static,
-) -> Result<(), ServeError> {
+pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let layer = settings.layer()?;
     let handle = layer.handle();
     let rules = handle.rules();
-    rules
-        .warnings()
-        .iter()
-        .map(ToString::to_string)
-        .for_each(&say);
+    let warnings = rules.warnings().iter();
+    warnings.for_each(|warning| warn!("{warning}"));
     let tls = settings.tls.clone().map(Tls::new).transpose()?;
-    let listener = listen(settings.listen, "--listen").await?;
-    let address = listener.local_addr().unwrap_or(settings.listen);
+    let (listener, address) = listen(settings.listen, "--listen").await?;
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
-    say(format!(
+    info!(
         "limiting http://{} by {} rules, on {address}",
         settings.upstream.0,
         rules.len(),
-    ));
+    );
     let reload = || {
         match handle.reload() {
-            Ok(changes) => say(format!("read the rules again:\n{changes}")),
-            Err(error) => say(format!("the rules stay as they were:\n{error}")),
+            Ok(changes) => info!("read the rules again:\n{changes}"),
+            Err(error) => error!("the rules stay as they were:\n{error}"),
         }
         if let Some(tls) = &tls {
-            tls.reload(&say);
+            tls.reload();
         }
     };
     let running = Running::start(&settings, &layer, listener, tls.clone());
-    let life = life::live(signals, &say, reload, running.end(settings.drain));
-    tls::watch_during(life, tls.as_ref(), &say).await;
+    let life = life::live(signals, reload, running.end(settings.drain));
+    tls::watch_during(life, tls.as_ref()).await;
     Ok(())
 }
 

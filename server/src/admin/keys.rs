@@ -14,6 +14,7 @@ use tower_ratelimit::{AnyLimiter, Decision, Key};
 use super::{
     Admin, Fields,
     answer::{Answer, bad, fault, not_found, ok},
+    log,
 };
 use crate::{
     decide::{Count, Hand},
@@ -59,7 +60,7 @@ pub(super) async fn change(
         Hand::Reset => "reset".to_owned(),
         _ => format!("{change} of {cost} units"),
     };
-    admin.log(peer, &format!("{what} under {rule}: {named}"));
+    log(peer, &format!("{what} under {rule}: {named}"));
     Ok(answer)
 }
 

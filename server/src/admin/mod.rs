@@ -28,6 +28,7 @@ use axum::{
     middleware,
     routing::{get, post, put},
 };
+use tracing::info;
 
 pub(crate) use self::guard::read_token;
 use self::guard::{Guard, guard};
@@ -39,9 +40,6 @@ const MAX_BODY: usize = 16 << 20;
 /// The fields of a query.
 type Fields = HashMap<String, String>;
 
-/// What takes lines for the log.
-pub(crate) type Say = Arc<dyn Fn(String) + Send + Sync>;
-
 /// All that operators have at hand.
 #[derive(Clone)]
 pub(crate) struct Admin(Arc<Inner>);
@@ -49,12 +47,11 @@ pub(crate) struct Admin(Arc<Inner>);
 struct Inner {
     source: Source,
     store: Store,
-    say: Say,
 }
 
 impl Admin {
-    pub(crate) fn new(source: Source, store: Store, say: Say) -> Self {
-        Self(Arc::new(Inner { source, store, say }))
+    pub(crate) fn new(source: Source, store: Store) -> Self {
+        Self(Arc::new(Inner { source, store }))
     }
 
     /// The routes of a service that listens there.
@@ -91,13 +88,9 @@ impl Admin {
     fn reveals_keys(&self) -> bool {
         self.source().settings().reveal_keys
     }
+}
 
-    fn say(&self, line: String) {
-        (self.0.say)(line);
-    }
-
-    /// Logs a change.
-    fn log(&self, peer: SocketAddr, change: &str) {
-        self.say(format!("admin: {peer} {change}"));
-    }
+/// Logs a change.
+fn log(peer: SocketAddr, change: &str) {
+    info!("admin: {peer} {change}");
 }

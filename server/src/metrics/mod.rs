@@ -1,6 +1,6 @@
 //! Metrics, for Prometheus.
 //!
-//! Events are counted through the `metrics` facade, by the library's observer and by [`rls_answered`]. The state
+//! Events are counted through the `metrics` facade, by the library's observer and by [`events`](crate::events). The state
 //! of the service (limits, health, reloads) is read when somebody asks, so that no series outlives its rule.
 
 mod text;
@@ -12,12 +12,17 @@ use std::{
 
 use axum::{Router, extract::State, routing::get};
 use http::header::CONTENT_TYPE;
-use metrics::{KeyName, Recorder as _, Unit, counter, histogram};
+use metrics::{KeyName, Recorder as _, Unit};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tower_ratelimit::{StoreHealth, observe::MetricsObserver};
 
 pub(crate) use self::text::Text;
-use crate::{source::Source, statistics::COUNTS, store::Store};
+use crate::{
+    events::{RLS_DURATION, RLS_REQUESTS},
+    source::Source,
+    statistics::COUNTS,
+    store::Store,
+};
 
 /// Upper bounds of the histograms, in seconds: from a decision in this process to a store that hangs.
 const SECONDS: [f64; 13] = [
@@ -27,9 +32,6 @@ const SECONDS: [f64; 13] = [
 
 /// How often the samples of histograms are put into their buckets: until then each takes memory.
 const UPKEEP: Duration = Duration::from_secs(1);
-
-const RLS_REQUESTS: &str = "ratelimit_rls_requests_total";
-const RLS_DURATION: &str = "ratelimit_rls_duration_seconds";
 
 /// The counters that events increment, with their help texts.
 const COUNTERS: [(&str, &str); 8] = [
@@ -94,19 +96,6 @@ fn recorder() -> &'static PrometheusHandle {
         drop(metrics::set_global_recorder(recorder));
         handle
     })
-}
-
-/// Counts a call of `ShouldRateLimit`. A domain that no file has is `None`: clients could make up any number.
-pub(crate) fn rls_answered(domain: Option<String>, code: &'static str, took: Duration) {
-    let domain =
-        metrics::SharedString::from(domain.map_or("unknown".into(), std::borrow::Cow::from));
-    histogram!(RLS_DURATION, "domain" => domain.clone(), "code" => code).record(took);
-    counter!(RLS_REQUESTS, "domain" => domain, "code" => code).increment(1);
-}
-
-/// Counts a decision of the gRPC service that the store had no part in.
-pub(crate) fn rls_degraded(reason: &'static str) {
-    counter!("ratelimit_degraded_total", "policy" => "rls", "reason" => reason).increment(1);
 }
 
 /// All that `/metrics` tells of.

@@ -16,7 +16,7 @@ use tower_ratelimit::{
 };
 
 use crate::{
-    decide::DecideError,
+    error::DecideError,
     messages::{Code, DescriptorStatus, RateLimitResponse},
 };
 
