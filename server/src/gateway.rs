@@ -29,6 +29,7 @@ use crate::{
     store::redis,
     telemetry::{Caller, spanned},
     tls::{self, Tls, TlsFiles},
+    words::counted,
 };
 
 /// All that a gateway is told.
@@ -137,9 +138,9 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let (listener, address) = listen(settings.listen, "--listen").await?;
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
     info!(
-        "limiting http://{} by {} rules, on {address}",
+        "limiting http://{} by {}, on {address}",
         settings.upstream.0,
-        rules.len(),
+        counted(rules.len(), "rule"),
     );
     let reload = || {
         match handle.reload() {

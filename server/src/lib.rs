@@ -7,6 +7,7 @@
 //! with metrics and hands for operators. [`gateway`] is a proxy that limits requests by itself.
 
 mod error;
+mod words;
 
 pub mod messages;
 

@@ -16,6 +16,7 @@ use crate::{
     life::{self, Signals},
     tls,
     watch::Watch,
+    words::counted,
 };
 
 /// Serves until the process is told to end, and then until the last request is answered. Operators read of it in the
@@ -33,8 +34,8 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
     let rules = parts.limits.rules();
     info!(
-        "serving {} limits by gRPC on {}, by HTTP on {}",
-        rules.map_or(0, |rules| rules.len()),
+        "serving {} by gRPC on {}, by HTTP on {}",
+        counted(rules.map_or(0, |rules| rules.len()), "limit"),
         listeners.grpc.shown(),
         listeners.http.1
     );

@@ -12,7 +12,7 @@ use tracing::{error, info};
 
 use self::quotas::Quotas;
 pub(crate) use self::quotas::{Instead, Overridden};
-use crate::{decide::RateLimits, settings::Settings};
+use crate::{decide::RateLimits, settings::Settings, words::counted};
 
 /// The files, and what is in force by them. A clone is a handle to the same.
 #[derive(Clone)]
@@ -168,7 +168,7 @@ impl Source {
             Ok(rules) => rules?,
             Err(error) => return Some(Err(("the rules", error.to_string()))),
         };
-        let line = format!("read the rules again: {} limits", rules.len());
+        let line = format!("read the rules again: {}", counted(rules.len(), "limit"));
         let limits = &self.0.limits;
         limits.set_rules(rules);
         limits.override_by(|overrides| overrides.requests.clear());

@@ -14,6 +14,7 @@ use http::{
 use subtle::ConstantTimeEq as _;
 
 use super::answer::fault;
+use crate::words::counted;
 
 /// The shortest token.
 const MIN_TOKEN: usize = 32;
@@ -38,8 +39,9 @@ pub(crate) fn read_token(file: &Path) -> Result<String, String> {
     match token.len() {
         MIN_TOKEN.. => Ok(token.to_owned()),
         len => Err(format!(
-            "{}: the token has {len} characters; at least {MIN_TOKEN} are needed",
-            file.display()
+            "{}: the token has {}; at least {MIN_TOKEN} are needed",
+            file.display(),
+            counted(len, "character")
         )),
     }
 }

@@ -20,6 +20,7 @@ use crate::{
     decide::{Count, Hand},
     messages::Entry,
     store::Store,
+    words::counted,
 };
 
 /// How many keys are listed unless somebody says how many.
@@ -58,7 +59,7 @@ pub(super) async fn change(
     let named = admin.named(&parsed, key);
     let what = match hand {
         Hand::Reset => "reset".to_owned(),
-        _ => format!("{change} of {cost} units"),
+        _ => format!("{change} of {}", counted(cost, "unit")),
     };
     log(peer, &format!("{what} under {rule}: {named}"));
     Ok(answer)

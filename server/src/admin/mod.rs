@@ -92,5 +92,5 @@ impl Admin {
 
 /// Logs a change.
 fn log(peer: SocketAddr, change: &str) {
-    info!("admin: {peer} {change}");
+    info!("operator {peer}: {change}");
 }

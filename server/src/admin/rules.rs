@@ -172,7 +172,7 @@ pub(super) async fn set_enabled(
     let what = rule.unwrap_or("all limits");
     match on {
         true => log(peer, &format!("switches {what} on")),
-        false => warn!("admin: {peer} switches {what} off"),
+        false => warn!("operator {peer}: switches {what} off"),
     }
     Ok(enabled(State(admin)).await)
 }
