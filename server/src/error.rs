@@ -29,6 +29,10 @@ impl From<LimiterError> for DecideError {
     }
 }
 
+pub(crate) fn invalid(text: impl Into<String>) -> DecideError {
+    DecideError::Invalid(text.into())
+}
+
 /// Why a service did not start, or ended.
 #[derive(Debug)]
 pub struct ServeError(pub(crate) String);

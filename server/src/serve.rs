@@ -2,11 +2,11 @@
 
 mod listeners;
 mod parts;
-mod running;
+mod servers;
 
 use tracing::info;
 
-use self::{listeners::Listeners, parts::Parts, running::Running};
+use self::{listeners::Listeners, parts::Parts, servers::Servers};
 pub use crate::{
     error::ServeError,
     settings::{DEFAULT_DEADLINE, Settings},
@@ -42,9 +42,9 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     if let Some((_, address)) = &listeners.admin {
         info!("operators are served on {address}");
     }
-    let running = Running::start(&parts, listeners).await;
+    let servers = Servers::start(&parts, listeners).await;
     let reload = || parts.reload();
-    let life = life::live(signals, reload, running.end(parts.settings.drain));
+    let life = life::live(signals, reload, servers.end(parts.settings.drain));
     tokio::select! {
         () = tls::watch_during(life, parts.tls.as_ref()) => {}
         () = watch_files(&parts.settings, reload) => {}

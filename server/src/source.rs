@@ -1,5 +1,6 @@
 //! The files that the rules come from: read at the start, and again when somebody says so.
 
+mod overriding;
 mod quotas;
 
 use std::{

@@ -31,15 +31,15 @@ use crate::{
 /// The names under which the health of the gRPC service can be asked.
 const HEALTH_NAMES: [&str; 3] = ["", "ratelimit", rls::NAME];
 
-/// The servers.
-pub(super) struct Running {
-    servers: JoinSet<()>,
+/// The servers, which are running.
+pub(super) struct Servers {
+    running: JoinSet<()>,
     health: HealthReporter,
     draining: Draining,
     stop: watch::Sender<bool>,
 }
 
-impl Running {
+impl Servers {
     /// Serves on all listeners.
     pub(super) async fn start(parts: &Parts, listeners: Listeners) -> Self {
         let (stop, stopped) = watch::channel(false);
@@ -47,7 +47,7 @@ impl Running {
         let has_limits = parts.limits.rules().is_some();
         set_health(&health, has_limits, ServingStatus::Serving).await;
         let draining = Draining::default();
-        let mut servers = JoinSet::new();
+        let mut running = JoinSet::new();
 
         let (listener, _) = listeners.http;
         let tls = parts.tls.clone().filter(|_| parts.settings.http_tls);
@@ -61,7 +61,7 @@ impl Running {
             async { answer.await.unwrap_or_else(|never| match never {}) }
         };
         let until = stopped.clone();
-        servers.spawn(connections::serve(
+        running.spawn(connections::serve(
             listener,
             tls,
             MAX_CONNECTIONS,
@@ -71,18 +71,18 @@ impl Running {
 
         let services = services(parts, health_service);
         let (grpc, tls, until) = (listeners.grpc, parts.tls.clone(), life::wait(stopped));
-        servers.spawn(async move { drop(grpc.serve(tls, services, until).await) });
+        running.spawn(async move { drop(grpc.serve(tls, services, until).await) });
 
-        let mut running = Self {
-            servers,
+        let mut servers = Self {
+            running,
             health,
             draining,
             stop,
         };
         if let Some(admin) = listeners.admin {
-            running.serve_operators(parts, admin);
+            servers.serve_operators(parts, admin);
         }
-        running
+        servers
     }
 
     fn serve_operators(&mut self, parts: &Parts, (listener, address): Bound) {
@@ -90,7 +90,7 @@ impl Running {
         let router = router.into_make_service_with_connect_info::<SocketAddr>();
         let until = life::wait(self.stop.subscribe());
         let server = axum::serve(listener, router).with_graceful_shutdown(until);
-        self.servers.spawn(async move { drop(server.await) });
+        self.running.spawn(async move { drop(server.await) });
     }
 
     /// Says that the service is not ready, and goes on for as long as callers may need to notice; then takes no
@@ -98,7 +98,7 @@ impl Running {
     pub(super) async fn end(mut self, drain: Duration) {
         self.draining.begin();
         set_health(&self.health, true, ServingStatus::NotServing).await;
-        let all = async { while self.servers.join_next().await.is_some() {} };
+        let all = async { while self.running.join_next().await.is_some() {} };
         life::drain(drain, &self.stop, all).await;
     }
 }
