@@ -7,6 +7,7 @@ use tower_ratelimit_server::gateway::{self, Settings, Upstream};
 
 use crate::{
     log::{Log, say},
+    options::{Operators, OrOff},
     serve::{run, time},
     tls::Tls,
 };
@@ -65,6 +66,16 @@ pub(crate) struct Gateway {
     /// How long new requests are taken after SIGTERM.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, env = "TOWER_RATELIMIT_DRAIN")]
     drain: Duration,
+    /// Where /metrics and the probes /healthz and /readyz are served, without TLS; off is nowhere.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:6071",
+        env = "TOWER_RATELIMIT_HTTP"
+    )]
+    http: OrOff,
+    #[command(flatten)]
+    operators: Operators,
     #[command(flatten)]
     log: Log,
 }
@@ -100,6 +111,11 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     settings.max_connections = gateway.max_connections;
     settings.timeout = gateway.timeout;
     settings.drain = gateway.drain;
+    settings.http = gateway.http.0;
+    settings.admin = gateway.operators.admin.0;
+    settings.admin_token_file = gateway.operators.admin_token_file;
+    settings.admin_hosts = gateway.operators.admin_host;
+    settings.reveal_keys = gateway.operators.reveal_keys;
     gateway.log.begin();
     run(gateway::serve(settings, say))
 }

@@ -15,6 +15,8 @@ mod gateway;
 mod healthcheck;
 #[cfg(feature = "serve")]
 mod log;
+#[cfg(feature = "serve")]
+mod options;
 mod output;
 mod replay;
 mod request;

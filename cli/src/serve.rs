@@ -1,11 +1,6 @@
 //! `serve`: Envoy's rate limit service.
 
-use std::{
-    net::{AddrParseError, SocketAddr},
-    path::PathBuf,
-    str::FromStr,
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
@@ -20,6 +15,7 @@ use tower_ratelimit_server::{
 
 use crate::{
     log::{Log, say},
+    options::Operators,
     tls::Tls,
 };
 
@@ -82,29 +78,8 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_HTTP"
     )]
     http: SocketAddr,
-    /// Where operators look at rules and keys and change them, as `top` does; off is nowhere. Beyond this machine it
-    /// needs --admin-token-file.
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:6070",
-        env = "TOWER_RATELIMIT_ADMIN"
-    )]
-    admin: Admin,
-    /// A file with the token that operators have to present, of at least 32 characters.
-    #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_ADMIN_TOKEN_FILE")]
-    admin_token_file: Option<PathBuf>,
-    /// A name by which operators may call the host, beside its address.
-    #[arg(
-        long,
-        value_name = "HOST",
-        value_delimiter = ',',
-        env = "TOWER_RATELIMIT_ADMIN_HOST"
-    )]
-    admin_host: Vec<String>,
-    /// Shows operators the keys, which are addresses and the like, instead of digests, and logs them.
-    #[arg(long, env = "TOWER_RATELIMIT_REVEAL_KEYS")]
-    reveal_keys: bool,
+    #[command(flatten)]
+    operators: Operators,
     #[command(flatten)]
     tls: Tls,
     /// The HTTP service speaks TLS as the gRPC service does, instead of without.
@@ -178,21 +153,6 @@ pub(crate) struct Serve {
     metadata: bool,
     #[command(flatten)]
     log: Log,
-}
-
-/// Where the admin service listens, if anywhere.
-#[derive(Debug, Clone, Copy)]
-struct Admin(Option<SocketAddr>);
-
-impl FromStr for Admin {
-    type Err = AddrParseError;
-
-    fn from_str(text: &str) -> Result<Self, AddrParseError> {
-        match text {
-            "off" => Ok(Self(None)),
-            address => address.parse().map(|address| Self(Some(address))),
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -270,10 +230,10 @@ fn settings(serve: Serve) -> (Log, Settings) {
     settings.grpc_uds = serve.grpc_uds;
     settings.grpc_max_age = serve.grpc_max_age;
     settings.http = serve.http;
-    settings.admin = serve.admin.0;
-    settings.admin_token_file = serve.admin_token_file;
-    settings.admin_hosts = serve.admin_host;
-    settings.reveal_keys = serve.reveal_keys;
+    settings.admin = serve.operators.admin.0;
+    settings.admin_token_file = serve.operators.admin_token_file;
+    settings.admin_hosts = serve.operators.admin_host;
+    settings.reveal_keys = serve.operators.reveal_keys;
     settings.tls = serve.tls.files();
     settings.http_tls = serve.http_tls;
     settings.redis = serve.redis;

@@ -183,8 +183,8 @@ impl Settings {
         Ok(rules.warnings().iter().map(ToString::to_string).collect())
     }
 
-    /// Where the admin service listens, if anywhere, and its token.
-    fn admin(&self) -> Result<Option<(SocketAddr, Option<String>)>, ServeError> {
+    /// A place for the admin service, if there is to be one, and its token.
+    pub(crate) async fn admin(&self) -> Result<Option<(TcpListener, Option<String>)>, ServeError> {
         let Some(address) = self.admin else {
             return Ok(None);
         };
@@ -197,7 +197,8 @@ impl Settings {
             );
             return Err(ServeError(text));
         }
-        Ok(Some((address, token)))
+        let listener = listen_unless_off(address, "--admin").await?;
+        Ok(Some((listener, token)))
     }
 
     fn auth(&self, store: &Store, top: &Arc<TopKeys>) -> Result<Option<RulesLayer>, ServeError> {
@@ -265,7 +266,6 @@ pub async fn serve(
     let store = settings.store()?;
     let limits = RateLimits::new(store.counters(settings.on_failure), settings.modes.clone());
     let auth = settings.auth(&store, limits.top())?;
-    let admin = settings.admin()?;
     let say: Say = Arc::new(say);
     let of_auth = auth.iter().map(|auth| auth.handle().rules());
     let of_auth = of_auth.flat_map(|rules| rules.warnings().to_vec());
@@ -278,10 +278,7 @@ pub async fn serve(
     let grpc = settings.grpc_listener().await?;
     let http = listen(settings.http, "--http").await?;
     let http_address = http.local_addr().unwrap_or(settings.http);
-    let admin = match admin {
-        Some((address, token)) => Some((listen(address, "--admin").await?, token)),
-        None => None,
-    };
+    let admin = settings.admin().await?;
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
     say(format!(
         "serving {} limits by gRPC on {}, by HTTP on {}",
@@ -293,7 +290,8 @@ pub async fn serve(
         limits.set_rules(rules);
     }
     let handle = auth.as_ref().map(RulesLayer::handle);
-    let source = Source::new(settings.clone(), limits.clone(), handle.clone());
+    let of_auth = "the rules of /v1/auth";
+    let source = Source::new(settings.clone(), limits.clone(), handle.clone(), of_auth);
     let metrics = Metrics::new(source.clone(), store.clone());
     let mut router = check::router(limits.clone(), handle).merge(metrics.router());
     if let Some(rules) = &auth {
@@ -329,6 +327,15 @@ pub async fn serve(
 pub(crate) async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, ServeError> {
     let listener = TcpListener::bind(address).await;
     listener.map_err(|error| ServeError(format!("{flag}: {address}: {error}")))
+}
+
+/// The same for a service that can be had or not.
+pub(crate) async fn listen_unless_off(
+    address: SocketAddr,
+    flag: &str,
+) -> Result<TcpListener, ServeError> {
+    let listener = listen(address, flag).await;
+    listener.map_err(|ServeError(text)| ServeError(format!("{text}; say another address, or off")))
 }
 
 /// The servers.
@@ -388,10 +395,8 @@ impl Running {
 
     /// Serves operators, until the others end.
     fn admin(&mut self, listener: TcpListener, router: Router) {
-        let router = router.into_make_service_with_connect_info::<SocketAddr>();
-        let until = life::wait(self.stop.subscribe());
-        let server = axum::serve(listener, router).with_graceful_shutdown(until);
-        self.servers.spawn(async move { drop(server.await) });
+        let stopped = self.stop.subscribe();
+        self.servers.spawn(admin::serve(listener, router, stopped));
     }
 
     /// Says that the service is not ready, and goes on for as long as callers may need to notice; then takes no

@@ -22,6 +22,8 @@ struct Inner {
     settings: Settings,
     limits: RateLimits,
     auth: Option<RulesHandle>,
+    /// What the log calls the rules of requests.
+    of_requests: &'static str,
     loads: Mutex<Loads>,
     quotas: Mutex<Quotas>,
 }
@@ -39,7 +41,12 @@ pub(crate) struct Loads {
 
 impl Source {
     /// The source of rules that are in force already.
-    pub(crate) fn new(settings: Settings, limits: RateLimits, auth: Option<RulesHandle>) -> Self {
+    pub(crate) fn new(
+        settings: Settings,
+        limits: RateLimits,
+        auth: Option<RulesHandle>,
+        of_requests: &'static str,
+    ) -> Self {
         let loads = Loads {
             accepted: 1,
             refused: 0,
@@ -50,6 +57,7 @@ impl Source {
             settings,
             limits,
             auth,
+            of_requests,
             loads: Mutex::new(loads),
             quotas: Mutex::default(),
         }))
@@ -153,12 +161,13 @@ impl Source {
             }
             Err(error) => told(Err(("the rules", &error))),
         }
+        let of_requests = self.0.of_requests;
         match self.0.auth.as_ref().map(RulesHandle::reload) {
             Some(Ok(changes)) => {
-                told(Ok(format!("read the rules of /v1/auth again:\n{changes}")));
+                told(Ok(format!("read {of_requests} again:\n{changes}")));
                 quotas.forget(true);
             }
-            Some(Err(error)) => told(Err(("the rules of /v1/auth", &error))),
+            Some(Err(error)) => told(Err((of_requests, &error))),
             None => {}
         }
         if any {

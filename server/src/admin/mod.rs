@@ -28,10 +28,11 @@ use axum::{
     middleware,
     routing::{get, post, put},
 };
+use tokio::{net::TcpListener, sync::watch};
 
 pub(crate) use self::guard::read_token;
 use self::guard::{Guard, guard};
-use crate::{source::Source, store::Store};
+use crate::{life, source::Source, store::Store};
 
 /// The longest body: a file of rules.
 const MAX_BODY: usize = 16 << 20;
@@ -41,6 +42,13 @@ type Fields = HashMap<String, String>;
 
 /// What takes lines for the log.
 pub(crate) type Say = Arc<dyn Fn(String) + Send + Sync>;
+
+/// Serves operators until the word to stop.
+pub(crate) async fn serve(listener: TcpListener, router: Router, stopped: watch::Receiver<bool>) {
+    let router = router.into_make_service_with_connect_info::<SocketAddr>();
+    let server = axum::serve(listener, router).with_graceful_shutdown(life::wait(stopped));
+    drop(server.await);
+}
 
 /// All that operators have at hand.
 #[derive(Clone)]

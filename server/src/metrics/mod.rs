@@ -1,8 +1,9 @@
 //! Metrics, for Prometheus.
 //!
-//! Events are counted through the `metrics` facade, by the library's observer and by [`rls_answered`]. The state
+//! Events are counted through the `metrics` facade: by the library's observer, [`rls_answered`] and [`Answers`]. The state
 //! of the service (limits, health, reloads) is read when somebody asks, so that no series outlives its rule.
 
+mod gateway;
 mod text;
 
 use std::{
@@ -13,10 +14,10 @@ use std::{
 use axum::{Router, extract::State, routing::get};
 use http::header::CONTENT_TYPE;
 use metrics::{KeyName, Recorder as _, Unit, counter, histogram};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tower_ratelimit::{StoreHealth, observe::MetricsObserver};
 
-pub(crate) use self::text::Text;
+pub(crate) use self::{gateway::Answers, text::Text};
 use crate::{source::Source, statistics::COUNTS, store::Store};
 
 /// Upper bounds of the histograms, in seconds: from a decision in this process to a store that hangs.
@@ -32,7 +33,7 @@ const RLS_REQUESTS: &str = "ratelimit_rls_requests_total";
 const RLS_DURATION: &str = "ratelimit_rls_duration_seconds";
 
 /// The counters that events increment, with their help texts.
-const COUNTERS: [(&str, &str); 8] = [
+const COUNTERS: [(&str, &str); 9] = [
     (
         "ratelimit_requests_total",
         "Requests that rules were asked about, by what became of them.",
@@ -56,10 +57,14 @@ const COUNTERS: [(&str, &str); 8] = [
         "Counts that were given up for want of room.",
     ),
     (RLS_REQUESTS, "Calls of ShouldRateLimit, by their answer."),
+    (
+        gateway::REQUESTS,
+        "Requests to the gateway, by the class of their answer.",
+    ),
 ];
 
 /// The same for histograms of seconds.
-const HISTOGRAMS: [(&str, &str); 3] = [
+const HISTOGRAMS: [(&str, &str); 4] = [
     (
         "ratelimit_check_duration_seconds",
         "The limiter's own time.",
@@ -72,6 +77,10 @@ const HISTOGRAMS: [(&str, &str); 3] = [
         RLS_DURATION,
         "The time from a call of ShouldRateLimit to its answer.",
     ),
+    (
+        gateway::DURATION,
+        "The time from the header of a request to that of its answer.",
+    ),
 ];
 
 /// The recorder of this process. If the program has installed another one, that one hears of the events, and this
@@ -79,7 +88,10 @@ const HISTOGRAMS: [(&str, &str); 3] = [
 fn recorder() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(|| {
-        let builder = PrometheusBuilder::new().set_buckets(&SECONDS);
+        let of_gateway = Matcher::Full(gateway::DURATION.to_owned());
+        let builder = PrometheusBuilder::new()
+            .set_buckets(&SECONDS)
+            .and_then(|builder| builder.set_buckets_for_metric(of_gateway, &gateway::SECONDS));
         let recorder = match builder {
             Ok(builder) => builder.build_recorder(),
             Err(_) => unreachable!("there are bounds"),
@@ -218,6 +230,9 @@ fn limits(text: &mut Text, source: &Source) {
 
 /// Under the names and labels that the reference's statistics have in Prometheus, so that its dashboards work.
 fn statistics(text: &mut Text, source: &Source) {
+    if source.limits().rules().is_none() {
+        return;
+    }
     let limits = source.limits().statistics().all();
     let limits: Vec<_> = limits
         .iter()
