@@ -5,10 +5,14 @@
 
 mod answer;
 mod beside;
+mod download;
 mod fields;
 mod front;
+mod progress;
 mod proxy;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod upgrade;
 mod upload;
 

@@ -48,11 +48,7 @@ impl Front {
         let most = settings.max_in_flight.min(Semaphore::MAX_PERMITS);
         let max_in_flight = u32::try_from(most).unwrap_or(u32::MAX);
         Self {
-            limit: layer.layer(Proxy::new(
-                &settings.upstream,
-                settings.timeout,
-                max_in_flight,
-            )),
+            limit: layer.layer(Proxy::new(settings, max_in_flight)),
             rules: layer.handle(),
             in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
             web_sockets: Arc::new(Semaphore::new(max_in_flight as usize)),

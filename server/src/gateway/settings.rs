@@ -41,6 +41,9 @@ pub struct Settings {
     /// How long the upstream may take until its response begins, from the last part of the request. Defaults to 60
     /// seconds.
     pub timeout: Duration,
+    /// How long nothing may come in either direction of a WebSocket, or of an exchange whose response has begun.
+    /// Defaults to an hour.
+    pub idle_timeout: Duration,
     /// How long the gateway goes on after it was told to end. Defaults to 5 seconds.
     pub drain: Duration,
     /// Where metrics and probes are served. Defaults to none: there are no such.
@@ -71,6 +74,7 @@ impl Settings {
             max_in_flight: 1024,
             max_connections: connections::MAX_CONNECTIONS,
             timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(60 * 60),
             drain: Duration::from_secs(5),
             http: None,
             admin: None,
