@@ -7,7 +7,7 @@ use tower_ratelimit_server::gateway::{self, Settings, Upstream};
 
 use crate::{
     log::Log,
-    options::{Drain, Redis, Tls, time},
+    options::{Drain, Operators, OrOff, Redis, Tls, time},
     process::run,
 };
 
@@ -53,8 +53,21 @@ pub(crate) struct Gateway {
     /// How long the upstream may take until its response begins; later it is 504.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, env = "TOWER_RATELIMIT_TIMEOUT")]
     timeout: Duration,
+    /// How long a WebSocket, or an exchange whose response has begun, may be silent in both directions.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time, env = "TOWER_RATELIMIT_IDLE_TIMEOUT")]
+    idle_timeout: Duration,
     #[command(flatten)]
     drain: Drain,
+    /// Where /metrics and the probes /healthz and /readyz are served, without TLS; off is nowhere.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:6071",
+        env = "TOWER_RATELIMIT_HTTP"
+    )]
+    http: OrOff,
+    #[command(flatten)]
+    operators: Operators,
     #[command(flatten)]
     log: Log,
 }
@@ -89,7 +102,13 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     settings.max_in_flight = gateway.max_in_flight;
     settings.max_connections = gateway.max_connections;
     settings.timeout = gateway.timeout;
+    settings.idle_timeout = gateway.idle_timeout;
     settings.drain = gateway.drain.drain;
+    settings.http = gateway.http.0;
+    settings.admin = gateway.operators.admin.0;
+    settings.admin_token_file = gateway.operators.admin_token_file;
+    settings.admin_hosts = gateway.operators.admin_host;
+    settings.reveal_keys = gateway.operators.reveal_keys;
     gateway.log.begin();
     run(gateway::serve(settings))
 }

@@ -82,7 +82,7 @@ pub(crate) struct Operators {
         default_value = "127.0.0.1:6070",
         env = "TOWER_RATELIMIT_ADMIN"
     )]
-    pub(crate) admin: Admin,
+    pub(crate) admin: OrOff,
     /// A file with the token that operators have to present, of at least 32 characters.
     #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_ADMIN_TOKEN_FILE")]
     pub(crate) admin_token_file: Option<PathBuf>,
@@ -99,11 +99,11 @@ pub(crate) struct Operators {
     pub(crate) reveal_keys: bool,
 }
 
-/// Where the admin service listens, if anywhere.
+/// Where a service listens, if anywhere.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Admin(pub(crate) Option<SocketAddr>);
+pub(crate) struct OrOff(pub(crate) Option<SocketAddr>);
 
-impl FromStr for Admin {
+impl FromStr for OrOff {
     type Err = AddrParseError;
 
     fn from_str(text: &str) -> Result<Self, AddrParseError> {

@@ -73,6 +73,15 @@ pub(crate) async fn listen(
     listener.map_err(|error| ServeError(format!("{option}: {address}: {error}")))
 }
 
+/// The same for a service that can be had or not.
+pub(crate) async fn listen_unless_off(
+    address: SocketAddr,
+    option: &str,
+) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let listener = listen(address, option).await;
+    listener.map_err(|ServeError(text)| ServeError(format!("{text}; say another address, or off")))
+}
+
 /// Answers all requests until it is stopped, and then those that are under way.
 pub(crate) async fn serve<F, A>(
     listener: TcpListener,

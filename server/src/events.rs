@@ -1,8 +1,12 @@
-//! Events of the gRPC service that are counted, through the `metrics` facade.
+//! Events that are counted through the `metrics` facade: calls of the gRPC service, requests of the gateway.
+
+mod gateway;
 
 use std::{borrow::Cow, time::Duration};
 
 use metrics::{SharedString, counter, histogram};
+
+pub(crate) use self::gateway::{Answers, GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS};
 
 pub(crate) const RLS_REQUESTS: &str = "ratelimit_rls_requests_total";
 pub(crate) const RLS_DURATION: &str = "ratelimit_rls_duration_seconds";

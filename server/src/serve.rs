@@ -39,8 +39,8 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
         listeners.grpc.shown(),
         listeners.http.1
     );
-    if let Some((_, address)) = &listeners.admin {
-        info!("operators are served on {address}");
+    if let Some(admin) = &listeners.admin {
+        info!("operators are served on {}", admin.address);
     }
     let servers = Servers::start(&parts, listeners).await;
     let reload = || parts.reload();

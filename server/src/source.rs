@@ -23,6 +23,8 @@ struct Inner {
     settings: Settings,
     limits: RateLimits,
     auth: Option<RulesHandle>,
+    /// The name of the rules of requests in the log.
+    of_requests: &'static str,
     loads: Mutex<Loads>,
     quotas: Mutex<Quotas>,
 }
@@ -43,7 +45,12 @@ type Reloaded = Result<String, (&'static str, String)>;
 
 impl Source {
     /// The source of rules that are in force already.
-    pub(crate) fn new(settings: Settings, limits: RateLimits, auth: Option<RulesHandle>) -> Self {
+    pub(crate) fn new(
+        settings: Settings,
+        limits: RateLimits,
+        auth: Option<RulesHandle>,
+        of_requests: &'static str,
+    ) -> Self {
         let loads = Loads {
             accepted: 1,
             refused: 0,
@@ -54,6 +61,7 @@ impl Source {
             settings,
             limits,
             auth,
+            of_requests,
             loads: Mutex::new(loads),
             quotas: Mutex::default(),
         }))
@@ -179,11 +187,12 @@ impl Source {
 
     /// Reads the rules of requests, if there are any.
     fn reload_auth(&self, quotas: &mut Quotas) -> Option<Reloaded> {
+        let which = self.0.of_requests;
         let changes = match self.0.auth.as_ref()?.reload() {
             Ok(changes) => changes,
-            Err(error) => return Some(Err(("the rules of /v1/auth", error.to_string()))),
+            Err(error) => return Some(Err((which, error.to_string()))),
         };
         quotas.forget(true);
-        Some(Ok(format!("read the rules of /v1/auth again:\n{changes}")))
+        Some(Ok(format!("read {which} again:\n{changes}")))
     }
 }

@@ -33,7 +33,7 @@ struct Inner {
 /// # Errors
 ///
 /// When there is no such file, or the token is short.
-pub(crate) fn read_token(file: &Path) -> Result<String, String> {
+pub(super) fn read_token(file: &Path) -> Result<String, String> {
     let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let token = text.trim();
     match token.len() {

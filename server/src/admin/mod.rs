@@ -18,6 +18,7 @@
 mod answer;
 mod guard;
 mod keys;
+mod place;
 mod rules;
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
@@ -28,11 +29,12 @@ use axum::{
     middleware,
     routing::{get, post, put},
 };
+use tokio::sync::watch;
 use tracing::info;
 
-pub(crate) use self::guard::read_token;
 use self::guard::{Guard, guard};
-use crate::{source::Source, store::Store};
+pub(crate) use self::place::Place;
+use crate::{life, source::Source, store::Store};
 
 /// The longest body: a file of rules.
 const MAX_BODY: usize = 16 << 20;
@@ -54,8 +56,16 @@ impl Admin {
         Self(Arc::new(Inner { source, store }))
     }
 
+    /// Serves operators until the word to stop.
+    pub(crate) async fn serve(self, place: Place, stopped: watch::Receiver<bool>) {
+        let router = self.router(place.address, place.token);
+        let router = router.into_make_service_with_connect_info::<SocketAddr>();
+        let server = axum::serve(place.listener, router);
+        drop(server.with_graceful_shutdown(life::wait(stopped)).await);
+    }
+
     /// The routes of a service that listens there.
-    pub(crate) fn router(&self, address: SocketAddr, token: Option<String>) -> Router {
+    fn router(&self, address: SocketAddr, token: Option<String>) -> Router {
         let hosts = &self.source().settings().admin_hosts;
         let door = Guard::new(address, hosts, token);
         Router::new()

@@ -67,7 +67,8 @@ pub(super) async fn reload(
     )
 }
 
-/// `POST /v1/rules/validate?kind=descriptors|requests&format=yaml|json|toml`: the body is only checked.
+/// `POST /v1/rules/validate?kind=descriptors|requests&format=yaml|json|toml`: the body is only checked. Where there are
+/// rules of requests only, these are meant.
 pub(super) async fn validate(
     State(admin): State<Admin>,
     Query(fields): Query<Fields>,
@@ -80,10 +81,14 @@ pub(super) async fn validate(
         Some(_) => return Err(bad("format is yaml, json or toml")),
     };
     let settings = admin.source().settings();
-    let checked = match fields.get("kind").map(String::as_str) {
-        Some("descriptors") => settings.check_limits(body),
-        Some("requests") => settings.check_requests(body, format, admin.store()),
-        _ => return Err(bad("kind is descriptors or requests")),
+    let has_descriptors = !settings.rules.is_empty();
+    let checked = match (fields.get("kind").map(String::as_str), has_descriptors) {
+        (Some("descriptors"), true) => settings.check_limits(body),
+        (Some("requests"), _) | (None, false) => {
+            settings.check_requests(body, format, admin.store())
+        }
+        (_, true) => return Err(bad("kind is descriptors or requests")),
+        (_, false) => return Err(bad("kind is requests")),
     };
     Ok(match checked {
         Ok(warnings) => ok(&json!({"valid": true, "warnings": warnings})),

@@ -13,12 +13,12 @@ use std::{
 use axum::{Router, extract::State, routing::get};
 use http::header::CONTENT_TYPE;
 use metrics::{KeyName, Recorder as _, Unit};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tower_ratelimit::{StoreHealth, observe::MetricsObserver};
 
 pub(crate) use self::text::Text;
 use crate::{
-    events::{RLS_DURATION, RLS_REQUESTS},
+    events::{GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, RLS_DURATION, RLS_REQUESTS},
     source::Source,
     statistics::COUNTS,
     store::Store,
@@ -34,7 +34,7 @@ const SECONDS: [f64; 13] = [
 const UPKEEP: Duration = Duration::from_secs(1);
 
 /// The counters that events increment, with their help texts.
-const COUNTERS: [(&str, &str); 8] = [
+const COUNTERS: [(&str, &str); 9] = [
     (
         "ratelimit_requests_total",
         "Requests that rules were asked about, by what became of them.",
@@ -58,10 +58,14 @@ const COUNTERS: [(&str, &str); 8] = [
         "Counts that were given up for want of room.",
     ),
     (RLS_REQUESTS, "Calls of ShouldRateLimit, by their answer."),
+    (
+        GATEWAY_REQUESTS,
+        "Requests to the gateway, by the class of their answer.",
+    ),
 ];
 
 /// The same for histograms of seconds.
-const HISTOGRAMS: [(&str, &str); 3] = [
+const HISTOGRAMS: [(&str, &str); 4] = [
     (
         "ratelimit_check_duration_seconds",
         "The limiter's own time.",
@@ -74,6 +78,10 @@ const HISTOGRAMS: [(&str, &str); 3] = [
         RLS_DURATION,
         "The time from a call of ShouldRateLimit to its answer.",
     ),
+    (
+        GATEWAY_DURATION,
+        "The time from the header of a request to that of its answer.",
+    ),
 ];
 
 /// The recorder of this process. If the program has installed another one, that one hears of the events, and this
@@ -81,7 +89,10 @@ const HISTOGRAMS: [(&str, &str); 3] = [
 fn recorder() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(|| {
-        let builder = PrometheusBuilder::new().set_buckets(&SECONDS);
+        let of_gateway = Matcher::Full(GATEWAY_DURATION.to_owned());
+        let builder = PrometheusBuilder::new()
+            .set_buckets(&SECONDS)
+            .and_then(|builder| builder.set_buckets_for_metric(of_gateway, &GATEWAY_SECONDS));
         let recorder = match builder {
             Ok(builder) => builder.build_recorder(),
             Err(_) => unreachable!("there are bounds"),
@@ -207,6 +218,9 @@ fn limits(text: &mut Text, source: &Source) {
 
 /// Under the names and labels that the reference's statistics have in Prometheus, so that its dashboards work.
 fn statistics(text: &mut Text, source: &Source) {
+    if source.limits().rules().is_none() {
+        return;
+    }
     let limits = source.limits().statistics().all();
     let limits: Vec<_> = limits
         .iter()

@@ -4,17 +4,17 @@ use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
-use crate::{connections::listen, error::ServeError, grpc::GrpcListener, settings::Settings};
-
-/// A listener, and the address that it has got.
-pub(super) type Bound = (TcpListener, SocketAddr);
+use crate::{
+    admin::Place, connections::listen, error::ServeError, grpc::GrpcListener, settings::Settings,
+};
 
 /// All of the service's listeners.
 pub(super) struct Listeners {
     pub(super) grpc: GrpcListener,
-    pub(super) http: Bound,
+    /// With the address that it has got.
+    pub(super) http: (TcpListener, SocketAddr),
     /// That of operators, if there is one.
-    pub(super) admin: Option<Bound>,
+    pub(super) admin: Option<Place>,
 }
 
 impl Listeners {
@@ -25,10 +25,7 @@ impl Listeners {
         Ok(Self {
             grpc: grpc(settings).await?,
             http: listen(settings.http, "--http").await?,
-            admin: match settings.admin {
-                Some(address) => Some(listen(address, "--admin").await?),
-                None => None,
-            },
+            admin: Place::listen(settings).await?,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The parts of the service, made of its settings before anything listens.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::Router;
 use tower_ratelimit::{
@@ -11,7 +11,7 @@ use tower_ratelimit::{
 use tracing::warn;
 
 use crate::{
-    admin::{self, Admin},
+    admin::Admin,
     auth, check,
     decide::RateLimits,
     error::{ServeError, fault},
@@ -35,8 +35,6 @@ pub(super) struct Parts {
     auth: Option<RulesLayer>,
     source: Source,
     store: Store,
-    /// The token that operators have to present.
-    token: Option<String>,
 }
 
 impl Parts {
@@ -51,7 +49,6 @@ impl Parts {
         let counters = store.counters(settings.on_failure);
         let limits = RateLimits::new(counters, settings.modes.clone());
         let auth = auth(&settings, &store, limits.top())?;
-        let token = token(&settings)?;
         let handle = auth.as_ref().map(RulesLayer::handle);
         let of_auth = handle.iter().map(|handle| handle.rules());
         let of_auth = of_auth.flat_map(|rules| rules.warnings().to_vec());
@@ -62,7 +59,12 @@ impl Parts {
         if let Some(rules) = rules {
             limits.set_rules(rules);
         }
-        let source = Source::new(settings.clone(), limits.clone(), handle);
+        let source = Source::new(
+            settings.clone(),
+            limits.clone(),
+            handle,
+            "the rules of /v1/auth",
+        );
         let metrics = Metrics::new(source.clone(), store.clone());
         Ok(Self {
             settings,
@@ -72,7 +74,6 @@ impl Parts {
             auth,
             source,
             store,
-            token,
         })
     }
 
@@ -101,10 +102,9 @@ impl Parts {
         }
     }
 
-    /// The routes for operators who ask at this address.
-    pub(super) fn admin_router(&self, address: SocketAddr) -> Router {
-        let admin = Admin::new(self.source.clone(), self.store.clone());
-        admin.router(address, self.token.clone())
+    /// The service for operators.
+    pub(super) fn admin(&self) -> Admin {
+        Admin::new(self.source.clone(), self.store.clone())
     }
 }
 
@@ -134,21 +134,4 @@ fn auth(
     // Proxies go by the status, which is 200 in gRPC.
     let layer = RulesLayer::new(rules).grpc(false);
     Ok(Some(layer.observer((observer, Arc::clone(top)))))
-}
-
-/// The token of the admin service. Where others can reach that, it has to have one.
-fn token(settings: &Settings) -> Result<Option<String>, ServeError> {
-    let Some(address) = settings.admin else {
-        return Ok(None);
-    };
-    let token = settings.admin_token_file.as_deref().map(admin::read_token);
-    let token = token.transpose();
-    let token = token.map_err(|text| ServeError(format!("--admin-token-file: {text}")))?;
-    if token.is_none() && !address.ip().is_loopback() {
-        let text = format!(
-            "--admin: {address} can be reached by others: give it an --admin-token-file, or a loopback address"
-        );
-        return Err(ServeError(text));
-    }
-    Ok(token)
 }

@@ -1,6 +1,6 @@
 //! The servers of the service, and their end.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use axum::{
     body::Body,
@@ -16,10 +16,7 @@ use tonic_health::{
 };
 use tower_service::Service as _;
 
-use super::{
-    listeners::{Bound, Listeners},
-    parts::Parts,
-};
+use super::{listeners::Listeners, parts::Parts};
 use crate::{
     connections::{self, MAX_CONNECTIONS, PING_TIME, Peer},
     grpc::jittered,
@@ -70,27 +67,22 @@ impl Servers {
         ));
 
         let services = services(parts, health_service);
-        let (grpc, tls, until) = (listeners.grpc, parts.tls.clone(), life::wait(stopped));
+        let (grpc, tls, until) = (
+            listeners.grpc,
+            parts.tls.clone(),
+            life::wait(stopped.clone()),
+        );
         running.spawn(async move { drop(grpc.serve(tls, services, until).await) });
 
-        let mut servers = Self {
+        if let Some(place) = listeners.admin {
+            running.spawn(parts.admin().serve(place, stopped));
+        }
+        Self {
             running,
             health,
             draining,
             stop,
-        };
-        if let Some(admin) = listeners.admin {
-            servers.serve_operators(parts, admin);
         }
-        servers
-    }
-
-    fn serve_operators(&mut self, parts: &Parts, (listener, address): Bound) {
-        let router = parts.admin_router(address);
-        let router = router.into_make_service_with_connect_info::<SocketAddr>();
-        let until = life::wait(self.stop.subscribe());
-        let server = axum::serve(listener, router).with_graceful_shutdown(until);
-        self.running.spawn(async move { drop(server.await) });
     }
 
     /// Says that the service is not ready, and goes on for as long as callers may need to notice; then takes no

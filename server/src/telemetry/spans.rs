@@ -12,7 +12,6 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tower_ratelimit::{
     Policy,
     observe::{Decided, Event, Observer},
-    rules::RulesLayer,
 };
 
 use crate::{
@@ -161,11 +160,6 @@ fn record(begun: SystemTime, mut attributes: Vec<KeyValue>, fault: Option<&'stat
 /// Adds spans of decisions by rules of requests to an observer.
 pub(crate) fn observed(observer: impl Observer, backend: &'static str) -> impl Observer {
     (observer, Spans { backend })
-}
-
-/// A layer with spans of its decisions.
-pub(crate) fn spanned(layer: RulesLayer, backend: &'static str) -> RulesLayer {
-    layer.observer(Spans { backend })
 }
 
 /// Makes a span of each decision when it is made.
