@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use self::paced::{Pace, Paced};
-use crate::{life, tls::Tls};
+use crate::{error::ServeError, life, tls::Tls};
 
 /// The most bytes of a request's header; more are answered 431.
 const MAX_HEADER: usize = 64 * 1024;
@@ -58,6 +58,28 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) is_tls: bool,
+}
+
+/// Listens on the address that an option tells; also the address that it has got.
+pub(crate) async fn listen(
+    address: SocketAddr,
+    option: &str,
+) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.and_then(|listener| {
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    });
+    listener.map_err(|error| ServeError(format!("{option}: {address}: {error}")))
+}
+
+/// The same for a service that can be had or not.
+pub(crate) async fn listen_unless_off(
+    address: SocketAddr,
+    option: &str,
+) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let listener = listen(address, option).await;
+    listener.map_err(|ServeError(text)| ServeError(format!("{text}; say another address, or off")))
 }
 
 /// Answers all requests until it is stopped, and then those that are under way.

@@ -6,6 +6,7 @@ use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
+use tracing::{info, warn};
 
 use crate::notify;
 
@@ -16,7 +17,6 @@ const LAST_REQUESTS: Duration = Duration::from_secs(20);
 /// either at once; SIGHUP calls `reload`.
 pub(crate) async fn live(
     mut signals: Signals,
-    say: &dyn Fn(String),
     mut reload: impl FnMut(),
     end: impl Future<Output = ()>,
 ) {
@@ -27,10 +27,10 @@ pub(crate) async fn live(
         notify::ready();
     }
     notify::stopping();
-    say("not ready any more".to_owned());
+    info!("not ready any more");
     tokio::select! {
-        () = end => say("all requests are answered".to_owned()),
-        () = signals.end() => say("told twice to end".to_owned()),
+        () = end => info!("all requests are answered"),
+        () = signals.end() => warn!("told twice to end"),
     }
 }
 

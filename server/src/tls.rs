@@ -28,10 +28,11 @@ use tokio_rustls::{
     server::TlsStream,
 };
 use tonic::codegen::tokio_stream::Stream;
+use tracing::{error, info};
 
 use crate::{
     connections::PAUSE,
-    serve::{ServeError, fault},
+    error::{ServeError, fault},
 };
 
 /// How often the files are looked at.
@@ -164,7 +165,7 @@ impl Tls {
     }
 
     /// Reads the files again; connections that are there stay as they are.
-    pub(crate) fn reload(&self, say: &dyn Fn(String)) {
+    pub(crate) fn reload(&self) {
         let read = self.0.files.read();
         let current = self.0.current.lock();
         let mut current = current.unwrap_or_else(PoisonError::into_inner);
@@ -178,13 +179,13 @@ impl Tls {
             Ok(Some(config)) => {
                 current.config = Arc::new(config);
                 current.fault = None;
-                say("read the certificates again".to_owned());
+                info!("read the certificates again");
             }
             Ok(None) => {}
             Err(error) => {
                 let fault = error.to_string();
                 if current.fault.as_ref() != Some(&fault) {
-                    say(format!("the certificates stay as they were: {fault}"));
+                    error!("the certificates stay as they were: {fault}");
                     current.fault = Some(fault);
                 }
             }
@@ -193,18 +194,14 @@ impl Tls {
 }
 
 /// Reads the files again whenever they have changed, for as long as `life` goes on.
-pub(crate) async fn watch_during(
-    life: impl Future<Output = ()>,
-    tls: Option<&Tls>,
-    say: &dyn Fn(String),
-) {
+pub(crate) async fn watch_during(life: impl Future<Output = ()>, tls: Option<&Tls>) {
     let mut life = pin!(life);
     loop {
         if timeout(CHECK_TIME, life.as_mut()).await.is_ok() {
             return;
         }
         if let Some(tls) = tls {
-            tls.reload(say);
+            tls.reload();
         }
     }
 }

@@ -70,7 +70,7 @@ impl Pace {
     {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.enter(BUSY);
-        let under_way = UnderWay {
+        let under_way = AnswerUnderWay {
             pace: Arc::clone(self),
             is_unread: false,
         };
@@ -108,12 +108,12 @@ impl Pace {
     }
 }
 
-struct UnderWay {
+struct AnswerUnderWay {
     pace: Arc<Pace>,
     is_unread: bool,
 }
 
-impl UnderWay {
+impl AnswerUnderWay {
     /// Notes that a part of the answer was handed over: the peer has to read before another is asked for.
     fn hand_over(&mut self) {
         self.pace.unread_ticks.store(0, Ordering::Relaxed);
@@ -132,7 +132,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for AnswerUnderWay {
     fn drop(&mut self) {
         self.ask();
         if self.pace.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
@@ -146,7 +146,7 @@ pin_project_lite::pin_project! {
     pub(super) struct PacedBody<B> {
         #[pin]
         body: B,
-        under_way: UnderWay,
+        under_way: AnswerUnderWay,
     }
 }
 

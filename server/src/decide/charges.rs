@@ -6,31 +6,63 @@ use tokio::time::Instant;
 use tower_ratelimit::{Decision, LimiterError, Op};
 
 use super::{
-    DecideError, Inner, RateLimits,
+    Inner, RateLimits,
     ask::{Asked, Limited},
-    invalid, statuses,
+    statuses,
     verdict::Verdict,
 };
 use crate::{
     counters::{Charge, Measure},
+    error::{DecideError, invalid},
     statistics::Hits,
 };
 
 /// The decisions about descriptors, those that were made.
 pub(super) type Decisions = Vec<Option<Decision>>;
 
+/// A descriptor that a counter is asked about, its place, and the answer to come.
+type UnderWay<'a, F> = (usize, &'a Limited<'a>, Op, F);
+
 /// A request's descriptors on their way to the counters.
 #[derive(Clone, Copy)]
-pub(super) struct Round<'a> {
-    pub(super) limits: &'a RateLimits,
-    pub(super) asked: &'a [Asked<'a>],
+struct Round<'a> {
+    limits: &'a RateLimits,
+    asked: &'a [Asked<'a>],
     /// When the caller gives up.
-    pub(super) until: Option<Instant>,
+    until: Option<Instant>,
+}
+
+impl RateLimits {
+    /// The decisions about all descriptors, and the charges, for a caller that waits until then.
+    pub(super) async fn charge(
+        &self,
+        asked: &[Asked<'_>],
+        until: Option<Instant>,
+    ) -> Result<Decisions, DecideError> {
+        let round = Round {
+            limits: self,
+            asked,
+            until,
+        };
+        round.charge().await
+    }
+
+    /// The decisions about all descriptors, without a charge.
+    pub(super) async fn look(&self, asked: &[Asked<'_>]) -> Result<Decisions, DecideError> {
+        let mut decisions = vec![None; asked.len()];
+        let look = |_: usize, limited: &Limited<'_>| Some(limited.charge.look());
+        let round = Round {
+            limits: self,
+            asked,
+            until: None,
+        };
+        round.apply(look, Tells::No, &mut decisions).await?;
+        Ok(decisions)
+    }
 }
 
 impl Round<'_> {
-    /// The decisions about all descriptors, and the charges.
-    pub(super) async fn charge(self) -> Result<Decisions, DecideError> {
+    async fn charge(self) -> Result<Decisions, DecideError> {
         let mut decisions = vec![None; self.asked.len()];
         match self.limits.0.modes.charge_admitted {
             true => {
@@ -47,14 +79,6 @@ impl Round<'_> {
                 self.apply(count, Tells::Yes, &mut decisions).await?;
             }
         }
-        Ok(decisions)
-    }
-
-    /// The decisions about all descriptors, without a charge.
-    pub(super) async fn look(self) -> Result<Decisions, DecideError> {
-        let mut decisions = vec![None; self.asked.len()];
-        let look = |_: usize, limited: &Limited<'_>| Some(limited.charge.look());
-        self.apply(look, Tells::No, &mut decisions).await?;
         Ok(decisions)
     }
 
@@ -104,13 +128,12 @@ impl Round<'_> {
     ) -> Result<(), DecideError> {
         let (mut under_way, mut outcome): (Vec<UnderWay<'_, _>>, _) = (Vec::new(), Ok(()));
         let mut counters = HashSet::new();
-        for (at, asked) in self.asked.iter().enumerate() {
-            let Asked::Limited(limited) = asked else {
-                continue;
-            };
-            let Some(op) = op(at, limited) else {
-                continue;
-            };
+        let asked = self.asked.iter().enumerate();
+        let asked = asked.filter_map(|(at, asked)| match asked {
+            Asked::Limited(limited) => Some((at, limited, op(at, limited)?)),
+            _ => None,
+        });
+        for (at, limited, op) in asked {
             let Limited { key, charge, .. } = limited;
             if !counters.insert((key, charge.measure)) {
                 for question in under_way.drain(..) {
@@ -125,12 +148,7 @@ impl Round<'_> {
                 .counters
                 .ask(key, *charge, op.clone(), self.until);
             match asked {
-                Ok(answer) => under_way.push(UnderWay {
-                    at,
-                    limited,
-                    op,
-                    answer,
-                }),
+                Ok(answer) => under_way.push((at, limited, op, answer)),
                 Err(error) => outcome = outcome.and(Err(invalid(error.to_string()))),
             }
         }
@@ -147,12 +165,7 @@ impl Round<'_> {
         decisions: &mut Decisions,
         outcome: &mut Result<(), DecideError>,
     ) {
-        let UnderWay {
-            at,
-            limited,
-            op,
-            answer,
-        } = question;
+        let (at, limited, op, answer) = question;
         match answer.await {
             Ok(decision) => {
                 if let Tells::Yes = tells {
@@ -204,12 +217,4 @@ impl RateLimits {
 enum Tells {
     Yes,
     No,
-}
-
-/// A descriptor that a counter is asked about.
-struct UnderWay<'a, F> {
-    at: usize,
-    limited: &'a Limited<'a>,
-    op: Op,
-    answer: F,
 }

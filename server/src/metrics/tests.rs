@@ -68,7 +68,12 @@ async fn series() -> Vec<(String, String)> {
     ] {
         ask(&limits, entries, limit).await;
     }
-    let source = Source::new(Settings::new(Vec::new()), limits, None);
+    let source = Source::new(
+        Settings::new(Vec::new()),
+        limits,
+        None,
+        "the rules of /v1/auth",
+    );
     source.set_enabled(Some("all"), false);
     let mut text = Text::default();
     self::limits(&mut text, &source);
