@@ -164,13 +164,13 @@ impl Running {
 
     /// Gives connections up by a word for as long as callers may need to notice; then takes no more requests, and
     /// waits for those under way, and for tunnels. What is beside ends last: probes tell of all this.
-    async fn end(self, drain: Duration, beside: Beside) {
+    async fn end(self, drain: Duration, beside: Beside) -> bool {
         self.draining.begin();
         let all = async {
             drop(self.server.await);
             self.front.all_answered().await;
             beside.end().await;
         };
-        life::drain(drain, &self.stop, all).await;
+        life::drain(drain, &self.stop, all).await
     }
 }

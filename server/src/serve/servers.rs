@@ -86,12 +86,12 @@ impl Servers {
     }
 
     /// Says that the service is not ready, and goes on for as long as callers may need to notice; then takes no
-    /// more requests, and waits for those under way.
-    pub(super) async fn end(mut self, drain: Duration) {
+    /// more requests, and waits for those under way; says whether they are answered.
+    pub(super) async fn end(mut self, drain: Duration) -> bool {
         self.draining.begin();
         set_health(&self.health, true, ServingStatus::NotServing).await;
         let all = async { while self.running.join_next().await.is_some() {} };
-        life::drain(drain, &self.stop, all).await;
+        life::drain(drain, &self.stop, all).await
     }
 }
 
