@@ -6,11 +6,12 @@ use ipnet::IpNet;
 #[cfg(doc)]
 use tower_ratelimit::RedisStore;
 use tower_ratelimit::{OnFailure, rules::Format};
+use tracing::info;
 
 use crate::{
     decide::Modes,
     error::{ServeError, fault},
-    lyft::Rules,
+    lyft::{FilesOf, Rules},
     store::Store,
     tls::TlsFiles,
 };
@@ -25,6 +26,8 @@ pub struct Settings {
     /// Files of Envoy's reference service, and directories of them. Without any, there are no limits of descriptors:
     /// every answer about them is that they are unavailable.
     pub rules: Vec<PathBuf>,
+    /// Which files of those directories are read. Defaults to [`FilesOf::Rules`].
+    pub files: FilesOf,
     /// Rule files of this crate, by which `/v1/auth` answers. Defaults to none: there is no such route.
     pub auth_rules: Vec<PathBuf>,
     /// The networks of the proxies that may ask there. Defaults to the loopback ones.
@@ -79,6 +82,7 @@ impl Settings {
         let here = |port| SocketAddr::from(([127, 0, 0, 1], port));
         Self {
             rules,
+            files: FilesOf::default(),
             auth_rules: Vec::new(),
             trust: ["127.0.0.0/8", "::1/128"]
                 .iter()
@@ -112,10 +116,12 @@ impl Settings {
             return Ok(None);
         }
         let builder = Rules::builder().merge_domains(self.merge_domains);
-        let rules = builder.read(&self.rules);
-        rules
-            .map(Some)
-            .map_err(|error| fault("the rules cannot be used", &error))
+        let rules = builder.files(self.files).read(&self.rules);
+        let rules = rules.map_err(|error| fault("the rules cannot be used", &error))?;
+        for other in rules.others() {
+            info!("{} is not read", other.display());
+        }
+        Ok(Some(rules))
     }
 
     /// The warnings of a text as one of the files of `rules`, or its faults.

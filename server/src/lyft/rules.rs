@@ -1,13 +1,13 @@
 //! Rules: the trees of all domains, and the look-up of a descriptor.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, path::PathBuf};
 
 use tower_ratelimit::{
     Quota,
     rules::{Problem, source::Spot},
 };
 
-use super::wildcard::Wildcard;
+use super::{files::FilesOf, wildcard::Wildcard};
 use crate::messages::{Entry, Struct, Unit};
 
 /// The rules of all domains.
@@ -16,6 +16,8 @@ pub struct Rules {
     pub(super) domains: HashMap<String, Level>,
     pub(super) limits: usize,
     pub(super) warnings: Vec<Problem>,
+    /// What was not read of directories.
+    pub(super) others: Vec<PathBuf>,
 }
 
 /// How rules are read.
@@ -24,6 +26,7 @@ pub struct Rules {
 pub struct Builder {
     pub(super) merge_domains: bool,
     pub(super) strict: bool,
+    pub(super) files: FilesOf,
 }
 
 /// The descriptors below a domain or a descriptor.
