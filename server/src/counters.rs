@@ -12,9 +12,9 @@ use std::{
 use tokio::time::Instant;
 use tower_ratelimit::{
     AnyLimiter, ConfigError, Decision, Key, Limiter, LimiterError, LocalLimiter, LocalStore,
-    OnFailure, Op, Quota, RedisLimiter, RedisStore,
+    ManualClock, OnFailure, Op, Quota, RedisLimiter, RedisStore,
     limiter::{Pending, RequestQuota, Tier},
-    shared::RedisFuture,
+    shared::{RedisFuture, RedisLimiterBuilder},
 };
 
 /// The most limiters that are kept: requests bring multipliers of units.
@@ -74,13 +74,30 @@ impl Counters {
     /// Counters in Redis, which all nodes share. While Redis does not answer, `on_failure` decides.
     #[must_use]
     pub fn redis(store: &RedisStore, on_failure: OnFailure) -> Self {
+        Self::redis_by(store, on_failure, |builder| builder)
+    }
+
+    /// The same by this clock instead of the server's, for tests of this crate.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn redis_with_clock(store: &RedisStore, on_failure: OnFailure, clock: ManualClock) -> Self {
+        Self::redis_by(store, on_failure, move |builder| {
+            builder.test_clock(clock.clone())
+        })
+    }
+
+    fn redis_by(
+        store: &RedisStore,
+        on_failure: OnFailure,
+        more: impl Fn(RedisLimiterBuilder) -> RedisLimiterBuilder + Send + Sync + 'static,
+    ) -> Self {
         let store = store.clone();
         Self::of("redis", move |quota, name| {
-            let limiter = RedisLimiter::builder(quota)
+            let builder = RedisLimiter::builder(quota)
                 .name(name)
                 .on_failure(on_failure)
                 .remember_denials(false);
-            Ok(Counter::Redis(limiter.build(&store)?))
+            Ok(Counter::Redis(more(builder).build(&store)?))
         })
     }
 

@@ -1,5 +1,7 @@
 //! The gRPC service `envoy.service.ratelimit.v3.RateLimitService`.
 
+mod codec;
+
 use std::{
     convert::Infallible,
     future::Future,
@@ -15,9 +17,9 @@ use tonic::{
     metadata::MetadataMap,
     server::{Grpc, NamedService, UnaryService},
 };
-use tonic_prost::ProstCodec;
 use tower_service::Service;
 
+use self::codec::RequestCodec;
 use crate::{
     decide::{DecideError, RateLimits},
     events,
@@ -65,7 +67,7 @@ impl Service<http::Request<Body>> for RateLimitService {
                 return Ok(Status::unimplemented("the service has no such method").into_http());
             }
             let caller = Caller::of(request.headers(), None);
-            let mut grpc = Grpc::new(ProstCodec::default());
+            let mut grpc = Grpc::new(RequestCodec::default());
             Ok(caller.within(grpc.unary(method, request)).await)
         })
     }
@@ -135,6 +137,7 @@ mod tests {
     use std::net::TcpListener;
 
     use tonic::codegen::http::uri::PathAndQuery;
+    use tonic_prost::ProstCodec;
     use tower_ratelimit::{OnFailure, RedisStore};
 
     use super::*;
@@ -182,6 +185,23 @@ descriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: 2}}]
             .map(|answer: Response<RateLimitResponse>| answer.get_ref().overall_code())
             .map_err(|status| status.code());
         (answer, asked_at.elapsed())
+    }
+
+    #[tokio::test]
+    async fn request_with_too_much_is_not_read() {
+        let store = tower_ratelimit::LocalStore::new();
+        let limits = RateLimits::new(Counters::local(&store), Modes::default());
+        let mut client = tonic::client::Grpc::new(service(limits));
+        let request = Request::new(RateLimitRequest {
+            descriptors: vec![RateLimitDescriptor::default(); 2_000_000],
+            ..RateLimitRequest::default()
+        });
+        let path = PathAndQuery::from_static(SHOULD_RATE_LIMIT);
+        let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
+        let refused = client.unary(request, path, codec).await;
+        let refused = refused.expect_err("more than there may be");
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert!(refused.message().contains("of at most 64"), "{refused}");
     }
 
     #[tokio::test(start_paused = true)]

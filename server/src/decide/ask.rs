@@ -36,10 +36,10 @@ pub(super) struct Limited<'r> {
 }
 
 /// The most descriptors of a request: each takes time and memory, and a client may be able to make them up.
-const MAX_DESCRIPTORS: usize = 256;
+pub(crate) const MAX_DESCRIPTORS: usize = 256;
 
 /// The most entries of a descriptor.
-const MAX_ENTRIES: usize = 64;
+pub(crate) const MAX_ENTRIES: usize = 64;
 
 /// Whether the request makes sense.
 pub(super) fn check(request: &RateLimitRequest) -> Result<(), DecideError> {
