@@ -46,44 +46,24 @@ impl Draining {
     }
 }
 
-#[derive(Clone)]
-struct Service {
-    limits: RateLimits,
-    draining: Draining,
-    /// Whether limits are waited for.
-    has_limits: bool,
-}
-
-impl Service {
-    fn is_ready(&self) -> bool {
-        !self.draining.has_begun() && (!self.has_limits || self.limits.rules().is_some())
-    }
-}
-
 /// The routes, for a server of yours.
 pub fn router(limits: RateLimits, draining: Draining) -> Router {
-    routes(Service {
-        limits,
-        draining,
-        has_limits: true,
+    let known = limits.clone();
+    router_ready(limits, move || {
+        !draining.has_begun() && known.rules().is_some()
     })
 }
 
-/// The same for a service of rules of requests alone, which is ready without limits of descriptors.
-pub(crate) fn router_without_limits(limits: RateLimits, draining: Draining) -> Router {
-    routes(Service {
-        limits,
-        draining,
-        has_limits: false,
-    })
-}
-
-fn routes(service: Service) -> Router {
+/// The same for a service that is ready as long as this says so.
+pub(crate) fn router_ready(
+    limits: RateLimits,
+    is_ready: impl Fn() -> bool + Clone + Send + Sync + 'static,
+) -> Router {
     Router::new()
         .route("/json", post(ask))
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .with_state(service.clone())
-        .merge(probes(move || service.is_ready()))
+        .with_state(limits)
+        .merge(probes(is_ready))
 }
 
 /// The probes of a service that is ready as long as this says so.
@@ -103,9 +83,9 @@ pub(crate) fn probes(is_ready: impl Fn() -> bool + Clone + Send + Sync + 'static
         .route("/healthcheck", route(StatusCode::INTERNAL_SERVER_ERROR))
 }
 
-async fn ask(State(service): State<Service>, body: Bytes) -> Response<String> {
+async fn ask(State(limits): State<RateLimits>, body: Bytes) -> Response<String> {
     let answer = match json::request(&body) {
-        Ok(request) => service.limits.decide(&request).await,
+        Ok(request) => limits.decide(&request).await,
         Err(fault) => Err(DecideError::Invalid(fault)),
     };
     let (status, body, kind) = match answer {

@@ -51,6 +51,10 @@ pub struct Settings {
     pub http_tls: bool,
     /// The address of Redis. Defaults to none: this process counts by itself.
     pub redis: Option<String>,
+    /// The file with the password of Redis, for an address that has none. Defaults to none.
+    pub redis_password_file: Option<PathBuf>,
+    /// Whether the service is only ready while Redis answers. Defaults to false: it goes on by `on_failure`.
+    pub ready_needs_store: bool,
     /// What keys in Redis begin with. Defaults to that of [`RedisStore`].
     pub redis_prefix: Option<String>,
     /// How long Redis may take. Defaults to [`DEFAULT_DEADLINE`].
@@ -97,6 +101,8 @@ impl Settings {
             tls: None,
             http_tls: false,
             redis: None,
+            redis_password_file: None,
+            ready_needs_store: false,
             redis_prefix: None,
             redis_deadline: DEFAULT_DEADLINE,
             on_failure: OnFailure::local(),

@@ -6,6 +6,7 @@ mod admin;
 mod auth;
 mod calls;
 mod check;
+mod end;
 mod envoy;
 mod http;
 mod life;
@@ -18,6 +19,7 @@ mod prometheus;
 mod proxy;
 mod reference;
 mod service;
+mod store;
 mod systemd;
 mod tls;
 #[path = "../support/tls.rs"]

@@ -17,7 +17,7 @@ use axum::{Router, extract::State, routing::get};
 use http::header::CONTENT_TYPE;
 use metrics::{KeyName, Recorder as _, Unit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tower_ratelimit::{StoreHealth, observe::MetricsObserver};
+use tower_ratelimit::observe::MetricsObserver;
 
 pub(crate) use self::text::Text;
 use crate::{
@@ -142,18 +142,23 @@ impl Metrics {
             .with_state(self.clone())
     }
 
-    /// Never ends: keeps the memory of histograms bounded where nobody asks for `/metrics`, and has the store
-    /// tried while no request has asked it yet.
+    /// Never ends: keeps the memory of histograms bounded where nobody asks for `/metrics`, and has the store tried
+    /// while it is not known to answer, or where the service is only ready while it does: requests may not come then.
     pub(crate) async fn upkeep(self) {
+        let Inner {
+            recorder,
+            source,
+            store,
+        } = &*self.0;
         let mut ticks = tokio::time::interval(UPKEEP);
         loop {
             ticks.tick().await;
-            self.0.recorder.run_upkeep();
-            if let Store::Redis(store) = &self.0.store
-                && store.health() == StoreHealth::Untried
+            recorder.run_upkeep();
+            if let Store::Redis(redis) = store
+                && (!store.is_up() || source.settings().ready_needs_store)
             {
                 // Its health tells what came of it.
-                drop(store.check().await);
+                drop(redis.check().await);
             }
         }
     }
@@ -246,17 +251,13 @@ fn statistics(text: &mut Text, source: &Source) {
 }
 
 fn health(text: &mut Text, store: &Store) {
-    let (up, open) = match store {
-        Store::Local(_) => (true, false),
-        Store::Redis(store) => {
-            let health = store.health();
-            let untried = health == StoreHealth::Untried;
-            (!untried && !health.is_down(), health.is_down())
-        }
+    let open = match store {
+        Store::Local(_) => false,
+        Store::Redis(store) => store.health().is_down(),
     };
     let labels = [("backend", store.backend())];
     text.gauge("ratelimit_store_up", "Whether the store answers.")
-        .sample(&labels, u8::from(up));
+        .sample(&labels, u8::from(store.is_up()));
     text.gauge(
         "ratelimit_breaker_open",
         "Whether requests do not ask the store, since it failed several times.",
