@@ -34,7 +34,7 @@ use self::{
 };
 use crate::{
     admin::Admin,
-    connections::{self, listen},
+    connections::{self, Terms, listen},
     decide::{Modes, RateLimits},
     error::{ServeError, fault},
     http::Draining,
@@ -152,7 +152,7 @@ impl Running {
             server: tokio::spawn(connections::serve(
                 listener,
                 tls,
-                settings.max_connections,
+                Terms::http(settings.max_connections),
                 answer,
                 stopped,
             )),
@@ -163,14 +163,15 @@ impl Running {
     }
 
     /// Gives connections up by a word for as long as callers may need to notice; then takes no more requests, and
-    /// waits for those under way, and for tunnels. What is beside ends last: probes tell of all this.
-    async fn end(self, drain: Duration, beside: Beside) {
+    /// waits for those under way, and for tunnels. What is beside ends last: probes tell of all this. False if
+    /// they took too long.
+    async fn end(self, drain: Duration, beside: Beside) -> bool {
         self.draining.begin();
         let all = async {
             drop(self.server.await);
             self.front.all_answered().await;
             beside.end().await;
         };
-        life::drain(drain, &self.stop, all).await;
+        life::drain(drain, &self.stop, all).await
     }
 }

@@ -2,16 +2,12 @@
 
 use std::{fmt, net::SocketAddr};
 
-use axum::{Router, body::Body};
-use http::Request;
-use hyper::body::Incoming;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
-use tower_service::Service as _;
 
 use super::Settings;
 use crate::{
     admin::{Admin, Place},
-    connections::{self, MAX_CONNECTIONS, listen_unless_off},
+    connections::{self, MAX_CONNECTIONS, Terms, answer_of, listen_unless_off},
     error::ServeError,
     http::{Draining, probes},
     metrics::Metrics,
@@ -66,11 +62,10 @@ impl Beside {
         if let (Some((listener, _)), Some(metrics)) = (listeners.http, metrics) {
             let draining = draining.clone();
             let probes = probes(move || !draining.has_begun());
-            servers.spawn(http(
-                listener,
-                metrics.router().merge(probes),
-                stopped.clone(),
-            ));
+            let routes = metrics.router().merge(probes);
+            let answer = move |request, peer| answer_of(routes.clone(), request, peer);
+            let (terms, until) = (Terms::http(MAX_CONNECTIONS), stopped.clone());
+            servers.spawn(connections::serve(listener, None, terms, answer, until));
         }
         if let Some(place) = listeners.admin {
             servers.spawn(admin.serve(place, stopped));
@@ -83,12 +78,4 @@ impl Beside {
         self.stop.send_replace(true);
         while self.servers.join_next().await.is_some() {}
     }
-}
-
-async fn http(listener: TcpListener, router: Router, stopped: watch::Receiver<bool>) {
-    let answer = move |request: Request<Incoming>, _| {
-        let answer = router.clone().call(request.map(Body::new));
-        async { answer.await.unwrap_or_else(|never| match never {}) }
-    };
-    connections::serve(listener, None, MAX_CONNECTIONS, answer, stopped).await;
 }
