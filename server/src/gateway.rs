@@ -57,8 +57,13 @@ impl Limits {
         let backend = store.backend();
         // There are no descriptors to count: it is there for the keys that are denied most often.
         let limits = RateLimits::new(store.counters(OnFailure::local()), Modes::default());
-        let observer = observed(MetricsObserver::new().backend(backend), backend);
-        let layer = RulesLayer::new(rules).observer((observer, Arc::clone(limits.top())));
+        let (layer, top) = (RulesLayer::new(rules), Arc::clone(limits.top()));
+        let metrics = MetricsObserver::new().backend(backend);
+        // Counting costs as much as deciding, also where nobody can read the counts.
+        let layer = match settings.http {
+            Some(_) => layer.observer(observed((metrics, top), backend)),
+            None => layer.observer(observed(top, backend)),
+        };
         let handle = Some(layer.handle());
         Self {
             source: Source::new(settings.service(), limits, handle, "the rules"),
