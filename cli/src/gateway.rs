@@ -53,7 +53,7 @@ pub(crate) struct Gateway {
     /// How long the upstream may take until its response begins; later it is 504.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, env = "TOWER_RATELIMIT_TIMEOUT")]
     timeout: Duration,
-    /// How long a WebSocket, or an exchange whose response has begun, may be silent in both directions.
+    /// How long a WebSocket, or an exchange whose response has begun, may be silent in both directions; 0 is for ever.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time, env = "TOWER_RATELIMIT_IDLE_TIMEOUT")]
     idle_timeout: Duration,
     #[command(flatten)]
@@ -103,7 +103,10 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     settings.max_in_flight = gateway.max_in_flight;
     settings.max_connections = gateway.max_connections;
     settings.timeout = gateway.timeout;
-    settings.idle_timeout = gateway.idle_timeout;
+    settings.idle_timeout = match gateway.idle_timeout {
+        Duration::ZERO => Duration::MAX,
+        time => time,
+    };
     settings.drain = gateway.drain.drain;
     settings.http = gateway.http.0;
     settings.admin = gateway.operators.admin.0;

@@ -13,6 +13,7 @@ mod proxy;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod ticket;
 mod upgrade;
 mod upload;
 
@@ -25,22 +26,22 @@ use tower_ratelimit::{
     observe::MetricsObserver,
     rules::{Rules, RulesLayer},
 };
-use tracing::{info, warn};
+use tracing::info;
 
 pub use self::settings::{Settings, Upstream};
 use self::{
-    beside::{Beside, Listeners},
+    beside::{Beside, ListenersBeside},
     front::Front,
 };
 use crate::{
     admin::Admin,
-    connections::{self, listen},
+    connections::{self, Terms, listen},
     decide::{Modes, RateLimits},
     error::{ServeError, fault},
     http::Draining,
     life::{self, Signals},
     metrics::Metrics,
-    source::Source,
+    source::{Source, warn_of},
     store::Store,
     telemetry::{Caller, observed},
     tls::{self, Tls},
@@ -59,8 +60,13 @@ impl Limits {
         let backend = store.backend();
         // There are no descriptors to count: it is there for the keys that are denied most often.
         let limits = RateLimits::new(store.counters(OnFailure::local()), Modes::default());
-        let observer = observed(MetricsObserver::new().backend(backend), backend);
-        let layer = RulesLayer::new(rules).observer((observer, Arc::clone(limits.top())));
+        let (layer, top) = (RulesLayer::new(rules), Arc::clone(limits.top()));
+        let metrics = MetricsObserver::new().backend(backend);
+        // Counting costs as much as deciding, also where nobody can read the counts.
+        let layer = match settings.http {
+            Some(_) => layer.observer(observed((metrics, top), backend)),
+            None => layer.observer(observed(top, backend)),
+        };
         let handle = Some(layer.handle());
         Self {
             source: Source::new(settings.service(), limits, handle, "the rules"),
@@ -81,11 +87,10 @@ impl Limits {
 /// When a file, an address or a setting is wrong.
 pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let (rules, store) = settings.rules()?;
-    let warnings = rules.warnings().iter();
-    warnings.for_each(|warning| warn!("{warning}"));
+    warn_of(rules.warnings());
     let tls = settings.tls.clone().map(Tls::new).transpose()?;
     let (listener, address) = listen(settings.listen, "--listen").await?;
-    let listeners = Listeners::new(&settings).await?;
+    let listeners = ListenersBeside::new(&settings).await?;
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
     info!(
         "limiting http://{} by {}, on {address}{listeners}",
@@ -109,17 +114,19 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     };
     let end = running.end(settings.drain, beside);
     let life = life::live(signals, reload, end);
-    let upkeep = async {
-        match metrics {
-            Some(metrics) => metrics.upkeep().await,
-            None => pending().await,
-        }
-    };
     tokio::select! {
         () = tls::watch_during(life, tls.as_ref()) => {}
-        () = upkeep => {}
+        () = upkeep(metrics) => {}
     }
     Ok(())
+}
+
+/// Never ends.
+async fn upkeep(metrics: Option<Metrics>) {
+    match metrics {
+        Some(metrics) => metrics.upkeep().await,
+        None => pending().await,
+    }
 }
 
 /// The server.
@@ -152,7 +159,7 @@ impl Running {
             server: tokio::spawn(connections::serve(
                 listener,
                 tls,
-                settings.max_connections,
+                Terms::http(settings.max_connections),
                 answer,
                 stopped,
             )),
@@ -163,7 +170,8 @@ impl Running {
     }
 
     /// Gives connections up by a word for as long as callers may need to notice; then takes no more requests, and
-    /// waits for those under way, and for tunnels. What is beside ends last: probes tell of all this.
+    /// waits for those under way, and for tunnels. What is beside ends last: probes tell of all this. False if
+    /// they took too long.
     async fn end(self, drain: Duration, beside: Beside) -> bool {
         self.draining.begin();
         let all = async {

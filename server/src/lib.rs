@@ -40,7 +40,6 @@ mod tls;
 mod connections;
 mod store;
 
-mod grpc;
 mod settings;
 
 mod source;

@@ -13,9 +13,8 @@ use crate::notify;
 /// How long requests that are under way may take when the process ends.
 const LAST_REQUESTS: Duration = Duration::from_secs(20);
 
-/// Goes on until the process is told to end, and then until `end` is over, which says whether all requests are
-/// answered. SIGTERM and SIGINT end it, a second of
-/// either at once; SIGHUP calls `reload`.
+/// Goes on until the process is told to end, and then until `end` is over, which says whether all requests were
+/// answered. SIGTERM and SIGINT end it, a second of either at once; SIGHUP calls `reload`.
 pub(crate) async fn live(
     mut signals: Signals,
     mut reload: impl FnMut(),
@@ -32,14 +31,14 @@ pub(crate) async fn live(
     tokio::select! {
         all = end => match all {
             true => info!("all requests are answered"),
-            false => warn!("requests were under way after {LAST_REQUESTS:?}, and are cut off"),
+            false => warn!("requests are cut off that took more than {LAST_REQUESTS:?}"),
         },
         () = signals.end() => warn!("told twice to end"),
     }
 }
 
 /// Goes on for as long as callers may need to notice; then has servers take no more requests, and waits for `all`
-/// that are under way. Says whether they have ended.
+/// that are under way. False if these took too long.
 pub(crate) async fn drain(
     drain: Duration,
     stop: &watch::Sender<bool>,

@@ -9,8 +9,8 @@ use std::{
     time::SystemTime,
 };
 
-use tower_ratelimit::rules::RulesHandle;
-use tracing::{error, info};
+use tower_ratelimit::rules::{Problem, RulesHandle};
+use tracing::{error, info, warn};
 
 use self::quotas::Quotas;
 pub(crate) use self::quotas::{Instead, Overridden};
@@ -43,6 +43,11 @@ pub(crate) struct Loads {
 
 /// A line for the log; or the rules that could not be read, and their fault.
 type Reloaded = Result<String, (&'static str, String)>;
+
+/// Logs what is strange about files that are used.
+pub(crate) fn warn_of(warnings: &[Problem]) {
+    warnings.iter().for_each(|warning| warn!("{warning}"));
+}
 
 impl Source {
     /// The source of rules that are in force already.
@@ -185,6 +190,7 @@ impl Source {
             Ok(rules) => rules?,
             Err(error) => return Some(Err(("the rules", error.to_string()))),
         };
+        warn_of(rules.warnings());
         let line = format!("read the rules again: {}", counted(rules.len(), "limit"));
         let limits = &self.0.limits;
         limits.set_rules(rules);
@@ -200,6 +206,9 @@ impl Source {
             Ok(changes) => changes,
             Err(error) => return Some(Err((which, error.to_string()))),
         };
+        if let Some(auth) = &self.0.auth {
+            warn_of(auth.rules().warnings());
+        }
         quotas.forget(true);
         Some(Ok(format!("read {which} again:\n{changes}")))
     }

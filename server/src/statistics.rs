@@ -2,7 +2,7 @@
 //! which there is not.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -23,7 +23,7 @@ pub struct Statistics(RwLock<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    counts: HashMap<StatsName, Arc<LimitCounts>>,
+    counts: HashMap<Arc<StatsName>, Arc<LimitCounts>>,
     /// How many of the names tell values.
     values: usize,
 }
@@ -89,12 +89,18 @@ impl Statistics {
 
     /// All counts, in the order of their names.
     #[must_use]
-    pub fn all(&self) -> BTreeMap<StatsName, [u64; COUNTS.len()]> {
+    pub fn all(&self) -> Vec<(Arc<StatsName>, [u64; COUNTS.len()])> {
+        // A new name, and behind it all others, waits for the lock: under it only handles are copied. To tell of the
+        // names while it is held would take a hundred times as long.
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let counts = known.counts.iter();
-        counts
-            .map(|(name, counts)| (name.clone(), counts.told()))
-            .collect()
+        let counts = counts.map(|(name, counts)| (Arc::clone(name), Arc::clone(counts)));
+        let counts: Vec<_> = counts.collect();
+        drop(known);
+        let told = counts.into_iter();
+        let mut told: Vec<_> = told.map(|(name, counts)| (name, counts.told())).collect();
+        told.sort_by(|(one, _), (other, _)| one.cmp(other));
+        told
     }
 
     /// Forgets the names of domains that are gone, and those with values of requests that nobody has asked about
@@ -138,7 +144,7 @@ impl Statistics {
             }
             false => name.clone(),
         };
-        Arc::clone(known.counts.entry(name).or_default())
+        Arc::clone(known.counts.entry(Arc::new(name)).or_default())
     }
 }
 

@@ -36,7 +36,11 @@ use tracing::info;
 
 use self::guard::{Guard, guard};
 pub(crate) use self::place::Place;
-use crate::{life, source::Source, store::Store};
+use crate::{
+    connections::{self, MAX_CONNECTIONS, Terms, answer_of},
+    source::Source,
+    store::Store,
+};
 
 /// The longest body: a file of rules.
 const MAX_BODY: usize = 16 << 20;
@@ -61,9 +65,15 @@ impl Admin {
     /// Serves operators until the word to stop.
     pub(crate) async fn serve(self, place: Place, stopped: watch::Receiver<bool>) {
         let router = self.router(place.address, place.token);
-        let router = router.into_make_service_with_connect_info::<SocketAddr>();
-        let server = axum::serve(place.listener, router);
-        drop(server.with_graceful_shutdown(life::wait(stopped)).await);
+        let answer = move |request, peer| answer_of(router.clone(), request, peer);
+        connections::serve(
+            place.listener,
+            None,
+            Terms::http(MAX_CONNECTIONS),
+            answer,
+            stopped,
+        )
+        .await;
     }
 
     /// The routes of a service that listens there.

@@ -2,29 +2,25 @@
 
 use std::{fmt, net::SocketAddr};
 
-use axum::{Router, body::Body};
-use http::Request;
-use hyper::body::Incoming;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
-use tower_service::Service as _;
 
-use super::Settings;
+use super::settings::Settings;
 use crate::{
     admin::{Admin, Place},
-    connections::{self, MAX_CONNECTIONS, listen_unless_off},
+    connections::{self, MAX_CONNECTIONS, Terms, answer_of, listen_unless_off},
     error::ServeError,
     http::{Draining, probes},
     metrics::Metrics,
 };
 
 /// The listeners, of those that are wanted.
-pub(super) struct Listeners {
+pub(super) struct ListenersBeside {
     /// With the address that it has got.
     pub(super) http: Option<(TcpListener, SocketAddr)>,
     admin: Option<Place>,
 }
 
-impl Listeners {
+impl ListenersBeside {
     pub(super) async fn new(settings: &Settings) -> Result<Self, ServeError> {
         let admin = Place::listen(&settings.service()).await?;
         let http = match settings.http {
@@ -36,7 +32,7 @@ impl Listeners {
 }
 
 /// What the log says of them.
-impl fmt::Display for Listeners {
+impl fmt::Display for ListenersBeside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((_, address)) = &self.http {
             write!(f, "; metrics and probes are on {address}")?;
@@ -56,7 +52,7 @@ pub(super) struct Beside {
 
 impl Beside {
     pub(super) fn start(
-        listeners: Listeners,
+        listeners: ListenersBeside,
         metrics: Option<&Metrics>,
         admin: Admin,
         draining: &Draining,
@@ -66,11 +62,10 @@ impl Beside {
         if let (Some((listener, _)), Some(metrics)) = (listeners.http, metrics) {
             let draining = draining.clone();
             let probes = probes(move || !draining.has_begun());
-            servers.spawn(http(
-                listener,
-                metrics.router().merge(probes),
-                stopped.clone(),
-            ));
+            let routes = metrics.router().merge(probes);
+            let answer = move |request, peer| answer_of(routes.clone(), request, peer);
+            let (terms, until) = (Terms::http(MAX_CONNECTIONS), stopped.clone());
+            servers.spawn(connections::serve(listener, None, terms, answer, until));
         }
         if let Some(place) = listeners.admin {
             servers.spawn(admin.serve(place, stopped));
@@ -83,12 +78,4 @@ impl Beside {
         self.stop.send_replace(true);
         while self.servers.join_next().await.is_some() {}
     }
-}
-
-async fn http(listener: TcpListener, router: Router, stopped: watch::Receiver<bool>) {
-    let answer = move |request: Request<Incoming>, _| {
-        let answer = router.clone().call(request.map(Body::new));
-        async { answer.await.unwrap_or_else(|never| match never {}) }
-    };
-    connections::serve(listener, None, MAX_CONNECTIONS, answer, stopped).await;
 }

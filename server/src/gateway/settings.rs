@@ -45,7 +45,7 @@ pub struct Settings {
     /// seconds.
     pub timeout: Duration,
     /// How long nothing may come in either direction of a WebSocket, or of an exchange whose response has begun.
-    /// Defaults to an hour.
+    /// [`Duration::MAX`] is for ever. Defaults to an hour.
     pub idle_timeout: Duration,
     /// How long the gateway goes on after it was told to end. Defaults to 5 seconds.
     pub drain: Duration,

@@ -231,21 +231,24 @@ fn statistics(text: &mut Text, source: &Source) {
     if source.limits().rules().is_none() {
         return;
     }
-    let mut limits = BTreeMap::new();
+    let mut sums = BTreeMap::new();
     for (name, counts) in source.limits().statistics().all() {
-        let sums = limits.entry(name.labels()).or_insert([0; COUNTS.len()]);
+        let sums = sums.entry(name.labels()).or_insert([0; COUNTS.len()]);
         let counts = sums.iter_mut().zip(counts);
         counts.for_each(|(sum, count)| *sum += count);
     }
+    // The labels are the same in all families.
+    let limits = sums.into_iter().map(|(labels, counts)| {
+        let labels = labels.iter().filter(|(_, value)| !value.is_empty());
+        let labels = labels.map(|(name, value)| (*name, value.as_str()));
+        (text::labels(labels), counts)
+    });
+    let limits: Vec<_> = limits.collect();
     for (at, (name, help)) in COUNTS.iter().enumerate() {
         let name = format!("ratelimit_service_rate_limit_{name}");
         let mut family = text.counter(&name, help);
         for (labels, counts) in &limits {
-            let labels = labels.iter().filter(|(_, value)| !value.is_empty());
-            let labels: Vec<_> = labels
-                .map(|(name, value)| (*name, value.as_str()))
-                .collect();
-            family.sample(&labels, counts[at]);
+            family.labelled(labels, counts[at]);
         }
     }
 }

@@ -2,24 +2,22 @@
 
 use std::time::Duration;
 
-use axum::{
-    body::Body,
-    extract::{ConnectInfo, Request},
-};
+use axum::{Router, extract::Request};
 use hyper::body::Incoming;
 use tokio::{sync::watch, task::JoinSet};
-use tonic::transport::{Server, server::Router as Services};
+use tonic::service::Routes;
 use tonic_health::{
     ServingStatus,
     pb::health_server::{Health, HealthServer},
     server::{HealthReporter, health_reporter},
 };
-use tower_service::Service as _;
 
-use super::{listeners::Listeners, parts::Parts};
+use super::{
+    listeners::{GrpcListener, Listeners},
+    parts::Parts,
+};
 use crate::{
-    connections::{self, MAX_CONNECTIONS, PING_TIME, Peer},
-    grpc::jittered,
+    connections::{self, MAX_CONNECTIONS, Terms, answer_of},
     http::Draining,
     life, reflection, rls,
     telemetry::Caller,
@@ -46,33 +44,31 @@ impl Servers {
         let draining = Draining::default();
         let mut running = JoinSet::new();
 
-        let (listener, _) = listeners.http;
-        let tls = parts.tls.clone().filter(|_| parts.settings.http_tls);
-        let router = parts.router(draining.clone());
-        let answer = move |request: Request<Incoming>, peer: Peer| {
-            let mut request = request.map(Body::new);
-            request.extensions_mut().insert(ConnectInfo(peer.address));
+        let routes = parts.router(draining.clone());
+        let answer = move |request: Request<Incoming>, peer| {
             // The routes that decide have no parameters: their paths are themselves.
             let caller = Caller::of(request.headers(), Some(request.uri().path()));
-            let answer = caller.within(router.clone().call(request));
-            async { answer.await.unwrap_or_else(|never| match never {}) }
+            caller.within(answer_of(routes.clone(), request, peer))
         };
-        let until = stopped.clone();
-        running.spawn(connections::serve(
-            listener,
-            tls,
-            MAX_CONNECTIONS,
-            answer,
-            until,
-        ));
+        let tls = parts.tls.clone().filter(|_| parts.settings.http_tls);
+        let (listener, _) = listeners.http;
+        let (terms, until) = (Terms::http(MAX_CONNECTIONS), stopped.clone());
+        running.spawn(connections::serve(listener, tls, terms, answer, until));
 
-        let services = services(parts, health_service);
-        let (grpc, tls, until) = (
-            listeners.grpc,
-            parts.tls.clone(),
-            life::wait(stopped.clone()),
-        );
-        running.spawn(async move { drop(grpc.serve(tls, services, until).await) });
+        let routes = services(parts, health_service);
+        let answer = move |request, peer| answer_of(routes.clone(), request, peer);
+        let (tls, until) = (parts.tls.clone(), stopped.clone());
+        let terms = Terms::grpc(parts.settings.grpc_max_age);
+        match listeners.grpc {
+            GrpcListener::Tcp(listener) => {
+                running.spawn(connections::serve(listener, tls, terms, answer, until))
+            }
+            // A socket of the file system is guarded by that.
+            #[cfg(unix)]
+            GrpcListener::Unix(listener) => {
+                running.spawn(connections::serve(listener, None, terms, answer, until))
+            }
+        };
 
         if let Some(place) = listeners.admin {
             running.spawn(parts.admin().serve(place, stopped));
@@ -86,7 +82,7 @@ impl Servers {
     }
 
     /// Says that the service is not ready, and goes on for as long as callers may need to notice; then takes no
-    /// more requests, and waits for those under way; says whether they are answered.
+    /// more requests, and waits for those under way. False if these took too long.
     pub(super) async fn end(mut self, drain: Duration) -> bool {
         self.draining.begin();
         set_health(&self.health, true, ServingStatus::NotServing).await;
@@ -96,14 +92,12 @@ impl Servers {
 }
 
 /// The services by gRPC.
-fn services(parts: &Parts, health: HealthServer<impl Health>) -> Services {
-    Server::builder()
-        .max_connection_age(jittered(parts.settings.grpc_max_age))
-        .http2_keepalive_interval(Some(PING_TIME))
-        .add_service(health)
+fn services(parts: &Parts, health: HealthServer<impl Health>) -> Router {
+    let services = Routes::new(health)
         .add_service(reflection::service())
         .add_service(reflection::alpha_service())
-        .add_service(rls::service(parts.limits.clone()))
+        .add_service(rls::service(parts.limits.clone()));
+    services.prepare().into_axum_router()
 }
 
 /// Tells the health of the process, and of the service of limits, which never serves where there are none.

@@ -4,7 +4,7 @@ use testkit::{
     logged, needs,
     servers::certificates::{CERTIFICATE, KEY, make_certificates},
 };
-use tokio::runtime::Builder;
+use tokio::{runtime::Builder, time::sleep};
 
 use super::*;
 
