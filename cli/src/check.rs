@@ -1,15 +1,17 @@
 //! `check`: what is wrong with rule files, and what they do to a request.
 
+mod arguments;
 #[cfg(feature = "serve")]
 mod envoy;
+mod request;
 
 use tower_ratelimit::rules::{Problem, RuleChanges, Rules, RulesBuilder};
 
+pub(crate) use self::arguments::Check;
+use self::request::request;
 use crate::{
-    FAULTS, OK,
-    arguments::Check,
+    exit::{FAULTS, OK},
     output::{Asked, Findings},
-    request::request,
     time,
 };
 

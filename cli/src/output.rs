@@ -2,6 +2,7 @@
 
 use std::{fmt::Write, net::IpAddr};
 
+use clap::ValueEnum;
 use serde_json::{Value, json};
 use tower_ratelimit::{
     Timestamp,
@@ -11,7 +12,14 @@ use tower_ratelimit::{
     },
 };
 
-use crate::{arguments::OutputFormat, time};
+use crate::{time, words::counted};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    Text,
+    Json,
+    Github,
+}
 
 /// The result of a check.
 #[derive(Debug, Default)]
@@ -87,16 +95,12 @@ impl Findings {
 
     /// `7 rules, 2 warnings`.
     fn summary(&self) -> String {
-        let count = |number: usize, noun: &str| match number {
-            1 => format!("1 {noun}"),
-            _ => format!("{number} {noun}s"),
-        };
         let found = self.problems.len();
         let noun = self.noun.unwrap_or("rule");
         match self.rules {
-            None => count(found + self.more, "fault"),
-            Some(rules) if found == 0 => count(rules, noun),
-            Some(rules) => format!("{}, {}", count(rules, noun), count(found, "warning")),
+            None => counted(found + self.more, "fault"),
+            Some(rules) if found == 0 => counted(rules, noun),
+            Some(rules) => format!("{}, {}", counted(rules, noun), counted(found, "warning")),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::{
     decision::Policy,
     error::{ConfigError, ConfigErrorKind},
     key::ClientIp,
-    limiter::AnyLimiter,
+    limiter::{AnyLimiter, LocalStore},
     quota::Quota,
 };
 
@@ -60,6 +60,7 @@ struct RuleSet {
     asks_the_time: bool,
     /// One for each rule that limits anything.
     limiters: Box<[Option<RuleLimiter>]>,
+    store: RulesStore,
     origin: Option<Arc<RulesOrigin>>,
     warnings: Box<[Problem]>,
 }
@@ -99,6 +100,7 @@ impl Rules {
             client_ip: compiled.client_ip,
             clock: store.clock().cloned().unwrap_or(clock),
             limiters,
+            store: store.clone(),
             origin: origin.map(Arc::new),
             warnings: compiled.warnings.into(),
         })))
@@ -134,6 +136,13 @@ impl Rules {
     pub fn limiter_of(&self, rule: &str) -> Option<AnyLimiter> {
         let rule = self.rule(rule)?;
         self.limiter(rule).map(RuleLimiter::to_any)
+    }
+
+    /// The table in this process that the rules count in, to tell how many keys it has and how many it gave up;
+    /// `None` where they count in Redis.
+    #[must_use]
+    pub fn local_store(&self) -> Option<&LocalStore> {
+        self.0.store.local()
     }
 
     /// The place of a rule, such as `rules.yaml:9`; `None` if there is no such rule.
@@ -229,6 +238,7 @@ impl Rules {
             client_ip: set.client_ip.clone(),
             clock: set.clock.clone(),
             asks_the_time: set.asks_the_time,
+            store: set.store.clone(),
             limiters: set.limiters.clone(),
             origin: set.origin.clone(),
             warnings: set.warnings.clone(),

@@ -122,6 +122,15 @@ impl RulesStore {
         builder.build().map(Self::from).map_err(refused)
     }
 
+    /// The table, if it is one of this process.
+    pub(super) const fn local(&self) -> Option<&LocalStore> {
+        match &self.0 {
+            Place::Local(store) => Some(store),
+            #[cfg(feature = "redis")]
+            Place::Redis(_) => None,
+        }
+    }
+
     /// The clock that it counts by, if that is one of this process.
     pub(super) fn clock(&self) -> Option<&SharedClock> {
         match &self.0 {

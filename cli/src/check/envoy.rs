@@ -9,7 +9,11 @@ use tower_ratelimit_server::{
     messages::{Entry, RateLimitDescriptor},
 };
 
-use crate::{FAULTS, OK, arguments::Check, output::Findings};
+use super::arguments::Check;
+use crate::{
+    exit::{FAULTS, OK},
+    output::Findings,
+};
 
 /// Whether the files are such files: one of them has a domain, or the arguments are about nothing else.
 pub(super) fn is_meant(check: &Check) -> bool {
