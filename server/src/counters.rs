@@ -35,7 +35,7 @@ struct Inner {
 
 type MakeLimiter = Box<dyn Fn(Quota, &str) -> Result<Counter, ConfigError> + Send + Sync>;
 
-/// What counts.
+/// A limiter that counts.
 #[derive(Clone)]
 enum Counter {
     Any(AnyLimiter),

@@ -121,7 +121,7 @@ impl RateLimits {
         self.decide_until(None, request).await
     }
 
-    /// What [`decide`](Self::decide) does, for a caller that waits until then: where Redis has not answered by then,
+    /// The same as [`decide`](Self::decide) for a caller that waits until then: where Redis has not answered by then,
     /// what stands in for it decides.
     ///
     /// # Errors

@@ -2,9 +2,9 @@
 //!
 //! | route | answers |
 //! |---|---|
-//! | `POST /json` | a `RateLimitRequest` in the JSON of protocol buffers: 200 if it passes, 429 if it is over its limit, 400 for one that makes no sense, 500 without rules or a store |
+//! | `POST /json` | a `RateLimitRequest` in the JSON of protocol buffers: 200 if it passes, 429 if it is over its limit, 400 for one that makes no sense, 500 without rules or a store, where the reference has 400 |
 //! | `GET /healthz` | 200 while the process answers |
-//! | `GET /readyz`, `GET /healthcheck` | 200 while the rules are there that are configured and the service is not about to stop; else 503, and 500 as Envoy's reference service says it |
+//! | `GET /readyz`, `GET /healthcheck` | 200 while the rules are there that are configured, the service is not about to stop, and Redis answers where that is asked for; else 503, and 500 as Envoy's reference service says it |
 
 use std::{
     future::ready,

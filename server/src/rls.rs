@@ -152,7 +152,7 @@ mod tests {
 descriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: 2}}]
 ";
 
-    /// What is answered to a caller that waits for this long, while Redis takes far longer.
+    /// The answer to a caller that waits for this long, while Redis takes far longer, and its time.
     async fn answered(
         on_failure: OnFailure,
         modes: Modes,

@@ -21,12 +21,12 @@ pub enum FilesOf {
     },
 }
 
-/// What there is at a path.
+/// The files at a path.
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     /// The path itself, or the files of the directory, in the order of their names.
     pub(crate) files: Vec<PathBuf>,
-    /// What the directory has beside them.
+    /// The files and directories in it that are not read.
     pub(crate) others: Vec<PathBuf>,
 }
 

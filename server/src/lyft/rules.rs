@@ -16,7 +16,7 @@ pub struct Rules {
     pub(super) domains: HashMap<String, Level>,
     pub(super) limits: usize,
     pub(super) warnings: Vec<Problem>,
-    /// What was not read of directories.
+    /// The files and directories in those of rules that were not read.
     pub(super) others: Vec<PathBuf>,
 }
 
