@@ -15,15 +15,12 @@ use tokio::{task::JoinError, time::Instant};
 use tower_ratelimit::{Decision, observe::TopKeys, reject::quota_exceeded};
 
 pub use self::modes::Modes;
+pub(crate) use self::operate::{Count, Hand};
 use self::{
     ask::{Asked, ask},
     metadata::metadata,
     overrides::Overrides,
     verdict::Verdict,
-};
-pub(crate) use self::{
-    ask::{MAX_DESCRIPTORS, MAX_ENTRIES},
-    operate::{Count, Hand},
 };
 pub use crate::error::DecideError;
 use crate::{

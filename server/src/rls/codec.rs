@@ -7,10 +7,7 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 
-use crate::{
-    decide::{MAX_DESCRIPTORS, MAX_ENTRIES},
-    messages::{RateLimitRequest, RateLimitResponse},
-};
+use crate::messages::{MAX_DESCRIPTORS, MAX_ENTRIES, RateLimitRequest, RateLimitResponse};
 
 type Inner = ProstCodec<RateLimitResponse, RateLimitRequest>;
 
