@@ -27,6 +27,8 @@ pub(crate) struct Findings {
     /// How many rules there are, unless there are faults.
     pub(crate) rules: Option<usize>,
     pub(crate) problems: Vec<Problem>,
+    /// Whether warnings are faults, and there are some.
+    pub(crate) refused: bool,
     /// The faults beyond those.
     pub(crate) more: usize,
     pub(crate) changes: Option<RuleChanges>,
@@ -72,7 +74,13 @@ impl Findings {
         if self.more > 0 {
             let _ = writeln!(text, "and {} more", self.more);
         }
-        let _ = writeln!(text, "{}", self.summary());
+        text += &self.rest(paint);
+        text
+    }
+
+    /// What follows the problems.
+    fn rest(&self, paint: &Paint) -> String {
+        let mut text = format!("{}\n", self.summary());
         if let Some(changes) = &self.changes {
             let _ = writeln!(text, "\na reload would mean\n{changes}");
         }
@@ -98,7 +106,7 @@ impl Findings {
 
     fn json(&self) -> Value {
         let mut value = json!({
-            "ok": self.rules.is_some(),
+            "ok": self.rules.is_some() && !self.refused,
             "rules": self.rules,
             "problems": self.problems.iter().map(problem).collect::<Vec<_>>(),
             "more": self.more,
@@ -124,7 +132,7 @@ impl Findings {
     fn github(&self) -> String {
         let mut text = String::new();
         for problem in &self.problems {
-            let kind = if problem.is_warning() {
+            let kind = if problem.is_warning() && !self.refused {
                 "warning"
             } else {
                 "error"
@@ -139,7 +147,7 @@ impl Findings {
             let message = escaped(&message(problem));
             let _ = writeln!(text, "::{kind} {place}title={}::{message}", problem.code());
         }
-        let _ = writeln!(text, "{}", self.summary());
+        text += &self.rest(&Paint(false));
         text
     }
 }
@@ -201,6 +209,7 @@ impl Asked {
         match (rule.reason(), rule.limit()) {
             (RuleReason::Differs(field), _) => format!("{field} differs"),
             (RuleReason::ReplacedBy(other), _) => format!("replaced by {other}"),
+            (RuleReason::SwitchedOff, _) => "switched off".to_owned(),
             (RuleReason::AfterEnd(other), _) => format!("not looked at: {other} ends the list"),
             (_, Some(limit)) => self.limit(rule, limit),
             _ => "applies".to_owned(),
@@ -245,7 +254,7 @@ impl Asked {
             RulesOutcome::Allowed(rule) => format!("passes uncounted: {rule} allows it"),
             RulesOutcome::Denied(rule) => format!("answered 403: {rule} denies it"),
             RulesOutcome::Rejected(rule, status) => {
-                format!("answered {status}: it has no key for {rule}")
+                format!("answered {status}: it lacks what {rule} asks for")
             }
             _ => {
                 let limits = self.explanation.rules().iter();
