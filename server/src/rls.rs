@@ -35,7 +35,7 @@ const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 /// How much earlier than the caller's deadline the store is given up, so that the answer without it comes in time.
 const MARGIN: Duration = Duration::from_millis(1);
 
-/// The service, for a server of yours: `tonic::transport::Server::builder().add_service(service(limits))`.
+/// The gRPC service, for a server of your own, as in `tonic::transport::Server::builder().add_service(service(limits))`.
 #[must_use]
 pub const fn service(limits: RateLimits) -> RateLimitService {
     RateLimitService(limits)

@@ -30,14 +30,14 @@ struct Inner {
     quotas: Mutex<Quotas>,
 }
 
-/// What came of reading the files.
+/// The readings of the files, and the fault of the last one.
 #[derive(Debug, Clone)]
 pub(crate) struct Loads {
     pub(crate) accepted: u64,
     pub(crate) refused: u64,
     /// When rules were last put into force.
     pub(crate) loaded_at: SystemTime,
-    /// What was wrong with the files when they were last read.
+    /// The fault of the files when they were last read, if they had one.
     pub(crate) fault: Option<String>,
 }
 

@@ -31,7 +31,7 @@ impl ListenersBeside {
     }
 }
 
-/// What the log says of them.
+/// The end of the log's first line.
 impl fmt::Display for ListenersBeside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((_, address)) = &self.http {
