@@ -2,6 +2,7 @@
 
 mod counts;
 mod exits;
+mod fields;
 mod files;
 mod hostile;
 mod limiter;
