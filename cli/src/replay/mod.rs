@@ -13,6 +13,7 @@ mod peaks;
 mod picture;
 mod report;
 mod rules;
+mod sample;
 mod series;
 mod settings;
 mod suggestion;

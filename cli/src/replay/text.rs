@@ -253,10 +253,11 @@ fn suggest(suggestion: &Suggestion, text: &mut String) -> std::fmt::Result {
         quota.limit(),
         quota.capacity()
     )?;
-    writeln!(
-        text,
-        "  a fifth more than what 999 of 1,000 keys ask for in a minute, and at once in ten seconds"
-    )
+    text.push_str(
+        "  a fifth more than what 999 of 1,000 keys ask for in a minute, and at once in ten seconds;\n  \
+         windows begin at each half of their length, and as a --quota it tells what it limits\n",
+    );
+    Ok(())
 }
 
 fn what_if(tally: &Tally, around: &[Candidate], text: &mut String) -> std::fmt::Result {

@@ -8,4 +8,5 @@ mod hostile;
 mod limiter;
 mod report;
 mod rules;
+mod suggestions;
 mod support;
