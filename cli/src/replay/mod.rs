@@ -37,9 +37,6 @@ use crate::{FAULTS, OK, arguments::Replay};
 /// Some key was limited more often than was said to be acceptable.
 const ABOVE: u8 = 3;
 
-/// Attempts that go from one thread to the other at once.
-const BLOCK: usize = 4_096;
-
 /// Replays the logs, and writes what came of it.
 ///
 /// # Errors
@@ -52,7 +49,7 @@ pub(crate) fn replay(arguments: &Replay, out: &mut dyn Write) -> Result<u8, Stri
         let (sender, blocks) = sync_channel::<Vec<Attempt>>(4);
         let reading = scope.spawn(move || {
             let sent = |block| sender.send(block).is_ok();
-            reader.read(BLOCK, sent).map(|()| reader.seen())
+            reader.read(sent).map(|()| reader.seen())
         });
         let tally = decide(&settings, blocks.into_iter().flatten());
         let mut tally = tally?;

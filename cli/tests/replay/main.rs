@@ -1,5 +1,6 @@
 //! `replay`: logs of every kind, and what quotas and rules would have done to them.
 
+mod clocks;
 mod counts;
 mod exits;
 mod fields;

@@ -7,12 +7,10 @@ use serde_json::Value;
 
 use super::{
     Entry, Told,
-    date::{Dates, Instant, from_integer, from_number},
+    date::Dates,
     fields::{COOKIE, FieldNames, FieldTree, Meaning},
+    scalar::{Best, Scalar, told},
 };
-
-/// What Caddy writes in place of credentials; before 2.7 it leaves their list empty.
-const REDACTED: &str = "REDACTED";
 
 /// Reads lines, of which it looks at some fields.
 #[derive(Debug)]
@@ -48,59 +46,6 @@ impl JsonLines {
             .and_then(|()| json.end())
             .map_err(|_| "it is no JSON")?;
         found.entry(dates)
-    }
-}
-
-/// The value of a field that goes by several names.
-#[derive(Default)]
-struct Best<'a>(Option<(usize, Scalar<'a>)>);
-
-#[derive(Clone)]
-enum Scalar<'a> {
-    Text(Cow<'a, str>),
-    /// Exact: clients may have numbers of 64 bits as names.
-    Integer(i128),
-    Number(f64),
-}
-
-impl<'a> Best<'a> {
-    /// Keeps the value if its name is a better one than that of the value found so far.
-    fn offer(&mut self, place: usize, value: &Scalar<'a>) {
-        if self.0.as_ref().is_none_or(|(best, _)| place < *best) {
-            self.0 = Some((place, value.clone()));
-        }
-    }
-
-    fn text(self) -> Option<Cow<'a, str>> {
-        self.0
-            .map(|(_, value)| value.text())
-            .filter(|text| !text.is_empty() && text != "-")
-    }
-}
-
-impl<'a> Scalar<'a> {
-    fn text(self) -> Cow<'a, str> {
-        match self {
-            Self::Text(text) => text,
-            Self::Integer(number) => number.to_string().into(),
-            Self::Number(number) => number.to_string().into(),
-        }
-    }
-
-    fn time(&self, dates: &mut Dates) -> Option<Instant> {
-        match self {
-            Self::Text(text) => dates.read(text),
-            Self::Integer(number) => from_integer(*number),
-            Self::Number(number) => from_number(*number),
-        }
-    }
-}
-
-/// A part of a request as the field tells it, which Caddy may hide.
-fn told(text: Cow<'_, str>) -> Told<'_> {
-    match &*text {
-        REDACTED => Told::Unknown,
-        _ => Told::field(text),
     }
 }
 
@@ -201,12 +146,12 @@ impl<'a> Found<'a, '_> {
 
     fn entry(mut self, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
         let looked_at = self.looked_at();
-        let (_, time) = self.time.0.ok_or("it has no time")?;
+        let time = self.time.value().ok_or("it has no time")?;
         let (at, is_whole) = time.time(dates).ok_or("its time is none")?;
         let mut entry = Entry {
             at,
             is_whole,
-            tells_user: self.user.0.is_some(),
+            tells_user: self.user.is_some(),
             looked_at,
             client: self.client.text(),
             method: self.method.text(),

@@ -5,6 +5,7 @@ mod date;
 mod fields;
 mod json;
 mod reader;
+mod scalar;
 
 use std::{
     borrow::Cow,
@@ -84,7 +85,12 @@ pub(super) struct Attempt {
     pub(super) key: Key,
     /// The request itself, for rules.
     pub(super) request: Option<Box<Parts>>,
+    /// About how much memory all of it takes.
+    pub(super) bytes: usize,
 }
+
+/// The head of a request, beside what a line says of it.
+const HEAD: usize = 1_024;
 
 impl Entry<'_> {
     pub(super) fn path(&self) -> Option<&str> {
@@ -201,7 +207,10 @@ impl<'s> Parser<'s> {
         if let Some(parts) = &mut request {
             self.settings.needs.fill(&entry, &key, parts, untold);
         }
+        let head = request.as_ref().map_or(0, |_| HEAD + line.len());
+        let bytes = size_of::<Attempt>() + key.as_bytes().len() + head;
         Ok(Parsed::Attempt(Attempt {
+            bytes,
             at: entry.at,
             is_whole: entry.is_whole,
             status: entry.status,
