@@ -6,9 +6,9 @@ use super::{
     candidate::{Candidate, Delayed, Limited},
     order::Spread,
     peaks::WINDOWS,
-    rules::TriedRules,
+    rules::{Policy, TriedRules},
     suggestion::{PERCENTILES, Suggestion},
-    tally::{Tally, minute_of, time_of},
+    tally::{Tally, TopKey, UPPER_BOUND, minute_of, time_of},
 };
 
 pub(super) fn text(tally: &Tally) -> String {
@@ -29,11 +29,8 @@ fn write_all(tally: &Tally, text: &mut String) -> std::fmt::Result {
     if let Some(rules) = &tally.rules {
         by_rules(tally, rules, text)?;
     }
-    if !tally.quotas.is_empty() || tally.rules.is_some() {
-        writeln!(
-            text,
-            "\nAn upper bound: clients that are refused would have behaved differently."
-        )?;
+    if tally.tries_any() {
+        writeln!(text, "\nAn upper bound: {UPPER_BOUND}.")?;
     }
     top(tally, text)?;
     if let Some(suggestion) = tally.suggestion() {
@@ -52,11 +49,7 @@ fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     if seen.others > 0 {
         write!(text, ", {}", many(seen.others, "other request"))?;
     }
-    let about = if tally.peaks.is_sample() {
-        "about "
-    } else {
-        ""
-    };
+    let about = about(tally.peaks.is_sample());
     writeln!(
         text,
         ", {about}{} by {}",
@@ -157,22 +150,36 @@ fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::R
             writeln!(text, "  {what}: {}", number(count))?;
         }
     }
-    let policies = rules.policies();
-    let width = policies.keys().map(String::len).max().unwrap_or(0);
-    for (name, counts) in &policies {
-        let shadow = if counts.is_shadow {
-            ", in the shadow"
-        } else {
-            ""
-        };
-        writeln!(
+    let policies = tally.policies();
+    let names = policies.iter().map(|(policy, _)| policy.name.len());
+    let width = names.max().unwrap_or(0);
+    for (policy, _) in &policies {
+        write!(
             text,
-            "  {name:width$}  decides {:>13}, limits {:>13}{shadow}",
-            number(counts.decided),
-            number(counts.limited.requests)
+            "  {:width$}  decides {:>13}, limits {:>13}",
+            policy.name,
+            number(policy.decided),
+            number(policy.limited.requests)
         )?;
+        if policy.keys > 0 {
+            let about = about(policy.keys_are_estimated);
+            write!(text, " of {about}{}", many(policy.keys, "key"))?;
+        }
+        writeln!(text, "{}", shadow(policy))?;
     }
     not_in_log(tally, text)
+}
+
+const fn shadow(policy: &Policy) -> &'static str {
+    if policy.is_shadow {
+        ", in the shadow"
+    } else {
+        ""
+    }
+}
+
+const fn about(is_estimate: bool) -> &'static str {
+    if is_estimate { "about " } else { "" }
 }
 
 /// The parts of requests that rules look at and the log does not have, and what became of them.
@@ -213,14 +220,20 @@ fn delayed(tally: &Tally, delayed: Delayed, text: &mut String) -> std::fmt::Resu
 }
 
 fn top(tally: &Tally, text: &mut String) -> std::fmt::Result {
-    let top = tally.top();
+    if let Some(first) = tally.quotas.first() {
+        limited_most(&first.quota.to_string(), tally.top(), text)?;
+    }
+    for (policy, top) in tally.policies() {
+        let by = format!("{}{}", policy.name, shadow(&policy));
+        limited_most(&by, top, text)?;
+    }
+    Ok(())
+}
+
+fn limited_most(by: &str, top: Vec<TopKey>, text: &mut String) -> std::fmt::Result {
     if top.is_empty() {
         return Ok(());
     }
-    let by = tally
-        .quotas
-        .first()
-        .map_or("the rules".to_owned(), |first| first.quota.to_string());
     writeln!(text, "\nlimited most by {by}")?;
     for (key, count, error) in top {
         write!(text, "{:>13}  {key}", number(count))?;
