@@ -64,7 +64,7 @@ pub(crate) fn replay(arguments: &Replay, out: &mut dyn Write) -> Result<u8, Stri
         std::fs::write(path, page).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(match settings.fail_above {
-        _ if tally.seen.attempts == 0 => FAULTS,
+        _ if tally.seen.attempts + tally.seen.others == 0 => FAULTS,
         Some(share) if tally.worst_share() > share => ABOVE,
         _ => OK,
     })
