@@ -276,10 +276,12 @@ mod tests {
     }
 
     proptest! {
-        /// Attempts that are shuffled within the window come out as if they had been sorted.
+        /// Attempts that are shuffled within the window come out as if they had been sorted, those of a
+        /// clock that jumps, too.
         #[test]
         fn shuffled_within_the_window_is_sorted(
             gaps in proptest::collection::vec((0..3_000_000_u64, 0..4_000_000_u64), 1..200),
+            strays in proptest::collection::vec((any::<prop::sample::Index>(), 20 * SECOND..4_000 * SECOND), 0..6),
         ) {
             let mut at = 1_000_000_000;
             let mut times = Vec::new();
@@ -287,10 +289,14 @@ mod tests {
                 at += gap;
                 times.push((at, at + lag));
             }
-            let mut sorted: Vec<u64> = times.iter().map(|(at, _)| *at).collect();
-            sorted.sort_unstable();
             // Written at their ends.
             times.sort_by_key(|(_, end)| *end);
+            for (place, by) in strays {
+                let place = place.index(times.len());
+                times.insert(place, (times[place].0 + by, 0));
+            }
+            let mut sorted: Vec<u64> = times.iter().map(|(at, _)| *at).collect();
+            sorted.sort_unstable();
             let (told, late) = ordered(times.into_iter().map(|(at, _)| (at, false)), Spread::Even);
             prop_assert_eq!(late, 0);
             prop_assert_eq!(told, sorted);

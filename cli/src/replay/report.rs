@@ -6,7 +6,7 @@ use super::{
     candidate::{Candidate, Delayed, Limited},
     picture::Picture,
     tally::{Tally, UPPER_BOUND, time_of},
-    text::{number, percent, text},
+    text::{number, percent, shadow, text},
 };
 
 /// Grey, blue and red as the plots of the guide have them.
@@ -81,7 +81,8 @@ fn table(tally: &Tally, page: &mut String) {
         let outcomes = rules.outcomes();
         row("the rules", &outcomes.limited, None, Some(outcomes.delayed));
         for (policy, _) in &tally.policies() {
-            row(&policy.name, &policy.limited, Some(policy.keys), None);
+            let name = format!("{}{}", policy.name, shadow(policy));
+            row(&name, &policy.limited, Some(policy.keys), None);
         }
     }
     let _ = writeln!(

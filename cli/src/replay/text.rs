@@ -170,7 +170,8 @@ fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::R
     not_in_log(tally, text)
 }
 
-const fn shadow(policy: &Policy) -> &'static str {
+/// What stands behind the name of a policy that only watches.
+pub(super) const fn shadow(policy: &Policy) -> &'static str {
     if policy.is_shadow {
         ", in the shadow"
     } else {
