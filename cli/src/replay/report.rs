@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use tower_ratelimit::Quota;
+
 use super::{
     candidate::{Candidate, Delayed, Limited},
-    picture::Picture,
+    picture::{Picture, escaped},
     tally::{Tally, UPPER_BOUND, time_of},
     text::{number, percent, shadow, text},
 };
@@ -45,11 +47,6 @@ pub(super) fn html(tally: &Tally) -> String {
         tally.json().to_string().replace('<', "\\u003c")
     );
     page
-}
-
-pub(super) fn escaped(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;");
-    text.replace('>', "&gt;").replace('"', "&quot;")
 }
 
 fn table(tally: &Tally, page: &mut String) {
@@ -149,20 +146,23 @@ fn histogram(tally: &Tally, page: &mut String) {
         ""
     };
     let caption = format!("A bar counts the keys{of} whose busiest minute has that many requests.");
-    let Some(first) = tally.quotas.first() else {
-        return picture.end(&caption);
-    };
-    let quota = &first.quota;
+    let limit = tally.quotas.first();
+    let limit = limit.map(|first| mark_limit(&mut picture, &first.quota, steps));
+    picture.end(&format!("{caption}{}", limit.unwrap_or_default()));
+}
+
+/// Draws what the quota allows in a minute among steps that double, and says so.
+fn mark_limit(picture: &mut Picture<'_>, quota: &Quota, steps: usize) -> String {
     let per_minute = quota.limit() as f64 * 60.0 / quota.period().as_secs_f64();
     if per_minute < 1.0 {
-        return picture.end(&caption);
+        return String::new();
     }
     let place = per_minute.log2() / steps as f64;
     if place > 1.0 {
-        return picture.end(&format!("{caption} {quota} is beyond all of them."));
+        return format!(" {quota} is beyond all of them.");
     }
     picture.dashed(place);
-    picture.end(&format!("{caption} Dashed is {quota}."));
+    format!(" Dashed is {quota}.")
 }
 
 /// The share of requests that limits around the first quota would limit.

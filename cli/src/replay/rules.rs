@@ -18,7 +18,7 @@ use tower_ratelimit::{
 
 use super::{
     candidate::{Delayed, Limited},
-    log::Attempt,
+    entry::Attempt,
     needs::{KeyOfLog, Needs},
     sample::Sample,
     settings::Settings,
@@ -31,7 +31,7 @@ pub(super) struct TriedRules {
     service: BoxCloneSyncService<Request<()>, Response<()>, Infallible>,
     waiting: WaitingRequests<Response<()>>,
     store: LocalStore,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<Heard>>,
     outcomes: Outcomes,
     pub(super) needs: Needs,
     /// Attempts that are no requests, which rules never see.
@@ -50,7 +50,7 @@ pub(super) struct Outcomes {
 }
 
 /// Counts of the decisions that the layer told.
-struct Told {
+struct Heard {
     clock: ManualClock,
     rules: Vec<String>,
     policies: BTreeMap<String, PolicyCounts>,
@@ -98,14 +98,8 @@ impl TriedRules {
             .clock(clock.clone())
             .build();
         let store = store.map_err(|error| error.to_string())?;
-        let builder = Rules::builder().store(store.clone()).clock(clock.clone());
-        let names = settings.needs.custom_keys();
-        let builder = names.fold(builder, |builder, name| builder.key(name, KeyOfLog));
-        let rules = builder
-            .outside_of_application(true)
-            .read_all(&settings.rules);
-        let rules = rules.map_err(|error| error.to_string())?;
-        let told = Arc::new(Mutex::new(Told {
+        let rules = rules(settings, &store, clock)?;
+        let told = Arc::new(Mutex::new(Heard {
             clock: clock.clone(),
             rules: rules.names().map(str::to_owned).collect(),
             policies: BTreeMap::new(),
@@ -220,7 +214,7 @@ impl Outcomes {
     }
 }
 
-impl Told {
+impl Heard {
     fn note(&mut self, event: &Event<'_>) {
         let Event::Decided(decided) = event else {
             return;
@@ -293,7 +287,18 @@ impl KeysOfRules {
     }
 }
 
-fn unpoisoned(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+/// The rules, whose limits go by the clock of the log.
+fn rules(settings: &Settings, store: &LocalStore, clock: &ManualClock) -> Result<Rules, String> {
+    let builder = Rules::builder().store(store.clone()).clock(clock.clone());
+    let names = settings.needs.custom_keys();
+    let builder = names.fold(builder, |builder, name| builder.key(name, KeyOfLog));
+    let rules = builder
+        .outside_of_application(true)
+        .read_all(&settings.rules);
+    rules.map_err(|error| error.to_string())
+}
+
+fn unpoisoned(told: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
     told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -6,7 +6,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::Value;
 
 use super::{
-    Entry, Told,
+    super::entry::{Entry, Told},
     date::Dates,
     fields::{COOKIE, FieldNames, FieldTree, Meaning},
     scalar::{Best, Scalar, told},
@@ -83,17 +83,7 @@ impl<'a> Found<'a, '_> {
                     self.line = Some(line.clone());
                 }
             }
-            Meaning::Status => {
-                let status = match value {
-                    Scalar::Text(text) => text.parse().ok(),
-                    Scalar::Integer(number) => u16::try_from(*number).ok(),
-                    Scalar::Number(number) => {
-                        let is_one = (0.0..1e3).contains(number) && number.fract() == 0.0;
-                        is_one.then_some(*number as u16)
-                    }
-                };
-                self.status = status.filter(|status| *status < 1_000);
-            }
+            Meaning::Status => self.status = value.status(),
             Meaning::Key(key) => {
                 self.keys
                     .resize(self.names.map_or(0, |names| names.keys.len()), None);
@@ -103,17 +93,19 @@ impl<'a> Found<'a, '_> {
                 };
             }
             Meaning::LookedAt(need) => self.tell(need, told(value.clone().text())),
-            Meaning::Cookie(need) => {
-                let known = self.names.and_then(|names| names.looked_at.get(&need));
-                let mut names = known.into_iter().flatten();
-                let name = names.find_map(|name| name.strip_prefix(COOKIE));
-                let told = match (name, told(value.clone().text())) {
-                    (Some(name), Told::Value(text)) => Told::Value(format!("{name}={text}").into()),
-                    (_, told) => told,
-                };
-                self.tell(need, told);
-            }
+            Meaning::Cookie(need) => self.tell_cookie(need, told(value.clone().text())),
         }
+    }
+
+    fn tell_cookie(&mut self, need: usize, told: Told<'a>) {
+        let known = self.names.and_then(|names| names.looked_at.get(&need));
+        let mut names = known.into_iter().flatten();
+        let name = names.find_map(|name| name.strip_prefix(COOKIE));
+        let told = match (name, told) {
+            (Some(name), Told::Value(text)) => Told::Value(format!("{name}={text}").into()),
+            (_, told) => told,
+        };
+        self.tell(need, told);
     }
 
     fn tell(&mut self, need: usize, told: Told<'a>) {

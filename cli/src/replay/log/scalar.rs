@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{
-    Told,
+    super::entry::Told,
     date::{Dates, Instant, from_integer, from_number},
 };
 
@@ -52,6 +52,19 @@ impl<'a> Scalar<'a> {
             Self::Integer(number) => number.to_string().into(),
             Self::Number(number) => number.to_string().into(),
         }
+    }
+
+    /// The status of a response.
+    pub(super) fn status(&self) -> Option<u16> {
+        let status = match self {
+            Self::Text(text) => text.parse().ok(),
+            Self::Integer(number) => u16::try_from(*number).ok(),
+            Self::Number(number) => {
+                let is_one = (0.0..1e3).contains(number) && number.fract() == 0.0;
+                is_one.then_some(*number as u16)
+            }
+        };
+        status.filter(|status| *status < 1_000)
     }
 
     pub(super) fn time(&self, dates: &mut Dates) -> Option<Instant> {
