@@ -140,6 +140,9 @@ proptest! {
     #[test]
     fn no_line_is_lost_or_too_much(lines in proptest::collection::vec(lines(), 1..30)) {
         let directory = directory();
+        // The first bytes of a file could say that it is compressed.
+        let first = (line(MIDNIGHT, "203.0.113.7", "GET /", 200).into_bytes(), true);
+        let lines = [vec![first], lines].concat();
         let bytes: Vec<u8> = lines.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
         let all = bytes.split(|byte| *byte == b'\n').filter(|line| !line.iter().all(u8::is_ascii_whitespace));
         let good = lines.iter().filter(|(_, is_good)| *is_good).count() as u64;
