@@ -1,4 +1,4 @@
-//! The options that services share, each written once.
+//! The options that services share, each written once: TLS of a listener, Redis, the admin service, the end.
 //!
 //! The structs have no doc comments: clap would take them for the text of the command that flattens them.
 
@@ -6,9 +6,71 @@ use std::{
     net::{AddrParseError, SocketAddr},
     path::PathBuf,
     str::FromStr,
+    time::Duration,
 };
 
 use clap::Args;
+use tower_ratelimit::Quota;
+use tower_ratelimit_server::TlsFiles;
+
+#[derive(Debug, Args)]
+pub(crate) struct Tls {
+    /// The certificate to speak TLS by, in PEM, with those between it and the authority. It is read again when it
+    /// changes.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_key",
+        env = "TOWER_RATELIMIT_TLS_CERT"
+    )]
+    tls_cert: Option<PathBuf>,
+    /// The key of the certificate, in PEM.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_cert",
+        env = "TOWER_RATELIMIT_TLS_KEY"
+    )]
+    tls_key: Option<PathBuf>,
+    /// Authorities, in PEM, of which one has signed the certificate of every client.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_cert",
+        env = "TOWER_RATELIMIT_TLS_CLIENT_CA"
+    )]
+    tls_client_ca: Option<PathBuf>,
+}
+
+impl Tls {
+    pub(crate) fn files(self) -> Option<TlsFiles> {
+        let mut files = TlsFiles::new(self.tls_cert?, self.tls_key?);
+        files.client_ca = self.tls_client_ca;
+        Some(files)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Redis {
+    /// Redis, such as redis://127.0.0.1, in which all instances count together. Default: this process counts.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOWER_RATELIMIT_REDIS",
+        hide_env_values = true
+    )]
+    pub(crate) redis: Option<String>,
+    /// The prefix of all keys in Redis.
+    #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
+    pub(crate) redis_prefix: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Drain {
+    /// How long new requests are taken after SIGTERM, so that callers have time to notice.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, env = "TOWER_RATELIMIT_DRAIN")]
+    pub(crate) drain: Duration,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct Operators {
@@ -50,4 +112,16 @@ impl FromStr for OrOff {
             address => address.parse().map(|address| Self(Some(address))),
         }
     }
+}
+
+/// A time such as 15ms or 5s; 0 is 0s.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    if matches!(text, "0" | "0s") {
+        return Ok(Duration::ZERO);
+    }
+    // The periods of quotas are such times.
+    let quota: Result<Quota, _> = format!("1/{text}").parse();
+    quota
+        .map(|quota| quota.period())
+        .map_err(|error| error.to_string())
 }

@@ -4,19 +4,16 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use tower_ratelimit::Quota;
-#[cfg(feature = "otel")]
-use tower_ratelimit_server::telemetry;
 use tower_ratelimit_server::{
     HeaderSet, OnFailure,
     decide::Modes,
-    serve::{self, ServeError, Settings},
+    serve::{self, Settings},
 };
 
 use crate::{
-    log::{Log, say},
-    options::Operators,
-    tls::Tls,
+    log::Log,
+    options::{Drain, Operators, Redis, Tls, time},
+    process::run,
 };
 
 #[derive(Debug, Args)]
@@ -85,17 +82,8 @@ pub(crate) struct Serve {
     /// The HTTP service speaks TLS as the gRPC service does, instead of without.
     #[arg(long, requires = "tls_cert", env = "TOWER_RATELIMIT_HTTP_TLS")]
     http_tls: bool,
-    /// Redis, such as redis://127.0.0.1, in which all instances count together. Default: this process counts.
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "TOWER_RATELIMIT_REDIS",
-        hide_env_values = true
-    )]
-    redis: Option<String>,
-    /// The prefix of all keys in Redis.
-    #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
-    redis_prefix: Option<String>,
+    #[command(flatten)]
+    redis: Redis,
     /// How long Redis may take; Envoy waits for 20ms unless it is told otherwise.
     #[arg(long, value_name = "TIME", default_value = "15ms", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
     redis_deadline: Duration,
@@ -115,9 +103,8 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_MAX_KEYS"
     )]
     max_keys: usize,
-    /// How long requests are answered after SIGTERM, when it is not ready any more.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, env = "TOWER_RATELIMIT_DRAIN")]
-    drain: Duration,
+    #[command(flatten)]
+    drain: Drain,
     /// Header fields for the client: retry-after, draft11, legacy, envoy.
     #[arg(
         long,
@@ -181,18 +168,6 @@ enum Charged {
     Admitted,
 }
 
-/// A time such as 15ms or 5s; 0 is 0s.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    if matches!(text, "0" | "0s") {
-        return Ok(Duration::ZERO);
-    }
-    // The periods of quotas are such times.
-    let quota: Result<Quota, _> = format!("1/{text}").parse();
-    quota
-        .map(|quota| quota.period())
-        .map_err(|error| error.to_string())
-}
-
 /// Serves until it is told to end.
 ///
 /// # Errors
@@ -201,23 +176,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 pub(crate) fn serve(serve: Serve) -> Result<(), String> {
     let (log, settings) = settings(serve);
     log.begin();
-    run(serve::serve(settings, say))
-}
-
-/// Runs a service until its end.
-pub(crate) fn run(service: impl Future<Output = Result<(), ServeError>>) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    runtime.block_on(async {
-        #[cfg(feature = "otel")]
-        let export = telemetry::export().map_err(|error| format!("OTLP: {error}"))?;
-        let served = service.await;
-        #[cfg(feature = "otel")]
-        export.end().await;
-        served.map_err(|error| error.to_string())
-    })
+    run(serve::serve(settings))
 }
 
 fn settings(serve: Serve) -> (Log, Settings) {
@@ -236,8 +195,8 @@ fn settings(serve: Serve) -> (Log, Settings) {
     settings.reveal_keys = serve.operators.reveal_keys;
     settings.tls = serve.tls.files();
     settings.http_tls = serve.http_tls;
-    settings.redis = serve.redis;
-    settings.redis_prefix = serve.redis_prefix;
+    settings.redis = serve.redis.redis;
+    settings.redis_prefix = serve.redis.redis_prefix;
     settings.redis_deadline = serve.redis_deadline;
     settings.on_failure = match serve.on_failure {
         Failure::Local => OnFailure::local(),
@@ -245,7 +204,7 @@ fn settings(serve: Serve) -> (Log, Settings) {
         Failure::Deny => OnFailure::deny(),
     };
     settings.max_keys = serve.max_keys;
-    settings.drain = serve.drain;
+    settings.drain = serve.drain.drain;
     settings.modes = Modes::default()
         .shadow(serve.shadow)
         .quota(serve.quota)

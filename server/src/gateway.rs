@@ -25,6 +25,7 @@ use tower_ratelimit::{
     observe::MetricsObserver,
     rules::{Rules, RulesLayer},
 };
+use tracing::{info, warn};
 
 pub use self::settings::{Settings, Upstream};
 use self::{
@@ -32,17 +33,18 @@ use self::{
     front::Front,
 };
 use crate::{
-    admin::{Admin, Say},
-    connections,
+    admin::Admin,
+    connections::{self, Terms, listen},
     decide::{Modes, RateLimits},
+    error::{ServeError, fault},
     http::Draining,
     life::{self, Signals},
     metrics::Metrics,
-    serve::{ServeError, fault, listen},
     source::Source,
     store::Store,
     telemetry::{Caller, observed},
     tls::{self, Tls},
+    words::counted,
 };
 
 /// The rules in force, as requests and as operators meet them.
@@ -73,8 +75,8 @@ impl Limits {
     }
 }
 
-/// Hands requests on until the process is told to end, and then until the last one is answered. `say` is told what a
-/// reader of the log wants to know.
+/// Hands requests on until the process is told to end, and then until the last one is answered. Operators read of it in
+/// the log, by events of `tracing`.
 ///
 /// SIGTERM and SIGINT end the gateway, a second of either at once; SIGHUP reads the rules and the
 /// certificates again.
@@ -82,41 +84,36 @@ impl Limits {
 /// # Errors
 ///
 /// When a file, an address or a setting is wrong.
-pub async fn serve(
-    settings: Settings,
-    say: impl Fn(String) + Send + Sync + 'static,
-) -> Result<(), ServeError> {
+pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let (rules, store) = settings.rules()?;
-    let say: Say = Arc::new(say);
-    let warnings = rules.warnings().iter().map(ToString::to_string);
-    warnings.for_each(|line| say(line));
+    let warnings = rules.warnings().iter();
+    warnings.for_each(|warning| warn!("{warning}"));
     let tls = settings.tls.clone().map(Tls::new).transpose()?;
-    let listener = listen(settings.listen, "--listen").await?;
+    let (listener, address) = listen(settings.listen, "--listen").await?;
     let listeners = Listeners::new(&settings).await?;
-    let address = listener.local_addr().unwrap_or(settings.listen);
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
-    say(format!(
-        "limiting http://{} by {} rules, on {address}{listeners}",
+    info!(
+        "limiting http://{} by {}, on {address}{listeners}",
         settings.upstream.0,
-        rules.len(),
-    ));
+        counted(rules.len(), "rule"),
+    );
     let limits = Limits::new(&settings, rules, store);
     let Limits { source, store, .. } = &limits;
     let draining = Draining::default();
     // Its recorder has to be there before anything is counted.
     let metrics = listeners.http.is_some();
     let metrics = metrics.then(|| Metrics::new(source.clone(), store.clone()));
-    let admin = Admin::new(source.clone(), store.clone(), Arc::clone(&say));
-    let beside = Beside::start(listeners, metrics.as_ref(), &admin, &draining);
+    let admin = Admin::new(source.clone(), store.clone());
+    let beside = Beside::start(listeners, metrics.as_ref(), admin, &draining);
     let running = Running::start(&settings, &limits.layer, listener, tls.clone(), draining);
     let reload = || {
-        source.reload().into_iter().for_each(|line| say(line));
+        source.reload();
         if let Some(tls) = &tls {
-            tls.reload(&*say);
+            tls.reload();
         }
     };
     let end = running.end(settings.drain, beside);
-    let life = life::live(signals, &*say, &reload, end);
+    let life = life::live(signals, reload, end);
     let upkeep = async {
         match metrics {
             Some(metrics) => metrics.upkeep().await,
@@ -124,7 +121,7 @@ pub async fn serve(
         }
     };
     tokio::select! {
-        () = tls::watch_during(life, tls.as_ref(), &*say) => {}
+        () = tls::watch_during(life, tls.as_ref()) => {}
         () = upkeep => {}
     }
     Ok(())
@@ -160,7 +157,7 @@ impl Running {
             server: tokio::spawn(connections::serve(
                 listener,
                 tls,
-                settings.max_connections,
+                Terms::http(settings.max_connections),
                 answer,
                 stopped,
             )),
@@ -171,14 +168,15 @@ impl Running {
     }
 
     /// Gives connections up by a word for as long as callers may need to notice; then takes no more requests, and
-    /// waits for those under way, and for tunnels. What is beside ends last: probes tell of all this.
-    async fn end(self, drain: Duration, beside: Beside) {
+    /// waits for those under way, and for tunnels. What is beside ends last: probes tell of all this. False if
+    /// they took too long.
+    async fn end(self, drain: Duration, beside: Beside) -> bool {
         self.draining.begin();
         let all = async {
             drop(self.server.await);
             self.front.all_answered().await;
             beside.end().await;
         };
-        life::drain(drain, &self.stop, all).await;
+        life::drain(drain, &self.stop, all).await
     }
 }

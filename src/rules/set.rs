@@ -5,9 +5,10 @@ use std::{fmt, path::PathBuf, sync::Arc};
 use http::request::Parts;
 
 use super::{
-    changes::RuleChanges,
+    changes::{CountAt, RuleChanges},
     compile::Compiled,
     explain::Explanation,
+    format::Format,
     need::RuleNeed,
     problem::{Problem, RulesError},
     rule::Rule,
@@ -69,6 +70,8 @@ pub(super) struct RulesOrigin {
     #[cfg_attr(not(feature = "rules-watch"), allow(dead_code))]
     pub(super) digest: u64,
     pub(super) paths: Vec<PathBuf>,
+    #[cfg_attr(not(feature = "rules-watch"), allow(dead_code))]
+    pub(super) format: Option<Format>,
     /// Reads them again, with all that was registered for them and for the same store.
     pub(super) read: Box<dyn Fn() -> Result<Rules, RulesError> + Send + Sync>,
 }
@@ -189,7 +192,11 @@ impl Rules {
     /// The changes that a reload from `old` to this set makes.
     #[must_use]
     pub fn changes_since(&self, old: &Self) -> RuleChanges {
-        RuleChanges::between(&old.0.rules, &self.0.rules)
+        let mut limiters = self.0.limiters.iter().flatten();
+        let count_at = limiters
+            .next()
+            .map_or(CountAt::Names, RuleLimiter::count_at);
+        RuleChanges::between(&old.0.rules, &self.0.rules, count_at)
     }
 
     /// What the rules say of a request.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::compile::OnStoreFailure;
 use super::{
     allowance::QuotaSet,
+    changes::CountAt,
     compile::StoreSettings,
     problem::{Problem, ProblemCode, RulesError},
     rule::Rule,
@@ -77,6 +78,15 @@ impl RuleLimiter {
             Self::Local(limiter) => AnyLimiter::new(limiter.clone()),
             #[cfg(feature = "redis")]
             Self::Redis(limiter) => AnyLimiter::new(limiter.clone()),
+        }
+    }
+
+    /// Where it counts.
+    pub(super) const fn count_at(&self) -> CountAt {
+        match self {
+            Self::Local(_) => CountAt::Names,
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => CountAt::Places,
         }
     }
 
@@ -217,10 +227,14 @@ fn local(
     others: &[(usize, &QuotaSet)],
     store: &LocalStore,
 ) -> Result<LocalLimiter, ConfigError> {
-    let names = first.counters().map(|counter| counter.quota().to_owned());
+    let names = |quotas: &QuotaSet| {
+        let counters = quotas.counters();
+        counters.map(|counter| counter.quota().to_owned()).collect()
+    };
+    let others_names = others.iter().map(|(_, quotas)| names(quotas));
     let mut builder = LocalLimiter::builder(owned(first))
         .name(format!("rule:{}", rule.name))
-        .counter_names(names);
+        .counter_names([names(first)].into_iter().chain(others_names).collect());
     for (place, quotas) in others {
         builder = builder.tier(place.to_string(), owned(quotas));
     }

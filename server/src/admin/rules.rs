@@ -16,10 +16,12 @@ use tower_ratelimit::{
     Limiter as _, Quota,
     rules::{Format, Rules, RulesHandle},
 };
+use tracing::warn;
 
 use super::{
     Admin, Fields,
     answer::{Answer, answer, bad, not_found, ok},
+    log,
 };
 use crate::{
     lyft::Limit,
@@ -52,9 +54,8 @@ pub(super) async fn reload(
     State(admin): State<Admin>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
 ) -> Response {
-    admin.log(peer, "reads the rules again");
+    log(peer, "reads the rules again");
     let report = admin.source().reload();
-    report.iter().for_each(|line| admin.say(line.clone()));
     let fault = admin.source().loads().fault;
     let status = match fault {
         None => StatusCode::OK,
@@ -121,7 +122,7 @@ pub(super) async fn set_quota(
         |ttl| format!("for {ttl:?}"),
     );
     let told = admin.source().overridden(&policy).map(|quota| quota.told);
-    admin.log(
+    log(
         peer,
         &format!(
             "sets the quota of {policy} to {} {until}",
@@ -140,7 +141,7 @@ pub(super) async fn end_quota(
     let rule = admin.rule(&name).ok_or_else(|| unknown(&name))?;
     for policy in policies(&rule) {
         if admin.source().end_quota(policy, None) {
-            admin.log(peer, &format!("ends the override of {policy}"));
+            log(peer, &format!("ends the override of {policy}"));
         }
     }
     admin
@@ -174,10 +175,10 @@ pub(super) async fn set_enabled(
     }
     admin.source().set_enabled(rule, on);
     let what = rule.unwrap_or("all limits");
-    admin.log(
-        peer,
-        &format!("switches {what} {}", if on { "on" } else { "off" }),
-    );
+    match on {
+        true => log(peer, &format!("switches {what} on")),
+        false => warn!("operator {peer}: switches {what} off"),
+    }
     Ok(enabled(State(admin)).await)
 }
 

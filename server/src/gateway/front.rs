@@ -25,7 +25,7 @@ use super::{
     upgrade,
     upload::Upload,
 };
-use crate::{connections::Peer, http::Draining, metrics::Answers};
+use crate::{connections::Peer, events::Answers, http::Draining};
 
 /// All that stands before the proxy.
 pub(super) struct Front {

@@ -10,8 +10,9 @@ use tower_ratelimit::{
 
 use crate::{
     connections,
-    serve::{self, ServeError, fault, redis},
-    store::Store,
+    error::{ServeError, fault},
+    settings,
+    store::{Store, redis},
     tls::TlsFiles,
 };
 
@@ -104,8 +105,8 @@ impl Settings {
     }
 
     /// The gateway as operators see it: a service by rules of requests alone.
-    pub(super) fn service(&self) -> serve::Settings {
-        let mut service = serve::Settings::new(Vec::new());
+    pub(super) fn service(&self) -> settings::Settings {
+        let mut service = settings::Settings::new(Vec::new());
         service.auth_rules.clone_from(&self.rules);
         service.admin = self.admin;
         service.admin_token_file.clone_from(&self.admin_token_file);

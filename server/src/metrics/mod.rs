@@ -1,9 +1,8 @@
 //! Metrics, for Prometheus.
 //!
-//! Events are counted through the `metrics` facade: by the library's observer, [`rls_answered`] and [`Answers`]. The state
+//! Events are counted through the `metrics` facade, by the library's observer and by [`events`](crate::events). The state
 //! of the service (limits, health, reloads) is read when somebody asks, so that no series outlives its rule.
 
-mod gateway;
 mod text;
 
 use std::{
@@ -13,12 +12,17 @@ use std::{
 
 use axum::{Router, extract::State, routing::get};
 use http::header::CONTENT_TYPE;
-use metrics::{KeyName, Recorder as _, Unit, counter, histogram};
+use metrics::{KeyName, Recorder as _, Unit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tower_ratelimit::{StoreHealth, observe::MetricsObserver};
 
-pub(crate) use self::{gateway::Answers, text::Text};
-use crate::{source::Source, statistics::COUNTS, store::Store};
+pub(crate) use self::text::Text;
+use crate::{
+    events::{GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, RLS_DURATION, RLS_REQUESTS},
+    source::Source,
+    statistics::COUNTS,
+    store::Store,
+};
 
 /// Upper bounds of the histograms, in seconds: from a decision in this process to a store that hangs.
 const SECONDS: [f64; 13] = [
@@ -28,9 +32,6 @@ const SECONDS: [f64; 13] = [
 
 /// How often the samples of histograms are put into their buckets: until then each takes memory.
 const UPKEEP: Duration = Duration::from_secs(1);
-
-const RLS_REQUESTS: &str = "ratelimit_rls_requests_total";
-const RLS_DURATION: &str = "ratelimit_rls_duration_seconds";
 
 /// The counters that events increment, with their help texts.
 const COUNTERS: [(&str, &str); 9] = [
@@ -58,7 +59,7 @@ const COUNTERS: [(&str, &str); 9] = [
     ),
     (RLS_REQUESTS, "Calls of ShouldRateLimit, by their answer."),
     (
-        gateway::REQUESTS,
+        GATEWAY_REQUESTS,
         "Requests to the gateway, by the class of their answer.",
     ),
 ];
@@ -78,7 +79,7 @@ const HISTOGRAMS: [(&str, &str); 4] = [
         "The time from a call of ShouldRateLimit to its answer.",
     ),
     (
-        gateway::DURATION,
+        GATEWAY_DURATION,
         "The time from the header of a request to that of its answer.",
     ),
 ];
@@ -88,10 +89,10 @@ const HISTOGRAMS: [(&str, &str); 4] = [
 fn recorder() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(|| {
-        let of_gateway = Matcher::Full(gateway::DURATION.to_owned());
+        let of_gateway = Matcher::Full(GATEWAY_DURATION.to_owned());
         let builder = PrometheusBuilder::new()
             .set_buckets(&SECONDS)
-            .and_then(|builder| builder.set_buckets_for_metric(of_gateway, &gateway::SECONDS));
+            .and_then(|builder| builder.set_buckets_for_metric(of_gateway, &GATEWAY_SECONDS));
         let recorder = match builder {
             Ok(builder) => builder.build_recorder(),
             Err(_) => unreachable!("there are bounds"),
@@ -106,19 +107,6 @@ fn recorder() -> &'static PrometheusHandle {
         drop(metrics::set_global_recorder(recorder));
         handle
     })
-}
-
-/// Counts a call of `ShouldRateLimit`. A domain that no file has is `None`: clients could make up any number.
-pub(crate) fn rls_answered(domain: Option<String>, code: &'static str, took: Duration) {
-    let domain =
-        metrics::SharedString::from(domain.map_or("unknown".into(), std::borrow::Cow::from));
-    histogram!(RLS_DURATION, "domain" => domain.clone(), "code" => code).record(took);
-    counter!(RLS_REQUESTS, "domain" => domain, "code" => code).increment(1);
-}
-
-/// Counts a decision of the gRPC service that the store had no part in.
-pub(crate) fn rls_degraded(reason: &'static str) {
-    counter!("ratelimit_degraded_total", "policy" => "rls", "reason" => reason).increment(1);
 }
 
 /// All that `/metrics` tells of.

@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use tower_ratelimit::observe::Observer;
 
-use crate::{decide::DecideError, messages::RateLimitResponse};
+use crate::{error::DecideError, messages::RateLimitResponse};
 
 pub(crate) struct Span;
 
