@@ -104,8 +104,10 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let metrics = listeners.http.is_some();
     let metrics = metrics.then(|| Metrics::new(source.clone(), store.clone()));
     let admin = Admin::new(source.clone(), store.clone());
+    let front = Front::new(&settings, &limits.layer, draining.clone());
+    // Its counters are there before anybody reads them.
     let beside = Beside::start(listeners, metrics.as_ref(), admin, &draining);
-    let running = Running::start(&settings, &limits.layer, listener, tls.clone(), draining);
+    let running = Running::start(&settings, front, listener, tls.clone(), draining);
     let reload = || {
         source.reload();
         if let Some(tls) = &tls {
@@ -138,13 +140,13 @@ struct Running {
 impl Running {
     fn start(
         settings: &Settings,
-        layer: &RulesLayer,
+        front: Front,
         listener: TcpListener,
         tls: Option<Tls>,
         draining: Draining,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let front = Arc::new(Front::new(settings, layer, draining.clone()));
+        let front = Arc::new(front);
         let answer = {
             let front = Arc::clone(&front);
             move |request, peer| {
