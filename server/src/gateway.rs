@@ -13,6 +13,7 @@ mod proxy;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod ticket;
 mod upgrade;
 mod upload;
 
@@ -25,11 +26,11 @@ use tower_ratelimit::{
     observe::MetricsObserver,
     rules::{Rules, RulesLayer},
 };
-use tracing::{info, warn};
+use tracing::info;
 
 pub use self::settings::{Settings, Upstream};
 use self::{
-    beside::{Beside, Listeners},
+    beside::{Beside, ListenersBeside},
     front::Front,
 };
 use crate::{
@@ -40,7 +41,7 @@ use crate::{
     http::Draining,
     life::{self, Signals},
     metrics::Metrics,
-    source::Source,
+    source::{Source, warn_of},
     store::Store,
     telemetry::{Caller, observed},
     tls::{self, Tls},
@@ -86,11 +87,10 @@ impl Limits {
 /// When a file, an address or a setting is wrong.
 pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let (rules, store) = settings.rules()?;
-    let warnings = rules.warnings().iter();
-    warnings.for_each(|warning| warn!("{warning}"));
+    warn_of(rules.warnings());
     let tls = settings.tls.clone().map(Tls::new).transpose()?;
     let (listener, address) = listen(settings.listen, "--listen").await?;
-    let listeners = Listeners::new(&settings).await?;
+    let listeners = ListenersBeside::new(&settings).await?;
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
     info!(
         "limiting http://{} by {}, on {address}{listeners}",
@@ -116,17 +116,19 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     };
     let end = running.end(settings.drain, beside);
     let life = life::live(signals, reload, end);
-    let upkeep = async {
-        match metrics {
-            Some(metrics) => metrics.upkeep().await,
-            None => pending().await,
-        }
-    };
     tokio::select! {
         () = tls::watch_during(life, tls.as_ref()) => {}
-        () = upkeep => {}
+        () = upkeep(metrics) => {}
     }
     Ok(())
+}
+
+/// Never ends.
+async fn upkeep(metrics: Option<Metrics>) {
+    match metrics {
+        Some(metrics) => metrics.upkeep().await,
+        None => pending().await,
+    }
 }
 
 /// The server.

@@ -86,7 +86,7 @@ fn check(arguments: &Replay) -> Result<(), String> {
     Ok(())
 }
 
-/// What the rules of these files look at.
+/// The parts of requests that the rules of these files look at.
 fn needs(files: &[PathBuf]) -> Result<Needs, String> {
     if files.is_empty() {
         return Ok(Needs::default());

@@ -1,4 +1,4 @@
-//! What came of a replay.
+//! The tally of a replay.
 
 use std::hash::{BuildHasher as _, RandomState};
 

@@ -18,7 +18,7 @@ pub struct Rules {
     pub(super) warnings: Vec<Problem>,
 }
 
-/// How rules are read.
+/// Reads rules, by settings of its own. Made by [`Rules::builder`].
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Builder {

@@ -10,7 +10,7 @@ use super::{
     fields::{COOKIE, FieldNames, FieldTree, Meaning},
 };
 
-/// What Caddy writes in place of credentials.
+/// Written by Caddy in place of credentials.
 const REDACTED: &str = "REDACTED";
 
 /// Reads lines, of which it looks at some fields.
