@@ -1,6 +1,6 @@
 //! Calls: a request, sent when its turn has come, and again if that helps.
 
-use std::{error::Error, fmt, future::Future, io, sync::Arc, time::Duration};
+use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
 
 use http::{HeaderMap, StatusCode, request::Parts};
 use tokio::time::sleep;
@@ -178,35 +178,3 @@ impl fmt::Display for SentAlready {
 }
 
 impl Error for SentAlready {}
-
-/// Whether somewhere behind the error a connection failed: refused, reset or ended. That of TLS is
-/// none of them, nor is a name that was not found.
-pub(super) fn is_connection(error: &(dyn Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-        if kind.is_some_and(is_of_a_connection) {
-            return true;
-        }
-        next = error.source();
-    }
-    false
-}
-
-fn is_of_a_connection(kind: io::ErrorKind) -> bool {
-    use io::ErrorKind::{
-        BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable,
-        NetworkUnreachable, NotConnected, UnexpectedEof,
-    };
-    matches!(
-        kind,
-        BrokenPipe
-            | ConnectionAborted
-            | ConnectionRefused
-            | ConnectionReset
-            | HostUnreachable
-            | NetworkUnreachable
-            | NotConnected
-            | UnexpectedEof
-    )
-}

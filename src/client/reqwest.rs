@@ -8,7 +8,8 @@ use tower_service::Service;
 
 use super::{
     CopyBody, Paced, PacedFuture, PacerError, Retry,
-    call::{BoxError, Outgoing, SentAlready, is_connection},
+    call::{BoxError, Outgoing, SentAlready},
+    connection::is_connection,
     replay::Copies,
 };
 use crate::limiter::Limiter;

@@ -13,7 +13,8 @@ use tower_service::Service;
 
 use super::{
     ByReplay, CopyBody, Pacer,
-    call::{BoxError, Calls, Failed, Outgoing, SentAlready, is_connection},
+    call::{BoxError, Calls, Failed, Outgoing, SentAlready},
+    connection::is_connection,
     replay::Copies,
 };
 use crate::limiter::{Limiter, LocalLimiter};

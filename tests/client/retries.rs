@@ -16,7 +16,11 @@ use tower_ratelimit::{
     client::{Failure, PacerError, PacerErrorKind, PacerLayer, Retry},
 };
 
-use super::{Server, URL, builder, millis, response, seconds};
+use super::{
+    Server, URL, builder, millis,
+    network::{Http, client_over, connect_to_nobody},
+    response, seconds,
+};
 
 fn layer() -> PacerLayer {
     PacerLayer::new(builder(Quota::per_second(1_000)).build().unwrap())
@@ -241,6 +245,7 @@ async fn connections() {
         (ErrorKind::ConnectionRefused, 3),
         (ErrorKind::ConnectionReset, 3),
         (ErrorKind::BrokenPipe, 3),
+        (ErrorKind::TimedOut, 3),
         (ErrorKind::InvalidData, 1),
         (ErrorKind::Other, 1),
     ] {
@@ -254,6 +259,21 @@ async fn connections() {
         let client = layer().layer(server.clone());
         let _ = client.oneshot(request(Method::POST)).await.unwrap_err();
         assert_eq!(server.requests(), 1, "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_end_without_an_answer() {
+    for http in [Http::One, Http::Two] {
+        for (method, expected) in [(Method::GET, 3), (Method::POST, 1)] {
+            let connections = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&connections);
+            let client = client_over(move || connect_to_nobody(&counted), http);
+            let answer = layer().layer(client).oneshot(request(method.clone())).await;
+            let error = answer.unwrap_err();
+            let connections = connections.load(Ordering::SeqCst);
+            assert_eq!(connections, expected, "{http:?} {method} {error:?}");
+        }
     }
 }
 
