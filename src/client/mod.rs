@@ -38,6 +38,7 @@ mod builder;
 mod call;
 mod common;
 mod connection;
+mod deadline;
 mod destination;
 mod dice;
 mod error;
