@@ -4,15 +4,11 @@
 use std::time::Duration;
 
 use super::{
-    deadline::Deadline,
-    dice::draw,
-    ramp::Ramp,
-    signal::Signal,
-    unanswered::UnansweredRequests,
+    deadline::Deadline, dice::draw, ramp::Ramp, signal::Signal, unanswered::UnansweredRequests,
 };
 use crate::{clock::Timestamp, headers::read::ToldQuota};
 
-/// No pause is longer, whatever a server says.
+/// No pause is longer, whatever a server says, nor do requests go one by one for longer after a window.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 
 /// No window that a success tells is longer: draft 11 of the fields, section 8.5.1.
@@ -65,6 +61,8 @@ struct ToldWindow {
     interval: Option<Duration>,
     /// When the next request may go after the end.
     next: Deadline,
+    /// When all units are there again, by the policy; else the end.
+    full: Deadline,
     /// The time between two requests before the end, if they are spread.
     gap: Duration,
 }
@@ -292,7 +290,7 @@ impl Learned {
         let units = self.newest.units;
         self.windows.retain(|window| {
             // The policy says how it goes on after a window that was used up.
-            let goes_on = window.interval.is_some() && units >= window.most_units;
+            let goes_on = units >= window.most_units && window.full.at() > now;
             window.end.at() > now || goes_on
         });
         // Nobody says how it goes on after the others.
@@ -305,12 +303,14 @@ impl Learned {
 impl ToldWindow {
     fn new(told: &ToldQuota, used: u64, now: Timestamp, spread: bool) -> Self {
         let window = told.window.unwrap_or_default().min(LONGEST_WINDOW);
-        let end = Deadline::after(now, window);
+        let (end, refill) = (Deadline::after(now, window), told.refill);
+        let policy = refill.map_or(Duration::ZERO, |refill| refill.window);
         Self {
             most_units: used.saturating_add(told.remaining),
             end,
-            interval: told.interval.map(|interval| interval.min(LONGEST_WINDOW)),
+            interval: refill.map(|refill| refill.interval.min(LONGEST_WINDOW)),
             next: end,
+            full: end.later(policy.min(LONGEST_PAUSE)),
             gap: match u32::try_from(told.remaining) {
                 Ok(remaining) if spread => window.checked_div(remaining).unwrap_or_default(),
                 _ => Duration::ZERO,
@@ -321,6 +321,7 @@ impl ToldWindow {
     fn see(&mut self, now: Timestamp) {
         self.end = self.end.seen_at(now);
         self.next = self.next.seen_at(now);
+        self.full = self.full.seen_at(now);
     }
 
     /// Until when requests are held back with which `units` were sent in all.

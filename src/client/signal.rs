@@ -110,7 +110,7 @@ impl Signal {
     ) -> Self {
         // A redirect says nothing by its fields, and those of a cache are old.
         if status.is_redirection() || is_cached(headers) {
-            return Self::without_fields(status);
+            return Self::without_fields(status, headers);
         }
         let grpc = learn.grpc.then(|| read::grpc(headers)).flatten();
         match grpc {
@@ -140,14 +140,15 @@ impl Signal {
         // Units without a time, or for no time at all, allow and forbid nothing.
         told.retain(|told| told.window.is_some_and(|window| !window.is_zero()));
         match told.is_empty() {
-            true => Self::without_fields(status),
+            true => Self::without_fields(status, headers),
             false => Self::Told(told),
         }
     }
 
     /// A response of which nothing counts but its status.
-    fn without_fields(status: StatusCode) -> Self {
-        match status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+    fn without_fields(status: StatusCode, headers: &HeaderMap) -> Self {
+        let fails = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+        match fails || read::grpc_fails(headers) {
             true => Self::Nothing,
             false => Self::Passed,
         }

@@ -141,7 +141,12 @@ fn a_clock_that_steps_back_makes_nobody_wait_longer() {
         (200, fields("\"a\";r=0;t=10"), seconds(0), 10_000),
         // The time of a policy's unit, and the ramp's second. The window is there anew.
         (200, fields("\"a\";r=0;t=10"), seconds(10), 10_000),
-        (200, [("ratelimit", "\"a\";r=0;t=10"), ("x", "y")], seconds(10), 1_000),
+        (
+            200,
+            [("ratelimit", "\"a\";r=0;t=10"), ("x", "y")],
+            seconds(10),
+            1_000,
+        ),
     ] {
         let clock = tower_ratelimit::ManualClock::new();
         let pacer = Pacer::learning_builder().clock(clock.clone());
@@ -205,7 +210,10 @@ async fn a_clock_that_steps_back_gives_the_budget_of_retries_anew() {
     while attempts().await > 1 {}
     clock.step_back(seconds(86_400));
     // The limiter waits until its burst is there again, once it has seen the step.
-    let _ = pacer.limiter().unwrap().acquire(&Key::from(api().as_str()), 1);
+    let _ = pacer
+        .limiter()
+        .unwrap()
+        .acquire(&Key::from(api().as_str()), 1);
     clock.advance(seconds(3));
     assert_eq!(attempts().await, 3);
 }

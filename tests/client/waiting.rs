@@ -259,6 +259,40 @@ async fn a_window_that_was_not_used_up_ends_with_a_probe() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_window_that_was_used_up_ends_with_its_policy() {
+    for (window, interval, longest) in [(60, 10, 60), (86_400, 14_400, 3_600)] {
+        let pacer = Pacer::learning_builder()
+            .clock(TokioClock::new())
+            .max_wait(seconds(600))
+            .build()
+            .unwrap();
+        let policy = format!("\"a\";q=6;w={window}");
+        let fields = [
+            ("ratelimit", "\"a\";r=0;t=60"),
+            ("ratelimit-policy", &*policy),
+        ];
+        let (status, headers) = head(200, &fields);
+        let turn = pacer.turn(&api(), 1).await.unwrap();
+        turn.learn(status, &headers);
+        let began = Instant::now();
+        let (ok, none) = head(200, &[]);
+        let mut times = Vec::new();
+        for _ in 0..14 {
+            let turn = pacer.turn(&api(), 1).await.unwrap();
+            turn.learn(ok, &none);
+            times.push(began.elapsed().as_secs());
+        }
+        // One for each interval, at most ten minutes, until the policy's window is over.
+        let interval = interval.min(600);
+        let paced: Vec<_> = (60..60 + longest).step_by(interval).collect();
+        assert_eq!(times[..paced.len()], paced);
+        // Answers let the next rounds go.
+        let end = *times.last().unwrap();
+        assert_eq!(end, 60 + longest as u64, "{times:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_newer_answer_ends_a_wait_early() {
     let pacer = Pacer::learning_builder()
         .clock(TokioClock::new())

@@ -19,6 +19,9 @@ const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const RESOURCE_EXHAUSTED: &str = "8";
 const UNAVAILABLE: &str = "14";
 
+/// Unknown, deadline exceeded, resource exhausted, internal, unavailable.
+const FAILURES: [&str; 5] = ["2", "4", RESOURCE_EXHAUSTED, "13", UNAVAILABLE];
+
 /// The type of the message among the details, after the host.
 const RETRY_INFO: &[u8] = b"/google.rpc.RetryInfo";
 
@@ -58,6 +61,12 @@ pub(crate) fn grpc(headers: &HeaderMap) -> Option<Grpc> {
     let details = lone(headers, &DETAILS).and_then(|text| BASE64.decode(text).ok());
     let delay = details.and_then(|details| retry_delay(&details));
     delay.map(Grpc::RetryAfter).or(silent)
+}
+
+/// Whether a gRPC response tells a failure of the server or a refusal: what the statuses 429 and 5xx of
+/// HTTP are.
+pub(crate) fn grpc_fails(headers: &HeaderMap) -> bool {
+    is_grpc(headers) && lone(headers, &STATUS).is_some_and(|status| FAILURES.contains(&status))
 }
 
 /// Milliseconds as a number of 32 bits; a negative one, or any other text, forbids to try again.
