@@ -38,7 +38,8 @@ pub(super) trait Outgoing: Send {
     /// Sends the request.
     fn send(&mut self) -> impl Future<Output = Result<Self::Response, Self::Error>> + Send;
 
-    fn head(response: &Self::Response) -> (StatusCode, &HeaderMap);
+    /// The response's status, and those of its fields that are the destination's.
+    fn head<'r>(&self, response: &'r Self::Response) -> (StatusCode, &'r HeaderMap);
 
     /// Whether the connection failed.
     fn is_connection(error: &Self::Error) -> bool;
@@ -127,7 +128,7 @@ impl<L, O: Outgoing> Ongoing<'_, L, O> {
         let result = self.outgoing.send().await;
         let wait = match &result {
             Ok(response) => {
-                let (status, headers) = O::head(response);
+                let (status, headers) = self.outgoing.head(response);
                 let heard = sent.hear(self.calls.pacer.common(), status, headers);
                 self.again(|again, tried| again.after_response(tried, &sent, status, heard))
             }

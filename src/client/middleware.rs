@@ -116,8 +116,8 @@ impl<P: CopyBody<Request>> Outgoing for NextRequest<'_, '_, P> {
         self.next.clone().run(request, self.extensions).await
     }
 
-    fn head(response: &Response) -> (StatusCode, &HeaderMap) {
-        (response.status(), response.headers())
+    fn head<'r>(&self, response: &'r Response) -> (StatusCode, &'r HeaderMap) {
+        self.requests.head(response)
     }
 
     fn is_connection(error: &Error) -> bool {

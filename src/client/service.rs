@@ -132,7 +132,7 @@ where
         response.await.map_err(Into::into)
     }
 
-    fn head(response: &Response<R>) -> (StatusCode, &HeaderMap) {
+    fn head<'r>(&self, response: &'r Response<R>) -> (StatusCode, &'r HeaderMap) {
         (response.status(), response.headers())
     }
 

@@ -4,6 +4,7 @@
 
 use std::{
     future::Future,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -209,6 +210,56 @@ async fn a_connection_that_takes_too_long_is_tried_again() {
     // The time of a whole request is the caller's to choose.
     let slow = client().timeout(seconds(5)).build().unwrap();
     assert_eq!(attempts(slow, get(), &asked).await, [1; 2]);
+}
+
+/// Redirects to this address.
+async fn redirect_to(url: String) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let here = format!("http://{}", listener.local_addr().unwrap());
+    let app = Router::new().fallback(any(async move || axum::response::Redirect::to(&url)));
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    here
+}
+
+#[tokio::test]
+async fn what_another_origin_tells_is_not_believed() {
+    let calls: [fn(Pacer, Request) -> _; 2] = [
+        |pacer, request| -> Pin<Box<dyn Future<Output = Seen>>> {
+            Box::pin(by_layer(pacer, request))
+        },
+        |pacer, request| Box::pin(by_middleware(pacer, request)),
+    ];
+    for call in calls {
+        let (elsewhere, requests) = serve().await;
+        let url = redirect_to(format!("{elsewhere}/3600")).await;
+        let pacer = Pacer::learning();
+        let get = Request::new(Method::GET, url.parse().unwrap());
+        // It is a refusal without a hint, and sent again.
+        assert_eq!(call(pacer.clone(), get).await.unwrap().0, 200);
+        assert_eq!(requests.load(Ordering::SeqCst), 2);
+        // One at the same origin is believed.
+        let (url, _) = serve().await;
+        let get = Request::new(Method::GET, format!("{url}/3600").parse().unwrap());
+        assert_eq!(call(pacer.clone(), get).await.unwrap().0, 429);
+        let paused = pacer.stats(&url.parse().unwrap()).paused_for;
+        assert!(paused > Some(seconds(3_000)), "{paused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_no_server_sent_is_believed() {
+    // As of a cache, or a server that a test makes up: it has no URL.
+    let client = tower::service_fn(async |_: Request| {
+        let refusal = axum::http::Response::builder().status(429);
+        let refusal = refusal.header("retry-after", "3600").body("").unwrap();
+        Ok::<_, std::convert::Infallible>(reqwest::Response::from(refusal))
+    });
+    let pacer = Pacer::learning();
+    let client = PacerLayer::new(pacer.clone()).layer(client);
+    let url = "http://api.example.com/";
+    let get = Request::new(Method::GET, url.parse().unwrap());
+    assert_eq!(client.oneshot(get).await.unwrap().status(), 429);
+    assert!(pacer.stats(&url.parse().unwrap()).paused_for.is_some());
 }
 
 #[tokio::test]
