@@ -1,9 +1,9 @@
 //! Calls: a request, sent when its turn has come, and again if that helps.
 
-use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
+use std::{error::Error, fmt, future::Future, pin::pin, sync::Arc, time::Duration};
 
 use http::{HeaderMap, StatusCode, request::Parts};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{
     Destination, Failure, Pacer, PacerError, PacerEvent, Retry,
@@ -11,6 +11,9 @@ use super::{
     sent_request::SentRequest,
 };
 use crate::{key::Key, limiter::Limiter};
+
+/// A response is held this long while the request is sent again, and may hold the only connection.
+const HELD_FOR: Duration = Duration::from_secs(1);
 
 /// Any error, as tower's own layers have it.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -125,7 +128,7 @@ impl<L, O: Outgoing> Ongoing<'_, L, O> {
     ///
     /// The call's end, if the request is not sent again: else the time until it is.
     async fn attempt(&mut self, mut sent: SentRequest) -> Result<Duration, Ended<O>> {
-        let result = self.outgoing.send().await;
+        let result = self.send().await;
         let wait = match &result {
             Ok(response) => {
                 let (status, headers) = self.outgoing.head(response);
@@ -150,6 +153,20 @@ impl<L, O: Outgoing> Ongoing<'_, L, O> {
                 Ok(wait.unwrap_or_default())
             }
         }
+    }
+
+    /// Sends, and gives the response that is held up if it may be the reason that this takes so long.
+    async fn send(&mut self) -> Result<O::Response, O::Error> {
+        let mut sending = pin!(self.outgoing.send());
+        if let Some(Ok(_)) = self.last {
+            // Boxed because it is rare.
+            let in_time = Box::pin(timeout(HELD_FOR, sending.as_mut()));
+            if let Ok(result) = in_time.await {
+                return result;
+            }
+            self.last = None;
+        }
+        sending.await
     }
 
     fn again(
