@@ -128,7 +128,11 @@ impl<L, O: Outgoing> Ongoing<'_, L, O> {
     ///
     /// The call's end, if the request is not sent again: else the time until it is.
     async fn attempt(&mut self, mut sent: SentRequest) -> Result<Duration, Ended<O>> {
-        let result = self.send().await;
+        let result = match self.last {
+            // Boxed because it is rare.
+            Some(Ok(_)) => Box::pin(self.send_again()).await,
+            _ => self.outgoing.send().await,
+        };
         let wait = match &result {
             Ok(response) => {
                 let (status, headers) = self.outgoing.head(response);
@@ -156,16 +160,12 @@ impl<L, O: Outgoing> Ongoing<'_, L, O> {
     }
 
     /// Sends, and gives the response that is held up if it may be the reason that this takes so long.
-    async fn send(&mut self) -> Result<O::Response, O::Error> {
+    async fn send_again(&mut self) -> Result<O::Response, O::Error> {
         let mut sending = pin!(self.outgoing.send());
-        if let Some(Ok(_)) = self.last {
-            // Boxed because it is rare.
-            let in_time = Box::pin(timeout(HELD_FOR, sending.as_mut()));
-            if let Ok(result) = in_time.await {
-                return result;
-            }
-            self.last = None;
+        if let Ok(result) = timeout(HELD_FOR, sending.as_mut()).await {
+            return result;
         }
+        self.last = None;
         sending.await
     }
 

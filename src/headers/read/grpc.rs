@@ -16,11 +16,11 @@ const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
+const UNKNOWN: &str = "2";
+const DEADLINE_EXCEEDED: &str = "4";
 const RESOURCE_EXHAUSTED: &str = "8";
+const INTERNAL: &str = "13";
 const UNAVAILABLE: &str = "14";
-
-/// Unknown, deadline exceeded, resource exhausted, internal, unavailable.
-const FAILURES: [&str; 5] = ["2", "4", RESOURCE_EXHAUSTED, "13", UNAVAILABLE];
 
 /// The type of the message among the details, after the host.
 const RETRY_INFO: &[u8] = b"/google.rpc.RetryInfo";
@@ -33,7 +33,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// The answer of a gRPC server that has no room for the call.
+/// The answer of a gRPC server that has no room for the call, or that fails: of HTTP it would be 429 or
+/// 5xx.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Grpc {
     /// The limit is used up, and no field of gRPC says for how long.
@@ -42,16 +43,19 @@ pub(crate) enum Grpc {
     RetryAfter(Duration),
     /// It must not be tried again.
     DoNotRetry,
+    /// The server failed, and says no more.
+    Failed,
 }
 
-/// The refusal or the wait that a gRPC response tells, if it is one and tells any.
+/// The refusal, the wait or the failure that a gRPC response tells, if it is one and tells any.
 pub(crate) fn grpc(headers: &HeaderMap) -> Option<Grpc> {
     if !is_grpc(headers) {
         return None;
     }
     let silent = match lone(headers, &STATUS)? {
-        RESOURCE_EXHAUSTED => Some(Grpc::Exhausted),
-        UNAVAILABLE => None,
+        RESOURCE_EXHAUSTED => Grpc::Exhausted,
+        UNAVAILABLE => Grpc::Failed,
+        UNKNOWN | DEADLINE_EXCEEDED | INTERNAL => return Some(Grpc::Failed),
         _ => return None,
     };
     if headers.contains_key(&PUSHBACK) {
@@ -60,13 +64,7 @@ pub(crate) fn grpc(headers: &HeaderMap) -> Option<Grpc> {
     }
     let details = lone(headers, &DETAILS).and_then(|text| BASE64.decode(text).ok());
     let delay = details.and_then(|details| retry_delay(&details));
-    delay.map(Grpc::RetryAfter).or(silent)
-}
-
-/// Whether a gRPC response tells a failure of the server or a refusal: what the statuses 429 and 5xx of
-/// HTTP are.
-pub(crate) fn grpc_fails(headers: &HeaderMap) -> bool {
-    is_grpc(headers) && lone(headers, &STATUS).is_some_and(|status| FAILURES.contains(&status))
+    Some(delay.map_or(silent, Grpc::RetryAfter))
 }
 
 /// Milliseconds as a number of 32 bits; a negative one, or any other text, forbids to try again.

@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName};
 
 pub(crate) use self::{
-    grpc::{Grpc, grpc, grpc_fails},
+    grpc::{Grpc, grpc},
     retry_after::retry_after,
     told::{Refill, ToldQuota, ToldQuotas},
 };

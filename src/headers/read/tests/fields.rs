@@ -257,7 +257,11 @@ fn grpcs_own_fields() {
             wait(7_500),
         ),
         // Status 8 says by itself that the limit is used up, 14 does not.
-        (&[("grpc-status", "14")], None),
+        (&[("grpc-status", "14")], Some(Grpc::Failed)),
+        (
+            &[("grpc-status", "13"), ("grpc-retry-pushback-ms", "1500")],
+            Some(Grpc::Failed),
+        ),
         (&[("grpc-retry-pushback-ms", "1500")], None),
     ] {
         let mut headers = map(lines);
