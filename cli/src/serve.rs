@@ -1,26 +1,19 @@
 //! `serve`: Envoy's rate limit service.
 
-use std::{
-    net::{AddrParseError, SocketAddr},
-    path::PathBuf,
-    str::FromStr,
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use tower_ratelimit::Quota;
-#[cfg(feature = "otel")]
-use tower_ratelimit_server::telemetry;
 use tower_ratelimit_server::{
     HeaderSet, OnFailure,
     decide::Modes,
-    serve::{self, ServeError, Settings},
+    serve::{self, Settings},
 };
 
 use crate::{
-    log::{Log, say},
-    tls::Tls,
+    log::Log,
+    options::{Drain, Operators, Redis, Tls, time},
+    process::run,
 };
 
 #[derive(Debug, Args)]
@@ -35,6 +28,7 @@ pub(crate) struct Serve {
     /// Rule files of tower-ratelimit, as `check` takes them, by which /v1/auth answers nginx, Caddy and Traefik.
     #[arg(
         long,
+        help_heading = "Rules",
         value_name = "FILES",
         value_delimiter = ',',
         env = "TOWER_RATELIMIT_AUTH_RULES"
@@ -43,6 +37,7 @@ pub(crate) struct Serve {
     /// The networks of the proxies that may ask /v1/auth.
     #[arg(
         long,
+        help_heading = "Rules",
         value_name = "CIDR",
         value_delimiter = ',',
         default_value = "127.0.0.0/8,::1/128",
@@ -50,149 +45,124 @@ pub(crate) struct Serve {
     )]
     trust: Vec<IpNet>,
     /// Lets a domain stand in several files.
-    #[arg(long, env = "TOWER_RATELIMIT_MERGE_DOMAINS")]
+    #[arg(long, help_heading = "Rules", env = "TOWER_RATELIMIT_MERGE_DOMAINS")]
     merge_domains: bool,
     /// Reads the files again when they change, not only at SIGHUP.
-    #[arg(long, env = "TOWER_RATELIMIT_WATCH")]
+    #[arg(long, help_heading = "Rules", env = "TOWER_RATELIMIT_WATCH")]
     watch: bool,
     /// Where the gRPC service listens.
     #[arg(
         long,
+        help_heading = "Listeners",
         value_name = "ADDRESS",
         default_value = "127.0.0.1:8081",
         env = "TOWER_RATELIMIT_GRPC"
     )]
     grpc: SocketAddr,
-    /// A socket in the file system on which the gRPC service listens in place of that.
+    /// A socket in the file system on which the gRPC service listens, in place of --grpc.
     #[arg(
         long,
+        help_heading = "Listeners",
         value_name = "PATH",
         env = "TOWER_RATELIMIT_GRPC_UDS",
         conflicts_with = "grpc"
     )]
     grpc_uds: Option<PathBuf>,
-    /// How old a connection of gRPC may become, a tenth more or less.
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time, env = "TOWER_RATELIMIT_GRPC_MAX_AGE")]
+    /// How old a connection of gRPC may become, a tenth more or less; its caller then makes another.
+    #[arg(long, help_heading = "Listeners", value_name = "TIME", default_value = "24h", value_parser = time, env = "TOWER_RATELIMIT_GRPC_MAX_AGE")]
     grpc_max_age: Duration,
-    /// Where /json and the probes /healthz and /readyz are served.
+    /// Where HTTP is served: /v1/check, /v1/auth, /json, /metrics, and the probes /healthz and /readyz.
     #[arg(
         long,
+        help_heading = "Listeners",
         value_name = "ADDRESS",
         default_value = "127.0.0.1:8080",
         env = "TOWER_RATELIMIT_HTTP"
     )]
     http: SocketAddr,
-    /// Where operators look at rules and keys and change them, as `top` does; off is nowhere. Beyond this machine it
-    /// needs --admin-token-file.
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:6070",
-        env = "TOWER_RATELIMIT_ADMIN"
-    )]
-    admin: Admin,
-    /// A file with the token that operators have to present, of at least 32 characters.
-    #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_ADMIN_TOKEN_FILE")]
-    admin_token_file: Option<PathBuf>,
-    /// A name by which operators may call the host, beside its address.
-    #[arg(
-        long,
-        value_name = "HOST",
-        value_delimiter = ',',
-        env = "TOWER_RATELIMIT_ADMIN_HOST"
-    )]
-    admin_host: Vec<String>,
-    /// Shows operators the keys, which are addresses and the like, instead of digests, and logs them.
-    #[arg(long, env = "TOWER_RATELIMIT_REVEAL_KEYS")]
-    reveal_keys: bool,
+    #[command(flatten)]
+    operators: Operators,
     #[command(flatten)]
     tls: Tls,
-    /// The HTTP service speaks TLS as the gRPC service does, instead of without.
-    #[arg(long, requires = "tls_cert", env = "TOWER_RATELIMIT_HTTP_TLS")]
-    http_tls: bool,
-    /// Redis, such as redis://127.0.0.1, in which all instances count together. Default: this process counts.
+    /// HTTP is served by TLS, too.
     #[arg(
         long,
-        value_name = "URL",
-        env = "TOWER_RATELIMIT_REDIS",
-        hide_env_values = true
+        help_heading = "TLS",
+        requires = "tls_cert",
+        env = "TOWER_RATELIMIT_HTTP_TLS"
     )]
-    redis: Option<String>,
-    /// The prefix of all keys in Redis.
-    #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
-    redis_prefix: Option<String>,
-    /// How long Redis may take; Envoy waits for 20ms unless it is told otherwise.
-    #[arg(long, value_name = "TIME", default_value = "15ms", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
+    http_tls: bool,
+    #[command(flatten)]
+    redis: Redis,
+    /// How long Redis may take for a decision; Envoy waits for 20ms unless it is told otherwise.
+    #[arg(long, help_heading = "Counts", value_name = "TIME", default_value = "15ms", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
     redis_deadline: Duration,
     /// The policy while Redis does not answer.
     #[arg(
         long,
+        help_heading = "Counts",
         value_name = "HOW",
         default_value = "local",
         env = "TOWER_RATELIMIT_ON_FAILURE"
     )]
     on_failure: Failure,
-    /// How many counts are kept without Redis; beyond, those with the least to forget are given up.
+    /// How many keys are counted without Redis; beyond that, those give way that have used the least.
     #[arg(
         long,
+        help_heading = "Counts",
         value_name = "COUNT",
         default_value_t = 262_144,
         env = "TOWER_RATELIMIT_MAX_KEYS"
     )]
     max_keys: usize,
-    /// How long requests are answered after SIGTERM, when it is not ready any more.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, env = "TOWER_RATELIMIT_DRAIN")]
-    drain: Duration,
-    /// Header fields for the client: retry-after, draft11, legacy, envoy.
+    #[command(flatten)]
+    drain: Drain,
+    /// Header fields that Envoy adds to its answers: retry-after, draft11, legacy, envoy. Default: none.
     #[arg(
         long,
+        help_heading = "Answers to Envoy",
         value_name = "SETS",
         value_delimiter = ',',
         env = "TOWER_RATELIMIT_RLS_HEADERS"
     )]
     rls_headers: Vec<HeaderSet>,
-    /// The body for clients that are denied.
+    /// The body of Envoy's answer to a client that is denied.
     #[arg(
         long,
+        help_heading = "Answers to Envoy",
         value_name = "BODY",
         default_value = "empty",
         env = "TOWER_RATELIMIT_RLS_BODY"
     )]
     rls_body: DeniedBody,
-    /// Lets all requests pass; what is over its limit is still told in the statuses.
-    #[arg(long, env = "TOWER_RATELIMIT_SHADOW")]
-    shadow: bool,
-    /// Takes every limit for a quota: a request is over when all of them are.
-    #[arg(long, env = "TOWER_RATELIMIT_QUOTA")]
-    quota: bool,
-    /// The requests that are charged.
+    /// Lets all requests pass; their statuses still say which limits are exceeded.
     #[arg(
         long,
+        help_heading = "Answers to Envoy",
+        env = "TOWER_RATELIMIT_SHADOW"
+    )]
+    shadow: bool,
+    /// Denies a request only when all of its limits are exceeded, as if each had `quota_mode`.
+    #[arg(long, help_heading = "Answers to Envoy", env = "TOWER_RATELIMIT_QUOTA")]
+    quota: bool,
+    /// The requests that count.
+    #[arg(
+        long,
+        help_heading = "Answers to Envoy",
         value_name = "WHICH",
         default_value = "always",
         env = "TOWER_RATELIMIT_CHARGE"
     )]
     charge: Charged,
-    /// Adds the metadata of the descriptors that passed to answers.
-    #[arg(long, env = "TOWER_RATELIMIT_METADATA")]
+    /// Adds dynamic metadata to answers: the request, and the `metadata` of the descriptors that passed.
+    #[arg(
+        long,
+        help_heading = "Answers to Envoy",
+        env = "TOWER_RATELIMIT_METADATA"
+    )]
     metadata: bool,
     #[command(flatten)]
     log: Log,
-}
-
-/// Where the admin service listens, if anywhere.
-#[derive(Debug, Clone, Copy)]
-struct Admin(Option<SocketAddr>);
-
-impl FromStr for Admin {
-    type Err = AddrParseError;
-
-    fn from_str(text: &str) -> Result<Self, AddrParseError> {
-        match text {
-            "off" => Ok(Self(None)),
-            address => address.parse().map(|address| Self(Some(address))),
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -207,7 +177,7 @@ enum Failure {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DeniedBody {
-    /// None, as of Envoy's reference service.
+    /// None, as with Envoy's reference service.
     Empty,
     /// A problem document. Envoy tells it to clients of gRPC as their message.
     Problem,
@@ -221,18 +191,6 @@ enum Charged {
     Admitted,
 }
 
-/// A time such as 15ms or 5s; 0 is 0s.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    if matches!(text, "0" | "0s") {
-        return Ok(Duration::ZERO);
-    }
-    // The periods of quotas are such times.
-    let quota: Result<Quota, _> = format!("1/{text}").parse();
-    quota
-        .map(|quota| quota.period())
-        .map_err(|error| error.to_string())
-}
-
 /// Serves until it is told to end.
 ///
 /// # Errors
@@ -241,23 +199,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 pub(crate) fn serve(serve: Serve) -> Result<(), String> {
     let (log, settings) = settings(serve);
     log.begin();
-    run(serve::serve(settings, say))
-}
-
-/// Runs a service until its end.
-pub(crate) fn run(service: impl Future<Output = Result<(), ServeError>>) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    runtime.block_on(async {
-        #[cfg(feature = "otel")]
-        let export = telemetry::export().map_err(|error| format!("OTLP: {error}"))?;
-        let served = service.await;
-        #[cfg(feature = "otel")]
-        export.end().await;
-        served.map_err(|error| error.to_string())
-    })
+    run(serve::serve(settings))
 }
 
 fn settings(serve: Serve) -> (Log, Settings) {
@@ -270,14 +212,14 @@ fn settings(serve: Serve) -> (Log, Settings) {
     settings.grpc_uds = serve.grpc_uds;
     settings.grpc_max_age = serve.grpc_max_age;
     settings.http = serve.http;
-    settings.admin = serve.admin.0;
-    settings.admin_token_file = serve.admin_token_file;
-    settings.admin_hosts = serve.admin_host;
-    settings.reveal_keys = serve.reveal_keys;
+    settings.admin = serve.operators.admin.0;
+    settings.admin_token_file = serve.operators.admin_token_file;
+    settings.admin_hosts = serve.operators.admin_host;
+    settings.reveal_keys = serve.operators.reveal_keys;
     settings.tls = serve.tls.files();
     settings.http_tls = serve.http_tls;
-    settings.redis = serve.redis;
-    settings.redis_prefix = serve.redis_prefix;
+    settings.redis = serve.redis.redis;
+    settings.redis_prefix = serve.redis.redis_prefix;
     settings.redis_deadline = serve.redis_deadline;
     settings.on_failure = match serve.on_failure {
         Failure::Local => OnFailure::local(),
@@ -285,7 +227,7 @@ fn settings(serve: Serve) -> (Log, Settings) {
         Failure::Deny => OnFailure::deny(),
     };
     settings.max_keys = serve.max_keys;
-    settings.drain = serve.drain;
+    settings.drain = serve.drain.drain;
     settings.modes = Modes::default()
         .shadow(serve.shadow)
         .quota(serve.quota)

@@ -19,8 +19,8 @@ use tower_service::Service;
 
 use crate::{
     decide::{DecideError, RateLimits},
+    events,
     messages::{Code, RateLimitRequest, RateLimitResponse},
-    metrics,
     telemetry::Caller,
 };
 
@@ -32,7 +32,7 @@ const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 /// How much earlier than the caller's deadline an answer is given up: it would come too late.
 const MARGIN: Duration = Duration::from_millis(1);
 
-/// The service, for a server of yours: `tonic::transport::Server::builder().add_service(service(limits))`.
+/// The gRPC service, for a server of your own, as in `tonic::transport::Server::builder().add_service(service(limits))`.
 #[must_use]
 pub const fn service(limits: RateLimits) -> RateLimitService {
     RateLimitService(limits)
@@ -103,7 +103,7 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
             let rules = limits.rules();
             let domain =
                 Some(domain).filter(|domain| rules.is_some_and(|rules| rules.knows(domain)));
-            metrics::rls_answered(domain, code, asked_at.elapsed());
+            events::rls_answered(domain, code, asked_at.elapsed());
             answer.map(Response::new).map_err(|error| match error {
                 DecideError::Invalid(text) => Status::invalid_argument(text),
                 DecideError::Unavailable(text) => Status::unavailable(text),

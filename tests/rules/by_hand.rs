@@ -4,9 +4,9 @@ use std::fs;
 
 use tempfile::TempDir;
 use tower_ratelimit::{
-    Key, ManualClock, Quota,
+    Key, LocalStore, ManualClock, Quota,
     observe::TopKeys,
-    rules::{Rules, RulesHandle, RulesLayer},
+    rules::{Format, Rules, RulesHandle, RulesLayer},
 };
 
 use super::layer::{Ruled, store};
@@ -125,4 +125,23 @@ fn denials_of_no_layer_are_among_the_top() {
     let report = top.report(1);
     assert_eq!(report.keys()[0].count(), 2);
     assert_eq!(report.keys()[0].policy(), "by hand");
+}
+
+#[tokio::test]
+async fn table_that_rules_count_in_is_told_also_after_a_reload() {
+    let bench = Bench::new();
+    let keys = || {
+        let rules = bench.handle.rules();
+        rules.local_store().expect("a table").tracked_keys()
+    };
+    assert_eq!(keys(), 0);
+    bench.ask().await;
+    // One for each rule.
+    assert_eq!(keys(), 2);
+    bench.handle.reload().expect("rules");
+    bench.handle.set_enabled(Some("first"), false);
+    assert_eq!(keys(), 2);
+    // Rules for which the application has no store have one, too.
+    let own = Rules::builder().parse(RULES, Format::Yaml).expect("rules");
+    assert_eq!(own.local_store().map(LocalStore::tracked_keys), Some(0));
 }

@@ -10,8 +10,8 @@ use tower_ratelimit::{
 };
 
 use super::{
-    log::{Entry, Told},
-    peaks::hash_of,
+    entry::{Entry, Told},
+    sample::hash_of,
 };
 
 /// The parts of requests that rules look at, each once.

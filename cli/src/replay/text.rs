@@ -6,10 +6,11 @@ use super::{
     candidate::{Candidate, Delayed, Limited},
     order::Spread,
     peaks::WINDOWS,
-    rules::TriedRules,
+    rules::{Policy, TriedRules},
     suggestion::{PERCENTILES, Suggestion},
-    tally::{Tally, minute_of, time_of},
+    tally::{Tally, TopKey, UPPER_BOUND, minute_of, time_of},
 };
+use crate::words::plural;
 
 pub(super) fn text(tally: &Tally) -> String {
     let mut text = String::new();
@@ -29,11 +30,8 @@ fn write_all(tally: &Tally, text: &mut String) -> std::fmt::Result {
     if let Some(rules) = &tally.rules {
         by_rules(tally, rules, text)?;
     }
-    if !tally.quotas.is_empty() || tally.rules.is_some() {
-        writeln!(
-            text,
-            "\nAn upper bound: clients that are refused would have behaved differently."
-        )?;
+    if tally.tries_any() {
+        writeln!(text, "\nAn upper bound: {UPPER_BOUND}.")?;
     }
     top(tally, text)?;
     if let Some(suggestion) = tally.suggestion() {
@@ -52,30 +50,24 @@ fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     if seen.others > 0 {
         write!(text, ", {}", many(seen.others, "other request"))?;
     }
-    let about = if tally.peaks.is_sample() {
-        "about "
-    } else {
-        ""
-    };
-    writeln!(
-        text,
-        ", {about}{} by {}",
-        many(tally.peaks.number(), "key"),
-        tally.key
-    )?;
+    let about = about(tally.peaks.is_sample());
+    let keys = many(tally.peaks.number(), "key");
+    writeln!(text, ", {about}{keys} by {}", tally.key)?;
     if let Some((first, last)) = tally.span {
         writeln!(text, "from {} to {}", time_of(first), time_of(last))?;
     }
     if seen.skipped > 0 {
-        writeln!(
-            text,
-            "{} skipped, the first of them:",
-            many(seen.skipped, "line")
-        )?;
+        let skipped = many(seen.skipped, "line");
+        writeln!(text, "{skipped} skipped, the first of them:")?;
         for reason in &seen.reasons {
             writeln!(text, "  {reason}")?;
         }
     }
+    peculiar(tally, text)
+}
+
+/// Lines about attempts that are not decided as they came.
+fn peculiar(tally: &Tally, text: &mut String) -> std::fmt::Result {
     for (count, what) in [
         (
             tally.late,
@@ -95,15 +87,15 @@ fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
             writeln!(text, "{what}: {}", number(count))?;
         }
     }
+    let spread = match tally.spread {
+        Spread::Even => "are spread evenly over it",
+        Spread::None => "come at its first instant",
+    };
     if tally.whole_seconds {
-        text.push_str(match tally.spread {
-            Spread::Even => {
-                "times are whole seconds: the requests of one are spread evenly over it\n"
-            }
-            Spread::None => {
-                "times are whole seconds: the requests of one come at its first instant\n"
-            }
-        });
+        writeln!(
+            text,
+            "times are whole seconds: the requests of one {spread}"
+        )?;
     }
     Ok(())
 }
@@ -157,22 +149,37 @@ fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::R
             writeln!(text, "  {what}: {}", number(count))?;
         }
     }
-    let policies = rules.policies();
-    let width = policies.keys().map(String::len).max().unwrap_or(0);
-    for (name, counts) in &policies {
-        let shadow = if counts.is_shadow {
-            ", in the shadow"
-        } else {
-            ""
-        };
-        writeln!(
+    let policies = tally.policies();
+    let names = policies.iter().map(|(policy, _)| policy.name.len());
+    let width = names.max().unwrap_or(0);
+    for (policy, _) in &policies {
+        write!(
             text,
-            "  {name:width$}  decides {:>13}, limits {:>13}{shadow}",
-            number(counts.decided),
-            number(counts.limited.requests)
+            "  {:width$}  decides {:>13}, limits {:>13}",
+            policy.name,
+            number(policy.decided),
+            number(policy.limited.requests)
         )?;
+        if policy.keys > 0 {
+            let about = about(policy.keys_are_estimated);
+            write!(text, " of {about}{}", many(policy.keys, "key"))?;
+        }
+        writeln!(text, "{}", shadow(policy))?;
     }
     not_in_log(tally, text)
+}
+
+/// What stands behind the name of a policy that only watches.
+pub(super) const fn shadow(policy: &Policy) -> &'static str {
+    if policy.is_shadow {
+        ", in the shadow"
+    } else {
+        ""
+    }
+}
+
+const fn about(is_estimate: bool) -> &'static str {
+    if is_estimate { "about " } else { "" }
 }
 
 /// The parts of requests that rules look at and the log does not have, and what became of them.
@@ -182,7 +189,7 @@ fn not_in_log(tally: &Tally, text: &mut String) -> std::fmt::Result {
             true => String::new(),
             false => format!(" of {}", many(attempts, "request")),
         };
-        let plural = if need.rules.len() == 1 { "" } else { "s" };
+        let plural = plural(need.rules.len());
         let rules = need.rules.join(", ");
         write!(
             text,
@@ -213,14 +220,20 @@ fn delayed(tally: &Tally, delayed: Delayed, text: &mut String) -> std::fmt::Resu
 }
 
 fn top(tally: &Tally, text: &mut String) -> std::fmt::Result {
-    let top = tally.top();
+    if let Some(first) = tally.quotas.first() {
+        limited_most(&first.quota.to_string(), tally.top(), text)?;
+    }
+    for (policy, top) in tally.policies() {
+        let by = format!("{}{}", policy.name, shadow(&policy));
+        limited_most(&by, top, text)?;
+    }
+    Ok(())
+}
+
+fn limited_most(by: &str, top: Vec<TopKey>, text: &mut String) -> std::fmt::Result {
     if top.is_empty() {
         return Ok(());
     }
-    let by = tally
-        .quotas
-        .first()
-        .map_or("the rules".to_owned(), |first| first.quota.to_string());
     writeln!(text, "\nlimited most by {by}")?;
     for (key, count, error) in top {
         write!(text, "{:>13}  {key}", number(count))?;
@@ -253,10 +266,11 @@ fn suggest(suggestion: &Suggestion, text: &mut String) -> std::fmt::Result {
         quota.limit(),
         quota.capacity()
     )?;
-    writeln!(
-        text,
-        "  a fifth more than what 999 of 1,000 keys ask for in a minute, and at once in ten seconds"
-    )
+    text.push_str(
+        "  a fifth more than what 999 of 1,000 keys ask for in a minute, and at once in ten seconds;\n  \
+         windows begin at each half of their length, and as a --quota it tells what it limits\n",
+    );
+    Ok(())
 }
 
 fn what_if(tally: &Tally, around: &[Candidate], text: &mut String) -> std::fmt::Result {
@@ -288,8 +302,7 @@ fn what_if(tally: &Tally, around: &[Candidate], text: &mut String) -> std::fmt::
 
 /// `1 line`, `2,000 lines`.
 fn many(count: u64, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", number(count))
+    format!("{} {what}{}", number(count), plural(count as usize))
 }
 
 /// `1,234,567`.

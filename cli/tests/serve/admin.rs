@@ -20,7 +20,7 @@ use crate::{
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// Asks the admin service as an operator does.
-async fn operate(service: &Service, line: &str, body: &Value) -> (u16, Value) {
+pub(crate) async fn operate(service: &Service, line: &str, body: &Value) -> (u16, Value) {
     let port = service.admin;
     let head =
         format!("{line} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json");
@@ -244,7 +244,7 @@ async fn keys_are_looked_at_and_changed() {
     }
     // Each change is in the log, and no key.
     let log = service.process.log();
-    assert_eq!(log.matches("admin: ").count(), 5, "{log}");
+    assert_eq!(log.matches("operator ").count(), 5, "{log}");
     assert!(
         !log.contains("eve") && !log.contains("203.0.113.7"),
         "{log}"

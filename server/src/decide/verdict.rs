@@ -1,9 +1,9 @@
 //! Verdicts: what the statuses of the descriptors mean for the request.
 
-use super::{Modes, ask::Asked};
+use super::{ask::Asked, modes::Modes};
 use crate::messages::{Code, DescriptorStatus};
 
-/// What becomes of a request.
+/// Whether a request passes, and the reason.
 pub(super) struct Verdict {
     pub(super) passes: bool,
     /// The last of the descriptors that are over their limit and no quotas.

@@ -2,6 +2,7 @@
 
 mod extensions;
 mod fields;
+mod parser;
 mod parts;
 
 use std::{collections::HashMap, sync::Arc};
@@ -14,7 +15,7 @@ use tower_ratelimit::rules::{
     },
 };
 
-use self::{extensions::EXTENSIONS, fields::tables, parts::parts};
+use self::{extensions::EXTENSIONS, fields::tables, parser::RulesParser, parts::parts};
 use super::{
     metadata::metadata,
     rules::{Builder, Descriptor, Level, Limit, Rules},
@@ -74,21 +75,7 @@ pub(super) fn parse(
     Ok(Rules { warnings, ..rules })
 }
 
-struct RulesParser<'s> {
-    settings: &'s Builder,
-    /// The domain that is being read.
-    domain: String,
-    rules: Rules,
-    /// Where each domain was said.
-    places: HashMap<String, Spot>,
-    report: Report,
-}
-
 impl RulesParser<'_> {
-    fn tell(&mut self, code: ProblemCode, spot: &Spot, message: impl Into<String>) {
-        self.report.fault(code, spot, message);
-    }
-
     fn file(&mut self, source: &Arc<SourceText>) {
         let spot = |start, end| Spot::new(source, start, end);
         if source.text.len() > MAX_FILE_BYTES {
@@ -139,7 +126,7 @@ impl RulesParser<'_> {
         self.rules.domains.insert(domain, level);
     }
 
-    /// What is said of all keys and values, wherever they stand.
+    /// Checks that hold for all keys and values, wherever they stand.
     fn check_keys(&mut self, table: &Node, is_limit: bool) {
         taken(table.entries(), &mut self.report);
         for entry in table.entries() {
