@@ -78,6 +78,7 @@ pub(crate) struct Redis {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Listeners")]
 pub(crate) struct Drain {
     /// How long new requests are taken after SIGTERM, so that callers have time to notice.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, env = "TOWER_RATELIMIT_DRAIN")]

@@ -14,7 +14,6 @@ pub use crate::{
 use crate::{
     error::fault,
     life::{self, Signals},
-    lyft::FilesOf,
     tls,
     watch::Watch,
     words::counted,
@@ -30,7 +29,8 @@ use crate::{
 ///
 /// When a file, an address or a setting is wrong.
 pub async fn serve(settings: Settings) -> Result<(), ServeError> {
-    let parts = Parts::new(settings)?;
+    let mut parts = Parts::new(settings)?;
+    let watch = parts.watch.take();
     let listeners = Listeners::bind(&parts.settings).await?;
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
     let rules = parts.limits.rules();
@@ -48,21 +48,17 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let life = life::live(signals, reload, servers.end(parts.settings.drain));
     tokio::select! {
         () = tls::watch_during(life, parts.tls.as_ref()) => {}
-        () = watch_files(&parts.settings, reload) => {}
+        () = watch_files(watch, reload) => {}
         () = parts.metrics.clone().upkeep() => {}
     }
     Ok(())
 }
 
-/// Calls `reload` whenever the files have changed, for ever, if that is asked for.
-async fn watch_files(settings: &Settings, reload: impl Fn()) {
-    if !settings.watch {
+/// Calls `reload` whenever the files have changed, for ever, if they are watched.
+async fn watch_files(watch: Option<Watch>, reload: impl Fn()) {
+    let Some(mut watch) = watch else {
         return std::future::pending().await;
-    }
-    let mut watch = Watch::new([
-        (settings.rules.clone(), settings.files),
-        (settings.auth_rules.clone(), FilesOf::Rules),
-    ]);
+    };
     loop {
         watch.changed().await;
         reload();

@@ -15,12 +15,14 @@ use crate::{
     decide::RateLimits,
     error::{ServeError, fault},
     http::{self, Draining},
+    lyft::FilesOf,
     metrics::Metrics,
     settings::Settings,
     source::{Source, warn_of},
     store::{Store, redis},
     telemetry::observed,
     tls::Tls,
+    watch::Watch,
 };
 
 /// All that answers requests.
@@ -29,6 +31,8 @@ pub(super) struct Parts {
     pub(super) limits: RateLimits,
     pub(super) metrics: Metrics,
     pub(super) tls: Option<Tls>,
+    /// The files as they were before they were read, so that no change is missed.
+    pub(super) watch: Option<Watch>,
     /// The rules of `/v1/auth`.
     auth: Option<RulesLayer>,
     source: Source,
@@ -42,6 +46,7 @@ impl Parts {
     ///
     /// When a file or a setting is wrong.
     pub(super) fn new(settings: Settings) -> Result<Self, ServeError> {
+        let watch = watch(&settings);
         let rules = settings.rules()?;
         let store = store(&settings)?;
         let counters = store.counters(settings.on_failure);
@@ -70,6 +75,7 @@ impl Parts {
             limits,
             metrics,
             tls,
+            watch,
             auth,
             source,
             store,
@@ -106,6 +112,16 @@ impl Parts {
     }
 }
 
+fn watch(settings: &Settings) -> Option<Watch> {
+    let files = || {
+        [
+            (settings.rules.clone(), settings.files),
+            (settings.auth_rules.clone(), FilesOf::Rules),
+        ]
+    };
+    settings.watch.then(|| Watch::new(files()))
+}
+
 fn store(settings: &Settings) -> Result<Store, ServeError> {
     let Some(address) = &settings.redis else {
         let store = LocalStore::builder().max_keys(settings.max_keys).build();
@@ -134,4 +150,27 @@ fn auth(
     // Proxies go by the status, which is 200 in gRPC.
     let layer = RulesLayer::new(rules).grpc(false);
     Ok(Some(layer.observer((observer, Arc::clone(top)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, time::Duration};
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn change_before_the_first_look_is_noticed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("rules.yaml");
+        fs::write(&file, "domain: a").expect("written");
+        let mut settings = Settings::new(vec![file.clone()]);
+        settings.watch = true;
+        let mut parts = Parts::new(settings).expect("parts");
+        fs::write(&file, "domain: longer").expect("written");
+        let mut watch = parts.watch.take().expect("a watch");
+        let noticed = timeout(Duration::from_secs(60), watch.changed()).await;
+        assert!(noticed.is_ok());
+    }
 }
