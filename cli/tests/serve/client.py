@@ -13,6 +13,7 @@ from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.unknown_fields import UnknownFieldSet
+from google.protobuf.wrappers_pb2 import UInt32Value
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
@@ -64,6 +65,8 @@ def describe(channel):
     told = DescriptorPool(database).FindServiceByName(SERVICE)
     known = rls_pb2.DESCRIPTOR.services_by_name["RateLimitService"]
     shapes = {"services": sorted(database.get_services()), "told": shape(told), "known": shape(known)}
+    # Only newer fields have it.
+    add(UInt32Value.DESCRIPTOR, shapes["known"])
     print(json.dumps(shapes))
 
 

@@ -7,10 +7,13 @@ mod auth;
 mod calls;
 mod check;
 mod envoy;
+mod grpcio;
 mod http;
 mod life;
 mod log;
 mod metrics;
+#[path = "../../../server/tests/lyft/model.rs"]
+mod model;
 #[cfg(feature = "otel")]
 mod otel;
 mod page;
