@@ -146,6 +146,7 @@ impl RulesBuilder {
             let paths = paths.to_vec();
             RulesOrigin {
                 paths: paths.clone(),
+                files: sha256(files),
                 digest: digest(files),
                 read: Box::new(move || builder.read_all(&paths)),
             }
@@ -215,6 +216,14 @@ fn sources(paths: &[PathBuf]) -> Result<Vec<SourceFile>, RulesError> {
         }
     }
     Ok(files)
+}
+
+/// The names of the files, and the SHA-256 of each.
+fn sha256(files: &[SourceFile]) -> Vec<(String, String)> {
+    let sources = files.iter().map(|file| &file.source);
+    sources
+        .map(|source| (source.name.clone(), source.sha256()))
+        .collect()
 }
 
 fn digest(files: &[SourceFile]) -> u64 {
