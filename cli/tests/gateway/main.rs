@@ -5,6 +5,7 @@
 mod fields;
 mod framing;
 mod gateway;
+mod haproxy;
 mod http2;
 mod life;
 mod limits;
