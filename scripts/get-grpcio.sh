@@ -28,7 +28,9 @@ PACKAGES
 if [ -z "${GRPCIO:-}" ]; then
     only_linux "gRPC for Python" GRPCIO
     need python3 python3
-    GRPCIO=$(pypi_folder)/grpcio-1.85.1-$(python3 -c 'import sys; print("{}.{}".format(*sys.version_info))')
+    # Another folder for another list of packages, and for another Python.
+    GRPCIO=$(pypi_folder)/grpcio-$(cksum <scripts/get-grpcio.sh | cut -d ' ' -f 1)
+    GRPCIO+=-$(python3 -c 'import sys; print("{}.{}".format(*sys.version_info))')
     [ -e "$GRPCIO" ] || made_at_once "$GRPCIO" install_packages
 fi
 PYTHONPATH=$GRPCIO python3 -c 'import grpc, envoy.service.ratelimit.v3.rls_pb2; print("grpcio", grpc.__version__)' >&2
