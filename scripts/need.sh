@@ -33,6 +33,10 @@ has_file() {
     compgen -G "$1" >/dev/null
 }
 
+has_python_module() {
+    python3 -c "import $1" 2>/dev/null
+}
+
 # need <command> <debian package>...: makes sure that the command is there, or says what to install and stops.
 need() {
     need_that has_command "$@"

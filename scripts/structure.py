@@ -6,8 +6,9 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40
 # Names that several files may give to a type of their own, if it is private.
 COMMON_TYPES = {"State", "Inner"}
+# The crates, each with the names that its public modules may give to a type of their own.
+CRATES = {"src": set(), "server/src": {"Settings"}, "cli/src": set()}
 
-SRC = pathlib.Path("src")
 COMMENT_OR_LITERAL = re.compile(
     r"""(//[/!][^\n]*)|//[^\n]*|/\*.*?\*/|\bb?r(\#*)".*?"\2|"(?:\\.|[^"\\])*"|'(?:\\[^\n]{1,9}?|[^'\\\n])'""", re.DOTALL
 )
@@ -15,6 +16,9 @@ VISIBLE = r"(?:pub(?:\([^)]*\))? )?"
 MODULE = VISIBLE + r"mod (\w+)"
 TEST_MODULE = re.compile(r"#\[cfg\((?:all\()?test\b[^]]*\]\s*(?:#\[[^]]*\]\s*)*" + MODULE + r"\s*([;{])")
 USE = re.compile(r"^ *(pub(?:\([^)]*\))? )?use ([^;]+);", re.MULTILINE)
+RESTRICTED = re.compile(r"pub\(in [^)]*\)")
+# A file that another one stands in for where a feature is off: its types have the same names.
+STAND_IN = re.compile(r'\bpath = "([^"]+)"')
 PATH = re.compile(r"(?<![\w$:])(?:crate|self|super)(?:::\w+)+(?:::\*)?(?=\W)")
 TYPE = re.compile(r"^(pub)?(?:\([^)]*\))? ?(?:struct|enum|trait|type|union) (\w+)", re.MULTILINE)
 FUNCTION = re.compile(r"^[ ]*" + VISIBLE + r"(?:default |const |async |extern )*fn (\w+)", re.MULTILINE)
@@ -22,12 +26,12 @@ MARK = "\0"  # stands for text that does not count as code
 
 
 class File:
-    """One file of src/: its place in the tree of modules, and its code."""
+    """One file of a crate: its place in the tree of modules, and its code."""
 
-    def __init__(self, path):
+    def __init__(self, path, src):
         self.path = path
         self.text = path.read_text(encoding="utf-8")
-        parts = path.relative_to(SRC).with_suffix("").parts
+        parts = path.relative_to(src).with_suffix("").parts
         self.module = parts[:-1] if parts[-1] in ("lib", "mod") else parts
         self.code, self.test_modules = code_of(self.text)
 
@@ -81,7 +85,7 @@ def expanded(tree):
 
 def imports(file):
     """Each import of a file: its position, the names of its path, the name it gives, and whether that is re-exported."""
-    code = file.code
+    code = RESTRICTED.sub(lambda found: " " * len(found[0]), file.code)
     for use in USE.finditer(code):
         for names, name in expanded(use[2]):
             yield use.start(), names, name, bool(use[1])
@@ -174,13 +178,13 @@ def faults_of_circles(tree):
                 yield f"  {one}:{line} imports from {other}"
 
 
-def faults_of_order(files, order):
-    """Imports from modules that stand later in src/lib.rs."""
+def faults_of_order(files, root, order):
+    """Imports from modules that stand later in the crate's lib.rs."""
     for file in files:
         if not file.module:
             continue
         if file.module[0] not in order:
-            yield f"{file.path}: src/lib.rs has no `mod {file.module[0]}`"
+            yield f"{file.path}: {root.path} has no `mod {file.module[0]}`"
             continue
         for position, path, _, _ in imports(file):
             if path[: len(file.module)] == ["super"] * len(file.module):
@@ -192,7 +196,7 @@ def faults_of_order(files, order):
             if name not in order:
                 yield f"{where} `{name}` from the crate root: name its module"
             elif order.index(name) > order.index(here):
-                yield f"{where} from {name}, which stands after it in src/lib.rs"
+                yield f"{where} from {name}, which stands after it in {root.path}"
 
 
 def told(file):
@@ -214,34 +218,43 @@ def faults_of_size(file):
                 yield f"{where}: `{function[1]}` has {lines} lines, at most {MAX_FUNCTION_LINES} are allowed"
 
 
-def faults_of_names(files):
+def faults_of_names(files, common):
     """Types of one name in several files."""
+    stand_ins = {file.path.parent / path for file in files for path in STAND_IN.findall(file.text)}
     types = {}
     for file in files:
         for public, name in TYPE.findall(file.code):
-            if public or name not in COMMON_TYPES:
+            if file.path not in stand_ins and name not in common and (public or name not in COMMON_TYPES):
                 types.setdefault(name, {})[str(file.path)] = None
     for name, paths in sorted(types.items()):
         if len(paths) > 1:
             yield f"`{name}` is the name of {len(paths)} types: {', '.join(paths)}"
 
 
-def main():
-    everything = [File(path) for path in sorted(SRC.rglob("*.rs"))]
+def faults_of_crate(src, common):
+    """The faults of a crate, whose files are printed in their order if there are none."""
+    everything = [File(path, src) for path in sorted(pathlib.Path(src).rglob("*.rs"))]
     test_modules = {file.module + (name,) for file in everything for name in file.test_modules}
     files = [file for file in everything if not file.is_test(test_modules)]
-    root = next(file for file in files if not file.module)
-    order = re.findall("^" + MODULE, root.code, re.MULTILINE)
-
     faults = [f"{file.path}: does not begin with a `//!` line that says what it is" for file in everything if not told(file)]
     for file in files:
         faults += faults_of_size(file)
-    faults += faults_of_order(files, order)
+    # A program is a crate of its own, which imports the library.
+    files = [file for file in files if file.module != ("main",)]
+    root = next(file for file in files if not file.module)
+    order = re.findall("^" + MODULE, root.code, re.MULTILINE)
+    faults += faults_of_order(files, root, order)
     faults += faults_of_circles(Tree(files, test_modules))
-    faults += faults_of_names(files)
+    faults += faults_of_names(files, common)
+    if not faults:
+        print(f"{src}: {len(everything)} files in {len(order)} modules: {' '.join(order)}")
+    return faults
+
+
+def main():
+    faults = [fault for src, common in CRATES.items() for fault in faults_of_crate(src, common)]
     if faults:
         sys.exit("\n".join(faults))
-    print(f"{len(everything)} files in {len(order)} modules: {' '.join(order)}")
 
 
 main()

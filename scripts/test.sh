@@ -22,6 +22,8 @@ if [ "$(uname -s)" = Linux ]; then
     need prometheus prometheus
     need promtool prometheus
     need systemd-analyze systemd
+    need_that has_python_module jsonschema python3-jsonschema
+    need_that has_python_module yaml python3-yaml
     need chromium chromium
     need chromedriver chromium-driver
     need_file '/usr/lib/*/faketime/libfaketimeMT.so.1' libfaketime

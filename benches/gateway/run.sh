@@ -50,7 +50,7 @@ CONF
 start_gateway() {
     printf 'rules: [%s]\n' "$2" >"$folder/$1.yaml"
     "$PROGRAM" gateway "$folder/$1.yaml" --upstream http://127.0.0.1:19100 --listen "127.0.0.1:$1" --drain 0s \
-        2>"$folder/$1.log" &
+        --http off --admin off 2>"$folder/$1.log" &
     processes+=($!)
 }
 

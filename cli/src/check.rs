@@ -1,17 +1,17 @@
 //! `check`: what is wrong with rule files, and what they do to a request.
 
+mod arguments;
 #[cfg(feature = "serve")]
 mod envoy;
+mod request;
 
-use std::{fs, path::PathBuf};
+use tower_ratelimit::rules::{Problem, RuleChanges, Rules, RulesBuilder};
 
-use tower_ratelimit::rules::{Problem, RuleChanges, Rules, RulesBuilder, RulesError};
-
+pub(crate) use self::arguments::Check;
+use self::request::request;
 use crate::{
-    FAULTS, OK,
-    arguments::Check,
+    exit::{FAULTS, OK},
     output::{Asked, Findings},
-    request::request,
     time,
 };
 
@@ -34,8 +34,12 @@ pub(crate) fn check(check: &Check, colours: bool) -> Result<(String, u8), String
     let builder = Rules::builder()
         .outside_of_application(true)
         .authenticated(move |_| authenticated);
+    let builder = match check.format {
+        Some(format) => builder.format(format.into()),
+        None => builder,
+    };
     let mut findings = Findings::default();
-    let rules = match read(&builder, check, &check.files) {
+    let rules = match builder.read_all(&check.files) {
         Ok(rules) => rules,
         Err(error) if error.is_unreadable() => return Err(error.to_string()),
         Err(error) => {
@@ -54,24 +58,9 @@ pub(crate) fn check(check: &Check, colours: bool) -> Result<(String, u8), String
         now,
         reveal: check.reveal_keys,
     });
-    let denied = check.deny_warnings && findings.problems.iter().any(Problem::is_warning);
-    let exit = if denied { FAULTS } else { OK };
+    findings.refused = check.deny_warnings && findings.problems.iter().any(Problem::is_warning);
+    let exit = if findings.refused { FAULTS } else { OK };
     Ok((findings.print(check.output, colours), exit))
-}
-
-fn read(builder: &RulesBuilder, check: &Check, files: &[PathBuf]) -> Result<Rules, RulesError> {
-    let Some(format) = check.format else {
-        return builder.read_all(files);
-    };
-    let mut texts = Vec::new();
-    for file in files {
-        // The builder tells why a file cannot be read, and this one has no extension to tell by.
-        match fs::read_to_string(file) {
-            Ok(text) => texts.push((file.display().to_string(), text, format.into())),
-            Err(_) => return builder.read(file),
-        }
-    }
-    builder.parse_all(texts)
 }
 
 /// The changes that a reload would make.
@@ -83,7 +72,7 @@ fn changes(
     if check.against.is_empty() {
         return Ok(None);
     }
-    let old = read(builder, check, &check.against);
+    let old = builder.read_all(&check.against);
     let old = old.map_err(|error| format!("the rules of --against cannot be used:\n{error}"))?;
     Ok(Some(rules.changes_since(&old)))
 }

@@ -14,13 +14,12 @@ use tower_ratelimit_server::{
     decide::Modes,
     serve::{self, Settings},
 };
-
 use tracing_subscriber::filter::LevelFilter;
 
 use self::variables::Variables;
 use crate::{
-    log::{self, Format, Level, say},
-    serve::run,
+    log::{self, Format, Level},
+    process::run,
 };
 
 /// Variables of what there is not here, and whose absence changes no decision.
@@ -79,12 +78,12 @@ pub(crate) fn envoy() -> Result<(), String> {
         .filter(|name| variables.text(name).is_some())
         .collect();
     if !set.is_empty() {
-        say(format!("without a meaning here: {}", set.join(", ")));
+        tracing::warn!("without a meaning here: {}", set.join(", "));
     }
     if settings.redis.is_none() {
-        say("no REDIS_URL: this process counts by itself".to_owned());
+        tracing::info!("no REDIS_URL: this process counts by itself");
     }
-    run(serve::serve(settings, say))
+    run(serve::serve(settings))
 }
 
 fn settings(variables: &Variables) -> Result<Settings, String> {

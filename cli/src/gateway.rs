@@ -6,9 +6,9 @@ use clap::Args;
 use tower_ratelimit_server::gateway::{self, Settings, Upstream};
 
 use crate::{
-    log::{Log, say},
-    serve::{run, time},
-    tls::Tls,
+    log::Log,
+    options::{Drain, Operators, OrOff, Redis, Tls, time},
+    process::run,
 };
 
 #[derive(Debug, Args)]
@@ -29,17 +29,8 @@ pub(crate) struct Gateway {
     listen: SocketAddr,
     #[command(flatten)]
     tls: Tls,
-    /// Redis, such as redis://127.0.0.1, in which all instances count together. Default: this process counts.
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "TOWER_RATELIMIT_REDIS",
-        hide_env_values = true
-    )]
-    redis: Option<String>,
-    /// The prefix of all keys in Redis.
-    #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
-    redis_prefix: Option<String>,
+    #[command(flatten)]
+    redis: Redis,
     /// The longest body of a request, in bytes or such as 64k, 10m, 1g; a longer one gets 413. Default: any.
     #[arg(long, value_name = "SIZE", value_parser = size, env = "TOWER_RATELIMIT_MAX_BODY")]
     max_body: Option<u64>,
@@ -62,9 +53,21 @@ pub(crate) struct Gateway {
     /// How long the upstream may take until its response begins; later it is 504.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, env = "TOWER_RATELIMIT_TIMEOUT")]
     timeout: Duration,
-    /// How long new requests are taken after SIGTERM.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, env = "TOWER_RATELIMIT_DRAIN")]
-    drain: Duration,
+    /// How long a WebSocket, or an exchange whose response has begun, may be silent in both directions.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time, env = "TOWER_RATELIMIT_IDLE_TIMEOUT")]
+    idle_timeout: Duration,
+    #[command(flatten)]
+    drain: Drain,
+    /// Where /metrics and the probes /healthz and /readyz are served, without TLS; off is nowhere.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:6071",
+        env = "TOWER_RATELIMIT_HTTP"
+    )]
+    http: OrOff,
+    #[command(flatten)]
+    operators: Operators,
     #[command(flatten)]
     log: Log,
 }
@@ -93,15 +96,21 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     let mut settings = Settings::new(gateway.rules, gateway.upstream);
     settings.listen = gateway.listen;
     settings.tls = gateway.tls.files();
-    settings.redis = gateway.redis;
-    settings.redis_prefix = gateway.redis_prefix;
+    settings.redis = gateway.redis.redis;
+    settings.redis_prefix = gateway.redis.redis_prefix;
     settings.max_body = gateway.max_body;
     settings.max_in_flight = gateway.max_in_flight;
     settings.max_connections = gateway.max_connections;
     settings.timeout = gateway.timeout;
-    settings.drain = gateway.drain;
+    settings.idle_timeout = gateway.idle_timeout;
+    settings.drain = gateway.drain.drain;
+    settings.http = gateway.http.0;
+    settings.admin = gateway.operators.admin.0;
+    settings.admin_token_file = gateway.operators.admin_token_file;
+    settings.admin_hosts = gateway.operators.admin_host;
+    settings.reveal_keys = gateway.operators.reveal_keys;
     gateway.log.begin();
-    run(gateway::serve(settings, say))
+    run(gateway::serve(settings))
 }
 
 #[cfg(test)]

@@ -4,27 +4,35 @@
 //! The program is [`run`] with the arguments of the process. It is a library so that tests and other
 //! programs need no process.
 
-mod arguments;
+mod exit;
+mod time;
+mod words;
+
+mod output;
+
 mod check;
+mod explain;
+mod replay;
+
+#[cfg(feature = "serve")]
+mod log;
+#[cfg(feature = "serve")]
+mod options;
+#[cfg(feature = "serve")]
+mod process;
+
 #[cfg(feature = "serve")]
 mod envoy;
-mod explain;
 #[cfg(feature = "serve")]
 mod gateway;
 #[cfg(feature = "serve")]
 mod healthcheck;
 #[cfg(feature = "serve")]
-mod log;
-mod output;
-mod replay;
-mod request;
-#[cfg(feature = "serve")]
 mod serve;
-mod time;
-#[cfg(feature = "serve")]
-mod tls;
 #[cfg(feature = "serve")]
 mod top;
+
+mod arguments;
 
 /// The questions of fuzz targets to the program.
 #[doc(hidden)]
@@ -36,14 +44,10 @@ use std::{ffi::OsString, io::Write};
 
 use clap::Parser;
 
-use self::arguments::{Arguments, Command};
-
-/// Nothing is wrong.
-const OK: u8 = 0;
-/// There are faults, or warnings where these are denied.
-const FAULTS: u8 = 1;
-/// The arguments are wrong, or a file cannot be read.
-const USAGE: u8 = 2;
+use self::{
+    arguments::{Arguments, Command},
+    exit::{FAULTS, OK, USAGE},
+};
 
 /// Runs the program: writes to `out` and `errors`, with colours or without, and returns the exit
 /// code: 0 if all is well, 1 if there are faults, 2 for wrong arguments and unreadable files.
@@ -60,7 +64,26 @@ where
             return if error.use_stderr() { USAGE } else { OK };
         }
     };
-    let done = match arguments.command {
+    match run_command(arguments.command, colours, out) {
+        // A reader that closed the pipe has read enough.
+        Ok((text, exit)) => {
+            let _ = out.write_all(text.as_bytes());
+            exit
+        }
+        Err(message) => {
+            let _ = writeln!(errors, "error: {message}");
+            USAGE
+        }
+    }
+}
+
+/// Runs a command: the text to print, and the exit code.
+fn run_command(
+    command: Command,
+    colours: bool,
+    out: &mut dyn Write,
+) -> Result<(String, u8), String> {
+    match command {
         Command::Check(check) => check::check(&check, colours),
         Command::Schema => Ok((tower_ratelimit::rules::schema(), OK)),
         Command::Replay(replay) => replay::replay(&replay, out).map(|exit| (String::new(), exit)),
@@ -78,16 +101,5 @@ where
         #[cfg(feature = "serve")]
         Command::Top(asked) => top::top(&asked, out).map(|()| (String::new(), OK)),
         Command::Explain { quota } => explain::explain(&quota.join(" ")).map(|text| (text, OK)),
-    };
-    match done {
-        // A reader that closed the pipe has read enough.
-        Ok((text, exit)) => {
-            let _ = out.write_all(text.as_bytes());
-            exit
-        }
-        Err(message) => {
-            let _ = writeln!(errors, "error: {message}");
-            USAGE
-        }
     }
 }

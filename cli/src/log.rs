@@ -96,12 +96,6 @@ pub(crate) fn begin(format: Format, level: Level) {
     drop(begun);
 }
 
-/// A line of the log.
-#[allow(clippy::needless_pass_by_value, reason = "services give it away")]
-pub(crate) fn say(line: String) {
-    tracing::info!("{line}");
-}
-
 #[cfg(test)]
 mod tests {
     use tracing_subscriber::filter::LevelFilter;

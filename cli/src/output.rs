@@ -2,6 +2,7 @@
 
 use std::{fmt::Write, net::IpAddr};
 
+use clap::ValueEnum;
 use serde_json::{Value, json};
 use tower_ratelimit::{
     Timestamp,
@@ -11,7 +12,14 @@ use tower_ratelimit::{
     },
 };
 
-use crate::{arguments::OutputFormat, time};
+use crate::{time, words::counted};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    Text,
+    Json,
+    Github,
+}
 
 /// The result of a check.
 #[derive(Debug, Default)]
@@ -19,6 +27,8 @@ pub(crate) struct Findings {
     /// How many rules there are, unless there are faults.
     pub(crate) rules: Option<usize>,
     pub(crate) problems: Vec<Problem>,
+    /// Whether warnings are faults, and there are some.
+    pub(crate) refused: bool,
     /// The faults beyond those.
     pub(crate) more: usize,
     pub(crate) changes: Option<RuleChanges>,
@@ -64,7 +74,13 @@ impl Findings {
         if self.more > 0 {
             let _ = writeln!(text, "and {} more", self.more);
         }
-        let _ = writeln!(text, "{}", self.summary());
+        text += &self.rest(paint);
+        text
+    }
+
+    /// What follows the problems.
+    fn rest(&self, paint: &Paint) -> String {
+        let mut text = format!("{}\n", self.summary());
         if let Some(changes) = &self.changes {
             let _ = writeln!(text, "\na reload would mean\n{changes}");
         }
@@ -79,22 +95,18 @@ impl Findings {
 
     /// `7 rules, 2 warnings`.
     fn summary(&self) -> String {
-        let count = |number: usize, noun: &str| match number {
-            1 => format!("1 {noun}"),
-            _ => format!("{number} {noun}s"),
-        };
         let found = self.problems.len();
         let noun = self.noun.unwrap_or("rule");
         match self.rules {
-            None => count(found + self.more, "fault"),
-            Some(rules) if found == 0 => count(rules, noun),
-            Some(rules) => format!("{}, {}", count(rules, noun), count(found, "warning")),
+            None => counted(found + self.more, "fault"),
+            Some(rules) if found == 0 => counted(rules, noun),
+            Some(rules) => format!("{}, {}", counted(rules, noun), counted(found, "warning")),
         }
     }
 
     fn json(&self) -> Value {
         let mut value = json!({
-            "ok": self.rules.is_some(),
+            "ok": self.rules.is_some() && !self.refused,
             "rules": self.rules,
             "problems": self.problems.iter().map(problem).collect::<Vec<_>>(),
             "more": self.more,
@@ -120,7 +132,7 @@ impl Findings {
     fn github(&self) -> String {
         let mut text = String::new();
         for problem in &self.problems {
-            let kind = if problem.is_warning() {
+            let kind = if problem.is_warning() && !self.refused {
                 "warning"
             } else {
                 "error"
@@ -135,7 +147,7 @@ impl Findings {
             let message = escaped(&message(problem));
             let _ = writeln!(text, "::{kind} {place}title={}::{message}", problem.code());
         }
-        let _ = writeln!(text, "{}", self.summary());
+        text += &self.rest(&Paint(false));
         text
     }
 }
@@ -197,6 +209,7 @@ impl Asked {
         match (rule.reason(), rule.limit()) {
             (RuleReason::Differs(field), _) => format!("{field} differs"),
             (RuleReason::ReplacedBy(other), _) => format!("replaced by {other}"),
+            (RuleReason::SwitchedOff, _) => "switched off".to_owned(),
             (RuleReason::AfterEnd(other), _) => format!("not looked at: {other} ends the list"),
             (_, Some(limit)) => self.limit(rule, limit),
             _ => "applies".to_owned(),
@@ -241,7 +254,7 @@ impl Asked {
             RulesOutcome::Allowed(rule) => format!("passes uncounted: {rule} allows it"),
             RulesOutcome::Denied(rule) => format!("answered 403: {rule} denies it"),
             RulesOutcome::Rejected(rule, status) => {
-                format!("answered {status}: it has no key for {rule}")
+                format!("answered {status}: it lacks what {rule} asks for")
             }
             _ => {
                 let limits = self.explanation.rules().iter();

@@ -1,26 +1,19 @@
 //! `serve`: Envoy's rate limit service.
 
-use std::{
-    net::{AddrParseError, SocketAddr},
-    path::PathBuf,
-    str::FromStr,
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use tower_ratelimit::Quota;
-#[cfg(feature = "otel")]
-use tower_ratelimit_server::telemetry;
 use tower_ratelimit_server::{
     HeaderSet, OnFailure,
     decide::Modes,
-    serve::{self, ServeError, Settings},
+    serve::{self, Settings},
 };
 
 use crate::{
-    log::{Log, say},
-    tls::Tls,
+    log::Log,
+    options::{Drain, Operators, Redis, Tls, time},
+    process::run,
 };
 
 #[derive(Debug, Args)]
@@ -82,45 +75,15 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_HTTP"
     )]
     http: SocketAddr,
-    /// Where operators look at rules and keys and change them, as `top` does; off is nowhere. Beyond this machine it
-    /// needs --admin-token-file.
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:6070",
-        env = "TOWER_RATELIMIT_ADMIN"
-    )]
-    admin: Admin,
-    /// A file with the token that operators have to present, of at least 32 characters.
-    #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_ADMIN_TOKEN_FILE")]
-    admin_token_file: Option<PathBuf>,
-    /// A name by which operators may call the host, beside its address.
-    #[arg(
-        long,
-        value_name = "HOST",
-        value_delimiter = ',',
-        env = "TOWER_RATELIMIT_ADMIN_HOST"
-    )]
-    admin_host: Vec<String>,
-    /// Shows operators the keys, which are addresses and the like, instead of digests, and logs them.
-    #[arg(long, env = "TOWER_RATELIMIT_REVEAL_KEYS")]
-    reveal_keys: bool,
+    #[command(flatten)]
+    operators: Operators,
     #[command(flatten)]
     tls: Tls,
     /// The HTTP service speaks TLS as the gRPC service does, instead of without.
     #[arg(long, requires = "tls_cert", env = "TOWER_RATELIMIT_HTTP_TLS")]
     http_tls: bool,
-    /// Redis, such as redis://127.0.0.1, in which all instances count together. Default: this process counts.
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "TOWER_RATELIMIT_REDIS",
-        hide_env_values = true
-    )]
-    redis: Option<String>,
-    /// The prefix of all keys in Redis.
-    #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
-    redis_prefix: Option<String>,
+    #[command(flatten)]
+    redis: Redis,
     /// How long Redis may take; Envoy waits for 20ms unless it is told otherwise.
     #[arg(long, value_name = "TIME", default_value = "15ms", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
     redis_deadline: Duration,
@@ -140,9 +103,8 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_MAX_KEYS"
     )]
     max_keys: usize,
-    /// How long requests are answered after SIGTERM, when it is not ready any more.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, env = "TOWER_RATELIMIT_DRAIN")]
-    drain: Duration,
+    #[command(flatten)]
+    drain: Drain,
     /// Header fields for the client: retry-after, draft11, legacy, envoy.
     #[arg(
         long,
@@ -180,21 +142,6 @@ pub(crate) struct Serve {
     log: Log,
 }
 
-/// Where the admin service listens, if anywhere.
-#[derive(Debug, Clone, Copy)]
-struct Admin(Option<SocketAddr>);
-
-impl FromStr for Admin {
-    type Err = AddrParseError;
-
-    fn from_str(text: &str) -> Result<Self, AddrParseError> {
-        match text {
-            "off" => Ok(Self(None)),
-            address => address.parse().map(|address| Self(Some(address))),
-        }
-    }
-}
-
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Failure {
     /// This process counts for itself.
@@ -221,18 +168,6 @@ enum Charged {
     Admitted,
 }
 
-/// A time such as 15ms or 5s; 0 is 0s.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    if matches!(text, "0" | "0s") {
-        return Ok(Duration::ZERO);
-    }
-    // The periods of quotas are such times.
-    let quota: Result<Quota, _> = format!("1/{text}").parse();
-    quota
-        .map(|quota| quota.period())
-        .map_err(|error| error.to_string())
-}
-
 /// Serves until it is told to end.
 ///
 /// # Errors
@@ -241,23 +176,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 pub(crate) fn serve(serve: Serve) -> Result<(), String> {
     let (log, settings) = settings(serve);
     log.begin();
-    run(serve::serve(settings, say))
-}
-
-/// Runs a service until its end.
-pub(crate) fn run(service: impl Future<Output = Result<(), ServeError>>) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    runtime.block_on(async {
-        #[cfg(feature = "otel")]
-        let export = telemetry::export().map_err(|error| format!("OTLP: {error}"))?;
-        let served = service.await;
-        #[cfg(feature = "otel")]
-        export.end().await;
-        served.map_err(|error| error.to_string())
-    })
+    run(serve::serve(settings))
 }
 
 fn settings(serve: Serve) -> (Log, Settings) {
@@ -270,14 +189,14 @@ fn settings(serve: Serve) -> (Log, Settings) {
     settings.grpc_uds = serve.grpc_uds;
     settings.grpc_max_age = serve.grpc_max_age;
     settings.http = serve.http;
-    settings.admin = serve.admin.0;
-    settings.admin_token_file = serve.admin_token_file;
-    settings.admin_hosts = serve.admin_host;
-    settings.reveal_keys = serve.reveal_keys;
+    settings.admin = serve.operators.admin.0;
+    settings.admin_token_file = serve.operators.admin_token_file;
+    settings.admin_hosts = serve.operators.admin_host;
+    settings.reveal_keys = serve.operators.reveal_keys;
     settings.tls = serve.tls.files();
     settings.http_tls = serve.http_tls;
-    settings.redis = serve.redis;
-    settings.redis_prefix = serve.redis_prefix;
+    settings.redis = serve.redis.redis;
+    settings.redis_prefix = serve.redis.redis_prefix;
     settings.redis_deadline = serve.redis_deadline;
     settings.on_failure = match serve.on_failure {
         Failure::Local => OnFailure::local(),
@@ -285,7 +204,7 @@ fn settings(serve: Serve) -> (Log, Settings) {
         Failure::Deny => OnFailure::deny(),
     };
     settings.max_keys = serve.max_keys;
-    settings.drain = serve.drain;
+    settings.drain = serve.drain.drain;
     settings.modes = Modes::default()
         .shadow(serve.shadow)
         .quota(serve.quota)

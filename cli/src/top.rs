@@ -11,6 +11,8 @@ use std::{
 use clap::Args;
 use serde_json::Value;
 
+use crate::words::counted;
+
 /// How long the service may take for each step of the answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -112,35 +114,18 @@ fn send(address: SocketAddr, path: &str, fields: &str) -> io::Result<String> {
 
 /// The answer as a table.
 fn table(told: &Value) -> String {
-    let number = |value: &Value| value.as_u64().unwrap_or_default();
     let keys = told["keys"].as_array().map_or(&[][..], Vec::as_slice);
-    let rows: Vec<[String; 4]> = keys
-        .iter()
-        .map(|row| {
-            let error = match number(&row["error"]) {
-                0 => String::new(),
-                error => format!("-{error}"),
-            };
-            let text = |name: &str| clean(row[name].as_str().unwrap_or_default());
-            [
-                number(&row["count"]).to_string(),
-                error,
-                text("rule"),
-                text("key"),
-            ]
-        })
-        .collect();
+    let rows: Vec<[String; 4]> = keys.iter().map(row).collect();
     let width = |at: usize, least: usize| {
         let widths = rows.iter().map(|row| row[at].chars().count());
         widths.max().unwrap_or(0).max(least)
     };
     let [count, error, rule] = [width(0, 7), width(1, 5), width(2, 4)];
-    let mut table = format!(
-        "{} denials in the last five to ten minutes",
-        number(&told["denials"])
-    );
+    let mut table = counted(number(&told["denials"]) as usize, "denial");
+    table += " in the last five to ten minutes";
     match number(&told["skipped"]) {
         0 => table += "\n\n",
+        1 => table += "; 1 since the start was not counted\n\n",
         skipped => table += &format!("; {skipped} since the start were not counted\n\n"),
     }
     table += &format!(
@@ -151,6 +136,21 @@ fn table(told: &Value) -> String {
         table += &format!("{denials:>count$}  {off:>error$}  {name:rule$}  {key}\n");
     }
     table
+}
+
+/// The count of a key, how far that may be off, the rule, and the key.
+fn row(told: &Value) -> [String; 4] {
+    let error = match number(&told["error"]) {
+        0 => String::new(),
+        error => format!("-{error}"),
+    };
+    let text = |name: &str| clean(told[name].as_str().unwrap_or_default());
+    let count = number(&told["count"]).to_string();
+    [count, error, text("rule"), text("key")]
+}
+
+fn number(told: &Value) -> u64 {
+    told.as_u64().unwrap_or_default()
 }
 
 /// A text of a service without what a terminal would obey.

@@ -43,7 +43,7 @@ fn a_request_is_explained_rule_by_rule() {
         "2026-11-21T03:00Z",
     ]);
     assert_eq!(exit, 0);
-    let (_, asked) = out.split_once("7 rules, 2 warnings\n").expect("a summary");
+    let (_, asked) = out.split_once("7 rules, 3 warnings\n").expect("a summary");
     assert_eq!(
         asked,
         "
@@ -156,6 +156,54 @@ fn exit_codes() {
     let (code, _, errors) = run(&["check", &good, "--against", &bad]);
     assert_eq!(code, 2);
     assert!(errors.contains("R04"), "{errors}");
+}
+
+#[test]
+fn all_outputs_say_what_the_exit_code_says() {
+    let (exit, json, _) = run(&["check", EXAMPLE, "--deny-warnings", "--output", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((exit, &json["ok"]), (1, &false.into()));
+    let arguments = ["check", EXAMPLE, "--output", "github"];
+    let (exit, github, _) = run(&[&arguments[..], &["--deny-warnings"]].concat());
+    assert!(exit == 1 && github.starts_with("::error "), "{github}");
+    let more = ["--request", "GET /x", "--against", EXAMPLE];
+    let (exit, github, _) = run(&[&arguments[..], &more].concat());
+    assert!(exit == 0 && github.starts_with("::warning "), "{github}");
+    assert!(github.contains("a reload would mean\nkept: "), "{github}");
+    assert!(github.contains("\nGET /x from "), "{github}");
+}
+
+#[test]
+fn a_format_is_that_of_files_that_are_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    file(dir.path(), "a.yaml", "rules: [{name: a, quota: 1/s}]");
+    file(
+        dir.path(),
+        "b.toml",
+        "[[rules]]\nname = \"b\"\nquota = \"1/s\"",
+    );
+    let folder = dir.path().display().to_string();
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let conf = file(elsewhere.path(), "c.conf", "rules: [{name: c, quota: 1/s}]");
+    let (exit, text, _) = run(&["check", &conf, &folder, "--format", "yaml"]);
+    assert_eq!((exit, text.as_str()), (0, "3 rules\n"));
+    let broken = file(elsewhere.path(), "d.conf", "rules: [");
+    assert_eq!(run(&["check", &folder, &broken, "--format", "yaml"]).0, 1);
+    #[cfg(unix)]
+    {
+        assert_eq!(run(&["check", "/dev/zero", "--format", "yaml"]).0, 1);
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"))
+            .args(["check", "/dev/stdin", "--format", "yaml"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("the program");
+        let mut pipe = child.stdin.take().expect("a pipe");
+        std::io::Write::write_all(&mut pipe, b"rules: [{name: a, quota: 1/s}]").expect("written");
+        drop(pipe);
+        let output = child.wait_with_output().expect("an end");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "1 rule\n");
+    }
 }
 
 #[test]
@@ -284,7 +332,7 @@ fn the_files_of_the_page_have_no_fault() {
         [
             "passes uncounted: no limit applies",
             "W22 passes uncounted: no limit applies",
-            "passes uncounted: no limit applies",
+            "W22 passes uncounted: no limit applies",
             "passes uncounted: no limit applies",
             "counted by all, search",
         ]

@@ -1,4 +1,4 @@
-//! The page on finding a limit shows what the commands print.
+//! The pages on finding a limit and on rule files show what the commands print.
 
 use std::{fs::File, io::BufWriter};
 
@@ -11,6 +11,8 @@ const PLOT: &str = concat!(
 );
 
 const PAGE: &str = include_str!("../../docs/tuning.md");
+
+const RULES_PAGE: &str = include_str!("../../docs/rules.md");
 
 /// What a command prints, without its exit code.
 fn printed(arguments: &[String]) -> String {
@@ -44,19 +46,55 @@ fn commands_print_what_the_page_says() {
     let (yaml, _) = yaml.split_once("```").expect("an end");
     std::fs::write(&rules, yaml).expect("a file");
     let name = |file: &std::path::Path| file.display().to_string();
+    assert_shown(PAGE, 4, |word| match word {
+        "access.log" => Some(name(&path)),
+        "rules.yaml" => Some(name(&rules)),
+        _ => None,
+    });
+}
+
+/// Its files say their names in the first line; one of them has a fault.
+#[test]
+fn rule_files_are_checked_as_the_page_says() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let faulty =
+        "rules:\n  - name: login\n    match: {metod: POST, path: /login}\n    quota: 5/minute\n";
+    std::fs::write(directory.path().join("rules.yaml"), faulty).expect("a file");
+    for block in RULES_PAGE.split("```yaml\n# ").skip(1) {
+        let (block, _) = block.split_once("```").expect("an end");
+        if let Some((file, text)) = block.split_once(".yaml\n") {
+            let path = directory.path().join(format!("{file}.yaml"));
+            std::fs::write(path, format!("# {file}.yaml\n{text}")).expect("a file");
+        }
+    }
+    assert_shown(RULES_PAGE, 2, |word| {
+        let path = directory.path().join(word);
+        let is_file = path.extension().is_some() && path.is_file();
+        is_file.then(|| path.display().to_string())
+    });
+}
+
+/// Each command of the page prints what follows it there. Files are named as `place` says.
+fn assert_shown(page: &str, least: usize, place: impl Fn(&str) -> Option<String>) {
     let mut shown = 0;
-    for block in PAGE.split("```console\n$ ").skip(1) {
+    for block in page.split("```console\n$ ").skip(1) {
         let (block, _) = block.split_once("```").expect("an end");
         let (command, expected) = block.split_once('\n').expect("what it prints");
+        let mut named = Vec::new();
         let arguments: Vec<_> = words(command)
             .into_iter()
-            .map(|word| match word.as_str() {
-                "access.log" => name(&path),
-                "rules.yaml" => name(&rules),
-                _ => word,
+            .map(|word| match place(&word) {
+                Some(path) => {
+                    named.push((path.clone(), word));
+                    path
+                }
+                None => word,
             })
             .collect();
-        let told = printed(&arguments);
+        let mut told = printed(&arguments);
+        for (path, word) in &named {
+            told = told.replace(path, word);
+        }
         // For whoever writes the page.
         if std::env::var_os("PRINT").is_some() {
             println!("$ {command}\n{told}");
@@ -65,7 +103,10 @@ fn commands_print_what_the_page_says() {
         assert_eq!(told, expected, "{command}");
         shown += 1;
     }
-    assert!(shown >= 4 || std::env::var_os("PRINT").is_some(), "{shown}");
+    assert!(
+        shown >= least || std::env::var_os("PRINT").is_some(),
+        "{shown}"
+    );
 }
 
 /// The picture of the page is one of the report, on a sheet of its own.

@@ -56,7 +56,7 @@ struct Checks {
 }
 
 /// An answer, and the status of its response if the caller wants to be told by it.
-struct Answer {
+struct Checked {
     status: StatusCode,
     retry_after: Option<u64>,
     policies: Vec<Json>,
@@ -86,7 +86,7 @@ async fn check(
 }
 
 impl Checks {
-    async fn answer(&self, body: &[u8]) -> Result<Answer, DecideError> {
+    async fn answer(&self, body: &[u8]) -> Result<Checked, DecideError> {
         let json: Json =
             serde_json::from_slice(body).map_err(|error| invalid(error.to_string()))?;
         let Json::Object(mut object) = json else {
@@ -109,7 +109,7 @@ impl Checks {
         &self,
         request: &RateLimitRequest,
         dry_run: bool,
-    ) -> Result<Answer, DecideError> {
+    ) -> Result<Checked, DecideError> {
         let response = match dry_run {
             true => self.limits.dry_run(request).await?,
             false => self.limits.decide(request).await?,
@@ -123,7 +123,7 @@ impl Checks {
             Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
             _ => StatusCode::OK,
         };
-        Ok(Answer {
+        Ok(Checked {
             status,
             retry_after: Some(wait(&response)).filter(|_| status != StatusCode::OK),
             policies: policies(&response, name),
@@ -135,7 +135,7 @@ impl Checks {
         parts: &Parts,
         cost: Option<u32>,
         dry_run: bool,
-    ) -> Result<Answer, DecideError> {
+    ) -> Result<Checked, DecideError> {
         let rules = self.rules.as_ref();
         let rules = rules.ok_or_else(|| {
             invalid("there are no rules of requests (--auth-rules), and no domain is said")
@@ -160,7 +160,7 @@ impl Checks {
                 "reset_after": quota.reset_after().map(|after| after.as_micros().div_ceil(1_000_000) as u64),
             })
         });
-        Ok(Answer {
+        Ok(Checked {
             status,
             policies: policies.collect(),
             retry_after: decision.as_ref().and_then(Decision::retry_after_seconds),

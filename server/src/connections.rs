@@ -1,57 +1,42 @@
 //! Connections: accepted, read within limits, and ended without losing a request.
 
+mod connection;
+mod listener;
 mod paced;
+mod terms;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    convert::Infallible, future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
+    convert::Infallible, future::Future, io, mem, net::SocketAddr, sync::Arc, time::Duration,
 };
 
-use axum::{extract::Request, response::Response};
-use hyper::{
-    body::Incoming,
-    server::conn::{http1, http2},
-    service::service_fn,
+use axum::{
+    Router,
+    body::Body,
+    extract::{ConnectInfo, Request},
+    response::Response,
 };
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::body::Incoming;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
-    time::{sleep, timeout},
+    time::sleep,
 };
+use tower_service::Service as _;
+use tracing::{error, info};
 
-use self::paced::{Pace, Paced};
+use self::connection::connection;
+#[cfg(unix)]
+pub(crate) use self::listener::listen_unix;
+pub(crate) use self::{
+    listener::{Listener, listen, listen_unless_off},
+    terms::{MAX_CONNECTIONS, Terms},
+};
 use crate::{life, tls::Tls};
 
-/// The most bytes of a request's header; more are answered 431.
-const MAX_HEADER: usize = 64 * 1024;
-
-/// How long a request's header may take from its first byte, and a connection until then when it is new.
-const HEADER_TIME: Duration = Duration::from_secs(10);
-
-/// How long a connection is kept between requests. More than the 60 seconds for which load balancers keep theirs:
-/// they would send a request into one that is just closed.
-const IDLE_TIME: Duration = Duration::from_secs(75);
-
-/// How many connections are taken by default.
-pub(crate) const MAX_CONNECTIONS: usize = 4096;
-
-/// How long no part of an answer may be read that is there.
-const UNREAD_TIME: Duration = Duration::from_secs(60);
-
-/// How long a peer has to take the end of a connection by HTTP/2.
-const GRACE: Duration = Duration::from_secs(5);
-
-/// How many requests there may be at a time on a connection by HTTP/2; RFC 9113 (6.5.2) wants no fewer allowed.
-const MAX_STREAMS: u32 = 100;
-
-/// How often a peer that speaks HTTP/2 is asked whether it is there.
-pub(crate) const PING_TIME: Duration = Duration::from_secs(20);
-
 /// How long a listener rests that could not take a connection.
-pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -60,166 +45,109 @@ pub(crate) struct Peer {
     pub(crate) is_tls: bool,
 }
 
+/// The answer of routes, which are told the peer's address.
+pub(crate) async fn answer_of(
+    mut routes: Router,
+    request: Request<Incoming>,
+    peer: Peer,
+) -> Response {
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(ConnectInfo(peer.address));
+    let answer = routes.call(request).await;
+    answer.unwrap_or_else(|never| match never {})
+}
+
 /// Answers all requests until it is stopped, and then those that are under way.
-pub(crate) async fn serve<F, A>(
-    listener: TcpListener,
+pub(crate) async fn serve<L, F, A>(
+    listener: L,
     tls: Option<Tls>,
-    max_connections: usize,
+    terms: Terms,
     answer: F,
     stopped: watch::Receiver<bool>,
 ) where
+    L: Listener,
     F: Fn(Request<Incoming>, Peer) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Response> + Send + 'static,
 {
     let (alive, mut ended) = mpsc::channel::<Infallible>(1);
-    let room = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
-    let start = |stream: TcpStream, address, permit: Option<OwnedSemaphorePermit>| {
+    let start = |io: L::Io, address, permit: Option<OwnedSemaphorePermit>| {
         let (tls, alive, stopped) = (tls.clone(), alive.clone(), stopped.clone());
         let is_tls = tls.is_some();
         let answer = answer.clone();
         let answer = move |request| answer(request, Peer { address, is_tls });
         tokio::spawn(async move {
-            agree(stream, tls, answer, stopped).await;
+            agree(io, tls, terms, answer, stopped).await;
             drop((alive, permit));
         });
     };
-    let mut until = pin!(life::wait(stopped.clone()));
-    loop {
-        // One too many is not refused: it waits in the queue of the system.
-        let accepted = async {
-            let permit = Arc::clone(&room).acquire_owned().await.ok();
-            (listener.accept().await, permit)
-        };
-        let (accepted, permit) = tokio::select! {
-            () = &mut until => break,
-            accepted = accepted => accepted,
-        };
-        match accepted {
-            Ok((stream, address)) => start(stream, address, permit),
-            // There are too many open files, or the client is gone.
-            Err(_) => sleep(PAUSE).await,
-        }
+    let room = Arc::new(Semaphore::new(terms.most.min(Semaphore::MAX_PERMITS)));
+    tokio::select! {
+        () = life::wait(stopped.clone()) => {}
+        never = accept(&listener, &room, &start) => match never {},
     }
-    for (stream, address) in waiting(listener) {
-        start(stream, address, None);
+    for (io, address) in listener.waiting() {
+        start(io, address, None);
     }
     drop(alive);
     ended.recv().await;
 }
 
-/// Serves a connection, once there is an agreement about TLS where that is spoken.
-async fn agree<F, A>(stream: TcpStream, tls: Option<Tls>, answer: F, stopped: watch::Receiver<bool>)
-where
-    F: Fn(Request<Incoming>) -> A + Send + 'static,
-    A: Future<Output = Response> + Send + 'static,
-{
-    // An answer is written at once, not when more has come together.
-    drop(stream.set_nodelay(true));
-    match tls {
-        None => connection(stream, answer, stopped).await,
-        Some(tls) => {
-            if let Ok(stream) = tls.accept(stream).await {
-                connection(stream, answer, stopped).await;
+/// Takes connections, for ever.
+async fn accept<L: Listener>(
+    listener: &L,
+    room: &Arc<Semaphore>,
+    start: &(impl Fn(L::Io, SocketAddr, Option<OwnedSemaphorePermit>) + Sync),
+) -> Infallible {
+    let mut is_failing = false;
+    loop {
+        // One too many is not refused: it waits in the queue of the system.
+        let permit = Arc::clone(room).acquire_owned().await.ok();
+        match listener.accept().await {
+            Ok((io, address)) => {
+                if mem::take(&mut is_failing) {
+                    info!("{} takes connections again", listener.shown());
+                }
+                start(io, address, permit);
+            }
+            Err(error) if is_of_client(&error) => {}
+            // There are too many open files, say.
+            Err(error) => {
+                if !mem::replace(&mut is_failing, true) {
+                    error!("{} takes no connections: {error}", listener.shown());
+                }
+                sleep(PAUSE).await;
             }
         }
     }
 }
 
-/// The connections that are there already. The listener is asked past the runtime, which may not have heard of them.
-fn waiting(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
-    let Ok(listener) = listener.into_std() else {
-        return Vec::new();
-    };
-    let accepted = std::iter::from_fn(|| listener.accept().ok());
-    let accepted = accepted.filter_map(|(stream, address)| {
-        stream.set_nonblocking(true).ok()?;
-        Some((TcpStream::from_std(stream).ok()?, address))
-    });
-    accepted.collect()
+/// Whether there was no connection since its client is gone.
+fn is_of_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionReset | Interrupted
+    )
 }
 
-/// Serves a connection until its end. Its errors are its peer's, which is gone, or makes no sense.
-async fn connection<I, F, A>(io: I, answer: F, stopped: watch::Receiver<bool>)
-where
+/// Serves a connection, once there is an agreement about TLS where that is spoken.
+async fn agree<I, F, A>(
+    io: I,
+    tls: Option<Tls>,
+    terms: Terms,
+    answer: F,
+    stopped: watch::Receiver<bool>,
+) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Fn(Request<Incoming>) -> A + Send + 'static,
     A: Future<Output = Response> + Send + 'static,
 {
-    let pace = Arc::new(Pace::default());
-    let mut io = Paced::new(io, Arc::clone(&pace));
-    match timeout(HEADER_TIME, io.is_http2()).await {
-        Ok(Ok(true)) => speak_http2(io, &pace, answer, stopped).await,
-        Ok(Ok(false)) => speak_http1(io, &pace, answer, stopped).await,
-        _ => {}
-    }
-}
-
-async fn speak_http1<I, F, A>(
-    io: Paced<I>,
-    pace: &Arc<Pace>,
-    answer: F,
-    stopped: watch::Receiver<bool>,
-) where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Fn(Request<Incoming>) -> A,
-    A: Future<Output = Response>,
-{
-    let service = service_fn(move |request| {
-        let answer = pace.begin(answer(request));
-        async { Ok::<_, Infallible>(answer.await) }
-    });
-    let mut builder = http1::Builder::new();
-    builder.max_buf_size(MAX_HEADER);
-    let connection = builder.serve_connection(TokioIo::new(io), service);
-    let mut connection = pin!(connection.with_upgrades());
-    // First the connection reads what is there: one that has read nothing ends without an answer.
-    tokio::select! {
-        biased;
-        _ = connection.as_mut() => return,
-        () = pace.is_over() => return,
-        () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
-    }
-    tokio::select! {
-        _ = connection => {}
-        () = pace.is_over() => {}
-    }
-}
-
-async fn speak_http2<I, F, A>(
-    io: Paced<I>,
-    pace: &Arc<Pace>,
-    answer: F,
-    stopped: watch::Receiver<bool>,
-) where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Fn(Request<Incoming>) -> A,
-    A: Future<Output = Response> + Send + 'static,
-{
-    let service = service_fn(move |request| {
-        let answer = pace.begin(answer(request));
-        async { Ok::<_, Infallible>(answer.await) }
-    });
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_TIME)
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEADER as u32);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
-    // First the connection reads what is there: one that has read nothing ends without an answer.
-    tokio::select! {
-        biased;
-        _ = connection.as_mut() => return,
-        () = pace.is_over() => {
-            // A peer that reads is told, so that it sends no request into the end.
-            connection.as_mut().graceful_shutdown();
-            drop(timeout(GRACE, connection).await);
-            return;
+    match tls {
+        None => connection(io, terms, answer, stopped).await,
+        Some(tls) => {
+            if let Ok(io) = tls.accept(io).await {
+                connection(io, terms, answer, stopped).await;
+            }
         }
-        () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
-    }
-    tokio::select! {
-        _ = connection => {}
-        () = pace.is_over() => {}
     }
 }

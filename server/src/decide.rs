@@ -3,20 +3,18 @@
 mod ask;
 mod charges;
 mod metadata;
+mod modes;
 mod observe;
 mod operate;
 mod overrides;
 mod verdict;
 
-use std::{
-    error::Error,
-    fmt,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::task::JoinError;
-use tower_ratelimit::{Decision, LimiterError, observe::TopKeys, reject::quota_exceeded};
+use tower_ratelimit::{Decision, observe::TopKeys, reject::quota_exceeded};
 
+pub use self::modes::Modes;
 pub(crate) use self::operate::{Count, Hand};
 use self::{
     ask::{Asked, ask},
@@ -24,14 +22,15 @@ use self::{
     overrides::Overrides,
     verdict::Verdict,
 };
+pub use crate::error::DecideError;
 use crate::{
     counters::{Charge, Counters, Measure},
-    headers::{HeaderNames, HeaderSet, fields},
+    headers::fields,
     lyft::{Rules, merge_metadata},
     messages::{
         Code, DescriptorStatus, Duration, HeaderValue, RateLimitRequest, RateLimitResponse, Struct,
     },
-    statistics::{NearLimit, Statistics},
+    statistics::Statistics,
     telemetry::Span,
 };
 
@@ -47,107 +46,6 @@ struct Inner {
     overrides: RwLock<Arc<Overrides>>,
     top: Arc<TopKeys>,
     statistics: Statistics,
-}
-
-/// What is the same for all rules.
-#[derive(Debug, Clone, Default)]
-#[must_use]
-pub struct Modes {
-    shadow: bool,
-    quota: bool,
-    metadata: bool,
-    charge_admitted: bool,
-    near_limit: NearLimit,
-    headers: Vec<HeaderSet>,
-    header_names: HeaderNames,
-    problem_body: bool,
-}
-
-impl Modes {
-    /// Whether all requests pass; the statuses go on to say what is over its limit. Defaults to false.
-    pub const fn shadow(mut self, shadow: bool) -> Self {
-        self.shadow = shadow;
-        self
-    }
-
-    /// Whether every descriptor but unlimited ones is a quota, so that a request is over its limit only when all
-    /// of them are. Defaults to false.
-    pub const fn quota(mut self, quota: bool) -> Self {
-        self.quota = quota;
-        self
-    }
-
-    /// Whether answers have dynamic metadata: the request, and the `metadata` of the descriptors that passed.
-    /// Defaults to false.
-    pub const fn metadata(mut self, metadata: bool) -> Self {
-        self.metadata = metadata;
-        self
-    }
-
-    /// Whether only requests that pass are charged. Defaults to false, as in the reference: each descriptor counts
-    /// whatever becomes of the others, and goes on counting beyond its limit.
-    ///
-    /// Each request is then decided by a task of its own, in a runtime of tokio. A request that one descriptor denies gives back at once what others had taken for it. Until then there is
-    /// less left for requests that come at the same time, never more.
-    pub const fn charge_admitted(mut self, admitted: bool) -> Self {
-        self.charge_admitted = admitted;
-        self
-    }
-
-    /// The share of a limit from which on it is told as near in statistics, from 0 to 1. Defaults to 0.8.
-    pub const fn near_limit(mut self, share: f32) -> Self {
-        self.near_limit = NearLimit(share);
-        self
-    }
-
-    /// The header fields for the response to the client. Defaults to none.
-    pub fn headers(mut self, headers: impl IntoIterator<Item = HeaderSet>) -> Self {
-        self.headers = headers.into_iter().collect();
-        self
-    }
-
-    /// The names of [`HeaderSet::Envoy`] for the limit, what remains of it, and the seconds to its end. They are
-    /// told in small letters.
-    pub fn header_names(mut self, names: [&str; 3]) -> Self {
-        self.header_names = HeaderNames(names.map(str::to_ascii_lowercase));
-        self
-    }
-
-    /// Whether denied clients get a problem document, as those of the crate's layers do. Defaults to false, an empty
-    /// body. Envoy tells it to clients of gRPC as their message.
-    pub const fn problem_body(mut self, problem: bool) -> Self {
-        self.problem_body = problem;
-        self
-    }
-}
-
-/// Why there is no decision.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum DecideError {
-    /// The request makes no sense; the text says why.
-    Invalid(String),
-    /// There are no rules, or the store that counts does not answer.
-    Unavailable(String),
-}
-
-impl fmt::Display for DecideError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Invalid(text) | Self::Unavailable(text)) = self;
-        f.write_str(text)
-    }
-}
-
-impl Error for DecideError {}
-
-impl From<LimiterError> for DecideError {
-    fn from(error: LimiterError) -> Self {
-        Self::Unavailable(error.to_string())
-    }
-}
-
-fn invalid(text: impl Into<String>) -> DecideError {
-    DecideError::Invalid(text.into())
 }
 
 impl RateLimits {
@@ -178,6 +76,20 @@ impl RateLimits {
     pub fn rules(&self) -> Option<Arc<Rules>> {
         let current = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
         current.clone()
+    }
+
+    /// The overrides in force.
+    pub(crate) fn overrides(&self) -> Arc<Overrides> {
+        let current = self.0.overrides.read();
+        Arc::clone(&current.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes the overrides.
+    pub(crate) fn override_by(&self, change: impl FnOnce(&mut Overrides)) {
+        let current = self.0.overrides.write();
+        change(Arc::make_mut(
+            &mut *current.unwrap_or_else(PoisonError::into_inner),
+        ));
     }
 
     /// The numbers of each limit that was asked about.

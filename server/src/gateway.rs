@@ -1,123 +1,77 @@
 //! The gateway: a proxy that limits requests before it hands them on.
 //!
 //! A request's size and time are limited first, then its client is found and the rules are asked; what passes goes to
-//! the upstream.
+//! the upstream. Metrics, probes and operators have listeners of their own: all paths are the upstream's.
 
 mod answer;
+mod beside;
+mod download;
 mod fields;
 mod front;
+mod progress;
 mod proxy;
+mod settings;
+#[cfg(test)]
+mod tests;
 mod upgrade;
 mod upload;
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
-use http::{Request, Uri, uri::Authority};
+use http::Request;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tower_ratelimit::{
-    RedisStore,
+    OnFailure,
+    observe::MetricsObserver,
     rules::{Rules, RulesLayer},
 };
+use tracing::{info, warn};
 
-use self::front::Front;
+pub use self::settings::{Settings, Upstream};
+use self::{
+    beside::{Beside, Listeners},
+    front::Front,
+};
 use crate::{
-    connections,
+    admin::Admin,
+    connections::{self, Terms, listen},
+    decide::{Modes, RateLimits},
+    error::{ServeError, fault},
     http::Draining,
     life::{self, Signals},
-    serve::{ServeError, fault, listen, redis},
-    telemetry::{Caller, spanned},
-    tls::{self, Tls, TlsFiles},
+    metrics::Metrics,
+    source::Source,
+    store::Store,
+    telemetry::{Caller, observed},
+    tls::{self, Tls},
+    words::counted,
 };
 
-/// All that a gateway is told.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Settings {
-    /// Rule files of this crate, and directories of them.
-    pub rules: Vec<PathBuf>,
-    /// The server that requests are handed on to.
-    pub upstream: Upstream,
-    /// Where the gateway listens. Defaults to 0.0.0.0:8000.
-    pub listen: SocketAddr,
-    /// By which the gateway speaks TLS. Defaults to none: it speaks without.
-    pub tls: Option<TlsFiles>,
-    /// The address of Redis. Defaults to none: this process counts by itself.
-    pub redis: Option<String>,
-    /// What keys in Redis begin with. Defaults to that of [`RedisStore`].
-    pub redis_prefix: Option<String>,
-    /// The most bytes that the body of a request may have. Defaults to no limit: bodies are handed on as they come.
-    pub max_body: Option<u64>,
-    /// How many requests may be under way, and as many WebSockets. Defaults to 1,024.
-    pub max_in_flight: usize,
-    /// How many connections there may be from clients, WebSockets among them; one more waits until another ends.
-    /// Defaults to 4,096.
-    pub max_connections: usize,
-    /// How long the upstream may take until its response begins, from the last part of the request. Defaults to 60
-    /// seconds.
-    pub timeout: Duration,
-    /// How long the gateway goes on after it was told to end. Defaults to 5 seconds.
-    pub drain: Duration,
+/// The rules in force, as requests and as operators meet them.
+struct Limits {
+    layer: RulesLayer,
+    source: Source,
+    store: Store,
 }
 
-impl Settings {
-    /// The settings with these rule files, this upstream and all defaults.
-    #[must_use]
-    pub fn new(rules: Vec<PathBuf>, upstream: Upstream) -> Self {
+impl Limits {
+    fn new(settings: &Settings, rules: Rules, store: Store) -> Self {
+        let backend = store.backend();
+        // There are no descriptors to count: it is there for the keys that are denied most often.
+        let limits = RateLimits::new(store.counters(OnFailure::local()), Modes::default());
+        let observer = observed(MetricsObserver::new().backend(backend), backend);
+        let layer = RulesLayer::new(rules).observer((observer, Arc::clone(limits.top())));
+        let handle = Some(layer.handle());
         Self {
-            rules,
-            upstream,
-            listen: SocketAddr::from(([0, 0, 0, 0], 8000)),
-            tls: None,
-            redis: None,
-            redis_prefix: None,
-            max_body: None,
-            max_in_flight: 1024,
-            max_connections: connections::MAX_CONNECTIONS,
-            timeout: Duration::from_secs(60),
-            drain: Duration::from_secs(5),
-        }
-    }
-
-    fn layer(&self) -> Result<RulesLayer, ServeError> {
-        let mut builder = Rules::builder();
-        if let Some(address) = &self.redis {
-            let store = RedisStore::builder();
-            builder = builder.store(redis(store, self.redis_prefix.as_deref(), address)?);
-        }
-        let rules = builder.read_all(&self.rules);
-        let rules = rules.map_err(|error| fault("the rules cannot be used", &error))?;
-        let backend = self.redis.as_ref().map_or("local", |_| "redis");
-        Ok(spanned(RulesLayer::new(rules), backend))
-    }
-}
-
-/// A server that requests are handed on to, such as `http://127.0.0.1:8080`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Upstream(Authority);
-
-impl std::str::FromStr for Upstream {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let uri: Uri = text.parse().map_err(|error| format!("{error}"))?;
-        let parts = uri.into_parts();
-        let path = parts.path_and_query;
-        match (
-            parts.scheme.as_ref().map(|scheme| scheme.as_str()),
-            parts.authority,
-        ) {
-            (Some("http"), Some(authority))
-                if !authority.as_str().contains('@') && path.is_none_or(|path| path == "/") =>
-            {
-                Ok(Self(authority))
-            }
-            _ => Err("an upstream is http://, a host and a port, without a path".to_owned()),
+            source: Source::new(settings.service(), limits, handle, "the rules"),
+            layer,
+            store,
         }
     }
 }
 
-/// Hands requests on until the process is told to end, and then until the last one is answered. `say` is told what a
-/// reader of the log wants to know.
+/// Hands requests on until the process is told to end, and then until the last one is answered. Operators read of it in
+/// the log, by events of `tracing`.
 ///
 /// SIGTERM and SIGINT end the gateway, a second of either at once; SIGHUP reads the rules and the
 /// certificates again.
@@ -125,39 +79,46 @@ impl std::str::FromStr for Upstream {
 /// # Errors
 ///
 /// When a file, an address or a setting is wrong.
-pub async fn serve(
-    settings: Settings,
-    say: impl Fn(String) + Send + Sync + 'static,
-) -> Result<(), ServeError> {
-    let layer = settings.layer()?;
-    let handle = layer.handle();
-    let rules = handle.rules();
-    rules
-        .warnings()
-        .iter()
-        .map(ToString::to_string)
-        .for_each(&say);
+pub async fn serve(settings: Settings) -> Result<(), ServeError> {
+    let (rules, store) = settings.rules()?;
+    let warnings = rules.warnings().iter();
+    warnings.for_each(|warning| warn!("{warning}"));
     let tls = settings.tls.clone().map(Tls::new).transpose()?;
-    let listener = listen(settings.listen, "--listen").await?;
-    let address = listener.local_addr().unwrap_or(settings.listen);
+    let (listener, address) = listen(settings.listen, "--listen").await?;
+    let listeners = Listeners::new(&settings).await?;
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
-    say(format!(
-        "limiting http://{} by {} rules, on {address}",
+    info!(
+        "limiting http://{} by {}, on {address}{listeners}",
         settings.upstream.0,
-        rules.len(),
-    ));
+        counted(rules.len(), "rule"),
+    );
+    let limits = Limits::new(&settings, rules, store);
+    let Limits { source, store, .. } = &limits;
+    let draining = Draining::default();
+    // Its recorder has to be there before anything is counted.
+    let metrics = listeners.http.is_some();
+    let metrics = metrics.then(|| Metrics::new(source.clone(), store.clone()));
+    let admin = Admin::new(source.clone(), store.clone());
+    let beside = Beside::start(listeners, metrics.as_ref(), admin, &draining);
+    let running = Running::start(&settings, &limits.layer, listener, tls.clone(), draining);
     let reload = || {
-        match handle.reload() {
-            Ok(changes) => say(format!("read the rules again:\n{changes}")),
-            Err(error) => say(format!("the rules stay as they were:\n{error}")),
-        }
+        source.reload();
         if let Some(tls) = &tls {
-            tls.reload(&say);
+            tls.reload();
         }
     };
-    let running = Running::start(&settings, &layer, listener, tls.clone());
-    let life = life::live(signals, &say, reload, running.end(settings.drain));
-    tls::watch_during(life, tls.as_ref(), &say).await;
+    let end = running.end(settings.drain, beside);
+    let life = life::live(signals, reload, end);
+    let upkeep = async {
+        match metrics {
+            Some(metrics) => metrics.upkeep().await,
+            None => pending().await,
+        }
+    };
+    tokio::select! {
+        () = tls::watch_during(life, tls.as_ref()) => {}
+        () = upkeep => {}
+    }
     Ok(())
 }
 
@@ -175,9 +136,9 @@ impl Running {
         layer: &RulesLayer,
         listener: TcpListener,
         tls: Option<Tls>,
+        draining: Draining,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let draining = Draining::default();
         let front = Arc::new(Front::new(settings, layer, draining.clone()));
         let answer = {
             let front = Arc::clone(&front);
@@ -191,7 +152,7 @@ impl Running {
             server: tokio::spawn(connections::serve(
                 listener,
                 tls,
-                settings.max_connections,
+                Terms::http(settings.max_connections),
                 answer,
                 stopped,
             )),
@@ -202,13 +163,15 @@ impl Running {
     }
 
     /// Gives connections up by a word for as long as callers may need to notice; then takes no more requests, and
-    /// waits for those under way, and for tunnels.
-    async fn end(self, drain: Duration) {
+    /// waits for those under way, and for tunnels. What is beside ends last: probes tell of all this. False if
+    /// they took too long.
+    async fn end(self, drain: Duration, beside: Beside) -> bool {
         self.draining.begin();
         let all = async {
             drop(self.server.await);
             self.front.all_answered().await;
+            beside.end().await;
         };
-        life::drain(drain, &self.stop, all).await;
+        life::drain(drain, &self.stop, all).await
     }
 }

@@ -66,46 +66,57 @@ pub(crate) fn fields(
     let Some(limit) = &status.current_limit else {
         return Vec::new();
     };
-    let remaining = status.limit_remaining;
-    let reset = status.duration_until_reset.unwrap_or_default().seconds;
-    let mut fields = Vec::new();
-    let mut put = |key: &str, value: String| {
-        let key = key.to_owned();
-        fields.push(HeaderValue { key, value });
-    };
-    for set in sets {
-        match set {
-            // What is over its limit in shadow mode passed.
-            HeaderSet::RetryAfter if is_over && status.code() == Code::OverLimit => {
-                put("retry-after", reset.to_string());
-            }
-            HeaderSet::RetryAfter => {}
-            HeaderSet::Draft11 => {
-                let (name, window) = (name(limit), window(limit));
-                let requests = limit.requests_per_unit;
-                put(
-                    "ratelimit-policy",
-                    format!("\"{name}\";q={requests};w={window}"),
-                );
-                put("ratelimit", format!("\"{name}\";r={remaining};t={reset}"));
-            }
-            HeaderSet::Legacy | HeaderSet::Envoy => {
-                let HeaderNames(names) = match set {
-                    HeaderSet::Legacy => &HeaderNames::legacy(),
-                    _ => names,
-                };
-                let values = [
-                    u64::from(limit.requests_per_unit),
-                    remaining.into(),
-                    reset.unsigned_abs(),
-                ];
-                for (name, value) in names.iter().zip(values) {
-                    put(name, value.to_string());
-                }
-            }
+    let fields = sets.iter().flat_map(|set| match set {
+        // What is over its limit in shadow mode passed.
+        HeaderSet::RetryAfter if is_over && status.code() == Code::OverLimit => {
+            vec![field("retry-after", reset(status).to_string())]
         }
-    }
+        HeaderSet::RetryAfter => Vec::new(),
+        HeaderSet::Draft11 => draft11(limit, status),
+        HeaderSet::Legacy => three(&HeaderNames::legacy(), limit, status),
+        HeaderSet::Envoy => three(names, limit, status),
+    });
+    fields.collect()
+}
+
+fn field(key: &str, value: String) -> HeaderValue {
+    let key = key.to_owned();
+    HeaderValue { key, value }
+}
+
+/// The seconds until the limit is as new.
+fn reset(status: &DescriptorStatus) -> u64 {
+    let duration = status.duration_until_reset.unwrap_or_default();
+    duration.seconds.unsigned_abs()
+}
+
+fn draft11(limit: &RateLimit, status: &DescriptorStatus) -> Vec<HeaderValue> {
+    let (name, requests, window) = (name(limit), limit.requests_per_unit, window(limit));
+    let (remaining, reset) = (status.limit_remaining, reset(status));
+    vec![
+        field(
+            "ratelimit-policy",
+            format!("\"{name}\";q={requests};w={window}"),
+        ),
+        field("ratelimit", format!("\"{name}\";r={remaining};t={reset}")),
+    ]
+}
+
+/// The limit, what remains of it, and the seconds to its end, each in a field of its own.
+fn three(
+    HeaderNames(names): &HeaderNames,
+    limit: &RateLimit,
+    status: &DescriptorStatus,
+) -> Vec<HeaderValue> {
+    let values = [
+        u64::from(limit.requests_per_unit),
+        status.limit_remaining.into(),
+        reset(status),
+    ];
+    let fields = names.iter().zip(values);
     fields
+        .map(|(name, value)| field(name, value.to_string()))
+        .collect()
 }
 
 /// The limit's name as far as a structured field can say it.

@@ -6,9 +6,12 @@
 //! | `GET /healthz` | 200 while the process answers |
 //! | `GET /readyz`, `GET /healthcheck` | 200 while the rules are there that are configured and the service is not about to stop; else 503, and 500 as Envoy's reference service says it |
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use axum::{
@@ -78,25 +81,26 @@ pub(crate) fn router_without_limits(limits: RateLimits, draining: Draining) -> R
 fn routes(service: Service) -> Router {
     Router::new()
         .route("/json", post(ask))
-        .route("/healthz", get(async || "OK"))
-        .route("/readyz", get(readiness))
-        .route("/healthcheck", get(healthcheck))
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .with_state(service)
+        .with_state(service.clone())
+        .merge(probes(move || service.is_ready()))
 }
 
-async fn readiness(State(service): State<Service>) -> (StatusCode, &'static str) {
-    match service.is_ready() {
-        true => (StatusCode::OK, "OK"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
-    }
-}
-
-async fn healthcheck(State(service): State<Service>) -> (StatusCode, &'static str) {
-    match service.is_ready() {
-        true => (StatusCode::OK, "OK"),
-        false => (StatusCode::INTERNAL_SERVER_ERROR, "not ready"),
-    }
+/// The probes of a service that is ready as long as this says so.
+pub(crate) fn probes(is_ready: impl Fn() -> bool + Clone + Send + Sync + 'static) -> Router {
+    let route = |otherwise: StatusCode| {
+        let is_ready = is_ready.clone();
+        get(move || {
+            ready(match is_ready() {
+                true => (StatusCode::OK, "OK"),
+                false => (otherwise, "not ready"),
+            })
+        })
+    };
+    Router::new()
+        .route("/healthz", get(async || "OK"))
+        .route("/readyz", route(StatusCode::SERVICE_UNAVAILABLE))
+        .route("/healthcheck", route(StatusCode::INTERNAL_SERVER_ERROR))
 }
 
 async fn ask(State(service): State<Service>, body: Bytes) -> Response<String> {

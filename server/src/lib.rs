@@ -6,34 +6,51 @@
 //! takes questions of any program, [`auth`] answers proxies by rules of requests, and [`serve`] runs all of it,
 //! with metrics and hands for operators. [`gateway`] is a proxy that limits requests by itself.
 
-mod admin;
-pub mod auth;
-pub mod check;
-mod connections;
-pub mod counters;
-pub mod decide;
-pub mod gateway;
-mod grpc;
-mod headers;
-pub mod http;
-mod json;
-mod life;
-pub mod lyft;
+mod error;
+mod words;
+
 pub mod messages;
-mod metrics;
-mod notify;
-mod reflection;
-pub mod rls;
-pub mod serve;
-mod source;
+
+mod headers;
+mod json;
+pub mod lyft;
+
+pub mod counters;
 pub mod statistics;
-mod store;
+
+mod events;
 #[cfg(feature = "otel")]
 pub mod telemetry;
 #[cfg(not(feature = "otel"))]
 mod telemetry;
+
+pub mod decide;
+
+pub mod auth;
+pub mod check;
+pub mod http;
+mod reflection;
+pub mod rls;
+
+mod notify;
+
+mod life;
 mod tls;
+
+mod connections;
+mod store;
+
+mod settings;
+
+mod source;
+
+mod admin;
+mod metrics;
 mod watch;
+
+pub mod serve;
+
+pub mod gateway;
 
 pub use tower_ratelimit::OnFailure;
 

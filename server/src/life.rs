@@ -6,19 +6,19 @@ use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
+use tracing::{info, warn};
 
 use crate::notify;
 
 /// How long requests that are under way may take when the process ends.
 const LAST_REQUESTS: Duration = Duration::from_secs(20);
 
-/// Goes on until the process is told to end, and then until `end` is over. SIGTERM and SIGINT end it, a second of
-/// either at once; SIGHUP calls `reload`.
+/// Goes on until the process is told to end, and then until `end` is over, which says whether all requests were
+/// answered. SIGTERM and SIGINT end it, a second of either at once; SIGHUP calls `reload`.
 pub(crate) async fn live(
     mut signals: Signals,
-    say: &dyn Fn(String),
     mut reload: impl FnMut(),
-    end: impl Future<Output = ()>,
+    end: impl Future<Output = bool>,
 ) {
     notify::ready();
     while let Told::Reload = signals.next().await {
@@ -27,23 +27,26 @@ pub(crate) async fn live(
         notify::ready();
     }
     notify::stopping();
-    say("not ready any more".to_owned());
+    info!("not ready any more");
     tokio::select! {
-        () = end => say("all requests are answered".to_owned()),
-        () = signals.end() => say("told twice to end".to_owned()),
+        all = end => match all {
+            true => info!("all requests are answered"),
+            false => warn!("requests are cut off that took more than {LAST_REQUESTS:?}"),
+        },
+        () = signals.end() => warn!("told twice to end"),
     }
 }
 
 /// Goes on for as long as callers may need to notice; then has servers take no more requests, and waits for `all`
-/// that are under way.
+/// that are under way. False if these took too long.
 pub(crate) async fn drain(
     drain: Duration,
     stop: &watch::Sender<bool>,
     all: impl Future<Output = ()>,
-) {
+) -> bool {
     sleep(drain).await;
     stop.send_replace(true);
-    drop(timeout(LAST_REQUESTS, all).await);
+    timeout(LAST_REQUESTS, all).await.is_ok()
 }
 
 /// Waits for the word to stop.

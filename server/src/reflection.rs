@@ -74,24 +74,37 @@ fn descriptors() -> FileDescriptorSet {
     }
 }
 
+/// The metadata of answers: any value of JSON.
 fn struct_file() -> FileDescriptorProto {
-    use Type::{Bool, Double, Enum, Message, String};
+    use Type::{Message, String};
     let value = ".google.protobuf.Value";
-    let entry = message(
-        "FieldsEntry",
-        [
-            field("key", 1, String),
-            field("value", 2, Message).of(value),
-        ],
-    );
+    let entry = [
+        field("key", 1, String),
+        field("value", 2, Message).of(value),
+    ];
     let entry = DescriptorProto {
         options: Some(MessageOptions {
             map_entry: Some(true),
             ..MessageOptions::default()
         }),
-        ..entry
+        ..message("FieldsEntry", entry)
     };
     let fields = field("fields", 1, Message).of(".google.protobuf.Struct.FieldsEntry");
+    let fields = DescriptorProto {
+        nested_type: vec![entry],
+        ..message("Struct", [fields.repeated()])
+    };
+    let values = field("values", 1, Message).of(value).repeated();
+    let messages = [fields, struct_value(), message("ListValue", [values])];
+    FileDescriptorProto {
+        enum_type: vec![enumeration("NullValue", [("NULL_VALUE".to_owned(), 0)])],
+        ..file(STRUCT, "google.protobuf", &[], messages)
+    }
+}
+
+/// A value, which has one of these fields.
+fn struct_value() -> DescriptorProto {
+    use Type::{Bool, Double, Enum, Message, String};
     let kinds = [
         field("null_value", 1, Enum).of(".google.protobuf.NullValue"),
         field("number_value", 2, Double),
@@ -108,23 +121,9 @@ fn struct_file() -> FileDescriptorProto {
         name: Some("kind".to_owned()),
         options: None,
     };
-    let messages = [
-        DescriptorProto {
-            nested_type: vec![entry],
-            ..message("Struct", [fields.repeated()])
-        },
-        DescriptorProto {
-            oneof_decl: vec![kind],
-            ..message("Value", kinds)
-        },
-        message(
-            "ListValue",
-            [field("values", 1, Message).of(value).repeated()],
-        ),
-    ];
-    FileDescriptorProto {
-        enum_type: vec![enumeration("NullValue", [("NULL_VALUE".to_owned(), 0)])],
-        ..file(STRUCT, "google.protobuf", &[], messages)
+    DescriptorProto {
+        oneof_decl: vec![kind],
+        ..message("Value", kinds)
     }
 }
 
@@ -186,32 +185,15 @@ fn service_file() -> FileDescriptorProto {
 }
 
 fn response() -> DescriptorProto {
-    use Type::{Bytes, Enum, Message, String, Uint32};
-    let of = |name: &str| format!(".envoy.service.ratelimit.v3.RateLimitResponse.{name}");
-    let limit = [
-        field("requests_per_unit", 1, Uint32),
-        field("unit", 2, Enum).of(&of("RateLimit.Unit")),
-        field("name", 3, String),
-        field("unit_multiplier", 4, Message).of(".google.protobuf.UInt32Value"),
-    ];
-    let limit = DescriptorProto {
-        enum_type: vec![units("Unit", |_| true)],
-        ..message("RateLimit", limit)
-    };
-    let status = [
-        field("code", 1, Enum).of(&of("Code")),
-        field("current_limit", 2, Message).of(&of("RateLimit")),
-        field("limit_remaining", 3, Uint32),
-        field("duration_until_reset", 4, Message).of(".google.protobuf.Duration"),
-    ];
+    use Type::{Bytes, Enum, Message};
     let header = |name, number| {
         let field = field(name, number, Message).of(".envoy.config.core.v3.HeaderValue");
         field.repeated()
     };
     let response = [
-        field("overall_code", 1, Enum).of(&of("Code")),
+        field("overall_code", 1, Enum).of(&of_response("Code")),
         field("statuses", 2, Message)
-            .of(&of("DescriptorStatus"))
+            .of(&of_response("DescriptorStatus"))
             .repeated(),
         header("response_headers_to_add", 3),
         header("request_headers_to_add", 4),
@@ -221,10 +203,41 @@ fn response() -> DescriptorProto {
     let codes = [Code::Unknown, Code::Ok, Code::OverLimit];
     let codes = codes.map(|code| (code.name().to_owned(), code.into()));
     DescriptorProto {
-        nested_type: vec![limit, message("DescriptorStatus", status)],
+        nested_type: vec![limit(), status()],
         enum_type: vec![enumeration("Code", codes)],
         ..message("RateLimitResponse", response)
     }
+}
+
+fn of_response(name: &str) -> String {
+    format!(".envoy.service.ratelimit.v3.RateLimitResponse.{name}")
+}
+
+/// A limit as answers tell it.
+fn limit() -> DescriptorProto {
+    use Type::{Enum, Message, String, Uint32};
+    let limit = [
+        field("requests_per_unit", 1, Uint32),
+        field("unit", 2, Enum).of(&of_response("RateLimit.Unit")),
+        field("name", 3, String),
+        field("unit_multiplier", 4, Message).of(".google.protobuf.UInt32Value"),
+    ];
+    DescriptorProto {
+        enum_type: vec![units("Unit", |_| true)],
+        ..message("RateLimit", limit)
+    }
+}
+
+/// The status of a descriptor.
+fn status() -> DescriptorProto {
+    use Type::{Enum, Message, Uint32};
+    let status = [
+        field("code", 1, Enum).of(&of_response("Code")),
+        field("current_limit", 2, Message).of(&of_response("RateLimit")),
+        field("limit_remaining", 3, Uint32),
+        field("duration_until_reset", 4, Message).of(".google.protobuf.Duration"),
+    ];
+    message("DescriptorStatus", status)
 }
 
 fn file(

@@ -19,8 +19,8 @@ use tower_service::Service;
 
 use crate::{
     decide::{DecideError, RateLimits},
+    events,
     messages::{Code, RateLimitRequest, RateLimitResponse},
-    metrics,
     telemetry::Caller,
 };
 
@@ -103,7 +103,7 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
             let rules = limits.rules();
             let domain =
                 Some(domain).filter(|domain| rules.is_some_and(|rules| rules.knows(domain)));
-            metrics::rls_answered(domain, code, asked_at.elapsed());
+            events::rls_answered(domain, code, asked_at.elapsed());
             answer.map(Response::new).map_err(|error| match error {
                 DecideError::Invalid(text) => Status::invalid_argument(text),
                 DecideError::Unavailable(text) => Status::unavailable(text),

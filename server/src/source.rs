@@ -1,18 +1,19 @@
 //! The files that the rules come from: read at the start, and again when somebody says so.
 
+mod overriding;
 mod quotas;
 
 use std::{
-    error::Error,
     sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
 };
 
 use tower_ratelimit::rules::RulesHandle;
+use tracing::{error, info};
 
 use self::quotas::Quotas;
 pub(crate) use self::quotas::{Instead, Overridden};
-use crate::{decide::RateLimits, serve::Settings};
+use crate::{decide::RateLimits, settings::Settings, words::counted};
 
 /// The files, and what is in force by them. A clone is a handle to the same.
 #[derive(Clone)]
@@ -22,6 +23,8 @@ struct Inner {
     settings: Settings,
     limits: RateLimits,
     auth: Option<RulesHandle>,
+    /// The name of the rules of requests in the log.
+    of_requests: &'static str,
     loads: Mutex<Loads>,
     quotas: Mutex<Quotas>,
 }
@@ -37,9 +40,17 @@ pub(crate) struct Loads {
     pub(crate) fault: Option<String>,
 }
 
+/// A line for the log; or the rules that could not be read, and their fault.
+type Reloaded = Result<String, (&'static str, String)>;
+
 impl Source {
     /// The source of rules that are in force already.
-    pub(crate) fn new(settings: Settings, limits: RateLimits, auth: Option<RulesHandle>) -> Self {
+    pub(crate) fn new(
+        settings: Settings,
+        limits: RateLimits,
+        auth: Option<RulesHandle>,
+        of_requests: &'static str,
+    ) -> Self {
         let loads = Loads {
             accepted: 1,
             refused: 0,
@@ -50,6 +61,7 @@ impl Source {
             settings,
             limits,
             auth,
+            of_requests,
             loads: Mutex::new(loads),
             quotas: Mutex::default(),
         }))
@@ -124,45 +136,32 @@ impl Source {
         limits
     }
 
-    /// Reads all files again, and tells what came of it in lines. One that has a fault leaves the rules of its kind
-    /// as they were.
+    /// Reads all files again, and logs what came of it; the lines of that. One that has a fault leaves the rules of
+    /// its kind as they were.
     pub(crate) fn reload(&self) -> Vec<String> {
         // Reloads come one after another.
         let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
         let quotas = self.0.quotas.lock();
         let mut quotas = quotas.unwrap_or_else(PoisonError::into_inner);
-        let (mut lines, mut faults, mut any) = (Vec::new(), Vec::new(), false);
-        let mut told = |result: Result<String, (&str, &dyn Error)>| match result {
-            Ok(line) => {
-                lines.push(line);
-                any = true;
+        let outcomes = [
+            self.reload_limits(&mut quotas),
+            self.reload_auth(&mut quotas),
+        ];
+        let (mut lines, mut faults) = (Vec::new(), Vec::new());
+        for outcome in outcomes.into_iter().flatten() {
+            match outcome {
+                Ok(line) => {
+                    info!("{line}");
+                    lines.push(line);
+                    loads.loaded_at = SystemTime::now();
+                }
+                Err((which, fault)) => {
+                    let line = format!("{which} stay as they were: {fault}");
+                    error!("{line}");
+                    lines.push(line);
+                    faults.push(fault);
+                }
             }
-            Err((which, error)) => {
-                lines.push(format!("{which} stay as they were: {error}"));
-                faults.push(error.to_string());
-            }
-        };
-        match self.0.settings.rules() {
-            Ok(None) => {}
-            Ok(Some(rules)) => {
-                told(Ok(format!("read the rules again: {} limits", rules.len())));
-                self.0.limits.set_rules(rules);
-                let limits = &self.0.limits;
-                limits.override_by(|overrides| overrides.requests.clear());
-                quotas.forget(false);
-            }
-            Err(error) => told(Err(("the rules", &error))),
-        }
-        match self.0.auth.as_ref().map(RulesHandle::reload) {
-            Some(Ok(changes)) => {
-                told(Ok(format!("read the rules of /v1/auth again:\n{changes}")));
-                quotas.forget(true);
-            }
-            Some(Err(error)) => told(Err(("the rules of /v1/auth", &error))),
-            None => {}
-        }
-        if any {
-            loads.loaded_at = SystemTime::now();
         }
         match faults.is_empty() {
             true => loads.accepted += 1,
@@ -170,5 +169,30 @@ impl Source {
         }
         loads.fault = (!faults.is_empty()).then(|| faults.join("\n"));
         lines
+    }
+
+    /// Reads the limits of descriptors, if there are files of them.
+    fn reload_limits(&self, quotas: &mut Quotas) -> Option<Reloaded> {
+        let rules = match self.0.settings.rules() {
+            Ok(rules) => rules?,
+            Err(error) => return Some(Err(("the rules", error.to_string()))),
+        };
+        let line = format!("read the rules again: {}", counted(rules.len(), "limit"));
+        let limits = &self.0.limits;
+        limits.set_rules(rules);
+        limits.override_by(|overrides| overrides.requests.clear());
+        quotas.forget(false);
+        Some(Ok(line))
+    }
+
+    /// Reads the rules of requests, if there are any.
+    fn reload_auth(&self, quotas: &mut Quotas) -> Option<Reloaded> {
+        let which = self.0.of_requests;
+        let changes = match self.0.auth.as_ref()?.reload() {
+            Ok(changes) => changes,
+            Err(error) => return Some(Err((which, error.to_string()))),
+        };
+        quotas.forget(true);
+        Some(Ok(format!("read {which} again:\n{changes}")))
     }
 }

@@ -1,11 +1,14 @@
 //! The place where everything is counted: this process, or Redis.
 
 use tower_ratelimit::{
-    LocalStore, OnFailure, RedisStore,
+    LocalStore, OnFailure, RedisStore, RedisStoreBuilder,
     rules::{Rules, RulesBuilder},
 };
 
-use crate::counters::Counters;
+use crate::{
+    counters::Counters,
+    error::{ServeError, fault},
+};
 
 /// Where everything is counted.
 #[derive(Clone)]
@@ -37,4 +40,16 @@ impl Store {
             Self::Redis(_) => "redis",
         }
     }
+}
+
+/// The store at this address, whose keys begin with the prefix.
+pub(crate) fn redis(
+    store: RedisStoreBuilder,
+    prefix: Option<&str>,
+    address: &str,
+) -> Result<RedisStore, ServeError> {
+    let store = prefix.into_iter().fold(store, RedisStoreBuilder::prefix);
+    store
+        .connect(address)
+        .map_err(|error| fault("--redis", &error))
 }

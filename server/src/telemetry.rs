@@ -8,4 +8,4 @@ mod spans;
 
 #[cfg(feature = "otel")]
 pub use self::export::{Export, export};
-pub(crate) use self::spans::{Caller, Span, observed, spanned};
+pub(crate) use self::spans::{Caller, Span, observed};

@@ -6,16 +6,14 @@ mod tests;
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    pin::{Pin, pin},
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
     time::Duration,
 };
 
 use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::mpsc,
-    time::{sleep, timeout},
+    io::{AsyncRead, AsyncWrite},
+    time::timeout,
 };
 use tokio_rustls::{
     TlsAcceptor,
@@ -27,12 +25,9 @@ use tokio_rustls::{
     },
     server::TlsStream,
 };
-use tonic::codegen::tokio_stream::Stream;
+use tracing::{error, info};
 
-use crate::{
-    connections::PAUSE,
-    serve::{ServeError, fault},
-};
+use crate::error::{ServeError, fault};
 
 /// How often the files are looked at.
 const CHECK_TIME: Duration = Duration::from_secs(10);
@@ -157,14 +152,17 @@ impl Tls {
     }
 
     /// Agrees with the client at the other end.
-    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn accept<I>(&self, io: I) -> io::Result<TlsStream<I>>
+    where
+        I: AsyncRead + AsyncWrite + Unpin,
+    {
         let current = self.0.current.lock();
         let current = Arc::clone(&current.unwrap_or_else(PoisonError::into_inner).config);
-        timeout(HANDSHAKE_TIME, TlsAcceptor::from(current).accept(stream)).await?
+        timeout(HANDSHAKE_TIME, TlsAcceptor::from(current).accept(io)).await?
     }
 
     /// Reads the files again; connections that are there stay as they are.
-    pub(crate) fn reload(&self, say: &dyn Fn(String)) {
+    pub(crate) fn reload(&self) {
         let read = self.0.files.read();
         let current = self.0.current.lock();
         let mut current = current.unwrap_or_else(PoisonError::into_inner);
@@ -178,13 +176,13 @@ impl Tls {
             Ok(Some(config)) => {
                 current.config = Arc::new(config);
                 current.fault = None;
-                say("read the certificates again".to_owned());
+                info!("read the certificates again");
             }
             Ok(None) => {}
             Err(error) => {
                 let fault = error.to_string();
                 if current.fault.as_ref() != Some(&fault) {
-                    say(format!("the certificates stay as they were: {fault}"));
+                    error!("the certificates stay as they were: {fault}");
                     current.fault = Some(fault);
                 }
             }
@@ -193,56 +191,14 @@ impl Tls {
 }
 
 /// Reads the files again whenever they have changed, for as long as `life` goes on.
-pub(crate) async fn watch_during(
-    life: impl Future<Output = ()>,
-    tls: Option<&Tls>,
-    say: &dyn Fn(String),
-) {
+pub(crate) async fn watch_during(life: impl Future<Output = ()>, tls: Option<&Tls>) {
     let mut life = pin!(life);
     loop {
         if timeout(CHECK_TIME, life.as_mut()).await.is_ok() {
             return;
         }
         if let Some(tls) = tls {
-            tls.reload(say);
+            tls.reload();
         }
-    }
-}
-
-/// The connections of a listener that speaks TLS, for a server that takes them one by one. Each agrees on its own, so
-/// that a slow one keeps no other waiting.
-pub(crate) fn incoming(listener: TcpListener, tls: Tls) -> Incoming {
-    let (sender, receiver) = mpsc::channel(1);
-    tokio::spawn(async move {
-        loop {
-            let accepted = tokio::select! {
-                () = sender.closed() => return,
-                accepted = listener.accept() => accepted,
-            };
-            let Ok((stream, _)) = accepted else {
-                // There are too many open files, or the client is gone.
-                sleep(PAUSE).await;
-                continue;
-            };
-            let (sender, tls) = (sender.clone(), tls.clone());
-            tokio::spawn(async move {
-                drop(stream.set_nodelay(true));
-                if let Ok(stream) = tls.accept(stream).await {
-                    drop(sender.send(stream).await);
-                }
-            });
-        }
-    });
-    Incoming(receiver)
-}
-
-/// See [`incoming`].
-pub(crate) struct Incoming(mpsc::Receiver<TlsStream<TcpStream>>);
-
-impl Stream for Incoming {
-    type Item = io::Result<TlsStream<TcpStream>>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_recv(cx).map(|stream| stream.map(Ok))
     }
 }

@@ -136,9 +136,13 @@ mod single_value;
 mod text;
 mod value;
 
+#[cfg(feature = "rules")]
+pub(crate) use self::client_ip::unmapped;
 pub(crate) use self::joint::{JointExtractor, JointParts};
 #[cfg(feature = "axum")]
 pub use self::route::MatchedRoute;
+#[cfg(all(feature = "axum", feature = "rules"))]
+pub(crate) use self::route::matched_route;
 pub use self::{
     client_ip::{AddressOrigin, ClientAddress, ClientIp, ClientIpHeader, IntoNetwork},
     cookie::Cookie,

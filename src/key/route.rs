@@ -67,16 +67,23 @@ static ROUTES: Watch = Watch::new(Code::NoRouteMatched);
 #[cfg(feature = "axum")]
 impl KeyExtractor for MatchedRoute {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        let route = parts.extensions.get::<axum::extract::MatchedPath>();
-        ROUTES.note(
-            || route.is_some(),
-            || {
-                "none of the first requests has matched a route, so they share one limit: `MatchedRoute` \
-                 works in a layer inside the router, `Router::layer` or `Router::route_layer`; if the \
-                 layer is inside, these were requests that match none"
-                    .to_owned()
-            },
-        );
-        Ok(Key::from(route.map_or("", |route| route.as_str())))
+        Ok(Key::from(matched_route(parts).unwrap_or("")))
     }
+}
+
+/// The route that axum matched, if it did.
+#[cfg(feature = "axum")]
+pub(crate) fn matched_route(parts: &Parts) -> Option<&str> {
+    let route = parts.extensions.get::<axum::extract::MatchedPath>();
+    ROUTES.note(
+        || route.is_some(),
+        || {
+            "none of the first requests has matched a route, so they share one limit by \
+             `MatchedRoute`, and meet no rule that matches a `route`: both work in a layer inside the \
+             router, `Router::layer` or `Router::route_layer`; if the layer is inside, these were \
+             requests that match none"
+                .to_owned()
+        },
+    );
+    route.map(|route| route.as_str())
 }

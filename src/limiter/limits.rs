@@ -1,6 +1,6 @@
 //! The limits in force: the quotas of all tiers, and which of them an operation is measured by.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
     Tier,
@@ -28,8 +28,8 @@ pub(crate) struct Limits {
     own: Option<OwnQuota>,
     /// How long a key that broke its limit stays out, in nanoseconds.
     pub(crate) block_for: Option<u64>,
-    /// Other names for the counters than those of the default tier's quotas.
-    pub(crate) counter_names: Option<Arc<[String]>>,
+    /// Names of the counters, by their places, in place of those of the default tier's quotas.
+    counter_names: Option<Arc<[String]>>,
     /// Whether as much again may count beyond a capacity.
     #[cfg(feature = "redis")]
     has_debt: bool,
@@ -92,6 +92,41 @@ impl Limits {
         tiers: Vec<(Tier, Vec<OwnedQuota>)>,
         block_for: Option<Duration>,
     ) -> Result<Self, ConfigError> {
+        let mut limits = Self::of_tiers(tiers, block_for)?;
+        limits.share_counters();
+        limits.warn_of_crosswise();
+        Ok(limits)
+    }
+
+    /// Limits of which quotas of one name share a counter where they count alike, wherever they stand
+    /// in their tiers. `names` are those of each tier's quotas.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new).
+    pub(crate) fn with_counter_names(
+        tiers: Vec<(Tier, Vec<OwnedQuota>)>,
+        block_for: Option<Duration>,
+        names: &[Vec<String>],
+    ) -> Result<Self, ConfigError> {
+        let mut limits = Self::of_tiers(tiers, block_for)?;
+        let all: BTreeSet<&String> = names.iter().flatten().collect();
+        let all: Vec<&String> = all.into_iter().collect();
+        for ((_, quotas), own) in limits.tiers.iter_mut().zip(names) {
+            let places = own
+                .iter()
+                .map(|name| all.partition_point(|known| *known < name));
+            quotas.places = places.collect();
+        }
+        limits.counter_names = Some(all.into_iter().cloned().collect());
+        limits.share_counters();
+        Ok(limits)
+    }
+
+    fn of_tiers(
+        tiers: Vec<(Tier, Vec<OwnedQuota>)>,
+        block_for: Option<Duration>,
+    ) -> Result<Self, ConfigError> {
         let mut limits = Self {
             tiers: Vec::with_capacity(tiers.len()),
             counters: Vec::new(),
@@ -120,8 +155,6 @@ impl Limits {
             }
             limits.tiers.push((tier, Quotas::new(&quotas)?));
         }
-        limits.share_counters();
-        limits.warn_of_crosswise();
         Ok(limits)
     }
 
@@ -212,6 +245,7 @@ impl Limits {
             policies: vec![own.policy.with_quota(&quota)],
             meters: vec![Meter::new(&quota, own.most)],
             counters: self.default_tier().counters.clone(),
+            places: self.default_tier().places.clone(),
             quotas: vec![quota],
             named: Vec::new(),
         })
@@ -322,8 +356,10 @@ impl Limits {
     /// The quotas of all tiers.
     pub(crate) fn all(&self) -> AllQuotas {
         let positions = |(_, quotas): &(Tier, Quotas)| {
-            let quotas = quotas.quotas.iter().copied().enumerate();
-            quotas.collect::<Vec<_>>()
+            let places = quotas.places.iter().copied();
+            places
+                .zip(quotas.quotas.iter().copied())
+                .collect::<Vec<_>>()
         };
         AllQuotas {
             list: self.tiers.iter().flat_map(positions).collect(),
@@ -378,31 +414,21 @@ impl Limits {
         };
         Some(OwnQuota {
             quota: *quota,
-            most: all.most(0, quota),
+            most: all.most(tier.places[0], quota),
             policy: policy.clone(),
             told,
         })
     }
 
-    /// A quota that counts like one at another place of another tier shares nothing with it: a sign
-    /// that two lists are in different orders.
+    /// Says so if the lists of two tiers are in different orders.
     fn warn_of_crosswise(&self) {
-        let default = &self.default_tier().quotas;
+        let default = self.default_tier();
         for (tier, quotas) in &self.tiers[1..] {
-            let alike = |at: usize, other: usize| {
-                let pair = (default.get(at), quotas.quotas.get(other));
-                matches!(pair, (Some(one), Some(two)) if one.counts_like(two))
-            };
-            let places = 0..default.len().max(quotas.quotas.len());
-            let crossed = places.clone().find(|at| {
-                let mut others = places.clone().filter(|other| other != at);
-                !alike(*at, *at) && others.any(|other| alike(*at, other) && !alike(other, other))
-            });
-            if let Some(at) = crossed {
+            if let Some(at) = default.crossed_with(quotas) {
                 let fault = format!(
                     "quota {:?} counts like one of {tier:?} that stands at another place, so they \
                      share no count: list the quotas of all tiers in one order",
-                    self.default_tier().policies[at].name()
+                    default.policies[at].name()
                 );
                 log::say(Code::TiersCrossed, &fault);
             }

@@ -16,6 +16,8 @@ pub(crate) struct Quotas {
     pub(crate) meters: Vec<Meter>,
     /// Where each of them counts.
     pub(crate) counters: Vec<usize>,
+    /// Their places among the counters of all tiers.
+    pub(super) places: Vec<usize>,
     pub(crate) quotas: Vec<Quota>,
     /// Whether each was given its name.
     pub(crate) named: Vec<bool>,
@@ -62,9 +64,26 @@ impl Quotas {
         Ok(Self {
             meters: Vec::new(),
             counters: Vec::new(),
+            places: (0..quotas.len()).collect(),
             policies: Policy::of_set(named),
             quotas: quotas.iter().map(OwnedQuota::quota).collect(),
             named: quotas.iter().map(|quota| quota.name().is_some()).collect(),
+        })
+    }
+
+    /// The place of a quota that counts like one at another place of `other`, with which it shares
+    /// nothing: a sign that two lists are in different orders.
+    pub(super) fn crossed_with(&self, other: &Self) -> Option<usize> {
+        let (own, other) = (&self.quotas, &other.quotas);
+        let alike = |at: usize, there: usize| {
+            let pair = (own.get(at), other.get(there));
+            matches!(pair, (Some(one), Some(two)) if one.counts_like(two))
+        };
+        let mut places = 0..own.len().max(other.len());
+        let all = places.clone();
+        places.find(|at| {
+            let mut others = all.clone().filter(|there| there != at);
+            !alike(*at, *at) && others.any(|there| alike(*at, there) && !alike(there, there))
         })
     }
 
@@ -85,7 +104,7 @@ impl Quotas {
             let counter = counters.iter().position(counts);
             counter.expect("every quota has one")
         };
-        let quotas = self.quotas.iter().enumerate();
+        let quotas = self.places.iter().copied().zip(&self.quotas);
         self.counters = quotas.clone().map(counter_of).collect();
         self.meters = quotas
             .map(|(at, quota)| Meter::new(quota, all.most(at, quota)))

@@ -27,7 +27,7 @@ pub(crate) struct RuleQuota {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct CounterId {
     rule: Box<str>,
-    /// The name that the quota was given, else its place among the unnamed ones.
+    /// The name that the quota was given, else its place in the list; the first character says which.
     quota: Box<str>,
     algorithm: u8,
     period: Duration,
@@ -35,9 +35,16 @@ pub(crate) struct CounterId {
     refill_every: Option<Duration>,
 }
 
+/// Algorithm, period, slices and refill step.
+#[cfg(feature = "redis")]
+pub(super) type CounterShape = (u8, Duration, u32, Option<Duration>);
+
 impl CounterId {
     pub(super) fn new(rule: &str, at: usize, quota: &OwnedQuota) -> Self {
-        let name = quota.name().map_or_else(|| format!("#{at}"), str::to_owned);
+        let name = match quota.name() {
+            Some(name) => format!("={name}"),
+            None => format!("#{at}"),
+        };
         let shape = quota.quota();
         Self {
             rule: rule.into(),
@@ -57,9 +64,15 @@ impl CounterId {
 }
 
 impl CounterId {
-    /// The quota's name in the rule.
+    /// Which quota of the rule it counts for.
     pub(super) fn quota(&self) -> &str {
         &self.quota
+    }
+
+    /// The way it counts.
+    #[cfg(feature = "redis")]
+    pub(super) const fn shape(&self) -> CounterShape {
+        (self.algorithm, self.period, self.slices, self.refill_every)
     }
 }
 

@@ -31,6 +31,7 @@ pub struct RulesBuilder {
     setup: Setup,
     clock: SharedClock,
     store: Option<RulesStore>,
+    format: Option<Format>,
 }
 
 impl Rules {
@@ -40,6 +41,7 @@ impl Rules {
             setup: Setup::default(),
             clock: SharedClock::new(OsClock::new()),
             store: None,
+            format: None,
         }
     }
 
@@ -87,6 +89,13 @@ impl RulesBuilder {
     /// With a `LocalStore` its clock is the one.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = SharedClock::new(clock);
+        self
+    }
+
+    /// Reads files that are named one by one in this format, whatever their extension. Those of a
+    /// directory, and all by default, are read in the format that their extension says.
+    pub const fn format(mut self, format: Format) -> Self {
+        self.format = Some(format);
         self
     }
 
@@ -147,6 +156,7 @@ impl RulesBuilder {
             RulesOrigin {
                 paths: paths.clone(),
                 files: sha256(files),
+                format: self.format,
                 digest: digest(files),
                 read: Box::new(move || builder.read_all(&paths)),
             }
@@ -176,7 +186,7 @@ impl RulesBuilder {
         paths: impl IntoIterator<Item = P>,
     ) -> Result<Rules, RulesError> {
         let paths: Vec<PathBuf> = paths.into_iter().map(|path| path.as_ref().into()).collect();
-        let files = sources(&paths)?;
+        let files = sources(&paths, self.format)?;
         self.make(&files, &paths)
     }
 }
@@ -200,11 +210,12 @@ fn unreadable(path: &Path, error: &std::io::Error) -> RulesError {
 }
 
 /// The files that there are at these paths, with what is in them.
-fn sources(paths: &[PathBuf]) -> Result<Vec<SourceFile>, RulesError> {
+fn sources(paths: &[PathBuf], format: Option<Format>) -> Result<Vec<SourceFile>, RulesError> {
     let mut files = Vec::new();
     for path in paths {
         for file in files_of(path)? {
-            let format = Format::of_path(&file).ok_or_else(|| {
+            let named = format.filter(|_| file == *path);
+            let format = named.or_else(|| Format::of_path(&file)).ok_or_else(|| {
                 let path = file.display();
                 RulesError::unreadable(format!(
                     "{path}: the format is told by the extension; accepted are yaml, yml, json, toml"
@@ -237,13 +248,13 @@ fn digest(files: &[SourceFile]) -> u64 {
 /// A number that is another one when the files say something else, or cannot be read for another
 /// reason.
 #[cfg(feature = "rules-watch")]
-pub(super) fn digest_of(paths: &[PathBuf]) -> u64 {
+pub(super) fn digest_of(paths: &[PathBuf], format: Option<Format>) -> u64 {
     let fault = |error: RulesError| {
         let mut digest = DefaultHasher::new();
         error.to_string().hash(&mut digest);
         digest.finish()
     };
-    sources(paths).map_or_else(fault, |files| digest(&files))
+    sources(paths, format).map_or_else(fault, |files| digest(&files))
 }
 
 /// The file itself, or the rule files of a directory.
@@ -256,9 +267,15 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>, RulesError> {
         let entry = entry.map_err(|error| unreadable(path, &error))?;
         let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
         let file = entry.path();
-        if !hidden && Format::of_path(&file).is_some() && !file.is_dir() {
-            files.push(file);
+        if hidden || Format::of_path(&file).is_none() || file.is_dir() {
+            continue;
         }
+        // A pipe would wait for somebody who writes, and all later reloads with it.
+        if fs::metadata(&file).is_ok_and(|file| !file.is_file()) {
+            let path = file.display();
+            return Err(RulesError::unreadable(format!("{path}: it is no file")));
+        }
+        files.push(file);
     }
     files.sort();
     Ok(files)

@@ -63,6 +63,8 @@ pub enum RuleReason {
     ReplacedBy(String),
     /// It was not looked at: this rule ended the list.
     AfterEnd(String),
+    /// It was not looked at: it is [switched off](super::RulesHandle::set_enabled).
+    SwitchedOff,
 }
 
 /// What happens to a request.
@@ -90,11 +92,13 @@ impl Explanation {
     ) -> Self {
         let view = RequestView::new(parts, now, client_ip);
         // Each rule is asked here, without the index.
-        let found = matched(rules, (0..rules.len()).map(|place| place as u16), &view);
+        let on = rules.iter().filter(|rule| !rule.off);
+        let found = matched(rules, on.map(|rule| rule.place), &view);
         let explained = rules.iter().enumerate().map(|(place, rule)| {
             let place = place as u16;
             let after = found.ended_by.filter(|end| *end < place);
             let reason = match (rule.matcher.check(&view, rule.in_doubt()), after) {
+                _ if rule.off => RuleReason::SwitchedOff,
                 (_, Some(end)) => RuleReason::AfterEnd(rules[usize::from(end)].name.to_string()),
                 (Err(field), None) => RuleReason::Differs(field),
                 (Ok(()), None) => match found.replaced_by(place, rules) {

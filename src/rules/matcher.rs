@@ -36,6 +36,8 @@ pub(super) struct Matcher {
     pub(super) not: Option<Box<Self>>,
     /// Whether any field but the method and the path was said.
     pub(super) says_more: bool,
+    /// Whether the client's address was.
+    pub(super) asks_the_client: bool,
 }
 
 /// What a header or a query parameter has to be.
@@ -80,6 +82,9 @@ impl Matcher {
             || fields.authenticated.is_some()
             || fields.times.is_some()
             || fields.not.is_some();
+        let negated = fields.not.as_ref();
+        fields.asks_the_client =
+            fields.clients.is_some() || negated.is_some_and(|not| not.asks_the_client);
         fields
     }
 
@@ -149,11 +154,11 @@ impl Matcher {
         let of = |fits: bool, field: &'static str| if fits { Ok(()) } else { Err(field) };
         if let Some(networks) = &self.clients {
             let fits = |client| in_one(client, networks);
-            let client = match in_doubt {
-                InDoubt::Fits => view.client(),
-                InDoubt::Differs => view.certain_client(),
+            let fits = match in_doubt {
+                InDoubt::Fits => view.client().map_or(true, fits),
+                InDoubt::Differs => view.certain_client().is_some_and(fits),
             };
-            of(client.is_some_and(fits), "client")?;
+            of(fits, "client")?;
         }
         if let Some((wanted, told)) = &self.authenticated {
             of(told.0(view.parts) == *wanted, "authenticated")?;

@@ -5,8 +5,11 @@ use std::{cell::OnceCell, net::IpAddr};
 use http::{Method, request::Parts};
 
 use super::pattern::SentPath;
+#[cfg(feature = "axum")]
+use crate::key::matched_route;
 use crate::{
     clock::Timestamp,
+    error::KeyError,
     key::{AddressOrigin, ClientAddress, ClientIp},
 };
 
@@ -17,7 +20,7 @@ pub(super) struct RequestView<'r> {
     pub(super) now: Timestamp,
     pub(super) path: SentPath<'r>,
     client_ip: &'r ClientIp,
-    client: OnceCell<Option<ClientAddress>>,
+    client: OnceCell<Result<ClientAddress, KeyError>>,
 }
 
 impl<'r> RequestView<'r> {
@@ -40,8 +43,12 @@ impl<'r> RequestView<'r> {
         }
     }
 
-    /// The client's address, if the server tells one.
-    pub(super) fn client(&self) -> Option<IpAddr> {
+    /// The client's address.
+    ///
+    /// # Errors
+    ///
+    /// When the server tells none.
+    pub(super) fn client(&self) -> Result<IpAddr, &KeyError> {
         self.client_address().map(|address| address.ip())
     }
 
@@ -49,21 +56,19 @@ impl<'r> RequestView<'r> {
     /// can bring that about.
     pub(super) fn certain_client(&self) -> Option<IpAddr> {
         use AddressOrigin::{AllTrusted, Client, Peer};
-        let address = self.client_address()?;
+        let address = self.client_address().ok()?;
         matches!(address.origin(), Peer | Client | AllTrusted).then(|| address.ip())
     }
 
-    fn client_address(&self) -> Option<ClientAddress> {
-        *self
-            .client
-            .get_or_init(|| self.client_ip.resolve(self.parts).ok())
+    fn client_address(&self) -> Result<&ClientAddress, &KeyError> {
+        let resolved = || self.client_ip.resolve(self.parts);
+        self.client.get_or_init(resolved).as_ref()
     }
 
     /// The route that axum matched.
     #[cfg(feature = "axum")]
     pub(super) fn route(&self) -> Option<&'r str> {
-        let route = self.parts.extensions.get::<axum::extract::MatchedPath>();
-        route.map(|route| route.as_str())
+        matched_route(self.parts)
     }
 
     /// No route: the feature `axum` is off, and files that ask for one are refused.

@@ -48,6 +48,8 @@ pub(crate) struct Rule {
     pub(super) spot: Spot,
     /// A digest of all that was said of it.
     pub(super) said: u64,
+    /// A digest of what was said of its key.
+    pub(super) key_said: u64,
 }
 
 /// The responses that count.
@@ -72,6 +74,13 @@ impl Rule {
     /// Whether no rule after it is looked at.
     pub(super) fn ends_the_list(&self) -> bool {
         self.stop || self.action != RuleAction::Limit
+    }
+
+    /// Whether it ends the list for every request that it matches: one that only watches does not,
+    /// nor does one that is left out for want of a key.
+    pub(super) fn always_ends_the_list(&self) -> bool {
+        let counts = !self.shadow && self.on_missing_key != MissingKey::Skip;
+        self.action != RuleAction::Limit || (self.stop && counts)
     }
 
     /// Whether other rules do not apply for its sake.

@@ -178,10 +178,11 @@ pub(super) fn verdict<'r>(
 ) -> RulesVerdict<'r> {
     if let Some(place) = matched.ended_by {
         let rule = &rules[usize::from(place)];
-        match rule.action {
-            RuleAction::Allow => return RulesVerdict::Allowed(rule),
-            RuleAction::Deny => return RulesVerdict::Denied(rule),
-            RuleAction::Limit => {}
+        match (rule.action, unknown_client(rule, view)) {
+            (RuleAction::Allow, _) => return RulesVerdict::Allowed(rule),
+            (RuleAction::Deny, None) => return RulesVerdict::Denied(rule),
+            (RuleAction::Deny, Some(error)) => return RulesVerdict::Rejected(rule, error),
+            (RuleAction::Limit, _) => {}
         }
     }
     let mut charges = RuleCharges::default();
@@ -209,6 +210,16 @@ fn counts(rule: &Rule, view: &RequestView<'_>) -> bool {
     !rule.shadow && (!skips || rule.key.extract(&rule.matcher, view).is_ok())
 }
 
+/// The error of a request whose client the rule asks for, and the server does not tell. Such a rule
+/// fits in doubt: what else it limits or denies would pass, and nobody would notice.
+#[inline]
+fn unknown_client(rule: &Rule, view: &RequestView<'_>) -> Option<KeyError> {
+    match rule.matcher.asks_the_client {
+        true => view.client().err().copied(),
+        false => None,
+    }
+}
+
 /// The charge of a rule; `None` if it is unlimited, or left out for want of a key.
 #[inline]
 pub(super) fn charge<'r>(
@@ -219,6 +230,9 @@ pub(super) fn charge<'r>(
     let Some(quotas) = quotas else {
         return Ok(None);
     };
+    if let Some(error) = unknown_client(rule, view) {
+        return if rule.shadow { Ok(None) } else { Err(error) };
+    }
     let key = match rule.key.extract(&rule.matcher, view) {
         Ok(key) => key,
         Err(error) => match without_key(rule, error)? {

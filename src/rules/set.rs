@@ -5,9 +5,10 @@ use std::{fmt, path::PathBuf, sync::Arc};
 use http::request::Parts;
 
 use super::{
-    changes::RuleChanges,
+    changes::{CountAt, RuleChanges},
     compile::Compiled,
     explain::Explanation,
+    format::Format,
     need::RuleNeed,
     problem::{Problem, RulesError},
     rule::Rule,
@@ -19,7 +20,7 @@ use crate::{
     decision::Policy,
     error::{ConfigError, ConfigErrorKind},
     key::ClientIp,
-    limiter::AnyLimiter,
+    limiter::{AnyLimiter, LocalStore},
     quota::Quota,
 };
 
@@ -59,6 +60,7 @@ struct RuleSet {
     asks_the_time: bool,
     /// One for each rule that limits anything.
     limiters: Box<[Option<RuleLimiter>]>,
+    store: RulesStore,
     origin: Option<Arc<RulesOrigin>>,
     warnings: Box<[Problem]>,
 }
@@ -70,6 +72,8 @@ pub(super) struct RulesOrigin {
     pub(super) paths: Vec<PathBuf>,
     /// The name of each file, and the SHA-256 of what was in it.
     pub(super) files: Vec<(String, String)>,
+    #[cfg_attr(not(feature = "rules-watch"), allow(dead_code))]
+    pub(super) format: Option<Format>,
     /// Reads them again, with all that was registered for them and for the same store.
     pub(super) read: Box<dyn Fn() -> Result<Rules, RulesError> + Send + Sync>,
 }
@@ -98,6 +102,7 @@ impl Rules {
             client_ip: compiled.client_ip,
             clock: store.clock().cloned().unwrap_or(clock),
             limiters,
+            store: store.clone(),
             origin: origin.map(Arc::new),
             warnings: compiled.warnings.into(),
         })))
@@ -133,6 +138,13 @@ impl Rules {
     pub fn limiter_of(&self, rule: &str) -> Option<AnyLimiter> {
         let rule = self.rule(rule)?;
         self.limiter(rule).map(RuleLimiter::to_any)
+    }
+
+    /// The table in this process that the rules count in, to tell how many keys it has and how many it gave up;
+    /// `None` where they count in Redis.
+    #[must_use]
+    pub fn local_store(&self) -> Option<&LocalStore> {
+        self.0.store.local()
     }
 
     /// The place of a rule, such as `rules.yaml:9`; `None` if there is no such rule.
@@ -190,7 +202,11 @@ impl Rules {
     /// The changes that a reload from `old` to this set makes.
     #[must_use]
     pub fn changes_since(&self, old: &Self) -> RuleChanges {
-        RuleChanges::between(&old.0.rules, &self.0.rules)
+        let mut limiters = self.0.limiters.iter().flatten();
+        let count_at = limiters
+            .next()
+            .map_or(CountAt::Names, RuleLimiter::count_at);
+        RuleChanges::between(&old.0.rules, &self.0.rules, count_at)
     }
 
     /// What the rules say of a request.
@@ -232,6 +248,7 @@ impl Rules {
             client_ip: set.client_ip.clone(),
             clock: set.clock.clone(),
             asks_the_time: set.asks_the_time,
+            store: set.store.clone(),
             limiters: set.limiters.clone(),
             origin: set.origin.clone(),
             warnings: set.warnings.clone(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::compile::OnStoreFailure;
 use super::{
     allowance::QuotaSet,
+    changes::CountAt,
     compile::StoreSettings,
     problem::{Problem, ProblemCode, RulesError},
     rule::Rule,
@@ -80,6 +81,15 @@ impl RuleLimiter {
         }
     }
 
+    /// Where it counts.
+    pub(super) const fn count_at(&self) -> CountAt {
+        match self {
+            Self::Local(_) => CountAt::Names,
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => CountAt::Places,
+        }
+    }
+
     /// The policies of the default tier.
     pub(super) fn policies(&self) -> &[Policy] {
         match self {
@@ -110,6 +120,15 @@ impl RulesStore {
             RulesError::new(vec![problem])
         };
         builder.build().map(Self::from).map_err(refused)
+    }
+
+    /// The table, if it is one of this process.
+    pub(super) const fn local(&self) -> Option<&LocalStore> {
+        match &self.0 {
+            Place::Local(store) => Some(store),
+            #[cfg(feature = "redis")]
+            Place::Redis(_) => None,
+        }
     }
 
     /// The clock that it counts by, if that is one of this process.
@@ -208,10 +227,14 @@ fn local(
     others: &[(usize, &QuotaSet)],
     store: &LocalStore,
 ) -> Result<LocalLimiter, ConfigError> {
-    let names = first.counters().map(|counter| counter.quota().to_owned());
+    let names = |quotas: &QuotaSet| {
+        let counters = quotas.counters();
+        counters.map(|counter| counter.quota().to_owned()).collect()
+    };
+    let others_names = others.iter().map(|(_, quotas)| names(quotas));
     let mut builder = LocalLimiter::builder(owned(first))
         .name(format!("rule:{}", rule.name))
-        .counter_names(names);
+        .counter_names([names(first)].into_iter().chain(others_names).collect());
     for (place, quotas) in others {
         builder = builder.tier(place.to_string(), owned(quotas));
     }

@@ -126,7 +126,18 @@ async fn a_reload_goes_on_with_what_was_counted() {
     assert_eq!(passed(&layer, 5, &[]).await, 4);
     write("6/day fixed_window");
     handle.reload().unwrap();
-    assert!(passed(&layer, 7, &[]).await <= 6);
+    assert_eq!(passed(&layer, 7, &[]).await, 1);
+    // One more quota begins the whole list anew, and so does another order.
+    let day = "{name: day, rate: 7/day, algorithm: fixed_window}";
+    let hour = "{name: hour, rate: 100/hour, algorithm: fixed_window}";
+    for quotas in [format!("[{day}, {hour}]"), format!("[{hour}, {day}]")] {
+        write(&quotas);
+        assert_eq!(handle.reload().unwrap().to_string(), "restarted: a");
+        assert_eq!(passed(&layer, 9, &[]).await, 7);
+    }
+    write(&format!("[{hour}, {}]", day.replace("7/day", "8/day")));
+    assert_eq!(handle.reload().unwrap().to_string(), "changed: a");
+    assert_eq!(passed(&layer, 9, &[]).await, 1);
     write("nonsense");
     assert!(handle.reload().is_err());
     assert_eq!(get(&layer, &[]).await, 429);

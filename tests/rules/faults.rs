@@ -84,6 +84,10 @@ faults! {
         "rules:\n  - {name: a, quota: 1/s}\n  - {name: ¶a, quota: 2/s}\n",
         "{\"rules\": [{\"name\": \"a\", \"quota\": \"1/s\"},\n{\"name\": ¶\"a\", \"quota\": \"1/s\"}]}",
         "[[rules]]\nname = \"a\"\nquota = \"1/s\"\n[[rules]]\nname = ¶\"a\"\nquota = \"1/s\"\n";
+    r03_policy_name_taken: "R03" "would both have a policy named \"a.day\"",
+        "rules:\n  - {name: a, quota: [1/s, {name: day, rate: 9/d}]}\n  - {name: ¶a.day, quota: 2/s}\n",
+        "{\"rules\": [{\"name\": \"a\", \"quota\": [\"1/s\", {\"name\": \"day\", \"rate\": \"9/d\"}]},\n{\"name\": ¶\"a.day\", \"quota\": \"1/s\"}]}",
+        "[[rules]]\nname = \"a\"\nquota = [\"1/s\", {name = \"day\", rate = \"9/d\"}]\n[[rules]]\nname = ¶\"a.day\"\nquota = \"1/s\"\n";
     r04_text: "R04" "unknown unit \"minu\"",
         r#"rules: [{name: a, quota: ¶5/minu}]"#,
         r#"{"rules": [{"name": "a", "quota": ¶"5/minu"}]}"#,

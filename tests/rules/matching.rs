@@ -130,7 +130,64 @@ fn clients() {
         .expect("a request")
         .into_parts();
     let nobody = rules.explain(&parts, NOON);
-    assert_eq!(*reason(&nobody, "a"), RuleReason::Differs("client"));
+    // It fits in doubt, and is answered as a request without a key: a deny must not pass unseen.
+    assert_eq!(*nobody.outcome(), RulesOutcome::Rejected("a".into(), 500));
+    let outcome = |rule: &str| {
+        let text = format!("rules: [{{name: a, {rule}}}]");
+        let rules = Rules::builder().parse(text, Format::Yaml).expect("rules");
+        rules.explain(&parts, NOON).outcome().clone()
+    };
+    let unknown = RulesOutcome::Rejected("a".into(), 500);
+    assert_eq!(
+        outcome("match: {client: 203.0.113.0/24}, action: deny"),
+        unknown
+    );
+    assert_eq!(
+        outcome("match: {not: {client: 203.0.113.0/24}}, action: deny"),
+        unknown
+    );
+    assert_eq!(
+        outcome("match: {client: 203.0.113.0/24}, key: global, quota: 1/s, mode: shadow"),
+        RulesOutcome::Bypassed
+    );
+    assert_eq!(
+        outcome("match: {client: 203.0.113.0/24}, action: allow"),
+        RulesOutcome::Bypassed
+    );
+    assert_eq!(
+        outcome("match: {path: /y, client: 203.0.113.0/24}, action: deny"),
+        RulesOutcome::Bypassed
+    );
+}
+
+#[test]
+fn networks_of_mapped_addresses_are_those_of_the_addresses() {
+    let rules =
+        rules("rules:\n  - {name: a, match: {client: \"::ffff:203.0.113.0/120\"}, action: deny}\n");
+    let asked = rules.explain(&from("203.0.113.9", "GET /x", &[]), NOON);
+    assert_eq!(*asked.outcome(), RulesOutcome::Denied("a".into()));
+}
+
+#[test]
+fn truths_are_spelled_as_in_yaml() {
+    for (spelling, there) in [("False", false), ("FALSE", false), ("True", true)] {
+        let rules = rules(&format!(
+            "rules:\n  - {{name: a, match: {{header: {{x-a: {spelling}}}}}, action: deny}}\n"
+        ));
+        assert_eq!(applied(&rules, "GET /", &[]), if there { "" } else { "a" });
+        let with = applied(&rules, "GET /", &[("x-a", "1")]);
+        assert_eq!(with, if there { "a" } else { "" });
+    }
+    for unclear in ["yes", "Off", "null", "~", "[true, a]"] {
+        let text =
+            format!("rules: [{{name: a, match: {{query: {{q: {unclear}}}}}, action: deny}}]");
+        let fault = Rules::builder()
+            .parse(text, Format::Yaml)
+            .expect_err("a fault");
+        assert_eq!(fault.problems()[0].code(), "R01", "{unclear}");
+    }
+    let quoted = rules("rules:\n  - {name: a, match: {query: {q: \"yes\"}}, action: deny}\n");
+    assert_eq!(applied(&quoted, "GET /?q=yes", &[]), "a");
 }
 
 #[test]

@@ -14,9 +14,9 @@ use http::{Request, Response, StatusCode};
 use tempfile::TempDir;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
-    ManualClock,
+    ManualClock, Timestamp,
     observe::Event,
-    rules::{Rules, RulesHandle, RulesLayer},
+    rules::{RuleReason, Rules, RulesHandle, RulesLayer},
 };
 
 use super::layer::{Ruled, store};
@@ -58,6 +58,10 @@ impl File {
         self.write(text);
         let changes = self.handle.reload().expect("rules");
         changes.to_string()
+    }
+
+    async fn status(&self, headers: &[(&str, &str)]) -> u16 {
+        self.ruled.send("GET /", headers).await.status().as_u16()
     }
 
     async fn passed(&self, count: usize) -> usize {
@@ -200,6 +204,65 @@ async fn a_quota_keeps_its_count_when_another_joins_it_or_the_rule_moves() {
     assert_eq!(file.passed(1).await, 1);
     file.reload("rules: [{name: all, quota: [4/hour, {name: day, rate: 100/day}]}]");
     assert_eq!(file.passed(3).await, 0);
+}
+
+const TIERS: &str = "quotas: {free: [10/second, {name: day, rate: 3/day, algorithm: fixed_window}]}
+rules:
+  - {name: all, tier: {header: x-plan, default: DEFAULT, quotas: {free: free, pro: 100/second}}}";
+
+#[tokio::test]
+async fn another_default_tier_changes_no_count() {
+    let text = |default: &str| TIERS.replace("DEFAULT", default);
+    let file = File::new(&text("free"));
+    let free = [("x-plan", "free")];
+    for expected in [200, 200] {
+        assert_eq!(file.status(&free).await, expected);
+    }
+    assert_eq!(file.reload(&text("pro")), "changed: all");
+    for expected in [200, 429] {
+        assert_eq!(file.status(&free).await, expected);
+    }
+    assert_eq!(file.reload(&text("free")), "changed: all");
+    assert_eq!(file.status(&free).await, 429);
+}
+
+#[tokio::test]
+async fn quotas_of_one_name_share_their_count_wherever_they_stand() {
+    let file = File::new(
+        "rules: [{name: all, tier: {header: x-plan, default: free, quotas: {
+            free: [{name: hour, rate: 9/hour, algorithm: fixed_window}, {name: day, rate: 2/day, algorithm: fixed_window}],
+            pro: [{name: day, rate: 3/day, algorithm: fixed_window}]}}}]",
+    );
+    let pro = [("x-plan", "pro")];
+    assert_eq!(file.passed(3).await, 2);
+    for expected in [200, 429] {
+        assert_eq!(file.status(&pro).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn quotas_of_one_place_and_two_names_share_nothing() {
+    let text = |name: &str| {
+        format!("rules: [{{name: all, quota: [1000/second, {{name: {name}, rate: 3/day}}]}}]")
+    };
+    let file = File::new(&text("day"));
+    assert_eq!(file.passed(4).await, 3);
+    assert_eq!(file.reload(&text("daily")), "restarted: all");
+    assert_eq!(file.passed(4).await, 3);
+    // A name is nobody's place.
+    let file = File::new("rules: [{name: all, quota: [5/minute, {name: '#0', rate: 9/minute}]}]");
+    assert_eq!(file.passed(9).await, 5);
+}
+
+#[tokio::test]
+async fn another_key_starts_afresh() {
+    let file = File::new("rules: [{name: all, key: peer_ip, quota: 3/hour}]");
+    assert_eq!(file.passed(4).await, 3);
+    let told = file.reload("rules: [{name: all, key: global, quota: 3/hour}]");
+    assert_eq!(told, "restarted: all");
+    assert_eq!(file.passed(4).await, 3);
+    let told = file.reload("rules: [{name: all, key: global, quota: unlimited}]");
+    assert_eq!(told, "changed: all");
 }
 
 #[tokio::test]
@@ -345,4 +408,41 @@ fn a_fault_is_logged_once_and_so_is_its_end() {
         (1, 1),
         "{lines:?}"
     );
+}
+
+#[tokio::test]
+async fn an_observer_may_ask_and_change_the_rules() {
+    let handle: Arc<Mutex<Option<RulesHandle>>> = Arc::default();
+    let own = Arc::clone(&handle);
+    let file = File::observed("rules: [{name: all, quota: 1/hour}]", move |event| {
+        if let Event::RulesReloaded { .. } = event
+            && let Some(handle) = own.lock().expect("a handle").as_ref()
+        {
+            handle.set_enabled(Some("all"), false);
+        }
+    });
+    *handle.lock().expect("a handle") = Some(file.handle.clone());
+    file.reload("rules: [{name: all, quota: 2/hour}]");
+    assert_eq!(file.passed(5).await, 5);
+}
+
+#[test]
+fn rules_that_are_switched_off_explain_nothing() {
+    let file = File::new("rules: [{name: a, action: deny}, {name: b, quota: 1/s}]");
+    file.handle.set_enabled(Some("a"), false);
+    let (parts, ()) = Request::get("/").body(()).expect("a request").into_parts();
+    let asked = file.handle.rules().explain(&parts, Timestamp::from_secs(0));
+    assert_eq!(*asked.rules()[0].reason(), RuleReason::SwitchedOff);
+    assert_eq!(asked.applied().collect::<Vec<_>>(), ["b"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_the_directory_is_a_fault() {
+    let folder = TempDir::new().expect("a directory");
+    let pipe = folder.path().join("x.yaml");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo").success());
+    let fault = Rules::builder().read(folder.path()).expect_err("a fault");
+    assert!(fault.is_unreadable() && fault.to_string().contains("is no file"));
 }

@@ -53,8 +53,15 @@ fn rules_that_no_request_reaches() {
         []
     );
     // One that another rule leaves out does not always end the list.
-    let replaced = "  - {name: s, match: {header: {x-s: true}}, quota: 1/s, replaces: all}\n  - {name: all, quota: 1/s, stop: true}\n  - {name: b, quota: 1/s}\n";
+    let replaced = "  - {name: s, match: {path: /s}, quota: 1/s, replaces: all}\n  - {name: all, quota: 1/s, stop: true}\n  - {name: b, quota: 1/s}\n";
     assert_eq!(warned(replaced), []);
+    // Nor does one in the shadow, or one that may be left out.
+    for rest in ["mode: shadow", "key: {cookie: s}, on_missing_key: skip"] {
+        let ends = format!("  - {{name: s, quota: 1/s, stop: true, {rest}}}\n");
+        assert_eq!(warned(&format!("{ends}  - {{name: b, quota: 1/s}}\n")), []);
+        let replaced = format!("{ends}  - {{name: b, quota: 1/s, replaces: s}}\n");
+        assert_eq!(warned(&replaced), []);
+    }
 }
 
 #[test]
@@ -72,6 +79,32 @@ fn keys_and_tiers_that_any_client_can_write() {
         "{cookie: s}",
     ] {
         assert_eq!(key(fine), [], "{fine}");
+    }
+    assert_eq!(key("{query: id}"), [("W22", 2)]);
+    let spares = |rest: &str| {
+        let rest = format!("  - {{name: a, {rest}}}\n  - {{name: b, quota: 1/s}}\n");
+        warned(&rest)
+    };
+    let by_header = "match: {header: {x-tenant: acme}}";
+    for rest in [
+        "action: allow",
+        "quota: 9/s, stop: true",
+        "quota: 9/s, replaces: b",
+    ] {
+        assert_eq!(
+            spares(&format!("{by_header}, {rest}")),
+            [("W22", 2)],
+            "{rest}"
+        );
+    }
+    for fine in [
+        "match: {header: {x-tenant: acme}}, action: deny",
+        "match: {header: {x-tenant: acme}}, quota: 9/s",
+        "match: {header: {x-tenant: acme}, client: 10.0.0.0/8}, action: allow",
+        "match: {header: {authorization: false}}, quota: 1/s, replaces: b",
+        "match: {header: {x-tenant: acme}}, quota: 9/s, replaces: b, mode: shadow",
+    ] {
+        assert_eq!(spares(fine), [], "{fine}");
     }
     let tier = "  - {name: a, tier: {header: x-plan, default: f, quotas: {f: 1/s}}}\n";
     assert_eq!(warned(tier), [("W22", 2)]);

@@ -9,7 +9,11 @@ use tower_ratelimit_server::{
     messages::{Entry, RateLimitDescriptor},
 };
 
-use crate::{FAULTS, OK, arguments::Check, output::Findings};
+use super::arguments::Check;
+use crate::{
+    exit::{FAULTS, OK},
+    output::Findings,
+};
 
 /// Whether the files are such files: one of them has a domain, or the arguments are about nothing else.
 pub(super) fn is_meant(check: &Check) -> bool {
@@ -26,8 +30,12 @@ fn has_domain(path: &Path) -> bool {
     has_domain_itself(path)
 }
 
-/// Files that cannot be read are told of by those who read all of them.
+/// Files that cannot be read are told of by those who read all of them. What comes from a pipe can be
+/// read once only, and is taken for rules of requests.
 fn has_domain_itself(file: &Path) -> bool {
+    if !file.is_file() {
+        return false;
+    }
     let text = fs::read_to_string(file).unwrap_or_default();
     let of_json = serde_json::from_str::<Value>(&text);
     of_json.is_ok_and(|json| json.get("domain").is_some())
@@ -69,8 +77,8 @@ pub(super) fn check(check: &Check, colours: bool) -> Result<(String, u8), String
         let json = told.iter().map(|(asked, told)| json(domain, asked, told));
         findings.descriptors = Some((text.collect(), json.collect()));
     }
-    let denied = check.deny_warnings && findings.problems.iter().any(Problem::is_warning);
-    let exit = if denied { FAULTS } else { OK };
+    findings.refused = check.deny_warnings && findings.problems.iter().any(Problem::is_warning);
+    let exit = if findings.refused { FAULTS } else { OK };
     Ok((findings.print(check.output, colours), exit))
 }
 

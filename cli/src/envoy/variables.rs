@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, env, str::FromStr, time::Duration};
 
-use crate::serve::time;
+use crate::options::time;
 
 /// The variables that have a value; an empty one is none.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_ratelimit::{LocalLimiter, ManualClock, Quota};
 
-use super::{log::Attempt, settings::StatusSet};
+use super::{entry::Attempt, settings::StatusSet};
 
 /// A quota, and what it would have done.
 pub(super) struct Candidate {

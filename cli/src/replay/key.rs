@@ -4,7 +4,7 @@ use std::{borrow::Cow, str::FromStr};
 
 use tower_ratelimit::{Key, key::IpPrefix};
 
-use super::log::Entry;
+use super::entry::Entry;
 
 /// The parts of a line that its key is made of.
 #[derive(Debug, Clone)]

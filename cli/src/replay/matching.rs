@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::log::Entry;
+use super::entry::Entry;
 
 /// `POST /login`, `* /api/**`, `/search`.
 #[derive(Debug, Clone)]

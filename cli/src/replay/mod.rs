@@ -3,7 +3,9 @@
 //! One thread reads and parses, the other puts the lines in order and decides. Nothing is kept of a
 //! line but counts.
 
+mod arguments;
 mod candidate;
+mod entry;
 mod key;
 mod log;
 mod matching;
@@ -23,15 +25,10 @@ mod waiting;
 
 use std::{io::Write, sync::mpsc::sync_channel, thread};
 
+pub(crate) use self::arguments::Replay;
 pub use self::log::{LogLine, read_line};
-pub(crate) use self::order::Spread;
-use self::{
-    log::{Attempt, Reader},
-    order::Order,
-    settings::Settings,
-    tally::Tally,
-};
-use crate::{FAULTS, OK, arguments::Replay};
+use self::{entry::Attempt, log::Reader, order::Order, settings::Settings, tally::Tally};
+use crate::exit::{FAULTS, OK};
 
 /// Some key was limited more often than was said to be acceptable.
 const ABOVE: u8 = 3;

@@ -10,7 +10,7 @@ use tower_ratelimit::{
 };
 
 use super::{
-    log::{Entry, Told},
+    entry::{Entry, Told},
     peaks::hash_of,
 };
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use clap::ValueEnum;
 
-use super::log::Attempt;
+use super::entry::Attempt;
 
 /// How attempts are placed whose times are whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{report::escaped, text::number};
+use super::text::number;
 
 const WIDTH: f64 = 860.0;
 /// Where the largest value and zero are.
@@ -123,4 +123,10 @@ impl<'p> Picture<'p> {
             escaped(caption)
         );
     }
+}
+
+/// The text as HTML has it.
+pub(super) fn escaped(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    text.replace('>', "&gt;").replace('"', "&quot;")
 }

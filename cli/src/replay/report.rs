@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{
     candidate::{Candidate, Delayed, Limited},
-    picture::Picture,
+    picture::{Picture, escaped},
     tally::{Tally, time_of},
     text::{number, percent, text},
 };
@@ -45,11 +45,6 @@ pub(super) fn html(tally: &Tally) -> String {
         tally.json().to_string().replace('<', "\\u003c")
     );
     page
-}
-
-pub(super) fn escaped(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;");
-    text.replace('>', "&gt;").replace('"', "&quot;")
 }
 
 fn table(tally: &Tally, page: &mut String) {

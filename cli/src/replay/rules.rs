@@ -18,7 +18,7 @@ use tower_ratelimit::{
 
 use super::{
     candidate::{Delayed, Limited},
-    log::Attempt,
+    entry::Attempt,
     needs::{KeyOfLog, Needs},
     settings::Settings,
     top::TopKeys,
@@ -29,7 +29,7 @@ use super::{
 pub(super) struct TriedRules {
     service: BoxCloneSyncService<Request<()>, Response<()>, Infallible>,
     waiting: WaitingRequests<Response<()>>,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<Heard>>,
     outcomes: Outcomes,
     pub(super) needs: Needs,
     /// Attempts that are no requests, which rules never see.
@@ -48,7 +48,7 @@ pub(super) struct Outcomes {
 }
 
 /// Counts of the decisions that the layer told.
-struct Told {
+struct Heard {
     clock: ManualClock,
     policies: BTreeMap<String, PolicyCounts>,
     top: TopKeys,
@@ -69,23 +69,13 @@ struct Logged(StatusCode);
 
 impl TriedRules {
     pub(super) fn new(settings: &Settings, clock: &ManualClock) -> Result<Self, String> {
-        let store = LocalStore::builder()
-            .max_keys(settings.max_keys)
-            .clock(clock.clone())
-            .build();
-        let store = store.map_err(|error| error.to_string())?;
-        let builder = Rules::builder().store(store).clock(clock.clone());
-        let names = settings.needs.custom_keys();
-        let builder = names.fold(builder, |builder, name| builder.key(name, KeyOfLog));
-        let rules = builder
-            .outside_of_application(true)
-            .read_all(&settings.rules);
-        let told = Arc::new(Mutex::new(Told {
+        let rules = rules(settings, clock)?;
+        let told = Arc::new(Mutex::new(Heard {
             clock: clock.clone(),
             policies: BTreeMap::new(),
             top: TopKeys::default(),
         }));
-        let layer = RulesLayer::new(rules.map_err(|error| error.to_string())?);
+        let layer = RulesLayer::new(rules);
         let layer = layer.rejection_fn(|rejection| {
             let mut response = Response::new(());
             response.extensions_mut().insert(rejection.kind());
@@ -187,7 +177,7 @@ impl Outcomes {
     }
 }
 
-impl Told {
+impl Heard {
     fn note(&mut self, event: &Event<'_>) {
         let Event::Decided(decided) = event else {
             return;
@@ -218,6 +208,22 @@ fn one_of(key: &Key) -> Key {
     first.unwrap_or_else(|| key.clone())
 }
 
-fn unpoisoned(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+/// The rules, whose limits go by the clock of the log.
+fn rules(settings: &Settings, clock: &ManualClock) -> Result<Rules, String> {
+    let store = LocalStore::builder()
+        .max_keys(settings.max_keys)
+        .clock(clock.clone())
+        .build();
+    let store = store.map_err(|error| error.to_string())?;
+    let builder = Rules::builder().store(store).clock(clock.clone());
+    let names = settings.needs.custom_keys();
+    let builder = names.fold(builder, |builder, name| builder.key(name, KeyOfLog));
+    let rules = builder
+        .outside_of_application(true)
+        .read_all(&settings.rules);
+    rules.map_err(|error| error.to_string())
+}
+
+fn unpoisoned(told: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
     told.lock().unwrap_or_else(PoisonError::into_inner)
 }

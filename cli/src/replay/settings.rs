@@ -4,8 +4,9 @@ use std::{path::PathBuf, time::Duration};
 
 use tower_ratelimit::{ClientIp, Quota, rules::Rules};
 
-use super::{key::KeySpec, matching::RequestPattern, needs::Needs, order::Spread};
-use crate::arguments::Replay;
+use super::{
+    arguments::Replay, key::KeySpec, matching::RequestPattern, needs::Needs, order::Spread,
+};
 
 /// Each has a bit, and so have the limits of `--what-if`.
 const MOST_QUOTAS: usize = 16;
@@ -33,25 +34,7 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn new(arguments: &Replay) -> Result<Self, String> {
-        if arguments.quota.is_empty() && arguments.rules.is_empty() && !arguments.suggest {
-            return Err(
-                "nothing to replay against; give a --quota, --rules, or ask for --suggest".into(),
-            );
-        }
-        if arguments.what_if && arguments.quota.is_empty() {
-            return Err("--what-if goes around a --quota, and there is none".into());
-        }
-        if arguments.fail_above.is_some()
-            && arguments.quota.is_empty()
-            && arguments.rules.is_empty()
-        {
-            return Err("--fail-above measures a --quota or --rules, and there is none".into());
-        }
-        if arguments.quota.len() > MOST_QUOTAS {
-            return Err(format!(
-                "more than {MOST_QUOTAS} quotas at once are not tried"
-            ));
-        }
+        check(arguments)?;
         let trust = arguments.trust_proxies.clone();
         let trust = match trust.is_empty() {
             true => None,
@@ -62,19 +45,10 @@ impl Settings {
             [] => None,
             list => Some(StatusSet::new(list)?),
         };
-        let needs = match arguments.rules.as_slice() {
-            [] => Needs::default(),
-            files => {
-                let rules = Rules::builder()
-                    .outside_of_application(true)
-                    .read_all(files);
-                Needs::of(&rules.map_err(|error| error.to_string())?)
-            }
-        };
         Ok(Self {
             quotas: arguments.quota.clone(),
             rules: arguments.rules.clone(),
-            needs,
+            needs: needs(&arguments.rules)?,
             key: arguments.key.parse()?,
             pattern: pattern.transpose()?,
             count_if: statuses,
@@ -89,6 +63,37 @@ impl Settings {
             max_keys: arguments.max_keys,
         })
     }
+}
+
+/// Whether the arguments fit together.
+fn check(arguments: &Replay) -> Result<(), String> {
+    if arguments.quota.is_empty() && arguments.rules.is_empty() && !arguments.suggest {
+        return Err(
+            "nothing to replay against; give a --quota, --rules, or ask for --suggest".into(),
+        );
+    }
+    if arguments.what_if && arguments.quota.is_empty() {
+        return Err("--what-if goes around a --quota, and there is none".into());
+    }
+    if arguments.fail_above.is_some() && arguments.quota.is_empty() && arguments.rules.is_empty() {
+        return Err("--fail-above measures a --quota or --rules, and there is none".into());
+    }
+    if arguments.quota.len() > MOST_QUOTAS {
+        return Err(format!(
+            "more than {MOST_QUOTAS} quotas at once are not tried"
+        ));
+    }
+    Ok(())
+}
+
+/// What the rules of these files look at.
+fn needs(files: &[PathBuf]) -> Result<Needs, String> {
+    if files.is_empty() {
+        return Ok(Needs::default());
+    }
+    let builder = Rules::builder().outside_of_application(true);
+    let rules = builder.read_all(files);
+    Ok(Needs::of(&rules.map_err(|error| error.to_string())?))
 }
 
 /// Statuses, such as `401` and `4xx`.

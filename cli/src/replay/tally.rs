@@ -7,7 +7,8 @@ use tower_ratelimit::{Key, ManualClock, Timestamp};
 
 use super::{
     candidate::{Candidate, Delayed, Limited},
-    log::{Attempt, Seen},
+    entry::Attempt,
+    log::Seen,
     needs::Need,
     order::Spread,
     peaks::{Peaks, WINDOWS},

@@ -10,6 +10,7 @@ use super::{
     suggestion::{PERCENTILES, Suggestion},
     tally::{Tally, minute_of, time_of},
 };
+use crate::words::plural;
 
 pub(super) fn text(tally: &Tally) -> String {
     let mut text = String::new();
@@ -52,30 +53,27 @@ fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     if seen.others > 0 {
         write!(text, ", {}", many(seen.others, "other request"))?;
     }
-    let about = if tally.peaks.is_sample() {
-        "about "
-    } else {
-        ""
+    let about = match tally.peaks.is_sample() {
+        true => "about ",
+        false => "",
     };
-    writeln!(
-        text,
-        ", {about}{} by {}",
-        many(tally.peaks.number(), "key"),
-        tally.key
-    )?;
+    let keys = many(tally.peaks.number(), "key");
+    writeln!(text, ", {about}{keys} by {}", tally.key)?;
     if let Some((first, last)) = tally.span {
         writeln!(text, "from {} to {}", time_of(first), time_of(last))?;
     }
     if seen.skipped > 0 {
-        writeln!(
-            text,
-            "{} skipped, the first of them:",
-            many(seen.skipped, "line")
-        )?;
+        let skipped = many(seen.skipped, "line");
+        writeln!(text, "{skipped} skipped, the first of them:")?;
         for reason in &seen.reasons {
             writeln!(text, "  {reason}")?;
         }
     }
+    peculiar(tally, text)
+}
+
+/// Lines about attempts that are not decided as they came.
+fn peculiar(tally: &Tally, text: &mut String) -> std::fmt::Result {
     for (count, what) in [
         (
             tally.late,
@@ -95,15 +93,15 @@ fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
             writeln!(text, "{what}: {}", number(count))?;
         }
     }
+    let spread = match tally.spread {
+        Spread::Even => "are spread evenly over it",
+        Spread::None => "come at its first instant",
+    };
     if tally.whole_seconds {
-        text.push_str(match tally.spread {
-            Spread::Even => {
-                "times are whole seconds: the requests of one are spread evenly over it\n"
-            }
-            Spread::None => {
-                "times are whole seconds: the requests of one come at its first instant\n"
-            }
-        });
+        writeln!(
+            text,
+            "times are whole seconds: the requests of one {spread}"
+        )?;
     }
     Ok(())
 }
@@ -182,7 +180,7 @@ fn not_in_log(tally: &Tally, text: &mut String) -> std::fmt::Result {
             true => String::new(),
             false => format!(" of {}", many(attempts, "request")),
         };
-        let plural = if need.rules.len() == 1 { "" } else { "s" };
+        let plural = plural(need.rules.len());
         let rules = need.rules.join(", ");
         write!(
             text,
@@ -288,8 +286,7 @@ fn what_if(tally: &Tally, around: &[Candidate], text: &mut String) -> std::fmt::
 
 /// `1 line`, `2,000 lines`.
 fn many(count: u64, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", number(count))
+    format!("{} {what}{}", number(count), plural(count as usize))
 }
 
 /// `1,234,567`.

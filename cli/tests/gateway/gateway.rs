@@ -16,6 +16,9 @@ rules:
 pub(crate) struct Gateway {
     pub(crate) folder: TempDir,
     pub(crate) port: u16,
+    /// Where metrics and probes are.
+    pub(crate) http: u16,
+    pub(crate) admin: u16,
     pub(crate) process: Process,
 }
 
@@ -27,17 +30,21 @@ impl Gateway {
     /// Starts it in a folder with files of the test's own.
     pub(crate) async fn start_in(folder: TempDir, upstream: u16, options: &[&str]) -> Self {
         fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
-        let port = free_port();
+        let [port, http, admin] = [free_port(), free_port(), free_port()];
         let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
         command
             .current_dir(folder.path())
             .args(["gateway", "rules.yaml"])
             .args(["--listen", &format!("127.0.0.1:{port}")])
+            .args(["--http", &format!("127.0.0.1:{http}")])
+            .args(["--admin", &format!("127.0.0.1:{admin}")])
             .args(["--upstream", &format!("http://127.0.0.1:{upstream}")]);
         let process = Process::start(command.args(options), &folder.path().join("log"));
         let gateway = Self {
             folder,
             port,
+            http,
+            admin,
             process,
         };
         gateway.says(" rules, on ").await;

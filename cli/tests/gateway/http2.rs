@@ -13,11 +13,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_stream::{StreamExt as _, wrappers::TcpListenerStream};
 use tonic::{
     Code,
-    transport::{Endpoint, Server},
+    transport::{Channel, Endpoint, Server},
 };
 use tonic_health::{
     ServingStatus,
     pb::{HealthCheckRequest, health_client::HealthClient},
+    server::HealthReporter,
 };
 
 use crate::{
@@ -154,30 +155,40 @@ async fn long_headers_and_bodies_have_their_limits() {
     .await;
 }
 
+/// An upstream that tells the health of `shop`, and what changes it.
+async fn health() -> (HealthReporter, u16) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let upstream = listener.local_addr().unwrap().port();
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter
+        .set_service_status("shop", ServingStatus::Serving)
+        .await;
+    let server = Server::builder().add_service(health);
+    tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    (reporter, upstream)
+}
+
+fn health_client(gateway: &Gateway) -> HealthClient<Channel> {
+    let address = format!("http://127.0.0.1:{}", gateway.port);
+    HealthClient::new(Endpoint::from_shared(address).unwrap().connect_lazy())
+}
+
+fn about(service: &str) -> HealthCheckRequest {
+    let service = service.to_owned();
+    HealthCheckRequest { service }
+}
+
 #[tokio::test]
 async fn grpc_goes_through_and_is_limited_as_grpc() {
     bounded(async {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let upstream = listener.local_addr().unwrap().port();
-        let (reporter, health) = tonic_health::server::health_reporter();
-        reporter
-            .set_service_status("shop", ServingStatus::Serving)
-            .await;
-        let server = Server::builder().add_service(health);
-        tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-
+        let (reporter, upstream) = health().await;
         let gateway = Gateway::start(upstream, &[]).await;
         let rules = "rules: [{name: calls, match: {path: '/*/Check'}, quota: 2/day}]";
         std::fs::write(gateway.folder.path().join("rules.yaml"), rules).unwrap();
         gateway.process.hang_up();
         gateway.says("read the rules again").await;
 
-        let address = format!("http://127.0.0.1:{}", gateway.port);
-        let channel = Endpoint::from_shared(address).unwrap().connect_lazy();
-        let mut client = HealthClient::new(channel);
-        let about = |service: &str| HealthCheckRequest {
-            service: service.to_owned(),
-        };
+        let mut client = health_client(&gateway);
         let answer = client.check(about("shop")).await.unwrap().into_inner();
         assert_eq!(answer.status, 1);
         // A status in the trailers, which is the upstream's own.
@@ -192,6 +203,25 @@ async fn grpc_goes_through_and_is_limited_as_grpc() {
             .set_service_status("shop", ServingStatus::NotServing)
             .await;
         assert_eq!(watch.next().await.unwrap().unwrap().status, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn stream_of_grpc_that_is_silent_ends() {
+    bounded(async {
+        let (_reporter, upstream) = health().await;
+        let gateway = Gateway::start(upstream, &["--idle-timeout", "50ms"]).await;
+        let mut client = health_client(&gateway);
+        let mut watch = client.watch(about("shop")).await.unwrap().into_inner();
+        // An end that the upstream meant would be `None`.
+        let error = loop {
+            match watch.next().await.unwrap() {
+                Ok(told) => assert_eq!(told.status, 1),
+                Err(error) => break error,
+            }
+        };
+        assert_ne!(error.code(), Code::Ok);
     })
     .await;
 }

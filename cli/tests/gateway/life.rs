@@ -42,6 +42,17 @@ fn faults_are_told_before_anything_listens() {
     let said = fails(&[&[path, "--listen", &address], &upstream[..]].concat());
     assert!(said.contains(&address), "{said}");
     assert!(fails(&[&[path, "--max-body", "10mb"], &upstream[..]].concat()).contains("k, m or g"));
+    // A port that is taken is told by the option that names it, and how to do without.
+    let free = ["--listen", "127.0.0.1:0"];
+    for (wanted, other) in [("--http", "--admin"), ("--admin", "--http")] {
+        let options = [wanted, &address, other, "off"];
+        let said = fails(&[&[path], &upstream[..], &free, &options].concat());
+        let told = format!("{wanted}: {address}: ");
+        assert!(said.contains(&told) && said.contains("off"), "{said}");
+    }
+    let open = ["--admin", "0.0.0.0:0", "--http", "off"];
+    let said = fails(&[&[path], &upstream[..], &free, &open].concat());
+    assert!(said.contains("--admin-token-file"), "{said}");
 }
 
 #[tokio::test]

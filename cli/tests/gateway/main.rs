@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod admin;
 mod fields;
 mod framing;
 mod gateway;
@@ -9,7 +10,9 @@ mod haproxy;
 mod http2;
 mod life;
 mod limits;
+mod metrics;
 mod page;
+mod probes;
 mod streams;
 mod tls;
 #[path = "../support/tls.rs"]

@@ -268,7 +268,7 @@ async fn keys_are_looked_at_and_changed() {
     }
     // Each change is in the log, and no key.
     let log = service.process.log();
-    assert_eq!(log.matches("admin: ").count(), 5, "{log}");
+    assert_eq!(log.matches("operator ").count(), 5, "{log}");
     assert!(
         !log.contains("eve") && !log.contains("203.0.113.7"),
         "{log}"

@@ -277,7 +277,7 @@ async fn limits_of_the_gateway_are_spans() {
         .args(["gateway", "rules.yaml"])
         .args(["--listen", &format!("127.0.0.1:{port}")])
         .args(["--upstream", &format!("http://127.0.0.1:{upstream}")])
-        .args(["--drain", "0s"])
+        .args(["--drain", "0s", "--http", "off", "--admin", "off"])
         .envs(borrowed(&variables))
         // Spans that wait for their turn are sent at the end.
         .env("OTEL_BSP_SCHEDULE_DELAY", "3600000");

@@ -14,6 +14,7 @@ use http::{
 use subtle::ConstantTimeEq as _;
 
 use super::answer::fault;
+use crate::words::counted;
 
 /// The shortest token.
 const MIN_TOKEN: usize = 32;
@@ -32,14 +33,15 @@ struct Inner {
 /// # Errors
 ///
 /// When there is no such file, or the token is short.
-pub(crate) fn read_token(file: &Path) -> Result<String, String> {
+pub(super) fn read_token(file: &Path) -> Result<String, String> {
     let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let token = text.trim();
     match token.len() {
         MIN_TOKEN.. => Ok(token.to_owned()),
         len => Err(format!(
-            "{}: the token has {len} characters; at least {MIN_TOKEN} are needed",
-            file.display()
+            "{}: the token has {}; at least {MIN_TOKEN} are needed",
+            file.display(),
+            counted(len, "character")
         )),
     }
 }

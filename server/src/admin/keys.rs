@@ -14,11 +14,13 @@ use tower_ratelimit::{AnyLimiter, Decision, Key};
 use super::{
     Admin, Fields,
     answer::{Answer, bad, fault, not_found, ok},
+    log,
 };
 use crate::{
     decide::{Count, Hand},
     messages::Entry,
     store::Store,
+    words::counted,
 };
 
 /// How many keys are listed unless somebody says how many.
@@ -57,9 +59,9 @@ pub(super) async fn change(
     let named = admin.named(&parsed, key);
     let what = match hand {
         Hand::Reset => "reset".to_owned(),
-        _ => format!("{change} of {cost} units"),
+        _ => format!("{change} of {}", counted(cost, "unit")),
     };
-    admin.log(peer, &format!("{what} under {rule}: {named}"));
+    log(peer, &format!("{what} under {rule}: {named}"));
     Ok(answer)
 }
 

@@ -18,6 +18,7 @@
 mod answer;
 mod guard;
 mod keys;
+mod place;
 mod rules;
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
@@ -28,19 +29,22 @@ use axum::{
     middleware,
     routing::{get, post, put},
 };
+use tokio::sync::watch;
+use tracing::info;
 
-pub(crate) use self::guard::read_token;
 use self::guard::{Guard, guard};
-use crate::{source::Source, store::Store};
+pub(crate) use self::place::Place;
+use crate::{
+    connections::{self, MAX_CONNECTIONS, Terms, answer_of},
+    source::Source,
+    store::Store,
+};
 
 /// The longest body: a file of rules.
 const MAX_BODY: usize = 16 << 20;
 
 /// The fields of a query.
 type Fields = HashMap<String, String>;
-
-/// What takes lines for the log.
-pub(crate) type Say = Arc<dyn Fn(String) + Send + Sync>;
 
 /// All that operators have at hand.
 #[derive(Clone)]
@@ -49,16 +53,29 @@ pub(crate) struct Admin(Arc<Inner>);
 struct Inner {
     source: Source,
     store: Store,
-    say: Say,
 }
 
 impl Admin {
-    pub(crate) fn new(source: Source, store: Store, say: Say) -> Self {
-        Self(Arc::new(Inner { source, store, say }))
+    pub(crate) fn new(source: Source, store: Store) -> Self {
+        Self(Arc::new(Inner { source, store }))
+    }
+
+    /// Serves operators until the word to stop.
+    pub(crate) async fn serve(self, place: Place, stopped: watch::Receiver<bool>) {
+        let router = self.router(place.address, place.token);
+        let answer = move |request, peer| answer_of(router.clone(), request, peer);
+        connections::serve(
+            place.listener,
+            None,
+            Terms::http(MAX_CONNECTIONS),
+            answer,
+            stopped,
+        )
+        .await;
     }
 
     /// The routes of a service that listens there.
-    pub(crate) fn router(&self, address: SocketAddr, token: Option<String>) -> Router {
+    fn router(&self, address: SocketAddr, token: Option<String>) -> Router {
         let hosts = &self.source().settings().admin_hosts;
         let door = Guard::new(address, hosts, token);
         Router::new()
@@ -91,13 +108,9 @@ impl Admin {
     fn reveals_keys(&self) -> bool {
         self.source().settings().reveal_keys
     }
+}
 
-    fn say(&self, line: String) {
-        (self.0.say)(line);
-    }
-
-    /// Logs a change.
-    fn log(&self, peer: SocketAddr, change: &str) {
-        self.say(format!("admin: {peer} {change}"));
-    }
+/// Logs a change.
+fn log(peer: SocketAddr, change: &str) {
+    info!("operator {peer}: {change}");
 }

@@ -16,10 +16,12 @@ use tower_ratelimit::{
     Limiter as _, Quota,
     rules::{Format, Rules, RulesHandle},
 };
+use tracing::warn;
 
 use super::{
     Admin, Fields,
     answer::{Answer, answer, bad, not_found, ok},
+    log,
 };
 use crate::{
     lyft::Limit,
@@ -53,9 +55,8 @@ pub(super) async fn reload(
     State(admin): State<Admin>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
 ) -> Response {
-    admin.log(peer, "reads the rules again");
+    log(peer, "reads the rules again");
     let report = admin.source().reload();
-    report.iter().for_each(|line| admin.say(line.clone()));
     let fault = admin.source().loads().fault;
     let status = match fault {
         None => StatusCode::OK,
@@ -67,7 +68,8 @@ pub(super) async fn reload(
     )
 }
 
-/// `POST /v1/rules/validate?kind=descriptors|requests&format=yaml|json|toml`: the body is only checked.
+/// `POST /v1/rules/validate?kind=descriptors|requests&format=yaml|json|toml`: the body is only checked. Where there are
+/// rules of requests only, these are meant.
 pub(super) async fn validate(
     State(admin): State<Admin>,
     Query(fields): Query<Fields>,
@@ -80,10 +82,14 @@ pub(super) async fn validate(
         Some(_) => return Err(bad("format is yaml, json or toml")),
     };
     let settings = admin.source().settings();
-    let checked = match fields.get("kind").map(String::as_str) {
-        Some("descriptors") => settings.check_limits(body),
-        Some("requests") => settings.check_requests(body, format, admin.store()),
-        _ => return Err(bad("kind is descriptors or requests")),
+    let has_descriptors = !settings.rules.is_empty();
+    let checked = match (fields.get("kind").map(String::as_str), has_descriptors) {
+        (Some("descriptors"), true) => settings.check_limits(body),
+        (Some("requests"), _) | (None, false) => {
+            settings.check_requests(body, format, admin.store())
+        }
+        (_, true) => return Err(bad("kind is descriptors or requests")),
+        (_, false) => return Err(bad("kind is requests")),
     };
     Ok(match checked {
         Ok(warnings) => ok(&json!({"valid": true, "warnings": warnings})),
@@ -117,7 +123,7 @@ pub(super) async fn set_quota(
         |ttl| format!("for {ttl:?}"),
     );
     let told = admin.source().overridden(&policy).map(|quota| quota.told);
-    admin.log(
+    log(
         peer,
         &format!(
             "sets the quota of {policy} to {} {until}",
@@ -136,7 +142,7 @@ pub(super) async fn end_quota(
     let rule = admin.rule(&name).ok_or_else(|| unknown(&name))?;
     for policy in policies(&rule) {
         if admin.source().end_quota(policy, None) {
-            admin.log(peer, &format!("ends the override of {policy}"));
+            log(peer, &format!("ends the override of {policy}"));
         }
     }
     admin
@@ -170,10 +176,10 @@ pub(super) async fn set_enabled(
     }
     admin.source().set_enabled(rule, on);
     let what = rule.unwrap_or("all limits");
-    admin.log(
-        peer,
-        &format!("switches {what} {}", if on { "on" } else { "off" }),
-    );
+    match on {
+        true => log(peer, &format!("switches {what} on")),
+        false => warn!("operator {peer}: switches {what} off"),
+    }
     Ok(enabled(State(admin)).await)
 }
 

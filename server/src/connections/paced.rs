@@ -19,7 +19,11 @@ use tokio::{
     time::sleep,
 };
 
-use super::{HEADER_TIME, IDLE_TIME, UNREAD_TIME};
+/// How long a request's header may take from its first byte, and a connection until then when it is new.
+pub(super) const HEADER_TIME: Duration = Duration::from_secs(10);
+
+/// How long no part of an answer may be read that is there.
+const UNREAD_TIME: Duration = Duration::from_secs(60);
 
 /// The first bytes of a client that speaks HTTP/2.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -28,8 +32,10 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const TICK: Duration = Duration::from_millis(2_500);
 
 /// What a connection waits for, and for how many ticks it has.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pace {
+    /// How long the peer may be silent between requests.
+    idle: Duration,
     phase: AtomicU8,
     ticks: AtomicU32,
     /// The requests that are under way.
@@ -48,6 +54,17 @@ const HEADER: u8 = 1;
 const BUSY: u8 = 2;
 
 impl Pace {
+    pub(super) const fn new(idle: Duration) -> Self {
+        Self {
+            idle,
+            phase: AtomicU8::new(IDLE),
+            ticks: AtomicU32::new(0),
+            requests: AtomicU32::new(0),
+            unread: AtomicU32::new(0),
+            unread_ticks: AtomicU32::new(0),
+        }
+    }
+
     fn enter(&self, phase: u8) {
         self.ticks.store(0, Ordering::Relaxed);
         self.phase.store(phase, Ordering::Relaxed);
@@ -70,7 +87,7 @@ impl Pace {
     {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.enter(BUSY);
-        let under_way = UnderWay {
+        let under_way = AnswerUnderWay {
             pace: Arc::clone(self),
             is_unread: false,
         };
@@ -99,7 +116,7 @@ impl Pace {
             // The first of the ticks was a part of one.
             let time = TICK * self.ticks.fetch_add(1, Ordering::Relaxed);
             match self.phase.load(Ordering::Relaxed) {
-                IDLE if time >= IDLE_TIME => return,
+                IDLE if time >= self.idle => return,
                 HEADER if time >= HEADER_TIME => return,
                 _ if self.is_unread() => return,
                 _ => {}
@@ -108,12 +125,12 @@ impl Pace {
     }
 }
 
-struct UnderWay {
+struct AnswerUnderWay {
     pace: Arc<Pace>,
     is_unread: bool,
 }
 
-impl UnderWay {
+impl AnswerUnderWay {
     /// Notes that a part of the answer was handed over: the peer has to read before another is asked for.
     fn hand_over(&mut self) {
         self.pace.unread_ticks.store(0, Ordering::Relaxed);
@@ -132,7 +149,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for AnswerUnderWay {
     fn drop(&mut self) {
         self.ask();
         if self.pace.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
@@ -146,7 +163,7 @@ pin_project_lite::pin_project! {
     pub(super) struct PacedBody<B> {
         #[pin]
         body: B,
-        under_way: UnderWay,
+        under_way: AnswerUnderWay,
     }
 }
 

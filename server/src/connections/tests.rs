@@ -1,10 +1,13 @@
 //! What a connection's peer may take its time for; the clock is tokio's, which stands until nothing else can happen.
 
+mod accepting;
+mod grpc;
 mod http2;
 
 use std::sync::Arc;
 
 use axum::body::Body;
+use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
     sync::{Semaphore, watch},
@@ -21,6 +24,10 @@ struct Served {
 }
 
 fn served() -> Served {
+    served_by(Terms::http(1))
+}
+
+fn served_by(terms: Terms) -> Served {
     let (client, server) = duplex(1 << 20);
     let (stop, stopped) = watch::channel(false);
     let answers = Arc::new(Semaphore::new(0));
@@ -32,7 +39,7 @@ fn served() -> Served {
             Response::new(Body::from("ok"))
         }
     };
-    tokio::spawn(connection(server, answer, stopped));
+    tokio::spawn(connection(server, terms, answer, stopped));
     Served {
         client,
         answers,
@@ -138,7 +145,7 @@ async fn tunnel_may_be_silent_for_as_long_as_it_likes() {
         *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
         response
     };
-    tokio::spawn(connection(server, answer, stopped));
+    tokio::spawn(connection(server, Terms::http(1), answer, stopped));
     let request = REQUEST.replace("host", "connection: upgrade\r\nupgrade: websocket\r\nhost");
     client.write_all(request.as_bytes()).await.unwrap();
     sleep(Duration::from_secs(3600)).await;

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 
 use tower_ratelimit::Key;
 
-use super::{DecideError, invalid, overrides::Overrides};
+use super::overrides::Overrides;
 use crate::{
     counters::{Charge, Measure},
+    error::{DecideError, invalid},
     lyft::{Limit, Rules, StatsName},
     messages::{RateLimit, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, Struct, Unit},
 };
@@ -91,40 +92,57 @@ fn ask_one<'r>(
     request: &RateLimitRequest,
     descriptor: &RateLimitDescriptor,
 ) -> Result<(Asked<'r>, &'r [String]), DecideError> {
+    if overrides.all_off || !rules.knows(&request.domain) {
+        return Ok((Asked::Nothing, &[]));
+    }
+    match &descriptor.limit {
+        Some(limit) => {
+            let limited = by_itself(request, descriptor, limit)?;
+            Ok((Asked::Limited(limited), &[]))
+        }
+        None => Ok(by_rules(rules, overrides, request, descriptor)),
+    }
+}
+
+/// A descriptor with a limit of its own.
+fn by_itself<'r>(
+    request: &RateLimitRequest,
+    descriptor: &RateLimitDescriptor,
+    limit: &RateLimitOverride,
+) -> Result<Limited<'r>, DecideError> {
+    let (limit, period) = overriding(limit)?;
+    let entries = descriptor.entries.iter();
+    let entries = entries.map(|entry| (entry.key.as_str(), entry.value.as_str()));
+    let measure = Measure::Window(period);
+    Ok(Limited {
+        key: counter(&request.domain, entries),
+        charge: charge(request, descriptor, limit.requests_per_unit, measure),
+        limit,
+        shadow: false,
+        quota: false,
+        metadata: None,
+        stats: StatsName::of_override(&request.domain, descriptor),
+    })
+}
+
+/// What the rules say of a descriptor, and the names that it replaces.
+fn by_rules<'r>(
+    rules: &'r Rules,
+    overrides: &Overrides,
+    request: &RateLimitRequest,
+    descriptor: &RateLimitDescriptor,
+) -> (Asked<'r>, &'r [String]) {
     let RateLimitRequest { domain, .. } = request;
-    let RateLimitDescriptor { entries, limit, .. } = descriptor;
-    if overrides.all_off || !rules.knows(domain) {
-        return Ok((Asked::Nothing, &[]));
-    }
-    if let Some(limit) = limit {
-        let (limit, period) = overriding(limit)?;
-        let entries = entries.iter();
-        let entries = entries.map(|entry| (entry.key.as_str(), entry.value.as_str()));
-        let limited = Limited {
-            key: counter(domain, entries),
-            charge: charge(
-                request,
-                descriptor,
-                limit.requests_per_unit,
-                Measure::Window(period),
-            ),
-            limit,
-            shadow: false,
-            quota: false,
-            metadata: None,
-            stats: StatsName::of_override(domain, descriptor),
-        };
-        return Ok((Asked::Limited(limited), &[]));
-    }
+    let RateLimitDescriptor { entries, .. } = descriptor;
     let Some(found) = rules.find(domain, entries) else {
-        return Ok((Asked::Nothing, &[]));
+        return (Asked::Nothing, &[]);
     };
     let limit = found.limit;
     let Some(unit) = limit.unit else {
-        return Ok((Asked::Unlimited, &limit.replaces));
+        return (Asked::Unlimited, &limit.replaces);
     };
     let Some(requests) = overrides.requests(limit, || found.name(domain, entries)) else {
-        return Ok((Asked::Nothing, &[]));
+        return (Asked::Nothing, &[]);
     };
     let limited = Limited {
         key: counter(domain, found.counted(entries)),
@@ -135,7 +153,7 @@ fn ask_one<'r>(
         metadata: found.metadata(),
         stats: found.stats_name(domain, entries),
     };
-    Ok((Asked::Limited(limited), &limit.replaces))
+    (Asked::Limited(limited), &limit.replaces)
 }
 
 /// The units of a descriptor, if it has any, or those of the request, at least one.

@@ -5,13 +5,14 @@ use std::collections::HashSet;
 use tower_ratelimit::{Decision, LimiterError, Op};
 
 use super::{
-    DecideError, Inner, RateLimits,
+    Inner, RateLimits,
     ask::{Asked, Limited},
-    invalid, statuses,
+    statuses,
     verdict::Verdict,
 };
 use crate::{
     counters::{Charge, Measure},
+    error::{DecideError, invalid},
     statistics::Hits,
 };
 

@@ -6,9 +6,9 @@ use tower_ratelimit::{Decision, Key, observe::TopKeys};
 
 use super::{RateLimits, ask::Asked};
 use crate::{
+    events,
     lyft::Rules,
     messages::{Entry, RateLimitDescriptor, RateLimitRequest},
-    metrics,
 };
 
 impl RateLimits {
@@ -36,7 +36,7 @@ impl RateLimits {
                 continue;
             };
             if let Some(reason) = decision.degraded_by() {
-                metrics::rls_degraded(reason.as_str());
+                events::rls_degraded(reason.as_str());
             }
             if decision.is_denied() && !limited.charge.is_refund {
                 let RateLimitDescriptor { entries, limit, .. } = descriptor;

@@ -3,12 +3,12 @@
 use tower_ratelimit::{Decision, Op};
 
 use super::{
-    DecideError, RateLimits,
+    RateLimits,
     ask::{Asked, Limited, ask},
-    invalid,
 };
 use crate::{
     counters::Charge,
+    error::{DecideError, invalid},
     messages::{Entry, RateLimitDescriptor, RateLimitRequest},
 };
 
@@ -20,6 +20,26 @@ pub(crate) enum Hand {
     Hit(u64),
     Refund(u64),
     Reset,
+}
+
+impl Hand {
+    /// The operation on the counter of a charge.
+    fn op(self, charge: Charge) -> Op {
+        match self {
+            Self::Peek => with_units(charge, 0, false).count(),
+            Self::Hit(units) => with_units(charge, units, false).count(),
+            Self::Refund(units) => with_units(charge, units, true).count(),
+            Self::Reset => Op::Reset,
+        }
+    }
+}
+
+fn with_units(charge: Charge, units: u64, is_refund: bool) -> Charge {
+    Charge {
+        units,
+        is_refund,
+        ..charge
+    }
 }
 
 /// The count of a descriptor, as an operation left it.
@@ -62,18 +82,8 @@ impl RateLimits {
         let [Asked::Limited(Limited { key, charge, .. })] = asked.as_slice() else {
             return Ok(None);
         };
-        let charge = |units, is_refund| Charge {
-            units,
-            is_refund,
-            ..*charge
-        };
-        let op = match hand {
-            Hand::Peek => charge(0, false).count(),
-            Hand::Hit(units) => charge(units, false).count(),
-            Hand::Refund(units) => charge(units, true).count(),
-            Hand::Reset => Op::Reset,
-        };
-        let charge = charge(0, false);
+        let op = hand.op(*charge);
+        let charge = with_units(*charge, 0, false);
         let answer = self.0.counters.ask(key, charge, op);
         let decision = answer.map_err(|error| invalid(error.to_string()))?.await?;
         Ok(Some(Count {

@@ -1,11 +1,7 @@
 //! Overrides: what operators say of limits beside the files.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Arc, PoisonError},
-};
+use std::collections::{HashMap, HashSet};
 
-use super::RateLimits;
 use crate::lyft::Limit;
 
 /// The overrides in force, by the names of limits.
@@ -28,21 +24,5 @@ impl Overrides {
         let name = name();
         let requests = self.requests.get(&name).copied();
         (!self.off.contains(&name)).then(|| requests.unwrap_or(limit.requests))
-    }
-}
-
-impl RateLimits {
-    /// The overrides in force.
-    pub(crate) fn overrides(&self) -> Arc<Overrides> {
-        let current = self.0.overrides.read();
-        Arc::clone(&current.unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Changes the overrides.
-    pub(crate) fn override_by(&self, change: impl FnOnce(&mut Overrides)) {
-        let current = self.0.overrides.write();
-        change(Arc::make_mut(
-            &mut *current.unwrap_or_else(PoisonError::into_inner),
-        ));
     }
 }

@@ -1,6 +1,6 @@
 //! Verdicts: what the statuses of the descriptors mean for the request.
 
-use super::{Modes, ask::Asked};
+use super::{ask::Asked, modes::Modes};
 use crate::messages::{Code, DescriptorStatus};
 
 /// What becomes of a request.

@@ -25,7 +25,7 @@ use super::{
     upgrade,
     upload::Upload,
 };
-use crate::{connections::Peer, http::Draining};
+use crate::{connections::Peer, events::Answers, http::Draining};
 
 /// All that stands before the proxy.
 pub(super) struct Front {
@@ -37,6 +37,7 @@ pub(super) struct Front {
     max_in_flight: u32,
     max_body: u64,
     draining: Draining,
+    answers: Answers,
 }
 
 /// Held by a request until its answer, or the connection that it became, has ended.
@@ -47,24 +48,23 @@ impl Front {
         let most = settings.max_in_flight.min(Semaphore::MAX_PERMITS);
         let max_in_flight = u32::try_from(most).unwrap_or(u32::MAX);
         Self {
-            limit: layer.layer(Proxy::new(
-                &settings.upstream,
-                settings.timeout,
-                max_in_flight,
-            )),
+            limit: layer.layer(Proxy::new(settings, max_in_flight)),
             rules: layer.handle(),
             in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
             web_sockets: Arc::new(Semaphore::new(max_in_flight as usize)),
             max_in_flight,
             max_body: settings.max_body.unwrap_or(u64::MAX),
             draining,
+            answers: Answers::new(),
         }
     }
 
     pub(super) async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response {
         let keeps_connection = request.version() == Version::HTTP_2;
+        let asked = self.answers.asked();
         let answer = self.limited(request, peer).await;
         let mut response = answer.unwrap_or_else(problem);
+        asked.answered(response.status());
         // A request that is sent into a connection just when it ends would be lost.
         if self.draining.has_begun() && !keeps_connection && !is_tunnel(&response) {
             let close = HeaderValue::from_static("close");

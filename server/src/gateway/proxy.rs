@@ -14,40 +14,36 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    body::{Body, Bytes},
-    response::Response,
-};
+use axum::{body::Body, response::Response};
 use http::{
     HeaderValue, Request, StatusCode, Uri, Version,
     header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING},
     request::Parts,
     uri::{Authority, PathAndQuery, Scheme},
 };
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tower_service::Service;
 
 use super::{
-    Upstream,
+    Settings,
     answer::problem,
+    download::Download,
     fields::{self, Hop},
     front::Ticket,
+    progress::Progress,
     upgrade,
-    upload::{Progress, Upload, UploadError},
+    upload::{Upload, UploadError},
 };
 
 /// How long a connection to the upstream is kept without a request: less than the 5 seconds of servers that close
 /// theirs soon, so that none is sent into one that is just closed.
 const IDLE_TIME: Duration = Duration::from_secs(4);
-
-/// The bytes of a body that have to come each second, on average after the first `timeout`.
-const LEAST_RATE: u64 = 500;
 
 /// How many bytes of an answer by HTTP/2 may be on their way to a client that does not read. The window of a connection
 /// has room for as many of all requests that there may be, so that none is stopped by those of others.
@@ -66,13 +62,14 @@ pub(super) struct Proxy(Arc<Inner>);
 struct Inner {
     upstream: Authority,
     timeout: Duration,
+    silence: Duration,
     http1: Client<HttpConnector, Upload>,
     http2: [Client<HttpConnector, Upload>; CONNECTIONS],
     next: AtomicUsize,
 }
 
 impl Proxy {
-    pub(super) fn new(upstream: &Upstream, timeout: Duration, max_in_flight: u32) -> Self {
+    pub(super) fn new(settings: &Settings, max_in_flight: u32) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         let mut builder = Client::builder(TokioExecutor::new());
@@ -83,8 +80,9 @@ impl Proxy {
             .http2_initial_stream_window_size(WINDOW)
             .http2_initial_connection_window_size(all_windows(max_in_flight));
         Self(Arc::new(Inner {
-            upstream: upstream.0.clone(),
-            timeout,
+            upstream: settings.upstream.0.clone(),
+            timeout: settings.timeout,
+            silence: settings.idle_timeout,
             http1: builder.build(connector.clone()),
             http2: array::from_fn(|_| builder.http2_only(true).build(connector.clone())),
             next: AtomicUsize::new(0),
@@ -119,8 +117,12 @@ impl Inner {
         let hop = hop.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
         let (mut parts, body) = request.into_parts();
         let client = upgrade::asked(&mut parts);
-        let progress = body.progress();
         let is_grpc = is_grpc(&parts);
+        let body = match is_grpc {
+            true => body.of_messages(self.silence),
+            false => body.paced(self.timeout),
+        };
+        let progress = body.progress().clone();
         let mut request = self.outgoing(parts, body, &hop)?;
         match is_grpc {
             // In HTTP/2 the target has the host.
@@ -132,7 +134,7 @@ impl Inner {
             false => self.http1.request(request),
         };
         let response = self.in_time(response, &progress, is_grpc).await?;
-        answer(response, client, hop.ticket)
+        self.answer(response, client, progress, hop.ticket)
     }
 
     fn http2(&self) -> &Client<HttpConnector, Upload> {
@@ -160,8 +162,7 @@ impl Inner {
         Ok(request)
     }
 
-    /// Waits for the head of the response, as long as the request goes on: each [`LEAST_RATE`] bytes of it are worth a
-    /// second. Messages of gRPC come when they come.
+    /// Waits for the head of the response, as long as the request goes on. Clients of gRPC know no 408.
     async fn in_time(
         &self,
         response: impl Future<Output = Result<Response<Incoming>, Refusal>>,
@@ -169,22 +170,42 @@ impl Inner {
         is_grpc: bool,
     ) -> Result<Response<Incoming>, StatusCode> {
         let mut response = pin!(response);
-        let start = Instant::now();
         loop {
-            let sent = progress.parts();
-            match timeout(self.timeout, response.as_mut()).await {
-                Ok(answered) => return answered.map_err(|error| status(&error)),
-                Err(_) if progress.parts() == sent => return Err(StatusCode::GATEWAY_TIMEOUT),
-                Err(_) => {}
+            let parts = progress.parts();
+            if let Ok(answered) = timeout(self.timeout, response.as_mut()).await {
+                return answered.map_err(|error| status(&error));
             }
-            let worth = Duration::from_secs(progress.bytes() / LEAST_RATE);
-            if !is_grpc
-                && start.elapsed() > self.timeout.saturating_add(worth)
-                && !progress.has_ended()
-            {
-                return Err(StatusCode::REQUEST_TIMEOUT);
+            match progress.parts() == parts {
+                true if progress.is_awaited() && !is_grpc => {
+                    return Err(StatusCode::REQUEST_TIMEOUT);
+                }
+                true => return Err(StatusCode::GATEWAY_TIMEOUT),
+                false => {}
             }
         }
+    }
+
+    fn answer(
+        &self,
+        mut response: Response<Incoming>,
+        client: Option<hyper::upgrade::OnUpgrade>,
+        progress: Progress,
+        ticket: Ticket,
+    ) -> Result<Response, StatusCode> {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let agreed = client.filter(|_| upgrade::is_websocket(response.headers()));
+            let client = agreed.ok_or(StatusCode::BAD_GATEWAY)?;
+            let upstream = hyper::upgrade::on(&mut response);
+            upgrade::tunnel(client, upstream, self.silence, ticket);
+            fields::end_connection(response.headers_mut(), None);
+            upgrade::say(response.headers_mut());
+            return Ok(response.map(|_| Body::empty()));
+        }
+        fields::end_connection(response.headers_mut(), None);
+        *response.version_mut() = Version::HTTP_11;
+        let silence = self.silence;
+        let download = |body| Body::new(Download::new(body, progress, silence, ticket));
+        Ok(response.map(download))
     }
 }
 
@@ -218,59 +239,12 @@ fn is_grpc(parts: &Parts) -> bool {
 fn status(error: &Refusal) -> StatusCode {
     let mut source = error.source();
     while let Some(cause) = source {
-        if let Some(UploadError::TooLong) = cause.downcast_ref() {
-            return StatusCode::PAYLOAD_TOO_LARGE;
+        match cause.downcast_ref() {
+            Some(UploadError::TooLong) => return StatusCode::PAYLOAD_TOO_LARGE,
+            Some(UploadError::Slow) => return StatusCode::REQUEST_TIMEOUT,
+            _ => {}
         }
         source = cause.source();
     }
     StatusCode::BAD_GATEWAY
-}
-
-fn answer(
-    mut response: Response<Incoming>,
-    client: Option<hyper::upgrade::OnUpgrade>,
-    ticket: Ticket,
-) -> Result<Response, StatusCode> {
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let agreed = client.filter(|_| upgrade::is_websocket(response.headers()));
-        let client = agreed.ok_or(StatusCode::BAD_GATEWAY)?;
-        upgrade::tunnel(client, hyper::upgrade::on(&mut response), ticket);
-        fields::end_connection(response.headers_mut(), None);
-        upgrade::say(response.headers_mut());
-        return Ok(response.map(|_| Body::empty()));
-    }
-    fields::end_connection(response.headers_mut(), None);
-    *response.version_mut() = Version::HTTP_11;
-    Ok(response.map(|body| {
-        Body::new(Download {
-            body,
-            _ticket: ticket,
-        })
-    }))
-}
-
-/// The body of a response, with the ticket of its request.
-struct Download {
-    body: Incoming,
-    _ticket: Ticket,
-}
-
-impl HttpBody for Download {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }

@@ -1,5 +1,7 @@
 //! Connections that become WebSockets.
 
+use std::{io, time::Duration};
+
 use http::{
     HeaderMap, HeaderValue, Method, Version,
     header::{CONNECTION, UPGRADE},
@@ -7,9 +9,12 @@ use http::{
 };
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 
-use super::{fields::lists, front::Ticket};
+use super::{fields::lists, front::Ticket, progress::Progress};
+
+/// The most bytes that a tunnel takes from one end before it hands them to the other.
+const PART: usize = 8 * 1024;
 
 /// The only protocol that a connection may change to. In any other, such as HTTP/2, requests would follow that no rule
 /// has seen.
@@ -44,14 +49,53 @@ pub(super) fn say(headers: &mut HeaderMap) {
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
 }
 
-/// Hands bytes on in both directions until both ends are closed.
-pub(super) fn tunnel(client: OnUpgrade, upstream: OnUpgrade, ticket: Ticket) {
+/// Hands bytes on in both directions until both ends are closed, or silent for too long.
+pub(super) fn tunnel(client: OnUpgrade, upstream: OnUpgrade, silence: Duration, ticket: Ticket) {
     tokio::spawn(async move {
         let io = TokioIo::<Upgraded>::new;
         if let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) {
-            // An end that breaks off ends the other.
-            drop(copy_bidirectional(&mut io(client), &mut io(upstream)).await);
+            hand_on(io(client), io(upstream), silence).await;
         }
         drop(ticket);
     });
+}
+
+/// Ends when nothing has come from either end for too long, or no end takes what came.
+pub(super) async fn hand_on<A, B>(one: A, other: B, silence: Duration)
+where
+    A: AsyncRead + AsyncWrite,
+    B: AsyncRead + AsyncWrite,
+{
+    let progress = Progress::new();
+    let (mut from_one, mut to_one) = split(one);
+    let (mut from_other, mut to_other) = split(other);
+    let both = async {
+        // An end that breaks off ends the other.
+        tokio::try_join!(
+            hand_over(&mut from_one, &mut to_other, &progress),
+            hand_over(&mut from_other, &mut to_one, &progress),
+        )
+    };
+    tokio::select! {
+        _ = both => {}
+        () = progress.clone().silence(silence) => {}
+    }
+}
+
+/// Hands bytes on in one direction until their end.
+async fn hand_over(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    progress: &Progress,
+) -> io::Result<()> {
+    let mut part = vec![0; PART];
+    loop {
+        let length = from.read(&mut part).await?;
+        if length == 0 {
+            return to.shutdown().await;
+        }
+        progress.note();
+        to.write_all(&part[..length]).await?;
+        to.flush().await?;
+    }
 }

@@ -4,81 +4,66 @@ use std::{
     error::Error,
     fmt,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use axum::body::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A body that may not be longer than it was said, and tells how far it is.
-pub(super) struct Upload {
-    body: Incoming,
+use super::progress::{Progress, later};
+
+/// The bytes of a body that have to come each second, on average after the first `timeout`.
+const LEAST_RATE: u64 = 500;
+
+/// A body that may not be longer than it was said, and has to come.
+pub(super) struct Upload<B = Incoming> {
+    body: B,
     left: u64,
     progress: Progress,
+    limit: Limit,
 }
 
-/// How much of a body was handed on; of none there is nothing to tell.
-#[derive(Clone, Default)]
-pub(super) struct Progress(Option<Arc<Sent>>);
-
-#[derive(Default)]
-struct Sent {
-    parts: AtomicU64,
-    bytes: AtomicU64,
-    has_ended: AtomicBool,
+/// The time that a client has for its body.
+enum Limit {
+    /// As much as it likes.
+    None,
+    Rate(Rate),
+    /// For messages that come when they come: until none has come in either direction for too long.
+    Silence(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 
-impl Progress {
-    pub(super) fn parts(&self) -> u64 {
-        let sent = self.0.as_ref();
-        sent.map_or(0, |sent| sent.parts.load(Ordering::Relaxed))
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        let sent = self.0.as_ref();
-        sent.map_or(0, |sent| sent.bytes.load(Ordering::Relaxed))
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        let sent = self.0.as_ref();
-        sent.is_none_or(|sent| sent.has_ended.load(Ordering::Relaxed))
-    }
-
-    fn note(&self, bytes: u64) {
-        if let Some(sent) = &self.0 {
-            sent.parts.fetch_add(1, Ordering::Relaxed);
-            sent.bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
-    }
-
-    fn end(&self) {
-        if let Some(sent) = &self.0 {
-            sent.has_ended.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Upload {
-    pub(super) fn new(body: Incoming, max: u64) -> Self {
-        let progress = Progress((!body.is_end_stream()).then(Arc::default));
+impl<B> Upload<B> {
+    pub(super) fn new(body: B, max: u64) -> Self {
         Self {
             body,
             left: max,
-            progress,
+            progress: Progress::new(),
+            limit: Limit::None,
         }
     }
 
-    pub(super) fn progress(&self) -> Progress {
-        self.progress.clone()
+    /// The same body, which has to come with the least rate after as much time.
+    pub(super) fn paced(mut self, timeout: Duration) -> Self {
+        self.limit = Limit::Rate(Rate::new(timeout));
+        self
+    }
+
+    /// The same body of messages, between which there may be as much silence.
+    pub(super) fn of_messages(mut self, silence: Duration) -> Self {
+        let silence = self.progress.clone().silence(silence);
+        self.limit = Limit::Silence(Box::pin(silence));
+        self
+    }
+
+    pub(super) fn progress(&self) -> &Progress {
+        &self.progress
     }
 }
 
-impl Body for Upload {
+impl<B: Body<Data = Bytes, Error: Into<Cause>> + Unpin> Body for Upload<B> {
     type Data = Bytes;
     type Error = UploadError;
 
@@ -86,22 +71,24 @@ impl Body for Upload {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
-        let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-            None => {
-                self.progress.end();
-                return Poll::Ready(None);
-            }
-            Some(Err(error)) => return Poll::Ready(Some(Err(UploadError::Lost(error)))),
+        let this = &mut *self;
+        let frame = Pin::new(&mut this.body).poll_frame(cx);
+        this.progress.set_awaited(frame.is_pending());
+        let Poll::Ready(frame) = frame else {
+            ready!(this.limit.poll(cx));
+            return Poll::Ready(Some(Err(UploadError::Slow)));
+        };
+        let frame = match frame {
+            None => return Poll::Ready(None),
+            Some(Err(error)) => return Poll::Ready(Some(Err(UploadError::Lost(error.into())))),
             Some(Ok(frame)) => frame,
         };
         let length = frame.data_ref().map_or(0, Bytes::len) as u64;
-        Poll::Ready(Some(match self.left.checked_sub(length) {
+        this.progress.note();
+        this.limit.note(length);
+        Poll::Ready(Some(match this.left.checked_sub(length) {
             Some(left) => {
-                self.left = left;
-                self.progress.note(length);
-                if self.body.is_end_stream() {
-                    self.progress.end();
-                }
+                this.left = left;
                 Ok(frame)
             }
             None => Err(UploadError::TooLong),
@@ -117,17 +104,84 @@ impl Body for Upload {
     }
 }
 
+impl Limit {
+    /// Ready when the client that is waited for has taken too long.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::None => Poll::Pending,
+            Self::Rate(rate) => rate.poll(cx),
+            Self::Silence(silence) => silence.as_mut().poll(cx),
+        }
+    }
+
+    /// Notes that a part has come.
+    fn note(&mut self, bytes: u64) {
+        if let Self::Rate(rate) = self {
+            rate.note(bytes);
+        }
+    }
+}
+
+/// A rate of bytes in the time that the client was waited for: an upstream that does not read is not its fault.
+struct Rate {
+    timeout: Duration,
+    bytes: u64,
+    waited: Duration,
+    /// Since when it is waited for.
+    since: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Rate {
+    const fn new(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            bytes: 0,
+            waited: Duration::ZERO,
+            since: None,
+            timer: None,
+        }
+    }
+
+    fn note(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if let Some(since) = self.since.take() {
+            self.waited += since.elapsed();
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = Instant::now();
+        let since = *self.since.get_or_insert(now);
+        let worth = Duration::from_secs(self.bytes / LEAST_RATE);
+        let may = self.timeout.saturating_add(worth);
+        let until = later(since, may.saturating_sub(self.waited));
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(sleep_until(until)));
+        // Each part makes it later. That is seen when the timer has run out, which most never do.
+        if timer.deadline() <= now && now < until {
+            timer.as_mut().reset(until);
+        }
+        timer.as_mut().poll(cx)
+    }
+}
+
+type Cause = Box<dyn Error + Send + Sync>;
+
 /// Why a body ended early.
 #[derive(Debug)]
 pub(super) enum UploadError {
     TooLong,
-    Lost(hyper::Error),
+    Slow,
+    Lost(Cause),
 }
 
 impl fmt::Display for UploadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong => f.write_str("the body is too long"),
+            Self::Slow => f.write_str("the body does not come"),
             Self::Lost(error) => error.fmt(f),
         }
     }

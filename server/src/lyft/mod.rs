@@ -17,6 +17,7 @@ mod explain;
 mod listing;
 mod metadata;
 mod parse;
+mod read;
 mod rules;
 mod stats;
 mod typed;

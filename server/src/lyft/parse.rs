@@ -2,6 +2,7 @@
 
 mod extensions;
 mod fields;
+mod parser;
 mod parts;
 
 use std::{collections::HashMap, sync::Arc};
@@ -14,7 +15,7 @@ use tower_ratelimit::rules::{
     },
 };
 
-use self::{extensions::EXTENSIONS, fields::tables, parts::parts};
+use self::{extensions::EXTENSIONS, fields::tables, parser::RulesParser, parts::parts};
 use super::{
     metadata::metadata,
     rules::{Builder, Descriptor, Level, Limit, Rules},
@@ -79,21 +80,7 @@ pub(super) fn parse(
     Ok(Rules { warnings, ..rules })
 }
 
-struct RulesParser<'s> {
-    settings: &'s Builder,
-    /// The domain that is being read.
-    domain: String,
-    rules: Rules,
-    /// Where each domain was said.
-    places: HashMap<String, Spot>,
-    report: Report,
-}
-
 impl RulesParser<'_> {
-    fn tell(&mut self, code: ProblemCode, spot: &Spot, message: impl Into<String>) {
-        self.report.fault(code, spot, message);
-    }
-
     fn file(&mut self, source: &Arc<SourceText>) {
         let spot = |start, end| Spot::new(source, start, end);
         if source.text.len() > MAX_FILE_BYTES {

@@ -1,19 +1,14 @@
 //! Rules: the trees of all domains, and the look-up of a descriptor.
 
-use std::{
-    collections::HashMap,
-    ffi::OsStr,
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::collections::HashMap;
 
 use tower_ratelimit::{
     Quota,
-    rules::{Problem, RulesError, source::Spot},
+    rules::{Problem, source::Spot},
 };
 
-use super::{parse, stats::StatsName, wildcard::Wildcard};
-use crate::messages::{Entry, RateLimitDescriptor, Struct, Unit};
+use super::wildcard::Wildcard;
+use crate::messages::{Entry, Struct, Unit};
 
 /// The rules of all domains.
 #[derive(Debug, Default)]
@@ -93,11 +88,6 @@ pub(super) enum Matched<'r> {
 }
 
 impl Rules {
-    /// Starts to configure how rules are read.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
     /// How many limits there are, unlimited ones included.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -125,19 +115,6 @@ impl Rules {
     /// The domains, in no order.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
         self.domains.keys().map(String::as_str)
-    }
-
-    /// The name in statistics of the limit that a descriptor has; `None` for one that is not limited.
-    #[must_use]
-    pub fn stats_name(&self, domain: &str, descriptor: &RateLimitDescriptor) -> Option<String> {
-        if !self.knows(domain) {
-            return None;
-        }
-        if descriptor.limit.is_some() {
-            return Some(StatsName::of_override(domain, descriptor).to_string());
-        }
-        let found = self.find(domain, &descriptor.entries)?;
-        Some(found.stats_name(domain, &descriptor.entries).to_string())
     }
 
     pub(crate) fn knows(&self, domain: &str) -> bool {
@@ -231,80 +208,4 @@ impl<'r> Found<'r> {
     pub(crate) fn metadata(&self) -> Option<&'r Struct> {
         self.steps.last()?.descriptor.metadata.as_ref()
     }
-}
-
-impl Builder {
-    /// Whether a domain may stand in several files, which are then one. Defaults to false: a domain that comes
-    /// again is a fault.
-    pub const fn merge_domains(mut self, merge: bool) -> Self {
-        self.merge_domains = merge;
-        self
-    }
-
-    /// Whether what Envoy's reference service does not know is a fault: `unit_multiplier`, `algorithm`, `burst`,
-    /// `slices` and `soft` of a limit. Defaults to false.
-    pub const fn strict(mut self, strict: bool) -> Self {
-        self.strict = strict;
-        self
-    }
-
-    /// Reads texts, each with the name of its file. One fault refuses all of them.
-    ///
-    /// # Errors
-    ///
-    /// All that is wrong with the texts, and when there is no domain in them.
-    pub fn parse<N: Into<String>, T: Into<String>>(
-        &self,
-        texts: impl IntoIterator<Item = (N, T)>,
-    ) -> Result<Rules, RulesError> {
-        let texts = texts.into_iter();
-        let texts = texts.map(|(name, text)| (name.into(), text.into()));
-        parse::parse(texts, self)
-    }
-
-    /// Reads files, and the `*.yaml`, `*.yml` and `*.json` files of directories in the order of their names.
-    ///
-    /// # Errors
-    ///
-    /// What cannot be read, or all that is wrong with the files; and when there is none: a directory that is not
-    /// filled yet does not mean that nothing is limited.
-    pub fn read<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Rules, RulesError> {
-        let mut texts = Vec::new();
-        for path in paths {
-            let path = path.as_ref();
-            let unreadable = |error: io::Error| {
-                RulesError::unreadable(format!("{} cannot be read: {error}", path.display()))
-            };
-            for file in files(path).map_err(unreadable)? {
-                let text = fs::read_to_string(&file).map_err(unreadable)?;
-                texts.push((file.display().to_string(), text));
-            }
-        }
-        if texts.is_empty() {
-            let paths = paths.iter().map(|path| path.as_ref().display().to_string());
-            let paths: Vec<String> = paths.collect();
-            let message = format!(
-                "there is no rule file (*.yaml, *.yml, *.json) in {}",
-                paths.join(", ")
-            );
-            return Err(RulesError::unreadable(message));
-        }
-        self.parse(texts)
-    }
-}
-
-fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
-    if !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut files = Vec::new();
-    for entry in fs::read_dir(path)? {
-        let file = entry?.path();
-        let extension = file.extension().and_then(OsStr::to_str);
-        if file.is_file() && matches!(extension, Some("yaml" | "yml" | "json")) {
-            files.push(file);
-        }
-    }
-    files.sort();
-    Ok(files)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::rules::{Found, Matched, Step, value_of};
+use super::rules::{Found, Matched, Rules, Step, value_of};
 use crate::messages::{Entry, RateLimitDescriptor};
 
 /// The name of a limit in statistics: the domain and the path of keys.
@@ -74,6 +74,21 @@ impl fmt::Display for StatsName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.domain)?;
         self.keys.iter().try_for_each(|key| write!(f, ".{key}"))
+    }
+}
+
+impl Rules {
+    /// The name in statistics of the limit that a descriptor has; `None` for one that is not limited.
+    #[must_use]
+    pub fn stats_name(&self, domain: &str, descriptor: &RateLimitDescriptor) -> Option<String> {
+        if !self.knows(domain) {
+            return None;
+        }
+        if descriptor.limit.is_some() {
+            return Some(StatsName::of_override(domain, descriptor).to_string());
+        }
+        let found = self.find(domain, &descriptor.entries)?;
+        Some(found.stats_name(domain, &descriptor.entries).to_string())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Metrics, for Prometheus.
 //!
-//! Events are counted through the `metrics` facade, by the library's observer and by [`rls_answered`]. The state
+//! Events are counted through the `metrics` facade, by the library's observer and by [`events`](crate::events). The state
 //! of the service (limits, health, reloads) is read when somebody asks, so that no series outlives its rule.
 
 mod text;
@@ -12,12 +12,17 @@ use std::{
 
 use axum::{Router, extract::State, routing::get};
 use http::header::CONTENT_TYPE;
-use metrics::{KeyName, Recorder as _, Unit, counter, histogram};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics::{KeyName, Recorder as _, Unit};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tower_ratelimit::{StoreHealth, observe::MetricsObserver};
 
 pub(crate) use self::text::Text;
-use crate::{source::Source, statistics::COUNTS, store::Store};
+use crate::{
+    events::{GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, RLS_DURATION, RLS_REQUESTS},
+    source::Source,
+    statistics::COUNTS,
+    store::Store,
+};
 
 /// Upper bounds of the histograms, in seconds: from a decision in this process to a store that hangs.
 const SECONDS: [f64; 13] = [
@@ -28,11 +33,8 @@ const SECONDS: [f64; 13] = [
 /// How often the samples of histograms are put into their buckets: until then each takes memory.
 const UPKEEP: Duration = Duration::from_secs(1);
 
-const RLS_REQUESTS: &str = "ratelimit_rls_requests_total";
-const RLS_DURATION: &str = "ratelimit_rls_duration_seconds";
-
 /// The counters that events increment, with their help texts.
-const COUNTERS: [(&str, &str); 8] = [
+const COUNTERS: [(&str, &str); 9] = [
     (
         "ratelimit_requests_total",
         "Requests that rules were asked about, by what became of them.",
@@ -56,10 +58,14 @@ const COUNTERS: [(&str, &str); 8] = [
         "Counts that were given up for want of room.",
     ),
     (RLS_REQUESTS, "Calls of ShouldRateLimit, by their answer."),
+    (
+        GATEWAY_REQUESTS,
+        "Requests to the gateway, by the class of their answer.",
+    ),
 ];
 
 /// The same for histograms of seconds.
-const HISTOGRAMS: [(&str, &str); 3] = [
+const HISTOGRAMS: [(&str, &str); 4] = [
     (
         "ratelimit_check_duration_seconds",
         "The limiter's own time.",
@@ -72,6 +78,10 @@ const HISTOGRAMS: [(&str, &str); 3] = [
         RLS_DURATION,
         "The time from a call of ShouldRateLimit to its answer.",
     ),
+    (
+        GATEWAY_DURATION,
+        "The time from the header of a request to that of its answer.",
+    ),
 ];
 
 /// The recorder of this process. If the program has installed another one, that one hears of the events, and this
@@ -79,7 +89,10 @@ const HISTOGRAMS: [(&str, &str); 3] = [
 fn recorder() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(|| {
-        let builder = PrometheusBuilder::new().set_buckets(&SECONDS);
+        let of_gateway = Matcher::Full(GATEWAY_DURATION.to_owned());
+        let builder = PrometheusBuilder::new()
+            .set_buckets(&SECONDS)
+            .and_then(|builder| builder.set_buckets_for_metric(of_gateway, &GATEWAY_SECONDS));
         let recorder = match builder {
             Ok(builder) => builder.build_recorder(),
             Err(_) => unreachable!("there are bounds"),
@@ -94,19 +107,6 @@ fn recorder() -> &'static PrometheusHandle {
         drop(metrics::set_global_recorder(recorder));
         handle
     })
-}
-
-/// Counts a call of `ShouldRateLimit`. A domain that no file has is `None`: clients could make up any number.
-pub(crate) fn rls_answered(domain: Option<String>, code: &'static str, took: Duration) {
-    let domain =
-        metrics::SharedString::from(domain.map_or("unknown".into(), std::borrow::Cow::from));
-    histogram!(RLS_DURATION, "domain" => domain.clone(), "code" => code).record(took);
-    counter!(RLS_REQUESTS, "domain" => domain, "code" => code).increment(1);
-}
-
-/// Counts a decision of the gRPC service that the store had no part in.
-pub(crate) fn rls_degraded(reason: &'static str) {
-    counter!("ratelimit_degraded_total", "policy" => "rls", "reason" => reason).increment(1);
 }
 
 /// All that `/metrics` tells of.
@@ -218,6 +218,9 @@ fn limits(text: &mut Text, source: &Source) {
 
 /// Under the names and labels that the reference's statistics have in Prometheus, so that its dashboards work.
 fn statistics(text: &mut Text, source: &Source) {
+    if source.limits().rules().is_none() {
+        return;
+    }
     let limits = source.limits().statistics().all();
     let limits: Vec<_> = limits
         .iter()

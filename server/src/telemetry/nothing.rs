@@ -1,9 +1,9 @@
 //! The same as with the feature `otel`, and nothing happens.
 
 use http::HeaderMap;
-use tower_ratelimit::{observe::Observer, rules::RulesLayer};
+use tower_ratelimit::observe::Observer;
 
-use crate::{decide::DecideError, messages::RateLimitResponse};
+use crate::{error::DecideError, messages::RateLimitResponse};
 
 pub(crate) struct Span;
 
@@ -39,8 +39,4 @@ impl Caller {
 
 pub(crate) fn observed(observer: impl Observer, _: &'static str) -> impl Observer {
     observer
-}
-
-pub(crate) fn spanned(layer: RulesLayer, _: &'static str) -> RulesLayer {
-    layer
 }

@@ -12,11 +12,10 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tower_ratelimit::{
     Policy,
     observe::{Decided, Event, Observer},
-    rules::RulesLayer,
 };
 
 use crate::{
-    decide::DecideError,
+    error::DecideError,
     messages::{Code, DescriptorStatus, RateLimitResponse},
 };
 
@@ -31,10 +30,10 @@ const ROUTE: &str = "http.route";
 /// The route of the question in the context of its task.
 struct Route(String);
 
-/// Fields of a request, by which its trace is known.
-struct Fields<'h>(&'h HeaderMap);
+/// HeaderFields of a request, by which its trace is known.
+struct HeaderFields<'h>(&'h HeaderMap);
 
-impl Extractor for Fields<'_> {
+impl Extractor for HeaderFields<'_> {
     fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.to_str().ok()
     }
@@ -51,7 +50,7 @@ impl Caller {
     /// As these fields tell it.
     pub(crate) fn of(fields: &HeaderMap, route: Option<&str>) -> Self {
         let caller = TraceContextPropagator::new();
-        let context = caller.extract_with_context(&Context::new(), &Fields(fields));
+        let context = caller.extract_with_context(&Context::new(), &HeaderFields(fields));
         Self(match route {
             Some(route) => context.with_value(Route(route.to_owned())),
             None => context,
@@ -161,11 +160,6 @@ fn record(begun: SystemTime, mut attributes: Vec<KeyValue>, fault: Option<&'stat
 /// Adds spans of decisions by rules of requests to an observer.
 pub(crate) fn observed(observer: impl Observer, backend: &'static str) -> impl Observer {
     (observer, Spans { backend })
-}
-
-/// A layer with spans of its decisions.
-pub(crate) fn spanned(layer: RulesLayer, backend: &'static str) -> RulesLayer {
-    layer.observer(Spans { backend })
 }
 
 /// Makes a span of each decision when it is made.

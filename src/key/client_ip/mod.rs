@@ -10,6 +10,8 @@ mod forwarded;
 mod header;
 mod trust;
 
+#[cfg(feature = "rules")]
+pub(crate) use self::trust::unmapped;
 pub use self::{
     client_address::{AddressOrigin, ClientAddress},
     extractor::ClientIp,

@@ -64,7 +64,7 @@ fn somebody_else(network: IpNet) -> Result<(), ConfigError> {
 }
 
 /// IPv4-mapped networks as IPv4 ones: addresses are unwrapped before they are compared.
-fn unmapped(network: IpNet) -> IpNet {
+pub(crate) fn unmapped(network: IpNet) -> IpNet {
     let IpNet::V6(v6) = network else {
         return network;
     };

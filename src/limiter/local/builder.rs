@@ -1,6 +1,6 @@
 //! The builder of a limiter in this process.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
 use super::{
     capacity::{Capacity, DEFAULT_MAX_KEYS, DEFAULT_MAX_LOG_TIMES},
@@ -22,7 +22,7 @@ pub struct LocalLimiterBuilder {
     tiers: Vec<(Tier, Vec<OwnedQuota>)>,
     block_for: Option<Duration>,
     name: Option<String>,
-    counter_names: Option<Arc<[String]>>,
+    counter_names: Option<Vec<Vec<String>>>,
     max_keys: Option<usize>,
     max_log_times: Option<usize>,
     clock: Option<SharedClock>,
@@ -135,11 +135,11 @@ impl LocalLimiterBuilder {
         self
     }
 
-    /// The names of the counters in a store, by the places of the quotas, in place of the quotas'
-    /// own names.
+    /// The names of the quotas of each tier by which they count in a store, in place of their own
+    /// names and places.
     #[cfg(feature = "rules")]
-    pub(crate) fn counter_names(mut self, names: impl IntoIterator<Item = String>) -> Self {
-        self.counter_names = Some(names.into_iter().collect());
+    pub(crate) fn counter_names(mut self, names: Vec<Vec<String>>) -> Self {
+        self.counter_names = Some(names);
         self
     }
 
@@ -188,8 +188,10 @@ impl LocalLimiterBuilder {
                 format!("{setting} of a limiter in a store is the store's: set it there"),
             ));
         }
-        let mut limits = Limits::new(self.tiers, self.block_for)?;
-        limits.counter_names = self.counter_names;
+        let limits = match &self.counter_names {
+            Some(names) => Limits::with_counter_names(self.tiers, self.block_for, names)?,
+            None => Limits::new(self.tiers, self.block_for)?,
+        };
         Ok(LocalLimiter::in_store(limits, self.name.as_deref(), store))
     }
 }

@@ -3,7 +3,10 @@
 use std::collections::{HashMap, HashSet};
 
 use super::context::Context;
-use crate::rules::{problem::ProblemCode, rule::Rule, tree::Node};
+use crate::{
+    quota::OwnedQuota,
+    rules::{problem::ProblemCode, rule::Rule, tree::Node},
+};
 
 /// The most rules of a circle that a message lists.
 const MAX_TOLD: usize = 24;
@@ -13,21 +16,8 @@ type Targets<'n> = HashMap<&'n str, Vec<&'n str>>;
 
 /// Looks up the rules that each rule replaces. `nodes` are all rules, those with faults too.
 pub(super) fn link(mut rules: Vec<Rule>, nodes: &[&Node], context: &mut Context<'_>) -> Vec<Rule> {
-    let mut names: HashMap<&str, &Node> = HashMap::new();
-    for node in nodes {
-        let Some((name, name_node)) = name_of(node) else {
-            continue;
-        };
-        match names.get(name) {
-            // Looking for the line takes long.
-            Some(_) if context.report.is_full() => break,
-            Some(known) => {
-                let message = format!("the rule name {name:?} is taken: {}", known.spot.short());
-                context.fault(ProblemCode::R03, &name_node.spot, message);
-            }
-            None => drop(names.insert(name, node)),
-        }
-    }
+    let names = names(nodes, context);
+    policies_of_one_name(&rules, context);
     let targets = targets(nodes, &names, context);
     circles(nodes, &names, &targets, context);
     let numbered = rules.iter().enumerate();
@@ -46,12 +36,53 @@ pub(super) fn link(mut rules: Vec<Rule>, nodes: &[&Node], context: &mut Context<
             .replaces
             .iter()
             .map(|place| &rules[usize::from(*place)]);
-        let earlier = |other: &&Rule| other.place < rule.place && other.ends_the_list();
+        let earlier = |other: &&Rule| other.place < rule.place && other.always_ends_the_list();
         if let Some(end) = replaced.into_iter().find(earlier) {
             too_late(rule, end, &names, context);
         }
     }
     rules
+}
+
+/// The rules by their names; those that are taken are faults.
+fn names<'n>(nodes: &[&'n Node], context: &mut Context<'_>) -> HashMap<&'n str, &'n Node> {
+    let mut names: HashMap<&str, &Node> = HashMap::new();
+    for node in nodes {
+        let Some((name, name_node)) = name_of(node) else {
+            continue;
+        };
+        match names.get(name) {
+            // Looking for the line takes long.
+            Some(_) if context.report.is_full() => break,
+            Some(known) => {
+                let message = format!("the rule name {name:?} is taken: {}", known.spot.short());
+                context.fault(ProblemCode::R03, &name_node.spot, message);
+            }
+            None => drop(names.insert(name, node)),
+        }
+    }
+    names
+}
+
+/// A quota `b` of a rule `a` and a rule `a.b`: headers and metrics could not tell them apart.
+fn policies_of_one_name(rules: &[Rule], context: &mut Context<'_>) {
+    let mut known: HashMap<&str, &Rule> = HashMap::new();
+    for rule in rules {
+        let sets = rule.allowance.sets();
+        let policies = sets.iter().flat_map(|set| set.quotas());
+        for name in policies.filter_map(OwnedQuota::name) {
+            let first = known.entry(name).or_insert(rule);
+            if first.name != rule.name && !context.report.is_full() {
+                let message = format!(
+                    "the rules {:?} ({}) and {:?} would both have a policy named {name:?}",
+                    first.name,
+                    first.spot.short(),
+                    rule.name
+                );
+                context.fault(ProblemCode::R03, &rule.spot, message);
+            }
+        }
+    }
 }
 
 /// A rule that replaces one where the list has ended before it is looked at.

@@ -6,12 +6,13 @@ use http::Method;
 use ipnet::IpNet;
 
 use super::context::Context;
+use crate::key::unmapped;
 use crate::rules::{
     matcher::{Authenticator, Matcher, Pattern},
     pattern::{Glob, HostPattern, PathPattern},
     problem::ProblemCode,
     time::{Days, TimeWindow, minute_of_day, zone},
-    tree::{Node, NodeValue},
+    tree::Node,
 };
 
 impl<'c> Context<'c> {
@@ -33,6 +34,7 @@ impl<'c> Context<'c> {
             times: node.get("time").map(|time| self.times(time)),
             not: node.get("not").map(|not| Box::new(self.matcher(not))),
             says_more: false,
+            asks_the_client: false,
         })
     }
 
@@ -68,20 +70,20 @@ impl<'c> Context<'c> {
         let entries = node.get("header").map_or(&[][..], Node::entries);
         let headers = entries.iter().filter_map(|entry| {
             let name = self.header_name(&entry.key, &entry.key_spot)?;
-            Some((name, pattern(&entry.value, ignore_case)))
+            Some((name, self.pattern(&entry.value, ignore_case)))
         });
         headers.collect()
     }
 
     fn query(&mut self, node: &'c Node, ignore_case: bool) -> Box<[(Box<str>, Pattern)]> {
         let entries = node.get("query").map_or(&[][..], Node::entries);
-        let named = |entry: &crate::rules::tree::NodeEntry| {
+        let mut named = |entry: &crate::rules::tree::NodeEntry| {
             (
                 entry.key.as_str().into(),
-                pattern(&entry.value, ignore_case),
+                self.pattern(&entry.value, ignore_case),
             )
         };
-        entries.iter().map(named).collect()
+        entries.iter().map(&mut named).collect()
     }
 
     fn authenticated(&mut self, node: &'c Node) -> Option<(bool, Authenticator)> {
@@ -98,6 +100,32 @@ impl<'c> Context<'c> {
                 None
             }
         }
+    }
+
+    /// What a header or a query parameter has to be: `true` and `false` without quotes say whether it
+    /// is there, and are no patterns.
+    fn pattern(&mut self, node: &Node, ignore_case: bool) -> Pattern {
+        if let Some(there) = node.truth() {
+            return if there {
+                Pattern::Present
+            } else {
+                Pattern::Absent
+            };
+        }
+        let mut globs = Vec::new();
+        for item in node.items() {
+            if let Some(text) = item.bare_text().filter(|text| is_like_a_truth(text)) {
+                let message = format!(
+                    "{text:?} without quotes can be meant as a text or as a truth value: put it in \
+                     quotes, or say `true` or `false`"
+                );
+                self.fault(ProblemCode::R01, &item.spot, message);
+            }
+            if let Some(text) = item.text() {
+                globs.push(Glob::new(text, ignore_case));
+            }
+        }
+        Pattern::OneOf(globs.into())
     }
 
     pub(super) fn times(&mut self, node: &'c Node) -> Box<[TimeWindow]> {
@@ -147,25 +175,18 @@ fn network(text: &str) -> Result<IpNet, String> {
     let address = text
         .parse::<IpAddr>()
         .map(|ip| IpNet::from(ip.to_canonical()));
-    address.or_else(|_| text.parse()).map_err(|_| {
-        format!(
-            "{text:?} is neither an address such as \"203.0.113.7\" nor a network such as \
+    address
+        .or_else(|_| text.parse().map(unmapped))
+        .map_err(|_| {
+            format!(
+                "{text:?} is neither an address such as \"203.0.113.7\" nor a network such as \
              \"203.0.113.0/24\""
-        )
-    })
+            )
+        })
 }
 
-/// `true` and `false` without quotes are not patterns.
-fn pattern(node: &Node, ignore_case: bool) -> Pattern {
-    match node.truth() {
-        Some(true) => Pattern::Present,
-        Some(false) => Pattern::Absent,
-        None => {
-            let texts = node.items().iter().filter_map(|item| match &item.value {
-                NodeValue::Scalar(scalar) => Some(Glob::new(&scalar.text, ignore_case)),
-                _ => None,
-            });
-            Pattern::OneOf(texts.collect())
-        }
-    }
+/// The words that YAML 1.1 and people take for a truth value, and nothing at all.
+fn is_like_a_truth(text: &str) -> bool {
+    let words = ["true", "false", "yes", "no", "on", "off", "null", "~", ""];
+    words.iter().any(|word| text.eq_ignore_ascii_case(word))
 }

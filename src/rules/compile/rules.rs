@@ -67,6 +67,7 @@ impl<'c> Context<'c> {
             key,
             on_missing_key: self.on_missing_key(node),
             said: self.said(node, &allowance, said_for_all),
+            key_said: self.key_said(node),
             allowance,
             cost,
             shadow: node.get("mode").and_then(Node::text) == Some("shadow"),
@@ -127,6 +128,15 @@ impl<'c> Context<'c> {
         let mut said = said_for_all.clone();
         node.canonical().hash(&mut said);
         format!("{:?}", allowance.sets()).hash(&mut said);
+        said.finish()
+    }
+
+    fn key_said(&self, node: &Node) -> u64 {
+        let key = node
+            .get("key")
+            .or_else(|| self.defaults.and_then(|all| all.get("key")));
+        let mut said = DefaultHasher::new();
+        key.map(Node::canonical).hash(&mut said);
         said.finish()
     }
 

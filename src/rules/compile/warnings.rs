@@ -7,7 +7,7 @@ use crate::rules::{
     matcher::Matcher,
     problem::{Problem, ProblemCode},
     rule::{Rule, RuleAction},
-    tree::{Node, NodeValue},
+    tree::{Node, NodeEntry, NodeValue},
 };
 
 /// The most rules that each later one is compared with.
@@ -36,11 +36,12 @@ pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
             context.report.add(problem);
         }
         // A rule that another one may leave out does not always end the list.
-        if rule.ends_the_list() && !left_out.contains(&(at as u16)) && ends.len() < MAX_ENDS {
+        if rule.always_ends_the_list() && !left_out.contains(&(at as u16)) && ends.len() < MAX_ENDS
+        {
             ends.push(rule);
         }
+        chosen_by_clients(rule, node, context);
         if rule.action == RuleAction::Limit {
-            chosen_by_clients(node, context);
             for_everybody(rule, node, context);
         }
     }
@@ -73,41 +74,75 @@ fn covers(own: &Matcher, other: &Matcher) -> bool {
         && others
 }
 
-/// Keys and tiers that are a header's value.
-fn chosen_by_clients(node: &Node, context: &mut Context<'_>) {
+/// Keys and tiers that are a header's or a query parameter's value, and rules that spare requests
+/// for one's sake.
+fn chosen_by_clients(rule: &Rule, node: &Node, context: &mut Context<'_>) {
     let defaults = context.defaults;
     let key = node
         .get("key")
         .or_else(|| defaults.and_then(|all| all.get("key")));
-    if let Some(header) = key.and_then(key_header) {
+    let key = key.filter(|_| rule.action == RuleAction::Limit);
+    let tier = node.get("tier").and_then(|tier| tier.get("header"));
+    let found = [
+        key.and_then(|key| key_part(key, "header")).map(|header| {
+            let name = header.text().unwrap_or_default();
+            let said = format!("the key is the header {name:?}");
+            (header, said, "it has as many limits as it likes")
+        }),
+        key.and_then(|key| key_part(key, "query")).map(|query| {
+            let name = query.text().unwrap_or_default();
+            let said = format!("the key is the query parameter {name:?}");
+            (query, said, "it has as many limits as it likes")
+        }),
+        tier.map(|header| {
+            let name = header.text().unwrap_or_default();
+            let said = format!("the tier is the header {name:?}");
+            (header, said, "it chooses the best one")
+        }),
+        spared_by(rule, node).map(|entry| {
+            let said = format!(
+                "{:?} spares requests for the sake of {:?}",
+                rule.name, entry.key
+            );
+            (&entry.value, said, "it is spared when it likes")
+        }),
+    ];
+    for (node, said, effect) in found.into_iter().flatten() {
         let message = format!(
-            "the key is the header {:?}, which any client can write: it has as many limits as it \
-             likes, unless a proxy or an outer layer writes the header",
-            header.text().unwrap_or_default()
+            "{said}, which any client can write: {effect}, unless a proxy or an outer layer \
+             writes it"
         );
-        context
-            .report
-            .add(Problem::new(ProblemCode::W22, &header.spot, message));
-    }
-    if let Some(header) = node.get("tier").and_then(|tier| tier.get("header")) {
-        let message = format!(
-            "the tier is the header {:?}, which any client can write: it chooses the best one, \
-             unless a proxy or an outer layer writes the header",
-            header.text().unwrap_or_default()
-        );
-        context
-            .report
-            .add(Problem::new(ProblemCode::W22, &header.spot, message));
+        let problem = Problem::new(ProblemCode::W22, &node.spot, message);
+        context.report.add(problem);
     }
 }
 
-fn key_header(key: &Node) -> Option<&Node> {
+/// The header or query parameter for whose sake other rules do not apply, unless the match says
+/// more that clients cannot choose.
+fn spared_by<'n>(rule: &Rule, node: &'n Node) -> Option<&'n NodeEntry> {
+    let spares = rule.action != RuleAction::Deny && !rule.shadow && rule.spares_others();
+    let matcher = node.get("match").filter(|_| spares)?;
+    if matcher.get("client").is_some() || matcher.get("authenticated").is_some() {
+        return None;
+    }
+    let fields = ["header", "query"];
+    let mut entries = fields
+        .iter()
+        .filter_map(|field| matcher.get(field))
+        .flat_map(Node::entries);
+    entries.find(|entry| entry.value.truth() != Some(false))
+}
+
+/// The header or query parameter of a key.
+fn key_part<'n>(key: &'n Node, field: &str) -> Option<&'n Node> {
     match &key.value {
         NodeValue::Scalar(_) => None,
-        NodeValue::List(parts) => parts.iter().find_map(key_header),
+        NodeValue::List(parts) => parts.iter().find_map(|part| key_part(part, field)),
         NodeValue::Table(_) => {
-            let choices = key.get("first_of").and_then(key_header);
-            key.get("header").or(choices)
+            let choices = key
+                .get("first_of")
+                .and_then(|choices| key_part(choices, field));
+            key.get(field).or(choices)
         }
     }
 }

@@ -112,6 +112,30 @@ impl RulesHandle {
 }
 
 impl<R> Shared<R> {
+    /// Puts the rules in force that the files have now, or says what is wrong with them.
+    fn read_again(&self) -> Result<RuleChanges, RulesError> {
+        let mut told = unpoisoned(self.changes.lock());
+        let current = self.desks.load_full();
+        let rules = current.rules.read_again().inspect_err(|error| {
+            let error = error.to_string();
+            if told.refused.as_ref() != Some(&error) {
+                let fault = format!(
+                    "the rules stay as they were, since the new ones are refused:\n{error}"
+                );
+                log::say(Code::RulesRefused, &fault);
+                told.refused = Some(error);
+            }
+        })?;
+        let changes = rules.changes_since(&current.rules);
+        let rules = rules.without(|rule| told.is_off(rule));
+        let settings = Arc::clone(current.settings());
+        self.desks.store(Arc::new(Desks::new(rules, settings)));
+        if told.refused.take().is_some() {
+            log::say(Code::RulesAccepted, "the rules are accepted again");
+        }
+        Ok(changes)
+    }
+
     pub(super) fn new(desks: Desks<R>) -> Self {
         Self {
             desks: ArcSwap::from_pointee(desks),
@@ -130,38 +154,14 @@ impl<R: Send + Sync + 'static> Reload for Shared<R> {
     }
 
     fn reload(&self) -> Result<RuleChanges, RulesError> {
-        let mut told = unpoisoned(self.changes.lock());
-        let current = self.desks.load_full();
-        let settings = current.settings();
-        let read = current.rules.read_again();
-        let tell = |rules, error: Option<&RulesError>| {
-            if let Some(observer) = &settings.observer {
-                let error = error.map(|error| error as _);
-                observer.observe(&Event::RulesReloaded { rules, error });
-            }
-        };
-        let rules = read.inspect_err(|error| {
-            tell(current.rules.len(), Some(error));
-            let error = error.to_string();
-            if told.refused.as_ref() != Some(&error) {
-                let fault = format!(
-                    "the rules stay as they were, since the new ones are refused:\n{error}"
-                );
-                log::say(Code::RulesRefused, &fault);
-                told.refused = Some(error);
-            }
-        })?;
-        let count = rules.len();
-        let changes = rules.changes_since(&current.rules);
-        let rules = rules.without(|rule| told.is_off(rule));
-        self.desks
-            .store(Arc::new(Desks::new(rules, Arc::clone(settings))));
-        if told.refused.take().is_some() {
-            log::say(Code::RulesAccepted, "the rules are accepted again");
+        let settings = Arc::clone(self.desks.load().settings());
+        let read = self.read_again();
+        if let Some(observer) = &settings.observer {
+            let rules = self.rules().len();
+            let error = read.as_ref().err().map(|error| error as _);
+            observer.observe(&Event::RulesReloaded { rules, error });
         }
-        // Once they are in force.
-        tell(count, None);
-        Ok(changes)
+        read
     }
 
     fn set_enabled(&self, rule: Option<&str>, enabled: bool) {

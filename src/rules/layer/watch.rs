@@ -11,7 +11,7 @@ use std::{
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::handle::RulesHandle;
-use crate::rules::{builder::digest_of, set::RulesOrigin};
+use crate::rules::{Format, builder::digest_of, set::RulesOrigin};
 
 /// A file is written in several steps, and a directory changed in several files.
 const QUIET: Duration = Duration::from_millis(250);
@@ -84,6 +84,7 @@ fn watcher(paths: &[PathBuf], sender: Sender<()>) -> Option<RecommendedWatcher> 
 struct Seen {
     handle: RulesHandle,
     paths: Vec<PathBuf>,
+    format: Option<Format>,
     digest: u64,
 }
 
@@ -92,13 +93,14 @@ impl Seen {
         Self {
             handle,
             paths: origin.paths.clone(),
+            format: origin.format,
             digest: origin.digest,
         }
     }
 
     /// Reads the files again if they say something else.
     fn look(&mut self) {
-        let digest = digest_of(&self.paths);
+        let digest = digest_of(&self.paths, self.format);
         if digest != self.digest {
             self.digest = digest;
             // The log and the observer have been told of a fault.

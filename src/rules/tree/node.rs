@@ -93,10 +93,19 @@ impl Node {
         }
     }
 
-    /// `true` and `false` without quotes.
+    /// `true` and `false` without quotes, as YAML 1.2 spells them (its core schema, §10.3.2).
     pub(in crate::rules) fn truth(&self) -> Option<bool> {
+        match self.bare_text()? {
+            "true" | "True" | "TRUE" => Some(true),
+            "false" | "False" | "FALSE" => Some(false),
+            _ => None,
+        }
+    }
+
+    /// A text without quotes.
+    pub(in crate::rules) fn bare_text(&self) -> Option<&str> {
         match &self.value {
-            NodeValue::Scalar(scalar) if !scalar.quoted => scalar.text.parse().ok(),
+            NodeValue::Scalar(scalar) if !scalar.quoted => Some(&scalar.text),
             _ => None,
         }
     }

@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::{Entry, Told, date::Dates};
+use super::{
+    super::entry::{Entry, Told},
+    date::Dates,
+};
 
 /// `203.0.113.7 - alice [21/Nov/2026:03:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "curl" "-"`: the
 /// referer and the client's name can be missing, and nginx adds `X-Forwarded-For`.

@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, mem};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{
-    Entry, Told,
+    super::entry::{Entry, Told},
     date::{Dates, Instant, from_number},
     fields::{COOKIE, FieldNames, FieldTree, Meaning},
 };
@@ -139,20 +139,19 @@ impl<'a> Found<'a, '_> {
                 self.keys[key] = Some(value.clone().text());
             }
             Meaning::LookedAt(need) => self.tell(need, Told::field(value.clone().text())),
-            Meaning::Cookie(need) => {
-                let text = value.clone().text();
-                let known = self.names.and_then(|names| names.looked_at.get(&need));
-                let name = known
-                    .into_iter()
-                    .flatten()
-                    .find_map(|name| name.strip_prefix(COOKIE));
-                let told = match name.filter(|_| !text.is_empty()) {
-                    Some(name) => Told::Value(format!("{name}={text}").into()),
-                    None => Told::Absent,
-                };
-                self.tell(need, told);
-            }
+            Meaning::Cookie(need) => self.tell_cookie(need, &value.clone().text()),
         }
+    }
+
+    fn tell_cookie(&mut self, need: usize, text: &str) {
+        let known = self.names.and_then(|names| names.looked_at.get(&need));
+        let mut names = known.into_iter().flatten();
+        let name = names.find_map(|name| name.strip_prefix(COOKIE));
+        let told = match name.filter(|_| !text.is_empty()) {
+            Some(name) => Told::Value(format!("{name}={text}").into()),
+            None => Told::Absent,
+        };
+        self.tell(need, told);
     }
 
     fn tell(&mut self, need: usize, told: Told<'a>) {

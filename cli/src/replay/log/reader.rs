@@ -12,10 +12,12 @@ use std::{
 use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Attempt, Parsed, Parser, date::Dates, fields::FieldNames, json::JsonLines};
-use crate::{
-    arguments::Replay,
-    replay::{needs::field_names, settings::Settings},
+use super::{
+    super::{arguments::Replay, entry::Attempt, needs::field_names, settings::Settings},
+    Parsed, Parser,
+    date::Dates,
+    fields::FieldNames,
+    json::JsonLines,
 };
 
 /// A line that is longer is none of a log.
@@ -103,21 +105,14 @@ impl<'s> Reader<'s> {
         if files.iter().filter(|file| is_stdin(file)).count() > 1 {
             return Err("the standard input can be read only once".into());
         }
-        let buffer = (BUFFERS / files.len().max(1)).clamp(LEAST_BUFFER, BUFFER);
-        let mut sizes = 0;
         let progress = ProgressBar::no_length();
-        let open = |path: &PathBuf| {
-            let (source, size) = Source::open(path, buffer, &progress)?;
-            sizes += size;
-            Ok(source)
+        let sources = sources(files, &progress)?;
+        let names = FieldNames {
+            time: arguments.time_field.clone(),
+            ip: arguments.ip_field.clone(),
+            keys: settings.key.fields().to_vec(),
+            looked_at: field_names(&settings.needs),
         };
-        let sources: Vec<Source> = files.iter().map(open).collect::<Result<_, String>>()?;
-        if sizes > 0 {
-            progress.set_length(sizes);
-            let style =
-                ProgressStyle::with_template("{bar:40} {percent}% {bytes}/{total_bytes} {eta}");
-            progress.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        }
         Ok(Self {
             seen: Seen {
                 files: sources.len(),
@@ -127,12 +122,7 @@ impl<'s> Reader<'s> {
             parser: Parser {
                 settings,
                 format: arguments.format,
-                json: JsonLines::new(FieldNames {
-                    time: arguments.time_field.clone(),
-                    ip: arguments.ip_field.clone(),
-                    keys: settings.key.fields().to_vec(),
-                    looked_at: field_names(&settings.needs),
-                }),
+                json: JsonLines::new(names),
                 dates: Dates::new(),
             },
             progress,
@@ -295,6 +285,24 @@ fn next_line(source: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option
             return Ok(Some(fits));
         }
     }
+}
+
+/// Opens the files. The progress is that of all whose size is known.
+fn sources(files: &[PathBuf], progress: &ProgressBar) -> Result<Vec<Source>, String> {
+    let buffer = (BUFFERS / files.len().max(1)).clamp(LEAST_BUFFER, BUFFER);
+    let mut sizes = 0;
+    let open = |path: &PathBuf| {
+        let (source, size) = Source::open(path, buffer, progress)?;
+        sizes += size;
+        Ok(source)
+    };
+    let sources: Vec<Source> = files.iter().map(open).collect::<Result<_, String>>()?;
+    if sizes > 0 {
+        progress.set_length(sizes);
+        let style = ProgressStyle::with_template("{bar:40} {percent}% {bytes}/{total_bytes} {eta}");
+        progress.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    }
+    Ok(sources)
 }
 
 #[cfg(test)]

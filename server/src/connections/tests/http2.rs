@@ -8,10 +8,11 @@ use std::{
 use axum::body::{Body, Bytes};
 use http_body::{Body as HttpBody, Frame};
 use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
     task::JoinHandle,
-    time::Instant,
+    time::{Instant, timeout},
 };
 
 use super::{super::*, REQUEST};
@@ -41,7 +42,7 @@ fn served() -> (DuplexStream, watch::Sender<bool>) {
             _ => Response::new(Body::empty()),
         }
     };
-    tokio::spawn(connection(server, answer, stopped));
+    tokio::spawn(connection(server, Terms::http(1), answer, stopped));
     (client, stop)
 }
 

@@ -7,7 +7,7 @@ use tower_ratelimit::{
     rules::source::{Node, ProblemCode},
 };
 
-use super::RulesParser;
+use super::parser::RulesParser;
 use crate::messages::Unit;
 
 /// The keys of a limit that the reference does not know.

@@ -2,7 +2,7 @@
 
 use tower_ratelimit::rules::source::{Node, NodeValue, ProblemCode};
 
-use super::RulesParser;
+use super::parser::RulesParser;
 use crate::lyft::typed::{Typed, text_or_empty, typed};
 
 impl RulesParser<'_> {

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use http::{HeaderName, HeaderValue, Method, Request, Uri, request::Parts};
 
-use crate::arguments::Check;
+use super::arguments::Check;
 
 /// The head of the request that the arguments tell, if they tell one.
-pub(crate) fn request(check: &Check) -> Result<Option<Parts>, String> {
+pub(super) fn request(check: &Check) -> Result<Option<Parts>, String> {
     let Some(line) = &check.request else {
         return Ok(None);
     };

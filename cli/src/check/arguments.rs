@@ -1,0 +1,77 @@
+//! The arguments of `check`.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use clap::{Args, ValueEnum};
+use tower_ratelimit::rules::Format;
+
+use crate::output::OutputFormat;
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Files, or directories of *.yaml, *.yml, *.json and *.toml; all of them are one list of rules. Those with a
+    /// domain are files of Envoy's rate limit service.
+    #[arg(required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// A request, such as 'POST /api/login'. Keys that the application registers are unavailable
+    /// here, and no request has a route.
+    #[arg(long, value_name = "METHOD PATH")]
+    pub(crate) request: Option<String>,
+    /// A header of the request; may be repeated.
+    #[arg(long = "header", value_name = "NAME:VALUE", requires = "request")]
+    pub(crate) headers: Vec<String>,
+    /// The other end of the connection.
+    #[arg(long, value_name = "ADDRESS", default_value = "192.0.2.1")]
+    pub(crate) peer: IpAddr,
+    /// When the request comes, such as 2026-11-21T03:00Z or 2026-11-21T08:30+05:30. Default: now.
+    #[arg(long, value_name = "TIME", requires = "request")]
+    pub(crate) at: Option<String>,
+    /// The request is authenticated.
+    #[arg(long, requires = "request")]
+    pub(crate) authenticated: bool,
+    /// Shows keys, which are addresses and the like.
+    #[arg(long, requires = "request")]
+    pub(crate) reveal_keys: bool,
+    /// A descriptor as Envoy sends it, such as rl foo=bar,baz=x: says which limit of a file of Envoy's rate limit
+    /// service it has, and why. May be repeated: then all are of one request, and have one domain.
+    #[cfg(feature = "serve")]
+    #[arg(long, value_names = ["DOMAIN", "KEY=VALUE,..."], num_args = 2, conflicts_with = "request")]
+    pub(crate) descriptor: Vec<String>,
+    /// Refuses what Envoy's rate limit service does not know.
+    #[cfg(feature = "serve")]
+    #[arg(long)]
+    pub(crate) strict_envoy: bool,
+    /// Lets a domain of Envoy's rate limit service stand in several files.
+    #[cfg(feature = "serve")]
+    #[arg(long)]
+    pub(crate) merge_domains: bool,
+    /// The files as they are in force: says what a reload would change.
+    #[arg(long, value_name = "OLD")]
+    pub(crate) against: Vec<PathBuf>,
+    /// Warnings are faults.
+    #[arg(long)]
+    pub(crate) deny_warnings: bool,
+    /// The format of the files, instead of that of their names.
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<FileFormat>,
+    /// How to tell: for readers, for programs, or as annotations of a GitHub workflow.
+    #[arg(long, value_name = "HOW", default_value = "text")]
+    pub(crate) output: OutputFormat,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum FileFormat {
+    Yaml,
+    Json,
+    Toml,
+}
+
+impl From<FileFormat> for Format {
+    fn from(format: FileFormat) -> Self {
+        match format {
+            FileFormat::Yaml => Self::Yaml,
+            FileFormat::Json => Self::Json,
+            FileFormat::Toml => Self::Toml,
+        }
+    }
+}

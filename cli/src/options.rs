@@ -1,0 +1,127 @@
+//! The options that services share, each written once: TLS of a listener, Redis, the admin service, the end.
+//!
+//! The structs have no doc comments: clap would take them for the text of the command that flattens them.
+
+use std::{
+    net::{AddrParseError, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
+
+use clap::Args;
+use tower_ratelimit::Quota;
+use tower_ratelimit_server::TlsFiles;
+
+#[derive(Debug, Args)]
+pub(crate) struct Tls {
+    /// The certificate to speak TLS by, in PEM, with those between it and the authority. It is read again when it
+    /// changes.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_key",
+        env = "TOWER_RATELIMIT_TLS_CERT"
+    )]
+    tls_cert: Option<PathBuf>,
+    /// The key of the certificate, in PEM.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_cert",
+        env = "TOWER_RATELIMIT_TLS_KEY"
+    )]
+    tls_key: Option<PathBuf>,
+    /// Authorities, in PEM, of which one has signed the certificate of every client.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_cert",
+        env = "TOWER_RATELIMIT_TLS_CLIENT_CA"
+    )]
+    tls_client_ca: Option<PathBuf>,
+}
+
+impl Tls {
+    pub(crate) fn files(self) -> Option<TlsFiles> {
+        let mut files = TlsFiles::new(self.tls_cert?, self.tls_key?);
+        files.client_ca = self.tls_client_ca;
+        Some(files)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Redis {
+    /// Redis, such as redis://127.0.0.1, in which all instances count together. Default: this process counts.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOWER_RATELIMIT_REDIS",
+        hide_env_values = true
+    )]
+    pub(crate) redis: Option<String>,
+    /// The prefix of all keys in Redis.
+    #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
+    pub(crate) redis_prefix: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Drain {
+    /// How long new requests are taken after SIGTERM, so that callers have time to notice.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, env = "TOWER_RATELIMIT_DRAIN")]
+    pub(crate) drain: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Operators {
+    /// Where operators look at rules and keys and change them, as `top` does; off is nowhere. Beyond this machine it
+    /// needs --admin-token-file.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:6070",
+        env = "TOWER_RATELIMIT_ADMIN"
+    )]
+    pub(crate) admin: OrOff,
+    /// A file with the token that operators have to present, of at least 32 characters.
+    #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_ADMIN_TOKEN_FILE")]
+    pub(crate) admin_token_file: Option<PathBuf>,
+    /// A name by which operators may call the host, beside its address.
+    #[arg(
+        long,
+        value_name = "HOST",
+        value_delimiter = ',',
+        env = "TOWER_RATELIMIT_ADMIN_HOST"
+    )]
+    pub(crate) admin_host: Vec<String>,
+    /// Shows operators the keys, which are addresses and the like, instead of digests, and logs them.
+    #[arg(long, env = "TOWER_RATELIMIT_REVEAL_KEYS")]
+    pub(crate) reveal_keys: bool,
+}
+
+/// Where a service listens, if anywhere.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OrOff(pub(crate) Option<SocketAddr>);
+
+impl FromStr for OrOff {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, AddrParseError> {
+        match text {
+            "off" => Ok(Self(None)),
+            address => address.parse().map(|address| Self(Some(address))),
+        }
+    }
+}
+
+/// A time such as 15ms or 5s; 0 is 0s.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    if matches!(text, "0" | "0s") {
+        return Ok(Duration::ZERO);
+    }
+    // The periods of quotas are such times.
+    let quota: Result<Quota, _> = format!("1/{text}").parse();
+    quota
+        .map(|quota| quota.period())
+        .map_err(|error| error.to_string())
+}

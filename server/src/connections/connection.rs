@@ -1,0 +1,132 @@
+//! A connection, from its first byte to its end.
+
+use std::{convert::Infallible, future::Future, pin::pin, sync::Arc, time::Duration};
+
+use axum::{extract::Request, response::Response};
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+use super::{
+    paced::{HEADER_TIME, Pace, Paced},
+    terms::Terms,
+};
+use crate::life;
+
+/// The most bytes of a request's header; more are answered 431.
+const MAX_HEADER: usize = 64 * 1024;
+
+/// How long a peer has to take the end of a connection by HTTP/2.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How often a peer that speaks HTTP/2 is asked whether it is there, and how long it may take to answer.
+const PING_TIME: Duration = Duration::from_secs(20);
+
+/// Serves a connection until its end. Its errors are its peer's, which is gone, or makes no sense.
+pub(super) async fn connection<I, F, A>(
+    io: I,
+    terms: Terms,
+    answer: F,
+    stopped: watch::Receiver<bool>,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Fn(Request<Incoming>) -> A + Send + 'static,
+    A: Future<Output = Response> + Send + 'static,
+{
+    let pace = Arc::new(Pace::new(terms.idle));
+    let mut io = Paced::new(io, Arc::clone(&pace));
+    match timeout(HEADER_TIME, io.is_http2()).await {
+        Ok(Ok(true)) => speak_http2(io, terms, &pace, answer, stopped).await,
+        Ok(Ok(false)) if terms.http1 => speak_http1(io, &pace, answer, stopped).await,
+        _ => {}
+    }
+}
+
+async fn speak_http1<I, F, A>(
+    io: Paced<I>,
+    pace: &Arc<Pace>,
+    answer: F,
+    stopped: watch::Receiver<bool>,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Fn(Request<Incoming>) -> A,
+    A: Future<Output = Response>,
+{
+    let service = service_fn(move |request| {
+        let answer = pace.begin(answer(request));
+        async { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(MAX_HEADER);
+    let connection = builder.serve_connection(TokioIo::new(io), service);
+    let mut connection = pin!(connection.with_upgrades());
+    // First the connection reads what is there: one that has read nothing ends without an answer.
+    tokio::select! {
+        biased;
+        _ = connection.as_mut() => return,
+        () = pace.is_over() => return,
+        () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
+    }
+    tokio::select! {
+        _ = connection => {}
+        () = pace.is_over() => {}
+    }
+}
+
+async fn speak_http2<I, F, A>(
+    io: Paced<I>,
+    terms: Terms,
+    pace: &Arc<Pace>,
+    answer: F,
+    stopped: watch::Receiver<bool>,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Fn(Request<Incoming>) -> A,
+    A: Future<Output = Response> + Send + 'static,
+{
+    let service = service_fn(move |request| {
+        let answer = pace.begin(answer(request));
+        async { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_TIME)
+        .keep_alive_timeout(PING_TIME)
+        .max_concurrent_streams(terms.streams)
+        .max_header_list_size(MAX_HEADER as u32);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+    // First the connection reads what is there: one that has read nothing ends without an answer.
+    tokio::select! {
+        biased;
+        _ = connection.as_mut() => return,
+        () = pace.is_over() => {
+            // A peer that reads is told, so that it sends no request into the end.
+            connection.as_mut().graceful_shutdown();
+            drop(timeout(GRACE, connection).await);
+            return;
+        }
+        () = life::wait(stopped) => connection.as_mut().graceful_shutdown(),
+        () = aged(terms) => connection.as_mut().graceful_shutdown(),
+    }
+    tokio::select! {
+        _ = connection => {}
+        () = pace.is_over() => {}
+    }
+}
+
+/// Waits until a connection that begins now is too old.
+async fn aged(terms: Terms) {
+    match terms.next_age() {
+        Some(age) => sleep(age).await,
+        None => std::future::pending().await,
+    }
+}

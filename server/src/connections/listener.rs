@@ -1,0 +1,137 @@
+//! Listeners: sockets of the network, and of the file system.
+
+use std::{future::Future, io, net::SocketAddr};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::error::ServeError;
+
+/// A socket that connections come from.
+pub(crate) trait Listener: Send + Sync + Sized + 'static {
+    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next connection, and the address of its other end.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Io, SocketAddr)>> + Send;
+
+    /// The connections that are there already. The socket is asked past the runtime, which may not have heard of them.
+    fn waiting(self) -> Vec<(Self::Io, SocketAddr)>;
+
+    /// The address, as a reader of the log knows it.
+    fn shown(&self) -> String;
+}
+
+impl Listener for TcpListener {
+    type Io = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (stream, address) = self.accept().await?;
+        at_once(&stream);
+        Ok((stream, address))
+    }
+
+    fn waiting(self) -> Vec<(TcpStream, SocketAddr)> {
+        let Ok(listener) = self.into_std() else {
+            return Vec::new();
+        };
+        let accepted = std::iter::from_fn(|| listener.accept().ok());
+        let accepted = accepted.filter_map(|(stream, address)| {
+            stream.set_nonblocking(true).ok()?;
+            let stream = TcpStream::from_std(stream).ok()?;
+            at_once(&stream);
+            Some((stream, address))
+        });
+        accepted.collect()
+    }
+
+    fn shown(&self) -> String {
+        let address = self.local_addr();
+        address.map_or_else(|error| error.to_string(), |address| address.to_string())
+    }
+}
+
+/// Has answers written at once, not when more has come together.
+fn at_once(stream: &TcpStream) {
+    drop(stream.set_nodelay(true));
+}
+
+/// Listens on the address that an option tells; also the address that it has got.
+pub(crate) async fn listen(
+    address: SocketAddr,
+    option: &str,
+) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.and_then(|listener| {
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    });
+    listener.map_err(|error| ServeError(format!("{option}: {address}: {error}")))
+}
+
+/// The same for a service that can be had or not.
+pub(crate) async fn listen_unless_off(
+    address: SocketAddr,
+    option: &str,
+) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let listener = listen(address, option).await;
+    listener.map_err(|ServeError(text)| ServeError(format!("{text}; say another address, or off")))
+}
+
+#[cfg(unix)]
+mod of_files {
+    use std::{
+        fs, io,
+        net::{Ipv4Addr, SocketAddr},
+        os::unix::fs::FileTypeExt as _,
+        path::Path,
+    };
+
+    use tokio::net::{UnixListener, UnixStream};
+
+    use super::Listener;
+
+    /// The other end is a process of this machine.
+    const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+    impl Listener for UnixListener {
+        type Io = UnixStream;
+
+        async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
+            let (stream, _) = self.accept().await?;
+            Ok((stream, HERE))
+        }
+
+        fn waiting(self) -> Vec<(UnixStream, SocketAddr)> {
+            let Ok(listener) = self.into_std() else {
+                return Vec::new();
+            };
+            let accepted = std::iter::from_fn(|| listener.accept().ok());
+            let accepted = accepted.filter_map(|(stream, _)| {
+                stream.set_nonblocking(true).ok()?;
+                Some((UnixStream::from_std(stream).ok()?, HERE))
+            });
+            accepted.collect()
+        }
+
+        fn shown(&self) -> String {
+            let address = self.local_addr().ok();
+            let path = address.as_ref().and_then(|address| address.as_pathname());
+            path.map_or_else(String::new, |path| path.display().to_string())
+        }
+    }
+
+    /// Listens on a socket in the file system, in place of one that a process left behind.
+    pub(crate) async fn listen_unix(path: &Path) -> io::Result<UnixListener> {
+        let metadata = path.symlink_metadata();
+        let is_socket = metadata.is_ok_and(|metadata| metadata.file_type().is_socket());
+        if is_socket && UnixStream::connect(path).await.is_err() {
+            fs::remove_file(path)?;
+        }
+        UnixListener::bind(path)
+    }
+}
+
+#[cfg(unix)]
+pub(crate) use self::of_files::listen_unix;

@@ -1,0 +1,147 @@
+//! Connections of gRPC, and what HTTP/2 asks of all peers: pings, and a bound on requests at a time.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::{task::JoinHandle, time::timeout};
+
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// More than a peer may take for anything.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A client's first words: the preface, and a frame of settings.
+const FIRST: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// A client that answers what has to be answered.
+async fn client(io: DuplexStream) -> (SendRequest<Body>, JoinHandle<()>) {
+    let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(io))
+        .await
+        .unwrap();
+    (sender, tokio::spawn(async { drop(connection.await) }))
+}
+
+fn get() -> Request {
+    Request::get("http://test/").body(Body::empty()).unwrap()
+}
+
+/// The time until the connection is closed, and what came before.
+async fn end(client: &mut DuplexStream) -> (Duration, Vec<u8>) {
+    let start = Instant::now();
+    let mut rest = Vec::new();
+    let read = timeout(5 * MINUTE, client.read_to_end(&mut rest)).await;
+    read.expect("an end").unwrap();
+    (start.elapsed(), rest)
+}
+
+#[tokio::test(start_paused = true)]
+async fn peer_that_does_not_begin_is_given_up() {
+    for first in [&b""[..], b"PRI * HTTP/2.0\r\n"] {
+        let mut served = served_by(Terms::grpc(DAY));
+        served.client.write_all(first).await.unwrap();
+        let (time, rest) = end(&mut served.client).await;
+        assert!((10..13).contains(&time.as_secs()), "{time:?}: {first:?}");
+        assert_eq!(rest, b"");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn grpc_does_not_speak_http1() {
+    let mut served = served_by(Terms::grpc(DAY));
+    served.answers.add_permits(1);
+    served.client.write_all(REQUEST.as_bytes()).await.unwrap();
+    let (time, rest) = end(&mut served.client).await;
+    assert_eq!((time.as_secs(), rest.as_slice()), (0, &b""[..]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn peer_that_answers_no_ping_is_given_up() {
+    for terms in [Terms::grpc(DAY), Terms::http(1)] {
+        let mut served = served_by(terms);
+        served.client.write_all(FIRST).await.unwrap();
+        let (time, rest) = end(&mut served.client).await;
+        assert!((40..43).contains(&time.as_secs()), "{time:?}");
+        // Eight bytes of it, on no stream.
+        let ping = b"\0\0\x08\x06\0\0\0\0\0";
+        assert!(
+            rest.windows(ping.len()).any(|frame| frame == ping),
+            "{rest:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn proxy_that_answers_pings_is_kept_until_it_is_old() {
+    for _ in 0..3 {
+        let served = served_by(Terms::grpc(10 * MINUTE));
+        let (mut sender, mut connection) = client(served.client).await;
+        let kept = timeout(8 * MINUTE, &mut connection).await;
+        assert!(kept.is_err(), "eight minutes without a request");
+        // One that is under way at the end is answered.
+        let answer = tokio::spawn(sender.send_request(get()));
+        let late = timeout(5 * MINUTE, &mut connection).await;
+        assert!(late.is_err(), "the answer is waited for");
+        served.answers.add_permits(1);
+        assert_eq!(answer.await.unwrap().unwrap().status(), 200);
+        timeout(Duration::from_secs(1), connection)
+            .await
+            .unwrap()
+            .unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_of_one_age_end_at_times_of_their_own() {
+    let start = Instant::now();
+    let mut ends = Vec::new();
+    for _ in 0..50 {
+        let served = served_by(Terms::grpc(10 * MINUTE));
+        let (sender, connection) = client(served.client).await;
+        ends.push(tokio::spawn(async move {
+            timeout(20 * MINUTE, connection)
+                .await
+                .expect("an end")
+                .unwrap();
+            drop((sender, served.answers, served.stop));
+            start.elapsed()
+        }));
+    }
+    let mut times = Vec::new();
+    for end in ends {
+        let time = end.await.unwrap();
+        assert!(
+            (9 * MINUTE..=11 * MINUTE + Duration::from_secs(1)).contains(&time),
+            "{time:?}"
+        );
+        times.push(time.as_secs());
+    }
+    times.sort_unstable();
+    times.dedup();
+    assert!(times.len() > 10, "{times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_at_a_time_are_bounded() {
+    for (terms, most) in [(Terms::grpc(DAY), 200), (Terms::http(1), 100)] {
+        let (io, server) = duplex(1 << 20);
+        let (_stop, stopped) = watch::channel(false);
+        let begun = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&begun);
+        let answer = move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            std::future::pending()
+        };
+        tokio::spawn(connection(server, terms, answer, stopped));
+        let (sender, _connection) = client(io).await;
+        // The settings of the other end are known with the first answer to a ping.
+        sleep(Duration::from_secs(1)).await;
+        for _ in 0..2 * most {
+            tokio::spawn(sender.clone().send_request(get()));
+        }
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(begun.load(Ordering::Relaxed), most);
+    }
+}

@@ -1,0 +1,79 @@
+//! Modes: what is the same for all rules.
+
+use crate::{
+    headers::{HeaderNames, HeaderSet},
+    statistics::NearLimit,
+};
+
+/// What is the same for all rules.
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct Modes {
+    pub(super) shadow: bool,
+    pub(super) quota: bool,
+    pub(super) metadata: bool,
+    pub(super) charge_admitted: bool,
+    pub(super) near_limit: NearLimit,
+    pub(super) headers: Vec<HeaderSet>,
+    pub(super) header_names: HeaderNames,
+    pub(super) problem_body: bool,
+}
+
+impl Modes {
+    /// Whether all requests pass; the statuses go on to say what is over its limit. Defaults to false.
+    pub const fn shadow(mut self, shadow: bool) -> Self {
+        self.shadow = shadow;
+        self
+    }
+
+    /// Whether every descriptor but unlimited ones is a quota, so that a request is over its limit only when all
+    /// of them are. Defaults to false.
+    pub const fn quota(mut self, quota: bool) -> Self {
+        self.quota = quota;
+        self
+    }
+
+    /// Whether answers have dynamic metadata: the request, and the `metadata` of the descriptors that passed.
+    /// Defaults to false.
+    pub const fn metadata(mut self, metadata: bool) -> Self {
+        self.metadata = metadata;
+        self
+    }
+
+    /// Whether only requests that pass are charged. Defaults to false, as in the reference: each descriptor counts
+    /// whatever becomes of the others, and goes on counting beyond its limit.
+    ///
+    /// Each request is then decided by a task of its own, in a runtime of tokio. A request that one descriptor denies
+    /// gives back at once what others had taken for it. Until then there is less left for requests that come at the
+    /// same time, never more.
+    pub const fn charge_admitted(mut self, admitted: bool) -> Self {
+        self.charge_admitted = admitted;
+        self
+    }
+
+    /// The share of a limit from which on it is told as near in statistics, from 0 to 1. Defaults to 0.8.
+    pub const fn near_limit(mut self, share: f32) -> Self {
+        self.near_limit = NearLimit(share);
+        self
+    }
+
+    /// The header fields for the response to the client. Defaults to none.
+    pub fn headers(mut self, headers: impl IntoIterator<Item = HeaderSet>) -> Self {
+        self.headers = headers.into_iter().collect();
+        self
+    }
+
+    /// The names of [`HeaderSet::Envoy`] for the limit, what remains of it, and the seconds to its end. They are
+    /// told in small letters.
+    pub fn header_names(mut self, names: [&str; 3]) -> Self {
+        self.header_names = HeaderNames(names.map(str::to_ascii_lowercase));
+        self
+    }
+
+    /// Whether denied clients get a problem document, as those of the crate's layers do. Defaults to false, an empty
+    /// body. Envoy tells it to clients of gRPC as their message.
+    pub const fn problem_body(mut self, problem: bool) -> Self {
+        self.problem_body = problem;
+        self
+    }
+}

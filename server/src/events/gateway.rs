@@ -1,0 +1,64 @@
+//! Requests of the gateway, by the class of their answer.
+
+use std::time::Instant;
+
+use http::StatusCode;
+use metrics::{Counter, Histogram, counter, histogram};
+
+pub(crate) const GATEWAY_REQUESTS: &str = "ratelimit_gateway_requests_total";
+pub(crate) const GATEWAY_DURATION: &str = "ratelimit_gateway_duration_seconds";
+
+/// Upper bounds of the histogram, in seconds: from a denial to an upstream that takes its time.
+pub(crate) const GATEWAY_SECONDS: [f64; 14] = [
+    0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0,
+];
+
+/// The classes of statuses, and what becomes of a request whose client does not wait for its answer.
+const CODES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "cancelled"];
+
+/// Counts answers. Each series is there from the start, so that the first event is seen as a change.
+pub(crate) struct Answers([(Counter, Histogram); CODES.len()]);
+
+/// A request that is not answered yet.
+pub(crate) struct Unanswered<'a> {
+    answers: &'a Answers,
+    since: Instant,
+    code: usize,
+}
+
+impl Answers {
+    /// Counts for the recorder of the moment.
+    pub(crate) fn new() -> Self {
+        let series = |code| {
+            let requests = counter!(GATEWAY_REQUESTS, "code" => code);
+            requests.increment(0);
+            (requests, histogram!(GATEWAY_DURATION, "code" => code))
+        };
+        Self(CODES.map(series))
+    }
+
+    /// A request, which is cancelled unless it is answered.
+    pub(crate) fn asked(&self) -> Unanswered<'_> {
+        Unanswered {
+            answers: self,
+            since: Instant::now(),
+            code: CODES.len() - 1,
+        }
+    }
+}
+
+impl Unanswered<'_> {
+    /// Counts the request as answered, which it is when the answer begins.
+    pub(crate) fn answered(mut self, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100);
+        self.code = class.clamp(1, 5) - 1;
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        let (requests, seconds) = &self.answers.0[self.code];
+        requests.increment(1);
+        seconds.record(self.since.elapsed());
+    }
+}

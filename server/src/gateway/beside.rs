@@ -1,0 +1,81 @@
+//! The listeners beside the proxy: metrics and probes, and operators.
+
+use std::{fmt, net::SocketAddr};
+
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+
+use super::Settings;
+use crate::{
+    admin::{Admin, Place},
+    connections::{self, MAX_CONNECTIONS, Terms, answer_of, listen_unless_off},
+    error::ServeError,
+    http::{Draining, probes},
+    metrics::Metrics,
+};
+
+/// The listeners, of those that are wanted.
+pub(super) struct Listeners {
+    /// With the address that it has got.
+    pub(super) http: Option<(TcpListener, SocketAddr)>,
+    admin: Option<Place>,
+}
+
+impl Listeners {
+    pub(super) async fn new(settings: &Settings) -> Result<Self, ServeError> {
+        let admin = Place::listen(&settings.service()).await?;
+        let http = match settings.http {
+            Some(address) => Some(listen_unless_off(address, "--http").await?),
+            None => None,
+        };
+        Ok(Self { http, admin })
+    }
+}
+
+/// What the log says of them.
+impl fmt::Display for Listeners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((_, address)) = &self.http {
+            write!(f, "; metrics and probes are on {address}")?;
+        }
+        if let Some(Place { address, .. }) = &self.admin {
+            write!(f, "; operators are served on {address}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The servers.
+pub(super) struct Beside {
+    servers: JoinSet<()>,
+    stop: watch::Sender<bool>,
+}
+
+impl Beside {
+    pub(super) fn start(
+        listeners: Listeners,
+        metrics: Option<&Metrics>,
+        admin: Admin,
+        draining: &Draining,
+    ) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let mut servers = JoinSet::new();
+        if let (Some((listener, _)), Some(metrics)) = (listeners.http, metrics) {
+            let draining = draining.clone();
+            let probes = probes(move || !draining.has_begun());
+            let routes = metrics.router().merge(probes);
+            let answer = move |request, peer| answer_of(routes.clone(), request, peer);
+            let (terms, until) = (Terms::http(MAX_CONNECTIONS), stopped.clone());
+            servers.spawn(connections::serve(listener, None, terms, answer, until));
+        }
+        if let Some(place) = listeners.admin {
+            servers.spawn(admin.serve(place, stopped));
+        }
+        Self { servers, stop }
+    }
+
+    /// Takes no more requests, and waits for those under way.
+    pub(super) async fn end(mut self) {
+        self.stop.send_replace(true);
+        while self.servers.join_next().await.is_some() {}
+    }
+}

@@ -1,0 +1,86 @@
+//! The body of a response on its way to the client.
+
+use std::{
+    error::Error,
+    fmt,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use axum::body::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::{front::Ticket, progress::Progress};
+
+/// A body that ends where nothing comes in either direction for too long.
+pub(super) struct Download<B = Incoming, T = Ticket> {
+    body: B,
+    progress: Progress,
+    limit: Duration,
+    /// Begins when something is first waited for.
+    silence: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    _ticket: T,
+}
+
+impl<B, T> Download<B, T> {
+    pub(super) fn new(body: B, progress: Progress, limit: Duration, ticket: T) -> Self {
+        progress.note();
+        Self {
+            body,
+            progress,
+            limit,
+            silence: None,
+            _ticket: ticket,
+        }
+    }
+}
+
+impl<B, T> Body for Download<B, T>
+where
+    B: Body<Data = Bytes, Error: Into<Cause>> + Unpin,
+    T: Unpin,
+{
+    type Data = Bytes;
+    type Error = Cause;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        let this = &mut *self;
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
+            this.progress.note();
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let (progress, limit) = (&this.progress, this.limit);
+        let silence = this
+            .silence
+            .get_or_insert_with(|| Box::pin(progress.clone().silence(limit)));
+        ready!(silence.as_mut().poll(cx));
+        Poll::Ready(Some(Err(Silent.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+type Cause = Box<dyn Error + Send + Sync>;
+
+/// Nothing came in either direction.
+#[derive(Debug)]
+struct Silent;
+
+impl fmt::Display for Silent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nothing has come in either direction")
+    }
+}
+
+impl Error for Silent {}

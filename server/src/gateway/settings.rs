@@ -1,0 +1,142 @@
+//! The settings of a gateway.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use http::{Uri, uri::Authority};
+use tower_ratelimit::{
+    RedisStore,
+    rules::{Rules, RulesBuilder},
+};
+
+use crate::{
+    connections,
+    error::{ServeError, fault},
+    settings,
+    store::{Store, redis},
+    tls::TlsFiles,
+};
+
+/// All that a gateway is told.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Rule files of this crate, and directories of them.
+    pub rules: Vec<PathBuf>,
+    /// The server that requests are handed on to.
+    pub upstream: Upstream,
+    /// Where the gateway listens. Defaults to 0.0.0.0:8000.
+    pub listen: SocketAddr,
+    /// By which the gateway speaks TLS. Defaults to none: it speaks without.
+    pub tls: Option<TlsFiles>,
+    /// The address of Redis. Defaults to none: this process counts by itself.
+    pub redis: Option<String>,
+    /// What keys in Redis begin with. Defaults to that of [`RedisStore`].
+    pub redis_prefix: Option<String>,
+    /// The most bytes that the body of a request may have. Defaults to no limit: bodies are handed on as they come.
+    pub max_body: Option<u64>,
+    /// How many requests may be under way, and as many WebSockets. Defaults to 1,024.
+    pub max_in_flight: usize,
+    /// How many connections there may be from clients, WebSockets among them; one more waits until another ends.
+    /// Defaults to 4,096.
+    pub max_connections: usize,
+    /// How long the upstream may take until its response begins, from the last part of the request. Defaults to 60
+    /// seconds.
+    pub timeout: Duration,
+    /// How long nothing may come in either direction of a WebSocket, or of an exchange whose response has begun.
+    /// Defaults to an hour.
+    pub idle_timeout: Duration,
+    /// How long the gateway goes on after it was told to end. Defaults to 5 seconds.
+    pub drain: Duration,
+    /// Where metrics and probes are served. Defaults to none: there are no such.
+    pub http: Option<SocketAddr>,
+    /// Where the admin service listens: on a loopback address, unless there is a token. Defaults to none: there is
+    /// no such service.
+    pub admin: Option<SocketAddr>,
+    /// The file with the token that the admin service asks for, of at least 32 characters. Defaults to none.
+    pub admin_token_file: Option<PathBuf>,
+    /// The hosts by which the admin service may be asked, beside its address. Defaults to none.
+    pub admin_hosts: Vec<String>,
+    /// Whether the admin service shows keys, which are addresses and the like. Defaults to false: it shows digests.
+    pub reveal_keys: bool,
+}
+
+impl Settings {
+    /// The settings with these rule files, this upstream and all defaults.
+    #[must_use]
+    pub fn new(rules: Vec<PathBuf>, upstream: Upstream) -> Self {
+        Self {
+            rules,
+            upstream,
+            listen: SocketAddr::from(([0, 0, 0, 0], 8000)),
+            tls: None,
+            redis: None,
+            redis_prefix: None,
+            max_body: None,
+            max_in_flight: 1024,
+            max_connections: connections::MAX_CONNECTIONS,
+            timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(60 * 60),
+            drain: Duration::from_secs(5),
+            http: None,
+            admin: None,
+            admin_token_file: None,
+            admin_hosts: Vec::new(),
+            reveal_keys: false,
+        }
+    }
+
+    /// The rules, and the store that they count in.
+    pub(super) fn rules(&self) -> Result<(Rules, Store), ServeError> {
+        let prefix = self.redis_prefix.as_deref();
+        let connect = |address: &String| redis(RedisStore::builder(), prefix, address);
+        let redis = self.redis.as_ref().map(connect).transpose()?;
+        let builder = redis
+            .iter()
+            .cloned()
+            .fold(Rules::builder(), RulesBuilder::store);
+        let rules = builder.read_all(&self.rules);
+        let rules = rules.map_err(|error| fault("the rules cannot be used", &error))?;
+        let store = match (redis, rules.local_store()) {
+            (Some(redis), _) => Store::Redis(redis),
+            (None, Some(local)) => Store::Local(local.clone()),
+            (None, None) => unreachable!("without Redis rules count in this process"),
+        };
+        Ok((rules, store))
+    }
+
+    /// The gateway as operators see it: a service by rules of requests alone.
+    pub(super) fn service(&self) -> settings::Settings {
+        let mut service = settings::Settings::new(Vec::new());
+        service.auth_rules.clone_from(&self.rules);
+        service.admin = self.admin;
+        service.admin_token_file.clone_from(&self.admin_token_file);
+        service.admin_hosts.clone_from(&self.admin_hosts);
+        service.reveal_keys = self.reveal_keys;
+        service
+    }
+}
+
+/// A server that requests are handed on to, such as `http://127.0.0.1:8080`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream(pub(super) Authority);
+
+impl std::str::FromStr for Upstream {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let uri: Uri = text.parse().map_err(|error| format!("{error}"))?;
+        let parts = uri.into_parts();
+        let path = parts.path_and_query;
+        match (
+            parts.scheme.as_ref().map(|scheme| scheme.as_str()),
+            parts.authority,
+        ) {
+            (Some("http"), Some(authority))
+                if !authority.as_str().contains('@') && path.is_none_or(|path| path == "/") =>
+            {
+                Ok(Self(authority))
+            }
+            _ => Err("an upstream is http://, a host and a port, without a path".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What an exchange may take its time for; the clock is tokio's, which stands until nothing else can happen.
+
+use std::{
+    convert::Infallible,
+    future::poll_fn,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use axum::body::Bytes;
+use http_body::{Body, Frame};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, duplex},
+    sync::mpsc,
+    time::{Instant, sleep},
+};
+
+use super::{
+    download::Download,
+    progress::Progress,
+    upgrade::hand_on,
+    upload::{Upload, UploadError},
+    *,
+};
+
+/// A body whose parts come from a test.
+struct Parts(mpsc::UnboundedReceiver<Bytes>);
+
+impl Body for Parts {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let part = self.0.poll_recv(cx);
+        part.map(|part| part.map(|part| Ok(Frame::data(part))))
+    }
+}
+
+fn parts() -> (mpsc::UnboundedSender<Bytes>, Parts) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    (sender, Parts(receiver))
+}
+
+fn part(length: usize) -> Bytes {
+    vec![b'a'; length].into()
+}
+
+async fn next<B: Body + Unpin>(body: &mut B) -> Option<Result<Frame<B::Data>, B::Error>> {
+    poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// The seconds until a body that comes in such parts, one a second, is given up.
+async fn patience(length: usize) -> u64 {
+    let (sender, body) = parts();
+    let mut upload = Upload::new(body, u64::MAX).paced(MINUTE);
+    let start = Instant::now();
+    let client = tokio::spawn(async move {
+        for _ in 0..1000 {
+            sleep(Duration::from_secs(1)).await;
+            let _ = sender.send(part(length));
+        }
+        sender
+    });
+    let ended = loop {
+        match next(&mut upload).await {
+            Some(Ok(_)) if !client.is_finished() => {}
+            ended => break ended,
+        }
+    };
+    let slow = matches!(ended, Some(Err(UploadError::Slow)));
+    assert_eq!(slow, !client.is_finished());
+    start.elapsed().as_secs()
+}
+
+#[tokio::test(start_paused = true)]
+async fn body_comes_with_the_least_rate() {
+    assert_eq!(patience(500).await, 1000);
+    assert_eq!(patience(0).await, 60);
+    // Each 500 bytes are worth a second: of 250 a second, the half.
+    assert!((118..=122).contains(&patience(250).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn upstream_that_does_not_read_is_no_fault_of_the_client() {
+    let (sender, body) = parts();
+    let mut upload = Upload::new(body, u64::MAX).paced(MINUTE);
+    for _ in 0..3 {
+        sender.send(part(1)).unwrap();
+        next(&mut upload).await.unwrap().unwrap();
+        assert!(!upload.progress().is_awaited());
+        sleep(HOUR).await;
+    }
+    let start = Instant::now();
+    let told = next(&mut upload).await;
+    assert!(matches!(told, Some(Err(UploadError::Slow))));
+    assert_eq!(start.elapsed().as_secs(), 60);
+    assert!(upload.progress().is_awaited());
+}
+
+#[tokio::test(start_paused = true)]
+async fn exchange_ends_when_both_directions_are_silent() {
+    let (to_upstream, request) = parts();
+    let (to_client, response) = parts();
+    let mut upload = Upload::new(request, u64::MAX).of_messages(HOUR);
+    let progress = upload.progress().clone();
+    let mut download = Download::new(response, progress, HOUR, ());
+    let start = Instant::now();
+    // Each direction alone is silent for longer.
+    let talk = async {
+        for sender in [&to_upstream, &to_client, &to_upstream] {
+            sleep(HOUR * 3 / 4).await;
+            sender.send(part(1)).unwrap();
+        }
+    };
+    let uploaded = async {
+        while let Some(Ok(_)) = next(&mut upload).await {}
+        start.elapsed()
+    };
+    let downloaded = async {
+        while let Some(Ok(_)) = next(&mut download).await {}
+        start.elapsed()
+    };
+    let ((), uploaded, downloaded) = tokio::join!(talk, uploaded, downloaded);
+    let expected = (HOUR * 9 / 4 + HOUR).as_secs();
+    assert_eq!([uploaded.as_secs(), downloaded.as_secs()], [expected; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_can_be_as_long_as_anybody_likes() {
+    let (sender, body) = parts();
+    let mut download = Download::new(body, Progress::new(), Duration::MAX, ());
+    let late = async {
+        sleep(HOUR * 24 * 365).await;
+        sender.send(part(1)).unwrap();
+    };
+    let (told, ()) = tokio::join!(next(&mut download), late);
+    assert!(matches!(told, Some(Ok(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn tunnel_ends_when_both_directions_are_silent() {
+    let (mut client, one) = duplex(64);
+    let (mut upstream, other) = duplex(64);
+    let start = Instant::now();
+    let tunnel = tokio::spawn(hand_on(one, other, HOUR));
+    let mut byte = [0];
+    for _ in 0..3 {
+        sleep(HOUR * 3 / 4).await;
+        client.write_all(b"a").await.unwrap();
+        upstream.read_exact(&mut byte).await.unwrap();
+        sleep(HOUR * 3 / 4).await;
+        upstream.write_all(b"b").await.unwrap();
+        client.read_exact(&mut byte).await.unwrap();
+    }
+    assert_eq!(client.read(&mut byte).await.unwrap(), 0);
+    assert_eq!(upstream.read(&mut byte).await.unwrap(), 0);
+    tunnel.await.unwrap();
+    assert_eq!(start.elapsed().as_secs(), (HOUR * 9 / 2 + HOUR).as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tunnel_hands_on_what_comes_after_one_end_is_closed() {
+    let (mut client, one) = duplex(64);
+    let (mut upstream, other) = duplex(64);
+    let tunnel = tokio::spawn(hand_on(one, other, HOUR));
+    client.write_all(b"question").await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut text = String::new();
+    upstream.read_to_string(&mut text).await.unwrap();
+    assert_eq!(text, "question");
+    upstream.write_all(b"answer").await.unwrap();
+    drop(upstream);
+    text.clear();
+    client.read_to_string(&mut text).await.unwrap();
+    assert_eq!(text, "answer");
+    tunnel.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn end_that_does_not_read_is_silence() {
+    let (mut client, one) = duplex(64);
+    let (_upstream, other) = duplex(64);
+    let start = Instant::now();
+    let tunnel = tokio::spawn(hand_on(one, other, HOUR));
+    // More than there is room for on the way.
+    while client.write_all(&[b'a'; 64]).await.is_ok() {}
+    tunnel.await.unwrap();
+    assert_eq!(start.elapsed().as_secs(), HOUR.as_secs());
+}

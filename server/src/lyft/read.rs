@@ -1,0 +1,97 @@
+//! Texts and files as rules.
+
+use std::{
+    ffi::OsStr,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use tower_ratelimit::rules::RulesError;
+
+use super::{
+    parse,
+    rules::{Builder, Rules},
+};
+
+impl Rules {
+    /// Starts to configure how rules are read.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
+impl Builder {
+    /// Whether a domain may stand in several files, which are then one. Defaults to false: a domain that comes
+    /// again is a fault.
+    pub const fn merge_domains(mut self, merge: bool) -> Self {
+        self.merge_domains = merge;
+        self
+    }
+
+    /// Whether what Envoy's reference service does not know is a fault: `unit_multiplier`, `algorithm`, `burst`,
+    /// `slices` and `soft` of a limit. Defaults to false.
+    pub const fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
+    /// Reads texts, each with the name of its file. One fault refuses all of them.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with the texts, and when there is no domain in them.
+    pub fn parse<N: Into<String>, T: Into<String>>(
+        &self,
+        texts: impl IntoIterator<Item = (N, T)>,
+    ) -> Result<Rules, RulesError> {
+        let texts = texts.into_iter();
+        let texts = texts.map(|(name, text)| (name.into(), text.into()));
+        parse::parse(texts, self)
+    }
+
+    /// Reads files, and the `*.yaml`, `*.yml` and `*.json` files of directories in the order of their names.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be read, or all that is wrong with the files; and when there is none: a directory that is not
+    /// filled yet does not mean that nothing is limited.
+    pub fn read<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Rules, RulesError> {
+        let mut texts = Vec::new();
+        for path in paths {
+            let path = path.as_ref();
+            let unreadable = |error: io::Error| {
+                RulesError::unreadable(format!("{} cannot be read: {error}", path.display()))
+            };
+            for file in files(path).map_err(unreadable)? {
+                let text = fs::read_to_string(&file).map_err(unreadable)?;
+                texts.push((file.display().to_string(), text));
+            }
+        }
+        if texts.is_empty() {
+            let paths = paths.iter().map(|path| path.as_ref().display().to_string());
+            let paths: Vec<String> = paths.collect();
+            let message = format!(
+                "there is no rule file (*.yaml, *.yml, *.json) in {}",
+                paths.join(", ")
+            );
+            return Err(RulesError::unreadable(message));
+        }
+        self.parse(texts)
+    }
+}
+
+fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let file = entry?.path();
+        let extension = file.extension().and_then(OsStr::to_str);
+        if file.is_file() && matches!(extension, Some("yaml" | "yml" | "json")) {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,137 @@
+//! The parts of the service, made of its settings before anything listens.
+
+use std::sync::Arc;
+
+use axum::Router;
+use tower_ratelimit::{
+    LocalStore, RedisStore,
+    observe::{MetricsObserver, TopKeys},
+    rules::RulesLayer,
+};
+use tracing::warn;
+
+use crate::{
+    admin::Admin,
+    auth, check,
+    decide::RateLimits,
+    error::{ServeError, fault},
+    http::{self, Draining},
+    lyft::Rules,
+    metrics::Metrics,
+    settings::Settings,
+    source::Source,
+    store::{Store, redis},
+    telemetry::observed,
+    tls::Tls,
+};
+
+/// All that answers requests.
+pub(super) struct Parts {
+    pub(super) settings: Settings,
+    pub(super) limits: RateLimits,
+    pub(super) metrics: Metrics,
+    pub(super) tls: Option<Tls>,
+    /// The rules of `/v1/auth`.
+    auth: Option<RulesLayer>,
+    source: Source,
+    store: Store,
+}
+
+impl Parts {
+    /// Reads all files.
+    ///
+    /// # Errors
+    ///
+    /// When a file or a setting is wrong.
+    pub(super) fn new(settings: Settings) -> Result<Self, ServeError> {
+        let rules = settings.rules()?;
+        let store = store(&settings)?;
+        let counters = store.counters(settings.on_failure);
+        let limits = RateLimits::new(counters, settings.modes.clone());
+        let auth = auth(&settings, &store, limits.top())?;
+        let handle = auth.as_ref().map(RulesLayer::handle);
+        let of_auth = handle.iter().map(|handle| handle.rules());
+        let of_auth = of_auth.flat_map(|rules| rules.warnings().to_vec());
+        let of_limits = rules.iter().flat_map(Rules::warnings);
+        of_limits.for_each(|warning| warn!("{warning}"));
+        of_auth.for_each(|warning| warn!("{warning}"));
+        let tls = settings.tls.clone().map(Tls::new).transpose()?;
+        if let Some(rules) = rules {
+            limits.set_rules(rules);
+        }
+        let source = Source::new(
+            settings.clone(),
+            limits.clone(),
+            handle,
+            "the rules of /v1/auth",
+        );
+        let metrics = Metrics::new(source.clone(), store.clone());
+        Ok(Self {
+            settings,
+            limits,
+            metrics,
+            tls,
+            auth,
+            source,
+            store,
+        })
+    }
+
+    /// Reads the rules and the certificates again.
+    pub(super) fn reload(&self) {
+        self.source.reload();
+        if let Some(tls) = &self.tls {
+            tls.reload();
+        }
+    }
+
+    /// The routes by HTTP.
+    pub(super) fn router(&self, draining: Draining) -> Router {
+        let limits = self.limits.clone();
+        let handle = self.auth.as_ref().map(RulesLayer::handle);
+        let mut router = match limits.rules() {
+            Some(_) => http::router(limits.clone(), draining),
+            None => http::router_without_limits(limits.clone(), draining),
+        };
+        router = router
+            .merge(check::router(limits, handle))
+            .merge(self.metrics.router());
+        match &self.auth {
+            Some(rules) => router.merge(auth::router(rules, self.settings.trust.iter().copied())),
+            None => router,
+        }
+    }
+
+    /// The service for operators.
+    pub(super) fn admin(&self) -> Admin {
+        Admin::new(self.source.clone(), self.store.clone())
+    }
+}
+
+fn store(settings: &Settings) -> Result<Store, ServeError> {
+    let Some(address) = &settings.redis else {
+        let store = LocalStore::builder().max_keys(settings.max_keys).build();
+        return store
+            .map(Store::Local)
+            .map_err(|error| fault("--max-keys", &error));
+    };
+    let store = RedisStore::builder().deadline(settings.redis_deadline);
+    redis(store, settings.redis_prefix.as_deref(), address).map(Store::Redis)
+}
+
+fn auth(
+    settings: &Settings,
+    store: &Store,
+    top: &Arc<TopKeys>,
+) -> Result<Option<RulesLayer>, ServeError> {
+    if settings.auth_rules.is_empty() {
+        return Ok(None);
+    }
+    let rules = store.request_rules().read_all(&settings.auth_rules);
+    let rules = rules.map_err(|error| fault("the rules of --auth-rules cannot be used", &error))?;
+    let observer = MetricsObserver::new().backend(store.backend());
+    let observer = observed(observer, store.backend());
+    // Proxies go by the status, which is 200 in gRPC.
+    let layer = RulesLayer::new(rules).grpc(false);
+    Ok(Some(layer.observer((observer, Arc::clone(top)))))
+}
