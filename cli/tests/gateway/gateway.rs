@@ -47,7 +47,7 @@ impl Gateway {
             admin,
             process,
         };
-        gateway.says(" rules, on ").await;
+        gateway.says("limiting http://").await;
         gateway
     }
 
