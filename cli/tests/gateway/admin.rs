@@ -142,7 +142,7 @@ async fn keys_quotas_and_switches_are_at_hand() {
         assert_eq!(stats["store"]["tracked_keys"], 1, "{stats}");
         // Each change is in the log, and no key.
         let log = gateway.process.log();
-        assert_eq!(log.matches("admin: ").count(), 9, "{log}");
+        assert_eq!(log.matches("operator ").count(), 9, "{log}");
         assert!(!log.contains("ip:127.0.0.1"), "{log}");
     })
     .await;
