@@ -17,21 +17,17 @@ descriptors:
   - {key: counted, rate_limit: {unit: year, requests_per_unit: 10}}
   - {key: denied, rate_limit: {unit: year, requests_per_unit: 0}}
   - {key: named, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 10}}
-  - {key: named_too, value_to_metric: true, rate_limit: {unit: month, requests_per_unit: 10}}
   - {key: bucket, rate_limit: {unit: year, requests_per_unit: 10, algorithm: token_bucket}}
   - {key: log, rate_limit: {unit: year, requests_per_unit: 10, algorithm: sliding_log}}
-  - {key: part, value: 'a*', rate_limit: {unit: year, requests_per_unit: 10}}
 ";
 
 /// The keys of a request's descriptors. The last two have no rule, but one of them a limit of its own.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 7] = [
     "counted",
     "denied",
     "named",
-    "named_too",
     "bucket",
     "log",
-    "part",
     "own",
     "unmatched",
 ];
