@@ -30,14 +30,7 @@ pub(crate) fn check(check: &Check, colours: bool) -> Result<(String, u8), String
         .at
         .as_deref()
         .map_or_else(|| Ok(time::now()), time::parse)?;
-    let authenticated = check.authenticated;
-    let builder = Rules::builder()
-        .outside_of_application(true)
-        .authenticated(move |_| authenticated);
-    let builder = match check.format {
-        Some(format) => builder.format(format.into()),
-        None => builder,
-    };
+    let builder = builder(check);
     let mut findings = Findings::default();
     let rules = match builder.read_all(&check.files) {
         Ok(rules) => rules,
@@ -61,6 +54,17 @@ pub(crate) fn check(check: &Check, colours: bool) -> Result<(String, u8), String
     findings.refused = check.deny_warnings && findings.problems.iter().any(Problem::is_warning);
     let exit = if findings.refused { FAULTS } else { OK };
     Ok((findings.print(check.output, colours), exit))
+}
+
+fn builder(check: &Check) -> RulesBuilder {
+    let authenticated = check.authenticated;
+    let builder = Rules::builder()
+        .outside_of_application(true)
+        .authenticated(move |_| authenticated);
+    match check.format {
+        Some(format) => builder.format(format.into()),
+        None => builder,
+    }
 }
 
 /// The changes that a reload would make.

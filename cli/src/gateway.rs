@@ -22,6 +22,7 @@ pub(crate) struct Gateway {
     /// Where the gateway listens.
     #[arg(
         long,
+        help_heading = "Listeners",
         value_name = "ADDRESS",
         default_value = "0.0.0.0:8000",
         env = "TOWER_RATELIMIT_LISTEN"
@@ -31,12 +32,14 @@ pub(crate) struct Gateway {
     tls: Tls,
     #[command(flatten)]
     redis: Redis,
-    /// The longest body of a request, in bytes or such as 64k, 10m, 1g; a longer one gets 413. Default: any.
-    #[arg(long, value_name = "SIZE", value_parser = size, env = "TOWER_RATELIMIT_MAX_BODY")]
+    /// The longest body of a request, in bytes, or with a unit as in 64k, 10m, 1g; a longer one gets 413. Default: any
+    /// length.
+    #[arg(long, help_heading = "Limits of every request", value_name = "SIZE", value_parser = size, env = "TOWER_RATELIMIT_MAX_BODY")]
     max_body: Option<u64>,
-    /// How many requests may be under way, and as many WebSockets; one more gets 503.
+    /// How many requests may be under way, and how many WebSockets beside them; one more gets 503.
     #[arg(
         long,
+        help_heading = "Limits of every request",
         value_name = "COUNT",
         default_value_t = 1024,
         env = "TOWER_RATELIMIT_MAX_IN_FLIGHT"
@@ -45,22 +48,24 @@ pub(crate) struct Gateway {
     /// How many connections of clients there may be; one more waits until another ends.
     #[arg(
         long,
+        help_heading = "Limits of every request",
         value_name = "COUNT",
         default_value_t = 4096,
         env = "TOWER_RATELIMIT_MAX_CONNECTIONS"
     )]
     max_connections: usize,
     /// How long the upstream may take until its response begins; later it is 504.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, env = "TOWER_RATELIMIT_TIMEOUT")]
+    #[arg(long, help_heading = "Limits of every request", value_name = "TIME", default_value = "60s", value_parser = time, env = "TOWER_RATELIMIT_TIMEOUT")]
     timeout: Duration,
-    /// How long a WebSocket, or an exchange whose response has begun, may be silent in both directions.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time, env = "TOWER_RATELIMIT_IDLE_TIMEOUT")]
+    /// How long a WebSocket, or an exchange whose response has begun, may be silent in both directions; 0 is for ever.
+    #[arg(long, help_heading = "Limits of every request", value_name = "TIME", default_value = "1h", value_parser = time, env = "TOWER_RATELIMIT_IDLE_TIMEOUT")]
     idle_timeout: Duration,
     #[command(flatten)]
     drain: Drain,
     /// Where /metrics and the probes /healthz and /readyz are served, without TLS; off is nowhere.
     #[arg(
         long,
+        help_heading = "Listeners",
         value_name = "ADDRESS",
         default_value = "127.0.0.1:6071",
         env = "TOWER_RATELIMIT_HTTP"
@@ -102,7 +107,10 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     settings.max_in_flight = gateway.max_in_flight;
     settings.max_connections = gateway.max_connections;
     settings.timeout = gateway.timeout;
-    settings.idle_timeout = gateway.idle_timeout;
+    settings.idle_timeout = match gateway.idle_timeout {
+        Duration::ZERO => Duration::MAX,
+        time => time,
+    };
     settings.drain = gateway.drain.drain;
     settings.http = gateway.http.0;
     settings.admin = gateway.operators.admin.0;

@@ -46,7 +46,7 @@ use clap::Parser;
 
 use self::{
     arguments::{Arguments, Command},
-    exit::{FAULTS, OK, USAGE},
+    exit::{OK, USAGE},
 };
 
 /// Runs the program: writes to `out` and `errors`, with colours or without, and returns the exit
@@ -94,7 +94,7 @@ fn run_command(
         #[cfg(feature = "serve")]
         Command::Healthcheck(asked) => {
             let (line, is_ready) = healthcheck::healthcheck(&asked);
-            Ok((line, if is_ready { OK } else { FAULTS }))
+            Ok((line, if is_ready { OK } else { exit::FAULTS }))
         }
         #[cfg(feature = "serve")]
         Command::Gateway(gateway) => gateway::gateway(*gateway).map(|()| (String::new(), OK)),

@@ -14,8 +14,9 @@ use tracing_subscriber::{
 const OWN: &str = "tower_ratelimit";
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Log")]
 pub(crate) struct Log {
-    /// The lines of the log.
+    /// The format of the lines, which go to the standard error stream.
     #[arg(
         long,
         value_name = "FORMAT",
@@ -23,7 +24,8 @@ pub(crate) struct Log {
         env = "TOWER_RATELIMIT_LOG_FORMAT"
     )]
     log_format: Format,
-    /// The least level of lines: error, warn, info, debug or trace; or levels of modules, such as warn,hyper=debug.
+    /// The lowest level of lines that are written: error, warn, info, debug or trace; or a level for each module, such
+    /// as warn,hyper=debug.
     #[arg(
         long,
         value_name = "LEVEL",
@@ -36,7 +38,7 @@ pub(crate) struct Log {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For readers.
+    /// For people.
     Text,
     /// An object a line, with timestamp, level, message and target.
     Json,

@@ -14,9 +14,10 @@ use tower_ratelimit::Quota;
 use tower_ratelimit_server::TlsFiles;
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "TLS")]
 pub(crate) struct Tls {
-    /// The certificate to speak TLS by, in PEM, with those between it and the authority. It is read again when it
-    /// changes.
+    /// The certificate for TLS, in PEM, followed by those between it and the authority. Default: no TLS. The files of
+    /// TLS are read again when they change.
     #[arg(
         long,
         value_name = "FILE",
@@ -32,7 +33,8 @@ pub(crate) struct Tls {
         env = "TOWER_RATELIMIT_TLS_KEY"
     )]
     tls_key: Option<PathBuf>,
-    /// Authorities, in PEM, of which one has signed the certificate of every client.
+    /// Authorities, in PEM: each client has to show a certificate that one of them has signed. Default: clients show
+    /// none.
     #[arg(
         long,
         value_name = "FILE",
@@ -51,8 +53,10 @@ impl Tls {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Counts")]
 pub(crate) struct Redis {
-    /// Redis, such as redis://127.0.0.1, in which all instances count together. Default: this process counts.
+    /// The Redis in which all instances count together, such as redis://127.0.0.1. Default: this process counts by
+    /// itself.
     #[arg(
         long,
         value_name = "URL",
@@ -73,9 +77,10 @@ pub(crate) struct Drain {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Operators")]
 pub(crate) struct Operators {
-    /// Where operators look at rules and keys and change them, as `top` does; off is nowhere. Beyond this machine it
-    /// needs --admin-token-file.
+    /// Where operators look at rules and keys and change them, and where `top` asks; off is nowhere. An address that
+    /// other machines can reach needs --admin-token-file.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -86,7 +91,7 @@ pub(crate) struct Operators {
     /// A file with the token that operators have to present, of at least 32 characters.
     #[arg(long, value_name = "FILE", env = "TOWER_RATELIMIT_ADMIN_TOKEN_FILE")]
     pub(crate) admin_token_file: Option<PathBuf>,
-    /// A name by which operators may call the host, beside its address.
+    /// A host name by which operators may ask, beside the address.
     #[arg(
         long,
         value_name = "HOST",
@@ -94,7 +99,7 @@ pub(crate) struct Operators {
         env = "TOWER_RATELIMIT_ADMIN_HOST"
     )]
     pub(crate) admin_host: Vec<String>,
-    /// Shows operators the keys, which are addresses and the like, instead of digests, and logs them.
+    /// Shows keys, which are addresses and the like, to operators and in the log. Default: digests of them.
     #[arg(long, env = "TOWER_RATELIMIT_REVEAL_KEYS")]
     pub(crate) reveal_keys: bool,
 }

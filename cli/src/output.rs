@@ -78,7 +78,7 @@ impl Findings {
         text
     }
 
-    /// What follows the problems.
+    /// The text after the problems.
     fn rest(&self, paint: &Paint) -> String {
         let mut text = format!("{}\n", self.summary());
         if let Some(changes) = &self.changes {

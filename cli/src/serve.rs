@@ -28,6 +28,7 @@ pub(crate) struct Serve {
     /// Rule files of tower-ratelimit, as `check` takes them, by which /v1/auth answers nginx, Caddy and Traefik.
     #[arg(
         long,
+        help_heading = "Rules",
         value_name = "FILES",
         value_delimiter = ',',
         env = "TOWER_RATELIMIT_AUTH_RULES"
@@ -36,6 +37,7 @@ pub(crate) struct Serve {
     /// The networks of the proxies that may ask /v1/auth.
     #[arg(
         long,
+        help_heading = "Rules",
         value_name = "CIDR",
         value_delimiter = ',',
         default_value = "127.0.0.0/8,::1/128",
@@ -43,33 +45,36 @@ pub(crate) struct Serve {
     )]
     trust: Vec<IpNet>,
     /// Lets a domain stand in several files.
-    #[arg(long, env = "TOWER_RATELIMIT_MERGE_DOMAINS")]
+    #[arg(long, help_heading = "Rules", env = "TOWER_RATELIMIT_MERGE_DOMAINS")]
     merge_domains: bool,
     /// Reads the files again when they change, not only at SIGHUP.
-    #[arg(long, env = "TOWER_RATELIMIT_WATCH")]
+    #[arg(long, help_heading = "Rules", env = "TOWER_RATELIMIT_WATCH")]
     watch: bool,
     /// Where the gRPC service listens.
     #[arg(
         long,
+        help_heading = "Listeners",
         value_name = "ADDRESS",
         default_value = "127.0.0.1:8081",
         env = "TOWER_RATELIMIT_GRPC"
     )]
     grpc: SocketAddr,
-    /// A socket in the file system on which the gRPC service listens in place of that.
+    /// A socket in the file system on which the gRPC service listens, in place of --grpc.
     #[arg(
         long,
+        help_heading = "Listeners",
         value_name = "PATH",
         env = "TOWER_RATELIMIT_GRPC_UDS",
         conflicts_with = "grpc"
     )]
     grpc_uds: Option<PathBuf>,
-    /// How old a connection of gRPC may become, a tenth more or less.
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time, env = "TOWER_RATELIMIT_GRPC_MAX_AGE")]
+    /// How old a connection of gRPC may become, a tenth more or less; its caller then makes another.
+    #[arg(long, help_heading = "Listeners", value_name = "TIME", default_value = "24h", value_parser = time, env = "TOWER_RATELIMIT_GRPC_MAX_AGE")]
     grpc_max_age: Duration,
-    /// Where /json and the probes /healthz and /readyz are served.
+    /// Where HTTP is served: /v1/check, /v1/auth, /json, /metrics, and the probes /healthz and /readyz.
     #[arg(
         long,
+        help_heading = "Listeners",
         value_name = "ADDRESS",
         default_value = "127.0.0.1:8080",
         env = "TOWER_RATELIMIT_HTTP"
@@ -79,25 +84,32 @@ pub(crate) struct Serve {
     operators: Operators,
     #[command(flatten)]
     tls: Tls,
-    /// The HTTP service speaks TLS as the gRPC service does, instead of without.
-    #[arg(long, requires = "tls_cert", env = "TOWER_RATELIMIT_HTTP_TLS")]
+    /// HTTP is served by TLS, too.
+    #[arg(
+        long,
+        help_heading = "TLS",
+        requires = "tls_cert",
+        env = "TOWER_RATELIMIT_HTTP_TLS"
+    )]
     http_tls: bool,
     #[command(flatten)]
     redis: Redis,
-    /// How long Redis may take; Envoy waits for 20ms unless it is told otherwise.
-    #[arg(long, value_name = "TIME", default_value = "15ms", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
+    /// How long Redis may take for a decision; Envoy waits for 20ms unless it is told otherwise.
+    #[arg(long, help_heading = "Counts", value_name = "TIME", default_value = "15ms", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
     redis_deadline: Duration,
     /// The policy while Redis does not answer.
     #[arg(
         long,
+        help_heading = "Counts",
         value_name = "HOW",
         default_value = "local",
         env = "TOWER_RATELIMIT_ON_FAILURE"
     )]
     on_failure: Failure,
-    /// How many counts are kept without Redis; beyond, those with the least to forget are given up.
+    /// How many keys are counted without Redis; beyond that, those give way that have used the least.
     #[arg(
         long,
+        help_heading = "Counts",
         value_name = "COUNT",
         default_value_t = 262_144,
         env = "TOWER_RATELIMIT_MAX_KEYS"
@@ -105,38 +117,49 @@ pub(crate) struct Serve {
     max_keys: usize,
     #[command(flatten)]
     drain: Drain,
-    /// Header fields for the client: retry-after, draft11, legacy, envoy.
+    /// Header fields that Envoy adds to its answers: retry-after, draft11, legacy, envoy. Default: none.
     #[arg(
         long,
+        help_heading = "Answers to Envoy",
         value_name = "SETS",
         value_delimiter = ',',
         env = "TOWER_RATELIMIT_RLS_HEADERS"
     )]
     rls_headers: Vec<HeaderSet>,
-    /// The body for clients that are denied.
+    /// The body of Envoy's answer to a client that is denied.
     #[arg(
         long,
+        help_heading = "Answers to Envoy",
         value_name = "BODY",
         default_value = "empty",
         env = "TOWER_RATELIMIT_RLS_BODY"
     )]
     rls_body: DeniedBody,
-    /// Lets all requests pass; what is over its limit is still told in the statuses.
-    #[arg(long, env = "TOWER_RATELIMIT_SHADOW")]
-    shadow: bool,
-    /// Takes every limit for a quota: a request is over when all of them are.
-    #[arg(long, env = "TOWER_RATELIMIT_QUOTA")]
-    quota: bool,
-    /// The requests that are charged.
+    /// Lets all requests pass; their statuses still say which limits are exceeded.
     #[arg(
         long,
+        help_heading = "Answers to Envoy",
+        env = "TOWER_RATELIMIT_SHADOW"
+    )]
+    shadow: bool,
+    /// Denies a request only when all of its limits are exceeded, as if each had `quota_mode`.
+    #[arg(long, help_heading = "Answers to Envoy", env = "TOWER_RATELIMIT_QUOTA")]
+    quota: bool,
+    /// The requests that count.
+    #[arg(
+        long,
+        help_heading = "Answers to Envoy",
         value_name = "WHICH",
         default_value = "always",
         env = "TOWER_RATELIMIT_CHARGE"
     )]
     charge: Charged,
-    /// Adds the metadata of the descriptors that passed to answers.
-    #[arg(long, env = "TOWER_RATELIMIT_METADATA")]
+    /// Adds dynamic metadata to answers: the request, and the `metadata` of the descriptors that passed.
+    #[arg(
+        long,
+        help_heading = "Answers to Envoy",
+        env = "TOWER_RATELIMIT_METADATA"
+    )]
     metadata: bool,
     #[command(flatten)]
     log: Log,
@@ -154,7 +177,7 @@ enum Failure {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DeniedBody {
-    /// None, as of Envoy's reference service.
+    /// None, as with Envoy's reference service.
     Empty,
     /// A problem document. Envoy tells it to clients of gRPC as their message.
     Problem,

@@ -10,7 +10,9 @@ use std::{
 };
 
 use serde_json::Value;
+use tempfile::TempDir;
 use testkit::programs::{Process, eventually, find, free_port, missing};
+use tokio::task::spawn_blocking;
 
 /// A server that answers 200 to `/` and 401 to `/login`, and the files that it writes.
 struct Server {
@@ -105,10 +107,14 @@ impl Server {
     }
 }
 
-/// Sends a request, and reads the whole answer.
+/// Sends a request with credentials, and reads the whole answer.
 fn ask(port: u16, request: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    let head = format!("{request} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n");
+    let head = format!(
+        "{request} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer t\r\n\
+         Cookie: session=s\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 203.0.113.7\r\n\
+         X-Tenant: a\r\nConnection: close\r\n\r\n"
+    );
     stream.write_all(head.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
@@ -126,8 +132,8 @@ fn replayed(log: &Path, more: &[&str]) -> Value {
     serde_json::from_slice(&out).expect("JSON")
 }
 
-/// Sends 30 requests and 12 logins, and replays each log of the server.
-async fn counts(server: &Server, logs: &[&str]) {
+/// Sends 30 requests and 12 logins, and replays each log of the server, which are in the folder then.
+async fn counts(server: &Server, logs: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let port = free_port();
     let mut process = server.start(folder.path(), port);
@@ -178,25 +184,50 @@ async fn counts(server: &Server, logs: &[&str]) {
         );
         assert_eq!(logins["quotas"][0]["limited"]["requests"], 7);
     }
+    folder
 }
 
 #[tokio::test]
 async fn logs_of_nginx() {
     if !NGINX.is_missing() {
-        counts(&NGINX, &["access.log", "access.json"]).await;
+        drop(counts(&NGINX, &["access.log", "access.json"]).await);
     }
 }
 
 #[tokio::test]
 async fn logs_of_apache() {
     if !APACHE.is_missing() {
-        counts(&APACHE, &["access.log", "common.log"]).await;
+        drop(counts(&APACHE, &["access.log", "common.log"]).await);
     }
 }
 
 #[tokio::test]
 async fn logs_of_caddy() {
     if !CADDY.is_missing() {
-        counts(&CADDY, &["access.json"]).await;
+        let folder = counts(&CADDY, &["access.json"]).await;
+        // Rules have a runtime of their own.
+        let headers = move || headers_of_caddy(&folder.path().join("access.json"), folder.path());
+        spawn_blocking(headers).await.expect("an end");
     }
+}
+
+/// Caddy writes all headers, but no credentials.
+fn headers_of_caddy(log: &Path, folder: &Path) {
+    let rules = folder.join("rules.yaml");
+    let told = |rule: &str| {
+        let text = format!("rules: [{{name: a, quota: 40/day, {rule}}}]");
+        fs::write(&rules, text).expect("a file");
+        replayed(log, &["--rules", rules.to_str().expect("a path")])["rules"].take()
+    };
+    for hidden in ["key: bearer_token", "key: {cookie: session}"] {
+        let told = told(hidden);
+        assert_eq!(told["limited"]["requests"], 2, "{told}");
+        assert_eq!(told["not_in_log"][0]["attempts"], 42, "{told}");
+        assert_eq!(told["not_in_log"][0]["instead"], "ip", "{told}");
+    }
+    let shown = told("key: {header: x-tenant}");
+    assert_eq!(shown["limited"]["requests"], 2, "{shown}");
+    assert_eq!(shown["not_in_log"], serde_json::json!([]), "{shown}");
+    let behind = ["--trust-proxies", "127.0.0.0/8", "--quota", "40/day"];
+    assert_eq!(replayed(log, &behind)["top"][0]["key"], "203.0.113.7");
 }

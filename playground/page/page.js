@@ -9,6 +9,8 @@ const STEPS = [0, 1, 2, 5, 10, 15, 30, 60, 300];
 const RATES = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20];
 const SHAPES = ['circle', 'square', 'triangle'];
 const DEFAULTS = { a: '5/10s burst 10', b: '5/10s fixed_window', r: '0.4,0.3,1', w: '3', x: '1' };
+const GAPS = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200];
+const DAY = 86400; // seconds
 const BOTH = [0, 1];
 
 const $ = (id) => document.getElementById(id);
@@ -62,6 +64,7 @@ const span = (micros) => {
   return seconds > 60 && seconds % 60 === 0 ? `${seconds / 60} min` : `${seconds} s`;
 };
 const clock = (micros, digits = 8) => new Date(micros / 1000).toISOString().slice(11, 11 + digits);
+const date = (micros) => new Date(micros / 1000).toISOString().slice(5, 10);
 function verdict(answer) {
   if (answer.outcome === 'denied') return answer.retry_after === null ? '429, never' : `429, retry in ${Math.ceil(answer.retry_after / SECOND)} s`;
   return answer.outcome === 'delayed' ? `200 after ${wait(answer.delay)}` : `200, ${answer.remaining} left`;
@@ -215,7 +218,7 @@ class Lane {
     const words = { limit, period: span(PERIODS[period] * SECOND), burst: burst || 'as the limit', queue, slices,
       step: step ? `every ${span(STEPS[step] * SECOND)}` : 'evenly' };
     for (const [input, text] of Object.entries(words)) {
-      this.inputs[input].parentElement.querySelector('output').textContent = text;
+      this.inputs[input].parentElement.querySelector('.value').textContent = text;
       this.inputs[input].setAttribute('aria-valuetext', text);
     }
     for (const label of this.root.querySelectorAll('[data-for]')) label.hidden = label.dataset.for !== this.inputs.algorithm.value;
@@ -608,10 +611,12 @@ function drawStrip(lane) {
   const i = sim.watch - 1;
   const x = (t) => left + ((t - from) / range()) * (right - left);
   const { limit, period } = lane.quota;
-  const gap = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600].find((each) => (range() / SECOND / each) * 62 < pen.w) * SECOND;
+  const least = ((range() / SECOND) * 62) / pen.w;
+  const gap = (GAPS.find((each) => each > least) ?? Math.ceil(least / DAY) * DAY) * SECOND;
   for (let t = Math.ceil(from / gap) * gap; t < sim.now; t += gap) {
     pen.line([[x(t), 4], [x(t), 112]], 'grid');
-    if (x(t) > left + 16 && x(t) < right - 26) pen.text(clock(t, gap < 60 * SECOND ? 8 : 5), x(t), 127, { align: 'center', size: 11 });
+    const words = gap < DAY * SECOND ? clock(t, gap < 60 * SECOND ? 8 : 5) : date(t);
+    if (x(t) > left + 16 && x(t) < right - 26) pen.text(words, x(t), 127, { align: 'center', size: 11 });
   }
   const bars = [...lane.bins].filter(([number]) => (number + 1) * width > from && number * width <= sim.now);
   // The highest bar, unless all that pass would be tiny beside an attack: then it is cut off.
@@ -627,14 +632,22 @@ function drawStrip(lane) {
   pen.text(top, left - 6, 14, { align: 'right', size: 11 });
   pen.text(0, left - 6, 48, { align: 'right', size: 11 });
   const { passed } = lane.clients[i];
-  const changes = [...passed.filter((t) => t <= sim.now).map((t) => [t, 1]), ...passed.map((t) => [t + period, -1])].sort((a, b) => a[0] - b[0]);
-  let [sum, peak] = [0, 0];
+  let [sum, peak, coming, going] = [0, 0, 0, 0];
   const points = [];
-  for (const [t, change] of changes) {
+  const add = (at) => {
+    // Of many in one place the first, the highest and the last are seen.
+    if (points.at(-3)?.[0] !== at) return points.push([at, sum]);
+    points.at(-2)[1] = Math.max(points.at(-2)[1], sum);
+    points.at(-1)[1] = sum;
+  };
+  for (;;) {
+    const [comes, goes] = [passed[coming] ?? Infinity, (passed[going] ?? Infinity) + period];
+    const t = Math.min(comes, goes);
     if (t > sim.now) break;
-    if (t >= from) points.push([x(t), sum]);
-    sum += change;
-    if (t >= from) { points.push([x(t), sum]); peak = Math.max(peak, sum); } else points.splice(0, points.length, [left, sum]);
+    const at = Math.round(2 * x(t)) / 2;
+    if (t >= from) add(at);
+    if (comes <= goes) [coming, sum] = [coming + 1, sum + 1]; else [going, sum] = [going + 1, sum - 1];
+    if (t >= from) { add(at); peak = Math.max(peak, sum); } else points.splice(0, points.length, [left, sum]);
   }
   points.push([right, sum]);
   const y = (count) => 112 - (50 * count) / Math.max(limit * 1.25, peak);
@@ -682,10 +695,13 @@ function load(settings) {
     lanes[i].quota ??= (lanes[i].set(i ? DEFAULTS.b : DEFAULTS.a), lanes[i].quota);
     Object.assign(lanes[i].find('.fault'), { textContent, hidden: false });
   });
-  // A strip that is full from the first moment on: the same requests, sent before anyone looked.
-  sim.now = START - range();
-  String(r).split(',').slice(0, 3).forEach((rate, i) => setRate(i, Math.min(20, Math.max(0, Number(rate) || 0))));
-  step(range() / SECOND);
+  const rates = SHAPES.map((_, i) => Math.min(20, Math.max(0, Number(String(r).split(',')[i]) || 0)));
+  const total = rates.reduce((sum, rate) => sum + rate);
+  // A strip that is full from the first moment on, or the end of one: the same requests, sent before anyone looked.
+  const seconds = total && Math.min(range() / SECOND, 20_000 / total);
+  sim.now = START - Math.round(seconds * SECOND);
+  rates.forEach((rate, i) => setRate(i, rate));
+  for (let i = 0; i < 1000; i++) step(seconds / 1000);
   setSpeed(sim.speed);
   watch(sim.watch);
 }
@@ -698,7 +714,7 @@ async function start() {
     const radio = make('input', { type: 'radio', name: 'watch', value: i + 1, onchange: () => watch(i + 1) });
     const rate = make('input', { type: 'range', min: 0, max: RATES.length - 1, ariaLabel: `Requests a second of client ${i + 1}` });
     rate.addEventListener('input', () => setRate(i, RATES[rate.value]));
-    return make('div', {}, make('label', {}, radio, shape(i + 1), `Client ${i + 1}`), rate, make('output'));
+    return make('div', {}, make('label', {}, radio, shape(i + 1), `Client ${i + 1}`), rate, make('span', { className: 'value' }));
   }));
   repaint();
   lanes.push(...BOTH.map((place) => new Lane(place)));

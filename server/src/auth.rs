@@ -45,9 +45,11 @@ const GRPC_FIELDS: [&str; 5] = [
     "grpc-retry-pushback-ms",
 ];
 
-/// The route `GET /v1/auth`: 200 or 429 by rules of requests, with their fields; with `?deny=403` that in place of
-/// every 4xx, for nginx, to which all others are errors. It has to be served with the peer's address
-/// (`into_make_service_with_connect_info::<SocketAddr>`).
+/// The route `GET /v1/auth`, which answers 200 or 429 by these rules, with their header fields. `trusted` are the
+/// networks of the proxies that may ask.
+///
+/// With `?deny=403` every 4xx becomes a 403: to nginx all others but 401 are errors. The route needs the peer's address:
+/// serve it by `into_make_service_with_connect_info::<SocketAddr>`.
 pub fn router(rules: &RulesLayer, trusted: impl IntoIterator<Item = IpNet>) -> Router {
     let auth = Auth {
         limit: rules.layer(Passed),

@@ -41,7 +41,8 @@ const MAX_BODY: usize = 1 << 20;
 /// The most fields in the header of a request, its host included.
 const MAX_HEADERS: usize = 100;
 
-/// The route `POST /v1/check`, by the limits and, if there are any, by rules of requests.
+/// The route `POST /v1/check`: questions about descriptors by the limits, and about requests by the rules, if there are
+/// any.
 pub fn router(limits: RateLimits, rules: Option<RulesHandle>) -> Router {
     Router::new()
         .route("/v1/check", post(check))

@@ -34,7 +34,8 @@ use crate::{
     telemetry::Span,
 };
 
-/// Limits by rules that can be exchanged: what the service decides by. A clone is a handle to the same limits.
+/// The limits of a service: rules, which can be exchanged, the counters that they count in, and the modes. A clone is a
+/// handle to the same limits.
 #[derive(Debug, Clone)]
 pub struct RateLimits(Arc<Inner>);
 
@@ -62,7 +63,7 @@ impl RateLimits {
         }))
     }
 
-    /// Puts rules into force. Counts stay.
+    /// Puts rules into force, in place of those before. What was counted stays.
     pub fn set_rules(&self, rules: Rules) {
         let rules = Arc::new(rules);
         let mut current = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +93,7 @@ impl RateLimits {
         ));
     }
 
-    /// The numbers of each limit that was asked about.
+    /// The statistics of each limit that was asked about.
     #[must_use]
     pub fn statistics(&self) -> &Statistics {
         &self.0.statistics
@@ -128,11 +129,11 @@ impl RateLimits {
         decided.await.map_err(lost).flatten()
     }
 
-    /// What [`decide`](Self::decide) would say. Nothing is counted.
+    /// The answer that [`decide`](Self::decide) would give. Nothing is counted.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As of [`decide`](Self::decide).
     pub async fn dry_run(
         &self,
         request: &RateLimitRequest,
@@ -215,7 +216,7 @@ fn problem(asked: &[Asked<'_>], statuses: &[DescriptorStatus]) -> (HeaderValue, 
     (kind, body.to_vec())
 }
 
-/// What the descriptors say that passed: the first word counts.
+/// The metadata of the descriptors that passed; of two values the first one counts.
 fn passed(asked: &[Asked<'_>], statuses: &[DescriptorStatus]) -> Struct {
     let mut passed = Struct::default();
     for (asked, status) in asked.iter().zip(statuses) {

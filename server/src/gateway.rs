@@ -13,6 +13,7 @@ mod proxy;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod ticket;
 mod upgrade;
 mod upload;
 
@@ -25,11 +26,11 @@ use tower_ratelimit::{
     observe::MetricsObserver,
     rules::{Rules, RulesLayer},
 };
-use tracing::{info, warn};
+use tracing::info;
 
 pub use self::settings::{Settings, Upstream};
 use self::{
-    beside::{Beside, Listeners},
+    beside::{Beside, ListenersBeside},
     front::Front,
 };
 use crate::{
@@ -40,7 +41,7 @@ use crate::{
     http::Draining,
     life::{self, Signals},
     metrics::Metrics,
-    source::Source,
+    source::{Source, warn_of},
     store::Store,
     telemetry::{Caller, observed},
     tls::{self, Tls},
@@ -59,8 +60,13 @@ impl Limits {
         let backend = store.backend();
         // There are no descriptors to count: it is there for the keys that are denied most often.
         let limits = RateLimits::new(store.counters(OnFailure::local()), Modes::default());
-        let observer = observed(MetricsObserver::new().backend(backend), backend);
-        let layer = RulesLayer::new(rules).observer((observer, Arc::clone(limits.top())));
+        let (layer, top) = (RulesLayer::new(rules), Arc::clone(limits.top()));
+        let metrics = MetricsObserver::new().backend(backend);
+        // Counting costs as much as deciding, also where nobody can read the counts.
+        let layer = match settings.http {
+            Some(_) => layer.observer(observed((metrics, top), backend)),
+            None => layer.observer(observed(top, backend)),
+        };
         let handle = Some(layer.handle());
         Self {
             source: Source::new(settings.service(), limits, handle, "the rules"),
@@ -81,11 +87,10 @@ impl Limits {
 /// When a file, an address or a setting is wrong.
 pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let (rules, store) = settings.rules()?;
-    let warnings = rules.warnings().iter();
-    warnings.for_each(|warning| warn!("{warning}"));
+    warn_of(rules.warnings());
     let tls = settings.tls.clone().map(Tls::new).transpose()?;
     let (listener, address) = listen(settings.listen, "--listen").await?;
-    let listeners = Listeners::new(&settings).await?;
+    let listeners = ListenersBeside::new(&settings).await?;
     let signals = Signals::new().map_err(|error| fault("signals", &error))?;
     info!(
         "limiting http://{} by {}, on {address}{listeners}",
@@ -99,8 +104,10 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let metrics = listeners.http.is_some();
     let metrics = metrics.then(|| Metrics::new(source.clone(), store.clone()));
     let admin = Admin::new(source.clone(), store.clone());
+    let front = Front::new(&settings, &limits.layer, draining.clone());
+    // Its counters are there before anybody reads them.
     let beside = Beside::start(listeners, metrics.as_ref(), admin, &draining);
-    let running = Running::start(&settings, &limits.layer, listener, tls.clone(), draining);
+    let running = Running::start(&settings, front, listener, tls.clone(), draining);
     let reload = || {
         source.reload();
         if let Some(tls) = &tls {
@@ -109,17 +116,19 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     };
     let end = running.end(settings.drain, beside);
     let life = life::live(signals, reload, end);
-    let upkeep = async {
-        match metrics {
-            Some(metrics) => metrics.upkeep().await,
-            None => pending().await,
-        }
-    };
     tokio::select! {
         () = tls::watch_during(life, tls.as_ref()) => {}
-        () = upkeep => {}
+        () = upkeep(metrics) => {}
     }
     Ok(())
+}
+
+/// Never ends.
+async fn upkeep(metrics: Option<Metrics>) {
+    match metrics {
+        Some(metrics) => metrics.upkeep().await,
+        None => pending().await,
+    }
 }
 
 /// The server.
@@ -133,13 +142,13 @@ struct Running {
 impl Running {
     fn start(
         settings: &Settings,
-        layer: &RulesLayer,
+        front: Front,
         listener: TcpListener,
         tls: Option<Tls>,
         draining: Draining,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let front = Arc::new(Front::new(settings, layer, draining.clone()));
+        let front = Arc::new(front);
         let answer = {
             let front = Arc::clone(&front);
             move |request, peer| {

@@ -67,7 +67,7 @@ pub(crate) fn fields(
         return Vec::new();
     };
     let fields = sets.iter().flat_map(|set| match set {
-        // What is over its limit in shadow mode passed.
+        // A request that only exceeds limits in shadow mode has passed.
         HeaderSet::RetryAfter if is_over && status.code() == Code::OverLimit => {
             vec![field("retry-after", reset(status).to_string())]
         }

@@ -31,12 +31,12 @@ use crate::{
 /// The longest question.
 const MAX_BODY: usize = 1 << 20;
 
-/// Whether the service is about to stop. A clone is a handle to the same.
+/// Whether the service is about to stop, which its readiness probe tells. A clone is a handle to the same.
 #[derive(Debug, Clone, Default)]
 pub struct Draining(Arc<AtomicBool>);
 
 impl Draining {
-    /// It is not ready any more.
+    /// From now on the service is not ready.
     pub fn begin(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -60,7 +60,7 @@ impl Service {
     }
 }
 
-/// The routes, for a server of yours.
+/// The routes of this module, for a server of your own. They are ready once there are rules, until `draining` begins.
 pub fn router(limits: RateLimits, draining: Draining) -> Router {
     routes(Service {
         limits,

@@ -1,10 +1,63 @@
-//! Limits as a service: Envoy's rate limit protocol, decided by tower-ratelimit.
+//! Limits as a service: Envoy's rate limit protocol and its rule files, decided by tower-ratelimit.
 //!
-//! [`lyft`] reads the rule files of Envoy's reference service and says what they mean for a request,
-//! [`counters`] count in this process or in Redis, [`decide`] makes the answer of both, and [`rls`] is the
-//! gRPC service, which can be embedded into a server of your own. [`http`] has the same as JSON, [`check`]
-//! takes questions of any program, [`auth`] answers proxies by rules of requests, and [`serve`] runs all of it,
-//! with metrics and hands for operators. [`gateway`] is a proxy that limits requests by itself.
+//! The programs are `tower-ratelimit serve` and `tower-ratelimit gateway` of the package `tower-ratelimit-cli`; the
+//! [page on the service](https://github.com/tower-ratelimit/tower-ratelimit/blob/main/docs/service.md) is for those who
+//! run them. This library is for servers that have the same inside:
+//!
+//! ```
+//! use tower_ratelimit::LocalStore;
+//! use tower_ratelimit_server::{
+//!     counters::Counters,
+//!     decide::{Modes, RateLimits},
+//!     lyft::Rules,
+//!     messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest},
+//!     rls,
+//! };
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let rules = Rules::builder().parse([("shop.yaml", "
+//! domain: shop
+//! descriptors:
+//!   - key: user
+//!     rate_limit: {unit: hour, requests_per_unit: 1}
+//! ")])?;
+//! let limits = RateLimits::new(Counters::local(&LocalStore::new()), Modes::default());
+//! limits.set_rules(rules);
+//!
+//! let request = RateLimitRequest {
+//!     domain: "shop".to_owned(),
+//!     descriptors: vec![RateLimitDescriptor {
+//!         entries: vec![Entry { key: "user".to_owned(), value: "eve".to_owned() }],
+//!         ..RateLimitDescriptor::default()
+//!     }],
+//!     hits_addend: 0,
+//! };
+//! assert_eq!(limits.decide(&request).await?.overall_code(), Code::Ok);
+//!
+//! // The same for Envoy: a service to be added to a server of tonic.
+//! let service = rls::service(limits);
+//! # drop(service);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`messages`] | the protocol's messages |
+//! | [`lyft`] | the rule files of Envoy's reference service, and their meaning for a request |
+//! | [`counters`] | counts, in this process or in Redis |
+//! | [`decide`] | decisions of rules and counters together; [`statistics`] of them |
+//! | [`rls`], [`http`] | the service by gRPC, and as JSON with probes |
+//! | [`check`], [`auth`] | questions of any program, and of proxies that go by the status |
+//! | [`serve`] | the process: all of these on their listeners, with metrics and an admin service |
+//! | [`gateway`] | a proxy that limits requests by itself |
+#![cfg_attr(
+    feature = "otel",
+    doc = "| [`telemetry`] | spans of decisions, by OTLP |"
+)]
+//!
+//! A module imports only from those that stand before it here, so this file can be read from the top.
 
 mod error;
 mod words;

@@ -55,7 +55,7 @@ pub(crate) async fn wait(mut stopped: watch::Receiver<bool>) {
     drop(stopped.wait_for(|stopped| *stopped).await);
 }
 
-/// What the process was told.
+/// A word of the operating system to the process.
 enum Told {
     End,
     Reload,

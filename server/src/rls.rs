@@ -32,7 +32,7 @@ const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 /// How much earlier than the caller's deadline an answer is given up: it would come too late.
 const MARGIN: Duration = Duration::from_millis(1);
 
-/// The service, for a server of yours: `tonic::transport::Server::builder().add_service(service(limits))`.
+/// The gRPC service, for a server of your own, as in `tonic::transport::Server::builder().add_service(service(limits))`.
 #[must_use]
 pub const fn service(limits: RateLimits) -> RateLimitService {
     RateLimitService(limits)

@@ -18,16 +18,16 @@ use crate::{
 /// How long Redis may take by default: less than the 20 milliseconds that Envoy waits by default.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_millis(15);
 
-/// All that a service is told.
+/// The settings of [`serve`](crate::serve::serve).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Files of Envoy's reference service, and directories of them. Without any, there are no limits of descriptors:
-    /// every answer about them is that they are unavailable.
+    /// Rule files of Envoy's reference service, and directories of them. If there is none, the gRPC service and `/json`
+    /// answer that limits are unavailable.
     pub rules: Vec<PathBuf>,
     /// Rule files of this crate, by which `/v1/auth` answers. Defaults to none: there is no such route.
     pub auth_rules: Vec<PathBuf>,
-    /// The networks of the proxies that may ask there. Defaults to the loopback ones.
+    /// The networks of the proxies that may ask `/v1/auth`. Defaults to the loopback ones.
     pub trust: Vec<IpNet>,
     /// Whether a domain may stand in several files. Defaults to false.
     pub merge_domains: bool,
@@ -42,23 +42,24 @@ pub struct Settings {
     pub grpc_max_age: Duration,
     /// Where the HTTP service listens. Defaults to 127.0.0.1:8080.
     pub http: SocketAddr,
-    /// By which the gRPC service speaks TLS. Defaults to none: it speaks without.
+    /// The certificate and the key by which the gRPC service speaks TLS. Defaults to none: no TLS.
     pub tls: Option<TlsFiles>,
-    /// Whether the HTTP service speaks TLS, too. Defaults to false.
+    /// Whether the HTTP service speaks TLS by the same files. Defaults to false.
     pub http_tls: bool,
     /// The address of Redis. Defaults to none: this process counts by itself.
     pub redis: Option<String>,
-    /// What keys in Redis begin with. Defaults to that of [`RedisStore`].
+    /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
     pub redis_prefix: Option<String>,
-    /// How long Redis may take. Defaults to [`DEFAULT_DEADLINE`].
+    /// How long Redis may take for a decision. Defaults to [`DEFAULT_DEADLINE`].
     pub redis_deadline: Duration,
-    /// What decides while Redis does not answer. Defaults to [`OnFailure::local`].
+    /// The policy while Redis does not answer. Defaults to [`OnFailure::local`].
     pub on_failure: OnFailure,
-    /// How many counts are kept in this process. Defaults to 262,144.
+    /// How many keys are counted in this process, where there is no Redis. Defaults to 262,144.
     pub max_keys: usize,
-    /// How long the service goes on after it has said that it is not ready any more. Defaults to 5 seconds.
+    /// How long requests are still taken after SIGTERM, while the probes say that the service is not ready. Defaults to
+    /// 5 seconds.
     pub drain: Duration,
-    /// What is the same for all rules.
+    /// How requests are charged and answered, whatever rules they meet.
     pub modes: Modes,
     /// Where the admin service listens: on a loopback address, unless there is a token. Defaults to none: there is
     /// no such service.

@@ -8,8 +8,8 @@ use std::{
     time::SystemTime,
 };
 
-use tower_ratelimit::rules::RulesHandle;
-use tracing::{error, info};
+use tower_ratelimit::rules::{Problem, RulesHandle};
+use tracing::{error, info, warn};
 
 use self::quotas::Quotas;
 pub(crate) use self::quotas::{Instead, Overridden};
@@ -29,19 +29,24 @@ struct Inner {
     quotas: Mutex<Quotas>,
 }
 
-/// What came of reading the files.
+/// The readings of the files, and the fault of the last one.
 #[derive(Debug, Clone)]
 pub(crate) struct Loads {
     pub(crate) accepted: u64,
     pub(crate) refused: u64,
     /// When rules were last put into force.
     pub(crate) loaded_at: SystemTime,
-    /// What was wrong with the files when they were last read.
+    /// The fault of the files when they were last read, if they had one.
     pub(crate) fault: Option<String>,
 }
 
 /// A line for the log; or the rules that could not be read, and their fault.
 type Reloaded = Result<String, (&'static str, String)>;
+
+/// Logs what is strange about files that are used.
+pub(crate) fn warn_of(warnings: &[Problem]) {
+    warnings.iter().for_each(|warning| warn!("{warning}"));
+}
 
 impl Source {
     /// The source of rules that are in force already.
@@ -177,6 +182,7 @@ impl Source {
             Ok(rules) => rules?,
             Err(error) => return Some(Err(("the rules", error.to_string()))),
         };
+        warn_of(rules.warnings());
         let line = format!("read the rules again: {}", counted(rules.len(), "limit"));
         let limits = &self.0.limits;
         limits.set_rules(rules);
@@ -192,6 +198,9 @@ impl Source {
             Ok(changes) => changes,
             Err(error) => return Some(Err((which, error.to_string()))),
         };
+        if let Some(auth) = &self.0.auth {
+            warn_of(auth.rules().warnings());
+        }
         quotas.forget(true);
         Some(Ok(format!("read {which} again:\n{changes}")))
     }

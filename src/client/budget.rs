@@ -33,7 +33,9 @@ impl Budget {
     /// Whether a request may be sent again, which then counts.
     pub(super) fn withdraw(&mut self, now: Timestamp) -> bool {
         let newest = seconds(now);
-        let counts = |second: &&Second| second.since_epoch + SPAN as u64 > newest;
+        // Seconds that are yet to come are those of a clock that has stepped back.
+        let since = newest.saturating_sub(SPAN as u64 - 1);
+        let counts = |second: &&Second| (since..=newest).contains(&second.since_epoch);
         let in_span = || self.seconds.iter().filter(counts);
         let sent: u64 = in_span().map(|second| second.sent).sum();
         let again: u64 = in_span().map(|second| second.again).sum();

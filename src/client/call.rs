@@ -1,9 +1,9 @@
 //! Calls: a request, sent when its turn has come, and again if that helps.
 
-use std::{error::Error, fmt, future::Future, io, sync::Arc, time::Duration};
+use std::{error::Error, fmt, future::Future, pin::pin, sync::Arc, time::Duration};
 
 use http::{HeaderMap, StatusCode, request::Parts};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{
     Destination, Failure, Pacer, PacerError, PacerEvent, Retry,
@@ -11,6 +11,9 @@ use super::{
     sent_request::SentRequest,
 };
 use crate::{key::Key, limiter::Limiter};
+
+/// A response is held this long while the request is sent again, and may hold the only connection.
+const HELD_FOR: Duration = Duration::from_secs(1);
 
 /// Any error, as tower's own layers have it.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -38,7 +41,8 @@ pub(super) trait Outgoing: Send {
     /// Sends the request.
     fn send(&mut self) -> impl Future<Output = Result<Self::Response, Self::Error>> + Send;
 
-    fn head(response: &Self::Response) -> (StatusCode, &HeaderMap);
+    /// The response's status, and those of its fields that are the destination's.
+    fn head<'r>(&self, response: &'r Self::Response) -> (StatusCode, &'r HeaderMap);
 
     /// Whether the connection failed.
     fn is_connection(error: &Self::Error) -> bool;
@@ -124,10 +128,14 @@ impl<L, O: Outgoing> Ongoing<'_, L, O> {
     ///
     /// The call's end, if the request is not sent again: else the time until it is.
     async fn attempt(&mut self, mut sent: SentRequest) -> Result<Duration, Ended<O>> {
-        let result = self.outgoing.send().await;
+        let result = match self.last {
+            // Boxed because it is rare.
+            Some(Ok(_)) => Box::pin(self.send_again()).await,
+            _ => self.outgoing.send().await,
+        };
         let wait = match &result {
             Ok(response) => {
-                let (status, headers) = O::head(response);
+                let (status, headers) = self.outgoing.head(response);
                 let heard = sent.hear(self.calls.pacer.common(), status, headers);
                 self.again(|again, tried| again.after_response(tried, &sent, status, heard))
             }
@@ -149,6 +157,16 @@ impl<L, O: Outgoing> Ongoing<'_, L, O> {
                 Ok(wait.unwrap_or_default())
             }
         }
+    }
+
+    /// Sends, and gives the response that is held up if it may be the reason that this takes so long.
+    async fn send_again(&mut self) -> Result<O::Response, O::Error> {
+        let mut sending = pin!(self.outgoing.send());
+        if let Ok(result) = timeout(HELD_FOR, sending.as_mut()).await {
+            return result;
+        }
+        self.last = None;
+        sending.await
     }
 
     fn again(
@@ -178,35 +196,3 @@ impl fmt::Display for SentAlready {
 }
 
 impl Error for SentAlready {}
-
-/// Whether somewhere behind the error a connection failed: refused, reset or ended. That of TLS is
-/// none of them, nor is a name that was not found.
-pub(super) fn is_connection(error: &(dyn Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-        if kind.is_some_and(is_of_a_connection) {
-            return true;
-        }
-        next = error.source();
-    }
-    false
-}
-
-fn is_of_a_connection(kind: io::ErrorKind) -> bool {
-    use io::ErrorKind::{
-        BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable,
-        NetworkUnreachable, NotConnected, UnexpectedEof,
-    };
-    matches!(
-        kind,
-        BrokenPipe
-            | ConnectionAborted
-            | ConnectionRefused
-            | ConnectionReset
-            | HostUnreachable
-            | NetworkUnreachable
-            | NotConnected
-            | UnexpectedEof
-    )
-}

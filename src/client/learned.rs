@@ -4,14 +4,11 @@
 use std::time::Duration;
 
 use super::{
-    dice::{LONGEST_DRAW, draw},
-    ramp::Ramp,
-    signal::Signal,
-    unanswered::UnansweredRequests,
+    deadline::Deadline, dice::draw, ramp::Ramp, signal::Signal, unanswered::UnansweredRequests,
 };
 use crate::{clock::Timestamp, headers::read::ToldQuota};
 
-/// No pause is longer, whatever a server says.
+/// No pause is longer, whatever a server says, nor do requests go one by one for longer after a window.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 
 /// No window that a success tells is longer: draft 11 of the fields, section 8.5.1.
@@ -34,11 +31,13 @@ pub(super) struct Learned {
     in_flight: UnansweredRequests,
     /// The number of the request whose response last changed something here.
     heard: u64,
-    paused: Option<Paused>,
+    paused: Option<Deadline>,
     windows: Vec<ToldWindow>,
     ramp: Option<Ramp>,
     streak: Streak,
     sent_at: Timestamp,
+    /// The newest time that the clock showed.
+    seen: Timestamp,
     /// When the newest refusal came: others use the same units, so what is left is not all ours.
     refused_at: Option<Timestamp>,
 }
@@ -52,23 +51,18 @@ pub(super) struct Sent {
     units: u64,
 }
 
-/// A pause, and how long it was when it began: a clock that steps back makes it no longer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Paused {
-    until: Timestamp,
-    length: Duration,
-}
-
 /// A quota that a response told.
 #[derive(Debug, Clone)]
 struct ToldWindow {
     /// As many units may have been sent before the end of the window.
     most_units: u64,
-    end: Timestamp,
+    end: Deadline,
     /// The time for each unit after the end, if the policy is known.
     interval: Option<Duration>,
     /// When the next request may go after the end.
-    next: Timestamp,
+    next: Deadline,
+    /// When all units are there again, by the policy; else the end.
+    full: Deadline,
     /// The time between two requests before the end, if they are spread.
     gap: Duration,
 }
@@ -159,7 +153,7 @@ impl Learned {
             Signal::Told(told) if is_news => {
                 self.heard = sent.number;
                 self.streak.end(sent);
-                self.ramp = None;
+                self.ramp.take_if(|ramp| ramp.gives_way(sent.number));
                 let used = self.may_be_used(sent);
                 let spread = self.spreads(now);
                 let windows = told.iter();
@@ -225,28 +219,24 @@ impl Learned {
 
     /// When the pause ends, if there is one.
     pub(super) fn paused_until(&self, now: Timestamp) -> Option<Timestamp> {
-        let paused = self.paused.filter(|paused| paused.until > now)?;
-        Some(paused.until.min(now.saturating_add(paused.length)))
+        let until = self.paused?.seen_at(now).at();
+        (until > now).then_some(until)
     }
 
     /// When requests begin again, if there is a pause: a share after its end.
     pub(super) fn begins_again(&self, now: Timestamp) -> Option<Timestamp> {
         let until = self.paused_until(now)?;
-        let begins = self.ramp.as_ref().map_or(until, Ramp::begins_at);
-        Some(begins.clamp(until, until.saturating_add(LONGEST_DRAW)))
+        let begins = self.ramp.as_ref().and_then(Ramp::begins_at);
+        Some(begins.map_or(until, |begins| begins.seen_at(now).at().max(until)))
     }
 
     /// The units that the windows leave, and when the one ends that leaves the least.
     pub(super) fn left(&self, now: Timestamp) -> Option<(u64, Timestamp)> {
-        let windows = self.windows.iter().filter(|window| window.end > now);
-        windows
-            .map(|window| {
-                (
-                    window.most_units.saturating_sub(self.newest.units),
-                    window.end,
-                )
-            })
-            .min()
+        let windows = self.windows.iter().map(|window| {
+            let left = window.most_units.saturating_sub(self.newest.units);
+            (left, window.end.seen_at(now).at())
+        });
+        windows.filter(|(_, end)| *end > now).min()
     }
 
     /// The units of all requests, but of those that the server may not have seen when it answered
@@ -269,21 +259,39 @@ impl Learned {
 
     /// One request goes this much after the end of the pause, and the others by its answer.
     fn start_over(&mut self, now: Timestamp, length: Duration, spread: Duration) {
-        let until = now.saturating_add(length);
-        self.paused = self.paused.max(Some(Paused { until, length }));
+        self.see(now);
+        let until = Deadline::after(now, length);
+        let longer = self.paused.filter(|paused| *paused > until);
+        // A shorter pause does not end the share after a longer one.
+        let begins = longer.and(self.ramp.as_ref()).and_then(Ramp::begins_at);
+        self.paused = longer.or(Some(until));
         self.windows.clear();
         let ramp = Ramp::new(1, self.next());
-        self.ramp = Some(ramp.begins(until.saturating_add(spread)));
+        self.ramp = Some(ramp.begins(begins.unwrap_or_else(|| until.later(spread))));
+    }
+
+    /// The clock shows this time. If it has stepped back, nothing is further away than when it was
+    /// set.
+    fn see(&mut self, now: Timestamp) {
+        if now < self.seen {
+            self.paused = self.paused.map(|paused| paused.seen_at(now));
+            self.sent_at = self.sent_at.min(now);
+            self.refused_at = self.refused_at.map(|at| at.min(now));
+            self.windows.iter_mut().for_each(|window| window.see(now));
+            self.ramp.iter_mut().for_each(|ramp| ramp.see(now));
+        }
+        self.seen = now;
     }
 
     fn forget_past(&mut self, now: Timestamp) {
-        self.paused.take_if(|paused| paused.until <= now);
+        self.see(now);
+        self.paused.take_if(|paused| paused.at() <= now);
         let before = self.windows.len();
         let units = self.newest.units;
         self.windows.retain(|window| {
             // The policy says how it goes on after a window that was used up.
-            let goes_on = window.interval.is_some() && units >= window.most_units;
-            window.end > now || goes_on
+            let goes_on = units >= window.most_units && window.full.at() > now;
+            window.end.at() > now || goes_on
         });
         // Nobody says how it goes on after the others.
         if self.windows.len() < before && self.ramp.is_none() {
@@ -295,12 +303,14 @@ impl Learned {
 impl ToldWindow {
     fn new(told: &ToldQuota, used: u64, now: Timestamp, spread: bool) -> Self {
         let window = told.window.unwrap_or_default().min(LONGEST_WINDOW);
-        let end = now.saturating_add(window);
+        let (end, refill) = (Deadline::after(now, window), told.refill);
+        let policy = refill.map_or(Duration::ZERO, |refill| refill.window);
         Self {
             most_units: used.saturating_add(told.remaining),
             end,
-            interval: told.interval.map(|interval| interval.min(LONGEST_WINDOW)),
+            interval: refill.map(|refill| refill.interval.min(LONGEST_WINDOW)),
             next: end,
+            full: end.later(policy.min(LONGEST_PAUSE)),
             gap: match u32::try_from(told.remaining) {
                 Ok(remaining) if spread => window.checked_div(remaining).unwrap_or_default(),
                 _ => Duration::ZERO,
@@ -308,25 +318,29 @@ impl ToldWindow {
         }
     }
 
+    fn see(&mut self, now: Timestamp) {
+        self.end = self.end.seen_at(now);
+        self.next = self.next.seen_at(now);
+        self.full = self.full.seen_at(now);
+    }
+
     /// Until when requests are held back with which `units` were sent in all.
     fn hold(&self, now: Timestamp, units: u64, sent_at: Timestamp) -> Option<Timestamp> {
-        let until = if now >= self.end {
-            self.next
+        let until = if now >= self.end.at() {
+            self.next.at()
         } else if units > self.most_units {
-            self.end
+            self.end.at()
         } else {
             sent_at.saturating_add(self.gap)
         };
-        let until = (now < until).then_some(until);
-        // A clock that stepped back makes it no longer.
-        until.map(|until| until.min(now.saturating_add(LONGEST_WINDOW)))
+        (now < until).then_some(until)
     }
 
     fn send(&mut self, now: Timestamp, cost: u64) {
-        if let Some(interval) = self.interval.filter(|_| now >= self.end) {
+        if let Some(interval) = self.interval.filter(|_| now >= self.end.at()) {
             let cost = u32::try_from(cost).unwrap_or(u32::MAX);
             let wait = interval.saturating_mul(cost).min(LONGEST_WINDOW);
-            self.next = now.saturating_add(wait);
+            self.next = Deadline::after(now, wait);
         }
     }
 }

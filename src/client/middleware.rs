@@ -8,7 +8,8 @@ use reqwest_middleware::{Error, Middleware, Next};
 
 use super::{
     ByReplay, CopyBody, Pacer, PacerLayer, Retry,
-    call::{Calls, Failed, Outgoing, SentAlready, is_connection},
+    call::{Calls, Failed, Outgoing, SentAlready},
+    connection::is_connection,
     reqwest::Requests,
 };
 use crate::limiter::{Limiter, LocalLimiter};
@@ -115,12 +116,16 @@ impl<P: CopyBody<Request>> Outgoing for NextRequest<'_, '_, P> {
         self.next.clone().run(request, self.extensions).await
     }
 
-    fn head(response: &Response) -> (StatusCode, &HeaderMap) {
-        (response.status(), response.headers())
+    fn head<'r>(&self, response: &'r Response) -> (StatusCode, &'r HeaderMap) {
+        self.requests.head(response)
     }
 
     fn is_connection(error: &Error) -> bool {
-        is_connection(error)
+        // The sources of these two are those of the errors within.
+        match error {
+            Error::Reqwest(error) => is_connection(error),
+            Error::Middleware(error) => is_connection(&**error),
+        }
     }
 }
 

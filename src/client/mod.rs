@@ -29,13 +29,16 @@
 //! | [`Retry`], [`Replay`] | what is sent again |
 //! | [`PacerError`] | why a request was not sent |
 //!
-//! Nothing here is a type of tonic or hyper, so any version works. The [guide](crate::guide::clients)
+//! Nothing here is a type of tonic or hyper, so any version works; errors of hyper 1 are known, for
+//! [`Retry`]. The [guide](crate::guide::clients)
 //! says which limit to declare, what is believed, and what surprises.
 
 mod budget;
 mod builder;
 mod call;
 mod common;
+mod connection;
+mod deadline;
 mod destination;
 mod dice;
 mod error;

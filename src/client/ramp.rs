@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::dice::LONGEST_DRAW;
+use super::deadline::Deadline;
 use crate::clock::Timestamp;
 
 /// A request that is not answered for this long lets the next one go.
@@ -21,10 +21,10 @@ pub(super) struct Ramp {
     left: u64,
     /// The number of its first request.
     first: u64,
-    /// When the newest request was sent.
-    sent_at: Timestamp,
-    /// When the first request may be sent.
-    begins_at: Timestamp,
+    /// After a pause, when the first request may be sent.
+    begins: Option<Deadline>,
+    /// When the next one may, even if no answer has come.
+    patience: Option<Deadline>,
 }
 
 impl Ramp {
@@ -34,34 +34,47 @@ impl Ramp {
             size,
             left: size,
             first,
-            sent_at: Timestamp::from_micros(0),
-            begins_at: Timestamp::from_micros(0),
+            begins: None,
+            patience: None,
         }
     }
 
-    /// The same, from this time on.
-    pub(super) const fn begins(mut self, at: Timestamp) -> Self {
-        self.begins_at = at;
+    /// The same, from the end of a pause on.
+    pub(super) const fn begins(mut self, at: Deadline) -> Self {
+        self.begins = Some(at);
         self
     }
 
-    pub(super) const fn begins_at(&self) -> Timestamp {
-        self.begins_at
+    /// When the first request after a pause may be sent.
+    pub(super) const fn begins_at(&self) -> Option<Deadline> {
+        self.begins
+    }
+
+    /// The clock shows this time, and may have stepped back.
+    pub(super) fn see(&mut self, now: Timestamp) {
+        for deadline in [&mut self.begins, &mut self.patience].into_iter().flatten() {
+            *deadline = deadline.seen_at(now);
+        }
     }
 
     /// Until when the next request is held back.
     pub(super) fn hold(&self, now: Timestamp) -> Option<Timestamp> {
-        let (until, longest) = match self.left {
-            0 => (self.sent_at.saturating_add(PATIENCE), PATIENCE),
-            _ => (self.begins_at, LONGEST_DRAW),
+        let until = match self.left {
+            0 => self.patience,
+            _ => self.begins,
         };
-        // A clock that stepped back makes it no longer.
-        (now < until).then(|| until.min(now.saturating_add(longest)))
+        until.map(Deadline::at).filter(|until| now < *until)
     }
 
     pub(super) fn send(&mut self, now: Timestamp) {
         self.left = self.left.saturating_sub(1);
-        self.sent_at = now;
+        self.patience = Some(Deadline::after(now, PATIENCE));
+    }
+
+    /// Whether quotas that the answer to this request tells take the ramp's place. After a pause those
+    /// do not that were sent before: the first one goes alone, and at a time of its own.
+    pub(super) fn gives_way(&self, number: u64) -> bool {
+        self.begins.is_none() || number >= self.first
     }
 
     /// A request was taken; `next` is the number of the next one. Whether the ramp ends here.

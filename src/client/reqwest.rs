@@ -1,6 +1,10 @@
 //! `reqwest::Client` as a client: its requests are no `http::Request`s.
 
-use std::{future::poll_fn, sync::Arc, task::Context, task::Poll};
+use std::{
+    future::poll_fn,
+    sync::{Arc, LazyLock},
+    task::{Context, Poll},
+};
 
 use http::{HeaderMap, StatusCode, Uri, request::Parts};
 use reqwest::{Request, Response};
@@ -8,7 +12,8 @@ use tower_service::Service;
 
 use super::{
     CopyBody, Paced, PacedFuture, PacerError, Retry,
-    call::{BoxError, Outgoing, SentAlready, is_connection},
+    call::{BoxError, Outgoing, SentAlready},
+    connection::is_connection,
     replay::Copies,
 };
 use crate::limiter::Limiter;
@@ -42,10 +47,14 @@ where
     }
 }
 
+/// The host that reqwest gives a response that has no URL.
+const NO_URL: &str = "no.url.provided.local";
+
 /// A request of reqwest and its copies.
 pub(super) struct Requests<P: CopyBody<Request>> {
-    /// None once it cannot be sent again.
-    parts: Option<Parts>,
+    parts: Parts,
+    /// Whether it can be sent again.
+    can_go_again: bool,
     copies: Copies<Request, P>,
 }
 
@@ -61,26 +70,41 @@ impl<P: CopyBody<Request>> Requests<P> {
             .unwrap_or(Uri::from_static("/"));
         parts.headers = request.headers().clone();
         Self {
-            parts: Some(parts),
+            parts,
+            can_go_again: true,
             copies: Copies::new(request, copy),
         }
     }
 
     /// Keeps a copy, if the request may be sent again at all.
     pub(super) async fn keep(&mut self, retry: &Retry) -> Result<(), PacerError> {
-        self.copies.keep(self.parts.as_ref(), retry).await
+        self.copies.keep(Some(&self.parts), retry).await
     }
 
     /// The request without its body; `None` once it cannot be sent again.
-    pub(super) const fn parts(&self) -> Option<&Parts> {
-        self.parts.as_ref()
+    pub(super) fn parts(&self) -> Option<&Parts> {
+        self.can_go_again.then_some(&self.parts)
     }
 
     pub(super) fn next(&mut self) -> Option<Request> {
-        if !self.copies.is_kept() {
-            self.parts = None;
-        }
+        self.can_go_again = self.copies.is_kept();
         self.copies.next()
+    }
+
+    /// The head of a response, without its fields if it comes from another origin, as when reqwest has
+    /// followed a redirect.
+    pub(super) fn head<'r>(&self, response: &'r Response) -> (StatusCode, &'r HeaderMap) {
+        static NO_FIELDS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+        let (uri, url) = (&self.parts.uri, response.url());
+        let is_same_origin = uri.host() == url.host_str()
+            && uri.scheme_str() == Some(url.scheme())
+            && uri.port_u16() == url.port();
+        // A response that was not received, as of a cache, has no URL of its own.
+        let is_unknown = uri.host().is_none() || url.host_str() == Some(NO_URL);
+        match is_same_origin || is_unknown {
+            true => (response.status(), response.headers()),
+            false => (response.status(), &NO_FIELDS),
+        }
     }
 }
 
@@ -113,8 +137,8 @@ where
         self.client.call(request).await.map_err(Into::into)
     }
 
-    fn head(response: &Response) -> (StatusCode, &HeaderMap) {
-        (response.status(), response.headers())
+    fn head<'r>(&self, response: &'r Response) -> (StatusCode, &'r HeaderMap) {
+        self.requests.head(response)
     }
 
     fn is_connection(error: &BoxError) -> bool {

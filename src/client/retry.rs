@@ -30,7 +30,8 @@ const AFTER_FAILURE: Duration = Duration::from_millis(100);
 ///   share of 100 ms, which doubles; at most [`attempts`](Self::attempts) in all, and no more than one
 ///   for five requests of the last ten seconds, and ten.
 ///
-/// When nothing helps the caller gets the last response, or the error if there was none.
+/// When nothing helps the caller gets the last response, or the error if there was none, or if it came
+/// after more than a second: a response is held no longer, since it may hold the only connection.
 #[derive(Clone)]
 #[must_use]
 pub struct Retry {

@@ -13,7 +13,8 @@ use tower_service::Service;
 
 use super::{
     ByReplay, CopyBody, Pacer,
-    call::{BoxError, Calls, Failed, Outgoing, SentAlready, is_connection},
+    call::{BoxError, Calls, Failed, Outgoing, SentAlready},
+    connection::is_connection,
     replay::Copies,
 };
 use crate::limiter::{Limiter, LocalLimiter};
@@ -131,7 +132,7 @@ where
         response.await.map_err(Into::into)
     }
 
-    fn head(response: &Response<R>) -> (StatusCode, &HeaderMap) {
+    fn head<'r>(&self, response: &'r Response<R>) -> (StatusCode, &'r HeaderMap) {
         (response.status(), response.headers())
     }
 

@@ -108,50 +108,54 @@ impl Signal {
         headers: &HeaderMap,
         now: Timestamp,
     ) -> Self {
-        // A redirect says nothing by its fields, and those of a cache are old.
-        if status.is_redirection() || is_cached(headers) {
-            return Self::without_fields(status);
-        }
-        let grpc = learn.grpc.then(|| read::grpc(headers)).flatten();
-        match grpc {
-            Some(Grpc::DoNotRetry) => return Self::DoNotRetry,
-            Some(Grpc::RetryAfter(wait)) => {
-                return Self::Throttled {
-                    hint: Some(wait),
-                    source: SignalSource::Grpc,
-                };
-            }
-            // It is a 429 by another name.
-            Some(Grpc::Exhausted) => return refusal(headers, now),
-            None => {}
-        }
-        let throttled = learn.throttles.then(|| throttled(status, headers, now));
-        match throttled.flatten() {
-            Some(throttled) => throttled,
-            None => Self::of_others(learn, status, headers, now),
-        }
-    }
-
-    fn of_others(learn: Learn, status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Self {
-        let mut told = match learn.fields {
-            true => read::quotas(headers, now),
-            false => ToldQuotas::default(),
-        };
-        // Units without a time, or for no time at all, allow and forbid nothing.
-        told.retain(|told| told.window.is_some_and(|window| !window.is_zero()));
-        match told.is_empty() {
-            true => Self::without_fields(status),
-            false => Self::Told(told),
-        }
-    }
-
-    /// A response of which nothing counts but its status.
-    fn without_fields(status: StatusCode) -> Self {
-        match status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+        let grpc = read::grpc(headers);
+        // A response of which nothing counts but its status.
+        let bare = match is_failure(status) || grpc.is_some() {
             true => Self::Nothing,
             false => Self::Passed,
+        };
+        // A redirect says nothing by its fields, and those of a cache are old.
+        if status.is_redirection() || is_cached(headers) {
+            return bare;
         }
+        if learn.grpc
+            && let Some(grpc) = grpc
+            && let Some(signal) = Self::of_grpc(grpc, headers, now)
+        {
+            return signal;
+        }
+        if learn.throttles
+            && let Some(throttled) = throttled(status, headers, now)
+        {
+            return throttled;
+        }
+        if learn.fields {
+            let mut told = read::quotas(headers, now);
+            // Units without a time, or for no time at all, allow and forbid nothing.
+            told.retain(|told| told.window.is_some_and(|window| !window.is_zero()));
+            if !told.is_empty() {
+                return Self::Told(told);
+            }
+        }
+        bare
     }
+
+    fn of_grpc(grpc: Grpc, headers: &HeaderMap, now: Timestamp) -> Option<Self> {
+        Some(match grpc {
+            Grpc::DoNotRetry => Self::DoNotRetry,
+            Grpc::RetryAfter(wait) => Self::Throttled {
+                hint: Some(wait),
+                source: SignalSource::Grpc,
+            },
+            // It is a 429 by another name.
+            Grpc::Exhausted => refusal(headers, now),
+            Grpc::Failed => return None,
+        })
+    }
+}
+
+fn is_failure(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
 }
 
 fn is_cached(headers: &HeaderMap) -> bool {

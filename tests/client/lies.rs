@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
+use tower::{Layer, ServiceExt};
 use tower_ratelimit::{
-    Clock, Quota, TokioClock,
-    client::{Advice, Destination, Pacer, PacerErrorKind},
+    Key, Quota, TokioClock,
+    client::{Advice, Destination, Pacer, PacerErrorKind, PacerLayer},
 };
 
-use super::{api, builder, head, seconds};
+use super::{Server, URL, api, builder, head, response, seconds};
 
 #[tokio::test(start_paused = true)]
 async fn none_hangs_or_grows_the_client() {
@@ -132,20 +133,87 @@ async fn destinations_in_use_are_not_given_up() {
 }
 
 #[test]
-fn a_clock_that_steps_back_makes_nobody_wait_for_ever() {
+fn a_clock_that_steps_back_makes_nobody_wait_longer() {
+    let fields = |line| [("ratelimit", line), ("ratelimit-policy", "\"a\";q=1;w=9")];
+    // The answer, what is sent after it, and for how long it holds the next request back.
+    for (status, lines, sent_after, longest) in [
+        (429, [("retry-after", "10"), ("x", "y")], seconds(0), 10_500),
+        (200, fields("\"a\";r=0;t=10"), seconds(0), 10_000),
+        // The time of a policy's unit, and the ramp's second. The window is there anew.
+        (200, fields("\"a\";r=0;t=10"), seconds(10), 10_000),
+        (
+            200,
+            [("ratelimit", "\"a\";r=0;t=10"), ("x", "y")],
+            seconds(10),
+            1_000,
+        ),
+    ] {
+        let clock = tower_ratelimit::ManualClock::new();
+        let pacer = Pacer::learning_builder().clock(clock.clone());
+        let pacer = pacer.max_wait(Duration::ZERO).build().unwrap();
+        let turn = || testkit::now(pacer.turn(&api(), 1));
+        let (status, headers) = head(status, &lines);
+        turn().unwrap().learn(status, &headers);
+        if !sent_after.is_zero() {
+            clock.advance(sent_after);
+            drop(turn().unwrap());
+        }
+        assert!(turn().is_err(), "{lines:?}");
+        clock.step_back(seconds(86_400));
+        let stats = pacer.stats(&api());
+        assert!(stats.paused_for <= Some(seconds(10)), "{stats:?}");
+        assert!(stats.left.is_none_or(|(_, window)| window <= seconds(10)));
+        assert!(turn().is_err(), "{lines:?}");
+        clock.advance(Duration::from_millis(longest));
+        let answer = turn();
+        assert!(answer.is_ok(), "{lines:?} {answer:?}");
+    }
+}
+
+#[test]
+fn a_clock_that_steps_back_ends_the_spreading() {
     let clock = tower_ratelimit::ManualClock::new();
-    let pacer = Pacer::learning_builder()
-        .clock(clock.clone())
-        .build()
-        .unwrap();
-    let turn = testkit::now(pacer.turn(&api(), 1)).unwrap();
-    let (status, headers) = head(429, &[("retry-after", "10")]);
-    turn.learn(status, &headers);
+    let pacer = Pacer::learning_builder().clock(clock.clone());
+    let pacer = pacer.max_wait(Duration::ZERO).build().unwrap();
+    let turn = || testkit::now(pacer.turn(&api(), 1));
+    let learn = |status, lines: &[_]| {
+        let (status, headers) = head(status, lines);
+        turn().unwrap().learn(status, &headers);
+    };
+    learn(429, &[("retry-after", "0")]);
+    clock.advance(seconds(1));
     clock.step_back(seconds(86_400));
-    let _ = clock.now();
-    let stats = pacer.stats(&api());
-    assert!(
-        stats.paused_for <= Some(Duration::from_secs(3_600)),
-        "{stats:?}"
-    );
+    assert!(turn().is_err());
+    clock.advance(seconds(2));
+    learn(200, &[]);
+    // A refusal of more than a minute ago is over.
+    clock.advance(seconds(60));
+    learn(200, &[("ratelimit", "\"a\";r=9;t=10")]);
+    drop(turn().unwrap());
+    drop(turn().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_steps_back_gives_the_budget_of_retries_anew() {
+    let clock = tower_ratelimit::ManualClock::new();
+    let pacer = Pacer::builder(Quota::per_second(1_000)).clock(clock.clone());
+    let pacer = pacer.build().unwrap();
+    let layer = PacerLayer::new(pacer.clone());
+    let server = Server::new(|_, _| Ok(response(503, &[])));
+    let attempts = async || {
+        let before = server.requests();
+        let request = http::Request::get(URL).body(String::new()).unwrap();
+        let client = layer.layer(server.clone());
+        client.oneshot(request).await.unwrap();
+        server.requests() - before
+    };
+    while attempts().await > 1 {}
+    clock.step_back(seconds(86_400));
+    // The limiter waits until its burst is there again, once it has seen the step.
+    let _ = pacer
+        .limiter()
+        .unwrap()
+        .acquire(&Key::from(api().as_str()), 1);
+    clock.advance(seconds(3));
+    assert_eq!(attempts().await, 3);
 }

@@ -5,7 +5,9 @@ use std::{
     convert::Infallible,
     io,
     pin::Pin,
+    sync::atomic::{AtomicUsize, Ordering},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use axum::body::Body;
@@ -19,7 +21,10 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     service::TowerToHyperService,
 };
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
+    time::sleep,
+};
 use tower::{Service, service_fn};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -60,18 +65,19 @@ where
     TokioIo::new(Pipe(client))
 }
 
+/// Connects to a server that hangs up after a second, without an answer.
+pub(crate) fn connect_to_nobody(connections: &AtomicUsize) -> TokioIo<Pipe> {
+    connections.fetch_add(1, Ordering::SeqCst);
+    let (client, server) = tokio::io::duplex(64 * 1024);
+    tokio::spawn(async move {
+        sleep(Duration::from_secs(1)).await;
+        drop(server);
+    });
+    TokioIo::new(Pipe(client))
+}
+
 /// A client whose connections all lead to this server.
-pub(crate) fn client<S>(
-    service: S,
-    http: Http,
-) -> impl Service<
-    Request<String>,
-    Response = Response<Incoming>,
-    Error = hyper_util::client::legacy::Error,
-    Future: Send,
-> + Clone
-+ Send
-+ 'static
+pub(crate) fn client<S>(service: S, http: Http) -> impl HyperClient
 where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
         + Clone
@@ -80,13 +86,43 @@ where
         + 'static,
     S::Future: Send,
 {
-    let connector = service_fn(move |_: Uri| {
-        let io = connect(service.clone(), http);
-        std::future::ready(Ok::<_, io::Error>(io))
-    });
+    client_over(move || connect(service.clone(), http), http)
+}
+
+/// A client with connections of this kind.
+pub(crate) fn client_over(
+    connect: impl Fn() -> TokioIo<Pipe> + Clone + Send + Sync + 'static,
+    http: Http,
+) -> impl HyperClient {
+    let connector = service_fn(move |_: Uri| std::future::ready(Ok::<_, io::Error>(connect())));
     Client::builder(TokioExecutor::new())
         .http2_only(http == Http::Two)
         .build(connector)
+}
+
+/// A client of hyper-util.
+pub(crate) trait HyperClient:
+    Service<
+        Request<String>,
+        Response = Response<Incoming>,
+        Error = hyper_util::client::legacy::Error,
+        Future: Send,
+    > + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<C> HyperClient for C where
+    C: Service<
+            Request<String>,
+            Response = Response<Incoming>,
+            Error = hyper_util::client::legacy::Error,
+            Future: Send,
+        > + Clone
+        + Send
+        + 'static
+{
 }
 
 impl Connection for Pipe {

@@ -4,6 +4,7 @@
 
 use std::{
     future::Future,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -12,10 +13,13 @@ use std::{
 
 use axum::{Router, http::StatusCode, response::IntoResponse, routing::any};
 use reqwest::{Client, Method, Request};
+use tokio::io::AsyncReadExt;
 use tower::{Layer, ServiceExt};
 use tower_ratelimit::client::{
     Advice, Destination, Pacer, PacerError, PacerErrorKind, PacerLayer, PacerMiddleware,
 };
+
+use super::seconds;
 
 /// Refuses each path once with the number of seconds in it, then takes it. Counts.
 async fn serve() -> (String, Arc<AtomicUsize>) {
@@ -133,6 +137,129 @@ async fn the_middleware() {
 #[tokio::test]
 async fn the_handle() {
     contract(by_hand).await;
+}
+
+/// Attempts of a request whose client fails.
+async fn attempts(client: Client, request: Request, attempts: &AtomicUsize) -> [usize; 2] {
+    let layer = || PacerLayer::new(Pacer::learning()).replay_fn(copy);
+    let copied = || copy(&request).unwrap();
+    let by_layer = layer().layer(client.clone()).oneshot(copied()).await;
+    assert!(!by_layer.unwrap_err().is::<PacerError>());
+    let by_layer = attempts.swap(0, Ordering::SeqCst);
+    let client = reqwest_middleware::ClientBuilder::new(client)
+        .with(PacerMiddleware::from(layer()))
+        .build();
+    let error = client.execute(copied()).await.unwrap_err();
+    assert!(matches!(error, reqwest_middleware::Error::Reqwest(_)));
+    [by_layer, attempts.swap(0, Ordering::SeqCst)]
+}
+
+/// With a body that breaks, if there is one.
+fn copy(request: &Request) -> Option<Request> {
+    let mut copy = Request::new(request.method().clone(), request.url().clone());
+    if request.body().is_some() {
+        let broken = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let frames = tokio_stream::once(Err::<hyper::body::Frame<bytes::Bytes>, _>(broken));
+        let body = http_body_util::StreamBody::new(frames);
+        *copy.body_mut() = Some(reqwest::Body::wrap(body));
+    }
+    Some(copy)
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_without_an_answer_is_tried_again() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&connections);
+    tokio::spawn(async move {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            counted.fetch_add(1, Ordering::SeqCst);
+            let mut bytes = [0; 4_096];
+            let _ = connection.read(&mut bytes).await.unwrap();
+        }
+    });
+    for (method, expected) in [(Method::GET, 3), (Method::POST, 1)] {
+        let request = Request::new(method, url.parse().unwrap());
+        let attempts = attempts(Client::new(), request, &connections).await;
+        assert_eq!(attempts, [expected; 2]);
+    }
+    // A body that breaks is not the connection's fault.
+    let put = request(Method::PUT, &url);
+    assert_eq!(attempts(Client::new(), put, &connections).await, [1; 2]);
+}
+
+/// Finds no address for ever, and counts how often it is asked.
+struct Nowhere(Arc<AtomicUsize>);
+
+impl reqwest::dns::Resolve for Nowhere {
+    fn resolve(&self, _: reqwest::dns::Name) -> reqwest::dns::Resolving {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_takes_too_long_is_tried_again() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let client = || Client::builder().dns_resolver(Arc::new(Nowhere(Arc::clone(&asked))));
+    let get = || Request::new(Method::GET, "http://api.example.com/".parse().unwrap());
+    let slow = client().connect_timeout(seconds(5)).build().unwrap();
+    assert_eq!(attempts(slow, get(), &asked).await, [3; 2]);
+    // The time of a whole request is the caller's to choose.
+    let slow = client().timeout(seconds(5)).build().unwrap();
+    assert_eq!(attempts(slow, get(), &asked).await, [1; 2]);
+}
+
+/// Redirects to this address.
+async fn redirect_to(url: String) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let here = format!("http://{}", listener.local_addr().unwrap());
+    let app = Router::new().fallback(any(async move || axum::response::Redirect::to(&url)));
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    here
+}
+
+#[tokio::test]
+async fn what_another_origin_tells_is_not_believed() {
+    let calls: [fn(Pacer, Request) -> _; 2] = [
+        |pacer, request| -> Pin<Box<dyn Future<Output = Seen>>> {
+            Box::pin(by_layer(pacer, request))
+        },
+        |pacer, request| Box::pin(by_middleware(pacer, request)),
+    ];
+    for call in calls {
+        let (elsewhere, requests) = serve().await;
+        let url = redirect_to(format!("{elsewhere}/3600")).await;
+        let pacer = Pacer::learning();
+        let get = Request::new(Method::GET, url.parse().unwrap());
+        // It is a refusal without a hint, and sent again.
+        assert_eq!(call(pacer.clone(), get).await.unwrap().0, 200);
+        assert_eq!(requests.load(Ordering::SeqCst), 2);
+        // One at the same origin is believed.
+        let (url, _) = serve().await;
+        let get = Request::new(Method::GET, format!("{url}/3600").parse().unwrap());
+        assert_eq!(call(pacer.clone(), get).await.unwrap().0, 429);
+        let paused = pacer.stats(&url.parse().unwrap()).paused_for;
+        assert!(paused > Some(seconds(3_000)), "{paused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_no_server_sent_is_believed() {
+    // As of a cache, or a server that a test makes up: it has no URL.
+    let client = tower::service_fn(async |_: Request| {
+        let refusal = axum::http::Response::builder().status(429);
+        let refusal = refusal.header("retry-after", "3600").body("").unwrap();
+        Ok::<_, std::convert::Infallible>(reqwest::Response::from(refusal))
+    });
+    let pacer = Pacer::learning();
+    let client = PacerLayer::new(pacer.clone()).layer(client);
+    let url = "http://api.example.com/";
+    let get = Request::new(Method::GET, url.parse().unwrap());
+    assert_eq!(client.oneshot(get).await.unwrap().status(), 429);
+    assert!(pacer.stats(&url.parse().unwrap()).paused_for.is_some());
 }
 
 #[tokio::test]

@@ -6,17 +6,25 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use http::{Method, Request, Response};
-use tokio::time::Instant;
-use tower::{Layer, ServiceExt};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
+use tower::{BoxError, Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
     Quota,
     client::{Failure, PacerError, PacerErrorKind, PacerLayer, Retry},
 };
 
-use super::{Server, URL, builder, millis, response, seconds};
+use super::{
+    Server, URL, builder, millis,
+    network::{Http, client_over, connect_to_nobody},
+    response, seconds,
+};
 
 fn layer() -> PacerLayer {
     PacerLayer::new(builder(Quota::per_second(1_000)).build().unwrap())
@@ -220,6 +228,47 @@ async fn the_last_response_is_returned() {
     assert_eq!((response.status().as_u16(), server.requests()), (503, 3));
 }
 
+/// A client with one connection, which is free again when the body is gone: the first answer is a
+/// refusal, after which it takes `delay` to send.
+async fn call_on_one_connection(
+    delay: Duration,
+    then: Result<u16, ErrorKind>,
+) -> Result<u16, BoxError> {
+    let connection = Arc::new(Semaphore::new(1));
+    let requests = Arc::new(AtomicUsize::new(0));
+    let client = service_fn(move |_: Request<String>| {
+        let connection = Arc::clone(&connection).acquire_owned();
+        let n = requests.fetch_add(1, Ordering::SeqCst);
+        async move {
+            let body = connection.await.unwrap();
+            let status = match n {
+                0 => 503,
+                _ => {
+                    sleep(delay).await;
+                    then?
+                }
+            };
+            let response = Response::builder().status(status);
+            Ok::<_, Error>(response.body(body).unwrap())
+        }
+    });
+    let client = layer().layer(client);
+    let response = client.oneshot(request(Method::GET)).await?;
+    Ok(response.status().as_u16())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_response_that_is_held_does_not_hold_the_only_connection_for_ever() {
+    let began = Instant::now();
+    let call = timeout(seconds(60), call_on_one_connection(seconds(0), Ok(200)));
+    assert_eq!(call.await.expect("it hangs").unwrap(), 200);
+    // A second, and the share of the retry.
+    assert!(began.elapsed() <= millis(1_102), "{:?}", began.elapsed());
+    // Nothing is left to return by then but the error.
+    let error = call_on_one_connection(seconds(9), Err(ErrorKind::InvalidData)).await;
+    assert!(error.unwrap_err().is::<Error>());
+}
+
 fn response_503() -> Response<String> {
     response(503, &[])
 }
@@ -241,6 +290,7 @@ async fn connections() {
         (ErrorKind::ConnectionRefused, 3),
         (ErrorKind::ConnectionReset, 3),
         (ErrorKind::BrokenPipe, 3),
+        (ErrorKind::TimedOut, 3),
         (ErrorKind::InvalidData, 1),
         (ErrorKind::Other, 1),
     ] {
@@ -254,6 +304,21 @@ async fn connections() {
         let client = layer().layer(server.clone());
         let _ = client.oneshot(request(Method::POST)).await.unwrap_err();
         assert_eq!(server.requests(), 1, "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_end_without_an_answer() {
+    for http in [Http::One, Http::Two] {
+        for (method, expected) in [(Method::GET, 3), (Method::POST, 1)] {
+            let connections = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&connections);
+            let client = client_over(move || connect_to_nobody(&counted), http);
+            let answer = layer().layer(client).oneshot(request(method.clone())).await;
+            let error = answer.unwrap_err();
+            let connections = connections.load(Ordering::SeqCst);
+            assert_eq!(connections, expected, "{http:?} {method} {error:?}");
+        }
     }
 }
 

@@ -96,6 +96,14 @@ fn rows() {
             &[("ratelimit", "\"a\";r=0;t=5, \"b\";r=0;t=60, \"c\";r=1;t=99")],
             pause(seconds(60)),
         ),
+        (
+            429,
+            &[(
+                "ratelimit",
+                "\"a\";r=0;t=1, \"b\";r=0;t=1, \"c\";r=0;t=1, \"d\";r=0;t=1, \"e\";r=0;t=3600",
+            )],
+            pause(seconds(3_600)),
+        ),
         (503, &[("ratelimit", "\"a\";r=0;t=5")], pause(seconds(5))),
         (
             429,
@@ -408,6 +416,9 @@ fn any_answer_that_is_no_failure_lets_the_next_round_go() {
         (304, &[("ratelimit", "\"a\";r=0;t=30")]),
         (302, &[("retry-after", "7")]),
         (200, &[("age", "3"), ("ratelimit", "\"a\";r=0;t=30")]),
+        // Not found, by a server that took the call.
+        (200, &[GRPC, ("grpc-status", "5")]),
+        (200, &[("grpc-status", "14")]),
     ] {
         assert_eq!(round_after(status, lines), 2, "{status} {lines:?}");
     }
@@ -417,6 +428,12 @@ fn any_answer_that_is_no_failure_lets_the_next_round_go() {
         // The refusal of a cache says as little as a failure.
         (429, &[("age", "3"), ("retry-after", "7")]),
         (503, &[("age", "3"), ("retry-after", "7")]),
+        // Trailers only: the status of HTTP is 200.
+        (200, &[GRPC, ("grpc-status", "2")]),
+        (200, &[GRPC, ("grpc-status", "4")]),
+        (200, &[GRPC, ("grpc-status", "13")]),
+        (200, &[GRPC, ("grpc-status", "14")]),
+        (200, &[GRPC, ("grpc-status", "8"), ("age", "3")]),
     ] {
         assert_eq!(round_after(status, lines), 0, "{status} {lines:?}");
     }

@@ -1,13 +1,14 @@
 //! Waiting: the order, the bounds, what holds and for how long.
 
 use std::{
+    collections::VecDeque,
     future::{Future, poll_fn},
     sync::{Arc, Mutex},
     task::Poll,
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tower_ratelimit::{
     Key, LocalLimiter, Quota, TokioClock,
     client::{Destination, Pacer, PacerErrorKind},
@@ -258,6 +259,40 @@ async fn a_window_that_was_not_used_up_ends_with_a_probe() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_window_that_was_used_up_ends_with_its_policy() {
+    for (window, interval, longest) in [(60, 10, 60), (86_400, 14_400, 3_600)] {
+        let pacer = Pacer::learning_builder()
+            .clock(TokioClock::new())
+            .max_wait(seconds(600))
+            .build()
+            .unwrap();
+        let policy = format!("\"a\";q=6;w={window}");
+        let fields = [
+            ("ratelimit", "\"a\";r=0;t=60"),
+            ("ratelimit-policy", &*policy),
+        ];
+        let (status, headers) = head(200, &fields);
+        let turn = pacer.turn(&api(), 1).await.unwrap();
+        turn.learn(status, &headers);
+        let began = Instant::now();
+        let (ok, none) = head(200, &[]);
+        let mut times = Vec::new();
+        for _ in 0..14 {
+            let turn = pacer.turn(&api(), 1).await.unwrap();
+            turn.learn(ok, &none);
+            times.push(began.elapsed().as_secs());
+        }
+        // One for each interval, at most ten minutes, until the policy's window is over.
+        let interval = interval.min(600);
+        let paced: Vec<_> = (60..60 + longest).step_by(interval).collect();
+        assert_eq!(times[..paced.len()], paced);
+        // Answers let the next rounds go.
+        let end = *times.last().unwrap();
+        assert_eq!(end, 60 + longest as u64, "{times:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_newer_answer_ends_a_wait_early() {
     let pacer = Pacer::learning_builder()
         .clock(TokioClock::new())
@@ -301,7 +336,7 @@ async fn after_a_pause_requests_begin_with_one() {
     for _ in 0..3 {
         let mut round = Vec::new();
         // A request that has to wait for an answer does so for a second.
-        while let Ok(turn) = tokio::time::timeout(millis(500), pacer.turn(&api(), 1)).await {
+        while let Ok(turn) = timeout(millis(500), pacer.turn(&api(), 1)).await {
             round.push(turn.unwrap());
         }
         rounds.push(round.len());
@@ -419,25 +454,39 @@ async fn a_limiter_that_fails_is_named() {
 }
 
 /// How many of 200 clients send their next request within 20 ms of another's, once all were told the
-/// same.
-async fn crowd_after(lines: &[(&str, &str)]) -> usize {
+/// same: each of the first lines is the answer to a request of its own, 10 ms after the one before.
+async fn crowd_after(answers: &[(u16, (&str, &str))]) -> usize {
     let began = Instant::now();
-    let mut tasks = Vec::new();
+    let mut clients = Vec::new();
     for seed in 0..200 {
-        let pacer = builder(Quota::per_second(1_000))
-            .seed(seed)
-            .build()
-            .unwrap();
-        let (status, headers) = head(429, lines);
-        pacer.turn(&api(), 1).await.unwrap().learn(status, &headers);
-        tasks.push(tokio::spawn(async move {
-            // A request that was not refused itself.
-            drop(pacer.turn(&api(), 1).await.unwrap());
-            began.elapsed()
-        }));
+        let pacer = builder(Quota::per_second(1_000)).seed(seed);
+        let pacer = pacer.build().unwrap();
+        let mut turns = VecDeque::new();
+        for _ in answers {
+            turns.push_back(pacer.turn(&api(), 1).await.unwrap());
+        }
+        clients.push((pacer, turns));
     }
+    for (status, line) in answers {
+        let (status, headers) = head(*status, &[*line]);
+        for (_, turns) in &mut clients {
+            turns.pop_front().unwrap().learn(status, &headers);
+        }
+        sleep(millis(10)).await;
+    }
+    let tasks = clients.into_iter().map(|(pacer, _)| {
+        tokio::spawn(async move {
+            // Requests that were not refused themselves: the second waits for the first one's answer.
+            let probe = pacer.turn(&api(), 1).await.unwrap();
+            let sent = began.elapsed();
+            let next = timeout(millis(900), pacer.turn(&api(), 1)).await;
+            assert!(next.is_err(), "more than a probe");
+            drop(probe);
+            sent
+        })
+    });
     let mut sent = Vec::new();
-    for task in tasks {
+    for task in tasks.collect::<Vec<_>>() {
         sent.push(task.await.unwrap());
     }
     sent.sort();
@@ -451,9 +500,19 @@ async fn crowd_after(lines: &[(&str, &str)]) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn clients_that_are_told_the_same_do_not_come_back_together() {
-    // 200 in half a second are 8 in 20 ms.
-    for hint in ["3", "0"] {
-        let crowd = crowd_after(&[("retry-after", hint)]).await;
-        assert!(crowd < 25, "{crowd} after a hint of {hint} s");
+    let refused = |seconds| (429, ("retry-after", seconds));
+    let told = (200, ("ratelimit", "\"a\";r=4;t=1"));
+    for answers in [
+        &[refused("3")][..],
+        &[refused("0")],
+        // Answers that were on their way when the refusal came.
+        &[refused("3"), told],
+        &[refused("3"), (200, ("age", "0"))],
+        &[refused("3"), refused("2")],
+        &[refused("3"), refused("2"), told],
+    ] {
+        // 200 in half a second are 8 in 20 ms.
+        let crowd = crowd_after(answers).await;
+        assert!(crowd < 25, "{crowd} after {answers:?}");
     }
 }

@@ -157,7 +157,9 @@ async fn an_unchanged_quota_admits_exactly_its_limit_across_reloads() {
     };
     write(0);
     let rules = Rules::builder().store(store(&server.url()));
-    let layer = RulesLayer::new(rules.read(&path).unwrap());
+    let rules = rules.read(&path).unwrap();
+    assert!(rules.local_store().is_none());
+    let layer = RulesLayer::new(rules);
     let handle = layer.handle();
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..4 {

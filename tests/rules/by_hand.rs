@@ -4,7 +4,7 @@ use std::fs;
 
 use tempfile::TempDir;
 use tower_ratelimit::{
-    Key, ManualClock, Quota,
+    Key, LocalStore, ManualClock, Quota,
     observe::TopKeys,
     rules::{Format, Rules, RulesHandle, RulesLayer},
 };
@@ -143,4 +143,23 @@ fn files_have_the_hashes_that_other_programs_give_them() {
     assert!(files.len() == 2 && files[1].1 != SHA256);
     let rules = Rules::builder().parse(TEXT, Format::Yaml).expect("rules");
     assert_eq!(rules.files().count(), 0);
+}
+
+#[tokio::test]
+async fn table_that_rules_count_in_is_told_also_after_a_reload() {
+    let bench = Bench::new();
+    let keys = || {
+        let rules = bench.handle.rules();
+        rules.local_store().expect("a table").tracked_keys()
+    };
+    assert_eq!(keys(), 0);
+    bench.ask().await;
+    // One for each rule.
+    assert_eq!(keys(), 2);
+    bench.handle.reload().expect("rules");
+    bench.handle.set_enabled(Some("first"), false);
+    assert_eq!(keys(), 2);
+    // Rules for which the application has no store have one, too.
+    let own = Rules::builder().parse(RULES, Format::Yaml).expect("rules");
+    assert_eq!(own.local_store().map(LocalStore::tracked_keys), Some(0));
 }

@@ -45,16 +45,16 @@ pub(crate) struct Check {
     #[cfg(feature = "serve")]
     #[arg(long)]
     pub(crate) merge_domains: bool,
-    /// The files as they are in force: says what a reload would change.
+    /// The files that are in force now: says what a reload would change.
     #[arg(long, value_name = "OLD")]
     pub(crate) against: Vec<PathBuf>,
-    /// Warnings are faults.
+    /// Exits with 1 for warnings, too.
     #[arg(long)]
     pub(crate) deny_warnings: bool,
-    /// The format of the files, instead of that of their names.
+    /// The format of the files. Default: the one that their names tell.
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<FileFormat>,
-    /// How to tell: for readers, for programs, or as annotations of a GitHub workflow.
+    /// The form of the findings: text for people, JSON for programs, or annotations of a GitHub workflow.
     #[arg(long, value_name = "HOW", default_value = "text")]
     pub(crate) output: OutputFormat,
 }

@@ -52,7 +52,7 @@ pub(crate) struct Replay {
     /// Says what keys ask for, and a quota that nearly all of them would have stayed under.
     #[arg(long)]
     pub(crate) suggest: bool,
-    /// Tries twelve limits around the first quota.
+    /// Tries up to twelve limits around the first quota.
     #[arg(long)]
     pub(crate) what_if: bool,
     /// Writes a page with pictures.

@@ -74,28 +74,25 @@ impl Candidate {
 
     /// The quota with another limit: what it grants at once, or keeps waiting, goes with it.
     pub(super) fn scaled(quota: &Quota, by: f64) -> Option<Quota> {
-        let scale = |number: &str| {
+        let scale = |number: &str, least: f64| {
             let number: f64 = number.parse().ok()?;
-            Some(((number * by).round().max(1.0) as u64).to_string())
+            Some(((number * by).round().max(least) as u64).to_string())
         };
         let text = quota.to_string();
         let (limit, rest) = text.split_once('/')?;
-        let mut words = vec![format!("{}/", scale(limit)?)];
-        let mut scales = false;
-        for (place, word) in rest.split(' ').enumerate() {
-            let told = if scales {
-                scale(word)?
-            } else {
-                word.to_owned()
+        let mut words = rest.split(' ');
+        let mut scaled = format!("{}/{}", scale(limit, 1.0)?, words.next()?);
+        while let Some(word) = words.next() {
+            scaled += &format!(" {word}");
+            // A queue need not have a place.
+            let least = match word {
+                "burst" => 1.0,
+                "queue" => 0.0,
+                _ => continue,
             };
-            if place == 0 {
-                words[0] += &told;
-            } else {
-                words.push(told);
-            }
-            scales = ["burst", "queue"].contains(&word);
+            scaled += &format!(" {}", scale(words.next()?, least)?);
         }
-        words.join(" ").parse().ok()
+        scaled.parse().ok()
     }
 }
 
@@ -134,6 +131,11 @@ mod tests {
                 "10/s leaky_bucket queue 20",
                 2.0,
                 "20/1s leaky_bucket queue 40",
+            ),
+            (
+                "10/s leaky_bucket queue 0",
+                3.0,
+                "30/1s leaky_bucket queue 0",
             ),
             (
                 "6/h sliding_window slices 6",

@@ -71,6 +71,8 @@ pub(super) struct Attempt {
     pub(super) key: Key,
     /// The request itself, for rules.
     pub(super) request: Option<Box<Parts>>,
+    /// About how much memory all of it takes.
+    pub(super) bytes: usize,
 }
 
 impl Entry<'_> {

@@ -15,6 +15,7 @@ mod peaks;
 mod picture;
 mod report;
 mod rules;
+mod sample;
 mod series;
 mod settings;
 mod suggestion;
@@ -33,9 +34,6 @@ use crate::exit::{FAULTS, OK};
 /// Some key was limited more often than was said to be acceptable.
 const ABOVE: u8 = 3;
 
-/// Attempts that go from one thread to the other at once.
-const BLOCK: usize = 4_096;
-
 /// Replays the logs, and writes what came of it.
 ///
 /// # Errors
@@ -48,7 +46,7 @@ pub(crate) fn replay(arguments: &Replay, out: &mut dyn Write) -> Result<u8, Stri
         let (sender, blocks) = sync_channel::<Vec<Attempt>>(4);
         let reading = scope.spawn(move || {
             let sent = |block| sender.send(block).is_ok();
-            reader.read(BLOCK, sent).map(|()| reader.seen())
+            reader.read(sent).map(|()| reader.seen())
         });
         let tally = decide(&settings, blocks.into_iter().flatten());
         let mut tally = tally?;
@@ -63,7 +61,7 @@ pub(crate) fn replay(arguments: &Replay, out: &mut dyn Write) -> Result<u8, Stri
         std::fs::write(path, page).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(match settings.fail_above {
-        _ if tally.seen.attempts == 0 => FAULTS,
+        _ if tally.seen.attempts + tally.seen.others == 0 => FAULTS,
         Some(share) if tally.worst_share() > share => ABOVE,
         _ => OK,
     })

@@ -11,7 +11,7 @@ use tower_ratelimit::{
 
 use super::{
     entry::{Entry, Told},
-    peaks::hash_of,
+    sample::hash_of,
 };
 
 /// The parts of requests that rules look at, each once.

@@ -17,16 +17,24 @@ pub(crate) enum Spread {
 
 const SECOND: u64 = 1_000_000;
 
-/// The most attempts that wait for earlier ones.
-const MOST: usize = 1_000_000;
+/// The most bytes of attempts that wait for earlier ones.
+const MOST_BYTES: usize = 256 << 20;
+
+/// Clocks of servers jump, and back again: fewer lines in a row that are ahead of all others wait until
+/// the log has come to them.
+pub(super) const AHEAD: usize = 32;
 
 /// Attempts that wait until no earlier one can come, by their second.
 pub(super) struct Order {
     seconds: BTreeMap<u64, Vec<Attempt>>,
+    /// The bytes of those that wait.
     waiting: usize,
     /// How many seconds an attempt may come late.
     window: u64,
+    /// The second to which the log has come.
     newest: u64,
+    /// The seconds of the last attempts in a row that were further on than the window.
+    ahead: Vec<u64>,
     /// No second before this one waits any more.
     done: u64,
     spread: Spread,
@@ -38,8 +46,9 @@ impl Order {
         Self {
             seconds: BTreeMap::new(),
             waiting: 0,
-            window: window.as_secs() + u64::from(window.subsec_nanos() > 0),
+            window: seconds_of(window),
             newest: 0,
+            ahead: Vec::new(),
             done: 0,
             spread,
             late: 0,
@@ -58,15 +67,30 @@ impl Order {
             attempt.at = self.done * SECOND;
             return decide(attempt);
         }
-        self.newest = self.newest.max(second);
-        self.waiting += 1;
+        self.go_on(second);
+        self.waiting += attempt.bytes;
         self.seconds.entry(second).or_default().push(attempt);
-        while self.waiting > MOST
+        while self.waiting > MOST_BYTES
             || self
                 .first()
                 .is_some_and(|first| first + self.window < self.newest)
         {
             self.release(decide);
+        }
+    }
+
+    /// An attempt of this second came.
+    fn go_on(&mut self, second: u64) {
+        if second <= self.newest + self.window {
+            self.newest = self.newest.max(second);
+            return self.ahead.clear();
+        }
+        self.ahead.push(second);
+        if self.ahead.len() == AHEAD {
+            let least = self.ahead.iter().min().copied();
+            self.newest = least.unwrap_or(second);
+            let reach = self.newest + self.window;
+            self.ahead.retain(|second| *second > reach);
         }
     }
 
@@ -85,7 +109,7 @@ impl Order {
         let Some((second, mut attempts)) = self.seconds.pop_first() else {
             return;
         };
-        self.waiting -= attempts.len();
+        self.waiting -= attempts.iter().map(|attempt| attempt.bytes).sum::<usize>();
         self.done = second + 1;
         self.place(second, &mut attempts);
         attempts.into_iter().for_each(decide);
@@ -107,6 +131,11 @@ impl Order {
         }
         attempts.sort_by_key(|attempt| attempt.at);
     }
+}
+
+/// The window in whole seconds.
+pub(super) const fn seconds_of(window: Duration) -> u64 {
+    window.as_secs() + (window.subsec_nanos() > 0) as u64
 }
 
 /// Brings attempts of a second into an order in which those of each file are spread evenly among all.
@@ -141,6 +170,7 @@ mod tests {
             source: 0,
             key: Key::global(),
             request: None,
+            bytes: 100,
         }
     }
 
@@ -165,9 +195,60 @@ mod tests {
 
     #[test]
     fn a_late_one_is_decided_at_the_time_that_it_is() {
-        let times = [5, 30, 4].map(|second| (second * SECOND, false));
+        let times = [5, 15, 16, 4].map(|second| (second * SECOND, false));
         let (told, late) = ordered(times, Spread::Even);
-        assert_eq!((told, late), (vec![5_000_000, 6_000_000, 30_000_000], 1));
+        let expected = [5, 6, 15, 16].map(|second| second * SECOND);
+        assert_eq!((told, late), (expected.to_vec(), 1));
+    }
+
+    /// The seconds after which attempts were decided, and how many came too late.
+    fn decided_while(seconds: &[u64]) -> (Vec<u64>, u64) {
+        let mut order = Order::new(Duration::from_secs(10), Spread::None);
+        let mut told = Vec::new();
+        for second in seconds {
+            order.push(attempt(second * SECOND, true), &mut |attempt| {
+                told.push(attempt.at / SECOND);
+            });
+        }
+        (told, order.late())
+    }
+
+    #[test]
+    fn a_few_that_are_ahead_wait_for_the_log() {
+        let few = [9_000; AHEAD - 1];
+        let seconds = [&[100, 101][..], &few, &[102], &few, &[103, 112, 113]].concat();
+        assert_eq!(decided_while(&seconds), (vec![100, 101, 102], 0));
+        // The log itself goes on, with one among them that is still further on.
+        let gap: Vec<u64> = (0..AHEAD as u64)
+            .map(|second| 5_000 + second % 10)
+            .collect();
+        let seconds = [&[100, 101][..], &gap[1..], &[9_000], &[5_000, 5_010, 5_011]].concat();
+        let (told, late) = decided_while(&seconds);
+        assert_eq!((&told[..3], late), (&[100, 101, 5_000][..], 0));
+        assert!(told.iter().all(|second| *second < 5_002), "{told:?}");
+    }
+
+    /// Each is further on than the window.
+    #[test]
+    fn a_log_of_few_requests_goes_on() {
+        let seconds: Vec<u64> = (0..200).map(|number| 1_000 + 60 * number).collect();
+        let (told, late) = decided_while(&seconds);
+        assert_eq!((told.len(), late), (200 - AHEAD, 0));
+    }
+
+    #[test]
+    fn large_attempts_wait_in_less_number() {
+        let mut order = Order::new(Duration::from_secs(10), Spread::Even);
+        let mut decided = 0;
+        for number in 0..1_000_u64 {
+            let large = Attempt {
+                bytes: 1 << 20,
+                ..attempt(SECOND * 100 + SECOND * number / 500, false)
+            };
+            order.push(large, &mut |_| decided += 1);
+            assert!(order.waiting <= MOST_BYTES + (1 << 20));
+        }
+        assert!(decided > 400, "{decided}");
     }
 
     #[test]
@@ -195,10 +276,12 @@ mod tests {
     }
 
     proptest! {
-        /// Attempts that are shuffled within the window come out as if they had been sorted.
+        /// Attempts that are shuffled within the window come out as if they had been sorted, those of a
+        /// clock that jumps, too.
         #[test]
         fn shuffled_within_the_window_is_sorted(
             gaps in proptest::collection::vec((0..3_000_000_u64, 0..4_000_000_u64), 1..200),
+            strays in proptest::collection::vec((any::<prop::sample::Index>(), 20 * SECOND..4_000 * SECOND), 0..6),
         ) {
             let mut at = 1_000_000_000;
             let mut times = Vec::new();
@@ -206,10 +289,14 @@ mod tests {
                 at += gap;
                 times.push((at, at + lag));
             }
-            let mut sorted: Vec<u64> = times.iter().map(|(at, _)| *at).collect();
-            sorted.sort_unstable();
             // Written at their ends.
             times.sort_by_key(|(_, end)| *end);
+            for (place, by) in strays {
+                let place = place.index(times.len());
+                times.insert(place, (times[place].0 + by, 0));
+            }
+            let mut sorted: Vec<u64> = times.iter().map(|(at, _)| *at).collect();
+            sorted.sort_unstable();
             let (told, late) = ordered(times.into_iter().map(|(at, _)| (at, false)), Spread::Even);
             prop_assert_eq!(late, 0);
             prop_assert_eq!(told, sorted);

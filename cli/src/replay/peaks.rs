@@ -1,14 +1,8 @@
 //! The most that each key asks for in a second, in ten, in a minute and in an hour.
-//!
-//! Beyond a number of keys only those whose hash is below a threshold are kept, which falls as keys
-//! come: those that stay are a fair sample, so shares and percentiles stay what they are.
-
-use std::{
-    collections::HashMap,
-    hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher},
-};
 
 use tower_ratelimit::Key;
+
+use super::sample::Sample;
 
 /// The windows, in seconds, and their names.
 pub(super) const WINDOWS: [(u64, &str); 4] =
@@ -16,10 +10,7 @@ pub(super) const WINDOWS: [(u64, &str); 4] =
 
 /// Keys and what they asked for.
 pub(super) struct Peaks {
-    keys: HashMap<u64, KeyCounts, BuildHasherDefault<Identity>>,
-    most: usize,
-    /// Hashes with this many leading zeros are kept.
-    zeros: u32,
+    keys: Sample<KeyCounts>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,85 +20,70 @@ struct KeyCounts {
     limited: u32,
 }
 
+/// Windows that begin at each half of their length: what comes at the edge of one is in the middle of
+/// another one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
-    number: u32,
+    /// The number of the half, and the requests in it and in the one before.
+    half: u32,
     count: u32,
+    before: u32,
     peak: u32,
 }
 
-/// A hash is a hash already.
-#[derive(Default)]
-struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
+impl Window {
+    /// Counts so many requests at a time of a window of this length, both in microseconds.
+    fn count(&mut self, at: u64, length: u64, requests: u32) {
+        // Long after all logs it begins anew at 0.
+        let half = (at / (length / 2)) as u32;
+        if half != self.half {
+            let follows = half == self.half.wrapping_add(1);
+            self.before = if follows { self.count } else { 0 };
+            (self.half, self.count) = (half, 0);
+        }
+        self.count = self.count.saturating_add(requests);
+        self.peak = self.peak.max(self.before.saturating_add(self.count));
     }
 }
 
 impl Peaks {
     pub(super) fn new(most: usize) -> Self {
         Self {
-            keys: HashMap::default(),
-            most: most.max(1),
-            zeros: 0,
+            keys: Sample::new(most),
         }
     }
 
     /// Counts an attempt, which some candidates limited, unless its response does not count.
     pub(super) fn count(&mut self, key: &Key, at: u64, limited: u32, counts: bool) {
-        let hash = hash_of(key);
-        if hash.leading_zeros() < self.zeros {
-            return;
-        }
-        let key = self.keys.entry(hash).or_default();
-        key.limited |= limited;
-        let seconds = at / 1_000_000;
-        for (window, (length, _)) in key.windows.iter_mut().zip(WINDOWS) {
-            let number = (seconds / length) as u32;
-            if window.number != number {
-                (window.number, window.count) = (number, 0);
+        self.keys.note(key, |key| {
+            key.limited |= limited;
+            for (window, (seconds, _)) in key.windows.iter_mut().zip(WINDOWS) {
+                window.count(at, seconds * 1_000_000, u32::from(counts));
             }
-            window.count = window.count.saturating_add(u32::from(counts));
-            window.peak = window.peak.max(window.count);
-        }
-        while self.keys.len() > self.most {
-            self.zeros += 1;
-            let zeros = self.zeros;
-            self.keys.retain(|hash, _| hash.leading_zeros() >= zeros);
-        }
+        });
     }
 
     /// How many keys there are; an estimate if it is a sample.
     pub(super) fn number(&self) -> u64 {
-        (self.keys.len() as u64) << self.zeros
+        self.keys.number()
     }
 
     pub(super) fn is_sample(&self) -> bool {
-        self.zeros > 0
+        self.keys.is_part()
     }
 
     /// How many keys the candidate limited; an estimate if it is a sample.
     pub(super) fn limited_by(&self, candidate: usize) -> u64 {
-        let limited = self
-            .keys
-            .values()
-            .filter(|key| key.limited >> candidate & 1 == 1);
-        (limited.count() as u64) << self.zeros
+        let limits = |key: &KeyCounts| key.limited >> candidate & 1 == 1;
+        self.keys.number_of(limits)
     }
 
-    /// The peaks of all keys in a window, sorted, but those of keys with no response that counts.
+    /// The peaks of all keys in a window, sorted, but those of keys with no response that counts. The
+    /// key that attempts without one share is nobody's.
     pub(super) fn sorted(&self, window: usize) -> Vec<u32> {
         let mut peaks: Vec<u32> = self
             .keys
-            .values()
+            .but(&Key::anonymous())
             .map(|key| key.windows[window].peak)
             .filter(|peak| *peak > 0)
             .collect();
@@ -116,16 +92,31 @@ impl Peaks {
     }
 }
 
-/// The same in every run.
-pub(super) fn hash_of(key: &Key) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    key.as_bytes().hash(&mut hasher);
-    hasher.finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of windows of ten seconds the sliding ones that begin at each five.
+    #[test]
+    fn windows_begin_at_each_half() {
+        let peak = |times: &[u64]| {
+            let mut window = Window::default();
+            for at in times {
+                window.count(1_795_230_000_000_000 + at * 1_000_000, 10_000_000, 1);
+            }
+            window.peak
+        };
+        for (times, most) in [
+            (&[9, 10][..], 2),
+            (&[0, 4, 5, 9], 4),
+            (&[0, 10], 1),
+            (&[4, 10], 1),
+            (&[4, 5, 9, 10, 14, 15], 4),
+            (&[1, 30, 31], 2),
+        ] {
+            assert_eq!(peak(times), most, "{times:?}");
+        }
+    }
 
     #[test]
     fn a_sample_has_the_number_and_the_percentiles_of_all() {

@@ -2,11 +2,13 @@
 
 use std::fmt::Write;
 
+use tower_ratelimit::Quota;
+
 use super::{
     candidate::{Candidate, Delayed, Limited},
     picture::{Picture, escaped},
-    tally::{Tally, time_of},
-    text::{number, percent, text},
+    tally::{Tally, UPPER_BOUND, time_of},
+    text::{number, percent, shadow, text},
 };
 
 /// Grey, blue and red as the plots of the guide have them.
@@ -31,7 +33,7 @@ pub(super) fn html(tally: &Tally) -> String {
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
          <title>Replay</title><style>{STYLE}</style>\n<h1>Replay</h1>\n"
     );
-    if !tally.quotas.is_empty() || tally.rules.is_some() {
+    if tally.tries_any() {
         table(tally, &mut page);
     }
     over_time(tally, &mut page);
@@ -75,12 +77,14 @@ fn table(tally: &Tally, page: &mut String) {
     if let Some(rules) = &tally.rules {
         let outcomes = rules.outcomes();
         row("the rules", &outcomes.limited, None, Some(outcomes.delayed));
-        for (name, counts) in &rules.policies() {
-            row(name, &counts.limited, None, None);
+        for (policy, _) in &tally.policies() {
+            let name = format!("{}{}", policy.name, shadow(policy));
+            row(&name, &policy.limited, Some(policy.keys), None);
         }
     }
-    page.push_str(
-        "</table></div>\n<p>An upper bound: clients that are refused would have behaved differently.</p>\n",
+    let _ = writeln!(
+        page,
+        "</table></div>\n<p>An upper bound: {UPPER_BOUND}.</p>"
     );
 }
 
@@ -142,19 +146,23 @@ fn histogram(tally: &Tally, page: &mut String) {
         ""
     };
     let caption = format!("A bar counts the keys{of} whose busiest minute has that many requests.");
-    let Some(first) = tally.quotas.first() else {
-        return picture.end(&caption);
-    };
-    let per_minute = first.quota.limit() as f64 * 60.0 / first.quota.period().as_secs_f64();
-    let place = per_minute.max(1.0).log2() / steps as f64;
-    let rate = number(per_minute.round() as u64);
+    let limit = tally.quotas.first();
+    let limit = limit.map(|first| mark_limit(&mut picture, &first.quota, steps));
+    picture.end(&format!("{caption}{}", limit.unwrap_or_default()));
+}
+
+/// Draws what the quota allows in a minute among steps that double, and says so.
+fn mark_limit(picture: &mut Picture<'_>, quota: &Quota, steps: usize) -> String {
+    let per_minute = quota.limit() as f64 * 60.0 / quota.period().as_secs_f64();
+    if per_minute < 1.0 {
+        return String::new();
+    }
+    let place = per_minute.log2() / steps as f64;
     if place > 1.0 {
-        return picture.end(&format!(
-            "{caption} The limit, {rate} a minute, is beyond all of them."
-        ));
+        return format!(" {quota} is beyond all of them.");
     }
     picture.dashed(place);
-    picture.end(&format!("{caption} Dashed is the limit, {rate} a minute."));
+    format!(" Dashed is {quota}.")
 }
 
 /// The share of requests that limits around the first quota would limit.

@@ -20,6 +20,7 @@ use super::{
     candidate::{Delayed, Limited},
     entry::Attempt,
     needs::{KeyOfLog, Needs},
+    sample::Sample,
     settings::Settings,
     top::TopKeys,
     waiting::{Waited, WaitingRequests},
@@ -29,6 +30,7 @@ use super::{
 pub(super) struct TriedRules {
     service: BoxCloneSyncService<Request<()>, Response<()>, Infallible>,
     waiting: WaitingRequests<Response<()>>,
+    store: LocalStore,
     told: Arc<Mutex<Heard>>,
     outcomes: Outcomes,
     pub(super) needs: Needs,
@@ -50,17 +52,39 @@ pub(super) struct Outcomes {
 /// Counts of the decisions that the layer told.
 struct Heard {
     clock: ManualClock,
+    rules: Vec<String>,
     policies: BTreeMap<String, PolicyCounts>,
+    /// The most keys that are remembered of each policy.
+    max_keys: usize,
+}
+
+/// Beyond so many keys that a policy limits, their number is an estimate.
+const MOST_LIMITED: usize = 100_000;
+
+/// Decisions by a quota of a rule.
+struct PolicyCounts {
+    /// The place of its rule.
+    rule: Option<usize>,
+    decided: u64,
+    is_shadow: bool,
+    limited: Limited,
+    keys: Sample<()>,
     top: TopKeys,
 }
 
-/// Decisions by a quota of a rule.
-#[derive(Debug, Clone, Default)]
-pub(super) struct PolicyCounts {
+/// The decisions by a quota of a rule, and the keys that it limited.
+#[derive(Debug)]
+pub(super) struct Policy {
+    /// `rule`, or `rule.quota` among several.
+    pub(super) name: String,
     pub(super) decided: u64,
     /// Whether it only watches.
     pub(super) is_shadow: bool,
     pub(super) limited: Limited,
+    pub(super) keys: u64,
+    pub(super) keys_are_estimated: bool,
+    /// The keys that were limited most, how often, and how much of that may be another's.
+    pub(super) top: Vec<(Key, u64, u64)>,
 }
 
 /// The status of a line, which the handler answers with.
@@ -69,11 +93,17 @@ struct Logged(StatusCode);
 
 impl TriedRules {
     pub(super) fn new(settings: &Settings, clock: &ManualClock) -> Result<Self, String> {
-        let rules = rules(settings, clock)?;
+        let store = LocalStore::builder()
+            .max_keys(settings.max_keys)
+            .clock(clock.clone())
+            .build();
+        let store = store.map_err(|error| error.to_string())?;
+        let rules = rules(settings, &store, clock)?;
         let told = Arc::new(Mutex::new(Heard {
             clock: clock.clone(),
+            rules: rules.names().map(str::to_owned).collect(),
             policies: BTreeMap::new(),
-            top: TopKeys::default(),
+            max_keys: settings.max_keys.min(MOST_LIMITED),
         }));
         let layer = RulesLayer::new(rules);
         let layer = layer.rejection_fn(|rejection| {
@@ -95,6 +125,7 @@ impl TriedRules {
         Ok(Self {
             service: BoxCloneSyncService::new(layer.layer(handler)),
             waiting: WaitingRequests::new(clock).map_err(|error| error.to_string())?,
+            store,
             told,
             outcomes: Outcomes::default(),
             needs: settings.needs.clone(),
@@ -140,18 +171,24 @@ impl TriedRules {
         &self.outcomes
     }
 
-    /// Each quota of each rule that decided something.
-    pub(super) fn policies(&self) -> BTreeMap<String, PolicyCounts> {
-        unpoisoned(&self.told).policies.clone()
+    /// Each quota of each rule that decided something, with so many of the keys that it limits.
+    pub(super) fn policies(&self, many: usize) -> Vec<Policy> {
+        let told = unpoisoned(&self.told);
+        let policies = told.policies.iter().map(|(name, counts)| Policy {
+            name: name.clone(),
+            decided: counts.decided,
+            is_shadow: counts.is_shadow,
+            limited: counts.limited.clone(),
+            keys: counts.keys.number(),
+            keys_are_estimated: counts.keys.is_part(),
+            top: counts.top.first(many),
+        });
+        policies.collect()
     }
 
-    /// The keys that were limited most.
-    pub(super) fn top(&self, many: usize) -> Vec<(Key, u64, u64)> {
-        let told = unpoisoned(&self.told);
-        let first = told.top.first(many).into_iter();
-        first
-            .map(|(key, count, error)| (key.clone(), count, error))
-            .collect()
+    /// Keys that were forgotten for want of room.
+    pub(super) fn evictions(&self) -> u64 {
+        self.store.evictions()
     }
 }
 
@@ -183,39 +220,76 @@ impl Heard {
             return;
         };
         let now = self.clock.now().as_micros();
-        let mut is_limited = false;
+        let mut keys = KeysOfRules::new(decided.key());
         for quota in decided.decision().quotas() {
-            let counts = self.policies.entry(quota.name().to_owned()).or_default();
+            let counts = self.counts(quota.name());
             counts.decided += 1;
             counts.is_shadow = decided.is_shadow();
+            let key = keys.of(counts.rule);
             if quota.is_denied() {
                 counts.limited.note(now);
-                is_limited = true;
+                counts.keys.note(key, |()| {});
+                counts.top.count(key);
             }
         }
-        if is_limited && !decided.is_shadow() {
-            self.top.count(&one_of(decided.key()));
-        }
+    }
+
+    fn counts(&mut self, policy: &str) -> &mut PolicyCounts {
+        let Self {
+            rules, max_keys, ..
+        } = self;
+        let counts = self.policies.entry(policy.to_owned());
+        counts.or_insert_with(|| PolicyCounts {
+            rule: rule_of(policy, rules),
+            decided: 0,
+            is_shadow: false,
+            limited: Limited::default(),
+            keys: Sample::new(*max_keys),
+            top: TopKeys::default(),
+        })
     }
 }
 
-/// The key, or that which all limits have of which it is made.
-fn one_of(key: &Key) -> Key {
-    let mut parts = key.parts().flatten();
-    let first = parts
-        .next()
-        .filter(|first| parts.all(|part| part == *first));
-    first.unwrap_or_else(|| key.clone())
+/// The place of the rule whose quota has this name: that of the rule, or with its own behind a dot.
+fn rule_of(policy: &str, rules: &[String]) -> Option<usize> {
+    let is_of = |rule: &String| {
+        let rest = policy.strip_prefix(rule.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let of = (0..).zip(rules).filter(|(_, rule)| is_of(rule));
+    of.max_by_key(|(_, rule)| rule.len())
+        .map(|(place, _)| place)
+}
+
+/// The keys of a decision: rules that decide together have one each, in the order of their quotas.
+struct KeysOfRules {
+    keys: Vec<Key>,
+    place: usize,
+    rule: Option<usize>,
+}
+
+impl KeysOfRules {
+    fn new(key: &Key) -> Self {
+        Self {
+            keys: key.parts().flatten().collect(),
+            place: 0,
+            rule: None,
+        }
+    }
+
+    /// The key of the next quota, which is one of this rule.
+    fn of(&mut self, rule: Option<usize>) -> &Key {
+        if self.rule.is_some() && self.rule != rule {
+            self.place = (self.place + 1).min(self.keys.len() - 1);
+        }
+        self.rule = rule;
+        &self.keys[self.place]
+    }
 }
 
 /// The rules, whose limits go by the clock of the log.
-fn rules(settings: &Settings, clock: &ManualClock) -> Result<Rules, String> {
-    let store = LocalStore::builder()
-        .max_keys(settings.max_keys)
-        .clock(clock.clone())
-        .build();
-    let store = store.map_err(|error| error.to_string())?;
-    let builder = Rules::builder().store(store).clock(clock.clone());
+fn rules(settings: &Settings, store: &LocalStore, clock: &ManualClock) -> Result<Rules, String> {
+    let builder = Rules::builder().store(store.clone()).clock(clock.clone());
     let names = settings.needs.custom_keys();
     let builder = names.fold(builder, |builder, name| builder.key(name, KeyOfLog));
     let rules = builder
@@ -226,4 +300,24 @@ fn rules(settings: &Settings, clock: &ManualClock) -> Result<Rules, String> {
 
 fn unpoisoned(told: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
     told.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotas_are_of_the_rule_with_the_longest_name() {
+        let rules = ["a", "a.b", "abc"].map(str::to_owned);
+        for (policy, place) in [
+            ("a", Some(0)),
+            ("a.few", Some(0)),
+            ("a.b", Some(1)),
+            ("a.b.c", Some(1)),
+            ("ab", None),
+            ("abc", Some(2)),
+        ] {
+            assert_eq!(rule_of(policy, &rules), place, "{policy}");
+        }
+    }
 }

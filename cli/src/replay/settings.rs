@@ -86,7 +86,7 @@ fn check(arguments: &Replay) -> Result<(), String> {
     Ok(())
 }
 
-/// What the rules of these files look at.
+/// The parts of requests that the rules of these files look at.
 fn needs(files: &[PathBuf]) -> Result<Needs, String> {
     if files.is_empty() {
         return Ok(Needs::default());
@@ -127,14 +127,24 @@ impl StatusSet {
     }
 }
 
-/// `10s`, `500ms`: as a quota's period is written.
+/// `10s`, `500ms`: as a quota's period is written, but that it may be none.
 fn duration(text: &str) -> Result<Duration, String> {
-    if text.trim().starts_with('0') {
-        return Ok(Duration::ZERO);
+    let text = text.trim();
+    let unit = text.trim_start_matches('0').trim_start();
+    let is_none = unit.len() < text.len() && !unit.starts_with(|sign: char| sign.is_ascii_digit());
+    let period = match (is_none, unit) {
+        (true, "") => return Ok(Duration::ZERO),
+        (true, unit) => format!("1{unit}"),
+        (false, _) => text.to_owned(),
+    };
+    let quota: Result<Quota, _> = format!("1/{period}").parse();
+    match quota {
+        Ok(_) if is_none => Ok(Duration::ZERO),
+        Ok(quota) => Ok(quota.period()),
+        Err(_) => Err(format!(
+            "{text:?} is no time; accepted are, for example, 10s and 2min"
+        )),
     }
-    let quota: Result<Quota, _> = format!("1/{text}").parse();
-    let period = quota.map(|quota| quota.period());
-    period.map_err(|_| format!("{text:?} is no time; accepted are, for example, 10s and 2min"))
 }
 
 /// `0.1%` as 0.001.

@@ -1,6 +1,9 @@
-//! What came of a replay.
+//! The tally of a replay.
 
-use std::hash::{BuildHasher as _, RandomState};
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    mem,
+};
 
 use serde_json::{Value, json};
 use tower_ratelimit::{Key, ManualClock, Timestamp};
@@ -12,7 +15,7 @@ use super::{
     needs::Need,
     order::Spread,
     peaks::{Peaks, WINDOWS},
-    rules::TriedRules,
+    rules::{Policy, TriedRules},
     series::Series,
     settings::{Settings, StatusSet},
     suggestion::{PERCENTILES, Suggestion},
@@ -50,6 +53,9 @@ pub(super) struct Tally {
     suggests: bool,
     count_if: Option<StatusSet>,
 }
+
+/// The numbers of limited requests are no forecast.
+pub(super) const UPPER_BOUND: &str = "clients that are refused would have behaved differently";
 
 /// A key that was limited, how often, and how much of that may be another's.
 pub(super) type TopKey = (String, u64, u64);
@@ -149,6 +155,11 @@ impl Tally {
         self.share(most)
     }
 
+    /// Whether there are limits at all, and not a suggestion alone.
+    pub(super) fn tries_any(&self) -> bool {
+        !self.quotas.is_empty() || self.rules.is_some()
+    }
+
     pub(super) fn share(&self, requests: u64) -> f64 {
         requests as f64 / (self.seen.attempts.max(1)) as f64
     }
@@ -157,19 +168,26 @@ impl Tally {
         self.suggests.then(|| Suggestion::of(&self.peaks)).flatten()
     }
 
-    /// The keys that the first quota limits most, or the rules.
+    /// The keys that the first quota limits most.
     pub(super) fn top(&self) -> Vec<TopKey> {
-        let by_rules = self.rules.as_ref().filter(|_| self.quotas.is_empty());
-        let told = |(key, count, error): (Key, u64, u64)| (self.name(&key), count, error);
-        match by_rules {
-            Some(rules) => rules.top(self.many).into_iter().map(told).collect(),
-            None => {
-                let first = self.top.first(self.many).into_iter();
-                first
-                    .map(|(key, count, error)| told((key.clone(), count, error)))
-                    .collect()
-            }
-        }
+        self.named(self.top.first(self.many))
+    }
+
+    /// Each quota of each rule that decided something.
+    pub(super) fn policies(&self) -> Vec<(Policy, Vec<TopKey>)> {
+        let tried = self.rules.iter();
+        let policies = tried.flat_map(|rules| rules.policies(self.many));
+        let named = policies.map(|mut policy| {
+            let top = self.named(mem::take(&mut policy.top));
+            (policy, top)
+        });
+        named.collect()
+    }
+
+    fn named(&self, top: Vec<(Key, u64, u64)>) -> Vec<TopKey> {
+        let top = top.into_iter();
+        top.map(|(key, count, error)| (self.name(&key), count, error))
+            .collect()
     }
 
     fn name(&self, key: &Key) -> String {
@@ -186,8 +204,13 @@ impl Tally {
 
     /// Keys that were forgotten by a quota for want of room.
     pub(super) fn evictions(&self) -> u64 {
-        let all = self.quotas.iter().chain(&self.what_if);
-        all.map(Candidate::evictions).max().unwrap_or(0)
+        let quotas = self.quotas.iter().chain(&self.what_if);
+        let rules = self.rules.iter().map(TriedRules::evictions);
+        quotas
+            .map(Candidate::evictions)
+            .chain(rules)
+            .max()
+            .unwrap_or(0)
     }
 
     /// All of it as JSON.
@@ -198,9 +221,6 @@ impl Tally {
             all.map(|(candidate, place)| self.candidate_json(candidate, place))
                 .collect()
         };
-        let top = self.top().into_iter().map(
-            |(key, count, error)| json!({"key": key, "limited": count, "of_others_at_most": error}),
-        );
         json!({
             "files": self.seen.files,
             "lines": self.seen.lines,
@@ -219,19 +239,23 @@ impl Tally {
             "evictions": self.evictions(),
             "quotas": candidates(&self.quotas, 0),
             "rules": rules,
-            "top": top.collect::<Vec<_>>(),
+            "upper_bound": self.tries_any().then_some(UPPER_BOUND),
+            "top": top_json(self.top()),
             "suggestion": self.suggestion().map(|suggestion| suggestion_json(&suggestion)),
             "what_if": candidates(&self.what_if, self.quotas.len()),
         })
     }
 
     fn rules_json(&self, rules: &TriedRules) -> Value {
-        let policies = rules.policies().into_iter().map(|(name, counts)| {
+        let policies = self.policies().into_iter().map(|(policy, top)| {
             json!({
-                "name": name,
-                "shadow": counts.is_shadow,
-                "decided": counts.decided,
-                "limited": limited(&counts.limited),
+                "name": policy.name,
+                "shadow": policy.is_shadow,
+                "decided": policy.decided,
+                "limited": limited(&policy.limited),
+                "keys_limited": policy.keys,
+                "keys_are_estimated": policy.keys_are_estimated,
+                "top": top_json(top),
             })
         });
         let untold = self.untold().map(|(need, attempts)| {
@@ -271,6 +295,12 @@ impl Tally {
             "delayed": delayed(candidate.delayed),
         })
     }
+}
+
+fn top_json(top: Vec<TopKey>) -> Value {
+    let top = top.into_iter();
+    top.map(|(key, count, error)| json!({"key": key, "limited": count, "of_others_at_most": error}))
+        .collect()
 }
 
 fn limited(limited: &Limited) -> Value {

@@ -6,9 +6,9 @@ use super::{
     candidate::{Candidate, Delayed, Limited},
     order::Spread,
     peaks::WINDOWS,
-    rules::TriedRules,
+    rules::{Policy, TriedRules},
     suggestion::{PERCENTILES, Suggestion},
-    tally::{Tally, minute_of, time_of},
+    tally::{Tally, TopKey, UPPER_BOUND, minute_of, time_of},
 };
 use crate::words::plural;
 
@@ -30,11 +30,8 @@ fn write_all(tally: &Tally, text: &mut String) -> std::fmt::Result {
     if let Some(rules) = &tally.rules {
         by_rules(tally, rules, text)?;
     }
-    if !tally.quotas.is_empty() || tally.rules.is_some() {
-        writeln!(
-            text,
-            "\nAn upper bound: clients that are refused would have behaved differently."
-        )?;
+    if tally.tries_any() {
+        writeln!(text, "\nAn upper bound: {UPPER_BOUND}.")?;
     }
     top(tally, text)?;
     if let Some(suggestion) = tally.suggestion() {
@@ -53,10 +50,7 @@ fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     if seen.others > 0 {
         write!(text, ", {}", many(seen.others, "other request"))?;
     }
-    let about = match tally.peaks.is_sample() {
-        true => "about ",
-        false => "",
-    };
+    let about = about(tally.peaks.is_sample());
     let keys = many(tally.peaks.number(), "key");
     writeln!(text, ", {about}{keys} by {}", tally.key)?;
     if let Some((first, last)) = tally.span {
@@ -155,22 +149,37 @@ fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::R
             writeln!(text, "  {what}: {}", number(count))?;
         }
     }
-    let policies = rules.policies();
-    let width = policies.keys().map(String::len).max().unwrap_or(0);
-    for (name, counts) in &policies {
-        let shadow = if counts.is_shadow {
-            ", in the shadow"
-        } else {
-            ""
-        };
-        writeln!(
+    let policies = tally.policies();
+    let names = policies.iter().map(|(policy, _)| policy.name.len());
+    let width = names.max().unwrap_or(0);
+    for (policy, _) in &policies {
+        write!(
             text,
-            "  {name:width$}  decides {:>13}, limits {:>13}{shadow}",
-            number(counts.decided),
-            number(counts.limited.requests)
+            "  {:width$}  decides {:>13}, limits {:>13}",
+            policy.name,
+            number(policy.decided),
+            number(policy.limited.requests)
         )?;
+        if policy.keys > 0 {
+            let about = about(policy.keys_are_estimated);
+            write!(text, " of {about}{}", many(policy.keys, "key"))?;
+        }
+        writeln!(text, "{}", shadow(policy))?;
     }
     not_in_log(tally, text)
+}
+
+/// What stands behind the name of a policy that only watches.
+pub(super) const fn shadow(policy: &Policy) -> &'static str {
+    if policy.is_shadow {
+        ", in the shadow"
+    } else {
+        ""
+    }
+}
+
+const fn about(is_estimate: bool) -> &'static str {
+    if is_estimate { "about " } else { "" }
 }
 
 /// The parts of requests that rules look at and the log does not have, and what became of them.
@@ -211,14 +220,20 @@ fn delayed(tally: &Tally, delayed: Delayed, text: &mut String) -> std::fmt::Resu
 }
 
 fn top(tally: &Tally, text: &mut String) -> std::fmt::Result {
-    let top = tally.top();
+    if let Some(first) = tally.quotas.first() {
+        limited_most(&first.quota.to_string(), tally.top(), text)?;
+    }
+    for (policy, top) in tally.policies() {
+        let by = format!("{}{}", policy.name, shadow(&policy));
+        limited_most(&by, top, text)?;
+    }
+    Ok(())
+}
+
+fn limited_most(by: &str, top: Vec<TopKey>, text: &mut String) -> std::fmt::Result {
     if top.is_empty() {
         return Ok(());
     }
-    let by = tally
-        .quotas
-        .first()
-        .map_or("the rules".to_owned(), |first| first.quota.to_string());
     writeln!(text, "\nlimited most by {by}")?;
     for (key, count, error) in top {
         write!(text, "{:>13}  {key}", number(count))?;
@@ -251,10 +266,11 @@ fn suggest(suggestion: &Suggestion, text: &mut String) -> std::fmt::Result {
         quota.limit(),
         quota.capacity()
     )?;
-    writeln!(
-        text,
-        "  a fifth more than what 999 of 1,000 keys ask for in a minute, and at once in ten seconds"
-    )
+    text.push_str(
+        "  a fifth more than what 999 of 1,000 keys ask for in a minute, and at once in ten seconds;\n  \
+         windows begin at each half of their length, and as a --quota it tells what it limits\n",
+    );
+    Ok(())
 }
 
 fn what_if(tally: &Tally, around: &[Candidate], text: &mut String) -> std::fmt::Result {

@@ -60,10 +60,10 @@ impl TopKeys {
     }
 
     /// The first of them: the key, its count, and how much of that may be another's.
-    pub(super) fn first(&self, many: usize) -> Vec<(&Key, u64, u64)> {
+    pub(super) fn first(&self, many: usize) -> Vec<(Key, u64, u64)> {
         let order = self.order.iter().rev().take(many);
         order
-            .map(|((count, _), key)| (key, *count, self.counts[key].error))
+            .map(|((count, _), key)| (key.clone(), *count, self.counts[key].error))
             .collect()
     }
 }
@@ -85,7 +85,7 @@ mod tests {
             }
         }
         let first = top.first(2);
-        let keys: Vec<_> = first.iter().map(|(key, ..)| (*key).clone()).collect();
+        let keys: Vec<_> = first.iter().map(|(key, ..)| key.clone()).collect();
         assert_eq!(keys, [Key::from(1_u64), Key::from(2_u64)]);
         for ((_, count, error), real) in first.iter().zip([2_000, 1_000]) {
             assert!(

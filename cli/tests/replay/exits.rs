@@ -19,6 +19,15 @@ fn exit_codes_and_messages() {
         exit(&[&[log.as_str(), "--fail-above", "60"][..], &quota].concat()),
         0
     );
+    // A log without a request that counts could be read.
+    let none = ["--match", "POST /nowhere", "--fail-above", "0.1%"];
+    assert_eq!(exit(&[&[log.as_str()][..], &quota, &none].concat()), 0);
+    let garbage = file(&directory, "garbage.log", "garbage\n");
+    assert_eq!(exit(&[&[garbage.as_str()][..], &quota, &none].concat()), 1);
+    for reorder in ["0", "0s", "0ms", "00 min", "500ms", "2min"] {
+        let asked = [&log, "--suggest", "--reorder", reorder];
+        assert_eq!(exit(&asked), 0, "{reorder}");
+    }
     for (arguments, message) in [
         (&[log.as_str()][..], "nothing to replay against"),
         (&["no.log", "--suggest"], "no.log: No such file"),
@@ -46,6 +55,14 @@ fn exit_codes_and_messages() {
         (
             &[&log, "--suggest", "--reorder", "soon"],
             "\"soon\" is no time",
+        ),
+        (
+            &[&log, "--suggest", "--reorder", "0banana"],
+            "\"0banana\" is no time",
+        ),
+        (
+            &[&log, "--suggest", "--reorder", "0.5s"],
+            "\"0.5s\" is no time",
         ),
         (
             &[&log, "--suggest", "--fail-above", "x"],

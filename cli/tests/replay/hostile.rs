@@ -105,15 +105,16 @@ fn a_file_of_two_formats_is_read_as_both() {
     }
 }
 
-/// Lines of a log with some of their bytes changed, and bytes of any kind.
-fn lines() -> impl Strategy<Value = Vec<u8>> {
+/// Lines of a log, of which some have changed bytes, and bytes of any kind; whether it is a good line
+/// as it was.
+fn lines() -> impl Strategy<Value = (Vec<u8>, bool)> {
     let json = r#"{"ts":1795132801.5,"request":{"remote_ip":"203.0.113.7","uri":"/","method":"GET","headers":{"X":["a"]}},"status":200}"#;
     let good = prop_oneof![
         Just(line(MIDNIGHT, "203.0.113.7", "GET /\\\"", 200)),
         Just(format!("{json}\n"))
     ];
     let changes = proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6);
-    let changed = (good, changes).prop_map(|(good, changes)| {
+    let changed = (good.clone(), changes).prop_map(|(good, changes)| {
         let mut bytes = good.into_bytes();
         for (place, byte) in changes {
             let place = place.index(bytes.len());
@@ -121,21 +122,42 @@ fn lines() -> impl Strategy<Value = Vec<u8>> {
         }
         bytes
     });
-    prop_oneof![4 => changed, 1 => proptest::collection::vec(any::<u8>(), 0..80)]
+    let bytes = prop_oneof![4 => changed, 1 => proptest::collection::vec(any::<u8>(), 0..80)];
+    prop_oneof![
+        good.prop_map(|good| (good.into_bytes(), true)),
+        bytes.prop_map(|mut bytes| {
+            // What follows is a line of its own.
+            bytes.push(b'\n');
+            (bytes, false)
+        })
+    ]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..Default::default() })]
 
-    /// Whatever a line is, it is an attempt or is skipped.
+    /// Each line is an attempt or is skipped, and those beside it change nothing.
     #[test]
     fn no_line_is_lost_or_too_much(lines in proptest::collection::vec(lines(), 1..30)) {
         let directory = directory();
-        let log = file(&directory, "access.log", lines.concat());
+        // The first bytes of a file could say that it is compressed.
+        let first = (line(MIDNIGHT, "203.0.113.7", "GET /", 200).into_bytes(), true);
+        let lines = [vec![first], lines].concat();
+        let bytes: Vec<u8> = lines.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
+        let all = bytes.split(|byte| *byte == b'\n').filter(|line| !line.iter().all(u8::is_ascii_whitespace));
+        let good = lines.iter().filter(|(_, is_good)| *is_good).count() as u64;
+        // A line whose bytes were changed may still be one.
+        let alone = all.clone().filter(|line| tower_ratelimit_cli::fuzzing::read_line(line).is_ok());
+        let (all, alone) = (all.count() as u64, alone.count() as u64);
+        let log = file(&directory, "access.log", bytes);
         let (exit, out, errors) = run(&[&log, "--quota", "1/minute", "--suggest", "--json"]);
         prop_assert!(exit < 2, "{}", errors);
         let told: Value = serde_json::from_str(&out).expect("JSON");
         let count = |name: &str| told[name].as_u64().expect("a number");
-        prop_assert_eq!(count("attempts") + count("skipped"), count("lines"));
+        prop_assert_eq!(count("lines"), all);
+        prop_assert_eq!(count("attempts") + count("skipped"), all);
+        // Of those that can be read, only such as are to come are no attempts.
+        let skipped = count("skipped") - (all - alone);
+        prop_assert!(count("attempts") >= good && skipped <= alone - good, "{}", told);
     }
 }

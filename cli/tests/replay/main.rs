@@ -1,10 +1,13 @@
 //! `replay`: logs of every kind, and what quotas and rules would have done to them.
 
+mod clocks;
 mod counts;
 mod exits;
+mod fields;
 mod files;
 mod hostile;
 mod limiter;
 mod report;
 mod rules;
+mod suggestions;
 mod support;

@@ -26,9 +26,56 @@ fn the_report_has_the_numbers_of_the_json() {
     let (data, _) = data.split_once("</script>").expect("an end");
     let data: Value = serde_json::from_str(data).expect("JSON");
     assert_eq!(data, told);
+    let bound = told["upper_bound"].as_str().expect("a reason");
+    assert!(bound.contains("would have behaved differently"), "{bound}");
     assert_eq!(page.matches("<svg").count(), 3);
     for fetched in ["<b>", "://", "src=", "href="] {
         assert!(!page.contains(fetched), "{page}");
+    }
+}
+
+/// The limit stands where it is, or nowhere.
+#[test]
+fn the_histogram_tells_the_limit_as_it_is() {
+    let directory = directory();
+    let log = file(&directory, "access.log", small());
+    let path = directory.path().join("report.html");
+    let report = path.display().to_string();
+    for (quota, told, dashed) in [
+        ("4/minute", "Dashed is 4/60s.", true),
+        ("5/s burst 9", "5/1s burst 9 is beyond all of them.", false),
+        ("3/hour sliding_log", "that many requests.<", false),
+        ("59/hour", "that many requests.<", false),
+    ] {
+        json(&[&log, "--quota", quota, "--report", &report]);
+        let page = fs::read_to_string(&path).expect("a page");
+        let (_, picture) = page.split_once("Keys by the most").expect("a picture");
+        let (picture, _) = picture.split_once("</figure>").expect("an end");
+        assert!(picture.contains(told), "{quota}: {picture}");
+        assert_eq!(picture.contains("limit dashed"), dashed, "{quota}");
+    }
+}
+
+/// A queue without places stays one, and the quota itself is among those that are tried.
+#[test]
+fn the_quota_itself_is_tried_among_those_around_it() {
+    let directory = directory();
+    let log = file(&directory, "access.log", small());
+    let path = directory.path().join("report.html");
+    let report = path.display().to_string();
+    for quota in [
+        "10/1s leaky_bucket queue 0",
+        "4/60s",
+        "1/1s leaky_bucket queue 1",
+    ] {
+        let told = json(&[&log, "--quota", quota, "--what-if", "--report", &report]);
+        let tried = told["what_if"].as_array().expect("a list");
+        let same = tried.iter().filter(|one| one["quota"] == quota).count();
+        assert_eq!(same, 1, "{told}");
+        assert!(tried.len() <= 12);
+        let page = fs::read_to_string(&path).expect("a page");
+        let (_, picture) = page.split_once("Limited requests by").expect("a picture");
+        assert!(picture.contains("limit dashed"), "{quota}");
     }
 }
 

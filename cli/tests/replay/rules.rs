@@ -132,6 +132,12 @@ fn limited(told: &Value, name: &str) -> Value {
     policy.map_or(Value::Null, |policy| policy["limited"]["requests"].clone())
 }
 
+fn rule_of(name: &str) -> &'static str {
+    let mut lines = LOOKING.lines();
+    let rule = lines.find(|line| line.contains(&format!("name: {name},")));
+    rule.expect("a rule")
+}
+
 const LOOKING: &str = r#"
 rules:
   - {name: agents, match: {header: {user-agent: "*bot*"}}, key: global, quota: 1/day}
@@ -172,10 +178,7 @@ fn rules_look_at_what_the_combined_format_has() {
         ("tenants", 1),
         ("accounts", 1),
     ] {
-        let rule = LOOKING
-            .lines()
-            .find(|line| line.contains(&format!("name: {name},")))
-            .expect("a rule");
+        let rule = rule_of(name);
         let (told, _) = tried(&log.concat(), &format!("rules:\n{rule}\n"));
         assert_eq!(limited(&told, name), requests, "{name}: {told}");
         assert_eq!(told["without_key"], 0, "{name}: {told}");
@@ -229,10 +232,7 @@ fn rules_look_at_what_lines_of_json_have() {
         ),
     ];
     for (name, requests) in [("agents", 1), ("plans", 1), ("hosts", 1)] {
-        let rule = LOOKING
-            .lines()
-            .find(|line| line.contains(&format!("name: {name},")))
-            .expect("a rule");
+        let rule = rule_of(name);
         let (told, _) = tried(&log.concat(), &format!("rules:\n{rule}\n"));
         assert_eq!(limited(&told, name), requests, "{name}: {told}");
         assert_eq!(not_in_log(&told), [""; 0], "{name}");
@@ -278,19 +278,97 @@ fn answers_that_are_no_limit_are_told_apart() {
     );
 }
 
-/// Two rules that have the same key limit that one; one in the shadow limits nobody.
+/// Caddy hides credentials by an empty list, older ones; newer ones write a word.
 #[test]
-fn keys_that_rules_limit_are_named_as_they_are() {
-    let rules = "rules: [{name: a, quota: 4/minute}, {name: b, key: client_ip, quota: 9/minute}, {name: s, mode: shadow, key: global, quota: 1/minute}]";
+fn credentials_that_are_hidden_are_not_in_the_log() {
+    let line = |hidden: &str| {
+        format!(
+            "{{\"ts\":1795132801.5,\"status\":200,\"request\":{{\"remote_ip\":\"203.0.113.7\",\"method\":\"GET\",\"host\":\"a.example\",\"uri\":\"/\",\"headers\":{{\"Authorization\":{hidden},\"Cookie\":{hidden}}}}}}}\n"
+        )
+    };
+    for hidden in ["[]", "[\"REDACTED\"]"] {
+        for name in ["tokens", "sessions"] {
+            let rule = rule_of(name).replace("3/day", "2/day");
+            let (told, text) = tried(&line(hidden).repeat(5), &format!("rules:\n{rule}\n"));
+            // The client's address stands in for it.
+            assert_eq!(limited(&told, name), 3, "{hidden}: {told}");
+            assert_eq!(told["without_key"], 0, "{hidden}: {told}");
+            assert_eq!(not_in_log(&told).len(), 1, "{hidden}: {told}");
+            assert!(text.contains("counts by ip instead"), "{text}");
+        }
+    }
+}
+
+/// Each rule tells the keys that it limits, one in the shadow too: it may be a hard one tomorrow.
+#[test]
+fn each_rule_names_the_keys_that_it_limits() {
+    let rules = "rules: [{name: a, quota: [{rate: 4/minute, name: few}, {rate: 100/day, name: many}]}, {name: b, key: {query: k}, on_missing_key: skip, quota: 2/day}, {name: s, mode: shadow, key: global, quota: 1/minute}]";
     let directory = directory();
-    let log = file(&directory, "access.log", small());
+    let mut log = small();
+    for (second, key) in (10..16).map(|second| (second, second % 2)) {
+        let request = format!("GET /?k={key}");
+        log += &line(
+            MIDNIGHT + second,
+            &format!("198.51.100.{second}"),
+            &request,
+            200,
+        );
+    }
+    let log = file(&directory, "access.log", log);
     let rules = file(&directory, "rules.yaml", rules);
-    let told = json(&[&log, "--rules", &rules]);
-    let (_, text, _) = run(&[&log, "--rules", &rules]);
-    let top = value!([{"key": "203.0.113.7", "limited": 6, "of_others_at_most": 0}]);
-    assert_eq!(told["top"], top, "{text}");
-    assert!(
-        text.contains("\n  s  decides            11, limits            10, in the shadow\n"),
-        "{text}"
+    let page = directory.path().join("report.html").display().to_string();
+    let asked = [log.as_str(), "--rules", &rules, "--report", &page];
+    let told = json(&asked);
+    let policies = told["rules"]["policies"].as_array().expect("policies");
+    let limits = |name: &str| {
+        let policy = policies.iter().find(|policy| policy["name"] == name);
+        let policy = policy.expect("a policy");
+        (policy["keys_limited"].clone(), policy["top"].clone())
+    };
+    let key = |key: &str, limited: u64| value!([{"key": key, "limited": limited, "of_others_at_most": 0}]);
+    assert_eq!(limits("a.few"), (1.into(), key("203.0.113.7", 6)), "{told}");
+    assert_eq!(limits("a.many"), (0.into(), value!([])));
+    let (keys, top) = limits("b");
+    assert_eq!(
+        (&keys, &top[0]["limited"], &top[1]["limited"]),
+        (&2.into(), &1.into(), &1.into())
     );
+    let (keys, top) = limits("s");
+    assert_eq!((keys, &top[0]["limited"]), (1.into(), &16.into()), "{told}");
+    let (_, text, _) = run(&asked);
+    for lines in [
+        "\n  a.few   decides            17, limits             6 of 1 key\n",
+        "\n  b       decides             6, limits             2 of 2 keys\n",
+        "\n  s       decides            17, limits            16 of 1 key, in the shadow\n",
+        "\nlimited most by a.few\n            6  203.0.113.7\n",
+        "\nlimited most by s, in the shadow\n           16  ",
+    ] {
+        assert!(text.contains(lines), "{lines}{text}");
+    }
+    assert!(!text.contains("limited most by the rules"), "{text}");
+    let page = std::fs::read_to_string(page).expect("a page");
+    let row = "<tr><td>s, in the shadow<td>16<td>94.12 %<td>1<td></tr>";
+    assert!(page.contains(row), "{page}");
+}
+
+/// Rules that forget keys let more requests pass than they would.
+#[test]
+fn keys_that_rules_forget_are_told() {
+    let directory = directory();
+    let log: String = (0..4_000)
+        .map(|client| {
+            line(
+                MIDNIGHT,
+                &format!("10.0.{}.{}", client >> 8, client & 255),
+                "GET /",
+                200,
+            )
+        })
+        .collect();
+    let log = file(&directory, "access.log", log);
+    let rules = file(&directory, "rules.yaml", "rules: [{name: a, quota: 4/day}]");
+    let asked = [log.as_str(), "--rules", &rules, "--max-keys", "500"];
+    assert!(json(&asked)["evictions"].as_u64() > Some(1_000));
+    let (_, text, _) = run(&asked);
+    assert!(text.contains("keys forgotten for want of room"), "{text}");
 }

@@ -20,7 +20,7 @@ use crate::{
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// Asks the admin service as an operator does.
-async fn operate(service: &Service, line: &str, body: &Value) -> (u16, Value) {
+pub(crate) async fn operate(service: &Service, line: &str, body: &Value) -> (u16, Value) {
     let port = service.admin;
     let head =
         format!("{line} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json");

@@ -2,10 +2,17 @@
 
 use std::{fs, process::Command};
 
-use serde_json::Value;
-use testkit::programs::{Process, eventually, free_port};
+use serde_json::{Value, json};
+use testkit::{
+    needs,
+    programs::{Process, eventually, free_port},
+    servers::Server,
+};
 
-use crate::service::{RULES, Service, about};
+use crate::{
+    admin::operate,
+    service::{RULES, Service, about},
+};
 
 fn lines(log: &str) -> Vec<Value> {
     let lines = log.lines().map(|line| {
@@ -55,6 +62,85 @@ async fn the_level_is_that_of_the_usual_variable() {
     let service = Service::launch_with(&[], &[("RUST_LOG", "error")]);
     service.ready().await;
     assert_eq!(service.process.log(), "");
+}
+
+/// Waits for a line with this text after the first ones: its level, and the number of lines up to it.
+async fn level(service: &Service, after: usize, text: &str) -> (String, usize) {
+    eventually(text, async || {
+        let lines = lines(&service.process.log());
+        let is_said = |line: &Value| line["message"].as_str().unwrap().contains(text);
+        let at = after + lines.iter().skip(after).position(is_said)?;
+        Some((lines[at]["level"].as_str().unwrap().to_owned(), at + 1))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn refused_files_are_errors() {
+    let service = Service::start(&["--log-format", "json"]).await;
+    let rules = service.folder.path().join("rules.yaml");
+    fs::write(&rules, "domain: rl\ndescriptors:\n  - kye: a\n").unwrap();
+    service.process.hang_up();
+    let (refused, at) = level(&service, 0, "the rules stay as they were").await;
+    assert_eq!(refused, "ERROR");
+    fs::write(
+        &rules,
+        "domain: rl\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n",
+    )
+    .unwrap();
+    service.process.hang_up();
+    let (accepted, at) = level(&service, at, "read the rules again: 1 limit").await;
+    assert_eq!(accepted, "INFO");
+    // Files that are strange are put into force all the same.
+    fs::write(&rules, "domain: rl\ndescriptors: [{key: a, unit: day}]\n").unwrap();
+    service.process.hang_up();
+    level(&service, at, "read the rules again: 0 limits").await;
+    assert_eq!(level(&service, at, "W32").await.0, "WARN");
+}
+
+#[tokio::test]
+async fn limits_that_are_switched_off_are_warned_of() {
+    let service = Service::start(&["--log-format", "json"]).await;
+    let mut at = 0;
+    for (enabled, told, expected) in [
+        (false, "switches all limits off", "WARN"),
+        (true, "switches all limits on", "INFO"),
+    ] {
+        let (status, _) = operate(&service, "PUT /v1/enabled", &json!({"enabled": enabled})).await;
+        assert_eq!(status, 200);
+        let (found, next) = level(&service, at, told).await;
+        assert_eq!(found, expected);
+        at = next;
+    }
+}
+
+#[tokio::test]
+async fn redis_that_is_gone_is_warned_of() {
+    needs!(redis);
+    let mut server = Server::start().await;
+    let service = Service::start(&["--log-format", "json", "--redis", &server.url()]).await;
+    let ask = async || drop(service.ask(about("foo", "eve")).await);
+    ask().await;
+    server.kill9();
+    let gone = async || {
+        ask().await;
+        let lines = lines(&service.process.log());
+        let line = lines
+            .iter()
+            .find(|line| line.to_string().contains("redis-down"))?;
+        Some(line["level"].clone())
+    };
+    assert_eq!(eventually("Redis that is gone", gone).await, "WARN");
+    server.restart().await;
+    let back = async || {
+        ask().await;
+        let lines = lines(&service.process.log());
+        let line = lines
+            .iter()
+            .find(|line| line.to_string().contains("redis-back"))?;
+        Some(line["level"].clone())
+    };
+    assert_eq!(eventually("Redis that is back", back).await, "INFO");
 }
 
 #[tokio::test]

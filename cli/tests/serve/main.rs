@@ -6,6 +6,7 @@ mod admin;
 mod auth;
 mod calls;
 mod check;
+mod connections;
 mod envoy;
 mod grpcio;
 mod http;

@@ -13,7 +13,7 @@ use testkit::programs::{Process, eventually, find, free_port};
 
 use crate::{
     auth::{is_missing, login, service},
-    http::{send, try_send},
+    http::{get, send, try_send, upstream},
     service::{Service, about},
 };
 
@@ -142,6 +142,42 @@ async fn ask(service: &Service) {
     }
 }
 
+/// A gateway, and the ports of its requests and metrics.
+struct Gateway {
+    port: u16,
+    http: u16,
+    _process: Process,
+    _folder: TempDir,
+}
+
+impl Gateway {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let rules = "rules: [{name: gateway, key: client_ip, quota: 2/day}]";
+        fs::write(folder.path().join("rules.yaml"), rules).unwrap();
+        let (port, http, upstream) = (free_port(), free_port(), upstream().await);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
+        command
+            .current_dir(folder.path())
+            .args(["gateway", "rules.yaml", "--admin", "off"])
+            .args(["--listen", &format!("127.0.0.1:{port}")])
+            .args(["--http", &format!("127.0.0.1:{http}")])
+            .args(["--upstream", &format!("http://127.0.0.1:{upstream}")]);
+        let process = Process::start(&mut command, &folder.path().join("log"));
+        eventually("a ready gateway", async || {
+            let answer = try_send(http, "GET /readyz HTTP/1.1", "").await?;
+            (answer.status == 200).then_some(())
+        })
+        .await;
+        Self {
+            port,
+            http,
+            _process: process,
+            _folder: folder,
+        }
+    }
+}
+
 #[tokio::test]
 async fn panels_and_alerts_are_about_what_prometheus_reads() {
     if is_missing("prometheus") {
@@ -150,11 +186,13 @@ async fn panels_and_alerts_are_about_what_prometheus_reads() {
     let nobody = format!("redis://127.0.0.1:{}", free_port());
     let (local, _rules) = service(&[]).await;
     let (shared, _more_rules) = service(&["--redis", &nobody]).await;
-    let prometheus = Prometheus::start(&[local.http, shared.http]).await;
+    let gateway = Gateway::start().await;
+    let prometheus = Prometheus::start(&[local.http, shared.http, gateway.http]).await;
     for (panel, expression) in expressions() {
         eventually(&format!("numbers of {panel}: {expression}"), async || {
             ask(&local).await;
             ask(&shared).await;
+            get(gateway.port, "/").await;
             let values = prometheus.query(&expression).await;
             let told = !values.is_empty() && values.iter().all(|value| value.is_finite());
             told.then_some(())

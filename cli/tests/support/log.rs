@@ -5,11 +5,22 @@ use std::io::{self, Write};
 
 const DAY: u64 = 86_400;
 
-/// Writes so many lines in the combined format.
-pub(crate) fn write_log(lines: u64, out: &mut impl Write) -> io::Result<()> {
+/// A request of the log.
+pub(crate) struct Logged {
+    /// The number of the client, whose address is the same behind `10.`.
+    pub(crate) client: u64,
+    /// The second of the day.
+    pub(crate) second: u64,
+    pub(crate) status: u16,
+    /// The method and the path.
+    pub(crate) request: &'static str,
+}
+
+/// So many requests.
+pub(crate) fn requests(lines: u64) -> impl Iterator<Item = Logged> {
     let clients = (lines / 500).max(1);
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    for line in 0..lines {
+    (0..lines).map(move |line| {
         // xorshift64 of Marsaglia.
         random ^= random << 13;
         random ^= random >> 7;
@@ -27,6 +38,24 @@ pub(crate) fn write_log(lines: u64, out: &mut impl Write) -> io::Result<()> {
             1 => (404, "GET /missing"),
             _ => (200, "GET /api/items"),
         };
+        Logged {
+            client,
+            second,
+            status,
+            request,
+        }
+    })
+}
+
+/// Writes so many lines in the combined format.
+pub(crate) fn write_log(lines: u64, out: &mut impl Write) -> io::Result<()> {
+    for logged in requests(lines) {
+        let Logged {
+            client,
+            second,
+            status,
+            request,
+        } = logged;
         writeln!(
             out,
             "10.{}.{}.{} - - [20/Nov/2026:{:02}:{:02}:{:02} +0000] \"{request} HTTP/1.1\" {status} 512 \"-\" \"curl/8\"",

@@ -59,7 +59,7 @@ fn each_control_of_a_lane_says_its_quota() {
         input.value = value;
         input.dispatchEvent(new Event('input'));
         return [playground.lanes[0].quota.text, playground.lanes[0].find('.rust').textContent,
-            input.parentElement.querySelector('output')?.textContent ?? ''];";
+            input.parentElement.querySelector('.value')?.textContent ?? ''];";
     for (control, value, text, label) in [
         ("limit", "7", "7/10s burst 10", "7"),
         ("period", "6", "7/60s burst 10", "60 s"),
@@ -241,6 +241,66 @@ fn the_address_keeps_the_settings() {
             .is_some_and(|fault| fault.contains("nonsense")),
         "{fault}"
     );
+}
+
+/// A range of days would be half a million requests before anybody looked.
+#[test]
+fn an_address_with_a_long_period_opens_at_once() {
+    let (Some(page), Some(browser)) = (fresh_page(), Browser::start()) else {
+        return;
+    };
+    for fragment in [
+        "#a=100/day",
+        "#a=100/day&r=20,20,20",
+        "#a=1000/365d&r=0,0,0",
+        "#b=3/day+sliding_log&x=60",
+    ] {
+        browser.open(&page, fragment);
+        browser.js("playground.sim.paused = true");
+        let told = browser.js(
+            "const sent = playground.lanes.map((lane) => lane.clients.flatMap((client) => client.counts).reduce((sum, count) => sum + count));
+            const texts = [];
+            const { fillText } = CanvasRenderingContext2D.prototype;
+            CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+                if (this.canvas.className === 'strip') texts.push(String(text));
+                return fillText.call(this, text, ...rest);
+            };
+            playground.draw();
+            return [Math.max(...sent), texts.filter((text) => /^\\d\\d[:-]\\d\\d/.test(text)).length]",
+        );
+        let sent = told[0].as_u64().expect("a count");
+        assert!(sent <= 21_000, "{fragment}: {sent} requests");
+        assert_eq!(
+            sent == 0,
+            fragment.contains("r=0,0,0"),
+            "{fragment}: {sent}"
+        );
+        assert!(
+            told[1].as_u64() >= Some(4),
+            "{fragment}: {} labels",
+            told[1]
+        );
+    }
+}
+
+/// An `output` is a live region of its own, unless it is told not to be one.
+#[test]
+fn one_region_speaks() {
+    let Some(browser) = opened("") else {
+        return;
+    };
+    let told = browser.js(
+        "return [...document.querySelectorAll('output, [role=status], [aria-live]')]
+            .filter((each) => each.getAttribute('aria-live') !== 'off').map((each) => each.id)",
+    );
+    assert_eq!(told, json!(["live"]));
+    // A slider is named by its words, and its value is read out as such.
+    let told = browser.js(
+        "const { limit } = playground.lanes[0].inputs;
+        const value = limit.parentElement.querySelector('.value');
+        return [value.textContent, value.getAttribute('aria-hidden'), limit.getAttribute('aria-valuetext')]",
+    );
+    assert_eq!(told, json!(["5", "true", "5"]));
 }
 
 #[test]

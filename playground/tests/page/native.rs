@@ -180,3 +180,31 @@ fn the_page_names_the_version_of_the_crate() {
         "run `bash scripts/build-playground.sh`: a release has its own page"
     );
 }
+
+/// The committed page is that of these files, around WebAssembly that other tests ask.
+#[test]
+fn the_committed_page_is_that_of_its_sources() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| fs::read_to_string(root.join(path)).expect("a file");
+    let (style, script) = (read("page/page.css"), read("page/page.js"));
+    let html = read("page/index.html");
+    let html = html
+        .replace("{{style}}", &style)
+        .replace("{{script}}", &script);
+    let page = read("../docs/playground/index.html");
+    let mut rest = page.as_str();
+    for (place, part) in html.split("{{").enumerate() {
+        // Behind a name that is filled when the page is built.
+        let part = if place == 0 {
+            part
+        } else {
+            part.split_once("}}").expect("an end").1
+        };
+        let (filled, behind) = rest
+            .split_once(part)
+            .expect("run `bash scripts/build-playground.sh`: the page has changed");
+        assert_eq!(filled.is_empty(), place == 0);
+        rest = behind;
+    }
+    assert_eq!(rest, "");
+}

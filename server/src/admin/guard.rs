@@ -19,7 +19,7 @@ use crate::words::counted;
 /// The shortest token.
 const MIN_TOKEN: usize = 32;
 
-/// Who may pass.
+/// The hosts and the token by which a request passes.
 #[derive(Clone)]
 pub(super) struct Guard(Arc<Inner>);
 

@@ -259,7 +259,7 @@ fn policy_of(name: &str, limit: u64, window: Option<u64>, quota: Option<Overridd
     json!({"policy": name, "limit": limit, "window": window, "override": instead})
 }
 
-/// What is put in place of which policy's limit.
+/// The policy that is meant, and the quota in place of its own.
 fn instead(rule: &Value, said: &Map<String, Value>) -> Result<(String, Instead), String> {
     if rule["kind"] == "request" {
         let quota = said.get("quota").and_then(Value::as_str);

@@ -31,7 +31,7 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How often the time is looked at: a clock that is read for every request would cost as much as a decision.
 const TICK: Duration = Duration::from_millis(2_500);
 
-/// What a connection waits for, and for how many ticks it has.
+/// The thing that a connection waits for, and how many ticks it has waited.
 #[derive(Debug)]
 pub(super) struct Pace {
     /// How long the peer may be silent between requests.

@@ -61,7 +61,7 @@ pub(super) fn check(request: &RateLimitRequest) -> Result<(), DecideError> {
     Ok(())
 }
 
-/// What each descriptor is asked, without what others replace.
+/// The question to each descriptor, without the limits that others replace.
 pub(super) fn ask<'r>(
     rules: &'r Rules,
     overrides: &Overrides,
@@ -85,7 +85,7 @@ pub(super) fn ask<'r>(
     Ok(asked)
 }
 
-/// What a descriptor is asked, and the names that it replaces.
+/// The question to a descriptor, and the names that it replaces.
 fn ask_one<'r>(
     rules: &'r Rules,
     overrides: &Overrides,
@@ -125,7 +125,7 @@ fn by_itself<'r>(
     })
 }
 
-/// What the rules say of a descriptor, and the names that it replaces.
+/// The same by the rules.
 fn by_rules<'r>(
     rules: &'r Rules,
     overrides: &Overrides,

@@ -1,11 +1,11 @@
-//! Modes: what is the same for all rules.
+//! Modes: how requests are charged and answered.
 
 use crate::{
     headers::{HeaderNames, HeaderSet},
     statistics::NearLimit,
 };
 
-/// What is the same for all rules.
+/// Modes: how requests are charged and answered, whatever rules they meet.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Modes {
@@ -20,14 +20,14 @@ pub struct Modes {
 }
 
 impl Modes {
-    /// Whether all requests pass; the statuses go on to say what is over its limit. Defaults to false.
+    /// Whether all requests pass; their statuses still say which limits are exceeded. Defaults to false.
     pub const fn shadow(mut self, shadow: bool) -> Self {
         self.shadow = shadow;
         self
     }
 
-    /// Whether every descriptor but unlimited ones is a quota, so that a request is over its limit only when all
-    /// of them are. Defaults to false.
+    /// Whether every descriptor but unlimited ones is a quota, as if its rule had `quota_mode`: a request is denied
+    /// only when all of them are exceeded. Defaults to false.
     pub const fn quota(mut self, quota: bool) -> Self {
         self.quota = quota;
         self
@@ -51,7 +51,7 @@ impl Modes {
         self
     }
 
-    /// The share of a limit from which on it is told as near in statistics, from 0 to 1. Defaults to 0.8.
+    /// The share of a limit from which on units count as near it in statistics, from 0 to 1. Defaults to 0.8.
     pub const fn near_limit(mut self, share: f32) -> Self {
         self.near_limit = NearLimit(share);
         self
@@ -63,15 +63,15 @@ impl Modes {
         self
     }
 
-    /// The names of [`HeaderSet::Envoy`] for the limit, what remains of it, and the seconds to its end. They are
-    /// told in small letters.
+    /// The names of the three fields of [`HeaderSet::Envoy`]: the limit, the units that remain, and the seconds to its
+    /// end. They are written in small letters.
     pub fn header_names(mut self, names: [&str; 3]) -> Self {
         self.header_names = HeaderNames(names.map(str::to_ascii_lowercase));
         self
     }
 
-    /// Whether denied clients get a problem document, as those of the crate's layers do. Defaults to false, an empty
-    /// body. Envoy tells it to clients of gRPC as their message.
+    /// Whether denied clients get a problem document, as from the layers of tower-ratelimit. Defaults to false: an empty
+    /// body. To clients of gRPC, Envoy sends the document as the message.
     pub const fn problem_body(mut self, problem: bool) -> Self {
         self.problem_body = problem;
         self

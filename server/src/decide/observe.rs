@@ -1,4 +1,4 @@
-//! What is told of decisions, beside the answer: metrics, and the keys that are denied most often.
+//! Observation of decisions: metrics, and the keys that are denied most often.
 
 use std::sync::Arc;
 

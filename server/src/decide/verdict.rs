@@ -3,7 +3,7 @@
 use super::{ask::Asked, modes::Modes};
 use crate::messages::{Code, DescriptorStatus};
 
-/// What becomes of a request.
+/// Whether a request passes, and the reason.
 pub(super) struct Verdict {
     pub(super) passes: bool,
     /// The last of the descriptors that are over their limit and no quotas.

@@ -4,7 +4,7 @@ use std::{fmt, net::SocketAddr};
 
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
-use super::Settings;
+use super::settings::Settings;
 use crate::{
     admin::{Admin, Place},
     connections::{self, MAX_CONNECTIONS, Terms, answer_of, listen_unless_off},
@@ -14,13 +14,13 @@ use crate::{
 };
 
 /// The listeners, of those that are wanted.
-pub(super) struct Listeners {
+pub(super) struct ListenersBeside {
     /// With the address that it has got.
     pub(super) http: Option<(TcpListener, SocketAddr)>,
     admin: Option<Place>,
 }
 
-impl Listeners {
+impl ListenersBeside {
     pub(super) async fn new(settings: &Settings) -> Result<Self, ServeError> {
         let admin = Place::listen(&settings.service()).await?;
         let http = match settings.http {
@@ -31,8 +31,8 @@ impl Listeners {
     }
 }
 
-/// What the log says of them.
-impl fmt::Display for Listeners {
+/// The end of the log's first line.
+impl fmt::Display for ListenersBeside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((_, address)) = &self.http {
             write!(f, "; metrics and probes are on {address}")?;
@@ -52,7 +52,7 @@ pub(super) struct Beside {
 
 impl Beside {
     pub(super) fn start(
-        listeners: Listeners,
+        listeners: ListenersBeside,
         metrics: Option<&Metrics>,
         admin: Admin,
         draining: &Draining,

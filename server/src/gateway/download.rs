@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
-use axum::body::Bytes;
+use axum::{BoxError, body::Bytes};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::{front::Ticket, progress::Progress};
+use super::{progress::Progress, ticket::Ticket};
 
 /// A body that ends where nothing comes in either direction for too long.
 pub(super) struct Download<B = Incoming, T = Ticket> {
@@ -39,16 +39,16 @@ impl<B, T> Download<B, T> {
 
 impl<B, T> Body for Download<B, T>
 where
-    B: Body<Data = Bytes, Error: Into<Cause>> + Unpin,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
     T: Unpin,
 {
     type Data = Bytes;
-    type Error = Cause;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
             this.progress.note();
@@ -70,8 +70,6 @@ where
         self.body.size_hint()
     }
 }
-
-type Cause = Box<dyn Error + Send + Sync>;
 
 /// Nothing came in either direction.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use http::{
     },
 };
 
-use super::front::Ticket;
+use super::ticket::Ticket;
 use crate::connections::Peer;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

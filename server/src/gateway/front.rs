@@ -12,16 +12,16 @@ use http::{
     request::Parts,
 };
 use hyper::body::{Body as _, Incoming};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tower_layer::Layer as _;
 use tower_ratelimit::rules::{RulesHandle, RulesLayer, RulesLimit};
 use tower_service::Service as _;
 
 use super::{
-    Settings,
     answer::problem,
     fields::{self, Hop},
     proxy::Proxy,
+    settings::Settings,
     upgrade,
     upload::Upload,
 };
@@ -39,9 +39,6 @@ pub(super) struct Front {
     draining: Draining,
     answers: Answers,
 }
-
-/// Held by a request until its answer, or the connection that it became, has ended.
-pub(super) type Ticket = Arc<OwnedSemaphorePermit>;
 
 impl Front {
     pub(super) fn new(settings: &Settings, layer: &RulesLayer, draining: Draining) -> Self {

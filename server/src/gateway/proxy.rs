@@ -31,12 +31,12 @@ use tokio::time::timeout;
 use tower_service::Service;
 
 use super::{
-    Settings,
     answer::problem,
     download::Download,
     fields::{self, Hop},
-    front::Ticket,
     progress::Progress,
+    settings::Settings,
+    ticket::Ticket,
     upgrade,
     upload::{Upload, UploadError},
 };

@@ -16,7 +16,7 @@ use crate::{
     tls::TlsFiles,
 };
 
-/// All that a gateway is told.
+/// The settings of [`serve`](super::serve).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Settings {
@@ -26,15 +26,15 @@ pub struct Settings {
     pub upstream: Upstream,
     /// Where the gateway listens. Defaults to 0.0.0.0:8000.
     pub listen: SocketAddr,
-    /// By which the gateway speaks TLS. Defaults to none: it speaks without.
+    /// The certificate and the key by which the gateway speaks TLS. Defaults to none: no TLS.
     pub tls: Option<TlsFiles>,
     /// The address of Redis. Defaults to none: this process counts by itself.
     pub redis: Option<String>,
-    /// What keys in Redis begin with. Defaults to that of [`RedisStore`].
+    /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
     pub redis_prefix: Option<String>,
     /// The most bytes that the body of a request may have. Defaults to no limit: bodies are handed on as they come.
     pub max_body: Option<u64>,
-    /// How many requests may be under way, and as many WebSockets. Defaults to 1,024.
+    /// How many requests may be under way, and how many WebSockets beside them. Defaults to 1,024.
     pub max_in_flight: usize,
     /// How many connections there may be from clients, WebSockets among them; one more waits until another ends.
     /// Defaults to 4,096.
@@ -43,11 +43,11 @@ pub struct Settings {
     /// seconds.
     pub timeout: Duration,
     /// How long nothing may come in either direction of a WebSocket, or of an exchange whose response has begun.
-    /// Defaults to an hour.
+    /// [`Duration::MAX`] is for ever. Defaults to an hour.
     pub idle_timeout: Duration,
-    /// How long the gateway goes on after it was told to end. Defaults to 5 seconds.
+    /// How long new requests are taken after SIGTERM, so that callers can notice. Defaults to 5 seconds.
     pub drain: Duration,
-    /// Where metrics and probes are served. Defaults to none: there are no such.
+    /// Where metrics and probes are served. Defaults to none: nowhere.
     pub http: Option<SocketAddr>,
     /// Where the admin service listens: on a loopback address, unless there is a token. Defaults to none: there is
     /// no such service.

@@ -11,7 +11,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 
-use super::{fields::lists, front::Ticket, progress::Progress};
+use super::{fields::lists, progress::Progress, ticket::Ticket};
 
 /// The most bytes that a tunnel takes from one end before it hands them to the other.
 const PART: usize = 8 * 1024;

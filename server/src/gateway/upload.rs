@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use axum::body::Bytes;
+use axum::{BoxError, body::Bytes};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -23,11 +23,11 @@ pub(super) struct Upload<B = Incoming> {
     body: B,
     left: u64,
     progress: Progress,
-    limit: Limit,
+    limit: Patience,
 }
 
 /// The time that a client has for its body.
-enum Limit {
+enum Patience {
     /// As much as it likes.
     None,
     Rate(Rate),
@@ -41,20 +41,20 @@ impl<B> Upload<B> {
             body,
             left: max,
             progress: Progress::new(),
-            limit: Limit::None,
+            limit: Patience::None,
         }
     }
 
     /// The same body, which has to come with the least rate after as much time.
     pub(super) fn paced(mut self, timeout: Duration) -> Self {
-        self.limit = Limit::Rate(Rate::new(timeout));
+        self.limit = Patience::Rate(Rate::new(timeout));
         self
     }
 
     /// The same body of messages, between which there may be as much silence.
     pub(super) fn of_messages(mut self, silence: Duration) -> Self {
         let silence = self.progress.clone().silence(silence);
-        self.limit = Limit::Silence(Box::pin(silence));
+        self.limit = Patience::Silence(Box::pin(silence));
         self
     }
 
@@ -63,7 +63,7 @@ impl<B> Upload<B> {
     }
 }
 
-impl<B: Body<Data = Bytes, Error: Into<Cause>> + Unpin> Body for Upload<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Upload<B> {
     type Data = Bytes;
     type Error = UploadError;
 
@@ -104,7 +104,7 @@ impl<B: Body<Data = Bytes, Error: Into<Cause>> + Unpin> Body for Upload<B> {
     }
 }
 
-impl Limit {
+impl Patience {
     /// Ready when the client that is waited for has taken too long.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
@@ -167,14 +167,12 @@ impl Rate {
     }
 }
 
-type Cause = Box<dyn Error + Send + Sync>;
-
 /// Why a body ended early.
 #[derive(Debug)]
 pub(super) enum UploadError {
     TooLong,
     Slow,
-    Lost(Cause),
+    Lost(BoxError),
 }
 
 impl fmt::Display for UploadError {

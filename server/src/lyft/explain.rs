@@ -1,4 +1,4 @@
-//! What the rules say of a descriptor, and why.
+//! Explanations: which limit a descriptor has, and why.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use tower_ratelimit::Quota;
 use super::rules::{Limit, Matched, Rules};
 use crate::messages::{Entry, RateLimitDescriptor, Unit};
 
-/// What the rules say of a descriptor. Made by [`Rules::explain`].
+/// The way of a descriptor through the rules. Made by [`Rules::explain`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DescriptorExplanation {
     /// How each entry was looked up, up to the first that nothing matches.
     pub steps: Vec<EntryMatch>,
-    /// Where that leads.
+    /// The end of that way.
     pub outcome: DescriptorOutcome,
 }
 
@@ -29,7 +29,7 @@ pub enum EntryMatch {
     KeyAlone,
 }
 
-/// What becomes of a descriptor.
+/// The end of a descriptor's way.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum DescriptorOutcome {
@@ -59,7 +59,7 @@ pub struct ExplainedLimit {
     pub unit_multiplier: u32,
     /// The quota, if it is another than a fixed window.
     pub quota: Option<Quota>,
-    /// Whether it counts, and denies nothing.
+    /// Whether it only counts, and denies nothing.
     pub shadow: bool,
     /// Whether a request passes as long as one of its quotas has room.
     pub is_quota: bool,
@@ -70,7 +70,7 @@ pub struct ExplainedLimit {
 }
 
 impl Rules {
-    /// What the rules say of the descriptors of a request, in their order. Nothing is counted.
+    /// Explains the descriptors of a request, in their order. Nothing is counted.
     #[must_use]
     pub fn explain(
         &self,

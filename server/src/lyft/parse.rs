@@ -131,7 +131,7 @@ impl RulesParser<'_> {
         self.rules.domains.insert(domain, level);
     }
 
-    /// What is said of all keys and values, wherever they stand.
+    /// Checks that hold for all keys and values, wherever they stand.
     fn check_keys(&mut self, table: &Node, is_limit: bool) {
         taken(table.entries(), &mut self.report);
         for entry in table.entries() {

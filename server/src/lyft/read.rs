@@ -53,8 +53,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// What cannot be read, or all that is wrong with the files; and when there is none: a directory that is not
-    /// filled yet does not mean that nothing is limited.
+    /// When a file cannot be read, all that is wrong with the files, and when there is no file at all: a directory that
+    /// is not filled yet does not mean that nothing is limited.
     pub fn read<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Rules, RulesError> {
         let mut texts = Vec::new();
         for path in paths {

@@ -20,7 +20,7 @@ pub struct Rules {
     pub(super) files: Vec<(String, String)>,
 }
 
-/// How rules are read.
+/// Reads rules, by settings of its own. Made by [`Rules::builder`].
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Builder {

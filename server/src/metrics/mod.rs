@@ -221,20 +221,22 @@ fn statistics(text: &mut Text, source: &Source) {
     if source.limits().rules().is_none() {
         return;
     }
-    let limits = source.limits().statistics().all();
-    let limits: Vec<_> = limits
-        .iter()
-        .map(|(name, counts)| (name.labels(), counts))
-        .collect();
+    let all = source.limits().statistics().all();
+    // The labels are the same in all families.
+    let limits = all.iter().map(|(name, counts)| {
+        let labels = name.labels();
+        let labels = labels.iter().filter(|(_, value)| !value.is_empty());
+        (
+            text::labels(labels.map(|(name, value)| (*name, value.as_str()))),
+            counts,
+        )
+    });
+    let limits: Vec<_> = limits.collect();
     for (at, (name, help)) in COUNTS.iter().enumerate() {
         let name = format!("ratelimit_service_rate_limit_{name}");
         let mut family = text.counter(&name, help);
         for (labels, counts) in &limits {
-            let labels = labels.iter().filter(|(_, value)| !value.is_empty());
-            let labels: Vec<_> = labels
-                .map(|(name, value)| (*name, value.as_str()))
-                .collect();
-            family.sample(&labels, counts[at]);
+            family.labelled(labels, counts[at]);
         }
     }
 }

@@ -40,25 +40,35 @@ impl Text {
 
 impl Family<'_> {
     pub(crate) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
-        self.text.push_str(self.name);
-        for (at, (name, value)) in labels.iter().enumerate() {
-            let before = if at == 0 { '{' } else { ',' };
-            let _ = write!(self.text, "{before}{name}=\"");
-            value.chars().for_each(|c| self.escaped(c));
-            self.text.push('"');
-        }
-        let after = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.text, "{after} {value}");
+        self.labelled(&self::labels(labels.iter().copied()), value);
     }
 
-    fn escaped(&mut self, c: char) {
-        match c {
-            '\\' => self.text.push_str(r"\\"),
-            '"' => self.text.push_str("\\\""),
-            '\n' => self.text.push_str("\\n"),
-            c => self.text.push(c),
-        }
+    /// The same with [`labels`] as they are written.
+    pub(crate) fn labelled(&mut self, labels: &str, value: impl Display) {
+        let _ = writeln!(self.text, "{}{labels} {value}", self.name);
     }
+}
+
+/// Labels as they are written behind a name: `{backend="local"}`.
+pub(crate) fn labels<'l>(labels: impl Iterator<Item = (&'l str, &'l str)>) -> String {
+    let mut text = String::new();
+    for (name, value) in labels {
+        let before = if text.is_empty() { '{' } else { ',' };
+        let _ = write!(text, "{before}{name}=\"");
+        for c in value.chars() {
+            match c {
+                '\\' => text.push_str(r"\\"),
+                '"' => text.push_str("\\\""),
+                '\n' => text.push_str("\\n"),
+                c => text.push(c),
+            }
+        }
+        text.push('"');
+    }
+    if !text.is_empty() {
+        text.push('}');
+    }
+    text
 }
 
 #[cfg(test)]

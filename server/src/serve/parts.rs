@@ -8,7 +8,6 @@ use tower_ratelimit::{
     observe::{MetricsObserver, TopKeys},
     rules::RulesLayer,
 };
-use tracing::warn;
 
 use crate::{
     admin::Admin,
@@ -16,10 +15,9 @@ use crate::{
     decide::RateLimits,
     error::{ServeError, fault},
     http::{self, Draining},
-    lyft::Rules,
     metrics::Metrics,
     settings::Settings,
-    source::Source,
+    source::{Source, warn_of},
     store::{Store, redis},
     telemetry::observed,
     tls::Tls,
@@ -50,11 +48,12 @@ impl Parts {
         let limits = RateLimits::new(counters, settings.modes.clone());
         let auth = auth(&settings, &store, limits.top())?;
         let handle = auth.as_ref().map(RulesLayer::handle);
-        let of_auth = handle.iter().map(|handle| handle.rules());
-        let of_auth = of_auth.flat_map(|rules| rules.warnings().to_vec());
-        let of_limits = rules.iter().flat_map(Rules::warnings);
-        of_limits.for_each(|warning| warn!("{warning}"));
-        of_auth.for_each(|warning| warn!("{warning}"));
+        if let Some(rules) = &rules {
+            warn_of(rules.warnings());
+        }
+        if let Some(handle) = &handle {
+            warn_of(handle.rules().warnings());
+        }
         let tls = settings.tls.clone().map(Tls::new).transpose()?;
         if let Some(rules) = rules {
             limits.set_rules(rules);

@@ -31,7 +31,7 @@ impl Quotas {
     }
 }
 
-/// What is put in place of a limit.
+/// A quota in place of a limit's own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Instead {
     /// The quota of a rule of requests.

@@ -39,7 +39,7 @@ pub fn export() -> Result<Export, Box<dyn Error + Send + Sync>> {
     Ok(Export(Some(provider)))
 }
 
-/// What the variables tell of the service, which has a name in any case.
+/// The service as the variables describe it; it has a name in any case.
 fn resource() -> Resource {
     let resource = Resource::builder();
     let names = ["OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"];

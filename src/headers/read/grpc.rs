@@ -16,7 +16,10 @@ const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
+const UNKNOWN: &str = "2";
+const DEADLINE_EXCEEDED: &str = "4";
 const RESOURCE_EXHAUSTED: &str = "8";
+const INTERNAL: &str = "13";
 const UNAVAILABLE: &str = "14";
 
 /// The type of the message among the details, after the host.
@@ -30,7 +33,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// The answer of a gRPC server that has no room for the call.
+/// The answer of a gRPC server that has no room for the call, or that fails: of HTTP it would be 429 or
+/// 5xx.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Grpc {
     /// The limit is used up, and no field of gRPC says for how long.
@@ -39,16 +43,19 @@ pub(crate) enum Grpc {
     RetryAfter(Duration),
     /// It must not be tried again.
     DoNotRetry,
+    /// The server failed, and says no more.
+    Failed,
 }
 
-/// The refusal or the wait that a gRPC response tells, if it is one and tells any.
+/// The refusal, the wait or the failure that a gRPC response tells, if it is one and tells any.
 pub(crate) fn grpc(headers: &HeaderMap) -> Option<Grpc> {
     if !is_grpc(headers) {
         return None;
     }
     let silent = match lone(headers, &STATUS)? {
-        RESOURCE_EXHAUSTED => Some(Grpc::Exhausted),
-        UNAVAILABLE => None,
+        RESOURCE_EXHAUSTED => Grpc::Exhausted,
+        UNAVAILABLE => Grpc::Failed,
+        UNKNOWN | DEADLINE_EXCEEDED | INTERNAL => return Some(Grpc::Failed),
         _ => return None,
     };
     if headers.contains_key(&PUSHBACK) {
@@ -57,7 +64,7 @@ pub(crate) fn grpc(headers: &HeaderMap) -> Option<Grpc> {
     }
     let details = lone(headers, &DETAILS).and_then(|text| BASE64.decode(text).ok());
     let delay = details.and_then(|details| retry_delay(&details));
-    delay.map(Grpc::RetryAfter).or(silent)
+    Some(delay.map_or(silent, Grpc::RetryAfter))
 }
 
 /// Milliseconds as a number of 32 bits; a negative one, or any other text, forbids to try again.

@@ -32,7 +32,7 @@ pub(super) fn quota(headers: &HeaderMap, now: Timestamp) -> Option<ToldQuota> {
         Some(ToldQuota {
             remaining: whole(lone(headers, remaining)?)?,
             window: Some(until(lone(headers, reset)?, date::sent_at(headers, now))?),
-            interval: ratelimit::interval(headers),
+            refill: ratelimit::refill(headers),
         })
     })
 }

@@ -2,7 +2,7 @@
 //! in their place.
 //!
 //! Whatever a server sends is bounded here: a field of more than [`LONGEST_FIELD`] bytes is not
-//! read, of many quotas the few with the least left count, and no function fails.
+//! read, of many quotas the few that matter most count, and no function fails.
 
 mod date;
 mod grpc;
@@ -21,7 +21,7 @@ use http::{HeaderMap, HeaderName};
 pub(crate) use self::{
     grpc::{Grpc, grpc},
     retry_after::retry_after,
-    told::{ToldQuota, ToldQuotas},
+    told::{Refill, ToldQuota, ToldQuotas},
 };
 use crate::clock::Timestamp;
 

@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use http::{HeaderMap, HeaderName};
 
 use super::{
-    ToldQuota, ToldQuotas, joined,
+    Refill, ToldQuota, ToldQuotas, joined,
     list::{Bare, FieldItems, ListMember, NoNumber, Parameter},
     whole,
 };
@@ -43,20 +43,20 @@ pub(super) fn quotas(headers: &HeaderMap) -> ToldQuotas {
     let told: ToldQuotas = told.collect();
     match told.is_empty() {
         true => {
-            let told = dictionary(&text, lone_interval(&policies));
+            let told = dictionary(&text, lone_refill(&policies));
             told.into_iter().collect()
         }
         false => told,
     }
 }
 
-/// The interval of the only policy, for fields that name none.
-pub(super) fn interval(headers: &HeaderMap) -> Option<Duration> {
-    lone_interval(&declared(&joined(headers, &POLICY)?))
+/// The refill of the only policy, for fields that name none.
+pub(super) fn refill(headers: &HeaderMap) -> Option<Refill> {
+    lone_refill(&declared(&joined(headers, &POLICY)?))
 }
 
-fn lone_interval(policies: &FieldItems<Declared<'_>>) -> Option<Duration> {
-    policies.lone().and_then(Declared::interval)
+fn lone_refill(policies: &FieldItems<Declared<'_>>) -> Option<Refill> {
+    policies.lone().and_then(Declared::refill)
 }
 
 fn told(item: &Available<'_>, policies: &FieldItems<Declared<'_>>) -> Option<ToldQuota> {
@@ -64,21 +64,27 @@ fn told(item: &Available<'_>, policies: &FieldItems<Declared<'_>>) -> Option<Tol
         .iter()
         .find(|policy| policy.name.as_ref() == Some(&item.name));
     // Bytes, or requests at the same time, are not what a rate counts.
-    if policy.is_some_and(|policy| policy.unit != "requests") {
+    if policy.is_some_and(|policy| !policy.counts_requests()) {
         return None;
     }
     Some(ToldQuota {
         remaining: item.remaining,
         window: item.window.map(Duration::from_secs),
-        interval: policy.and_then(Declared::interval),
+        refill: policy.and_then(Declared::refill),
     })
 }
 
 impl Declared<'_> {
-    fn interval(&self) -> Option<Duration> {
+    /// The draft's text says `requests`, its registry `request`.
+    fn counts_requests(&self) -> bool {
+        matches!(&*self.unit, "requests" | "request")
+    }
+
+    fn refill(&self) -> Option<Refill> {
         let window = Duration::from_secs(self.window?);
         let quota = u32::try_from(self.quota).unwrap_or(u32::MAX);
-        window.checked_div(quota)
+        let interval = window.checked_div(quota)?;
+        Some(Refill { window, interval })
     }
 }
 
@@ -140,7 +146,7 @@ fn name<'a>(value: &Bare<'a>) -> Option<Cow<'a, str>> {
 }
 
 /// `limit=100, remaining=50, reset=5`, of draft 07.
-fn dictionary(text: &str, interval: Option<Duration>) -> Option<ToldQuota> {
+fn dictionary(text: &str, refill: Option<Refill>) -> Option<ToldQuota> {
     let value = |name: &str| {
         let mut pairs = text
             .split(',')
@@ -150,6 +156,6 @@ fn dictionary(text: &str, interval: Option<Duration>) -> Option<ToldQuota> {
     Some(ToldQuota {
         remaining: whole(value("remaining")?)?,
         window: Some(Duration::from_secs(whole(value("reset")?)?)),
-        interval,
+        refill,
     })
 }

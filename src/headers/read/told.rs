@@ -1,6 +1,6 @@
 //! The quotas that a response tells.
 
-use std::{ops::Deref, time::Duration};
+use std::{cmp::Reverse, ops::Deref, time::Duration};
 
 /// As many quotas of one response are told.
 pub(super) const MOST_TOLD: usize = 4;
@@ -12,11 +12,28 @@ pub(crate) struct ToldQuota {
     pub(crate) remaining: u64,
     /// The time within which no more than these can be used.
     pub(crate) window: Option<Duration>,
-    /// The time in which one unit comes back, if the policy says so.
-    pub(crate) interval: Option<Duration>,
+    /// How units come back, if the policy says so.
+    pub(crate) refill: Option<Refill>,
 }
 
-/// Of all quotas that a response tells those with the least left, which come first.
+/// The times that a policy tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refill {
+    /// The time in which all units come back.
+    pub(crate) window: Duration,
+    /// The time in which one comes back, if they come one by one.
+    pub(crate) interval: Duration,
+}
+
+impl ToldQuota {
+    /// Orders those first that matter most: with the least left, and that for the longest time.
+    /// Without a time they forbid nothing.
+    fn rank(&self) -> impl Ord + use<> {
+        (self.window.is_none(), self.remaining, Reverse(self.window))
+    }
+}
+
+/// Of all quotas that a response tells those that matter most, which come first.
 #[derive(Debug, Default)]
 pub(crate) struct ToldQuotas {
     quotas: [ToldQuota; MOST_TOLD],
@@ -25,7 +42,7 @@ pub(crate) struct ToldQuotas {
 
 impl ToldQuotas {
     fn insert(&mut self, told: ToldQuota) {
-        let at = self.partition_point(|other| other.remaining <= told.remaining);
+        let at = self.partition_point(|other| other.rank() <= told.rank());
         if at < MOST_TOLD {
             self.length = MOST_TOLD.min(self.length + 1);
             self.quotas[at..self.length].rotate_right(1);

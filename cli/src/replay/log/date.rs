@@ -36,10 +36,12 @@ impl Dates {
     /// microseconds or nanoseconds since 1970, told by its size.
     pub(super) fn read(&mut self, text: &str) -> Option<Instant> {
         if let Ok(number) = text.parse() {
-            let (at, is_whole) = from_number(number)?;
-            return Some((at, is_whole && !text.contains('.')));
+            return from_integer(number);
         }
-        self.date(text)
+        match text.parse() {
+            Ok(number) => from_number(number),
+            Err(_) => self.date(text),
+        }
     }
 
     /// The same without numbers.
@@ -78,16 +80,26 @@ fn split_fraction(text: &str) -> (std::borrow::Cow<'_, str>, Option<u64>) {
     )
 }
 
+/// A number with a fraction, even one of nothing: the server knows parts of seconds.
 pub(super) fn from_number(number: f64) -> Option<Instant> {
-    let unit = match number {
-        _ if !(0.0..1e19).contains(&number) => return None,
-        _ if number < 1e11 => 1e6,
-        _ if number < 1e14 => 1e3,
-        _ if number < 1e17 => 1.0,
-        _ => 1e-3,
-    };
-    let is_whole = unit == 1e6 && number.fract() == 0.0;
-    Some(((number * unit).round() as u64, is_whole))
+    Some(((number * unit(number)?).round() as u64, false))
+}
+
+/// An integer, of which only one of seconds is of a whole second.
+pub(super) fn from_integer(number: i128) -> Option<Instant> {
+    let unit = unit(number as f64)?;
+    Some(((number as f64 * unit).round() as u64, unit == 1e6))
+}
+
+/// The microseconds that a time is a number of, told by its size.
+fn unit(number: f64) -> Option<f64> {
+    match number {
+        _ if !(0.0..1e19).contains(&number) => None,
+        _ if number < 1e11 => Some(1e6),
+        _ if number < 1e14 => Some(1e3),
+        _ if number < 1e17 => Some(1.0),
+        _ => Some(1e-3),
+    }
 }
 
 /// `21/Nov/2026:03:00:01 +0000` as seconds since 1970.

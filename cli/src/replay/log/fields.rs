@@ -162,6 +162,12 @@ impl FieldTree {
             .partition_point(|child| child.name.len() < length)
     }
 
+    /// Whether all lines of the header count: each proxy adds to the list, or a line of its own.
+    pub(super) fn is_list(&self) -> bool {
+        let mut meanings = self.meanings.iter();
+        meanings.any(|(meaning, _)| *meaning == Meaning::ForwardedFor)
+    }
+
     /// The value under a name; some servers write dots in place of objects.
     pub(super) fn child(&self, name: &str) -> Option<&Self> {
         match self.place(name) {

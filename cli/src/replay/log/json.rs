@@ -3,15 +3,14 @@
 use std::{borrow::Cow, fmt, mem};
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 
 use super::{
     super::entry::{Entry, Told},
-    date::{Dates, Instant, from_number},
+    date::Dates,
     fields::{COOKIE, FieldNames, FieldTree, Meaning},
+    scalar::{Best, Scalar, told},
 };
-
-/// What Caddy writes in place of credentials.
-const REDACTED: &str = "REDACTED";
 
 /// Reads lines, of which it looks at some fields.
 #[derive(Debug)]
@@ -50,47 +49,6 @@ impl JsonLines {
     }
 }
 
-/// The value of a field that goes by several names.
-#[derive(Default)]
-struct Best<'a>(Option<(usize, Scalar<'a>)>);
-
-#[derive(Clone)]
-enum Scalar<'a> {
-    Text(Cow<'a, str>),
-    Number(f64),
-}
-
-impl<'a> Best<'a> {
-    /// Keeps the value if its name is a better one than that of the value found so far.
-    fn offer(&mut self, place: usize, value: &Scalar<'a>) {
-        if self.0.as_ref().is_none_or(|(best, _)| place < *best) {
-            self.0 = Some((place, value.clone()));
-        }
-    }
-
-    fn text(self) -> Option<Cow<'a, str>> {
-        self.0
-            .map(|(_, value)| value.text())
-            .filter(|text| !text.is_empty() && text != "-")
-    }
-}
-
-impl<'a> Scalar<'a> {
-    fn text(self) -> Cow<'a, str> {
-        match self {
-            Self::Text(text) => text,
-            Self::Number(number) => number.to_string().into(),
-        }
-    }
-
-    fn time(&self, dates: &mut Dates) -> Option<Instant> {
-        match self {
-            Self::Text(text) => dates.read(text),
-            Self::Number(number) => from_number(*number),
-        }
-    }
-}
-
 #[derive(Default)]
 struct Found<'a, 'n> {
     names: Option<&'n FieldNames>,
@@ -104,7 +62,8 @@ struct Found<'a, 'n> {
     line: Option<Cow<'a, str>>,
     status: Option<u16>,
     keys: Vec<Option<Cow<'a, str>>>,
-    looked_at: Vec<Told<'a>>,
+    /// `None` is what the line does not have.
+    looked_at: Vec<Option<Told<'a>>>,
     /// Whether the line has all headers of the request.
     has_headers: bool,
 }
@@ -124,68 +83,67 @@ impl<'a> Found<'a, '_> {
                     self.line = Some(line.clone());
                 }
             }
-            Meaning::Status => {
-                self.status = match value {
-                    Scalar::Text(text) => text.parse().ok(),
-                    Scalar::Number(number) => {
-                        let is_one = (0.0..1e3).contains(number) && number.fract() == 0.0;
-                        is_one.then_some(*number as u16)
-                    }
-                };
-            }
+            Meaning::Status => self.status = value.status(),
             Meaning::Key(key) => {
                 self.keys
                     .resize(self.names.map_or(0, |names| names.keys.len()), None);
-                self.keys[key] = Some(value.clone().text());
+                self.keys[key] = match told(value.clone().text()) {
+                    Told::Value(text) => Some(text),
+                    Told::Unknown | Told::Absent => None,
+                };
             }
-            Meaning::LookedAt(need) => self.tell(need, Told::field(value.clone().text())),
-            Meaning::Cookie(need) => self.tell_cookie(need, &value.clone().text()),
+            Meaning::LookedAt(need) => self.tell(need, told(value.clone().text())),
+            Meaning::Cookie(need) => self.tell_cookie(need, told(value.clone().text())),
         }
     }
 
-    fn tell_cookie(&mut self, need: usize, text: &str) {
+    fn tell_cookie(&mut self, need: usize, told: Told<'a>) {
         let known = self.names.and_then(|names| names.looked_at.get(&need));
         let mut names = known.into_iter().flatten();
         let name = names.find_map(|name| name.strip_prefix(COOKIE));
-        let told = match name.filter(|_| !text.is_empty()) {
-            Some(name) => Told::Value(format!("{name}={text}").into()),
-            None => Told::Absent,
+        let told = match (name, told) {
+            (Some(name), Told::Value(text)) => Told::Value(format!("{name}={text}").into()),
+            (_, told) => told,
         };
         self.tell(need, told);
     }
 
     fn tell(&mut self, need: usize, told: Told<'a>) {
         let needs = self.names.map_or(0, FieldNames::needs);
-        self.looked_at.resize(needs, Told::Unknown);
-        self.looked_at[need] = told;
+        self.looked_at.resize(needs, None);
+        self.looked_at[need] = Some(told);
     }
 
-    /// Headers that the line would have if the request had them are absent, but for those whose
-    /// values Caddy hides.
-    fn looked_at(&mut self) -> Vec<Told<'a>> {
-        let Some(names) = self.names.filter(|_| self.has_headers) else {
-            return mem::take(&mut self.looked_at);
-        };
-        self.looked_at.resize(names.needs(), Told::Unknown);
-        for need in names.looked_at.keys() {
-            let told = &mut self.looked_at[*need];
-            *told = match mem::take(told) {
-                Told::Unknown => Told::Absent,
-                Told::Value(value) if value == REDACTED => Told::Unknown,
-                told => told,
-            };
+    /// The request has a header whose lines the server keeps to itself.
+    fn hide(&mut self, header: &FieldTree) {
+        for (meaning, _) in &header.meanings {
+            if let Meaning::LookedAt(need) = meaning {
+                self.tell(*need, Told::Unknown);
+            }
         }
-        mem::take(&mut self.looked_at)
+    }
+
+    /// Headers that the line would have if the request had them are absent.
+    fn looked_at(&mut self) -> Vec<Told<'a>> {
+        let mut found = mem::take(&mut self.looked_at);
+        if let Some(names) = self.names.filter(|_| self.has_headers) {
+            found.resize(names.needs(), None);
+            for need in names.looked_at.keys() {
+                found[*need].get_or_insert(Told::Absent);
+            }
+        }
+        let told = found.into_iter().map(Option::unwrap_or_default);
+        told.collect()
     }
 
     fn entry(mut self, dates: &mut Dates) -> Result<Entry<'a>, &'static str> {
         let looked_at = self.looked_at();
-        let (_, time) = self.time.0.ok_or("it has no time")?;
+        let time = self.time.value().ok_or("it has no time")?;
         let (at, is_whole) = time.time(dates).ok_or("its time is none")?;
         let mut entry = Entry {
             at,
             is_whole,
-            tells_user: self.user.0.is_some(),
+            tells_user: self.user.is_some(),
             looked_at,
             client: self.client.text(),
             method: self.method.text(),
@@ -250,11 +208,11 @@ impl<'a> Visitor<'a> for Walk<'_, 'a, '_> {
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<(), E> {
-        self.put(&Scalar::Number(number as f64))
+        self.put(&Scalar::Integer(number.into()))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<(), E> {
-        self.put(&Scalar::Number(number as f64))
+        self.put(&Scalar::Integer(number.into()))
     }
 
     fn visit_bool<E>(self, told: bool) -> Result<(), E> {
@@ -280,10 +238,23 @@ impl<'a> Visitor<'a> for Walk<'_, 'a, '_> {
         Ok(())
     }
 
-    /// The first of several values counts, as of a header's lines.
+    /// The first of several values counts, but for a list that goes on from line to line of a header.
     fn visit_seq<S: SeqAccess<'a>>(self, mut values: S) -> Result<(), S::Error> {
-        if values.next_element_seed(self)?.is_some() {
-            while values.next_element::<IgnoredAny>()?.is_some() {}
+        let Self { node, found } = self;
+        if node.is_list() {
+            let mut lines = Vec::new();
+            while let Some(line) = values.next_element::<Value>()? {
+                lines.extend(line.as_str().map(str::to_owned));
+            }
+            return Walk { node, found }.put(&Scalar::Text(lines.join(", ").into()));
+        }
+        let first = Walk {
+            node,
+            found: &mut *found,
+        };
+        match values.next_element_seed(first)? {
+            Some(()) => while values.next_element::<IgnoredAny>()?.is_some() {},
+            None => found.hide(node),
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ mod date;
 mod fields;
 mod json;
 mod reader;
+mod scalar;
 
 use std::borrow::Cow;
 
@@ -19,6 +20,9 @@ use super::{
     matching::RequestPattern,
     settings::Settings,
 };
+
+/// The memory of a request's head, beside that of its line.
+const HEAD: usize = 1_024;
 
 /// Reads lines of one format, or of whichever each of them has.
 struct Parser<'s> {
@@ -60,7 +64,10 @@ impl<'s> Parser<'s> {
         if let Some(parts) = &mut request {
             self.settings.needs.fill(&entry, &key, parts, untold);
         }
+        let head = request.as_ref().map_or(0, |_| HEAD + line.len());
+        let bytes = size_of::<Attempt>() + key.as_bytes().len() + head;
         Ok(Parsed::Attempt(Attempt {
+            bytes,
             at: entry.at,
             is_whole: entry.is_whole,
             status: entry.status,

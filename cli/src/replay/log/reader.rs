@@ -1,8 +1,8 @@
 //! Files and pipes of lines.
 
 use std::{
-    cmp::Ordering,
-    collections::{BinaryHeap, binary_heap::PeekMut},
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
     fs::File,
     io::{self, BufRead, BufReader, Read},
     mem,
@@ -13,7 +13,13 @@ use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
-    super::{arguments::Replay, entry::Attempt, needs::field_names, settings::Settings},
+    super::{
+        arguments::Replay,
+        entry::Attempt,
+        needs::field_names,
+        order::{AHEAD, seconds_of},
+        settings::Settings,
+    },
     Parsed, Parser,
     date::Dates,
     fields::FieldNames,
@@ -27,6 +33,10 @@ const LONGEST: usize = 1 << 20;
 const BUFFERS: usize = 32 << 20;
 const BUFFER: usize = 1 << 20;
 const LEAST_BUFFER: usize = 1 << 16;
+
+/// Attempts that go from one thread to the other at once, and their bytes.
+const BLOCK: usize = 4_096;
+const BLOCK_BYTES: usize = 8 << 20;
 
 /// Counts of the lines that were read.
 #[derive(Debug, Clone, Default)]
@@ -59,39 +69,28 @@ struct Source {
     line: Vec<u8>,
     /// The number of the line.
     number: u64,
+    /// The next attempts.
+    next: VecDeque<Attempt>,
+    has_ended: bool,
+    /// The time to which it was read, in microseconds.
+    reached: u64,
 }
 
-/// The next attempt of a source. The greatest is the earliest: it is the first of a heap.
-struct Head {
-    attempt: Attempt,
-    source: usize,
+/// The turn of a source. The greatest is the earliest: it is the first of a heap.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    at: Reverse<u64>,
+    source: Reverse<usize>,
 }
 
-impl Head {
-    fn order(&self) -> (u64, usize) {
-        (self.attempt.at, self.source)
+impl Turn {
+    const fn new(at: u64, source: usize) -> Self {
+        Self {
+            at: Reverse(at),
+            source: Reverse(source),
+        }
     }
 }
-
-impl Ord for Head {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.order().cmp(&self.order())
-    }
-}
-
-impl PartialOrd for Head {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Head {
-    fn eq(&self, other: &Self) -> bool {
-        self.order() == other.order()
-    }
-}
-
-impl Eq for Head {}
 
 impl<'s> Reader<'s> {
     /// # Errors
@@ -129,43 +128,43 @@ impl<'s> Reader<'s> {
         })
     }
 
-    /// Reads all, and hands on blocks of so many attempts until nobody takes them. Attempts are in
-    /// order as far as those of each source are.
+    /// Reads all, and hands on attempts in blocks until nobody takes them. They are in order as far as
+    /// those of each source are.
     ///
     /// # Errors
     ///
     /// A file that cannot be read to its end.
     pub(in crate::replay) fn read(
         &mut self,
-        block: usize,
         mut hand_on: impl FnMut(Vec<Attempt>) -> bool,
     ) -> Result<(), String> {
         let mut sources = mem::take(&mut self.sources);
-        let mut heads = BinaryHeap::with_capacity(sources.len());
+        let window = seconds_of(self.parser.settings.reorder) * 1_000_000;
+        let mut turns = BinaryHeap::with_capacity(sources.len());
         for (place, source) in sources.iter_mut().enumerate() {
-            let first = self.next(source)?;
-            heads.extend(first.map(|attempt| Head {
-                attempt,
-                source: place,
-            }));
+            self.fill(source)?;
+            turns.extend(source.turn(window).map(|at| Turn::new(at, place)));
         }
-        let mut attempts = Vec::with_capacity(block);
-        while let Some(mut head) = heads.peek_mut() {
-            let source = head.source;
-            let mut attempt = match self.next(&mut sources[source])? {
-                Some(next) => mem::replace(&mut head.attempt, next),
-                None => PeekMut::pop(head).attempt,
+        let (mut block, mut bytes) = (Vec::with_capacity(BLOCK), 0);
+        while let Some(Turn { at, source: place }) = turns.pop() {
+            let source = &mut sources[place.0];
+            let Some(mut attempt) = source.next.pop_front() else {
+                continue;
             };
-            attempt.source = source as u32;
-            attempts.push(attempt);
-            if attempts.len() == block {
-                let full = mem::replace(&mut attempts, Vec::with_capacity(block));
-                if !hand_on(full) {
+            source.reached = source.reached.max(at.0);
+            self.fill(source)?;
+            turns.extend(source.turn(window).map(|at| Turn::new(at, place.0)));
+            attempt.source = place.0 as u32;
+            bytes += attempt.bytes;
+            block.push(attempt);
+            if block.len() == BLOCK || bytes > BLOCK_BYTES {
+                bytes = 0;
+                if !hand_on(mem::replace(&mut block, Vec::with_capacity(BLOCK))) {
                     return Ok(());
                 }
             }
         }
-        hand_on(attempts);
+        hand_on(block);
         self.progress.finish_and_clear();
         Ok(())
     }
@@ -174,14 +173,18 @@ impl<'s> Reader<'s> {
         self.seen.clone()
     }
 
-    /// The next attempt of the source; `None` behind the last one.
-    fn next(&mut self, source: &mut Source) -> Result<Option<Attempt>, String> {
-        while let Some(fits) = source.read_line()? {
-            if let Some(attempt) = self.take(source, fits) {
-                return Ok(Some(attempt));
+    /// Reads the source until it has so many attempts that one with a wrong time is known.
+    fn fill(&mut self, source: &mut Source) -> Result<(), String> {
+        while source.next.len() < AHEAD && !source.has_ended {
+            match source.read_line()? {
+                Some(fits) => {
+                    let attempt = self.take(source, fits);
+                    source.next.extend(attempt);
+                }
+                None => source.has_ended = true,
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     fn take(&mut self, source: &Source, fits: bool) -> Option<Attempt> {
@@ -228,8 +231,23 @@ impl Source {
             bytes,
             line: Vec::new(),
             number: 0,
+            next: VecDeque::with_capacity(AHEAD),
+            has_ended: false,
+            reached: 0,
         };
         Ok((source, size))
+    }
+
+    /// The time at which it is its turn: that of its next attempt, unless others of it are much earlier.
+    fn turn(&self, window: u64) -> Option<u64> {
+        let at = self.next.front()?.at;
+        if at <= self.reached + window {
+            return Some(at);
+        }
+        let times = self.next.iter().map(|attempt| attempt.at);
+        times
+            .min()
+            .map(|least| if at > least + window { least } else { at })
     }
 
     /// Reads the next line; says whether all of it is there, and `None` behind the last one.

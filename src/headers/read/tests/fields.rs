@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue};
 use super::map;
 use crate::{
     clock::Timestamp,
-    headers::read::{self, Grpc, ToldQuota, told::MOST_TOLD},
+    headers::read::{self, Grpc, Refill, ToldQuota, told::MOST_TOLD},
 };
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -25,13 +25,16 @@ fn lone(lines: &[(&str, &str)]) -> ToldQuota {
 
 #[test]
 fn each_draft_is_read() {
-    let told = |interval| ToldQuota {
+    let told = |refill| ToldQuota {
         remaining: 50,
         window: seconds(5),
-        interval,
+        refill,
     };
-    let second = Some(Duration::from_millis(100));
-    for (lines, interval) in [
+    let second = Some(Refill {
+        window: Duration::from_secs(10),
+        interval: Duration::from_millis(100),
+    });
+    for (lines, refill) in [
         (
             &[
                 ("ratelimit", "\"a\";r=50;t=5"),
@@ -75,7 +78,7 @@ fn each_draft_is_read() {
             None,
         ),
     ] {
-        assert_eq!(lone(lines), told(interval), "{lines:?}");
+        assert_eq!(lone(lines), told(refill), "{lines:?}");
     }
 }
 
@@ -102,6 +105,27 @@ fn units_that_are_no_requests_are_not_counted() {
         ),
     ];
     assert_eq!(lone(&lines).remaining, 9);
+}
+
+#[test]
+fn requests_are_a_unit_by_both_of_its_names() {
+    for unit in ["requests", "request"] {
+        let policy = format!("\"a\";q=9;w=3;qu=\"{unit}\"");
+        let lines = [
+            ("ratelimit", "\"a\";r=9;t=3"),
+            ("ratelimit-policy", &*policy),
+        ];
+        assert_eq!(lone(&lines).remaining, 9);
+    }
+}
+
+#[test]
+fn those_with_nothing_left_for_the_longest_time_are_told_first() {
+    let line =
+        "\"a\";r=0;t=1, \"b\";r=0, \"c\";r=0;t=1, \"d\";r=0;t=1, \"e\";r=2;t=7, \"f\";r=0;t=60";
+    let told = read::quotas(&map(&[("ratelimit", line)]), NOW);
+    let windows: Vec<_> = told.iter().map(|told| told.window).collect();
+    assert_eq!(windows, [60, 1, 1, 1].map(seconds));
 }
 
 #[test]
@@ -233,7 +257,11 @@ fn grpcs_own_fields() {
             wait(7_500),
         ),
         // Status 8 says by itself that the limit is used up, 14 does not.
-        (&[("grpc-status", "14")], None),
+        (&[("grpc-status", "14")], Some(Grpc::Failed)),
+        (
+            &[("grpc-status", "13"), ("grpc-retry-pushback-ms", "1500")],
+            Some(Grpc::Failed),
+        ),
         (&[("grpc-retry-pushback-ms", "1500")], None),
     ] {
         let mut headers = map(lines);
