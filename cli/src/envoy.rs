@@ -12,6 +12,7 @@ use std::{
 use tower_ratelimit_server::{
     HeaderSet, OnFailure, TlsFiles,
     decide::Modes,
+    lyft::FilesOf,
     serve::{self, Settings},
 };
 use tracing_subscriber::filter::LevelFilter;
@@ -22,10 +23,9 @@ use crate::{
     process::run,
 };
 
-/// Variables of what there is not here, and whose absence changes no decision.
-const WITHOUT_MEANING: [&str; 18] = [
-    "DEBUG_HOST",
-    "DEBUG_PORT",
+/// The beginnings of variables of what there is not here, and whose absence changes no decision.
+const WITHOUT_MEANING: [&str; 23] = [
+    "DEBUG_",
     "DISABLE_STATS",
     "EXPIRATION_JITTER_MAX_SECONDS",
     "EXTRA_TAGS",
@@ -33,15 +33,21 @@ const WITHOUT_MEANING: [&str; 18] = [
     "GRPC_MAX_CONNECTION_AGE_GRACE",
     "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
     "LOCAL_CACHE_SIZE_IN_BYTES",
-    "PROMETHEUS_ADDR",
-    "PROMETHEUS_MAPPER_YAML",
-    "PROMETHEUS_PATH",
+    "PROMETHEUS_",
+    "REDIS_CLUSTER_PIPELINE_PARALLELISM",
     "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
     "REDIS_PERSECOND",
-    "STATSD_HOST",
-    "TRACING_ENABLED",
+    "REDIS_PIPELINE_",
+    "REDIS_POOL_",
+    "REDIS_STARTUP_",
+    "RUNTIME_WATCH_ROOT",
+    "STATSD_",
+    "STATS_",
+    "TRACING_",
     "USE_DOG_STATSD",
+    "USE_PROMETHEUS",
     "USE_STATSD",
+    "XDS_CLIENT_",
 ];
 
 /// Variables of what there is not here, and without which decisions, or who is answered, would be others.
@@ -73,10 +79,7 @@ pub(crate) fn envoy() -> Result<(), String> {
     let settings = settings(&variables)?;
     let (format, level) = log(&variables)?;
     log::begin(format, level);
-    let set: Vec<&str> = WITHOUT_MEANING
-        .into_iter()
-        .filter(|name| variables.text(name).is_some())
-        .collect();
+    let set = without_meaning(&variables);
     if !set.is_empty() {
         tracing::warn!("without a meaning here: {}", set.join(", "));
     }
@@ -86,9 +89,19 @@ pub(crate) fn envoy() -> Result<(), String> {
     run(serve::serve(settings))
 }
 
+fn without_meaning(variables: &Variables) -> Vec<&str> {
+    let set = WITHOUT_MEANING.into_iter();
+    set.flat_map(|prefix| variables.beginning_with(prefix))
+        .collect()
+}
+
 fn settings(variables: &Variables) -> Result<Settings, String> {
     refuse(variables)?;
     let mut settings = Settings::new(vec![rules(variables)]);
+    let ignores = variables.truth("RUNTIME_IGNOREDOTFILES")?;
+    settings.files = FilesOf::All {
+        dot_files: !ignores,
+    };
     settings.watch = true;
     settings.merge_domains = variables.truth("MERGE_DOMAIN_CONFIG")?;
     settings.grpc = address(variables, "GRPC_HOST", "GRPC_PORT", 8081)?;
@@ -131,7 +144,7 @@ fn log(variables: &Variables) -> Result<(Format, Level), String> {
 
 fn refuse(variables: &Variables) -> Result<(), String> {
     for (prefix, reason) in REFUSED {
-        if let Some(name) = variables.beginning_with(prefix) {
+        if let Some(name) = variables.beginning_with(prefix).next() {
             return Err(format!("{name} is not supported: {reason}"));
         }
     }
@@ -221,8 +234,29 @@ mod tests {
         assert_eq!(settings.grpc.to_string(), "0.0.0.0:8081");
         assert_eq!(settings.http.to_string(), "0.0.0.0:8080");
         assert!(settings.watch && !settings.merge_domains);
+        assert_eq!(settings.files, FilesOf::All { dot_files: true });
         assert_eq!(settings.redis, None);
         assert_eq!(settings.grpc_max_age, Duration::from_secs(86_400));
+    }
+
+    #[test]
+    fn variables_without_a_meaning_are_named() {
+        let names = [
+            "DEBUG_PORT",
+            "REDIS_PERSECOND",
+            "REDIS_PERSECOND_URL",
+            "REDIS_PIPELINE_LIMIT",
+            "REDIS_PIPELINE_WINDOW",
+            "REDIS_POOL_SIZE",
+            "RUNTIME_WATCH_ROOT",
+            "STATSD_PORT",
+            "TRACING_SAMPLING_RATE",
+            "USE_PROMETHEUS",
+        ];
+        let known = ["REDIS_URL", "RUNTIME_ROOT", "REDIS_TLS", "USE_TLS"];
+        let pairs = names.iter().chain(&known).map(|name| (*name, "1"));
+        let variables = Variables::from(&*pairs.collect::<Vec<_>>());
+        assert_eq!(without_meaning(&variables), names);
     }
 
     #[test]
@@ -231,6 +265,7 @@ mod tests {
             ("RUNTIME_ROOT", "/data"),
             ("RUNTIME_SUBDIRECTORY", "ratelimit"),
             ("RUNTIME_APPDIRECTORY", "rules"),
+            ("RUNTIME_IGNOREDOTFILES", "true"),
             ("GRPC_HOST", "localhost"),
             ("GRPC_PORT", "1"),
             ("HOST", "::1"),
@@ -254,6 +289,7 @@ mod tests {
         ]);
         let settings = settings.expect("settings");
         assert_eq!(settings.rules, [PathBuf::from("/data/ratelimit/rules")]);
+        assert_eq!(settings.files, FilesOf::All { dot_files: false });
         assert_eq!(settings.grpc.to_string(), "127.0.0.1:1");
         assert_eq!(settings.http.to_string(), "[::1]:2");
         assert_eq!(settings.grpc_uds, Some("/run/rl.sock".into()));

@@ -102,6 +102,7 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     settings.listen = gateway.listen;
     settings.tls = gateway.tls.files();
     settings.redis = gateway.redis.redis;
+    settings.redis_password_file = gateway.redis.redis_password_file;
     settings.redis_prefix = gateway.redis.redis_prefix;
     settings.max_body = gateway.max_body;
     settings.max_in_flight = gateway.max_in_flight;

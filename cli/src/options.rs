@@ -64,6 +64,14 @@ pub(crate) struct Redis {
         hide_env_values = true
     )]
     pub(crate) redis: Option<String>,
+    /// A file with the password of Redis, instead of in the URL.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "redis",
+        env = "TOWER_RATELIMIT_REDIS_PASSWORD_FILE"
+    )]
+    pub(crate) redis_password_file: Option<PathBuf>,
     /// The prefix of all keys in Redis.
     #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
     pub(crate) redis_prefix: Option<String>,

@@ -64,8 +64,7 @@ pub(crate) struct Serve {
         long,
         help_heading = "Listeners",
         value_name = "PATH",
-        env = "TOWER_RATELIMIT_GRPC_UDS",
-        conflicts_with = "grpc"
+        env = "TOWER_RATELIMIT_GRPC_UDS"
     )]
     grpc_uds: Option<PathBuf>,
     /// How old a connection of gRPC may become, a tenth more or less; its caller then makes another.
@@ -94,6 +93,13 @@ pub(crate) struct Serve {
     http_tls: bool,
     #[command(flatten)]
     redis: Redis,
+    /// Is only ready while Redis answers, instead of going on by --on-failure.
+    #[arg(
+        long,
+        help_heading = "Counts",
+        env = "TOWER_RATELIMIT_READY_NEEDS_STORE"
+    )]
+    ready_needs_store: bool,
     /// How long Redis may take for a decision; Envoy waits for 20ms unless it is told otherwise.
     #[arg(long, help_heading = "Counts", value_name = "TIME", default_value = "15ms", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
     redis_deadline: Duration,
@@ -219,6 +225,8 @@ fn settings(serve: Serve) -> (Log, Settings) {
     settings.tls = serve.tls.files();
     settings.http_tls = serve.http_tls;
     settings.redis = serve.redis.redis;
+    settings.redis_password_file = serve.redis.redis_password_file;
+    settings.ready_needs_store = serve.ready_needs_store;
     settings.redis_prefix = serve.redis.redis_prefix;
     settings.redis_deadline = serve.redis_deadline;
     settings.on_failure = match serve.on_failure {

@@ -3,14 +3,18 @@
 use std::{
     collections::HashMap,
     fmt,
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
     time::Duration,
 };
 
+use tokio::time::Instant;
 use tower_ratelimit::{
-    AnyLimiter, ConfigError, Decision, Key, Limiter as _, LimiterError, LocalLimiter, LocalStore,
-    OnFailure, Op, Quota, RedisLimiter, RedisStore,
-    limiter::{RequestQuota, Tier},
+    AnyLimiter, ConfigError, Decision, Key, Limiter, LimiterError, LocalLimiter, LocalStore,
+    ManualClock, OnFailure, Op, Quota, RedisLimiter, RedisStore,
+    limiter::{Pending, RequestQuota, Tier},
+    shared::{RedisFuture, RedisLimiterBuilder},
 };
 
 /// The most limiters that are kept: requests bring multipliers of units.
@@ -26,10 +30,17 @@ pub struct Counters(Arc<Inner>);
 struct Inner {
     backend: &'static str,
     make: MakeLimiter,
-    limiters: Mutex<HashMap<Measure, AnyLimiter>>,
+    limiters: Mutex<HashMap<Measure, Counter>>,
 }
 
-type MakeLimiter = Box<dyn Fn(Quota, &str) -> Result<AnyLimiter, ConfigError> + Send + Sync>;
+type MakeLimiter = Box<dyn Fn(Quota, &str) -> Result<Counter, ConfigError> + Send + Sync>;
+
+/// A limiter that counts.
+#[derive(Clone)]
+enum Counter {
+    Any(AnyLimiter),
+    Redis(RedisLimiter),
+}
 
 /// How a key is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,20 +67,37 @@ impl Counters {
         let store = store.clone();
         Self::of("local", move |quota, name| {
             let limiter = LocalLimiter::builder(quota).name(name).build_in(&store)?;
-            Ok(AnyLimiter::new(limiter))
+            Ok(Counter::Any(AnyLimiter::new(limiter)))
         })
     }
 
     /// Counters in Redis, which all nodes share. While Redis does not answer, `on_failure` decides.
     #[must_use]
     pub fn redis(store: &RedisStore, on_failure: OnFailure) -> Self {
+        Self::redis_by(store, on_failure, |builder| builder)
+    }
+
+    /// The same by this clock instead of the server's, for tests of this crate.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn redis_with_clock(store: &RedisStore, on_failure: OnFailure, clock: ManualClock) -> Self {
+        Self::redis_by(store, on_failure, move |builder| {
+            builder.test_clock(clock.clone())
+        })
+    }
+
+    fn redis_by(
+        store: &RedisStore,
+        on_failure: OnFailure,
+        more: impl Fn(RedisLimiterBuilder) -> RedisLimiterBuilder + Send + Sync + 'static,
+    ) -> Self {
         let store = store.clone();
         Self::of("redis", move |quota, name| {
-            let limiter = RedisLimiter::builder(quota)
+            let builder = RedisLimiter::builder(quota)
                 .name(name)
                 .on_failure(on_failure)
                 .remember_denials(false);
-            Ok(AnyLimiter::new(limiter.build(&store)?))
+            Ok(Counter::Redis(more(builder).build(&store)?))
         })
     }
 
@@ -78,12 +106,14 @@ impl Counters {
     pub fn new(
         make: impl Fn(Quota, &str) -> Result<AnyLimiter, ConfigError> + Send + Sync + 'static,
     ) -> Self {
-        Self::of("other", make)
+        Self::of("other", move |quota, name| {
+            make(quota, name).map(Counter::Any)
+        })
     }
 
     fn of(
         backend: &'static str,
-        make: impl Fn(Quota, &str) -> Result<AnyLimiter, ConfigError> + Send + Sync + 'static,
+        make: impl Fn(Quota, &str) -> Result<Counter, ConfigError> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(Inner {
             backend,
@@ -97,22 +127,32 @@ impl Counters {
         self.0.backend
     }
 
-    /// Asks at once, and gives the answer or what will have it.
+    /// Asks at once, and gives the answer or what will have it: from Redis by then, else by what stands in for it.
     pub(crate) fn ask(
         &self,
         key: &Key,
         charge: Charge,
         op: Op,
+        until: Option<Instant>,
     ) -> Result<impl Future<Output = Result<Decision, LimiterError>> + use<>, ConfigError> {
         let tier = match charge.measure {
             Measure::Window(_) => RequestQuota::limit(u64::from(charge.requests)).into(),
             Measure::Quota(_) => Tier::DEFAULT,
         };
-        let limiter = self.limiter(charge.measure)?;
-        Ok(limiter.apply_in(&tier, key, op).into_future())
+        let within = until.map_or(Duration::MAX, |until| {
+            until.saturating_duration_since(Instant::now())
+        });
+        Ok(match self.limiter(charge.measure)? {
+            Counter::Any(limiter) => Answer::Any {
+                answer: limiter.apply_in(&tier, key, op).into_future(),
+            },
+            Counter::Redis(limiter) => Answer::Redis {
+                answer: limiter.apply_within(within, &tier, key, op).into_future(),
+            },
+        })
     }
 
-    fn limiter(&self, measure: Measure) -> Result<AnyLimiter, ConfigError> {
+    fn limiter(&self, measure: Measure) -> Result<Counter, ConfigError> {
         let Inner { make, limiters, .. } = &*self.0;
         let mut limiters = limiters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(limiter) = limiters.get(&measure) {
@@ -132,6 +172,32 @@ impl Counters {
             limiters.insert(measure, limiter.clone());
         }
         Ok(limiter)
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// An answer that is there, or comes.
+    #[project = AnswerProjection]
+    enum Answer {
+        Any {
+            #[pin]
+            answer: <Pending<<AnyLimiter as Limiter>::Future> as IntoFuture>::IntoFuture,
+        },
+        Redis {
+            #[pin]
+            answer: <Pending<RedisFuture> as IntoFuture>::IntoFuture,
+        },
+    }
+}
+
+impl Future for Answer {
+    type Output = Result<Decision, LimiterError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project() {
+            AnswerProjection::Any { answer } => answer.poll(cx),
+            AnswerProjection::Redis { answer } => answer.poll(cx),
+        }
     }
 }
 

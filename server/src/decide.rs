@@ -11,7 +11,7 @@ mod verdict;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tokio::task::JoinError;
+use tokio::{task::JoinError, time::Instant};
 use tower_ratelimit::{Decision, observe::TopKeys, reject::quota_exceeded};
 
 pub use self::modes::Modes;
@@ -47,6 +47,13 @@ struct Inner {
     overrides: RwLock<Arc<Overrides>>,
     top: Arc<TopKeys>,
     statistics: Statistics,
+}
+
+/// Whether a request is charged, and when its caller gives up.
+#[derive(Clone, Copy)]
+enum Charges {
+    Yes { until: Option<Instant> },
+    No,
 }
 
 impl RateLimits {
@@ -109,8 +116,22 @@ impl RateLimits {
         &self,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, DecideError> {
+        self.decide_until(None, request).await
+    }
+
+    /// The same as [`decide`](Self::decide) for a caller that waits until then: where Redis has not answered by then,
+    /// what stands in for it decides.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) async fn decide_until(
+        &self,
+        until: Option<Instant>,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, DecideError> {
         let span = Span::begin();
-        let answer = self.charged_answer_to(request).await;
+        let answer = self.charged_answer_to(request, until).await;
         span.end(self.0.counters.backend(), &request.domain, &answer);
         answer
     }
@@ -118,13 +139,17 @@ impl RateLimits {
     async fn charged_answer_to(
         &self,
         request: &RateLimitRequest,
+        until: Option<Instant>,
     ) -> Result<RateLimitResponse, DecideError> {
         if !self.0.modes.charge_admitted {
-            return self.answer_to(request, true).await;
+            return self.answer_to(request, Charges::Yes { until }).await;
         }
         // By itself, so that all is given back also where nobody waits for the answer any more.
         let (limits, request) = (self.clone(), request.clone());
-        let decided = tokio::spawn(async move { limits.answer_to(&request, true).await });
+        let decided = tokio::spawn(async move {
+            let charges = Charges::Yes { until };
+            limits.answer_to(&request, charges).await
+        });
         let lost = |error: JoinError| DecideError::Unavailable(error.to_string());
         decided.await.map_err(lost).flatten()
     }
@@ -138,13 +163,13 @@ impl RateLimits {
         &self,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, DecideError> {
-        self.answer_to(request, false).await
+        self.answer_to(request, Charges::No).await
     }
 
     async fn answer_to(
         &self,
         request: &RateLimitRequest,
-        charges: bool,
+        charges: Charges,
     ) -> Result<RateLimitResponse, DecideError> {
         ask::check(request)?;
         let rules = self.rules();
@@ -153,12 +178,13 @@ impl RateLimits {
         })?;
         let asked = ask(&rules, &self.overrides(), request)?;
         let decisions = match charges {
-            true => self.charge(&asked).await?,
-            false => self.look(&asked).await?,
+            Charges::Yes { until } => {
+                let decisions = self.charge(&asked, until).await?;
+                self.observe(&rules, request, &asked, &decisions);
+                decisions
+            }
+            Charges::No => self.look(&asked).await?,
         };
-        if charges {
-            self.observe(&rules, request, &asked, &decisions);
-        }
         let statuses = statuses(&asked, &decisions);
         Ok(self.answer(request, &asked, statuses))
     }

@@ -2,9 +2,9 @@
 //!
 //! | route | answers |
 //! |---|---|
-//! | `POST /json` | a `RateLimitRequest` in the JSON of protocol buffers: 200 if it passes, 429 if it is over its limit, 400 for one that makes no sense, 500 without rules or a store |
+//! | `POST /json` | a `RateLimitRequest` in the JSON of protocol buffers: 200 if it passes, 429 if it is over its limit, 400 for one that makes no sense, 500 without rules or a store, where the reference has 400 |
 //! | `GET /healthz` | 200 while the process answers |
-//! | `GET /readyz`, `GET /healthcheck` | 200 while the rules are there that are configured and the service is not about to stop; else 503, and 500 as Envoy's reference service says it |
+//! | `GET /readyz`, `GET /healthcheck` | 200 while the rules are there that are configured, the service is not about to stop, and Redis answers where that is asked for; else 503, and 500 as Envoy's reference service says it |
 
 use std::{
     future::ready,
@@ -46,44 +46,24 @@ impl Draining {
     }
 }
 
-#[derive(Clone)]
-struct Service {
-    limits: RateLimits,
-    draining: Draining,
-    /// Whether limits are waited for.
-    has_limits: bool,
-}
-
-impl Service {
-    fn is_ready(&self) -> bool {
-        !self.draining.has_begun() && (!self.has_limits || self.limits.rules().is_some())
-    }
-}
-
 /// The routes of this module, for a server of your own. They are ready once there are rules, until `draining` begins.
 pub fn router(limits: RateLimits, draining: Draining) -> Router {
-    routes(Service {
-        limits,
-        draining,
-        has_limits: true,
+    let known = limits.clone();
+    router_ready(limits, move || {
+        !draining.has_begun() && known.rules().is_some()
     })
 }
 
-/// The same for a service of rules of requests alone, which is ready without limits of descriptors.
-pub(crate) fn router_without_limits(limits: RateLimits, draining: Draining) -> Router {
-    routes(Service {
-        limits,
-        draining,
-        has_limits: false,
-    })
-}
-
-fn routes(service: Service) -> Router {
+/// The same for a service that is ready as long as this says so.
+pub(crate) fn router_ready(
+    limits: RateLimits,
+    is_ready: impl Fn() -> bool + Clone + Send + Sync + 'static,
+) -> Router {
     Router::new()
         .route("/json", post(ask))
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .with_state(service.clone())
-        .merge(probes(move || service.is_ready()))
+        .with_state(limits)
+        .merge(probes(is_ready))
 }
 
 /// The probes of a service that is ready as long as this says so.
@@ -103,9 +83,9 @@ pub(crate) fn probes(is_ready: impl Fn() -> bool + Clone + Send + Sync + 'static
         .route("/healthcheck", route(StatusCode::INTERNAL_SERVER_ERROR))
 }
 
-async fn ask(State(service): State<Service>, body: Bytes) -> Response<String> {
+async fn ask(State(limits): State<RateLimits>, body: Bytes) -> Response<String> {
     let answer = match json::request(&body) {
-        Ok(request) => service.limits.decide(&request).await,
+        Ok(request) => limits.decide(&request).await,
         Err(fault) => Err(DecideError::Invalid(fault)),
     };
     let (status, body, kind) = match answer {

@@ -4,8 +4,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value as Json, json};
 
 use crate::messages::{
-    Code, DescriptorStatus, Entry, RateLimit, RateLimitDescriptor, RateLimitOverride,
-    RateLimitRequest, RateLimitResponse, Struct, Unit, Value, ValueKind,
+    Code, DescriptorStatus, Entry, MAX_DESCRIPTORS, MAX_ENTRIES, RateLimit, RateLimitDescriptor,
+    RateLimitOverride, RateLimitRequest, RateLimitResponse, Struct, Unit, Value, ValueKind,
 };
 
 /// Reads a request; the error says what is wrong with it.
@@ -20,7 +20,9 @@ pub(crate) fn request_of(json: &Json) -> Result<RateLimitRequest, String> {
     for (name, value) in fields(json)? {
         match name.as_str() {
             "domain" => request.domain = text_of(name, value)?,
-            "descriptors" => request.descriptors = list(name, value, descriptor)?,
+            "descriptors" => {
+                request.descriptors = list(name, value, MAX_DESCRIPTORS, descriptor)?;
+            }
             "hits_addend" | "hitsAddend" => request.hits_addend = number(name, value)?,
             _ => return Err(unknown(name)),
         }
@@ -32,7 +34,7 @@ fn descriptor(json: &Json) -> Result<RateLimitDescriptor, String> {
     let mut descriptor = RateLimitDescriptor::default();
     for (name, value) in fields(json)? {
         match name.as_str() {
-            "entries" => descriptor.entries = list(name, value, entry)?,
+            "entries" => descriptor.entries = list(name, value, MAX_ENTRIES, entry)?,
             "limit" => descriptor.limit = Some(overriding(value)?),
             "hits_addend" | "hitsAddend" => {
                 descriptor.hits_addend = Some(number(name, value)?);
@@ -98,9 +100,13 @@ pub(crate) fn text_of(name: &str, json: &Json) -> Result<String, String> {
 fn list<T>(
     name: &str,
     json: &Json,
+    most: usize,
     read: impl Fn(&Json) -> Result<T, String>,
 ) -> Result<Vec<T>, String> {
     let items = json.as_array().ok_or_else(|| misfit(name, "a list"))?;
+    if items.len() > most {
+        return Err(misfit(name, &format!("a list of at most {most}")));
+    }
     items.iter().map(read).collect()
 }
 
@@ -224,5 +230,24 @@ fn of_value(value: &Value) -> Json {
         Some(ValueKind::Truth(truth)) => json!(truth),
         Some(ValueKind::Struct(message)) => of_struct(message),
         Some(ValueKind::List(list)) => list.values.iter().map(of_value).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_bounded() {
+        let read = |descriptors: usize, entries: usize| {
+            let entries = vec![json!({"key": "k"}); entries];
+            let descriptors = vec![json!({"entries": entries}); descriptors];
+            request_of(&json!({"domain": "rl", "descriptors": descriptors}))
+        };
+        assert!(read(MAX_DESCRIPTORS, 1).is_ok());
+        assert!(read(1, MAX_ENTRIES).is_ok());
+        let told = read(MAX_DESCRIPTORS + 1, 0).expect_err("too many");
+        assert_eq!(told, r#""descriptors" is a list of at most 256"#);
+        assert!(read(1, MAX_ENTRIES + 1).is_err());
     }
 }

@@ -112,3 +112,17 @@ impl Signals {
         self.next().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn end_says_whether_all_is_answered() {
+        let (stop, stopped) = watch::channel(false);
+        assert!(drain(Duration::from_secs(5), &stop, wait(stopped)).await);
+        assert!(!drain(Duration::ZERO, &stop, pending()).await);
+    }
+}

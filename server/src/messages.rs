@@ -10,6 +10,12 @@
 
 use std::collections::BTreeMap;
 
+/// The most descriptors of a request: each takes time and memory, and a client may be able to make them up.
+pub(crate) const MAX_DESCRIPTORS: usize = 256;
+
+/// The most entries of a descriptor.
+pub(crate) const MAX_ENTRIES: usize = 64;
+
 /// A question: may a request with these descriptors pass?
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimitRequest {

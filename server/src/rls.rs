@@ -1,22 +1,25 @@
 //! The gRPC service `envoy.service.ratelimit.v3.RateLimitService`.
 
+mod codec;
+
 use std::{
     convert::Infallible,
     future::Future,
     pin::Pin,
     task::{Context, Poll},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
+use tokio::time::Instant;
 use tonic::{
     Request, Response, Status,
     body::Body,
     metadata::MetadataMap,
     server::{Grpc, NamedService, UnaryService},
 };
-use tonic_prost::ProstCodec;
 use tower_service::Service;
 
+use self::codec::RequestCodec;
 use crate::{
     decide::{DecideError, RateLimits},
     events,
@@ -29,7 +32,7 @@ pub const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// How much earlier than the caller's deadline an answer is given up: it would come too late.
+/// How much earlier than the caller's deadline the store is given up, so that the answer without it comes in time.
 const MARGIN: Duration = Duration::from_millis(1);
 
 /// The gRPC service, for a server of your own, as in `tonic::transport::Server::builder().add_service(service(limits))`.
@@ -64,7 +67,7 @@ impl Service<http::Request<Body>> for RateLimitService {
                 return Ok(Status::unimplemented("the service has no such method").into_http());
             }
             let caller = Caller::of(request.headers(), None);
-            let mut grpc = Grpc::new(ProstCodec::default());
+            let mut grpc = Grpc::new(RequestCodec::default());
             Ok(caller.within(grpc.unary(method, request)).await)
         })
     }
@@ -81,16 +84,16 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
         Box::pin(async move {
             let asked_at = Instant::now();
             let timeout = grpc_timeout(request.metadata());
-            let answer = limits.decide(request.get_ref());
-            let answer = match timeout {
+            let latest = timeout.and_then(|timeout| asked_at.checked_add(timeout));
+            let until = latest.and_then(|latest| latest.checked_sub(MARGIN));
+            let answer = limits.decide_until(until, request.get_ref());
+            let answer = match latest {
                 None => answer.await,
-                Some(timeout) => {
-                    let timeout = timeout.saturating_sub(MARGIN);
+                // Limiters of the program that embeds this may know no deadline.
+                Some(latest) => {
                     let late = |_| DecideError::Unavailable("no answer by the deadline".to_owned());
-                    tokio::time::timeout(timeout, answer)
-                        .await
-                        .map_err(late)
-                        .flatten()
+                    let answer = tokio::time::timeout_at(latest, answer).await;
+                    answer.map_err(late).flatten()
                 }
             };
             let code = match &answer {
@@ -131,7 +134,92 @@ fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
+    use tonic::codegen::http::uri::PathAndQuery;
+    use tonic_prost::ProstCodec;
+    use tower_ratelimit::{OnFailure, RedisStore};
+
     use super::*;
+    use crate::{
+        counters::Counters,
+        decide::Modes,
+        lyft::Rules,
+        messages::{Entry, RateLimitDescriptor},
+    };
+
+    const RULES: &str = "domain: rl
+descriptors: [{key: foo, rate_limit: {unit: year, requests_per_unit: 2}}]
+";
+
+    /// The answer to a caller that waits for this long, while Redis takes far longer, and its time.
+    async fn answered(
+        on_failure: OnFailure,
+        modes: Modes,
+        wait: Duration,
+    ) -> (Result<Code, tonic::Code>, Duration) {
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = silent.local_addr().expect("an address");
+        let store = RedisStore::builder().deadline(Duration::from_secs(20));
+        let store = store
+            .connect(&format!("redis://{address}"))
+            .expect("a store");
+        let limits = RateLimits::new(Counters::redis(&store, on_failure), modes);
+        let rules = Rules::builder().parse([("rules.yaml", RULES)]);
+        limits.set_rules(rules.expect("rules"));
+        let [key, value] = ["foo", "bar"].map(str::to_owned);
+        let mut request = Request::new(RateLimitRequest {
+            domain: "rl".to_owned(),
+            descriptors: vec![RateLimitDescriptor {
+                entries: vec![Entry { key, value }],
+                ..RateLimitDescriptor::default()
+            }],
+            hits_addend: 0,
+        });
+        request.set_timeout(wait);
+        let mut client = tonic::client::Grpc::new(service(limits));
+        let path = PathAndQuery::from_static(SHOULD_RATE_LIMIT);
+        let asked_at = Instant::now();
+        let answer = client.unary(request, path, ProstCodec::default()).await;
+        let answer = answer
+            .map(|answer: Response<RateLimitResponse>| answer.get_ref().overall_code())
+            .map_err(|status| status.code());
+        (answer, asked_at.elapsed())
+    }
+
+    #[tokio::test]
+    async fn request_with_too_much_is_not_read() {
+        let store = tower_ratelimit::LocalStore::new();
+        let limits = RateLimits::new(Counters::local(&store), Modes::default());
+        let mut client = tonic::client::Grpc::new(service(limits));
+        let request = Request::new(RateLimitRequest {
+            descriptors: vec![RateLimitDescriptor::default(); 2_000_000],
+            ..RateLimitRequest::default()
+        });
+        let path = PathAndQuery::from_static(SHOULD_RATE_LIMIT);
+        let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
+        let refused = client.unary(request, path, codec).await;
+        let refused = refused.expect_err("more than there may be");
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert!(refused.message().contains("of at most 64"), "{refused}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn caller_is_answered_in_time_by_what_stands_in_for_redis() {
+        let wait = Duration::from_millis(500);
+        for admitted in [false, true] {
+            for (on_failure, expected) in [
+                (OnFailure::local(), Ok(Code::Ok)),
+                (OnFailure::allow(), Ok(Code::Ok)),
+                (OnFailure::deny(), Err(tonic::Code::Unavailable)),
+            ] {
+                let modes = Modes::default().charge_admitted(admitted);
+                let (answer, took) = answered(on_failure, modes, wait).await;
+                assert_eq!(answer, expected, "{on_failure:?} {admitted}");
+                assert!(took < wait, "{took:?}");
+            }
+        }
+    }
 
     #[test]
     fn timeouts_have_a_unit_and_at_most_eight_digits() {

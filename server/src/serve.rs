@@ -14,6 +14,7 @@ pub use crate::{
 use crate::{
     error::fault,
     life::{self, Signals},
+    lyft::FilesOf,
     tls,
     watch::Watch,
     words::counted,
@@ -58,7 +59,10 @@ async fn watch_files(settings: &Settings, reload: impl Fn()) {
     if !settings.watch {
         return std::future::pending().await;
     }
-    let mut watch = Watch::new([&settings.rules[..], &settings.auth_rules].concat());
+    let mut watch = Watch::new([
+        (settings.rules.clone(), settings.files),
+        (settings.auth_rules.clone(), FilesOf::Rules),
+    ]);
     loop {
         watch.changed().await;
         reload();

@@ -6,11 +6,12 @@ use ipnet::IpNet;
 #[cfg(doc)]
 use tower_ratelimit::RedisStore;
 use tower_ratelimit::{OnFailure, rules::Format};
+use tracing::info;
 
 use crate::{
     decide::Modes,
     error::{ServeError, fault},
-    lyft::Rules,
+    lyft::{FilesOf, Rules},
     store::Store,
     tls::TlsFiles,
 };
@@ -25,6 +26,8 @@ pub struct Settings {
     /// Rule files of Envoy's reference service, and directories of them. If there is none, the gRPC service and `/json`
     /// answer that limits are unavailable.
     pub rules: Vec<PathBuf>,
+    /// Which files of those directories are read. Defaults to [`FilesOf::Rules`].
+    pub files: FilesOf,
     /// Rule files of this crate, by which `/v1/auth` answers. Defaults to none: there is no such route.
     pub auth_rules: Vec<PathBuf>,
     /// The networks of the proxies that may ask `/v1/auth`. Defaults to the loopback ones.
@@ -48,6 +51,10 @@ pub struct Settings {
     pub http_tls: bool,
     /// The address of Redis. Defaults to none: this process counts by itself.
     pub redis: Option<String>,
+    /// The file with the password of Redis, for an address that has none. Defaults to none.
+    pub redis_password_file: Option<PathBuf>,
+    /// Whether the service is only ready while Redis answers. Defaults to false: it goes on by `on_failure`.
+    pub ready_needs_store: bool,
     /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
     pub redis_prefix: Option<String>,
     /// How long Redis may take for a decision. Defaults to [`DEFAULT_DEADLINE`].
@@ -80,6 +87,7 @@ impl Settings {
         let here = |port| SocketAddr::from(([127, 0, 0, 1], port));
         Self {
             rules,
+            files: FilesOf::default(),
             auth_rules: Vec::new(),
             trust: ["127.0.0.0/8", "::1/128"]
                 .iter()
@@ -94,6 +102,8 @@ impl Settings {
             tls: None,
             http_tls: false,
             redis: None,
+            redis_password_file: None,
+            ready_needs_store: false,
             redis_prefix: None,
             redis_deadline: DEFAULT_DEADLINE,
             on_failure: OnFailure::local(),
@@ -113,10 +123,12 @@ impl Settings {
             return Ok(None);
         }
         let builder = Rules::builder().merge_domains(self.merge_domains);
-        let rules = builder.read(&self.rules);
-        rules
-            .map(Some)
-            .map_err(|error| fault("the rules cannot be used", &error))
+        let rules = builder.files(self.files).read(&self.rules);
+        let rules = rules.map_err(|error| fault("the rules cannot be used", &error))?;
+        for other in rules.others() {
+            info!("{} is not read", other.display());
+        }
+        Ok(Some(rules))
     }
 
     /// The warnings of a text as one of the files of `rules`, or its faults.

@@ -4,6 +4,7 @@ mod overriding;
 mod quotas;
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
 };
@@ -121,17 +122,24 @@ impl Source {
         }
     }
 
-    /// The limits in force, by the names of their policies.
-    pub(crate) fn policies(&self) -> Vec<(String, u64)> {
-        let mut limits = Vec::new();
+    /// The limits in force, by the names of their policies; of several under one name the least.
+    pub(crate) fn policies(&self) -> BTreeMap<String, u64> {
+        let mut limits = BTreeMap::new();
+        let mut add = |policy: String, limit: u64| {
+            let least = limits.entry(policy).or_insert(limit);
+            *least = limit.min(*least);
+        };
         if let Some(rules) = self.0.limits.rules() {
-            let named = rules.limits();
-            limits.extend(named.map(|(name, limit)| (name, u64::from(limit.requests))));
+            for (name, limit) in rules.limits() {
+                if let Some(capacity) = limit.capacity() {
+                    add(name, capacity);
+                }
+            }
         }
         if let Some(auth) = &self.0.auth {
-            let rules = auth.rules();
-            let policies = rules.policies();
-            limits.extend(policies.map(|policy| (policy.name().to_owned(), policy.limit())));
+            for policy in auth.rules().policies() {
+                add(policy.name().to_owned(), policy.limit());
+            }
         }
         for (policy, limit) in &mut limits {
             if let Some(quota) = self.overridden(policy) {

@@ -168,15 +168,15 @@ impl LimitCounts {
                 &self.near_limit,
                 limit.saturating_sub(near.max(before)).min(below),
             );
+            if is_shadow {
+                add(&self.shadow_mode, units - below);
+            }
         } else {
             add(
                 &self.near_limit,
                 after.saturating_sub(near.max(before)).min(units),
             );
             add(&self.within_limit, units);
-        }
-        if is_over && is_shadow {
-            add(&self.shadow_mode, units);
         }
     }
 
@@ -194,176 +194,4 @@ impl LimitCounts {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        counters::Counters,
-        decide::{Modes, RateLimits},
-        lyft::Rules,
-        messages::{Entry, RateLimitDescriptor, RateLimitRequest},
-    };
-
-    const RULES: &str = "domain: rl
-descriptors:
-  - {key: ten, rate_limit: {unit: year, requests_per_unit: 10}}
-  - {key: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 2}}
-  - {key: told, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 10}}
-  - {key: free, rate_limit: {unlimited: true}}
-  - {key: log, rate_limit: {unit: year, requests_per_unit: 10, algorithm: sliding_log}}
-  - key: a
-    descriptors: [{key: b, value: c, rate_limit: {unit: year, requests_per_unit: 10}}]
-";
-
-    fn limits(modes: Modes) -> RateLimits {
-        let store = tower_ratelimit::LocalStore::new();
-        let limits = RateLimits::new(Counters::local(&store), modes);
-        limits.set_rules(rules(RULES));
-        limits
-    }
-
-    fn rules(text: &str) -> Rules {
-        let rules = Rules::builder().parse([("rules.yaml", text)]);
-        rules.expect("rules")
-    }
-
-    async fn ask(limits: &RateLimits, entries: &[(&str, &str)], units: i64) {
-        let entries = entries.iter().map(|(key, value)| Entry {
-            key: (*key).to_owned(),
-            value: (*value).to_owned(),
-        });
-        let descriptor = RateLimitDescriptor {
-            entries: entries.collect(),
-            limit: None,
-            hits_addend: Some(units.unsigned_abs()),
-            is_negative_hits: units < 0,
-        };
-        let request = RateLimitRequest {
-            domain: "rl".to_owned(),
-            descriptors: vec![descriptor],
-            hits_addend: 0,
-        };
-        limits.decide(&request).await.expect("a decision");
-    }
-
-    fn of(limits: &RateLimits, name: &str) -> [u64; COUNTS.len()] {
-        let all = limits.statistics().all();
-        let found = all.iter().find(|(known, _)| known.to_string() == name);
-        found.unwrap_or_else(|| panic!("{name} of {all:?}")).1
-    }
-
-    /// Eight of ten are not near; units that cross a bound count on either side of it.
-    #[tokio::test]
-    async fn units_that_cross_a_bound_are_split() {
-        let limits = limits(Modes::default());
-        for key in ["ten", "log"] {
-            let name = format!("rl.{key}");
-            let mut expected = [0; COUNTS.len()];
-            for (units, [over, near, within]) in [
-                (7, [0, 0, 7]),
-                (1, [0, 0, 1]),
-                (0, [0, 0, 0]),
-                (1, [0, 1, 1]),
-                (3, [2, 1, 0]),
-                (4, [4, 0, 0]),
-            ] {
-                // A log takes nothing of what does not fit.
-                if key == "log" && units == 3 {
-                    break;
-                }
-                ask(&limits, &[(key, "x")], units).await;
-                for (count, more) in expected.iter_mut().zip([units as u64, over, near, within]) {
-                    *count += more;
-                }
-                assert_eq!(of(&limits, &name), expected, "{key} {units}");
-            }
-        }
-        ask(&limits, &[("ten", "y")], 12).await;
-        assert_eq!(
-            of(&limits, "rl.ten"),
-            [28, 8, 4, 9, 0, 0],
-            "from below both"
-        );
-        ask(&limits, &[("ten", "x")], -3).await;
-        assert_eq!(of(&limits, "rl.ten"), [28, 8, 4, 9, 0, 3]);
-    }
-
-    #[tokio::test]
-    async fn shadows_and_names() {
-        let limits = limits(Modes::default().near_limit(0.5));
-        ask(&limits, &[("shadow", "x")], 2).await;
-        ask(&limits, &[("shadow", "x")], 1).await;
-        assert_eq!(of(&limits, "rl.shadow"), [3, 1, 1, 2, 1, 0]);
-        ask(&limits, &[("a", "1"), ("b", "c")], 1).await;
-        ask(&limits, &[("free", "x")], 1).await;
-        ask(&limits, &[("unmatched", "x")], 1).await;
-        let all = limits.statistics().all();
-        let names = all.iter().map(|(name, _)| name);
-        let labels: Vec<_> = names
-            .map(|name| name.labels().map(|label| label.1))
-            .collect();
-        assert_eq!(labels, [["rl", "a", "b_c"], ["rl", "shadow", ""]]);
-    }
-
-    /// So that callers cannot make up series without end.
-    #[tokio::test]
-    async fn names_of_values_are_bounded() {
-        let limits = limits(Modes::default());
-        for value in 0..MOST_VALUES + 5 {
-            ask(&limits, &[("told", &value.to_string())], 1).await;
-        }
-        ask(&limits, &[("told", "0")], 1).await;
-        assert_eq!(limits.statistics().all().len(), MOST_VALUES + 1);
-        assert_eq!(of(&limits, "rl.other")[0], 5);
-        assert_eq!(of(&limits, "rl.told_0")[0], 2);
-    }
-
-    /// The values are the clients', of any length.
-    #[tokio::test]
-    async fn names_of_long_values_share_one() {
-        let limits = limits(Modes::default());
-        let fits = "x".repeat(LONGEST_VALUES - "rl.told_".len());
-        ask(&limits, &[("told", &fits)], 1).await;
-        assert_eq!(of(&limits, &format!("rl.told_{fits}"))[0], 1);
-        for longer in ["y", "z"] {
-            ask(&limits, &[("told", &format!("{fits}{longer}"))], 1).await;
-        }
-        assert_eq!(limits.statistics().all().len(), 2);
-        assert_eq!(of(&limits, "rl.other")[0], 2);
-        // The file's own names are no longer than the file.
-        let key = "k".repeat(LONGEST_VALUES);
-        limits.set_rules(rules(&RULES.replace("key: ten", &format!("key: {key}"))));
-        ask(&limits, &[(&key, "x")], 1).await;
-        assert_eq!(of(&limits, &format!("rl.{key}"))[0], 1);
-    }
-
-    #[tokio::test]
-    async fn names_that_nobody_asks_for_are_forgotten() {
-        let limits = limits(Modes::default());
-        let names = |limits: &RateLimits| {
-            let all = limits.statistics().all();
-            let names = all.iter().map(|(name, _)| name.to_string());
-            names.collect::<Vec<_>>()
-        };
-        for value in ["1", "2"] {
-            ask(&limits, &[("told", value)], 1).await;
-        }
-        ask(&limits, &[("ten", "x")], 1).await;
-        limits.set_rules(rules(RULES));
-        assert_eq!(names(&limits), ["rl.ten", "rl.told_1", "rl.told_2"]);
-        ask(&limits, &[("told", "2")], 1).await;
-        limits.set_rules(rules(RULES));
-        assert_eq!(names(&limits), ["rl.ten", "rl.told_2"]);
-        assert_eq!(of(&limits, "rl.told_2")[0], 2, "it goes on");
-        limits.set_rules(rules(&RULES.replace("domain: rl", "domain: other")));
-        assert_eq!(names(&limits), [""; 0]);
-    }
-
-    #[tokio::test]
-    async fn denied_requests_that_are_not_charged_count_once() {
-        let limits = limits(Modes::default().charge_admitted(true));
-        ask(&limits, &[("ten", "x")], 9).await;
-        ask(&limits, &[("ten", "x")], 3).await;
-        ask(&limits, &[("ten", "x")], 1).await;
-        assert_eq!(of(&limits, "rl.ten"), [13, 2, 3, 10, 0, 0]);
-    }
-}
+mod tests;

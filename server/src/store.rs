@@ -1,7 +1,12 @@
 //! The place where everything is counted: this process, or Redis.
 
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
 use tower_ratelimit::{
-    LocalStore, OnFailure, RedisStore, RedisStoreBuilder,
+    LocalStore, OnFailure, RedisStore, RedisStoreBuilder, StoreHealth,
     rules::{Rules, RulesBuilder},
 };
 
@@ -33,6 +38,15 @@ impl Store {
         }
     }
 
+    /// Whether it answers, as far as is known.
+    pub(crate) fn is_up(&self) -> bool {
+        let Self::Redis(store) = self else {
+            return true;
+        };
+        let health = store.health();
+        health != StoreHealth::Untried && !health.is_down()
+    }
+
     /// The store in the labels of metrics.
     pub(crate) const fn backend(&self) -> &'static str {
         match self {
@@ -42,14 +56,93 @@ impl Store {
     }
 }
 
-/// The store at this address, whose keys begin with the prefix.
+/// The store at this address, whose keys begin with the prefix. The file has the password, if one is named.
 pub(crate) fn redis(
     store: RedisStoreBuilder,
     prefix: Option<&str>,
+    password: Option<&PathBuf>,
     address: &str,
 ) -> Result<RedisStore, ServeError> {
     let store = prefix.into_iter().fold(store, RedisStoreBuilder::prefix);
+    let address = match password {
+        Some(file) => &with_password(address, file)?,
+        None => address,
+    };
     store
         .connect(address)
         .map_err(|error| fault("--redis", &error))
+}
+
+/// The address with the password that a file has.
+///
+/// # Errors
+///
+/// When there is no such file, or the address has a password.
+fn with_password(address: &str, file: &Path) -> Result<String, ServeError> {
+    let place = || format!("--redis-password-file {}", file.display());
+    let text = fs::read_to_string(file).map_err(|error| fault(&place(), &error))?;
+    let password = percent_encoded(text.trim_end_matches(['\r', '\n']));
+    let refused = |why: &str| ServeError(format!("{}: {why}", place()));
+    let (scheme, rest) = address
+        .split_once("://")
+        .ok_or_else(|| refused("--redis is no address such as redis://10.0.0.7"))?;
+    if scheme == "unix" || scheme == "redis+unix" {
+        return match rest.contains("pass=") {
+            true => Err(refused("--redis has a password, too")),
+            false => {
+                let mark = if rest.contains('?') { '&' } else { '?' };
+                Ok(format!("{address}{mark}pass={password}"))
+            }
+        };
+    }
+    let (user, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
+    match user.contains(':') {
+        true => Err(refused("--redis has a password, too")),
+        false => Ok(format!("{scheme}://{user}:{password}@{rest}")),
+    }
+}
+
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            true => encoded.push(char::from(byte)),
+            false => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn password_of_a_file_comes_into_the_address() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("password");
+        assert!(with_password("redis://a", &file).is_err(), "no file");
+        fs::write(&file, "p@ss:w/rd\n").expect("a file");
+        for (address, expected) in [
+            ("redis://a:1/2", "redis://:p%40ss%3Aw%2Frd@a:1/2"),
+            ("rediss://eve@a", "rediss://eve:p%40ss%3Aw%2Frd@a"),
+            (
+                "redis-sentinel://a:1,b:2/main",
+                "redis-sentinel://:p%40ss%3Aw%2Frd@a:1,b:2/main",
+            ),
+            ("unix:///run/r", "unix:///run/r?pass=p%40ss%3Aw%2Frd"),
+            (
+                "unix:///run/r?db=1",
+                "unix:///run/r?db=1&pass=p%40ss%3Aw%2Frd",
+            ),
+        ] {
+            assert_eq!(with_password(address, &file).expect("an address"), expected);
+        }
+        for address in ["redis://:x@a", "redis://eve:x@a", "unix:///r?pass=x", "a"] {
+            let told = with_password(address, &file)
+                .expect_err(address)
+                .to_string();
+            assert!(told.contains("--redis") && !told.contains("p@ss"), "{told}");
+        }
+    }
 }

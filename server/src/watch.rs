@@ -1,7 +1,6 @@
 //! Files that are looked at again and again, whether they have changed.
 
 use std::{
-    ffi::OsStr,
     fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     path::{Path, PathBuf},
@@ -10,18 +9,24 @@ use std::{
 
 use tokio::{task::spawn_blocking, time::sleep};
 
+use crate::lyft::FilesOf;
+
 /// How long nobody looks.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Files and directories of them, as they were seen last.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    paths: Vec<PathBuf>,
+    paths: Paths,
     seen: u64,
 }
 
+/// Paths, and the files of directories among them that count.
+type Paths = [(Vec<PathBuf>, FilesOf); 2];
+
 impl Watch {
-    pub(crate) fn new(paths: Vec<PathBuf>) -> Self {
+    /// Looks at the rules of descriptors, and at those of requests.
+    pub(crate) fn new(paths: Paths) -> Self {
         let seen = digest(&paths);
         Self { paths, seen }
     }
@@ -43,31 +48,32 @@ impl Watch {
     }
 }
 
-fn digest(paths: &[PathBuf]) -> u64 {
+fn digest(paths: &Paths) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for path in paths {
-        for file in files(path) {
-            let metadata = fs::metadata(&file).ok();
-            let facts = metadata.map(|metadata| (metadata.len(), metadata.modified().ok()));
-            (file, facts).hash(&mut hasher);
-        }
+    let paths = paths
+        .iter()
+        .flat_map(|(paths, files)| paths.iter().map(|path| (path, *files)));
+    for file in paths.flat_map(|(path, of)| files(path, of)) {
+        let metadata = fs::metadata(&file).ok();
+        let facts = metadata.map(|metadata| (metadata.len(), metadata.modified().ok()));
+        (file, facts).hash(&mut hasher);
     }
     hasher.finish()
 }
 
 /// The file, or those of the directory that may have rules.
-fn files(path: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(path) else {
+fn files(path: &Path, of: FilesOf) -> Vec<PathBuf> {
+    let Ok(mut listed) = of.list(path) else {
         return vec![path.to_owned()];
     };
-    let of_rules = |file: &PathBuf| {
-        let extension = file.extension().and_then(OsStr::to_str);
-        matches!(extension, Some("yaml" | "yml" | "json" | "toml"))
+    // Rules of requests are written in it, too.
+    let is_toml = |file: &&PathBuf| {
+        file.extension()
+            .is_some_and(|extension| extension == "toml")
     };
-    let files = entries.flatten().map(|entry| entry.path());
-    let mut files: Vec<PathBuf> = files.filter(of_rules).collect();
-    files.sort();
-    files
+    let toml = listed.others.iter().filter(is_toml);
+    listed.files.extend(toml.cloned());
+    listed.files
 }
 
 #[cfg(test)]
@@ -83,7 +89,10 @@ mod tests {
         };
         write("a.yaml", "domain: a");
         let lone = folder.path().join("lone");
-        let mut watch = Watch::new(vec![folder.path().to_owned(), lone.clone()]);
+        let mut watch = Watch::new([
+            (vec![folder.path().to_owned()], FilesOf::Rules),
+            (vec![lone.clone()], FilesOf::Rules),
+        ]);
         let same = tokio::time::timeout(3 * PAUSE, watch.changed()).await;
         assert!(same.is_err(), "nothing has changed");
         write("a.yaml", "domain: longer");
@@ -100,5 +109,19 @@ mod tests {
             fs::remove_file(folder.path().join("b.yml")).expect("removed");
             watch.changed().await;
         }
+    }
+    #[tokio::test(start_paused = true)]
+    async fn all_files_are_watched_where_all_are_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let below = folder.path().join("team");
+        fs::create_dir(&below).expect("a folder");
+        let all = FilesOf::All { dot_files: false };
+        let paths = (vec![folder.path().to_owned()], all);
+        let mut watch = Watch::new([paths, (Vec::new(), FilesOf::Rules)]);
+        fs::write(below.join("mongo_cps"), "domain: a").expect("written");
+        watch.changed().await;
+        fs::write(below.join(".swap"), "").expect("written");
+        let same = tokio::time::timeout(3 * PAUSE, watch.changed()).await;
+        assert!(same.is_err(), "a dot file");
     }
 }

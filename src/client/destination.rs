@@ -70,6 +70,11 @@ impl Destination {
         &self.text
     }
 
+    /// The destination without its key.
+    pub(super) const fn place(&self) -> &Arc<str> {
+        &self.text
+    }
+
     /// The key that the limiter counts against.
     pub(super) fn limiter_key(&self) -> Key {
         let place = Key::from(&*self.text);

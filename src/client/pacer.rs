@@ -26,12 +26,14 @@ use crate::limiter::{Limiter, LocalLimiter};
 /// let pacer = Pacer::new(Quota::per_second(10).burst(5));
 /// let api: Destination = "https://api.example.com".parse()?;
 ///
+/// let mut attempts = 0;
 /// let response = loop {
 ///     let turn = pacer.turn(&api, 1).await?;
 ///     let response = send();
+///     attempts += 1;
 ///     match turn.learn(response.status(), response.headers()) {
-///         // The next turn comes when the pause is over.
-///         Advice::RetryAfter(_) => {}
+///         // The next turn comes when the pause is over. A server may refuse for ever.
+///         Advice::RetryAfter(_) if attempts < 5 => {}
 ///         _ => break response,
 ///     }
 /// };

@@ -154,6 +154,8 @@ where
 #[derive(Debug, Clone, Copy)]
 pub struct BufferedBodies(pub(super) usize);
 
+// Else the compiler names the traits below, whose advice is that for rejections.
+#[diagnostic::do_not_recommend]
 impl<B> CopyBody<B> for BufferedBodies
 where
     B: Body<Error: Into<BoxError>> + RejectionBody + Send,

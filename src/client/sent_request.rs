@@ -92,7 +92,7 @@ impl SentRequest {
     /// Takes a retry from the destination's budget, if one is left.
     pub(super) fn may_retry(&self, common: &Common) -> bool {
         let now = common.clock.now();
-        self.site.memory().budget.withdraw(now)
+        self.site.budget().withdraw(now)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -27,6 +27,8 @@ pub(super) struct Site {
     /// Wakes the head when something was learned.
     pub(super) news: Notify,
     memory: Mutex<Memory>,
+    /// Of retries, which all keys of the destination share.
+    budget: Arc<Mutex<Budget>>,
     /// The tick of the newest use.
     used: AtomicU64,
 }
@@ -35,13 +37,12 @@ pub(super) struct Site {
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) learned: Learned,
-    pub(super) budget: Budget,
     /// Whether the head of the line may wait for news.
     pub(super) head_waits: bool,
 }
 
 impl Site {
-    fn new(destination: &Destination, settings: SiteSettings) -> Self {
+    fn new(destination: &Destination, settings: SiteSettings, budget: Arc<Mutex<Budget>>) -> Self {
         let learned = match settings.is_unknown {
             true => Learned::unknown(),
             false => Learned::default(),
@@ -57,15 +58,19 @@ impl Site {
             news: Notify::new(),
             memory: Mutex::new(Memory {
                 learned,
-                budget: Budget::default(),
                 head_waits: false,
             }),
+            budget,
             used: AtomicU64::new(0),
         }
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
         unpoisoned(self.memory.lock())
+    }
+
+    pub(super) fn budget(&self) -> MutexGuard<'_, Budget> {
+        unpoisoned(self.budget.lock())
     }
 }
 
@@ -88,6 +93,8 @@ pub(super) struct Sites {
 #[derive(Debug, Default)]
 struct SiteTable {
     by_destination: HashMap<Destination, Arc<Site>>,
+    /// By destinations without their keys, as long as one of the sites is there.
+    budgets: HashMap<Arc<str>, Weak<Mutex<Budget>>>,
     /// Uses of all sites.
     tick: u64,
 }
@@ -115,13 +122,17 @@ impl Sites {
             site.used.store(tick, Ordering::Relaxed);
             return Ok(Arc::clone(site));
         }
-        if sites.len() >= self.most {
-            let idle = longest_idle(sites, now);
+        let is_full = sites.len() >= self.most;
+        // Taken before another site goes, which may be the last one to have it.
+        let budget = table.budget(destination);
+        if is_full {
+            let idle = longest_idle(&table.by_destination, now);
             let idle = idle.ok_or_else(|| PacerError::too_many_destinations(self.most))?;
-            sites.remove(&idle);
+            table.forget(&idle);
         }
-        let site = Arc::new(Site::new(destination, self.settings));
+        let site = Arc::new(Site::new(destination, self.settings, budget));
         site.used.store(tick, Ordering::Relaxed);
+        let sites = &mut table.by_destination;
         sites.insert(destination.clone(), Arc::clone(&site));
         Ok(site)
     }
@@ -134,6 +145,29 @@ impl Sites {
 
     pub(super) fn len(&self) -> usize {
         unpoisoned(self.table.lock()).by_destination.len()
+    }
+}
+
+impl SiteTable {
+    fn forget(&mut self, destination: &Destination) {
+        self.by_destination.remove(destination);
+        let place = destination.place();
+        if let Some(budget) = self.budgets.get(place)
+            && budget.strong_count() == 0
+        {
+            self.budgets.remove(place);
+        }
+    }
+
+    fn budget(&mut self, destination: &Destination) -> Arc<Mutex<Budget>> {
+        let place = destination.place();
+        if let Some(budget) = self.budgets.get(place).and_then(Weak::upgrade) {
+            return budget;
+        }
+        let budget = Arc::default();
+        self.budgets
+            .insert(Arc::clone(place), Arc::downgrade(&budget));
+        budget
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{
     sync::{OwnedSemaphorePermit, SemaphorePermit},
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, timeout_at},
 };
 
 use super::{
@@ -40,6 +40,8 @@ pub(super) struct TurnRequest<'p, L> {
     longest: Duration,
     /// When it began to wait: a request that need not reads no clock for it.
     began: OnceLock<Instant>,
+    /// Set once the observer has heard that it waits.
+    queued: OnceLock<()>,
 }
 
 /// The fate of a request that does not wait.
@@ -70,11 +72,18 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
             cost,
             longest,
             began: OnceLock::new(),
+            queued: OnceLock::new(),
         }
     }
 
     fn began(&self) -> Instant {
         *self.began.get_or_init(Instant::now)
+    }
+
+    /// Tells the observer that this request has to wait, at most once.
+    fn tell_queued(&self) {
+        self.queued
+            .get_or_init(|| self.common.tell(PacerEvent::Queued));
     }
 
     fn deadline(&self) -> Instant {
@@ -139,11 +148,14 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
     /// Sends, unless something holds requests back by now.
     fn send(&self, site: &Site, now: Timestamp) -> Option<Sent> {
         let mut memory = site.memory();
-        let is_free = memory.learned.hold(now, self.cost).is_none();
-        is_free.then(|| {
-            memory.budget.deposit(now);
-            memory.learned.send(now, self.cost)
-        })
+        if memory.learned.hold(now, self.cost).is_some() {
+            return None;
+        }
+        memory.head_waits = false;
+        let sent = memory.learned.send(now, self.cost);
+        drop(memory);
+        site.budget().deposit(now);
+        Some(sent)
     }
 
     /// Waits until all that came before have gone.
@@ -153,7 +165,7 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
         if let Some(until) = begins {
             self.check(site, HeldBack::Paused(until))?;
         }
-        self.common.tell(PacerEvent::Queued);
+        self.tell_queued();
         match timeout_at(self.deadline(), site.line.acquire()).await {
             Ok(Ok(head)) => Ok(head),
             // The semaphore is never closed.
@@ -174,6 +186,7 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
         let Some(room) = &site.room else {
             return Ok(None);
         };
+        self.tell_queued();
         match timeout_at(self.deadline(), Arc::clone(room).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(Some(permit)),
             Ok(Err(_)) | Err(_) => Err(self.too_late(site)),
@@ -212,22 +225,43 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
     async fn until_nothing_holds(&self, site: &Site) -> Result<(), PacerError> {
         loop {
             let now = self.common.clock.now();
-            let Some(hold) = self.hold_as_head(site, now) else {
+            let Some(hold) = self.hold_as_head(site, now, false) else {
                 return Ok(());
             };
             let wait = self.check(site, hold)?;
+            self.tell_queued();
             // News may shorten the wait, or make it longer than this request can bear.
             let end = self.instant_in(wait);
             let _ = timeout_at(end, site.news.notified()).await;
         }
     }
 
-    /// What holds the head back, which hears of news as long as something does.
-    fn hold_as_head(&self, site: &Site, now: Timestamp) -> Option<HeldBack> {
+    /// What holds the head back, which hears of news as long as something does, or as it waits for
+    /// another reason.
+    fn hold_as_head(&self, site: &Site, now: Timestamp, waits: bool) -> Option<HeldBack> {
         let mut memory = site.memory();
         let hold = memory.learned.hold(now, self.cost);
-        memory.head_waits = hold.is_some();
+        memory.head_waits = waits || hold.is_some();
         hold
+    }
+
+    /// Waits as the head for what the limiter said.
+    ///
+    /// # Errors
+    ///
+    /// When meanwhile something holds requests back for longer than this one can wait.
+    async fn sleep_as_head(&self, site: &Site, wait: Duration) -> Result<(), PacerError> {
+        self.tell_queued();
+        let end = Instant::now() + wait.min(FOREVER);
+        loop {
+            let now = self.common.clock.now();
+            if let Some(hold) = self.hold_as_head(site, now, true) {
+                self.check(site, hold)?;
+            }
+            if timeout_at(end, site.news.notified()).await.is_err() {
+                return Ok(());
+            }
+        }
     }
 
     /// The rest of a wait.
@@ -253,8 +287,8 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
         site: &Site,
         answer: Pending<L::Future>,
     ) -> Result<HeadAnswer, PacerError> {
-        let decision = timeout_at(self.deadline(), answer.into_future()).await;
-        let decision = decision.map_err(|_| self.too_late(site))?;
+        // Its time is its own to bound: given up here, the units would be lost.
+        let decision = answer.into_future().await;
         let decision = decision.map_err(|error| PacerError::limiter(error, &site.destination))?;
         match decision.outcome() {
             Outcome::Allowed => Ok(HeadAnswer::Charged),
@@ -270,21 +304,22 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
         booked: &Decision,
         delay: Duration,
     ) -> Result<HeadAnswer, PacerError> {
-        if delay > self.left() {
+        let slot = match delay > self.left() {
+            true => Err(PacerError::wait_too_long(
+                Some(delay),
+                self.longest,
+                &site.destination,
+            )),
+            false => self.sleep_as_head(site, delay).await,
+        };
+        if slot.is_err() {
             // Unless it is given back, each call that cannot wait moves the others' slots away.
             if let Some(limiter) = self.limiter {
                 let refund = limiter.refund(&site.key, self.cost, Some(booked.receipt()));
                 let _ = refund.await;
             }
-            let destination = &site.destination;
-            return Err(PacerError::wait_too_long(
-                Some(delay),
-                self.longest,
-                destination,
-            ));
         }
-        sleep(delay).await;
-        Ok(HeadAnswer::Charged)
+        slot.map(|()| HeadAnswer::Charged)
     }
 
     async fn until_denial_ends(
@@ -309,7 +344,8 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
                 destination,
             ));
         }
-        sleep(wait.max(SHORTEST_SLEEP)).await;
+        let wait = wait.max(SHORTEST_SLEEP);
+        self.sleep_as_head(site, wait).await?;
         Ok(HeadAnswer::AskAgain)
     }
 

@@ -1,6 +1,6 @@
 //! The limiter that all nodes share through Redis: [`RedisLimiter`].
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use super::{answer::RedisFuture, mode::ModeStats, nodes::NodesLimiter, nodes_store::NodesStore};
 use crate::{
@@ -93,6 +93,23 @@ impl RedisLimiter {
             NodesStore::Redis(store) => store,
             NodesStore::Other(_) => unreachable!("it was built on Redis"),
         }
+    }
+
+    /// Does what [`apply_in`](Limiter::apply_in) does, for a caller that waits for the answer no longer than `within`.
+    /// Then the [`OnFailure`](crate::OnFailure) decides, as it does after the store's
+    /// [deadline](crate::redis::RedisStoreBuilder::deadline), which stays the longest time.
+    ///
+    /// The operation is on its way to the server meanwhile, and is done there all the same.
+    pub fn apply_within(
+        &self,
+        within: Duration,
+        tier: &Tier,
+        key: &Key,
+        op: Op,
+    ) -> Pending<RedisFuture> {
+        self.0
+            .submit(within, tier, key, op)
+            .unwrap_or_else(|error| Pending::Ready(Err(error)))
     }
 
     pub(super) fn with_limits<T>(&self, read: impl FnOnce(&Limits) -> T) -> T {

@@ -8,6 +8,7 @@ use std::{
         Arc, Mutex, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::time::{Instant, timeout_at};
@@ -185,6 +186,7 @@ impl NodesLimiter {
 
     pub(super) fn submit(
         &self,
+        within: Duration,
         tier: &Tier,
         key: &Key,
         op: Op,
@@ -221,7 +223,7 @@ impl NodesLimiter {
         };
         Ok(match inner.store.refusal() {
             Some(error) => Pending::Ready(question.fall_back(error)),
-            None => question.ask(subject),
+            None => question.ask(subject, within),
         })
     }
 }
@@ -276,17 +278,19 @@ struct Question {
 }
 
 impl Question {
-    /// Has the operation done, and waits for the answer no longer than the deadline; not at all
-    /// when none is to be expected by then.
-    fn ask(self, subject: SubjectName) -> Pending<RedisFuture> {
+    /// Has the operation done, and waits for the answer no longer than the deadline, nor than the caller does; not at
+    /// all when none is to be expected by the deadline.
+    fn ask(self, subject: SubjectName, within: Duration) -> Pending<RedisFuture> {
         let Inner {
             coalescer, store, ..
         } = &*self.limiter.0;
         let (current, op) = (Arc::clone(&self.current), Op::clone(&self.op));
         let deadline = store.deadline();
-        let until = Instant::now() + deadline;
+        let (now, within) = (Instant::now(), within.min(deadline));
+        // Operations wait in the order of their deadlines, so one whose caller gives up early keeps its own.
+        let until = now + deadline;
         let answer = match coalescer.submit(subject, current, self.chosen, op, until) {
-            Ok(answer) => timeout_at(until, answer),
+            Ok(answer) => timeout_at(now + within, answer),
             Err(error) => return Pending::Ready(self.fall_back(error)),
         };
         Pending::Later(RedisFuture::new(async move {
@@ -294,7 +298,7 @@ impl Question {
                 Ok(Ok(Ok(decision))) => return Ok(decision),
                 Ok(Ok(Err(error))) => error,
                 Ok(Err(_)) => StoreError::abandoned(),
-                Err(_) => StoreError::timeout(deadline),
+                Err(_) => StoreError::timeout(within),
             };
             self.fall_back(error)
         }))
@@ -376,7 +380,7 @@ impl Limiter for NodesLimiter {
     }
 
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<RedisFuture> {
-        self.submit(tier, key, op)
+        self.submit(Duration::MAX, tier, key, op)
             .unwrap_or_else(|error| Pending::Ready(Err(error)))
     }
 

@@ -1,4 +1,4 @@
-//! reqwest 0.13 by the layer, by the middleware and by hand: one contract.
+//! reqwest 0.13 by the layer, by the middleware and by hand, and hyper-util: one contract.
 //!
 //! Over real sockets, so nothing here is about time.
 
@@ -12,6 +12,8 @@ use std::{
 };
 
 use axum::{Router, http::StatusCode, response::IntoResponse, routing::any};
+use http_body_util::BodyExt;
+use hyper_util::rt::TokioExecutor;
 use reqwest::{Client, Method, Request};
 use tokio::io::AsyncReadExt;
 use tower::{Layer, ServiceExt};
@@ -75,6 +77,25 @@ async fn by_middleware(pacer: Pacer, request: Request) -> Seen {
     }
 }
 
+async fn by_hyper(pacer: Pacer, request: Request) -> Seen {
+    let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build_http();
+    let body = request.body().and_then(|body| body.as_bytes());
+    let body = String::from_utf8(body.unwrap_or_default().to_vec()).unwrap();
+    let request = axum::http::Request::builder()
+        .method(request.method())
+        .uri(request.url().as_str())
+        .body(body)
+        .unwrap();
+    match PacerLayer::new(pacer).layer(client).oneshot(request).await {
+        Ok(response) => {
+            let status = response.status().as_u16();
+            let body = response.into_body().collect().await.unwrap();
+            Ok((status, String::from_utf8(body.to_bytes().to_vec()).unwrap()))
+        }
+        Err(error) => Err(error.downcast_ref::<PacerError>().unwrap().kind()),
+    }
+}
+
 /// As the cookbook has it for other clients.
 async fn by_hand(pacer: Pacer, request: Request) -> Seen {
     let destination: Destination = request.url().as_str().parse().unwrap();
@@ -132,6 +153,11 @@ async fn the_layer() {
 #[tokio::test]
 async fn the_middleware() {
     contract(by_middleware).await;
+}
+
+#[tokio::test]
+async fn the_layer_around_hyper() {
+    contract(by_hyper).await;
 }
 
 #[tokio::test]

@@ -338,6 +338,22 @@ async fn a_server_that_is_down_is_not_flooded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_is_down_is_not_flooded_by_keys_either() {
+    let server = Server::new(|_, _| Ok(response_503()));
+    let pacer = builder(Quota::per_second(1_000));
+    let layer = PacerLayer::new(pacer.max_destinations(50).build().unwrap())
+        .key(|parts| parts.headers["user"].to_str().unwrap().into());
+    let client = layer.layer(server.clone());
+    for user in 0..500 {
+        let mut request = request(Method::GET);
+        request.headers_mut().insert("user", user.into());
+        assert_eq!(client.clone().oneshot(request).await.unwrap().status(), 503);
+    }
+    let requests = server.requests();
+    assert!((550..=640).contains(&requests), "{requests}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_attempt_counts() {
     let server = Server::scripted(&[(503, &[]), (503, &[])]);
     let pacer = builder(Quota::per_second(1)).build().unwrap();

@@ -10,8 +10,9 @@ use std::{
 
 use tokio::time::{Instant, sleep, timeout};
 use tower_ratelimit::{
-    Key, LocalLimiter, Quota, TokioClock,
-    client::{Destination, Pacer, PacerErrorKind},
+    AsyncLimiter, Decision, Key, Limiter, LimiterError, LocalLimiter, Op, Policy, Quota,
+    TokioClock,
+    client::{Destination, Pacer, PacerErrorKind, PacerEvent},
 };
 
 use super::{api, builder, head, millis, seconds, settle};
@@ -434,8 +435,6 @@ async fn a_slot_that_is_too_far_away_is_given_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_limiter_that_fails_is_named() {
-    use tower_ratelimit::{AsyncLimiter, Decision, LimiterError, Op, Policy};
-
     struct Broken;
 
     impl AsyncLimiter for Broken {
@@ -451,6 +450,112 @@ async fn a_limiter_that_fails_is_named() {
     let error = Pacer::new(Broken).turn(&api(), 1).await.unwrap_err();
     assert_eq!(error.kind(), PacerErrorKind::Limiter);
     assert!(std::error::Error::source(&error).is_some());
+}
+
+/// Takes a while to decide, as Redis does.
+struct Slow(LocalLimiter, Duration);
+
+impl AsyncLimiter for Slow {
+    async fn apply(&self, key: &Key, op: Op) -> Result<Decision, LimiterError> {
+        sleep(self.1).await;
+        self.0.apply(key, op).into_future().await
+    }
+
+    fn policies(&self) -> &[Policy] {
+        self.0.policies()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_limiter_is_no_wait() {
+    let limiter = LocalLimiter::builder(Quota::per_second(2)).clock(TokioClock::new());
+    let limiter = Slow(limiter.build().unwrap(), millis(5));
+    let pacer = builder(limiter).max_wait(seconds(0)).build().unwrap();
+    for _ in 0..2 {
+        drop(pacer.turn(&api(), 1).await.unwrap());
+    }
+    let error = pacer.turn(&api(), 1).await.unwrap_err();
+    assert_eq!(error.kind(), PacerErrorKind::WaitTooLong);
+    assert!(error.retry_after() > Some(millis(400)), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_has_to_wait_is_told_once() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let pacer = |quota: Quota| {
+        let told = Arc::clone(&told);
+        let limiter = LocalLimiter::builder(quota).clock(TokioClock::new());
+        builder(Slow(limiter.build().unwrap(), millis(1)))
+            .max_in_flight(1)
+            .observer(move |event| told.lock().unwrap().push(*event))
+            .build()
+            .unwrap()
+    };
+    let queued = || {
+        let told = std::mem::take(&mut *told.lock().unwrap());
+        let queued = told.iter().filter(|event| **event == PacerEvent::Queued);
+        queued.count()
+    };
+    for quota in [Quota::per_second(1), Quota::per_second(1).leaky_bucket(9)] {
+        let pacer = pacer(quota);
+        // The limiter's own time is no wait.
+        drop(pacer.turn(&api(), 1).await.unwrap());
+        assert_eq!(queued(), 0);
+        // The head waits for the limiter.
+        drop(pacer.turn(&api(), 1).await.unwrap());
+        assert_eq!(queued(), 1);
+        // For a pause, and the limiter.
+        pacer.pause(&api(), millis(100));
+        drop(pacer.turn(&api(), 1).await.unwrap());
+        assert_eq!(queued(), 1);
+        // For room, and the limiter, while the other stands in line as well.
+        let turn = pacer.turn(&api(), 1).await.unwrap();
+        assert_eq!(queued(), 1);
+        let pacer = Arc::new(pacer);
+        let waiting = [(); 2].map(|()| {
+            let pacer = Arc::clone(&pacer);
+            tokio::spawn(async move { drop(pacer.turn(&api(), 1).await.unwrap()) })
+        });
+        settle().await;
+        drop(turn);
+        for waits in waiting {
+            waits.await.unwrap();
+        }
+        assert_eq!(queued(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_heard_by_a_head_that_waits_for_the_limiter() {
+    for quota in [
+        Quota::per_minute(3).burst(1),
+        Quota::per_minute(3).leaky_bucket(9),
+    ] {
+        let limiter = LocalLimiter::builder(quota).clock(TokioClock::new());
+        let limiter = limiter.build().unwrap();
+        let pacer = builder(limiter.clone()).build().unwrap();
+        let first = pacer.turn(&api(), 1).await.unwrap();
+        let began = Instant::now();
+        let waiting = [(); 3].map(|()| {
+            let pacer = pacer.clone();
+            tokio::spawn(async move { pacer.turn(&api(), 1).await.map(drop) })
+        });
+        sleep(seconds(1)).await;
+        // News that change nothing.
+        pacer.resume(&api());
+        sleep(seconds(1)).await;
+        let (status, headers) = head(429, &[("retry-after", "120")]);
+        first.learn(status, &headers);
+        for waits in waiting {
+            let error = waits.await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), PacerErrorKind::Paused);
+        }
+        assert_eq!(began.elapsed(), seconds(2));
+        // The slot that was booked is given back: 20 s after the first one.
+        sleep(seconds(18)).await;
+        let decision = limiter.acquire(&Key::from(api().as_str()), 1);
+        assert!(decision.is_allowed(), "{decision:?}");
+    }
 }
 
 /// How many of 200 clients send their next request within 20 ms of another's, once all were told the

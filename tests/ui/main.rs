@@ -20,7 +20,8 @@ fn write_package(package: &Path, mistakes: &[(String, String)]) {
     let mut manifest = format!(
         "[package]\nname = \"mistakes\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
          [workspace]\n\n[dependencies]\naxum = \"0.8\"\nhttp = \"1\"\ntower = {{ version = \"0.5\", features = \
-         [\"util\"] }}\ntower-ratelimit = {{ path = {root:?}, features = [\"client\"] }}\n"
+         [\"util\"] }}\ntower-ratelimit = {{ path = {root:?}, features = [\"reqwest\"] }}\nreqwest = {{ version = \"0.13\", \
+         default-features = false }}\n"
     );
     fs::create_dir_all(package).unwrap();
     for (name, text) in mistakes {
@@ -53,7 +54,7 @@ fn mistakes() -> Vec<(String, String)> {
 fn mistakes_are_explained() {
     let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mistakes");
     let mistakes = mistakes();
-    assert_eq!(mistakes.len(), 13);
+    assert_eq!(mistakes.len(), 14);
     let page = include_str!("../../docs/troubleshooting.md");
     write_package(&package, &mistakes);
     for (name, text) in mistakes {

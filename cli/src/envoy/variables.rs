@@ -21,11 +21,10 @@ impl Variables {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The first variable whose name begins so.
-    pub(super) fn beginning_with(&self, prefix: &str) -> Option<&str> {
-        let mut names = self.0.keys();
-        let name = names.find(|name| name.starts_with(prefix));
-        name.map(String::as_str)
+    /// The variables whose names begin so.
+    pub(super) fn beginning_with(&self, prefix: &str) -> impl Iterator<Item = &str> {
+        let names = self.0.keys().map(String::as_str);
+        names.filter(move |name| name.starts_with(prefix))
     }
 
     pub(super) fn parsed<T: FromStr>(&self, name: &str, kind: &str) -> Result<Option<T>, String> {

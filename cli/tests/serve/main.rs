@@ -7,6 +7,7 @@ mod auth;
 mod calls;
 mod check;
 mod connections;
+mod end;
 mod envoy;
 mod grpcio;
 mod http;
@@ -22,6 +23,7 @@ mod prometheus;
 mod proxy;
 mod reference;
 mod service;
+mod store;
 mod systemd;
 mod tls;
 #[path = "../support/tls.rs"]

@@ -146,10 +146,7 @@ impl Admin {
             return of_request(&limiter, (rule, key), hand).await;
         }
         let limits = self.source().limits();
-        let rules = limits.rules();
-        let domain = rules.as_ref().and_then(|rules| rules.domain_of(rule));
-        let domain = domain.ok_or_else(|| not_found(format!("there is no rule {rule:?}")))?;
-        let count = limits.operate(domain, entries(key), hand).await;
+        let count = limits.operate(rule, entries(key), hand).await;
         let count = count.map_err(|error| unavailable(&error))?;
         let Some(Count {
             name,
@@ -157,7 +154,8 @@ impl Admin {
             decision,
         }) = count
         else {
-            return Err(not_found("the descriptor is not limited"));
+            let text = format!("there is no rule {rule:?} that limits this descriptor");
+            return Err(not_found(text));
         };
         let mut answer = told(&name, key, &decision);
         // A window counts beyond its limit, for which its policy stands.

@@ -20,6 +20,8 @@ mod guard;
 mod keys;
 mod place;
 mod rules;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 

@@ -133,7 +133,7 @@ pub(super) async fn set_quota(
     Ok(ok(&now))
 }
 
-/// `DELETE /v1/rules/{name}/quota?policy=`: that of the files again.
+/// `DELETE /v1/rules/{name}/quota`: all of the rule's quotas are those of the files again.
 pub(super) async fn end_quota(
     State(admin): State<Admin>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -172,7 +172,11 @@ pub(super) async fn set_enabled(
         Some(_) => return Err(bad("rule is the name of one")),
     };
     if let Some(rule) = rule {
-        admin.rule(rule).ok_or_else(|| unknown(rule))?;
+        // One that is off may be gone from the files.
+        let is_off = admin.source().switches().1.iter().any(|off| off == rule);
+        if !is_off && admin.rule(rule).is_none() {
+            return Err(unknown(rule));
+        }
     }
     admin.source().set_enabled(rule, on);
     let what = rule.unwrap_or("all limits");

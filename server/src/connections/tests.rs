@@ -3,6 +3,7 @@
 mod accepting;
 mod grpc;
 mod http2;
+mod waiting;
 
 use std::sync::Arc;
 

@@ -9,7 +9,10 @@ use crate::{
     counters::{Charge, Measure},
     error::{DecideError, invalid},
     lyft::{Limit, Rules, StatsName},
-    messages::{RateLimit, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, Struct, Unit},
+    messages::{
+        MAX_DESCRIPTORS, MAX_ENTRIES, RateLimit, RateLimitDescriptor, RateLimitOverride,
+        RateLimitRequest, Struct, Unit,
+    },
 };
 
 /// A descriptor, and what it is asked.
@@ -34,12 +37,6 @@ pub(super) struct Limited<'r> {
     pub(super) metadata: Option<&'r Struct>,
     pub(super) stats: StatsName,
 }
-
-/// The most descriptors of a request: each takes time and memory, and a client may be able to make them up.
-const MAX_DESCRIPTORS: usize = 256;
-
-/// The most entries of a descriptor.
-const MAX_ENTRIES: usize = 64;
 
 /// Whether the request makes sense.
 pub(super) fn check(request: &RateLimitRequest) -> Result<(), DecideError> {

@@ -52,21 +52,22 @@ pub(crate) struct Count {
 }
 
 impl RateLimits {
-    /// Does something to the count of these entries; `None` if they are not limited.
+    /// Does something to the count of these entries under a limit, or under the one that they have in a domain; `None`
+    /// if there is none of that name. A limit that is switched off has its count, too.
     ///
     /// # Errors
     ///
     /// When there are no rules, or the counters do not answer.
     pub(crate) async fn operate(
         &self,
-        domain: &str,
+        name: &str,
         entries: Vec<Entry>,
         hand: Hand,
     ) -> Result<Option<Count>, DecideError> {
         let rules = self.rules();
         let rules =
             rules.ok_or_else(|| DecideError::Unavailable("there are no rules".to_owned()))?;
-        let Some(found) = rules.find(domain, &entries) else {
+        let Some((domain, found)) = rules.named(name, &entries) else {
             return Ok(None);
         };
         let name = found.name(domain, &entries);
@@ -78,13 +79,13 @@ impl RateLimits {
             }],
             hits_addend: 0,
         };
-        let asked = ask(&rules, &self.overrides(), &request)?;
+        let asked = ask(&rules, &self.overrides().switched_on(), &request)?;
         let [Asked::Limited(Limited { key, charge, .. })] = asked.as_slice() else {
             return Ok(None);
         };
         let op = hand.op(*charge);
         let charge = with_units(*charge, 0, false);
-        let answer = self.0.counters.ask(key, charge, op);
+        let answer = self.0.counters.ask(key, charge, op, None);
         let decision = answer.map_err(|error| invalid(error.to_string()))?.await?;
         Ok(Some(Count {
             name,

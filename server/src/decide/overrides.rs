@@ -16,6 +16,14 @@ pub(crate) struct Overrides {
 }
 
 impl Overrides {
+    /// The same, with no limit switched off.
+    pub(super) fn switched_on(&self) -> Self {
+        Self {
+            requests: self.requests.clone(),
+            ..Self::default()
+        }
+    }
+
     /// The units of a limit; `None` if it is off.
     pub(super) fn requests(&self, limit: &Limit, name: impl FnOnce() -> String) -> Option<u32> {
         if self.off.is_empty() && self.requests.is_empty() {

@@ -30,6 +30,8 @@ pub struct Settings {
     pub tls: Option<TlsFiles>,
     /// The address of Redis. Defaults to none: this process counts by itself.
     pub redis: Option<String>,
+    /// The file with the password of Redis, for an address that has none. Defaults to none.
+    pub redis_password_file: Option<PathBuf>,
     /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
     pub redis_prefix: Option<String>,
     /// The most bytes that the body of a request may have. Defaults to no limit: bodies are handed on as they come.
@@ -70,6 +72,7 @@ impl Settings {
             listen: SocketAddr::from(([0, 0, 0, 0], 8000)),
             tls: None,
             redis: None,
+            redis_password_file: None,
             redis_prefix: None,
             max_body: None,
             max_in_flight: 1024,
@@ -88,7 +91,8 @@ impl Settings {
     /// The rules, and the store that they count in.
     pub(super) fn rules(&self) -> Result<(Rules, Store), ServeError> {
         let prefix = self.redis_prefix.as_deref();
-        let connect = |address: &String| redis(RedisStore::builder(), prefix, address);
+        let password = self.redis_password_file.as_ref();
+        let connect = |address: &String| redis(RedisStore::builder(), prefix, password, address);
         let redis = self.redis.as_ref().map(connect).transpose()?;
         let builder = redis
             .iter()

@@ -17,15 +17,14 @@ impl Rules {
         limits.into_iter()
     }
 
-    /// The domain that a name of a limit, or of a domain, begins with: the longest one.
-    pub(crate) fn domain_of(&self, name: &str) -> Option<&str> {
-        let is_in = |domain: &&str| {
-            let rest = name.strip_prefix(domain);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        self.domains()
-            .filter(is_in)
-            .max_by_key(|domain| domain.len())
+    /// The limit of these entries that a name means, and its domain: its own name, or that of its domain.
+    pub(crate) fn named(&self, name: &str, entries: &[Entry]) -> Option<(&str, Found<'_>)> {
+        self.domains().find_map(|domain| {
+            let found = self.find(domain, entries)?;
+            let is_meant =
+                name == domain || name == stats_name(domain) || name == found.name(domain, entries);
+            is_meant.then_some((domain, found))
+        })
     }
 }
 
@@ -40,6 +39,14 @@ fn below<'r>(path: &str, level: &'r Level, limits: &mut Vec<(String, &'r Limit)>
 }
 
 impl Limit {
+    /// The units that pass at once; `None` if any number does.
+    pub(crate) fn capacity(&self) -> Option<u64> {
+        self.unit?;
+        let of_window = u64::from(self.requests);
+        let quota = self.quota_of_its_own;
+        Some(quota.map_or(of_window, |quota| quota.capacity()))
+    }
+
     /// Where it stands, such as `rules.yaml:9`.
     pub(crate) fn place(&self) -> String {
         self.spot.short()

@@ -14,6 +14,7 @@
 //! fault, unless it begins the next domain of a file with several.
 
 mod explain;
+mod files;
 mod listing;
 mod metadata;
 mod parse;
@@ -25,6 +26,7 @@ mod wildcard;
 
 pub use self::{
     explain::{DescriptorExplanation, DescriptorOutcome, EntryMatch, ExplainedLimit},
+    files::FilesOf,
     rules::{Builder, Rules},
     stats::StatsName,
 };

@@ -1,7 +1,6 @@
 //! Texts and files as rules.
 
 use std::{
-    ffi::OsStr,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -9,6 +8,7 @@ use std::{
 use tower_ratelimit::rules::RulesError;
 
 use super::{
+    files::FilesOf,
     parse,
     rules::{Builder, Rules},
 };
@@ -17,6 +17,14 @@ impl Rules {
     /// Starts to configure how rules are read.
     pub fn builder() -> Builder {
         Builder::default()
+    }
+}
+
+impl Rules {
+    /// The files and directories in the directories of rules that were not read.
+    #[must_use]
+    pub fn others(&self) -> &[PathBuf] {
+        &self.others
     }
 }
 
@@ -35,6 +43,12 @@ impl Builder {
         self
     }
 
+    /// Which files of directories are read. Defaults to [`FilesOf::Rules`].
+    pub const fn files(mut self, files: FilesOf) -> Self {
+        self.files = files;
+        self
+    }
+
     /// Reads texts, each with the name of its file. One fault refuses all of them.
     ///
     /// # Errors
@@ -49,20 +63,22 @@ impl Builder {
         parse::parse(texts, self)
     }
 
-    /// Reads files, and the `*.yaml`, `*.yml` and `*.json` files of directories in the order of their names.
+    /// Reads files, and [those](Self::files) of directories in the order of their names.
     ///
     /// # Errors
     ///
     /// When a file cannot be read, all that is wrong with the files, and when there is no file at all: a directory that
     /// is not filled yet does not mean that nothing is limited.
     pub fn read<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Rules, RulesError> {
-        let mut texts = Vec::new();
+        let (mut texts, mut others) = (Vec::new(), Vec::new());
         for path in paths {
             let path = path.as_ref();
             let unreadable = |error: io::Error| {
                 RulesError::unreadable(format!("{} cannot be read: {error}", path.display()))
             };
-            for file in files(path).map_err(unreadable)? {
+            let listed = self.files.list(path).map_err(unreadable)?;
+            others.extend(listed.others);
+            for file in listed.files {
                 let text = fs::read_to_string(&file).map_err(unreadable)?;
                 texts.push((file.display().to_string(), text));
             }
@@ -70,28 +86,14 @@ impl Builder {
         if texts.is_empty() {
             let paths = paths.iter().map(|path| path.as_ref().display().to_string());
             let paths: Vec<String> = paths.collect();
-            let message = format!(
-                "there is no rule file (*.yaml, *.yml, *.json) in {}",
-                paths.join(", ")
-            );
+            let kind = match self.files {
+                FilesOf::Rules => " (*.yaml, *.yml, *.json)",
+                FilesOf::All { .. } => "",
+            };
+            let message = format!("there is no rule file{kind} in {}", paths.join(", "));
             return Err(RulesError::unreadable(message));
         }
-        self.parse(texts)
+        let rules = self.parse(texts)?;
+        Ok(Rules { others, ..rules })
     }
-}
-
-fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
-    if !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut files = Vec::new();
-    for entry in fs::read_dir(path)? {
-        let file = entry?.path();
-        let extension = file.extension().and_then(OsStr::to_str);
-        if file.is_file() && matches!(extension, Some("yaml" | "yml" | "json")) {
-            files.push(file);
-        }
-    }
-    files.sort();
-    Ok(files)
 }

@@ -1,13 +1,13 @@
 //! Rules: the trees of all domains, and the look-up of a descriptor.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, path::PathBuf};
 
 use tower_ratelimit::{
     Quota,
     rules::{Problem, source::Spot},
 };
 
-use super::wildcard::Wildcard;
+use super::{files::FilesOf, wildcard::Wildcard};
 use crate::messages::{Entry, Struct, Unit};
 
 /// The rules of all domains.
@@ -18,6 +18,8 @@ pub struct Rules {
     pub(super) warnings: Vec<Problem>,
     /// The name of each file, and its SHA-256.
     pub(super) files: Vec<(String, String)>,
+    /// The files and directories in those of rules that were not read.
+    pub(super) others: Vec<PathBuf>,
 }
 
 /// Reads rules, by settings of its own. Made by [`Rules::builder`].
@@ -26,6 +28,7 @@ pub struct Rules {
 pub struct Builder {
     pub(super) merge_domains: bool,
     pub(super) strict: bool,
+    pub(super) files: FilesOf,
 }
 
 /// The descriptors below a domain or a descriptor.

@@ -1,17 +1,22 @@
 //! Names of limits in statistics, as the reference has them.
 
-use std::fmt;
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{Hash, Hasher},
+};
 
 use super::rules::{Found, Matched, Rules, Step, value_of};
 use crate::messages::{Entry, RateLimitDescriptor};
 
 /// The name of a limit in statistics: the domain and the path of keys.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone)]
 pub struct StatsName {
     domain: String,
     /// One for each entry.
     keys: Vec<String>,
-    /// Whether it tells values of requests, so that there may be any number of names.
+    /// Whether it tells what requests say, so that there may be any number of names. It is no part of the name: a
+    /// limit that comes with its descriptor may have that of one in the files.
     tells_values: bool,
 }
 
@@ -57,16 +62,48 @@ impl StatsName {
         self.domain.len() + keys.sum::<usize>()
     }
 
-    /// The labels of metrics: the domain, the first key, and the others with dots between them.
+    /// The labels of metrics: the domain, the first and the second key, and deeper ones with dots between them. Names
+    /// that differ can have the same labels.
     #[must_use]
-    pub fn labels(&self) -> [(&'static str, String); 3] {
-        let (first, others) = self.keys.split_first().unzip();
-        let others = others.map_or_else(String::new, |others: &[String]| others.join("."));
+    pub fn labels(&self) -> [(&'static str, String); 4] {
+        let key = |at| self.keys.get(at).cloned().unwrap_or_default();
+        let deeper = self.keys.get(2..).unwrap_or_default();
         [
             ("domain", self.domain.clone()),
-            ("key1", first.cloned().unwrap_or_default()),
-            ("key2", others),
+            ("key1", key(0)),
+            ("key2", key(1)),
+            ("key3", deeper.join(".")),
         ]
+    }
+
+    fn parts(&self) -> (&str, &[String]) {
+        (&self.domain, &self.keys)
+    }
+}
+
+impl PartialEq for StatsName {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for StatsName {}
+
+impl PartialOrd for StatsName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for StatsName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.parts().cmp(&other.parts())
+    }
+}
+
+impl Hash for StatsName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts().hash(state);
     }
 }
 
@@ -111,7 +148,7 @@ impl Found<'_> {
             };
             value.map_or_else(|| key.clone(), |value| format!("{key}_{value}"))
         });
-        let tells_values = detailed || self.steps.iter().any(Step::tells_values);
+        let tells_values = detailed || steps().any(|(step, entry)| step.tells_values(entry));
         StatsName::new(domain, keys, tells_values)
     }
 }
@@ -127,8 +164,15 @@ impl Step<'_> {
         }
     }
 
-    const fn tells_values(&self) -> bool {
-        self.descriptor.value_to_metric && !matches!(self.matched, Matched::Exact)
+    fn tells_values(&self, entry: &Entry) -> bool {
+        match self.matched {
+            Matched::Exact => false,
+            // A key that the pattern covers is the caller's.
+            Matched::Pattern(pattern) => {
+                self.descriptor.value_to_metric || value_of(pattern, entry) == pattern
+            }
+            Matched::KeyAlone => self.descriptor.value_to_metric,
+        }
     }
 }
 

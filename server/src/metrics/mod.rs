@@ -3,9 +3,12 @@
 //! Events are counted through the `metrics` facade, by the library's observer and by [`events`](crate::events). The state
 //! of the service (limits, health, reloads) is read when somebody asks, so that no series outlives its rule.
 
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, OnceLock},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -14,7 +17,7 @@ use axum::{Router, extract::State, routing::get};
 use http::header::CONTENT_TYPE;
 use metrics::{KeyName, Recorder as _, Unit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tower_ratelimit::{StoreHealth, observe::MetricsObserver};
+use tower_ratelimit::observe::MetricsObserver;
 
 pub(crate) use self::text::Text;
 use crate::{
@@ -139,18 +142,23 @@ impl Metrics {
             .with_state(self.clone())
     }
 
-    /// Never ends: keeps the memory of histograms bounded where nobody asks for `/metrics`, and has the store
-    /// tried while no request has asked it yet.
+    /// Never ends: keeps the memory of histograms bounded where nobody asks for `/metrics`, and has the store tried
+    /// while it is not known to answer, or where the service is only ready while it does: requests may not come then.
     pub(crate) async fn upkeep(self) {
+        let Inner {
+            recorder,
+            source,
+            store,
+        } = &*self.0;
         let mut ticks = tokio::time::interval(UPKEEP);
         loop {
             ticks.tick().await;
-            self.0.recorder.run_upkeep();
-            if let Store::Redis(store) = &self.0.store
-                && store.health() == StoreHealth::Untried
+            recorder.run_upkeep();
+            if let Store::Redis(redis) = store
+                && (!store.is_up() || source.settings().ready_needs_store)
             {
                 // Its health tells what came of it.
-                drop(store.check().await);
+                drop(redis.check().await);
             }
         }
     }
@@ -210,7 +218,9 @@ fn limits(text: &mut Text, source: &Source) {
     let help = "0 while limits are switched off: all of them, or those of one rule.";
     let mut enabled = text.gauge("ratelimit_enabled", help);
     let (all_on, off) = source.switches();
-    enabled.sample(&[("rule", "all")], u8::from(all_on));
+    // A rule may have that name.
+    let (all, off): (Vec<_>, Vec<_>) = off.into_iter().partition(|rule| rule == "all");
+    enabled.sample(&[("rule", "all")], u8::from(all_on && all.is_empty()));
     for rule in off {
         enabled.sample(&[("rule", &rule)], 0);
     }
@@ -221,15 +231,17 @@ fn statistics(text: &mut Text, source: &Source) {
     if source.limits().rules().is_none() {
         return;
     }
-    let all = source.limits().statistics().all();
+    let mut sums = BTreeMap::new();
+    for (name, counts) in source.limits().statistics().all() {
+        let sums = sums.entry(name.labels()).or_insert([0; COUNTS.len()]);
+        let counts = sums.iter_mut().zip(counts);
+        counts.for_each(|(sum, count)| *sum += count);
+    }
     // The labels are the same in all families.
-    let limits = all.iter().map(|(name, counts)| {
-        let labels = name.labels();
+    let limits = sums.into_iter().map(|(labels, counts)| {
         let labels = labels.iter().filter(|(_, value)| !value.is_empty());
-        (
-            text::labels(labels.map(|(name, value)| (*name, value.as_str()))),
-            counts,
-        )
+        let labels = labels.map(|(name, value)| (*name, value.as_str()));
+        (text::labels(labels), counts)
     });
     let limits: Vec<_> = limits.collect();
     for (at, (name, help)) in COUNTS.iter().enumerate() {
@@ -242,17 +254,13 @@ fn statistics(text: &mut Text, source: &Source) {
 }
 
 fn health(text: &mut Text, store: &Store) {
-    let (up, open) = match store {
-        Store::Local(_) => (true, false),
-        Store::Redis(store) => {
-            let health = store.health();
-            let untried = health == StoreHealth::Untried;
-            (!untried && !health.is_down(), health.is_down())
-        }
+    let open = match store {
+        Store::Local(_) => false,
+        Store::Redis(store) => store.health().is_down(),
     };
     let labels = [("backend", store.backend())];
     text.gauge("ratelimit_store_up", "Whether the store answers.")
-        .sample(&labels, u8::from(up));
+        .sample(&labels, u8::from(store.is_up()));
     text.gauge(
         "ratelimit_breaker_open",
         "Whether requests do not ask the store, since it failed several times.",

@@ -88,11 +88,10 @@ impl Parts {
     pub(super) fn router(&self, draining: Draining) -> Router {
         let limits = self.limits.clone();
         let handle = self.auth.as_ref().map(RulesLayer::handle);
-        let mut router = match limits.rules() {
-            Some(_) => http::router(limits.clone(), draining),
-            None => http::router_without_limits(limits.clone(), draining),
-        };
-        router = router
+        let store = self.settings.ready_needs_store.then(|| self.store.clone());
+        let is_ready = move || !draining.has_begun() && store.as_ref().is_none_or(Store::is_up);
+        // Where there are limits, they were read before anything listens.
+        let router = http::router_ready(limits.clone(), is_ready)
             .merge(check::router(limits, handle))
             .merge(self.metrics.router());
         match &self.auth {
@@ -115,7 +114,9 @@ fn store(settings: &Settings) -> Result<Store, ServeError> {
             .map_err(|error| fault("--max-keys", &error));
     };
     let store = RedisStore::builder().deadline(settings.redis_deadline);
-    redis(store, settings.redis_prefix.as_deref(), address).map(Store::Redis)
+    let prefix = settings.redis_prefix.as_deref();
+    let password = settings.redis_password_file.as_ref();
+    redis(store, prefix, password, address).map(Store::Redis)
 }
 
 fn auth(

@@ -6,7 +6,7 @@ use std::{env, time::Duration};
 
 use serde_json::json;
 use testkit::{needs, servers::Server};
-use tower_ratelimit::{AnyLimiter, ManualClock, OnFailure, RedisLimiter, RedisStore, Timestamp};
+use tower_ratelimit::{ManualClock, OnFailure, RedisStore, Timestamp};
 use tower_ratelimit_server::{
     HeaderSet,
     counters::Counters,
@@ -72,18 +72,14 @@ async fn local_counters_agree_with_the_model() {
 async fn redis_agrees_with_the_model() {
     needs!(redis);
     let server = Server::start().await;
-    let store = RedisStore::builder().deadline(Duration::from_secs(20));
-    let store = store.connect(&server.url()).unwrap();
     agreement(2_000, |seed, modes| {
-        let (clock, store) = (ManualClock::new(), store.clone());
-        let test_clock = clock.clone();
-        let counters = Counters::new(move |quota, name| {
-            let limiter = RedisLimiter::builder(quota).name(format!("{name}-{seed}"));
-            let limiter = limiter
-                .on_failure(OnFailure::deny())
-                .test_clock(test_clock.clone());
-            Ok(AnyLimiter::new(limiter.build(&store)?))
-        });
+        let clock = ManualClock::new();
+        let store = RedisStore::builder().deadline(Duration::from_secs(20));
+        let store = store
+            .prefix(seed.to_string())
+            .connect(&server.url())
+            .unwrap();
+        let counters = Counters::redis_with_clock(&store, OnFailure::deny(), clock.clone());
         (RateLimits::new(counters, modes), clock)
     })
     .await;

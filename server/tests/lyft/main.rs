@@ -8,6 +8,7 @@ mod bench;
 mod charging;
 mod extensions;
 mod faults;
+mod files;
 mod matching;
 mod model;
 mod modes;

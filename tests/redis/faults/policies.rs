@@ -1,6 +1,6 @@
 //! What stands in for Redis is what was configured, and everybody can see it.
 
-use std::time::Duration;
+use std::{future::pending, time::Duration};
 
 use axum::{
     Router,
@@ -8,21 +8,26 @@ use axum::{
     http::{Request, Response},
     routing::get,
 };
+use futures_util::FutureExt as _;
 use testkit::{
     AGE, Lines, field, needs,
     programs::{eventually, free_port},
 };
 use tower::ServiceExt as _;
 use tower_ratelimit::{
-    AsyncLimiter, Decision, Global, Key, Limiter, LimiterError, LimiterErrorKind, LocalLimiter,
-    OnFailure, Op, Policy, Quota, RateLimitLayer, RedisLimiter, observe::Event,
+    AsyncLimiter, Decision, Degradation, Global, Key, Limiter, LimiterError, LimiterErrorKind,
+    LocalLimiter, OnFailure, Op, Policy, Quota, RateLimitLayer, RedisLimiter, RedisStore,
+    limiter::Tier, observe::Event,
 };
 
 use super::{
     load::{Answer, sample},
     trial::store,
 };
-use crate::servers::{Proxy, Server};
+use crate::{
+    harness::fake::FakeServer,
+    servers::{Proxy, Server},
+};
 
 /// A limiter of 10 a day whose server does not exist.
 fn lonely(on_failure: OnFailure) -> RedisLimiter {
@@ -48,6 +53,33 @@ fn passed(answers: &[Answer]) -> usize {
     let denied = |answer: &Answer| *answer == Answer::DegradedDenied;
     assert!(answers[count..].iter().all(denied), "{answers:?}");
     count
+}
+
+#[tokio::test(start_paused = true)]
+async fn caller_that_gives_up_early_is_answered_by_then() {
+    let [early, deadline] = [10, 100].map(Duration::from_millis);
+    for (within, took) in [(early, early), (Duration::MAX, deadline)] {
+        for (on_failure, passes) in [
+            (OnFailure::local(), true),
+            (OnFailure::allow(), true),
+            (OnFailure::deny(), false),
+        ] {
+            // One that has not failed yet.
+            let store = RedisStore::builder().deadline(deadline);
+            let silent = FakeServer::new(|_| pending().boxed());
+            let store = store.connection(silent).unwrap();
+            let builder = RedisLimiter::builder(Quota::per(10, AGE)).on_failure(on_failure);
+            let limiter = builder.build(&store).unwrap();
+            let asked = tokio::time::Instant::now();
+            let answer =
+                limiter.apply_within(within, &Tier::DEFAULT, &Key::global(), Op::Acquire(1));
+            let answer = answer.await;
+            assert_eq!(asked.elapsed(), took, "{on_failure:?}");
+            assert_eq!(answer.is_ok(), passes);
+            let reason = answer.ok().map(|decision| decision.degraded_by());
+            assert_eq!(reason, passes.then_some(Some(Degradation::TimedOut)));
+        }
+    }
 }
 
 #[tokio::test]

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! This process is the third party, which takes a hundred requests a second and counts what it
-//! refuses, and starts eight workers. `REDIS_URL` leads to another Redis, `SECONDS` is how long it
-//! runs. Without Redis each worker keeps to an eighth of the limit.
+//! refuses, and starts eight workers. Each second it prints how many requests of each it took.
+//! `REDIS_URL` leads to another Redis, `SECONDS` is how long it runs. Without Redis, as when you stop
+//! it meanwhile, each worker keeps to an eighth of the limit.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +21,10 @@ use std::{
 
 use axum::{Router, extract::Path, middleware, routing::get};
 use reqwest::{Client, Method, Request, StatusCode};
-use tokio::{process::Command, time::Instant};
+use tokio::{
+    process::Command,
+    time::{Instant, sleep},
+};
 use tower::{Layer, ServiceExt};
 use tower_ratelimit::{
     Global, OnFailure, Quota, RateLimitLayer, RedisLimiter, RedisStore,
@@ -79,6 +83,28 @@ fn seconds() -> Duration {
 /// Counts by worker: taken, refused.
 type Counts = Arc<Mutex<BTreeMap<u32, (usize, usize)>>>;
 
+/// Prints the counts of each second.
+async fn tell(counts: Counts) {
+    let mut before = BTreeMap::new();
+    for second in 1.. {
+        sleep(Duration::from_secs(1)).await;
+        let now = counts.lock().expect("not poisoned").clone();
+        let since = |worker| {
+            let count = |counts: &BTreeMap<_, _>| counts.get(&worker).copied().unwrap_or((0, 0));
+            let (now, before) = (count(&now), count(&before));
+            (now.0 - before.0, now.1 - before.1)
+        };
+        let of_each: Vec<_> = (0..WORKERS).map(since).collect();
+        let taken: Vec<_> = of_each.iter().map(|(taken, _)| taken.to_string()).collect();
+        let refused: usize = of_each.iter().map(|(_, refused)| refused).sum();
+        println!(
+            "second {second}: {} times 200, {refused} times 429",
+            taken.join(" ")
+        );
+        before = now;
+    }
+}
+
 /// The third party, which starts the fleet and prints what it saw.
 async fn lead() -> Result<(), Box<dyn Error>> {
     let counts = Counts::default();
@@ -106,6 +132,7 @@ async fn lead() -> Result<(), Box<dyn Error>> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     tokio::spawn(async move { axum::serve(listener, app).await });
+    tokio::spawn(tell(Arc::clone(&counts)));
 
     let began = Instant::now();
     let workers: Result<Vec<_>, _> = (0..WORKERS)

@@ -1,0 +1,83 @@
+//! Options about where calls come from, and where they are counted.
+
+use std::fs;
+
+use testkit::{
+    needs,
+    programs::{eventually, free_port},
+    servers::{Server, Setup},
+};
+use tonic::transport::Endpoint;
+use tower_ratelimit_server::messages::Code;
+
+use crate::{
+    http::get,
+    service::{Service, about, ask},
+};
+
+/// As in the image, whose environment says where gRPC listens.
+#[tokio::test]
+async fn socket_of_the_file_system_is_in_place_of_the_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("grpc");
+    let path = path.to_str().unwrap();
+    let variables = [("TOWER_RATELIMIT_GRPC", "0.0.0.0:1")];
+    let service = Service::launch_with(&["--grpc-uds", path], &variables);
+    service.ready().await;
+    let channel = Endpoint::from_shared(format!("unix://{path}")).unwrap();
+    let channel = channel.connect_lazy();
+    let answer = ask(channel, about("foo", "bar")).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::Ok);
+    assert!(
+        service.ask(about("foo", "bar")).await.is_err(),
+        "nobody listens"
+    );
+}
+
+#[tokio::test]
+async fn readiness_is_that_of_redis_where_that_is_asked_for() {
+    needs!(redis);
+    let mut server = Server::start().await;
+    let url = server.url();
+    let options = ["--redis", &url, "--ready-needs-store"];
+    let service = Service::start(&options).await;
+    let is = async |path: &'static str, status: u16| {
+        eventually("the readiness", async || {
+            (get(service.http, path).await.status == status).then_some(())
+        })
+        .await;
+    };
+    server.kill9();
+    is("/readyz", 503).await;
+    is("/healthcheck", 500).await;
+    is("/healthz", 200).await;
+    // No call comes to a service that is not ready, which finds out by itself.
+    server.restart().await;
+    is("/readyz", 200).await;
+
+    let nobody = format!("redis://127.0.0.1:{}", free_port());
+    let degraded = Service::start(&["--redis", &nobody]).await;
+    assert_eq!(get(degraded.http, "/readyz").await.status, 200);
+}
+
+#[tokio::test]
+async fn password_of_redis_is_in_a_file() {
+    needs!(redis);
+    let server = Setup::redis().password("p@ss").start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    fs::write(&file, "p@ss\n").unwrap();
+    let file = file.to_str().unwrap();
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let options = [
+        "--redis",
+        &url,
+        "--redis-password-file",
+        file,
+        "--redis-deadline",
+        "20s",
+    ];
+    let service = Service::start(&[&options[..], &["--on-failure", "deny"]].concat()).await;
+    let answer = service.ask(about("foo", "bar")).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::Ok);
+}

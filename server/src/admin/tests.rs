@@ -1,0 +1,133 @@
+//! Answers to operators.
+
+use axum::{
+    body::{Body, to_bytes},
+    extract::{ConnectInfo, Request},
+};
+use http::header::{CONTENT_TYPE, HOST};
+use serde_json::{Value, json};
+use tower_ratelimit::LocalStore;
+use tower_service::Service as _;
+
+use super::*;
+use crate::{
+    counters::Counters,
+    decide::{Modes, RateLimits},
+    lyft::Rules,
+    settings::Settings,
+};
+
+const RULES: &str = "domain: 'svc:a'
+descriptors:
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 3}}
+  - {key: user, value: vip, rate_limit: {unit: year, requests_per_unit: 9}}
+";
+
+fn rules(text: &str) -> Rules {
+    let rules = Rules::builder().parse([("rules.yaml", text)]);
+    rules.expect("rules")
+}
+
+struct Operator {
+    limits: RateLimits,
+    router: Router,
+}
+
+impl Operator {
+    fn new() -> Self {
+        let store = LocalStore::new();
+        let limits = RateLimits::new(Counters::local(&store), Modes::default());
+        limits.set_rules(rules(RULES));
+        let source = Source::new(Settings::new(Vec::new()), limits.clone(), None, "");
+        let admin = Admin::new(source, Store::Local(store));
+        let router = admin.router(SocketAddr::from(([127, 0, 0, 1], 1)), None);
+        Self { limits, router }
+    }
+
+    /// The status and the text of the answer.
+    async fn ask(&self, method: &str, path: &str, said: Value) -> (u16, Value) {
+        let request = Request::builder().method(method).uri(path);
+        let request = request
+            .header(HOST, "127.0.0.1:1")
+            .header(CONTENT_TYPE, "application/json");
+        let peer = SocketAddr::from(([127, 0, 0, 1], 2));
+        let request = request.extension(ConnectInfo(peer));
+        let request = request.body(Body::from(said.to_string()));
+        let answer = self.router.clone().call(request.expect("a request")).await;
+        let answer = answer.unwrap_or_else(|never| match never {});
+        let status = answer.status().as_u16();
+        let body = to_bytes(answer.into_body(), usize::MAX).await;
+        let body = serde_json::from_slice(&body.expect("a body"));
+        (status, body.unwrap_or_default())
+    }
+
+    /// The status, and the units that are used.
+    async fn hit(&self, rule: &str, key: &str) -> (u16, Option<u64>) {
+        let said = json!({"rule": rule, "key": key});
+        let (status, told) = self.ask("POST", "/v1/keys/hit", said).await;
+        (status, told["limits"][0]["used"].as_u64())
+    }
+}
+
+/// A wrong name resets nobody else's count.
+#[tokio::test]
+async fn rule_of_a_key_is_the_one_that_was_named() {
+    let operator = Operator::new();
+    for (number, name) in ["svc_a.user", "svc_a", "svc:a"].into_iter().enumerate() {
+        let (status, used) = operator.hit(name, "user=eve").await;
+        assert_eq!((status, used), (200, Some(number as u64 + 1)), "{name}");
+    }
+    for (name, key) in [
+        ("svc_a.usr", "user=eve"),
+        ("svc_a.user_vip", "user=eve"),
+        ("svc_a.user", "user=vip"),
+        ("svc_a.user.more", "user=eve"),
+        ("svc", "user=eve"),
+        ("", "user=eve"),
+        ("svc_a", "none=eve"),
+    ] {
+        assert_eq!(operator.hit(name, key).await, (404, None), "{name} {key}");
+    }
+    assert_eq!(
+        operator.hit("svc_a.user_vip", "user=vip").await,
+        (200, Some(1))
+    );
+}
+
+#[tokio::test]
+async fn keys_are_there_while_limits_are_off() {
+    let operator = Operator::new();
+    let quota = json!({"requests_per_unit": 5});
+    operator
+        .ask("PUT", "/v1/rules/svc_a.user/quota", quota)
+        .await;
+    for off in [
+        json!({"enabled": false}),
+        json!({"enabled": false, "rule": "svc_a.user"}),
+    ] {
+        assert_eq!(operator.ask("PUT", "/v1/enabled", off).await.0, 200);
+    }
+    assert_eq!(operator.hit("svc_a.user", "user=eve").await, (200, Some(1)));
+    let path = "/v1/keys?rule=svc_a.user&key=user=eve";
+    let (_, told) = operator.ask("GET", path, Value::Null).await;
+    assert_eq!(told["limits"][0]["remaining"], 4, "of the quota in force");
+}
+
+#[tokio::test]
+async fn rule_that_is_off_and_gone_is_switched_on() {
+    let operator = Operator::new();
+    let switch = |enabled: bool| json!({"enabled": enabled, "rule": "svc_a.user"});
+    assert_eq!(
+        operator.ask("PUT", "/v1/enabled", switch(false)).await.0,
+        200
+    );
+    operator
+        .limits
+        .set_rules(rules(&RULES.replace("user", "account")));
+    let (status, told) = operator.ask("PUT", "/v1/enabled", switch(true)).await;
+    assert_eq!((status, &told["off"]), (200, &json!([])));
+    for enabled in [true, false] {
+        let (status, _) = operator.ask("PUT", "/v1/enabled", switch(enabled)).await;
+        assert_eq!(status, 404, "it is neither off nor there");
+    }
+}
