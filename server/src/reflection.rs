@@ -65,7 +65,7 @@ fn descriptors() -> FileDescriptorSet {
             struct_file(),
             file(HEADER, "envoy.config.core.v3", &[], [header]),
             FileDescriptorProto {
-                enum_type: vec![units("RateLimitUnit")],
+                enum_type: vec![units("RateLimitUnit", |unit| unit != Unit::Week)],
                 ..file(UNIT, "envoy.type.v3", &[], [])
             },
             descriptor_file(),
@@ -223,7 +223,7 @@ fn limit() -> DescriptorProto {
         field("unit_multiplier", 4, Message).of(".google.protobuf.UInt32Value"),
     ];
     DescriptorProto {
-        enum_type: vec![units("Unit")],
+        enum_type: vec![units("Unit", |_| true)],
         ..message("RateLimit", limit)
     }
 }
@@ -293,10 +293,13 @@ impl FieldOf for FieldDescriptorProto {
     }
 }
 
-fn units(name: &str) -> EnumDescriptorProto {
-    let known = Unit::NAMES.map(|(_, unit)| (unit.name(), unit.into()));
-    let unknown = [(Unit::Unknown.name(), Unit::Unknown.into())];
-    enumeration(name, unknown.into_iter().chain(known))
+/// The units of limits. Those that come with a descriptor have fewer.
+fn units(name: &str, is_there: impl Fn(Unit) -> bool) -> EnumDescriptorProto {
+    let known = Unit::NAMES.map(|(_, unit)| unit).into_iter();
+    let units = [Unit::Unknown]
+        .into_iter()
+        .chain(known.filter(|unit| is_there(*unit)));
+    enumeration(name, units.map(|unit| (unit.name(), unit.into())))
 }
 
 fn enumeration(name: &str, values: impl IntoIterator<Item = (String, i32)>) -> EnumDescriptorProto {

@@ -155,6 +155,7 @@ impl RulesBuilder {
             let paths = paths.to_vec();
             RulesOrigin {
                 paths: paths.clone(),
+                files: sha256(files),
                 format: self.format,
                 digest: digest(files),
                 read: Box::new(move || builder.read_all(&paths)),
@@ -226,6 +227,14 @@ fn sources(paths: &[PathBuf], format: Option<Format>) -> Result<Vec<SourceFile>,
         }
     }
     Ok(files)
+}
+
+/// The names of the files, and the SHA-256 of each.
+fn sha256(files: &[SourceFile]) -> Vec<(String, String)> {
+    let sources = files.iter().map(|file| &file.source);
+    sources
+        .map(|source| (source.name.clone(), source.sha256()))
+        .collect()
 }
 
 fn digest(files: &[SourceFile]) -> u64 {

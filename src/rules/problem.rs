@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt, sync::Arc};
 
+use sha2::{Digest as _, Sha256};
+
 /// The most faults that are told at once.
 pub(super) const MAX_FAULTS: usize = 20;
 
@@ -81,6 +83,15 @@ pub struct SourceText {
     pub name: String,
     /// All of it.
     pub text: String,
+}
+
+impl SourceText {
+    /// The SHA-256 of the text in hexadecimal digits, as `sha256sum` prints it.
+    #[must_use]
+    pub fn sha256(&self) -> String {
+        let digest = Sha256::digest(&self.text);
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 /// A piece of a file, in bytes.

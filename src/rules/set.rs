@@ -70,6 +70,8 @@ pub(super) struct RulesOrigin {
     #[cfg_attr(not(feature = "rules-watch"), allow(dead_code))]
     pub(super) digest: u64,
     pub(super) paths: Vec<PathBuf>,
+    /// The name of each file, and the SHA-256 of what was in it.
+    pub(super) files: Vec<(String, String)>,
     #[cfg_attr(not(feature = "rules-watch"), allow(dead_code))]
     pub(super) format: Option<Format>,
     /// Reads them again, with all that was registered for them and for the same store.
@@ -149,6 +151,14 @@ impl Rules {
     #[must_use]
     pub fn place_of(&self, rule: &str) -> Option<String> {
         self.rule(rule).map(|rule| rule.spot.short())
+    }
+
+    /// The files that the rules were read from, each with the SHA-256 of what was in it then, in
+    /// hexadecimal digits as `sha256sum` prints it. None where they were read from a text.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+        let origin = self.0.origin.iter();
+        let files = origin.flat_map(|origin| &origin.files);
+        files.map(|(name, sha256)| (name.as_str(), sha256.as_str()))
     }
 
     /// Whether a rule is not [switched off](super::RulesHandle::set_enabled).

@@ -127,6 +127,24 @@ fn denials_of_no_layer_are_among_the_top() {
     assert_eq!(report.keys()[0].policy(), "by hand");
 }
 
+#[test]
+fn files_have_the_hashes_that_other_programs_give_them() {
+    const TEXT: &str = "rules: [{name: a, key: global, quota: 1/s}]\n";
+    const SHA256: &str = "97d98efdc40281b68ed464947d739cd7cf808af14135a8c6337da51a80469edb";
+    let directory = TempDir::new().expect("a directory");
+    let paths = ["one.yaml", "two.json"].map(|name| directory.path().join(name));
+    fs::write(&paths[0], TEXT).expect("a file");
+    fs::write(&paths[1], r#"{"rules": []}"#).expect("a file");
+    let rules = Rules::builder().read_all(&paths).expect("rules");
+    fs::write(&paths[0], "").expect("a file");
+    let files: Vec<_> = rules.files().collect();
+    assert_eq!(files[0], (paths[0].to_str().expect("a name"), SHA256));
+    assert_eq!(files[1].0, paths[1].to_str().expect("a name"));
+    assert!(files.len() == 2 && files[1].1 != SHA256);
+    let rules = Rules::builder().parse(TEXT, Format::Yaml).expect("rules");
+    assert_eq!(rules.files().count(), 0);
+}
+
 #[tokio::test]
 async fn table_that_rules_count_in_is_told_also_after_a_reload() {
     let bench = Bench::new();

@@ -6,6 +6,7 @@ mod admin;
 mod fields;
 mod framing;
 mod gateway;
+mod haproxy;
 mod http2;
 mod life;
 mod limits;

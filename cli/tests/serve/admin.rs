@@ -1,6 +1,6 @@
 //! The admin service: its door, and what operators do.
 
-use std::{fs, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use serde_json::{Value, json};
 use testkit::{
@@ -170,6 +170,23 @@ async fn rules_are_listed_read_again_and_checked() {
     );
 
     let file = folder.path().join("auth.yaml");
+    // The command that operators compare with.
+    let sum = |file: &Path| {
+        let output = Command::new("sha256sum").arg(file).output().unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        told.split_whitespace().next().unwrap().to_owned()
+    };
+    let limits = sum(&service.folder.path().join("rules.yaml"));
+    let requests = sum(&file);
+    let in_force = async || look(&service, "/v1/rules").await["files"].clone();
+    let files = |requests: &str| {
+        json!([
+            {"file": "rules.yaml", "sha256": limits},
+            {"file": file.to_str().unwrap(), "sha256": requests},
+        ])
+    };
+    assert_eq!(in_force().await, files(&requests));
+
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, "rules: [").unwrap();
     let (status, told) = operate(&service, "POST /v1/rules/reload", &Value::Null).await;
@@ -180,9 +197,16 @@ async fn rules_are_listed_read_again_and_checked() {
             .unwrap()
             .contains("auth.yaml")
     );
+    assert_eq!(
+        in_force().await,
+        files(&requests),
+        "not of the files as they are"
+    );
     fs::write(&file, text.replace("2/day", "5/day")).unwrap();
     let (status, told) = operate(&service, "POST /v1/rules/reload", &Value::Null).await;
     assert_eq!((status, &told["accepted"]), (200, &json!(true)));
+    assert_ne!(sum(&file), requests);
+    assert_eq!(in_force().await, files(&sum(&file)));
     assert_eq!(look(&service, "/v1/rules").await["fault"], Value::Null);
     assert_eq!(
         look(&service, "/v1/rules/login").await["limits"][0]["limit"],

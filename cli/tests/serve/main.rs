@@ -9,10 +9,13 @@ mod check;
 mod connections;
 mod end;
 mod envoy;
+mod grpcio;
 mod http;
 mod life;
 mod log;
 mod metrics;
+#[path = "../../../server/tests/lyft/model.rs"]
+mod model;
 #[cfg(feature = "otel")]
 mod otel;
 mod page;

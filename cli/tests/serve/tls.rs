@@ -1,13 +1,13 @@
 //! Connections by TLS.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, process::Command};
 
 use hyper_util::rt::TokioIo;
 use testkit::{
     needs,
     programs::eventually,
     servers::certificates::{
-        AUTHORITY, CERTIFICATE, KEY, make_certificates, make_client_certificate,
+        AUTHORITY, CERTIFICATE, CLIENT, KEY, make_certificates, make_client_certificate,
     },
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -79,4 +79,55 @@ async fn grpc_and_http_speak_tls_if_they_are_told_to() {
         log.contains("read the certificates again").then_some(())
     })
     .await;
+}
+
+/// Whether `healthcheck` finds the service ready, with these options and variables.
+fn is_ready(service: &Service, options: &[&str], variables: &[(&str, &str)]) -> bool {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
+    let address = format!("127.0.0.1:{}", service.http);
+    command
+        .args(["healthcheck", "--http", &address])
+        .args(options);
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(told == "ready\n", output.status.success(), "{told}");
+    assert!(told.contains("ready"), "{told}");
+    output.status.success()
+}
+
+#[tokio::test]
+async fn healthcheck_asks_by_tls_where_the_service_speaks_it() {
+    needs!(openssl);
+    let certificates = tempfile::tempdir().unwrap();
+    let folder = certificates.path();
+    make_certificates(folder);
+    make_client_certificate(folder);
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let [cert, key, ca] = [CERTIFICATE, KEY, AUTHORITY].map(file);
+    let options = ["--tls-cert", &*cert, "--tls-key", &*key, "--http-tls"];
+    let service = Service::launch(&options);
+    eventually("a ready service", async || {
+        is_ready(&service, &["--http-tls"], &[]).then_some(())
+    })
+    .await;
+    assert!(!is_ready(&service, &[], &[]), "without TLS");
+
+    // A certificate for no name at all, which is one for clients as well.
+    let [cert, key] = CLIENT.map(file);
+    let variables = [
+        ("TOWER_RATELIMIT_TLS_CERT", &*cert),
+        ("TOWER_RATELIMIT_TLS_KEY", &*key),
+        ("TOWER_RATELIMIT_HTTP_TLS", "true"),
+    ];
+    let service = Service::launch_with(&["--tls-client-ca", &ca], &variables);
+    eventually("a ready service", async || {
+        is_ready(&service, &[], &variables).then_some(())
+    })
+    .await;
+    assert!(
+        !is_ready(&service, &["--http-tls"], &[]),
+        "without a certificate"
+    );
+    let missing = ["--http-tls", "--tls-cert", "/nowhere", "--tls-key", &*key];
+    assert!(!is_ready(&service, &missing, &[]));
 }

@@ -36,6 +36,7 @@ pub(super) async fn list(State(admin): State<Admin>) -> Response {
     let loads = admin.source().loads();
     ok(&json!({
         "rules": admin.rules(),
+        "files": admin.files(),
         "loaded_at": seconds(loads.loaded_at),
         "fault": loads.fault,
         "enabled": admin.source().switches().0,
@@ -200,6 +201,16 @@ impl Admin {
             rules.extend(set.names().map(|name| self.request(name, &set)));
         }
         rules
+    }
+
+    /// The files that they were read from, each with a hash that can be compared with another copy's.
+    fn files(&self) -> Vec<Value> {
+        let (limits, auth) = (self.source().limits().rules(), self.source().auth());
+        let requests = auth.map(RulesHandle::rules);
+        let limits = limits.iter().flat_map(|limits| limits.files());
+        let all = limits.chain(requests.iter().flat_map(Rules::files));
+        all.map(|(file, sha256)| json!({"file": file, "sha256": sha256}))
+            .collect()
     }
 
     fn descriptor(&self, name: &str, limit: &Limit, off: &[String]) -> Value {

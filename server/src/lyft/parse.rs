@@ -64,7 +64,12 @@ pub(super) fn parse(
         report: Report::default(),
     };
     for (name, text) in texts {
-        parser.file(&Arc::new(SourceText { name, text }));
+        let source = Arc::new(SourceText { name, text });
+        parser.file(&source);
+        parser
+            .rules
+            .files
+            .push((source.name.clone(), source.sha256()));
     }
     let RulesParser { rules, report, .. } = parser;
     let warnings = report.finish()?;

@@ -16,6 +16,8 @@ pub struct Rules {
     pub(super) domains: HashMap<String, Level>,
     pub(super) limits: usize,
     pub(super) warnings: Vec<Problem>,
+    /// The name of each file, and its SHA-256.
+    pub(super) files: Vec<(String, String)>,
     /// The files and directories in those of rules that were not read.
     pub(super) others: Vec<PathBuf>,
 }
@@ -105,6 +107,12 @@ impl Rules {
     #[must_use]
     pub fn warnings(&self) -> &[Problem] {
         &self.warnings
+    }
+
+    /// The files that the rules were read from, each with the SHA-256 of what was in it then, in hexadecimal digits.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+        let files = self.files.iter();
+        files.map(|(name, sha256)| (name.as_str(), sha256.as_str()))
     }
 
     /// The domains, in no order.

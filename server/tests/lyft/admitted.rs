@@ -12,7 +12,7 @@ use tower_ratelimit_server::{
 };
 
 use crate::{
-    bench::{Bench, START},
+    bench::{Bench, SHORT_UNITS, START},
     model::{Dice, nodes, request},
 };
 
@@ -32,7 +32,7 @@ async fn denied_requests_leave_everything_as_it_was() {
     let wanted = wanted.map_or(10_000, |number| number.parse().expect("a number"));
     let (mut done, mut denied) = (0_u64, 0_u64);
     for seed in 0.. {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed, SHORT_UNITS);
         let (_, descriptors) = nodes(&mut dice, 3);
         let modes = Modes::default().charge_admitted(true).quota(dice.one_in(5));
         let text = json!({"domain": "rl", "descriptors": descriptors}).to_string();

@@ -7,11 +7,15 @@ use tower_ratelimit_server::{
     lyft::Rules,
     messages::{
         Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
+        Unit,
     },
 };
 
 /// Twelve seconds after a minute, an hour, a day and a week began.
 pub(crate) const START: u64 = 1_767_225_600 + 12;
+
+/// Units whose windows end while a test moves its clock.
+pub(crate) const SHORT_UNITS: [Unit; 3] = [Unit::Second, Unit::Minute, Unit::Hour];
 
 pub(crate) struct Bench {
     pub(crate) limits: RateLimits,

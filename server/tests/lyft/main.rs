@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod admitted;
+mod agreement;
 mod bench;
 mod charging;
 mod extensions;

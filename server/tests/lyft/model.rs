@@ -1,45 +1,44 @@
-//! The service against a small model of it: random rules, random requests.
-//!
-//! In CI some thousand requests. `LYFT_REQUESTS` says how many each test makes instead.
+//! A small model of the service, and random rules and requests for both.
 
-use std::{collections::HashMap, env, time::Duration};
+use std::collections::HashMap;
 
 use serde_json::{Value, json};
-use testkit::{needs, servers::Server};
-use tower_ratelimit::{ManualClock, OnFailure, RedisStore, Timestamp};
-use tower_ratelimit_server::{
-    HeaderSet,
-    counters::Counters,
-    decide::{Modes, RateLimits},
-    messages::{
-        Code, DescriptorStatus, Entry, RateLimit, RateLimitDescriptor, RateLimitOverride,
-        RateLimitRequest, RateLimitResponse, Unit,
-    },
+use tower_ratelimit_server::messages::{
+    Code, DescriptorStatus, Duration, Entry, HeaderValue, RateLimit, RateLimitDescriptor,
+    RateLimitOverride, RateLimitRequest, RateLimitResponse, Unit,
 };
-
-use crate::bench::{Bench, START, rules};
-
-const UNITS: [(Unit, u64); 3] = [(Unit::Second, 1), (Unit::Minute, 60), (Unit::Hour, 3_600)];
 
 /// Texts that are each other's parts, so that they meet often.
 const KEYS: [&str; 5] = ["a", "b", "a_x", "a*", "c"];
 const VALUES: [&str; 8] = ["", "x", "y", "xy", "x*", "*y", "x*y", "x_y"];
 const NAMES: [&str; 4] = ["", "one", "two", "three"];
 
-/// Numbers that come in the same order for the same seed.
-pub(crate) struct Dice(pub(crate) u64);
+/// Numbers that come in the same order for the same seed, and the units of the rules that are made of them.
+pub(crate) struct Dice {
+    state: u64,
+    units: [Unit; 3],
+}
 
 impl Dice {
+    pub(crate) const fn new(seed: u64, units: [Unit; 3]) -> Self {
+        Self { state: seed, units }
+    }
+
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % end
     }
 
     pub(crate) fn one_in(&mut self, chances: u64) -> bool {
         self.below(chances) == 0
+    }
+
+    fn unit(&mut self) -> Unit {
+        let units = self.units;
+        self.of(&units)
     }
 
     pub(crate) fn of<T: Copy>(&mut self, all: &[T]) -> T {
@@ -60,7 +59,7 @@ pub(crate) struct Node {
 struct Limit {
     requests: u32,
     /// `None` of an unlimited one.
-    unit: Option<(Unit, u64)>,
+    unit: Option<Unit>,
     name: String,
     replaces: Vec<String>,
     shadow: bool,
@@ -105,7 +104,7 @@ fn limit(dice: &mut Dice, json: &mut Value) -> Limit {
     let replaces: Vec<String> = replaces.collect();
     let limit = Limit {
         requests: u32::try_from(dice.below(7)).unwrap(),
-        unit: (!dice.one_in(8)).then(|| dice.of(&UNITS)),
+        unit: (!dice.one_in(8)).then(|| dice.unit()),
         replaces,
         name,
         shadow: dice.one_in(6),
@@ -120,7 +119,7 @@ fn limit(dice: &mut Dice, json: &mut Value) -> Limit {
         "replaces": replaces.collect::<Vec<_>>(),
     });
     match limit.unit {
-        Some((unit, _)) => json["rate_limit"]["unit"] = unit.name().into(),
+        Some(unit) => json["rate_limit"]["unit"] = unit.name().into(),
         None => json["rate_limit"]["unlimited"] = true.into(),
     }
     limit
@@ -164,8 +163,22 @@ fn find(mut nodes: &[Node], entries: &[Entry]) -> Option<(Limit, Vec<Entry>)> {
     Some((found?, counted))
 }
 
-/// What the service is to do.
-struct Model {
+/// The seconds of a unit.
+pub(crate) fn seconds(unit: Unit) -> u64 {
+    match unit {
+        Unit::Second => 1,
+        Unit::Minute => 60,
+        Unit::Hour => 60 * 60,
+        Unit::Day => 24 * 60 * 60,
+        Unit::Week => 7 * 24 * 60 * 60,
+        Unit::Month => 30 * 24 * 60 * 60,
+        Unit::Year => 365 * 24 * 60 * 60,
+        Unit::Unknown => unreachable!("no rule has it"),
+    }
+}
+
+/// The behaviour that the service is to have.
+pub(crate) struct Model {
     nodes: Vec<Node>,
     shadow: bool,
     quota: bool,
@@ -174,7 +187,17 @@ struct Model {
 }
 
 impl Model {
-    fn decide(&mut self, now: u64, request: &RateLimitRequest) -> RateLimitResponse {
+    pub(crate) fn new(nodes: Vec<Node>, shadow: bool, quota: bool) -> Self {
+        Self {
+            nodes,
+            shadow,
+            quota,
+            counts: HashMap::new(),
+        }
+    }
+
+    /// The answer to a request that comes in this second.
+    pub(crate) fn decide(&mut self, now: u64, request: &RateLimitRequest) -> RateLimitResponse {
         let found: Vec<_> = request
             .descriptors
             .iter()
@@ -232,12 +255,7 @@ impl Model {
         };
         let limit = Limit {
             requests: own.requests_per_unit,
-            unit: Some(
-                UNITS
-                    .into_iter()
-                    .find(|(unit, _)| *unit == own.unit())
-                    .unwrap(),
-            ),
+            unit: Some(own.unit()),
             name: String::new(),
             replaces: Vec::new(),
             shadow: false,
@@ -253,7 +271,8 @@ impl Model {
         (units, is_back): (u64, bool),
         status: &mut DescriptorStatus,
     ) {
-        let (unit, seconds) = limit.unit.unwrap();
+        let unit = limit.unit.unwrap();
+        let seconds = seconds(unit);
         let (window, count) = self.counts.entry((entries, seconds)).or_default();
         if *window != now / seconds {
             (*window, *count) = (now / seconds, 0);
@@ -279,7 +298,7 @@ impl Model {
             name: limit.name.clone(),
             unit_multiplier: None,
         });
-        status.duration_until_reset = Some(tower_ratelimit_server::messages::Duration {
+        status.duration_until_reset = Some(Duration {
             seconds: i64::try_from(seconds - now % seconds).unwrap(),
             nanos: 0,
         });
@@ -308,12 +327,10 @@ impl Model {
             ("reset", status.duration_until_reset.unwrap().seconds),
         ];
         response.response_headers_to_add = values
-            .map(
-                |(name, value)| tower_ratelimit_server::messages::HeaderValue {
-                    key: format!("ratelimit-{name}"),
-                    value: value.to_string(),
-                },
-            )
+            .map(|(name, value)| HeaderValue {
+                key: format!("ratelimit-{name}"),
+                value: value.to_string(),
+            })
             .to_vec();
     }
 }
@@ -328,7 +345,7 @@ pub(crate) fn request(dice: &mut Dice) -> RateLimitRequest {
             entries: entries.collect(),
             limit: dice.one_in(8).then(|| RateLimitOverride {
                 requests_per_unit: u32::try_from(dice.below(6)).unwrap(),
-                unit: dice.of(&UNITS).0.into(),
+                unit: dice.unit().into(),
                 unit_multiplier: None,
             }),
             hits_addend: dice.one_in(3).then(|| dice.below(4)),
@@ -340,76 +357,4 @@ pub(crate) fn request(dice: &mut Dice) -> RateLimitRequest {
         descriptors: (0..=dice.below(3)).map(|_| descriptor(dice)).collect(),
         hits_addend: if dice.one_in(4) { 2 } else { 0 },
     }
-}
-
-/// Makes rules and asks them until as many requests were compared.
-async fn agreement(requests: u64, limits: impl Fn(u64, Modes) -> (RateLimits, ManualClock)) {
-    let wanted = env::var("LYFT_REQUESTS");
-    let wanted = wanted.map_or(requests, |number| number.parse().expect("a number"));
-    let (mut done, mut over) = (0, 0);
-    for seed in 0.. {
-        let mut dice = Dice(seed);
-        let (nodes, descriptors) = nodes(&mut dice, 3);
-        let (shadow, quota) = (dice.one_in(10), dice.one_in(5));
-        let headers = [HeaderSet::Envoy];
-        let modes = Modes::default()
-            .shadow(shadow)
-            .quota(quota)
-            .headers(headers);
-        let (limits, clock) = limits(seed, modes);
-        let text = json!({"domain": "rl", "descriptors": descriptors}).to_string();
-        limits.set_rules(rules(&text));
-        let counts = HashMap::new();
-        let mut model = Model {
-            nodes,
-            shadow,
-            quota,
-            counts,
-        };
-        let mut now = START * 1_000_000;
-        for at in 0..200 {
-            now += dice.of(&[0, 0, 0, 100_000, 1_000_000, 30_000_000]);
-            clock.set(Timestamp::from_micros(now));
-            let request = request(&mut dice);
-            let told = limits.decide(&request).await.unwrap();
-            let expected = model.decide(now / 1_000_000, &request);
-            assert_eq!(
-                told, expected,
-                "seed {seed}, request {at}: {request:?}\n{text}"
-            );
-            over += u64::from(told.overall_code() == Code::OverLimit);
-            done += 1;
-        }
-        if done >= wanted {
-            break;
-        }
-    }
-    eprintln!("{done} requests agreed, {over} of them over a limit");
-    assert!((done / 40..done / 2).contains(&over), "{over} of {done}");
-}
-
-#[tokio::test]
-async fn local_counters_agree_with_the_model() {
-    agreement(20_000, |_, modes| {
-        let bench = Bench::with("domain: rl\n", modes);
-        (bench.limits, bench.clock)
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn redis_agrees_with_the_model() {
-    needs!(redis);
-    let server = Server::start().await;
-    agreement(2_000, |seed, modes| {
-        let clock = ManualClock::new();
-        let store = RedisStore::builder().deadline(Duration::from_secs(20));
-        let store = store
-            .prefix(seed.to_string())
-            .connect(&server.url())
-            .unwrap();
-        let counters = Counters::redis_with_clock(&store, OnFailure::deny(), clock.clone());
-        (RateLimits::new(counters, modes), clock)
-    })
-    .await;
 }

@@ -1,5 +1,7 @@
 //! Programs that a test may have to do without, see [`missing`].
 
+use std::env;
+
 use super::{
     postgres::postgres_program,
     setup::{faketime_library, redis_program, valkey_program},
@@ -25,6 +27,13 @@ pub fn valkey() -> bool {
 pub fn envoy() -> bool {
     let install = "export ENVOY=\"$(bash scripts/get-envoy.sh)\"";
     missing(find("envoy", Some("ENVOY")).is_some(), "envoy", install)
+}
+
+/// Whether the test has to be left out because there is no gRPC client for Python, with Envoy's protocol.
+pub fn grpcio() -> bool {
+    let there = find("python3", None).is_some() && env::var_os("GRPCIO").is_some();
+    let install = "export GRPCIO=\"$(bash scripts/get-grpcio.sh)\"";
+    missing(there, "grpcio with xds-protos", install)
 }
 
 /// Whether the test has to be left out because no server's clock can be stepped.
