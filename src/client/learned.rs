@@ -308,7 +308,7 @@ impl ToldWindow {
         Self {
             most_units: used.saturating_add(told.remaining),
             end,
-            interval: refill.map(|refill| refill.interval.min(LONGEST_WINDOW)),
+            interval: refill.map(|refill| refill.interval().min(LONGEST_WINDOW)),
             next: end,
             full: end.later(policy.min(LONGEST_PAUSE)),
             gap: match u32::try_from(told.remaining) {

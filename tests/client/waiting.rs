@@ -289,7 +289,7 @@ async fn a_window_that_was_used_up_ends_with_its_policy() {
         assert_eq!(times[..paced.len()], paced);
         // Answers let the next rounds go.
         let end = *times.last().unwrap();
-        assert_eq!(end, 60 + longest as u64, "{times:?}");
+        assert_eq!(end, 60 + longest, "{times:?}");
     }
 }
 

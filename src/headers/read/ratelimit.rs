@@ -1,6 +1,6 @@
 //! `RateLimit` and `RateLimit-Policy`, of the drafts 07 to 11 and of the text that is pending.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, num::NonZeroU32, time::Duration};
 
 use http::{HeaderMap, HeaderName};
 
@@ -82,9 +82,8 @@ impl Declared<'_> {
 
     fn refill(&self) -> Option<Refill> {
         let window = Duration::from_secs(self.window?);
-        let quota = u32::try_from(self.quota).unwrap_or(u32::MAX);
-        let interval = window.checked_div(quota)?;
-        Some(Refill { window, interval })
+        let units = NonZeroU32::new(u32::try_from(self.quota).unwrap_or(u32::MAX))?;
+        Some(Refill { window, units })
     }
 }
 

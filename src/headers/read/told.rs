@@ -1,6 +1,6 @@
 //! The quotas that a response tells.
 
-use std::{cmp::Reverse, ops::Deref, time::Duration};
+use std::{cmp::Reverse, num::NonZeroU32, ops::Deref, time::Duration};
 
 /// As many quotas of one response are told.
 pub(super) const MOST_TOLD: usize = 4;
@@ -21,8 +21,15 @@ pub(crate) struct ToldQuota {
 pub(crate) struct Refill {
     /// The time in which all units come back.
     pub(crate) window: Duration,
-    /// The time in which one comes back, if they come one by one.
-    pub(crate) interval: Duration,
+    /// All units.
+    pub(crate) units: NonZeroU32,
+}
+
+impl Refill {
+    /// The time in which one unit comes back, if they come one by one.
+    pub(crate) fn interval(self) -> Duration {
+        self.window / self.units.get()
+    }
 }
 
 impl ToldQuota {

@@ -1,6 +1,6 @@
 //! Fields of others, and of those who lie.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use http::{HeaderMap, HeaderValue};
 
@@ -32,7 +32,7 @@ fn each_draft_is_read() {
     };
     let second = Some(Refill {
         window: Duration::from_secs(10),
-        interval: Duration::from_millis(100),
+        units: NonZeroU32::new(100).unwrap(),
     });
     for (lines, refill) in [
         (
