@@ -17,7 +17,11 @@ pub(super) fn is_connection(error: &(dyn Error + 'static)) -> bool {
             }
         }
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-        if kind.is_some_and(is_of_a_connection) || is_late_connection(error) {
+        if kind.is_some_and(is_of_a_connection) {
+            return true;
+        }
+        #[cfg(feature = "reqwest")]
+        if is_late_connection(error) {
             return true;
         }
         next = error.source();
@@ -30,11 +34,6 @@ pub(super) fn is_connection(error: &(dyn Error + 'static)) -> bool {
 fn is_late_connection(error: &(dyn Error + 'static)) -> bool {
     let error = error.downcast_ref::<reqwest::Error>();
     error.is_some_and(|error| error.is_connect() && error.is_timeout())
-}
-
-#[cfg(not(feature = "reqwest"))]
-const fn is_late_connection(_: &(dyn Error + 'static)) -> bool {
-    false
 }
 
 fn is_of_a_connection(kind: io::ErrorKind) -> bool {

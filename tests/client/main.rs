@@ -10,6 +10,7 @@ mod network;
 #[cfg(feature = "reqwest-middleware")]
 mod reqwest;
 mod retries;
+#[cfg(feature = "axum")]
 mod served;
 mod signals;
 mod waiting;
