@@ -27,7 +27,7 @@ pub(super) struct Site {
     /// Wakes the head when something was learned.
     pub(super) news: Notify,
     memory: Mutex<Memory>,
-    /// Of retries, which all keys of the destination share.
+    /// The budget of retries, which all keys of the destination share.
     budget: Arc<Mutex<Budget>>,
     /// The tick of the newest use.
     used: AtomicU64,

@@ -236,7 +236,7 @@ impl<'p, L: Limiter> TurnRequest<'p, L> {
         }
     }
 
-    /// What holds the head back, which hears of news as long as something does, or as it waits for
+    /// The obstacle of the head of the line, which hears of news as long as something does, or as it waits for
     /// another reason.
     fn hold_as_head(&self, site: &Site, now: Timestamp, waits: bool) -> Option<HeldBack> {
         let mut memory = site.memory();

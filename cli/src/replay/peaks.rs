@@ -96,7 +96,7 @@ impl Peaks {
 mod tests {
     use super::*;
 
-    /// Of windows of ten seconds the sliding ones that begin at each five.
+    /// The sliding windows of ten seconds, one from each five on.
     #[test]
     fn windows_begin_at_each_half() {
         let peak = |times: &[u64]| {

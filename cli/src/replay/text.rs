@@ -169,7 +169,7 @@ fn by_rules(tally: &Tally, rules: &TriedRules, text: &mut String) -> std::fmt::R
     not_in_log(tally, text)
 }
 
-/// What stands behind the name of a policy that only watches.
+/// The text behind the name of a policy that only watches.
 pub(super) const fn shadow(policy: &Policy) -> &'static str {
     if policy.is_shadow {
         ", in the shadow"

@@ -39,7 +39,7 @@ async fn requests_are_counted_by_the_class_of_their_answer() {
                 series.map(|code| format!("ratelimit_gateway_requests_total{{code=\"{code}\"}}"));
             told(&gateway, names.each_ref().map(String::as_str)).await
         };
-        // What has not happened yet is 0, not unknown.
+        // A series of which nothing has happened yet is 0, not unknown.
         assert_eq!(by_code().await, [Some(0.0); 6]);
         let mut wire = gateway.connect().await;
         for (path, status) in [

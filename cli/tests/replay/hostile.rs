@@ -126,7 +126,7 @@ fn lines() -> impl Strategy<Value = (Vec<u8>, bool)> {
     prop_oneof![
         good.prop_map(|good| (good.into_bytes(), true)),
         bytes.prop_map(|mut bytes| {
-            // What follows is a line of its own.
+            // The next text is a line of its own.
             bytes.push(b'\n');
             (bytes, false)
         })
@@ -156,7 +156,7 @@ proptest! {
         let count = |name: &str| told[name].as_u64().expect("a number");
         prop_assert_eq!(count("lines"), all);
         prop_assert_eq!(count("attempts") + count("skipped"), all);
-        // Of those that can be read, only such as are to come are no attempts.
+        // A line that can be read is no attempt only if it is from the future.
         let skipped = count("skipped") - (all - alone);
         prop_assert!(count("attempts") >= good && skipped <= alone - good, "{}", told);
     }

@@ -16,7 +16,7 @@ pub(crate) struct Logged {
     pub(crate) request: &'static str,
 }
 
-/// So many requests.
+/// This many requests.
 pub(crate) fn requests(lines: u64) -> impl Iterator<Item = Logged> {
     let clients = (lines / 500).max(1);
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;

@@ -1,4 +1,4 @@
-//! What an exchange may take its time for; the clock is tokio's, which stands until nothing else can happen.
+//! The reasons for which an exchange may take its time; the clock is tokio's, which stands until nothing else can happen.
 
 use std::{
     convert::Infallible,

@@ -40,7 +40,7 @@ impl ToldQuota {
     }
 }
 
-/// Of all quotas that a response tells those that matter most, which come first.
+/// The quotas that matter most of all that a response tells, most first.
 #[derive(Debug, Default)]
 pub(crate) struct ToldQuotas {
     quotas: [ToldQuota; MOST_TOLD],

@@ -102,7 +102,7 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// What a header or a query parameter has to be: `true` and `false` without quotes say whether it
+    /// The pattern of a header or a query parameter: `true` and `false` without quotes say whether it
     /// is there, and are no patterns.
     fn pattern(&mut self, node: &Node, ignore_case: bool) -> Pattern {
         if let Some(there) = node.truth() {
