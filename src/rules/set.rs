@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, sync::Arc};
 use http::request::Parts;
 
 use super::{
-    changes::{CountAt, RuleChanges},
+    changes::RuleChanges,
     compile::Compiled,
     explain::Explanation,
     format::Format,
@@ -202,11 +202,7 @@ impl Rules {
     /// The changes that a reload from `old` to this set makes.
     #[must_use]
     pub fn changes_since(&self, old: &Self) -> RuleChanges {
-        let mut limiters = self.0.limiters.iter().flatten();
-        let count_at = limiters
-            .next()
-            .map_or(CountAt::Names, RuleLimiter::count_at);
-        RuleChanges::between(&old.0.rules, &self.0.rules, count_at)
+        RuleChanges::between(&old.0.rules, &self.0.rules, self.0.store.count_at())
     }
 
     /// What the rules say of a request.

@@ -81,15 +81,6 @@ impl RuleLimiter {
         }
     }
 
-    /// Where it counts.
-    pub(super) const fn count_at(&self) -> CountAt {
-        match self {
-            Self::Local(_) => CountAt::Names,
-            #[cfg(feature = "redis")]
-            Self::Redis(_) => CountAt::Places,
-        }
-    }
-
     /// The policies of the default tier.
     pub(super) fn policies(&self) -> &[Policy] {
         match self {
@@ -128,6 +119,15 @@ impl RulesStore {
             Place::Local(store) => Some(store),
             #[cfg(feature = "redis")]
             Place::Redis(_) => None,
+        }
+    }
+
+    /// How counters are told apart there.
+    pub(super) const fn count_at(&self) -> CountAt {
+        match self.0 {
+            Place::Local(_) => CountAt::Names,
+            #[cfg(feature = "redis")]
+            Place::Redis(_) => CountAt::Places,
         }
     }
 
