@@ -7,7 +7,7 @@ use tower_ratelimit_server::gateway::{self, Settings, Upstream};
 
 use crate::{
     log::Log,
-    options::{Drain, Operators, OrOff, Redis, Tls, time},
+    options::{Drain, Files, Operators, OrOff, Redis, Tls, time},
     process::run,
 };
 
@@ -16,6 +16,8 @@ pub(crate) struct Gateway {
     /// Rule files, or directories of *.yaml, *.yml, *.json and *.toml, as `check` takes them.
     #[arg(required = true, env = "TOWER_RATELIMIT_RULES", value_delimiter = ',')]
     rules: Vec<PathBuf>,
+    #[command(flatten)]
+    files: Files,
     /// The server that requests are handed on to, such as http://127.0.0.1:8080.
     #[arg(long, value_name = "URL", env = "TOWER_RATELIMIT_UPSTREAM")]
     upstream: Upstream,
@@ -99,11 +101,15 @@ fn size(text: &str) -> Result<u64, String> {
 /// A fault of the arguments or the files.
 pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     let mut settings = Settings::new(gateway.rules, gateway.upstream);
+    settings.watch = gateway.files.watch;
     settings.listen = gateway.listen;
     settings.tls = gateway.tls.files();
     settings.redis = gateway.redis.redis;
     settings.redis_password_file = gateway.redis.redis_password_file;
     settings.redis_prefix = gateway.redis.redis_prefix;
+    if let Some(deadline) = gateway.redis.redis_deadline {
+        settings.redis_deadline = deadline;
+    }
     settings.max_body = gateway.max_body;
     settings.max_in_flight = gateway.max_in_flight;
     settings.max_connections = gateway.max_connections;

@@ -1,4 +1,5 @@
-//! The options that services share, each written once: TLS of a listener, Redis, the admin service, the end.
+//! The options that services share, each written once: reading files again, TLS of a listener, Redis, the admin service,
+//! the end.
 //!
 //! The structs have no doc comments: clap would take them for the text of the command that flattens them.
 
@@ -12,6 +13,14 @@ use std::{
 use clap::Args;
 use tower_ratelimit::Quota;
 use tower_ratelimit_server::TlsFiles;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Rules")]
+pub(crate) struct Files {
+    /// Reads the files again when they change, not only at SIGHUP.
+    #[arg(long, env = "TOWER_RATELIMIT_WATCH")]
+    pub(crate) watch: bool,
+}
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "TLS")]
@@ -75,6 +84,10 @@ pub(crate) struct Redis {
     /// The prefix of all keys in Redis.
     #[arg(long, value_name = "PREFIX", env = "TOWER_RATELIMIT_REDIS_PREFIX")]
     pub(crate) redis_prefix: Option<String>,
+    /// How long Redis may take for a decision. Default: 15ms in `serve`, since Envoy waits 20ms by default; 50ms in
+    /// `gateway`.
+    #[arg(long, value_name = "TIME", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
+    pub(crate) redis_deadline: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
@@ -138,4 +151,59 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     quota
         .map(|quota| quota.period())
         .map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Arg, Command, CommandFactory as _};
+
+    use crate::arguments::Arguments;
+
+    fn options<'c>(arguments: &'c Command, command: &str) -> Vec<&'c Arg> {
+        let command = arguments.find_subcommand(command).expect("a command");
+        command.get_arguments().collect()
+    }
+
+    /// The facts by which two definitions of an option could differ.
+    fn facts(option: &Arg) -> [String; 5] {
+        [
+            format!("{:?}", option.get_help()),
+            format!("{:?}", option.get_env()),
+            format!("{:?}", option.get_value_names()),
+            format!("{:?}", option.get_default_values()),
+            format!("{:?}", option.get_help_heading()),
+        ]
+    }
+
+    #[test]
+    fn options_of_one_name_are_one_option() {
+        let arguments = Arguments::command();
+        let of_serve = options(&arguments, "serve");
+        let mut shared = Vec::new();
+        for option in options(&arguments, "gateway") {
+            let twin = of_serve
+                .iter()
+                .find(|other| other.get_id() == option.get_id());
+            // The rules and the pages of the two services are not the same.
+            let differs = ["rules", "http"].contains(&option.get_id().as_str());
+            if let Some(twin) = twin.filter(|_| !differs) {
+                assert_eq!(facts(option), facts(twin), "{}", option.get_id());
+                shared.push(option.get_id().as_str());
+            }
+        }
+        for expected in [
+            "watch",
+            "redis",
+            "redis_deadline",
+            "tls_cert",
+            "admin",
+            "drain",
+            "log_level",
+        ] {
+            assert!(
+                shared.contains(&expected),
+                "{expected} is not in both: {shared:?}"
+            );
+        }
+    }
 }

@@ -12,7 +12,7 @@ use tower_ratelimit_server::{
 
 use crate::{
     log::Log,
-    options::{Drain, Operators, Redis, Tls, time},
+    options::{Drain, Files, Operators, Redis, Tls, time},
     process::run,
 };
 
@@ -47,9 +47,8 @@ pub(crate) struct Serve {
     /// Lets a domain stand in several files.
     #[arg(long, help_heading = "Rules", env = "TOWER_RATELIMIT_MERGE_DOMAINS")]
     merge_domains: bool,
-    /// Reads the files again when they change, not only at SIGHUP.
-    #[arg(long, help_heading = "Rules", env = "TOWER_RATELIMIT_WATCH")]
-    watch: bool,
+    #[command(flatten)]
+    files: Files,
     /// Where the gRPC service listens.
     #[arg(
         long,
@@ -100,9 +99,6 @@ pub(crate) struct Serve {
         env = "TOWER_RATELIMIT_READY_NEEDS_STORE"
     )]
     ready_needs_store: bool,
-    /// How long Redis may take for a decision; Envoy waits for 20ms unless it is told otherwise.
-    #[arg(long, help_heading = "Counts", value_name = "TIME", default_value = "15ms", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
-    redis_deadline: Duration,
     /// The policy while Redis does not answer.
     #[arg(
         long,
@@ -213,7 +209,7 @@ fn settings(serve: Serve) -> (Log, Settings) {
     settings.auth_rules = serve.auth_rules;
     settings.trust = serve.trust;
     settings.merge_domains = serve.merge_domains;
-    settings.watch = serve.watch;
+    settings.watch = serve.files.watch;
     settings.grpc = serve.grpc;
     settings.grpc_uds = serve.grpc_uds;
     settings.grpc_max_age = serve.grpc_max_age;
@@ -228,7 +224,9 @@ fn settings(serve: Serve) -> (Log, Settings) {
     settings.redis_password_file = serve.redis.redis_password_file;
     settings.ready_needs_store = serve.ready_needs_store;
     settings.redis_prefix = serve.redis.redis_prefix;
-    settings.redis_deadline = serve.redis_deadline;
+    if let Some(deadline) = serve.redis.redis_deadline {
+        settings.redis_deadline = deadline;
+    }
     settings.on_failure = match serve.on_failure {
         Failure::Local => OnFailure::local(),
         Failure::Allow => OnFailure::allow(),

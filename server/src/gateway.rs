@@ -45,6 +45,7 @@ use crate::{
     store::Store,
     telemetry::{Caller, observed},
     tls::{self, Tls},
+    watch::{Watch, reload_on_change},
     words::counted,
 };
 
@@ -86,6 +87,8 @@ impl Limits {
 ///
 /// When a file, an address or a setting is wrong.
 pub async fn serve(settings: Settings) -> Result<(), ServeError> {
+    // Before the files are read, so that no change is missed.
+    let watch = Watch::new(&settings.service());
     let (rules, store) = settings.rules()?;
     warn_of(rules.warnings());
     let tls = settings.tls.clone().map(Tls::new).transpose()?;
@@ -118,6 +121,7 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let life = life::live(signals, reload, end);
     tokio::select! {
         () = tls::watch_during(life, tls.as_ref()) => {}
+        () = reload_on_change(watch, reload) => {}
         () = upkeep(metrics) => {}
     }
     Ok(())

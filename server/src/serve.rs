@@ -15,7 +15,7 @@ use crate::{
     error::fault,
     life::{self, Signals},
     tls,
-    watch::Watch,
+    watch::reload_on_change,
     words::counted,
 };
 
@@ -48,19 +48,8 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let life = life::live(signals, reload, servers.end(parts.settings.drain));
     tokio::select! {
         () = tls::watch_during(life, parts.tls.as_ref()) => {}
-        () = watch_files(watch, reload) => {}
+        () = reload_on_change(watch, reload) => {}
         () = parts.metrics.clone().upkeep() => {}
     }
     Ok(())
-}
-
-/// Calls `reload` whenever the files have changed, for ever, if they are watched.
-async fn watch_files(watch: Option<Watch>, reload: impl Fn()) {
-    let Some(mut watch) = watch else {
-        return std::future::pending().await;
-    };
-    loop {
-        watch.changed().await;
-        reload();
-    }
 }

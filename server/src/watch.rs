@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    future::pending,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     path::{Path, PathBuf},
     time::Duration,
@@ -9,7 +10,7 @@ use std::{
 
 use tokio::{task::spawn_blocking, time::sleep};
 
-use crate::lyft::FilesOf;
+use crate::{lyft::FilesOf, settings::Settings};
 
 /// How long nobody looks.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -25,8 +26,18 @@ pub(crate) struct Watch {
 type Paths = [(Vec<PathBuf>, FilesOf); 2];
 
 impl Watch {
-    /// Looks at the rules of descriptors, and at those of requests.
-    pub(crate) fn new(paths: Paths) -> Self {
+    /// Watches the rules of descriptors and those of requests, if the settings ask for it.
+    pub(crate) fn new(settings: &Settings) -> Option<Self> {
+        let paths = || {
+            [
+                (settings.rules.clone(), settings.files),
+                (settings.auth_rules.clone(), FilesOf::Rules),
+            ]
+        };
+        settings.watch.then(|| Self::of(paths()))
+    }
+
+    fn of(paths: Paths) -> Self {
         let seen = digest(&paths);
         Self { paths, seen }
     }
@@ -45,6 +56,17 @@ impl Watch {
                 return;
             }
         }
+    }
+}
+
+/// Calls `reload` whenever the files have changed, and never ends; without a watch it only waits.
+pub(crate) async fn reload_on_change(watch: Option<Watch>, reload: impl Fn()) {
+    let Some(mut watch) = watch else {
+        return pending().await;
+    };
+    loop {
+        watch.changed().await;
+        reload();
     }
 }
 
@@ -89,7 +111,7 @@ mod tests {
         };
         write("a.yaml", "domain: a");
         let lone = folder.path().join("lone");
-        let mut watch = Watch::new([
+        let mut watch = Watch::of([
             (vec![folder.path().to_owned()], FilesOf::Rules),
             (vec![lone.clone()], FilesOf::Rules),
         ]);
@@ -117,7 +139,7 @@ mod tests {
         fs::create_dir(&below).expect("a folder");
         let all = FilesOf::All { dot_files: false };
         let paths = (vec![folder.path().to_owned()], all);
-        let mut watch = Watch::new([paths, (Vec::new(), FilesOf::Rules)]);
+        let mut watch = Watch::of([paths, (Vec::new(), FilesOf::Rules)]);
         fs::write(below.join("mongo_cps"), "domain: a").expect("written");
         watch.changed().await;
         fs::write(below.join(".swap"), "").expect("written");

@@ -16,12 +16,17 @@ use crate::{
     tls::TlsFiles,
 };
 
+/// How long Redis may take by default: as long as in the library.
+const DEFAULT_DEADLINE: Duration = Duration::from_millis(50);
+
 /// The settings of [`serve`](super::serve).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Settings {
     /// Rule files of this crate, and directories of them.
     pub rules: Vec<PathBuf>,
+    /// Whether the files are read again when they change. Defaults to false: only when the process gets SIGHUP.
+    pub watch: bool,
     /// The server that requests are handed on to.
     pub upstream: Upstream,
     /// Where the gateway listens. Defaults to 0.0.0.0:8000.
@@ -34,6 +39,8 @@ pub struct Settings {
     pub redis_password_file: Option<PathBuf>,
     /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
     pub redis_prefix: Option<String>,
+    /// How long Redis may take for a decision. Defaults to 50 milliseconds.
+    pub redis_deadline: Duration,
     /// The most bytes that the body of a request may have. Defaults to no limit: bodies are handed on as they come.
     pub max_body: Option<u64>,
     /// How many requests may be under way, and how many WebSockets beside them. Defaults to 1,024.
@@ -68,12 +75,14 @@ impl Settings {
     pub fn new(rules: Vec<PathBuf>, upstream: Upstream) -> Self {
         Self {
             rules,
+            watch: false,
             upstream,
             listen: SocketAddr::from(([0, 0, 0, 0], 8000)),
             tls: None,
             redis: None,
             redis_password_file: None,
             redis_prefix: None,
+            redis_deadline: DEFAULT_DEADLINE,
             max_body: None,
             max_in_flight: 1024,
             max_connections: connections::MAX_CONNECTIONS,
@@ -92,7 +101,8 @@ impl Settings {
     pub(super) fn rules(&self) -> Result<(Rules, Store), ServeError> {
         let prefix = self.redis_prefix.as_deref();
         let password = self.redis_password_file.as_ref();
-        let connect = |address: &String| redis(RedisStore::builder(), prefix, password, address);
+        let builder = || RedisStore::builder().deadline(self.redis_deadline);
+        let connect = |address: &String| redis(builder(), prefix, password, address);
         let redis = self.redis.as_ref().map(connect).transpose()?;
         let builder = redis
             .iter()
@@ -112,6 +122,7 @@ impl Settings {
     pub(super) fn service(&self) -> settings::Settings {
         let mut service = settings::Settings::new(Vec::new());
         service.auth_rules.clone_from(&self.rules);
+        service.watch = self.watch;
         service.admin = self.admin;
         service.admin_token_file.clone_from(&self.admin_token_file);
         service.admin_hosts.clone_from(&self.admin_hosts);

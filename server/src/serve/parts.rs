@@ -15,7 +15,6 @@ use crate::{
     decide::RateLimits,
     error::{ServeError, fault},
     http::{self, Draining},
-    lyft::FilesOf,
     metrics::Metrics,
     settings::Settings,
     source::{Source, warn_of},
@@ -46,7 +45,7 @@ impl Parts {
     ///
     /// When a file or a setting is wrong.
     pub(super) fn new(settings: Settings) -> Result<Self, ServeError> {
-        let watch = watch(&settings);
+        let watch = Watch::new(&settings);
         let rules = settings.rules()?;
         let store = store(&settings)?;
         let counters = store.counters(settings.on_failure);
@@ -110,16 +109,6 @@ impl Parts {
     pub(super) fn admin(&self) -> Admin {
         Admin::new(self.source.clone(), self.store.clone())
     }
-}
-
-fn watch(settings: &Settings) -> Option<Watch> {
-    let files = || {
-        [
-            (settings.rules.clone(), settings.files),
-            (settings.auth_rules.clone(), FilesOf::Rules),
-        ]
-    };
-    settings.watch.then(|| Watch::new(files()))
 }
 
 fn store(settings: &Settings) -> Result<Store, ServeError> {
