@@ -54,12 +54,17 @@ impl<'a> Fault<'a> {
         match self {
             Self::Form => syntax(format!(
                 "{} is no quota; accepted are a limit and a period, such as \"100/minute\", \
-                 \"5/10s\" or \"1000/day\", and words after them, such as \"burst 200\"",
-                Shortened(text)
+                 \"5/10s\" or \"1000/day\", and words after them, such as \"burst 200\"{}",
+                Shortened(text),
+                without_noun(text)
             )),
             Self::TimeUnit(token) => {
                 let known = UNITS.map(|unit| unit.names.join(", ")).join(", ");
-                syntax(format!("unknown unit {}; accepted are {known}", at(token)))
+                let remedy = remedy(token.text);
+                syntax(format!(
+                    "unknown unit {}; accepted are {known}{remedy}",
+                    at(token)
+                ))
             }
             Self::Unknown(token, known) => {
                 syntax(format!("unknown word {}; accepted are {known}", at(token)))
@@ -249,6 +254,44 @@ fn unit(token: Token<'_>) -> Result<Duration, Fault<'_>> {
     } else {
         Fault::Form
     })
+}
+
+/// The remedy of a unit that is none: the length of a longer one, or the unit that was probably meant.
+fn remedy(text: &str) -> String {
+    let lower = text.to_lowercase();
+    match lower.as_str() {
+        "w" | "week" | "weeks" => return "; a week is 7d".to_owned(),
+        "mo" | "month" | "months" => {
+            return "; months differ in length: 30d is the nearest period".to_owned();
+        }
+        "y" | "year" | "years" => return "; a year is 365d".to_owned(),
+        _ => {}
+    }
+    let names = || UNITS.iter().flat_map(|unit| unit.names).copied();
+    let begun = || names().find(|name| name.starts_with(&lower));
+    let is_little_longer = |name: &&str| lower.starts_with(name) && lower.len() <= name.len() + 2;
+    let meant = begun().or_else(|| {
+        names()
+            .filter(is_little_longer)
+            .max_by_key(|name| name.len())
+    });
+    meant.map_or_else(String::new, |name| format!("; did you mean {name:?}?"))
+}
+
+/// The remedy of a limit that has a noun, as in nginx's `10r/s`.
+fn without_noun(text: &str) -> String {
+    let Some((limit, period)) = text.split_once('/') else {
+        return String::new();
+    };
+    let number = limit.trim_start_matches(|c: char| c.is_ascii_digit());
+    let number = &limit[..limit.len() - number.len()];
+    let noun = limit[number.len()..].trim();
+    let quota = format!("{number}/{period}");
+    let is_noun = matches!(noun, "r" | "req" | "reqs" | "request" | "requests");
+    match is_noun && quota.parse::<Quota>().is_ok() {
+        true => format!("; did you mean {quota:?}?"),
+        false => String::new(),
+    }
 }
 
 /// `u64::from_str` would also take a sign.

@@ -200,6 +200,17 @@ impl Allowance {
         self.places().first().map_or(0, |(place, _)| *place)
     }
 
+    /// Whether some requests are not limited at all.
+    pub(super) fn may_be_unlimited(&self) -> bool {
+        match self {
+            Self::Always(quotas) => quotas.is_none(),
+            Self::Scheduled { times, otherwise } => {
+                otherwise.is_none() || times.iter().any(|time| time.quotas.is_none())
+            }
+            Self::Tiers { tiers, .. } => tiers.iter().any(|(_, quotas)| quotas.is_none()),
+        }
+    }
+
     /// All sets of quotas that a request may be measured by.
     pub(super) fn sets(&self) -> Vec<&QuotaSet> {
         self.places().into_iter().map(|(_, set)| set).collect()

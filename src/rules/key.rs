@@ -94,12 +94,31 @@ fn path_parameter(name: &str, matcher: &Matcher, view: &RequestView<'_>) -> Resu
         let reading = pattern.reading_of(&view.path)?;
         Some((pattern.parameter(name, reading)?, pattern.ignores_case()))
     });
-    let (segment, ignores_case) = segment.ok_or(KeyError::absent())?;
+    let of_route = || Some((route_parameter(name, matcher, view)?, false));
+    let (segment, ignores_case) = segment.or_else(of_route).ok_or(KeyError::absent())?;
     let mut value = Cow::from(percent_decode_str(segment));
     if ignores_case {
         value.to_mut().make_ascii_lowercase();
     }
     Ok(str::from_utf8(&value).map_or_else(|_| Key::bytes(&value), Key::from))
+}
+
+/// The segment of a parameter of the route that axum matched, if the rule matches that route. Axum
+/// compares the path as it was sent, segment by segment.
+fn route_parameter<'r>(name: &str, matcher: &Matcher, view: &RequestView<'r>) -> Option<&'r str> {
+    let route = view.route()?;
+    let mut known = matcher.routes.iter().flatten();
+    known.find(|known| ***known == *route)?;
+    let at = route.split('/').position(|segment| names(segment, name))?;
+    view.routed_path().split('/').nth(at)
+}
+
+/// Whether a segment of a route is this parameter.
+pub(super) fn names(segment: &str, parameter: &str) -> bool {
+    let inner = segment
+        .strip_prefix('{')
+        .and_then(|rest| rest.strip_suffix('}'));
+    inner == Some(parameter)
 }
 
 /// The host that the request names, without its port and in lower case.

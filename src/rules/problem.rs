@@ -43,6 +43,14 @@ pub enum ProblemCode {
     W22,
     /// A limit that one client can use up for all.
     W23,
+    /// A segment of a path that begins with a colon.
+    W26,
+    /// A method that is not registered.
+    W27,
+    /// A cost that no quota of the rule ever admits.
+    W28,
+    /// A value that means nothing, or something else than it seems to.
+    W29,
     /// Two descriptors that are one rule.
     W31,
     /// A field that means nothing where it stands.
@@ -68,6 +76,10 @@ impl ProblemCode {
             Self::W21 => "W21",
             Self::W22 => "W22",
             Self::W23 => "W23",
+            Self::W26 => "W26",
+            Self::W27 => "W27",
+            Self::W28 => "W28",
+            Self::W29 => "W29",
             Self::W31 => "W31",
             Self::W32 => "W32",
             Self::W33 => "W33",
@@ -144,6 +156,21 @@ impl Spot {
     }
 }
 
+/// The first variable, such as `${LIMIT}`, that a text names.
+pub(super) fn variable_in(text: &str) -> Option<&str> {
+    let mut rest = text;
+    while let Some(start) = rest.find("${") {
+        let named = &rest[start + 2..];
+        let letters = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+        let end = named.find(|c| !letters(c)).unwrap_or(named.len());
+        if end > 0 && named[end..].starts_with('}') {
+            return Some(&rest[start..start + end + 3]);
+        }
+        rest = named;
+    }
+    None
+}
+
 fn floor_boundary(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
@@ -189,6 +216,20 @@ impl Problem {
             message: message.into(),
             suggestion: None,
         }
+    }
+
+    /// Whether the piece names a variable of a shell or of a template.
+    pub(super) fn names_a_variable(&self) -> bool {
+        let spot = self.spot.as_ref();
+        let piece = spot.and_then(|spot| spot.source.text.get(spot.start..spot.end));
+        piece.is_some_and(|piece| variable_in(piece).is_some())
+    }
+
+    /// The problem with a further sentence.
+    pub(super) fn remedy(mut self, remedy: &str) -> Self {
+        self.message += "; ";
+        self.message += remedy;
+        self
     }
 
     pub(super) fn suggest(mut self, suggestion: Option<&str>) -> Self {

@@ -5,6 +5,10 @@ use super::problem::{MAX_FAULTS, Problem, ProblemCode, RulesError, Spot};
 /// Faults that are counted but not kept, so that no file makes the list long.
 const MAX_KEPT: usize = 10 * MAX_FAULTS;
 
+/// Templating is another tool's: Helm, envsubst.
+pub(super) const NO_VARIABLES: &str =
+    "variables are not replaced in rule files: write the value, or fill the file in before";
+
 /// The problems found so far.
 #[derive(Debug, Default)]
 pub struct Report {
@@ -19,12 +23,15 @@ impl Report {
     }
 
     /// Adds a problem.
-    pub fn add(&mut self, problem: Problem) {
+    pub fn add(&mut self, mut problem: Problem) {
         let list = if problem.is_warning() {
             &mut self.warnings
         } else {
             &mut self.faults
         };
+        if !problem.is_warning() && problem.names_a_variable() {
+            problem = problem.remedy(NO_VARIABLES);
+        }
         if list.len() < MAX_KEPT {
             list.push(problem);
         }

@@ -71,6 +71,22 @@ impl<'r> RequestView<'r> {
         matched_route(self.parts)
     }
 
+    /// The path by which axum matched the route: that of the whole application, also within a nested
+    /// router.
+    #[cfg(feature = "axum")]
+    pub(super) fn routed_path(&self) -> &'r str {
+        let original = self.parts.extensions.get::<axum::extract::OriginalUri>();
+        original
+            .map_or(&self.parts.uri, |original| &original.0)
+            .path()
+    }
+
+    /// The path as it was sent.
+    #[cfg(not(feature = "axum"))]
+    pub(super) fn routed_path(&self) -> &'r str {
+        self.parts.uri.path()
+    }
+
     /// No route: the feature `axum` is off, and files that ask for one are refused.
     #[cfg(not(feature = "axum"))]
     pub(super) const fn route(&self) -> Option<&'r str> {

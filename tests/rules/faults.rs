@@ -495,3 +495,81 @@ fn without_a_rule_there_is_a_fault_unless_that_is_wanted() {
         assert!(empty.expect("no fault").is_empty());
     }
 }
+
+/// The only fault of a file in YAML.
+fn message(text: &str) -> String {
+    let error = refused(text, Format::Yaml);
+    let [problem] = error.problems() else {
+        panic!("{error}");
+    };
+    let suggestion = problem.suggestion();
+    let suggestion = suggestion.map(|word| format!("; did you mean {word:?}?"));
+    format!("{}{}", problem.message(), suggestion.unwrap_or_default())
+}
+
+#[test]
+fn common_mistakes_have_a_remedy() {
+    let rule = |rest: &str| message(&format!("rules:\n  - {{name: a, {rest}}}\n"));
+    for (wrong, remedy) in [
+        ("quota: 10r/s", "did you mean \"10/s\"?"),
+        ("quota: 10/week", "a week is 7d"),
+        ("quota: 10/month", "30d is the nearest period"),
+        ("quota: 5/minu", "did you mean \"minute\"?"),
+        ("quota: 5/s, key: ip", "did you mean \"client_ip\"?"),
+        (
+            "quota: 5/s, key: x-api-key",
+            "`secret_header` where its value is a secret",
+        ),
+        ("quota: 5/s, key: hosst", "did you mean \"host\"?"),
+        (
+            "quota: 5/s, count_if: {status: 4XX}",
+            "did you mean \"4xx\"?",
+        ),
+        (
+            "quota: 5/s, match: {path: /users/{id}}",
+            "put a path with {} in quotes",
+        ),
+        (
+            "quota: 5/s, match: {path: [/users/{id}, /b]}",
+            "put a path with {} in quotes",
+        ),
+        (
+            "quota: 5/s, match: {path: {id}}",
+            "has to be in quotes: \"{id}\"",
+        ),
+        (
+            "quota: \"${LIMIT}/minute\"",
+            "variables are not replaced in rule files",
+        ),
+        (
+            "quota: 5/s, key: {header: \"${KEY}\"}",
+            "variables are not replaced in rule files",
+        ),
+    ] {
+        let message = rule(wrong);
+        assert!(message.contains(remedy), "{wrong}: {message}");
+    }
+    assert!(!rule("quota: 5/fortnight").contains("did you mean"));
+}
+
+#[test]
+fn files_without_rules_are_named() {
+    let error = refused("# nothing\n", Format::Yaml);
+    assert!(
+        error
+            .to_string()
+            .starts_with("rules:1:1: R02 there is not a single rule"),
+        "{error}"
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["a.yaml", "b.toml"] {
+        std::fs::write(folder.path().join(name), "# nothing\n").expect("a file");
+    }
+    let error = Rules::from_path(folder.path())
+        .expect_err("no rules")
+        .to_string();
+    assert!(
+        error.contains("a.yaml\" or ") && error.contains("b.toml"),
+        "{error}"
+    );
+}

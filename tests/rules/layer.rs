@@ -336,3 +336,33 @@ rules:
     assert_eq!(denied[1].status(), 429);
     assert!(denied[1].headers().contains_key("retry-after"));
 }
+
+#[tokio::test]
+async fn parameter_of_a_route_is_a_key() {
+    use axum::{Router, body::Body, routing::get};
+
+    let text = "rules: [{name: a, match: {route: \"/api/users/{id}/items/{*rest}\"}, \
+                key: {path_param: id}, quota: 1/day}]";
+    let rules = Rules::builder().parse(text, Format::Yaml).expect("rules");
+    let users = Router::new().route("/items/{*rest}", get(async || "ok"));
+    let users = users.layer(RulesLayer::new(rules));
+    let app = Router::new().nest("/api/users/{id}", users);
+    let mut statuses = Vec::new();
+    for path in [
+        "/api/users/1/items/a",
+        "/api/users/1/items/b/c",
+        "/api/users/%31/items/a",
+        "/api/users/2/items/a",
+    ] {
+        let peer: SocketAddr = "203.0.113.7:4000".parse().expect("an address");
+        let request = Request::get(path).extension(peer).body(Body::empty());
+        let response = app.clone().oneshot(request.expect("a request")).await;
+        statuses.push(response.expect("a response").status().as_u16());
+    }
+    assert_eq!(statuses, [200, 429, 429, 200]);
+    let lacking = text.replace("path_param: id", "path_param: user");
+    let error = Rules::builder()
+        .parse(&lacking, Format::Yaml)
+        .expect_err("no parameter");
+    assert!(error.to_string().contains("not every route"), "{error}");
+}

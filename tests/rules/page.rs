@@ -116,7 +116,7 @@ fn its_table_has_every_field_of_the_schema() {
 fn its_table_has_every_code() {
     let codes = (1..=11)
         .map(|at| format!("R{at:02}"))
-        .chain((21..=23).map(|at| format!("W{at}")));
+        .chain([21, 22, 23, 26, 27, 28, 29].map(|at| format!("W{at}")));
     for code in codes {
         assert!(PAGE.contains(&format!("\n| {code} | ")), "{code}");
     }

@@ -7,7 +7,7 @@ fn warned(text: &str) -> Vec<(&'static str, usize)> {
     let warnings = rules.warnings().iter();
     let found = warnings.map(|warning| {
         assert!(warning.is_warning());
-        let code = ["W21", "W22", "W23"]
+        let code = ["W21", "W22", "W23", "W26", "W27", "W28", "W29"]
             .into_iter()
             .find(|code| *code == warning.code());
         (code.expect("a warning"), warning.line().expect("a line"))
@@ -116,4 +116,114 @@ fn limits_that_one_client_can_use_up_for_all() {
     assert_eq!(global("quota: 1000/s"), [("W23", 2)]);
     assert_eq!(global("quota: 1000/s, mode: shadow"), []);
     assert_eq!(global("quota: unlimited"), []);
+}
+
+#[test]
+fn rules_that_any_client_can_evade() {
+    let hard = |not: &str| {
+        warned(&format!(
+            "  - {{name: staging, match: {{host: staging.example}}, quota: 1/s, mode: shadow}}\n  \
+             - {{name: hard, quota: 1/s, match: {{not: {not}}}}}\n"
+        ))
+    };
+    for evaded in [
+        "{host: staging.example}",
+        "{header: {x-internal: true}}",
+        "{query: {debug: \"1\"}}",
+        "{path: /health, header: {x-probe: yes-i-am}}",
+    ] {
+        assert_eq!(hard(evaded), [("W22", 3)], "{evaded}");
+    }
+    for fine in [
+        "{client: 10.0.0.0/8}",
+        "{host: staging.example, client: 10.0.0.0/8}",
+        "{path: /health}",
+        "{method: GET}",
+        "{header: {x-internal: false}}",
+    ] {
+        assert_eq!(hard(fine), [], "{fine}");
+    }
+    let lone = |rest: &str| warned(&format!("  - {{name: a, {rest}}}\n"));
+    assert_eq!(
+        lone("action: deny, match: {not: {host: a.example}}"),
+        [("W22", 2)]
+    );
+    assert_eq!(
+        lone("mode: shadow, quota: 1/s, match: {not: {host: a.example}}"),
+        []
+    );
+    // The same by a rule of its own.
+    let spared =
+        "  - {name: a, match: {host: a.example}, action: allow}\n  - {name: b, quota: 1/s}\n";
+    assert_eq!(warned(spared), [("W22", 2)]);
+}
+
+#[test]
+fn values_that_are_probably_not_meant() {
+    let lone = |rest: &str| warned(&format!("  - {{name: a, quota: 10/s, {rest}}}\n"));
+    for (code, odd) in [
+        ("W26", "match: {path: \"/users/:id\"}"),
+        ("W26", "match: {path: [/x, \"/users/:id/**\"]}"),
+        ("W27", "match: {method: GTE}"),
+        ("W27", "match: {method: [GET, FETCH]}"),
+        ("W27", "cost: {method: {POTS: 2}}"),
+        ("W28", "cost: 11"),
+        ("W28", "cost: {default: 11}"),
+        ("W28", "cost: {method: {POST: 11}}"),
+        ("W28", "cost: {header: {name: x-cost, max: 11}}"),
+        ("W29", "match: {not: {}}"),
+        ("W29", "match: {host: \"${HOST}\"}"),
+    ] {
+        assert_eq!(lone(odd), [(code, 2)], "{odd}");
+    }
+    for fine in [
+        "match: {path: \"/a:b/c\"}",
+        "match: {method: [get, PROPFIND, QUERY]}",
+        "cost: 10",
+        "cost: {method: {POST: 10}}",
+        "match: {header: {user-agent: \"*${jndi:*\"}}",
+    ] {
+        assert_eq!(lone(fine), [], "{fine}");
+    }
+    let route = "  - {name: a, quota: 1/s, match: {route: \"/users/:id\"}}\n";
+    assert_eq!(warned(route), [("W26", 2)]);
+    let burst = "  - {name: a, quota: 10/s burst 20 soft 10, cost: 22}\n";
+    assert_eq!(warned(burst), []);
+    assert_eq!(warned(&burst.replace("22", "23")), [("W28", 2)]);
+    // The smallest of several counts, and the largest of those that a request may meet.
+    let several = "  - {name: a, quota: [10/s, 5/m], cost: 6}\n";
+    assert_eq!(warned(several), [("W28", 2)]);
+    let night = "schedule: [{time: {from: \"22:00\"}, quota: 20/s}]";
+    assert_eq!(
+        warned(&format!(
+            "  - {{name: a, quota: 10/s, cost: 20, {night}}}\n"
+        )),
+        []
+    );
+}
+
+#[test]
+fn names_and_merges_that_yaml_reads_otherwise() {
+    for name in ["~", "null", "NULL"] {
+        assert_eq!(
+            warned(&format!("  - {{name: {name}, quota: 1/s}}\n")),
+            [("W29", 2)]
+        );
+        assert_eq!(
+            warned(&format!("  - {{name: \"{name}\", quota: 1/s}}\n")),
+            []
+        );
+        let inner = format!("  - {{name: a, quota: [{{rate: 1/s, name: {name}}}, 1/m]}}\n");
+        assert_eq!(warned(&inner), [("W29", 2)]);
+    }
+    let rules = |text: &str| {
+        let rules = yaml(text).unwrap_or_else(|error| panic!("{error}"));
+        let codes = rules.warnings().iter().map(|warning| warning.code());
+        codes.collect::<Vec<_>>().join(" ")
+    };
+    let template = "quotas: {~: 1/s}\nrules: [{name: a, quota: 1/s}]\n";
+    assert_eq!(rules(template), "W29");
+    let merged = "rules:\n  - &a {name: a, quota: 1/s}\n  - {<<: *a, name: b}\n";
+    assert_eq!(rules(merged), "");
+    assert_eq!(rules(&merged.replace("<<:", "\"<<\":")), "W29");
 }

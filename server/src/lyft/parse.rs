@@ -94,7 +94,7 @@ impl RulesParser<'_> {
                                a file, so give each its own";
                 self.tell(ProblemCode::W33, &spot(start, start), message);
             }
-            match read_yaml(source, start..end, BOUNDS) {
+            match read_yaml(source, start..end, BOUNDS, &mut self.report) {
                 Ok(Some(root)) => self.root(&root),
                 Ok(None) if parts.len() > 1 => {}
                 Ok(None) => self.tell(ProblemCode::R02, &spot(0, 0), "the file has no domain"),

@@ -15,8 +15,8 @@ use crate::{
     key::{ClientIp, IpPrefix},
     rules::{
         format::Format,
-        problem::{Problem, ProblemCode, RulesError, SourceText},
-        report::Report,
+        problem::{Problem, ProblemCode, RulesError, SourceText, Spot},
+        report::{Report, listed},
         rule::Rule,
         shape::validate,
         tree::{Node, read},
@@ -66,10 +66,7 @@ pub(in crate::rules) fn compile(
     let (rules, all_rules) = context.rules(&trees);
     context.check_count();
     if context.report.faults() == 0 && rules.is_empty() && !setup.empty {
-        context.report.add(Problem::without_place(
-            ProblemCode::R02,
-            "there is not a single rule",
-        ));
+        context.report.add(no_rules(files));
     }
     let rules = cross::link(rules, &all_rules, &mut context);
     warnings::warn(&rules, &all_rules, &mut context);
@@ -82,14 +79,24 @@ pub(in crate::rules) fn compile(
     })
 }
 
+fn no_rules(files: &[SourceFile]) -> Problem {
+    let message = "there is not a single rule";
+    match files {
+        [] => Problem::without_place(ProblemCode::R02, message),
+        [file] => Problem::new(ProblemCode::R02, &Spot::new(&file.source, 0, 0), message),
+        _ => {
+            let names = listed(files.iter().map(|file| &*file.source.name));
+            Problem::without_place(ProblemCode::R02, format!("{message} in {names}"))
+        }
+    }
+}
+
 /// The trees of all files that have one, and what is wrong with their form.
 fn read_all(files: &[SourceFile]) -> (Vec<Node>, Report) {
     let mut report = Report::default();
     let mut trees: Vec<Node> = Vec::new();
     for file in files {
-        let (tree, problems) = read(&file.source, file.format);
-        problems.into_iter().for_each(|problem| report.add(problem));
-        if let Some(tree) = tree {
+        if let Some(tree) = read(&file.source, file.format, &mut report) {
             validate(&tree, &mut report);
             trees.push(tree);
         }

@@ -5,7 +5,8 @@ use crate::{
     key::{BasicUser, BearerToken, Cookie, Global, Header, PeerIp, QueryParameter, RequestMethod},
     rules::{
         key::{HostKey, MAX_PARTS, RuleKey, Unregistered},
-        problem::ProblemCode,
+        problem::{Problem, ProblemCode},
+        report::{listed, nearest},
         tree::{Node, NodeEntry, NodeValue},
     },
 };
@@ -20,6 +21,16 @@ const WORDS: [&str; 8] = [
     "method",
     "host",
     "route",
+];
+
+/// Words that other limiters have for the client's address.
+const ADDRESSES: [&str; 6] = [
+    "ip",
+    "address",
+    "remote_addr",
+    "remote_address",
+    "binary_remote_addr",
+    "client",
 ];
 
 impl<'c> Context<'c> {
@@ -63,10 +74,32 @@ impl<'c> Context<'c> {
                 return None;
             }
             _ => {
-                self.unknown("key", word, &node.spot, WORDS.into_iter());
+                self.unknown_key(word, node);
                 return None;
             }
         })
+    }
+
+    fn unknown_key(&mut self, word: &str, node: &Node) {
+        let message = || {
+            format!(
+                "unknown key {word:?}; there is {}",
+                listed(WORDS.into_iter())
+            )
+        };
+        let problem = |message: String| Problem::new(ProblemCode::R05, &node.spot, message);
+        let is_address = ADDRESSES.contains(&word.to_ascii_lowercase().as_str());
+        let is_header = word.contains('-') || word.eq_ignore_ascii_case("authorization");
+        let nearest = nearest(word, WORDS.into_iter());
+        let problem = match nearest {
+            None if is_address => problem(message()).suggest(Some("client_ip")),
+            None if is_header && word.parse::<http::HeaderName>().is_ok() => problem(format!(
+                "unknown key {word:?}; a header is a key as a table: `header` with its name, or \
+                 `secret_header` where its value is a secret"
+            )),
+            nearest => problem(message()).suggest(nearest),
+        };
+        self.report.add(problem);
     }
 
     fn key_parts(&mut self, node: &'c Node) -> Option<Box<[RuleKey]>> {

@@ -22,8 +22,13 @@ impl<'c> Context<'c> {
             .and_then(Node::truth)
             .unwrap_or(false);
         let path = |text: &str| PathPattern::new(text, ignore_case);
+        for field in ["path", "route"] {
+            if let Some(patterns) = node.get(field) {
+                self.check_colons(patterns);
+            }
+        }
         Matcher::new(Matcher {
-            methods: self.list(node, "method", ProblemCode::R01, method),
+            methods: self.methods(node),
             paths: self.list(node, "path", ProblemCode::R06, path),
             routes: self.routes(node),
             hosts: self.list(node, "host", ProblemCode::R01, HostPattern::new),
@@ -47,6 +52,16 @@ impl<'c> Context<'c> {
     ) -> Option<Box<[T]>> {
         let values = node.get(field)?;
         Some(self.values(code, values, read).into())
+    }
+
+    fn methods(&mut self, node: &'c Node) -> Option<Box<[Method]>> {
+        let said = node.get("method")?;
+        for item in said.items() {
+            if let Some(Ok(method)) = item.text().map(method) {
+                self.check_method(&method, &item.spot);
+            }
+        }
+        self.list(node, "method", ProblemCode::R01, method)
     }
 
     fn routes(&mut self, node: &'c Node) -> Option<Box<[Box<str>]>> {

@@ -6,6 +6,7 @@ mod files;
 mod keys;
 mod matches;
 mod needs;
+mod oddities;
 mod quotas;
 mod rules;
 mod settings;

@@ -73,6 +73,7 @@ impl<'c> Context<'c> {
     fn tiers(&mut self, node: &'c Node, name: &str) -> Option<Allowance> {
         let mut tiers = Vec::new();
         let quotas = node.get("quotas")?;
+        self.check_null_keys(quotas.entries());
         for entry in quotas.entries() {
             let set = self.quota_set(&entry.value, name);
             tiers.push((Box::from(entry.key.as_str()), set.unwrap_or(None)));
@@ -160,6 +161,11 @@ impl<'c> Context<'c> {
     }
 
     fn quota(&mut self, node: &Node) -> Option<OwnedQuota> {
+        if let Some(name) = node.get("name")
+            && let Some(text) = name.bare_text()
+        {
+            self.check_null(text, false, &name.spot);
+        }
         let read = match &node.value {
             NodeValue::Scalar(scalar) => scalar.text.parse::<Quota>().map(OwnedQuota::from),
             // The words of the fields after the rate: so a table means what the text means.

@@ -16,8 +16,9 @@ use crate::{
     rules::{
         allowance::Allowance,
         cost::CostRule,
-        key::RuleKey,
+        key::{RuleKey, names},
         matcher::Matcher,
+        pattern::PathPattern,
         problem::ProblemCode,
         rule::{CountIf, Rule, RuleAction},
         tree::Node,
@@ -47,6 +48,7 @@ impl<'c> Context<'c> {
         if let Err(error) = check_name(name) {
             self.fault(ProblemCode::R04, &name_node.spot, error.to_string());
         }
+        self.check_null(name, name_node.bare_text().is_none(), &name_node.spot);
         let action = action(node);
         let matcher = node.get("match").map(|found| self.matcher(found));
         let matcher = matcher.unwrap_or_default();
@@ -203,7 +205,10 @@ impl<'c> Context<'c> {
                         "HEAD counts as GET: say GET",
                     );
                 }
-                Ok(method) => methods.extend(units(&entry.value).map(|units| (method, units))),
+                Ok(method) => {
+                    self.check_method(&method, &entry.key_spot);
+                    methods.extend(units(&entry.value).map(|units| (method, units)));
+                }
                 Err(_) => {
                     let message = format!("{:?} is no method", entry.key);
                     self.fault(ProblemCode::R01, &entry.key_spot, message);
@@ -231,25 +236,38 @@ fn action(node: &Node) -> RuleAction {
     }
 }
 
-/// Says which path has no such parameter.
+/// What the match lacks for a parameter: each of its paths has to have it, or each of its routes.
 fn lacking(parameter: &str, matcher: &Matcher) -> Option<String> {
-    let Some(paths) = &matcher.paths else {
-        return Some(format!(
+    let in_path = |path: &PathPattern| path.parameters().any(|name| name == parameter);
+    let in_route = |route: &str| route.split('/').any(|segment| names(segment, parameter));
+    let (paths, routes) = (&matcher.paths, &matcher.routes);
+    let paths_have_it = paths.as_ref().map(|paths| paths.iter().all(in_path));
+    let routes_have_it = routes
+        .as_ref()
+        .map(|routes| routes.iter().all(|route| in_route(route)));
+    match (paths_have_it, routes_have_it) {
+        (Some(true), _) | (_, Some(true)) => None,
+        (None, None) => Some(format!(
             "the key needs the path's parameter {parameter:?}, and the rule matches no path"
-        ));
-    };
-    let without = paths
-        .iter()
-        .any(|path| !path.parameters().any(|name| name == parameter));
-    without.then(|| {
-        format!("the key needs the parameter {parameter:?}, which not every path of the rule has")
-    })
+        )),
+        (Some(false), _) => Some(format!(
+            "the key needs the parameter {parameter:?}, which not every path of the rule has"
+        )),
+        (None, Some(false)) => Some(format!(
+            "the key needs the parameter {parameter:?}, which not every route of the rule has as a \
+             segment \"{{{parameter}}}\""
+        )),
+    }
 }
 
 /// A status code, or all of a class.
 fn status_codes(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let wrong =
-        || format!("{text:?} is no status; accepted are 100 to 599, and classes such as 4xx");
+    let wrong = || match text.strip_suffix("XX") {
+        Some(class) => format!("{text:?} is no status; did you mean \"{class}xx\"?"),
+        None => {
+            format!("{text:?} is no status; accepted are 100 to 599, and classes such as 4xx")
+        }
+    };
     if let Some(class) = text.strip_suffix("xx") {
         let class = class
             .parse::<u16>()

@@ -86,6 +86,7 @@ impl<'c> Context<'c> {
 
     /// Takes the templates of a file, and checks each where it stands.
     pub(super) fn read_templates(&mut self, node: &'c Node) {
+        self.check_null_keys(node.entries());
         for entry in node.entries() {
             let name = entry.key.as_str();
             if name == "unlimited" || name.contains('/') {

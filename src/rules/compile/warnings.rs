@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::context::Context;
+use super::{context::Context, oddities};
 use crate::rules::{
     matcher::Matcher,
     problem::{Problem, ProblemCode},
     rule::{Rule, RuleAction},
-    tree::{Node, NodeEntry, NodeValue},
+    tree::{Node, NodeValue},
 };
 
 /// The most rules that each later one is compared with.
@@ -41,6 +41,7 @@ pub(super) fn warn(rules: &[Rule], nodes: &[&Node], context: &mut Context<'_>) {
             ends.push(rule);
         }
         chosen_by_clients(rule, node, context);
+        oddities::warn(rule, node, context);
         if rule.action == RuleAction::Limit {
             for_everybody(rule, node, context);
         }
@@ -74,8 +75,8 @@ fn covers(own: &Matcher, other: &Matcher) -> bool {
         && others
 }
 
-/// Keys and tiers that are a header's or a query parameter's value, and rules that spare requests
-/// for one's sake.
+/// Keys and tiers that are a header's or a query parameter's value, and rules that spare requests,
+/// or do not apply, for the sake of what a client writes.
 fn chosen_by_clients(rule: &Rule, node: &Node, context: &mut Context<'_>) {
     let defaults = context.defaults;
     let key = node
@@ -99,12 +100,13 @@ fn chosen_by_clients(rule: &Rule, node: &Node, context: &mut Context<'_>) {
             let said = format!("the tier is the header {name:?}");
             (header, said, "it chooses the best one")
         }),
-        spared_by(rule, node).map(|entry| {
-            let said = format!(
-                "{:?} spares requests for the sake of {:?}",
-                rule.name, entry.key
-            );
-            (&entry.value, said, "it is spared when it likes")
+        spared_by(rule, node).map(|(node, name)| {
+            let said = format!("{:?} spares requests for the sake of {name}", rule.name);
+            (node, said, "it is spared when it likes")
+        }),
+        evaded_by(rule, node).map(|(node, name)| {
+            let said = format!("{:?} does not apply where `not` fits {name}", rule.name);
+            (node, said, "it evades the rule when it likes")
         }),
     ];
     for (node, said, effect) in found.into_iter().flatten() {
@@ -117,20 +119,37 @@ fn chosen_by_clients(rule: &Rule, node: &Node, context: &mut Context<'_>) {
     }
 }
 
-/// The header or query parameter for whose sake other rules do not apply, unless the match says
-/// more that clients cannot choose.
-fn spared_by<'n>(rule: &Rule, node: &'n Node) -> Option<&'n NodeEntry> {
+/// The header, query parameter or host for whose sake other rules do not apply.
+fn spared_by<'n>(rule: &Rule, node: &'n Node) -> Option<(&'n Node, String)> {
     let spares = rule.action != RuleAction::Deny && !rule.shadow && rule.spares_others();
-    let matcher = node.get("match").filter(|_| spares)?;
+    chosen_field(node.get("match").filter(|_| spares)?)
+}
+
+/// The header, query parameter or host for whose sake the rule itself does not apply.
+fn evaded_by<'n>(rule: &Rule, node: &'n Node) -> Option<(&'n Node, String)> {
+    let limits = rule.action != RuleAction::Allow && !rule.shadow;
+    let matcher = node.get("match").filter(|_| limits)?;
+    chosen_field(matcher.get("not")?)
+}
+
+/// A field by which a client brings it about that a match fits, unless the match says more that
+/// clients cannot choose.
+fn chosen_field(matcher: &Node) -> Option<(&Node, String)> {
     if matcher.get("client").is_some() || matcher.get("authenticated").is_some() {
         return None;
     }
-    let fields = ["header", "query"];
-    let mut entries = fields
-        .iter()
-        .filter_map(|field| matcher.get(field))
-        .flat_map(Node::entries);
-    entries.find(|entry| entry.value.truth() != Some(false))
+    let named = |field: &'static str| {
+        let mut entries = matcher.get(field)?.entries().iter();
+        let entry = entries.find(|entry| entry.value.truth() != Some(false))?;
+        let what = if field == "query" {
+            "query parameter"
+        } else {
+            field
+        };
+        Some((&entry.value, format!("the {what} {:?}", entry.key)))
+    };
+    let host = || Some((matcher.get("host")?, "the host".to_owned()));
+    named("header").or_else(|| named("query")).or_else(host)
 }
 
 /// The header or query parameter of a key.

@@ -133,7 +133,7 @@ static KEY_TABLE: TableShape = TableShape::new(
         FieldShape::new(
             "path_param",
             &Text("id"),
-            "The segment that `{id}` of the rule's path matched.",
+            "The segment that `{id}` of the rule's path or route matched.",
         ),
         FieldShape::new(
             "first_of",

@@ -7,8 +7,8 @@ use super::{
     fields::FILE,
 };
 use crate::rules::{
-    problem::{Problem, ProblemCode},
-    report::{Report, listed, nearest},
+    problem::{Problem, ProblemCode, variable_in},
+    report::{NO_VARIABLES, Report, listed, nearest},
     tree::{Node, NodeEntry, NodeValue},
 };
 
@@ -110,6 +110,11 @@ fn scalar(node: &Node, shape: &Shape, name: &str, report: &mut Report) {
     let Some(text) = node.text() else {
         return wrong_kind(node, &format!("`{name}` is {}", kind(shape)), report);
     };
+    // Where it is also a fault, only the fault is shown.
+    if let Some(variable) = variable_in(text) {
+        let message = format!("{variable} stays as it stands: {NO_VARIABLES}");
+        report.fault(ProblemCode::W29, &node.spot, message);
+    }
     match shape {
         Shape::Text(example) if text.is_empty() => {
             let message = format!("`{name}` is empty; accepted is, for example, {example:?}");
@@ -157,8 +162,26 @@ fn wrong_kind(node: &Node, expected: &str, report: &mut Report) {
         NodeValue::List(_) => "a list",
         NodeValue::Table(_) => "a table",
     };
-    let message = format!("{expected}; here is {found}");
-    report.fault(ProblemCode::R01, &node.spot, message);
+    let problem = Problem::new(
+        ProblemCode::R01,
+        &node.spot,
+        format!("{expected}; here is {found}"),
+    );
+    report.add(match unquoted_braces(node) {
+        Some(name) => problem.remedy(&format!(
+            "a text that begins with a brace has to be in quotes: \"{{{name}}}\""
+        )),
+        None => problem,
+    });
+}
+
+/// The word of a text such as `{id}` that YAML takes for a table.
+fn unquoted_braces(node: &Node) -> Option<&str> {
+    let [entry] = node.entries() else {
+        return None;
+    };
+    let is_lone = !entry.key_quoted && entry.value.bare_text() == Some("");
+    is_lone.then_some(&*entry.key)
 }
 
 fn kinds(choices: &[Shape]) -> String {

@@ -8,7 +8,8 @@ use super::{
 };
 use crate::rules::{
     format::Format,
-    problem::{Problem, ProblemCode, SourceText, Spot},
+    problem::{ProblemCode, SourceText, Spot},
+    report::Report,
 };
 
 /// The longest file that is read.
@@ -19,25 +20,35 @@ const BOUNDS: TreeBounds = TreeBounds {
     depth: 32,
 };
 
-/// The tree of a file, as far as there is one, and what is wrong with its form. A file without
-/// anything in it has no tree.
+/// The tree of a file, as far as there is one. Problems of its form are added to the report. A file
+/// without anything in it has no tree.
 pub(in crate::rules) fn read(
     source: &Arc<SourceText>,
     format: Format,
-) -> (Option<Node>, Vec<Problem>) {
+    report: &mut Report,
+) -> Option<Node> {
     if source.text.len() > MAX_FILE_BYTES {
         let spot = Spot::new(source, 0, 0);
         let message = format!(
             "the file has {} bytes, more than {MAX_FILE_BYTES}; split it",
             source.text.len()
         );
-        return (None, vec![Problem::new(ProblemCode::R01, &spot, message)]);
+        report.fault(ProblemCode::R01, &spot, message);
+        return None;
     }
     match format {
-        Format::Yaml | Format::Json => match yaml::read(source, 0..source.text.len(), BOUNDS) {
-            Ok(node) => (node, Vec::new()),
-            Err(problem) => (None, vec![problem]),
-        },
-        Format::Toml => toml::read(source, BOUNDS),
+        Format::Yaml | Format::Json => {
+            let whole = 0..source.text.len();
+            let tree = yaml::read(source, whole, BOUNDS, report);
+            tree.unwrap_or_else(|problem| {
+                report.add(problem);
+                None
+            })
+        }
+        Format::Toml => {
+            let (tree, problems) = toml::read(source, BOUNDS);
+            problems.into_iter().for_each(|problem| report.add(problem));
+            tree
+        }
     }
 }

@@ -9,9 +9,14 @@ use std::{
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
 use super::node::{Node, NodeBudget, NodeEntry, NodeValue, Scalar, TreeBounds};
-use crate::rules::problem::{Problem, ProblemCode, SourceText, Spot};
+use crate::rules::{
+    problem::{Problem, ProblemCode, SourceText, Spot},
+    report::Report,
+};
 
 /// The tree of the one document within these bytes of a file; none if there is nothing in it.
+///
+/// Warnings are added to the report.
 ///
 /// # Errors
 ///
@@ -20,11 +25,13 @@ pub fn read(
     source: &Arc<SourceText>,
     range: Range<usize>,
     bounds: TreeBounds,
+    report: &mut Report,
 ) -> Result<Option<Node>, Problem> {
     let text = &source.text[range.clone()];
     let mut builder = TreeBuilder {
         source,
         range,
+        report,
         open: Vec::new(),
         anchors: HashMap::new(),
         budget: NodeBudget::new(bounds),
@@ -51,6 +58,7 @@ struct Opened {
 struct TreeBuilder<'s> {
     source: &'s Arc<SourceText>,
     range: Range<usize>,
+    report: &'s mut Report,
     open: Vec<Opened>,
     anchors: HashMap<usize, Node>,
     budget: NodeBudget,
@@ -64,7 +72,12 @@ impl TreeBuilder<'_> {
         let offset = error.marker().byte_offset();
         let at = offset.map_or(end, |offset| start + offset);
         let spot = Spot::new(self.source, at, at + 1);
-        Problem::new(ProblemCode::R01, &spot, error.info())
+        let problem = Problem::new(ProblemCode::R01, &spot, error.info());
+        // Within braces or brackets YAML begins a table where a path has a parameter.
+        match self.source.text[..at].ends_with('/') && self.source.text[at..].starts_with('{') {
+            true => problem.remedy("put a path with {} in quotes"),
+            false => problem,
+        }
     }
 
     fn spot(&self, span: Span) -> Spot {
@@ -160,6 +173,9 @@ impl TreeBuilder<'_> {
         match parent.key.take() {
             None => parent.key = Some(key(node)?),
             Some((key, key_spot)) if key.text == "<<" => {
+                if key.quoted {
+                    self.report.fault(ProblemCode::W29, &key_spot, QUOTED_MERGE);
+                }
                 merge(&mut parent.merged, node, &key_spot)?
             }
             Some((key, key_spot)) => entries.push(NodeEntry {
@@ -182,6 +198,9 @@ fn key(node: Node) -> Result<(Scalar, Spot), Problem> {
         }
     }
 }
+
+const QUOTED_MERGE: &str = "\"<<\" merges here also in quotes, where YAML makes it a plain field; \
+                            leave the quotes out";
 
 /// Takes over one table or several.
 fn merge(merged: &mut Vec<NodeEntry>, from: Node, key_spot: &Spot) -> Result<(), Problem> {
