@@ -107,7 +107,7 @@
 //! | `governor` | no | [`GovernorLimiter`] | governor without its default features |
 //! | `tonic` | no | [`PeerIp`] from tonic's connection info, rejections for tonic's body, a `Status` from a [`Denial`](reject::Denial) | tonic without its default features |
 //! | `tokio` | with `axum`, `tonic` | delays: leaky buckets as queues, denied requests that wait | tokio's timer |
-//! | `serde` | no | [`Quota`] and [`OwnedQuota`] in configuration files | serde with derive |
+//! | `serde` | no | [`Quota`], [`OwnedQuota`] and [`QuotaList`] in configuration files | serde with derive |
 //! | `tracing` | no | `TracingObserver`; [faults](guide::troubleshooting) are events where a subscriber listens, else they are printed | tracing |
 //! | `metrics` | no | `MetricsObserver` | metrics |
 //! | `redis` | no | `RedisLimiter`, `RedisStore`: one limit for all nodes, through a server, a cluster or sentinels | redis without its default features, tokio |
@@ -191,7 +191,7 @@ pub use self::{
     key::{ClientAddress, ClientIp, Global, Header, Key, KeyExtractor, PeerIp},
     limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter, LocalStore},
     middleware::key_rules::MissingKey,
-    quota::{Algorithm, IntoQuotas, OwnedQuota, Quota},
+    quota::{Algorithm, IntoQuotas, OwnedQuota, Quota, QuotaList},
     rate_limit::{RateLimit, RateLimitLayer},
 };
 #[cfg(feature = "redis")]

@@ -1,6 +1,56 @@
 //! Lists of quotas, and whatever becomes one.
 
+use std::{fmt, str::FromStr};
+
 use super::{OwnedQuota, Quota};
+use crate::error::ConfigError;
+
+/// One quota or several from a text, such as `10/second; 1000/hour`.
+///
+/// Each is read as [`Quota`] reads it, with semicolons between them. With the feature `serde` it is
+/// also a text, a table, or a list of these in configuration files. A list in code needs no such type,
+/// see [`IntoQuotas`].
+///
+/// ```
+/// use tower_ratelimit::{LocalLimiter, QuotaList};
+///
+/// # fn main() -> Result<(), tower_ratelimit::ConfigError> {
+/// let quotas: QuotaList = "10/second; 1000/hour".parse()?;
+/// let limiter = LocalLimiter::try_new(quotas)?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaList(pub(super) Vec<OwnedQuota>);
+
+/// # Errors
+///
+/// The fault of the first quota that has one; an empty text, also behind the last semicolon, is none.
+impl FromStr for QuotaList {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let quotas = text.split(';').map(|text| text.trim().parse::<Quota>());
+        let quotas = quotas.map(|quota| quota.map(OwnedQuota::from));
+        quotas.collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// As [`FromStr`] reads them, without their names.
+impl fmt::Display for QuotaList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, quota) in self.0.iter().enumerate() {
+            let separator = if at == 0 { "" } else { "; " };
+            write!(f, "{separator}{}", quota.quota())?;
+        }
+        Ok(())
+    }
+}
+
+impl IntoQuotas for QuotaList {
+    fn into_quotas(self) -> Vec<OwnedQuota> {
+        self.0
+    }
+}
 
 /// One quota, or several that are charged together or not at all.
 ///

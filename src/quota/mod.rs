@@ -15,7 +15,7 @@ pub(crate) use self::check::{MAX_COUNT, MAX_REFILL_NANOS, check_name};
 pub(crate) use self::parse::period;
 pub(crate) use self::value::{Fitted, Kind};
 pub use self::{
-    list::IntoQuotas,
+    list::{IntoQuotas, QuotaList},
     owned::OwnedQuota,
     value::{Algorithm, Quota},
 };

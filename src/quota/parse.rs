@@ -56,11 +56,11 @@ impl<'a> Fault<'a> {
                 "{} is no quota; accepted are a limit and a period, such as \"100/minute\", \
                  \"5/10s\" or \"1000/day\", and words after them, such as \"burst 200\"{}",
                 Shortened(text),
-                without_noun(text)
+                form_remedy(text)
             )),
             Self::TimeUnit(token) => {
                 let known = UNITS.map(|unit| unit.names.join(", ")).join(", ");
-                let remedy = remedy(token.text);
+                let remedy = unit_remedy(token.text);
                 syntax(format!(
                     "unknown unit {}; accepted are {known}{remedy}",
                     at(token)
@@ -257,7 +257,7 @@ fn unit(token: Token<'_>) -> Result<Duration, Fault<'_>> {
 }
 
 /// The remedy of a unit that is none: the length of a longer one, or the unit that was probably meant.
-fn remedy(text: &str) -> String {
+fn unit_remedy(text: &str) -> String {
     let lower = text.to_lowercase();
     match lower.as_str() {
         "w" | "week" | "weeks" => return "; a week is 7d".to_owned(),
@@ -278,11 +278,14 @@ fn remedy(text: &str) -> String {
     meant.map_or_else(String::new, |name| format!("; did you mean {name:?}?"))
 }
 
-/// The remedy of a limit that has a noun, as in nginx's `10r/s`.
-fn without_noun(text: &str) -> String {
+/// The remedy of a limit that has a noun, as in nginx's `10r/s`, and of several quotas.
+fn form_remedy(text: &str) -> String {
     let Some((limit, period)) = text.split_once('/') else {
         return String::new();
     };
+    if text.contains(';') {
+        return "; several quotas in one text are `QuotaList`".to_owned();
+    }
     let number = limit.trim_start_matches(|c: char| c.is_ascii_digit());
     let number = &limit[..limit.len() - number.len()];
     let noun = limit[number.len()..].trim();

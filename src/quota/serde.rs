@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
-    de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 
 use super::{
-    OwnedQuota, Quota,
+    OwnedQuota, Quota, QuotaList,
     parse::{self, PeriodText},
     words::{self, Words},
 };
@@ -149,5 +149,55 @@ impl<'de> Visitor<'de> for QuotaVisitor {
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OwnedQuota, A::Error> {
         let table = QuotaTable::deserialize(MapAccessDeserializer::new(map))?;
         table.try_into().map_err(Error::custom)
+    }
+}
+
+/// A list of them, each as an [`OwnedQuota`].
+impl Serialize for QuotaList {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(&self.0)
+    }
+}
+
+/// From a text of one or several, such as `"10/second; 1000/hour"`, a table as that of an
+/// [`OwnedQuota`], or a list of texts and tables.
+impl<'de> Deserialize<'de> for QuotaList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(QuotaListVisitor)
+    }
+}
+
+struct QuotaListVisitor;
+
+impl<'de> Visitor<'de> for QuotaListVisitor {
+    type Value = QuotaList;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "quotas, such as \"10/second; 1000/hour\", a table with a rate, or a list of these",
+        )
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<QuotaList, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<QuotaList, A::Error> {
+        QuotaVisitor
+            .visit_map(map)
+            .map(|quota| QuotaList(vec![quota]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<QuotaList, A::Error> {
+        let mut all = Vec::new();
+        while let Some(QuotaList(quotas)) = seq.next_element()? {
+            all.extend(quotas);
+        }
+        match all.is_empty() {
+            true => Err(Error::custom(
+                "an empty list of quotas; accepted is one or more",
+            )),
+            false => Ok(QuotaList(all)),
+        }
     }
 }

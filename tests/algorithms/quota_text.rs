@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use proptest::{option::weighted, prelude::*};
-use tower_ratelimit::{ConfigErrorKind as Kind, Quota};
+use tower_ratelimit::{
+    ConfigErrorKind as Kind, IntoQuotas as _, Limiter as _, LocalLimiter, Quota, QuotaList,
+};
 
 #[test]
 fn rates_are_read_as_people_write_them() {
@@ -65,7 +67,70 @@ fn an_unknown_unit_is_named_with_the_known_ones() {
         assert!(said.contains(&format!("unknown unit {unit:?}")), "{said}");
         let known = "d, day, days, h, hour, hours, m, min, minute, minutes, s, sec, second, \
                      seconds, ms, us, ns";
-        assert!(said.ends_with(known), "{said}");
+        assert!(said.contains(known), "{said}");
+    }
+}
+
+#[test]
+fn other_words_for_rates_have_a_remedy() {
+    for (text, remedy) in [
+        ("10/week", "; a week is 7d"),
+        (
+            "10/3 months",
+            "; months differ in length: 30d is the nearest period",
+        ),
+        ("10/year", "; a year is 365d"),
+        ("10/minu", "; did you mean \"minute\"?"),
+        ("10/Hour", "; did you mean \"hour\"?"),
+        ("10/mins", "; did you mean \"min\"?"),
+        ("10/hrs", "; did you mean \"h\"?"),
+        ("10r/s", "; did you mean \"10/s\"?"),
+        (
+            "10 requests/minute burst 5",
+            "; did you mean \"10/minute burst 5\"?",
+        ),
+        (
+            "10/second; 1000/hour",
+            "; several quotas in one text are `QuotaList`",
+        ),
+    ] {
+        let error = text.parse::<Quota>().expect_err(text).to_string();
+        assert!(error.ends_with(remedy), "{error}");
+    }
+    for text in ["10/fortnight", "10/µs", "10x/s", "r/s", "10r/week"] {
+        let error = text.parse::<Quota>().expect_err(text).to_string();
+        assert!(!error.contains("did you mean"), "{error}");
+    }
+}
+
+#[test]
+fn several_quotas_stand_in_one_text() {
+    let quotas: QuotaList = "10/second; 1000/hour sliding_window ;5/m"
+        .parse()
+        .expect("quotas");
+    assert_eq!(
+        quotas.to_string(),
+        "10/1s; 1000/3600s sliding_window; 5/60s"
+    );
+    assert_eq!(quotas.to_string().parse(), Ok(quotas.clone()));
+    let limiter = LocalLimiter::try_new(quotas).expect("a limiter");
+    let names = limiter
+        .policies()
+        .iter()
+        .map(|policy| policy.name().to_owned());
+    let expected = ["10-per-1s", "1000-per-3600s", "5-per-60s"];
+    assert_eq!(names.collect::<Vec<_>>(), expected);
+    let one: QuotaList = "100/minute burst 200".parse().expect("a quota");
+    let own = Quota::per_minute(100).burst(200);
+    assert_eq!(one.into_quotas(), own.into_quotas());
+    for (wrong, part) in [
+        ("", "\"\" is no quota"),
+        ("10/second;", "\"\" is no quota"),
+        ("10/second; 1000/hours each", "unknown word \"each\""),
+        ("10/second, 1000/hour", "no quota"),
+    ] {
+        let error = wrong.parse::<QuotaList>().expect_err(wrong).to_string();
+        assert!(error.contains(part), "{error}");
     }
 }
 
@@ -370,7 +435,7 @@ proptest! {
 mod serde {
     use std::time::Duration;
 
-    use tower_ratelimit::{OwnedQuota, Quota};
+    use tower_ratelimit::{IntoQuotas as _, OwnedQuota, Quota, QuotaList};
 
     fn read(json: &str) -> Result<OwnedQuota, serde_json::Error> {
         serde_json::from_str(json)
@@ -401,6 +466,32 @@ mod serde {
         let error = read(r#"{"rate": "10/s", "name": "api"}"#).unwrap_err();
         let said = "cannot own the name \"api\"; deserialize an `OwnedQuota` instead";
         assert!(error.to_string().contains(said), "{error}");
+    }
+
+    #[test]
+    fn several_are_a_text_or_a_list() {
+        let read = serde_json::from_str::<QuotaList>;
+        let expected: QuotaList = "10/second; 1000/hour".parse().unwrap();
+        for text in [
+            r#""10/second; 1000/hour""#,
+            r#"["10/second", {"rate": "1000/hour"}]"#,
+            r#"["10/second;1000/hour"]"#,
+        ] {
+            assert_eq!(read(text).unwrap(), expected, "{text}");
+        }
+        let named = read(r#"{"rate": "10/s", "name": "api"}"#).unwrap();
+        let api = Quota::per_second(10).named("api");
+        assert_eq!(named.into_quotas(), api.into_quotas());
+        let written = serde_json::to_string(&expected).unwrap();
+        assert_eq!(read(&written).unwrap(), expected);
+        let error = read("[]").unwrap_err().to_string();
+        assert!(error.contains("an empty list of quotas"), "{error}");
+        assert!(
+            read("10")
+                .unwrap_err()
+                .to_string()
+                .contains("10/second; 1000/hour")
+        );
     }
 
     #[test]

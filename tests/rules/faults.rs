@@ -490,7 +490,8 @@ fn without_a_rule_there_is_a_fault_unless_that_is_wanted() {
         ("{}", Format::Json),
     ] {
         let error = refused(text, format);
-        assert_eq!(error.to_string(), "R02 there is not a single rule");
+        let said = "rules:1:1: R02 there is not a single rule";
+        assert!(error.to_string().starts_with(said), "{error}");
         let empty = Rules::builder().allow_empty(true).parse(text, format);
         assert!(empty.expect("no fault").is_empty());
     }
@@ -554,13 +555,6 @@ fn common_mistakes_have_a_remedy() {
 
 #[test]
 fn files_without_rules_are_named() {
-    let error = refused("# nothing\n", Format::Yaml);
-    assert!(
-        error
-            .to_string()
-            .starts_with("rules:1:1: R02 there is not a single rule"),
-        "{error}"
-    );
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["a.yaml", "b.toml"] {
         std::fs::write(folder.path().join(name), "# nothing\n").expect("a file");

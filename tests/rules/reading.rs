@@ -3,7 +3,10 @@
 use std::fs;
 
 use testkit::programs::missing;
-use tower_ratelimit::rules::{Format, Rules, RulesError, schema};
+use tower_ratelimit::{
+    OwnedQuota,
+    rules::{Format, Rules, RulesError, schema},
+};
 
 use crate::ask::{applied, ask, read, yaml};
 
@@ -231,4 +234,23 @@ assert not check.is_valid({'rules': [{'name': 'a', 'mode': 'shaddow'}]})
     let told = String::from_utf8_lossy(&checked.stderr);
     assert!(checked.status.success(), "{told}");
     assert!(read("example.yaml").is_ok());
+}
+
+#[test]
+fn several_quotas_stand_in_one_text() {
+    let quotas = |text: &str| {
+        let rules = yaml(&format!("rules: [{{name: a, quota: {text}}}]"));
+        let rules = rules.unwrap_or_else(|error| panic!("{error}"));
+        let asked = ask(&rules, "GET /", &[]);
+        let limit = asked.rules()[0].limit().expect("a limit");
+        let named =
+            |quota: &OwnedQuota| format!("{} {}", quota.name().expect("a name"), quota.quota());
+        limit.quotas.iter().map(named).collect::<Vec<_>>()
+    };
+    let expected = ["a.10-per-1s 10/1s", "a.1000-per-3600s 1000/3600s"];
+    assert_eq!(quotas("10/second; 1000/hour"), expected);
+    assert_eq!(quotas("[10/second, 1000/hour]"), expected);
+    assert_eq!(quotas("[\"10/second; 1000/hour\", 5/d]").len(), 3);
+    let error = yaml("rules: [{name: a, quota: \"10/second;\"}]").expect_err("a fault");
+    assert!(error.to_string().contains("\"\" is no quota"), "{error}");
 }

@@ -9,7 +9,7 @@ use crate::{
     rules::{
         allowance::{Allowance, CounterId, QuotaSet, RuleQuota, Scheduled},
         problem::{Problem, ProblemCode, Spot},
-        tree::{Node, NodeValue},
+        tree::Node,
     },
 };
 
@@ -124,7 +124,15 @@ impl<'c> Context<'c> {
     }
 
     fn quotas_of(&mut self, node: &'c Node, rule: &str) -> Option<QuotaSet> {
-        let items = node.items();
+        // A text may have several, with semicolons between them.
+        let items = node.items().iter().flat_map(|item| {
+            let parts: Vec<Option<&str>> = match item.text() {
+                Some(text) => text.split(';').map(Some).collect(),
+                None => vec![None],
+            };
+            parts.into_iter().map(move |part| (item, part))
+        });
+        let items: Vec<(&Node, Option<&str>)> = items.collect();
         if items.is_empty() || items.len() > MAX_QUOTAS {
             let message = format!("{} quotas; accepted are 1 to {MAX_QUOTAS}", items.len());
             self.fault(ProblemCode::R04, &node.spot, message);
@@ -134,12 +142,15 @@ impl<'c> Context<'c> {
         if self.quotas_made > MAX_ALL_QUOTAS {
             return None;
         }
-        let quotas: Vec<Option<OwnedQuota>> = items.iter().map(|item| self.quota(item)).collect();
+        let quotas: Vec<Option<OwnedQuota>> = items
+            .iter()
+            .map(|(item, text)| self.quota(item, *text))
+            .collect();
         // With a fault among them the others are not looked at further.
         let quotas: Vec<OwnedQuota> = quotas.into_iter().collect::<Option<_>>()?;
         let mut names: Vec<Cow<'static, str>> = Vec::new();
         let mut set = Vec::new();
-        for (at, (quota, item)) in quotas.iter().zip(items).enumerate() {
+        for (at, (quota, (item, _))) in quotas.iter().zip(&items).enumerate() {
             let name = quota.name_in(quotas.len());
             if names.contains(&name) {
                 let message = format!("two quotas are named {name:?}; names have to be unique");
@@ -160,17 +171,17 @@ impl<'c> Context<'c> {
         Some(QuotaSet(set.into()))
     }
 
-    fn quota(&mut self, node: &Node) -> Option<OwnedQuota> {
+    /// The quota of a table, or of a part of a text.
+    fn quota(&mut self, node: &Node, text: Option<&str>) -> Option<OwnedQuota> {
         if let Some(name) = node.get("name")
             && let Some(text) = name.bare_text()
         {
             self.check_null(text, false, &name.spot);
         }
-        let read = match &node.value {
-            NodeValue::Scalar(scalar) => scalar.text.parse::<Quota>().map(OwnedQuota::from),
+        let read = match text {
+            Some(text) => text.trim().parse::<Quota>().map(OwnedQuota::from),
             // The words of the fields after the rate: so a table means what the text means.
-            NodeValue::Table(_) => of_words(node, &words_of(node)?),
-            NodeValue::List(_) => return None,
+            None => of_words(node, &words_of(node)?),
         };
         match read {
             Ok(quota) => Some(quota),

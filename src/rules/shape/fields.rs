@@ -157,7 +157,7 @@ static RULE: TableShape = TableShape::new(
         FieldShape::new("match", &Table(&MATCH), "The requests that it is about; all fields have to fit. Default: every request."),
         FieldShape::new("action", &Words(&["limit", "allow", "deny"]), "`limit` counts; `allow` lets pass uncounted and `deny` answers 403, and both end the list. Default: limit."),
         FieldShape::new("key", &KEY, "Who is counted: client_ip, peer_ip, global, bearer_token, basic_user, method, host, route, or a table; a list counts by all of its parts together. Default: that of `defaults`."),
-        FieldShape::new("quota", &QUOTAS, "What is allowed: a quota, a list of which all apply, a name of `quotas`, or `unlimited`."),
+        FieldShape::new("quota", &QUOTAS, "What is allowed: a quota, several as a list or with semicolons between them, a name of `quotas`, or `unlimited`."),
         FieldShape::new("tier", &Table(&TIER), "Quotas by the value of a header, instead of `quota`."),
         FieldShape::new("schedule", &List(&Table(&SCHEDULE)), "Quotas by the time of day; the first that fits is used instead of `quota`, and counts go on."),
         FieldShape::new("cost", &Either(&[Number(0, 1_000_000), Table(&COST)]), "How many units a request takes. Default: 1."),

@@ -180,7 +180,8 @@ fn unquoted_braces(node: &Node) -> Option<&str> {
     let [entry] = node.entries() else {
         return None;
     };
-    let is_lone = !entry.key_quoted && entry.value.bare_text() == Some("");
+    // YAML's parser gives a missing value as `~`.
+    let is_lone = !entry.key_quoted && matches!(entry.value.bare_text(), Some("" | "~"));
     is_lone.then_some(&*entry.key)
 }
 
