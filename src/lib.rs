@@ -177,6 +177,8 @@ pub use self::clock::QuantaClock;
 pub use self::clock::TokioClock;
 #[cfg(feature = "redis")]
 pub use self::concurrency::SharedConcurrency;
+#[cfg(feature = "axum")]
+pub use self::key::MatchedRoute;
 #[cfg(feature = "governor")]
 pub use self::limiter::GovernorLimiter;
 pub use self::{

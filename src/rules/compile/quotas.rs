@@ -124,15 +124,7 @@ impl<'c> Context<'c> {
     }
 
     fn quotas_of(&mut self, node: &'c Node, rule: &str) -> Option<QuotaSet> {
-        // A text may have several, with semicolons between them.
-        let items = node.items().iter().flat_map(|item| {
-            let parts: Vec<Option<&str>> = match item.text() {
-                Some(text) => text.split(';').map(Some).collect(),
-                None => vec![None],
-            };
-            parts.into_iter().map(move |part| (item, part))
-        });
-        let items: Vec<(&Node, Option<&str>)> = items.collect();
+        let items = split(node);
         if items.is_empty() || items.len() > MAX_QUOTAS {
             let message = format!("{} quotas; accepted are 1 to {MAX_QUOTAS}", items.len());
             self.fault(ProblemCode::R04, &node.spot, message);
@@ -192,6 +184,18 @@ impl<'c> Context<'c> {
             }
         }
     }
+}
+
+/// The quotas of a list, tables as a whole; a text may have several, with semicolons between them.
+fn split(node: &Node) -> Vec<(&Node, Option<&str>)> {
+    let split = |item| {
+        let parts: Vec<Option<&str>> = match Node::text(item) {
+            Some(text) => text.split(';').map(Some).collect(),
+            None => vec![None],
+        };
+        parts.into_iter().map(move |part| (item, part))
+    };
+    node.items().iter().flat_map(split).collect()
 }
 
 fn of_words(node: &Node, words: &str) -> Result<OwnedQuota, ConfigError> {

@@ -45,10 +45,7 @@ impl<'c> Context<'c> {
     pub(super) fn rule(&mut self, node: &'c Node, said_for_all: &DefaultHasher) -> Option<Rule> {
         let name_node = node.get("name")?;
         let name = name_node.text()?;
-        if let Err(error) = check_name(name) {
-            self.fault(ProblemCode::R04, &name_node.spot, error.to_string());
-        }
-        self.check_null(name, name_node.bare_text().is_none(), &name_node.spot);
+        self.check_name(name, name_node);
         let action = action(node);
         let matcher = node.get("match").map(|found| self.matcher(found));
         let matcher = matcher.unwrap_or_default();
@@ -83,6 +80,13 @@ impl<'c> Context<'c> {
             needs: needs(node, self.defaults.and_then(|all| all.get("key"))).into(),
             spot: name_node.spot.clone(),
         })
+    }
+
+    fn check_name(&mut self, name: &str, node: &Node) {
+        if let Err(error) = check_name(name) {
+            self.fault(ProblemCode::R04, &node.spot, error.to_string());
+        }
+        self.check_null(name, node.bare_text().is_none(), &node.spot);
     }
 
     fn limit(
@@ -183,17 +187,7 @@ impl<'c> Context<'c> {
         Some(CountIf(ranges.into()))
     }
 
-    fn cost(&mut self, node: &'c Node) -> CostRule {
-        let Some(node) = node.get("cost") else {
-            return CostRule::one();
-        };
-        let units = |node: &Node| node.number().and_then(|units| u32::try_from(units).ok());
-        if let Some(default) = units(node) {
-            return CostRule {
-                default,
-                ..CostRule::one()
-            };
-        }
+    fn cost_of_methods(&mut self, node: &Node) -> Vec<(Method, u32)> {
         let mut methods = Vec::new();
         for entry in node.get("method").map_or(&[][..], Node::entries) {
             let name = entry.key.to_ascii_uppercase();
@@ -215,6 +209,20 @@ impl<'c> Context<'c> {
                 }
             }
         }
+        methods
+    }
+
+    fn cost(&mut self, node: &'c Node) -> CostRule {
+        let Some(node) = node.get("cost") else {
+            return CostRule::one();
+        };
+        if let Some(default) = units(node) {
+            return CostRule {
+                default,
+                ..CostRule::one()
+            };
+        }
+        let methods = self.cost_of_methods(node);
         let header = node.get("header").and_then(|header| {
             let name = header.get("name")?;
             let name = self.header_name(name.text()?, &name.spot)?;
@@ -226,6 +234,10 @@ impl<'c> Context<'c> {
             header,
         }
     }
+}
+
+fn units(node: &Node) -> Option<u32> {
+    node.number().and_then(|units| u32::try_from(units).ok())
 }
 
 fn action(node: &Node) -> RuleAction {

@@ -1,0 +1,44 @@
+//! When the service is full, searches are denied first, and purchases still pass.
+
+use axum::{Router, routing::get, routing::post};
+use tower_ratelimit::{Global, Quota, RateLimitLayer};
+
+fn app() -> Router {
+    let all = RateLimitLayer::new(Quota::per_minute(1_000).named("all"), Global);
+    let rest = RateLimitLayer::new(Quota::per_minute(800).named("rest"), Global);
+    Router::new()
+        // What may be denied first is counted twice.
+        .route("/search", get(search).layer((rest, all.clone())))
+        .route("/purchase", post(purchase).layer(all))
+}
+
+// The test, which is not on the page.
+
+use axum::http::Method;
+
+use crate::ask::Ask;
+
+async fn search() -> &'static str {
+    "found"
+}
+
+async fn purchase() -> &'static str {
+    "bought"
+}
+
+#[tokio::test]
+async fn purchases_pass_where_searches_are_denied() {
+    let app = app();
+    let passed = async |method: Method, path, times: usize| {
+        let mut passed = 0;
+        for _ in 0..times {
+            let answer = Ask::get(path).method(method.clone()).of(&app).await;
+            passed += usize::from(answer.status() == 200);
+        }
+        passed
+    };
+    let searches = passed(Method::GET, "/search", 1_000).await;
+    assert!((800..1_000).contains(&searches), "{searches}");
+    assert_eq!(passed(Method::GET, "/search", 1).await, 0);
+    assert_eq!(passed(Method::POST, "/purchase", 150).await, 150);
+}
