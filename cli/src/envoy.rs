@@ -24,8 +24,10 @@ use crate::{
 };
 
 /// The beginnings of variables of what there is not here, and whose absence changes no decision.
-const WITHOUT_MEANING: [&str; 23] = [
-    "DEBUG_",
+const WITHOUT_MEANING: [&str; 25] = [
+    // With CONFIG_TYPE=FILE, which its compose file sets beside them.
+    "CONFIG_GRPC_XDS_",
+    "DEBUG_HOST",
     "DISABLE_STATS",
     "EXPIRATION_JITTER_MAX_SECONDS",
     "EXTRA_TAGS",
@@ -33,6 +35,8 @@ const WITHOUT_MEANING: [&str; 23] = [
     "GRPC_MAX_CONNECTION_AGE_GRACE",
     "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
     "LOCAL_CACHE_SIZE_IN_BYTES",
+    // With BACKEND_TYPE=redis, the default.
+    "MEMCACHE_",
     "PROMETHEUS_",
     "REDIS_CLUSTER_PIPELINE_PARALLELISM",
     "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
@@ -51,9 +55,7 @@ const WITHOUT_MEANING: [&str; 23] = [
 ];
 
 /// Variables of what there is not here, and without which decisions, or who is answered, would be others.
-const REFUSED: [(&str, &str); 6] = [
-    ("MEMCACHE_", "counts are in Redis, or in this process"),
-    ("CONFIG_GRPC_XDS_", "rules are read from files"),
+const REFUSED: [(&str, &str); 4] = [
     (
         "GRPC_CLIENT_TLS_SAN",
         "any certificate of the authority is accepted",
@@ -86,7 +88,36 @@ pub(crate) fn envoy() -> Result<(), String> {
     if settings.redis.is_none() {
         tracing::info!("no REDIS_URL: this process counts by itself");
     }
-    run(serve::serve(settings))
+    run(serve::serve(settings)).map_err(in_variables)
+}
+
+/// A fault that names an option, by the variable that stands for it.
+fn in_variables(fault: String) -> String {
+    let names = [
+        ("--grpc-uds: ", "GRPC_UDS: "),
+        ("--grpc: ", "GRPC_PORT: "),
+        ("--http: ", "PORT: "),
+        ("--admin: ", "DEBUG_PORT: "),
+    ];
+    for (option, variable) in names {
+        if let Some(rest) = fault.strip_prefix(option) {
+            return format!("{variable}{rest}");
+        }
+    }
+    fault
+}
+
+/// Where operators are served: on the port of the reference's debug listener, but on loopback only, since operators
+/// change limits.
+fn operators(variables: &Variables) -> Result<Option<SocketAddr>, String> {
+    if variables.text("DEBUG_PORT") == Some("off") {
+        return Ok(None);
+    }
+    let port = variables.parsed("DEBUG_PORT", "a port or off")?;
+    Ok(Some(SocketAddr::from((
+        [127, 0, 0, 1],
+        port.unwrap_or(6070),
+    ))))
 }
 
 fn without_meaning(variables: &Variables) -> Vec<&str> {
@@ -108,6 +139,7 @@ fn settings(variables: &Variables) -> Result<Settings, String> {
     settings.grpc_uds = variables.text("GRPC_UDS").map(PathBuf::from);
     settings.tls = tls(variables)?;
     settings.http = address(variables, "HOST", "PORT", 8080)?;
+    settings.admin = operators(variables)?;
     settings.grpc_max_age = variables
         .time("GRPC_MAX_CONNECTION_AGE")?
         .unwrap_or(settings.grpc_max_age);
@@ -237,12 +269,48 @@ mod tests {
         assert_eq!(settings.files, FilesOf::All { dot_files: true });
         assert_eq!(settings.redis, None);
         assert_eq!(settings.grpc_max_age, Duration::from_secs(86_400));
+        assert_eq!(settings.admin, Some(([127, 0, 0, 1], 6070).into()));
+    }
+
+    /// Its compose file sets variables of all sources and stores, whichever is chosen.
+    #[test]
+    fn environment_of_the_compose_file_is_accepted() {
+        let settings = read(&[
+            ("USE_STATSD", "false"),
+            ("LOG_LEVEL", "debug"),
+            ("REDIS_SOCKET_TYPE", "tcp"),
+            ("REDIS_URL", "redis:6379"),
+            ("RUNTIME_ROOT", "/data"),
+            ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+            ("RUNTIME_WATCH_ROOT", "false"),
+            ("CONFIG_TYPE", "FILE"),
+            ("CONFIG_GRPC_XDS_NODE_ID", "test-node-id"),
+            (
+                "CONFIG_GRPC_XDS_SERVER_URL",
+                "ratelimit-xds-config-server:18000",
+            ),
+            ("MEMCACHE_HOST_PORT", "memcached:11211"),
+            ("DEBUG_PORT", "6071"),
+        ]);
+        let settings = settings.expect("settings");
+        assert_eq!(settings.admin, Some(([127, 0, 0, 1], 6071).into()));
+        let off = read(&[("DEBUG_PORT", "off")]).expect("settings");
+        assert_eq!(off.admin, None);
+    }
+
+    #[test]
+    fn faults_name_the_variable_of_an_option() {
+        let fault = in_variables("--admin: 127.0.0.1:6070: in use".to_owned());
+        assert_eq!(fault, "DEBUG_PORT: 127.0.0.1:6070: in use");
+        assert_eq!(in_variables("no rules".to_owned()), "no rules");
     }
 
     #[test]
     fn variables_without_a_meaning_are_named() {
         let names = [
-            "DEBUG_PORT",
+            "CONFIG_GRPC_XDS_NODE_ID",
+            "DEBUG_HOST",
+            "MEMCACHE_HOST_PORT",
             "REDIS_PERSECOND",
             "REDIS_PERSECOND_URL",
             "REDIS_PIPELINE_LIMIT",
@@ -253,7 +321,13 @@ mod tests {
             "TRACING_SAMPLING_RATE",
             "USE_PROMETHEUS",
         ];
-        let known = ["REDIS_URL", "RUNTIME_ROOT", "REDIS_TLS", "USE_TLS"];
+        let known = [
+            "DEBUG_PORT",
+            "REDIS_URL",
+            "RUNTIME_ROOT",
+            "REDIS_TLS",
+            "USE_TLS",
+        ];
         let pairs = names.iter().chain(&known).map(|name| (*name, "1"));
         let variables = Variables::from(&*pairs.collect::<Vec<_>>());
         assert_eq!(without_meaning(&variables), names);
@@ -325,10 +399,8 @@ mod tests {
     fn other_stores_and_sources_are_refused() {
         for (pair, word) in [
             (("BACKEND_TYPE", "memcache"), "only redis"),
-            (("MEMCACHE_HOST_PORT", "x:1"), "MEMCACHE_HOST_PORT"),
-            (("MEMCACHE_ANYTHING", "x"), "MEMCACHE_ANYTHING"),
             (("CONFIG_TYPE", "GRPC_XDS_SOTW"), "only FILE"),
-            (("CONFIG_GRPC_XDS_NODE_ID", "x"), "files"),
+            (("DEBUG_PORT", "x"), "a port or off"),
             (("GRPC_SERVER_USE_TLS", "true"), "GRPC_SERVER_TLS_CERT"),
             (("GRPC_CLIENT_TLS_SAN", "x"), "authority"),
             (("REDIS_TLS_CLIENT_CERT", "x"), "certificates"),

@@ -7,7 +7,7 @@ use tower_ratelimit_server::gateway::{self, Settings, Upstream};
 
 use crate::{
     log::Log,
-    options::{Drain, Files, Operators, OrOff, Redis, Tls, time},
+    options::{Drain, Files, Operators, OrOff, Redis, Tls, address, time},
     process::run,
 };
 
@@ -26,6 +26,7 @@ pub(crate) struct Gateway {
         long,
         help_heading = "Listeners",
         value_name = "ADDRESS",
+        value_parser = address,
         default_value = "0.0.0.0:8000",
         env = "TOWER_RATELIMIT_LISTEN"
     )]

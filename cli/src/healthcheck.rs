@@ -11,6 +11,8 @@ use std::{
 
 use clap::Args;
 
+use crate::options::address;
+
 /// How long the service may take for each step of the answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -20,6 +22,7 @@ pub(crate) struct Healthcheck {
     #[arg(
         long,
         value_name = "ADDRESS",
+        value_parser = address,
         default_value = "127.0.0.1:8080",
         env = "TOWER_RATELIMIT_HTTP"
     )]

@@ -42,7 +42,7 @@ pub mod fuzzing {
 
 use std::{ffi::OsString, io::Write};
 
-use clap::Parser;
+use clap::{Parser, error::ErrorKind};
 
 use self::{
     arguments::{Arguments, Command},
@@ -59,9 +59,12 @@ where
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
-            let to: &mut dyn Write = if error.use_stderr() { errors } else { out };
+            // The program alone asks for help.
+            let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+            let is_fault = error.use_stderr() && !is_help;
+            let to: &mut dyn Write = if is_fault { errors } else { out };
             let _ = write!(to, "{error}");
-            return if error.use_stderr() { USAGE } else { OK };
+            return if is_fault { USAGE } else { OK };
         }
     };
     match run_command(arguments.command, colours, out) {

@@ -3,12 +3,7 @@
 //!
 //! The structs have no doc comments: clap would take them for the text of the command that flattens them.
 
-use std::{
-    net::{AddrParseError, SocketAddr},
-    path::PathBuf,
-    str::FromStr,
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::Args;
 use tower_ratelimit::Quota;
@@ -131,14 +126,30 @@ pub(crate) struct Operators {
 pub(crate) struct OrOff(pub(crate) Option<SocketAddr>);
 
 impl FromStr for OrOff {
-    type Err = AddrParseError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, AddrParseError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "off" => Ok(Self(None)),
-            address => address.parse().map(|address| Self(Some(address))),
+            text => address(text).map(|address| Self(Some(address))),
         }
     }
+}
+
+/// An address and a port. Without an address, as in `:8000` and `8000`, it is that of all addresses, as in nginx.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix(':').unwrap_or(text);
+    let local = text.strip_prefix("localhost:");
+    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let parsed = match local {
+        Some(port) if is_port(port) => port.parse().ok().map(|port| ([127, 0, 0, 1], port).into()),
+        _ if is_port(port) => port.parse().ok().map(|port| ([0, 0, 0, 0], port).into()),
+        _ => text.parse().ok(),
+    };
+    parsed.ok_or_else(|| {
+        "an address is such as 127.0.0.1:8000, [::1]:8000, localhost:8000, or :8000 for all addresses"
+            .to_owned()
+    })
 }
 
 /// A time such as 15ms or 5s; 0 is 0s.
@@ -155,6 +166,40 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::address;
+
+    #[test]
+    fn addresses_are_written_as_for_other_servers() {
+        for (text, expected) in [
+            ("127.0.0.1:8000", "127.0.0.1:8000"),
+            ("[::1]:8000", "[::1]:8000"),
+            (":8000", "0.0.0.0:8000"),
+            ("8000", "0.0.0.0:8000"),
+            ("localhost:8000", "127.0.0.1:8000"),
+        ] {
+            assert_eq!(
+                address(text).map(|address| address.to_string()),
+                Ok(expected.to_owned())
+            );
+        }
+        for wrong in [
+            "",
+            ":",
+            "localhost",
+            "localhost:",
+            "localhost:x",
+            "65536",
+            "shop:80",
+            "::1:80",
+            "127.0.0.1",
+        ] {
+            assert!(
+                address(wrong).is_err_and(|error| error.contains(":8000")),
+                "{wrong}"
+            );
+        }
+    }
+
     use clap::{Arg, Command, CommandFactory as _};
 
     use crate::arguments::Arguments;

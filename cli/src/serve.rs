@@ -12,7 +12,7 @@ use tower_ratelimit_server::{
 
 use crate::{
     log::Log,
-    options::{Drain, Files, Operators, Redis, Tls, time},
+    options::{Drain, Files, Operators, Redis, Tls, address, time},
     process::run,
 };
 
@@ -54,6 +54,7 @@ pub(crate) struct Serve {
         long,
         help_heading = "Listeners",
         value_name = "ADDRESS",
+        value_parser = address,
         default_value = "127.0.0.1:8081",
         env = "TOWER_RATELIMIT_GRPC"
     )]
@@ -74,6 +75,7 @@ pub(crate) struct Serve {
         long,
         help_heading = "Listeners",
         value_name = "ADDRESS",
+        value_parser = address,
         default_value = "127.0.0.1:8080",
         env = "TOWER_RATELIMIT_HTTP"
     )]

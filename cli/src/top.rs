@@ -11,7 +11,7 @@ use std::{
 use clap::Args;
 use serde_json::Value;
 
-use crate::words::counted;
+use crate::{options::address, words::counted};
 
 /// How long the service may take for each step of the answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -28,6 +28,7 @@ pub(crate) struct Top {
     #[arg(
         long,
         value_name = "ADDRESS",
+        value_parser = address,
         default_value = "127.0.0.1:6070",
         env = "TOWER_RATELIMIT_ADMIN"
     )]

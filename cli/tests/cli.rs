@@ -349,3 +349,13 @@ fn an_odd_spelling_is_told() {
     assert_eq!(exit, 0);
     assert!(out.contains("✗ health  path's spelling differs"), "{out}");
 }
+
+#[test]
+fn program_alone_prints_its_help() {
+    let (code, out, errors) = run(&[]);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert!(out.contains("Usage:") && out.contains("check"), "{out}");
+    let (code, out, errors) = run(&["chekc"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(errors.contains("check"), "{errors}");
+}

@@ -66,6 +66,12 @@ async fn rules_are_listed_read_again_and_checked() {
             "{rule}"
         );
 
+        let (status, told) = operate(&gateway, "GET /v1/keys?rule=limtied&key=str:a", "").await;
+        assert_eq!(
+            (status, told["error"].as_str()),
+            (404, Some("there is no rule \"limtied\""))
+        );
+
         let file = gateway.folder.path().join("rules.yaml");
         fs::write(&file, "rules: [").unwrap();
         let (status, told) = operate(&gateway, "POST /v1/rules/reload", "").await;

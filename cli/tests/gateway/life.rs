@@ -15,8 +15,12 @@ const PROXY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 7);
 
 /// The words of the process before it ends with code 2.
 fn fails(arguments: &[&str]) -> String {
+    fails_as("gateway", arguments)
+}
+
+fn fails_as(name: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
-    let output = command.arg("gateway").args(arguments).output().unwrap();
+    let output = command.arg(name).args(arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{arguments:?}");
     String::from_utf8(output.stderr).unwrap()
 }
@@ -30,7 +34,12 @@ fn faults_are_told_before_anything_listens() {
     assert!(fails(&[&[path], &upstream[..]].concat()).contains("rules.yaml"));
     fs::write(&file, "rules: [{name: a, qouta: 1/day}]").unwrap();
     assert!(fails(&[&[path], &upstream[..]].concat()).contains("qouta"));
+    fs::write(&file, "domain: shop\ndescriptors: []").unwrap();
+    let said = fails(&[&[path], &upstream[..]].concat());
+    assert!(said.contains("`tower-ratelimit serve`"), "{said}");
     fs::write(&file, RULES).unwrap();
+    let said = fails_as("serve", &[path]);
+    assert!(said.contains("`tower-ratelimit gateway`"), "{said}");
     for (wrong, told) in [
         ("https://127.0.0.1", "an upstream is http://"),
         ("http://127.0.0.1/path", "without a path"),

@@ -291,6 +291,7 @@ async fn quota_is_another_until_it_ends() {
     let more = json!({"quota": "3/day"});
     let (status, told) = operate(&service, "PUT /v1/rules/login/quota", &more).await;
     assert_eq!(status, 200, "{told}");
+    assert_eq!(told["limits"][0]["window"], 86_400);
     for status in [200, 200, 200, 429] {
         assert_eq!(auth(&service).await, status);
     }
@@ -298,6 +299,11 @@ async fn quota_is_another_until_it_ends() {
     let told = look(&service, "/v1/rules/login").await;
     assert_eq!(told["limits"][0]["limit"], 2);
     assert_eq!(told["limits"][0]["override"], Value::Null);
+
+    let hourly = json!({"quota": "3/hour"});
+    let (_, told) = operate(&service, "PUT /v1/rules/login/quota", &hourly).await;
+    assert_eq!(told["limits"][0]["window"], 3_600, "{told}");
+    operate(&service, "DELETE /v1/rules/login/quota", &Value::Null).await;
 
     let short = json!({"requests_per_unit": 9, "ttl": 1});
     operate(&service, "PUT /v1/rules/rl.foo/quota", &short).await;

@@ -155,6 +155,7 @@ async fn variables_of_the_reference_mean_the_same() {
         .env("GRPC_HOST", "127.0.0.1");
     command.env("PORT", free_port().to_string());
     command.env("GRPC_PORT", free_port().to_string());
+    command.env("DEBUG_PORT", "off");
     command.env("LOG_FORMAT", "json").env("LOG_LEVEL", "info");
     let process = Process::start(&mut command, &folder.path().join("log"));
     eventually("a line of the start", async || {

@@ -23,21 +23,21 @@ fn launch(variables: &[(&str, &str)]) -> Service {
     let files = folder.path().join("ratelimit/config");
     fs::create_dir_all(&files).unwrap();
     fs::write(files.join("rl.yaml"), RULES).unwrap();
-    let [grpc, http] = [free_port(), free_port()];
+    let [grpc, http, admin] = [free_port(), free_port(), free_port()];
     let mut command = Command::new(PROGRAM);
     command.env_clear().arg("envoy");
     command.env("RUNTIME_ROOT", folder.path());
     command.env("RUNTIME_SUBDIRECTORY", "ratelimit");
     command.env("GRPC_PORT", grpc.to_string());
     command.env("PORT", http.to_string());
+    command.env("DEBUG_PORT", admin.to_string());
     let command = command.envs(variables.iter().copied());
     let process = Process::start(command, &folder.path().join("log"));
     Service {
         folder,
         grpc,
         http,
-        // Not of the reference's variables.
-        admin: 0,
+        admin,
         process,
     }
 }
@@ -107,7 +107,8 @@ async fn counts_are_in_the_redis_that_is_named() {
 async fn what_there_is_not_is_refused() {
     for (variable, word) in [
         (("BACKEND_TYPE", "memcache"), "BACKEND_TYPE"),
-        (("CONFIG_GRPC_XDS_NODE_ID", "x"), "CONFIG_GRPC_XDS_NODE_ID"),
+        (("CONFIG_TYPE", "GRPC_XDS_SOTW"), "CONFIG_TYPE"),
+        (("DEBUG_PORT", "99999"), "DEBUG_PORT"),
     ] {
         let mut service = launch(&[variable]);
         eventually("the end", async || {
@@ -144,7 +145,7 @@ async fn calls_come_through_a_socket_in_the_file_system() {
     assert!(service.process.log().contains("rl.sock"));
     let mut second = launch(&[("GRPC_UDS", socket.to_str().unwrap())]);
     eventually("the end", async || second.process.has_ended().then_some(())).await;
-    assert!(second.process.log().contains("--grpc-uds"), "it is taken");
+    assert!(second.process.log().contains("GRPC_UDS: "), "it is taken");
     // A process that was killed leaves its socket behind.
     drop(service);
     assert!(socket.exists());

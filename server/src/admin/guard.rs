@@ -51,8 +51,9 @@ impl Guard {
     pub(super) fn new(address: SocketAddr, hosts: &[String], token: Option<String>) -> Self {
         let port = address.port();
         let mut known = vec![address.to_string()];
-        if address.ip().is_loopback() {
-            known.push(format!("localhost:{port}"));
+        // No other site's name leads to these.
+        for host in ["127.0.0.1", "[::1]", "localhost"] {
+            known.push(format!("{host}:{port}"));
         }
         for host in hosts {
             known.push(host.to_ascii_lowercase());
@@ -146,6 +147,26 @@ mod tests {
         assert_eq!(check(false, &[]), 403);
         let twice = [("host", "localhost:6070"), ("host", "localhost:6070")];
         assert_eq!(check(false, &twice), 403);
+    }
+
+    #[test]
+    fn loopback_is_a_host_wherever_it_listens() {
+        let everywhere = Guard::new(SocketAddr::from(([0, 0, 0, 0], 6070)), &[], None);
+        let check = |host| {
+            let fields = HeaderMap::from_iter([(HOST, HeaderValue::from_static(host))]);
+            everywhere.check(&fields).is_ok()
+        };
+        for host in [
+            "127.0.0.1:6070",
+            "localhost:6070",
+            "[::1]:6070",
+            "0.0.0.0:6070",
+        ] {
+            assert!(check(host), "{host}");
+        }
+        for host in ["10.0.0.1:6070", "127.0.0.1:6071", "evil.example:6070"] {
+            assert!(!check(host), "{host}");
+        }
     }
 
     #[test]

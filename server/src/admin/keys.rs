@@ -154,8 +154,13 @@ impl Admin {
             decision,
         }) = count
         else {
-            let text = format!("there is no rule {rule:?} that limits this descriptor");
-            return Err(not_found(text));
+            let of_descriptors = match limits.rules() {
+                Some(_) => " that limits this descriptor",
+                None => "",
+            };
+            return Err(not_found(format!(
+                "there is no rule {rule:?}{of_descriptors}"
+            )));
         };
         let mut answer = told(&name, key, &decision);
         // A window counts beyond its limit, for which its policy stands.

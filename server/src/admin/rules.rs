@@ -238,7 +238,9 @@ impl Admin {
             let quota = self.source().overridden(policy.name());
             let limit = quota.as_ref();
             let limit = limit.map_or(policy.limit(), |quota| quota.limit);
-            let window = policy.window().map(|window| window.as_secs());
+            let overriding = quota.as_ref().and_then(|quota| quota.window);
+            let own = || policy.window().map(|window| window.as_secs());
+            let window = overriding.or_else(own);
             policy_of(policy.name(), limit, window, quota)
         });
         json!({

@@ -108,6 +108,13 @@ impl RulesParser<'_> {
             let message = "a file is a table with a domain and descriptors";
             return self.tell(ProblemCode::R01, &root.spot, message);
         }
+        if let Some(rules) = root.get("rules")
+            && root.get("domain").is_none()
+        {
+            let message = "these are rules of requests, not of descriptors: `tower-ratelimit gateway` \
+                           takes them, and `serve` with --auth-rules";
+            return self.tell(ProblemCode::R02, &rules.spot, message);
+        }
         self.check_keys(root, false);
         self.warn_of_misplaced(root, &ROOT, "a file");
         let domain = self.text(root, "domain");

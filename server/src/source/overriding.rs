@@ -5,6 +5,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use tower_ratelimit::{Limiter as _, LocalLimiter, Quota};
+
 use super::{
     Source,
     quotas::{Instead, Overridden},
@@ -32,12 +34,17 @@ impl Source {
         let mut quotas = quotas.unwrap_or_else(PoisonError::into_inner);
         quotas.count += 1;
         let number = quotas.count;
-        let (told, limit, of_requests) = self.put(policy, instead)?;
+        self.put(policy, instead)?;
+        let (told, limit, window) = match instead {
+            Instead::Quota(quota) => (quota.to_string(), quota.capacity(), window(quota)),
+            Instead::Units(units) => (units.to_string(), units.into(), None),
+        };
         let quota = Overridden {
             told,
             limit,
+            window,
             until: ttl.and_then(|ttl| SystemTime::now().checked_add(ttl)),
-            of_requests,
+            of_requests: matches!(instead, Instead::Quota(_)),
             number,
         };
         quotas.by_policy.insert(policy.to_owned(), quota);
@@ -51,20 +58,19 @@ impl Source {
         Ok(())
     }
 
-    /// Puts it into force: the text and the units of the quota, and whether it is that of a rule of requests.
-    fn put(&self, policy: &str, instead: Instead) -> Result<(String, u64, bool), String> {
+    /// Puts it into force.
+    fn put(&self, policy: &str, instead: Instead) -> Result<(), String> {
         match instead {
             Instead::Quota(quota) => {
                 let auth = self.0.auth.as_ref();
                 let auth = auth.ok_or("there are no rules of requests")?;
                 let set = auth.set_quota(policy, Some(quota));
-                set.map_err(|error| error.to_string())?;
-                Ok((quota.to_string(), quota.capacity(), true))
+                set.map_err(|error| error.to_string())
             }
             Instead::Units(units) => {
                 let limits = &self.0.limits;
                 limits.override_by(|overrides| _ = overrides.requests.insert(policy.into(), units));
-                Ok((units.to_string(), units.into(), false))
+                Ok(())
             }
         }
     }
@@ -89,4 +95,11 @@ impl Source {
         quotas.by_policy.remove(policy);
         true
     }
+}
+
+/// The seconds of a quota's window, as header fields have it.
+fn window(quota: Quota) -> Option<u64> {
+    let limiter = LocalLimiter::builder(quota).max_keys(1).build().ok()?;
+    let window = limiter.policies().first()?.window()?;
+    Some(window.as_secs())
 }

@@ -9,6 +9,8 @@ use tower_ratelimit::Quota;
 pub(crate) struct Overridden {
     pub(crate) told: String,
     pub(crate) limit: u64,
+    /// The seconds of its window; `None` for those of the limit that it stands in place of.
+    pub(crate) window: Option<u64>,
     /// When it ends; `None` at the next reload.
     pub(crate) until: Option<SystemTime>,
     pub(super) of_requests: bool,

@@ -59,7 +59,18 @@ pub fn taken(entries: &[NodeEntry], report: &mut Report) {
     }
 }
 
-fn unknown(entry: &NodeEntry, table: &TableShape, report: &mut Report) {
+/// The fields of files of Envoy's reference service.
+const OF_ENVOY: [&str; 2] = ["domain", "descriptors"];
+
+fn unknown(entry: &NodeEntry, table: &'static TableShape, report: &mut Report) {
+    if std::ptr::eq(table, &FILE) && OF_ENVOY.contains(&entry.key.as_str()) {
+        let message = format!(
+            "{:?} is a field of Envoy's rate limit service: `tower-ratelimit serve` and `envoy` take \
+             such files",
+            entry.key
+        );
+        return report.fault(ProblemCode::R02, &entry.key_spot, message);
+    }
     let names = || table.fields.iter().map(|field| field.name);
     let suggestion = nearest(&entry.key, names());
     let mut message = format!("unknown field {:?} in {}", entry.key, table.name);
