@@ -17,7 +17,8 @@ pub(super) enum RuleKey {
     Extractor(Arc<dyn KeyExtractor>),
     /// The segment of a parameter of the rule's path.
     PathParameter(Box<str>),
-    FirstOf(Box<[Self]>),
+    /// Alternatives, each with its name.
+    FirstOf(Box<[(Box<str>, Self)]>),
     Tuple(Box<[Self]>),
 }
 
@@ -49,7 +50,7 @@ impl RuleKey {
             Self::PathParameter(name) => path_parameter(name, matcher, view),
             Self::FirstOf(choices) => {
                 let mut found = Err(KeyError::absent());
-                for choice in choices {
+                for (_, choice) in choices {
                     found = choice.extract(matcher, view);
                     if !matches!(&found, Err(error) if error.kind() == KeyErrorKind::Absent) {
                         break;
@@ -73,8 +74,42 @@ impl RuleKey {
         match self {
             Self::Extractor(_) => {}
             Self::PathParameter(name) => names.push(name.clone()),
-            Self::FirstOf(parts) | Self::Tuple(parts) => {
+            Self::FirstOf(choices) => {
+                choices
+                    .iter()
+                    .for_each(|(_, part)| part.path_parameters(names));
+            }
+            Self::Tuple(parts) => {
                 parts.iter().for_each(|part| part.path_parameters(names));
+            }
+        }
+    }
+
+    /// Adds the name of the alternative that each `first_of` takes for this request.
+    pub(super) fn alternatives<'k>(
+        &'k self,
+        matcher: &Matcher,
+        view: &RequestView<'_>,
+        names: &mut Vec<&'k str>,
+    ) {
+        match self {
+            Self::Extractor(_) | Self::PathParameter(_) => {}
+            Self::FirstOf(choices) => {
+                let is_there = |(_, choice): &&(Box<str>, Self)| {
+                    let found = choice.extract(matcher, view);
+                    !matches!(&found, Err(error) if error.kind() == KeyErrorKind::Absent)
+                };
+                if let Some((name, choice)) = choices.iter().find(is_there) {
+                    let before = names.len();
+                    choice.alternatives(matcher, view, names);
+                    if names.len() == before {
+                        names.push(name);
+                    }
+                }
+            }
+            Self::Tuple(parts) => {
+                let parts = parts.iter();
+                parts.for_each(|part| part.alternatives(matcher, view, names));
             }
         }
     }

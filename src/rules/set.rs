@@ -11,6 +11,7 @@ use super::{
     format::Format,
     need::RuleNeed,
     problem::{Problem, RulesError},
+    request::RequestView,
     rule::Rule,
     select::{RuleIndex, RulesVerdict, select},
     store::{RuleLimiter, RulesStore},
@@ -197,6 +198,21 @@ impl Rules {
         let set = &*self.0;
         let verdict = self.select(parts, now);
         Explanation::new(&set.rules, &set.client_ip, (parts, now), &verdict)
+    }
+
+    /// The alternative that a rule with `first_of` takes as the key of this request, as the file names
+    /// it: `bearer_token`, `header x-api-key`. With several `first_of` in one key it is that of each,
+    /// with ` + ` between.
+    ///
+    /// `None` if there is no such rule, its key has no `first_of`, or the request has no alternative.
+    #[must_use]
+    pub fn key_alternative(&self, rule: &str, parts: &Parts) -> Option<String> {
+        let set = &*self.0;
+        let rule = self.rule(rule)?;
+        let view = RequestView::new(parts, set.clock.now(), &set.client_ip);
+        let mut names = Vec::new();
+        rule.key.alternatives(&rule.matcher, &view, &mut names);
+        (!names.is_empty()).then(|| names.join(" + "))
     }
 
     /// The changes that a reload from `old` to this set makes.

@@ -1,5 +1,7 @@
 //! The parts of requests that rules look at.
 
+use std::net::SocketAddr;
+
 use tower_ratelimit::rules::{Format, RequestPart, Rules};
 
 #[test]
@@ -40,4 +42,48 @@ rules:
         .map(|need| (need.rule, need.part.clone(), need.is_key))
         .collect();
     assert_eq!(told, expected);
+}
+
+/// The alternative is that of the request at hand, and as the file names it.
+#[test]
+fn the_alternative_of_a_first_of_is_named() {
+    let text = r#"
+rules:
+  - {name: one, key: {first_of: [{secret_header: X-Key}, {cookie: session}, [basic_user, method], client_ip]}, quota: 1/s}
+  - {name: two, key: [method, {first_of: [{query: a}, global]}, {first_of: [{first_of: [bearer_token, host]}]}], quota: 1/s}
+  - {name: none, key: client_ip, quota: 1/s}
+  - {name: nobody, key: {first_of: [bearer_token]}, quota: 1/s}
+"#;
+    let rules = Rules::builder().parse(text, Format::Yaml).expect("rules");
+    let told = |rule: &str, uri: &str, fields: &[(&str, &str)]| {
+        let request = http::Request::get(uri).extension(SocketAddr::from(([203, 0, 113, 7], 9)));
+        let request = fields.iter().fold(request, |request, (name, value)| {
+            request.header(*name, *value)
+        });
+        let (parts, ()) = request.body(()).expect("a request").into_parts();
+        rules.key_alternative(rule, &parts)
+    };
+    let basic = ("authorization", "Basic dTpw");
+    for (rule, uri, fields, expected) in [
+        ("one", "/", &[("x-key", "k")][..], Some("header x-key")),
+        (
+            "one",
+            "/",
+            &[("cookie", "session=s")],
+            Some("cookie session"),
+        ),
+        ("one", "/", &[basic], Some("basic_user + method")),
+        ("one", "/", &[], Some("client_ip")),
+        ("two", "/?a=1", &[("host", "h")], Some("query a + host")),
+        ("two", "/", &[("host", "h")], Some("global + host")),
+        ("none", "/", &[], None),
+        ("nobody", "/", &[], None),
+        ("unknown", "/", &[], None),
+    ] {
+        assert_eq!(
+            told(rule, uri, fields).as_deref(),
+            expected,
+            "{rule} {fields:?}"
+        );
+    }
 }

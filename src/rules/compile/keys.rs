@@ -120,7 +120,7 @@ impl<'c> Context<'c> {
         let node = &entry.value;
         if entry.key == "first_of" {
             return match node.value {
-                NodeValue::List(_) => self.key_parts(node).map(RuleKey::FirstOf),
+                NodeValue::List(_) => self.key_parts(node).map(|choices| named(node, choices)),
                 _ => None,
             };
         }
@@ -163,5 +163,29 @@ impl<'c> Context<'c> {
         let known = setup.keys.iter().map(|(name, _)| name.as_str());
         self.unknown("custom key", name, &node.spot, known);
         None
+    }
+}
+
+/// The alternatives of a `first_of`, each named as the file has it.
+fn named(node: &Node, choices: Box<[RuleKey]>) -> RuleKey {
+    let names = node.items().iter().map(|item| name(item).into());
+    RuleKey::FirstOf(names.zip(choices).collect())
+}
+
+/// `client_ip`, `header x-api-key`, `client_ip + method`.
+fn name(node: &Node) -> String {
+    match &node.value {
+        NodeValue::Scalar(word) => word.text.clone(),
+        NodeValue::List(parts) => parts.iter().map(name).collect::<Vec<_>>().join(" + "),
+        NodeValue::Table(entries) => {
+            let named = entries.iter().map(|entry| {
+                let value = name(&entry.value);
+                match entry.key.as_str() {
+                    "header" | "secret_header" => format!("header {}", value.to_ascii_lowercase()),
+                    kind => format!("{kind} {value}"),
+                }
+            });
+            named.collect()
+        }
     }
 }
