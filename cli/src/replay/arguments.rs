@@ -37,6 +37,18 @@ pub(crate) struct Replay {
     /// The responses that count, such as 401 or 4xx: the others are refunded.
     #[arg(long, value_name = "STATUS", value_delimiter = ',')]
     pub(crate) count_if: Vec<String>,
+    /// The first time that counts, such as 2026-11-21T03:00Z, or a date, which begins at 00:00 UTC.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) from: Option<String>,
+    /// The time from which on nothing counts any more, written as for --from.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+    /// Leaves out clients by address or network, as if they had sent nothing; several with a comma between.
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub(crate) exclude: Vec<String>,
+    /// Leaves out the key that --key counts by, written as it is shown; may be repeated.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) exclude_key: Vec<String>,
     /// Addresses and networks of your proxies: the client is then the one in X-Forwarded-For.
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub(crate) trust_proxies: Vec<String>,

@@ -7,6 +7,7 @@ mod arguments;
 mod candidate;
 mod entry;
 mod key;
+mod left_out;
 mod log;
 mod matching;
 mod needs;
@@ -61,7 +62,7 @@ pub(crate) fn replay(arguments: &Replay, out: &mut dyn Write) -> Result<u8, Stri
         std::fs::write(path, page).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(match settings.fail_above {
-        _ if tally.seen.attempts + tally.seen.others == 0 => FAULTS,
+        _ if tally.seen.readable() == 0 => FAULTS,
         Some(share) if tally.worst_share() > share => ABOVE,
         _ => OK,
     })

@@ -75,6 +75,27 @@ impl Needs {
         })
     }
 
+    /// The source of the key by which a rule counts a request that was filled.
+    pub(super) fn source(&self, rules: &Rules, rule: &str, parts: &Parts) -> KeySource {
+        let alternative = rules.key_alternative(rule, parts);
+        let filled: Option<&Filled> = parts.extensions.get();
+        let stand_in = filled.and_then(|filled| {
+            let stood_in = filled.stand_ins.iter().map(|place| &self.0[*place]);
+            let need = { stood_in }.find(|need| {
+                let is_taken = |taken: &String| taken.split(" + ").any(|one| one == need.name());
+                need.rules.iter().any(|of| of == rule) && alternative.as_ref().is_none_or(is_taken)
+            })?;
+            Some(StandIn {
+                missing: need.name(),
+                key: filled.key.clone(),
+            })
+        });
+        KeySource {
+            alternative,
+            stand_in,
+        }
+    }
+
     /// Adds to the request of a line what rules look at, and counts for each need the requests of
     /// which the log does not tell it.
     pub(super) fn fill(
@@ -85,7 +106,7 @@ impl Needs {
         untold: &mut Vec<u64>,
     ) {
         untold.resize(self.0.len(), 0);
-        parts.extensions.insert(LogKey(key.clone()));
+        let mut stand_ins = Vec::new();
         for ((place, need), untold) in self.0.iter().enumerate().zip(untold) {
             match entry.told(place, &need.part) {
                 Told::Value(value) => need.put(&value, parts),
@@ -94,14 +115,29 @@ impl Needs {
                     *untold += 1;
                     if need.has_stand_in {
                         need.put_stand_in(key, parts);
+                        stand_ins.push(place);
                     }
                 }
             }
         }
+        let key = key.clone();
+        parts.extensions.insert(Filled { key, stand_ins });
     }
 }
 
 impl Need {
+    /// The part as a key of a rule file names it.
+    fn name(&self) -> String {
+        match &self.part {
+            RequestPart::Header(name) => format!("header {name}"),
+            RequestPart::Cookie(name) => format!("cookie {name}"),
+            RequestPart::BearerToken => "bearer_token".to_owned(),
+            RequestPart::BasicUser => "basic_user".to_owned(),
+            RequestPart::CustomKey(name) => format!("custom {name}"),
+            _ => self.to_string(),
+        }
+    }
+
     /// Adds the value of the log. That of a cookie or of a token is a whole header.
     fn put(&self, value: &str, parts: &mut Parts) {
         match &self.part {
@@ -166,9 +202,28 @@ impl fmt::Display for Need {
     }
 }
 
-/// The key of the line, in a request's extensions.
+/// The source of a key by which a rule counts.
+#[derive(Debug, Clone, Default)]
+pub(super) struct KeySource {
+    /// The alternative of a `first_of`.
+    pub(super) alternative: Option<String>,
+    pub(super) stand_in: Option<StandIn>,
+}
+
+/// The key of the line, where it stands in for a part that the log lacks.
 #[derive(Debug, Clone)]
-struct LogKey(Key);
+pub(super) struct StandIn {
+    /// The part, as a key of a rule file names it.
+    pub(super) missing: String,
+    pub(super) key: Key,
+}
+
+/// The key of the line, and the places of the needs for which it stands in: in a request's extensions.
+#[derive(Debug, Clone)]
+struct Filled {
+    key: Key,
+    stand_ins: Vec<usize>,
+}
 
 /// Stands for a key that the application registers: a log has only its own.
 #[derive(Debug, Clone, Copy)]
@@ -176,8 +231,9 @@ pub(super) struct KeyOfLog;
 
 impl KeyExtractor for KeyOfLog {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
-        let key = parts.extensions.get::<LogKey>();
-        key.map(|key| key.0.clone()).ok_or(KeyError::absent())
+        let filled = parts.extensions.get::<Filled>();
+        let key = filled.map(|filled| filled.key.clone());
+        key.ok_or(KeyError::absent())
     }
 }
 

@@ -3,11 +3,12 @@
 use std::{
     collections::BTreeMap,
     convert::Infallible,
+    future::{Future as _, poll_fn},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, request::Parts};
 use tower::{Layer, ServiceExt, service_fn, util::BoxCloneSyncService};
 use tower_ratelimit::{
     Clock, Key, LocalStore, ManualClock,
@@ -19,10 +20,10 @@ use tower_ratelimit::{
 use super::{
     candidate::{Delayed, Limited},
     entry::Attempt,
-    needs::{KeyOfLog, Needs},
+    needs::{KeyOfLog, KeySource, Needs},
     sample::Sample,
     settings::Settings,
-    top::TopKeys,
+    top::{TopKey, TopKeys},
     waiting::{Waited, WaitingRequests},
 };
 
@@ -52,7 +53,11 @@ pub(super) struct Outcomes {
 /// Counts of the decisions that the layer told.
 struct Heard {
     clock: ManualClock,
+    set: Rules,
     rules: Vec<String>,
+    needs: Needs,
+    /// The request that the layer decides about.
+    request: Option<Arc<Parts>>,
     policies: BTreeMap<String, PolicyCounts>,
     /// The most keys that are remembered of each policy.
     max_keys: usize,
@@ -69,7 +74,7 @@ struct PolicyCounts {
     is_shadow: bool,
     limited: Limited,
     keys: Sample<()>,
-    top: TopKeys,
+    top: TopKeys<KeySource>,
 }
 
 /// The decisions by a quota of a rule, and the keys that it limited.
@@ -83,8 +88,8 @@ pub(super) struct Policy {
     pub(super) limited: Limited,
     pub(super) keys: u64,
     pub(super) keys_are_estimated: bool,
-    /// The keys that were limited most, how often, and how much of that may be another's.
-    pub(super) top: Vec<(Key, u64, u64)>,
+    /// The keys that were limited most.
+    pub(super) top: Vec<TopKey<KeySource>>,
 }
 
 /// The status of a line, which the handler answers with.
@@ -102,6 +107,9 @@ impl TriedRules {
         let told = Arc::new(Mutex::new(Heard {
             clock: clock.clone(),
             rules: rules.names().map(str::to_owned).collect(),
+            set: rules.clone(),
+            needs: settings.needs.clone(),
+            request: None,
             policies: BTreeMap::new(),
             max_keys: settings.max_keys.min(MOST_LIMITED),
         }));
@@ -115,15 +123,8 @@ impl TriedRules {
             let told = Arc::clone(&told);
             move |event: &Event<'_>| unpoisoned(&told).note(event)
         });
-        let handler = service_fn(async |request: Request<()>| {
-            let mut response = Response::new(());
-            if let Some(Logged(status)) = request.extensions().get() {
-                *response.status_mut() = *status;
-            }
-            Ok(response)
-        });
         Ok(Self {
-            service: BoxCloneSyncService::new(layer.layer(handler)),
+            service: BoxCloneSyncService::new(layer.layer(service_fn(answer))),
             waiting: WaitingRequests::new(clock).map_err(|error| error.to_string())?,
             store,
             told,
@@ -136,7 +137,10 @@ impl TriedRules {
     /// Whether the rules limit the attempt at once. Those that have waited meanwhile are told first.
     pub(super) fn limits(&mut self, attempt: &mut Attempt) -> bool {
         let Self {
-            waiting, outcomes, ..
+            waiting,
+            outcomes,
+            told,
+            ..
         } = self;
         waiting.go_on(Some(attempt.at), |waited| {
             outcomes.note(&waited);
@@ -145,16 +149,20 @@ impl TriedRules {
             self.unseen += 1;
             return false;
         };
+        let told = Arc::clone(told);
+        let decided = Arc::new((*parts).clone());
         let mut request = Request::from_parts(*parts, ());
         let status = StatusCode::from_u16(attempt.status).unwrap_or(StatusCode::OK);
         request.extensions_mut().insert(Logged(status));
-        let answer = self.service.clone().oneshot(request);
-        let answer = async {
-            match answer.await {
+        let mut answer = Box::pin(self.service.clone().oneshot(request));
+        // One that waits is decided between others.
+        let answer = poll_fn(move |cx| {
+            unpoisoned(&told).request = Some(Arc::clone(&decided));
+            answer.as_mut().poll(cx).map(|answer| match answer {
                 Ok(response) => response,
                 Err(never) => match never {},
-            }
-        };
+            })
+        });
         let answered = waiting.ask(attempt.at, answer);
         answered.is_some_and(|waited| outcomes.note(&waited))
     }
@@ -222,31 +230,35 @@ impl Heard {
         let now = self.clock.now().as_micros();
         let mut keys = KeysOfRules::new(decided.key());
         for quota in decided.decision().quotas() {
-            let counts = self.counts(quota.name());
+            let Self {
+                set,
+                needs,
+                request,
+                rules,
+                policies,
+                max_keys,
+                ..
+            } = self;
+            let counts = policies.entry(quota.name().to_owned());
+            let counts = counts.or_insert_with_key(|name| PolicyCounts {
+                rule: rule_of(name, rules),
+                decided: 0,
+                is_shadow: false,
+                limited: Limited::default(),
+                keys: Sample::new(*max_keys),
+                top: TopKeys::default(),
+            });
             counts.decided += 1;
             counts.is_shadow = decided.is_shadow();
             let key = keys.of(counts.rule);
             if quota.is_denied() {
                 counts.limited.note(now);
                 counts.keys.note(key, |()| {});
-                counts.top.count(key);
+                let rule = counts.rule.map(|place| rules[place].as_str());
+                let source = || Some(needs.source(set, rule?, request.as_deref()?));
+                counts.top.count(key, || source().unwrap_or_default());
             }
         }
-    }
-
-    fn counts(&mut self, policy: &str) -> &mut PolicyCounts {
-        let Self {
-            rules, max_keys, ..
-        } = self;
-        let counts = self.policies.entry(policy.to_owned());
-        counts.or_insert_with(|| PolicyCounts {
-            rule: rule_of(policy, rules),
-            decided: 0,
-            is_shadow: false,
-            limited: Limited::default(),
-            keys: Sample::new(*max_keys),
-            top: TopKeys::default(),
-        })
     }
 }
 
@@ -285,6 +297,15 @@ impl KeysOfRules {
         self.rule = rule;
         &self.keys[self.place]
     }
+}
+
+/// The handler behind the rules, which answers as the line does.
+async fn answer(request: Request<()>) -> Result<Response<()>, Infallible> {
+    let mut response = Response::new(());
+    if let Some(Logged(status)) = request.extensions().get() {
+        *response.status_mut() = *status;
+    }
+    Ok(response)
 }
 
 /// The rules, whose limits go by the clock of the log.

@@ -5,7 +5,8 @@ use std::{path::PathBuf, time::Duration};
 use tower_ratelimit::{ClientIp, Quota, rules::Rules};
 
 use super::{
-    arguments::Replay, key::KeySpec, matching::RequestPattern, needs::Needs, order::Spread,
+    arguments::Replay, key::KeySpec, left_out::LeftOut, matching::RequestPattern, needs::Needs,
+    order::Spread,
 };
 
 /// Each has a bit, and so have the limits of `--what-if`.
@@ -20,6 +21,7 @@ pub(super) struct Settings {
     pub(super) key: KeySpec,
     pub(super) pattern: Option<RequestPattern>,
     pub(super) count_if: Option<StatusSet>,
+    pub(super) left_out: LeftOut,
     pub(super) trust: Option<ClientIp>,
     pub(super) reorder: Duration,
     pub(super) spread: Spread,
@@ -52,6 +54,7 @@ impl Settings {
             key: arguments.key.parse()?,
             pattern: pattern.transpose()?,
             count_if: statuses,
+            left_out: LeftOut::new(arguments)?,
             trust,
             reorder: duration(&arguments.reorder)?,
             spread: arguments.spread,

@@ -12,14 +12,14 @@ use super::{
     candidate::{Candidate, Delayed, Limited},
     entry::Attempt,
     log::Seen,
-    needs::Need,
+    needs::{KeySource, Need},
     order::Spread,
     peaks::{Peaks, WINDOWS},
     rules::{Policy, TriedRules},
     series::Series,
     settings::{Settings, StatusSet},
     suggestion::{PERCENTILES, Suggestion},
-    top::TopKeys,
+    top::{TopKey, TopKeys},
 };
 use crate::time;
 
@@ -30,6 +30,8 @@ const FACTORS: [f64; 12] = [0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 
 pub(super) struct Tally {
     clock: ManualClock,
     pub(super) seen: Seen,
+    /// The options that leave lines out.
+    options: Vec<String>,
     pub(super) late: u64,
     /// The first and the last time, in microseconds.
     pub(super) span: Option<(u64, u64)>,
@@ -57,8 +59,17 @@ pub(super) struct Tally {
 /// The numbers of limited requests are no forecast.
 pub(super) const UPPER_BOUND: &str = "clients that are refused would have behaved differently";
 
-/// A key that was limited, how often, and how much of that may be another's.
-pub(super) type TopKey = (String, u64, u64);
+/// A key that was limited.
+pub(super) struct LimitedKey {
+    pub(super) name: String,
+    pub(super) requests: u64,
+    /// How much of that may be another's.
+    pub(super) of_others: u64,
+    /// The alternative of a `first_of`, or the key of the line that stands in for one.
+    pub(super) counted_by: Option<String>,
+    /// The key of the rule, which the log lacks.
+    pub(super) instead_of: Option<String>,
+}
 
 impl Tally {
     pub(super) fn new(settings: &Settings) -> Result<Self, String> {
@@ -76,6 +87,7 @@ impl Tally {
         let rules = (!settings.rules.is_empty()).then(|| TriedRules::new(settings, &clock));
         Ok(Self {
             seen: Seen::default(),
+            options: settings.left_out.names().to_vec(),
             late: 0,
             span: None,
             refused: 0,
@@ -125,7 +137,7 @@ impl Tally {
         };
         self.series.count(at, is_limited);
         if limited & 1 == 1 && !self.quotas.is_empty() {
-            self.top.count(&attempt.key);
+            self.top.count(&attempt.key, || ());
         }
         let counts = self
             .count_if
@@ -139,6 +151,12 @@ impl Tally {
         if let Some(rules) = &mut self.rules {
             rules.finish();
         }
+    }
+
+    /// Each option that leaves lines out, and how many.
+    pub(super) fn left_out(&self) -> impl Iterator<Item = (&str, u64)> {
+        let options = self.options.iter().map(String::as_str);
+        options.zip(self.seen.left_out.iter().copied())
     }
 
     /// The share of attempts that is limited by the quota or the rules that limit most.
@@ -169,25 +187,41 @@ impl Tally {
     }
 
     /// The keys that the first quota limits most.
-    pub(super) fn top(&self) -> Vec<TopKey> {
-        self.named(self.top.first(self.many))
+    pub(super) fn top(&self) -> Vec<LimitedKey> {
+        let top = self.top.first(self.many).into_iter();
+        top.map(|top| self.limited_key(&top, &KeySource::default()))
+            .collect()
     }
 
     /// Each quota of each rule that decided something.
-    pub(super) fn policies(&self) -> Vec<(Policy, Vec<TopKey>)> {
+    pub(super) fn policies(&self) -> Vec<(Policy, Vec<LimitedKey>)> {
         let tried = self.rules.iter();
         let policies = tried.flat_map(|rules| rules.policies(self.many));
         let named = policies.map(|mut policy| {
-            let top = self.named(mem::take(&mut policy.top));
+            let top = mem::take(&mut policy.top).into_iter();
+            let top = top.map(|top| self.limited_key(&top, &top.label));
+            let top = top.collect();
             (policy, top)
         });
         named.collect()
     }
 
-    fn named(&self, top: Vec<(Key, u64, u64)>) -> Vec<TopKey> {
-        let top = top.into_iter();
-        top.map(|(key, count, error)| (self.name(&key), count, error))
-            .collect()
+    /// The key with its name; where that of the line stands in, by that one's.
+    fn limited_key<L>(&self, top: &TopKey<L>, source: &KeySource) -> LimitedKey {
+        let TopKey {
+            key, count, error, ..
+        } = top;
+        let stand_in = source.stand_in.as_ref();
+        LimitedKey {
+            name: self.name(stand_in.map_or(key, |stand_in| &stand_in.key)),
+            requests: *count,
+            of_others: *error,
+            counted_by: match stand_in {
+                Some(_) => Some(self.key.clone()),
+                None => source.alternative.clone(),
+            },
+            instead_of: stand_in.map(|stand_in| stand_in.missing.clone()),
+        }
     }
 
     fn name(&self, key: &Key) -> String {
@@ -226,6 +260,7 @@ impl Tally {
             "lines": self.seen.lines,
             "attempts": self.seen.attempts,
             "other_requests": self.seen.others,
+            "left_out": self.left_out().map(|(option, lines)| json!({"by": option, "lines": lines})).collect::<Vec<_>>(),
             "skipped": self.seen.skipped,
             "skipped_first": self.seen.reasons,
             "late": self.late,
@@ -240,7 +275,7 @@ impl Tally {
             "quotas": candidates(&self.quotas, 0),
             "rules": rules,
             "upper_bound": self.tries_any().then_some(UPPER_BOUND),
-            "top": top_json(self.top()),
+            "top": top_json(&self.top()),
             "suggestion": self.suggestion().map(|suggestion| suggestion_json(&suggestion)),
             "what_if": candidates(&self.what_if, self.quotas.len()),
         })
@@ -255,7 +290,7 @@ impl Tally {
                 "limited": limited(&policy.limited),
                 "keys_limited": policy.keys,
                 "keys_are_estimated": policy.keys_are_estimated,
-                "top": top_json(top),
+                "top": top_json(&top),
             })
         });
         let untold = self.untold().map(|(need, attempts)| {
@@ -297,10 +332,17 @@ impl Tally {
     }
 }
 
-fn top_json(top: Vec<TopKey>) -> Value {
-    let top = top.into_iter();
-    top.map(|(key, count, error)| json!({"key": key, "limited": count, "of_others_at_most": error}))
-        .collect()
+fn top_json(top: &[LimitedKey]) -> Value {
+    let top = top.iter().map(|key| {
+        json!({
+            "key": key.name,
+            "limited": key.requests,
+            "of_others_at_most": key.of_others,
+            "counted_by": key.counted_by,
+            "instead_of": key.instead_of,
+        })
+    });
+    top.collect()
 }
 
 fn limited(limited: &Limited) -> Value {

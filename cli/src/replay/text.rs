@@ -8,7 +8,7 @@ use super::{
     peaks::WINDOWS,
     rules::{Policy, TriedRules},
     suggestion::{PERCENTILES, Suggestion},
-    tally::{Tally, TopKey, UPPER_BOUND, minute_of, time_of},
+    tally::{LimitedKey, Tally, UPPER_BOUND, minute_of, time_of},
 };
 use crate::words::plural;
 
@@ -55,6 +55,9 @@ fn log(tally: &Tally, text: &mut String) -> std::fmt::Result {
     writeln!(text, ", {about}{keys} by {}", tally.key)?;
     if let Some((first, last)) = tally.span {
         writeln!(text, "from {} to {}", time_of(first), time_of(last))?;
+    }
+    for (option, lines) in tally.left_out() {
+        writeln!(text, "left out by {option}: {}", many(lines, "line"))?;
     }
     if seen.skipped > 0 {
         let skipped = many(seen.skipped, "line");
@@ -221,28 +224,40 @@ fn delayed(tally: &Tally, delayed: Delayed, text: &mut String) -> std::fmt::Resu
 
 fn top(tally: &Tally, text: &mut String) -> std::fmt::Result {
     if let Some(first) = tally.quotas.first() {
-        limited_most(&first.quota.to_string(), tally.top(), text)?;
+        limited_most(&first.quota.to_string(), &tally.top(), text)?;
     }
     for (policy, top) in tally.policies() {
         let by = format!("{}{}", policy.name, shadow(&policy));
-        limited_most(&by, top, text)?;
+        limited_most(&by, &top, text)?;
     }
     Ok(())
 }
 
-fn limited_most(by: &str, top: Vec<TopKey>, text: &mut String) -> std::fmt::Result {
+fn limited_most(by: &str, top: &[LimitedKey], text: &mut String) -> std::fmt::Result {
     if top.is_empty() {
         return Ok(());
     }
     writeln!(text, "\nlimited most by {by}")?;
-    for (key, count, error) in top {
-        write!(text, "{:>13}  {key}", number(count))?;
-        if error > 0 {
-            write!(text, " (up to {} of them others')", number(error))?;
+    for key in top {
+        write!(text, "{:>13}  {}", number(key.requests), key.name)?;
+        if let Some(source) = counted_by(key) {
+            write!(text, "  {source}")?;
+        }
+        if key.of_others > 0 {
+            write!(text, " (up to {} of them others')", number(key.of_others))?;
         }
         text.push('\n');
     }
     Ok(())
+}
+
+/// The words about the source of a key, where there are several.
+pub(super) fn counted_by(key: &LimitedKey) -> Option<String> {
+    let by = key.counted_by.as_ref()?;
+    Some(match &key.instead_of {
+        Some(missing) => format!("by {by} instead of {missing}"),
+        None => format!("by {by}"),
+    })
 }
 
 fn suggest(suggestion: &Suggestion, text: &mut String) -> std::fmt::Result {
@@ -301,7 +316,7 @@ fn what_if(tally: &Tally, around: &[Candidate], text: &mut String) -> std::fmt::
 }
 
 /// `1 line`, `2,000 lines`.
-fn many(count: u64, what: &str) -> String {
+pub(super) fn many(count: u64, what: &str) -> String {
     format!("{} {what}{}", number(count), plural(count as usize))
 }
 
@@ -316,6 +331,19 @@ pub(super) fn number(number: u64) -> String {
         told.push(digit);
     }
     told
+}
+
+/// `1k`, `1.5k`, `20M`: three digits at most, for little room.
+pub(super) fn compact(number: u64) -> String {
+    let units = [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")];
+    let Some((unit, name)) = units.into_iter().find(|(unit, _)| number >= *unit) else {
+        return number.to_string();
+    };
+    let (whole, tenths) = (number / unit, number % unit * 10 / unit);
+    match (whole, tenths) {
+        (..10, 1..) => format!("{whole}.{tenths}{name}"),
+        _ => format!("{whole}{name}"),
+    }
 }
 
 /// `0.12 %`.

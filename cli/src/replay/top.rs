@@ -8,34 +8,46 @@ use tower_ratelimit::Key;
 /// Counters that are kept.
 const COUNTERS: usize = 1_000;
 
-/// Keys and how often they came.
+/// Keys and how often they came, each with a label.
 #[derive(Debug, Default)]
-pub(super) struct TopKeys {
-    counts: HashMap<Key, Counter>,
+pub(super) struct TopKeys<L = ()> {
+    counts: HashMap<Key, Counter<L>>,
     /// The keys in the order of their counts and numbers.
     order: BTreeMap<(u64, u64), Key>,
     next: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Counter {
+/// A key that came often.
+#[derive(Debug, Clone)]
+pub(super) struct TopKey<L = ()> {
+    pub(super) key: Key,
+    pub(super) count: u64,
+    /// How much of the count may be another key's.
+    pub(super) error: u64,
+    pub(super) label: L,
+}
+
+#[derive(Debug, Clone)]
+struct Counter<L> {
     count: u64,
     /// How much of the count may be another key's.
     error: u64,
     number: u64,
+    label: L,
 }
 
-impl TopKeys {
-    pub(super) fn count(&mut self, key: &Key) {
+impl<L: Clone> TopKeys<L> {
+    /// Counts a key; the label is asked for where the key has none yet.
+    pub(super) fn count(&mut self, key: &Key, label: impl FnOnce() -> L) {
         let counter = match self.counts.get(key) {
             Some(counter) => {
                 self.order.remove(&(counter.count, counter.number));
                 Counter {
                     count: counter.count + 1,
-                    ..*counter
+                    ..counter.clone()
                 }
             }
-            None => self.new_counter(),
+            None => self.new_counter(label()),
         };
         self.order
             .insert((counter.count, counter.number), key.clone());
@@ -43,7 +55,7 @@ impl TopKeys {
     }
 
     /// The counter of the key that came least often, if all are in use.
-    fn new_counter(&mut self) -> Counter {
+    fn new_counter(&mut self, label: L) -> Counter<L> {
         self.next += 1;
         let mut error = 0;
         if self.counts.len() >= COUNTERS
@@ -56,15 +68,23 @@ impl TopKeys {
             count: error + 1,
             error,
             number: self.next,
+            label,
         }
     }
 
-    /// The first of them: the key, its count, and how much of that may be another's.
-    pub(super) fn first(&self, many: usize) -> Vec<(Key, u64, u64)> {
+    /// The first of them.
+    pub(super) fn first(&self, many: usize) -> Vec<TopKey<L>> {
         let order = self.order.iter().rev().take(many);
-        order
-            .map(|((count, _), key)| (key.clone(), *count, self.counts[key].error))
-            .collect()
+        let first = order.map(|((count, _), key)| {
+            let Counter { error, label, .. } = &self.counts[key];
+            TopKey {
+                key: key.clone(),
+                count: *count,
+                error: *error,
+                label: label.clone(),
+            }
+        });
+        first.collect()
     }
 }
 
@@ -74,20 +94,20 @@ mod tests {
 
     #[test]
     fn heavy_keys_stay_in_a_flood_of_others() {
-        let mut top = TopKeys::default();
+        let mut top: TopKeys = TopKeys::default();
         for number in 0..100_000_u64 {
-            top.count(&Key::from(1_000_000 + number));
+            top.count(&Key::from(1_000_000 + number), || ());
             if number % 50 == 0 {
-                top.count(&Key::from(1_u64));
+                top.count(&Key::from(1_u64), || ());
             }
             if number % 100 == 0 {
-                top.count(&Key::from(2_u64));
+                top.count(&Key::from(2_u64), || ());
             }
         }
         let first = top.first(2);
-        let keys: Vec<_> = first.iter().map(|(key, ..)| key.clone()).collect();
+        let keys: Vec<_> = first.iter().map(|top| top.key.clone()).collect();
         assert_eq!(keys, [Key::from(1_u64), Key::from(2_u64)]);
-        for ((_, count, error), real) in first.iter().zip([2_000, 1_000]) {
+        for (TopKey { count, error, .. }, real) in first.iter().zip([2_000, 1_000]) {
             assert!(
                 *count >= real && count - error <= real,
                 "{count} less {error}"

@@ -73,6 +73,33 @@ fn exit_codes_and_messages() {
             "\"x\" is no share",
         ),
         (&[&log, "--suggest", "--trust-proxies", "x"], "x"),
+        (
+            &[&log, "--suggest", "--from", "yesterday"],
+            "\"yesterday\" is no time; accepted are RFC 3339",
+        ),
+        (
+            &[&log, "--suggest", "--until", "2026-11-20T00:00"],
+            "\"2026-11-20T00:00\" is no time",
+        ),
+        (
+            &[
+                &log,
+                "--suggest",
+                "--from",
+                "2026-11-21",
+                "--until",
+                "2026-11-21T01:00+01:00",
+            ],
+            "--from 2026-11-21 is not before --until 2026-11-21T01:00+01:00",
+        ),
+        (
+            &[&log, "--suggest", "--exclude", "203.0.113.0/33"],
+            "\"203.0.113.0/33\" is no address and no network",
+        ),
+        (
+            &[&log, "--suggest", "--exclude", "alice"],
+            "left out by --exclude-key",
+        ),
     ] {
         let (exit, out, errors) = run(arguments);
         assert_eq!((exit, out.as_str()), (2, ""), "{arguments:?}");

@@ -6,6 +6,7 @@ mod exits;
 mod fields;
 mod files;
 mod hostile;
+mod left_out;
 mod limiter;
 mod report;
 mod rules;

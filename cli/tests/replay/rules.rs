@@ -325,7 +325,11 @@ fn each_rule_names_the_keys_that_it_limits() {
         let policy = policy.expect("a policy");
         (policy["keys_limited"].clone(), policy["top"].clone())
     };
-    let key = |key: &str, limited: u64| value!([{"key": key, "limited": limited, "of_others_at_most": 0}]);
+    let key = |key: &str, limited: u64| {
+        value!([{
+            "key": key, "limited": limited, "of_others_at_most": 0, "counted_by": null, "instead_of": null,
+        }])
+    };
     assert_eq!(limits("a.few"), (1.into(), key("203.0.113.7", 6)), "{told}");
     assert_eq!(limits("a.many"), (0.into(), value!([])));
     let (keys, top) = limits("b");
@@ -371,4 +375,75 @@ fn keys_that_rules_forget_are_told() {
     assert!(json(&asked)["evictions"].as_u64() > Some(1_000));
     let (_, text, _) = run(&asked);
     assert!(text.contains("keys forgotten for want of room"), "{text}");
+}
+
+/// The header where the request has it, else the address: the key alone does not say which.
+#[test]
+fn first_of_names_the_key_that_it_counted_by() {
+    let directory = directory();
+    let request = |key: &str, ip: &str| {
+        format!(
+            "{{\"ts\":{MIDNIGHT},\"ip\":\"{ip}\",\"method\":\"GET\",\"uri\":\"/\",\"status\":200,\"http_x_api_key\":\"{key}\"}}\n"
+        )
+    };
+    let log = request("k1", "203.0.113.7").repeat(6) + &request("-", "203.0.113.8").repeat(5);
+    let log = file(&directory, "access.log", log);
+    let told = |wait: &str| {
+        let rules = format!(
+            "rules: [{{name: a, key: {{first_of: [{{secret_header: X-Api-Key}}, client_ip]}}, quota: 2/day{wait}}}]"
+        );
+        let rules = file(&directory, "rules.yaml", rules);
+        let (_, text, errors) = run(&[&log, "--rules", &rules]);
+        assert_eq!(errors, "");
+        (
+            json(&[&log, "--rules", &rules])["rules"]["policies"][0]["top"].clone(),
+            text,
+        )
+    };
+    let (top, text) = told("");
+    assert_eq!(top[0]["counted_by"], "header x-api-key", "{top}");
+    assert_eq!(top[0]["limited"], 4);
+    assert_eq!(
+        (&top[1]["counted_by"], &top[1]["key"]),
+        (&"client_ip".into(), &"203.0.113.8".into())
+    );
+    assert_eq!(top[1]["instead_of"], Value::Null);
+    assert!(
+        text.contains("            3  203.0.113.8  by client_ip\n"),
+        "{text}"
+    );
+    assert!(text.contains("  by header x-api-key\n"), "{text}");
+    // Those that wait are decided later, between others.
+    let (top, _) = told(", wait: 25h");
+    let by = [0, 1].map(|place| top[place]["counted_by"].clone());
+    assert_eq!(by, ["header x-api-key", "client_ip"], "{top}");
+}
+
+/// A log without tokens: those limited are named by the key that stands in, and not by its digest.
+#[test]
+fn a_key_that_stands_in_is_named_as_itself() {
+    let log = line(MIDNIGHT, "203.0.113.7", "GET /a", 200).repeat(5);
+    for (key, instead_of) in [
+        ("bearer_token", "bearer_token"),
+        ("{first_of: [bearer_token, client_ip]}", "bearer_token"),
+        ("{cookie: session}", "cookie session"),
+        (
+            "{first_of: [{custom: account}, client_ip]}",
+            "custom account",
+        ),
+    ] {
+        let rules = format!("rules: [{{name: a, key: {key}, quota: 2/day}}]");
+        let (told, text) = tried(&log, &rules);
+        let top = told["policies"][0]["top"][0].clone();
+        assert_eq!(
+            top,
+            value!({
+                "key": "203.0.113.7", "limited": 3, "of_others_at_most": 0,
+                "counted_by": "ip", "instead_of": instead_of,
+            }),
+            "{key}"
+        );
+        let expected = format!("            3  203.0.113.7  by ip instead of {instead_of}\n");
+        assert!(text.contains(&expected), "{text}");
+    }
 }

@@ -60,6 +60,11 @@ impl Dates {
     }
 }
 
+/// The time of a text that a person wrote, in microseconds since 1970.
+pub(in crate::replay) fn instant(text: &str) -> Option<u64> {
+    Dates::new().date(text).map(|(at, _)| at)
+}
+
 /// The time without the fraction of its second, and that in microseconds.
 fn split_fraction(text: &str) -> (std::borrow::Cow<'_, str>, Option<u64>) {
     let Some(dot) = text.find(['.', ',']) else {

@@ -12,8 +12,11 @@ use std::borrow::Cow;
 use http::header;
 use tower_ratelimit::{Key, rules::RequestPart};
 
-pub(super) use self::reader::{Reader, Seen};
 use self::{date::Dates, fields::FieldNames, json::JsonLines};
+pub(super) use self::{
+    date::instant,
+    reader::{Reader, Seen},
+};
 use super::{
     arguments::LogFormat,
     entry::{Attempt, Entry, Told},
@@ -37,6 +40,8 @@ enum Parsed {
     Attempt(Attempt),
     /// It is about a request that does not count.
     Other,
+    /// The option at this place leaves it out.
+    LeftOut(usize),
 }
 
 impl<'s> Parser<'s> {
@@ -51,6 +56,9 @@ impl<'s> Parser<'s> {
         if self.dates.is_to_come(entry.at) {
             return Err("its time is to come");
         }
+        if let Some(option) = self.settings.left_out.by_time(entry.at) {
+            return Ok(Parsed::LeftOut(option));
+        }
         let fits = |pattern: &RequestPattern| pattern.fits(&entry);
         if !self.settings.pattern.as_ref().is_none_or(fits) {
             return Ok(Parsed::Other);
@@ -61,6 +69,9 @@ impl<'s> Parser<'s> {
             entry.resolve_client(proxies);
         }
         let key = self.settings.key.key(&entry).unwrap_or_else(Key::anonymous);
+        if let Some(option) = self.settings.left_out.by_client(&entry, &key) {
+            return Ok(Parsed::LeftOut(option));
+        }
         if let Some(parts) = &mut request {
             self.settings.needs.fill(&entry, &key, parts, untold);
         }

@@ -46,11 +46,20 @@ pub(in crate::replay) struct Seen {
     pub(in crate::replay) attempts: u64,
     /// Lines about requests that do not count.
     pub(in crate::replay) others: u64,
+    /// For each option that leaves lines out, how many.
+    pub(in crate::replay) left_out: Vec<u64>,
     pub(in crate::replay) skipped: u64,
     /// The first of them, and why.
     pub(in crate::replay) reasons: Vec<String>,
     /// For each need of the rules, how many attempts' lines do not tell it.
     pub(in crate::replay) untold: Vec<u64>,
+}
+
+impl Seen {
+    /// Lines that could be read.
+    pub(in crate::replay) fn readable(&self) -> u64 {
+        self.attempts + self.others + self.left_out.iter().sum::<u64>()
+    }
 }
 
 /// Reads all files side by side, by the times of their lines: files may cover the same time, and
@@ -115,6 +124,7 @@ impl<'s> Reader<'s> {
         Ok(Self {
             seen: Seen {
                 files: sources.len(),
+                left_out: vec![0; settings.left_out.names().len()],
                 ..Seen::default()
             },
             sources,
@@ -203,6 +213,7 @@ impl<'s> Reader<'s> {
                 return Some(attempt);
             }
             Ok(Parsed::Other) => self.seen.others += 1,
+            Ok(Parsed::LeftOut(option)) => self.seen.left_out[option] += 1,
             Err(why) => {
                 self.seen.skipped += 1;
                 if self.seen.reasons.len() < 3 {
