@@ -4,6 +4,7 @@
 //! line but counts.
 
 mod arguments;
+mod calendar;
 mod candidate;
 mod entry;
 mod key;
@@ -17,6 +18,7 @@ mod picture;
 mod report;
 mod rules;
 mod sample;
+mod sentence;
 mod series;
 mod settings;
 mod suggestion;

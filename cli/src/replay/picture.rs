@@ -2,57 +2,97 @@
 
 use std::fmt::Write;
 
-use super::text::number;
+use super::text::compact;
 
-const WIDTH: f64 = 860.0;
+/// Narrow enough that letters can be read on a phone.
+const WIDTH: f64 = 640.0;
 /// Where the largest value and zero are.
 const TOP: f64 = 16.0;
-const BOTTOM: f64 = 240.0;
+const BOTTOM: f64 = 256.0;
 /// Room for what stands beside a picture.
-const LEFT: f64 = 64.0;
-const BELOW: f64 = 28.0;
+const LEFT: f64 = 72.0;
+const RIGHT: f64 = 16.0;
+/// A line of text below a picture.
+const LINE: f64 = 24.0;
+
+/// The heights of values.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Scale {
+    /// Counts up to the largest one: ten times as many are a step more.
+    Counts(f64),
+    /// Shares from 0 to the largest one.
+    Shares(f64),
+}
+
+impl Scale {
+    /// The height of a value, of 1.
+    pub(super) fn height(self, value: f64) -> f64 {
+        match self {
+            Self::Counts(most) => (1.0 + value).ln() / (1.0 + most.max(1.0)).ln(),
+            Self::Shares(most) => value / most.max(1e-9),
+        }
+    }
+
+    /// The values that have a line, and their names.
+    fn lines(self) -> Vec<(f64, String)> {
+        match self {
+            Self::Counts(most) => {
+                let powers = (0..20).map(|power| 10_f64.powi(power));
+                let powers = powers.take_while(|power| *power <= most.max(1.0));
+                let lines = [0.0].into_iter().chain(powers);
+                let named = lines.map(|line| {
+                    // It would touch the zero.
+                    let is_low = line == 1.0 && most > 100.0;
+                    let name = compact(line.round() as u64);
+                    (line, if is_low { String::new() } else { name })
+                });
+                named.collect()
+            }
+            Self::Shares(most) => [0.0, most / 2.0, most]
+                .map(|share| match share {
+                    0.1.. => (share, format!("{:.0} %", share * 100.0)),
+                    _ => (share, format!("{:.1} %", share * 100.0)),
+                })
+                .into(),
+        }
+    }
+}
 
 /// A picture that is being drawn. Places across it are shares of its width.
 pub(super) struct Picture<'p> {
     page: &'p mut String,
-    most: f64,
+    scale: Scale,
 }
 
 impl<'p> Picture<'p> {
-    /// Begins a picture of values up to `most`, which stand with `unit`.
-    pub(super) fn new(page: &'p mut String, title: &str, most: f64, unit: &str) -> Self {
+    /// Begins a picture with room for so many lines below it.
+    pub(super) fn new(page: &'p mut String, title: &str, scale: Scale, lines: usize) -> Self {
         let _ = write!(
             page,
-            "<h2>{title}</h2>\n<figure><svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{title}\">\n",
-            WIDTH + 8.0,
-            BOTTOM + BELOW
+            "<h2>{title}</h2>\n<figure><svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"{title}\">\n",
+            BOTTOM + LINE * lines as f64 + 8.0
         );
-        let most = most.max(1e-9);
-        let picture = Self { page, most };
-        for value in [0.0, most / 2.0, most] {
+        let picture = Self { page, scale };
+        for (value, name) in scale.lines() {
             let y = picture.y(value);
-            let told = match most {
-                _ if value == 0.0 => "0".to_owned(),
-                ..10.0 => format!("{value:.1}"),
-                _ => number(value.round() as u64),
-            };
             let _ = writeln!(
                 picture.page,
-                "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{told}{unit}</text>\
-                 <line class=\"axis\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{WIDTH}\" y2=\"{y:.1}\"/>",
+                "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>\
+                 <line class=\"axis\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{}\" y2=\"{y:.1}\"/>",
                 LEFT - 8.0,
-                y + 4.0
+                y + 5.0,
+                WIDTH - RIGHT
             );
         }
         picture
     }
 
     fn x(share: f64) -> f64 {
-        LEFT + share * (WIDTH - LEFT)
+        LEFT + share * (WIDTH - LEFT - RIGHT)
     }
 
     fn y(&self, value: f64) -> f64 {
-        TOP + (BOTTOM - TOP) * (1.0 - (value / self.most).min(1.0))
+        TOP + (BOTTOM - TOP) * (1.0 - self.scale.height(value).min(1.0))
     }
 
     fn points(&self, points: impl Iterator<Item = (f64, f64)>) -> String {
@@ -68,42 +108,49 @@ impl<'p> Picture<'p> {
         );
     }
 
-    /// The area below the points, each of which is as high until the next one.
-    pub(super) fn area(&mut self, values: &[f64], class: &str) {
-        let at = |place: usize| place as f64 / values.len().max(1) as f64;
-        let steps = values.iter().enumerate();
-        let steps = steps.flat_map(|(place, value)| [(at(place), *value), (at(place + 1), *value)]);
-        let points = self.points([(0.0, 0.0)].into_iter().chain(steps).chain([(1.0, 0.0)]));
-        let _ = writeln!(
-            self.page,
-            "<polygon class=\"{class}\" points=\"{points}\"/>"
-        );
+    /// A bar for each value, from one edge to the other.
+    pub(super) fn bars(&mut self, values: impl ExactSizeIterator<Item = u64>, class: &str) {
+        let all = values.len().max(1) as f64;
+        let width = Self::x(1.0 / all) - Self::x(0.0);
+        let gap = if width > 8.0 { 1.0 } else { 0.0 };
+        let mut path = String::new();
+        for (place, value) in values.enumerate().filter(|(_, value)| *value > 0) {
+            let (x, y) = (Self::x(place as f64 / all), self.y(value as f64));
+            let _ = write!(
+                path,
+                "M{:.1} {BOTTOM}V{y:.1}h{:.1}V{BOTTOM}z",
+                x + gap,
+                (width - 2.0 * gap).max(1.0)
+            );
+        }
+        let _ = writeln!(self.page, "<path class=\"{class}\" d=\"{path}\"/>");
     }
 
-    pub(super) fn bar(&mut self, (from, to): (f64, f64), value: f64, class: &str) {
-        let (x, y) = (Self::x(from), self.y(value));
-        let _ = writeln!(
-            self.page,
-            "<rect class=\"{class}\" x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
-            x + 1.0,
-            (Self::x(to) - x - 2.0).max(0.5),
-            BOTTOM - y
-        );
-    }
-
-    /// Writes below the picture; what stands at an edge does not cross it.
-    pub(super) fn mark(&mut self, x: f64, text: &str) {
+    /// Writes below the picture, in one line or two; what stands at an edge does not cross it. A minor
+    /// one is left out where there is little room.
+    pub(super) fn mark(&mut self, x: f64, lines: &[&str], is_minor: bool) {
         let anchor = match x {
-            ..0.02 => "start",
-            0.98.. => "end",
+            0.97.. => "end",
             _ => "middle",
         };
+        let class = if is_minor { " class=\"minor\"" } else { "" };
+        for (line, y) in lines.iter().zip([BOTTOM + LINE, BOTTOM + 2.0 * LINE]) {
+            let _ = writeln!(
+                self.page,
+                "<text{class} x=\"{:.1}\" y=\"{y}\" text-anchor=\"{anchor}\">{}</text>",
+                Self::x(x),
+                escaped(line)
+            );
+        }
+    }
+
+    /// A short line from the axis to what is written below.
+    pub(super) fn tick(&mut self, x: f64) {
+        let x = Self::x(x);
         let _ = writeln!(
             self.page,
-            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
-            Self::x(x),
-            BOTTOM + 18.0,
-            escaped(text)
+            "<line class=\"axis\" x1=\"{x:.1}\" y1=\"{BOTTOM}\" x2=\"{x:.1}\" y2=\"{}\"/>",
+            BOTTOM + 5.0
         );
     }
 

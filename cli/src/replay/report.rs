@@ -5,25 +5,37 @@ use std::fmt::Write;
 use tower_ratelimit::Quota;
 
 use super::{
+    calendar::{AxisDate, dates},
     candidate::{Candidate, Delayed, Limited},
-    picture::{Picture, escaped},
-    tally::{Tally, UPPER_BOUND, time_of},
-    text::{number, percent, shadow, text},
+    picture::{Picture, Scale, escaped},
+    sentence::sentence,
+    series::MINUTE,
+    tally::{LimitedKey, Tally, UPPER_BOUND, time_of},
+    text::{compact, counted_by, many, number, percent, shadow, text},
 };
 
-/// Grey, blue and red as the plots of the guide have them.
+/// Grey, blue and red as the plots of the guide have them: seen on a light and on a dark sheet.
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
-body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem}\
-h2{margin:2.5rem 0 .5rem}\
-figure,.wide{margin:0;overflow-x:auto}figcaption{font-size:.9rem}\
-svg{display:block;width:100%;min-width:36rem;height:auto}\
-svg text{font:12px system-ui,sans-serif;fill:currentColor}\
-.axis{stroke:#8886}.offered{fill:#888}.admitted{fill:#2e6fb5}\
+body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}\
+h1{font-size:1.3rem;line-height:1.4}h2{font-size:1.1rem;margin:2.5rem 0 .5rem}\
+figure{margin:0}.wide{overflow-x:auto}figcaption{font-size:.9rem;margin-top:.25rem}\
+svg{display:block;width:100%;height:auto}\
+svg text{font:13px system-ui,sans-serif;fill:currentColor}\
+.axis{stroke:#8886}.offered{fill:#888}.admitted{fill:#2e6fb5}.refused{fill:#c43c2e}\
 .limit{fill:none;stroke:#c43c2e;stroke-width:2}.dashed{stroke-dasharray:6 4}\
-pre{overflow-x:auto;font-size:.9rem}table{border-collapse:collapse}\
-td,th{padding:.2rem .8rem;text-align:right;border-bottom:1px solid #8886}\
-td:first-child,th:first-child{text-align:left;padding-left:0}";
+ol{list-style:none;margin:0;padding:0}\
+li{display:grid;grid-template-columns:minmax(0,13rem) minmax(0,1fr) 5rem;gap:0 .8rem;align-items:center;padding:.15rem 0}\
+li small{display:block}li strong{text-align:right;font-weight:400}\
+li i{height:.9rem;background:#c43c2e}\
+pre{overflow-x:auto;font-size:.85rem;overflow-wrap:normal}summary{cursor:pointer;margin-top:2.5rem}\
+table{border-collapse:collapse;font-size:.9rem}\
+td,th{padding:.2rem .5rem;text-align:right;vertical-align:top;border-bottom:1px solid #8886}\
+th{font-weight:600;overflow-wrap:normal}\
+td{white-space:nowrap}td:first-child,th:first-child{text-align:left;padding-left:0;white-space:normal;min-width:4rem}\
+@media(max-width:40rem){svg text{font-size:22px}svg .minor{display:none}\
+td,th{padding:.2rem .25rem}table{font-size:.8rem}\
+li{grid-template-columns:minmax(0,1fr) 4rem}li span{grid-column:1/-1}}";
 
 /// The page. The numbers in it are those of `--json`, which it has as data, too.
 pub(super) fn html(tally: &Tally) -> String {
@@ -31,22 +43,39 @@ pub(super) fn html(tally: &Tally) -> String {
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>Replay</title><style>{STYLE}</style>\n<h1>Replay</h1>\n"
+         <title>Replay</title><style>{STYLE}</style>\n<h1>{}</h1>\n",
+        escaped(&sentence(tally))
     );
+    left_out(tally, &mut page);
     if tally.tries_any() {
         table(tally, &mut page);
+        limited_over_time(tally, &mut page);
+        limited_keys(tally, &mut page);
     }
     over_time(tally, &mut page);
     histogram(tally, &mut page);
     curve(tally, &mut page);
     let _ = write!(
         page,
-        "<h2>All of it</h2>\n<pre>{}</pre>\n<script type=\"application/json\" id=\"replay\">{}</script>\n</html>\n",
+        "<details><summary>All of it as text</summary>\n<pre tabindex=\"0\">{}</pre></details>\n\
+         <script type=\"application/json\" id=\"replay\">{}</script>\n</html>\n",
         escaped(&text(tally)),
         // A name in the log cannot end the element.
         tally.json().to_string().replace('<', "\\u003c")
     );
     page
+}
+
+/// The lines that a reader might miss.
+fn left_out(tally: &Tally, page: &mut String) {
+    let options = tally.left_out().map(|(option, lines)| {
+        let lines = many(lines, "line");
+        format!("{lines} by {}", escaped(option))
+    });
+    let options: Vec<_> = options.collect();
+    if !options.is_empty() {
+        let _ = writeln!(page, "<p>Left out: {}.</p>", options.join(", "));
+    }
 }
 
 fn table(tally: &Tally, page: &mut String) {
@@ -88,32 +117,125 @@ fn table(tally: &Tally, page: &mut String) {
     );
 }
 
-/// Offered and admitted requests, a step after the other.
+/// The limit that the pictures over time are about.
+fn limit_of(tally: &Tally) -> Option<String> {
+    match tally.quotas.first() {
+        Some(first) => Some(first.quota.to_string()),
+        None => tally.rules.as_ref().map(|_| "the rules".to_owned()),
+    }
+}
+
+/// Limited requests alone: beside all others a few could not be seen.
+fn limited_over_time(tally: &Tally, page: &mut String) {
+    let steps = tally.series.steps.iter();
+    let most = steps.clone().map(|step| step.1).max().unwrap_or(0);
+    let Some(limit) = limit_of(tally).filter(|_| most > 0) else {
+        return;
+    };
+    let scale = Scale::Counts(most as f64);
+    let dates = dates_of(tally);
+    let mut picture = Picture::new(page, "Limited requests over time", scale, lines_of(&dates));
+    picture.bars(steps.map(|step| step.1), "refused");
+    mark_dates(&dates, &mut picture);
+    let step = step_of(tally);
+    picture.end(&format!(
+        "The requests that {limit} would have limited. {step}"
+    ));
+}
+
+/// All requests, and those that are admitted before them.
 fn over_time(tally: &Tally, page: &mut String) {
-    let series = &tally.series;
+    let steps = tally.series.steps.iter();
+    let most = steps.clone().map(|step| step.0).max().unwrap_or(0);
     let Some((first, last)) = tally.span else {
         return;
     };
-    let offered: Vec<f64> = series.steps.iter().map(|step| step.0 as f64).collect();
-    let admitted = series
-        .steps
-        .iter()
-        .map(|(all, limited)| (all - limited) as f64);
-    let most = offered.iter().copied().fold(0.0, f64::max);
-    let mut picture = Picture::new(page, "Requests over time", most, "");
-    picture.area(&offered, "offered");
-    picture.area(&admitted.collect::<Vec<_>>(), "admitted");
-    picture.mark(0.0, &time_of(first));
-    picture.mark(1.0, &time_of(last));
-    let by = match tally.quotas.first() {
-        Some(first) => format!("the rest, in grey, {} limits", first.quota),
-        None if tally.rules.is_some() => "the rest, in grey, the rules limit".to_owned(),
-        None => "all of them, without a limit".to_owned(),
+    let scale = Scale::Counts(most as f64);
+    let dates = dates_of(tally);
+    let mut picture = Picture::new(page, "Requests over time", scale, lines_of(&dates));
+    picture.bars(steps.clone().map(|step| step.0), "offered");
+    picture.bars(steps.map(|(all, limited)| all - limited), "admitted");
+    mark_dates(&dates, &mut picture);
+    let by = match limit_of(tally) {
+        Some(limit) => format!("Blue is admitted; the rest, in grey, {limit} limits."),
+        None => "All of them, without a limit.".to_owned(),
     };
-    picture.end(&match series.minutes {
-        1 => format!("A step is a minute. Blue is admitted; {by}."),
-        minutes => format!("A step is {minutes} minutes. Blue is admitted; {by}."),
-    });
+    let span = format!("From {} to {}.", time_of(first), time_of(last));
+    picture.end(&format!("{by} {} {span}", step_of(tally)));
+}
+
+fn step_of(tally: &Tally) -> String {
+    let minutes = many(tally.series.minutes, "minute");
+    format!("A bar is {minutes}; each line is ten times the one below. Times are UTC.")
+}
+
+/// The dates below pictures over time, with their places.
+fn dates_of(tally: &Tally) -> Vec<(f64, AxisDate)> {
+    let (from, to) = tally.series.span();
+    let place = |date: &AxisDate| (date.at - from) as f64 / (to - from).max(MINUTE) as f64;
+    let dates = dates(from, to).into_iter();
+    dates.map(|date| (place(&date), date)).collect()
+}
+
+fn lines_of(dates: &[(f64, AxisDate)]) -> usize {
+    let lines = dates.iter().map(|(_, date)| date.lines.len());
+    lines.max().unwrap_or(1)
+}
+
+fn mark_dates(dates: &[(f64, AxisDate)], picture: &mut Picture<'_>) {
+    for (x, date) in dates {
+        let lines: Vec<&str> = date.lines.iter().map(String::as_str).collect();
+        picture.tick(*x);
+        picture.mark(*x, &lines, false);
+    }
+}
+
+/// Those that are limited most, by the first quota and by each rule.
+fn limited_keys(tally: &Tally, page: &mut String) {
+    if let Some(first) = tally.quotas.first() {
+        let by = first.quota.to_string();
+        bars_of_keys(&by, tally.keys_limited_by(0), &tally.top(), page);
+    }
+    for (policy, top) in tally.policies() {
+        let by = format!("{}{}", policy.name, shadow(&policy));
+        bars_of_keys(&by, policy.keys, &top, page);
+    }
+}
+
+/// A bar for each key. A list, which a phone can break and a screen reader can read.
+fn bars_of_keys(by: &str, all: u64, top: &[LimitedKey], page: &mut String) {
+    let Some(most) = top.first() else {
+        return;
+    };
+    let scale = Scale::Counts(most.requests as f64);
+    let _ = writeln!(
+        page,
+        "<h2>Who is limited most by {}</h2>\n<figure><ol>",
+        escaped(by)
+    );
+    for key in top {
+        let source = counted_by(key).map_or(String::new(), |source| {
+            format!("<small>{}</small>", escaped(&source))
+        });
+        let _ = writeln!(
+            page,
+            "<li><span>{}{source}</span><i style=\"width:{:.1}%\"></i><strong>{}</strong></li>",
+            escaped(&key.name),
+            100.0 * scale.height(key.requests as f64),
+            number(key.requests)
+        );
+    }
+    let shown = top.len() as u64;
+    let rest = match all.saturating_sub(shown) {
+        0 => String::new(),
+        1 => " One more key is limited less.".to_owned(),
+        rest => format!(" {} more keys are limited less.", number(rest)),
+    };
+    let _ = writeln!(
+        page,
+        "</ol><figcaption>Limited requests of each key; a bar grows by the same length for ten times as \
+         many.{rest}</figcaption></figure>"
+    );
 }
 
 /// How many keys ask for how much in a minute, in steps that double.
@@ -129,23 +251,23 @@ fn histogram(tally: &Tally, page: &mut String) {
     }
     let most = counts.iter().copied().max().unwrap_or(0);
     let title = "Keys by the most that they ask for in a minute";
-    let mut picture = Picture::new(page, title, most as f64, "");
+    let mut picture = Picture::new(page, title, Scale::Counts(most as f64), 1);
     let at = |step: usize| step as f64 / steps as f64;
-    for (step, count) in counts.iter().enumerate() {
-        picture.bar((at(step), at(step + 1)), *count as f64, "admitted");
-        let (from, to) = (1_u64 << step, (2_u64 << step) - 1);
-        let told = match step {
-            0 => "1".to_owned(),
-            _ => format!("{}–{}", number(from), number(to)),
-        };
-        picture.mark(at(step) + 0.5 / steps as f64, &told);
+    picture.bars(counts.iter().copied(), "admitted");
+    for step in 0..=steps {
+        let is_minor = steps > 7 && step % 2 == 1;
+        picture.tick(at(step));
+        picture.mark(at(step), &[&compact(1 << step)], is_minor);
     }
     let of = if tally.peaks.is_sample() {
         " of a sample"
     } else {
         ""
     };
-    let caption = format!("A bar counts the keys{of} whose busiest minute has that many requests.");
+    let caption = format!(
+        "A bar counts the keys{of} whose busiest minute has, from the number at its left edge on, that many \
+         requests."
+    );
     let limit = tally.quotas.first();
     let limit = limit.map(|first| mark_limit(&mut picture, &first.quota, steps));
     picture.end(&format!("{caption}{}", limit.unwrap_or_default()));
@@ -171,16 +293,27 @@ fn curve(tally: &Tally, page: &mut String) {
     let Some(first) = tally.quotas.first().filter(|_| all > 1) else {
         return;
     };
-    let share = |place: usize| 100.0 * tally.share(tally.what_if[place].limited.requests);
+    let share = |place: usize| tally.share(tally.what_if[place].limited.requests);
     let most = (0..all).map(share).fold(0.0, f64::max);
-    let mut picture = Picture::new(page, "Limited requests by the limit", most, " %");
+    let mut picture = Picture::new(
+        page,
+        "Limited requests by the limit",
+        Scale::Shares(most),
+        1,
+    );
     let at = |place: usize| place as f64 / (all - 1) as f64;
     picture.line((0..all).map(|place| (at(place), share(place))), "limit");
+    let own = tally
+        .what_if
+        .iter()
+        .position(|one| one.quota == first.quota);
     for (place, candidate) in tally.what_if.iter().enumerate() {
-        picture.mark(at(place), &number(candidate.quota.limit()));
-        if candidate.quota == first.quota {
-            picture.dashed(at(place));
-        }
+        let is_minor = own.is_some_and(|own| own.abs_diff(place) % 2 == 1);
+        let limit = compact(candidate.quota.limit());
+        picture.mark(at(place), &[&limit], is_minor);
+    }
+    if let Some(own) = own {
+        picture.dashed(at(own));
     }
     picture.end(&format!(
         "Each limit with its burst or queue in proportion; dashed is {}.",

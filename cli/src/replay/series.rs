@@ -3,6 +3,9 @@
 /// As many as a picture has room for.
 const STEPS: usize = 600;
 
+/// In microseconds.
+pub(super) const MINUTE: u64 = 60_000_000;
+
 /// Offered and limited attempts, a step after the other.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Series {
@@ -16,7 +19,7 @@ pub(super) struct Series {
 impl Series {
     /// Counts an attempt; they come in the order of their times.
     pub(super) fn count(&mut self, at: u64, is_limited: bool) {
-        let minute = at / 60_000_000;
+        let minute = at / MINUTE;
         if self.minutes == 0 {
             (self.first, self.minutes) = (minute, 1);
         }
@@ -32,6 +35,12 @@ impl Series {
         }
         self.steps[step].0 += 1;
         self.steps[step].1 += u64::from(is_limited);
+    }
+
+    /// The begin of the first step and the end of the last one, in microseconds since 1970.
+    pub(super) fn span(&self) -> (u64, u64) {
+        let end = self.first + self.minutes * self.steps.len() as u64;
+        (self.first * MINUTE, end * MINUTE)
     }
 }
 

@@ -28,10 +28,105 @@ fn the_report_has_the_numbers_of_the_json() {
     assert_eq!(data, told);
     let bound = told["upper_bound"].as_str().expect("a reason");
     assert!(bound.contains("would have behaved differently"), "{bound}");
-    assert_eq!(page.matches("<svg").count(), 3);
+    assert_eq!(page.matches("<svg").count(), 4);
     for fetched in ["<b>", "://", "src=", "href="] {
         assert!(!page.contains(fetched), "{page}");
     }
+}
+
+/// What a page written with these arguments has as its heading, and all of it.
+fn page_of(arguments: &[&str]) -> (String, String) {
+    let directory = directory();
+    let path = directory.path().join("report.html");
+    let report = path.display().to_string();
+    json(&[arguments, &["--report", &report]].concat());
+    let page = fs::read_to_string(&path).expect("a page");
+    let (_, heading) = page.split_once("<h1>").expect("a heading");
+    let (heading, _) = heading.split_once("</h1>").expect("an end");
+    (heading.to_owned(), page)
+}
+
+#[test]
+fn the_page_begins_with_what_the_limit_would_have_done_and_to_whom() {
+    let directory = directory();
+    let log = file(&directory, "access.log", small());
+    let rules =
+        "rules: [{name: login, match: {path: /login}, quota: 1/day}, {name: all, quota: 4/day}]";
+    let rules = file(&directory, "rules.yaml", rules);
+    for (arguments, sentence) in [
+        (
+            &["--quota", "4/day"][..],
+            "4/86400s would have limited 6 of 11 requests (54.55 %), all of one of 2 keys by ip: 203.0.113.7.",
+        ),
+        (
+            &["--quota", "1/day", "--key", "path"],
+            "1/86400s would have limited 9 of 11 requests (81.82 %), all of one of 2 keys by path: &quot;/a&quot;.",
+        ),
+        (
+            &["--quota", "1/day", "--quota", "2/day", "--key", "ip"],
+            "1/86400s would have limited 9 of 11 requests",
+        ),
+        (
+            &["--quota", "10/day"],
+            "10/86400s would have limited nobody: all 11 requests of 2 keys by ip pass.",
+        ),
+        (
+            &["--rules", &rules],
+            "These rules would have limited 6 of 11 requests (54.55 %): all limited 6 of 1 key, 203.0.113.7.",
+        ),
+        (
+            &["--suggest"],
+            "2 keys by ip sent 11 requests; 12/60s burst 12 would have been enough for nearly all of them.",
+        ),
+        (
+            &["--quota", "4/day", "--from", "2026-11-21"],
+            "No request was left to try a limit on, of 11 lines.",
+        ),
+    ] {
+        let (heading, _) = page_of(&[&[log.as_str()], arguments].concat());
+        assert!(heading.starts_with(sentence), "{arguments:?}: {heading}");
+    }
+}
+
+/// Six requests among a hundred thousand are seen, by whom they were sent and when.
+#[test]
+fn limited_requests_and_clients_have_pictures_of_their_own() {
+    let directory = directory();
+    let crowd = (0..600).map(|second| {
+        let client = format!("10.0.0.{}", second % 200);
+        line(MIDNIGHT + 60 * second, &client, "GET /a", 200).repeat(3)
+    });
+    let log = crowd.collect::<String>()
+        + &line(MIDNIGHT + 36_000, "203.0.113.7", "GET /a", 200).repeat(10);
+    let log = file(&directory, "access.log", log);
+    let (_, page) = page_of(&[&log, "--quota", "4/minute"]);
+    let between = |from: &str, to: &str| {
+        let (_, rest) = page
+            .split_once(from)
+            .unwrap_or_else(|| panic!("no {from} in {page}"));
+        rest.split_once(to).expect("an end").0.to_owned()
+    };
+    let limited = between("Limited requests over time</h2>", "</figure>");
+    // One bar, as high as the picture is, and dates below.
+    let bars = between("class=\"refused\" d=\"", "\"");
+    assert_eq!(bars.matches('M').count(), 1, "{bars}");
+    assert!(bars.contains("V16.0h"), "{bars}");
+    for date in [">00:00<", ">20 Nov<", ">06:00<"] {
+        assert!(limited.contains(date), "{date}: {limited}");
+    }
+    // Ten times as many requests are a line more: the crowd's three do not vanish beside ten.
+    let (_, all) = page
+        .split_once("Requests over time</h2>")
+        .expect("a picture");
+    for line in [">0</text>", ">1</text>", ">10</text>"] {
+        assert!(all.contains(line), "{line}");
+    }
+    let clients = between("Who is limited most by 4/60s</h2>", "</figure>");
+    assert!(
+        clients
+            .contains("<span>203.0.113.7</span><i style=\"width:100.0%\"></i><strong>6</strong>"),
+        "{clients}"
+    );
 }
 
 /// The limit stands where it is, or nowhere.
@@ -162,6 +257,51 @@ mod chromium {
         value.to_string()
     }
 
+    /// A page in a frame that is as wide as a phone says how wide its content is.
+    #[test]
+    fn the_page_fits_a_phone() {
+        let directory = directory();
+        let many = (0..30).map(|client| {
+            let client = format!("2001:db8:{client:x}:ffff::1");
+            line(MIDNIGHT + client.len() as u64, &client, "GET /a", 200).repeat(9)
+        });
+        let name = "somebody".repeat(12);
+        let user = line(MIDNIGHT + 86_399, "203.0.113.7", "GET /a", 200).replacen(
+            "- -",
+            &format!("- {name}"),
+            1,
+        );
+        let log = small() + &many.collect::<String>() + &user.repeat(2_000);
+        let log = file(&directory, "access.log", log);
+        let rules = file(
+            &directory,
+            "rules.yaml",
+            "rules: [{name: a-rule-with-a-long-name-of-its-own, quota: 4/minute}]",
+        );
+        let page = directory.path().join("report.html");
+        let report = page.display().to_string();
+        let rest = ["--what-if", "--suggest", "--report", &report];
+        for tried in [
+            &["--quota", "4/minute burst 3 soft 10%", "--key", "ip+user"][..],
+            &["--quota", "4/minute", "--rules", &rules, "--key", "user"],
+        ] {
+            json(&[&[log.as_str()], tried, &rest].concat());
+            let text = std::fs::read_to_string(&page).expect("a page");
+            // The copy may run a script.
+            let (head, body) = text.split_once("<meta http-equiv").expect("a policy");
+            let (_, body) = body.split_once('>').expect("an end");
+            let told = "<script>onload = () => { const { scrollWidth, clientWidth } = document.documentElement; parent.postMessage(scrollWidth - clientWidth, '*'); }</script>";
+            file(&directory, "copy.html", format!("{head}{body}{told}"));
+            let frame = "<p id=told>none</p><script>onmessage = (told) => { document.getElementById('told').textContent = \
+                `it is ${told.data} too wide`; }</script><iframe width=375 height=700 style='border:0' src=copy.html></iframe>";
+            let frame = file(&directory, "frame.html", frame);
+            let Some((dom, _)) = opened(Path::new(&frame)) else {
+                return;
+            };
+            assert!(dom.contains("it is 0 too wide"), "{dom}");
+        }
+    }
+
     #[test]
     fn the_page_shows_the_numbers_of_the_json() {
         let directory = directory();
@@ -218,9 +358,9 @@ mod chromium {
             .map(|point| point.split_once(',').expect("a point").1.to_owned());
         let expected = shares
             .iter()
-            .map(|share| format!("{:.1}", 16.0 + 224.0 * (1.0 - share / most)));
+            .map(|share| format!("{:.1}", 16.0 + 240.0 * (1.0 - share / most)));
         assert_eq!(heights.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
-        let (shown, rest) = between(rest, "<pre>", "</pre>");
+        let (shown, rest) = between(rest, "<pre tabindex=\"0\">", "</pre>");
         let shown = shown
             .replace("&lt;", "<")
             .replace("&gt;", ">")
