@@ -8,10 +8,12 @@ const PERIODS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
 const STEPS = [0, 1, 2, 5, 10, 15, 30, 60, 300];
 const RATES = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20];
 const SHAPES = ['circle', 'square', 'triangle'];
-const DEFAULTS = { a: '5/10s burst 10', b: '5/10s fixed_window', r: '0.4,0.3,1', w: '3', x: '1' };
+const DEFAULTS = { a: '5/10s', b: '5/10s fixed_window', r: '0.4,0.3,1', w: '3', x: '1' };
 const GAPS = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200];
 const DAY = 86400; // seconds
 const BOTH = [0, 1];
+const NARROW = 300; // pixels of a drawing that has no room for long words
+const PAST = 10_000; // requests that are kept, to be decided again
 
 const $ = (id) => document.getElementById(id);
 function make(tag, attributes = {}, ...children) {
@@ -46,7 +48,7 @@ class Core {
 let core;
 let palette = {};
 const lanes = [];
-const sim = { now: START, paused: false, speed: 1, watch: 3, rates: [0, 0, 0], next: [0, 0, 0], queue: [], rows: [], seed: 1 };
+const sim = { now: START, paused: false, speed: 1, watch: 3, rates: [0, 0, 0], next: [0, 0, 0], queue: [], past: [], rows: [], seed: 1 };
 
 // Words
 const plural = (count, noun) => `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : noun.endsWith('s') ? 'es' : 's'}`;
@@ -100,17 +102,40 @@ function step(seconds) {
   }
   sim.now = until;
 }
+/** Takes a request, and keeps it for a change of a limit. */
 function decide(arrival) {
-  const row = { t: sim.now, client: arrival.client, cells: ['', ''] };
+  sim.past.push({ t: sim.now, client: arrival.client, lanes: arrival.lanes });
+  if (sim.past.length > 1.1 * PAST) sim.past = sim.past.slice(-PAST);
+  const row = ask(arrival);
+  arrival.lanes.forEach((place) => sim.attack?.hear(arrival.client, place, row.passed[place]));
+  arrival.lanes.forEach((place) => arrival.heard?.(place, row.answers[place]));
+  return row;
+}
+/** Decides a request in its lanes, now. */
+function ask(arrival) {
+  const row = { t: sim.now, client: arrival.client, cells: ['', ''], passed: [], answers: [] };
   for (const place of arrival.lanes) {
     const answer = JSON.parse(core.decide(place, sim.now, arrival.client));
     lanes[place].hear(arrival, answer);
     row.cells[place] = verdict(answer);
-    sim.attack?.hear(arrival.client, place, answer.outcome !== 'denied');
-    arrival.heard?.(place, answer);
+    row.passed[place] = answer.outcome !== 'denied';
+    row.answers[place] = answer;
   }
   sim.rows = [row, ...sim.rows.slice(0, 19)];
   return row;
+}
+/** Decides the requests of the strips again, in both lanes and with fresh counters. */
+function replay() {
+  const { now } = sim;
+  sim.past = sim.past.filter((arrival) => arrival.t > now - range());
+  sim.rows = [];
+  for (const lane of lanes) lane.begin();
+  for (const arrival of sim.past) {
+    sim.now = arrival.t;
+    ask(arrival);
+  }
+  sim.now = now;
+  for (const lane of lanes) lane.denial = null;
 }
 /** Sends at once: on the screen it still takes the time of a flight. */
 function send(count) {
@@ -154,10 +179,8 @@ class Lane {
     }
     for (const each of Object.values(this.inputs)) each.removeAttribute('aria-invalid');
     if (fault.hidden) {
-      const clients = SHAPES.map(() => ({ passed: [], answer: null, counts: [0, 0] }));
-      Object.assign(this, { clients, bins: new Map(), dots: [], denial: null });
-      // Bars of another width cannot be drawn beside the new ones.
-      for (const lane of lanes) if (lane.width !== range() / 60) Object.assign(lane, { width: range() / 60, bins: new Map() });
+      this.dots ??= [];
+      if (lanes.every((lane) => lane.quota)) replay();
       this.show(input);
     } else {
       (input ?? this.inputs.text).setAttribute('aria-invalid', 'true');
@@ -165,6 +188,12 @@ class Lane {
     }
     save();
     return fault.hidden;
+  }
+  /** Fresh counters, and nothing heard yet. */
+  begin() {
+    core.lane(this.place, this.quota.text);
+    const clients = SHAPES.map(() => ({ passed: [], answer: null, counts: [0, 0] }));
+    Object.assign(this, { clients, bins: new Map(), width: range() / 60, denial: null });
   }
   hear(arrival, answer) {
     const ok = answer.outcome !== 'denied';
@@ -315,7 +344,7 @@ function tell(number, story, last = false) {
 function scene(a, b, second) {
   if (sim.paused) pause(false);
   const minute = 60 * SECOND;
-  Object.assign(sim, { queue: [], rows: [], attack: null, now: (Math.floor(sim.now / minute) + 1) * minute + second * SECOND });
+  Object.assign(sim, { queue: [], past: [], rows: [], attack: null, now: (Math.floor(sim.now / minute) + 1) * minute + second * SECOND });
   [a, b].forEach((text, i) => lanes[i].set(text));
   SHAPES.forEach((_, i) => setRate(i, 0));
   setSpeed(1);
@@ -481,21 +510,25 @@ function drawLane(lane) {
     pen.shape(client, 17, rowOf(client), 7);
   }
   for (const [from, to] of [[110, MIDDLE - 13], [MIDDLE + 13, 192]]) pen.line([[gate, from], [gate, to]], 'edge', 3);
-  pen.box(pen.w - 70, MIDDLE - 26, 66, 52, 'soft', 'edge', 6);
-  ['your', 'service'].forEach((word, i) => pen.text(word, pen.w - 37, MIDDLE - 3 + 16 * i, { align: 'center', colour: 'strong' }));
+  const service = serviceWidth(pen);
+  pen.box(pen.w - service - 4, MIDDLE - 26, service, 52, 'soft', 'edge', 6);
+  const words = service < 66 ? ['app'] : ['your', 'service'];
+  words.forEach((word, i) => pen.text(word, pen.w - service / 2 - 4, MIDDLE + (words.length > 1 ? -3 : 4) + 16 * i, { align: 'center', colour: 'strong' }));
   (still.matches ? drawCounts : drawDots)(pen, lane, gate);
   if (lane.denial) {
     pen.fade(1.6 - (sim.now - lane.denial.at) / (sim.speed * SECOND));
-    const [x, align] = pen.w < 300 ? [pen.w - 2, 'right'] : [gate + 10, 'left'];
-    pen.text(lane.denial.text, x, 206, { colour: 'limit', weight: 600, align });
+    const [x, align] = pen.w < NARROW ? [pen.w - 2, 'right'] : [gate + 10, 'left'];
+    const words = pen.w < NARROW ? lane.denial.text.replace(', retry in', ' for') : lane.denial.text;
+    pen.text(words, x, 206, { colour: 'limit', weight: 600, align });
     pen.fade(1);
   }
   drawStrip(lane);
 }
+const serviceWidth = (pen) => (pen.w < NARROW ? 32 : 66);
 /** In place of dots, for those who want nothing to move. */
 function drawCounts(pen, lane) {
   lane.dots = [];
-  const words = pen.w < 300 ? ['✓', '✕'] : ['passed,', 'refused'];
+  const words = pen.w < NARROW ? ['✓', '✕'] : ['passed,', 'refused'];
   lane.clients.forEach(({ counts }, i) => pen.text(`${counts[0]} ${words[0]} ${counts[1]} ${words[1]}`, 38, rowOf(i + 1) + 4, { colour: 'strong' }));
 }
 function drawDots(pen, lane, gate) {
@@ -524,7 +557,7 @@ function drawDots(pen, lane, gate) {
       pen.shape(dot.client, Math.max(40, gate - 12 - 15 * queued++), MIDDLE);
       return true;
     }
-    const [dx, dy] = dot.ok ? [(pen.w - 76 - gate) * p, 0] : [-26 * p, 44 * p * p];
+    const [dx, dy] = dot.ok ? [(pen.w - serviceWidth(pen) - 10 - gate) * p, 0] : [-26 * p, 44 * p * p];
     pen.fade(dot.ok ? 4 * (1 - p) : 1 - p);
     pen.shape(dot.client, gate - 12 + dx, MIDDLE + dy);
     if (!dot.ok || dx > 20) pen.text(dot.ok ? '✓' : '✕', gate - 16 + dx, MIDDLE - 10 + dy, { colour: dot.ok ? 'passed' : 'limit', weight: 700 });
@@ -536,16 +569,17 @@ function drawBucket(pen, lane, gate) {
   const { capacity, step, limit, period } = lane.quota;
   const { remaining, reset_after } = lane.peek();
   const tokens = step ? remaining : level(lane.quota, reset_after);
-  const [x, y, w, h] = [pen.w < 300 ? gate - 70 : gate - 34, 14, 68, 74];
+  const narrow = pen.w < NARROW;
+  const [x, y, w, h] = narrow ? [6, 14, 44, 74] : [gate - 34, 14, 68, 74];
   const full = (tokens / capacity) * h;
   pen.box(x, y + h - full, w, full, 'passed');
   if (capacity <= 25) {
     for (let i = 1; i < capacity; i++) pen.line([[x, y + h - (i * h) / capacity], [x + w, y + h - (i * h) / capacity]], 'card', 1);
   }
   pen.line([[x, y - 4], [x, y + h], [x + w, y + h], [x + w, y - 4]], 'edge', 2);
-  pen.text(tokens.toFixed(1), x + w + 14, y + 42, { size: 22, colour: 'strong', weight: 600 });
-  pen.text(`of ${plural(capacity, 'token')}`, x + w + 14, y + 60);
-  if (pen.w >= 300) pen.text(step ? `refilled every ${span(step)}` : `+1 every ${wait(period / limit)}`, x - 14, y + 42, { align: 'right' });
+  pen.text(tokens.toFixed(1), x + w + (narrow ? 8 : 14), y + 42, { size: 22, colour: 'strong', weight: 600 });
+  pen.text(`of ${plural(capacity, 'token')}`, x + w + (narrow ? 8 : 14), y + 60);
+  if (!narrow) pen.text(step ? `refilled every ${span(step)}` : `+1 every ${wait(period / limit)}`, x - 14, y + 42, { align: 'right' });
 }
 function drawQueue(pen, lane, gate) {
   const { queue, limit, period } = lane.quota;
@@ -557,9 +591,14 @@ function drawQueue(pen, lane, gate) {
     pen.box(x, 40, size, 26, null, 'edge', 3);
     if (i < waiting) pen.shape(sim.watch, x + size / 2, 53, Math.min(7, size / 2.4));
   }
+  if (pen.w < NARROW) {
+    pen.text(`${waiting} of ${plural(queue, 'place')}`, 4, 28, { colour: 'strong', weight: 600 });
+    pen.text(`1 every ${wait(period / limit)}`, 4, 88);
+    return;
+  }
   pen.text(`${waiting} waiting`, gate + 12, 50, { size: 18, colour: 'strong', weight: 600 });
   pen.text(`one leaves every ${wait(period / limit)}`, gate + 12, 68);
-  pen.text(queue ? plural(queue, 'place') + ' in the queue' : 'no queue', gate - 12, 30, { align: 'right' });
+  pen.text(queue ? `${plural(queue, 'place')} in the queue` : 'no queue', gate - 12, 30, { align: 'right' });
 }
 /** Windows, slices and logs lie on a line of time that moves to the left; the time over the gate is now. */
 function drawTimes(pen, lane, gate) {
@@ -598,8 +637,9 @@ function drawTimes(pen, lane, gate) {
   pen.line([[2, base], [right, base]], 'edge');
   pen.line([[gate, base + 6], [gate, 16]], 'strong', 1.5);
   pen.text('now', gate, 12, { align: 'center', colour: 'strong' });
-  pen.text(fixed ? 'this window' : `the last ${span(period)}`, gate - 4, 96, { align: 'right' });
-  pen.text('time →', right, 96, { align: 'right' });
+  if (pen.w < NARROW) pen.text(fixed ? 'this window' : `the last ${span(period)}`, 4, 96);
+  else pen.text(fixed ? 'this window' : `the last ${span(period)}`, gate - 4, 96, { align: 'right' });
+  if (pen.w >= NARROW || fixed) pen.text(pen.w < NARROW ? '→' : 'time →', right, 96, { align: 'right' });
 }
 
 /** The strip: requests as bars, and the sum over the trailing period as a line with the limit. */
@@ -688,7 +728,7 @@ function save() {
 function load(settings) {
   const { a, b, r, w, x } = { ...DEFAULTS, ...settings };
   const one = (of, text, other) => (of.includes(Number(text)) ? Number(text) : other);
-  Object.assign(sim, { queue: [], rows: [], attack: null, seed: 1, speed: one([1, 10, 60], x, 1), watch: one([1, 2, 3], w, 3) });
+  Object.assign(sim, { queue: [], past: [], rows: [], attack: null, seed: 1, speed: one([1, 10, 60], x, 1), watch: one([1, 2, 3], w, 3) });
   [a, b].forEach((text, i) => {
     if (lanes[i].set(text)) return;
     const { textContent } = lanes[i].find('.fault');
@@ -718,6 +758,7 @@ async function start() {
   }));
   repaint();
   lanes.push(...BOTH.map((place) => new Lane(place)));
+  $('answers').open = !matchMedia('(max-width: 1179px)').matches;
   load(fragment());
   const actions = { pause: () => pause(), one: () => send(1), burst: () => send(20), attack, edge: windowEdge, retry: retryTogether, flood: floodOfKeys,
     reset: () => { $('result').hidden = true; load({}); } };

@@ -61,8 +61,8 @@ fn each_control_of_a_lane_says_its_quota() {
         return [playground.lanes[0].quota.text, playground.lanes[0].find('.rust').textContent,
             input.parentElement.querySelector('.value')?.textContent ?? ''];";
     for (control, value, text, label) in [
-        ("limit", "7", "7/10s burst 10", "7"),
-        ("period", "6", "7/60s burst 10", "60 s"),
+        ("limit", "7", "7/10s", "7"),
+        ("period", "6", "7/60s", "60 s"),
         ("burst", "20", "7/60s burst 20", "20"),
         ("burst", "0", "7/60s", "as the limit"),
         ("step", "3", "7/60s refill_every 5s", "every 5 s"),
@@ -157,7 +157,7 @@ fn requests_are_sent_by_the_buttons_and_by_the_rates() {
     browser.js("document.querySelector('[name=watch][value=\"3\"]').click(); document.getElementById('burst').click()");
     assert_eq!(
         browser.js(counts),
-        json!([[[0, 0], [1, 0], [10, 10]], [[0, 0], [1, 0], [5, 15]]])
+        json!([[[0, 0], [1, 0], [5, 15]], [[0, 0], [1, 0], [5, 15]]])
     );
     // A rate of one a second for a minute and a half, give or take what is a little off.
     browser.js(
@@ -229,7 +229,7 @@ fn the_address_keeps_the_settings() {
     // An address with a fault is told, and the defaults go on.
     browser.open(&page, "#a=nonsense&r=-1,x,99&w=7&x=3");
     let told = browser.js(settings);
-    assert_eq!(told[0], json!(["5/10s burst 10", "5/10s fixed_window"]));
+    assert_eq!(told[0], json!(["5/10s", "5/10s fixed_window"]));
     assert_eq!(
         (&told[1], &told[2], &told[3]),
         (&json!([0, 0, 20]), &json!(3), &json!(1))
@@ -241,6 +241,76 @@ fn the_address_keeps_the_settings() {
             .is_some_and(|fault| fault.contains("nonsense")),
         "{fault}"
     );
+}
+
+/// Algorithms are compared, and not limits: both lanes allow as many in the same time, and grant as many at once.
+#[test]
+fn it_opens_with_equal_limits() {
+    let Some(browser) = opened("") else {
+        return;
+    };
+    let limits = browser.js(
+        "return playground.lanes.map(({ quota }) => [quota.limit, quota.period, quota.capacity])",
+    );
+    assert_eq!(limits[0], limits[1]);
+    let algorithms = browser.js("return playground.lanes.map((lane) => lane.quota.algorithm)");
+    assert_ne!(algorithms[0], algorithms[1]);
+    let heading = browser.js("return document.querySelector('h1').textContent");
+    let heading = heading.as_str().expect("a text");
+    assert!(
+        heading.contains("send requests") && heading.contains("compare"),
+        "{heading}"
+    );
+}
+
+/// The requests of the last minute are decided again, in both lanes: what the other algorithm would have done with
+/// them is seen at once, and nobody has to send them anew.
+#[test]
+fn a_change_replays_the_past_in_both_lanes() {
+    let Some(browser) = opened("#r=0,0,0&w=1&a=5/60s&b=5/60s") else {
+        return;
+    };
+    browser.js(
+        "const burst = document.getElementById('burst');
+        playground.step(58 - (playground.sim.now / 1e6) % 60 + 60); burst.click(); playground.step(4); burst.click(); playground.step(10)",
+    );
+    let told = "const [algorithm] = arguments;
+        const { now } = playground.sim;
+        const { inputs } = playground.lanes[1];
+        inputs.algorithm.value = algorithm;
+        inputs.algorithm.dispatchEvent(new Event('input'));
+        return [playground.lanes.map((lane) => lane.clients[0].counts), playground.sim.now === now,
+            playground.lanes.map((lane) => [...lane.bins.values()].reduce((sum, bin) => sum + bin.offered[0], 0)),
+            playground.sim.rows.length];";
+    for (algorithm, passed) in [
+        ("fixed_window", 10),
+        ("sliding_log", 5),
+        ("token_bucket", 5),
+        ("fixed_window", 10),
+    ] {
+        assert_eq!(
+            browser.js_with(told, &json!([algorithm])),
+            json!([[[5, 35], [passed, 40 - passed]], true, [40, 40], 20]),
+            "{algorithm}"
+        );
+    }
+    // What comes next goes on from there: the window of A is used up, and a new one of B has begun.
+    browser.js("playground.step(60); document.getElementById('one').click()");
+    let counts = browser.js("return playground.lanes.map((lane) => lane.clients[0].counts[0])");
+    assert_eq!(counts, json!([6, 11]));
+}
+
+#[test]
+fn answers_fold() {
+    let Some(browser) = opened("") else {
+        return;
+    };
+    let shown = "document.querySelector('#answers summary').click();
+        return [document.getElementById('answers').open, document.getElementById('answer0').checkVisibility()]";
+    let first = browser.js(shown);
+    let second = browser.js(shown);
+    assert_eq!(first[0], first[1]);
+    assert_eq!(second, json!([first[0] == false, first[1] == false]));
 }
 
 /// A range of days would be half a million requests before anybody looked.

@@ -9,7 +9,7 @@ use testkit::programs::missing;
 
 use crate::{browser::Browser, controls::opened};
 
-const SIZES: [(u32, u32); 3] = [(1280, 1000), (760, 1000), (320, 700)];
+const SIZES: [(u32, u32); 4] = [(1280, 1000), (760, 1000), (375, 900), (320, 700)];
 
 fn axe() -> Option<String> {
     let axe = env::var_os("AXE").map(PathBuf::from);
@@ -33,7 +33,7 @@ fn it_fits_and_has_no_serious_fault_in_any_width_and_colour() {
         return;
     };
     browser.js(
-        "document.getElementById('history').open = true; playground.sim.paused = false;
+        "document.getElementById('history').open = document.getElementById('answers').open = true; playground.sim.paused = false;
         document.getElementById('burst').click(); playground.step(1); playground.sim.paused = true",
     );
     browser.js(&axe);
@@ -53,6 +53,11 @@ fn it_fits_and_has_no_serious_fault_in_any_width_and_colour() {
                 over.as_i64().is_some_and(|over| over <= 0),
                 "{what}: {over} pixels too wide"
             );
+            assert_eq!(
+                browser.js(BESIDE),
+                json!([true, true]),
+                "{what}: A and B are compared"
+            );
             let painted = browser.js(PAINTED);
             assert_eq!(
                 painted,
@@ -63,6 +68,11 @@ fn it_fits_and_has_no_serious_fault_in_any_width_and_colour() {
         }
     }
 }
+
+/// Whether A and B begin at one height and are as wide as each other.
+const BESIDE: &str =
+    "const [a, b] = playground.lanes.map((lane) => lane.root.getBoundingClientRect());
+    return [a.top === b.top && a.right <= b.left, Math.abs(a.width - b.width) < 1]";
 
 /// Whether each drawing has more than a hundred points that are not empty.
 const PAINTED: &str = "return [...document.querySelectorAll('canvas')].map((canvas) => {
