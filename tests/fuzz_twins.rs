@@ -207,6 +207,56 @@ const FILES: &[&str] = &[
     "\0",
 ];
 
+/// What hosts are made of, and what servers cut them at.
+#[cfg(feature = "rules")]
+const HOSTS: &[&str] = &[
+    "shop",
+    "example",
+    "SHOP",
+    ".",
+    ".",
+    ".",
+    ":",
+    ":",
+    "80",
+    "[",
+    "]",
+    "::",
+    "::1",
+    "2001:db8",
+    "127",
+    "0x7f",
+    "1",
+    "127.0.0.1",
+    "-",
+    "_",
+    "~",
+    "@",
+    "/",
+    "?",
+    "#",
+    "\\",
+    "%",
+    "%61",
+    ",",
+    ";",
+    "*",
+    " ",
+    "\t",
+    "\0",
+    "\u{e9}",
+];
+
+#[cfg(feature = "rules")]
+fn host(text: &[u8]) -> Option<String> {
+    use tower_ratelimit::rules::Host;
+
+    Some(match Host::parse(text)? {
+        Host::Name(name) => name.to_ascii_lowercase(),
+        Host::Ipv6(address) => format!("[{address}]"),
+    })
+}
+
 /// The format that a byte chooses, and the functions that the checks ask.
 #[cfg(feature = "rules")]
 mod rule_files {
@@ -377,6 +427,12 @@ proptest! {
 #[cfg(feature = "rules")]
 proptest! {
     #![proptest_config(config())]
+
+    #[test]
+    fn hosts(pieces in vec(select(HOSTS), 0..6), bytes in vec(any::<u8>(), 0..20)) {
+        testkit::fuzz::hosts::check(pieces.concat().as_bytes(), host);
+        testkit::fuzz::hosts::check(&bytes, host);
+    }
 
     #[test]
     fn rule_files(data in data(FILES)) {

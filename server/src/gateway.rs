@@ -8,6 +8,7 @@ mod beside;
 mod download;
 mod fields;
 mod front;
+mod host;
 mod progress;
 mod proxy;
 mod settings;

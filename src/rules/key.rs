@@ -5,7 +5,11 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 
-use super::{matcher::Matcher, pattern::hosts, request::RequestView};
+use super::{
+    matcher::Matcher,
+    pattern::{Host, NamedHost, hosts},
+    request::RequestView,
+};
 use crate::{
     error::{KeyError, KeyErrorKind},
     key::{Key, KeyExtractor},
@@ -156,21 +160,27 @@ pub(super) fn names(segment: &str, parameter: &str) -> bool {
     inner == Some(parameter)
 }
 
-/// The host that the request names, without its port and in lower case.
+/// The host that the request names, without its port and in lower case. A request whose host is
+/// unreadable has none: its client could otherwise make up a key for each request.
 #[derive(Debug)]
 pub(super) struct HostKey;
 
 impl KeyExtractor for HostKey {
     fn extract(&self, parts: &Parts) -> Result<Key, KeyError> {
         let mut found = hosts(parts);
-        let host = found
-            .next()
-            .filter(|host| !host.is_empty())
-            .ok_or(KeyError::absent())?;
-        if found.any(|other| !other.eq_ignore_ascii_case(host)) {
+        let host = match found.next() {
+            Some(NamedHost::Known(host)) => host,
+            Some(NamedHost::Empty | NamedHost::Unreadable) | None => {
+                return Err(KeyError::absent());
+            }
+        };
+        if found.any(|other| other != NamedHost::Known(host)) {
             return Err(KeyError::ambiguous());
         }
-        Ok(Key::from(host.to_ascii_lowercase()))
+        Ok(Key::from(match host {
+            Host::Name(name) => name.to_ascii_lowercase(),
+            Host::Ipv6(address) => format!("[{address}]"),
+        }))
     }
 }
 

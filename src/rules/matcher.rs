@@ -6,7 +6,7 @@ use http::{HeaderName, Method, request::Parts};
 use ipnet::IpNet;
 
 use super::{
-    pattern::{Glob, HostPattern, InDoubt, PathPattern, hosts},
+    pattern::{Glob, HostPattern, InDoubt, NamedHost, PathPattern, hosts},
     request::RequestView,
     time::TimeWindow,
 };
@@ -127,8 +127,8 @@ impl Matcher {
             of(routes.iter().any(|known| Some(&**known) == route), "route")?;
         }
         if let Some(patterns) = &self.hosts {
-            let known = |host: &str| patterns.iter().any(|pattern| pattern.matches(host));
-            of(in_doubt.of_several(hosts(view.parts), known), "host")?;
+            let fits = |host| host_fits(patterns, host, in_doubt);
+            of(in_doubt.of_several(hosts(view.parts), fits), "host")?;
         }
         for (name, pattern) in &self.headers {
             let lines = view.parts.headers.get_all(name).iter();
@@ -177,6 +177,15 @@ impl Matcher {
     fn method_fits(&self, method: &Method) -> bool {
         let known = self.methods.as_ref();
         known.is_none_or(|known| known.contains(method))
+    }
+}
+
+/// Whether a host fits that the request names. A server may take an unreadable one for any host.
+fn host_fits(patterns: &[HostPattern], host: NamedHost<'_>, in_doubt: InDoubt) -> bool {
+    match host {
+        NamedHost::Known(host) => patterns.iter().any(|pattern| pattern.matches(host)),
+        NamedHost::Empty => false,
+        NamedHost::Unreadable => in_doubt == InDoubt::Fits,
     }
 }
 

@@ -49,6 +49,9 @@ mod tree;
 
 #[cfg(feature = "rules-watch")]
 pub use self::layer::RulesWatch;
+/// The parser of hosts, for the gateway. No part of this crate's API.
+#[doc(hidden)]
+pub use self::pattern::Host;
 pub use self::{
     builder::RulesBuilder,
     changes::RuleChanges,

@@ -5,6 +5,7 @@ mod by_hand;
 mod check;
 mod example;
 mod faults;
+mod hosts;
 mod layer;
 mod matching;
 mod needs;

@@ -57,7 +57,6 @@ fn hosts() {
         ("API.Example.com.:8443", "a b"),
         ("x.y.example.com", "b"),
         ("example.com", ""),
-        (".example.com", ""),
         ("evilexample.com", ""),
         ("[::1]:80", "c"),
         ("10.0.0.1", "c"),

@@ -172,7 +172,7 @@ fn values_that_are_probably_not_meant() {
         ("W28", "cost: {method: {POST: 11}}"),
         ("W28", "cost: {header: {name: x-cost, max: 11}}"),
         ("W29", "match: {not: {}}"),
-        ("W29", "match: {host: \"${HOST}\"}"),
+        ("W29", "match: {header: {x-site: \"${SITE}\"}}"),
     ] {
         assert_eq!(lone(odd), [(code, 2)], "{odd}");
     }

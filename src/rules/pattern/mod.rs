@@ -5,9 +5,10 @@ mod host;
 mod normal;
 mod path;
 
+pub use self::host::Host;
 pub(super) use self::{
     glob::Glob,
-    host::{HostPattern, hosts},
+    host::{HostPattern, NamedHost, hosts},
     normal::SentPath,
     path::{InDoubt, PathPattern, first_segment},
 };

@@ -12,6 +12,7 @@
 pub mod forwarded;
 pub mod grpc;
 pub mod headers;
+pub mod hosts;
 pub mod log_lines;
 pub mod provider_headers;
 pub mod quota;

@@ -1,0 +1,225 @@
+//! Hosts that are none: two upstreams that go by the host, in two ways, behind rules of a host.
+
+use std::{fs, process::Command};
+
+use tempfile::TempDir;
+use testkit::programs::{Process, eventually, find, free_port, missing};
+
+use crate::{
+    gateway::{Gateway, bounded},
+    upstream::Upstream,
+    wire::Wire,
+};
+
+/// The host that is limited, spelled so that an upstream may read it and rules once did not.
+const SPELLINGS: [&str; 18] = [
+    "shop.example:80:80",
+    "u@shop.example",
+    "u:p@shop.example",
+    "shop.example/",
+    "shop.example/x",
+    "shop.example#",
+    "shop.example#x",
+    "shop.example?",
+    "shop.example?x",
+    "shop.example\\x",
+    "%73hop.example",
+    "shop.ex%61mple",
+    "shop.example,x",
+    "shop.example x",
+    "shop.example:80a",
+    "shop..example",
+    "sh\u{f6}p.example",
+    "\u{ff53}hop.example",
+];
+
+const RULES: &str = "rules:
+  - {name: shop, match: {host: shop.example}, key: global, quota: 2/day}
+";
+
+/// nginx, which counts what it took for the shop.
+const NGINX: &str = "daemon off;
+error_log log;
+pid pid;
+events {}
+http {
+    access_log off;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    server { listen 127.0.0.1:PORT default_server; return 200 other; }
+    server { listen 127.0.0.1:PORT; server_name shop.example; return 200 shop; }
+}
+";
+
+/// A server that makes a URL of the field, as many frameworks do.
+const PYTHON: &str = "
+import http.server, sys, urllib.parse
+
+class Server(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def do_GET(self):
+        host = self.headers['Host'] or ''
+        try:
+            url = urllib.parse.urlsplit('http://' + host + self.path)
+            name = urllib.parse.unquote((url.hostname or '').removesuffix('.'))
+        except ValueError:
+            name = ''
+        body = b'shop' if name == 'shop.example' else b'other'
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_):
+        pass
+
+http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Server).serve_forever()
+";
+
+struct Server {
+    port: u16,
+    _process: Process,
+    _folder: TempDir,
+}
+
+impl Server {
+    async fn start(program: &str, config: &str, arguments: &[&str]) -> Self {
+        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        let text = config.replace("PORT", &port.to_string());
+        fs::write(folder.path().join("config"), text).unwrap();
+        let (path, port_text) = (folder.path().to_str().unwrap(), port.to_string());
+        let fill = |argument: &&str| argument.replace("PATH", path).replace("PORT", &port_text);
+        let mut command = Command::new(find(program, None).unwrap());
+        command.args(arguments.iter().map(fill));
+        let mut process = Process::start(&mut command, &folder.path().join("output"));
+        eventually("a server that listens", async || {
+            assert!(!process.has_ended(), "{}", process.log());
+            Wire::try_connect(port).await.map(drop)
+        })
+        .await;
+        Self {
+            port,
+            _process: process,
+            _folder: folder,
+        }
+    }
+}
+
+async fn gateway(upstream: u16) -> Gateway {
+    let gateway = Gateway::start(upstream, &[]).await;
+    fs::write(gateway.folder.path().join("rules.yaml"), RULES).unwrap();
+    gateway.process.hang_up();
+    gateway.says("read the rules again").await;
+    gateway
+}
+
+/// The status of a request with this host, and which site answered.
+async fn ask(port: u16, host: &str) -> (u16, String) {
+    let mut wire = Wire::connect(port).await;
+    wire.ask(&format!("GET / HTTP/1.1\nhost: {host}")).await;
+    let (head, body) = wire.message().await.expect("an answer");
+    (head.status(), body)
+}
+
+/// Has no spelling of the host reach the site, whose limit is used up.
+async fn holds(server: Server) {
+    let gateway = gateway(server.port).await;
+    let spelled = ["shop.example", "SHOP.example.:80"];
+    for host in spelled {
+        assert_eq!(ask(gateway.port, host).await, (200, "shop".into()));
+    }
+    let other = ask(gateway.port, "other.example").await;
+    assert_eq!(other, (200, "other".into()));
+    for host in spelled {
+        assert_eq!(ask(gateway.port, host).await.0, 429, "{host}");
+    }
+    let mut evaded = Vec::new();
+    for host in SPELLINGS {
+        let (status, site) = ask(gateway.port, host).await;
+        if status != 400 {
+            evaded.push((host, status, site));
+        }
+    }
+    assert!(evaded.is_empty(), "{evaded:?}");
+}
+
+#[tokio::test]
+async fn spellings_of_a_host_do_not_pass_to_nginx() {
+    let there = find("nginx", None).is_some();
+    if missing(there, "nginx", "apt-get install nginx-light") {
+        return;
+    }
+    bounded(async {
+        let arguments = ["-p", "PATH", "-c", "config", "-e", "log"];
+        holds(Server::start("nginx", NGINX, &arguments).await).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn spellings_of_a_host_do_not_pass_to_a_server_that_parses_urls() {
+    let there = find("python3", None).is_some();
+    if missing(there, "python3", "apt-get install python3") {
+        return;
+    }
+    bounded(async {
+        let arguments = ["PATH/config", "PORT"];
+        holds(Server::start("python3", PYTHON, &arguments).await).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn hosts_that_disagree_are_refused() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = gateway(upstream.port).await;
+        for (lines, status) in [
+            (
+                "GET http://shop.example:81/ HTTP/1.1\nhost: shop.example",
+                200,
+            ),
+            (
+                "GET http://shop.example/ HTTP/1.1\nhost: other.example",
+                400,
+            ),
+            (
+                "GET http://other.example/ HTTP/1.1\nhost: shop.example",
+                400,
+            ),
+            (
+                "GET http://other.example/ HTTP/1.1\nhost: other.example/",
+                400,
+            ),
+            ("GET http://other.example/ HTTP/1.1\nhost:", 400),
+            (
+                "GET http://u@other.example/ HTTP/1.1\nhost: other.example",
+                400,
+            ),
+            (
+                "GET http://%6fther.example/ HTTP/1.1\nhost: other.example",
+                400,
+            ),
+            ("GET / HTTP/1.1\nhost:", 400),
+            ("GET / HTTP/1.0\nhost:", 400),
+            ("GET / HTTP/1.0\nhost: shop.example/", 400),
+            ("GET / HTTP/1.0", 200),
+            ("GET / HTTP/1.1\nhost: [::1]:80", 200),
+            ("GET / HTTP/1.1\nhost: [::1", 400),
+            ("GET / HTTP/1.1\nhost: [fe80::1%25lo]", 400),
+            ("GET / HTTP/1.1\nhost: ::1", 400),
+            ("GET / HTTP/1.1\nhost: 127.0.0.1", 200),
+            ("GET / HTTP/1.1\nhost: 127.1", 400),
+            ("GET / HTTP/1.1\nhost: 0x7f000001", 400),
+            ("GET / HTTP/1.1\nhost: under_score", 200),
+        ] {
+            let mut wire = gateway.connect().await;
+            wire.ask(&format!("{lines}\nconnection: close")).await;
+            let answer = wire.message().await.expect("an answer").0;
+            assert_eq!(answer.status(), status, "{lines:?}");
+        }
+    })
+    .await;
+}
