@@ -48,7 +48,8 @@ pub(crate) struct Gateway {
         env = "TOWER_RATELIMIT_MAX_IN_FLIGHT"
     )]
     max_in_flight: usize,
-    /// How many connections of clients there may be; one more waits until another ends.
+    /// How many connections of clients there may be; for one more, that closes which has been without a request for
+    /// longest.
     #[arg(
         long,
         help_heading = "Limits of every request",
@@ -57,6 +58,10 @@ pub(crate) struct Gateway {
         env = "TOWER_RATELIMIT_MAX_CONNECTIONS"
     )]
     max_connections: usize,
+    /// How many connections one client may have, by its address; one more is closed at once. Loopback addresses and the
+    /// proxies of client_ip.trust have no such limit; off is none. Default: a 32nd of --max-connections, at least 8.
+    #[arg(long, help_heading = "Limits of every request", value_name = "COUNT", value_parser = count_or_off, env = "TOWER_RATELIMIT_MAX_CONNECTIONS_PER_CLIENT")]
+    max_connections_per_client: Option<usize>,
     /// How long the upstream may take until its response begins; later it is 504.
     #[arg(long, help_heading = "Limits of every request", value_name = "TIME", default_value = "60s", value_parser = time, env = "TOWER_RATELIMIT_TIMEOUT")]
     timeout: Duration,
@@ -95,6 +100,17 @@ fn size(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "it is too large".to_owned())
 }
 
+/// A number from 1 on; `off` is as many as there are.
+fn count_or_off(text: &str) -> Result<usize, String> {
+    match text {
+        "off" => Ok(usize::MAX),
+        text => match text.parse() {
+            Ok(count) if count > 0 => Ok(count),
+            _ => Err("it is a number from 1 on, or off".to_owned()),
+        },
+    }
+}
+
 /// Hands requests on until it is told to end.
 ///
 /// # Errors
@@ -114,6 +130,7 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     settings.max_body = gateway.max_body;
     settings.max_in_flight = gateway.max_in_flight;
     settings.max_connections = gateway.max_connections;
+    settings.max_connections_per_client = gateway.max_connections_per_client;
     settings.timeout = gateway.timeout;
     settings.idle_timeout = match gateway.idle_timeout {
         Duration::ZERO => Duration::MAX,
@@ -131,7 +148,16 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::size;
+    use super::{count_or_off, size};
+
+    #[test]
+    fn count_is_at_least_one_or_off() {
+        assert_eq!(count_or_off("1"), Ok(1));
+        assert_eq!(count_or_off("off"), Ok(usize::MAX));
+        for wrong in ["", "0", "-1", "none", "1k"] {
+            assert!(count_or_off(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn sizes_are_bytes_or_powers_of_1024() {

@@ -3,12 +3,19 @@
 mod connection;
 mod listener;
 mod paced;
+mod room;
+mod standing;
 mod terms;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    convert::Infallible, future::Future, io, mem, net::SocketAddr, sync::Arc, time::Duration,
+    convert::Infallible,
+    future::Future,
+    io, mem,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use axum::{
@@ -20,17 +27,21 @@ use axum::{
 use hyper::body::Incoming;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+    sync::{mpsc, watch},
     time::sleep,
 };
 use tower_service::Service as _;
 use tracing::{error, info};
 
-use self::connection::connection;
 #[cfg(unix)]
 pub(crate) use self::listener::listen_unix;
+use self::{
+    connection::connection,
+    room::{Place, Room},
+};
 pub(crate) use self::{
     listener::{Listener, listen, listen_unless_off},
+    room::PerClient,
     terms::{MAX_CONNECTIONS, Terms},
 };
 use crate::{life, tls::Tls};
@@ -61,7 +72,7 @@ pub(crate) async fn answer_of(
 pub(crate) async fn serve<L, F, A>(
     listener: L,
     tls: Option<Tls>,
-    terms: Terms,
+    (terms, per_client): (Terms, Option<PerClient>),
     answer: F,
     stopped: watch::Receiver<bool>,
 ) where
@@ -70,44 +81,61 @@ pub(crate) async fn serve<L, F, A>(
     A: Future<Output = Response> + Send + 'static,
 {
     let (alive, mut ended) = mpsc::channel::<Infallible>(1);
-    let start = |io: L::Io, address, permit: Option<OwnedSemaphorePermit>| {
+    let room = Room::new(terms.most, per_client);
+    let start = |io: L::Io, address, place: Place| {
         let (tls, alive, stopped) = (tls.clone(), alive.clone(), stopped.clone());
         let is_tls = tls.is_some();
         let answer = answer.clone();
         let answer = move |request| answer(request, Peer { address, is_tls });
-        tokio::spawn(async move {
-            agree(io, tls, terms, answer, stopped).await;
-            drop((alive, permit));
+        let id = place.id();
+        let task = tokio::spawn(async move {
+            agree((io, place), tls, terms, answer, stopped).await;
+            drop(alive);
         });
+        room.set_task(id, task.abort_handle());
     };
-    let room = Arc::new(Semaphore::new(terms.most.min(Semaphore::MAX_PERMITS)));
+    let newcomer = Mutex::new(None);
     tokio::select! {
         () = life::wait(stopped.clone()) => {}
-        never = accept(&listener, &room, &start) => match never {},
+        never = accept(&listener, &room, &newcomer, &start) => match never {},
     }
-    for (io, address) in listener.waiting() {
-        start(io, address, None);
+    let newcomer = newcomer
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    for (io, address) in newcomer.into_iter().chain(listener.waiting()) {
+        if let Some(place) = room.enter(address.ip()) {
+            start(io, address, place);
+        }
     }
     drop(alive);
     ended.recv().await;
 }
 
-/// Takes connections, for ever.
+/// Takes connections, for ever. The one that waits for room is the `newcomer`.
 async fn accept<L: Listener>(
     listener: &L,
-    room: &Arc<Semaphore>,
-    start: &(impl Fn(L::Io, SocketAddr, Option<OwnedSemaphorePermit>) + Sync),
+    room: &Arc<Room>,
+    newcomer: &Mutex<Option<(L::Io, SocketAddr)>>,
+    start: &(impl Fn(L::Io, SocketAddr, Place) + Sync),
 ) -> Infallible {
+    let newcomer = || newcomer.lock().unwrap_or_else(PoisonError::into_inner);
     let mut is_failing = false;
     loop {
-        // One too many is not refused: it waits in the queue of the system.
-        let permit = Arc::clone(room).acquire_owned().await.ok();
         match listener.accept().await {
             Ok((io, address)) => {
                 if mem::take(&mut is_failing) {
                     info!("{} takes connections again", listener.shown());
                 }
-                start(io, address, permit);
+                // A client that has too many is not answered: 503 would cost a handshake.
+                let Some(mut place) = room.enter(address.ip()) else {
+                    continue;
+                };
+                *newcomer() = Some((io, address));
+                room.wait(&mut place).await;
+                let taken = newcomer().take();
+                if let Some((io, address)) = taken {
+                    start(io, address, place);
+                }
             }
             Err(error) if is_of_client(&error) => {}
             // There are too many open files, say.
@@ -132,7 +160,7 @@ fn is_of_client(error: &io::Error) -> bool {
 
 /// Serves a connection, once there is an agreement about TLS where that is spoken.
 async fn agree<I, F, A>(
-    io: I,
+    (io, place): (I, Place),
     tls: Option<Tls>,
     terms: Terms,
     answer: F,
@@ -143,10 +171,10 @@ async fn agree<I, F, A>(
     A: Future<Output = Response> + Send + 'static,
 {
     match tls {
-        None => connection(io, terms, answer, stopped).await,
+        None => connection((io, place), terms, answer, stopped).await,
         Some(tls) => {
             if let Ok(io) = tls.accept(io).await {
-                connection(io, terms, answer, stopped).await;
+                connection((io, place), terms, answer, stopped).await;
             }
         }
     }

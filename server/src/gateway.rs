@@ -153,6 +153,7 @@ impl Running {
         draining: Draining,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
+        let per_client = front.per_client(settings);
         let front = Arc::new(front);
         let answer = {
             let front = Arc::clone(&front);
@@ -166,7 +167,7 @@ impl Running {
             server: tokio::spawn(connections::serve(
                 listener,
                 tls,
-                Terms::http(settings.max_connections),
+                (Terms::http(settings.max_connections), per_client),
                 answer,
                 stopped,
             )),

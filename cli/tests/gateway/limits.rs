@@ -131,7 +131,7 @@ async fn web_sockets_take_no_room_of_requests() {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_waits() {
+async fn one_connection_too_many_takes_the_place_of_an_idle_one() {
     bounded(async {
         let upstream = Upstream::start().await;
         let gateway = Gateway::start(upstream.port, &["--max-connections", "2"]).await;
@@ -140,14 +140,26 @@ async fn one_connection_too_many_waits() {
         for wire in [&mut first, &mut second] {
             assert_eq!(wire.answer("GET / HTTP/1.1").await.0.status(), 200);
         }
+        second.ask("GET /wait HTTP/1.1\nhost: test").await;
+        eventually("the request", async || {
+            (upstream.asked().len() == 3).then_some(())
+        })
+        .await;
         let mut third = gateway.connect().await;
-        third.ask("GET /third HTTP/1.1\nhost: test").await;
-        for wire in [&mut first, &mut second] {
-            assert_eq!(wire.answer("GET / HTTP/1.1").await.0.status(), 200);
-        }
-        assert_eq!(upstream.asked().len(), 4);
-        drop(second);
-        assert_eq!(third.message().await.unwrap().0.status(), 200);
+        assert_eq!(third.answer("GET /third HTTP/1.1").await.0.status(), 200);
+        assert!(first.rest().await.is_empty());
+        // Where all have requests, one more waits.
+        third.ask("GET /wait HTTP/1.1\nhost: test").await;
+        eventually("the request", async || {
+            (upstream.asked().len() == 5).then_some(())
+        })
+        .await;
+        let mut fourth = gateway.connect().await;
+        fourth.ask("GET /fourth HTTP/1.1\nhost: test").await;
+        upstream.steps.add_permits(2);
+        assert_eq!(second.message().await.unwrap().1, "waited");
+        assert_eq!(third.message().await.unwrap().1, "waited");
+        assert_eq!(fourth.message().await.unwrap().0.status(), 200);
     })
     .await;
 }

@@ -69,7 +69,7 @@ impl Admin {
         connections::serve(
             place.listener,
             None,
-            Terms::http(MAX_CONNECTIONS),
+            (Terms::http(MAX_CONNECTIONS), None),
             answer,
             stopped,
         )

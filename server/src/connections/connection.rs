@@ -17,6 +17,7 @@ use tokio::{
 
 use super::{
     paced::{HEADER_TIME, Pace, Paced},
+    room::Place,
     terms::Terms,
 };
 use crate::life;
@@ -32,7 +33,7 @@ const PING_TIME: Duration = Duration::from_secs(20);
 
 /// Serves a connection until its end. Its errors are its peer's, which is gone, or makes no sense.
 pub(super) async fn connection<I, F, A>(
-    io: I,
+    (io, place): (I, Place),
     terms: Terms,
     answer: F,
     stopped: watch::Receiver<bool>,
@@ -41,8 +42,8 @@ pub(super) async fn connection<I, F, A>(
     F: Fn(Request<Incoming>) -> A + Send + 'static,
     A: Future<Output = Response> + Send + 'static,
 {
-    let pace = Arc::new(Pace::new(terms.idle));
-    let mut io = Paced::new(io, Arc::clone(&pace));
+    let pace = Arc::new(Pace::new(terms.idle, place.standing()));
+    let mut io = Paced::new(io, Arc::clone(&pace), place);
     match timeout(HEADER_TIME, io.is_http2()).await {
         Ok(Ok(true)) => speak_http2(io, terms, &pace, answer, stopped).await,
         Ok(Ok(false)) if terms.http1 => speak_http1(io, &pace, answer, stopped).await,

@@ -1,7 +1,7 @@
 //! The pace of a connection: how long its peer may take to send a header, and to read an answer.
 
 use std::{
-    future::Future,
+    future::{Future, pending},
     io,
     pin::Pin,
     sync::{
@@ -13,11 +13,14 @@ use std::{
 };
 
 use axum::response::Response;
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf},
     time::sleep,
 };
+
+use super::{room::Place, standing::Standing};
 
 /// How long a request's header may take from its first byte, and a connection until then when it is new.
 pub(super) const HEADER_TIME: Duration = Duration::from_secs(10);
@@ -36,6 +39,7 @@ const TICK: Duration = Duration::from_millis(2_500);
 pub(super) struct Pace {
     /// How long the peer may be silent between requests.
     idle: Duration,
+    standing: Arc<Standing>,
     phase: AtomicU8,
     ticks: AtomicU32,
     /// The requests that are under way.
@@ -54,9 +58,10 @@ const HEADER: u8 = 1;
 const BUSY: u8 = 2;
 
 impl Pace {
-    pub(super) const fn new(idle: Duration) -> Self {
+    pub(super) const fn new(idle: Duration, standing: Arc<Standing>) -> Self {
         Self {
             idle,
+            standing,
             phase: AtomicU8::new(IDLE),
             ticks: AtomicU32::new(0),
             requests: AtomicU32::new(0),
@@ -85,6 +90,7 @@ impl Pace {
     where
         A: Future<Output = Response<B>>,
     {
+        let is_served = self.standing.begin();
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.enter(BUSY);
         let under_way = AnswerUnderWay {
@@ -92,7 +98,13 @@ impl Pace {
             is_unread: false,
         };
         async move {
+            if !is_served {
+                pending::<()>().await;
+            }
             let response = answer.await;
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                under_way.pace.standing.keep();
+            }
             response.map(|body| {
                 let mut under_way = under_way;
                 under_way.hand_over();
@@ -152,6 +164,7 @@ impl AnswerUnderWay {
 impl Drop for AnswerUnderWay {
     fn drop(&mut self) {
         self.ask();
+        self.pace.standing.end();
         if self.pace.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.pace.enter(IDLE);
         }
@@ -200,17 +213,20 @@ pub(super) struct Paced<I> {
     first: Vec<u8>,
     again: usize,
     pace: Arc<Pace>,
+    /// Free again when the connection ends, or the tunnel that it has become.
+    _place: Place,
     /// In HTTP/2 not all that is read belongs to a request.
     is_noted: bool,
 }
 
 impl<I: AsyncRead + Unpin> Paced<I> {
-    pub(super) const fn new(io: I, pace: Arc<Pace>) -> Self {
+    pub(super) const fn new(io: I, pace: Arc<Pace>, place: Place) -> Self {
         Self {
             io,
             first: Vec::new(),
             again: 0,
             pace,
+            _place: place,
             is_noted: true,
         }
     }

@@ -3,9 +3,10 @@
 mod accepting;
 mod grpc;
 mod http2;
+mod room;
 mod waiting;
 
-use std::sync::Arc;
+use std::{net::Ipv4Addr, sync::Arc};
 
 use axum::body::Body;
 use hyper_util::rt::TokioIo;
@@ -40,12 +41,18 @@ fn served_by(terms: Terms) -> Served {
             Response::new(Body::from("ok"))
         }
     };
-    tokio::spawn(connection(server, terms, answer, stopped));
+    tokio::spawn(connection((server, place()), terms, answer, stopped));
     Served {
         client,
         answers,
         stop,
     }
+}
+
+/// A place in a room for all.
+fn place() -> Place {
+    let room = Room::new(usize::MAX, None);
+    room.enter(Ipv4Addr::LOCALHOST.into()).unwrap()
 }
 
 /// The seconds until the connection is closed, and what came before.
@@ -146,7 +153,12 @@ async fn tunnel_may_be_silent_for_as_long_as_it_likes() {
         *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
         response
     };
-    tokio::spawn(connection(server, Terms::http(1), answer, stopped));
+    tokio::spawn(connection(
+        (server, place()),
+        Terms::http(1),
+        answer,
+        stopped,
+    ));
     let request = REQUEST.replace("host", "connection: upgrade\r\nupgrade: websocket\r\nhost");
     client.write_all(request.as_bytes()).await.unwrap();
     sleep(Duration::from_secs(3600)).await;

@@ -64,7 +64,7 @@ impl Beside {
             let probes = probes(move || !draining.has_begun());
             let routes = metrics.router().merge(probes);
             let answer = move |request, peer| answer_of(routes.clone(), request, peer);
-            let (terms, until) = (Terms::http(MAX_CONNECTIONS), stopped.clone());
+            let (terms, until) = ((Terms::http(MAX_CONNECTIONS), None), stopped.clone());
             servers.spawn(connections::serve(listener, None, terms, answer, until));
         }
         if let Some(place) = listeners.admin {

@@ -22,7 +22,11 @@ use super::{
     upgrade,
     upload::Upload,
 };
-use crate::{connections::Peer, events::Answers, http::Draining};
+use crate::{
+    connections::{Peer, PerClient},
+    events::Answers,
+    http::Draining,
+};
 
 /// All that stands before the proxy.
 pub(super) struct Front {
@@ -96,6 +100,20 @@ impl Front {
             Ok(response) => Ok(response),
             Err(never) => match never {},
         }
+    }
+
+    /// The limit of each client's connections, by the rules in force.
+    pub(super) fn per_client(&self, settings: &Settings) -> Option<PerClient> {
+        let most = settings.connections_per_client()?;
+        let rules = self.rules.clone();
+        let key = move |address| {
+            let rules = rules.rules();
+            let client_ip = rules.client_ip();
+            // The connections of a proxy are those of many clients.
+            (!client_ip.trusts(address)).then(|| client_ip.prefix().key(address))
+        };
+        let key = Arc::new(key);
+        Some(PerClient { most, key })
     }
 
     /// Waits for requests and upgraded connections that are under way.

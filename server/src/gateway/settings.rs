@@ -1,6 +1,6 @@
 //! The settings of a gateway.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use http::{Uri, uri::Authority};
 use tower_ratelimit::{
@@ -45,9 +45,13 @@ pub struct Settings {
     pub max_body: Option<u64>,
     /// How many requests may be under way, and how many WebSockets beside them. Defaults to 1,024.
     pub max_in_flight: usize,
-    /// How many connections there may be from clients, WebSockets among them; one more waits until another ends.
-    /// Defaults to 4,096.
+    /// How many connections there may be from clients, WebSockets among them. For one more, the connection closes that
+    /// has been without a request for longest; if all have requests, it waits until one has none. Defaults to 4,096.
     pub max_connections: usize,
+    /// How many connections one client may have; one more is closed at once. A client is the address at the other end,
+    /// of IPv6 the network of `client_ip.ipv6_prefix`. Loopback addresses and those of `client_ip.trust` have no such
+    /// limit. Defaults to `None`: a 32nd of `max_connections`, at least 8. [`usize::MAX`] is no limit; 0 counts as 1.
+    pub max_connections_per_client: Option<usize>,
     /// How long the upstream may take until its response begins, from the last part of the request. Defaults to 60
     /// seconds.
     pub timeout: Duration,
@@ -86,6 +90,7 @@ impl Settings {
             max_body: None,
             max_in_flight: 1024,
             max_connections: connections::MAX_CONNECTIONS,
+            max_connections_per_client: None,
             timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(60 * 60),
             drain: Duration::from_secs(5),
@@ -116,6 +121,13 @@ impl Settings {
             (None, None) => unreachable!("without Redis rules count in this process"),
         };
         Ok((rules, store))
+    }
+
+    /// The most connections of one client; `None` is no limit.
+    pub(super) fn connections_per_client(&self) -> Option<NonZeroUsize> {
+        let share = (self.max_connections / 32).max(8);
+        let most = self.max_connections_per_client.unwrap_or(share);
+        (most < usize::MAX).then(|| NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))
     }
 
     /// The gateway as operators see it: a service by rules of requests alone.

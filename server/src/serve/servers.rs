@@ -52,13 +52,13 @@ impl Servers {
         };
         let tls = parts.tls.clone().filter(|_| parts.settings.http_tls);
         let (listener, _) = listeners.http;
-        let (terms, until) = (Terms::http(MAX_CONNECTIONS), stopped.clone());
+        let (terms, until) = ((Terms::http(MAX_CONNECTIONS), None), stopped.clone());
         running.spawn(connections::serve(listener, tls, terms, answer, until));
 
         let routes = services(parts, health_service);
         let answer = move |request, peer| answer_of(routes.clone(), request, peer);
         let (tls, until) = (parts.tls.clone(), stopped.clone());
-        let terms = Terms::grpc(parts.settings.grpc_max_age);
+        let terms = (Terms::grpc(parts.settings.grpc_max_age), None);
         match listeners.grpc {
             GrpcListener::Tcp(listener) => {
                 running.spawn(connections::serve(listener, tls, terms, answer, until))

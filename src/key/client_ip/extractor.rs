@@ -256,6 +256,11 @@ impl ClientIp {
         self.trust.covers(peer.to_canonical(), 0)
     }
 
+    /// How addresses are grouped into keys, see [`grouped_by`](Self::grouped_by).
+    pub const fn prefix(&self) -> IpPrefix {
+        self.prefix
+    }
+
     /// The name of the header that is read.
     #[must_use]
     pub const fn header_name(&self) -> &HeaderName {

@@ -41,7 +41,7 @@ fn listener_that_fails_is_told_once_and_goes_on() {
             let (stop, stopped) = watch::channel(false);
             let answer = async |_, _| Response::new(Body::empty());
             let listener = Exhausted(AtomicU32::new(0));
-            let server = serve(listener, None, Terms::http(1), answer, stopped);
+            let server = serve(listener, None, (Terms::http(1), None), answer, stopped);
             let start = Instant::now();
             let end = async {
                 sleep(Duration::from_secs(1)).await;

@@ -134,7 +134,7 @@ async fn requests_at_a_time_are_bounded() {
             count.fetch_add(1, Ordering::Relaxed);
             std::future::pending()
         };
-        tokio::spawn(connection(server, terms, answer, stopped));
+        tokio::spawn(connection((server, place()), terms, answer, stopped));
         let (sender, _connection) = client(io).await;
         // The settings of the other end are known with the first answer to a ping.
         sleep(Duration::from_secs(1)).await;

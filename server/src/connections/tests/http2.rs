@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{super::*, REQUEST};
+use super::{super::*, REQUEST, place};
 
 /// A body without end, whose parts are all there.
 struct Endless;
@@ -42,7 +42,12 @@ fn served() -> (DuplexStream, watch::Sender<bool>) {
             _ => Response::new(Body::empty()),
         }
     };
-    tokio::spawn(connection(server, Terms::http(1), answer, stopped));
+    tokio::spawn(connection(
+        (server, place()),
+        Terms::http(1),
+        answer,
+        stopped,
+    ));
     (client, stop)
 }
 

@@ -30,7 +30,7 @@ async fn request_of_a_connection_that_nobody_took_is_answered() {
         let clients: Vec<_> = clients.collect();
         let (_stop, stopped) = watch::channel(true);
         let answer = async |_, _| Response::new(Body::from("ok"));
-        let server = tokio::spawn(serve(listener, None, terms, answer, stopped));
+        let server = tokio::spawn(serve(listener, None, (terms, None), answer, stopped));
         for mut client in clients {
             let mut answer = Vec::new();
             while !answer.ends_with(b"ok") {
