@@ -37,7 +37,7 @@ use tracing::{error, info};
 pub(crate) use self::listener::listen_unix;
 use self::{
     connection::connection,
-    room::{Place, Room},
+    room::{Room, Slot},
 };
 pub(crate) use self::{
     listener::{Listener, listen, listen_unless_off},
@@ -82,10 +82,9 @@ pub(crate) async fn serve<L, F, A>(
 {
     let (alive, mut ended) = mpsc::channel::<Infallible>(1);
     let room = Room::new(terms.most, per_client);
-    let start = |io: L::Io, address, place: Place| {
+    let start = |io: L::Io, address, place: Slot| {
         let (tls, alive, stopped) = (tls.clone(), alive.clone(), stopped.clone());
-        let is_tls = tls.is_some();
-        let answer = answer.clone();
+        let (is_tls, answer) = (tls.is_some(), answer.clone());
         let answer = move |request| answer(request, Peer { address, is_tls });
         let id = place.id();
         let task = tokio::spawn(async move {
@@ -99,9 +98,7 @@ pub(crate) async fn serve<L, F, A>(
         () = life::wait(stopped.clone()) => {}
         never = accept(&listener, &room, &newcomer, &start) => match never {},
     }
-    let newcomer = newcomer
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
+    let newcomer = newcomer.into_inner().ok().flatten();
     for (io, address) in newcomer.into_iter().chain(listener.waiting()) {
         if let Some(place) = room.enter(address.ip()) {
             start(io, address, place);
@@ -116,7 +113,7 @@ async fn accept<L: Listener>(
     listener: &L,
     room: &Arc<Room>,
     newcomer: &Mutex<Option<(L::Io, SocketAddr)>>,
-    start: &(impl Fn(L::Io, SocketAddr, Place) + Sync),
+    start: &(impl Fn(L::Io, SocketAddr, Slot) + Sync),
 ) -> Infallible {
     let newcomer = || newcomer.lock().unwrap_or_else(PoisonError::into_inner);
     let mut is_failing = false;
@@ -160,7 +157,7 @@ fn is_of_client(error: &io::Error) -> bool {
 
 /// Serves a connection, once there is an agreement about TLS where that is spoken.
 async fn agree<I, F, A>(
-    (io, place): (I, Place),
+    (io, place): (I, Slot),
     tls: Option<Tls>,
     terms: Terms,
     answer: F,
@@ -173,8 +170,9 @@ async fn agree<I, F, A>(
     match tls {
         None => connection((io, place), terms, answer, stopped).await,
         Some(tls) => {
-            if let Ok(io) = tls.accept(io).await {
-                connection((io, place), terms, answer, stopped).await;
+            // In a box: the others would keep the room of a handshake for as long as they last.
+            if let Ok(io) = Box::pin(tls.accept(io)).await {
+                Box::pin(connection((io, place), terms, answer, stopped)).await;
             }
         }
     }

@@ -17,13 +17,17 @@ use tokio::{
 
 use super::{
     paced::{HEADER_TIME, Pace, Paced},
-    room::Place,
+    room::Slot,
     terms::Terms,
 };
 use crate::life;
 
 /// The most bytes of a request's header; more are answered 431.
 const MAX_HEADER: usize = 64 * 1024;
+
+/// The most bytes of a request's body that wait for the server, and of a response that wait for the peer, on a stream of
+/// HTTP/2. On a connection of HTTP/1, `MAX_HEADER` bounds both.
+const BUFFER: usize = 64 * 1024;
 
 /// How long a peer has to take the end of a connection by HTTP/2.
 const GRACE: Duration = Duration::from_secs(5);
@@ -33,7 +37,7 @@ const PING_TIME: Duration = Duration::from_secs(20);
 
 /// Serves a connection until its end. Its errors are its peer's, which is gone, or makes no sense.
 pub(super) async fn connection<I, F, A>(
-    (io, place): (I, Place),
+    (io, place): (I, Slot),
     terms: Terms,
     answer: F,
     stopped: watch::Receiver<bool>,
@@ -97,13 +101,7 @@ async fn speak_http2<I, F, A>(
         let answer = pace.begin(answer(request));
         async { Ok::<_, Infallible>(answer.await) }
     });
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_TIME)
-        .keep_alive_timeout(PING_TIME)
-        .max_concurrent_streams(terms.streams)
-        .max_header_list_size(MAX_HEADER as u32);
+    let builder = http2_builder(terms);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
     // First the connection reads what is there: one that has read nothing ends without an answer.
     tokio::select! {
@@ -122,6 +120,20 @@ async fn speak_http2<I, F, A>(
         _ = connection => {}
         () = pace.is_over() => {}
     }
+}
+
+/// The limits of a connection by HTTP/2.
+fn http2_builder(terms: Terms) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_TIME)
+        .keep_alive_timeout(PING_TIME)
+        .max_concurrent_streams(terms.streams)
+        .max_header_list_size(MAX_HEADER as u32)
+        .initial_stream_window_size(BUFFER as u32)
+        .max_send_buf_size(BUFFER);
+    builder
 }
 
 /// Waits until a connection that begins now is too old.

@@ -20,7 +20,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{room::Place, standing::Standing};
+use super::{room::Slot, standing::Standing};
 
 /// How long a request's header may take from its first byte, and a connection until then when it is new.
 pub(super) const HEADER_TIME: Duration = Duration::from_secs(10);
@@ -214,13 +214,13 @@ pub(super) struct Paced<I> {
     again: usize,
     pace: Arc<Pace>,
     /// Free again when the connection ends, or the tunnel that it has become.
-    _place: Place,
+    _place: Slot,
     /// In HTTP/2 not all that is read belongs to a request.
     is_noted: bool,
 }
 
 impl<I: AsyncRead + Unpin> Paced<I> {
-    pub(super) const fn new(io: I, pace: Arc<Pace>, place: Place) -> Self {
+    pub(super) const fn new(io: I, pace: Arc<Pace>, place: Slot) -> Self {
         Self {
             io,
             first: Vec::new(),

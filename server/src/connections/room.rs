@@ -60,7 +60,7 @@ struct Connection {
 }
 
 /// The place of a connection, which is free again when this is dropped.
-pub(super) struct Place {
+pub(super) struct Slot {
     id: u64,
     standing: Arc<Standing>,
     client: Option<Key>,
@@ -79,7 +79,7 @@ impl Room {
     }
 
     /// A place for a connection from this address; `None` if its client has as many as it may have.
-    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
         let limit = self.per_client.as_ref();
         let limited = limit.and_then(|limit| Some((limit.most.get(), limit.key_of(address)?)));
         let standing = Arc::new(Standing::new(self.begun));
@@ -98,7 +98,7 @@ impl Room {
             task: None,
         };
         inner.connections.insert(id, connection);
-        Some(Place {
+        Some(Slot {
             id,
             standing,
             client: limited.map(|(_, client)| client),
@@ -109,7 +109,7 @@ impl Room {
 
     /// Waits until there is room for one more. Where there is none, the connection closes that has been without a request
     /// for longest.
-    pub(super) async fn wait(&self, place: &mut Place) {
+    pub(super) async fn wait(&self, place: &mut Slot) {
         while place.permit.is_none() {
             let permit = Arc::clone(&self.permits).try_acquire_owned();
             place.permit = match permit {
@@ -134,13 +134,13 @@ impl Room {
     fn close_one(&self) {
         let task = {
             let inner = self.inner();
-            let idle = inner.connections.values().filter_map(|connection| {
+            let idle = inner.connections.iter().filter_map(|(id, connection)| {
                 let task = connection.task.as_ref()?;
                 let state = connection.standing.state();
-                Some((state.rank(self.begun)?, state, connection, task))
+                Some(((state.rank(self.begun)?, id), state, connection, task))
             });
             let longest = idle.min_by_key(|(rank, ..)| *rank);
-            longest.and_then(|(rank, state, connection, task)| {
+            longest.and_then(|((rank, _), state, connection, task)| {
                 let closes = rank != Rank::Closing && connection.standing.close(state);
                 closes.then(|| task.clone())
             })
@@ -155,7 +155,7 @@ impl Room {
     }
 }
 
-impl Place {
+impl Slot {
     pub(super) const fn id(&self) -> u64 {
         self.id
     }
@@ -165,7 +165,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut inner = self.room.inner();
         inner.connections.remove(&self.id);

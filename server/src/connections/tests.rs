@@ -50,7 +50,7 @@ fn served_by(terms: Terms) -> Served {
 }
 
 /// A place in a room for all.
-fn place() -> Place {
+fn place() -> Slot {
     let room = Room::new(usize::MAX, None);
     room.enter(Ipv4Addr::LOCALHOST.into()).unwrap()
 }

@@ -24,7 +24,7 @@ use http::{
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
+    client::legacy::{Builder, Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
 use tokio::time::timeout;
@@ -44,6 +44,10 @@ use super::{
 /// How long a connection to the upstream is kept without a request: less than the 5 seconds of servers that close
 /// theirs soon, so that none is sent into one that is just closed.
 const IDLE_TIME: Duration = Duration::from_secs(4);
+
+/// The most bytes of a response by HTTP/1.1 that are read ahead of the client, its header among them, and of a request that
+/// wait for the upstream.
+const BUFFER: usize = 32 * 1024;
 
 /// How many bytes of an answer by HTTP/2 may be on their way to a client that does not read. The window of a connection
 /// has room for as many of all requests that there may be, so that none is stopped by those of others.
@@ -72,13 +76,7 @@ impl Proxy {
     pub(super) fn new(settings: &Settings, max_in_flight: u32) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        let mut builder = Client::builder(TokioExecutor::new());
-        builder
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIME)
-            .http2_initial_stream_window_size(WINDOW)
-            .http2_initial_connection_window_size(all_windows(max_in_flight));
+        let mut builder = client(max_in_flight);
         Self(Arc::new(Inner {
             upstream: settings.upstream.0.clone(),
             timeout: settings.timeout,
@@ -88,6 +86,21 @@ impl Proxy {
             next: AtomicUsize::new(0),
         }))
     }
+}
+
+/// The client of the upstream, for so many requests at a time. What waits on either side is bounded: bytes that the
+/// gateway has read would otherwise grow with the number of clients that do not read.
+fn client(max_in_flight: u32) -> Builder {
+    let mut builder = Client::builder(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_TIME)
+        .http1_max_buf_size(BUFFER)
+        .http2_max_send_buf_size(BUFFER)
+        .http2_initial_stream_window_size(WINDOW)
+        .http2_initial_connection_window_size(all_windows(max_in_flight));
+    builder
 }
 
 /// The window of a connection on which there may be so many streams.

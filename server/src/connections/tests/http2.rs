@@ -2,6 +2,7 @@
 
 use std::{
     pin::Pin,
+    sync::atomic::{AtomicUsize, Ordering},
     task::{Context, Poll},
 };
 
@@ -18,7 +19,8 @@ use tokio::{
 use super::{super::*, REQUEST, place};
 
 /// A body without end, whose parts are all there.
-struct Endless;
+#[derive(Default)]
+struct Endless(Arc<AtomicUsize>);
 
 impl HttpBody for Endless {
     type Data = Bytes;
@@ -29,6 +31,7 @@ impl HttpBody for Endless {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         const PART: &[u8] = &[b'a'; 1 << 14];
+        self.0.fetch_add(PART.len(), Ordering::Relaxed);
         Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(PART)))))
     }
 }
@@ -38,7 +41,7 @@ fn served() -> (DuplexStream, watch::Sender<bool>) {
     let (stop, stopped) = watch::channel(false);
     let answer = |request: Request<Incoming>| async move {
         match request.uri().path() {
-            "/endless" => Response::new(Body::new(Endless)),
+            "/endless" => Response::new(Body::new(Endless::default())),
             _ => Response::new(Body::empty()),
         }
     };
@@ -83,6 +86,26 @@ async fn answer_that_is_not_read_ends_the_connection() {
     let mut client = client.take(1 << 24);
     client.read_to_end(&mut read).await.unwrap();
     assert!(read.len() < 1 << 24);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_that_is_not_read_is_not_asked_for() {
+    const BETWEEN: usize = 1 << 16;
+    let (mut client, server) = duplex(BETWEEN);
+    let (_stop, stopped) = watch::channel(false);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let answer = move |_| {
+        let count = Arc::clone(&count);
+        let body = Endless(Arc::clone(&count));
+        async { Response::new(Body::new(body)) }
+    };
+    let terms = Terms::http(1);
+    tokio::spawn(connection((server, place()), terms, answer, stopped));
+    client.write_all(REQUEST.as_bytes()).await.unwrap();
+    sleep(Duration::from_secs(30)).await;
+    let asked = asked.load(Ordering::Relaxed);
+    assert!(asked > BETWEEN && asked <= 3 * BETWEEN, "{asked}");
 }
 
 #[tokio::test(start_paused = true)]
