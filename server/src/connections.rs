@@ -3,6 +3,7 @@
 mod connection;
 mod listener;
 mod paced;
+mod request_body;
 mod room;
 mod standing;
 mod terms;
@@ -24,7 +25,6 @@ use axum::{
     extract::{ConnectInfo, Request},
     response::Response,
 };
-use hyper::body::Incoming;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::{mpsc, watch},
@@ -41,6 +41,7 @@ use self::{
 };
 pub(crate) use self::{
     listener::{Listener, listen, listen_unless_off},
+    request_body::RequestBody,
     room::PerClient,
     terms::{MAX_CONNECTIONS, Terms},
 };
@@ -59,7 +60,7 @@ pub(crate) struct Peer {
 /// The answer of routes, which are told the peer's address.
 pub(crate) async fn answer_of(
     mut routes: Router,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     peer: Peer,
 ) -> Response {
     let mut request = request.map(Body::new);
@@ -77,7 +78,7 @@ pub(crate) async fn serve<L, F, A>(
     stopped: watch::Receiver<bool>,
 ) where
     L: Listener,
-    F: Fn(Request<Incoming>, Peer) -> A + Clone + Send + Sync + 'static,
+    F: Fn(Request<RequestBody>, Peer) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Response> + Send + 'static,
 {
     let (alive, mut ended) = mpsc::channel::<Infallible>(1);
@@ -164,7 +165,7 @@ async fn agree<I, F, A>(
     stopped: watch::Receiver<bool>,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Fn(Request<Incoming>) -> A + Send + 'static,
+    F: Fn(Request<RequestBody>) -> A + Send + 'static,
     A: Future<Output = Response> + Send + 'static,
 {
     match tls {

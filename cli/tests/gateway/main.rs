@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod admin;
+mod early;
 mod fields;
 mod framing;
 mod gateway;

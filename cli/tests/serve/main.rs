@@ -7,6 +7,7 @@ mod auth;
 mod calls;
 mod check;
 mod connections;
+mod early;
 mod end;
 mod envoy;
 mod grpcio;

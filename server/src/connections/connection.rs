@@ -4,7 +4,6 @@ use std::{convert::Infallible, future::Future, pin::pin, sync::Arc, time::Durati
 
 use axum::{extract::Request, response::Response};
 use hyper::{
-    body::Incoming,
     server::conn::{http1, http2},
     service::service_fn,
 };
@@ -17,6 +16,7 @@ use tokio::{
 
 use super::{
     paced::{HEADER_TIME, Pace, Paced},
+    request_body::RequestBody,
     room::Slot,
     terms::Terms,
 };
@@ -43,7 +43,7 @@ pub(super) async fn connection<I, F, A>(
     stopped: watch::Receiver<bool>,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Fn(Request<Incoming>) -> A + Send + 'static,
+    F: Fn(Request<RequestBody>) -> A + Send + 'static,
     A: Future<Output = Response> + Send + 'static,
 {
     let pace = Arc::new(Pace::new(terms.idle, place.standing()));
@@ -62,11 +62,19 @@ async fn speak_http1<I, F, A>(
     stopped: watch::Receiver<bool>,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Fn(Request<Incoming>) -> A,
+    F: Fn(Request<RequestBody>) -> A,
     A: Future<Output = Response>,
 {
     let service = service_fn(move |request| {
-        let answer = pace.begin(answer(request));
+        let (request, unread) = RequestBody::of_connection(request, pace);
+        let answer = answer(request);
+        let answer = pace.begin(async {
+            let response = answer.await;
+            match unread {
+                Some(unread) => unread.respond(response),
+                None => response,
+            }
+        });
         async { Ok::<_, Infallible>(answer.await) }
     });
     let mut builder = http1::Builder::new();
@@ -94,11 +102,11 @@ async fn speak_http2<I, F, A>(
     stopped: watch::Receiver<bool>,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Fn(Request<Incoming>) -> A,
+    F: Fn(Request<RequestBody>) -> A,
     A: Future<Output = Response> + Send + 'static,
 {
     let service = service_fn(move |request| {
-        let answer = pace.begin(answer(request));
+        let answer = pace.begin(answer(request.map(RequestBody::of_stream)));
         async { Ok::<_, Infallible>(answer.await) }
     });
     let builder = http2_builder(terms);

@@ -90,13 +90,7 @@ impl Pace {
     where
         A: Future<Output = Response<B>>,
     {
-        let is_served = self.standing.begin();
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        self.enter(BUSY);
-        let under_way = AnswerUnderWay {
-            pace: Arc::clone(self),
-            is_unread: false,
-        };
+        let (under_way, is_served) = self.admit();
         async move {
             if !is_served {
                 pending::<()>().await;
@@ -111,6 +105,23 @@ impl Pace {
                 PacedBody { body, under_way }
             })
         }
+    }
+
+    /// Has the connection count as busy until this is dropped.
+    pub(super) fn hold(self: &Arc<Self>) -> AnswerUnderWay {
+        self.admit().0
+    }
+
+    /// The hold on the connection, and whether it still serves requests.
+    fn admit(self: &Arc<Self>) -> (AnswerUnderWay, bool) {
+        let is_served = self.standing.begin();
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.enter(BUSY);
+        let under_way = AnswerUnderWay {
+            pace: Arc::clone(self),
+            is_unread: false,
+        };
+        (under_way, is_served)
     }
 
     /// Whether an answer was not read for too long.
@@ -137,7 +148,8 @@ impl Pace {
     }
 }
 
-struct AnswerUnderWay {
+/// A request that is under way: its body is read, or its answer sent.
+pub(super) struct AnswerUnderWay {
     pace: Arc<Pace>,
     is_unread: bool,
 }

@@ -3,6 +3,7 @@
 mod accepting;
 mod grpc;
 mod http2;
+mod rest;
 mod room;
 mod waiting;
 
@@ -143,7 +144,7 @@ async fn end_waits_for_the_answer_and_no_longer() {
 async fn tunnel_may_be_silent_for_as_long_as_it_likes() {
     let (mut client, server) = duplex(1 << 20);
     let (_stop, stopped) = watch::channel(false);
-    let answer = |request: Request<Incoming>| async {
+    let answer = |request: Request<RequestBody>| async {
         tokio::spawn(async {
             let mut io = TokioIo::new(hyper::upgrade::on(request).await.unwrap());
             let byte = io.read_u8().await.unwrap();

@@ -7,7 +7,7 @@ use axum::{
     response::Response,
 };
 use http::{HeaderValue, Method, StatusCode, Version, header::CONNECTION, request::Parts};
-use hyper::body::{Body as _, Incoming};
+use http_body::Body as _;
 use tokio::sync::Semaphore;
 use tower_layer::Layer as _;
 use tower_ratelimit::rules::{RulesHandle, RulesLayer, RulesLimit};
@@ -23,7 +23,7 @@ use super::{
     upload::Upload,
 };
 use crate::{
-    connections::{Peer, PerClient},
+    connections::{Peer, PerClient, RequestBody},
     events::Answers,
     http::Draining,
 };
@@ -57,7 +57,7 @@ impl Front {
         }
     }
 
-    pub(super) async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response {
+    pub(super) async fn answer(&self, request: Request<RequestBody>, peer: Peer) -> Response {
         let keeps_connection = request.version() == Version::HTTP_2;
         let asked = self.answers.asked();
         let answer = self.limited(request, peer).await;
@@ -73,7 +73,7 @@ impl Front {
 
     async fn limited(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         peer: Peer,
     ) -> Result<Response, StatusCode> {
         let (mut parts, body) = request.into_parts();
@@ -129,7 +129,7 @@ fn is_tunnel(response: &Response) -> bool {
 }
 
 /// Refuses requests that cannot be handed on.
-fn check(parts: &Parts, body: &Incoming, max_body: u64) -> Result<(), StatusCode> {
+fn check(parts: &Parts, body: &RequestBody, max_body: u64) -> Result<(), StatusCode> {
     if parts.method == Method::CONNECT {
         return Err(StatusCode::NOT_IMPLEMENTED);
     }

@@ -10,16 +10,16 @@ use std::{
 
 use axum::{BoxError, body::Bytes};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::progress::{Progress, later};
+use crate::connections::RequestBody;
 
 /// The bytes of a body that have to come each second, on average after the first `timeout`.
 const LEAST_RATE: u64 = 500;
 
 /// A body that may not be longer than it was said, and has to come.
-pub(super) struct Upload<B = Incoming> {
+pub(super) struct Upload<B = RequestBody> {
     body: B,
     left: u64,
     progress: Progress,

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use axum::{Router, extract::Request};
-use hyper::body::Incoming;
 use tokio::{sync::watch, task::JoinSet};
 use tonic::service::Routes;
 use tonic_health::{
@@ -17,7 +16,7 @@ use super::{
     parts::Parts,
 };
 use crate::{
-    connections::{self, MAX_CONNECTIONS, Terms, answer_of},
+    connections::{self, MAX_CONNECTIONS, RequestBody, Terms, answer_of},
     http::Draining,
     life, reflection, rls,
     telemetry::Caller,
@@ -45,7 +44,7 @@ impl Servers {
         let mut running = JoinSet::new();
 
         let routes = parts.router(draining.clone());
-        let answer = move |request: Request<Incoming>, peer| {
+        let answer = move |request: Request<RequestBody>, peer| {
             // The routes that decide have no parameters: their paths are themselves.
             let caller = Caller::of(request.headers(), Some(request.uri().path()));
             caller.within(answer_of(routes.clone(), request, peer))

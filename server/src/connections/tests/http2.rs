@@ -39,7 +39,7 @@ impl HttpBody for Endless {
 fn served() -> (DuplexStream, watch::Sender<bool>) {
     let (client, server) = duplex(1 << 16);
     let (stop, stopped) = watch::channel(false);
-    let answer = |request: Request<Incoming>| async move {
+    let answer = |request: Request<RequestBody>| async move {
         match request.uri().path() {
             "/endless" => Response::new(Body::new(Endless::default())),
             _ => Response::new(Body::empty()),

@@ -50,7 +50,7 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let answers = Arc::new(Semaphore::new(0));
         let gate = Arc::clone(&answers);
-        let answer = move |request: Request<Incoming>, _| {
+        let answer = move |request: Request<RequestBody>, _| {
             let gate = Arc::clone(&gate);
             async move {
                 if request.uri().path() != "/" {
