@@ -5,6 +5,7 @@ mod quotas;
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
 };
@@ -22,6 +23,8 @@ pub(crate) struct Source(Arc<Inner>);
 
 struct Inner {
     settings: Settings,
+    /// The files of descriptors' limits that were named at the start; other paths are directories.
+    files_once: Vec<PathBuf>,
     limits: RateLimits,
     auth: Option<RulesHandle>,
     /// The name of the rules of requests in the log.
@@ -63,7 +66,9 @@ impl Source {
             loaded_at: SystemTime::now(),
             fault: None,
         };
+        let files = settings.rules.iter().filter(|path| path.is_file());
         Self(Arc::new(Inner {
+            files_once: files.cloned().collect(),
             settings,
             limits,
             auth,
@@ -186,6 +191,11 @@ impl Source {
 
     /// Reads the limits of descriptors, if there are files of them.
     fn reload_limits(&self, quotas: &mut Quotas) -> Option<Reloaded> {
+        if let Some(path) = self.0.files_once.iter().find(|path| path.is_dir()) {
+            let path = path.display();
+            let fault = format!("{path}: a directory, where a file was at the start");
+            return Some(Err(("the rules", fault)));
+        }
         let rules = match self.0.settings.rules() {
             Ok(rules) => rules?,
             Err(error) => return Some(Err(("the rules", error.to_string()))),

@@ -153,12 +153,20 @@ impl RulesBuilder {
         let origin = (!paths.is_empty()).then(|| {
             let builder = self.clone().store(store.clone());
             let paths = paths.to_vec();
+            let files_once: Vec<PathBuf> = paths
+                .iter()
+                .filter(|path| path.is_file())
+                .cloned()
+                .collect();
             RulesOrigin {
                 paths: paths.clone(),
                 files: sha256(files),
                 format: self.format,
                 digest: digest(files),
-                read: Box::new(move || builder.read_all(&paths)),
+                read: Box::new(move || {
+                    still_files(&files_once)?;
+                    builder.read_all(&paths)
+                }),
             }
         });
         Rules::new(compiled, &store, self.clock.clone(), origin)
@@ -207,6 +215,18 @@ impl fmt::Debug for RulesBuilder {
 
 fn unreadable(path: &Path, error: &std::io::Error) -> RulesError {
     RulesError::unreadable(format!("{}: {error}", path.display()))
+}
+
+/// Refuses a directory in the place of a file, such as a container makes for a mount that is missing: all rules of
+/// the file would go, and no fault be reported.
+fn still_files(paths: &[PathBuf]) -> Result<(), RulesError> {
+    match paths.iter().find(|path| path.is_dir()) {
+        None => Ok(()),
+        Some(path) => Err(RulesError::unreadable(format!(
+            "{}: a directory, where a file was when the rules were first read",
+            path.display()
+        ))),
+    }
 }
 
 /// The files that there are at these paths, with what is in them.
