@@ -1,6 +1,8 @@
 //! The log of services: lines of text or of JSON on the standard error stream.
 
-use std::{io, str::FromStr};
+mod lines;
+
+use std::{io, str::FromStr, sync::OnceLock};
 
 use clap::{Args, ValueEnum};
 use tracing_subscriber::{
@@ -9,6 +11,8 @@ use tracing_subscriber::{
     layer::SubscriberExt as _,
     util::SubscriberInitExt as _,
 };
+
+use self::lines::Lines;
 
 /// The crates of this project begin so.
 const OWN: &str = "tower_ratelimit";
@@ -77,11 +81,24 @@ impl Log {
     }
 }
 
+static LINES: OnceLock<Lines> = OnceLock::new();
+
+/// Writes the lines that wait, before the process ends.
+pub(crate) fn flush() {
+    if let Some(lines) = LINES.get() {
+        lines.flush();
+    }
+}
+
 /// Writes lines from now on. The first call counts.
 pub(crate) fn begin(format: Format, level: Level) {
+    let Ok(writer) = Lines::start(io::stderr()) else {
+        return;
+    };
+    let writer = LINES.get_or_init(|| writer).clone();
     // The stream is no terminal where services run, and colours would stand in the lines as signs.
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(io::stderr)
+        .with_writer(writer)
         .with_ansi(false);
     let lines = match format {
         Format::Text => lines.boxed(),

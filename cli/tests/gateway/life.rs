@@ -1,8 +1,18 @@
 //! Start, reload and end.
 
-use std::{fs, net::Ipv4Addr, process::Command};
+use std::{
+    fs,
+    net::Ipv4Addr,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
-use testkit::{needs, programs::eventually, servers::Setup};
+use testkit::{
+    needs,
+    programs::{eventually, free_port},
+    servers::Setup,
+};
+use tokio::time::timeout;
 
 use crate::{
     gateway::{Gateway, RULES, bounded},
@@ -256,7 +266,81 @@ fn faults_of_certificates_are_told_before_anything_listens() {
     let both = ["--tls-cert", &*cert, "--tls-key", &*key];
     assert!(fails(&both).contains("cert.pem"));
     fs::write(&cert, "").unwrap();
-    fs::write(&key, "").unwrap();
     let said = fails(&both);
     assert!(said.contains("--tls-key"), "{said}");
+    fs::write(&key, "").unwrap();
+    let said = fails(&both);
+    assert!(said.contains("no certificate in PEM"), "{said}");
+}
+
+#[tokio::test]
+async fn file_that_became_a_directory_leaves_its_rules_in_force() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let file = gateway.folder.path().join("rules.yaml");
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        gateway.process.hang_up();
+        gateway.says("stay as they were").await;
+        gateway
+            .says("rules.yaml: a directory, where a file was")
+            .await;
+        for status in [200, 200, 429] {
+            let (head, _) = gateway
+                .connect()
+                .await
+                .answer("GET /limited HTTP/1.1")
+                .await;
+            assert_eq!(head.status(), status);
+        }
+    })
+    .await;
+}
+
+/// As where the program that reads the log hangs.
+#[tokio::test]
+async fn log_that_nobody_reads_stops_neither_requests_nor_the_end() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
+        let port = free_port();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"))
+            .current_dir(folder.path())
+            .args(["gateway", "rules.yaml", "--http", "off"])
+            .args([
+                "--admin",
+                "off",
+                "--drain",
+                "0s",
+                "--log-level",
+                "trace,hyper=trace",
+            ])
+            .args(["--listen", &format!("127.0.0.1:{port}")])
+            .args(["--upstream", &format!("http://127.0.0.1:{}", upstream.port)])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        eventually("a gateway", async || {
+            Wire::try_connect(port).await.map(drop)
+        })
+        .await;
+        let requests = async {
+            for _ in 0..200 {
+                let (head, _) = Wire::connect(port).await.answer("GET / HTTP/1.1").await;
+                assert_eq!(head.status(), 200);
+            }
+        };
+        let answered = timeout(Duration::from_secs(30), requests).await;
+        if answered.is_err() {
+            process.kill().unwrap();
+        }
+        assert!(answered.is_ok(), "requests wait for the log");
+        let terminate = format!("kill -TERM {}", process.id());
+        let told = Command::new("sh").args(["-c", &terminate]).status();
+        assert!(told.unwrap().success());
+        eventually("the end", async || process.try_wait().unwrap()).await;
+    })
+    .await;
 }
