@@ -20,7 +20,10 @@ use tokio_rustls::{
     rustls::{
         RootCertStore, ServerConfig,
         crypto::ring,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+        pki_types::{
+            CertificateDer, PrivateKeyDer,
+            pem::{self, PemObject as _},
+        },
         server::{WebPkiClientVerifier, danger::ClientCertVerifier},
     },
     server::TlsStream,
@@ -82,33 +85,76 @@ struct Contents {
 }
 
 impl Contents {
-    fn config(&self) -> Result<ServerConfig, ServeError> {
+    fn config(&self, files: &TlsFiles) -> Result<ServerConfig, ServeError> {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| fault("TLS", &error))?;
         let builder = match &self.client_ca {
-            Some(authorities) => builder.with_client_cert_verifier(verifier(authorities)?),
+            Some(authorities) => {
+                let path = files.client_ca.as_deref().unwrap_or(Path::new(""));
+                builder.with_client_cert_verifier(verifier(authorities, path)?)
+            }
             None => builder.with_no_client_auth(),
         };
-        let chain = certificates(&self.cert, "--tls-cert")?;
-        let key = PrivateKeyDer::from_pem_slice(&self.key);
-        let key = key.map_err(|error| fault("--tls-key", &error))?;
-        let config = builder.with_single_cert(chain, key);
-        let mut config = config.map_err(|error| fault("--tls-cert and --tls-key", &error))?;
+        let chain = certificates(&self.cert, "--tls-cert", &files.cert)?;
+        let config = builder.with_single_cert(chain, private_key(&self.key, &files.key)?);
+        let (cert, key) = (files.cert.display(), files.key.display());
+        let both = || format!("--tls-cert and --tls-key, {cert} and {key}");
+        let mut config = config.map_err(|error| fault(&both(), &error))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
 }
 
-fn certificates(pem: &[u8], flag: &str) -> Result<Vec<CertificateDer<'static>>, ServeError> {
+fn certificates(
+    pem: &[u8],
+    flag: &str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, ServeError> {
+    let place = format!("{flag} {}", path.display());
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    all.map_err(|error| fault(flag, &error))
+    let all = all.map_err(|error| fault(&place, &error))?;
+    match all.is_empty() {
+        false => Ok(all),
+        true => Err(ServeError(format!(
+            "{place}:\nno certificate in PEM, which begins with -----BEGIN CERTIFICATE-----{}",
+            contents_of(pem)
+        ))),
+    }
 }
 
-fn verifier(authorities: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
+fn private_key(pem: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, ServeError> {
+    let place = format!("--tls-key {}", path.display());
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
+        pem::Error::NoItemsFound => ServeError(format!(
+            "{place}:\nno private key in PEM, which begins with -----BEGIN PRIVATE KEY-----, or EC or RSA before \
+             PRIVATE{}",
+            contents_of(pem)
+        )),
+        error => fault(&place, &error),
+    })
+}
+
+/// A guess at a file that is not what it should be.
+fn contents_of(pem: &[u8]) -> String {
+    let text = String::from_utf8_lossy(pem);
+    if text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") {
+        return "; the key there is encrypted, `openssl pkey` writes it without a password"
+            .to_owned();
+    }
+    let label = text.split_once("-----BEGIN ");
+    let label = label.and_then(|(_, rest)| rest.split_once("-----"));
+    match label {
+        Some((label, _)) => format!("; there is {label}"),
+        None if pem.starts_with(&[0x30]) => "; it is DER, which `openssl` makes PEM of".to_owned(),
+        None => String::new(),
+    }
+}
+
+fn verifier(authorities: &[u8], path: &Path) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
     const FLAG: &str = "--tls-client-ca";
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(authorities, FLAG)? {
+    for certificate in certificates(authorities, FLAG, path)? {
         roots
             .add(certificate)
             .map_err(|error| fault(FLAG, &error))?;
@@ -142,7 +188,7 @@ impl Tls {
     /// When a file cannot be read, or is not what it should be.
     pub(crate) fn new(files: TlsFiles) -> Result<Self, ServeError> {
         let contents = files.read()?;
-        let config = Arc::new(contents.config()?);
+        let config = Arc::new(contents.config(&files)?);
         let current = Mutex::new(Current {
             contents,
             config,
@@ -168,7 +214,7 @@ impl Tls {
         let mut current = current.unwrap_or_else(PoisonError::into_inner);
         let config = read.and_then(|contents| {
             let is_new = contents != current.contents;
-            let config = is_new.then(|| contents.config());
+            let config = is_new.then(|| contents.config(&self.0.files));
             current.contents = contents;
             config.transpose()
         });

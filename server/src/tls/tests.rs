@@ -51,3 +51,45 @@ fn files_are_read_again_when_they_change() {
         assert!(line.starts_with(level) && line.contains(text), "{line}");
     }
 }
+
+#[test]
+fn fault_names_the_file_and_what_is_accepted() {
+    needs!(openssl);
+    let folder = tempfile::tempdir().unwrap();
+    make_certificates(folder.path());
+    let [cert, key, other] = [CERTIFICATE, KEY, "other.pem"].map(|file| folder.path().join(file));
+    let fault = |cert: &Path, key: &Path| match Tls::new(TlsFiles::new(cert, key)) {
+        Ok(_) => panic!("{} is accepted", cert.display()),
+        Err(error) => error.to_string(),
+    };
+    for (said, words) in [
+        (
+            fault(&key, &key),
+            &["--tls-cert", KEY, "no certificate in PEM", "there is"][..],
+        ),
+        (
+            fault(&cert, &cert),
+            &[
+                "--tls-key",
+                CERTIFICATE,
+                "no private key",
+                "there is CERTIFICATE",
+            ],
+        ),
+    ] {
+        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    }
+    for (text, word) in [
+        (
+            &b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n"
+                [..],
+            "encrypted",
+        ),
+        (b"\x30\x82", "it is DER"),
+        (b"", "no private key"),
+    ] {
+        fs::write(&other, text).unwrap();
+        let said = fault(&cert, &other);
+        assert!(said.contains("other.pem") && said.contains(word), "{said}");
+    }
+}
