@@ -40,7 +40,10 @@ pub mod fuzzing {
     pub use crate::replay::{LogLine, read_line};
 }
 
-use std::{ffi::OsString, io::Write};
+use std::{
+    ffi::OsString,
+    io::{ErrorKind, Write},
+};
 
 use clap::{Parser, error::ErrorKind};
 
@@ -68,10 +71,17 @@ where
         }
     };
     match run_command(arguments.command, colours, out) {
-        // A reader that closed the pipe has read enough.
         Ok((text, exit)) => {
-            let _ = out.write_all(text.as_bytes());
-            exit
+            let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            match written {
+                Ok(()) => exit,
+                // A reader that closed the pipe has read enough.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => exit,
+                Err(error) => {
+                    let _ = writeln!(errors, "error: the output cannot be written: {error}");
+                    USAGE
+                }
+            }
         }
         Err(message) => {
             let _ = writeln!(errors, "error: {message}");

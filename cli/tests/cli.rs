@@ -359,3 +359,17 @@ fn program_alone_prints_its_help() {
     assert_eq!((code, out.as_str()), (2, ""));
     assert!(errors.contains("check"), "{errors}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"))
+        .arg("schema")
+        .stdout(full.expect("a full disk"))
+        .output()
+        .expect("a process");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("the output cannot be written"), "{errors}");
+}
