@@ -123,6 +123,7 @@ pub(crate) fn gateway(gateway: Gateway) -> Result<(), String> {
     settings.tls = gateway.tls.files();
     settings.redis = gateway.redis.redis;
     settings.redis_password_file = gateway.redis.redis_password_file;
+    settings.ready_needs_store = gateway.redis.ready_needs_store;
     settings.redis_prefix = gateway.redis.redis_prefix;
     if let Some(deadline) = gateway.redis.redis_deadline {
         settings.redis_deadline = deadline;

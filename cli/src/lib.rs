@@ -42,7 +42,7 @@ pub mod fuzzing {
 
 use std::{
     ffi::OsString,
-    io::{ErrorKind, Write},
+    io::{self, Write},
 };
 
 use clap::{Parser, error::ErrorKind};
@@ -76,7 +76,7 @@ where
             match written {
                 Ok(()) => exit,
                 // A reader that closed the pipe has read enough.
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => exit,
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => exit,
                 Err(error) => {
                     let _ = writeln!(errors, "error: the output cannot be written: {error}");
                     USAGE

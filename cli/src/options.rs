@@ -83,6 +83,9 @@ pub(crate) struct Redis {
     /// `gateway`.
     #[arg(long, value_name = "TIME", value_parser = time, env = "TOWER_RATELIMIT_REDIS_DEADLINE")]
     pub(crate) redis_deadline: Option<Duration>,
+    /// Is only ready (/readyz) while Redis answers, instead of going on by --on-failure, or store.on_failure of the rules.
+    #[arg(long, env = "TOWER_RATELIMIT_READY_NEEDS_STORE")]
+    pub(crate) ready_needs_store: bool,
 }
 
 #[derive(Debug, Args)]

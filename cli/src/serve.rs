@@ -94,13 +94,6 @@ pub(crate) struct Serve {
     http_tls: bool,
     #[command(flatten)]
     redis: Redis,
-    /// Is only ready while Redis answers, instead of going on by --on-failure.
-    #[arg(
-        long,
-        help_heading = "Counts",
-        env = "TOWER_RATELIMIT_READY_NEEDS_STORE"
-    )]
-    ready_needs_store: bool,
     /// The policy while Redis does not answer.
     #[arg(
         long,
@@ -224,7 +217,7 @@ fn settings(serve: Serve) -> (Log, Settings) {
     settings.http_tls = serve.http_tls;
     settings.redis = serve.redis.redis;
     settings.redis_password_file = serve.redis.redis_password_file;
-    settings.ready_needs_store = serve.ready_needs_store;
+    settings.ready_needs_store = serve.redis.ready_needs_store;
     settings.redis_prefix = serve.redis.redis_prefix;
     if let Some(deadline) = serve.redis.redis_deadline {
         settings.redis_deadline = deadline;

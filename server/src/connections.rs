@@ -40,6 +40,7 @@ use self::{
     room::{Room, Slot},
 };
 pub(crate) use self::{
+    connection::MAX_FIELDS,
     listener::{Listener, listen, listen_unless_off},
     request_body::RequestBody,
     room::PerClient,

@@ -6,7 +6,9 @@ use std::{borrow::Cow, time::Duration};
 
 use metrics::{SharedString, counter, histogram};
 
-pub(crate) use self::gateway::{Answers, GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS};
+pub(crate) use self::gateway::{
+    Answers, GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, UPSTREAM_ERRORS, UpstreamErrors,
+};
 
 pub(crate) const RLS_REQUESTS: &str = "ratelimit_rls_requests_total";
 pub(crate) const RLS_DURATION: &str = "ratelimit_rls_duration_seconds";

@@ -6,6 +6,7 @@
 mod answer;
 mod beside;
 mod download;
+mod failures;
 mod fields;
 mod front;
 mod host;
@@ -110,7 +111,8 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     let admin = Admin::new(source.clone(), store.clone());
     let front = Front::new(&settings, &limits.layer, draining.clone());
     // Its counters are there before anybody reads them.
-    let beside = Beside::start(listeners, metrics.as_ref(), admin, &draining);
+    let needed = settings.ready_needs_store.then(|| store.clone());
+    let beside = Beside::start(listeners, metrics.as_ref(), admin, &draining, needed);
     let running = Running::start(&settings, front, listener, tls.clone(), draining);
     let reload = || {
         source.reload();
@@ -123,13 +125,14 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     tokio::select! {
         () = tls::watch_during(life, tls.as_ref()) => {}
         () = reload_on_change(watch, reload) => {}
-        () = upkeep(metrics) => {}
+        () = upkeep(metrics, store) => {}
     }
     Ok(())
 }
 
 /// Never ends.
-async fn upkeep(metrics: Option<Metrics>) {
+async fn upkeep(metrics: Option<Metrics>, store: &Store) {
+    store.check_at_start("store.on_failure of the rules").await;
     match metrics {
         Some(metrics) => metrics.upkeep().await,
         None => pending().await,

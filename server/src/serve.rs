@@ -49,7 +49,7 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
     tokio::select! {
         () = tls::watch_during(life, parts.tls.as_ref()) => {}
         () = reload_on_change(watch, reload) => {}
-        () = parts.metrics.clone().upkeep() => {}
+        () = parts.upkeep() => {}
     }
     Ok(())
 }

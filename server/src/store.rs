@@ -10,6 +10,8 @@ use tower_ratelimit::{
     rules::{Rules, RulesBuilder},
 };
 
+use tracing::error;
+
 use crate::{
     counters::Counters,
     error::{ServeError, fault},
@@ -45,6 +47,15 @@ impl Store {
         };
         let health = store.health();
         health != StoreHealth::Untried && !health.is_down()
+    }
+
+    /// Tries the store when the process starts. A password that is wrong would else be known after the first request.
+    pub(crate) async fn check_at_start(&self, on_failure: &str) {
+        if let Self::Redis(store) = self
+            && let Err(error) = store.check().await
+        {
+            error!("Redis cannot be used: {error}; until it can, {on_failure} decides");
+        }
     }
 
     /// The store in the labels of metrics.

@@ -165,3 +165,25 @@ async fn host_is_that_of_the_target_if_it_has_one() {
     assert_eq!(head.field("host"), Some("shop.example:81"));
     assert_eq!(head.field("x-forwarded-host"), Some("shop.example:81"));
 }
+
+/// A proxy that hands its client's `Connection` on has written other fields itself.
+#[tokio::test]
+async fn client_cannot_take_off_a_field_of_a_trusted_proxy() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let lines = "GET / HTTP/1.1\nconnection: x-user, keep-alive\nx-user: eve\nkeep-alive: 5";
+        for from in [Ipv4Addr::new(127, 0, 0, 7), Ipv4Addr::LOCALHOST] {
+            Wire::connect_from(from, gateway.port)
+                .await
+                .answer(lines)
+                .await;
+        }
+        let asked = upstream.asked();
+        assert_eq!(asked[0].0.field("x-user"), Some("eve"));
+        assert_eq!(asked[0].0.field("keep-alive"), None);
+        // A client without a proxy takes off what it has written itself.
+        assert_eq!(asked[1].0.field("x-user"), None);
+    })
+    .await;
+}

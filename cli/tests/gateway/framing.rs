@@ -128,6 +128,48 @@ async fn options_may_ask_of_the_whole_server() {
     .await;
 }
 
+/// The upstream would get compressed bytes as plain ones.
+#[tokio::test]
+async fn codings_beside_chunks_are_not_implemented() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        for codings in ["gzip, chunked", "gzip\r\ntransfer-encoding: chunked"] {
+            let fields = format!("host: test\r\ntransfer-encoding: {codings}");
+            let request = format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n0\r\n\r\n");
+            assert_eq!(answers(&gateway, &request).await.0, 501, "{codings:?}");
+        }
+        assert!(
+            upstream
+                .asked()
+                .iter()
+                .all(|(head, _)| head.first_line().contains("/after"))
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn malformed_chunk_is_the_failure_of_its_client() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        for chunk in ["zz\r\nabc\r\n", "3\r\nabcdef\r\n", "ffffffffffffffffff\r\n"] {
+            let fields = "host: test\r\ntransfer-encoding: chunked";
+            let request = format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n1\r\na\r\n{chunk}");
+            let mut wire = gateway.connect().await;
+            wire.send(request).await;
+            assert_eq!(
+                wire.message().await.expect(chunk).0.status(),
+                400,
+                "{chunk:?}"
+            );
+        }
+        assert!(!gateway.process.log().contains("upstream failed"));
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn bare_line_feeds_do_not_reach_the_upstream() {
     bounded(async {

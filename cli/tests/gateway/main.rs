@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod admin;
+mod causes;
 mod early;
 mod fields;
 mod framing;
@@ -15,6 +16,7 @@ mod limits;
 mod metrics;
 mod page;
 mod probes;
+mod store;
 mod streams;
 mod tls;
 #[path = "../support/tls.rs"]

@@ -2,8 +2,13 @@
 
 use std::{convert::Infallible, future::Future, pin::pin, sync::Arc, time::Duration};
 
-use axum::{extract::Request, response::Response};
+use axum::{
+    extract::Request,
+    response::{IntoResponse as _, Response},
+};
+use http::StatusCode;
 use hyper::{
+    body::Incoming,
     server::conn::{http1, http2},
     service::service_fn,
 };
@@ -28,6 +33,10 @@ const MAX_HEADER: usize = 64 * 1024;
 /// The most bytes of a request's body that wait for the server, and of a response that wait for the peer, on a stream of
 /// HTTP/2. On a connection of HTTP/1, `MAX_HEADER` bounds both.
 const BUFFER: usize = 64 * 1024;
+
+/// The most fields of a header, of requests and of an upstream's responses; more are answered 431, or 502. Four times
+/// what browsers and servers use, and more than the 100 that other proxies take.
+pub(crate) const MAX_FIELDS: usize = 256;
 
 /// How long a peer has to take the end of a connection by HTTP/2.
 const GRACE: Duration = Duration::from_secs(5);
@@ -78,7 +87,7 @@ async fn speak_http1<I, F, A>(
         async { Ok::<_, Infallible>(answer.await) }
     });
     let mut builder = http1::Builder::new();
-    builder.max_buf_size(MAX_HEADER);
+    builder.max_buf_size(MAX_HEADER).max_headers(MAX_FIELDS);
     let connection = builder.serve_connection(TokioIo::new(io), service);
     let mut connection = pin!(connection.with_upgrades());
     // First the connection reads what is there: one that has read nothing ends without an answer.
@@ -106,7 +115,7 @@ async fn speak_http2<I, F, A>(
     A: Future<Output = Response> + Send + 'static,
 {
     let service = service_fn(move |request| {
-        let answer = pace.begin(answer(request.map(RequestBody::of_stream)));
+        let answer = pace.begin(or_too_large(few_fields(request).map(&answer)));
         async { Ok::<_, Infallible>(answer.await) }
     });
     let builder = http2_builder(terms);
@@ -142,6 +151,20 @@ fn http2_builder(terms: Terms) -> http2::Builder<TokioExecutor> {
         .initial_stream_window_size(BUFFER as u32)
         .max_send_buf_size(BUFFER);
     builder
+}
+
+/// The request, unless it has too many fields.
+fn few_fields(request: Request<Incoming>) -> Option<Request<RequestBody>> {
+    let is_few = request.headers().len() <= MAX_FIELDS;
+    is_few.then(|| request.map(RequestBody::of_stream))
+}
+
+/// The answer, or that to a request with too many fields, which by HTTP/1 hyper counts.
+async fn or_too_large(answer: Option<impl Future<Output = Response>>) -> Response {
+    match answer {
+        Some(answer) => answer.await,
+        None => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response(),
+    }
 }
 
 /// Waits until a connection that begins now is too old.

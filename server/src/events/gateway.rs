@@ -8,6 +8,8 @@ use metrics::{Counter, Histogram, counter, histogram};
 pub(crate) const GATEWAY_REQUESTS: &str = "ratelimit_gateway_requests_total";
 pub(crate) const GATEWAY_DURATION: &str = "ratelimit_gateway_duration_seconds";
 
+pub(crate) const UPSTREAM_ERRORS: &str = "ratelimit_gateway_upstream_errors_total";
+
 /// Upper bounds of the histogram, in seconds: from a denial to an upstream that takes its time.
 pub(crate) const GATEWAY_SECONDS: [f64; 14] = [
     0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0,
@@ -44,6 +46,24 @@ impl Answers {
             since: Instant::now(),
             code: CODES.len() - 1,
         }
+    }
+}
+
+/// Counts requests that got no response of the upstream, by their cause.
+pub(crate) struct UpstreamErrors<const N: usize>([Counter; N]);
+
+impl<const N: usize> UpstreamErrors<N> {
+    /// Counts for the recorder of the moment.
+    pub(crate) fn new(causes: [&'static str; N]) -> Self {
+        Self(causes.map(|cause| {
+            let errors = counter!(UPSTREAM_ERRORS, "cause" => cause);
+            errors.increment(0);
+            errors
+        }))
+    }
+
+    pub(crate) fn count(&self, cause: usize) {
+        self.0[cause].increment(1);
     }
 }
 

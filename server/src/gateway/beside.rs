@@ -11,6 +11,7 @@ use crate::{
     error::ServeError,
     http::{Draining, probes},
     metrics::Metrics,
+    store::Store,
 };
 
 /// The listeners, of those that are wanted.
@@ -56,12 +57,14 @@ impl Beside {
         metrics: Option<&Metrics>,
         admin: Admin,
         draining: &Draining,
+        needed: Option<Store>,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
         let mut servers = JoinSet::new();
         if let (Some((listener, _)), Some(metrics)) = (listeners.http, metrics) {
             let draining = draining.clone();
-            let probes = probes(move || !draining.has_begun());
+            let probes =
+                probes(move || !draining.has_begun() && needed.as_ref().is_none_or(Store::is_up));
             let routes = metrics.router().merge(probes);
             let answer = move |request, peer| answer_of(routes.clone(), request, peer);
             let (terms, until) = ((Terms::http(MAX_CONNECTIONS), None), stopped.clone());

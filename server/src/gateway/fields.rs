@@ -59,16 +59,31 @@ fn words(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
         .map(<[u8]>::trim_ascii)
 }
 
-/// Takes off all that is about the connection that it came by, but for the field in which proxies tell of the client.
-pub(super) fn end_connection(headers: &mut HeaderMap, client_field: Option<&HeaderName>) {
+/// The fields that `Connection` names and that go with the connection.
+#[derive(Clone, Copy)]
+pub(super) enum Nominated<'f> {
+    /// All of them: the other end wrote them itself.
+    All,
+    /// All but the field in which proxies tell of the client.
+    AllBut(&'f HeaderName),
+    /// None. A trusted proxy may hand on the `Connection` of its client beside fields that the proxy itself has written,
+    /// such as the name of a user, which the client must not be able to remove.
+    None,
+}
+
+/// Takes off all that is about the connection that it came by.
+pub(super) fn end_connection(headers: &mut HeaderMap, nominated: Nominated<'_>) {
     let named = words(headers, CONNECTION);
     let named = named.filter_map(|name| HeaderName::from_bytes(name).ok());
     // Without a length or a host it would be another message. And a proxy may hand on the names that its client sent,
     // beside fields that the proxy itself has written.
     let stays = |name: &HeaderName| {
-        [CONTENT_LENGTH, HOST].contains(name)
-            || OF_PROXIES.contains(name)
-            || client_field == Some(name)
+        let is_kept = match nominated {
+            Nominated::All => false,
+            Nominated::AllBut(field) => field == name,
+            Nominated::None => true,
+        };
+        is_kept || [CONTENT_LENGTH, HOST].contains(name) || OF_PROXIES.contains(name)
     };
     let named: Vec<HeaderName> = named.filter(|name| !stays(name)).collect();
     for name in named.iter().chain(&OF_CONNECTION) {
@@ -79,7 +94,13 @@ pub(super) fn end_connection(headers: &mut HeaderMap, client_field: Option<&Head
 /// Makes the fields of a request those of the request that goes to the upstream.
 pub(super) fn hand_on(headers: &mut HeaderMap, uri: &Uri, version: Version, hop: &Hop) {
     let takes_trailers = lists(headers, TE, "trailers");
-    end_connection(headers, Some(&hop.client_field));
+    end_connection(
+        headers,
+        match hop.is_trusted {
+            true => Nominated::None,
+            false => Nominated::AllBut(&hop.client_field),
+        },
+    );
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }

@@ -6,7 +6,11 @@ use axum::{
     extract::{ConnectInfo, Request},
     response::Response,
 };
-use http::{HeaderValue, Method, StatusCode, Version, header::CONNECTION, request::Parts};
+use http::{
+    HeaderMap, HeaderValue, Method, StatusCode, Version,
+    header::{CONNECTION, TRANSFER_ENCODING},
+    request::Parts,
+};
 use http_body::Body as _;
 use tokio::sync::Semaphore;
 use tower_layer::Layer as _;
@@ -128,6 +132,19 @@ fn is_tunnel(response: &Response) -> bool {
     response.status() == StatusCode::SWITCHING_PROTOCOLS
 }
 
+/// Whether the body has no coding but chunks: the upstream would not learn of another (RFC 9112, 6.1).
+fn is_only_chunked(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(only), None) => only
+            .as_bytes()
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"chunked"),
+        _ => false,
+    }
+}
+
 /// Refuses requests that cannot be handed on.
 fn check(parts: &Parts, body: &RequestBody, max_body: u64) -> Result<(), StatusCode> {
     if parts.method == Method::CONNECT {
@@ -141,6 +158,9 @@ fn check(parts: &Parts, body: &RequestBody, max_body: u64) -> Result<(), StatusC
     }
     if !host::is_valid(parts) {
         return Err(StatusCode::BAD_REQUEST);
+    }
+    if !is_only_chunked(&parts.headers) {
+        return Err(StatusCode::NOT_IMPLEMENTED);
     }
     if body.size_hint().lower() > max_body {
         return Err(StatusCode::PAYLOAD_TOO_LARGE);

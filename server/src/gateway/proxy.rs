@@ -3,7 +3,6 @@
 use std::{
     array,
     convert::Infallible,
-    error::Error,
     future::Future,
     pin::{Pin, pin},
     sync::{
@@ -33,13 +32,15 @@ use tower_service::Service;
 use super::{
     answer::problem,
     download::Download,
+    failures::{Cause, Failures},
     fields::{self, Hop},
     progress::Progress,
     settings::Settings,
     ticket::Ticket,
     upgrade,
-    upload::{Upload, UploadError},
+    upload::Upload,
 };
+use crate::connections::MAX_FIELDS;
 
 /// How long a connection to the upstream is kept without a request: less than the 5 seconds of servers that close
 /// theirs soon, so that none is sent into one that is just closed.
@@ -65,6 +66,7 @@ pub(super) struct Proxy(Arc<Inner>);
 
 struct Inner {
     upstream: Authority,
+    failures: Failures,
     timeout: Duration,
     silence: Duration,
     http1: Client<HttpConnector, Upload>,
@@ -79,6 +81,7 @@ impl Proxy {
         let mut builder = client(max_in_flight);
         Self(Arc::new(Inner {
             upstream: settings.upstream.0.clone(),
+            failures: Failures::new(settings.upstream.0.clone()),
             timeout: settings.timeout,
             silence: settings.idle_timeout,
             http1: builder.build(connector.clone()),
@@ -97,6 +100,7 @@ fn client(max_in_flight: u32) -> Builder {
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIME)
         .http1_max_buf_size(BUFFER)
+        .http1_max_headers(MAX_FIELDS)
         .http2_max_send_buf_size(BUFFER)
         .http2_initial_stream_window_size(WINDOW)
         .http2_initial_connection_window_size(all_windows(max_in_flight));
@@ -186,13 +190,16 @@ impl Inner {
         loop {
             let parts = progress.parts();
             if let Ok(answered) = timeout(self.timeout, response.as_mut()).await {
-                return answered.map_err(|error| status(&error));
+                return answered.map_err(|error| self.failures.status(&error));
             }
             match progress.parts() == parts {
                 true if progress.is_awaited() && !is_grpc => {
                     return Err(StatusCode::REQUEST_TIMEOUT);
                 }
-                true => return Err(StatusCode::GATEWAY_TIMEOUT),
+                true => {
+                    self.failures.note(Cause::Timeout, "");
+                    return Err(StatusCode::GATEWAY_TIMEOUT);
+                }
                 false => {}
             }
         }
@@ -207,14 +214,20 @@ impl Inner {
     ) -> Result<Response, StatusCode> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let agreed = client.filter(|_| upgrade::is_websocket(response.headers()));
-            let client = agreed.ok_or(StatusCode::BAD_GATEWAY)?;
+            let client = agreed.ok_or_else(|| {
+                self.failures.note(
+                    Cause::Invalid,
+                    ": it changes to a protocol that nobody requested",
+                );
+                StatusCode::BAD_GATEWAY
+            })?;
             let upstream = hyper::upgrade::on(&mut response);
             upgrade::tunnel(client, upstream, self.silence, ticket);
-            fields::end_connection(response.headers_mut(), None);
+            fields::end_connection(response.headers_mut(), fields::Nominated::All);
             upgrade::say(response.headers_mut());
             return Ok(response.map(|_| Body::empty()));
         }
-        fields::end_connection(response.headers_mut(), None);
+        fields::end_connection(response.headers_mut(), fields::Nominated::All);
         *response.version_mut() = Version::HTTP_11;
         let silence = self.silence;
         let download = |body| Body::new(Download::new(body, progress, silence, ticket));
@@ -246,18 +259,4 @@ fn is_grpc(parts: &Parts) -> bool {
     let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
     // `application/grpc-web` goes by HTTP/1.1, too.
     parts.version == Version::HTTP_2 && rest.is_some_and(|rest| !rest.starts_with(b"-"))
-}
-
-/// The status that tells the client why there is no response.
-fn status(error: &Refusal) -> StatusCode {
-    let mut source = error.source();
-    while let Some(cause) = source {
-        match cause.downcast_ref() {
-            Some(UploadError::TooLong) => return StatusCode::PAYLOAD_TOO_LARGE,
-            Some(UploadError::Slow) => return StatusCode::REQUEST_TIMEOUT,
-            _ => {}
-        }
-        source = cause.source();
-    }
-    StatusCode::BAD_GATEWAY
 }

@@ -37,6 +37,8 @@ pub struct Settings {
     pub redis: Option<String>,
     /// The file with the password of Redis, for an address that has none. Defaults to none.
     pub redis_password_file: Option<PathBuf>,
+    /// Whether the gateway is only ready while Redis answers. Defaults to false: rules decide by their `on_failure`.
+    pub ready_needs_store: bool,
     /// The prefix of all keys in Redis. Defaults to that of [`RedisStore`].
     pub redis_prefix: Option<String>,
     /// How long Redis may take for a decision. Defaults to 50 milliseconds.
@@ -85,6 +87,7 @@ impl Settings {
             tls: None,
             redis: None,
             redis_password_file: None,
+            ready_needs_store: false,
             redis_prefix: None,
             redis_deadline: DEFAULT_DEADLINE,
             max_body: None,
@@ -139,6 +142,7 @@ impl Settings {
         service.admin_token_file.clone_from(&self.admin_token_file);
         service.admin_hosts.clone_from(&self.admin_hosts);
         service.reveal_keys = self.reveal_keys;
+        service.ready_needs_store = self.ready_needs_store;
         service
     }
 }

@@ -21,7 +21,10 @@ use tower_ratelimit::observe::MetricsObserver;
 
 pub(crate) use self::text::Text;
 use crate::{
-    events::{GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, RLS_DURATION, RLS_REQUESTS},
+    events::{
+        GATEWAY_DURATION, GATEWAY_REQUESTS, GATEWAY_SECONDS, RLS_DURATION, RLS_REQUESTS,
+        UPSTREAM_ERRORS,
+    },
     source::Source,
     statistics::COUNTS,
     store::Store,
@@ -37,7 +40,7 @@ const SECONDS: [f64; 13] = [
 const UPKEEP: Duration = Duration::from_secs(1);
 
 /// The counters that events increment, with their help texts.
-const COUNTERS: [(&str, &str); 9] = [
+const COUNTERS: [(&str, &str); 10] = [
     (
         "ratelimit_requests_total",
         "Requests that rules were asked about, by what became of them.",
@@ -64,6 +67,10 @@ const COUNTERS: [(&str, &str); 9] = [
     (
         GATEWAY_REQUESTS,
         "Requests to the gateway, by the class of their answer.",
+    ),
+    (
+        UPSTREAM_ERRORS,
+        "Requests to the gateway that got no response of the upstream, by the cause.",
     ),
 ];
 

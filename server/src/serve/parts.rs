@@ -105,6 +105,12 @@ impl Parts {
         }
     }
 
+    /// Never ends.
+    pub(super) async fn upkeep(&self) {
+        self.store.check_at_start("--on-failure").await;
+        self.metrics.clone().upkeep().await;
+    }
+
     /// The service for operators.
     pub(super) fn admin(&self) -> Admin {
         Admin::new(self.source.clone(), self.store.clone())

@@ -1,0 +1,120 @@
+//! Failures of the upstream: their status, their cause in the log and in the metrics.
+
+use testkit::programs::{eventually, free_port};
+use tokio::{io::AsyncWriteExt as _, net::TcpListener};
+
+use crate::{
+    gateway::{Gateway, bounded},
+    wire::Wire,
+};
+
+/// An upstream that responds with these bytes to each connection, after the header of its request.
+async fn responding(response: String) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut wire = Wire::new(stream);
+            wire.head().await;
+            let (_, mut to) = wire.split();
+            let _ = to.write_all(response.as_bytes()).await;
+        }
+    });
+    port
+}
+
+fn fields(count: usize) -> String {
+    (0..count).map(|at| format!("x-{at}: 1\r\n")).collect()
+}
+
+async fn metrics(gateway: &Gateway) -> String {
+    let mut wire = Wire::connect(gateway.http).await;
+    wire.answer("GET /metrics HTTP/1.1").await.1
+}
+
+#[tokio::test]
+async fn cause_of_a_502_is_in_the_log_once_and_in_the_metrics() {
+    bounded(async {
+        let nobody = free_port();
+        let closing = responding(String::new()).await;
+        let garbled = responding("HTTP/9 what\r\n\r\n".to_owned()).await;
+        let many = fields(257);
+        let large = responding(format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n{many}\r\n"
+        ))
+        .await;
+        let switching =
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: a\r\n\r\n";
+        let switching = responding(switching.to_owned()).await;
+        for (port, cause, line) in [
+            (
+                nobody,
+                "connect",
+                "no connection to the upstream (http://127.0.0.1:",
+            ),
+            (
+                closing,
+                "closed",
+                "closed the connection before its response",
+            ),
+            (garbled, "invalid", "response cannot be handed on"),
+            (
+                large,
+                "too_large",
+                "header of the upstream's response is too large",
+            ),
+            (switching, "invalid", "a protocol that nobody requested"),
+        ] {
+            let gateway = Gateway::start(port, &[]).await;
+            for _ in 0..3 {
+                let (head, _) = gateway.connect().await.answer("GET /secret HTTP/1.1").await;
+                assert_eq!(head.status(), 502, "{cause}");
+            }
+            gateway.says(line).await;
+            let log = gateway.process.log();
+            assert_eq!(log.matches(line).count(), 1, "{log}");
+            assert!(!log.contains("secret"), "{log}");
+            let series = format!("ratelimit_gateway_upstream_errors_total{{cause=\"{cause}\"}} 3");
+            let metrics = metrics(&gateway).await;
+            assert!(metrics.contains(&series), "{series} in {metrics}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn late_upstream_is_a_cause_too() {
+    bounded(async {
+        let upstream = crate::upstream::Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &["--timeout", "200ms"]).await;
+        let (head, _) = gateway.connect().await.answer("GET /silent HTTP/1.1").await;
+        assert_eq!(head.status(), 504);
+        gateway.says("did not respond within --timeout").await;
+        let series = "ratelimit_gateway_upstream_errors_total{cause=\"timeout\"} 1";
+        eventually(series, async || {
+            metrics(&gateway).await.contains(series).then_some(())
+        })
+        .await;
+    })
+    .await;
+}
+
+/// The same number for requests by each version and for responses.
+#[tokio::test]
+async fn header_has_256_fields_at_most() {
+    bounded(async {
+        let (many, more) = (fields(255), fields(256));
+        let upstream = responding(format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n{many}\r\n"
+        ))
+        .await;
+        let gateway = Gateway::start(upstream, &[]).await;
+        for (fields, status) in [(many, 200), (more, 431)] {
+            let mut wire = gateway.connect().await;
+            wire.send(format!("GET / HTTP/1.1\r\nhost: test\r\n{fields}\r\n"))
+                .await;
+            assert_eq!(wire.message().await.unwrap().0.status(), status, "HTTP/1.1");
+        }
+    })
+    .await;
+}
