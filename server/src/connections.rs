@@ -35,16 +35,16 @@ use tracing::{error, info};
 
 #[cfg(unix)]
 pub(crate) use self::listener::listen_unix;
-use self::{
-    connection::connection,
-    room::{Room, Slot},
-};
 pub(crate) use self::{
     connection::MAX_FIELDS,
     listener::{Listener, listen, listen_unless_off},
     request_body::RequestBody,
     room::PerClient,
     terms::{MAX_CONNECTIONS, Terms},
+};
+use self::{
+    connection::connection,
+    room::{Room, Slot},
 };
 use crate::{life, tls::Tls};
 

@@ -11,6 +11,7 @@ use http::{header, request::Parts};
 ///
 /// Parsing is stricter than RFC 3986 (section 3.2.2) where servers disagree about what they read: a
 /// percent sign, a comma or a label that is a number stands in no host of a request.
+#[allow(clippy::exhaustive_enums, reason = "no user sees it")]
 #[derive(Debug, Clone, Copy, Eq)]
 pub enum Host<'h> {
     /// A name without its last dot, or an IPv4 address.
