@@ -91,7 +91,8 @@ pub(crate) struct Redis {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Listeners")]
 pub(crate) struct Drain {
-    /// How long new requests are taken after SIGTERM, so that callers have time to notice.
+    /// How long new requests are taken after SIGTERM at most, so that callers have time to notice; less where no connection
+    /// has been open for a second.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, env = "TOWER_RATELIMIT_DRAIN")]
     pub(crate) drain: Duration,
 }

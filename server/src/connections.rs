@@ -46,7 +46,10 @@ use self::{
     connection::connection,
     room::{Room, Slot},
 };
-use crate::{life, tls::Tls};
+use crate::{
+    life::{self, Stopped},
+    tls::Tls,
+};
 
 /// How long a listener rests that could not take a connection.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -76,7 +79,7 @@ pub(crate) async fn serve<L, F, A>(
     tls: Option<Tls>,
     (terms, per_client): (Terms, Option<PerClient>),
     answer: F,
-    stopped: watch::Receiver<bool>,
+    until: Stopped,
 ) where
     L: Listener,
     F: Fn(Request<RequestBody>, Peer) -> A + Clone + Send + Sync + 'static,
@@ -84,14 +87,16 @@ pub(crate) async fn serve<L, F, A>(
 {
     let (alive, mut ended) = mpsc::channel::<Infallible>(1);
     let room = Room::new(terms.most, per_client);
+    let stopped = until.stopped.clone();
     let start = |io: L::Io, address, place: Slot| {
         let (tls, alive, stopped) = (tls.clone(), alive.clone(), stopped.clone());
+        let open = until.opened();
         let (is_tls, answer) = (tls.is_some(), answer.clone());
         let answer = move |request| answer(request, Peer { address, is_tls });
         let id = place.id();
         let task = tokio::spawn(async move {
             agree((io, place), tls, terms, answer, stopped).await;
-            drop(alive);
+            drop((alive, open));
         });
         room.set_task(id, task.abort_handle());
     };

@@ -22,7 +22,7 @@ mod upload;
 use std::{future::pending, sync::Arc, time::Duration};
 
 use http::Request;
-use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+use tokio::{net::TcpListener, task::JoinHandle};
 use tower_ratelimit::{
     OnFailure,
     observe::MetricsObserver,
@@ -41,7 +41,7 @@ use crate::{
     decide::{Modes, RateLimits},
     error::{ServeError, fault},
     http::Draining,
-    life::{self, Signals},
+    life::{self, Signals, Stop},
     metrics::Metrics,
     source::{Source, warn_of},
     store::Store,
@@ -144,7 +144,7 @@ struct Running {
     server: JoinHandle<()>,
     front: Arc<Front>,
     draining: Draining,
-    stop: watch::Sender<bool>,
+    stop: Stop,
 }
 
 impl Running {
@@ -155,7 +155,7 @@ impl Running {
         tls: Option<Tls>,
         draining: Draining,
     ) -> Self {
-        let (stop, stopped) = watch::channel(false);
+        let (stop, stopped) = life::stop();
         let per_client = front.per_client(settings);
         let front = Arc::new(front);
         let answer = {

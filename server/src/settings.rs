@@ -5,7 +5,10 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use ipnet::IpNet;
 #[cfg(doc)]
 use tower_ratelimit::RedisStore;
-use tower_ratelimit::{OnFailure, rules::Format};
+use tower_ratelimit::{
+    OnFailure,
+    rules::{Format, RulesError},
+};
 use tracing::info;
 
 use crate::{
@@ -119,12 +122,17 @@ impl Settings {
 
     /// The limits of descriptors; `None` without files of them.
     pub(crate) fn rules(&self) -> Result<Option<Rules>, ServeError> {
+        let rules = self.read_rules();
+        rules.map_err(|error| fault("the rules cannot be used", &error))
+    }
+
+    /// As [`rules`](Self::rules), with the faults of the files.
+    pub(crate) fn read_rules(&self) -> Result<Option<Rules>, RulesError> {
         if self.rules.is_empty() {
             return Ok(None);
         }
         let builder = Rules::builder().merge_domains(self.merge_domains);
-        let rules = builder.files(self.files).read(&self.rules);
-        let rules = rules.map_err(|error| fault("the rules cannot be used", &error))?;
+        let rules = builder.files(self.files).read(&self.rules)?;
         for other in rules.others() {
             info!("{} is not read", other.display());
         }

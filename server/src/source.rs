@@ -10,7 +10,7 @@ use std::{
     time::SystemTime,
 };
 
-use tower_ratelimit::rules::{Problem, RulesHandle};
+use tower_ratelimit::rules::{Problem, RulesError, RulesHandle};
 use tracing::{error, info, warn};
 
 use self::quotas::Quotas;
@@ -44,8 +44,8 @@ pub(crate) struct Loads {
     pub(crate) fault: Option<String>,
 }
 
-/// A line for the log; or the rules that could not be read, and their fault.
-type Reloaded = Result<String, (&'static str, String)>;
+/// A line for the log, or the faults of rules that stay as they were.
+type Reloaded = Result<String, RulesError>;
 
 /// Logs what is strange about files that are used.
 pub(crate) fn warn_of(warnings: &[Problem]) {
@@ -161,23 +161,25 @@ impl Source {
         let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
         let quotas = self.0.quotas.lock();
         let mut quotas = quotas.unwrap_or_else(PoisonError::into_inner);
-        let outcomes = [
-            self.reload_limits(&mut quotas),
-            self.reload_auth(&mut quotas),
-        ];
+        let limits = self.reload_limits(&mut quotas);
+        if let Some(Err(fault)) = &limits {
+            error!("the rules stay as they were: {}", fault.to_line());
+        }
+        // The library logs a fault of rules of requests.
+        let auth = self.reload_auth(&mut quotas);
+        let outcomes = [("the rules", limits), (self.0.of_requests, auth)];
         let (mut lines, mut faults) = (Vec::new(), Vec::new());
-        for outcome in outcomes.into_iter().flatten() {
+        for (which, outcome) in outcomes {
             match outcome {
-                Ok(line) => {
+                None => {}
+                Some(Ok(line)) => {
                     info!("{line}");
                     lines.push(line);
                     loads.loaded_at = SystemTime::now();
                 }
-                Err((which, fault)) => {
-                    let line = format!("{which} stay as they were: {fault}");
-                    error!("{line}");
-                    lines.push(line);
-                    faults.push(fault);
+                Some(Err(fault)) => {
+                    lines.push(format!("{which} stay as they were: {fault}"));
+                    faults.push(fault.to_string());
                 }
             }
         }
@@ -194,11 +196,11 @@ impl Source {
         if let Some(path) = self.0.files_once.iter().find(|path| path.is_dir()) {
             let path = path.display();
             let fault = format!("{path}: a directory, where a file was at the start");
-            return Some(Err(("the rules", fault)));
+            return Some(Err(RulesError::unreadable(fault)));
         }
-        let rules = match self.0.settings.rules() {
+        let rules = match self.0.settings.read_rules() {
             Ok(rules) => rules?,
-            Err(error) => return Some(Err(("the rules", error.to_string()))),
+            Err(error) => return Some(Err(error)),
         };
         warn_of(rules.warnings());
         let line = format!("read the rules again: {}", counted(rules.len(), "limit"));
@@ -214,7 +216,7 @@ impl Source {
         let which = self.0.of_requests;
         let changes = match self.0.auth.as_ref()?.reload() {
             Ok(changes) => changes,
-            Err(error) => return Some(Err((which, error.to_string()))),
+            Err(error) => return Some(Err(error)),
         };
         if let Some(auth) = &self.0.auth {
             warn_of(auth.rules().warnings());

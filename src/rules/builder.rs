@@ -133,10 +133,7 @@ impl RulesBuilder {
         texts: impl IntoIterator<Item = (N, String, Format)>,
     ) -> Result<Rules, RulesError> {
         let files = texts.into_iter().map(|(name, text, format)| SourceFile {
-            source: Arc::new(SourceText {
-                name: name.into(),
-                text,
-            }),
+            source: Arc::new(SourceText::new(name.into(), text)),
             format,
         });
         let files: Vec<SourceFile> = files.collect();
@@ -242,7 +239,7 @@ fn sources(paths: &[PathBuf], format: Option<Format>) -> Result<Vec<SourceFile>,
                 ))
             })?;
             let (name, text) = (file.display().to_string(), text_of(&file)?);
-            let source = Arc::new(SourceText { name, text });
+            let source = Arc::new(SourceText::new(name, text));
             files.push(SourceFile { source, format });
         }
     }

@@ -1,6 +1,10 @@
 //! Problems of rule files: their codes, places and texts.
 
-use std::{error::Error, fmt, sync::Arc};
+use std::{
+    error::Error,
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use sha2::{Digest as _, Sha256};
 
@@ -89,15 +93,36 @@ impl ProblemCode {
 
 /// A file as it was read.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_structs, reason = "no user sees it")]
 pub struct SourceText {
     /// As it was given.
     pub name: String,
     /// All of it.
     pub text: String,
+    /// The bytes before each line, once a line is asked for: many places are of one large file.
+    lines: OnceLock<Box<[usize]>>,
 }
 
 impl SourceText {
+    /// The text of a file under its name.
+    #[must_use]
+    pub const fn new(name: String, text: String) -> Self {
+        Self {
+            name,
+            text,
+            lines: OnceLock::new(),
+        }
+    }
+
+    /// The line of a byte, counted from 1, and the bytes before that line.
+    fn line_of(&self, at: usize) -> (usize, usize) {
+        let lines = self.lines.get_or_init(|| {
+            let ends = self.text.match_indices('\n').map(|(end, _)| end + 1);
+            std::iter::once(0).chain(ends).collect()
+        });
+        let line = lines.partition_point(|start| *start <= at);
+        (line, lines[line - 1])
+    }
+
     /// The SHA-256 of the text in hexadecimal digits, as `sha256sum` prints it.
     #[must_use]
     pub fn sha256(&self) -> String {
@@ -129,10 +154,8 @@ impl Spot {
     pub(super) fn line_and_column(&self) -> (usize, usize) {
         let text = &self.source.text;
         let start = floor_boundary(text, self.start);
-        let before = &text[..start];
-        let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-        (line, before[line_start..].chars().count() + 1)
+        let (line, line_start) = self.source.line_of(start);
+        (line, text[line_start..start].chars().count() + 1)
     }
 
     /// `rules.yaml:9`, for messages about something else that stands there.
@@ -288,16 +311,27 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(spot) = &self.spot {
+        write!(f, "{}", Headline(self))?;
+        match &self.spot {
+            Some(spot) => excerpt(spot, f),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The problem without its line of the file.
+struct Headline<'p>(&'p Problem);
+
+impl fmt::Display for Headline<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(problem) = self;
+        if let Some(spot) = &problem.spot {
             let (line, column) = spot.line_and_column();
             write!(f, "{}:{line}:{column}: ", spot.source.name)?;
         }
-        write!(f, "{} {}", self.code(), self.message)?;
-        if let Some(suggestion) = &self.suggestion {
-            write!(f, "; did you mean {suggestion:?}?")?;
-        }
-        match &self.spot {
-            Some(spot) => excerpt(spot, f),
+        write!(f, "{} {}", problem.code(), problem.message)?;
+        match &problem.suggestion {
+            Some(suggestion) => write!(f, "; did you mean {suggestion:?}?"),
             None => Ok(()),
         }
     }
@@ -385,6 +419,23 @@ impl RulesError {
         self.more
     }
 
+    /// The faults as one line, for a log: without the lines of the files that `Display` repeats.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        let faults = self
+            .problems
+            .iter()
+            .map(|problem| Headline(problem).to_string());
+        let mut line = faults
+            .collect::<Vec<_>>()
+            .join("; ")
+            .replace(['\r', '\n'], " ");
+        if self.more > 0 {
+            line += &format!("; and {} more", self.more);
+        }
+        line
+    }
+
     /// Whether a file could not be read at all, rather than be understood.
     #[must_use]
     pub const fn is_unreadable(&self) -> bool {
@@ -406,3 +457,26 @@ impl fmt::Display for RulesError {
 }
 
 impl Error for RulesError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_have_lines_and_columns() {
+        let text = "a\nbé c\n\n  d";
+        let source = Arc::new(SourceText::new("rules".to_owned(), text.to_owned()));
+        let place = |start| Spot::new(&source, start, start + 1).line_and_column();
+        assert_eq!(place(0), (1, 1));
+        // A line's end belongs to it.
+        assert_eq!(place(1), (1, 2));
+        assert_eq!(place(text.find('b').expect("b")), (2, 1));
+        assert_eq!(place(text.find('c').expect("c")), (2, 4));
+        assert_eq!(place(text.find('d').expect("d")), (4, 3));
+        assert_eq!(place(text.len() + 7), (4, 4));
+        // Every place, beside a count of the lines before it.
+        for (at, _) in text.char_indices() {
+            assert_eq!(place(at).0, text[..at].matches('\n').count() + 1, "{at}");
+        }
+    }
+}

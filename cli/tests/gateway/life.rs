@@ -112,6 +112,14 @@ async fn hang_up_reads_the_rules_again_and_keeps_the_counts() {
         fs::write(&rules, "rules: {").unwrap();
         gateway.process.hang_up();
         gateway.says("stay as they were").await;
+        let log = gateway.process.log();
+        let errors: Vec<&str> = log.lines().filter(|line| line.contains("ERROR")).collect();
+        assert_eq!(errors.len(), 1, "{log}");
+        assert!(errors[0].contains("rules.yaml:1:"), "{log}");
+        assert!(
+            log.ends_with(&format!("{}\n", errors[0])),
+            "one line: {log}"
+        );
         assert_eq!(status("/limited").await, 429);
         let more = "  - {name: new, match: {path: /new}, key: client_ip, quota: 1/day}\n";
         fs::write(&rules, format!("{RULES}{more}")).unwrap();

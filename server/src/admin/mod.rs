@@ -31,13 +31,13 @@ use axum::{
     middleware,
     routing::{get, post, put},
 };
-use tokio::sync::watch;
 use tracing::info;
 
 use self::guard::{Guard, guard};
 pub(crate) use self::place::Place;
 use crate::{
     connections::{self, MAX_CONNECTIONS, Terms, answer_of},
+    life::Stopped,
     source::Source,
     store::Store,
 };
@@ -63,7 +63,7 @@ impl Admin {
     }
 
     /// Serves operators until the word to stop.
-    pub(crate) async fn serve(self, place: Place, stopped: watch::Receiver<bool>) {
+    pub(crate) async fn serve(self, place: Place, stopped: Stopped) {
         let router = self.router(place.address, place.token);
         let answer = move |request, peer| answer_of(router.clone(), request, peer);
         connections::serve(

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::SocketAddr};
 
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio::{net::TcpListener, task::JoinSet};
 
 use super::settings::Settings;
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     connections::{self, MAX_CONNECTIONS, Terms, answer_of, listen_unless_off},
     error::ServeError,
     http::{Draining, probes},
+    life::{self, Stop},
     metrics::Metrics,
     store::Store,
 };
@@ -48,7 +49,7 @@ impl fmt::Display for ListenersBeside {
 /// The servers.
 pub(super) struct Beside {
     servers: JoinSet<()>,
-    stop: watch::Sender<bool>,
+    stop: Stop,
 }
 
 impl Beside {
@@ -59,7 +60,7 @@ impl Beside {
         draining: &Draining,
         needed: Option<Store>,
     ) -> Self {
-        let (stop, stopped) = watch::channel(false);
+        let (stop, stopped) = life::stop();
         let mut servers = JoinSet::new();
         if let (Some((listener, _)), Some(metrics)) = (listeners.http, metrics) {
             let draining = draining.clone();
@@ -78,7 +79,7 @@ impl Beside {
 
     /// Takes no more requests, and waits for those under way.
     pub(super) async fn end(mut self) {
-        self.stop.send_replace(true);
+        self.stop.now();
         while self.servers.join_next().await.is_some() {}
     }
 }

@@ -25,11 +25,11 @@ use super::{
 use crate::messages::Unit;
 
 /// The longest file that is read.
-const MAX_FILE_BYTES: usize = 16 << 20;
+const MAX_FILE_BYTES: usize = 32 << 20;
 
 /// Files of the reference grow large, and a descriptor in another takes two levels.
 const BOUNDS: TreeBounds = TreeBounds {
-    nodes: 2_000_000,
+    nodes: 4_000_000,
     depth: 64,
 };
 
@@ -64,7 +64,7 @@ pub(super) fn parse(
         report: Report::default(),
     };
     for (name, text) in texts {
-        let source = Arc::new(SourceText { name, text });
+        let source = Arc::new(SourceText::new(name, text));
         parser.file(&source);
         parser
             .rules

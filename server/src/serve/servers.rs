@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::{Router, extract::Request};
-use tokio::{sync::watch, task::JoinSet};
+use tokio::task::JoinSet;
 use tonic::service::Routes;
 use tonic_health::{
     ServingStatus,
@@ -18,7 +18,8 @@ use super::{
 use crate::{
     connections::{self, MAX_CONNECTIONS, RequestBody, Terms, answer_of},
     http::Draining,
-    life, reflection, rls,
+    life::{self, Stop},
+    reflection, rls,
     telemetry::Caller,
 };
 
@@ -30,13 +31,13 @@ pub(super) struct Servers {
     running: JoinSet<()>,
     health: HealthReporter,
     draining: Draining,
-    stop: watch::Sender<bool>,
+    stop: Stop,
 }
 
 impl Servers {
     /// Serves on all listeners.
     pub(super) async fn start(parts: &Parts, listeners: Listeners) -> Self {
-        let (stop, stopped) = watch::channel(false);
+        let (stop, stopped) = life::stop();
         let (health, health_service) = health_reporter();
         let has_limits = parts.limits.rules().is_some();
         set_health(&health, has_limits, ServingStatus::Serving).await;

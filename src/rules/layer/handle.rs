@@ -117,11 +117,11 @@ impl<R> Shared<R> {
         let mut told = unpoisoned(self.changes.lock());
         let current = self.desks.load_full();
         let rules = current.rules.read_again().inspect_err(|error| {
+            let line = error.to_line();
             let error = error.to_string();
             if told.refused.as_ref() != Some(&error) {
-                let fault = format!(
-                    "the rules stay as they were, since the new ones are refused:\n{error}"
-                );
+                let fault =
+                    format!("the rules stay as they were, since the new ones are refused: {line}");
                 log::say(Code::RulesRefused, &fault);
                 told.refused = Some(error);
             }

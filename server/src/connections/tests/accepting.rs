@@ -38,14 +38,14 @@ fn listener_that_fails_is_told_once_and_goes_on() {
     let runtime = runtime.enable_all().start_paused(true).build().unwrap();
     let mut lines = logged(|| {
         runtime.block_on(async {
-            let (stop, stopped) = watch::channel(false);
+            let (stop, stopped) = life::stop();
             let answer = async |_, _| Response::new(Body::empty());
             let listener = Exhausted(AtomicU32::new(0));
             let server = serve(listener, None, (Terms::http(1), None), answer, stopped);
             let start = Instant::now();
             let end = async {
                 sleep(Duration::from_secs(1)).await;
-                stop.send_replace(true);
+                stop.now();
             };
             tokio::join!(server, end);
             assert_eq!(start.elapsed(), Duration::from_secs(1));

@@ -38,7 +38,7 @@ impl Listener for Door {
 struct Server {
     connect: mpsc::UnboundedSender<(DuplexStream, SocketAddr)>,
     answers: Arc<Semaphore>,
-    stop: watch::Sender<bool>,
+    stop: life::Stop,
 }
 
 const ALICE: &str = "203.0.113.7";
@@ -47,7 +47,7 @@ const BOB: &str = "198.51.100.9";
 impl Server {
     fn start(most: usize, of_one: usize) -> Self {
         let (connect, connected) = mpsc::unbounded_channel();
-        let (stop, stopped) = watch::channel(false);
+        let (stop, stopped) = life::stop();
         let answers = Arc::new(Semaphore::new(0));
         let gate = Arc::clone(&answers);
         let answer = move |request: Request<RequestBody>, _| {
@@ -253,7 +253,7 @@ async fn newcomer_that_waits_at_the_end_is_answered() {
     let mut newcomer = server.connect(BOB);
     ask(&mut newcomer, "/").await;
     sleep(Duration::from_secs(1)).await;
-    server.stop.send_replace(true);
+    server.stop.now();
     assert!(hears(&mut newcomer).await);
     server.answers.add_permits(1);
     assert!(hears(&mut busy).await);

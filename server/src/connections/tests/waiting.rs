@@ -28,7 +28,8 @@ async fn request_of_a_connection_that_nobody_took_is_answered() {
             TcpStream::from_std(client).unwrap()
         });
         let clients: Vec<_> = clients.collect();
-        let (_stop, stopped) = watch::channel(true);
+        let (stop, stopped) = life::stop();
+        stop.now();
         let answer = async |_, _| Response::new(Body::from("ok"));
         let server = tokio::spawn(serve(listener, None, (terms, None), answer, stopped));
         for mut client in clients {
