@@ -16,7 +16,7 @@ use std::{
     task::{Context, Waker},
 };
 
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 pub(super) use self::{
     ask::Ask,
@@ -27,6 +27,7 @@ use self::{
     batch::{Asked, OpReply, WaitingOp},
     driver::Driver,
     hub::Hub,
+    lanes::Lanes,
 };
 use crate::{
     decision::Op, limiter::limits::Chosen, redis::store::error::StoreError,
@@ -42,6 +43,10 @@ use crate::{
 /// deadline, further calls leave meanwhile. The server does the calls of a subject in the order in
 /// which they leave, so no answer is guessed. A waiting operation takes room for its waker alone,
 /// and any number may wait.
+///
+/// Operations travel with others of their runtime alone, by a driver that is a task of it: so
+/// whoever waits for an answer has the driver run, and a runtime that nobody drives keeps nobody
+/// else waiting.
 pub(super) struct Coalescer<A, P>(Arc<Hub<A, P>>);
 
 impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
@@ -71,19 +76,21 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
             tier,
             op,
         };
-        let mut lanes = hub.lock();
-        if !lanes.has(&subject) {
-            hub.asker.expect(lanes.due())?;
+        let runtime = Handle::current().id();
+        let mut all = hub.lock();
+        let known = all.get(&runtime);
+        if known.is_none_or(|lanes| !lanes.has(&subject)) {
+            hub.asker.expect(known.map_or(0, Lanes::due))?;
         }
-        let is_driven = lanes.driver.is_some() && !lanes.are_still(now, deadline);
+        let is_driven = known.is_some();
+        let lanes = all.entry(runtime).or_insert_with(Lanes::new);
         let has_begun = lanes.add(subject, asked, waiter, now);
+        let stirred = Arc::clone(&lanes.stirred);
+        drop(all);
         if !is_driven {
-            let number = lanes.begin_drive();
-            drop(lanes);
-            start(Driver::new(Arc::clone(hub), number).run());
+            start(Driver::new(Arc::clone(hub), runtime, stirred).run());
         } else if has_begun {
-            drop(lanes);
-            hub.stirred.notify_one();
+            stirred.notify_one();
         }
         Ok(receiver)
     }

@@ -55,6 +55,7 @@ impl LeaseKeeper {
         &self,
         it: &Arc<T>,
         (tick, now): (Duration, Instant),
+        runtime: impl FnOnce() -> Option<Handle>,
         look: fn(&T),
     ) {
         let watch = &self.0;
@@ -62,7 +63,7 @@ impl LeaseKeeper {
         if watch.is_kept(tick, now) {
             return;
         }
-        let Ok(runtime) = Handle::try_current() else {
+        let Some(runtime) = runtime() else {
             return;
         };
         let next = number + 1;

@@ -262,7 +262,8 @@ impl NodesLimiter {
             LocalAnswer::Ask => None,
         };
         let tick = (ledger.tick(), now);
-        self.0.keeper.keep(&self.0, tick, Inner::look);
+        let keeper = &self.0.keeper;
+        keeper.keep(&self.0, tick, || self.0.store.runtime(), Inner::look);
         decision
     }
 }
@@ -284,6 +285,10 @@ impl Question {
         let Inner {
             coalescer, store, ..
         } = &*self.limiter.0;
+        let Some(runtime) = store.runtime() else {
+            return Pending::Ready(self.fall_back(StoreError::no_runtime()));
+        };
+        let entered = runtime.enter();
         let (current, op) = (Arc::clone(&self.current), Op::clone(&self.op));
         let deadline = store.deadline();
         let (now, within) = (Instant::now(), within.min(deadline));
@@ -293,6 +298,7 @@ impl Question {
             Ok(answer) => timeout_at(now + within, answer),
             Err(error) => return Pending::Ready(self.fall_back(error)),
         };
+        drop(entered);
         Pending::Later(RedisFuture::new(async move {
             let error = match answer.await {
                 Ok(Ok(Ok(decision))) => return Ok(decision),

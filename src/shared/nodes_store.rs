@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::runtime::Handle;
+
 use super::own_store::OwnStore;
 use crate::redis::store::{
     error::StoreError,
@@ -34,6 +36,14 @@ impl NodesStore {
     /// The beginning of all keys' names.
     pub(super) fn prefix(&self) -> &str {
         self.redis().map_or(PREFIX, RedisStore::prefix)
+    }
+
+    /// The runtime that calls are driven on.
+    pub(super) fn runtime(&self) -> Option<Handle> {
+        match self {
+            Self::Redis(store) => store.runtime(),
+            Self::Other(store) => store.home().runtime(),
+        }
     }
 
     /// How long a call takes at most.

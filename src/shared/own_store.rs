@@ -26,6 +26,7 @@ use crate::{
         error::{StoreError, StoreErrorKind},
         guard::{Guard, Guarded},
         health::Owner,
+        home::Home,
     },
 };
 
@@ -43,6 +44,7 @@ pub(super) struct OwnStore {
     store: Arc<dyn AnyStore>,
     deadline: Duration,
     guard: Guard,
+    home: Home,
     /// The breaker counts the end of a connection once. Here each call is one of its own.
     calls: AtomicU64,
     /// The quotas of trials.
@@ -59,6 +61,7 @@ impl OwnStore {
             store,
             deadline,
             guard: Guard::new(Owner::User, TRIAL_LIMIT.max(2 * deadline), None),
+            home: Home::of_callers(),
             calls: AtomicU64::new(0),
             trial: Plan::new(&limits.expect("a quota that makes sense")),
         }
@@ -118,6 +121,10 @@ fn is_about_one_key(error: &StoreError) -> bool {
 impl Guarded for OwnStore {
     fn guard(&self) -> &Guard {
         &self.guard
+    }
+
+    fn home(&self) -> &Home {
+        &self.home
     }
 
     fn deadline(&self) -> Duration {

@@ -12,6 +12,7 @@ mod leased;
 mod leases;
 #[cfg(feature = "rules")]
 mod rules;
+mod runtimes;
 mod scripts;
 mod store;
 mod tiers;

@@ -22,6 +22,8 @@ pub(super) struct Registry {
     dropped: Vec<Dropped>,
     /// To be given back when the server works again.
     unreleased: Vec<Dropped>,
+    /// The releases that the task has taken out, which may not have been sent yet.
+    releasing: Vec<(Arc<str>, LeaseName)>,
     /// Whether a task renews the leases.
     is_kept: bool,
 }
@@ -131,7 +133,16 @@ impl Registry {
 
     /// Takes what is to be given back at once.
     pub(super) fn releases(&mut self) -> Vec<LeaseBatch> {
-        batches(self.dropped.drain(..).map(Step::release))
+        let dropped = mem::take(&mut self.dropped);
+        self.release(dropped)
+    }
+
+    fn release(&mut self, dropped: Vec<Dropped>) -> Vec<LeaseBatch> {
+        let names = dropped
+            .iter()
+            .map(|dropped| (Arc::clone(&dropped.subject), dropped.name));
+        self.releasing.extend(names);
+        batches(dropped.into_iter().map(Step::release))
     }
 
     /// Takes what is to be given back of one subject, for a call that asks for another lease of it:
@@ -145,6 +156,15 @@ impl Registry {
         }
     }
 
+    /// The releases of one subject that the task has in hand. The call that asks for another lease
+    /// repeats them: it may overtake the task's, and a lease is given back but once.
+    pub(super) fn releasing(&self, subject: &Arc<str>) -> Vec<LeaseName> {
+        let own = self.releasing.iter().filter(|(of, _)| of == subject);
+        own.map(|(_, name)| *name)
+            .take(MAX_STEPS_PER_CALL)
+            .collect()
+    }
+
     /// Strikes out releases that failed until `lease` was over: those leases have ended.
     pub(super) fn strike(&mut self, now: Instant, lease: Duration) {
         self.unreleased
@@ -154,8 +174,9 @@ impl Registry {
     /// Takes all that is due at `now`: the renewals, the releases that failed, and what was
     /// dropped.
     pub(super) fn due(&mut self, now: Instant) -> Due {
-        let failed = self.unreleased.drain(..);
-        let releases = self.dropped.drain(..).chain(failed).map(Step::release);
+        let mut dropped = mem::take(&mut self.dropped);
+        dropped.append(&mut self.unreleased);
+        let releases = self.release(dropped);
         let renewals = self.leases.iter_mut().filter_map(|(name, entry)| {
             entry.renew_at.filter(|at| *at <= now)?;
             if entry.is_renewing {
@@ -167,7 +188,7 @@ impl Registry {
         });
         Due {
             renewals: batches(renewals),
-            releases: batches(releases),
+            releases,
         }
     }
 
@@ -180,8 +201,18 @@ impl Registry {
         }
     }
 
+    /// A batch is over, whether or not the server has done it.
+    pub(super) fn ended(&mut self, batch: &LeaseBatch) {
+        for step in &batch.steps {
+            if let Step::Release(dropped) = step {
+                self.releasing.retain(|(_, name)| *name != dropped.name);
+            }
+        }
+    }
+
     /// The server has not done it, as far as is known.
     pub(super) fn failed(&mut self, batch: LeaseBatch) {
+        self.ended(&batch);
         for step in batch.steps {
             match step {
                 Step::Release(dropped) => self.unreleased.push(dropped),
@@ -336,5 +367,25 @@ mod tests {
             lengths,
             [("cold", 10), ("hot", 78), ("hot", 256), ("hot", 256)]
         );
+    }
+
+    /// The task's call is on its way, or not even that.
+    #[test]
+    fn a_release_in_hand_is_repeated_by_a_call_that_may_overtake_it() {
+        let (mut book, now) = (Registry::default(), Instant::now());
+        let subject: Arc<str> = Arc::from("a");
+        let [one, other] = [1, 2].map(|name| held(&mut book, name, "a", now + LEASE));
+        book.drop_lease(one, now);
+        let in_hand = book.releases();
+        book.drop_lease(other, now);
+        assert_eq!(book.releases_of(&subject).steps.len(), 1);
+        assert_eq!(book.releasing(&subject), [one]);
+        assert!(book.releasing(&Arc::from("b")).is_empty());
+        in_hand.into_iter().for_each(|batch| book.failed(batch));
+        assert!(book.releasing(&subject).is_empty());
+        let due = book.due(now).releases;
+        assert_eq!(book.releasing(&subject), [one]);
+        due.iter().for_each(|batch| book.ended(batch));
+        assert!(book.releasing(&subject).is_empty());
     }
 }

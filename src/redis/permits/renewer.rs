@@ -13,7 +13,6 @@ use std::{
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::Value;
 use tokio::{
-    runtime::Handle,
     sync::{Notify, futures::Notified},
     time::{Instant, Sleep, sleep_until},
 };
@@ -78,8 +77,12 @@ impl Renewer {
         subject: &Arc<str>,
         name: LeaseName,
     ) -> Result<Option<u64>, StoreError> {
-        let batch = self.book().releases_of(subject);
-        let steps: Vec<_> = batch.steps.iter().map(Step::told).collect();
+        let (batch, repeated) = {
+            let mut book = self.book();
+            (book.releases_of(subject), book.releasing(subject))
+        };
+        let repeated = repeated.into_iter().map(|name| (b"r", name));
+        let steps: Vec<_> = batch.steps.iter().map(Step::told).chain(repeated).collect();
         let mut releases = InHand {
             keeper: self,
             batch: Some(batch),
@@ -152,7 +155,7 @@ impl Renewer {
 
     /// Has a task look after the book. Without a runtime that is left to the next request.
     pub(super) fn keep(self: &Arc<Self>) {
-        let Ok(runtime) = Handle::try_current() else {
+        let Some(runtime) = self.store.runtime() else {
             return;
         };
         if self.book().needs_keeper() {
@@ -211,8 +214,10 @@ impl InHand<'_> {
     /// The batch is over unless it failed. Where somebody has written over the leases, there is
     /// nothing to release.
     fn end(&mut self, error: Option<&StoreError>) {
-        if error.is_none_or(|error| error.kind() == StoreErrorKind::ForeignData) {
-            self.batch = None;
+        if error.is_none_or(|error| error.kind() == StoreErrorKind::ForeignData)
+            && let Some(batch) = self.batch.take()
+        {
+            self.keeper.book().ended(&batch);
         }
     }
 }

@@ -106,8 +106,8 @@ impl RedisStoreBuilder {
     /// and one after the other. Defaults to nobody; with the feature `tracing` both are logged in
     /// any case.
     ///
-    /// The first answer of all is no change. Runs within a request or a task of the runtime, so it
-    /// must not block.
+    /// The first answer of all is no change. Runs within a request, or on the thread of the
+    /// store and all its calls, so it must not block.
     pub fn on_health_change(
         mut self,
         listener: impl Fn(StoreHealth) + Send + Sync + 'static,
@@ -200,7 +200,7 @@ impl RedisStoreBuilder {
             prefix,
             deadline,
             link,
-            pace: Arc::new(Pace::default()),
+            pace: Arc::new(Pace::new(deadline)),
             scripts: Mutex::default(),
             guard,
             trials: AtomicU64::new(0),

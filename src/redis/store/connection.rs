@@ -16,7 +16,9 @@ use tokio::{
     time::{self, timeout_at},
 };
 
-use super::{connector::Connector, error::StoreError, script::Loads, transport::Transport};
+use super::{
+    connector::Connector, error::StoreError, home::Home, script::Loads, transport::Transport,
+};
 
 /// A cluster's connection is renewed at most this often while calls fail.
 const BETWEEN_RENEWALS: Duration = Duration::from_secs(1);
@@ -24,6 +26,8 @@ const BETWEEN_RENEWALS: Duration = Duration::from_secs(1);
 /// The one connection of a store, made when it is first needed and again after it broke.
 pub(super) struct Connection {
     opener: Connector,
+    /// The runtime that a connection is made on, and lives on.
+    pub(super) home: Home,
     state: Mutex<State>,
     /// How many scripts have been loaded, over whatever connection.
     loads: Arc<AtomicU64>,
@@ -64,15 +68,20 @@ struct Attempt {
 
 impl Connection {
     pub(super) fn new(opener: Connector) -> Self {
+        let home = match &opener {
+            Connector::Given(_) => Home::of_callers(),
+            Connector::Node(..) | Connector::Cluster(..) | Connector::Sentinel(..) => Home::own(),
+        };
         Self {
             opener,
+            home,
             state: Mutex::default(),
             loads: Arc::default(),
         }
     }
 
     /// The connection, once there is one. `number` tells which one was waited for, even if the
-    /// caller gives up waiting. Connecting goes on without the caller, within a tokio runtime.
+    /// caller gives up waiting. Connecting goes on without the caller.
     pub(super) async fn live(self: &Arc<Self>, number: &mut u64) -> Result<Live, StoreError> {
         loop {
             let attempt = {
@@ -201,7 +210,7 @@ impl Connection {
             tell: Some(tell),
         };
         // Not while the state is locked: a runtime that is shutting down drops the task at once.
-        tokio::spawn(opening.run());
+        self.home.spawn(opening.run());
         attempt
     }
 

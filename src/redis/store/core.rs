@@ -100,10 +100,11 @@ impl Core {
         within: Option<Duration>,
     ) -> Result<Value, StoreError> {
         let progress = CallProgress::new(place, within);
-        let outcome = match self.admit_after_trial().await {
-            Ok(epoch) => self.call_now(epoch, script.clone(), call, progress).await,
-            Err(error) => Err(error),
+        let work = async {
+            let epoch = self.admit_after_trial().await?;
+            self.call_now(epoch, script.clone(), call, progress).await
         };
+        let outcome = self.link.home.within(work).await;
         self.guard.count(&outcome);
         outcome
     }

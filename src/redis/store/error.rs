@@ -47,7 +47,8 @@ pub enum StoreErrorKind {
     /// Redis was not asked, because with all that is under way it would not have answered within
     /// the deadline.
     Crowded,
-    /// The future does not run inside a tokio runtime. That needs its I/O and time enabled.
+    /// A limiter on a connection that was handed in, or on a store of your own, is called outside a
+    /// tokio runtime with I/O and time enabled.
     NoRuntime,
     /// Others have changed the value again and again while it was to be written, by a
     /// [`CompareAndSwap`](crate::shared::CompareAndSwap).
@@ -191,7 +192,7 @@ impl StoreError {
         )
     }
 
-    pub(super) fn no_runtime() -> Self {
+    pub(crate) fn no_runtime() -> Self {
         Self::redis(
             StoreErrorKind::NoRuntime,
             "it can only be asked inside a tokio runtime",

@@ -7,15 +7,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    runtime::Handle,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 
 use super::{
     breaker::{Breaker, Change, Permission, SharedBreaker, Start},
     error::StoreError,
     health::{Alarms, Counters, Listener, Notifier, Owner, STRAIN, StoreHealth, StoreStats},
+    home::Home,
 };
 use crate::{decision::Degradation, lock::unpoisoned, redis::store::error::StoreErrorKind};
 
@@ -86,8 +84,8 @@ impl Guard {
     }
 
     /// The epoch of a call that may be made, or why it may not, with a trial that is due.
-    fn admission(&self) -> Result<u64, (StoreError, Option<Start>)> {
-        if Handle::try_current().is_err() {
+    fn admission(&self, home: &Home) -> Result<u64, (StoreError, Option<Start>)> {
+        if !home.has_runtime() {
             return Err((StoreError::no_runtime(), None));
         }
         let summary = self.breaker.summary();
@@ -101,15 +99,18 @@ impl Guard {
         }
     }
 
-    fn has_lost_trial(&self) -> bool {
+    fn has_lost_trial(&self, home: &Home) -> bool {
         let now = Instant::now().into_std();
-        Handle::try_current().is_ok() && self.breaker.with(|breaker| breaker.has_lost_trial(now))
+        home.has_runtime() && self.breaker.with(|breaker| breaker.has_lost_trial(now))
     }
 }
 
 /// A store behind a guard.
 pub(crate) trait Guarded: Send + Sync + Sized + 'static {
     fn guard(&self) -> &Guard;
+
+    /// The runtime of its trials.
+    fn home(&self) -> &Home;
 
     /// How long a call takes at most.
     fn deadline(&self) -> Duration;
@@ -144,7 +145,7 @@ pub(crate) trait Guarded: Send + Sync + Sized + 'static {
     fn refusal(self: &Arc<Self>) -> Option<StoreError> {
         let guard = self.guard();
         // The next call starts a trial of its own, and waits for it.
-        if guard.breaker.summary().is_open && guard.has_lost_trial() {
+        if guard.breaker.summary().is_open && guard.has_lost_trial(self.home()) {
             return None;
         }
         let error = self.admit().err()?;
@@ -154,19 +155,21 @@ pub(crate) trait Guarded: Send + Sync + Sized + 'static {
 
     /// Whether the store may be asked; otherwise starts a trial when one is due.
     fn admit(self: &Arc<Self>) -> Result<u64, StoreError> {
-        self.guard().admission().map_err(|(error, trial)| {
-            if let Some(trial) = trial {
-                self.start_trial(trial.number);
-            }
-            error
-        })
+        self.guard()
+            .admission(self.home())
+            .map_err(|(error, trial)| {
+                if let Some(trial) = trial {
+                    self.start_trial(trial.number);
+                }
+                error
+            })
     }
 
     /// As `admit`, but waits for the trial that comes in place of one that was lost: where a
     /// runtime is driven only while somebody waits, it would be lost, too.
     fn admit_after_trial(self: &Arc<Self>) -> impl Future<Output = Result<u64, StoreError>> + Send {
         async {
-            match self.guard().admission() {
+            match self.guard().admission(self.home()) {
                 Ok(epoch) => Ok(epoch),
                 Err((_, Some(trial))) if trial.replaces => {
                     // A trial that takes longer is over.
@@ -194,7 +197,7 @@ pub(crate) trait Guarded: Send + Sync + Sized + 'static {
 
     /// Has a task try out whether the store works again.
     fn start_trial(self: &Arc<Self>, number: u64) {
-        tokio::spawn(self.carry_out(number));
+        self.home().spawn(self.carry_out(number));
     }
 
     /// Carries a trial out within the caller's task.

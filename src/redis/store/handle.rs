@@ -8,6 +8,8 @@ use std::{
 
 use redis::{ToRedisArgs, Value, aio::ConnectionLike};
 
+use tokio::runtime::Handle;
+
 use super::{
     core::Core,
     error::StoreError,
@@ -24,7 +26,9 @@ use crate::{
 /// A Redis server, cluster or sentinel group, shared by any number of limiters.
 ///
 /// A clone is a handle to the same connection. It is made when the first request needs it, and
-/// again after it broke.
+/// again after it broke. It lives on a thread of the store's own, which begins with the first call
+/// and ends with the last handle: so a limiter can be awaited in any runtime, and without one.
+/// Each store is such a thread, so have limiters share one.
 #[derive(Clone)]
 pub struct RedisStore {
     shared: Arc<Core>,
@@ -98,7 +102,8 @@ impl RedisStore {
     }
 
     /// A connection that you already have. It must be one that reconnects by itself, such as
-    /// redis-rs's `ConnectionManager`; deadline and breaker are the store's.
+    /// redis-rs's `ConnectionManager`; deadline and breaker are the store's. It lives on the runtime
+    /// that it was made on, and calls run on those of their callers, so both have to be driven.
     #[must_use]
     pub fn from_connection<C>(connection: C) -> Self
     where
@@ -146,6 +151,11 @@ impl RedisStore {
     /// Why a call would fail at once, without asking Redis.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.shared.refusal()
+    }
+
+    /// The runtime for tasks that call it; none where it is the caller's, who has none.
+    pub(crate) fn runtime(&self) -> Option<Handle> {
+        self.shared.link.home.runtime()
     }
 
     /// A limiter of this store uses the script: trials load it.

@@ -15,6 +15,7 @@ pub(crate) mod error;
 pub(crate) mod guard;
 pub(crate) mod handle;
 pub(crate) mod health;
+pub(crate) mod home;
 pub(crate) mod pace;
 mod probe;
 pub(crate) mod script;

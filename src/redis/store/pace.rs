@@ -1,8 +1,10 @@
 //! The window on what is under way: when an answer can be expected in time.
 
+mod distance;
 #[cfg(test)]
 mod tests;
 
+use self::distance::Distance;
 use crate::lock::unpoisoned;
 use std::{
     collections::VecDeque,
@@ -40,8 +42,12 @@ const NOISE: Duration = Duration::from_micros(500);
 /// answer takes that finds no queue; the cost of a call is what passes between two answers while
 /// there is one. Both are learnt from every answer. Holds no clock: the caller says what time it
 /// is.
-#[derive(Debug, Default)]
-pub(super) struct Pace(Mutex<State>);
+#[derive(Debug)]
+pub(super) struct Pace {
+    state: Mutex<State>,
+    /// How long a call is waited for at most; twice that where others were to be done before it.
+    deadline: Duration,
+}
 
 #[derive(Debug)]
 struct State {
@@ -65,18 +71,13 @@ struct State {
     last_answer: Option<Instant>,
 }
 
-/// How long an answer takes that finds no queue.
-#[derive(Debug, Clone, Copy)]
-enum Distance {
-    Guessed(Duration),
-    Measured(Duration),
-}
-
 #[derive(Debug)]
 struct Flight {
     fate: Fate,
     weight: u32,
     sent_at: Option<Instant>,
+    /// From then on it is taken for given up. Whoever waits for it is not driven any more.
+    expires_at: Option<Instant>,
     /// The queue that it was expected to find.
     queue: Duration,
 }
@@ -131,6 +132,13 @@ impl Default for State {
 }
 
 impl Pace {
+    pub(super) fn new(deadline: Duration) -> Self {
+        Self {
+            state: Mutex::default(),
+            deadline,
+        }
+    }
+
     /// A place for a call of this size, unless its answer would come later than
     /// `within`. A call is sent in any case when nothing is under way: otherwise nobody would find
     /// out that the server has become faster.
@@ -160,9 +168,12 @@ impl Pace {
     }
 
     fn place(self: &Arc<Self>, state: &mut State, weight: u32, now: Instant) -> CallPlace {
+        let is_queued = state.backlog(now) >= NOISE;
+        let most = self.deadline.saturating_mul(if is_queued { 2 } else { 1 });
+        let expires_at = now.checked_add(most + self.deadline / 4);
         CallPlace {
-            is_queued: state.backlog(now) >= NOISE,
-            number: state.begin(weight, now),
+            is_queued,
+            number: state.begin(weight, now, expires_at),
             connection: state.connection,
             pace: Arc::clone(self),
             weight,
@@ -178,11 +189,13 @@ impl Pace {
     /// How long the answer to a call would take that is sent now: the distance, and the queue that
     /// the server has before it.
     pub(super) fn expected(&self, now: Instant) -> Duration {
-        self.lock().expected(CALL, now)
+        let mut state = self.lock();
+        state.expire(now);
+        state.expected(CALL, now)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        unpoisoned(self.0.lock())
+        unpoisoned(self.state.lock())
     }
 }
 
@@ -210,7 +223,8 @@ impl CallPlace {
                 return Err(Full);
             }
             self.connection = state.connection;
-            self.number = state.begin(self.weight, now);
+            let expires_at = now.checked_add(pace.deadline + pace.deadline / 4);
+            self.number = state.begin(self.weight, now, expires_at);
         }
         if let Some(call) = state.call(self.number) {
             call.sent_at = Some(now);
@@ -266,7 +280,7 @@ impl State {
         self.calls.get_mut(usize::try_from(at).ok()?)
     }
 
-    fn begin(&mut self, weight: u32, now: Instant) -> u64 {
+    fn begin(&mut self, weight: u32, now: Instant, expires_at: Option<Instant>) -> u64 {
         let queue = self.backlog(now) + self.time_of(u64::from(weight));
         self.busy_until = now.checked_add(queue);
         self.weight += u64::from(weight);
@@ -275,12 +289,14 @@ impl State {
             fate: Fate::Awaited,
             weight,
             sent_at: None,
+            expires_at,
             queue,
         });
         self.first + self.calls.len() as u64 - 1
     }
 
-    fn has_room(&self, weight: u32, now: Instant, within: Duration) -> bool {
+    fn has_room(&mut self, weight: u32, now: Instant, within: Duration) -> bool {
+        self.expire(now);
         let queue = self.backlog(now) + self.late_by(now);
         let is_idle = self.awaited == 0 && queue.is_zero();
         // Without a queue the distance alone says no more than that it may be close.
@@ -324,6 +340,10 @@ impl State {
         let Some(call) = self.call(number) else {
             return;
         };
+        if call.fate != Fate::Awaited {
+            // The answer may have been there for long, and nobody looked.
+            return self.end(number);
+        }
         let (weight, expected_queue) = (call.weight, call.queue);
         let took = call.sent_at.map(|at| now.saturating_duration_since(at));
         self.end(number);
@@ -363,6 +383,15 @@ impl State {
         self.done = self.done * keep + f64::from(weight);
         let left = self.time_of(self.weight);
         self.busy_until = now.checked_add(left.saturating_sub(self.distance.get()));
+    }
+
+    /// Gives up those whose time is over: nobody does it whose runtime is not driven.
+    fn expire(&mut self, now: Instant) {
+        let is_over = |call: &&Flight| call.expires_at.is_some_and(|at| at <= now);
+        let over = self.calls.iter().take_while(is_over).count() as u64;
+        for number in self.first..self.first + over {
+            self.give_up(number);
+        }
     }
 
     fn give_up(&mut self, number: u64) {
@@ -412,23 +441,5 @@ impl State {
         {
             self.end(self.first);
         }
-    }
-}
-
-impl Distance {
-    const fn get(self) -> Duration {
-        match self {
-            Self::Guessed(distance) | Self::Measured(distance) => distance,
-        }
-    }
-
-    /// Falls soon and rises slowly, and not at all from a call that was to find a queue.
-    fn learn(self, took: Duration, queue: Duration, found_none: bool) -> Self {
-        Self::Measured(match self {
-            Self::Guessed(_) => took.saturating_sub(queue).max(took / 2),
-            Self::Measured(distance) if took < distance => distance - (distance - took) / 4,
-            Self::Measured(distance) if found_none => distance + (took - distance) / 32,
-            Self::Measured(distance) => distance,
-        })
     }
 }

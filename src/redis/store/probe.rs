@@ -6,10 +6,7 @@ use std::{
 };
 
 use redis::{Cmd, Value};
-use tokio::{
-    runtime::Handle,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 
 use super::{
     call::CallProgress,
@@ -17,6 +14,7 @@ use super::{
     core::Core,
     error::StoreError,
     guard::{Guard, Guarded},
+    home::Home,
     pace::CallSize,
     script::Script,
 };
@@ -45,6 +43,10 @@ pub(super) fn limit(deadline: Duration, link: &Connection) -> Duration {
 impl Guarded for Core {
     fn guard(&self) -> &Guard {
         &self.guard
+    }
+
+    fn home(&self) -> &Home {
+        &self.link.home
     }
 
     fn deadline(&self) -> Duration {
@@ -80,11 +82,11 @@ impl Guarded for Core {
 impl Core {
     /// Runs a trial for a caller that waits. Its failure counts like a call's.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
-        if Handle::try_current().is_err() {
+        if !self.link.home.has_runtime() {
             return Err(StoreError::no_runtime());
         }
         let mut connection = 0;
-        let outcome = self.try_out(&mut connection).await;
+        let outcome = self.link.home.within(self.try_out(&mut connection)).await;
         let (error, now) = (outcome.as_ref().err(), Instant::now().into_std());
         if let Some(error) = error {
             self.mistrust(error.kind(), connection);

@@ -1,4 +1,4 @@
-//! The driver: the one task of a limiter that sends its calls.
+//! The driver: the one task of a limiter on a runtime that sends its calls.
 
 use std::{
     future::{Future, poll_fn},
@@ -11,6 +11,8 @@ use std::{
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
+    runtime::Id,
+    sync::Notify,
     task::unconstrained,
     time::{Instant, sleep_until},
 };
@@ -24,11 +26,13 @@ use super::{
 /// The shortest time for which operations wait for an answer to leave with.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
 
-/// Sends the calls of a limiter. When the task is dropped, nobody waits in vain.
+/// Sends the calls of a limiter that were asked for on one runtime. When the task is dropped, nobody
+/// waits in vain.
 pub(super) struct Driver<A: Ask<P>, P: Send + Sync + 'static> {
     hub: Arc<Hub<A, P>>,
-    number: u64,
-    /// Whether another one, or none, drives now.
+    runtime: Id,
+    stirred: Arc<Notify>,
+    /// Whether its lanes are no more.
     is_over: bool,
 }
 
@@ -42,16 +46,15 @@ enum DriverStep<P> {
         /// When to look again, unless something happens before.
         until: Option<Instant>,
     },
-    /// Its own calls are still to be waited for.
-    Land,
     Over,
 }
 
 impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
-    pub(super) const fn new(hub: Arc<Hub<A, P>>, number: u64) -> Self {
+    pub(super) const fn new(hub: Arc<Hub<A, P>>, runtime: Id, stirred: Arc<Notify>) -> Self {
         Self {
             hub,
-            number,
+            runtime,
+            stirred,
             is_over: false,
         }
     }
@@ -60,9 +63,8 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
         let mut flights = FuturesUnordered::new();
         let mut landed: Vec<Landed<P>> = Vec::new();
         loop {
-            let until = match self.next(&landed, flights.is_empty()) {
+            let until = match self.next(&landed) {
                 DriverStep::Over => return deliver(&mut landed),
-                DriverStep::Land => None,
                 DriverStep::Leave {
                     mut departure,
                     until,
@@ -85,7 +87,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
         }
     }
 
-    fn next(&mut self, landed: &[Landed<P>], is_idle: bool) -> DriverStep<P> {
+    fn next(&mut self, landed: &[Landed<P>]) -> DriverStep<P> {
         let asker = &self.hub.asker;
         let mut departure = Departure::new(asker.most_subjects());
         let view = View {
@@ -94,20 +96,16 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
             most: asker.most_subjects(),
             patience: self.patience(),
         };
-        let mut lanes = self.hub.lock();
-        if lanes.driver != Some(self.number) {
-            self.is_over = true;
-            return match is_idle {
-                true => DriverStep::Over,
-                false => DriverStep::Land,
-            };
-        }
+        let mut all = self.hub.lock();
+        let Some(lanes) = all.get_mut(&self.runtime) else {
+            return DriverStep::Over;
+        };
         for (call, _) in landed {
             lanes.land(call);
         }
         let until = lanes.leave(&view, &mut departure);
         if lanes.is_empty() && departure.is_empty() {
-            lanes.driver = None;
+            all.remove(&self.runtime);
             self.is_over = true;
             return DriverStep::Over;
         }
@@ -124,7 +122,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
             match self.hub.asker.enter(call.size(), within) {
                 Ok(place) => calls.push((call, place)),
                 Err(error) => {
-                    self.hub.land(self.number, &call);
+                    self.hub.land(self.runtime, &call);
                     call.fail(&error);
                 }
             }
@@ -175,8 +173,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
         landed: &mut Vec<Landed<P>>,
         until: Option<Instant>,
     ) {
-        // One that was replaced must not take the news from the one that drives now.
-        let mut stirred = pin!((!self.is_over).then(|| self.hub.stirred.notified()));
+        let mut stirred = pin!(self.stirred.notified());
         let mut alarm = pin!(until.map(sleep_until));
         poll_fn(|cx| {
             while let Poll::Ready(Some(flight)) = flights.poll_next_unpin(cx) {
@@ -190,10 +187,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
             {
                 return Poll::Ready(());
             }
-            match stirred.as_mut().as_pin_mut() {
-                Some(stirred) => stirred.poll(cx),
-                None => Poll::Pending,
-            }
+            stirred.as_mut().poll(cx)
         })
         .await;
     }
@@ -225,10 +219,9 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Drop for Driver<A, P> {
         if self.is_over {
             return;
         }
-        // The runtime was shut down. The next one that asks something drives what still waits.
-        let mut lanes = self.hub.lock();
-        if lanes.driver == Some(self.number) {
-            lanes.let_go();
-        }
+        // The runtime was shut down. Those who wait hear of it when their lanes are dropped, which
+        // may wake them, so not under the lock.
+        let lanes = self.hub.lock().remove(&self.runtime);
+        drop(lanes);
     }
 }

@@ -1,37 +1,39 @@
-//! The hub: what those who ask and the driver share.
+//! The hub: what those who ask and the drivers share.
 
-use std::sync::{Mutex, MutexGuard};
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard},
+};
 
-use tokio::sync::Notify;
+use tokio::runtime::Id;
 
 use super::{convoy::Convoy, lanes::Lanes};
 use crate::lock::unpoisoned;
 
+/// The lanes of each runtime that has a driver.
+type AllLanes<P> = HashMap<Id, Lanes<P>>;
+
 /// All lanes of a limiter, and the server that they lead to.
 pub(super) struct Hub<A, P> {
     pub(super) asker: A,
-    lanes: Mutex<Lanes<P>>,
-    /// Tells the driver that something waits.
-    pub(super) stirred: Notify,
+    lanes: Mutex<AllLanes<P>>,
 }
 
 impl<A, P> Hub<A, P> {
     pub(super) fn new(asker: A) -> Self {
         Self {
             asker,
-            lanes: Mutex::new(Lanes::new()),
-            stirred: Notify::new(),
+            lanes: Mutex::default(),
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Lanes<P>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, AllLanes<P>> {
         unpoisoned(self.lanes.lock())
     }
 
-    /// A call of this driver is over.
-    pub(super) fn land(&self, driver: u64, call: &Convoy<P>) {
-        let mut lanes = self.lock();
-        if lanes.driver == Some(driver) {
+    /// A call of this runtime is over.
+    pub(super) fn land(&self, runtime: Id, call: &Convoy<P>) {
+        if let Some(lanes) = self.lock().get_mut(&runtime) {
             lanes.land(call);
         }
     }

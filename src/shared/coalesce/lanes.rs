@@ -3,21 +3,18 @@
 use std::{
     collections::{VecDeque, hash_map::Entry},
     mem,
+    sync::Arc,
     time::Duration,
 };
 
 use smallvec::SmallVec;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 use super::{
     batch::{Asked, Batch, WaitingOp},
     convoy::{Convoy, Departure},
 };
 use crate::shared::subject::{SubjectMap, SubjectName};
-
-/// How long a driver may leave operations waiting whose time is over. Its runtime is then not
-/// driven any more.
-pub(super) const STILL: Duration = Duration::from_millis(100);
 
 /// The most calls of one subject that leave while others are under way, other than with an answer.
 const MAX_FLIGHTS: usize = 32;
@@ -28,7 +25,7 @@ pub(super) const FEW: usize = 8;
 /// The most subjects that leave in one go, so that nobody waits long for the lock.
 const MAX_DEPARTING: usize = 1_024;
 
-/// All lanes of a limiter.
+/// All lanes of a limiter that one driver looks after.
 pub(super) struct Lanes<P> {
     lanes: SubjectMap<Lane<P>>,
     /// The subjects that wait and have nothing under way.
@@ -38,10 +35,8 @@ pub(super) struct Lanes<P> {
     behind: VecDeque<Queued>,
     /// How many questions are under way.
     under_way: usize,
-    /// The number of the driver that sends what waits, if there is one.
-    pub(super) driver: Option<u64>,
-    /// The drivers so far.
-    drivers: u64,
+    /// Tells the driver that something waits.
+    pub(super) stirred: Arc<Notify>,
 }
 
 struct Queued {
@@ -94,8 +89,7 @@ impl<P> Lanes<P> {
             due: VecDeque::new(),
             behind: VecDeque::new(),
             under_way: 0,
-            driver: None,
-            drivers: 0,
+            stirred: Arc::default(),
         }
     }
 
@@ -140,45 +134,6 @@ impl<P> Lanes<P> {
             since: now,
         });
         true
-    }
-
-    /// Another driver sends what waits from now on: its number.
-    pub(super) fn begin_drive(&mut self) -> u64 {
-        self.let_go();
-        self.drivers += 1;
-        self.driver = Some(self.drivers);
-        self.drivers
-    }
-
-    /// The driver is no more: nobody will tell of the end of what is under way.
-    pub(super) fn let_go(&mut self) {
-        self.driver = None;
-        if self.under_way == 0 {
-            return;
-        }
-        self.under_way = 0;
-        self.behind.clear();
-        self.lanes.retain(|_, lane| lane.listed != Listed::Nowhere);
-        for (subject, lane) in &mut self.lanes {
-            lane.flights = 0;
-            if lane.listed == Listed::Behind {
-                lane.listed = Listed::Due;
-                self.due.push_back(Queued {
-                    subject: subject.clone(),
-                    since: lane.since,
-                });
-            }
-        }
-        let due = self.due.make_contiguous();
-        due.sort_by(|a, b| (a.since, &*a.subject).cmp(&(b.since, &*b.subject)));
-    }
-
-    /// Whether operations wait whose time has been over for a while.
-    pub(super) fn are_still(&mut self, now: Instant, deadline: Duration) -> bool {
-        self.tidy_behind();
-        let first = self.due.front().into_iter().chain(self.behind.front());
-        let mut over = first.map(|queued| queued.since + deadline + STILL);
-        over.any(|over| over < now)
     }
 
     /// A call is over: what waited for it may leave.
@@ -233,8 +188,7 @@ impl<P> Lanes<P> {
         count.min(MAX_DEPARTING)
     }
 
-    /// Drops those from the front of the list that have left since: an old entry would look like an
-    /// operation that nobody sends.
+    /// Drops those from the front of the list that have left since.
     fn tidy_behind(&mut self) {
         while let Some(first) = self.behind.front() {
             let lane = self.lanes.get(&first.subject);

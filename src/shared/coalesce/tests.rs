@@ -9,7 +9,7 @@ use std::{
 
 use tokio::{sync::Semaphore, time::sleep};
 
-use super::{lanes::STILL, *};
+use super::*;
 use crate::{
     clock::Timestamp,
     decision::{Decision, Policy, QuotaStatus},
@@ -135,7 +135,11 @@ impl Ask<()> for Arc<Slow> {
         matches!(op, Op::Acquire(..100))
     }
 
+    /// Where a test holds the answers, nobody knows.
     fn expected(&self) -> Option<Duration> {
+        if self.hold.is_some() {
+            return None;
+        }
         Some(*self.takes.lock().expect("no panic"))
     }
 
@@ -319,62 +323,55 @@ async fn where_there_is_no_room_nobody_waits_to_hear_of_it() {
     assert_eq!(slow.calls().len(), 1);
 }
 
-/// Nobody drives the runtime any more on which a driver runs.
-#[test]
-fn a_driver_that_stands_still_is_replaced() {
-    let runtime = || {
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder.enable_all().build().expect("a runtime")
-    };
-    let slow = Slow::taking(Duration::ZERO);
-    let bench = Bench::new(&slow);
-    let still = runtime();
-    let lost = {
-        let _here = still.enter();
-        bench.submit(Chosen::Tier(0), 1)
-    };
-    runtime().block_on(async {
-        let late = bench.submit(Chosen::Tier(0), 2);
-        sleep(DEADLINE + STILL + DEADLINE).await;
-        assert_eq!(charged(bench.submit(Chosen::Tier(0), 3)).await, 3);
-        assert!(late.await.expect("an answer").is_err(), "its time was over");
-    });
-    // The first one is sent when somebody drives its runtime again.
-    still.block_on(async { assert_eq!(charged(lost).await, 1) });
+fn runtime(paused: bool) -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().start_paused(paused);
+    builder.build().expect("a runtime")
 }
 
-/// The lane has ended since, and another one of the subject has begun.
+/// Its call has been sent, and another operation of the same subject waits for the answer.
 #[test]
-fn a_driver_that_was_replaced_is_not_taken_for_a_later_one() {
-    let runtime = || {
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder.enable_all().build().expect("a runtime")
-    };
-    let slow = Slow::held();
+fn a_runtime_that_nobody_drives_keeps_no_other_one_waiting() {
+    let slow = Slow::taking(Duration::ZERO);
     let bench = Bench::new(&slow);
-    let still = runtime();
+    let still = runtime(false);
     let lost = {
         let _here = still.enter();
-        bench.submit(Chosen::Tier(0), 1)
+        [1, 2].map(|cost| bench.submit(Chosen::Tier(0), cost))
     };
-    runtime().block_on(async {
-        let late = bench.submit(Chosen::Tier(0), 2);
-        sleep(DEADLINE + STILL + DEADLINE).await;
-        slow.hold.as_ref().expect("it holds").add_permits(2);
-        let replaces = bench.submit(Chosen::Tier(0), 3);
-        assert!(late.await.expect("an answer").is_err(), "its time was over");
-        assert_eq!(charged(replaces).await, 3);
-        settle().await;
-
-        let first = bench.submit(Chosen::Tier(0), 4);
-        settle().await;
-        let second = bench.submit(Chosen::Tier(0), 5);
-        still.shutdown_background();
-        drop(lost);
-        slow.hold.as_ref().expect("it holds").add_permits(2);
-        assert_eq!(charged(first).await, 4);
-        assert_eq!(charged(second).await, 5);
+    runtime(true).block_on(async {
+        let start = Instant::now();
+        for cost in 3..10 {
+            assert_eq!(charged(bench.submit(Chosen::Tier(0), cost)).await, cost);
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO);
     });
+    // What was left goes on when somebody drives its runtime again.
+    still.block_on(async {
+        for (lost, cost) in lost.into_iter().zip(1..) {
+            assert_eq!(charged(lost).await, cost);
+        }
+        settle().await;
+    });
+    assert!(bench.coalescer.0.lock().is_empty());
+}
+
+/// Each thread drives its runtime only while it waits itself.
+#[test]
+fn threads_with_a_runtime_each_are_all_answered() {
+    let slow = Slow::taking(Duration::ZERO);
+    let bench = Bench::new(&slow);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for cost in 1..100 {
+                    let answer = async { charged(bench.submit(Chosen::Tier(0), cost)).await };
+                    assert_eq!(runtime(true).block_on(answer), cost);
+                }
+            });
+        }
+    });
+    assert!(bench.coalescer.0.lock().is_empty());
 }
 
 #[tokio::test]
@@ -397,4 +394,5 @@ async fn nothing_is_left_of_a_runtime_that_has_ended() {
     });
     assert!(answer.await.is_err(), "the sender is gone");
     assert_eq!(weak.strong_count(), 1);
+    assert!(bench.coalescer.0.lock().is_empty());
 }

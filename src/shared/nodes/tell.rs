@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::{runtime::Handle, time::Instant};
+use tokio::time::Instant;
 
 use super::Inner;
 use crate::{
@@ -45,9 +45,13 @@ impl Inner {
 
     /// Has a message about a lease sent, for whose answer nobody waits: it goes with a look.
     pub(super) fn tell(&self, chosen: Chosen, place: LeasePlace<Current>) {
-        if Handle::try_current().is_err() || self.store.refusal().is_some() {
+        let Some(runtime) = self.store.runtime() else {
+            return;
+        };
+        if self.store.refusal().is_some() {
             return;
         }
+        let _entered = runtime.enter();
         let LeasePlace { subject, plan } = place;
         let until = Instant::now() + self.store.deadline();
         let look = Op::Peek(1);

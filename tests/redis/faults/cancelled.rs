@@ -34,7 +34,8 @@ fn begin_and_drop(limiter: &RedisLimiter, requests: u64) {
             if request % 2 == 0 {
                 let mut context = Context::from_waker(Waker::noop());
                 let future = std::pin::Pin::new(&mut future);
-                assert!(future.poll(&mut context).is_pending());
+                // The answer may be there already.
+                let _ = future.poll(&mut context);
             }
         }
     }

@@ -15,19 +15,17 @@ fn runtime() -> Runtime {
     builder.worker_threads(1).enable_all().build().unwrap()
 }
 
-/// A node that takes so many permits and is gone, without any goodbye.
+/// A node that takes so many permits and is gone, without any goodbye: no word of it gets through.
 async fn crashed(permits: u64, limit: u64, server: &Server, lease: Duration) {
-    let shared = at_most(limit, &server.url(), lease);
-    let node = thread::spawn(move || {
-        let runtime = runtime();
-        let node = layered(shared).layer(Probe::default());
-        for _ in 0..permits {
-            mem::forget(runtime.block_on(held(&node)));
-        }
-        runtime.shutdown_background();
-    });
-    eventually("a crash", async || node.is_finished().then_some(())).await;
-    node.join().unwrap();
+    let proxy = Proxy::before(server.address()).await;
+    let shared = at_most(limit, &server.url_through(proxy.port()), lease);
+    let node = layered(shared).layer(Probe::default());
+    for _ in 0..permits {
+        mem::forget(held(&node).await);
+    }
+    proxy.set(Flow::BlackHole);
+    // Its port stays taken, so that the node never gets to another server.
+    mem::forget(proxy);
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ struct Server {
 impl Server {
     fn new(cost: Duration, distance: Duration, now: Instant) -> Self {
         Self {
-            pace: Arc::default(),
+            pace: Arc::new(Pace::new(DEADLINE)),
             cost,
             distance,
             free_at: now,
@@ -125,7 +125,7 @@ fn a_server_that_has_become_faster_is_found_out() {
 #[test]
 fn answers_that_are_read_late_are_not_those_of_a_slow_server() {
     let now = Instant::now();
-    let pace = Arc::new(Pace::default());
+    let pace = Arc::new(Pace::new(DEADLINE));
     let sent = (0..400).map(|_| {
         let mut place = pace.enter(CallSize::ONE, now, DEADLINE).expect("room");
         place.send(1, MS / 10, now, None).expect("room");
@@ -141,7 +141,7 @@ fn answers_that_are_read_late_are_not_those_of_a_slow_server() {
 #[test]
 fn what_nobody_waits_for_any_more_is_forgotten_with_the_next_answer() {
     let now = Instant::now();
-    let pace = Arc::new(Pace::default());
+    let pace = Arc::new(Pace::new(DEADLINE));
     let enter = |at| {
         let mut place = pace.enter(CallSize::ONE, at, DEADLINE).expect("room");
         place.send(1, MS, at, None).expect("room");
@@ -155,4 +155,29 @@ fn what_nobody_waits_for_any_more_is_forgotten_with_the_next_answer() {
     last.answered(now + 2 * DEADLINE + MS);
     let state = pace.lock();
     assert_eq!((state.calls.len(), state.weight), (0, 0));
+}
+
+/// The runtime of whoever waits for the answers is not driven any more.
+#[test]
+fn a_call_that_nobody_looks_after_is_given_up_soon_after_its_deadline() {
+    let now = Instant::now();
+    let pace = Arc::new(Pace::new(DEADLINE));
+    let enter = |at| {
+        let mut place = pace.enter(CallSize::ONE, at, DEADLINE)?;
+        place.send(1, MS, at, None).map(|()| place)
+    };
+    enter(now).expect("room").answered(now + MS);
+    let lost: Vec<_> = (0..3).map(|_| enter(now + 2 * MS).expect("room")).collect();
+    let later = now + DEADLINE + 2 * MS;
+    assert_eq!(enter(later).err(), Some(Full), "an answer is overdue");
+    let soon_after = later + DEADLINE / 4;
+    let next = enter(soon_after).expect("room");
+    next.answered(soon_after + MS);
+    // The answers were there for long.
+    for place in lost {
+        place.answered(soon_after + 1_000 * MS);
+    }
+    assert!(pace.expected(soon_after + 1_001 * MS) <= 2 * MS);
+    let state = pace.lock();
+    assert_eq!((state.calls.len(), state.awaited, state.weight), (0, 0, 0));
 }

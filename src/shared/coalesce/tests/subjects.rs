@@ -178,22 +178,17 @@ async fn more_than_one_call_can_carry_leaves_in_order() {
     assert_eq!(rows, expected);
 }
 
-/// What waits when a runtime ends is not lost to other runtimes.
 #[test]
-fn what_waits_for_a_runtime_that_ends_is_sent_by_the_next() {
-    let runtime = || {
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder.enable_all().build().expect("a runtime")
-    };
+fn a_runtime_that_ends_takes_nothing_with_it_of_another_one() {
     let slow = Slow::held();
     let bench = Bench::new(&slow);
-    let first = runtime();
+    let first = runtime(false);
     let (lost,) = first.block_on(async {
         let lost = bench.submit(TIER, 1);
         settle().await;
         (lost,)
     });
-    runtime().block_on(async {
+    runtime(false).block_on(async {
         let waits = bench.submit(TIER, 2);
         first.shutdown_background();
         assert!(lost.await.is_err(), "its call is gone");
@@ -203,17 +198,21 @@ fn what_waits_for_a_runtime_that_ends_is_sent_by_the_next() {
     });
 }
 
-/// What waited and has left since is no sign of a driver that stands still.
 #[tokio::test(start_paused = true)]
-async fn a_hot_subject_keeps_its_driver() {
-    let slow = Slow::taking(Duration::from_millis(5));
-    let bench = Bench::new(&slow);
-    let mut answers = Vec::new();
-    for _ in 0..1_000 {
-        answers.push(bench.submit(TIER, 1));
-        sleep(Duration::from_millis(1)).await;
+async fn a_hot_subject_near_the_server_makes_one_call_in_a_round_trip() {
+    for takes in [1, 5, 10] {
+        let slow = Slow::taking(Duration::from_millis(takes));
+        let bench = Bench::new(&slow);
+        let mut answers = Vec::new();
+        for _ in 0..1_000 {
+            answers.push(bench.submit(TIER, 1));
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(charged_all(answers).await, 1_000);
+        let (calls, round_trips) = (slow.calls().len() as u64, 1_000 / takes);
+        assert!(
+            calls <= round_trips + round_trips / 20,
+            "{takes} ms: {calls}"
+        );
     }
-    assert_eq!(bench.coalescer.0.lock().driver, Some(1));
-    assert_eq!(charged_all(answers).await, 1_000);
-    assert!(slow.calls().len() <= 210);
 }
