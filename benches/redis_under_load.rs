@@ -12,7 +12,7 @@ use std::{
 };
 
 use http::{Request, Response};
-use testkit::bench_server::Server;
+use testkit::{bench_server::Server, distance::RoundTrip};
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::{
@@ -22,7 +22,7 @@ use tower_ratelimit::{
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-const ROUND_TRIPS: [u64; 4] = [0, 5, 20, 40];
+const ROUND_TRIPS: [u64; 5] = [0, 5, 20, 30, 40];
 
 /// How long the steady scenarios last.
 const SECONDS: usize = 2;
@@ -62,15 +62,21 @@ impl Seen {
 /// A server at a distance, and the store that leads to it.
 struct Bed {
     server: Server,
+    round_trip: RoundTrip,
     store: RedisStore,
 }
 
 impl Bed {
     async fn new(round_trip: Duration) -> Result<Self> {
         let server = Server::start().await?;
-        let port = testkit::distance::distant(server.port(), round_trip)?;
+        let round_trip = RoundTrip::new(round_trip);
+        let port = testkit::distance::distant(server.port(), &round_trip)?;
         let store = RedisStore::connect(&format!("redis://127.0.0.1:{port}"))?;
-        Ok(Self { server, store })
+        Ok(Self {
+            server,
+            round_trip,
+            store,
+        })
     }
 
     async fn limiter(&self, quota: Quota) -> Result<RedisLimiter> {
@@ -124,6 +130,28 @@ async fn ask(limiter: RedisLimiter, tier: Tier, key: Key) -> Sample {
 async fn steady(bed: &Bed, per_second: usize, tiers: &[Tier]) -> Result<Seen> {
     let limit = (per_second * SECONDS / 2) as u64;
     let limiter = bed.limiter(Quota::per_day(limit).fixed_window()).await?;
+    hot(&limiter, per_second, tiers, limit).await
+}
+
+/// The same after a thousand answers at 1 ms: the way becomes long while the node runs.
+async fn becoming_far(bed: &Bed, per_second: usize, round_trip: Duration) -> Result<Seen> {
+    let limit = (per_second * SECONDS) as u64;
+    let limiter = bed.limiter(Quota::per_day(limit).fixed_window()).await?;
+    for _ in 0..1_000 {
+        ask(limiter.clone(), Tier::DEFAULT, Key::from("near"))
+            .await
+            .0?;
+    }
+    bed.round_trip.set(round_trip);
+    hot(&limiter, per_second, &[Tier::DEFAULT], limit).await
+}
+
+async fn hot(
+    limiter: &RedisLimiter,
+    per_second: usize,
+    tiers: &[Tier],
+    limit: u64,
+) -> Result<Seen> {
     let mut tick = tokio::time::interval(Duration::from_millis(1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut running = JoinSet::new();
@@ -219,6 +247,12 @@ async fn main() -> Result<()> {
             let bed = Bed::new(round_trip).await?;
             let seen = steady(&bed, per_second, &[Tier::DEFAULT]).await?;
             let what = format!("one key, {per_second}/s");
+            bed.report(&what, round_trip, &seen).await?;
+        }
+        for per_second in [2_000, 16_000] {
+            let bed = Bed::new(Duration::from_millis(1)).await?;
+            let seen = becoming_far(&bed, per_second, round_trip).await?;
+            let what = format!("one key, {per_second}/s, 1 ms away until then");
             bed.report(&what, round_trip, &seen).await?;
         }
         let bed = Bed::new(round_trip).await?;

@@ -61,6 +61,8 @@ struct State {
     /// The weight of all calls whose answer is still to come.
     weight: u64,
     distance: Distance,
+    /// How long answers take at present, queue included: rises at once and falls soon.
+    lately: Duration,
     /// Nanoseconds in which the server was busy, and the weight of what it did in them.
     busy: f64,
     done: f64,
@@ -122,6 +124,7 @@ impl Default for State {
             awaited: 0,
             weight: 0,
             distance: Distance::Guessed(Duration::ZERO),
+            lately: Duration::ZERO,
             busy: PRIOR * USUAL_COST,
             done: PRIOR * f64::from(CALL),
             unbooked: 0.0,
@@ -186,12 +189,12 @@ impl Pace {
         self.lock().last_answer.is_some_and(counts)
     }
 
-    /// How long the answer to a call would take that is sent now: the distance, and the queue that
-    /// the server has before it.
+    /// How long the answer to a call would take that is sent now: the distance and the queue that
+    /// the server has before it, but no less than answers take at present.
     pub(super) fn expected(&self, now: Instant) -> Duration {
         let mut state = self.lock();
         state.expire(now);
-        state.expected(CALL, now)
+        state.expected(CALL, now).max(state.lately)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -349,6 +352,7 @@ impl State {
         self.end(number);
         self.end_given_up_before(number);
         let Some(took) = took else { return };
+        self.lately = took.max(self.lately - self.lately.saturating_sub(took) / 8);
         let noise = (self.distance.get() / 16).clamp(NOISE, NOISE * 4);
         let found_none = expected_queue <= 2 * self.time_of(u64::from(weight));
         self.distance = self.distance.learn(took, expected_queue, found_none);

@@ -158,12 +158,13 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
                 for_own: None,
             };
         };
-        // There is no hurry where there is time for two answers one after another.
-        let is_far = expected * 4 > deadline;
+        // Whoever leaves after a quarter of the time that an answer spares has most of it left for
+        // delays. An answer that takes long all at once is not known to until it is late, so even
+        // where answers come at once nobody waits for one without end.
         let spare = deadline.saturating_sub(expected) / 4;
         Patience {
             for_others: (expected / 8).max(SHORTEST_PATIENCE),
-            for_own: is_far.then_some(spare.max(SHORTEST_PATIENCE)),
+            for_own: Some(spare.max(SHORTEST_PATIENCE)),
         }
     }
 

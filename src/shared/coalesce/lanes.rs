@@ -78,7 +78,7 @@ pub(super) struct View {
 pub(super) struct Patience {
     /// For an answer about other subjects.
     pub(super) for_others: Duration,
-    /// For an answer about the same subject; `None` for any time.
+    /// For an answer about the same subject; `None` where one call of a subject follows another.
     pub(super) for_own: Option<Duration>,
 }
 

@@ -23,6 +23,8 @@ const DEADLINE: Duration = Duration::from_millis(50);
 #[derive(Default)]
 struct Slow {
     takes: Mutex<Duration>,
+    /// What an answer is thought to take, if not what it takes.
+    expects: Mutex<Option<Duration>>,
     hold: Option<Semaphore>,
     calls: Mutex<Vec<(Chosen, Vec<SubjectOps>)>>,
     is_full: Mutex<bool>,
@@ -140,7 +142,8 @@ impl Ask<()> for Arc<Slow> {
         if self.hold.is_some() {
             return None;
         }
-        Some(*self.takes.lock().expect("no panic"))
+        let expects = *self.expects.lock().expect("no panic");
+        Some(expects.unwrap_or(*self.takes.lock().expect("no panic")))
     }
 
     fn deadline(&self) -> Duration {
@@ -283,6 +286,24 @@ async fn further_calls_leave_meanwhile_when_waiting_would_miss_the_deadline() {
         let calls = slow.calls().len();
         assert!(calls < 200, "{takes} ms away: {calls} calls");
     }
+}
+
+/// The way to the server was short until then, or nobody knew it.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_late_all_at_once_does_not_keep_what_follows_waiting() {
+    let slow = Slow::taking(Duration::from_micros(300));
+    let bench = Bench::new(&slow);
+    assert_eq!(charged(bench.submit(Chosen::Tier(0), 1)).await, 1);
+    let far = Duration::from_millis(30);
+    *slow.takes.lock().expect("no panic") = far;
+    *slow.expects.lock().expect("no panic") = Some(Duration::from_micros(300));
+    let first = bench.submit(Chosen::Tier(0), 1);
+    settle().await;
+    let start = Instant::now();
+    assert_eq!(charged(bench.submit(Chosen::Tier(0), 2)).await, 2);
+    assert!(start.elapsed() < DEADLINE, "{:?}", start.elapsed());
+    charged(first).await;
+    assert_eq!(slow.calls().len(), 3);
 }
 
 /// Somebody else has decided about it by then.

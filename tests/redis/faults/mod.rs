@@ -10,6 +10,7 @@ mod clusters;
 mod connections;
 mod counts;
 mod crowds;
+mod distances;
 mod load;
 mod policies;
 mod refusals;

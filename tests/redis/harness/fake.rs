@@ -33,12 +33,22 @@ pub(crate) fn of_buckets(keys: usize) -> Value {
     }
 }
 
+/// The answer to alike operations on one token bucket, all of them allowed.
+pub(crate) fn of_alike(words: &[String]) -> Value {
+    let count: i64 = words[words.len() - 1].parse().unwrap();
+    answer(count, false, 7)
+}
+
 /// What a script says of one acquire on a token bucket that this many microseconds refill.
 pub(crate) fn of_bucket(is_denied: bool, used: i64) -> Value {
+    answer(1, is_denied, used)
+}
+
+fn answer(count: i64, is_denied: bool, used: i64) -> Value {
     let (denied, charged) = (i64::from(is_denied), i64::from(!is_denied));
     // The time, how many, whether denied, the wait, the charge, the block; of the quota whether it denied, when to
     // retry, and how far it is from full.
-    let numbers = [9, 1, denied, 0, charged, 0, denied, -1, used];
+    let numbers = [9, count, denied, 0, charged, 0, denied, -1, used];
     let reply = numbers.iter().flat_map(|number| number.to_be_bytes());
     Value::BulkString(reply.collect())
 }
