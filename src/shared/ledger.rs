@@ -391,7 +391,8 @@ impl<P> Ledger<P> {
         if lease.unanswered.is_some() {
             return true;
         }
-        let near = (2 * self.deadline).max(2 * self.tick());
+        // The answer has to come before the end, but a deadline may be longer than the lease.
+        let near = (2 * self.deadline).clamp(2 * self.tick(), self.terms.length / 2);
         let since = now.saturating_duration_since(lease.made_at);
         let ends = lease.ends_within(near, now) && since >= near / 2;
         lease.has_surplus(demand) || (lease.holds() && (ends || lease.is_closing))

@@ -39,6 +39,11 @@ const HOLDER: LeaseHolder = LeaseHolder {
 
 /// The ledger of a node, whose names are those of this seed.
 fn ledger(seed: u64) -> Ledger<()> {
+    ledger_of(seed, DEADLINE)
+}
+
+/// The same of a store with this deadline.
+fn ledger_of(seed: u64, deadline: Duration) -> Ledger<()> {
     let terms = LeaseTerms {
         length: LENGTH,
         max_units: u32::MAX,
@@ -46,7 +51,7 @@ fn ledger(seed: u64) -> Ledger<()> {
         remembers_denials: true,
         ahead: None,
     };
-    Ledger::new(terms, false, DEADLINE, Some(seed))
+    Ledger::new(terms, false, deadline, Some(seed))
 }
 
 fn place() -> LeasePlace<()> {
@@ -100,7 +105,11 @@ fn is_allowed(ledger: &Ledger<()>, cost: u64, now: Instant) -> bool {
 
 /// A ledger that was asked for `asked` units, and was granted `units` at `now`.
 fn leased(asked: u64, units: u32, now: Instant) -> Ledger<()> {
-    let ledger = ledger(1);
+    leased_of(ledger(1), asked, units, now)
+}
+
+/// This ledger, with such a lease.
+fn leased_of(ledger: Ledger<()>, asked: u64, units: u32, now: Instant) -> Ledger<()> {
     assert!(acquire(&ledger, asked, now).is_none());
     let sent = message(&ledger, now).expect("a demand");
     ledger.hear(

@@ -155,6 +155,20 @@ fn surplus_is_given_back_by_the_keeper() {
     assert_eq!(sent.clause, clause);
 }
 
+/// A store may be given so long for an answer that a lease ends before.
+#[test]
+fn lease_is_settled_before_it_ends_however_long_the_deadline_is() {
+    for deadline in [DEADLINE, LENGTH / 2, LENGTH, 2 * LENGTH, 3_600 * LENGTH] {
+        let now = Instant::now();
+        let ledger = leased_of(ledger_of(1, deadline), 20, 10, now);
+        assert!(is_allowed(&ledger, 8, now));
+        assert!(ledger.due(now + LENGTH / 8).is_empty(), "{deadline:?}");
+        let looks = (1..8).map(|at| now + at * ledger.tick());
+        let due = looks.map(|at| ledger.due(at).len()).max();
+        assert_eq!(due, Some(1), "{deadline:?}");
+    }
+}
+
 #[test]
 fn lease_that_ends_soon_is_settled_by_the_keeper() {
     let now = Instant::now();
