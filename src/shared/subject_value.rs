@@ -11,6 +11,10 @@ use crate::{
     quota::MAX_REFILL_NANOS,
 };
 
+/// The longest block that is believed, in nanoseconds: twice the longest that a limiter starts, as
+/// after its start the clock may have stepped back.
+const LONGEST_KEPT_BLOCK: u64 = 2 * MAX_REFILL_NANOS;
+
 /// All that is remembered of one subject.
 pub(super) struct SubjectValue {
     /// One for each counter; and, if responses count, one for what they counted.
@@ -115,11 +119,12 @@ impl SubjectValue {
         bytes.is_empty().then_some(subject)
     }
 
-    /// Corrects what a clock that stepped back has left, and forgets what is over.
+    /// Corrects what a clock that stepped back has left, and a block longer than any that a limiter
+    /// starts; and forgets what is over.
     pub(super) fn begin(&mut self, now: u64, limits: &Limits, quotas: &Quotas) {
-        if let Some(longest) = limits.block_for.filter(|_| !self.is_by_hand) {
-            self.block_end = self.block_end.min(now.saturating_add(longest));
-        }
+        let longest = limits.block_for.filter(|_| !self.is_by_hand);
+        let longest = longest.unwrap_or(LONGEST_KEPT_BLOCK);
+        self.block_end = self.block_end.min(now.saturating_add(longest));
         for (meter, counter) in quotas.meters.iter().zip(&quotas.counters) {
             meter.forget_much(&mut self.states[*counter], now);
         }

@@ -72,7 +72,14 @@ impl Spoiler {
             1 => drop(value.remove(at)),
             2 => value.insert(at, MARKS[self.0.below(MARKS.len())]),
             3 => value.extend_from_within(at..),
-            4 => value.extend_from_slice(b"!1767225612345678999h"),
+            // Some blocks that could have been started, and some that nobody starts.
+            4 => value.extend_from_slice(
+                [
+                    b"!1767225612345678999h".as_slice(),
+                    b"!9007199254740000000h",
+                    b"!9007199254740000000",
+                ][self.0.below(3)],
+            ),
             5 => value.splice(..at, []).for_each(drop),
             _ => value[at] = MARKS[self.0.below(MARKS.len())],
         }

@@ -323,9 +323,14 @@ for i = 1, #KEYS do
         if left ~= '' then failure = FOREIGN end
     end
 
-    -- A clock that stepped back must not make the block of a denial longer than it lasts.
-    if block_u and it.by_hand == '' and less(now + block_u, block_n, it.end_u, it.end_n) then
-        it.end_u, it.end_n = now + block_u, block_n
+    -- A clock that stepped back must not make the block of a denial longer than it lasts, and nobody can start one
+    -- of more than 2^59 ns: one of twice as much is somebody else's value.
+    if it.end_u > now then
+        local longest_u, longest_n = 1152921504606846, 976
+        if block_u and it.by_hand == '' then longest_u, longest_n = block_u, block_n end
+        if less(now + longest_u, longest_n, it.end_u, it.end_n) then
+            it.end_u, it.end_n = now + longest_u, longest_n
+        end
     end
     if not failure then
         for k = 1, #active do active[k].algorithm.clamp(active[k], active[k].state) end

@@ -1,5 +1,7 @@
 //! Somebody else wrote into a subject's key.
 
+use std::time::Duration;
+
 use redis::Value;
 use testkit::{AGE, needs, servers::Server};
 use tower_ratelimit::{
@@ -114,6 +116,50 @@ async fn a_log_whose_head_and_bytes_disagree() {
     }
 }
 
+/// Twice the longest block that a limiter starts, in whole microseconds.
+const LONGEST_BLOCK: Duration = Duration::from_micros((1 << 60) / 1_000 + 1);
+
+/// Somebody wrote that alice is blocked until the year 2255, by hand and otherwise.
+#[tokio::test]
+async fn a_block_that_nobody_could_have_started_is_bounded() {
+    needs!(redis);
+    let server = Server::start().await;
+    let (store, _) = store(&server.url());
+    let quotas = [
+        Quota::per(100, AGE),
+        QUOTA,
+        Quota::per(100, AGE).sliding_window(),
+        Quota::per_day(100).sliding_log(),
+        Quota::per(100, AGE).leaky_bucket(99),
+    ];
+    let alice = Key::from("alice");
+    for (quota, by_hand) in quotas
+        .into_iter()
+        .flat_map(|quota| [(quota, ""), (quota, "h")])
+    {
+        let builder = RedisLimiter::builder(quota).on_failure(OnFailure::deny());
+        let limiter = builder.remember_denials(false).build(&store).unwrap();
+        limiter.acquire(&alice, 1).await.unwrap();
+        let key = only_key(&server).await;
+        let value: Vec<u8> = server.ask(["GET", &key]).await.unwrap();
+        let line = value.iter().position(|byte| *byte == b'\n');
+        let (head, bytes) = value.split_at(line.unwrap_or(value.len()));
+        let block = format!("!9007199254740000000{by_hand}");
+        let planted = [head, block.as_bytes(), bytes].concat();
+        let set = [b"SET", key.as_bytes(), &planted];
+        server.ask::<Value>(set).await.unwrap();
+
+        let decision = limiter.acquire(&alice, 1).await.unwrap();
+        assert!(decision.is_blocked(), "{quota:?}: {decision:?}");
+        let wait = decision.retry_after().unwrap();
+        assert!(wait <= LONGEST_BLOCK, "{quota:?}: {wait:?}");
+        let left: u64 = server.ask(["PTTL", &key]).await.unwrap();
+        let left = Duration::from_millis(left);
+        assert!(left <= LONGEST_BLOCK + Duration::from_secs(1), "{left:?}");
+        server.ask::<Value>(["DEL", &key]).await.unwrap();
+    }
+}
+
 /// Nodes that are configured to block and nodes that are not, as while a change is rolled out: the latter meet
 /// values that their usual script does not know, and ask the general one at once from then on.
 #[tokio::test]
@@ -125,7 +171,7 @@ async fn values_with_more_in_them_cost_one_round_trip_each() {
         let builder = RedisLimiter::builder(QUOTA).on_failure(OnFailure::deny());
         builder.remember_denials(false)
     };
-    let blocking = builder().block_for(std::time::Duration::from_secs(60));
+    let blocking = builder().block_for(Duration::from_secs(60));
     let blocking = blocking.build(&store).unwrap();
     let plain = builder().build(&store).unwrap();
     let alice = Key::from("alice");
