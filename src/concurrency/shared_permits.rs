@@ -38,7 +38,7 @@ impl SharedPermits {
         in_flight: &Arc<InFlight>,
         key: Key,
     ) -> Grant {
-        if let Some(error) = self.leases.refusal() {
+        if let Some(error) = self.leases.refusal(&key) {
             let lease = self.leases.lease(&key);
             return self.stand_in(policy, in_flight, key, lease, error);
         }

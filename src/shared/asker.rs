@@ -282,16 +282,17 @@ impl Ask<Current> for Asker {
         }
     }
 
-    fn expect(&self, waiting: usize) -> Result<(), StoreError> {
-        let subjects = waiting + 1;
-        self.store.expect(CallSize {
-            subjects,
-            rows: subjects,
-        })
+    fn expect(&self, subject: &SubjectName, waiting: usize) -> Result<(), StoreError> {
+        self.store.expect(subject, waiting)
     }
 
-    fn enter(&self, size: CallSize, within: Duration) -> Result<Self::Place, StoreError> {
-        self.store.enter(size, within)
+    fn enter(
+        &self,
+        first: &SubjectName,
+        size: CallSize,
+        within: Duration,
+    ) -> Result<Self::Place, StoreError> {
+        self.store.enter(first, size, within)
     }
 
     async fn ask(

@@ -80,7 +80,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Coalescer<A, P> {
         let mut all = hub.lock();
         let known = all.get(&runtime);
         if known.is_none_or(|lanes| !lanes.has(&subject)) {
-            hub.asker.expect(known.map_or(0, Lanes::due))?;
+            hub.asker.expect(&subject, known.map_or(0, Lanes::due))?;
         }
         let is_driven = known.is_some();
         let lanes = all.entry(runtime).or_insert_with(Lanes::new);

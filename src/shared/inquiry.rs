@@ -99,7 +99,9 @@ impl Inquiry<'_> {
             subjects: questions.len(),
             rows: rows.sum(),
         };
-        self.store.enter(size, self.store.deadline())
+        let first = questions.first().map(|asked| &*asked.question.subject);
+        let first = first.unwrap_or_default().as_bytes();
+        self.store.enter(first, size, self.store.deadline())
     }
 
     async fn run(

@@ -221,7 +221,7 @@ impl NodesLimiter {
             key: key.clone(),
             op,
         };
-        Ok(match inner.store.refusal() {
+        Ok(match inner.store.refusal(&subject) {
             Some(error) => Pending::Ready(question.fall_back(error)),
             None => question.ask(subject, within),
         })

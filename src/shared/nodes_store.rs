@@ -54,10 +54,10 @@ impl NodesStore {
         }
     }
 
-    /// Why a call would fail at once.
-    pub(super) fn refusal(&self) -> Option<StoreError> {
+    /// Why a call about this subject would fail at once.
+    pub(super) fn refusal(&self, subject: &str) -> Option<StoreError> {
         match self {
-            Self::Redis(store) => store.refusal(),
+            Self::Redis(store) => store.refusal(subject.as_bytes()),
             Self::Other(store) => store.refusal(),
         }
     }
@@ -91,20 +91,23 @@ impl NodesStore {
         }
     }
 
-    pub(super) fn expect(&self, size: CallSize) -> Result<(), StoreError> {
-        self.redis().map_or(Ok(()), |store| store.expect(size))
+    pub(super) fn expect(&self, subject: &str, waiting: usize) -> Result<(), StoreError> {
+        let expect = |store: &RedisStore| store.expect(subject.as_bytes(), waiting);
+        self.redis().map_or(Ok(()), expect)
     }
 
-    /// A place among the calls that are under way, where they are counted.
+    /// A place among the calls that are under way, where they are counted, for one whose first
+    /// subject is this.
     pub(super) fn enter(
         &self,
+        subject: &str,
         size: CallSize,
         within: Duration,
     ) -> Result<Option<CallPlace>, StoreError> {
         let Self::Redis(store) = self else {
             return Ok(None);
         };
-        store.enter(size, within).map(Some)
+        store.enter(subject.as_bytes(), size, within).map(Some)
     }
 
     pub(super) fn may_travel_together(&self) -> bool {

@@ -66,9 +66,10 @@ impl Leases {
         }))
     }
 
-    /// Why the server would not be asked.
-    pub(crate) fn refusal(&self) -> Option<StoreError> {
-        self.0.keeper.store().refusal()
+    /// Why the server would not be asked about this key.
+    pub(crate) fn refusal(&self, key: &Key) -> Option<StoreError> {
+        let subject = key_name::of_subject(&self.0.keyspace, key);
+        self.0.keeper.store().refusal(subject.as_bytes())
     }
 
     /// Something is decided without the server, because of this error.

@@ -103,9 +103,10 @@ impl Renewer {
         subject: &str,
         steps: impl IntoIterator<Item = (&'static [u8; 1], LeaseName)>,
     ) -> Result<Vec<Value>, StoreError> {
-        let place = self.store.enter(CallSize::ONE, self.store.deadline())?;
+        let (key, deadline) = (subject.as_bytes(), self.store.deadline());
+        let place = self.store.enter(key, CallSize::ONE, deadline)?;
         let arguments = self.arguments(steps);
-        let keys = [subject.as_bytes()];
+        let keys = [key];
         values(
             self.store
                 .call_in(place, &LEASES, &keys, &arguments)
@@ -179,7 +180,7 @@ impl Renewer {
     fn due(&self, now: Instant) -> Due {
         let mut book = self.book();
         book.strike(now.into_std(), self.lease);
-        match self.store.refusal() {
+        match self.store.refusal_of_all() {
             None => book.due(now.into_std()),
             Some(_) => Due::default(),
         }

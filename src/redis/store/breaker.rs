@@ -89,8 +89,16 @@ pub(super) enum BreakerState {
 /// The breaker has just opened or closed.
 #[derive(Debug)]
 pub(crate) enum Change {
-    Opened { cause: StoreError },
-    Closed { after: Duration },
+    Opened {
+        cause: StoreError,
+    },
+    Closed {
+        after: Duration,
+    },
+    /// Another server has its keys.
+    Replaced {
+        after: Duration,
+    },
 }
 
 impl Default for Breaker {
@@ -200,6 +208,19 @@ impl Breaker {
     pub(super) fn trial_lost(&mut self, number: u64) -> bool {
         let ended = self.trial.take_if(|trial| trial.number == number);
         ended.is_some()
+    }
+
+    /// It is not asked any more, because something else answers in its place.
+    pub(super) fn closed(&mut self, now: Instant) -> Option<Change> {
+        self.close(now)
+    }
+
+    /// Another server is asked from now on.
+    pub(super) fn replaced(&mut self, now: Instant) -> Option<Change> {
+        match self.close(now)? {
+            Change::Closed { after } => Some(Change::Replaced { after }),
+            change => Some(change),
+        }
     }
 
     pub(super) fn state(&self) -> BreakerState {

@@ -2,10 +2,7 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64},
-    },
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -14,13 +11,14 @@ use redis::aio::ConnectionLike;
 use super::{
     RedisStore,
     address::Address,
-    connection::Connection,
-    connector::{Connector, Timeouts},
+    cluster::Cluster,
+    common::StoreCommon,
+    connector::{self, Connector, Timeouts},
     core::Core,
-    guard::Guard,
+    guard::StoreWatch,
     health::{Listener, Owner, StoreHealth},
-    pace::Pace,
-    probe,
+    home::Home,
+    servers::{Servers, StoreState},
     transport::Transport,
 };
 use crate::error::{ConfigError, ConfigErrorKind};
@@ -106,8 +104,10 @@ impl RedisStoreBuilder {
     /// and one after the other. Defaults to nobody; with the feature `tracing` both are logged in
     /// any case.
     ///
-    /// The first answer of all is no change. Runs within a request, or on the thread of the
-    /// store and all its calls, so it must not block.
+    /// The first answer of all is no change. In a cluster each server is given up by itself, and the
+    /// listener is called each time with the health of the cluster as a whole:
+    /// [`Strained`](StoreHealth::Strained) while others work. Runs within a request, or on the
+    /// thread of the store and all its calls, so it must not block.
     pub fn on_health_change(
         mut self,
         listener: impl Fn(StoreHealth) + Send + Sync + 'static,
@@ -161,18 +161,30 @@ impl RedisStoreBuilder {
     {
         self.check()?;
         let wire = Transport::Given(Arc::new(connection));
-        Ok(self.build("a connection handed in".to_owned(), Connector::Given(wire)))
+        let address = "a connection handed in".to_owned();
+        Ok(self.build(address, Home::of_callers(), |common| {
+            one(common, Connector::Given(wire))
+        }))
     }
 
     fn at(self, address: Address) -> Result<RedisStore, ConfigError> {
         self.check()?;
-        let shown = address.shown();
+        connector::provide_crypto();
         let timeouts = Timeouts {
             connect: self.connect_timeout,
-            response: self.deadline.max(self.connect_timeout),
         };
-        let opener = Connector::new(address, timeouts)?;
-        Ok(self.build(shown, opener))
+        let shown = address.shown();
+        let opener = match address {
+            Address::Node(node) => Connector::node(node, timeouts),
+            Address::Sentinel(sentinels) => Connector::sentinels(sentinels, timeouts),
+            Address::Cluster(seeds) => {
+                connector::check_seeds(&seeds)?;
+                let cluster = |common| Servers::Cluster(Cluster::new(seeds, timeouts, common));
+                return Ok(self.build(shown, Home::own(), cluster));
+            }
+        };
+        let opener = opener.map_err(|error| connector::unusable(&error))?;
+        Ok(self.build(shown, Home::own(), |common| one(common, opener)))
     }
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -181,7 +193,12 @@ impl RedisStoreBuilder {
         check_time("connect timeout", self.connect_timeout)
     }
 
-    fn build(self, address: String, opener: Connector) -> RedisStore {
+    fn build(
+        self,
+        address: String,
+        home: Home,
+        servers: impl FnOnce(Arc<StoreCommon>) -> Servers,
+    ) -> RedisStore {
         let Self {
             prefix,
             deadline,
@@ -189,24 +206,19 @@ impl RedisStoreBuilder {
             sharding_proxy,
             on_health_change,
         } = self;
-        let link = Arc::new(Connection::new(opener));
-        let guard = Guard::new(
-            Owner::Redis,
-            probe::limit(deadline, &link),
-            on_health_change,
-        );
-        RedisStore::new(Core {
+        let watch = StoreWatch::new(Owner::Redis, on_health_change);
+        let common = Arc::new(StoreCommon::new(prefix, deadline, home, watch));
+        RedisStore::new(StoreState {
             address,
-            prefix,
-            deadline,
-            link,
-            pace: Arc::new(Pace::new(deadline)),
-            scripts: Mutex::default(),
-            guard,
-            trials: AtomicU64::new(0),
+            servers: servers(Arc::clone(&common)),
+            common,
             is_split: AtomicBool::new(sharding_proxy),
         })
     }
+}
+
+fn one(common: Arc<StoreCommon>, opener: Connector) -> Servers {
+    Servers::One(Arc::new(Core::new(common, opener, None)))
 }
 
 fn check_time(name: &str, time: Duration) -> Result<(), ConfigError> {

@@ -24,6 +24,8 @@ pub(super) struct CallProgress {
     pub(super) began_at: Instant,
     /// When the answer is no longer waited for.
     pub(super) until: Instant,
+    /// Whether the key's slot is on the move to the server.
+    pub(super) is_asking: bool,
 }
 
 impl CallProgress {
@@ -35,6 +37,7 @@ impl CallProgress {
             sent_at: None,
             began_at: Instant::now(),
             until: Instant::now(),
+            is_asking: false,
         }
     }
 
@@ -56,12 +59,17 @@ pub(super) async fn ask(
     progress: &mut CallProgress,
 ) -> RedisResult<Value> {
     let loads = live.loads.done();
-    match live.wire.send(command).await {
+    let is_asking = progress.is_asking;
+    let send = async || match is_asking {
+        true => live.wire.send_asking(command).await,
+        false => live.wire.send(command).await,
+    };
+    match send().await {
         Err(error) if is_unknown(&error) => {
             live.loads.load(script, &live.wire, loads).await?;
             // The call has its place already.
             let _ = progress.send(live);
-            live.wire.send(command).await
+            send().await
         }
         answer => answer,
     }

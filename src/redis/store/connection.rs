@@ -2,11 +2,8 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
+    sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
+    time::Duration,
 };
 
 use crate::lock::unpoisoned;
@@ -17,20 +14,17 @@ use tokio::{
 };
 
 use super::{
-    connector::Connector, error::StoreError, home::Home, script::Loads, transport::Transport,
+    common::StoreCommon, common::Totals, connector::Connector, error::StoreError, home::Home,
+    script::Loads, transport::Transport,
 };
-
-/// A cluster's connection is renewed at most this often while calls fail.
-const BETWEEN_RENEWALS: Duration = Duration::from_secs(1);
 
 /// The one connection of a store, made when it is first needed and again after it broke.
 pub(super) struct Connection {
     opener: Connector,
     /// The runtime that a connection is made on, and lives on.
-    pub(super) home: Home,
+    home: Home,
     state: Mutex<State>,
-    /// How many scripts have been loaded, over whatever connection.
-    loads: Arc<AtomicU64>,
+    totals: Arc<Totals>,
 }
 
 #[derive(Default)]
@@ -39,9 +33,6 @@ struct State {
     attempt: Option<Attempt>,
     /// Attempts so far: the number of the latest.
     attempts: u64,
-    /// Attempts that succeeded.
-    connections: u64,
-    renewed: Option<Instant>,
 }
 
 /// A connection that works, as far as is known, and its number.
@@ -67,16 +58,12 @@ struct Attempt {
 }
 
 impl Connection {
-    pub(super) fn new(opener: Connector) -> Self {
-        let home = match &opener {
-            Connector::Given(_) => Home::of_callers(),
-            Connector::Node(..) | Connector::Cluster(..) | Connector::Sentinel(..) => Home::own(),
-        };
+    pub(super) fn new(opener: Connector, common: &StoreCommon) -> Self {
         Self {
             opener,
-            home,
+            home: common.home.clone(),
             state: Mutex::default(),
-            loads: Arc::default(),
+            totals: Arc::clone(&common.totals),
         }
     }
 
@@ -120,11 +107,6 @@ impl Connection {
         self.opener.limit().saturating_mul(2)
     }
 
-    /// How many scripts have been loaded.
-    pub(super) fn loads(&self) -> u64 {
-        self.loads.load(Ordering::Relaxed)
-    }
-
     /// Lets others connect in place of an attempt that never ended.
     fn expire(&self, number: u64) {
         self.lock()
@@ -145,43 +127,8 @@ impl Connection {
         }
     }
 
-    /// Makes another connection in place of this one, which serves until then: in a cluster only
-    /// some of the servers may be unreachable.
-    pub(super) fn renew(self: &Arc<Self>, number: u64, now: Instant) {
-        let due = {
-            let mut state = self.lock();
-            let current = state
-                .live
-                .as_ref()
-                .is_some_and(|live| live.number == number);
-            let rested = state
-                .renewed
-                .is_none_or(|at| now.saturating_duration_since(at) >= BETWEEN_RENEWALS);
-            if current && rested {
-                state.renewed = Some(now);
-            }
-            current && rested && state.attempt.is_none()
-        };
-        if due {
-            self.attempt();
-        }
-    }
-
-    pub(super) const fn is_cluster(&self) -> bool {
-        matches!(self.opener, Connector::Cluster(..))
-    }
-
     const fn is_given(&self) -> bool {
         matches!(self.opener, Connector::Given(_))
-    }
-
-    /// How many connections have been made.
-    pub(super) fn connections(&self) -> u64 {
-        if self.is_given() {
-            0
-        } else {
-            self.lock().connections
-        }
     }
 
     /// Starts to connect, or joins an attempt that has just started.
@@ -234,7 +181,7 @@ impl Connecting {
             number: self.number,
             wire: Arc::new(wire),
             opening: self.started_at.elapsed(),
-            loads: Loads::new(Arc::clone(&self.link.loads)),
+            loads: Loads::new(Arc::clone(&self.link.totals.loads)),
         });
         {
             let mut state = self.link.lock();
@@ -242,7 +189,9 @@ impl Connecting {
                 .attempt
                 .take_if(|attempt| attempt.number == self.number);
             if let Ok(live) = &outcome {
-                state.connections += 1;
+                if !self.link.is_given() {
+                    self.link.totals.connections.fetch_add(1, Ordering::Relaxed);
+                }
                 // An attempt that took this one's place has a connection of a runtime that is
                 // driven.
                 if own.is_some() {

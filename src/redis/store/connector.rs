@@ -1,17 +1,18 @@
 //! The connector: makes connections to a server, a cluster or through sentinels.
 
-use std::time::Duration;
+use std::{sync::Weak, time::Duration};
 
+use futures_util::future::BoxFuture;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult, TlsMode,
-    cluster::{ClusterClient, ClusterClientBuilder},
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError, RedisResult,
+    TlsMode,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
     sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
 };
 use tokio::time::timeout;
 
 use super::{
-    address::{Address, Sentinels, bad},
+    address::{Sentinels, bad},
     error::StoreError,
     transport::Transport,
 };
@@ -26,20 +27,21 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Sent data that is not acknowledged for so long ends the connection.
 const USER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a command to a cluster may be redirected or find it unsettled.
-const CLUSTER_RETRIES: u32 = 3;
-
-/// Between two such attempts, in milliseconds.
-const CLUSTER_RETRY_WAIT: (u64, u64) = (5, 20);
-
 /// A connection to a cluster or through sentinels takes up to this many, one after another.
 const CONNECTIONS_IN_A_ROW: u32 = 3;
+
+/// A cluster, which some of its servers are known of.
+pub(super) trait ClusterEntry: Send + Sync {
+    /// A connection to whichever of them answers first.
+    fn open(&self) -> BoxFuture<'_, RedisResult<Transport>>;
+}
 
 /// Makes connections.
 #[derive(Clone)]
 pub(super) enum Connector {
     Node(Box<Client>, Timeouts),
-    Cluster(Box<ClusterClient>, Timeouts),
+    /// Whichever of a cluster's given addresses answers first.
+    Entry(Weak<dyn ClusterEntry>, Timeouts),
     Sentinel(Box<Sentinels>, Timeouts),
     /// A connection that was handed in, and reconnects by itself.
     Given(Transport),
@@ -49,36 +51,25 @@ pub(super) enum Connector {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timeouts {
     pub(super) connect: Duration,
-    pub(super) response: Duration,
 }
 
 impl Connector {
-    /// Checks the address as a whole.
-    pub(super) fn new(address: Address, timeouts: Timeouts) -> Result<Self, ConfigError> {
-        provide_crypto();
-        match address {
-            Address::Node(node) => {
-                let client = Client::open(node.set_tcp_settings(tcp_settings()));
-                client.map(|client| Self::Node(Box::new(client), timeouts))
-            }
-            Address::Cluster(nodes) => cluster_client(nodes, timeouts)
-                .map(|client| Self::Cluster(Box::new(client), timeouts)),
-            Address::Sentinel(sentinels) => {
-                sentinel_client(&sentinels).map(|_| Self::Sentinel(Box::new(sentinels), timeouts))
-            }
-        }
-        .map_err(|error| {
-            let error = error.to_string();
-            let reason = error.split(" - ").next().unwrap_or_default();
-            bad(format!("the address of Redis is not usable: {reason}"))
-        })
+    /// A connection to one server.
+    pub(super) fn node(node: ConnectionInfo, timeouts: Timeouts) -> RedisResult<Self> {
+        let client = Client::open(with_tcp_settings(node))?;
+        Ok(Self::Node(Box::new(client), timeouts))
+    }
+
+    pub(super) fn sentinels(sentinels: Sentinels, timeouts: Timeouts) -> RedisResult<Self> {
+        sentinel_client(&sentinels)?;
+        Ok(Self::Sentinel(Box::new(sentinels), timeouts))
     }
 
     /// How long making a connection may take.
     pub(super) const fn limit(&self) -> Duration {
         match self {
             Self::Node(_, timeouts) => timeouts.connect,
-            Self::Cluster(_, timeouts) | Self::Sentinel(_, timeouts) => {
+            Self::Entry(_, timeouts) | Self::Sentinel(_, timeouts) => {
                 timeouts.connect.saturating_mul(CONNECTIONS_IN_A_ROW)
             }
             // The connection is there already.
@@ -89,7 +80,10 @@ impl Connector {
     pub(super) async fn open(&self) -> Result<Transport, StoreError> {
         match self {
             Self::Node(client, _) => limited(self.limit(), node(client)).await,
-            Self::Cluster(client, _) => limited(self.limit(), cluster(client)).await,
+            Self::Entry(cluster, _) => match cluster.upgrade() {
+                Some(cluster) => limited(self.limit(), cluster.open()).await,
+                None => Err(StoreError::abandoned()),
+            },
             Self::Sentinel(sentinels, _) => limited(self.limit(), master(sentinels)).await,
             Self::Given(wire) => Ok(wire.clone()),
         }
@@ -106,14 +100,10 @@ async fn limited(
     }
 }
 
-async fn node(client: &Client) -> RedisResult<Transport> {
+pub(super) async fn node(client: &Client) -> RedisResult<Transport> {
     let config = config();
     let connection = client.get_multiplexed_async_connection_with_config(&config);
     connection.await.map(Transport::Node)
-}
-
-async fn cluster(client: &ClusterClient) -> RedisResult<Transport> {
-    client.get_async_connection().await.map(Transport::Cluster)
 }
 
 /// Asks the sentinels anew each time: the master may be another one now.
@@ -132,19 +122,42 @@ fn config() -> AsyncConnectionConfig {
         .set_pipeline_buffer_size(MAX_QUEUED_CALLS)
 }
 
-fn cluster_client(nodes: Vec<ConnectionInfo>, timeouts: Timeouts) -> RedisResult<ClusterClient> {
-    let (min_wait, max_wait) = CLUSTER_RETRY_WAIT;
-    ClusterClientBuilder::new(nodes)
-        .tcp_settings(tcp_settings())
-        .connection_timeout(timeouts.connect)
-        // Longer than anybody waits for a call, which must not be sent twice. It ends what the
-        // cluster's own questions about its nodes wait for.
-        .response_timeout(timeouts.response.saturating_mul(2))
-        .overall_response_timeout(None)
-        .retries(CLUSTER_RETRIES)
-        .min_retry_wait(min_wait)
-        .max_retry_wait(max_wait)
-        .build()
+/// Checks that the given addresses of a cluster have one user, one encryption and one protocol,
+/// with which all its servers are asked.
+pub(super) fn check_seeds(seeds: &[ConnectionInfo]) -> Result<(), ConfigError> {
+    let [first, others @ ..] = seeds else {
+        return Ok(());
+    };
+    let login = |node: &ConnectionInfo| node.redis_settings().clone();
+    let is_encrypted = |node: &ConnectionInfo| matches!(node.addr(), ConnectionAddr::TcpTls { .. });
+    for node in others {
+        let (own, all) = (login(node), login(first));
+        let difference = if own.password() != all.password() {
+            "password"
+        } else if own.username() != all.username() {
+            "user"
+        } else if own.protocol() != all.protocol() {
+            "protocol"
+        } else if own.db() != all.db() {
+            "database"
+        } else if is_encrypted(node) != is_encrypted(first) {
+            "encryption"
+        } else {
+            continue;
+        };
+        return Err(bad(format!(
+            "the address of Redis is not usable: its servers have a different {difference}; those \
+             of a cluster have the same user, password, database, protocol and encryption"
+        )));
+    }
+    Ok(())
+}
+
+/// The text of an address that cannot be used, without what the address says.
+pub(super) fn unusable(error: &RedisError) -> ConfigError {
+    let error = error.to_string();
+    let reason = error.split(" - ").next().unwrap_or_default();
+    bad(format!("the address of Redis is not usable: {reason}"))
 }
 
 fn sentinel_client(sentinels: &Sentinels) -> RedisResult<SentinelClient> {
@@ -173,6 +186,10 @@ fn sentinel_client(sentinels: &Sentinels) -> RedisResult<SentinelClient> {
     builder.build()
 }
 
+pub(super) fn with_tcp_settings(node: ConnectionInfo) -> ConnectionInfo {
+    node.set_tcp_settings(tcp_settings())
+}
+
 fn tcp_settings() -> TcpSettings {
     let settings = TcpSettings::default()
         .set_nodelay(true)
@@ -192,7 +209,7 @@ fn with_user_timeout(settings: TcpSettings) -> TcpSettings {
 
 /// rustls panics on the first connection when the process has not chosen a provider.
 #[cfg(feature = "redis-tls")]
-fn provide_crypto() {
+pub(super) fn provide_crypto() {
     use rustls::crypto::{CryptoProvider, ring};
 
     if CryptoProvider::get_default().is_none() {
@@ -202,4 +219,4 @@ fn provide_crypto() {
 }
 
 #[cfg(not(feature = "redis-tls"))]
-const fn provide_crypto() {}
+pub(super) const fn provide_crypto() {}

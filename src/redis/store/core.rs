@@ -1,12 +1,10 @@
-//! The way of a call: breaker, connection, deadline, and what its end tells the breaker.
+//! The way of a call to one server: breaker, connection, deadline, and what its end tells the
+//! breaker.
 
 use std::{
     future::poll_fn,
     pin::pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64},
-    },
+    sync::{Arc, atomic::AtomicU64},
     task::Poll,
     time::Duration,
 };
@@ -15,36 +13,90 @@ use redis::{Cmd, Value};
 use tokio::time::{Instant, timeout};
 
 use super::{
+    breaker::Breaker,
     call::{CallProgress, ask},
+    common::StoreCommon,
     connection::Connection,
+    connector::Connector,
     error::{StoreError, StoreErrorKind},
     guard::{Guard, Guarded as _},
-    health::StoreStats,
+    membership::{Membership, Siblings},
     pace::{CallPlace, CallSize, Full, Pace},
     script::{Script, failure_within},
+    slots::NodeAddress,
 };
-use crate::lock::unpoisoned;
 
 /// A connection may take this long to make before calls that wait for it count as failures.
 const CONNECTING_GRACE: Duration = Duration::from_millis(200);
 
-/// The state that all handles to one store share.
+/// A step of a trial may take longer than a call: nobody waits for it.
+pub(super) const STEP_LIMIT: Duration = Duration::from_millis(200);
+
+/// The steps of a trial that wait for the server, not counting the connection.
+const STEPS: u32 = 5;
+
+/// How long a trial can take on a runtime that is driven.
+fn trial_limit(deadline: Duration, link: &Connection) -> Duration {
+    let step = deadline.max(STEP_LIMIT);
+    link.attempt_limit()
+        .saturating_add(step.saturating_mul(STEPS))
+}
+
+/// A server, or what looks like one: its connection, window and breaker.
 #[derive(Debug)]
 pub(super) struct Core {
-    pub(super) address: String,
-    pub(super) prefix: String,
-    pub(super) deadline: Duration,
+    pub(super) common: Arc<StoreCommon>,
     pub(super) link: Arc<Connection>,
-    pub(super) pace: Arc<Pace>,
-    /// The scripts that the store's limiters use.
-    pub(super) scripts: Mutex<Vec<Script>>,
+    pace: Arc<Pace>,
     pub(super) guard: Guard,
     pub(super) trials: AtomicU64,
-    /// Whether the server takes no calls that carry many subjects.
-    pub(super) is_split: AtomicBool,
+    /// The cluster that the server belongs to.
+    pub(super) membership: Option<Membership>,
 }
 
 impl Core {
+    pub(super) fn new(
+        common: Arc<StoreCommon>,
+        opener: Connector,
+        membership: Option<Membership>,
+    ) -> Self {
+        let link = Arc::new(Connection::new(opener, &common));
+        let pace = Arc::new(Pace::new(common.deadline));
+        let address = membership.as_ref().and_then(|own| own.address.as_ref());
+        let guard = Guard::of_server(
+            Arc::clone(&common.watch),
+            trial_limit(common.deadline, &link),
+            address.map(|address| address.to_string().into()),
+        );
+        Self {
+            common,
+            link,
+            pace,
+            guard,
+            trials: AtomicU64::new(0),
+            membership,
+        }
+    }
+
+    /// The address of a server of a cluster.
+    pub(super) fn address(&self) -> Option<&NodeAddress> {
+        self.membership.as_ref()?.address.as_ref()
+    }
+
+    pub(super) fn host(&self) -> Option<&str> {
+        self.address().map(|address| &*address.host)
+    }
+
+    /// The cluster that the server belongs to.
+    pub(super) fn cluster(&self) -> Option<Arc<dyn Siblings>> {
+        self.membership.as_ref()?.cluster()
+    }
+
+    /// Whether the place is one on this server.
+    pub(super) fn is_place_here(&self, place: &CallPlace) -> bool {
+        place.is_in(&self.pace)
+    }
+
     /// A place for a call of this size, if its answer can be expected `within` this time.
     pub(super) fn enter(&self, size: CallSize, within: Duration) -> Result<CallPlace, StoreError> {
         let now = Instant::now().into_std();
@@ -55,7 +107,7 @@ impl Core {
     /// An error if a call of this size would get no place.
     pub(super) fn expect(&self, size: CallSize) -> Result<(), StoreError> {
         let now = Instant::now().into_std();
-        let within = self.without_margin(self.deadline);
+        let within = self.without_margin(self.common.deadline);
         match self.pace.has_room(size, now, within) {
             true => Ok(()),
             false => Err(self.crowded()),
@@ -64,7 +116,7 @@ impl Core {
 
     /// A margin for delays that nobody foresees.
     fn without_margin(&self, within: Duration) -> Duration {
-        within.saturating_sub(self.deadline / 20)
+        within.saturating_sub(self.common.deadline / 20)
     }
 
     fn crowded(&self) -> StoreError {
@@ -73,50 +125,34 @@ impl Core {
         error
     }
 
-    /// A limiter of this store uses the script.
-    pub(super) fn use_script(&self, script: &Script) {
-        let mut scripts = unpoisoned(self.scripts.lock());
-        if !scripts.iter().any(|known| known.is_same(script)) {
-            scripts.push(script.clone());
-        }
-    }
-
-    /// The scripts of this store's limiters.
-    pub(super) fn scripts(&self) -> Vec<Script> {
-        unpoisoned(self.scripts.lock()).clone()
-    }
-
     /// A place whether or not an answer can be expected in time.
     pub(super) fn insist(&self, size: CallSize) -> CallPlace {
         self.pace.insist(size, Instant::now().into_std())
     }
 
-    /// Runs `call` of `script`, all within the deadline, and learns from the outcome.
-    pub(super) async fn call(
+    /// Runs a command of `script`, all within the deadline, and learns from the outcome.
+    pub(super) async fn attempt(
         self: &Arc<Self>,
         script: &Script,
-        call: Cmd,
-        place: CallPlace,
-        within: Option<Duration>,
+        command: Arc<Cmd>,
+        progress: CallProgress,
     ) -> Result<Value, StoreError> {
-        let progress = CallProgress::new(place, within);
-        let work = async {
-            let epoch = self.admit_after_trial().await?;
-            self.call_now(epoch, script.clone(), call, progress).await
-        };
-        let outcome = self.link.home.within(work).await;
-        self.guard.count(&outcome);
-        outcome
+        let epoch = self.admit_after_trial().await?;
+        self.call_now(epoch, script.clone(), command, progress)
+            .await
     }
 
     async fn call_now(
         self: &Arc<Self>,
         epoch: u64,
         script: Script,
-        call: Cmd,
+        call: Arc<Cmd>,
         mut progress: CallProgress,
     ) -> Result<Value, StoreError> {
-        let left = self.deadline.saturating_sub(progress.began_at.elapsed());
+        let left = self
+            .common
+            .deadline
+            .saturating_sub(progress.began_at.elapsed());
         if progress.place.is_queued() {
             return self
                 .call_behind_others(epoch, script, call, progress, left)
@@ -137,7 +173,7 @@ impl Core {
         progress.until = Instant::now() + time;
         match timeout(time, self.run(script, call, progress)).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(StoreError::timeout(self.deadline)),
+            Err(_) => Err(StoreError::timeout(self.common.deadline)),
         }
     }
 
@@ -147,13 +183,13 @@ impl Core {
         self: &Arc<Self>,
         epoch: u64,
         script: Script,
-        call: Cmd,
+        call: Arc<Cmd>,
         mut progress: CallProgress,
         left: Duration,
     ) -> Result<Value, StoreError> {
         let shared = Arc::clone(self);
         let mut work = Box::pin(async move {
-            let patience = left + shared.deadline;
+            let patience = left + shared.common.deadline;
             let outcome = shared
                 .run_for(patience, &script, &call, &mut progress)
                 .await;
@@ -164,7 +200,7 @@ impl Core {
             Ok(outcome) => outcome,
             Err(_) => {
                 tokio::spawn(work);
-                Err(StoreError::timeout(self.deadline))
+                Err(StoreError::timeout(self.common.deadline))
             }
         }
     }
@@ -229,6 +265,12 @@ impl Core {
             StoreErrorKind::ForeignData => self.guard.praise(epoch),
             // The next calls carry one subject each.
             StoreErrorKind::Cluster if error.names_many_servers() => self.guard.praise(epoch),
+            // The server works, and names another one.
+            StoreErrorKind::Cluster if self.is_member() && error.redirect().is_some() => {
+                self.guard.praise(epoch);
+            }
+            // The call is repeated, and may yet succeed.
+            StoreErrorKind::Cluster if self.is_member() && error.is_of_unsettled_cluster() => {}
             // Nothing was sent.
             StoreErrorKind::Crowded => {}
             StoreErrorKind::Other => self.doubt(epoch),
@@ -246,21 +288,40 @@ impl Core {
         }
     }
 
+    const fn is_member(&self) -> bool {
+        self.membership.is_some()
+    }
+
+    /// A call failed for good by an error for which the cluster was asked again and again.
+    pub(super) fn blame(self: &Arc<Self>, error: &StoreError) {
+        let (epoch, now) = (self.guard.epoch(), Instant::now().into_std());
+        self.change(|breaker| breaker.failed(epoch, 0, error, now), 0);
+    }
+
+    /// The server has no keys of the cluster any more.
+    pub(super) fn retire(&self) {
+        let now = Instant::now().into_std();
+        let is_entry = self.address().is_none();
+        let end = |breaker: &mut Breaker| match is_entry {
+            true => breaker.closed(now),
+            false => breaker.replaced(now),
+        };
+        self.change(end, 0);
+    }
+
     /// Whether a call that was not answered in time says nothing against the server: because that
     /// has answered others since, or because the connection is still being made.
     fn is_excused(&self, progress: &CallProgress) -> bool {
         match progress.sent_at {
-            // A cluster has other servers that go on answering.
-            Some(_) if self.link.is_cluster() => false,
             Some(at) if self.has_answered_since(at, Duration::ZERO) => true,
             // This process has so much to do that answers may be there and nobody has seen them.
             // But not for long.
             Some(at) => {
-                let is_late = progress.until.elapsed() > self.deadline / 10;
-                is_late && self.has_answered_since(at, 4 * self.deadline)
+                let is_late = progress.until.elapsed() > self.common.deadline / 10;
+                is_late && self.has_answered_since(at, 4 * self.common.deadline)
             }
             None => {
-                let patience = CONNECTING_GRACE.max(self.deadline);
+                let patience = CONNECTING_GRACE.max(self.common.deadline);
                 let attempting = self.link.attempting_for();
                 attempting.is_some_and(|time| time < patience)
             }
@@ -273,24 +334,20 @@ impl Core {
 
     /// Decides what becomes of a connection on which a call failed.
     pub(super) fn mistrust(&self, kind: StoreErrorKind, connection: u64) {
-        use StoreErrorKind::{Cluster, Disconnected, ReadOnly, Timeout};
-        if !self.link.is_cluster() {
-            if matches!(kind, Disconnected | ReadOnly) {
-                self.link.discard(connection);
-            }
-        } else if matches!(kind, Disconnected | ReadOnly | Timeout | Cluster) {
-            // A cluster's connection reconnects by itself, but does not notice all that happens to
-            // servers.
-            self.link.renew(connection, Instant::now().into_std());
+        use StoreErrorKind::{Disconnected, ReadOnly, Timeout};
+        if matches!(kind, Disconnected | ReadOnly) {
+            self.link.discard(connection);
+        }
+        if matches!(kind, Disconnected | ReadOnly | Timeout)
+            && let Some(cluster) = self.cluster()
+        {
+            // A replica may have taken its place.
+            cluster.fetch_soon();
         }
     }
 
     pub(super) fn expected(&self) -> Option<Duration> {
         let now = Instant::now().into_std();
         self.link.is_live().then(|| self.pace.expected(now))
-    }
-
-    pub(super) fn stats(&self) -> StoreStats {
-        self.guard.stats(self.link.connections(), self.link.loads())
     }
 }

@@ -4,6 +4,7 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use redis::{ErrorKind, RedisError};
 
+use super::slots::Redirect;
 use crate::decision::Degradation;
 
 /// Redis, or another store, could not be asked, or did not answer as it should.
@@ -15,6 +16,8 @@ pub struct StoreError {
     of: &'static str,
     kind: StoreErrorKind,
     detail: Arc<str>,
+    /// The server that is to be asked instead.
+    redirect: Option<Arc<Redirect>>,
 }
 
 /// Why Redis could not be asked.
@@ -141,6 +144,7 @@ impl StoreError {
             of: "the store",
             kind,
             detail: detail.into(),
+            redirect: None,
         }
     }
 
@@ -205,12 +209,16 @@ impl StoreError {
             of: self.of,
             kind: StoreErrorKind::BreakerOpen,
             detail: Arc::clone(&self.detail),
+            redirect: None,
         }
     }
 
     /// A command failed.
     pub(super) fn replied(error: &RedisError) -> Self {
-        Self::redis(StoreErrorKind::of(error), shown(error))
+        Self {
+            redirect: Redirect::of(error).map(Arc::new),
+            ..Self::redis(StoreErrorKind::of(error), shown(error))
+        }
     }
 
     /// No connection came about, so nothing was asked.
@@ -241,6 +249,18 @@ impl StoreError {
     /// Whether the keys of a call are on different servers, so that nothing was done.
     pub(crate) fn names_many_servers(&self) -> bool {
         self.kind == StoreErrorKind::Cluster && self.detail.starts_with("CROSSSLOT")
+    }
+
+    /// The server that is to be asked instead, in a cluster.
+    pub(super) fn redirect(&self) -> Option<&Redirect> {
+        self.redirect.as_deref()
+    }
+
+    /// Whether the cluster could not place the key at the moment, so that nothing was done.
+    pub(super) fn is_of_unsettled_cluster(&self) -> bool {
+        let texts = ["CLUSTERDOWN", "TRYAGAIN"];
+        self.kind == StoreErrorKind::Cluster
+            && texts.iter().any(|text| self.detail.starts_with(text))
     }
 
     /// The kind of failure.

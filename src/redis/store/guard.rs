@@ -10,33 +10,42 @@ use std::{
 use tokio::time::{Instant, timeout};
 
 use super::{
-    breaker::{Breaker, Change, Permission, SharedBreaker, Start},
+    breaker::{Breaker, BreakerState, Change, Permission, SharedBreaker, Start},
     error::StoreError,
     health::{Alarms, Counters, Listener, Notifier, Owner, STRAIN, StoreHealth, StoreStats},
     home::Home,
 };
 use crate::{decision::Degradation, lock::unpoisoned, redis::store::error::StoreErrorKind};
 
-/// The knowledge about a store that all its calls share.
+/// The guard of one server, or of a store that is only one.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    pub(super) breaker: SharedBreaker,
+    breaker: SharedBreaker,
+    watch: Arc<StoreWatch>,
+    /// The server's address, where the store has several.
+    server: Option<Box<str>>,
+}
+
+/// What is counted and observed of a store, however many servers it has.
+#[derive(Debug)]
+pub(crate) struct StoreWatch {
     /// The last decision that was made without a store that answers.
     strain: Mutex<Option<(Instant, Degradation)>>,
     alarms: Alarms,
     notifier: Notifier,
     counters: Counters,
+    /// Held while a breaker changes, so that changes are noted in the order in which they come.
+    order: Mutex<()>,
 }
 
-impl Guard {
-    /// One that has seen nothing, for trials that take no longer than this.
-    pub(crate) fn new(owner: Owner, trial_limit: Duration, listener: Option<Listener>) -> Self {
+impl StoreWatch {
+    pub(super) fn new(owner: Owner, listener: Option<Listener>) -> Self {
         Self {
-            breaker: SharedBreaker::new(Breaker::new(trial_limit)),
             strain: Mutex::default(),
             alarms: Alarms::new(owner),
             notifier: Notifier::new(owner, listener),
             counters: Counters::default(),
+            order: Mutex::default(),
         }
     }
 
@@ -44,20 +53,14 @@ impl Guard {
         self.counters.count(outcome);
     }
 
-    /// The store has answered a call of this epoch.
-    pub(crate) fn praise(&self, epoch: u64) {
-        if !self.breaker.summary().is_settled {
-            self.breaker.with(|breaker| breaker.succeeded(epoch));
-        }
-    }
-
-    /// Something is decided without the store, or not at all, because of this error.
-    pub(crate) fn go_without(&self, error: &StoreError) {
+    /// Something is decided without the store, or not at all, because of this error. `is_open` where
+    /// a breaker has reported that already.
+    pub(super) fn go_without(&self, error: &StoreError, is_open: bool) {
         let reason = error.degradation();
         self.counters.count_degraded(reason);
         if error.kind() == StoreErrorKind::ForeignData {
             self.alarms.foreign_value(error);
-        } else if !self.breaker.summary().is_open {
+        } else if !is_open {
             let mut strain = unpoisoned(self.strain.lock());
             let before = strain.replace((Instant::now(), reason));
             drop(strain);
@@ -66,8 +69,10 @@ impl Guard {
         }
     }
 
-    pub(crate) fn health(&self) -> StoreHealth {
-        match self.breaker.with(|breaker| breaker.state()).into() {
+    /// The health that the breakers tell, and whether something was decided without the store all
+    /// the same.
+    pub(super) fn with_strain(&self, health: StoreHealth) -> StoreHealth {
+        match health {
             StoreHealth::Up => self.strained().unwrap_or(StoreHealth::Up),
             health => health,
         }
@@ -81,6 +86,65 @@ impl Guard {
         let strain = unpoisoned(self.strain.lock());
         let (at, by) = (*strain)?;
         (at.elapsed() < STRAIN).then_some(StoreHealth::Strained { by })
+    }
+}
+
+impl Guard {
+    /// One that has seen nothing, for trials that take no longer than this.
+    pub(crate) fn new(owner: Owner, trial_limit: Duration, listener: Option<Listener>) -> Self {
+        let watch = Arc::new(StoreWatch::new(owner, listener));
+        Self::of_server(watch, trial_limit, None)
+    }
+
+    /// The guard of a server of a store.
+    pub(super) fn of_server(
+        watch: Arc<StoreWatch>,
+        trial_limit: Duration,
+        server: Option<Box<str>>,
+    ) -> Self {
+        Self {
+            breaker: SharedBreaker::new(Breaker::new(trial_limit)),
+            watch,
+            server,
+        }
+    }
+
+    pub(crate) fn count<T>(&self, outcome: &Result<T, StoreError>) {
+        self.watch.count(outcome);
+    }
+
+    /// The store has answered a call of this epoch.
+    pub(crate) fn praise(&self, epoch: u64) {
+        if !self.breaker.summary().is_settled {
+            self.breaker.with(|breaker| breaker.succeeded(epoch));
+        }
+    }
+
+    /// Something is decided without the store, or not at all, because of this error.
+    pub(crate) fn go_without(&self, error: &StoreError) {
+        self.watch.go_without(error, self.is_open());
+    }
+
+    pub(crate) fn health(&self) -> StoreHealth {
+        self.watch.with_strain(self.state().into())
+    }
+
+    pub(crate) fn stats(&self, connections: u64, script_loads: u64) -> StoreStats {
+        self.watch.stats(connections, script_loads)
+    }
+
+    /// Whether calls are kept away.
+    pub(super) fn is_open(&self) -> bool {
+        self.breaker.summary().is_open
+    }
+
+    pub(super) fn state(&self) -> BreakerState {
+        self.breaker.with(|breaker| breaker.state())
+    }
+
+    /// The epoch of calls that are made now.
+    pub(super) fn epoch(&self) -> u64 {
+        self.breaker.summary().epoch
     }
 
     /// The epoch of a call that may be made, or why it may not, with a trial that is due.
@@ -121,24 +185,32 @@ pub(crate) trait Guarded: Send + Sync + Sized + 'static {
     /// This connection is of no use any more.
     fn give_up(&self, connection: u64);
 
+    /// The health of the store, of which this may be a part.
+    fn whole_health(&self) -> StoreHealth {
+        self.guard().state().into()
+    }
+
     /// Lets the breaker change, and tells of it. With an opening the connection is given up too:
     /// calls that time out on it would do so for ever.
     fn change(&self, change: impl FnOnce(&mut Breaker) -> Option<Change>, connection: u64) {
         let guard = self.guard();
-        let changed = guard.breaker.with(|breaker| {
-            let change = change(breaker)?;
-            guard
-                .notifier
-                .note(StoreHealth::from(breaker.state()), &change);
-            Some(change)
-        });
+        let watch = &guard.watch;
+        let changed = {
+            let _order = unpoisoned(watch.order.lock());
+            let changed = guard.breaker.with(change);
+            if let Some(change) = &changed {
+                let health = self.whole_health();
+                watch.notifier.note(health, change, guard.server.as_deref());
+            }
+            changed
+        };
         let Some(change) = changed else { return };
-        *unpoisoned(guard.strain.lock()) = None;
+        *unpoisoned(watch.strain.lock()) = None;
         if matches!(change, Change::Opened { .. }) {
-            guard.counters.count_opening();
+            watch.counters.count_opening();
             self.give_up(connection);
         }
-        guard.notifier.tell();
+        watch.notifier.tell();
     }
 
     /// Why a call would fail at once.

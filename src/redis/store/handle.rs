@@ -6,17 +6,16 @@ use std::{
     time::Duration,
 };
 
-use redis::{ToRedisArgs, Value, aio::ConnectionLike};
+use redis::{Cmd, ToRedisArgs, Value, aio::ConnectionLike};
 
 use tokio::runtime::Handle;
 
 use super::{
-    core::Core,
     error::StoreError,
-    guard::Guarded as _,
     health::{StoreHealth, StoreStats},
     pace::{CallPlace, CallSize},
     script::Script,
+    servers::StoreState,
 };
 use crate::{
     error::ConfigError,
@@ -31,11 +30,11 @@ use crate::{
 /// Each store is such a thread, so have limiters share one.
 #[derive(Clone)]
 pub struct RedisStore {
-    shared: Arc<Core>,
+    shared: Arc<StoreState>,
 }
 
 impl RedisStore {
-    pub(super) fn new(shared: Core) -> Self {
+    pub(super) fn new(shared: StoreState) -> Self {
         Self {
             shared: Arc::new(shared),
         }
@@ -118,65 +117,84 @@ impl RedisStore {
     /// Whether Redis works, as far as the calls so far have shown. Asks nothing.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
-        self.shared.guard.health()
+        let StoreState {
+            common, servers, ..
+        } = &*self.shared;
+        common.watch.with_strain(servers.health())
     }
 
     /// Counts of the calls so far, for metrics.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
-        self.shared.stats()
+        self.shared.common.stats()
     }
 
     /// Connects if need be, and tries whether Redis lets a limiter do all it has to. For a
     /// readiness probe, or to connect before the first request. It may take longer than the
     /// [deadline](super::RedisStoreBuilder::deadline), since it waits for the connection.
     ///
+    /// In a cluster all servers are tried at the same time, and one that works is enough: those that
+    /// do not cost only their own keys.
+    ///
     /// # Errors
     ///
     /// The failure, as a call would meet it.
     pub async fn check(&self) -> Result<(), StoreError> {
-        self.shared.check().await
+        let StoreState {
+            common, servers, ..
+        } = &*self.shared;
+        common.home.within(servers.check()).await
     }
 
     /// The beginning of all keys' names.
     pub(crate) fn prefix(&self) -> &str {
-        &self.shared.prefix
+        &self.shared.common.prefix
     }
 
     /// How long a call takes at most.
     pub(crate) fn deadline(&self) -> Duration {
-        self.shared.deadline
+        self.shared.common.deadline
     }
 
-    /// Why a call would fail at once, without asking Redis.
-    pub(crate) fn refusal(&self) -> Option<StoreError> {
-        self.shared.refusal()
+    /// Why a call about this key would fail at once, without asking Redis.
+    pub(crate) fn refusal(&self, key: &[u8]) -> Option<StoreError> {
+        self.shared.servers.refusal(key)
+    }
+
+    /// Why every call would fail at once.
+    pub(crate) fn refusal_of_all(&self) -> Option<StoreError> {
+        self.shared.servers.refusal_of_all()
     }
 
     /// The runtime for tasks that call it; none where it is the caller's, who has none.
     pub(crate) fn runtime(&self) -> Option<Handle> {
-        self.shared.link.home.runtime()
+        self.shared.common.home.runtime()
     }
 
     /// A limiter of this store uses the script: trials load it.
     pub(crate) fn use_script(&self, script: &Script) {
-        self.shared.use_script(script);
+        self.shared.common.use_script(script);
     }
 
-    /// A place for a call of this size; an error at once when an answer `within` this time is not
-    /// to be expected.
-    pub(crate) fn enter(&self, size: CallSize, within: Duration) -> Result<CallPlace, StoreError> {
-        self.shared.enter(size, within)
+    /// A place for a call of this size, the first of whose keys is this one; an error at once when
+    /// an answer `within` this time is not to be expected.
+    pub(crate) fn enter(
+        &self,
+        key: &[u8],
+        size: CallSize,
+        within: Duration,
+    ) -> Result<CallPlace, StoreError> {
+        self.shared.servers.enter(key, size, within)
     }
 
-    /// An error when a call of this size would get no place.
-    pub(crate) fn expect(&self, size: CallSize) -> Result<(), StoreError> {
-        self.shared.expect(size)
+    /// An error when this key would get no place in a call after so many that wait.
+    pub(crate) fn expect(&self, key: &[u8], waiting: usize) -> Result<(), StoreError> {
+        self.shared.servers.expect(key, waiting)
     }
 
     /// Whether one call can carry many subjects: not to a cluster, which has them on many servers.
     pub(crate) fn may_travel_together(&self) -> bool {
-        !self.shared.link.is_cluster() && !self.shared.is_split.load(Ordering::Relaxed)
+        !self.shared.servers.is_cluster() && !self.shared.is_split.load(Ordering::Relaxed)
     }
 
     /// Behind the store's address there are many servers: from now on each subject has its call.
@@ -192,12 +210,15 @@ impl RedisStore {
     /// How long an answer takes at present, with what the server has to do before; `None` without a
     /// connection.
     pub(crate) fn expected(&self) -> Option<Duration> {
-        self.shared.expected()
+        self.shared.servers.expected()
     }
 
     /// Something is decided without Redis, or not at all, because of this error.
     pub(crate) fn go_without(&self, error: &StoreError) {
-        self.shared.guard.go_without(error);
+        let StoreState {
+            common, servers, ..
+        } = &*self.shared;
+        common.watch.go_without(error, servers.has_reported(error));
     }
 
     /// Runs `script` on the values of `keys`: one round trip, and never more than the deadline. After
@@ -209,9 +230,10 @@ impl RedisStore {
         keys: &[&[u8]],
         args: &[A],
     ) -> Result<Value, StoreError> {
+        let within = Some(self.shared.common.deadline);
+        let key = keys.first().copied().unwrap_or_default();
         let call = script.call(keys, args);
-        let within = Some(self.shared.deadline);
-        self.shared.call(script, call, place, within).await
+        self.count(script, call, key, (place, within)).await
     }
 
     /// The same on one value without waiting for a place: the call is sent, however many are under way.
@@ -221,9 +243,28 @@ impl RedisStore {
         key: &[u8],
         args: &[A],
     ) -> Result<Value, StoreError> {
+        let place = self.shared.servers.insist(key, CallSize::ONE);
         let call = script.call(&[key], args);
-        let place = self.shared.insist(CallSize::ONE);
-        self.shared.call(script, call, place, None).await
+        self.count(script, call, key, (place, None)).await
+    }
+
+    /// Runs a call and counts what it comes to.
+    async fn count(
+        &self,
+        script: &Script,
+        call: Cmd,
+        key: &[u8],
+        place: (CallPlace, Option<Duration>),
+    ) -> Result<Value, StoreError> {
+        let StoreState {
+            common, servers, ..
+        } = &*self.shared;
+        let outcome = common
+            .home
+            .within(servers.call(script, call, key, place))
+            .await;
+        common.watch.count(&outcome);
+        outcome
     }
 }
 
@@ -231,8 +272,8 @@ impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
             .field("address", &self.shared.address)
-            .field("prefix", &self.shared.prefix)
-            .field("deadline", &self.shared.deadline)
+            .field("prefix", &self.shared.common.prefix)
+            .field("deadline", &self.shared.common.deadline)
             .field("health", &self.health())
             .finish_non_exhaustive()
     }

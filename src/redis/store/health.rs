@@ -32,13 +32,15 @@ pub enum StoreHealth {
     /// Redis answers.
     Up,
     /// Redis answers, and within the last second something was decided without it all the same: no
-    /// answer came in time, or none could be expected to.
+    /// answer came in time, or none could be expected to. Also while some servers of a cluster have
+    /// been failing and others answer.
     #[non_exhaustive]
     Strained {
         /// Why the last such decision was made.
         by: Degradation,
     },
-    /// Redis has been failing, and is not asked except in trials.
+    /// Redis has been failing, and is not asked except in trials. In a cluster: all servers that
+    /// have been asked.
     #[non_exhaustive]
     Down {
         /// Since when.
@@ -264,12 +266,19 @@ impl Alarms {
 
 pub(crate) type Listener = Box<dyn Fn(StoreHealth) + Send + Sync>;
 
+/// A change, the health that it left, and its line.
+struct Note {
+    health: StoreHealth,
+    code: Code,
+    text: String,
+}
+
 /// Tells of every change once, in the order in which they came.
 pub(super) struct Notifier {
     owner: Owner,
     listener: Option<Listener>,
     /// Changes are put in while the breaker is locked and told when it no longer is.
-    waiting: Mutex<VecDeque<(StoreHealth, String)>>,
+    waiting: Mutex<VecDeque<Note>>,
     telling: Mutex<()>,
 }
 
@@ -283,20 +292,24 @@ impl Notifier {
         }
     }
 
-    /// Keeps a change for [`tell`](Self::tell).
-    pub(super) fn note(&self, health: StoreHealth, change: &Change) {
-        unpoisoned(self.waiting.lock()).push_back((health, text(change, self.owner)));
+    /// Keeps a change for [`tell`](Self::tell): that of a `server`, where the store has several.
+    pub(super) fn note(&self, health: StoreHealth, change: &Change, server: Option<&str>) {
+        let owner = self.owner;
+        let code = match change {
+            Change::Opened { .. } => owner.code(Code::RedisDown, Code::StoreDown),
+            _ => owner.code(Code::RedisBack, Code::StoreBack),
+        };
+        let text = match server {
+            Some(server) => text_of_server(change, server),
+            None => text(change, owner),
+        };
+        unpoisoned(self.waiting.lock()).push_back(Note { health, code, text });
     }
 
     /// Tells of the changes that were noted.
     pub(super) fn tell(&self) {
         let _turn = unpoisoned(self.telling.lock());
-        while let Some((health, text)) = self.next() {
-            let code = if health.is_down() {
-                self.owner.code(Code::RedisDown, Code::StoreDown)
-            } else {
-                self.owner.code(Code::RedisBack, Code::StoreBack)
-            };
+        while let Some(Note { health, code, text }) = self.next() {
             log::say(code, &text);
             if let Some(listener) = &self.listener {
                 listener(health);
@@ -304,7 +317,7 @@ impl Notifier {
         }
     }
 
-    fn next(&self) -> Option<(StoreHealth, String)> {
+    fn next(&self) -> Option<Note> {
         unpoisoned(self.waiting.lock()).pop_front()
     }
 }
@@ -314,11 +327,35 @@ fn text(change: &Change, owner: Owner) -> String {
         Change::Opened { cause } => {
             format!("{cause}; requests no longer wait for it until it answers again")
         }
-        Change::Closed { after } => {
-            let after = Duration::from_millis(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
-            format!("{} answers again after {after:?}", owner.store())
+        Change::Closed { after } | Change::Replaced { after } => {
+            format!(
+                "{} answers again after {:?}",
+                owner.store(),
+                whole_ms(*after)
+            )
         }
     }
+}
+
+fn text_of_server(change: &Change, server: &str) -> String {
+    match change {
+        Change::Opened { cause } => format!(
+            "{cause}; requests for the keys of {server} no longer wait for it until it answers \
+             again; those of the cluster's other servers do"
+        ),
+        Change::Closed { after } => format!(
+            "the server {server} of the cluster answers again after {:?}",
+            whole_ms(*after)
+        ),
+        Change::Replaced { after } => format!(
+            "another server of the cluster has the keys of {server}, which did not answer for {:?}",
+            whole_ms(*after)
+        ),
+    }
+}
+
+fn whole_ms(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl fmt::Debug for Notifier {

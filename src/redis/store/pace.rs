@@ -235,6 +235,11 @@ impl CallPlace {
         Ok(())
     }
 
+    /// Whether it is one among the calls of this window.
+    pub(super) fn is_in(&self, pace: &Arc<Pace>) -> bool {
+        Arc::ptr_eq(&self.pace, pace)
+    }
+
     /// Whether others were to be done before it, as it was entered.
     pub(super) const fn is_queued(&self) -> bool {
         self.is_queued

@@ -10,35 +10,25 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     call::CallProgress,
-    connection::Connection,
-    core::Core,
+    core::{Core, STEP_LIMIT},
     error::StoreError,
     guard::{Guard, Guarded},
+    health::StoreHealth,
     home::Home,
     pace::CallSize,
     script::Script,
 };
 
-/// A step of a trial may take longer than a call: nobody waits for it.
-const STEP_LIMIT: Duration = Duration::from_millis(200);
-
-/// The steps of a trial that wait for the server, not counting the connection.
-const STEPS: u32 = 5;
-
-/// Probes go through this many keys, which in a cluster belong to different servers: one that is
-/// down must not keep all of it from being used.
+/// Probes go through this many keys, which behind a proxy belong to different servers: one that is
+/// down must not keep all of it from being used. A server of a cluster has a key of its own.
 const PROBE_KEYS: u64 = 16;
+
+/// A key of a server with a single slot is found among so many, all but certainly.
+const MOST_PROBE_KEYS: u64 = 500_000;
 
 /// A script with the commands that limiters' scripts use, except for writing.
 static READ: LazyLock<Script> =
     LazyLock::new(|| Script::new("redis.call('TIME') return redis.call('GET', KEYS[1])"));
-
-/// How long a trial can take on a runtime that is driven.
-pub(super) fn limit(deadline: Duration, link: &Connection) -> Duration {
-    let step = deadline.max(STEP_LIMIT);
-    link.attempt_limit()
-        .saturating_add(step.saturating_mul(STEPS))
-}
 
 impl Guarded for Core {
     fn guard(&self) -> &Guard {
@@ -46,47 +36,78 @@ impl Guarded for Core {
     }
 
     fn home(&self) -> &Home {
-        &self.link.home
+        &self.common.home
     }
 
     fn deadline(&self) -> Duration {
-        self.deadline
+        self.common.deadline
+    }
+
+    fn whole_health(&self) -> StoreHealth {
+        match self.cluster() {
+            Some(cluster) => cluster.health(),
+            None => self.guard.state().into(),
+        }
+    }
+
+    async fn try_out(&self, connection: &mut u64) -> Result<(), StoreError> {
+        let key = self.probe_key();
+        let outcome = self.try_out_on(&key, connection).await;
+        let redirect = outcome.as_ref().err().and_then(StoreError::redirect);
+        if let (Some(cluster), Some(redirect)) = (self.cluster(), redirect) {
+            // The server works; the key's slot is another one's now.
+            cluster.note(self.host(), key.as_bytes(), redirect);
+            return Ok(());
+        }
+        outcome
+    }
+
+    fn give_up(&self, connection: u64) {
+        self.link.discard(connection);
+        if let Some(cluster) = self.cluster() {
+            cluster.fetch_soon();
+        }
+    }
+}
+
+impl Core {
+    /// A key that the server has.
+    fn probe_key(&self) -> String {
+        let key = |number: u64| format!("{}:trial:{number}", self.common.prefix);
+        let member = self.cluster().zip(self.address());
+        let own = member.and_then(|(cluster, address)| {
+            let mut keys = (0..MOST_PROBE_KEYS).map(key);
+            keys.find(|key| cluster.has(address, key.as_bytes()))
+        });
+        own.unwrap_or_else(|| key(self.trials.fetch_add(1, Ordering::Relaxed) % PROBE_KEYS))
     }
 
     /// Does what calls do, and leaves the scripts loaded that they run. The write goes first and by
     /// itself: not all servers say with which error a script's command met.
-    async fn try_out(&self, connection: &mut u64) -> Result<(), StoreError> {
-        let number = self.trials.fetch_add(1, Ordering::Relaxed) % PROBE_KEYS;
-        let key = format!("{}:trial:{number}", self.prefix);
+    async fn try_out_on(&self, key: &str, connection: &mut u64) -> Result<(), StoreError> {
         let read = READ.call::<&str>(&[key.as_bytes()], &[]);
         let mut write = redis::cmd("SET");
         write.arg(key).arg(1).arg("PX").arg(1000);
 
         // This has a limit of its own.
         self.link.live(connection).await?;
-        let limit = self.deadline.max(STEP_LIMIT);
+        let limit = self.common.deadline.max(STEP_LIMIT);
         self.step(&write, limit, connection).await?;
         self.step(&read, limit, connection).await?;
         within(limit, self.load_scripts(connection)).await?;
         // The deadline of calls. Otherwise a slow server would be tried with success and given
         // up again by the next calls, over and over.
-        self.step(&read, self.deadline, connection).await?;
+        self.step(&read, self.common.deadline, connection).await?;
         Ok(())
     }
 
-    fn give_up(&self, connection: u64) {
-        self.link.discard(connection);
-    }
-}
-
-impl Core {
     /// Runs a trial for a caller that waits. Its failure counts like a call's.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
-        if !self.link.home.has_runtime() {
+        if !self.common.home.has_runtime() {
             return Err(StoreError::no_runtime());
         }
         let mut connection = 0;
-        let outcome = self.link.home.within(self.try_out(&mut connection)).await;
+        let outcome = self.try_out(&mut connection).await;
         let (error, now) = (outcome.as_ref().err(), Instant::now().into_std());
         if let Some(error) = error {
             self.mistrust(error.kind(), connection);
@@ -114,7 +135,7 @@ impl Core {
     /// Loads the scripts of the store's limiters that have not been loaded over this connection.
     async fn load_scripts(&self, connection: &mut u64) -> Result<(), StoreError> {
         let live = self.link.live(connection).await?;
-        for script in self.scripts() {
+        for script in self.common.scripts() {
             let load = live.loads.load(&script, &live.wire, 0);
             load.await.map_err(|error| StoreError::replied(&error))?;
         }

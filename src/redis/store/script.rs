@@ -136,7 +136,7 @@ async fn give(loads: Weak<Loads>, script: Script, wire: Arc<Transport>) -> Redis
     }
     let mut command = redis::cmd("SCRIPT");
     command.arg("LOAD").arg(&*script.code);
-    let outcome = wire.send_to_all(&command).await.map(drop);
+    let outcome = wire.send(&command).await.map(drop);
     if let Some(loads) = loads.upgrade() {
         let mut scripts = loads.lock();
         let loaded = scripts.entry(script.digest).or_default();

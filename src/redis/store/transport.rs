@@ -6,15 +6,12 @@ use futures_util::future::BoxFuture;
 use redis::{
     Cmd, RedisResult, Value,
     aio::{ConnectionLike, MultiplexedConnection},
-    cluster_async::ClusterConnection,
-    cluster_routing::{MultipleNodeRoutingInfo, ResponsePolicy, RoutingInfo},
 };
 
 /// An open connection, shared by all calls.
 #[derive(Clone)]
 pub(super) enum Transport {
     Node(MultiplexedConnection),
-    Cluster(ClusterConnection),
     Given(Arc<dyn Given>),
 }
 
@@ -34,7 +31,6 @@ impl Transport {
     pub(super) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         match self {
             Self::Node(connection) => command.query_async(&mut connection.clone()).await,
-            Self::Cluster(connection) => command.query_async(&mut connection.clone()).await,
             Self::Given(connection) => connection.send(command).await,
         }
     }
@@ -43,19 +39,20 @@ impl Transport {
         matches!(self, Self::Node(_))
     }
 
-    /// Sends a command to every server that may own a key. In a cluster one that is down must not
-    /// keep the others from working, so the first answer is enough; on each connection the command
-    /// is before those that are sent after that answer.
-    pub(super) async fn send_to_all(&self, command: &Cmd) -> RedisResult<Value> {
-        let Self::Cluster(connection) = self else {
+    /// Sends a command for a key of a slot that is on the move to the server that takes it in.
+    pub(super) async fn send_asking(&self, command: &Cmd) -> RedisResult<Value> {
+        let Self::Node(connection) = self else {
             return self.send(command).await;
         };
-        let all = RoutingInfo::MultiNode((
-            MultipleNodeRoutingInfo::AllMasters,
-            Some(ResponsePolicy::OneSucceeded),
-        ));
-        let answer = connection.clone().route_command(command.clone(), all).await;
-        answer?.extract_error()
+        let mut both = redis::pipe();
+        both.cmd("ASKING").add_command(command.clone());
+        let mut connection = connection.clone();
+        let answers = connection.send_packed_commands(&both, 0, 2).await?;
+        let mut answer = Ok(Value::Nil);
+        for each in answers {
+            answer = each.extract_error();
+        }
+        answer
     }
 }
 
@@ -63,7 +60,6 @@ impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Node(_) => "Node",
-            Self::Cluster(_) => "Cluster",
             Self::Given(_) => "Given",
         })
     }

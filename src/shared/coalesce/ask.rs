@@ -20,13 +20,18 @@ pub(in crate::shared) trait Ask<P>: Send + Sync + 'static {
     /// The most subjects of one call, at least one.
     fn most_subjects(&self) -> usize;
 
-    /// An error when an answer about one subject more, after this many that wait, is not to be
+    /// An error when an answer about this subject, after this many others that wait, is not to be
     /// expected in time.
-    fn expect(&self, waiting: usize) -> Result<(), StoreError>;
+    fn expect(&self, subject: &SubjectName, waiting: usize) -> Result<(), StoreError>;
 
-    /// A place for a call of this size; an error at once when an answer `within` this time is not
-    /// to be expected.
-    fn enter(&self, size: CallSize, within: Duration) -> Result<Self::Place, StoreError>;
+    /// A place for a call of this size, whose first subject is this; an error at once when an
+    /// answer `within` this time is not to be expected.
+    fn enter(
+        &self,
+        first: &SubjectName,
+        size: CallSize,
+        within: Duration,
+    ) -> Result<Self::Place, StoreError>;
 
     /// Has the server answer the questions by the quotas of one tier, all of them
     /// simple or none: of each question one row after another. The rows of an answer may be shorter and more. There is one answer for each

@@ -184,6 +184,11 @@ impl<P> Convoy<P> {
         self.waiters.push(waiters);
     }
 
+    /// The subject of the first question: a call has at least one.
+    pub(super) fn first(&self) -> &SubjectName {
+        &self.questions[0].subject
+    }
+
     pub(super) const fn size(&self) -> CallSize {
         self.size
     }

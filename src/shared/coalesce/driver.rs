@@ -119,7 +119,7 @@ impl<A: Ask<P>, P: Send + Sync + 'static> Driver<A, P> {
         for call in departure.calls.drain(..) {
             let last = call.last_deadline();
             let within = last.map_or(Duration::ZERO, |deadline| deadline - now);
-            match self.hub.asker.enter(call.size(), within) {
+            match self.hub.asker.enter(call.first(), call.size(), within) {
                 Ok(place) => calls.push((call, place)),
                 Err(error) => {
                     self.hub.land(self.runtime, &call);

@@ -86,16 +86,16 @@ impl Ask<()> for Arc<Slow> {
         4
     }
 
-    fn expect(&self, _: usize) -> Result<(), StoreError> {
+    fn expect(&self, _: &SubjectName, _: usize) -> Result<(), StoreError> {
         match *self.is_full.lock().expect("no panic") {
             true => Err(StoreError::unsent()),
             false => Ok(()),
         }
     }
 
-    fn enter(&self, size: CallSize, _: Duration) -> Result<(), StoreError> {
+    fn enter(&self, first: &SubjectName, size: CallSize, _: Duration) -> Result<(), StoreError> {
         self.rooms.lock().expect("no panic").push(size.subjects);
-        <Self as Ask<()>>::expect(self, 0)
+        <Self as Ask<()>>::expect(self, first, 0)
     }
 
     async fn ask(

@@ -48,11 +48,11 @@ impl Inner {
         let Some(runtime) = self.store.runtime() else {
             return;
         };
-        if self.store.refusal().is_some() {
+        let LeasePlace { subject, plan } = place;
+        if self.store.refusal(&subject).is_some() {
             return;
         }
         let _entered = runtime.enter();
-        let LeasePlace { subject, plan } = place;
         let until = Instant::now() + self.store.deadline();
         let look = Op::Peek(1);
         drop(self.coalescer.submit(subject, plan, chosen, look, until));

@@ -1,5 +1,7 @@
 //! A cluster.
 
+use std::ops::Range;
+
 use redis::{RedisResult, Value};
 
 use super::{
@@ -120,6 +122,38 @@ impl Cluster {
             (self.owner(slot).await == Some(to)).then_some(())
         })
         .await;
+    }
+
+    /// Moves all of these slots with their keys, one after another, from one primary to another. Asks
+    /// nothing of the other servers.
+    pub async fn move_slots(&self, slots: Range<u16>, (from, to): (usize, usize)) {
+        let (source, target) = (self.id(from).await, self.id(to).await);
+        let port = self.nodes[to].port().to_string();
+        for slot in slots {
+            let slot = slot.to_string();
+            let importing = ["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source];
+            self.tell(to, &importing).await;
+            let migrating = ["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target];
+            self.tell(from, &migrating).await;
+            let list = ["CLUSTER", "GETKEYSINSLOT", &slot, "1000"];
+            let keys: Vec<String> = self.nodes[from].ask(list).await.expect("a list of keys");
+            for key in keys {
+                let migrate = ["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"];
+                self.tell(from, &migrate).await;
+            }
+            for index in [to, from] {
+                let command = ["CLUSTER", "SETSLOT", &slot, "NODE", &target];
+                self.tell(index, &command).await;
+            }
+        }
+    }
+
+    /// Has no server be taken for lost, however long it stands still.
+    pub async fn never_fail_over(&self) {
+        for index in 0..self.nodes.len() {
+            let command = ["CONFIG", "SET", "cluster-node-timeout", "3600000"];
+            self.tell(index, &command).await;
+        }
     }
 
     async fn give_out_slots(&self) {

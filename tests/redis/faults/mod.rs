@@ -14,6 +14,7 @@ mod distances;
 mod load;
 mod policies;
 mod refusals;
+mod shards;
 mod subjects;
 mod together;
 mod trial;

@@ -194,11 +194,11 @@ impl Trial {
         }
         let changes: Vec<_> = changes.lock().unwrap().clone();
         println!("{what}: {changes:?}");
-        let alternate = (0..changes.len()).map(|at| at % 2 == 0);
-        assert!(
-            changes.iter().map(StoreHealth::is_down).eq(alternate),
-            "{what}: {changes:?}"
-        );
+        // Of a cluster with a server lost, all others may refuse for a while, too.
+        if let [first, .., last] = &changes[..] {
+            assert_ne!(*first, StoreHealth::Up, "{what}: {changes:?}");
+            assert_eq!(*last, StoreHealth::Up, "{what}: {changes:?}");
+        }
     }
 
     /// Redis answers as of now: waits until it decides, ends the load, and checks what holds of all

@@ -380,7 +380,7 @@ fn a_program_that_blocks_on_each_call_comes_back_after_an_outage() {
     // As a limiter asks: what is refused at once gives the runtime no time.
     let ask = || {
         runtime.block_on(async {
-            match store.refusal() {
+            match store.refusal(b"rl:a") {
                 Some(error) => Err(error),
                 None => call(&store).await,
             }

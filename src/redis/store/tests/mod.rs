@@ -8,3 +8,4 @@ mod calls;
 mod fake;
 mod faults;
 mod settings;
+mod slots;

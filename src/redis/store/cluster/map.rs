@@ -1,0 +1,81 @@
+//! The map of a cluster: which server has which slots.
+
+use std::{ops::RangeInclusive, sync::Arc};
+
+use crate::redis::store::{
+    core::Core,
+    slots::{NodeAddress, SLOTS},
+};
+
+/// Which server has which slots. Each has at least one, except the first.
+#[derive(Debug)]
+pub(super) struct SlotMap {
+    /// For each slot the place of its server. Those that nobody has belong to the first, which
+    /// answers that.
+    owners: Vec<u16>,
+    servers: Vec<Arc<Core>>,
+    /// Whether a server has told who has which slots.
+    is_known: bool,
+}
+
+impl Default for SlotMap {
+    /// A map that is to be filled by what a server has told.
+    fn default() -> Self {
+        Self {
+            owners: vec![0; SLOTS],
+            servers: Vec::new(),
+            is_known: true,
+        }
+    }
+}
+
+impl SlotMap {
+    /// All slots are taken to the entry, which knows better.
+    pub(super) fn unknown(entry: Arc<Core>) -> Self {
+        Self {
+            servers: vec![entry],
+            is_known: false,
+            ..Self::default()
+        }
+    }
+
+    pub(super) const fn is_known(&self) -> bool {
+        self.is_known
+    }
+
+    pub(super) fn servers(&self) -> &[Arc<Core>] {
+        &self.servers
+    }
+
+    pub(super) fn server_of(&self, slot: u16) -> Arc<Core> {
+        let at = self.owners.get(usize::from(slot)).copied().unwrap_or(0);
+        Arc::clone(&self.servers[usize::from(at)])
+    }
+
+    pub(super) fn find(&self, address: &NodeAddress) -> Option<Arc<Core>> {
+        let known = self.servers.iter();
+        let mut known = known.filter(|server| server.address() == Some(address));
+        known.next().cloned()
+    }
+
+    pub(super) fn has(&self, server: &Arc<Core>) -> bool {
+        self.servers.iter().any(|own| Arc::ptr_eq(own, server))
+    }
+
+    /// The server has these slots from now on.
+    pub(super) fn give(&mut self, slots: RangeInclusive<u16>, server: &Arc<Core>) {
+        let known = self.servers.iter().position(|own| Arc::ptr_eq(own, server));
+        let at = known.unwrap_or(self.servers.len());
+        let (Ok(place), Some(owners)) = (
+            u16::try_from(at),
+            self.owners
+                .get_mut(usize::from(*slots.start())..=usize::from(*slots.end())),
+        ) else {
+            return;
+        };
+        owners.fill(place);
+        if known.is_none() {
+            self.servers.push(Arc::clone(server));
+        }
+    }
+}

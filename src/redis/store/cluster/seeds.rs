@@ -1,0 +1,61 @@
+//! The addresses by which a cluster is known at first.
+
+use futures_util::future::select_ok;
+use redis::{Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisResult};
+
+use crate::redis::store::{
+    connector,
+    slots::{self, NodeAddress, SlotRange},
+    transport::Transport,
+};
+
+/// The addresses by which a cluster is known at first, with the user and the encryption for all its
+/// servers.
+#[derive(Debug)]
+pub(super) struct Seeds(pub(super) Vec<ConnectionInfo>);
+
+impl Seeds {
+    /// A connection to whichever answers first, and what it says of the slots.
+    pub(super) async fn ask(&self) -> RedisResult<(Transport, Vec<SlotRange>)> {
+        let each = self.0.iter().map(|seed| {
+            let ask = async {
+                let client = Client::open(connector::with_tcp_settings(seed.clone()))?;
+                let wire = connector::node(&client).await?;
+                let ranges = ask_for_slots(&wire, host_of(seed)).await?;
+                Ok((wire, ranges))
+            };
+            Box::pin(ask)
+        });
+        select_ok(each).await.map(|(first, _)| first)
+    }
+
+    /// The same user, encryption and protocol at another address.
+    pub(super) fn at(&self, address: &NodeAddress) -> Option<ConnectionInfo> {
+        let seed = self.0.first()?;
+        let mut place = seed.addr().clone();
+        match &mut place {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                host.clone_from(&address.host);
+                *port = address.port;
+            }
+            _ => return None,
+        }
+        Some(seed.clone().set_addr(place))
+    }
+}
+
+/// Asks the server at `host` who has which slots.
+pub(super) async fn ask_for_slots(wire: &Transport, host: &str) -> RedisResult<Vec<SlotRange>> {
+    let mut command = redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    let answer = wire.send(&command).await?.extract_error()?;
+    let ranges = slots::parse(&answer, host);
+    ranges.ok_or_else(|| (ErrorKind::Client, "the cluster has given out no slots").into())
+}
+
+fn host_of(node: &ConnectionInfo) -> &str {
+    match node.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+        _ => "",
+    }
+}

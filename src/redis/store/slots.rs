@@ -1,0 +1,149 @@
+//! The slots of a cluster: how keys are spread over them, and which server has which.
+
+use std::fmt;
+
+use redis::{RedisError, Value};
+
+/// The number of slots of every cluster.
+pub(super) const SLOTS: usize = 16_384;
+
+/// The address of a server, as the cluster announces it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NodeAddress {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+/// Slots in a row that one server has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SlotRange {
+    pub(super) first: u16,
+    pub(super) last: u16,
+    pub(super) owner: NodeAddress,
+}
+
+/// The server to which a command goes that another one did not do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Redirect {
+    /// For this slot from now on.
+    Moved { slot: u16, to: NodeAddress },
+    /// For this command alone, after `ASKING`: the slot is on the move.
+    Ask { to: NodeAddress },
+}
+
+impl Redirect {
+    pub(super) fn of(error: &RedisError) -> Option<Self> {
+        let (address, slot) = error.redirect_node()?;
+        let to = NodeAddress::parse(address)?;
+        Some(match error.code() {
+            Some("ASK") => Self::Ask { to },
+            _ => Self::Moved { slot, to },
+        })
+    }
+}
+
+impl NodeAddress {
+    /// Reads `host:port`. The host is empty where it is that of the server that answered.
+    fn parse(text: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Some(Self {
+            host: if host == "?" { "" } else { host }.to_owned(),
+            port: port.parse().ok()?,
+        })
+    }
+
+    /// The address with the host of the server that announced it, if it announced none.
+    pub(super) fn seen_from(mut self, host: &str) -> Self {
+        if matches!(&*self.host, "" | "0.0.0.0" | "::") {
+            host.clone_into(&mut self.host);
+        }
+        self
+    }
+}
+
+impl fmt::Display for NodeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// The slot of a key: of the part in its first pair of braces, unless that is empty.
+pub(super) fn slot_of(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let length = rest.iter().position(|byte| *byte == b'}')?;
+        (length > 0).then(|| &rest[..length])
+    });
+    crc16(tag.unwrap_or(key)) % SLOTS as u16
+}
+
+/// CRC-16/XMODEM.
+fn crc16(bytes: &[u8]) -> u16 {
+    const POLYNOMIAL: u16 = 0x1021;
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 {
+                shifted
+            } else {
+                shifted ^ POLYNOMIAL
+            }
+        })
+    })
+}
+
+/// Reads the answer to `CLUSTER SLOTS` of the server at `host`; none if it is another answer, or
+/// no server has a slot.
+pub(super) fn parse(answer: &Value, host: &str) -> Option<Vec<SlotRange>> {
+    let Value::Array(ranges) = answer else {
+        return None;
+    };
+    let ranges: Vec<_> = ranges
+        .iter()
+        .filter_map(|range| parse_range(range, host))
+        .collect();
+    (!ranges.is_empty()).then_some(ranges)
+}
+
+/// `first, last, primary, replica…`
+fn parse_range(range: &Value, host: &str) -> Option<SlotRange> {
+    let Value::Array(parts) = range else {
+        return None;
+    };
+    let [
+        Value::Int(first),
+        Value::Int(last),
+        Value::Array(primary),
+        ..,
+    ] = &parts[..]
+    else {
+        return None;
+    };
+    let [name, Value::Int(port), ..] = &primary[..] else {
+        return None;
+    };
+    let name = match name {
+        Value::BulkString(name) => std::str::from_utf8(name).ok()?,
+        Value::Nil => "",
+        _ => return None,
+    };
+    // The server itself does not know the address.
+    if name == "?" {
+        return None;
+    }
+    let owner = NodeAddress {
+        host: name.to_owned(),
+        port: u16::try_from(*port).ok()?,
+    };
+    let slot = |number: &i64| {
+        u16::try_from(*number)
+            .ok()
+            .filter(|at| usize::from(*at) < SLOTS)
+    };
+    Some(SlotRange {
+        first: slot(first)?,
+        last: slot(last)?,
+        owner: owner.seen_from(host),
+    })
+}

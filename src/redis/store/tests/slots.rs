@@ -1,0 +1,106 @@
+//! Slots of a cluster, and what its servers say about them.
+
+use redis::{Value, parse_redis_value};
+
+use crate::redis::store::{
+    StoreError,
+    slots::{NodeAddress, Redirect, SlotRange, parse, slot_of},
+};
+
+fn address(host: &str, port: u16) -> NodeAddress {
+    let host = host.to_owned();
+    NodeAddress { host, port }
+}
+
+/// As `CLUSTER KEYSLOT` of Redis 7.0 has them.
+#[test]
+fn keys_have_the_slots_that_servers_give_them() {
+    for (key, slot) in [
+        ("", 0),
+        ("123456789", 12_739),
+        ("foo", 12_182),
+        ("bar", 5_061),
+        ("{foo}bar", 12_182),
+        ("bar{foo}{bar}", 12_182),
+        ("foo{}{bar}", 8_363),
+        ("foo{{bar}}zap", 4_015),
+        ("foo{bar", 15_278),
+    ] {
+        assert_eq!(slot_of(key.as_bytes()), slot, "{key}");
+    }
+}
+
+fn redirect(text: &str) -> Option<Redirect> {
+    let value = parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap();
+    let error = StoreError::replied(&value.extract_error().unwrap_err());
+    error.redirect().cloned()
+}
+
+#[test]
+fn redirections_name_a_server() {
+    let moved = |to| Some(Redirect::Moved { slot: 3999, to });
+    assert_eq!(
+        redirect("MOVED 3999 127.0.0.1:6381"),
+        moved(address("127.0.0.1", 6381))
+    );
+    assert_eq!(
+        redirect("MOVED 3999 [::1]:6381"),
+        moved(address("::1", 6381))
+    );
+    assert_eq!(redirect("MOVED 3999 :6381"), moved(address("", 6381)));
+    assert_eq!(redirect("MOVED 3999 ?:6381"), moved(address("", 6381)));
+    let to = address("redis-2", 7000);
+    assert_eq!(redirect("ASK 7 redis-2:7000"), Some(Redirect::Ask { to }));
+    for text in [
+        "MOVED",
+        "MOVED 3999",
+        "MOVED 3999 nowhere",
+        "MOVED 3999 a:70000",
+        "CLUSTERDOWN The cluster is down",
+        "ERR 3999 127.0.0.1:6381",
+    ] {
+        assert_eq!(redirect(text), None, "{text}");
+    }
+    assert_eq!(address("", 1).seen_from("a"), address("a", 1));
+    assert_eq!(address("0.0.0.0", 1).seen_from("a"), address("a", 1));
+    assert_eq!(address("b", 1).seen_from("a"), address("b", 1));
+}
+
+#[test]
+fn a_map_is_read_as_far_as_it_makes_sense() {
+    let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+    let range = |first, last, host, port| {
+        Value::Array(vec![
+            Value::Int(first),
+            Value::Int(last),
+            Value::Array(vec![host, Value::Int(port), text("an id")]),
+            Value::Array(vec![text("a-replica"), Value::Int(1)]),
+        ])
+    };
+    let answer = Value::Array(vec![
+        range(0, 99, text("10.0.0.1"), 7000),
+        range(100, 199, text(""), 7001),
+        range(200, 299, Value::Nil, 7002),
+        range(300, 399, text("?"), 7003),
+        range(400, 16_384, text("b"), 7004),
+        range(-1, 5, text("b"), 7005),
+        range(0, 5, text("b"), 70_000),
+        Value::Array(vec![Value::Int(0)]),
+        Value::Nil,
+    ]);
+    let of = |first, last, host, port| SlotRange {
+        first,
+        last,
+        owner: address(host, port),
+    };
+    assert_eq!(
+        parse(&answer, "a").unwrap(),
+        [
+            of(0, 99, "10.0.0.1", 7000),
+            of(100, 199, "a", 7001),
+            of(200, 299, "a", 7002),
+        ]
+    );
+    assert_eq!(parse(&Value::Array(Vec::new()), "a"), None);
+    assert_eq!(parse(&Value::Okay, "a"), None);
+}
