@@ -7,7 +7,10 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout_at},
+};
 
 use super::{answer::RedisFuture, limiter::RedisLimiter};
 use crate::{
@@ -20,6 +23,7 @@ use crate::{
         limits::Limits,
     },
     quota::{Algorithm, OwnedQuota, Quota},
+    redis::store::home::Home,
 };
 
 impl Sealed for RedisLimiter {}
@@ -47,11 +51,18 @@ impl Member for RedisLimiter {
         if let Some(denied) = remembered(&asked) {
             return Pending::Ready(Ok(denied));
         }
+        let home = asked.first().map(AskedMember::home).cloned();
+        let home = home.unwrap_or(Home::of_callers());
         let deadlines = asked.iter().map(|asked| asked.limiter.store().deadline());
-        let until = Instant::now() + deadlines.max().unwrap_or_default();
+        let until = {
+            // By the clock of its timers.
+            let runtime = home.runtime();
+            let _entered = runtime.as_ref().map(Handle::enter);
+            Instant::now() + deadlines.max().unwrap_or_default()
+        };
         let answers: Vec<_> = asked.iter().map(AskedMember::ask).collect();
         let decision = decide(asked, answers, until);
-        Pending::Later(RedisFuture::new(Unabandoned::new(decision)))
+        Pending::Later(RedisFuture::new(Unabandoned::new(&home, decision)))
     }
 }
 
@@ -118,6 +129,10 @@ impl AskedMember {
     fn ask(&self) -> Pending<RedisFuture> {
         self.limiter
             .apply_in(&self.tier, &self.key, self.op.clone())
+    }
+
+    fn home(&self) -> &Home {
+        self.limiter.store().home()
     }
 
     /// Whether it takes units, all or none.
@@ -187,7 +202,10 @@ async fn give_back(
 ) {
     let refund = |(asked, answer): (&AskedMember, &Result<Decision, _>)| {
         let refund = asked.give_back(answer.as_ref().ok()?, kept)?;
-        Some(timeout_at(until, Unabandoned::new(refund.into_future())))
+        Some(timeout_at(
+            until,
+            Unabandoned::new(asked.home(), refund.into_future()),
+        ))
     };
     let refunds: Vec<_> = asked.iter().zip(&*answers).map(refund).collect();
     for (answer, refund) in answers.iter_mut().zip(refunds) {
@@ -204,15 +222,25 @@ async fn give_back(
     }
 }
 
-/// A future that is finished by the runtime when nobody waits for it any more: a client that hangs
-/// up must not leave limits charged for a request that another one denies.
-struct Unabandoned(Option<Work>);
+/// A future with the timers of a store's home, which finishes it when nobody waits for it any more:
+/// a client that hangs up must not leave limits charged for a request that another one denies.
+struct Unabandoned {
+    work: Option<Work>,
+    home: Home,
+}
 
 type Work = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send>>;
 
 impl Unabandoned {
-    fn new(work: impl Future<Output = Result<Decision, LimiterError>> + Send + 'static) -> Self {
-        Self(Some(Box::pin(work)))
+    fn new(
+        home: &Home,
+        work: impl Future<Output = Result<Decision, LimiterError>> + Send + 'static,
+    ) -> Self {
+        let own = home.clone();
+        Self {
+            work: Some(Box::pin(async move { own.within(work).await })),
+            home: home.clone(),
+        }
     }
 }
 
@@ -220,10 +248,10 @@ impl Future for Unabandoned {
     type Output = Result<Decision, LimiterError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let work = self.0.as_mut().expect("polled after it was ready");
+        let work = self.work.as_mut().expect("polled after it was ready");
         let done = work.as_mut().poll(cx);
         if done.is_ready() {
-            self.0 = None;
+            self.work = None;
         }
         done
     }
@@ -231,8 +259,8 @@ impl Future for Unabandoned {
 
 impl Drop for Unabandoned {
     fn drop(&mut self) {
-        if let (Some(work), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(work);
+        if let Some(work) = self.work.take() {
+            self.home.spawn(async move { drop(work.await) });
         }
     }
 }

@@ -41,7 +41,7 @@ impl NodesStore {
     /// The runtime that calls are driven on.
     pub(super) fn runtime(&self) -> Option<Handle> {
         match self {
-            Self::Redis(store) => store.runtime(),
+            Self::Redis(store) => store.home().runtime(),
             Self::Other(store) => store.home().runtime(),
         }
     }

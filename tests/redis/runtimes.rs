@@ -11,11 +11,14 @@ use std::{
     time::Duration,
 };
 
-use testkit::{AGE, needs};
+use testkit::{AGE, needs, programs::eventually};
 use tokio::runtime::{Builder, Handle, Runtime};
-use tower_ratelimit::{Decision, Key, OnFailure, Quota, RedisLimiter, RedisStore};
+use tower_ratelimit::{
+    Decision, Key, Limiter as _, OnFailure, Op, Quota, RedisLimiter, RedisStore,
+    limiter::JointLimiter,
+};
 
-use crate::servers::Server;
+use crate::servers::{Cluster, PRIMARY_NAME, Sentinels, Server};
 
 /// Longer than a busy machine takes for all that a call does.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -174,6 +177,87 @@ fn several_runtimes_of_several_threads() {
             .block_on(async { limiter.acquire(&key, 1).await })
             .unwrap()
     });
+}
+
+/// The second request is denied by one limit, and given back to the other: also when nobody waits.
+#[test]
+fn limits_that_are_charged_together_need_no_runtime() {
+    needs!(redis);
+    let bed = Bed::new(1_000);
+    let strict = RedisLimiter::builder(Quota::per(1, AGE).fixed_window().named("strict"));
+    let strict = strict.remember_denials(false);
+    let strict = strict.build(bed.limiter.store()).unwrap();
+    let both = JointLimiter::new([strict, bed.limiter.clone()]).unwrap();
+    let key = Key::from("a");
+    let joint = Key::joint([key.clone(), key.clone()]);
+    let take = || both.apply(&joint, Op::Acquire(1));
+    assert!(block_on(async { take().await }).unwrap().is_allowed());
+    assert!(block_on(async { take().await }).unwrap().is_denied());
+    let mut noop = Context::from_waker(Waker::noop());
+    for _ in 0..3 {
+        let mut lost = Box::pin(take().into_future());
+        assert!(lost.as_mut().poll(&mut noop).is_pending());
+    }
+    let left = || block_on(async { bed.limiter.peek(&key, 1).await.unwrap().remaining() });
+    let is_given_back = (0..1_000).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        left() == Some(999)
+    });
+    assert!(is_given_back, "{:?}", left());
+}
+
+#[test]
+fn a_cluster_and_sentinels_need_no_runtime() {
+    needs!(redis);
+    let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
+    let cluster = runtime.block_on(Cluster::start());
+    let sentinels = runtime.block_on(Sentinels::start(0));
+    let builder = || {
+        let builder = RedisStore::builder().deadline(PATIENCE);
+        builder.connect_timeout(PATIENCE)
+    };
+    let stores = [
+        builder().cluster(cluster.urls()).unwrap(),
+        builder().sentinel(sentinels.urls(), PRIMARY_NAME).unwrap(),
+    ];
+    for store in stores {
+        let builder = RedisLimiter::builder(Quota::per(1_000, AGE));
+        let limiter = builder.on_failure(OnFailure::allow()).build(&store);
+        let limiter = limiter.unwrap();
+        for key in 0..16_u64 {
+            let take = async { limiter.acquire(&Key::from(key), 1).await.unwrap() };
+            assert!(!block_on(take).is_degraded(), "{:?}", store.stats());
+        }
+        block_on(store.check()).unwrap();
+    }
+    drop((cluster, sentinels));
+}
+
+/// A runtime must not be dropped within another one, and nobody waits there for the thread to end.
+#[tokio::test]
+async fn a_store_whose_last_handle_is_dropped_within_a_runtime_ends() {
+    needs!(redis);
+    let server = Server::start().await;
+    let connections = async || {
+        let info = server.info("clients").await;
+        info["connected_clients"].parse::<u32>().unwrap()
+    };
+    let before = connections().await;
+    for is_waited_for in [true, false] {
+        let store = RedisStore::connect(&server.url()).unwrap();
+        store.check().await.unwrap();
+        let limiter = RedisLimiter::builder(Quota::per(1_000, AGE)).build(&store);
+        let limiter = limiter.unwrap();
+        let asked = limiter.acquire(&Key::from("a"), 1).into_future();
+        drop((limiter, store));
+        if is_waited_for {
+            asked.await.unwrap();
+        } else {
+            drop(asked);
+        }
+        let is_closed = async || (connections().await == before).then_some(());
+        eventually("the end of the connection", is_closed).await;
+    }
 }
 
 /// The runtimes that are waited on begin, stand still with calls under way, and end.

@@ -156,7 +156,7 @@ impl Renewer {
 
     /// Has a task look after the book. Without a runtime that is left to the next request.
     pub(super) fn keep(self: &Arc<Self>) {
-        let Some(runtime) = self.store.runtime() else {
+        let Some(runtime) = self.store.home().runtime() else {
             return;
         };
         if self.book().needs_keeper() {

@@ -8,11 +8,10 @@ use std::{
 
 use redis::{Cmd, ToRedisArgs, Value, aio::ConnectionLike};
 
-use tokio::runtime::Handle;
-
 use super::{
     error::StoreError,
     health::{StoreHealth, StoreStats},
+    home::Home,
     pace::{CallPlace, CallSize},
     script::Script,
     servers::StoreState,
@@ -166,9 +165,9 @@ impl RedisStore {
         self.shared.servers.refusal_of_all()
     }
 
-    /// The runtime for tasks that call it; none where it is the caller's, who has none.
-    pub(crate) fn runtime(&self) -> Option<Handle> {
-        self.shared.common.home.runtime()
+    /// The runtime for tasks that call it.
+    pub(crate) fn home(&self) -> &Home {
+        &self.shared.common.home
     }
 
     /// A limiter of this store uses the script: trials load it.
