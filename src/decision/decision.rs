@@ -1,6 +1,6 @@
 //! The decision: an outcome, and how each quota stands.
 
-use std::{num::NonZeroU8, time::Duration};
+use std::{num::NonZeroU8, ops::Range, time::Duration};
 
 use super::{
     Degradation, Policy, QuotaStatus, QuotaStatuses, Receipt,
@@ -206,6 +206,17 @@ impl Decision {
     pub(crate) fn binding_limit(&self) -> usize {
         let (place, _) = self.binding_place();
         self.quotas.limit_of(place)
+    }
+
+    /// How many limits decided together; 0 where one decided alone.
+    pub(crate) fn limits(&self) -> usize {
+        self.quotas.limits()
+    }
+
+    /// The places of the quotas of one of the limits that decided together; of all quotas where one
+    /// decided alone.
+    pub(crate) fn places_of(&self, limit: usize) -> Range<usize> {
+        self.quotas.places_of(limit)
     }
 
     /// The status of the one quota that `policies` describe, if the decision is about that one.

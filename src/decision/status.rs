@@ -140,6 +140,11 @@ impl Status {
         self.denied
     }
 
+    /// Whether a block denies, whatever the quota says.
+    pub(crate) const fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
     pub(super) const fn is_excess(&self) -> bool {
         self.excess
     }

@@ -1,6 +1,6 @@
 //! The quotas of a decision, with the one count of their names.
 
-use std::{mem, ptr, slice, sync::Arc};
+use std::{mem, ops::Range, ptr, slice, sync::Arc};
 
 use super::{
     Policy, QuotaStatus, Receipt, joint,
@@ -125,11 +125,30 @@ impl QuotaStatuses {
         (!shares.is_empty()).then(|| joint::receipts(shares, self.as_slice()))
     }
 
+    /// The shares of several limits; none of a limit that decided alone.
+    fn shares(&self) -> &[Share] {
+        self.names.as_ref().map_or(&[], |names| names.shares())
+    }
+
+    /// How many limits decided together; 0 where one decided alone.
+    pub(super) fn limits(&self) -> usize {
+        self.shares().len()
+    }
+
+    /// The places of a limit's quotas, among those of all limits that decided together.
+    pub(super) fn places_of(&self, limit: usize) -> Range<usize> {
+        let shares = self.shares();
+        let Some(share) = shares.get(limit) else {
+            return 0..self.as_slice().len();
+        };
+        let before: usize = shares[..limit].iter().map(|share| share.quotas).sum();
+        before..before + share.quotas
+    }
+
     /// The place, among the limits that decided together, of the one whose quota has this place; 0 of
     /// a limit that decided alone.
     pub(super) fn limit_of(&self, place: usize) -> usize {
-        let shares = self.names.as_ref().map_or(&[][..], |names| names.shares());
-        let mut ends = shares.iter().scan(0, |end, share| {
+        let mut ends = self.shares().iter().scan(0, |end, share| {
             *end += share.quotas;
             Some(*end)
         });

@@ -12,7 +12,7 @@ use super::{
     follow_up::{First, FollowUp},
     reservation::Reservation,
     settings::{FinalCost, Settings},
-    wait::{LongestOf, WaitingRoom},
+    wait::{LongestOf, NamedLines, WaitingRoom},
 };
 use crate::{
     decision::{ChargeEnd, Decision},
@@ -51,8 +51,8 @@ pub(crate) struct DeskTerms {
     pub(crate) shadow: bool,
     pub(crate) counts: Option<CountedResponses>,
     pub(crate) room: DeskRoom,
-    /// Which denied requests wait, and in the line of which name.
-    pub(crate) wait: Option<(Wait, String)>,
+    /// Which denied requests wait.
+    pub(crate) wait: Option<Wait>,
 }
 
 /// Which responses count.
@@ -70,6 +70,8 @@ pub(crate) struct Wait {
     pub(crate) longest: Duration,
     /// By the denial, where that differs.
     pub(crate) of_denial: Option<LongestOf>,
+    /// For each limit the name of its lines, and the longest wait in them.
+    pub(crate) lines: Vec<(String, Option<Duration>)>,
 }
 
 /// A request that only a shadow decides about, until its response is there.
@@ -99,10 +101,17 @@ impl<L: Limiter, R> Desk<L, R> {
         settings.final_cost = terms.counts.map(FinalCost::from);
         let mut line = Tier::DEFAULT;
         settings.waiting_room = terms.room.0;
-        if let Some((wait, name)) = terms.wait {
-            settings.waiting_room.longest = Some(wait.longest);
-            settings.waiting_room.longest_of = wait.of_denial;
-            line = Tier::named_owned(name);
+        if let Some(wait) = terms.wait {
+            let names: Vec<&str> = wait.lines.iter().map(|(name, _)| &**name).collect();
+            line = Tier::named_owned(names.join(" "));
+            let room = &mut settings.waiting_room;
+            room.longest = Some(wait.longest);
+            room.longest_of = wait.of_denial;
+            let named = wait.lines.into_iter().map(|(name, longest)| NamedLines {
+                name: Tier::named_owned(name),
+                longest,
+            });
+            room.named = named.collect();
         }
         Self {
             admission: Arc::new(Admission::new(Arc::new(limiter), rejection, settings)),

@@ -109,7 +109,8 @@ impl RateLimitLayer {
     ///   [`quota`](Self::quota) has nothing to stand in for.
     /// - [`skip_key`](Self::skip_key) and then [`deny_key`](Self::deny_key) are asked about each key
     ///   that there is, before a missing one matters: one key that is listed is enough. Observers and handlers see a [`Key::joint`], of which [`Key::parts`] are the keys.
-    /// - Requests that [`wait`](Self::wait) stand in one line if all their keys are the same.
+    /// - Requests that [`wait`](Self::wait) stand in the line of the limit that denies them, for its key;
+    ///   where several do, of the one with the longest wait.
     ///
     /// # Panics
     ///
@@ -282,8 +283,9 @@ impl<L, R> RateLimitLayer<L, R> {
     }
 
     /// How many requests may [wait](Self::wait) at the same time, of all keys together; more are denied
-    /// at once. One key holds at most an eighth of the places, but at least one. Defaults to 1,024. Without
-    /// `wait` nobody does.
+    /// at once. One key holds at most an eighth of the places, but at least one. With [`all`](Self::all)
+    /// that is so for each key of a request, apart from the one that [`Global`](crate::Global) gives to
+    /// everybody. Defaults to 1,024. Without `wait` nobody does.
     #[cfg(feature = "tokio")]
     pub fn max_waiting(self, most: usize) -> Self {
         self.with(|settings| settings.waiting_room.most = most)

@@ -1,18 +1,24 @@
-//! The lines of requests that wait: one for each key and tier.
+//! The lines of requests that wait: one for each key and tier of a limit.
 
 use std::{
     collections::{BTreeMap, HashMap},
     hash::{BuildHasher, RandomState},
+    ops::{Range, RangeBounds},
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     task::Waker,
     time::Duration,
 };
 
-use super::demand::DemandRef;
-use crate::{decision::Decision, key::Key, limiter::Tier, lock::unpoisoned};
+use super::demand::{Demand, DemandRef};
+use crate::{
+    decision::{Decision, Status},
+    key::Key,
+    limiter::Tier,
+    lock::unpoisoned,
+};
 
 #[cfg(not(feature = "tokio"))]
 use std::time::Instant;
@@ -29,10 +35,10 @@ const KEPT: usize = 8;
 /// A line for each key and tier of which somebody waits.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// How many wait in all.
-    waiting: AtomicUsize,
     parts: [Part; PARTS],
     hasher: RandomState,
+    /// The number of the next arrival in any line.
+    arrivals: AtomicU64,
 }
 
 /// The lines of some keys.
@@ -40,34 +46,49 @@ pub(super) struct Lines {
 struct Part {
     /// How many wait in them.
     waiting: AtomicUsize,
-    by_key: Mutex<ByKey>,
+    by_key: Mutex<HashMap<Key, Vec<Line>>>,
 }
 
-pub(super) type ByKey = HashMap<Key, Vec<Line>>;
+/// The lines of some keys, locked.
+pub(super) struct LockedLines<'a> {
+    waiting: &'a AtomicUsize,
+    by_key: MutexGuard<'a, HashMap<Key, Vec<Line>>>,
+}
+
+/// The identity of a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LineId {
+    pub(super) key: Key,
+    /// The limit that counts by this key, where several do with a key each.
+    pub(super) limit: usize,
+    pub(super) tier: Tier,
+}
 
 /// The requests of one key and tier that wait, in the order in which they came.
 #[derive(Debug)]
 pub(super) struct Line {
-    pub(super) tier: Tier,
-    next: u64,
-    pub(super) waiters: BTreeMap<u64, InLine>,
+    limit: usize,
+    tier: Tier,
+    waiters: BTreeMap<u64, InLine>,
     pub(super) front: Option<HeadDenial>,
 }
 
 #[derive(Debug)]
-pub(super) struct InLine {
+struct InLine {
     cost: u64,
     /// The task to wake when the request has become the head.
-    pub(super) waker: Option<Waker>,
+    waker: Option<Waker>,
 }
 
 /// The limiter's answer to the newest head that was denied.
 #[derive(Debug)]
 pub(super) struct HeadDenial {
+    pub(super) demand: Demand,
     pub(super) denial: Decision,
     pub(super) at: Instant,
+    /// The quotas of the line's limit in the denial.
+    quotas: Range<usize>,
     head: u64,
-    head_cost: u64,
     /// The cost of those that stood behind that head, also of those that have passed since.
     behind: u64,
 }
@@ -75,7 +96,7 @@ pub(super) struct HeadDenial {
 /// How long those take at least that are in line before a request, and itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LineWait {
-    /// The place of the quota that says so.
+    /// The place of the quota that says so, among those of its limit.
     pub(super) quota: usize,
     pub(super) wait: Duration,
 }
@@ -88,11 +109,6 @@ impl LineWait {
     };
 }
 
-pub(super) fn line_of<'a>(by_key: &'a mut ByKey, demand: DemandRef<'_>) -> Option<&'a mut Line> {
-    let mut lines = by_key.get_mut(demand.key)?.iter_mut();
-    lines.find(|line| line.tier == *demand.tier)
-}
-
 impl Lines {
     fn part(&self, key: &Key) -> &Part {
         let hash = self.hasher.hash_one(key);
@@ -100,123 +116,130 @@ impl Lines {
         &self.parts[(hash % PARTS as u64) as usize]
     }
 
-    /// Whether anybody waits, so that this key may have a line.
+    /// Whether this key may have a line.
     #[inline]
     pub(super) fn may_have(&self, key: &Key) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0
-            && self.part(key).waiting.load(Ordering::Acquire) > 0
+        self.part(key).waiting.load(Ordering::Acquire) > 0
     }
 
-    /// The lines among which this key's are.
-    pub(super) fn lock(&self, key: &Key) -> MutexGuard<'_, ByKey> {
-        self.part(key).lock()
-    }
-
-    /// Counts one more that waits, if there are fewer than `most`. The lines of its key are locked.
-    pub(super) fn add(&self, key: &Key, most: usize) -> bool {
-        let one_more = |waiting| (waiting < most).then_some(waiting + 1);
-        let (done, seen) = (Ordering::AcqRel, Ordering::Acquire);
-        let added = self.waiting.fetch_update(done, seen, one_more).is_ok();
-        if added {
-            self.part(key).waiting.fetch_add(1, Ordering::AcqRel);
-        }
-        added
-    }
-
-    /// Does something to a line.
-    pub(super) fn with<T>(
-        &self,
-        key: &Key,
-        tier: &Tier,
-        change: impl FnOnce(&mut Line) -> T,
-    ) -> Option<T> {
-        let mut by_key = self.lock(key);
-        let mut lines = by_key.get_mut(key)?.iter_mut();
-        lines.find(|line| line.tier == *tier).map(change)
-    }
-
-    /// One leaves, because it has passed or will not; what is to be woken for that.
-    pub(super) fn leave(&self, key: &Key, tier: &Tier, id: u64, passed: bool) -> Option<Waker> {
+    /// The lines among which this key's are. Nobody locks two of them at a time.
+    pub(super) fn lock(&self, key: &Key) -> LockedLines<'_> {
         let part = self.part(key);
-        let mut by_key = part.lock();
-        part.waiting.fetch_sub(1, Ordering::AcqRel);
+        LockedLines {
+            waiting: &part.waiting,
+            by_key: unpoisoned(part.by_key.lock()),
+        }
+    }
+
+    /// The number of a request that arrives in a line, which is locked: so those of a line grow to
+    /// its end.
+    pub(super) fn arrival(&self, _: &LockedLines<'_>) -> u64 {
+        self.arrivals.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl LockedLines<'_> {
+    pub(super) fn find(&mut self, id: &LineId) -> Option<&mut Line> {
+        let mut lines = self.by_key.get_mut(&id.key)?.iter_mut();
+        lines.find(|line| line.is(id))
+    }
+
+    /// The line, and puts a request into it by its arrival.
+    pub(super) fn push(&mut self, id: &LineId, arrival: u64, cost: u64) -> &mut Line {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let lines = self.by_key.entry(id.key.clone()).or_default();
+        let place = lines.iter().position(|line| line.is(id));
+        let place = place.unwrap_or_else(|| {
+            lines.push(Line::new(id));
+            lines.len() - 1
+        });
+        lines[place].push(arrival, cost);
+        &mut lines[place]
+    }
+
+    /// One leaves, because it has passed or will not stand here any longer. Returns the task to wake
+    /// for that.
+    pub(super) fn leave(&mut self, id: &LineId, arrival: u64, passed: bool) -> Option<Waker> {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
-        let lines = by_key.get_mut(key)?;
-        let line = lines.iter_mut().find(|line| line.tier == *tier)?;
-        let next = line.leave(id, passed);
+        let lines = self.by_key.get_mut(&id.key)?;
+        let line = lines.iter_mut().find(|line| line.is(id))?;
+        let next = line.leave(arrival, passed);
         // A line in which nobody stands is forgotten.
         lines.retain(|line| !line.waiters.is_empty());
         if lines.is_empty() {
-            by_key.remove(key);
+            self.by_key.remove(&id.key);
         }
-        if by_key.is_empty() {
-            by_key.shrink_to(KEPT);
+        if self.by_key.is_empty() {
+            self.by_key.shrink_to(KEPT);
         }
         next
     }
 }
 
-impl Part {
-    fn lock(&self) -> MutexGuard<'_, ByKey> {
-        unpoisoned(self.by_key.lock())
-    }
-}
-
 impl Line {
-    pub(super) const fn new(tier: Tier) -> Self {
+    fn new(id: &LineId) -> Self {
         Self {
-            tier,
-            next: 0,
+            limit: id.limit,
+            tier: id.tier.clone(),
             waiters: BTreeMap::new(),
             front: None,
         }
     }
 
-    pub(super) fn push(&mut self, cost: u64) -> u64 {
-        let id = self.next;
-        self.next += 1;
-        self.waiters.insert(id, InLine { cost, waker: None });
+    fn is(&self, id: &LineId) -> bool {
+        self.limit == id.limit && self.tier == id.tier
+    }
+
+    fn push(&mut self, arrival: u64, cost: u64) {
+        self.waiters.insert(arrival, InLine { cost, waker: None });
         if let Some(front) = &mut self.front {
             front.behind = front.behind.saturating_add(cost);
         }
-        id
     }
 
     /// How long a request of this cost waits at least that joins now, if that is known.
     pub(super) fn wait(&self, cost: u64, now: Instant) -> Option<LineWait> {
         let front = self.front.as_ref()?;
-        let behind = front.behind.saturating_add(cost);
-        let passed = now.saturating_duration_since(front.at);
-        let quotas = front.denial.statuses().iter().enumerate();
-        let waits = quotas.map(|(quota, status)| {
-            let wait = status.wait_behind(front.head_cost, behind);
-            let wait = wait.saturating_sub(passed);
-            LineWait { quota, wait }
-        });
-        waits.max_by_key(|line| line.wait)
+        front.wait(front.behind.saturating_add(cost), now)
     }
 
-    /// The head was denied: what is behind it is counted anew.
-    pub(super) fn denied(&mut self, head: u64, denial: &Decision, at: Instant) {
-        let costs = self
-            .waiters
-            .range(head + 1..)
-            .map(|(_, waiter)| waiter.cost);
+    /// How long the request of this arrival waits at least, which is not the head, if that is known.
+    pub(super) fn wait_of(&self, arrival: u64, now: Instant) -> Option<LineWait> {
+        let front = self.front.as_ref()?;
+        let later = self.cost_of(arrival + 1..);
+        front.wait(front.behind.saturating_sub(later), now)
+    }
+
+    /// The head was denied, by the limit whose quotas are these: what is behind it is counted anew.
+    pub(super) fn denied(
+        &mut self,
+        head: u64,
+        demand: DemandRef<'_>,
+        (denial, quotas): (&Decision, Range<usize>),
+        at: Instant,
+    ) {
         self.front = Some(HeadDenial {
+            demand: demand.keep(),
             denial: denial.clone(),
             at,
+            quotas,
             head,
-            head_cost: self.waiters.get(&head).map_or(0, |waiter| waiter.cost),
-            behind: costs.fold(0, u64::saturating_add),
+            behind: self.cost_of(head + 1..),
         });
     }
 
-    /// One leaves, because it has passed or will not; what is to be woken for that.
-    fn leave(&mut self, id: u64, passed: bool) -> Option<Waker> {
-        let was_head = self.head() == Some(id);
-        let waiter = self.waiters.remove(&id)?;
+    fn cost_of(&self, arrivals: impl RangeBounds<u64>) -> u64 {
+        let costs = self.waiters.range(arrivals).map(|(_, waiter)| waiter.cost);
+        costs.fold(0, u64::saturating_add)
+    }
+
+    /// One leaves, because it has passed or will not stand here any longer. Returns the task to wake
+    /// for that.
+    fn leave(&mut self, arrival: u64, passed: bool) -> Option<Waker> {
+        let was_head = self.head() == Some(arrival);
+        let waiter = self.waiters.remove(&arrival)?;
         match &mut self.front {
-            Some(front) if !passed && front.head == id => self.front = None,
+            Some(front) if !passed && front.head == arrival => self.front = None,
             Some(front) if !passed => front.behind = front.behind.saturating_sub(waiter.cost),
             _ => {}
         }
@@ -225,6 +248,42 @@ impl Line {
     }
 
     pub(super) fn head(&self) -> Option<u64> {
-        self.waiters.first_key_value().map(|(id, _)| *id)
+        self.waiters.first_key_value().map(|(arrival, _)| *arrival)
+    }
+
+    /// Whether the request of this arrival is the head. If not, `waker` is woken when it is.
+    pub(super) fn is_head(&mut self, arrival: u64, waker: &Waker) -> bool {
+        let is_head = self.head() == Some(arrival);
+        if !is_head && let Some(waiter) = self.waiters.get_mut(&arrival) {
+            waiter.waker = Some(waker.clone());
+        }
+        is_head
+    }
+}
+
+impl HeadDenial {
+    /// How long it takes at least until `behind` more units have passed after the head.
+    fn wait(&self, behind: u64, now: Instant) -> Option<LineWait> {
+        let passed = now.saturating_duration_since(self.at);
+        let quotas = self.denial.statuses().get(self.quotas.clone())?;
+        let waits = quotas.iter().enumerate().map(|(quota, status)| {
+            let wait = status.wait_behind(self.demand.cost, behind);
+            let wait = wait.saturating_sub(passed);
+            LineWait { quota, wait }
+        });
+        waits.max_by_key(|line| line.wait)
+    }
+
+    /// Whether the key of the line was blocked.
+    pub(super) fn is_blocked(&self) -> bool {
+        let statuses = self.denial.statuses();
+        let own = statuses.get(self.quotas.clone()).unwrap_or_default();
+        let is_own = own.len() == statuses.len() || own.iter().any(Status::is_blocked);
+        self.denial.is_blocked() && is_own
+    }
+
+    /// Whether it was about the same key, by the same limits.
+    pub(super) fn is_about(&self, demand: DemandRef<'_>) -> bool {
+        self.demand.key == *demand.key && self.demand.tier == *demand.tier
     }
 }

@@ -119,6 +119,7 @@ mod follow_up;
 mod future;
 mod layer;
 mod line;
+mod places;
 mod reservation;
 mod service;
 mod settings;

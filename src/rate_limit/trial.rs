@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use super::{
     admission::Admission,
     demand::{Course, DemandRef},
-    line::LineWait,
-    wait::{self, Entered, LinePlace},
+    wait::{self, Again, Entered, LineAhead, LinePlace},
 };
 use crate::{
     decision::Decision,
@@ -27,8 +26,8 @@ pub(super) struct Trial {
     probed: bool,
     /// The limiter's denial, if it was asked.
     denial: Option<Decision>,
-    /// The time of a line that has no place for the request, and is not to be overtaken.
-    line: Option<LineWait>,
+    /// The line that has no place for the request, and is not to be overtaken.
+    line: Option<LineAhead>,
     place: Option<LinePlace>,
 }
 
@@ -122,7 +121,8 @@ impl Trial {
                 NextStep::Retry(wait) => {
                     let slept = wait::sleep(wait).await;
                     slept.map_err(LimiterError::unavailable)?;
-                    self.ask_to_pass(admission, demand)
+                    // Meanwhile one that came earlier may have moved into the line.
+                    NextStep::Stand
                 }
                 NextStep::Turn(decision) => {
                     let delay = decision.delay();
@@ -260,12 +260,15 @@ impl Trial {
         if !admission.bends() {
             return NextStep::Done(Ok(denial));
         }
-        if let Some(place) = &self.place {
+        if let Some(place) = &mut self.place {
             let longest = admission.room().longest(&denial).unwrap_or_default();
             let left = longest.saturating_sub(place.waited());
             if let Some(wait) = denial.retry_after().filter(|wait| *wait <= left) {
-                place.denied(&denial);
-                return NextStep::Retry(wait);
+                match admission.room().denied(place, demand, &denial, left) {
+                    Again::Head => return NextStep::Retry(wait),
+                    Again::Behind => return NextStep::Stand,
+                    Again::Refused(line) => self.line = Some(line),
+                }
             }
             self.course.waited = place.waited();
             self.place = None;
@@ -407,8 +410,9 @@ impl Trial {
     /// The denial, which lasts as long as the line would have taken.
     fn refuse<F>(&mut self, denial: Decision) -> NextStep<F> {
         NextStep::Done(Ok(match self.line.take() {
-            Some(line) if denial.is_allowed() || !line.wait.is_zero() => {
-                denial.denied_for(line.quota, line.wait)
+            Some(LineAhead { limit, wait }) if denial.is_allowed() || !wait.wait.is_zero() => {
+                let place = denial.places_of(limit).start + wait.quota;
+                denial.denied_for(place, wait.wait)
             }
             _ => denial,
         }))

@@ -1,7 +1,8 @@
-//! Waiting: the lines in which denied requests stand, and the sleep until a turn has come.
+//! Waiting: the room in which denied requests stand in line, and the sleep until a turn has come.
 
 use std::{
     future::poll_fn,
+    iter,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -9,7 +10,8 @@ use std::{
 
 use super::{
     demand::DemandRef,
-    line::{ByKey, Line, LineWait, Lines, line_of},
+    line::{LineId, LineWait, Lines, LockedLines},
+    places::{HeldPlace, Holder, Places},
 };
 use crate::{decision::Decision, key::Key, limiter::Tier};
 
@@ -18,21 +20,41 @@ use std::time::Instant;
 #[cfg(feature = "tokio")]
 use tokio::time::Instant;
 
-/// The part of the room that one key can fill.
-const SHARE: usize = 8;
-
 /// Says how long a request may wait that was denied so, if at all.
 pub(super) type LongestOf = Arc<dyn Fn(&Decision) -> Option<Duration> + Send + Sync>;
 
 /// The requests that wait for a denial to end.
+///
+/// Where several limits with a key each are charged together, a request stands in the line of one of
+/// them: the one that binds in the last denial.
 #[derive(Clone)]
 pub(super) struct WaitingRoom {
     /// Nobody waits unless this is set.
     pub(super) longest: Option<Duration>,
     /// The longest wait for what a denial denies, no longer than `longest`, where that differs.
     pub(super) longest_of: Option<LongestOf>,
+    /// The lines of the limits, where those have names: others of the room may share them.
+    pub(super) named: Arc<[NamedLines]>,
     pub(super) most: usize,
     lines: Arc<Lines>,
+    places: Arc<Places>,
+}
+
+/// The lines of a limit that has a name.
+#[derive(Debug)]
+pub(super) struct NamedLines {
+    pub(super) name: Tier,
+    /// The longest wait in them.
+    pub(super) longest: Option<Duration>,
+}
+
+/// A line that a request may stand in.
+#[derive(Debug)]
+struct LineOfLimit {
+    id: LineId,
+    /// The place of its limit among those that decide about the request.
+    limit: usize,
+    longest: Duration,
 }
 
 /// The fate of a request that comes to the room.
@@ -41,9 +63,26 @@ pub(super) enum Entered {
     HeadDenial(LinePlace),
     /// Others are before it.
     Behind(LinePlace),
-    /// It does not wait: it would take too long, or there is no place. With the time that the line
-    /// takes, if there is one, which is not to be overtaken.
-    Refused(Option<LineWait>),
+    /// It does not wait: it would take too long, or there is no place. With the line, if there is one,
+    /// which is not to be overtaken.
+    Refused(Option<LineAhead>),
+}
+
+/// A line that a request finds, by the place of its limit among those that decide about the request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LineAhead {
+    pub(super) limit: usize,
+    pub(super) wait: LineWait,
+}
+
+/// The fate of a request in line that was denied again.
+pub(super) enum Again {
+    /// It is the head of its line.
+    Head,
+    /// Others, which came before it, stand before it in the line of the limit that denied it.
+    Behind,
+    /// It would take too long.
+    Refused(LineAhead),
 }
 
 impl WaitingRoom {
@@ -51,8 +90,10 @@ impl WaitingRoom {
         Self {
             longest: None,
             longest_of: None,
+            named: Arc::default(),
             most: 1_024,
             lines: Arc::default(),
+            places: Arc::default(),
         }
     }
 
@@ -71,85 +112,238 @@ impl WaitingRoom {
     /// Whether there may be a line of this key to join.
     #[inline]
     pub(super) fn may_have_line(&self, key: &Key) -> bool {
-        self.is_open() && self.lines.may_have(key)
+        self.is_open() && self.places.are_used() && self.may_have_line_of(key)
+    }
+
+    fn may_have_line_of(&self, key: &Key) -> bool {
+        let mut parts = key.joint_parts().into_iter().flatten().flatten();
+        self.lines.may_have(key) || parts.any(|part| self.lines.may_have(&Key::from_bytes(part)))
+    }
+
+    /// The line of a request's whole key.
+    fn line_of_key(&self, demand: DemandRef<'_>) -> LineOfLimit {
+        LineOfLimit {
+            id: LineId {
+                key: demand.key.clone(),
+                limit: 0,
+                tier: demand.tier.clone(),
+            },
+            limit: 0,
+            longest: self.longest.unwrap_or_default(),
+        }
+    }
+
+    /// The line of each limit with a key of its own.
+    fn lines_of_limits<'a>(
+        &'a self,
+        demand: DemandRef<'a>,
+    ) -> impl Iterator<Item = LineOfLimit> + 'a {
+        let parts = demand.key.joint_parts().into_iter().flatten().enumerate();
+        let present = parts.filter_map(|(place, part)| Some((place, Key::from_bytes(part?))));
+        present.enumerate().map(move |(limit, (place, key))| {
+            let named = self.named.get(place);
+            let longest = named.map_or(self.longest, |named| named.longest);
+            let id = match named {
+                Some(named) => LineId {
+                    key,
+                    limit: 0,
+                    tier: named.name.clone(),
+                },
+                None => LineId {
+                    key,
+                    limit: place + 1,
+                    tier: demand.tier.clone(),
+                },
+            };
+            LineOfLimit {
+                id,
+                limit,
+                longest: longest.unwrap_or_default(),
+            }
+        })
+    }
+
+    /// The lines that a request may stand in.
+    fn lines_of<'a>(&'a self, demand: DemandRef<'a>) -> impl Iterator<Item = LineOfLimit> + 'a {
+        iter::once_with(move || self.line_of_key(demand)).chain(self.lines_of_limits(demand))
+    }
+
+    /// The line of the limit that binds in a denial.
+    fn line_for(&self, demand: DemandRef<'_>, denial: &Decision) -> LineOfLimit {
+        // A limiter that does not know of several keys has decided about the whole.
+        let limits = denial.limits().max(1);
+        let mut lines = self.lines_of_limits(demand);
+        let line = match self.lines_of_limits(demand).count() == limits {
+            true => lines.nth(denial.binding_limit()),
+            false => None,
+        };
+        line.unwrap_or_else(|| self.line_of_key(demand))
     }
 
     /// A place for a request that was denied just now.
     pub(super) fn enter(&self, demand: DemandRef<'_>, denial: &Decision) -> Entered {
-        let fits = |wait: Option<Duration>| {
-            let longest = self.longest(denial)?;
-            wait.filter(|wait| *wait <= longest)
+        let longest = self.longest(denial).unwrap_or_default();
+        if denial.retry_after().is_none_or(|wait| wait > longest) || !self.is_open() {
+            return Entered::Refused(None);
+        }
+        let line = LineOfLimit {
+            longest,
+            ..self.line_for(demand, denial)
         };
-        if fits(denial.retry_after()).is_none() {
+        let mut lines = self.lines.lock(&line.id.key);
+        if lines.find(&line.id).is_some() {
+            return self.join_line(&mut lines, line, demand);
+        }
+        let Some(held) = self.take_place(demand) else {
             return Entered::Refused(None);
+        };
+        let quotas = denial.places_of(line.limit);
+        let place = self.place(&mut lines, line.id, demand, held);
+        if let Some(line) = lines.find(&place.line) {
+            line.denied(place.arrival, demand, (denial, quotas), place.joined);
         }
-        let mut by_key = self.lines.lock(demand.key);
-        if let Some(entered) = self.join_line(&mut by_key, demand) {
-            return entered;
-        }
-        if !self.take_place(&by_key, demand.key) {
-            return Entered::Refused(None);
-        }
-        let place = self.place(demand, 0);
-        let mut line = Line::new(demand.tier.clone());
-        line.push(demand.cost);
-        line.denied(0, denial, place.joined);
-        by_key.entry(demand.key.clone()).or_default().push(line);
         Entered::HeadDenial(place)
     }
 
     /// A place at the end of the line that there is, for a request that the limiter was not asked
-    /// about.
+    /// about; of several, the one that takes longest.
     pub(super) fn join(&self, demand: DemandRef<'_>) -> Option<Entered> {
-        self.join_line(&mut self.lines.lock(demand.key), demand)
-    }
-
-    fn join_line(&self, by_key: &mut ByKey, demand: DemandRef<'_>) -> Option<Entered> {
-        let longest = self.longest?;
-        let line = line_of(by_key, demand)?;
-        let wait = line.wait(demand.cost, Instant::now());
-        let too_long = wait.is_some_and(|line| line.wait > longest);
-        if too_long || !self.take_place(by_key, demand.key) {
+        let mut longest: Option<(Duration, LineOfLimit)> = None;
+        for line in self.lines_of(demand) {
+            let mut lines = self.lines.lock(&line.id.key);
+            let Some(found) = lines.find(&line.id) else {
+                continue;
+            };
+            let wait = found.wait(demand.cost, Instant::now());
             let wait = wait.unwrap_or(LineWait::UNKNOWN);
-            return Some(Entered::Refused(Some(wait)));
+            if wait.wait > line.longest {
+                return Some(Entered::Refused(Some(line.ahead(wait))));
+            }
+            if longest.as_ref().is_none_or(|(than, _)| wait.wait > *than) {
+                longest = Some((wait.wait, line));
+            }
         }
-        let id = line_of(by_key, demand)?.push(demand.cost);
-        Some(Entered::Behind(self.place(demand, id)))
+        let (_, line) = longest?;
+        let mut lines = self.lines.lock(&line.id.key);
+        lines.find(&line.id)?;
+        Some(self.join_line(&mut lines, line, demand))
     }
 
-    /// Takes a place for one more of this key, if there is one.
-    fn take_place(&self, by_key: &ByKey, key: &Key) -> bool {
-        let lines = by_key.get(key).map_or(&[][..], Vec::as_slice);
-        let of_key: usize = lines.iter().map(|line| line.waiters.len()).sum();
-        let share = (self.most / SHARE).max(1);
-        of_key < share && self.lines.add(key, self.most)
+    /// Joins the end of a line that there is.
+    fn join_line(
+        &self,
+        lines: &mut LockedLines<'_>,
+        line: LineOfLimit,
+        demand: DemandRef<'_>,
+    ) -> Entered {
+        let found = lines.find(&line.id);
+        let wait = found.and_then(|found| found.wait(demand.cost, Instant::now()));
+        let too_long = wait.is_some_and(|ahead| ahead.wait > line.longest);
+        let held = match too_long {
+            true => None,
+            false => self.take_place(demand),
+        };
+        match held {
+            Some(held) => Entered::Behind(self.place(lines, line.id, demand, held)),
+            None => Entered::Refused(Some(line.ahead(wait.unwrap_or(LineWait::UNKNOWN)))),
+        }
     }
 
-    /// The place of the request that was just put into line.
-    fn place(&self, demand: DemandRef<'_>, id: u64) -> LinePlace {
+    /// Takes a place, which counts at each key that is not the same for everybody.
+    fn take_place(&self, demand: DemandRef<'_>) -> Option<HeldPlace> {
+        // The limits of one layer are told apart; of limits with names one key is one holder.
+        let limit = |line: &LineOfLimit| line.id.limit;
+        let own = |line: &LineOfLimit| line.id.key != Key::global();
+        let mut holders: Vec<Holder> = Vec::new();
+        for line in self.lines_of_limits(demand).filter(own) {
+            let holder = (limit(&line), line.id.key);
+            if !holders.contains(&holder) {
+                holders.push(holder);
+            }
+        }
+        if holders.is_empty() {
+            holders.push((0, demand.key.clone()));
+        }
+        self.places.take(holders.into_iter(), self.most)
+    }
+
+    /// Puts a request into a line, which is locked.
+    fn place(
+        &self,
+        lines: &mut LockedLines<'_>,
+        line: LineId,
+        demand: DemandRef<'_>,
+        held: HeldPlace,
+    ) -> LinePlace {
+        let arrival = self.lines.arrival(lines);
+        lines.push(&line, arrival, demand.cost);
         LinePlace {
             lines: Arc::clone(&self.lines),
-            key: demand.key.clone(),
-            tier: demand.tier.clone(),
-            id,
+            line,
+            arrival,
+            cost: demand.cost,
             joined: Instant::now(),
             passed: false,
+            _held: held,
+        }
+    }
+
+    /// Notes that a request in line was denied again, and may wait for `left` more: in the line of the
+    /// limit that denied it, by its arrival.
+    pub(super) fn denied(
+        &self,
+        place: &mut LinePlace,
+        demand: DemandRef<'_>,
+        denial: &Decision,
+        left: Duration,
+    ) -> Again {
+        let line = self.line_for(demand, denial);
+        if line.id != place.line {
+            place.move_to(line.id.clone());
+        }
+        let mut lines = self.lines.lock(&place.line.key);
+        let Some(found) = lines.find(&place.line) else {
+            return Again::Head;
+        };
+        let now = Instant::now();
+        if found.head() == Some(place.arrival) {
+            let quotas = denial.places_of(line.limit);
+            found.denied(place.arrival, demand, (denial, quotas), now);
+            return Again::Head;
+        }
+        match found.wait_of(place.arrival, now) {
+            Some(wait) if wait.wait > left => Again::Refused(line.ahead(wait)),
+            _ => Again::Behind,
         }
     }
 
     /// Whether there is a line, and its key was blocked when its head last asked.
     pub(super) fn blocked_line(&self, demand: DemandRef<'_>) -> Option<bool> {
-        let mut by_key = self.lines.lock(demand.key);
-        let line = line_of(&mut by_key, demand)?;
-        let front = line.front.as_ref();
-        Some(front.is_some_and(|front| front.denial.is_blocked()))
+        let blocked = self.lines_of(demand).filter_map(|line| {
+            let mut lines = self.lines.lock(&line.id.key);
+            let front = lines.find(&line.id)?.front.as_ref();
+            Some(front.is_some_and(super::line::HeadDenial::is_blocked))
+        });
+        blocked.reduce(|one, other| one || other)
     }
 
-    /// The limiter's answer to the head of the line, as it is now.
+    /// The limiter's answer to the head of a line, as it is now, if it was about the same key.
     pub(super) fn denial_of_head(&self, demand: DemandRef<'_>) -> Option<Decision> {
-        let mut by_key = self.lines.lock(demand.key);
-        let front = line_of(&mut by_key, demand)?.front.as_ref()?;
-        Some(front.denial.clone().aged(front.at.elapsed()))
+        self.lines_of(demand).find_map(|line| {
+            let mut lines = self.lines.lock(&line.id.key);
+            let front = lines.find(&line.id)?.front.as_ref()?;
+            let denial = front.is_about(demand).then(|| front.denial.clone())?;
+            Some(denial.aged(front.at.elapsed()))
+        })
+    }
+}
+
+impl LineOfLimit {
+    const fn ahead(&self, wait: LineWait) -> LineAhead {
+        LineAhead {
+            limit: self.limit,
+            wait,
+        }
     }
 }
 
@@ -157,11 +351,12 @@ impl WaitingRoom {
 #[derive(Debug)]
 pub(super) struct LinePlace {
     lines: Arc<Lines>,
-    key: Key,
-    tier: Tier,
-    id: u64,
+    line: LineId,
+    arrival: u64,
+    cost: u64,
     joined: Instant,
     passed: bool,
+    _held: HeldPlace,
 }
 
 impl LinePlace {
@@ -171,25 +366,32 @@ impl LinePlace {
     }
 
     fn poll_head(&self, cx: &Context<'_>) -> Poll<()> {
-        let is_head = self.lines.with(&self.key, &self.tier, |line| {
-            let is_head = line.head() == Some(self.id);
-            if !is_head && let Some(waiter) = line.waiters.get_mut(&self.id) {
-                waiter.waker = Some(cx.waker().clone());
-            }
-            is_head
-        });
-        match is_head {
-            Some(false) => Poll::Pending,
-            _ => Poll::Ready(()),
+        let mut lines = self.lines.lock(&self.line.key);
+        let line = lines.find(&self.line);
+        match line.is_none_or(|line| line.is_head(self.arrival, cx.waker())) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
     }
 
-    /// Notes that the limiter denied it, which is the head.
-    pub(super) fn denied(&self, denial: &Decision) {
-        let now = Instant::now();
-        self.lines.with(&self.key, &self.tier, |line| {
-            line.denied(self.id, denial, now);
-        });
+    /// Leaves its line for another, where it stands by its arrival.
+    fn move_to(&mut self, line: LineId) {
+        self.leave();
+        let mut lines = self.lines.lock(&line.key);
+        lines.push(&line, self.arrival, self.cost);
+        drop(lines);
+        self.line = line;
+    }
+
+    /// Leaves its line, whose next one asks.
+    fn leave(&self) {
+        let mut lines = self.lines.lock(&self.line.key);
+        let next = lines.leave(&self.line, self.arrival, self.passed);
+        // Outside the lock: it may run anything.
+        drop(lines);
+        if let Some(next) = next {
+            next.wake();
+        }
     }
 
     /// How long it has been waiting.
@@ -205,13 +407,7 @@ impl LinePlace {
 
 impl Drop for LinePlace {
     fn drop(&mut self) {
-        let next = self
-            .lines
-            .leave(&self.key, &self.tier, self.id, self.passed);
-        // Outside the lock: it may run anything.
-        if let Some(next) = next {
-            next.wake();
-        }
+        self.leave();
     }
 }
 

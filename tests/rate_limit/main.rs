@@ -25,3 +25,5 @@ mod together;
 mod top_keys;
 #[cfg(feature = "tokio")]
 mod waiting_lines;
+#[cfg(feature = "tokio")]
+mod waiting_together;

@@ -20,7 +20,7 @@ use tower_ratelimit::{
 };
 
 /// tokio's time as a limiter's clock.
-struct TokioClock(Instant);
+pub(crate) struct TokioClock(pub(crate) Instant);
 
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
@@ -57,9 +57,12 @@ fn cost(parts: &http::request::Parts) -> u64 {
 }
 
 /// When a request was answered, in milliseconds, its status, and its `Retry-After`.
-type Answer = (u128, u16, Option<String>);
+pub(crate) type Answer = (u128, u16, Option<String>);
 
-fn ask<S>(service: &S, request: Request<()>) -> impl Future<Output = Answer> + Send + 'static
+pub(crate) fn ask<S>(
+    service: &S,
+    request: Request<()>,
+) -> impl Future<Output = Answer> + Send + 'static
 where
     S: Service<Request<()>, Response = Response<String>> + Clone,
     S::Error: std::fmt::Debug,
@@ -81,13 +84,13 @@ where
     }
 }
 
-async fn joined(answers: JoinSet<Answer>) -> Vec<Answer> {
+pub(crate) async fn joined(answers: JoinSet<Answer>) -> Vec<Answer> {
     let mut answers = answers.join_all().await;
     answers.sort();
     answers
 }
 
-fn passed(answers: &[Answer]) -> Vec<u128> {
+pub(crate) fn passed(answers: &[Answer]) -> Vec<u128> {
     let passed = answers.iter().filter(|(_, status, _)| *status == 200);
     passed.map(|(at, ..)| *at / 10 * 10).collect()
 }

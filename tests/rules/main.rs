@@ -13,4 +13,5 @@ mod page;
 mod paths;
 mod reading;
 mod reload;
+mod waiting;
 mod warnings;

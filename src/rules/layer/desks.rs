@@ -118,7 +118,7 @@ impl<R> Desks<R> {
         if let Some(desk) = self.together.load().get(&met) {
             return Arc::clone(desk);
         }
-        let desk = Arc::new(self.make_together(charges, &met));
+        let desk = Arc::new(self.make_together(charges));
         if self.together.load().len() < MAX_GROUPS {
             self.together.rcu(|known| {
                 let mut known = HashMap::clone(known);
@@ -129,7 +129,7 @@ impl<R> Desks<R> {
         desk
     }
 
-    fn make_together(&self, charges: &[&ChargeOfRule<'_>], met: &[Met]) -> RuleDesk<R> {
+    fn make_together(&self, charges: &[&ChargeOfRule<'_>]) -> RuleDesk<R> {
         let rules = || charges.iter().map(|charge| charge.rule);
         let limiters = rules().filter_map(|rule| self.rules.limiter(rule).cloned());
         let waits = rules().any(|rule| rule.wait.is_some());
@@ -153,10 +153,6 @@ impl<R> Desks<R> {
         let blocks = rules().any(|rule| rule.block_for.is_some());
         let group = RuleGroup::together(limiters.collect(), terms, policies.clone(), blocks);
         let group = group.unwrap_or_else(|_| RuleGroup::none(policies));
-        let line: Vec<String> = met
-            .iter()
-            .map(|(rule, set, _)| self.line(*rule, *set))
-            .collect();
         self.settings.desk(
             group,
             OwnTerms {
@@ -164,13 +160,9 @@ impl<R> Desks<R> {
                 headers: rules().next().map(|rule| rule.headers.clone()),
                 shadow: false,
                 counts: counts_of_each(rules()),
-                wait: wait_of_all(charges).map(|wait| (wait, line.join(" "))),
+                wait: wait_of_all(charges),
             },
         )
-    }
-
-    fn line(&self, rule: u16, set: usize) -> String {
-        line(&self.rules.rules()[usize::from(rule)], set)
     }
 }
 
@@ -213,7 +205,7 @@ struct OwnTerms {
     headers: Option<Headers>,
     shadow: bool,
     counts: Option<CountedResponses>,
-    wait: Option<(Wait, String)>,
+    wait: Option<Wait>,
 }
 
 impl<R> LayerSettings<R> {
@@ -248,6 +240,7 @@ impl<R> LayerSettings<R> {
         let wait = wait.map(|longest| Wait {
             longest,
             of_denial: None,
+            lines: vec![(line(rule, place), Some(longest))],
         });
         self.desk(
             group,
@@ -255,7 +248,7 @@ impl<R> LayerSettings<R> {
                 headers: Some(rule.headers.clone()),
                 shadow: rule.shadow,
                 counts,
-                wait: wait.map(|wait| (wait, line(rule, place))),
+                wait,
             },
         )
     }
@@ -297,8 +290,13 @@ fn wait_of_all(charges: &[&ChargeOfRule<'_>]) -> Option<Wait> {
         std::iter::repeat_n(charge.rule.wait, quotas)
     });
     let of_quotas: Vec<Option<Duration>> = of_quotas.collect();
+    let lines = charges.iter().map(|charge| {
+        let name = line(charge.rule, charge.place);
+        (name, charge.rule.wait)
+    });
     Some(Wait {
         longest,
+        lines: lines.collect(),
         of_denial: Some(Arc::new(move |denial: &Decision| {
             let quotas = denial.quotas().zip(&of_quotas);
             let denying = quotas.filter(|(quota, _)| quota.is_denied());

@@ -1,0 +1,159 @@
+//! Requests that wait for limits with a key each: whose line they stand in, and whose places they take.
+
+use std::time::Duration;
+
+use http::Request;
+use testkit::Probe;
+use tokio::{task::JoinSet, time::Instant};
+use tower::Layer;
+use tower_ratelimit::{
+    Global, Header, LocalLimiter, LocalStore, Quota, RateLimitLayer, limiter::JointLimiter,
+};
+
+use crate::waiting_lines::{Answer, TokioClock, ask, joined, passed};
+
+/// A limit that nobody reaches.
+const MANY: u64 = 1_000_000;
+
+/// Limits by address, by tenant and of everybody, so many of each a second, one at an instant.
+fn layer(address: u64, tenant: u64, everybody: u64) -> RateLimitLayer<JointLimiter> {
+    let clock = TokioClock(Instant::now());
+    let store = LocalStore::builder().clock(clock).build().unwrap();
+    let of = |name, limit| {
+        let burst = if limit < MANY { 1 } else { limit };
+        let quota = Quota::per_second(limit).burst(burst).named(name);
+        LocalLimiter::builder(quota).build_in(&store).unwrap()
+    };
+    RateLimitLayer::all([
+        of("address", address).by(Header::new("x-address")),
+        of("tenant", tenant).by(Header::new("x-tenant")),
+        of("everybody", everybody).by(Global),
+    ])
+}
+
+fn from(address: &str, tenant: &str) -> Request<()> {
+    let request = Request::get("/").header("x-address", address);
+    request.header("x-tenant", tenant).body(()).unwrap()
+}
+
+fn at_once(answers: &[Answer]) -> usize {
+    let denied = |(at, status, _): &&Answer| *at == 0 && *status == 429;
+    answers.iter().filter(denied).count()
+}
+
+/// A client's address denies it, whatever tenant it names: that is one line, and not one for each
+/// tenant.
+#[tokio::test(start_paused = true)]
+async fn a_denied_address_that_varies_its_tenant_leaves_room_for_others() {
+    let service = layer(1, 10, MANY).wait(Duration::from_secs(5));
+    let service = service.layer(Probe::default());
+    let mut flood = JoinSet::new();
+    for tenant in 0..1_100 {
+        flood.spawn(ask(&service, from("mallory", &format!("tenant {tenant}"))));
+        tokio::task::yield_now().await;
+    }
+    let mut others = JoinSet::new();
+    for address in ["ann", "bob"] {
+        others.spawn(ask(&service, from(address, "acme")));
+        tokio::task::yield_now().await;
+    }
+    let others = joined(others).await;
+    assert_eq!(passed(&others), [0, 100], "bob waits 0.1 s");
+    let flood = joined(flood).await;
+    assert_eq!(passed(&flood), [0, 1_000, 2_000, 3_000, 4_000, 5_000]);
+    assert_eq!(at_once(&flood), 1_094);
+}
+
+/// A place counts at each key of the request, so that the many lines of the tenants hold no more of
+/// one address than its share; what is the same for everybody is nobody's share.
+#[tokio::test(start_paused = true)]
+async fn a_place_counts_at_every_key_but_that_of_everybody() {
+    let layer = layer(MANY, 1, MANY).wait(Duration::from_secs(5));
+    let service = layer.max_waiting(80).layer(Probe::default());
+    let mut first = JoinSet::new();
+    for tenant in 0..40 {
+        first.spawn(ask(
+            &service,
+            from(&format!("{tenant}"), &format!("{tenant}")),
+        ));
+    }
+    assert_eq!(passed(&joined(first).await), [0; 40]);
+    let mut flood = JoinSet::new();
+    for tenant in 0..20 {
+        flood.spawn(ask(&service, from("mallory", &format!("{tenant}"))));
+        tokio::task::yield_now().await;
+    }
+    let mut others = JoinSet::new();
+    for tenant in 20..40 {
+        others.spawn(ask(
+            &service,
+            from(&format!("{tenant}"), &format!("{tenant}")),
+        ));
+        tokio::task::yield_now().await;
+    }
+    let flood = joined(flood).await;
+    assert_eq!(at_once(&flood), 10);
+    assert_eq!(passed(&joined(others).await), [1_000; 20]);
+}
+
+/// Those that the limit of all holds up wait in its line, each in its share of the room.
+#[tokio::test(start_paused = true)]
+async fn the_line_of_everybody_is_as_long_as_the_room() {
+    let layer = layer(MANY, MANY, 100).wait(Duration::from_secs(5));
+    let service = layer.max_waiting(80).layer(Probe::default());
+    let mut answers = JoinSet::new();
+    for client in 0..100 {
+        answers.spawn(ask(
+            &service,
+            from(&format!("{client}"), &format!("{client}")),
+        ));
+        tokio::task::yield_now().await;
+    }
+    let answers = joined(answers).await;
+    let expected: Vec<_> = (0..=80).map(|turn| turn * 10).collect();
+    assert_eq!(passed(&answers), expected);
+    assert_eq!(at_once(&answers), 19);
+}
+
+/// The head of one line that another limit denies goes to that limit's line, in front of those that
+/// came after it. It passes within the time since it came, and those behind it in its old line do not
+/// wait for it.
+#[tokio::test(start_paused = true)]
+async fn a_head_moves_to_the_line_of_the_limit_that_denies_it_by_its_arrival() {
+    let service = layer(1, 1, MANY).wait(Duration::from_secs(4));
+    let service = service.layer(Probe::default());
+    let mut cast = JoinSet::new();
+    for (start, address, tenant) in [
+        (0, "ann", "acme"),  // Passes: Ann has her next unit at 1 s.
+        (0, "ann", "big"),   // The head of Ann's line.
+        (0, "ann", "small"), // Behind it, and asks as soon as that has moved.
+        (100, "x", "big"),   // Passes: the tenant has its next unit at 1.1 s.
+        (100, "y", "big"),   // The head of the tenant's line.
+        (100, "z", "big"),   // Behind it.
+    ] {
+        let service = service.clone();
+        cast.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(start)).await;
+            let (at, status, _) = ask(&service, from(address, tenant)).await;
+            (u64::try_from(at).unwrap() + start, status, address, tenant)
+        });
+        tokio::task::yield_now().await;
+    }
+    let mut answers = cast.join_all().await;
+    answers.sort_unstable();
+    let near = answers
+        .iter()
+        .map(|(at, status, address, tenant)| (at / 100, *status, *address, *tenant));
+    let near: Vec<_> = near.collect();
+    assert_eq!(
+        near,
+        [
+            (0, 200, "ann", "acme"),
+            (1, 200, "x", "big"),
+            (10, 200, "ann", "small"),
+            (11, 200, "y", "big"),
+            (21, 200, "ann", "big"),
+            (31, 200, "z", "big"),
+        ]
+    );
+}

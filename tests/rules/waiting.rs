@@ -1,0 +1,85 @@
+//! Requests that several rules limit, and wait: in whose lines they stand.
+
+use std::sync::Arc;
+
+use tokio::{task::JoinSet, time::Instant};
+use tower_ratelimit::{
+    ManualClock, TokioClock,
+    rules::{Format, Rules, RulesLayer},
+};
+
+use crate::layer::Ruled;
+
+fn ruled(text: &str) -> Arc<Ruled> {
+    let builder = Rules::builder().clock(TokioClock::new());
+    let rules = builder.parse(text, Format::Yaml).expect("rules");
+    Arc::new(Ruled::new(RulesLayer::new(rules), ManualClock::new()))
+}
+
+/// The hundredths of a second after which a request was answered, and its status.
+type Answer = (u128, u16);
+
+/// Sends a request after those before it have come as far as they come at once.
+async fn send(
+    to: &mut JoinSet<Answer>,
+    ruled: &Arc<Ruled>,
+    line: &str,
+    address: &str,
+    tenant: &str,
+) {
+    let ruled = Arc::clone(ruled);
+    let [line, address, tenant] = [line, address, tenant].map(str::to_owned);
+    to.spawn(async move {
+        let start = Instant::now();
+        let headers = [("x-address", &*address), ("x-tenant", &*tenant)];
+        let status = ruled.send(&line, &headers).await.status().as_u16();
+        (start.elapsed().as_millis() / 10, status)
+    });
+    tokio::task::yield_now().await;
+}
+
+async fn passed(answers: JoinSet<Answer>) -> Vec<u128> {
+    let answers = answers.join_all().await.into_iter();
+    let passed = answers.filter(|(_, status)| *status == 200);
+    let mut passed: Vec<_> = passed.map(|(at, _)| at).collect();
+    passed.sort_unstable();
+    passed
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_address_that_varies_its_tenant_leaves_room_for_others() {
+    let ruled = ruled(
+        "rules:
+  - {name: address, key: {header: x-address}, quota: 1/second burst 1, wait: 5s}
+  - {name: tenant, key: {header: x-tenant}, quota: 10/second burst 1, wait: 5s}",
+    );
+    let mut flood = JoinSet::new();
+    for tenant in 0..1_100 {
+        send(&mut flood, &ruled, "GET /", "mallory", &format!("{tenant}")).await;
+    }
+    let mut others = JoinSet::new();
+    for address in ["ann", "bob"] {
+        send(&mut others, &ruled, "GET /", address, "acme").await;
+    }
+    assert_eq!(passed(others).await, [0, 10]);
+    assert_eq!(passed(flood).await, [0, 100, 200, 300, 400, 500]);
+}
+
+/// A request that two rules limit stands in the line of those that one of them limits, and overtakes
+/// nobody.
+#[tokio::test(start_paused = true)]
+async fn a_request_of_two_rules_stands_behind_those_of_one() {
+    let ruled = ruled(
+        "rules:
+  - {name: address, key: {header: x-address}, quota: 1/second burst 1, wait: 5s}
+  - {name: export, match: {path: /export}, key: {header: x-tenant}, quota: 100/second, wait: 2s}",
+    );
+    let mut line = JoinSet::new();
+    for _ in 0..6 {
+        send(&mut line, &ruled, "GET /", "ann", "acme").await;
+    }
+    let mut export = JoinSet::new();
+    send(&mut export, &ruled, "GET /export", "ann", "acme").await;
+    assert_eq!(export.join_all().await, [(0, 429)]);
+    assert_eq!(passed(line).await, [0, 100, 200, 300, 400, 500]);
+}
