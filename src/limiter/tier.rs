@@ -25,6 +25,9 @@ enum Which {
     /// A tier by a name from data; freed with its last clone.
     Owned(Arc<str>),
     Request(RequestQuota),
+    /// A named one, for a request that costs each of several limits something else.
+    #[cfg(feature = "rules")]
+    WithCosts(Arc<(Tier, Box<[u64]>)>),
 }
 
 /// All that tiers are told apart by.
@@ -54,6 +57,21 @@ impl Tier {
     #[must_use]
     pub fn named_owned(name: impl Into<Arc<str>>) -> Self {
         Self(Which::Owned(name.into()))
+    }
+
+    /// The same tier, for a request that costs each of several limits so much.
+    #[cfg(feature = "rules")]
+    pub(crate) fn with_costs(&self, costs: Box<[u64]>) -> Self {
+        Self(Which::WithCosts(Arc::new((self.clone(), costs))))
+    }
+
+    /// The cost of a request for each of several limits, where they differ.
+    #[cfg(feature = "rules")]
+    pub(crate) fn costs(&self) -> Option<&[u64]> {
+        match &self.0 {
+            Which::WithCosts(with) => Some(&with.1),
+            _ => None,
+        }
     }
 
     pub(crate) fn of_name(name: Cow<'static, str>) -> Self {
@@ -100,6 +118,8 @@ impl Tier {
             Which::Named(name) => Identity::Named(name),
             Which::Owned(name) => Identity::Named(name),
             Which::Request(quota) => Identity::Request(*quota),
+            #[cfg(feature = "rules")]
+            Which::WithCosts(with) => with.0.identity(),
         }
     }
 

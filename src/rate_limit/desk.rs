@@ -139,7 +139,36 @@ impl<L: Limiter, R> Desk<L, R> {
     where
         R: Reject<B>,
     {
-        let demand = self.demand(key, cost);
+        self.ask_about(self.demand(key, cost), parts)
+    }
+
+    /// Asks the limiter about a request that costs each of several limits so much.
+    pub(crate) fn ask_at_each<B: 'static>(
+        &self,
+        key: &Key,
+        costs: Box<[u64]>,
+        parts: &mut Parts,
+    ) -> DeskAnswer<L, R, B>
+    where
+        R: Reject<B>,
+    {
+        let most = costs.iter().copied().max().unwrap_or(0);
+        if costs.iter().all(|cost| *cost == most) {
+            return self.ask(key, most, parts);
+        }
+        let tier = self.line.with_costs(costs);
+        let demand = Demand {
+            tier: &tier,
+            ..self.demand(key, most)
+        };
+        self.ask_about(demand, parts)
+    }
+
+    #[inline]
+    fn ask_about<B: 'static>(&self, demand: DemandRef<'_>, parts: &mut Parts) -> DeskAnswer<L, R, B>
+    where
+        R: Reject<B>,
+    {
         if self.admission.may_stand(demand) {
             return self.unasked(Unasked::InLine(demand.keep()));
         }

@@ -1,4 +1,4 @@
-//! Limits that were chosen for a request, each with a tier and a cost of its own.
+//! Limits that were chosen for a request, each with a tier of its own.
 
 use super::{
     limiter::ops_of_each,
@@ -11,8 +11,8 @@ use crate::{
     limiter::{Pending, Tier},
 };
 
-/// Several limits that are charged together or not at all, each by the quotas of a tier and at a
-/// cost that were chosen with it.
+/// Several limits that are charged together or not at all, each by the quotas of a tier that was
+/// chosen with it.
 pub(crate) struct ChosenLimits<L> {
     limiters: Box<[L]>,
     terms: ChosenTerms,
@@ -21,7 +21,6 @@ pub(crate) struct ChosenLimits<L> {
 /// The terms of limits that were chosen, in the limits' order.
 pub(crate) struct ChosenTerms {
     pub(crate) tiers: Box<[Tier]>,
-    pub(crate) costs: Box<[u64]>,
     /// Whether a denial by the limit may start its block at once.
     pub(crate) blocks_at_once: Box<[bool]>,
 }
@@ -39,22 +38,27 @@ impl<L: Member> ChosenLimits<L> {
         Ok(Self { limiters, terms })
     }
 
-    /// Does `op` on a joint key that has a key for each limit. The cost of the operation does not
-    /// count, unless it is 0.
-    pub(crate) fn apply(&self, key: &Key, op: &Op) -> Pending<L::Future> {
-        match self.submit(key, op) {
+    /// Does `op` on a joint key that has a key for each limit, at the cost of the operation or, where
+    /// there are `costs`, at that of each limit.
+    pub(crate) fn apply(&self, key: &Key, op: &Op, costs: Option<&[u64]>) -> Pending<L::Future> {
+        match self.submit(key, op, costs) {
             Ok(answer) => answer,
             Err(error) => Pending::Ready(Err(error)),
         }
     }
 
-    fn submit(&self, key: &Key, op: &Op) -> Result<Pending<L::Future>, LimiterError> {
+    fn submit(
+        &self,
+        key: &Key,
+        op: &Op,
+        costs: Option<&[u64]>,
+    ) -> Result<Pending<L::Future>, LimiterError> {
         let parts = key.joint_parts();
         let parts =
             parts.ok_or_else(|| LimiterError::unsupported("several limits, and one key"))?;
         let ops = match ops_of_each(op, self.limiters.len())? {
             Some(ops) => ops,
-            None => self.ops(op),
+            None => self.ops(op, costs),
         };
         Ok(L::apply_together(JointCall {
             limiters: &self.limiters,
@@ -67,20 +71,19 @@ impl<L: Member> ChosenLimits<L> {
     }
 
     /// The operation on each limit, at its own cost.
-    fn ops(&self, op: &Op) -> Vec<Op> {
-        let ChosenTerms {
-            costs,
-            blocks_at_once,
-            ..
-        } = &self.terms;
-        let terms = costs.iter().zip(blocks_at_once);
-        let ops = terms.map(|(cost, at_once)| match op {
-            Op::Reserve(_) if *at_once => Op::Acquire(*cost),
-            Op::Reserve(_) => Op::Reserve(*cost),
-            Op::Acquire(_) => Op::Acquire(*cost),
-            Op::Deny(_) => Op::Deny(*cost),
-            Op::Peek(_) => Op::Peek(*cost),
-            Op::Hit(_) => Op::Hit(*cost),
+    fn ops(&self, op: &Op, costs: Option<&[u64]>) -> Vec<Op> {
+        let own = |at: usize, cost: &u64| {
+            let own = costs.and_then(|costs| costs.get(at));
+            own.copied().unwrap_or(*cost)
+        };
+        let places = self.terms.blocks_at_once.iter().enumerate();
+        let ops = places.map(|(at, blocks_at_once)| match op {
+            Op::Reserve(cost) if *blocks_at_once => Op::Acquire(own(at, cost)),
+            Op::Reserve(cost) => Op::Reserve(own(at, cost)),
+            Op::Acquire(cost) => Op::Acquire(own(at, cost)),
+            Op::Deny(cost) => Op::Deny(own(at, cost)),
+            Op::Peek(cost) => Op::Peek(own(at, cost)),
+            Op::Hit(cost) => Op::Hit(own(at, cost)),
             other => other.clone(),
         });
         ops.collect()

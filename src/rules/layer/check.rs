@@ -13,7 +13,7 @@ use crate::{
     decision::{Decision, Op, Policy},
     error::LimiterError,
     key::Key,
-    limiter::{Limiter as _, Pending, joint::ChosenTerms},
+    limiter::{Limiter as _, Pending, Tier, joint::ChosenTerms},
     observe::{Decided, Event, Observer},
     rules::{
         explain::RulesOutcome,
@@ -117,6 +117,8 @@ impl AskTerms<'_> {
             .iter()
             .flat_map(|charge| policies(charge.quotas))
             .collect();
+        let costs = charges.iter().map(|charge| cost_of(charge));
+        let with = Tier::DEFAULT.with_costs(costs.collect());
         let (group, key) = match charges {
             [charge] => {
                 let limiter = self.rules.limiter(charge.rule)?.clone();
@@ -124,10 +126,10 @@ impl AskTerms<'_> {
                 let group = RuleGroup::one(limiter, tier, policies.clone(), false);
                 (group, charge.key.clone())
             }
-            several => self.together(several, &policies, cost_of),
+            several => self.together(several, &policies),
         };
         Some(AskedGroup {
-            answer: group.apply(&key, op),
+            answer: group.apply_in(&with, &key, op),
             key,
             cost,
             policies,
@@ -135,17 +137,11 @@ impl AskTerms<'_> {
         })
     }
 
-    fn together(
-        &self,
-        charges: &[&ChargeOfRule<'_>],
-        policies: &[Policy],
-        cost: impl Fn(&ChargeOfRule<'_>) -> u64,
-    ) -> (RuleGroup, Key) {
+    fn together(&self, charges: &[&ChargeOfRule<'_>], policies: &[Policy]) -> (RuleGroup, Key) {
         let limiters = charges.iter().map(|charge| self.rules.limiter(charge.rule));
         let tiers = charges.iter().map(|charge| tier(charge.rule, charge.place));
         let terms = ChosenTerms {
             tiers: tiers.collect(),
-            costs: charges.iter().map(|charge| cost(charge)).collect(),
             blocks_at_once: charges.iter().map(|_| true).collect(),
         };
         let limiters = limiters.flatten().cloned().collect();

@@ -1,15 +1,16 @@
 //! The desks of a set of rules: one for each set of quotas, and for those that met in a request.
 
 use std::{
-    collections::HashMap,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use arc_swap::ArcSwap;
 use http::StatusCode;
 
-use super::group::RuleGroup;
+use super::{
+    desk_cache::{DeskCache, Met},
+    group::RuleGroup,
+};
 use crate::{
     decision::{ChargeEnd, Decision, Policy},
     headers::Headers,
@@ -26,9 +27,6 @@ use crate::{
 };
 
 pub(super) type RuleDesk<R> = Desk<RuleGroup, R>;
-
-/// The most groups of rules that are kept ready; more are made for each request.
-const MAX_GROUPS: usize = 1_024;
 
 /// The settings of the layer.
 pub(super) struct LayerSettings<R> {
@@ -66,7 +64,7 @@ pub(super) struct Desks<R> {
     by_rule: Box<[DesksOfRule<R>]>,
     /// For requests that meet no rule.
     unlimited: RuleDesk<R>,
-    together: ArcSwap<HashMap<Vec<Met>, Arc<RuleDesk<R>>>>,
+    together: DeskCache<RuleDesk<R>>,
 }
 
 /// The desks of a rule, by the places of its sets of quotas.
@@ -77,16 +75,13 @@ struct DesksOfRule<R> {
     policies: Box<[Policy]>,
 }
 
-/// A rule that others met in a request: the places of it and of its quotas, and the cost.
-type Met = (u16, usize, u32);
-
 impl<R> Desks<R> {
     pub(super) fn new(rules: Rules, settings: Arc<LayerSettings<R>>) -> Self {
         let of_rule = |rule: &Rule| DesksOfRule::new(rule, rules.limiter(rule), &settings);
         Self {
             by_rule: rules.rules().iter().map(of_rule).collect(),
             unlimited: settings.desk(RuleGroup::none(Box::default()), OwnTerms::default()),
-            together: ArcSwap::default(),
+            together: DeskCache::new(),
             settings,
             rules,
         }
@@ -113,20 +108,20 @@ impl<R> Desks<R> {
 
     /// The desk of limits that are charged together.
     pub(super) fn together(&self, charges: &[&ChargeOfRule<'_>]) -> Arc<RuleDesk<R>> {
-        let met = |charge: &&ChargeOfRule<'_>| (charge.rule.place, charge.place, charge.cost);
-        let met: Vec<Met> = charges.iter().map(met).collect();
-        if let Some(desk) = self.together.load().get(&met) {
-            return Arc::clone(desk);
+        let met = |charge: &&ChargeOfRule<'_>| (charge.rule.place, charge.place);
+        let met: Box<[Met]> = charges.iter().map(met).collect();
+        if let Some(desk) = self.together.get(&met) {
+            return desk;
         }
         let desk = Arc::new(self.make_together(charges));
-        if self.together.load().len() < MAX_GROUPS {
-            self.together.rcu(|known| {
-                let mut known = HashMap::clone(known);
-                known.insert(met.clone(), Arc::clone(&desk));
-                known
-            });
-        }
+        self.together.insert(met, &desk);
         desk
+    }
+
+    /// How many desks of several limits are kept.
+    #[cfg(test)]
+    fn kept(&self) -> usize {
+        self.together.len()
     }
 
     fn make_together(&self, charges: &[&ChargeOfRule<'_>]) -> RuleDesk<R> {
@@ -137,10 +132,6 @@ impl<R> Desks<R> {
             tiers: charges
                 .iter()
                 .map(|charge| tier(charge.rule, charge.place))
-                .collect(),
-            costs: charges
-                .iter()
-                .map(|charge| u64::from(charge.cost))
                 .collect(),
             blocks_at_once: rules()
                 .map(|rule| rule.count_if.is_none() && !waits)
@@ -305,3 +296,6 @@ fn wait_of_all(charges: &[&ChargeOfRule<'_>]) -> Option<Wait> {
         })),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -100,25 +100,26 @@ impl Limiter for RuleGroup {
 
     #[inline]
     fn apply(&self, key: &Key, op: Op) -> Pending<GroupFuture> {
+        self.apply_in(&Tier::DEFAULT, key, op)
+    }
+
+    /// The tier has the cost of each limit, where those differ, and tells the lines of requests that
+    /// wait apart.
+    #[inline]
+    fn apply_in(&self, with: &Tier, key: &Key, op: Op) -> Pending<GroupFuture> {
         match &self.limits {
             GroupLimits::One(RuleLimiter::Local(limiter), tier) => {
                 now(limiter.apply_in(tier, key, op))
             }
             #[cfg(feature = "redis")]
             GroupLimits::One(RuleLimiter::Redis(limiter), tier) => limiter.apply_in(tier, key, op),
-            GroupLimits::Local(limits) => now(limits.apply(key, &op)),
+            GroupLimits::Local(limits) => now(limits.apply(key, &op, with.costs())),
             #[cfg(feature = "redis")]
-            GroupLimits::Redis(limits) => limits.apply(key, &op),
+            GroupLimits::Redis(limits) => limits.apply(key, &op, with.costs()),
             GroupLimits::None => Pending::Ready(Err(LimiterError::unsupported(
                 "these rules cannot be charged together",
             ))),
         }
-    }
-
-    /// The tier only tells the lines of requests that wait apart.
-    #[inline]
-    fn apply_in(&self, _: &Tier, key: &Key, op: Op) -> Pending<GroupFuture> {
-        self.apply(key, op)
     }
 
     fn policies(&self) -> &[Policy] {

@@ -1,6 +1,7 @@
 //! The layer that charges what rules say.
 
 mod check;
+mod desk_cache;
 mod desks;
 mod future;
 mod group;

@@ -110,8 +110,10 @@ fn ask_several<R: Reject<B>, B: 'static>(
         [charge] => ask(desks.of(charge), charge, parts),
         several => {
             let key = Key::joint(several.iter().map(|charge| charge.key.clone()));
-            let cost = several.iter().map(|charge| charge.cost).max().unwrap_or(0);
-            desks.together(several).ask(&key, u64::from(cost), parts)
+            let costs = several.iter().map(|charge| u64::from(charge.cost));
+            desks
+                .together(several)
+                .ask_at_each(&key, costs.collect(), parts)
         }
     }
 }
