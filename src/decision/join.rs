@@ -43,8 +43,17 @@ impl Decision {
     }
 }
 
+impl Decision {
+    /// Notes which limits made this decision together, so that each finds its share of the receipt.
+    pub(crate) fn by_limits(mut self, limits: impl Iterator<Item = u64>) -> Self {
+        self.quotas.identify(limits);
+        self
+    }
+}
+
 fn share_of(decision: &Decision) -> Share {
     Share {
+        limit: 0,
         quotas: decision.statuses().len(),
         names: decision.quotas.names().cloned(),
         charged: decision.charged(),

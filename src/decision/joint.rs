@@ -1,12 +1,12 @@
 //! The share that each of several limits has in a decision.
 
-use super::{REQUEST_TIER, Receipt, name::Share, status::Status};
+use super::{LimitReceipt, REQUEST_TIER, Receipt, name::Share, status::Status};
 
 /// The receipt of each limit for these quotas.
 pub(super) fn receipts<'a>(
     shares: &'a [Share],
     quotas: &'a [Status],
-) -> impl Iterator<Item = Receipt> + 'a {
+) -> impl Iterator<Item = LimitReceipt> + 'a {
     let mut rest = quotas;
     shares.iter().map(move |share| {
         let (own, others) = rest.split_at(share.quotas);
@@ -15,7 +15,10 @@ pub(super) fn receipts<'a>(
             .in_tier(share.tier)
             .degraded(share.degraded)
             .leased(share.lease);
-        receipt.for_quotas(share.charged, own)
+        LimitReceipt {
+            limit: share.limit,
+            receipt: receipt.for_quotas(share.charged, own),
+        }
     })
 }
 

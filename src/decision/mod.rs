@@ -28,6 +28,6 @@ pub use self::{
 pub(crate) use self::{
     level::{Level, Stepped, Usage, WindowUsage},
     micros::whole_seconds,
-    receipt::{Charge, ChargeEnd, REQUEST_TIER},
+    receipt::{Charge, ChargeEnd, LimitReceipt, REQUEST_TIER},
     status::{Measure, Status},
 };

@@ -38,6 +38,13 @@ impl NameSet {
         })
     }
 
+    /// Notes which limits have the shares, in their order.
+    pub(super) fn identify(&mut self, limits: impl Iterator<Item = u64>) {
+        for (share, limit) in self.shares.iter_mut().zip(limits) {
+            share.limit = limit;
+        }
+    }
+
     /// The shares of several limits; none where one limit decided.
     pub(super) const fn shares(&self) -> &[Share] {
         &self.shares
@@ -65,6 +72,8 @@ impl Index<usize> for NameSet {
 /// A limit's share in a joint decision: its place in the list of quotas, and its charge.
 #[derive(Debug, Clone)]
 pub(super) struct Share {
+    /// The identity of the limit; 0 where it is not known.
+    pub(super) limit: u64,
     /// How many quotas it has.
     pub(super) quotas: usize,
     /// The names of its quotas, by their places in the share, unless all are static.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::decision::Receipt;
+use crate::{decision::Receipt, error::LimiterError};
 
 /// An operation: what a [`Limiter`](crate::Limiter) is asked to do.
 ///
@@ -59,5 +59,35 @@ impl Op {
             Self::Refund(_, Some(receipt)) | Self::Settle(_, receipt) => Some(receipt),
             _ => None,
         }
+    }
+
+    /// The operation by the share that the limit of this identity has in the receipt, if that is one
+    /// of several limits; `None` if the operation is good as it is.
+    ///
+    /// # Errors
+    ///
+    /// When the receipt is of several other limits.
+    #[inline]
+    pub(crate) fn of_limit(&self, limit: u64) -> Result<Option<Self>, LimiterError> {
+        match self.receipt() {
+            Some(receipt) if receipt.of_each().is_some() => self.by_share(receipt, limit).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    #[cold]
+    fn by_share(&self, receipt: &Receipt, limit: u64) -> Result<Self, LimiterError> {
+        let own = receipt.of_limit(limit).cloned().ok_or_else(|| {
+            LimiterError::unsupported(
+                "the receipt is of several limits that were charged together, and this is none of \
+                 them: hand it to their JointLimiter with their Key::joint, or to one of its \
+                 limiters()",
+            )
+        })?;
+        Ok(match self {
+            Self::Settle(cost, _) => Self::Settle(*cost, own),
+            Self::Refund(cost, _) => Self::Refund(*cost, Some(own)),
+            other => other.clone(),
+        })
     }
 }

@@ -53,8 +53,16 @@ enum Charges {
     One(Charge),
     Several(Arc<[Charge]>),
     /// Those of several limits, each by a receipt of its own.
-    Joint(Arc<[Receipt]>),
+    Joint(Arc<[LimitReceipt]>),
     None,
+}
+
+/// The receipt of one of several limits that charged together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LimitReceipt {
+    /// The identity of the limit; 0 where it is not known.
+    pub(crate) limit: u64,
+    pub(crate) receipt: Receipt,
 }
 
 /// The counter of one quota that was charged.
@@ -100,18 +108,29 @@ impl Receipt {
     }
 
     /// The receipt for units that several limits charged, with that of each.
-    pub(super) fn of_limits(mut self, charged: u64, limits: impl Iterator<Item = Self>) -> Self {
+    pub(super) fn of_limits(
+        mut self,
+        charged: u64,
+        limits: impl Iterator<Item = LimitReceipt>,
+    ) -> Self {
         self.charged = charged;
         self.charges = Charges::Joint(limits.collect());
         self
     }
 
     /// The receipts of several limits that charged together; `None` for that of one.
-    pub(crate) fn of_each(&self) -> Option<&[Self]> {
+    pub(crate) fn of_each(&self) -> Option<&[LimitReceipt]> {
         match &self.charges {
             Charges::Joint(receipts) => Some(receipts),
             _ => None,
         }
+    }
+
+    /// The share that the limit of this identity has in a receipt of several; `None` if it has none.
+    pub(crate) fn of_limit(&self, limit: u64) -> Option<&Self> {
+        let mut each = self.of_each()?.iter();
+        let own = each.find(|of| limit != 0 && of.limit == limit)?;
+        Some(&own.receipt)
     }
 
     /// The receipt for a settlement that ends the charge of each limit as `settled` says of its
@@ -119,9 +138,12 @@ impl Receipt {
     #[cfg(feature = "rules")]
     pub(crate) fn settled_each(mut self, settled: impl Fn(usize) -> ChargeEnd) -> Self {
         let each = self.of_each().unwrap_or_default().iter().enumerate();
-        let each = each.map(|(at, receipt)| Self {
-            settled: settled(at),
-            ..receipt.clone()
+        let each = each.map(|(at, of)| LimitReceipt {
+            limit: of.limit,
+            receipt: Self {
+                settled: settled(at),
+                ..of.receipt.clone()
+            },
         });
         self.charges = Charges::Joint(each.collect());
         self

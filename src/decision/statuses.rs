@@ -3,7 +3,7 @@
 use std::{mem, ops::Range, ptr, slice, sync::Arc};
 
 use super::{
-    Policy, QuotaStatus, Receipt, joint,
+    LimitReceipt, Policy, QuotaStatus, joint,
     name::{NameSet, Names, Share},
     status::{Measure, Status},
 };
@@ -120,9 +120,17 @@ impl QuotaStatuses {
     }
 
     /// The receipts of several limits; `None` for those of one.
-    pub(super) fn receipts(&self) -> Option<impl Iterator<Item = Receipt>> {
+    pub(super) fn receipts(&self) -> Option<impl Iterator<Item = LimitReceipt>> {
         let shares = self.names.as_ref()?.shares();
         (!shares.is_empty()).then(|| joint::receipts(shares, self.as_slice()))
+    }
+
+    /// Notes which limits decided together, in their order.
+    pub(super) fn identify(&mut self, limits: impl Iterator<Item = u64>) {
+        // Nobody else has the names of a decision that was joined just now.
+        if let Some(names) = self.names.as_mut().and_then(Arc::get_mut) {
+            names.identify(limits);
+        }
     }
 
     /// The shares of several limits; none of a limit that decided alone.

@@ -190,7 +190,8 @@ async fn decide(
         give_back(&asked, &mut answers, kept, until).await;
     }
     let decisions: Result<Vec<_>, _> = answers.into_iter().collect();
-    Ok(Decision::join(decisions?))
+    let limits = asked.iter().map(|asked| asked.limiter.0.limit_identity());
+    Ok(Decision::join(decisions?).by_limits(limits))
 }
 
 /// Leaves no limit charged more than `kept`, and takes its word for how it stands then.

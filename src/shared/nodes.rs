@@ -184,6 +184,11 @@ impl NodesLimiter {
         self.0.remembered(&subject, chosen, op)
     }
 
+    /// The identity by which it finds its share in the receipt of several limits.
+    pub(super) fn limit_identity(&self) -> u64 {
+        Arc::as_ptr(&self.0).addr() as u64
+    }
+
     pub(super) fn submit(
         &self,
         within: Duration,
@@ -191,11 +196,11 @@ impl NodesLimiter {
         key: &Key,
         op: Op,
     ) -> Result<Pending<RedisFuture>, LimiterError> {
+        let own = op.of_limit(self.limit_identity())?;
+        let op = own.unwrap_or(op);
         let inner = &*self.0;
-        let in_force = inner.current();
         // Not under its lock: a store may change the quota within the call.
-        let current = Arc::clone(&in_force);
-        drop(in_force);
+        let current = Arc::clone(&inner.current());
         // A tier that is not known is a mistake, not a failure of the store.
         let chosen = current.plan.choose(tier, &op)?;
         if let Op::Refund(_, Some(receipt)) | Op::Settle(_, receipt) = &op

@@ -4,9 +4,9 @@ use http::{Response, StatusCode, request::Builder};
 use testkit::{Lines, Probe, answering, field, fields, get, send};
 use tower::Layer;
 use tower_ratelimit::{
-    ConfigErrorKind, Decision, Global, Header, Key, KeyErrorKind, LocalLimiter, LocalStore,
-    ManualClock, MissingKey, Quota, RateLimitLayer,
-    limiter::{JointLimiter, Tier},
+    ConfigErrorKind, Decision, Global, Header, Key, KeyErrorKind, Limiter, LocalLimiter,
+    LocalStore, ManualClock, MissingKey, Op, Quota, RateLimitLayer,
+    limiter::{JointLimiter, Pending, Tier},
     observe::Event,
 };
 
@@ -323,4 +323,50 @@ fn quotas_without_names_are_named_by_their_rates() {
         RateLimitLayer::try_all(none).unwrap_err().kind(),
         ConfigErrorKind::Joint
     );
+}
+
+/// What all charged together each can give back alone.
+#[test]
+fn limit_takes_its_own_share_of_a_joint_receipt() {
+    let limits = limits();
+    let joint = JointLimiter::new(limits.clone()).unwrap();
+    let [address, tenant, everybody] = &limits;
+    let key = Key::joint([Key::from("a"), Key::from("acme"), Key::global()]);
+    let Pending::Ready(Ok(charged)) = joint.apply(&key, Op::Acquire(2)) else {
+        panic!("all are in this process");
+    };
+    assert_eq!(left(tenant, "acme"), Some(3));
+    tenant.refund(&"acme".into(), 1, Some(charged.receipt()));
+    assert_eq!(left(tenant, "acme"), Some(4));
+    let settled = everybody.apply(&Key::global(), Op::Settle(1, charged.receipt()));
+    assert!(matches!(settled, Pending::Ready(Ok(_))));
+    assert_eq!(left(everybody, Key::global()), Some(7));
+    assert_eq!(left(address, "a"), Some(1), "asked nothing");
+}
+
+#[test]
+fn receipt_of_other_limits_is_an_error_that_says_what_to_do() {
+    let joint = JointLimiter::new(limits()).unwrap();
+    let key = Key::joint([Key::from("a"), Key::from("acme"), Key::global()]);
+    let Pending::Ready(Ok(charged)) = joint.apply(&key, Op::Acquire(2)) else {
+        panic!("all are in this process");
+    };
+    let [stranger, ..] = limits();
+    let lone = LocalLimiter::new(Quota::per_minute(5));
+    for limiter in [&stranger, &lone] {
+        let refund = Op::Refund(1, Some(charged.receipt()));
+        let Pending::Ready(Err(error)) = limiter.apply(&"a".into(), refund) else {
+            panic!("the receipt is not of this limiter");
+        };
+        assert!(error.to_string().contains("JointLimiter"), "{error}");
+    }
+    // The other way round.
+    let Pending::Ready(Ok(of_one)) = stranger.apply(&"a".into(), Op::Acquire(1)) else {
+        panic!("in this process");
+    };
+    let refund = Op::Refund(1, Some(of_one.receipt()));
+    let Pending::Ready(Err(error)) = joint.apply(&key, refund) else {
+        panic!("the receipt is of one limiter");
+    };
+    assert!(error.to_string().contains("limiters()"), "{error}");
 }

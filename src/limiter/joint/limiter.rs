@@ -81,7 +81,8 @@ impl<L: Member> JointLimiter<L> {
     }
 
     /// The limits, in their order: handles to look at one, to refund, block or reset a key of it, or
-    /// to change its quota.
+    /// to change its quota. Each takes its own share of a receipt of all. The receipt of one is for
+    /// that one: all together refuse it.
     #[must_use]
     pub fn limiters(&self) -> &[L] {
         &self.0.limiters
@@ -130,13 +131,14 @@ pub(super) fn ops_of_each(op: &Op, count: usize) -> Result<Option<Vec<Op>>, Limi
         Some(receipts) if receipts.len() == count => receipts,
         _ => {
             return Err(LimiterError::unsupported(
-                "the receipt is of a decision about other limits than the key",
+                "the receipt is of a decision about other limits than the key: that of one limit is \
+                 for that one of limiters(), with its own key",
             ));
         }
     };
-    let ops = receipts.iter().cloned().map(|receipt| match op {
-        Op::Settle(cost, _) => settlement(*cost, receipt),
-        Op::Refund(cost, _) => Op::Refund(*cost, Some(receipt)),
+    let ops = receipts.iter().map(|of| match op {
+        Op::Settle(cost, _) => settlement(*cost, of.receipt.clone()),
+        Op::Refund(cost, _) => Op::Refund(*cost, Some(of.receipt.clone())),
         other => other.clone(),
     });
     Ok(Some(ops.collect()))

@@ -96,6 +96,8 @@ impl Member for LocalLimiter {
     }
 
     fn apply_together(call: JointCall<'_, Self>) -> Pending<Never> {
-        Pending::Ready(Self::decide_many(call.members()))
+        let limits = call.members().map(|(limiter, ..)| limiter.limit_identity());
+        let decision = Self::decide_many(call.members());
+        Pending::Ready(decision.map(|decision| decision.by_limits(limits)))
     }
 }

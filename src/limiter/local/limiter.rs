@@ -247,9 +247,15 @@ impl LocalLimiter {
 
     /// Gives back `cost` units: with the receipt of the decision that charged them, at most what it
     /// charged, less what has come back by itself meanwhile; without one, of the newest charge.
+    ///
+    /// Of a receipt of several limits that were [charged together](super::joint::JointLimiter) it takes
+    /// the share of this limit. If that has none, nothing is given back; through the trait
+    /// [`Limiter`] it is an error.
     #[allow(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn refund(&self, key: &Key, cost: u64, receipt: Option<Receipt>) -> Decision {
-        self.decide(key, &Op::Refund(cost, receipt))
+        let op = Op::Refund(cost, receipt);
+        let own = op.of_limit(self.limit_identity()).ok().flatten();
+        self.decide(key, own.as_ref().unwrap_or(&op))
     }
 
     /// Denies the key everything for this long from now on, at most 18 years, whatever its quotas
@@ -309,10 +315,16 @@ impl LocalLimiter {
         }
     }
 
-    /// By a tier that is not the default one, or where more is counted than one instant.
+    /// By a tier that is not the default one, for an operation that takes no units, or where more is
+    /// counted than one instant.
     #[inline(never)]
     fn decide_in(&self, tier: &Tier, key: &Key, op: &Op) -> Result<Decision, LimiterError> {
+        let own = op.of_limit(self.limit_identity())?;
+        let op = own.as_ref().unwrap_or(op);
         match self.instants() {
+            // A bucket is no window.
+            Some(_) if matches!(op, Op::Count(_)) => Err(cannot_count()),
+            Some(instants) if tier.is_default() => Ok(self.decide_alone(instants, key, op)),
             Some(instants) => self.decide_request(instants, tier, key, op),
             None => self.decide_locked(tier, key, op),
         }
@@ -428,6 +440,12 @@ impl LocalLimiter {
     }
 }
 
+/// Whether it is the usual operation of a layer, which has no receipt.
+#[inline]
+const fn takes(op: &Op) -> bool {
+    matches!(op, Op::Acquire(_) | Op::Reserve(_))
+}
+
 impl Limiter for LocalLimiter {
     type Future = Never;
 
@@ -439,9 +457,7 @@ impl Limiter for LocalLimiter {
     #[inline]
     fn apply_in(&self, tier: &Tier, key: &Key, op: Op) -> Pending<Self::Future> {
         match self.instants() {
-            // A bucket is no window.
-            Some(_) if matches!(op, Op::Count(_)) => Pending::Ready(Err(cannot_count())),
-            Some(instants) if tier.is_default() => {
+            Some(instants) if tier.is_default() && takes(&op) => {
                 Pending::Ready(Ok(self.decide_alone(instants, key, &op)))
             }
             _ => Pending::Ready(self.decide_in(tier, key, &op)),

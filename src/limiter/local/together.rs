@@ -37,6 +37,14 @@ impl LocalLimiter {
         }
     }
 
+    /// The identity by which it finds its share in the receipt of several limits; 0 for one that is in
+    /// no store, and has none.
+    pub(crate) fn limit_identity(&self) -> u64 {
+        self.stored().map_or(0, |(store, limit)| {
+            limit.tag() ^ std::ptr::from_ref(store.table()).addr() as u64
+        })
+    }
+
     /// Whether both count in the same entries of one store.
     pub(crate) fn counts_with(&self, other: &Self) -> bool {
         match (self.stored(), other.stored()) {

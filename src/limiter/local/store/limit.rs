@@ -92,6 +92,11 @@ impl StoredLimit {
         self.id == other.id
     }
 
+    /// The identity of the entries that it counts in.
+    pub(in super::super) const fn tag(&self) -> u64 {
+        self.id.tag
+    }
+
     /// Chooses the shard for a key: the same for all its states and its block.
     #[inline]
     pub(super) const fn shard_bits(&self, key: KeyHash) -> u64 {
