@@ -5,7 +5,7 @@ mod counters;
 use std::{
     fmt,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, TryLockError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -155,12 +155,18 @@ impl<C: Clock> TopKeys<C> {
     fn count(&self, key: &Key, policy: &Label) {
         let hash = self.hasher.hash(key.as_bytes());
         let shard = &self.shards[(hash >> 61) as usize];
+        // The clock is the application's: it may be slow, and it may panic.
+        let now = self.clock.now();
         // A flood must not make requests wait for one another.
-        let Ok(mut shard) = shard.try_lock() else {
-            self.skipped.fetch_add(1, Ordering::Relaxed);
-            return;
+        let mut shard = match shard.try_lock() {
+            Ok(shard) => shard,
+            Err(TryLockError::Poisoned(shard)) => shard.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.skipped.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
         };
-        shard.turn(self.clock.now());
+        shard.turn(now);
         shard.halves[0].count(Tag::new(hash), key, policy);
     }
 }

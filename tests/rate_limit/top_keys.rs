@@ -1,12 +1,16 @@
 //! The keys that are denied most often.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use http::Request;
 use testkit::{Probe, limiter, send};
 use tower::Layer;
 use tower_ratelimit::{
-    Header, ManualClock, Quota, RateLimitLayer, Timestamp,
+    Clock, Header, Key, ManualClock, Quota, RateLimitLayer, Timestamp,
     observe::{TopKeys, TopKeysReport},
 };
 
@@ -204,4 +208,53 @@ fn threads_do_not_wait_for_one_another() {
             .iter()
             .all(|row| row.error() == 0 && row.count() <= 1_000)
     );
+}
+
+/// A clock that does something the next time it is read.
+#[derive(Clone, Default)]
+struct Surprising(Arc<Mutex<Option<Surprise>>>);
+
+type Surprise = Box<dyn FnOnce() + Send>;
+
+impl Surprising {
+    fn next(&self, surprise: impl FnOnce() + Send + 'static) {
+        *self.0.lock().unwrap() = Some(Box::new(surprise));
+    }
+}
+
+impl Clock for Surprising {
+    fn now(&self) -> Timestamp {
+        let surprise = self.0.lock().unwrap().take();
+        if let Some(surprise) = surprise {
+            surprise();
+        }
+        BEGIN
+    }
+}
+
+#[test]
+fn a_slow_clock_skips_no_denial_of_others() {
+    let clock = Surprising::default();
+    let top = Arc::new(TopKeys::with_clock(clock.clone()));
+    let key = Key::from("ann");
+    let (meanwhile, other) = (Arc::clone(&top), key.clone());
+    clock.next(move || meanwhile.denied(&other, "other"));
+    top.denied(&key, "own");
+    let report = top.report(9);
+    assert_eq!((report.denials(), report.skipped()), (2, 0));
+}
+
+#[test]
+fn a_clock_that_panics_once_loses_one_denial() {
+    let clock = Surprising::default();
+    let top = TopKeys::with_clock(clock.clone());
+    let key = Key::from("ann");
+    clock.next(|| panic!("the clock"));
+    let counted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| top.denied(&key, "p")));
+    assert!(counted.is_err());
+    for _ in 0..3 {
+        top.denied(&key, "p");
+    }
+    let report = top.report(9);
+    assert_eq!((report.denials(), report.skipped()), (3, 0));
 }
