@@ -96,7 +96,7 @@ impl<L, P> PacerLayer<L, P> {
     }
 
     /// Collects the bodies of requests that may be sent again, up to this many bytes. A longer one
-    /// is an error, of the kind `Body`.
+    /// is an error, of the kind `Body`, and so is one with trailers, which would be lost.
     ///
     /// For calls that send one message: a stream that goes on while the server answers would stall.
     /// Not around reqwest, which copies its requests by itself, unless their body is a stream.

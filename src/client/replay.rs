@@ -167,6 +167,16 @@ where
         let body = std::pin::pin!(body);
         let collected = Limited::new(body, self.0).collect().await;
         let collected = collected.map_err(|error| PacerError::body(error.to_string()))?;
+        if collected
+            .trailers()
+            .is_some_and(|fields| !fields.is_empty())
+        {
+            return Err(PacerError::body(
+                "the body has trailers, and a body that is collected is sent without: use \
+                 `without_replay`, or `replay_fn` for a body that keeps them"
+                    .to_owned(),
+            ));
+        }
         let bytes = collected.to_bytes();
         Ok((B::from_bytes(bytes.clone()), Some(bytes)))
     }
@@ -218,5 +228,33 @@ impl<B, P: CopyBody<B>> Copies<B, P> {
             Some(body) => Some(body),
             None => self.copy.again(self.kept.as_ref()?),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+    use http_body_util::combinators::UnsyncBoxBody;
+
+    use super::*;
+
+    fn body(trailers: HeaderMap) -> UnsyncBoxBody<Bytes, Infallible> {
+        let body = Full::new(Bytes::from_static(b"content"));
+        body.with_trailers(ready(Some(Ok(trailers)))).boxed_unsync()
+    }
+
+    #[tokio::test]
+    async fn body_with_trailers_is_not_collected() {
+        let kept = BufferedBodies(99).keep(body(HeaderMap::new())).await;
+        let (_, kept) = kept.expect("a body without trailers");
+        assert_eq!(kept.expect("a copy"), "content");
+
+        let mut trailers = HeaderMap::new();
+        trailers.insert("checksum", http::HeaderValue::from_static("1"));
+        let Err(error) = BufferedBodies(99).keep(body(trailers)).await else {
+            panic!("the trailers are lost");
+        };
+        assert_eq!(error.kind(), crate::client::PacerErrorKind::Body);
+        assert!(error.to_string().contains("trailers"), "{error}");
     }
 }
