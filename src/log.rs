@@ -45,6 +45,7 @@ pub(crate) enum Code {
     StoreBack,
     StoreSlow,
     StoreForeignValue,
+    ListenerPanicked,
     RulesRefused,
     RulesAccepted,
 }
@@ -77,6 +78,7 @@ impl Code {
             Self::StoreBack => ("store-back", Severity::Info),
             Self::StoreSlow => ("store-slow", Severity::Warn),
             Self::StoreForeignValue => ("store-foreign-value", Severity::Warn),
+            Self::ListenerPanicked => ("listener-panicked", Severity::Error),
             Self::RulesRefused => ("rules-refused", Severity::Error),
             Self::RulesAccepted => ("rules-accepted", Severity::Info),
         }
@@ -172,7 +174,7 @@ impl Watch {
 mod tests {
     use super::{Code, Severity};
 
-    const ALL: [Code; 27] = [
+    const ALL: [Code; 28] = [
         Code::KeyUnavailable,
         Code::AddressUnavailable,
         Code::BehindProxy,
@@ -198,6 +200,7 @@ mod tests {
         Code::StoreBack,
         Code::StoreSlow,
         Code::StoreForeignValue,
+        Code::ListenerPanicked,
         Code::RulesRefused,
         Code::RulesAccepted,
     ];

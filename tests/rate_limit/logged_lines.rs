@@ -114,6 +114,7 @@ const ELSEWHERE: &[&str] = &[
     "redis-foreign-value",
     "redis-split",
     "store-back",
+    "listener-panicked",
     "rules-refused",
     "rules-accepted",
 ];

@@ -106,8 +106,11 @@ impl RedisStoreBuilder {
     ///
     /// The first answer of all is no change. In a cluster each server is given up by itself, and the
     /// listener is called each time with the health of the cluster as a whole:
-    /// [`Strained`](StoreHealth::Strained) while others work. Runs within a request, or on the
-    /// thread of the store and all its calls, so it must not block.
+    /// [`Strained`](StoreHealth::Strained) while others work.
+    ///
+    /// The listener runs in a thread of its own, of no runtime: it may block, and holds up nothing but
+    /// the next change, of which 64 wait. A panic is logged, the first time, and the listener called
+    /// again at the next change.
     pub fn on_health_change(
         mut self,
         listener: impl Fn(StoreHealth) + Send + Sync + 'static,

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     fmt,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -13,6 +13,7 @@ use std::{
 use super::{
     breaker::{BreakerState, Change},
     error::{StoreError, StoreErrorKind},
+    listener_thread::ListenerThread,
 };
 use crate::{
     decision::Degradation,
@@ -273,11 +274,11 @@ struct Note {
     text: String,
 }
 
-/// Tells of every change once, in the order in which they came.
+/// Reports every change once, in the order in which they came.
 pub(super) struct Notifier {
     owner: Owner,
-    listener: Option<Listener>,
-    /// Changes are put in while the breaker is locked and told when it no longer is.
+    listener: Option<Arc<ListenerThread>>,
+    /// Changes are put in while the breaker is locked and reported when it no longer is.
     waiting: Mutex<VecDeque<Note>>,
     telling: Mutex<()>,
 }
@@ -286,7 +287,7 @@ impl Notifier {
     pub(super) fn new(owner: Owner, listener: Option<Listener>) -> Self {
         Self {
             owner,
-            listener,
+            listener: listener.map(ListenerThread::new),
             waiting: Mutex::default(),
             telling: Mutex::default(),
         }
@@ -306,13 +307,13 @@ impl Notifier {
         unpoisoned(self.waiting.lock()).push_back(Note { health, code, text });
     }
 
-    /// Tells of the changes that were noted.
+    /// Reports the changes that were noted.
     pub(super) fn tell(&self) {
         let _turn = unpoisoned(self.telling.lock());
         while let Some(Note { health, code, text }) = self.next() {
             log::say(code, &text);
             if let Some(listener) = &self.listener {
-                listener(health);
+                listener.call(health);
             }
         }
     }
@@ -366,7 +367,63 @@ impl fmt::Debug for Notifier {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
+
+    fn change() -> Change {
+        Change::Closed {
+            after: Duration::from_secs(1),
+        }
+    }
+
+    /// The driver calls `tell`: it has other things to do.
+    #[test]
+    fn slow_listener_holds_nobody_up() {
+        let (go, gate) = mpsc::channel::<()>();
+        let (heard, told) = mpsc::channel();
+        let gate = Mutex::new(gate);
+        let notifier = Arc::new(Notifier::new(
+            Owner::Redis,
+            Some(Box::new(move |health| {
+                let _ = gate.lock().unwrap().recv();
+                let _ = heard.send(health);
+            })),
+        ));
+        let (done, is_done) = mpsc::channel();
+        let driver = Arc::clone(&notifier);
+        std::thread::spawn(move || {
+            for health in [StoreHealth::Up, StoreHealth::Untried, StoreHealth::Up] {
+                driver.note(health, &change());
+                driver.tell();
+            }
+            let _ = done.send(());
+        });
+        let held_up = is_done.recv_timeout(Duration::from_secs(20)).is_err();
+        drop(go);
+        assert!(!held_up, "the listener held the driver up");
+        let told: Vec<_> = told.iter().take(3).collect();
+        let in_order = [StoreHealth::Up, StoreHealth::Untried, StoreHealth::Up];
+        assert_eq!(told, in_order);
+    }
+
+    #[test]
+    fn listener_that_panics_is_called_again() {
+        let (heard, told) = mpsc::channel();
+        let notifier = Notifier::new(
+            Owner::Redis,
+            Some(Box::new(move |health| {
+                let _ = heard.send(health);
+                panic!("the listener");
+            })),
+        );
+        for health in [StoreHealth::Up, StoreHealth::Untried] {
+            notifier.note(health, &change());
+            notifier.tell();
+        }
+        let told: Vec<_> = told.iter().take(2).collect();
+        assert_eq!(told, [StoreHealth::Up, StoreHealth::Untried]);
+    }
 
     #[test]
     fn a_strain_is_news_once_until_it_was_calm() {

@@ -19,6 +19,7 @@ pub(crate) mod guard;
 pub(crate) mod handle;
 pub(crate) mod health;
 pub(crate) mod home;
+mod listener_thread;
 mod membership;
 pub(crate) mod pace;
 mod probe;

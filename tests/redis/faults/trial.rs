@@ -171,7 +171,9 @@ impl Trial {
                 assert!(action.expects(answer), "{what}, {action:?}: {answer:?}");
             }
         }
-        // Each change is told once, not once for each request.
+        // Each change is told once, not once for each request, in a thread of its own.
+        let told = || changes.lock().unwrap().len();
+        eventually("both changes", async || (told() >= 2).then_some(())).await;
         let changes: Vec<_> = changes.lock().unwrap().clone();
         let down: Vec<_> = changes.iter().map(StoreHealth::is_down).collect();
         assert_eq!(down, [true, false], "{what}: {changes:?}");

@@ -1,7 +1,7 @@
 //! Calls: deadlines, retries, and what an open breaker spares.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
 
@@ -153,13 +153,11 @@ async fn a_server_that_answers_too_late_for_calls_fails_the_trial_too() {
 #[tokio::test(start_paused = true)]
 async fn every_change_is_told_once() {
     let fake = Fake::default();
-    let told: Arc<Mutex<Vec<StoreHealth>>> = Arc::default();
-    let listener = Arc::clone(&told);
+    let (listener, told) = mpsc::channel();
     let builder =
-        RedisStore::builder().on_health_change(move |health| listener.lock().unwrap().push(health));
+        RedisStore::builder().on_health_change(move |health| listener.send(health).unwrap());
     let store = fake.with(builder);
     call(&store).await.unwrap();
-    assert!(told.lock().unwrap().is_empty());
 
     for _ in 0..2 {
         fake.set(Mood::Hang);
@@ -169,35 +167,34 @@ async fn every_change_is_told_once() {
             since,
             cause: StoreErrorKind::Timeout,
         };
-        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [down]);
+        // In a thread of its own.
+        assert_eq!(told.recv(), Ok(down));
 
         fake.set(Mood::Answer);
         sleep(Duration::from_millis(100)).await;
         join_all((0..100).map(|_| call(&store))).await;
         settle().await;
-        assert_eq!(
-            std::mem::take(&mut *told.lock().unwrap()),
-            [StoreHealth::Up]
-        );
+        assert_eq!(told.recv(), Ok(StoreHealth::Up));
     }
     assert_eq!(store.stats().breaker_openings(), 2);
+    assert!(told.try_recv().is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_listener_may_ask_the_store() {
     let fake = Fake::default();
     fake.set(Mood::Hang);
-    let seen: Arc<Mutex<Option<StoreHealth>>> = Arc::default();
+    let (result, seen) = mpsc::channel();
     let asked: Arc<Mutex<Option<RedisStore>>> = Arc::default();
-    let (result, subject) = (Arc::clone(&seen), Arc::clone(&asked));
+    let subject = Arc::clone(&asked);
     let builder = RedisStore::builder().on_health_change(move |_| {
         let store = subject.lock().unwrap().clone().unwrap();
-        *result.lock().unwrap() = Some(store.health());
+        result.send(store.health()).unwrap();
     });
     let store = fake.with(builder);
     *asked.lock().unwrap() = Some(store.clone());
     fail_until_open(&store).await;
-    assert_eq!(seen.lock().unwrap().take(), Some(store.health()));
+    assert_eq!(seen.recv(), Ok(store.health()));
     asked.lock().unwrap().take();
 }
 
