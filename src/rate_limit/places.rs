@@ -17,24 +17,24 @@ const SHARE: usize = 8;
 const SHARDS: usize = 32;
 
 /// A key, after the limit that counts by it.
-pub(super) type Holder = (usize, Key);
+pub(super) type PlaceHolder = (usize, Key);
 
 /// The places that are taken.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct WaitingPlaces {
     taken: AtomicUsize,
-    by_holder: [Mutex<HashMap<Holder, usize>>; SHARDS],
+    by_holder: [Mutex<HashMap<PlaceHolder, usize>>; SHARDS],
     hasher: RandomState,
 }
 
 /// One place, which counts at each of its holders until it is dropped.
 #[derive(Debug)]
 pub(super) struct HeldPlace {
-    places: Arc<Places>,
-    holders: Vec<Holder>,
+    places: Arc<WaitingPlaces>,
+    holders: Vec<PlaceHolder>,
 }
 
-impl Places {
+impl WaitingPlaces {
     /// Whether any place is taken.
     #[inline]
     pub(super) fn are_used(&self) -> bool {
@@ -44,7 +44,7 @@ impl Places {
     /// Takes one of `most` places, if one is free and each holder has fewer than its share.
     pub(super) fn take(
         self: &Arc<Self>,
-        holders: impl Iterator<Item = Holder>,
+        holders: impl Iterator<Item = PlaceHolder>,
         most: usize,
     ) -> Option<HeldPlace> {
         let one_more = |taken| (taken < most).then_some(taken + 1);
@@ -66,7 +66,7 @@ impl Places {
     }
 
     /// Counts one more for this holder, if it has fewer than `share`.
-    fn count(&self, holder: &Holder, share: usize) -> bool {
+    fn count(&self, holder: &PlaceHolder, share: usize) -> bool {
         let mut counts = self.lock(holder);
         match counts.get_mut(holder) {
             Some(count) if *count >= share => return false,
@@ -78,7 +78,7 @@ impl Places {
         true
     }
 
-    fn discount(&self, holder: &Holder) {
+    fn discount(&self, holder: &PlaceHolder) {
         let mut counts = self.lock(holder);
         let Some(count) = counts.get_mut(holder) else {
             return;
@@ -92,7 +92,7 @@ impl Places {
         }
     }
 
-    fn lock(&self, holder: &Holder) -> MutexGuard<'_, HashMap<Holder, usize>> {
+    fn lock(&self, holder: &PlaceHolder) -> MutexGuard<'_, HashMap<PlaceHolder, usize>> {
         // The remainder is less than the number of shards.
         let shard = (self.hasher.hash_one(holder) % SHARDS as u64) as usize;
         unpoisoned(self.by_holder[shard].lock())

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{
     admission::Admission,
     demand::{Course, DemandRef},
-    wait::{self, Again, Entered, LineAhead, LinePlace},
+    wait::{self, DeniedAgain, Entered, LineAhead, LinePlace},
 };
 use crate::{
     decision::Decision,
@@ -265,9 +265,9 @@ impl Trial {
             let left = longest.saturating_sub(place.waited());
             if let Some(wait) = denial.retry_after().filter(|wait| *wait <= left) {
                 match admission.room().denied(place, demand, &denial, left) {
-                    Again::Head => return NextStep::Retry(wait),
-                    Again::Behind => return NextStep::Stand,
-                    Again::Refused(line) => self.line = Some(line),
+                    DeniedAgain::Head => return NextStep::Retry(wait),
+                    DeniedAgain::Behind => return NextStep::Stand,
+                    DeniedAgain::Refused(line) => self.line = Some(line),
                 }
             }
             self.course.waited = place.waited();

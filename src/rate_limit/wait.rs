@@ -11,7 +11,7 @@ use std::{
 use super::{
     demand::DemandRef,
     line::{LineId, LineWait, Lines, LockedLines},
-    places::{HeldPlace, Holder, Places},
+    places::{HeldPlace, PlaceHolder, WaitingPlaces},
 };
 use crate::{decision::Decision, key::Key, limiter::Tier};
 
@@ -37,7 +37,7 @@ pub(super) struct WaitingRoom {
     pub(super) named: Arc<[NamedLines]>,
     pub(super) most: usize,
     lines: Arc<Lines>,
-    places: Arc<Places>,
+    places: Arc<WaitingPlaces>,
 }
 
 /// The lines of a limit that has a name.
@@ -76,7 +76,7 @@ pub(super) struct LineAhead {
 }
 
 /// The fate of a request in line that was denied again.
-pub(super) enum Again {
+pub(super) enum DeniedAgain {
     /// It is the head of its line.
     Head,
     /// Others, which came before it, stand before it in the line of the limit that denied it.
@@ -254,7 +254,7 @@ impl WaitingRoom {
         // The limits of one layer are told apart; of limits with names one key is one holder.
         let limit = |line: &LineOfLimit| line.id.limit;
         let own = |line: &LineOfLimit| line.id.key != Key::global();
-        let mut holders: Vec<Holder> = Vec::new();
+        let mut holders: Vec<PlaceHolder> = Vec::new();
         for line in self.lines_of_limits(demand).filter(own) {
             let holder = (limit(&line), line.id.key);
             if !holders.contains(&holder) {
@@ -296,24 +296,24 @@ impl WaitingRoom {
         demand: DemandRef<'_>,
         denial: &Decision,
         left: Duration,
-    ) -> Again {
+    ) -> DeniedAgain {
         let line = self.line_for(demand, denial);
         if line.id != place.line {
             place.move_to(line.id.clone());
         }
         let mut lines = self.lines.lock(&place.line.key);
         let Some(found) = lines.find(&place.line) else {
-            return Again::Head;
+            return DeniedAgain::Head;
         };
         let now = Instant::now();
         if found.head() == Some(place.arrival) {
             let quotas = denial.places_of(line.limit);
             found.denied(place.arrival, demand, (denial, quotas), now);
-            return Again::Head;
+            return DeniedAgain::Head;
         }
         match found.wait_of(place.arrival, now) {
-            Some(wait) if wait.wait > left => Again::Refused(line.ahead(wait)),
-            _ => Again::Behind,
+            Some(wait) if wait.wait > left => DeniedAgain::Refused(line.ahead(wait)),
+            _ => DeniedAgain::Behind,
         }
     }
 

@@ -1,5 +1,5 @@
-//! Limits of all nodes that are charged together: each is asked at once, and what was taken of the
-//! others is given back where one denies.
+//! Limits of all nodes that are charged together: each is asked at once, those with leases after the
+//! others, and what was taken of the others is given back where one denies.
 
 use std::{
     future::{Future, IntoFuture as _},
@@ -14,6 +14,7 @@ use tokio::{
 
 use super::{answer::RedisFuture, limiter::RedisLimiter};
 use crate::{
+    clock::Timestamp,
     decision::{Decision, Op},
     error::{ConfigError, ConfigErrorKind, LimiterError},
     key::{Key, KeyExtractor},
@@ -60,7 +61,8 @@ impl Member for RedisLimiter {
             let _entered = runtime.as_ref().map(Handle::enter);
             Instant::now() + deadlines.max().unwrap_or_default()
         };
-        let answers: Vec<_> = asked.iter().map(AskedMember::ask).collect();
+        let ask_now = |asked: &AskedMember| (!asked.spends_leases()).then(|| asked.ask());
+        let answers: Vec<_> = asked.iter().map(ask_now).collect();
         let decision = decide(asked, answers, until);
         Pending::Later(RedisFuture::new(Unabandoned::new(&home, decision)))
     }
@@ -135,6 +137,24 @@ impl AskedMember {
         self.limiter.store().home()
     }
 
+    /// Whether it takes units that this node holds already. What was spent of a lease cannot always be
+    /// given back: the lease may have ended.
+    fn spends_leases(&self) -> bool {
+        self.takes() && self.limiter.has_leases()
+    }
+
+    /// Asks within what is left of the time for all answers.
+    fn ask_until(&self, until: Instant) -> Pending<RedisFuture> {
+        let left = until.saturating_duration_since(Instant::now());
+        self.limiter
+            .apply_within(left, &self.tier, &self.key, self.op.clone())
+    }
+
+    /// The decision of a limit that was not asked, because another one denies.
+    fn unasked(&self, now: Timestamp) -> Decision {
+        Decision::unmeasured(now, self.limiter.policies())
+    }
+
     /// Whether it takes units, all or none.
     const fn takes(&self) -> bool {
         matches!(
@@ -162,9 +182,10 @@ fn remembered(asked: &[AskedMember]) -> Option<Decision> {
     };
     let denials: Vec<_> = asked.iter().map(denial).collect();
     let now = denials.iter().flatten().next()?.decided_at();
-    let all = denials.into_iter().zip(asked).map(|(denial, asked)| {
-        denial.unwrap_or_else(|| Decision::unmeasured(now, asked.limiter.policies()))
-    });
+    let all = denials
+        .into_iter()
+        .zip(asked)
+        .map(|(denial, asked)| denial.unwrap_or_else(|| asked.unasked(now)));
     Some(Decision::join(all.collect()))
 }
 
@@ -172,16 +193,11 @@ fn remembered(asked: &[AskedMember]) -> Option<Decision> {
 /// answers had to come, and given back all the same.
 async fn decide(
     asked: Vec<AskedMember>,
-    pending: Vec<Pending<RedisFuture>>,
+    pending: Vec<Option<Pending<RedisFuture>>>,
     until: Instant,
 ) -> Result<Decision, LimiterError> {
-    // All of them are under way: to wait for one does not hold up another.
-    let mut answers = Vec::with_capacity(pending.len());
-    for answer in pending {
-        answers.push(answer.await);
-    }
+    let mut answers = answers_of(&asked, pending, until).await;
     let takes = asked.iter().all(AskedMember::takes);
-    let passes = |answer: &Result<Decision, _>| answer.as_ref().is_ok_and(Decision::is_allowed);
     if takes && !answers.iter().all(passes) {
         give_back(&asked, &mut answers, 0, until).await;
     } else if takes {
@@ -192,6 +208,42 @@ async fn decide(
     let decisions: Result<Vec<_>, _> = answers.into_iter().collect();
     let limits = asked.iter().map(|asked| asked.limiter.0.limit_identity());
     Ok(Decision::join(decisions?).by_limits(limits))
+}
+
+fn passes(answer: &Result<Decision, LimiterError>) -> bool {
+    answer.as_ref().is_ok_and(Decision::is_allowed)
+}
+
+/// The answers of all limits: of those that are under way, and then of each that is not, as long as
+/// none denies.
+async fn answers_of(
+    asked: &[AskedMember],
+    pending: Vec<Option<Pending<RedisFuture>>>,
+    until: Instant,
+) -> Vec<Result<Decision, LimiterError>> {
+    // To wait for one that is under way does not hold up another.
+    let mut answers = Vec::with_capacity(pending.len());
+    for answer in pending {
+        answers.push(match answer {
+            Some(answer) => Some(answer.await),
+            None => None,
+        });
+    }
+    let mut go_on = answers.iter().flatten().all(passes);
+    let first = answers.iter().flatten().flatten().next();
+    let mut now = first.map_or_else(Timestamp::default, Decision::decided_at);
+    for (answer, asked) in answers.iter_mut().zip(asked) {
+        if answer.is_none() {
+            let own = match go_on {
+                true => asked.ask_until(until).await,
+                false => Ok(asked.unasked(now)),
+            };
+            go_on = go_on && passes(&own);
+            now = own.as_ref().map_or(now, Decision::decided_at);
+            *answer = Some(own);
+        }
+    }
+    answers.into_iter().flatten().collect()
 }
 
 /// Leaves no limit charged more than `kept`, and takes its word for how it stands then.

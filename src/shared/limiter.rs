@@ -116,6 +116,11 @@ impl RedisLimiter {
         self.0.with_limits(read)
     }
 
+    /// Whether this node holds units that it spends by itself.
+    pub(super) fn has_leases(&self) -> bool {
+        self.0.has_leases()
+    }
+
     /// The denial that is remembered of an operation like this.
     pub(super) fn denial(&self, tier: &Tier, key: &Key, op: &Op) -> Option<Decision> {
         self.0.denial(tier, key, op)

@@ -184,9 +184,19 @@ impl NodesLimiter {
         self.0.remembered(&subject, chosen, op)
     }
 
+    /// Whether this node holds units that it spends by itself.
+    pub(super) fn has_leases(&self) -> bool {
+        self.0.ledger.is_some()
+    }
+
     /// The identity by which it finds its share in the receipt of several limits.
     pub(super) fn limit_identity(&self) -> u64 {
         Arc::as_ptr(&self.0).addr() as u64
+    }
+
+    /// The operation by this limiter's share of the receipt, where that is of several.
+    fn by_own_receipt(&self, op: Op) -> Result<Op, LimiterError> {
+        Ok(op.of_limit(self.limit_identity())?.unwrap_or(op))
     }
 
     pub(super) fn submit(
@@ -196,8 +206,7 @@ impl NodesLimiter {
         key: &Key,
         op: Op,
     ) -> Result<Pending<RedisFuture>, LimiterError> {
-        let own = op.of_limit(self.limit_identity())?;
-        let op = own.unwrap_or(op);
+        let op = self.by_own_receipt(op)?;
         let inner = &*self.0;
         // Not under its lock: a store may change the quota within the call.
         let current = Arc::clone(&inner.current());

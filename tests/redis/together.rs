@@ -9,7 +9,7 @@ use tower_ratelimit::{
     ConfigErrorKind, Decision, Degradation, Global, Key, Limiter, OnFailure, Op, Outcome, PeerIp,
     Quota, RateLimitLayer, RedisLimiter, RedisStore,
     limiter::{JointLimiter, Tier},
-    shared::RedisLimiterBuilder,
+    shared::{Mode, RedisLimiterBuilder},
 };
 
 use crate::harness::fake::{self, FakeServer};
@@ -39,6 +39,36 @@ fn lasting(limit: u64, name: &'static str) -> Quota {
 
 async fn ask(limiter: &JointLimiter<RedisLimiter>, key: &Key, op: Op) -> Decision {
     limiter.apply(key, op).await.unwrap()
+}
+
+/// A lease that ends cannot take back what was spent of it, so it is not spent before the others have
+/// let the request pass.
+#[tokio::test]
+async fn denied_requests_spend_nothing_of_a_lease() {
+    needs!(redis);
+    let server = Server::start().await;
+    let store = store(&server).await;
+    let leased = Quota::per(1_000, AGE).named("everybody");
+    let leased = RedisLimiter::builder(leased).mode(Mode::leased());
+    let leased = leased.on_failure(OnFailure::deny()).build(&store).unwrap();
+    let each = RedisLimiter::builder(lasting(1, "each")).remember_denials(false);
+    let each = each.on_failure(OnFailure::deny()).build(&store).unwrap();
+    assert!(each.acquire(&Key::from(1), 1).await.unwrap().is_allowed());
+    let both = JointLimiter::new([leased.clone(), each]).unwrap();
+    for _ in 0..20 {
+        assert!(
+            ask(&both, &joint([99, 1]), Op::Acquire(1))
+                .await
+                .is_denied()
+        );
+    }
+    let values: u64 = server.ask(["DBSIZE"]).await.unwrap();
+    assert_eq!(values, 1, "the store was asked for a lease");
+    for passes in [true, false, false] {
+        let decision = ask(&both, &joint([99, 2]), Op::Acquire(1)).await;
+        assert_eq!(decision.is_allowed(), passes);
+    }
+    assert_eq!(left(&leased, 99).await, 999);
 }
 
 /// Three nodes ask at once. Denied for a moment may be what would have passed, so fewer than the limit

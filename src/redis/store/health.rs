@@ -265,7 +265,7 @@ impl Alarms {
     }
 }
 
-pub(crate) type Listener = Box<dyn Fn(StoreHealth) + Send + Sync>;
+pub(crate) type Listener = super::listener_thread::Listener<StoreHealth>;
 
 /// A change, the health that it left, and its line.
 struct Note {
@@ -277,7 +277,7 @@ struct Note {
 /// Reports every change once, in the order in which they came.
 pub(super) struct Notifier {
     owner: Owner,
-    listener: Option<Arc<ListenerThread>>,
+    listener: Option<Arc<ListenerThread<StoreHealth>>>,
     /// Changes are put in while the breaker is locked and reported when it no longer is.
     waiting: Mutex<VecDeque<Note>>,
     telling: Mutex<()>,
@@ -394,7 +394,7 @@ mod tests {
         let driver = Arc::clone(&notifier);
         std::thread::spawn(move || {
             for health in [StoreHealth::Up, StoreHealth::Untried, StoreHealth::Up] {
-                driver.note(health, &change());
+                driver.note(health, &change(), None);
                 driver.tell();
             }
             let _ = done.send(());
@@ -418,7 +418,7 @@ mod tests {
             })),
         );
         for health in [StoreHealth::Up, StoreHealth::Untried] {
-            notifier.note(health, &change());
+            notifier.note(health, &change(), None);
             notifier.tell();
         }
         let told: Vec<_> = told.iter().take(2).collect();

@@ -1,4 +1,4 @@
-//! The thread in which a listener for a store's health runs, apart from requests and tasks.
+//! The thread in which a listener for changes runs, apart from requests and tasks.
 
 use std::{
     collections::VecDeque,
@@ -7,44 +7,48 @@ use std::{
     thread,
 };
 
-use super::health::{Listener, StoreHealth};
 use crate::{
     lock::unpoisoned,
     log::{self, Code},
 };
+
+pub(super) type Listener<T> = Box<dyn Fn(T) + Send + Sync>;
 
 /// The most changes that wait for a listener; of more the oldest are dropped.
 const MAX_WAITING: usize = 64;
 
 /// A listener, called in a thread that runs while there are changes. The thread belongs to no runtime,
 /// so that a listener may block, and panic, wherever the change was noticed.
-pub(super) struct ListenerThread {
-    listener: Listener,
-    state: Mutex<State>,
+pub(super) struct ListenerThread<T> {
+    listener: Listener<T>,
+    state: Mutex<State<T>>,
 }
 
-#[derive(Default)]
-struct State {
-    changes: VecDeque<StoreHealth>,
+struct State<T> {
+    changes: VecDeque<T>,
     is_running: bool,
     has_panicked: bool,
 }
 
-impl ListenerThread {
-    pub(super) fn new(listener: Listener) -> Arc<Self> {
+impl<T: Send + 'static> ListenerThread<T> {
+    pub(super) fn new(listener: Listener<T>) -> Arc<Self> {
         Arc::new(Self {
             listener,
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                changes: VecDeque::new(),
+                is_running: false,
+                has_panicked: false,
+            }),
         })
     }
 
     /// Calls the listener soon, after those changes that came before.
-    pub(super) fn call(self: &Arc<Self>, health: StoreHealth) {
+    pub(super) fn call(self: &Arc<Self>, change: T) {
         let mut state = unpoisoned(self.state.lock());
         if state.changes.len() == MAX_WAITING {
             state.changes.pop_front();
         }
-        state.changes.push_back(health);
+        state.changes.push_back(change);
         if state.is_running {
             return;
         }
@@ -56,8 +60,8 @@ impl ListenerThread {
 
     /// Calls the listener for all changes that there are.
     fn run(&self) {
-        while let Some(health) = self.next() {
-            let called = catch_unwind(AssertUnwindSafe(|| (self.listener)(health)));
+        while let Some(change) = self.next() {
+            let called = catch_unwind(AssertUnwindSafe(|| (self.listener)(change)));
             if called.is_err() && self.is_first_panic() {
                 let text = "the listener of `on_health_change` panicked; it is called again at the \
                             next change";
@@ -66,7 +70,7 @@ impl ListenerThread {
         }
     }
 
-    fn next(&self) -> Option<StoreHealth> {
+    fn next(&self) -> Option<T> {
         let mut state = unpoisoned(self.state.lock());
         let next = state.changes.pop_front();
         state.is_running = next.is_some();

@@ -25,13 +25,13 @@ const SLOTS: usize = 1_024;
 /// Clients choose which rules and tiers meet. A list that is looked up again and again stays: of the
 /// slots for a new list the first one is given up that nobody has looked up since the last time.
 pub(super) struct DeskCache<D> {
-    slots: Box<[ArcSwapOption<Entry<D>>]>,
+    slots: Box<[ArcSwapOption<CachedDesk<D>>]>,
     hasher: RandomState,
     /// The slot to give up where all are in use.
     turn: AtomicUsize,
 }
 
-struct Entry<D> {
+struct CachedDesk<D> {
     met: Box<[Met]>,
     desk: Arc<D>,
     /// Whether it was looked up since a slot beside it was last given up.
@@ -48,7 +48,7 @@ impl<D> DeskCache<D> {
     }
 
     /// The slots in which this list may be.
-    fn slots_of(&self, met: &[Met]) -> &[ArcSwapOption<Entry<D>>] {
+    fn slots_of(&self, met: &[Met]) -> &[ArcSwapOption<CachedDesk<D>>] {
         let sets = (SLOTS / WAYS) as u64;
         // The remainder is less than the number of sets.
         let set = (self.hasher.hash_one(met) % sets) as usize;
@@ -69,20 +69,23 @@ impl<D> DeskCache<D> {
     /// Keeps the desk of this list, in the place of another one if need be.
     pub(super) fn insert(&self, met: Box<[Met]>, desk: &Arc<D>) {
         let slot = self.free_slot(self.slots_of(&met));
-        slot.store(Some(Arc::new(Entry {
+        slot.store(Some(Arc::new(CachedDesk {
             met,
             desk: Arc::clone(desk),
             used: AtomicBool::new(false),
         })));
     }
 
-    fn free_slot<'a>(&self, slots: &'a [ArcSwapOption<Entry<D>>]) -> &'a ArcSwapOption<Entry<D>> {
-        let is_used = |slot: &ArcSwapOption<Entry<D>>| {
+    fn free_slot<'a>(
+        &self,
+        slots: &'a [ArcSwapOption<CachedDesk<D>>],
+    ) -> &'a ArcSwapOption<CachedDesk<D>> {
+        let is_used = |slot: &ArcSwapOption<CachedDesk<D>>| {
             let entry = slot.load();
             let entry = entry.as_ref();
             entry.is_some_and(|entry| entry.used.load(Ordering::Relaxed))
         };
-        let is_empty = |slot: &&ArcSwapOption<Entry<D>>| slot.load().is_none();
+        let is_empty = |slot: &&ArcSwapOption<CachedDesk<D>>| slot.load().is_none();
         let free = slots.iter().find(is_empty);
         if let Some(slot) = free.or_else(|| slots.iter().find(|slot| !is_used(slot))) {
             return slot;

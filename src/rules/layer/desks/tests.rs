@@ -1,3 +1,5 @@
+//! Which desks are kept.
+
 use std::{fmt::Write as _, sync::Arc};
 
 use http::Request;
