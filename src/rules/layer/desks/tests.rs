@@ -37,7 +37,7 @@ fn desk(desks: &Desks<ProblemJson>, fields: &[(String, String)]) -> Arc<RuleDesk
     desks.together(&charges)
 }
 
-fn field(name: impl Into<String>, value: impl ToString) -> (String, String) {
+fn field(name: impl Into<String>, value: u32) -> (String, String) {
     (name.into(), value.to_string())
 }
 
