@@ -2,7 +2,7 @@
 
 use super::{Charged, ClockSkew, Counts, Most, Refund, Verdict};
 use crate::{
-    decision::{Level, Usage},
+    decision::{Charge, Level, Usage},
     quota::{Kind, Quota},
 };
 
@@ -90,6 +90,10 @@ impl Counts for LeakyBucket {
         if ahead > 0 {
             *next = now.saturating_add(ahead).max(*next);
         }
+    }
+
+    fn made(&self, charged_at: u64, charge: &Charge) -> bool {
+        charge.kind == self.kind && charge.fits(charged_at, self.interval, self.longest)
     }
 
     /// Frees the last slots, unless slots after them were promised: those stay where they are.

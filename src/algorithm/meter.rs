@@ -14,7 +14,7 @@ use super::{
     worth::{Fading, Weight, Worth},
 };
 use crate::{
-    decision::Usage,
+    decision::{Charge, Usage},
     quota::{Algorithm, Kind, Quota},
 };
 
@@ -259,6 +259,13 @@ impl Counts for Meter {
         match &self.rate {
             Rate::FixedWindow(window) => window.over(state.window(), now, cost),
             _ => Verdict::Never,
+        }
+    }
+
+    fn made(&self, charged_at: u64, charge: &Charge) -> bool {
+        match &self.rate {
+            Rate::Bucket(bucket) => bucket.as_counts().made(charged_at, charge),
+            _ => charge.kind == self.kind,
         }
     }
 

@@ -18,6 +18,19 @@ pub(crate) enum Charged {
     At(u64, Charge),
 }
 
+impl Charge {
+    /// Whether a bucket in which a unit comes in `interval` and that fills in `full` nanoseconds can
+    /// have been charged so.
+    ///
+    /// After a change from a burst of 100 to one of 5 a hundred open requests hold receipts for a
+    /// hundred units, of which the clamp has left five: each could be given back and taken anew, all
+    /// at one instant.
+    #[inline]
+    pub(super) const fn fits(&self, charged_at: u64, interval: u64, full: u64) -> bool {
+        self.interval == interval && self.end.saturating_sub(charged_at) <= full
+    }
+}
+
 impl Refund {
     /// How many nanoseconds a bucket of `capacity` units gets back at `now`, at most.
     ///

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, time::Duration};
 use super::{Charged, Refund, Verdict};
 use crate::{
     decision::Op,
-    decision::{Measure, Outcome, Receipt, Usage},
+    decision::{Charge, Measure, Outcome, Receipt, Usage},
     quota::{Kind, MAX_COUNT},
 };
 
@@ -50,6 +50,13 @@ pub(crate) trait Counts {
     /// The verdict on `cost` that such a window has counted.
     fn over(&self, _: &Self::State, _now: u64, _cost: u64) -> Verdict {
         Verdict::Never
+    }
+
+    /// Whether this charge, made at `charged_at` nanoseconds, is one of this counter by the numbers
+    /// in force. A bucket whose rate has changed since, or that holds less than it was charged to
+    /// then, was moved or clamped: what the charge would give back may be gone already.
+    fn made(&self, _charged_at: u64, charge: &Charge) -> bool {
+        charge.kind == self.kind()
     }
 
     /// Gives units back.
@@ -208,7 +215,8 @@ impl<'a, M: Counts> Tally<'a, M> {
         answer
     }
 
-    /// Gives back at most what the receipt says was charged, to the counters that it names.
+    /// Gives back at most what the receipt says was charged, to the counters that it names and that
+    /// count by the same numbers still.
     fn refund(&mut self, cost: u64, receipt: Option<&Receipt>) {
         let now = self.now;
         let cost = receipt.map_or(cost, |receipt| cost.min(receipt.charged()));
@@ -222,7 +230,7 @@ impl<'a, M: Counts> Tally<'a, M> {
         let charged_at = receipt.charged_at().as_nanos();
         let counters = self.meters.iter().zip(&mut *self.states);
         for ((meter, state), charge) in counters.zip(receipt.charges()) {
-            if charge.kind == meter.kind() {
+            if meter.made(charged_at, charge) {
                 let of = Charged::At(charged_at, *charge);
                 meter.refund(state, now, Refund { cost, of });
             }

@@ -2,7 +2,7 @@
 
 use super::{Charged, ClockSkew, Counts, Most, Refund, Verdict, token_bucket::TokenBucket};
 use crate::{
-    decision::{Stepped, Usage},
+    decision::{Charge, Stepped, Usage},
     quota::{Kind, Quota},
 };
 
@@ -65,6 +65,10 @@ impl Counts for SteppedBucket {
 
     fn charge(&self, tat: &mut u64, now: u64, cost: u64) {
         self.bucket.charge(tat, self.last_step(now), cost);
+    }
+
+    fn made(&self, charged_at: u64, charge: &Charge) -> bool {
+        self.bucket.made(self.last_step(charged_at), charge)
     }
 
     fn refund(&self, tat: &mut u64, now: u64, refund: Refund) {

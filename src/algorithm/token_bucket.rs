@@ -2,7 +2,7 @@
 
 use super::{ClockSkew, Counts, Most, Refund, Verdict};
 use crate::{
-    decision::{Level, Usage},
+    decision::{Charge, Level, Usage},
     quota::{Kind, Quota},
 };
 
@@ -100,6 +100,10 @@ impl Counts for TokenBucket {
         // A thread that read the clock a little earlier than the last one must not take back what
         // that one charged.
         *tat = now.saturating_add(used).max(*tat);
+    }
+
+    fn made(&self, charged_at: u64, charge: &Charge) -> bool {
+        charge.kind == self.kind && charge.fits(charged_at, self.interval, self.refill)
     }
 
     fn refund(&self, tat: &mut u64, now: u64, refund: Refund) {

@@ -15,7 +15,9 @@ pub(crate) const REQUEST_TIER: u16 = u16::MAX;
 /// [`Decision::receipt`](crate::Decision::receipt) makes it. It gives back at most what its decision
 /// charged, to the quotas that were charged, in the tier of the decision. A unit of a bucket fades
 /// over the time in which the full bucket comes back, so that requests that are finished late do
-/// not give others more than the bucket holds.
+/// not give others more than the bucket holds. For the same reason a bucket gets nothing once its
+/// quota was changed to another rate, or to a burst or queue that could not have been charged as far
+/// as that; windows and logs get their units back under any limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
     charged_at: Timestamp,

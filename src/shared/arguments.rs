@@ -13,7 +13,7 @@ use self::{
 };
 use super::lease::{LONGEST_LEASE, LeaseClause};
 use crate::{
-    algorithm::{Meter, Most},
+    algorithm::{Counts as _, Meter, Most},
     decision::Op,
     decision::{Charge, Level, Policy, Receipt},
     error::LimiterError,
@@ -70,6 +70,7 @@ pub(super) struct QuotaPlan {
     pub(super) kind: Kind,
     pub(super) told: Told,
     pub(super) has_soft_share: bool,
+    meter: Meter,
 }
 
 /// The operations on one subject, and what is said about a lease of it.
@@ -119,10 +120,11 @@ impl Plan {
         let Self {
             limits, slots, all, ..
         } = self;
+        let measures = quotas.quotas.iter().zip(&quotas.meters);
         TierPlan {
             index,
             policies: quotas.policies.clone(),
-            measures: quotas.quotas.iter().map(QuotaPlan::new).collect(),
+            measures: measures.map(QuotaPlan::new).collect(),
             arguments: arguments(limits.block_for, slots, &quotas.quotas, all),
             lone: LonePlan::new(limits.block_for, slots, &quotas.quotas, all),
         }
@@ -284,15 +286,16 @@ impl TierPlan {
     }
 
     /// Where the charge is found, if it is not the newest; nothing of a quota that it did not
-    /// charge, or that counts in another way by now.
+    /// charge, or that counts in another way or by other numbers by now.
     fn push_receipt(&self, arguments: &mut Vec<Cow<'_, str>>, receipt: Option<&Receipt>) {
         let Some(receipt) = receipt else {
             return arguments.push("".into());
         };
         arguments.push(number(receipt.charged_at().as_micros()));
+        let charged_at = receipt.charged_at().as_nanos();
         for (at, quota) in self.measures.iter().enumerate() {
             let charge = receipt.charges().get(at);
-            match charge.filter(|charge| charge.kind == quota.kind) {
+            match charge.filter(|charge| quota.meter.made(charged_at, charge)) {
                 Some(Charge { end, interval, .. }) => {
                     arguments.extend(two_parts(*end));
                     arguments.extend(two_parts(*interval));
@@ -304,7 +307,7 @@ impl TierPlan {
 }
 
 impl QuotaPlan {
-    fn new(quota: &Quota) -> Self {
+    fn new((quota, meter): (&Quota, &Meter)) -> Self {
         let told = match (quota.algorithm(), quota.refill_every_nanos()) {
             (Algorithm::TokenBucket, Some(step)) => Told::Stepped(step),
             (Algorithm::TokenBucket | Algorithm::LeakyBucket { .. }, _) => Told::Level(Level {
@@ -319,6 +322,7 @@ impl QuotaPlan {
             kind: quota.kind(),
             told,
             has_soft_share: quota.extra() > 0,
+            meter: *meter,
         }
     }
 }

@@ -60,7 +60,8 @@ impl RedisLimiter {
     /// number of slices or refill step starts all quotas of this limiter afresh, and ends blocks,
     /// unless its tiers count in the same ways as before: they are counted under other keys, so
     /// nodes that have the new configuration already and nodes that have the old one do not disturb
-    /// each other.
+    /// each other. Requests that are open meanwhile give back to a bucket only what its new numbers
+    /// could have charged, see [`Receipt`](crate::Receipt).
     ///
     /// # Errors
     ///

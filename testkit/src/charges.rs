@@ -31,8 +31,8 @@ pub trait Tiered: Subject {
 /// The names of tiers in the vectors.
 const TIERS: [&str; 3] = ["small", "large", "writes"];
 
-const VECTORS: usize = 23;
-const STEPS: usize = 134;
+const VECTORS: usize = 27;
+const STEPS: usize = 159;
 
 /// Runs all vectors.
 ///

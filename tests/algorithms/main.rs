@@ -6,6 +6,7 @@ mod answer;
 mod ask;
 mod blocks;
 mod bounds;
+mod changed_receipts;
 mod changes;
 mod clock_steps;
 mod counts;

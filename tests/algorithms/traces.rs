@@ -101,7 +101,7 @@ pub(crate) fn trace(longest: usize) -> impl Strategy<Value = Vec<Step>> {
     let act = prop_oneof![
         10 => (any::<usize>(), ask()).prop_map(|(tier, ask)| Act::Ask(tier, ask)),
         4 => (row(), ask()).prop_map(|(row, ask)| Act::AskWith(row, ask)),
-        1 => (any::<usize>(), change()).prop_map(|(place, change)| Act::Change(place, change)),
+        2 => (any::<usize>(), change()).prop_map(|(place, change)| Act::Change(place, change)),
     ];
     prop::collection::vec((any_move(), act), 1..longest)
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::{Meter, Rate, State};
 use crate::{
     algorithm::{Counts, Refund, Verdict},
-    decision::Usage,
+    decision::{Charge, Usage},
     quota::Kind,
 };
 
@@ -149,6 +149,10 @@ impl Counts for Beside<'_> {
 
     fn over(&self, state: &State, now: u64, cost: u64) -> Verdict {
         self.meter.over(&self.now(state, now), now, cost)
+    }
+
+    fn made(&self, charged_at: u64, charge: &Charge) -> bool {
+        self.meter.made(charged_at, charge)
     }
 
     fn refund(&self, state: &mut State, now: u64, refund: Refund) {

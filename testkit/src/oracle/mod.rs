@@ -359,10 +359,12 @@ impl Rule {
     }
 
     /// r = min(cost · max(0, T − ⌈(now − charged_at) / burst⌉), max(0, end − now)), and nothing
-    /// after a step back: the bucket may have been moved.
+    /// after a step back: the bucket may have been moved. Nothing either once T is another, or the
+    /// bucket smaller than what it owed then.
     fn not_faded(&self, now: Nanos, units: i128, charge: Charge) -> Nanos {
         let (now, at) = (self.kind.stepped(now), self.kind.stepped(charge.at));
-        if now < at {
+        let is_of_another = charge.interval != self.interval || charge.end - at > self.full();
+        if now < at || is_of_another {
             return 0;
         }
         let capacity = self.capacity.max(1);

@@ -66,6 +66,32 @@ async fn block_on_another_node_ends_the_lease_by_its_end() {
     assert!(one.acquire(&key(), 1).await.unwrap().is_blocked());
 }
 
+/// Neither those that were paid for by a lease nor those that the store charged.
+#[tokio::test(start_paused = true)]
+async fn open_requests_of_a_larger_quota_give_no_burst() {
+    let wire = Wire::new();
+    let (one, two, _) = holding(&wire).await;
+    let mut open = Vec::new();
+    for node in [&one, &two] {
+        for _ in 0..100 {
+            let begun = node.acquire(&key(), 1).await.unwrap();
+            open.push((node, begun.receipt()));
+        }
+    }
+    let charged = open.iter().filter(|(_, receipt)| receipt.charged() > 0);
+    assert!(charged.count() >= 100);
+    for node in [&one, &two] {
+        let smaller = Quota::per_hour(1).burst(5);
+        node.set_quota("default", smaller).unwrap();
+    }
+    let mut passed = 0;
+    for (node, receipt) in open {
+        let _ = node.refund(&key(), 1, Some(receipt)).await.unwrap();
+        passed += node.acquire(&key(), 1).await.unwrap().charged();
+    }
+    assert!(passed <= 10, "{passed} at one instant");
+}
+
 #[tokio::test(start_paused = true)]
 async fn smaller_quota_is_in_force_at_once_on_its_node() {
     let wire = Wire::new();
