@@ -1,5 +1,6 @@
 //! Promises of the local table, through the public API.
 
+mod blocks;
 mod store;
 mod table_stress;
 mod together;

@@ -42,6 +42,14 @@ pub(super) struct CallPart<'a> {
     times: usize,
 }
 
+/// The entry of a block that has ended, which nobody looked for because no block was in force. With
+/// a second one of the same tag the older would be found, and the block that begins now be lost.
+fn known(shard: &mut StoreShard, name: KeyHash) -> Option<usize> {
+    let entry = shard.find(name)?;
+    shard.take(entry);
+    Some(entry)
+}
+
 /// The costs of making room: live keys that were given up, and the memory of their logs.
 #[derive(Debug, Default)]
 pub(super) struct Displaced {
@@ -141,7 +149,7 @@ impl<'a> CallPart<'a> {
         displaced: &mut Displaced,
     ) {
         let key = self.call.key;
-        let mut room = |name: KeyHash| {
+        let mut room = |shard: &mut StoreShard, name: KeyHash| {
             // No memory for any key of this shard: as if all its entries had more to forget.
             let made = shard.make(entries).ok();
             let inserted = made.and_then(|()| shard.insert(name, now));
@@ -161,11 +169,12 @@ impl<'a> CallPart<'a> {
             .zip(self.entries.as_mut_slice());
         for (place, (state, entry)) in states.enumerate() {
             if entry.is_none() && !limits.worth(place, state, now).is_nothing(now) {
-                *entry = room(key.mixed_with(self.counted.states[place]));
+                *entry = room(shard, key.mixed_with(self.counted.states[place]));
             }
         }
         if self.block_entry.is_none() && self.block != Block::NONE {
-            self.block_entry = room(self.call.limit.block_of(key));
+            let name = self.call.limit.block_of(key);
+            self.block_entry = known(shard, name).or_else(|| room(shard, name));
         }
     }
 
