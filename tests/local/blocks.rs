@@ -1,6 +1,9 @@
 //! Blocks in a store: each holds until its end, whatever ended before it.
 
-use tower_ratelimit::{Key, LocalLimiter, LocalStore, ManualClock, Quota};
+use proptest::{collection::vec, prelude::*};
+use tower_ratelimit::{
+    Decision, Key, LocalLimiter, LocalStore, ManualClock, Quota, limiter::LocalLimiterBuilder,
+};
 
 use super::{key, seconds};
 
@@ -91,4 +94,86 @@ fn block_that_an_operator_ended_does_not_come_back() {
         clock.advance(seconds(70));
     }
     assert_eq!((back, store.evictions()), (0, 0), "of 1,000 blocks");
+}
+
+/// Limits that block for longer and shorter than they remember.
+fn blocking() -> [LocalLimiterBuilder; 3] {
+    [
+        LocalLimiter::builder(Quota::per_second(1)).block_for(seconds(2)),
+        LocalLimiter::builder(Quota::per_minute(3)).block_for(seconds(40)),
+        LocalLimiter::builder(Quota::per_hour(2).fixed_window()).block_for(seconds(1)),
+    ]
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// So many requests of one key.
+    Ask(usize, u64, u64),
+    /// A block by hand, or its end.
+    Block(usize, u64, u64),
+    Reset(usize, u64),
+    /// So many keys that nobody has seen, which stay for seconds or for an hour.
+    Crowd(usize, u64),
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let limit = || 0..blocking().len();
+    let wait = prop_oneof![6 => 0_u64..5, 2 => 5_u64..100, 1 => Just(3_600), 1 => Just(7_200)];
+    prop_oneof![
+        12 => (limit(), 0..200_u64, 1..4_u64).prop_map(|(at, key, times)| Step::Ask(at, key, times)),
+        2 => (limit(), 0..200_u64, 0..60_u64).prop_map(|(at, key, time)| Step::Block(at, key, time)),
+        1 => (limit(), 0..200_u64).prop_map(|(at, key)| Step::Reset(at, key)),
+        1 => (0..2_usize, 1..60_u64).prop_map(|(kind, keys)| Step::Crowd(kind, keys)),
+        6 => wait.prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..Default::default() })]
+
+    /// Hundreds of keys among neighbours that come and go: each decides as in a table of its own.
+    #[test]
+    fn crowded_store_decides_as_tables_of_their_own(steps in vec(step(), 1..800)) {
+        let clock = ManualClock::new();
+        let builder = LocalStore::builder().max_keys(KEYS as usize);
+        let store = builder.clock(clock.clone()).build().unwrap();
+        let own = blocking().map(|one| one.clock(clock.clone()).build().unwrap());
+        let stored = blocking().map(|one| one.build_in(&store).unwrap());
+        let crowds = [Quota::per_second(1), Quota::per_hour(1)]
+            .map(|quota| LocalLimiter::builder(quota).build_in(&store).unwrap());
+        let mut fresh = 1_000_000;
+        for step in steps {
+            let both = |ask: &dyn Fn(&LocalLimiter) -> Decision, at: usize| {
+                [&own[at], &stored[at]].map(ask)
+            };
+            let answers = match step {
+                Step::Ask(at, number, times) => {
+                    let ask = |one: &LocalLimiter| one.acquire(&key(number), 1);
+                    for _ in 1..times {
+                        let [own, stored] = both(&ask, at);
+                        prop_assert_eq!(stored, own);
+                    }
+                    both(&ask, at)
+                }
+                Step::Block(at, number, time) => both(&|one| one.block(&key(number), seconds(time)), at),
+                Step::Reset(at, number) => both(&|one| one.reset(&key(number)), at),
+                Step::Crowd(kind, keys) => {
+                    // Half of the room at most, so that nobody has to give way.
+                    for _ in 0..keys.min((KEYS / 2).saturating_sub(store.tracked_keys() as u64)) {
+                        let _ = crowds[kind].acquire(&key(fresh), 1);
+                        fresh += 1;
+                    }
+                    continue;
+                }
+                Step::Wait(time) => {
+                    clock.advance(seconds(time));
+                    continue;
+                }
+            };
+            let [own, stored] = answers;
+            prop_assert_eq!(stored, own);
+        }
+        prop_assert_eq!(store.evictions(), 0);
+    }
 }
