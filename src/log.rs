@@ -28,6 +28,7 @@ pub(crate) enum Code {
     ChargedTwice,
     SamePolicyName,
     TiersCrossed,
+    StoreCrowded,
     RequestQuotaCut,
     RequestQuotaMisplaced,
     Unsupported,
@@ -61,6 +62,7 @@ impl Code {
             Self::ChargedTwice => ("charged-twice", Severity::Warn),
             Self::SamePolicyName => ("same-policy-name", Severity::Warn),
             Self::TiersCrossed => ("tiers-crossed", Severity::Warn),
+            Self::StoreCrowded => ("store-crowded", Severity::Warn),
             Self::RequestQuotaCut => ("request-quota-cut", Severity::Warn),
             Self::RequestQuotaMisplaced => ("request-quota-misplaced", Severity::Warn),
             Self::Unsupported => ("unsupported", Severity::Error),
@@ -174,7 +176,7 @@ impl Watch {
 mod tests {
     use super::{Code, Severity};
 
-    const ALL: [Code; 28] = [
+    const ALL: [Code; 29] = [
         Code::KeyUnavailable,
         Code::AddressUnavailable,
         Code::BehindProxy,
@@ -183,6 +185,7 @@ mod tests {
         Code::ChargedTwice,
         Code::SamePolicyName,
         Code::TiersCrossed,
+        Code::StoreCrowded,
         Code::RequestQuotaCut,
         Code::RequestQuotaMisplaced,
         Code::Unsupported,

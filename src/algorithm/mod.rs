@@ -72,7 +72,7 @@ impl Verdict {
 
 /// The most that can count at a counter: that of the largest of the quotas that share it. More
 /// comes from a clock that stepped back or from a larger quota, and is clamped.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Most {
     /// The nanoseconds in which a bucket fills.
     pub(crate) nanos: u64,

@@ -1,7 +1,10 @@
 //! The limits in force: the quotas of all tiers, and which of them an operation is measured by.
 
+mod beside;
+
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+pub(crate) use self::beside::NamedQuota;
 use super::{
     Tier,
     quotas::{AllQuotas, Counter, Quotas},
@@ -30,6 +33,8 @@ pub(crate) struct Limits {
     pub(crate) block_for: Option<u64>,
     /// Names of the counters, by their places, in place of those of the default tier's quotas.
     counter_names: Option<Arc<[String]>>,
+    /// The quotas of other limiters that count at these counters, by their places.
+    beside: Vec<(usize, Quota)>,
     /// Whether as much again may count beyond a capacity.
     #[cfg(feature = "redis")]
     has_debt: bool,
@@ -133,6 +138,7 @@ impl Limits {
             own: None,
             block_for: block_for.map(checked_block).transpose()?,
             counter_names: None,
+            beside: Vec::new(),
             #[cfg(feature = "redis")]
             has_debt: false,
         };
@@ -319,17 +325,6 @@ impl Limits {
         counters.cycle().take(self.states())
     }
 
-    /// The name of the counters at this place, if they were given one: that of the default tier's
-    /// quota, unless they have others.
-    pub(crate) fn counter_name(&self, at: usize) -> Option<&str> {
-        if let Some(names) = &self.counter_names {
-            return names.get(at).map(String::as_str);
-        }
-        let default = self.default_tier();
-        let named = default.named.get(at).copied().unwrap_or(false);
-        named.then(|| default.policies[at].name())
-    }
-
     /// Replaces the default tier's quota of this name.
     ///
     /// # Errors
@@ -363,6 +358,7 @@ impl Limits {
         };
         AllQuotas {
             list: self.tiers.iter().flat_map(positions).collect(),
+            beside: self.beside.clone(),
             #[cfg(feature = "redis")]
             has_debt: self.has_debt,
         }

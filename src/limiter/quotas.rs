@@ -36,6 +36,8 @@ pub(super) struct Counter {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AllQuotas {
     pub(crate) list: Vec<(usize, Quota)>,
+    /// Those of other limiters that count at the same counters.
+    pub(super) beside: Vec<(usize, Quota)>,
     /// Whether as much again may count beyond a capacity.
     #[cfg(feature = "redis")]
     pub(crate) has_debt: bool,
@@ -168,7 +170,7 @@ impl Counter {
 impl AllQuotas {
     /// The most that can count at the counter of `quota`.
     pub(crate) fn most(&self, at: usize, quota: &Quota) -> Most {
-        let sharing = self.list.iter();
+        let sharing = self.list.iter().chain(&self.beside);
         let sharing = sharing.filter(|(place, other)| *place == at && other.counts_like(quota));
         let most = sharing.fold(Most::default(), |most, (_, other)| {
             most.max(Most::of(other))

@@ -1,6 +1,8 @@
 //! Promises of the local table, through the public API.
 
 mod blocks;
+mod names;
+mod shares;
 mod store;
 mod table_stress;
 mod together;

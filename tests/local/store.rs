@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::{collection::vec, prelude::*};
 use tower_ratelimit::{
     ConfigErrorKind, Decision, Key, LocalLimiter, LocalStore, ManualClock, Op, Quota, Receipt,
+    Timestamp,
     limiter::{Limiter, LocalLimiterBuilder, Pending, RequestQuota, Tier},
 };
 
@@ -163,6 +164,32 @@ proptest! {
         }
         prop_assert_eq!(shared.evictions(), 0);
     }
+}
+
+/// The two cases in which a table of its own, which takes no lock, differs by design.
+#[test]
+fn lone_bucket_of_a_store_is_clamped_when_a_request_comes() {
+    let clock = ManualClock::at(Timestamp::from_secs(1_000));
+    let store = store(1_000, &clock);
+    let quota = Quota::per_minute(60).burst(100);
+    let own = LocalLimiter::builder(quota).clock(clock.clone()).build();
+    let limiters = [own.expect("a good quota"), stored(quota, &store)];
+    let reset_after = |of: u64| {
+        let looks = limiters.each_ref().map(|one| one.peek(&key(of), 1));
+        looks.map(|look| look.binding().reset_after().expect("known"))
+    };
+    for limiter in &limiters {
+        let _ = limiter.acquire(&key(0), 100);
+        let smaller = limiter.set_quota("default", quota.burst(5));
+        smaller.expect("a good quota");
+    }
+    clock.advance(seconds(3));
+    assert_eq!(reset_after(0), [2, 5].map(seconds), "of five seconds");
+    for limiter in &limiters {
+        let _ = limiter.acquire(&key(1), 5);
+    }
+    clock.set(Timestamp::from_secs(1_000));
+    assert_eq!(reset_after(1), [8, 5].map(seconds), "three seconds back");
 }
 
 /// Keys and limits are told apart by one hash, mixed of both.

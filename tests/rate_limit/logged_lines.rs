@@ -16,7 +16,8 @@ use testkit::{Probe, get, limiter, send};
 use tower::Layer;
 use tower_ratelimit::{
     AsyncLimiter, ClientAddressLayer, ClientIp, Decision, Global, Headers, Key, KeyExtractor,
-    LimiterError, LocalLimiter, Op, PeerIp, Policy, Quota, QuotaStatus, RateLimitLayer, Timestamp,
+    LimiterError, LocalLimiter, LocalStore, Op, PeerIp, Policy, Quota, QuotaStatus, RateLimitLayer,
+    Timestamp,
     key::MatchedRoute,
     limiter::{Limiter, RequestQuota, Tier},
 };
@@ -56,6 +57,12 @@ const LINES: &[(&str, fn())] = &[
         let (per_second, per_day) = (Quota::per_second(10), Quota::per_day(100).fixed_window());
         let limiter = LocalLimiter::builder([per_second, per_day]);
         drop(limiter.tier("pro", [per_day, per_second]).build());
+    }),
+    ("store-crowded", || {
+        let store = LocalStore::builder().max_keys(20).build();
+        let store = store.expect("a good size");
+        let limiters = [(); 5].map(|()| LocalLimiter::builder(Quota::per_second(1)));
+        drop(limiters.map(|limiter| limiter.build_in(&store)));
     }),
     ("request-quota-cut", || {
         let layer = layer(Global).quota(|_| Some(RequestQuota::limit(5).burst(9)));

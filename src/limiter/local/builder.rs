@@ -129,7 +129,9 @@ impl LocalLimiterBuilder {
     /// The limiter's name in a [store](Self::build_in). Limiters of one name in one store share
     /// their counts, quota by quota: those of one name (of one place, for quotas without a name) that
     /// count alike. So a limiter that is made anew from changed settings goes on where the last one
-    /// was. Defaults to none: the limiter counts for itself.
+    /// was. As with [tiers](Self::tier), as much may count as the largest of those quotas allows while
+    /// its limiter lives, and a smaller one judges by the shared count as it is. Defaults to none: the
+    /// limiter counts for itself.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self

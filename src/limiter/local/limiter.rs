@@ -143,14 +143,15 @@ impl LocalLimiter {
 
     /// A limiter whose counts are kept in a store.
     pub(super) fn in_store(limits: Limits, name: Option<&str>, store: &LocalStore) -> Self {
-        let limit = store.table().limit(name, limits.clone());
+        let limits = Arc::new(limits);
+        let limit = store.table().limit(name, Arc::clone(&limits));
         Self(Arc::new(Inner {
             policies: limits.default_tier().policies.clone(),
             blocks: Blocks::default(),
             clock: store.table().clock.clone(),
             hasher: store.table().hasher.clone(),
             capacity: Capacity::NONE,
-            limits: Mutex::new(Arc::new(limits)),
+            limits: Mutex::new(limits),
             instants: None,
             subjects: OnceLock::new(),
             stored: Some((store.clone(), limit)),
@@ -179,7 +180,8 @@ impl LocalLimiter {
     /// period, slices or refill step changes leaves its counter: it goes on with that of another
     /// tier that counts like the new one, or starts afresh. What it leaves is forgotten; a
     /// [store](crate::LocalStore) keeps it until it has flown back, and a quota that is changed back
-    /// goes on with it. Headers show the new quota from the next decision on.
+    /// goes on with it. Headers show the new quota from the next decision on. Requests that are open
+    /// meanwhile give back to a bucket only what its new numbers could have charged, see [`Receipt`].
     ///
     /// # Errors
     ///
@@ -191,8 +193,9 @@ impl LocalLimiter {
         let mut limits = Limits::clone(&current);
         let replaced = limits.replace(name, &quota.into())?;
         if let Some((store, limit)) = &inner.stored {
-            limit.replace(&store.table().hasher, limits.clone());
-            *current = Arc::new(limits);
+            let limits = Arc::new(limits);
+            store.table().replace(limit, Arc::clone(&limits));
+            *current = limits;
             return Ok(());
         }
         let limits = Arc::new(limits);
@@ -478,6 +481,14 @@ impl Limiter for LocalLimiter {
 
     fn identity(&self) -> Option<usize> {
         Some(Arc::as_ptr(&self.0).addr())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some((store, limit)) = &self.stored {
+            store.table().leave(limit);
+        }
     }
 }
 

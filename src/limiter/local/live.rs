@@ -54,6 +54,11 @@ impl<T: Clone> LiveLimits<T> {
         InForce::Current(unpoisoned(self.current.read()))
     }
 
+    /// Puts the first limits in force again.
+    pub(super) fn return_to_first(&self) {
+        self.changed.store(false, Ordering::Release);
+    }
+
     pub(super) fn replace(&self, new: T) {
         *unpoisoned(self.current.write()) = new;
         self.changed.store(true, Ordering::Release);

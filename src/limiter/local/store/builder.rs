@@ -29,13 +29,13 @@ impl LocalStore {
 
 impl LocalStoreBuilder {
     /// How many counts can be kept at the same time, of all limits together. Defaults to 262,144,
-    /// about 24 MB.
+    /// about 26 MB.
     ///
-    /// A count is that of one key by one quota of one limit, and a block is one, too. Each takes 90
+    /// A count is that of one key by one quota of one limit, and a block is one, too. Each takes 98
     /// bytes, whatever the length of the key; on top come 8 bytes for each slice of a sliding
     /// window and 40 for all, and 16 to 64 for each time in a log and 80 for all. The table takes
-    /// memory as keys come, and never grows beyond that. Beyond `max_keys` the count with the least
-    /// to forget is given up first, whichever limit's it is.
+    /// memory as keys come, and never grows beyond that. Beyond `max_keys` counts are given up, each
+    /// limit's own first, see [`LocalStore`]: have at least eight keys for each limit.
     pub const fn max_keys(mut self, max_keys: usize) -> Self {
         self.max_keys = max_keys;
         self

@@ -18,8 +18,21 @@ pub(super) struct StoreShard {
     /// 0 for an entry that was never used.
     tags: Box<[u64]>,
     records: Box<[Record]>,
+    /// The limit that each entry is or was last used for, by its number; 0 if that left the store.
+    owners: Box<[u32]>,
+    /// The entries of each limit, by its number; a shard has fewer than 2^16. Those that became fresh
+    /// are counted until another limit takes them: nobody has to look for them, and a key finds
+    /// them first.
+    held: Vec<u16>,
     /// Where the search for logs to give up goes on.
     hand: usize,
+}
+
+/// A key that is not in the shard: whose it is, and how many entries are that limit's own here.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Newcomer {
+    pub(super) limit: u32,
+    pub(super) share: usize,
 }
 
 /// A state, and all that is to be known of it by others than its limit.
@@ -36,7 +49,8 @@ impl StoreShard {
             *self = Self {
                 tags: filled(entries, 0)?,
                 records: filled(entries, Record::default())?,
-                hand: 0,
+                owners: filled(entries, 0)?,
+                ..Self::default()
             };
         }
         Ok(())
@@ -65,22 +79,94 @@ impl StoreShard {
     }
 
     #[inline]
-    pub(super) fn put(&mut self, entry: usize, state: State, worth: Worth) {
+    pub(super) fn put(&mut self, entry: usize, limit: u32, state: State, worth: Worth) {
         self.records[entry] = Record { state, worth };
+        // A limiter of the same name may have been made after the last one was dropped.
+        if self.owners[entry] != limit {
+            self.own(entry, limit);
+        }
     }
 
     /// An entry for a key that is not there, to be [put](Self::put) into: a free one of the
-    /// emptier bucket, else the one with the least to forget of those that no call has in its
+    /// emptier bucket, else one that [gives way](Self::displaced), but none that a call has in its
     /// hands. Says how much is forgotten, and for how many times its log had memory.
-    pub(super) fn insert(&mut self, key: KeyHash, now: u64) -> Option<(usize, Weight, usize)> {
-        let weigh = |entry: usize| {
-            let worth = self.records[entry].worth;
-            (!worth.is_pinned()).then(|| worth.at(now))
-        };
-        let (entry, forgotten) = victim(candidates(key, self.tags.len()), weigh)?;
+    pub(super) fn insert(
+        &mut self,
+        key: KeyHash,
+        of: Newcomer,
+        now: u64,
+    ) -> Option<(usize, Weight, usize)> {
+        let (mut entry, mut forgotten) = victim(candidates(key, self.tags.len()), |entry| {
+            self.weight(entry, now)
+        })?;
+        if forgotten != Weight::default() {
+            (forgotten, entry) = self.displaced(key, of, now)?;
+        }
         self.tags[entry] = key.tag;
+        self.own(entry, of.limit);
         let times = self.take(entry).times_held();
         Some((entry, forgotten, times))
+    }
+
+    /// The entry that gives way where none is free. A limit with more than its share here gives up
+    /// an own one, or else that of another limit with more than its share; if there is none, its key
+    /// is not kept. A limit within its share takes that of one above, or else whichever has the
+    /// least to forget. So a flood of one limit's keys does not reset another limit's.
+    fn displaced(&self, key: KeyHash, of: Newcomer, now: u64) -> Option<(Weight, usize)> {
+        let all = candidates(key, self.tags.len()).into_iter().flatten();
+        let all = all.filter_map(|entry| Some((self.weight(entry, now)?, entry)));
+        let owner = |(_, entry): &(Weight, usize)| self.owners[*entry];
+        let own = || all.clone().filter(|here| owner(here) == of.limit).min();
+        let above = || {
+            let is_above = |limit| limit != of.limit && self.is_above(limit, of.share);
+            all.clone().filter(|here| is_above(owner(here))).min()
+        };
+        if self.held_by(of.limit) < of.share {
+            above().or_else(|| all.clone().min())
+        } else {
+            own().or_else(above)
+        }
+    }
+
+    /// Whether a limit has more entries than this; one that left the store has no share at all.
+    fn is_above(&self, limit: u32, share: usize) -> bool {
+        limit == 0 || self.held_by(limit) > share
+    }
+
+    fn held_by(&self, limit: u32) -> usize {
+        self.held
+            .get(limit as usize)
+            .copied()
+            .map_or(0, usize::from)
+    }
+
+    /// How much would be forgotten with the entry, unless a call has it in its hands.
+    fn weight(&self, entry: usize, now: u64) -> Option<Weight> {
+        let worth = self.records[entry].worth;
+        (!worth.is_pinned()).then(|| worth.at(now))
+    }
+
+    /// Counts an entry for a limit in place of the one that it was used for.
+    fn own(&mut self, entry: usize, limit: u32) {
+        let before = mem::replace(&mut self.owners[entry], limit);
+        if before > 0 {
+            self.held[before as usize] -= 1;
+        }
+        let needed = limit as usize + 1;
+        if self.held.len() < needed {
+            self.held.reserve_exact(needed - self.held.len());
+            self.held.resize(needed, 0);
+        }
+        self.held[limit as usize] += 1;
+    }
+
+    /// Takes its share from a limit that left the store, whose number another one may get.
+    pub(super) fn disown(&mut self, limit: u32) {
+        if self.held_by(limit) > 0 {
+            self.held[limit as usize] = 0;
+            let own = self.owners.iter_mut().filter(|owner| **owner == limit);
+            own.for_each(|owner| *owner = 0);
+        }
     }
 
     pub(super) fn live_states(&self, now: u64) -> usize {

@@ -10,7 +10,12 @@ use crate::{clock::SharedClock, error::ConfigError, limiter::local::capacity::Ca
 /// A [`LocalLimiter`](crate::LocalLimiter) has a table of its own unless it is built
 /// [in a store](crate::limiter::LocalLimiterBuilder::build_in). Limiters of one store share its room
 /// and its clock, not their counts; each still decides exactly, and as it would with a table of its
-/// own. Limits with different keys can be charged together there, or not at all, see
+/// own, but for a lone bucket in two cases. After [`set_quota`](crate::LocalLimiter::set_quota) to a
+/// smaller burst, queue or limit a table of its own brings all keys down to what the new quota holds
+/// at once; in a store, as in Redis, a key is brought down when the next request comes, and has as
+/// long to wait from then on at most. After a clock that stepped back a store does so at once, and a
+/// table of its own, which takes no lock, only where more than one more full bucket, and more than a
+/// second, is owed. Limits with different keys can be charged together there, or not at all, see
 /// [`RateLimitLayer::all`](crate::RateLimitLayer::all).
 ///
 /// ```
@@ -30,13 +35,17 @@ use crate::{clock::SharedClock, error::ConfigError, limiter::local::capacity::Ca
 ///
 /// A decision takes the lock of a part of the table, of which there is one for about 2,000 counts:
 /// about 2,000 instructions, where a lone bucket with a table of its own takes 660 and no lock. That
-/// is about three times as long, with one thread as with two, at one hot key or at many. A count takes 90 bytes instead of 30. All else than a lone bucket takes a lock anyway. Three
+/// is about three times as long, with one thread as with two, at one hot key or at many. A count takes 98 bytes instead of 30. All else than a lone bucket takes a lock anyway. Three
 /// limits together take about 10,000 instructions, and six allocations.
 ///
-/// Where the table is full, the count with the least to forget gives way, whichever limit's it is: a
-/// flood that fills a lenient limit with fresh keys can give up counts of another limit that are
-/// nearly flown back, never one that outweighs its own. What must not share that fate gets a store,
-/// or a table, of its own.
+/// Each limit has an equal share of the room, `max_keys` divided by the limits that there are;
+/// limiters of one [name](crate::limiter::LocalLimiterBuilder::name) are one limit, and those that
+/// were dropped are none. A limit may take more than its share while there is room. Where the table is
+/// full, a key of a limit with more than its share takes the place of a count of the same limit, a key
+/// of a limit within its share that of a limit with more: in each case of the count with the least
+/// to forget. So a flood of one limit's keys does not reset another limit's offenders. Shares are kept
+/// in each part of the table, where chance gives a limit a few keys more or fewer; with fewer than
+/// eight keys for a limit there is little to share, and a line in the log says so.
 ///
 /// A clone is a handle to the same table.
 #[derive(Clone)]

@@ -12,16 +12,18 @@ use crate::limiter::limits::Limits;
 #[derive(Debug)]
 pub(in super::super) struct StoredLimit {
     /// Told apart from all other limits of the store.
-    id: KeyHash,
+    pub(super) id: KeyHash,
+    /// The same for the entries that it has, while it is in the store.
+    pub(super) number: u32,
     /// The name of a block's entry.
     block: KeyHash,
-    live: LiveLimits<Arc<StoredCounters>>,
+    pub(super) live: Arc<LiveLimits<Arc<StoredCounters>>>,
 }
 
 /// The quotas in force, and the names of the states that they count with.
 #[derive(Debug, Clone)]
 pub(in super::super) struct StoredCounters {
-    pub(in super::super) limits: Limits,
+    pub(in super::super) limits: Arc<Limits>,
     /// One for each state.
     pub(super) states: Box<[KeyHash]>,
 }
@@ -56,16 +58,25 @@ fn name_of(hasher: &KeyHasher, parts: &[&[u8]]) -> KeyHash {
 }
 
 impl StoredLimit {
-    /// The limit of this name, which others of the same name share their counts with; without a
-    /// name the limit of this number.
-    pub(super) fn new(hasher: &KeyHasher, name: Option<&str>, number: u64, limits: Limits) -> Self {
-        let id = match name {
+    /// The id of the limit of this name, which others of the same name share their counts with;
+    /// without a name that of this limiter alone.
+    pub(super) fn id_of(hasher: &KeyHasher, name: Option<&str>, limiter: u64) -> KeyHash {
+        match name {
             Some(name) => name_of(hasher, &[b"named", name.as_bytes()]),
-            None => name_of(hasher, &[b"own", &number.to_le_bytes()]),
-        };
+            None => name_of(hasher, &[b"own", &limiter.to_le_bytes()]),
+        }
+    }
+
+    pub(super) fn new(
+        hasher: &KeyHasher,
+        id: KeyHash,
+        number: u32,
+        live: Arc<LiveLimits<Arc<StoredCounters>>>,
+    ) -> Self {
         Self {
             block: name_of(hasher, &[b"block", &id.to_bytes()]),
-            live: LiveLimits::new(Arc::new(StoredCounters::new(hasher, id, limits))),
+            live,
+            number,
             id,
         }
     }
@@ -78,13 +89,6 @@ impl StoredLimit {
             InForce::First(first) => CountersInForce::First(first),
             InForce::Current(current) => CountersInForce::Current(Arc::clone(&current)),
         }
-    }
-
-    /// Puts other quotas in force. A counter that counts like before keeps its name, and the states
-    /// of one that does not are free as soon as they are fresh.
-    pub(in super::super) fn replace(&self, hasher: &KeyHasher, limits: Limits) {
-        self.live
-            .replace(Arc::new(StoredCounters::new(hasher, self.id, limits)));
     }
 
     /// Whether both count in the same entries.
@@ -110,17 +114,16 @@ impl StoredLimit {
 }
 
 impl StoredCounters {
-    fn new(hasher: &KeyHasher, id: KeyHash, limits: Limits) -> Self {
+    pub(super) fn new(hasher: &KeyHasher, id: KeyHash, limits: Arc<Limits>) -> Self {
         let width = limits.width();
         let states = limits.counted().enumerate().map(|(place, counter)| {
             let half = [u8::from(place >= width)];
             let Some((at, kind)) = counter else {
                 return name_of(hasher, &[b"free", &id.to_bytes(), &place.to_le_bytes()]);
             };
-            let place = at.to_le_bytes();
-            let at = limits.counter_name(at).map_or(&place[..], str::as_bytes);
+            let name = limits.shared_name(at);
             let kind = kind.get().to_le_bytes();
-            name_of(hasher, &[b"state", &id.to_bytes(), at, &kind, &half])
+            name_of(hasher, &[b"state", &id.to_bytes(), &name, &kind, &half])
         });
         Self {
             states: states.collect(),

@@ -6,6 +6,7 @@ mod few;
 mod handle;
 mod limit;
 mod locks;
+mod members;
 mod part;
 mod table;
 

@@ -1,7 +1,7 @@
 //! A part of a call: one limit's operation on one key, with the states in its hands.
 
 use super::{
-    entries::StoreShard,
+    entries::{Newcomer, StoreShard},
     few::Few,
     limit::{CountersInForce, StoredLimit},
 };
@@ -48,6 +48,15 @@ fn known(shard: &mut StoreShard, name: KeyHash) -> Option<usize> {
     let entry = shard.find(name)?;
     shard.take(entry);
     Some(entry)
+}
+
+/// The room of a shard.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ShardRoom {
+    /// How many entries there are.
+    pub(super) entries: usize,
+    /// How many of them are each limit's own.
+    pub(super) share: usize,
 }
 
 /// The costs of making room: live keys that were given up, and the memory of their logs.
@@ -144,15 +153,19 @@ impl<'a> CallPart<'a> {
     pub(super) fn make_room(
         &mut self,
         shard: &mut StoreShard,
-        entries: usize,
+        ShardRoom { entries, share }: ShardRoom,
         now: u64,
         displaced: &mut Displaced,
     ) {
-        let key = self.call.key;
+        let StoreCall { key, limit, .. } = self.call;
+        let newcomer = Newcomer {
+            limit: limit.number,
+            share,
+        };
         let mut room = |shard: &mut StoreShard, name: KeyHash| {
             // No memory for any key of this shard: as if all its entries had more to forget.
             let made = shard.make(entries).ok();
-            let inserted = made.and_then(|()| shard.insert(name, now));
+            let inserted = made.and_then(|()| shard.insert(name, newcomer, now));
             let Some((entry, forgotten, times)) = inserted else {
                 displaced.live += 1;
                 return None;
@@ -188,12 +201,13 @@ impl<'a> CallPart<'a> {
                 let state = std::mem::take(state);
                 let worth = limits.worth(place, &state, now);
                 times += state.times_held();
-                shard.put(entry, state, worth);
+                shard.put(entry, self.call.limit.number, state, worth);
             }
         }
         if let Some(entry) = self.block_entry {
             let (state, until) = self.block.to_state();
-            shard.put(entry, state, Worth::of_block(until));
+            let limit = self.call.limit.number;
+            shard.put(entry, limit, state, Worth::of_block(until));
         }
         (self.times, times)
     }

@@ -2,14 +2,18 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        self, Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 use super::{
     entries::StoreShard,
     limit::StoredLimit,
     locks::{Locked, Mutex, lock},
-    part::{CallPart, Displaced, StoreCall},
+    members::Members,
+    part::{CallPart, Displaced, ShardRoom, StoreCall},
 };
 use crate::{
     clock::{SharedClock, Timestamp},
@@ -19,9 +23,14 @@ use crate::{
         limits::Limits,
         local::{capacity::Capacity, hash::KeyHasher, log_budget::LogBudget},
     },
+    lock::unpoisoned,
+    log::{self, Code},
 };
 
-/// Room for the limits of most calls.
+/// A store with fewer keys for each limit is too small for floods.
+const KEYS_PER_LIMIT: usize = 8;
+
+/// ShardRoom for the limits of most calls.
 const FEW_LIMITS: usize = 4;
 
 /// The states of many limits.
@@ -34,7 +43,11 @@ pub(in super::super) struct StoreTable {
     entries: usize,
     pub(in super::super) hasher: KeyHasher,
     pub(in super::super) clock: SharedClock,
-    limits: AtomicU64,
+    members: sync::Mutex<Members>,
+    max_keys: usize,
+    /// The counts of each limit, in a shard, that those of others do not push out.
+    share: AtomicUsize,
+    has_warned: AtomicBool,
     evictions: AtomicU64,
     logs: LogBudget,
     /// The instant at which the last block ends: most stores never have one, and after it no
@@ -54,17 +67,56 @@ impl StoreTable {
             entries,
             hasher: KeyHasher::new(None),
             clock,
-            limits: AtomicU64::new(0),
+            members: sync::Mutex::default(),
+            max_keys: capacity.keys,
+            share: AtomicUsize::new(capacity.keys),
+            has_warned: AtomicBool::new(false),
             evictions: AtomicU64::new(0),
             logs: LogBudget::new(capacity.log_times),
             blocked_until: AtomicU64::new(0),
         })
     }
 
-    /// A limit that counts here, with all others of its name or for itself.
-    pub(in super::super) fn limit(&self, name: Option<&str>, limits: Limits) -> StoredLimit {
-        let number = self.limits.fetch_add(1, Ordering::Relaxed);
-        StoredLimit::new(&self.hasher, name, number, limits)
+    /// A limit that counts here, with all others of its name or for itself, until it
+    /// [leaves](Self::leave).
+    pub(in super::super) fn limit(&self, name: Option<&str>, limits: Arc<Limits>) -> StoredLimit {
+        let mut members = unpoisoned(self.members.lock());
+        let limit = members.join(&self.hasher, name, limits);
+        self.share_out(members.count());
+        limit
+    }
+
+    /// Puts other quotas of a limit in force.
+    pub(in super::super) fn replace(&self, limit: &StoredLimit, limits: Arc<Limits>) {
+        let mut members = unpoisoned(self.members.lock());
+        members.replace(&self.hasher, limit, limits);
+    }
+
+    /// Ends a limiter. Its counts stay for another one of its name, as long as nobody needs the room.
+    pub(in super::super) fn leave(&self, limit: &StoredLimit) {
+        let mut members = unpoisoned(self.members.lock());
+        let is_last = members.leave(&self.hasher, limit);
+        self.share_out(members.count());
+        for shard in self.shards.iter().filter(|_| is_last) {
+            lock(shard).disown(limit.number);
+        }
+    }
+
+    /// Gives each of so many limits its share.
+    fn share_out(&self, limits: usize) {
+        let share = (self.max_keys / limits.max(1)).max(1);
+        let in_shard = share.div_ceil(self.shards.len());
+        self.share.store(in_shard, Ordering::Relaxed);
+        let needed = limits.saturating_mul(KEYS_PER_LIMIT);
+        if self.max_keys < needed && !self.has_warned.swap(true, Ordering::Relaxed) {
+            let fault = format!(
+                "{limits} limits count in a store whose max_keys is {}: each has room for {share} \
+                 of its counts, and the keys of a flood take the rest; give it max_keys of {needed} \
+                 at least",
+                self.max_keys
+            );
+            log::say(Code::StoreCrowded, &fault);
+        }
     }
 
     /// Does an operation of one limit.
@@ -77,7 +129,7 @@ impl StoreTable {
         part.take(&mut shard, self.looks_for_block(call.op, now));
         let decision = part.decide(time);
         let mut displaced = Displaced::default();
-        part.make_room(&mut shard, self.entries, now, &mut displaced);
+        part.make_room(&mut shard, self.room(), now, &mut displaced);
         self.note_block(&part);
         let (before, after) = part.put(&mut shard, now);
         drop(shard);
@@ -107,7 +159,7 @@ impl StoreTable {
         let mut displaced = Displaced::default();
         for part in &mut parts {
             let shard = shards.get(self.place(part));
-            part.make_room(shard, self.entries, now, &mut displaced);
+            part.make_room(shard, self.room(), now, &mut displaced);
             self.note_block(part);
         }
         let mut times = (0, 0);
@@ -120,6 +172,13 @@ impl StoreTable {
             parts.iter().any(|part| part.owns(tag))
         });
         Ok(decision)
+    }
+
+    fn room(&self) -> ShardRoom {
+        ShardRoom {
+            entries: self.entries,
+            share: self.share.load(Ordering::Relaxed),
+        }
     }
 
     fn place(&self, part: &CallPart<'_>) -> usize {
