@@ -61,7 +61,7 @@ fn later_block_of_a_key_holds() {
 fn second_block_after_a_quiet_hour_holds() {
     let clock = ManualClock::new();
     let (store, lenient, strict) = limiters(&clock, 2);
-    let mut lost = [0; 2];
+    let mut lost = [0; 6];
     for (crowd, lost) in lost.iter_mut().enumerate() {
         fill_half(&lenient, crowd as u64);
         for number in 0..500 {
@@ -70,16 +70,16 @@ fn second_block_after_a_quiet_hour_holds() {
         }
         clock.advance(seconds(3_600));
     }
-    assert_eq!((lost, store.evictions()), ([0; 2], 0), "lost of 500 each");
+    assert_eq!((lost, store.evictions()), ([0; 6], 0), "lost of 500 each");
 }
 
 /// A second entry of the same key would come to light once the place of the first is taken.
 #[test]
 fn block_that_an_operator_ended_does_not_come_back() {
     let clock = ManualClock::new();
-    let (store, lenient, strict) = limiters(&clock, 60);
+    let (_, lenient, strict) = limiters(&clock, 60);
     let mut back = 0;
-    for number in 0..1_000 {
+    for number in 0..500 {
         if number % 30 == 0 {
             fill_half(&lenient, number);
         }
@@ -87,21 +87,21 @@ fn block_that_an_operator_ended_does_not_come_back() {
         let _ = provoke(&strict, &key_here);
         let _ = strict.block(&key_here, seconds(0));
         // Others take the place that was given back.
-        for passing in 0..60 {
-            let _ = strict.block(&key(10_000 + 60 * number + passing), seconds(1));
+        for passing in 0..100 {
+            let _ = strict.block(&key(10_000 + 100 * number + passing), seconds(1));
         }
         back += u64::from(is_blocked(&strict, &key_here));
         clock.advance(seconds(70));
     }
-    assert_eq!((back, store.evictions()), (0, 0), "of 1,000 blocks");
+    assert_eq!(back, 0, "of 500 blocks");
 }
 
-/// Limits that block for longer and shorter than they remember.
+/// Limits that block for longer and shorter than they remember, and seldom all the time.
 fn blocking() -> [LocalLimiterBuilder; 3] {
     [
         LocalLimiter::builder(Quota::per_second(1)).block_for(seconds(2)),
-        LocalLimiter::builder(Quota::per_minute(3)).block_for(seconds(40)),
-        LocalLimiter::builder(Quota::per_hour(2).fixed_window()).block_for(seconds(1)),
+        LocalLimiter::builder(Quota::per_second(2).leaky_bucket(1)).block_for(seconds(4)),
+        LocalLimiter::builder(Quota::per_minute(2).fixed_window()).block_for(seconds(1)),
     ]
 }
 
@@ -119,22 +119,22 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let limit = || 0..blocking().len();
-    let wait = prop_oneof![6 => 0_u64..5, 2 => 5_u64..100, 1 => Just(3_600), 1 => Just(7_200)];
+    let wait = prop_oneof![6 => 0_u64..8, 2 => 5_u64..100, 1 => Just(3_600), 1 => Just(7_200)];
     prop_oneof![
-        12 => (limit(), 0..200_u64, 1..4_u64).prop_map(|(at, key, times)| Step::Ask(at, key, times)),
-        2 => (limit(), 0..200_u64, 0..60_u64).prop_map(|(at, key, time)| Step::Block(at, key, time)),
-        1 => (limit(), 0..200_u64).prop_map(|(at, key)| Step::Reset(at, key)),
-        1 => (0..2_usize, 1..60_u64).prop_map(|(kind, keys)| Step::Crowd(kind, keys)),
-        6 => wait.prop_map(Step::Wait),
+        24 => (limit(), 0..100_u64, 1..6_u64).prop_map(|(at, key, times)| Step::Ask(at, key, times)),
+        1 => (limit(), 0..100_u64, 0..6_u64).prop_map(|(at, key, time)| Step::Block(at, key, time)),
+        1 => (limit(), 0..100_u64).prop_map(|(at, key)| Step::Reset(at, key)),
+        4 => (0..2_usize, 1..60_u64).prop_map(|(kind, keys)| Step::Crowd(kind, keys)),
+        20 => wait.prop_map(Step::Wait),
     ]
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..Default::default() })]
 
     /// Hundreds of keys among neighbours that come and go: each decides as in a table of its own.
     #[test]
-    fn crowded_store_decides_as_tables_of_their_own(steps in vec(step(), 1..800)) {
+    fn crowded_store_decides_as_tables_of_their_own(steps in vec(step(), 1..2_000)) {
         let clock = ManualClock::new();
         let builder = LocalStore::builder().max_keys(KEYS as usize);
         let store = builder.clock(clock.clone()).build().unwrap();
