@@ -191,7 +191,7 @@ pub use self::{
     error::{ConfigError, ConfigErrorKind, KeyError, KeyErrorKind, LimiterError, LimiterErrorKind},
     headers::Headers,
     key::{ClientAddress, ClientIp, Global, Header, Key, KeyExtractor, PeerIp},
-    limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter, LocalStore},
+    limiter::{AnyLimiter, AsyncLimiter, Limiter, LocalLimiter, LocalStore, OnChange},
     middleware::key_rules::MissingKey,
     quota::{Algorithm, IntoQuotas, OwnedQuota, Quota, QuotaList},
     rate_limit::{RateLimit, RateLimitLayer},

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use tower_ratelimit::{
     Timestamp,
+    limiter::QuotaChange,
     rules::{
         ExplainedLimit, Explanation, Problem, RuleChanges, RuleExplanation, RuleReason,
         RulesOutcome,
@@ -118,6 +119,7 @@ impl Findings {
                 "changed": changes.changed,
                 "restarted": changes.restarted,
                 "kept": changes.kept,
+                "quotas": changes.quotas.iter().map(quota_change).collect::<Vec<_>>(),
             });
         }
         if let Some(asked) = &self.asked {
@@ -157,6 +159,17 @@ fn message(problem: &Problem) -> String {
         Some(suggestion) => format!("{}; did you mean {suggestion:?}?", problem.message()),
         None => problem.message().to_owned(),
     }
+}
+
+fn quota_change(change: &QuotaChange) -> Value {
+    json!({
+        "policy": change.name,
+        "before": change.before.to_string(),
+        "after": change.after.to_string(),
+        "starts_afresh": change.starts_afresh,
+        "available": change.available,
+        "next_unit_seconds": change.next_unit.map(|wait| wait.as_secs_f64()),
+    })
 }
 
 fn problem(problem: &Problem) -> Value {

@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 pub(crate) use self::beside::NamedQuota;
 use super::{
     Tier,
+    on_change::Epoch,
     quotas::{AllQuotas, Counter, Quotas},
     request_quota::{OwnQuota, SaidOfQuotas, several_quotas},
 };
@@ -31,6 +32,8 @@ pub(crate) struct Limits {
     own: Option<OwnQuota>,
     /// How long a key that broke its limit stays out, in nanoseconds.
     pub(crate) block_for: Option<u64>,
+    /// The mark of the counters, where keys start afresh when numbers change.
+    epoch: Epoch,
     /// Names of the counters, by their places, in place of those of the default tier's quotas.
     counter_names: Option<Arc<[String]>>,
     /// The quotas of other limiters that count at these counters, by their places.
@@ -52,6 +55,8 @@ pub(crate) struct LoneBucket {
 pub(crate) struct Replaced {
     /// Whether each counter that there was is still there.
     pub(crate) kept: Vec<bool>,
+    /// Whether all keys start afresh, and blocks end.
+    pub(crate) starts_afresh: bool,
 }
 
 /// Where a tier stands among the tiers; the default one is the first.
@@ -137,6 +142,7 @@ impl Limits {
             counters: Vec::new(),
             own: None,
             block_for: block_for.map(checked_block).transpose()?,
+            epoch: Epoch::default(),
             counter_names: None,
             beside: Vec::new(),
             #[cfg(feature = "redis")]
@@ -164,8 +170,35 @@ impl Limits {
         Ok(limits)
     }
 
+    /// The same limits with counters of this epoch.
+    pub(crate) fn in_epoch(mut self, epoch: Epoch) -> Self {
+        self.epoch = epoch.next(&self.tiers, true);
+        self.mark_quotas();
+        self.share_counters();
+        self
+    }
+
+    fn mark_quotas(&mut self) {
+        let quotas = self.tiers.iter_mut().flat_map(|(_, tier)| &mut tier.quotas);
+        for quota in quotas {
+            *quota = quota.in_epoch(self.epoch.mark());
+        }
+    }
+
+    pub(crate) const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     pub(crate) fn default_tier(&self) -> &Quotas {
         &self.tiers[0].1
+    }
+
+    /// The default tier's quota of this name.
+    #[cfg(feature = "rules")]
+    pub(crate) fn quota(&self, name: &str) -> Option<Quota> {
+        let tier = self.default_tier();
+        let mut named = tier.policies.iter().zip(&tier.quotas);
+        named.find_map(|(policy, quota)| (policy.name() == name).then(|| quota.in_epoch(0)))
     }
 
     pub(crate) fn quotas(&self, tier: TierIndex) -> &Quotas {
@@ -335,8 +368,10 @@ impl Limits {
         name: &str,
         quota: &OwnedQuota,
     ) -> Result<Replaced, ConfigError> {
-        let before: Vec<_> = self.counters.clone();
+        let (before, epoch) = (self.counters.clone(), self.epoch);
         self.tiers[0].1.replace(name, quota)?;
+        self.epoch = epoch.next(&self.tiers, false);
+        self.mark_quotas();
         self.share_counters();
         let kept = before.iter().zip(&self.counters);
         let kept = kept.map(|(before, after)| match (before, after) {
@@ -345,6 +380,7 @@ impl Limits {
         });
         Ok(Replaced {
             kept: kept.collect(),
+            starts_afresh: self.epoch != epoch,
         })
     }
 

@@ -51,7 +51,9 @@ pub(crate) mod joint;
 mod limiter;
 pub(crate) mod limits;
 mod local;
+pub(crate) mod on_change;
 mod pending;
+mod quota_change;
 pub(crate) mod quotas;
 pub(crate) mod request_quota;
 mod tier;
@@ -65,7 +67,9 @@ pub use self::{
     joint::{IntoMembers, JointLimiter, KeyedLimit, Member},
     limiter::Limiter,
     local::{LocalLimiter, LocalLimiterBuilder, LocalStore, LocalStoreBuilder},
+    on_change::OnChange,
     pending::{Never, Pending, PendingFuture},
+    quota_change::QuotaChange,
     request_quota::RequestQuota,
     tier::Tier,
 };

@@ -112,6 +112,14 @@ impl Tier {
         Some(quota.shared_by(nodes).into())
     }
 
+    /// The name under which a limiter knows it.
+    pub(crate) fn name(&self) -> &str {
+        match self.identity() {
+            Identity::Named(name) => name,
+            Identity::Unlimited | Identity::Request(_) => "",
+        }
+    }
+
     fn identity(&self) -> Identity<'_> {
         match &self.0 {
             Which::Unlimited => Identity::Unlimited,

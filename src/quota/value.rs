@@ -42,6 +42,8 @@ pub struct Quota {
     name: Option<&'static str>,
     /// The numbers of a request that take the place of its own.
     fitted: Option<Fitted>,
+    /// Tells counters apart that start afresh when numbers change; 0 unless a limiter set it.
+    epoch: u32,
 }
 
 /// The numbers of a request's quota, made to fit into the limiter's own. All else about the
@@ -131,6 +133,7 @@ impl Quota {
             uncapped: false,
             name: None,
             fitted: None,
+            epoch: 0,
         }
     }
 
@@ -324,22 +327,23 @@ impl Quota {
     }
 
     /// Whether what was counted for this quota means the same for `other`: the algorithm, the
-    /// period, the slices and the refill step are the same.
+    /// period, the slices, the refill step and the epoch are the same.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
-        self.shape() == other.shape()
+        self.epoch == other.epoch && self.shape() == other.shape()
     }
 
     /// How the quota counts, as a number that a receipt can carry.
     pub(crate) fn kind(&self) -> Kind {
         let (algorithm, period, slices, step) = self.shape();
         let numbers = [algorithm, slices, period as u64, step as u64];
-        Kind(numbers.into_iter().fold(0x811c_9dc5, |hash, number| {
+        let shape = numbers.into_iter().fold(0x811c_9dc5, |hash, number| {
             // FNV-1a, four bytes at a time: it only has to tell a few configurations apart.
             let halves = [number as u32, (number >> 32) as u32];
             halves.iter().fold(hash, |hash: u32, half| {
                 (hash ^ half).wrapping_mul(0x0100_0193).rotate_left(13)
             })
-        }))
+        });
+        Kind(shape ^ self.epoch)
     }
 
     /// The letter of the algorithm, the period in nanoseconds, the slices, and the refill step in
@@ -358,6 +362,12 @@ impl Quota {
             u64::from(self.slice_count()),
             self.refill_every.unwrap_or_default().as_nanos(),
         )
+    }
+
+    /// The quota with counters of this epoch.
+    pub(crate) const fn in_epoch(mut self, epoch: u32) -> Self {
+        self.epoch = epoch;
+        self
     }
 
     /// The quota with the numbers of a request.

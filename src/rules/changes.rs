@@ -6,12 +6,24 @@ use std::{
 };
 
 #[cfg(feature = "redis")]
-use super::allowance::{CounterShape, QuotaSet};
-use super::{allowance::CounterId, rule::Rule};
+use super::allowance::CounterShape;
+use super::{
+    allowance::{Allowance, CounterId, QuotaSet},
+    rule::Rule,
+};
+use crate::limiter::{OnChange, QuotaChange, on_change};
+
+/// The remedy for keys that a changed limit does not free.
+const HOW_TO_FREE: &str =
+    "`on_change: fresh` in a rule frees its keys when numbers change, a reset frees one key";
+
+/// The most quotas that a report has a line for.
+const MAX_LINES: usize = 20;
 
 /// What another set of rules changes, by the rules' names.
 ///
-/// `Display` writes a line for each kind of change that there is.
+/// `Display` writes a line for each kind of change that there is, and one for each of the first
+/// twenty changed quotas.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RuleChanges {
@@ -21,13 +33,18 @@ pub struct RuleChanges {
     pub removed: Vec<String>,
     /// Rules that say the same.
     pub kept: Vec<String>,
-    /// Rules that say something else, and go on with what was counted.
+    /// Rules that say something else, and keep their counters. A changed limit does not free a key
+    /// that has used up the old one: see [`quotas`](Self::quotas).
     pub changed: Vec<String>,
     /// Rules of which a quota counts in another way or by another key, and so begins anew: another
-    /// algorithm, period, number of slices or refill step, or another name. In Redis all quotas of a
-    /// rule begin anew when one does, when one joins or leaves them, and when they change places,
-    /// but not with their names.
+    /// algorithm, period, number of slices or refill step, or another name; and rules with
+    /// [`OnChange::Fresh`] of which a limit, burst, queue or soft share differs. In Redis all quotas
+    /// of a rule begin anew when one does, when one joins or leaves them, and when they change
+    /// places, but not with their names.
     pub restarted: Vec<String>,
+    /// The quotas that differ of rules that there were before: what each gives to a key that had
+    /// used up the old one. A quota of a tier is named after both, `api, gold`.
+    pub quotas: Vec<QuotaChange>,
 }
 
 impl RuleChanges {
@@ -35,13 +52,17 @@ impl RuleChanges {
         let known: HashMap<&str, &Rule> = old.iter().map(|rule| (&*rule.name, rule)).collect();
         let mut changes = Self::default();
         for rule in new {
-            let list = match known.get(&*rule.name) {
+            let before = known.get(&*rule.name);
+            let list = match before {
                 None => &mut changes.added,
                 Some(before) if before.said == rule.said => &mut changes.kept,
                 Some(before) if count_at.goes_on(before, rule) => &mut changes.changed,
                 Some(_) => &mut changes.restarted,
             };
             list.push(rule.name.to_string());
+            if let Some(before) = before.filter(|before| before.said != rule.said) {
+                changes.quotas.extend(count_at.quotas(before, rule));
+            }
         }
         let names: HashSet<&str> = new.iter().map(|rule| &*rule.name).collect();
         let gone = old.iter().filter(|rule| !names.contains(&*rule.name));
@@ -68,13 +89,112 @@ impl CountAt {
         if old.is_empty() || new.is_empty() {
             return true;
         }
-        before.key_said == rule.key_said
+        self.keeps_all(before, rule)
             && match self {
                 Self::Names => new.is_subset(&old),
                 #[cfg(feature = "redis")]
                 Self::Places => places(before) == places(rule),
             }
     }
+
+    /// Whether no counter begins anew for a reason that all of the rule have in common.
+    fn keeps_all(self, before: &Rule, rule: &Rule) -> bool {
+        let is_fresh = rule.on_change == OnChange::Fresh;
+        before.key_said == rule.key_said
+            && before.on_change == rule.on_change
+            && (!is_fresh || self.numbers(before) == self.numbers(rule))
+    }
+
+    /// The numbers of each tier's quotas.
+    fn numbers(self, rule: &Rule) -> Vec<TierNumbers> {
+        let of_set = |(label, set): (String, &QuotaSet)| {
+            let quotas = set.0.iter().enumerate();
+            let quotas = quotas.map(|(at, quota)| {
+                let name = match self {
+                    Self::Names => quota.counter.quota().to_owned(),
+                    #[cfg(feature = "redis")]
+                    Self::Places => at.to_string(),
+                };
+                (name, on_change::numbers(&quota.quota.quota()))
+            });
+            let mut quotas: Vec<_> = quotas.collect();
+            quotas.sort();
+            (label, quotas)
+        };
+        sets(&rule.allowance, Label::Place)
+            .into_iter()
+            .map(of_set)
+            .collect()
+    }
+
+    /// The quotas of a rule that differ from what they were.
+    fn quotas(self, before: &Rule, rule: &Rule) -> Vec<QuotaChange> {
+        let keeps = self.keeps_all(before, rule)
+            && match self {
+                Self::Names => true,
+                #[cfg(feature = "redis")]
+                Self::Places => places(before) == places(rule),
+            };
+        let known = counters(before);
+        let old = sets(&before.allowance, Label::Name);
+        let mut changes = Vec::new();
+        for (label, set) in sets(&rule.allowance, Label::Name) {
+            let Some((_, old)) = old.iter().find(|(known, _)| *known == label) else {
+                continue;
+            };
+            for quota in &set.0 {
+                let name = quota.quota.name().unwrap_or_default();
+                let mut old = old.0.iter();
+                let old = old.find(|old| old.quota.name() == Some(name));
+                let (Some(old), after) = (old.map(|old| old.quota.quota()), quota.quota.quota())
+                else {
+                    continue;
+                };
+                if old == after {
+                    continue;
+                }
+                let name = match label.is_empty() {
+                    true => name.to_owned(),
+                    false => format!("{name}, {label}"),
+                };
+                let change = QuotaChange::new(name, old, after, OnChange::Keep);
+                let is_kept = keeps && known.contains(&quota.counter);
+                changes.push(if is_kept { change } else { change.afresh() });
+            }
+        }
+        changes
+    }
+}
+
+/// A tier, and the name or place and the numbers of each of its quotas.
+type TierNumbers = (String, Vec<(String, (u64, u64, u32))>);
+
+/// What sets of quotas are told apart by.
+#[derive(Clone, Copy, PartialEq)]
+enum Label {
+    /// The name of the tier in the rule's limiter.
+    Place,
+    /// The name of the tier in the file.
+    Name,
+}
+
+/// The sets of quotas of a rule, each under its label; that of a lone one is empty.
+fn sets(allowance: &Allowance, label: Label) -> Vec<(String, &QuotaSet)> {
+    let first = allowance.first_place();
+    let labelled = |(place, set): (usize, _)| {
+        let label = match (label, allowance) {
+            (Label::Place, _) if place == first => String::new(),
+            (_, Allowance::Always(_)) => String::new(),
+            (Label::Name, Allowance::Tiers { tiers, .. }) => tiers[place].0.to_string(),
+            (Label::Name, Allowance::Scheduled { times, .. }) if place == times.len() => {
+                String::new()
+            }
+            (Label::Name, Allowance::Scheduled { .. }) => format!("time {}", place + 1),
+            (Label::Place, _) => place.to_string(),
+        };
+        (label, set)
+    };
+    allowance.places().into_iter().map(labelled).collect()
 }
 
 fn counters(rule: &Rule) -> HashSet<&CounterId> {
@@ -106,6 +226,16 @@ impl fmt::Display for RuleChanges {
             let separator = if at == 0 { "" } else { "\n" };
             write!(f, "{separator}{kind}: {}", names.join(", "))?;
         }
-        Ok(())
+        for change in self.quotas.iter().take(MAX_LINES) {
+            write!(f, "\n  {change}")?;
+        }
+        let more = self.quotas.len().saturating_sub(MAX_LINES);
+        if more > 0 {
+            write!(f, "\n  and {more} more quotas")?;
+        }
+        match self.quotas.iter().any(|change| !change.starts_afresh) {
+            true => write!(f, "\n  {HOW_TO_FREE}"),
+            false => Ok(()),
+        }
     }
 }

@@ -8,7 +8,7 @@ use super::{
     allowance::Allowance, cost::CostRule, key::RuleKey, matcher::Matcher, need::RequestPart,
     pattern::InDoubt, problem::Spot,
 };
-use crate::{headers::Headers, middleware::key_rules::MissingKey};
+use crate::{headers::Headers, limiter::OnChange, middleware::key_rules::MissingKey};
 
 /// What happens to the requests that a rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,7 @@ pub(crate) struct Rule {
     pub(super) matcher: Matcher,
     pub(super) key: RuleKey,
     pub(super) on_missing_key: MissingKey,
+    pub(super) on_change: OnChange,
     pub(super) allowance: Allowance,
     pub(super) cost: CostRule,
     pub(super) shadow: bool,

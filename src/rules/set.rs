@@ -21,7 +21,7 @@ use crate::{
     decision::Policy,
     error::{ConfigError, ConfigErrorKind},
     key::ClientIp,
-    limiter::{AnyLimiter, LocalStore},
+    limiter::{AnyLimiter, LocalStore, QuotaChange},
     quota::Quota,
 };
 
@@ -268,7 +268,11 @@ impl Rules {
     }
 
     /// Changes the quota of a policy; none is that of the files.
-    pub(super) fn set_quota(&self, policy: &str, quota: Option<Quota>) -> Result<(), ConfigError> {
+    pub(super) fn set_quota(
+        &self,
+        policy: &str,
+        quota: Option<Quota>,
+    ) -> Result<QuotaChange, ConfigError> {
         let unknown = || {
             let message = format!("there is no policy {policy:?} among the rules");
             ConfigError::new(ConfigErrorKind::Name, message)
@@ -277,10 +281,10 @@ impl Rules {
             let (_, quotas) = *rule.allowance.places().first()?;
             let mut quotas = quotas.quotas();
             let own = quotas.find(|quota| quota.name() == Some(policy))?;
-            Some((self.limiter(rule)?.clone(), own.clone()))
+            Some((self.limiter(rule)?.clone(), own.clone(), rule.on_change))
         };
         let found = self.0.rules.iter().find_map(of_rule);
-        let (limiter, own) = found.ok_or_else(unknown)?;
+        let (limiter, own, on_change) = found.ok_or_else(unknown)?;
         let quota = match quota {
             None => own,
             Some(quota) if quota.algorithm() == own.quota().algorithm() => {
@@ -291,7 +295,10 @@ impl Rules {
                 return Err(ConfigError::new(ConfigErrorKind::Store, message));
             }
         };
-        limiter.set_quota(policy, quota)
+        let (before, after) = (limiter.quota(policy), quota.quota());
+        limiter.set_quota(policy, quota)?;
+        let before = before.unwrap_or(after);
+        Ok(QuotaChange::new(policy, before, after, on_change))
     }
 
     /// The limiter of a rule that limits anything.

@@ -17,7 +17,7 @@ use crate::{
     decision::Policy,
     error::ConfigError,
     limiter::{AnyLimiter, Limiter as _, LocalLimiter, LocalStore, Tier},
-    quota::OwnedQuota,
+    quota::{OwnedQuota, Quota},
 };
 #[cfg(feature = "redis")]
 use crate::{
@@ -69,6 +69,15 @@ impl RuleLimiter {
             Self::Local(limiter) => limiter.set_quota(policy, quota),
             #[cfg(feature = "redis")]
             Self::Redis(limiter) => limiter.set_quota(policy, quota),
+        }
+    }
+
+    /// The quota in force of this policy in the default tier.
+    pub(super) fn quota(&self, policy: &str) -> Option<Quota> {
+        match self {
+            Self::Local(limiter) => limiter.with_limits(|limits| limits.quota(policy)),
+            #[cfg(feature = "redis")]
+            Self::Redis(limiter) => limiter.with_limits(|limits| limits.quota(policy)),
         }
     }
 
@@ -179,6 +188,7 @@ impl RulesStore {
                 let mut builder = RedisLimiter::builder(owned(first))
                     .name(accepted_name(format!("rule.{}", rule.name)))
                     .on_failure(on_failure(settings))
+                    .on_change(rule.on_change)
                     .remember_denials_for(LONGEST_DENIAL);
                 for (place, quotas) in others {
                     builder = builder.tier(place.to_string(), owned(quotas));
@@ -234,6 +244,7 @@ fn local(
     let others_names = others.iter().map(|(_, quotas)| names(quotas));
     let mut builder = LocalLimiter::builder(owned(first))
         .name(format!("rule:{}", rule.name))
+        .on_change(rule.on_change)
         .counter_names([names(first)].into_iter().chain(others_names).collect());
     for (place, quotas) in others {
         builder = builder.tier(place.to_string(), owned(quotas));

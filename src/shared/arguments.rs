@@ -103,7 +103,7 @@ impl Plan {
         });
         let mut plan = Self {
             counters: counters.collect(),
-            id: id(&slots),
+            id: id(&slots, limits.epoch().mark()),
             tiers: Vec::new(),
             limits: limits.clone(),
             slots,

@@ -17,7 +17,11 @@ use super::{
 use crate::{
     clock::ManualClock,
     error::ConfigError,
-    limiter::{Tier, limits::Limits},
+    limiter::{
+        Tier,
+        limits::Limits,
+        on_change::{Epoch, OnChange},
+    },
     quota::{IntoQuotas, OwnedQuota},
     redis::{
         key_name::{accepted_name, checked_name},
@@ -37,6 +41,7 @@ pub struct RedisLimiterBuilder {
     /// The first one is the default.
     tiers: Vec<(Tier, Vec<OwnedQuota>)>,
     block_for: Option<Duration>,
+    on_change: OnChange,
     on_failure: OnFailure,
     max_local_keys: usize,
     remembers_denials: bool,
@@ -69,6 +74,7 @@ impl RedisLimiterBuilder {
             name: None,
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
             block_for: None,
+            on_change: OnChange::Keep,
             on_failure: OnFailure::local(),
             max_local_keys: DEFAULT_MAX_LOCAL_KEYS,
             remembers_denials: true,
@@ -114,6 +120,15 @@ impl RedisLimiterBuilder {
     /// [`LocalLimiterBuilder::block_for`](crate::limiter::LocalLimiterBuilder::block_for).
     pub const fn block_for(mut self, block: Duration) -> Self {
         self.block_for = Some(block);
+        self
+    }
+
+    /// What becomes of the counts when the limit, the burst, the queue or the soft share of a quota
+    /// changes, by [`set_quota`](RedisLimiter::set_quota) or since the limiter is built with other
+    /// numbers under the same [name](Self::name). Defaults to [`OnChange::Keep`]. All nodes of the
+    /// limiter have to say the same: those that say otherwise count apart.
+    pub const fn on_change(mut self, on_change: OnChange) -> Self {
+        self.on_change = on_change;
         self
     }
 
@@ -216,7 +231,8 @@ impl RedisLimiterBuilder {
 
     fn build_nodes(self, store: &NodesStore) -> Result<NodesLimiter, ConfigError> {
         let default_name = default_name(&self.tiers[0].1);
-        let mut limits = Limits::new(self.tiers, self.block_for)?;
+        let limits = Limits::new(self.tiers, self.block_for)?;
+        let mut limits = limits.in_epoch(Epoch::of_store(self.on_change));
         let name = match self.name {
             Some(name) => checked_name(&name).map(|()| name)?,
             None => default_name,

@@ -113,7 +113,7 @@ impl RedisLimiter {
             .unwrap_or_else(|error| Pending::Ready(Err(error)))
     }
 
-    pub(super) fn with_limits<T>(&self, read: impl FnOnce(&Limits) -> T) -> T {
+    pub(crate) fn with_limits<T>(&self, read: impl FnOnce(&Limits) -> T) -> T {
         self.0.with_limits(read)
     }
 

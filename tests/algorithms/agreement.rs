@@ -4,6 +4,8 @@ use std::{cell::Cell, env, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 
+use tower_ratelimit::OnChange;
+
 use super::{
     cases,
     quotas::{Spec, spec, spec_of, start},
@@ -26,10 +28,17 @@ fn agreement(
     let traces = u64::from(all) * u64::from(share) / 100 / (LONGEST as u64 / 2);
     let config = cases(u32::try_from(traces).expect("not so many").max(1));
     let operations = Cell::new(0);
-    let inputs = (tiers, block_for, start(), trace(LONGEST));
-    let outcome = TestRunner::new(config).run(&inputs, |(tiers, block_for, start, trace)| {
+    let on_change = prop_oneof![3 => Just(OnChange::Keep), 2 => Just(OnChange::Fresh)];
+    let setup = (tiers, block_for, on_change);
+    let setup = setup.prop_map(|(tiers, block_for, on_change)| Setup {
+        tiers,
+        block_for,
+        on_change,
+    });
+    let inputs = (setup, start(), trace(LONGEST));
+    let outcome = TestRunner::new(config).run(&inputs, |(setup, start, trace)| {
         operations.set(operations.get() + trace.len());
-        agrees(&Setup { tiers, block_for }, start, trace)
+        agrees(&setup, start, trace)
     });
     if let Err(error) = outcome {
         panic!("{error}");

@@ -11,6 +11,7 @@ mod changes;
 mod clock_steps;
 mod counts;
 mod extremes;
+mod fresh;
 mod late_refunds;
 mod logins;
 mod memory;

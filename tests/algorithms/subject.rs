@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tower_ratelimit::Outcome;
+use tower_ratelimit::{OnChange, Outcome};
 
 use super::{
     answer::{Answer, Line, count, micros_up},
@@ -24,6 +24,8 @@ struct Paid {
     quotas: Quotas,
     /// To each place of the tier: the kind of counter, and the charge.
     charges: Vec<(Kind, Charge)>,
+    /// Whether the key has started afresh since.
+    is_void: bool,
 }
 
 /// The quotas that an operation is measured by: a tier's, or what is left of a row.
@@ -58,12 +60,17 @@ pub(crate) struct Subject {
     /// long before it gets to the key: an overdraft of up to a second, or of one more full bucket,
     /// is left alone.
     lock_free: bool,
+    on_change: OnChange,
     paid: Vec<Paid>,
 }
 
 impl Subject {
     /// A key that was never seen by a limiter of these tiers.
-    pub(crate) fn new(tiers: &[Vec<Spec>], block_for: Option<Duration>) -> Self {
+    pub(crate) fn new(
+        tiers: &[Vec<Spec>],
+        block_for: Option<Duration>,
+        on_change: OnChange,
+    ) -> Self {
         let nanos = |block: Duration| i128::try_from(block.as_nanos()).expect("short");
         let mut subject = Self {
             specs: tiers.to_vec(),
@@ -73,6 +80,7 @@ impl Subject {
             block_for: block_for.map(nanos),
             block: UNBLOCKED,
             lock_free: true,
+            on_change,
             paid: Vec::new(),
         };
         subject.make_rules();
@@ -109,6 +117,9 @@ impl Subject {
     /// Changes a quota of the default tier.
     pub(crate) fn set_quota(&mut self, now: Nanos, place: usize, spec: Spec) {
         let was_lock_free = self.lock_free;
+        if self.on_change == OnChange::Fresh && numbers(&self.specs[0][place]) != numbers(&spec) {
+            self.start_afresh();
+        }
         self.specs[0][place] = spec;
         self.make_rules();
         if was_lock_free && !self.lock_free {
@@ -126,6 +137,15 @@ impl Subject {
             for counter in self.counters.values_mut() {
                 rule.clamp(counter, now);
             }
+        }
+    }
+
+    fn start_afresh(&mut self) {
+        self.counters.clear();
+        self.counted.clear();
+        self.block = UNBLOCKED;
+        for paid in &mut self.paid {
+            paid.is_void = true;
         }
     }
 
@@ -246,6 +266,7 @@ impl Subject {
             units,
             quotas,
             charges: rules.iter().zip(counters).map(charge).collect(),
+            is_void: false,
         });
     }
 
@@ -348,12 +369,18 @@ fn refund(
     for (place, (rule, counter)) in rules.iter().zip(counters).enumerate() {
         let charge = paid.map(|paid| paid.charges[place]);
         match charge {
-            _ if units == 0 => {}
+            _ if units == 0 || paid.is_some_and(|paid| paid.is_void) => {}
             Some((kind, _)) if kind != rule.kind => {}
             _ => rule.refund(counter, now, units, charge.map(|(_, charge)| charge)),
         }
     }
     0
+}
+
+/// The numbers of a quota with which a key starts afresh.
+fn numbers(spec: &Spec) -> (u64, u64, u32) {
+    let quota = spec.quota;
+    (quota.limit(), quota.capacity(), spec.extras.soft_percent)
 }
 
 /// A timestamp in nanoseconds; the crate's last one is in the year 2554.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_ratelimit::{
-    Decision, Limiter as _, LocalLimiter, ManualClock, Receipt,
+    Decision, Limiter as _, LocalLimiter, ManualClock, OnChange, Receipt,
     limiter::{Pending, Tier},
 };
 
@@ -27,6 +27,7 @@ const TIERS: [Tier; 3] = [Tier::DEFAULT, Tier::named("small"), Tier::named("larg
 pub(crate) struct Setup {
     pub(crate) tiers: Vec<Vec<Spec>>,
     pub(crate) block_for: Option<Duration>,
+    pub(crate) on_change: OnChange,
 }
 
 /// A step of a trace: the clock moves, then something is done.
@@ -153,6 +154,7 @@ fn limiter(setup: &Setup, clock: &ManualClock) -> LocalLimiter {
     };
     let mut builder = LocalLimiter::builder(named(&setup.tiers[0]))
         .max_keys(4)
+        .on_change(setup.on_change)
         .clock(clock.clone());
     for (list, name) in setup.tiers[1..].iter().zip(["small", "large"]) {
         builder = builder.tier(name, named(list));
@@ -179,7 +181,7 @@ pub(crate) fn with_receipt(ask: Ask, receipts: usize) -> Ask {
 pub(crate) fn agrees(setup: &Setup, start: u64, trace: Vec<Step>) -> Result<(), TestCaseError> {
     let clock = ManualClock::at(at(start));
     let limiter = limiter(setup, &clock);
-    let mut oracle = Subject::new(&setup.tiers, setup.block_for);
+    let mut oracle = Subject::new(&setup.tiers, setup.block_for, setup.on_change);
     let mut receipts = Vec::new();
     let mut now = start;
     for (step, act) in trace {

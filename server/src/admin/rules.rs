@@ -14,6 +14,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 use tower_ratelimit::{
     Limiter as _, Quota,
+    limiter::QuotaChange,
     rules::{Format, Rules, RulesHandle},
 };
 use tracing::warn;
@@ -101,7 +102,8 @@ pub(super) async fn validate(
 }
 
 /// `PUT /v1/rules/{name}/quota`: `{"quota": "100/minute"}` for a rule of requests, with `policy` if it has several;
-/// `{"requests_per_unit": 100}` for a descriptor; and the seconds until it ends, `ttl`.
+/// `{"requests_per_unit": 100}` for a descriptor; and the seconds until it ends, `ttl`. The answer is the rule, with what
+/// the change means for keys.
 pub(super) async fn set_quota(
     State(admin): State<Admin>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -115,9 +117,16 @@ pub(super) async fn set_quota(
     };
     let rule = admin.rule(&name).ok_or_else(|| unknown(&name))?;
     let (policy, instead) = instead(&rule, &said).map_err(bad)?;
-    let set = admin.source().set_quota(&policy, instead, ttl);
-    set.map_err(bad)?;
-    let now = admin.rule(&name).ok_or_else(|| unknown(&name))?;
+    let change = admin.source().set_quota(&policy, instead, ttl);
+    let change = change.map_err(bad)?;
+    let mut now = admin.rule(&name).ok_or_else(|| unknown(&name))?;
+    let about = about(change.as_ref());
+    now["change"] = json!({
+        "starts_afresh": change.as_ref().is_some_and(|change| change.starts_afresh),
+        "available": change.as_ref().map(|change| change.available),
+        "next_unit": change.and_then(|change| change.next_unit).map(|wait| wait.as_secs_f64()),
+        "about": about,
+    });
     let until = ttl.map_or_else(
         || "until the next reload".into(),
         |ttl| format!("for {ttl:?}"),
@@ -126,7 +135,7 @@ pub(super) async fn set_quota(
     log(
         peer,
         &format!(
-            "sets the quota of {policy} to {} {until}",
+            "sets the quota of {policy} to {} {until}; {about}",
             told.unwrap_or_default()
         ),
     );
@@ -263,6 +272,19 @@ fn policy_of(name: &str, limit: u64, window: Option<u64>, quota: Option<Overridd
     let instead =
         quota.map(|quota| json!({"quota": quota.told, "until": quota.until.map(seconds)}));
     json!({"policy": name, "limit": limit, "window": window, "override": instead})
+}
+
+/// The effect of a change on keys: of a rule's quota, or of a descriptor's units.
+fn about(change: Option<&QuotaChange>) -> String {
+    match change {
+        None => "units that were counted in this window stay counted, also those beyond the limit; a reset frees a key \
+                 at once"
+            .to_owned(),
+        Some(change) if change.starts_afresh => change.to_string(),
+        Some(change) => {
+            format!("{change}; `on_change: fresh` in the rule or a reset of the key frees it at once")
+        }
+    }
 }
 
 /// The policy that is meant, and the quota in place of its own.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tower_ratelimit::{Limiter as _, LocalLimiter, Quota};
+use tower_ratelimit::{Limiter as _, LocalLimiter, Quota, limiter::QuotaChange};
 
 use super::{
     Source,
@@ -19,7 +19,8 @@ impl Source {
         quotas.by_policy.get(policy).cloned()
     }
 
-    /// Puts a quota in place of that of the files.
+    /// Puts a quota in place of that of the files. Says what a key gets that had used up the quota of before, for a
+    /// rule of requests.
     ///
     /// # Errors
     ///
@@ -29,12 +30,12 @@ impl Source {
         policy: &str,
         instead: Instead,
         ttl: Option<Duration>,
-    ) -> Result<(), String> {
+    ) -> Result<Option<QuotaChange>, String> {
         let quotas = self.0.quotas.lock();
         let mut quotas = quotas.unwrap_or_else(PoisonError::into_inner);
         quotas.count += 1;
         let number = quotas.count;
-        self.put(policy, instead)?;
+        let change = self.put(policy, instead)?;
         let (told, limit, window) = match instead {
             Instead::Quota(quota) => (quota.to_string(), quota.capacity(), window(quota)),
             Instead::Units(units) => (units.to_string(), units.into(), None),
@@ -44,7 +45,7 @@ impl Source {
             limit,
             window,
             until: ttl.and_then(|ttl| SystemTime::now().checked_add(ttl)),
-            of_requests: matches!(instead, Instead::Quota(_)),
+            of_requests: change.is_some(),
             number,
         };
         quotas.by_policy.insert(policy.to_owned(), quota);
@@ -55,22 +56,22 @@ impl Source {
                 source.end_quota(&policy, Some(number));
             });
         }
-        Ok(())
+        Ok(change)
     }
 
-    /// Puts it into force.
-    fn put(&self, policy: &str, instead: Instead) -> Result<(), String> {
+    /// Puts it into force. Says what that means for keys, for a quota of a rule of requests.
+    fn put(&self, policy: &str, instead: Instead) -> Result<Option<QuotaChange>, String> {
         match instead {
             Instead::Quota(quota) => {
                 let auth = self.0.auth.as_ref();
                 let auth = auth.ok_or("there are no rules of requests")?;
                 let set = auth.set_quota(policy, Some(quota));
-                set.map_err(|error| error.to_string())
+                set.map(Some).map_err(|error| error.to_string())
             }
             Instead::Units(units) => {
                 let limits = &self.0.limits;
                 limits.override_by(|overrides| _ = overrides.requests.insert(policy.into(), units));
-                Ok(())
+                Ok(None)
             }
         }
     }

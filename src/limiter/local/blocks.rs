@@ -61,6 +61,11 @@ impl Blocks {
         self.last_end.fetch_max(end, Ordering::AcqRel);
     }
 
+    /// Ends all blocks.
+    pub(super) fn clear(&self) {
+        unpoisoned(self.blocks.write()).clear();
+    }
+
     /// Takes all blocks out, with the time that is left of each.
     pub(super) fn take(&self, now: u64) -> Vec<(KeyHash, Duration)> {
         let mut blocks = unpoisoned(self.blocks.write());

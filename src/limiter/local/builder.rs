@@ -10,7 +10,11 @@ use super::{
 use crate::{
     clock::{Clock, OsClock, SharedClock},
     error::{ConfigError, ConfigErrorKind},
-    limiter::{Tier, limits::Limits},
+    limiter::{
+        Tier,
+        limits::Limits,
+        on_change::{Epoch, OnChange},
+    },
     quota::{IntoQuotas, OwnedQuota},
 };
 
@@ -21,6 +25,7 @@ pub struct LocalLimiterBuilder {
     /// The first one is the default.
     tiers: Vec<(Tier, Vec<OwnedQuota>)>,
     block_for: Option<Duration>,
+    on_change: OnChange,
     name: Option<String>,
     counter_names: Option<Vec<Vec<String>>>,
     max_keys: Option<usize>,
@@ -41,6 +46,7 @@ impl LocalLimiterBuilder {
         Self {
             tiers: vec![(Tier::DEFAULT, quotas.into_quotas())],
             block_for: None,
+            on_change: OnChange::Keep,
             name: None,
             counter_names: None,
             max_keys: None,
@@ -83,6 +89,13 @@ impl LocalLimiterBuilder {
     /// block starts only if neither helps.
     pub const fn block_for(mut self, block: Duration) -> Self {
         self.block_for = Some(block);
+        self
+    }
+
+    /// What becomes of the counts when [`set_quota`](LocalLimiter::set_quota) changes the limit, the
+    /// burst, the queue or the soft share. Defaults to [`OnChange::Keep`].
+    pub const fn on_change(mut self, on_change: OnChange) -> Self {
+        self.on_change = on_change;
         self
     }
 
@@ -162,6 +175,7 @@ impl LocalLimiterBuilder {
             ));
         }
         let limits = Limits::new(self.tiers, self.block_for)?;
+        let limits = limits.in_epoch(Epoch::of_table(self.on_change));
         let capacity = Capacity::checked(
             self.max_keys.unwrap_or(DEFAULT_MAX_KEYS),
             self.max_log_times.unwrap_or(DEFAULT_MAX_LOG_TIMES),
@@ -194,6 +208,7 @@ impl LocalLimiterBuilder {
             Some(names) => Limits::with_counter_names(self.tiers, self.block_for, names)?,
             None => Limits::new(self.tiers, self.block_for)?,
         };
+        let limits = limits.in_epoch(Epoch::of_store(self.on_change));
         Ok(LocalLimiter::in_store(limits, self.name.as_deref(), store))
     }
 }

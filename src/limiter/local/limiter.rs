@@ -11,7 +11,7 @@ use super::{
     capacity::Capacity,
     hash::{KeyHash, KeyHasher},
     live::LiveLimits,
-    lock_free::LockFree,
+    lock_free::{LockFree, LoneLimit},
     sharded::Sharded,
     store::{LocalStore, StoreCall, StoredLimit},
 };
@@ -25,7 +25,7 @@ use crate::{
         Limiter, Never, Pending, Tier,
         apply::denied_for,
         block,
-        limits::{Chosen, Limits, LoneBucket, cannot_count},
+        limits::{Chosen, Limits, cannot_count},
     },
     lock::unpoisoned,
     quota::{IntoQuotas, OwnedQuota},
@@ -74,7 +74,7 @@ struct Inner {
     /// The limits in force, for the next change.
     limits: Mutex<Arc<Limits>>,
     /// The lock-free table, where one instant for each key is enough.
-    instants: Option<(LiveLimits<LoneBucket>, LockFree)>,
+    instants: Option<LiveLimits<LoneLimit>>,
     /// Keys that were blocked by hand while that was enough.
     blocks: Blocks,
     /// The sharded table, where one instant is not enough, from the start or since a change of
@@ -119,8 +119,8 @@ impl LocalLimiter {
         let stored = None;
         let instants = match limits.lone_bucket() {
             Some(quota) => {
-                let instants = LockFree::try_new(capacity, clock.now())?;
-                Some((LiveLimits::new(quota), instants))
+                let table = LockFree::try_new(capacity, clock.now())?;
+                Some(LiveLimits::new(LoneLimit::new(quota, table)))
             }
             None => {
                 let made = Sharded::try_new(capacity, &limits)?;
@@ -200,18 +200,31 @@ impl LocalLimiter {
         }
         let limits = Arc::new(limits);
         match (inner.subjects.get(), &inner.instants, limits.lone_bucket()) {
-            (None, Some((live, instants)), Some(bucket)) => {
-                let (measured, _) = bucket.measured;
-                live.replace(bucket);
-                if replaced.kept == [true] {
-                    instants.fit_to(&measured, inner.clock.now());
+            (None, Some(live), Some(bucket)) => {
+                let now = inner.clock.now();
+                if replaced.starts_afresh {
+                    let table = live.read().table.new_of_same_size(inner.capacity, now)?;
+                    live.replace(LoneLimit::new(bucket, table));
+                    inner.blocks.clear();
                 } else {
-                    instants.clear();
+                    let table = Arc::clone(&live.read().table);
+                    let (measured, _) = bucket.measured;
+                    live.replace(LoneLimit {
+                        bucket,
+                        table: Arc::clone(&table),
+                    });
+                    match replaced.kept == [true] {
+                        true => table.fit_to(&measured, now),
+                        false => table.clear(),
+                    }
                 }
             }
             (None, ..) => {
                 let made = Sharded::try_new(inner.capacity, &limits)?;
                 let made = inner.subjects.get_or_init(|| made);
+                if replaced.starts_afresh {
+                    inner.blocks.clear();
+                }
                 for (key, left) in inner.blocks.take(inner.clock.now().as_nanos()) {
                     let block = Op::Block(left);
                     drop(made.decide(key, &inner.clock, &Tier::DEFAULT, &block));
@@ -221,6 +234,13 @@ impl LocalLimiter {
         }
         *current = limits;
         Ok(())
+    }
+
+    /// Reads the limits in force.
+    #[cfg(feature = "rules")]
+    pub(crate) fn with_limits<T>(&self, read: impl FnOnce(&Limits) -> T) -> T {
+        let limits = unpoisoned(self.0.limits.lock());
+        read(&limits)
     }
 
     /// Takes `cost` units if they are available.
@@ -287,7 +307,10 @@ impl LocalLimiter {
         let now = self.0.clock.now();
         match (self.0.subjects.get(), &self.0.instants) {
             (Some(subjects), _) => subjects.live_keys(now.as_nanos()),
-            (None, Some((live, instants))) => instants.live_keys(&live.read().measured.0, now),
+            (None, Some(live)) => {
+                let lone = live.read();
+                lone.table.live_keys(&lone.bucket.measured.0, now)
+            }
             (None, None) => 0,
         }
     }
@@ -304,7 +327,7 @@ impl LocalLimiter {
             .0
             .instants
             .as_ref()
-            .map(|(_, instants)| instants.evictions());
+            .map(|live| live.read().table.evictions());
         let subjects = self.0.subjects.get().map(Sharded::evictions);
         instants.unwrap_or(0) + subjects.unwrap_or(0)
     }
@@ -335,32 +358,28 @@ impl LocalLimiter {
 
     /// The quota and the table of the lock-free way, where that is the way.
     #[inline]
-    fn instants(&self) -> Option<&(LiveLimits<LoneBucket>, LockFree)> {
+    fn instants(&self) -> Option<&LiveLimits<LoneLimit>> {
         let in_force = self.0.subjects.get().is_none();
         self.0.instants.as_ref().filter(|_| in_force)
     }
 
-    fn decide_alone(
-        &self,
-        (quota, instants): &(LiveLimits<LoneBucket>, LockFree),
-        key: &Key,
-        op: &Op,
-    ) -> Decision {
+    fn decide_alone(&self, live: &LiveLimits<LoneLimit>, key: &Key, op: &Op) -> Decision {
         // The clock first: the CPU hashes while it waits for the time.
         let now = self.0.clock.now();
         let hash = self.0.hasher.hash(key);
+        let lone = live.read();
         match op {
             Op::Acquire(cost) | Op::Reserve(cost) if !self.0.blocks.are_any(now.as_nanos()) => {
-                instants.acquire(hash, now, &quota.read().measured, *cost)
+                lone.table.acquire(hash, now, &lone.bucket.measured, *cost)
             }
-            _ => self.decide_rarely(hash, now, instants, &quota.read(), Chosen::Tier(0), op),
+            _ => self.decide_rarely(hash, now, &lone, Chosen::Tier(0), op),
         }
     }
 
     /// By a quota that the request brings, of which the lock-free way knows no other tiers.
     fn decide_request(
         &self,
-        (quota, instants): &(LiveLimits<LoneBucket>, LockFree),
+        live: &LiveLimits<LoneLimit>,
         tier: &Tier,
         key: &Key,
         op: &Op,
@@ -370,9 +389,9 @@ impl LocalLimiter {
         };
         let now = self.0.clock.now();
         let hash = self.0.hasher.hash_bytes(key.as_bytes());
-        let quota = quota.read();
-        let asked = Chosen::Request(quota.own.fit(asked));
-        Ok(self.decide_rarely(hash, now, instants, &quota, asked, op))
+        let lone = live.read();
+        let asked = Chosen::Request(lone.bucket.own.fit(asked));
+        Ok(self.decide_rarely(hash, now, &lone, asked, op))
     }
 
     /// Any operation by any quota, on keys that may have been blocked by hand, of which the table
@@ -383,8 +402,7 @@ impl LocalLimiter {
         &self,
         hash: KeyHash,
         now: Timestamp,
-        instants: &LockFree,
-        quota: &LoneBucket,
+        lone: &LoneLimit,
         asked: Chosen,
         op: &Op,
     ) -> Decision {
@@ -404,6 +422,7 @@ impl LocalLimiter {
             let decided = subjects.decide(hash, &self.0.clock, &Tier::DEFAULT, op);
             return decided.expect("there is always a default tier");
         }
+        let quota = &lone.bucket;
         let blocked = blocks.left(hash, now.as_nanos());
         let instead = block::instead_of(op).filter(|_| blocked > 0);
         let done = instead.as_ref().unwrap_or(op);
@@ -413,7 +432,7 @@ impl LocalLimiter {
             Chosen::Tier(_) => None,
         };
         let measured = request.as_ref().unwrap_or(&quota.measured);
-        let decision = instants.decide(hash, now, measured, done);
+        let decision = lone.table.decide(hash, now, measured, done);
         let decision = decision.in_tier(chosen.index());
         match op {
             Op::Refund(..) | Op::Settle(..) => decision,

@@ -1,6 +1,6 @@
 //! The limiter of one bucket: an instant for each key, updated without locks.
 
-use std::slice;
+use std::{slice, sync::Arc};
 
 use super::{
     capacity::Capacity,
@@ -13,6 +13,7 @@ use crate::{
     decision::Op,
     decision::{Decision, Policy, QuotaStatuses},
     error::ConfigError,
+    limiter::limits::LoneBucket,
     quota::MAX_REFILL_NANOS,
 };
 
@@ -24,6 +25,22 @@ pub(super) struct LockFree {
     origin: u64,
 }
 
+/// A bucket, and the table that it counts in.
+#[derive(Debug, Clone)]
+pub(super) struct LoneLimit {
+    pub(super) bucket: LoneBucket,
+    pub(super) table: Arc<LockFree>,
+}
+
+impl LoneLimit {
+    pub(super) fn new(bucket: LoneBucket, table: LockFree) -> Self {
+        Self {
+            bucket,
+            table: Arc::new(table),
+        }
+    }
+}
+
 impl LockFree {
     pub(super) fn try_new(capacity: Capacity, now: Timestamp) -> Result<Self, ConfigError> {
         let table = Table::try_new(capacity.keys);
@@ -32,6 +49,18 @@ impl LockFree {
             // Room for a clock that steps back behind its start.
             origin: now.as_nanos().saturating_sub(MAX_REFILL_NANOS),
         })
+    }
+
+    /// A table without keys that counts its evictions on from here. A new one, since entries that
+    /// requests write meanwhile could not be told from those to forget.
+    pub(super) fn new_of_same_size(
+        &self,
+        capacity: Capacity,
+        now: Timestamp,
+    ) -> Result<Self, ConfigError> {
+        let new = Self::try_new(capacity, now)?;
+        new.table.add_evictions(self.evictions());
+        Ok(new)
     }
 
     /// Nearly all that is asked of nearly all limiters: compiled for itself, it takes a tenth less.

@@ -65,6 +65,10 @@ impl TableShard {
     ) -> Result<(), TryReserveError> {
         let (before, after) = (self.limits.width(), limits.width());
         self.limits = Arc::clone(limits);
+        if replaced.starts_afresh {
+            self.entries = Entries::default();
+            return Ok(());
+        }
         let mut old = mem::take(&mut self.entries).states_forgotten(before, &replaced.kept);
         if after > before && old.len() > 0 {
             let mut states = room(old.len(), limits)?;

@@ -196,6 +196,10 @@ impl Table {
     }
 
     /// How many keys were given up while they still had something to remember.
+    pub(super) fn add_evictions(&self, evictions: u64) {
+        self.evictions.fetch_add(evictions, Ordering::Relaxed);
+    }
+
     pub(super) fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::Relaxed)
     }

@@ -11,6 +11,7 @@ use http::Method;
 use super::{context::Context, needs::needs};
 use crate::{
     headers::{Headers, IetfDraft, ResetFormat},
+    limiter::OnChange,
     middleware::key_rules::MissingKey,
     quota::{check_name, period},
     rules::{
@@ -26,7 +27,7 @@ use crate::{
 };
 
 /// The fields that only a limit has.
-const OF_LIMITS: [&str; 11] = [
+const OF_LIMITS: [&str; 12] = [
     "key",
     "quota",
     "tier",
@@ -38,6 +39,7 @@ const OF_LIMITS: [&str; 11] = [
     "mode",
     "headers",
     "on_missing_key",
+    "on_change",
 ];
 
 impl<'c> Context<'c> {
@@ -65,6 +67,7 @@ impl<'c> Context<'c> {
             matcher,
             key,
             on_missing_key: self.on_missing_key(node),
+            on_change: self.on_change(node),
             said: self.said(node, &allowance, said_for_all),
             key_said: self.key_said(node),
             allowance,
@@ -153,6 +156,15 @@ impl<'c> Context<'c> {
             Some("reject") => MissingKey::Reject,
             Some("skip") => MissingKey::Skip,
             _ => MissingKey::Share,
+        }
+    }
+
+    fn on_change(&self, node: &Node) -> OnChange {
+        let said = node.get("on_change");
+        let said = said.or_else(|| self.defaults.and_then(|all| all.get("on_change")));
+        match said.and_then(Node::text) {
+            Some("fresh") => OnChange::Fresh,
+            _ => OnChange::Keep,
         }
     }
 

@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use super::desks::Desks;
 use crate::{
     error::ConfigError,
+    limiter::QuotaChange,
     lock::unpoisoned,
     log::{self, Code},
     observe::{Event, Observer},
@@ -73,10 +74,12 @@ impl RulesHandle {
 
     /// Reads the files again, and says what is different now.
     ///
-    /// What was counted stays: a changed limit or burst goes on with the same counts, another
-    /// algorithm, period, number of slices or refill step starts afresh. The same store is used, also
-    /// if `store` in the file says something else. Requests that are under way end by the rules that
-    /// they began with.
+    /// Counters stay where a limit, burst, queue or soft share changes, unless the rule says
+    /// `on_change: fresh`: a bucket that was used up gets its next unit by the new rate, a window or
+    /// log has the new limit less what was counted. [`RuleChanges::quotas`] says for each changed
+    /// quota when a key that is out gets its next unit. Another algorithm, period, number of slices
+    /// or refill step starts afresh. The same store is used, also if `store` in the file says
+    /// something else. Requests that are under way end by the rules that they began with.
     ///
     /// The files are read on the calling thread, which takes some milliseconds; in a task use
     /// `spawn_blocking` if that is too long.
@@ -101,12 +104,17 @@ impl RulesHandle {
     /// Changes the quota of the policy of this name (`rule`, or `rule.quota` where a rule has several)
     /// until the rules are read again; `None` is the quota of the files. It is changed in this
     /// process only. See [`LocalLimiter::set_quota`](crate::LocalLimiter::set_quota); of several
-    /// tiers or times the default one is changed.
+    /// tiers or times the default one is changed. The answer says what a key gets that had used up
+    /// the quota of before.
     ///
     /// # Errors
     ///
     /// When there is no such policy, the quota makes no sense, or it counts by another algorithm.
-    pub fn set_quota(&self, policy: &str, quota: Option<Quota>) -> Result<(), ConfigError> {
+    pub fn set_quota(
+        &self,
+        policy: &str,
+        quota: Option<Quota>,
+    ) -> Result<QuotaChange, ConfigError> {
         self.rules().set_quota(policy, quota)
     }
 }

@@ -97,9 +97,12 @@ static DEFAULTS: TableShape = TableShape::new(
         ),
         FieldShape::new("on_missing_key", &ON_MISSING_KEY, ON_MISSING_KEY_ABOUT),
         FieldShape::new("headers", &HEADERS, HEADERS_ABOUT),
+        FieldShape::new("on_change", &ON_CHANGE, ON_CHANGE_ABOUT),
     ],
 );
 
+static ON_CHANGE: Shape = Words(&["keep", "fresh"]);
+const ON_CHANGE_ABOUT: &str = "What becomes of counts when a limit, burst, queue or soft share changes: `keep` goes by the old state, so a bucket that was used up gets its next unit by the new rate; `fresh` starts all keys of the rule afresh. Default: keep.";
 static ON_MISSING_KEY: Shape = Words(&["share", "reject", "skip"]);
 const ON_MISSING_KEY_ABOUT: &str = "What happens to a request whose client sent no key: `share` counts all such requests together, `reject` answers 400, `skip` leaves the rule out. Default: share.";
 static HEADERS: Shape = List(&Words(&[
@@ -169,6 +172,7 @@ static RULE: TableShape = TableShape::new(
         FieldShape::new("stop", &Truth, "Whether no further rule is looked at where this one matches. Default: false."),
         FieldShape::new("headers", &HEADERS, HEADERS_ABOUT),
         FieldShape::new("on_missing_key", &ON_MISSING_KEY, ON_MISSING_KEY_ABOUT),
+        FieldShape::new("on_change", &ON_CHANGE, ON_CHANGE_ABOUT),
     ],
 );
 

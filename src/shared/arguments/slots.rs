@@ -55,11 +55,15 @@ impl Slot {
     }
 }
 
-/// A few letters for all in which the slots are alike.
-pub(super) fn id(slots: &[Slot]) -> String {
+/// A few letters for all in which the slots are alike, and the epoch's number, if there is one.
+pub(super) fn id(slots: &[Slot], epoch: u32) -> String {
     let mut shapes = String::new();
     for slot in slots {
         write!(shapes, "{}{};", slot.at, slot.shape()).expect("a text takes all");
     }
-    letters_of(&shapes)
+    let letters = letters_of(&shapes);
+    match epoch {
+        0 => letters,
+        epoch => format!("{letters}{epoch:08x}"),
+    }
 }

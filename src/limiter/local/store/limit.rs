@@ -15,8 +15,6 @@ pub(in super::super) struct StoredLimit {
     pub(super) id: KeyHash,
     /// The same for the entries that it has, while it is in the store.
     pub(super) number: u32,
-    /// The name of a block's entry.
-    block: KeyHash,
     pub(super) live: Arc<LiveLimits<Arc<StoredCounters>>>,
 }
 
@@ -26,6 +24,8 @@ pub(in super::super) struct StoredCounters {
     pub(in super::super) limits: Arc<Limits>,
     /// One for each state.
     pub(super) states: Box<[KeyHash]>,
+    /// The name of a block's entry.
+    block: KeyHash,
 }
 
 /// Quotas in force, or those that were when a call began.
@@ -67,18 +67,12 @@ impl StoredLimit {
         }
     }
 
-    pub(super) fn new(
-        hasher: &KeyHasher,
+    pub(super) const fn new(
         id: KeyHash,
         number: u32,
         live: Arc<LiveLimits<Arc<StoredCounters>>>,
     ) -> Self {
-        Self {
-            block: name_of(hasher, &[b"block", &id.to_bytes()]),
-            live,
-            number,
-            id,
-        }
+        Self { id, number, live }
     }
 
     /// The quotas in force. They are kept without their lock: calls about several limits would wait
@@ -106,11 +100,6 @@ impl StoredLimit {
     pub(super) const fn shard_bits(&self, key: KeyHash) -> u64 {
         key.tag ^ self.id.tag
     }
-
-    #[inline]
-    pub(super) fn block_of(&self, key: KeyHash) -> KeyHash {
-        key.mixed_with(self.block)
-    }
 }
 
 impl StoredCounters {
@@ -127,7 +116,20 @@ impl StoredCounters {
         });
         Self {
             states: states.collect(),
+            block: name_of(
+                hasher,
+                &[
+                    b"block",
+                    &id.to_bytes(),
+                    &limits.epoch().mark().to_le_bytes(),
+                ],
+            ),
             limits,
         }
+    }
+
+    #[inline]
+    pub(super) fn block_of(&self, key: KeyHash) -> KeyHash {
+        key.mixed_with(self.block)
     }
 }

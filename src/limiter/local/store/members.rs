@@ -74,7 +74,7 @@ impl Members {
             most,
         });
         limit.measure(hasher, id);
-        StoredLimit::new(hasher, id, limit.number, live)
+        StoredLimit::new(id, limit.number, live)
     }
 
     /// Puts other quotas of a limiter in force. A counter that counts like before keeps its name, and

@@ -96,7 +96,7 @@ impl<'a> CallPart<'a> {
         self.states = taken.collect();
         self.times = times_held(self.states.as_slice());
         if looks_for_block {
-            self.block_entry = shard.find(self.call.limit.block_of(key));
+            self.block_entry = shard.find(self.counted.block_of(key));
             let block = self.block_entry.map(|entry| shard.take(entry));
             self.block = block.map_or(Block::NONE, |block| Block::from_state(&block));
         }
@@ -186,7 +186,7 @@ impl<'a> CallPart<'a> {
             }
         }
         if self.block_entry.is_none() && self.block != Block::NONE {
-            let name = self.call.limit.block_of(key);
+            let name = self.counted.block_of(key);
             self.block_entry = known(shard, name).or_else(|| room(shard, name));
         }
     }
