@@ -80,6 +80,7 @@ impl Epoch {
         }
     }
 
+    #[cfg(feature = "redis")]
     pub(crate) const fn on_change(self) -> OnChange {
         self.on_change
     }

@@ -8,7 +8,7 @@ use std::{
 #[cfg(feature = "redis")]
 use super::allowance::CounterShape;
 use super::{
-    allowance::{Allowance, CounterId, QuotaSet},
+    allowance::{Allowance, CounterId, QuotaSet, RuleQuota},
     rule::Rule,
 };
 use crate::limiter::{OnChange, QuotaChange, on_change};
@@ -108,16 +108,20 @@ impl CountAt {
     /// The numbers of each tier's quotas.
     fn numbers(self, rule: &Rule) -> Vec<TierNumbers> {
         let of_set = |(label, set): (String, &QuotaSet)| {
-            let quotas = set.0.iter().enumerate();
-            let quotas = quotas.map(|(at, quota)| {
-                let name = match self {
-                    Self::Names => quota.counter.quota().to_owned(),
-                    #[cfg(feature = "redis")]
-                    Self::Places => at.to_string(),
-                };
-                (name, on_change::numbers(&quota.quota.quota()))
-            });
-            let mut quotas: Vec<_> = quotas.collect();
+            let numbers = |quota: &RuleQuota| on_change::numbers(&quota.quota.quota());
+            let mut quotas: Vec<_> = match self {
+                Self::Names => {
+                    let named =
+                        |quota: &RuleQuota| (quota.counter.quota().to_owned(), numbers(quota));
+                    set.0.iter().map(named).collect()
+                }
+                #[cfg(feature = "redis")]
+                Self::Places => {
+                    let quotas = set.0.iter().enumerate();
+                    let placed = quotas.map(|(at, quota)| (at.to_string(), numbers(quota)));
+                    placed.collect()
+                }
+            };
             quotas.sort();
             (label, quotas)
         };

@@ -4,6 +4,7 @@
 mod contract;
 mod eventual;
 mod failing;
+mod fresh;
 mod guarded;
 mod last_values;
 mod leased;
