@@ -55,8 +55,14 @@ impl RedisLimiter {
     /// the default tier, for this limiter and all its clones, on this node; other nodes have to be
     /// told, too.
     ///
-    /// A changed limit, burst or queue leaves what was counted, at most as much as the new quota
-    /// holds, or the largest of another tier that shares the counter. A changed algorithm, period,
+    /// A changed limit, burst, queue or soft share leaves the state of each key, at most as much as
+    /// the new quota holds, or the largest of another tier that shares the counter. So a raised limit
+    /// frees nobody: a bucket that was used up gets its next unit by the new rate, windows and logs
+    /// have the new limit less what was counted. With
+    /// [`OnChange::Fresh`](crate::OnChange::Fresh) all keys start afresh under other keys in the
+    /// store, and [`reset`](Self::reset) frees one key.
+    ///
+    /// A changed algorithm, period,
     /// number of slices or refill step starts all quotas of this limiter afresh, and ends blocks,
     /// unless its tiers count in the same ways as before: they are counted under other keys, so
     /// nodes that have the new configuration already and nodes that have the old one do not disturb

@@ -6,6 +6,7 @@
 mod denials;
 mod differential;
 mod faults;
+mod fresh;
 mod harness;
 mod keys;
 mod leased;

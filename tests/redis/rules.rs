@@ -118,11 +118,11 @@ async fn a_reload_goes_on_with_what_was_counted() {
     let handle = layer.handle();
     assert_eq!(passed(&layer, 5, &[]).await, 3);
     write("5/day fixed_window");
-    assert_eq!(handle.reload().unwrap().to_string(), "changed: a");
+    assert_eq!(handle.reload().unwrap().changed, ["a"]);
     assert_eq!(passed(&layer, 5, &[]).await, 2);
     // Another way to count starts anew, and what the first way counted is still there.
     write("4/day sliding_log");
-    assert_eq!(handle.reload().unwrap().to_string(), "restarted: a");
+    assert_eq!(handle.reload().unwrap().restarted, ["a"]);
     assert_eq!(passed(&layer, 5, &[]).await, 4);
     write("6/day fixed_window");
     handle.reload().unwrap();
@@ -132,11 +132,11 @@ async fn a_reload_goes_on_with_what_was_counted() {
     let hour = "{name: hour, rate: 100/hour, algorithm: fixed_window}";
     for quotas in [format!("[{day}, {hour}]"), format!("[{hour}, {day}]")] {
         write(&quotas);
-        assert_eq!(handle.reload().unwrap().to_string(), "restarted: a");
+        assert_eq!(handle.reload().unwrap().restarted, ["a"]);
         assert_eq!(passed(&layer, 9, &[]).await, 7);
     }
     write(&format!("[{hour}, {}]", day.replace("7/day", "8/day")));
-    assert_eq!(handle.reload().unwrap().to_string(), "changed: a");
+    assert_eq!(handle.reload().unwrap().changed, ["a"]);
     assert_eq!(passed(&layer, 9, &[]).await, 1);
     write("nonsense");
     assert!(handle.reload().is_err());
@@ -217,4 +217,41 @@ async fn the_file_says_what_happens_while_redis_does_not_answer() {
     assert_eq!(statuses("allow").await, [200, 200]);
     assert_eq!(statuses("deny").await, [503, 503]);
     assert_eq!(statuses("local").await, [200, 429]);
+}
+
+/// A node with the old file beside one that reads the new file.
+#[tokio::test]
+async fn file_that_starts_afresh_frees_everybody_while_old_nodes_run() {
+    needs!(redis);
+    let server = Server::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = ["old.yaml", "new.yaml"].map(|name| {
+        let path = folder.path().join(name);
+        fs::write(&path, "rules: [{name: a, quota: 2/day}]").unwrap();
+        let rules = Rules::builder().store(store(&server.url()));
+        RulesLayer::new(rules.read(&path).unwrap())
+    });
+    let [old, new] = &nodes;
+    assert_eq!(
+        [passed(old, 9, &[]).await, passed(new, 9, &[]).await],
+        [2, 0]
+    );
+    let edit = |quota: &str| {
+        let text = format!("rules: [{{name: a, quota: {quota}, on_change: fresh}}]");
+        fs::write(folder.path().join("new.yaml"), text).unwrap();
+        new.handle().reload().unwrap()
+    };
+    assert_eq!(edit("5/day").restarted, ["a"]);
+    assert_eq!(
+        [passed(old, 9, &[]).await, passed(new, 9, &[]).await],
+        [0, 5]
+    );
+    assert_eq!(
+        [passed(old, 9, &[]).await, passed(new, 9, &[]).await],
+        [0, 0]
+    );
+    edit("6/day");
+    assert_eq!(passed(new, 9, &[]).await, 6);
+    edit("5/day");
+    assert_eq!(passed(new, 9, &[]).await, 0, "back to what is left of it");
 }

@@ -9,6 +9,7 @@ mod hosts;
 mod layer;
 mod matching;
 mod needs;
+mod on_change;
 mod page;
 mod paths;
 mod reading;

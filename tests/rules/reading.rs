@@ -121,7 +121,11 @@ fn a_reload_says_what_it_changes() {
         .changes_since(&yaml(old).expect("rules"));
     assert_eq!(
         changes.to_string(),
-        "added: new\nremoved: gone\nchanged: limit, match, quotas\nrestarted: algorithm, period\nkept: same"
+        "added: new\nremoved: gone\nchanged: limit, match, quotas\nrestarted: algorithm, period\nkept: same
+  limit: 5/60s burst 9 is now 7/60s; counts are kept, and a key that was used up has its next unit after at most 9 s
+  algorithm: 5/60s is now 5/60s fixed_window; all keys start afresh
+  period: 5/60s is now 5/3600s; all keys start afresh
+  `on_change: fresh` in a rule frees its keys when numbers change, a reset frees one key"
     );
     let defaults = format!("defaults: {{key: global}}\n{old}");
     let changes = yaml(&defaults)

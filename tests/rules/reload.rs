@@ -54,10 +54,12 @@ impl File {
         fs::write(&self.path, text).expect("a file");
     }
 
+    /// The lines that name rules.
     fn reload(&self, text: &str) -> String {
         self.write(text);
-        let changes = self.handle.reload().expect("rules");
-        changes.to_string()
+        let changes = self.handle.reload().expect("rules").to_string();
+        let lines = changes.lines().filter(|line| !line.starts_with(' '));
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     async fn status(&self, headers: &[(&str, &str)]) -> u16 {

@@ -281,6 +281,8 @@ async fn quota_is_another_until_it_ends() {
     let more = json!({"requests_per_unit": 3, "ttl": 3600});
     let (status, told) = operate(&service, "PUT /v1/rules/rl.foo/quota", &more).await;
     assert_eq!((status, &told["limits"][0]["limit"]), (200, &json!(3)));
+    let about = told["change"]["about"].as_str().unwrap();
+    assert!(about.contains("stay counted"), "{about}");
     assert!(told["limits"][0]["override"]["until"].is_u64());
     assert_eq!(calls(&service, 4).await, [true, true, true, false]);
     let limit = [r#"ratelimit_limit{policy="rl.foo"}"#];
@@ -292,6 +294,17 @@ async fn quota_is_another_until_it_ends() {
     let (status, told) = operate(&service, "PUT /v1/rules/login/quota", &more).await;
     assert_eq!(status, 200, "{told}");
     assert_eq!(told["limits"][0]["window"], 86_400);
+    let change = &told["change"];
+    assert_eq!(change["starts_afresh"], false, "{told}");
+    assert_eq!(
+        (&change["available"], &change["next_unit"]),
+        (&json!(0), &json!(28_800.0))
+    );
+    let about = change["about"].as_str().unwrap();
+    assert!(
+        about.contains("`on_change: fresh`") && about.contains("reset"),
+        "{about}"
+    );
     for status in [200, 200, 200, 429] {
         assert_eq!(auth(&service).await, status);
     }

@@ -175,9 +175,15 @@ impl LocalLimiter {
     /// Changes the quota of this name (`default` for one that stands alone and was given none) in
     /// the default tier, for this limiter and all its clones.
     ///
-    /// A changed limit, burst or queue leaves what was counted, at most as much as the new quota
-    /// holds, or the largest of another tier that shares the counter. A quota whose algorithm,
-    /// period, slices or refill step changes leaves its counter: it goes on with that of another
+    /// A changed limit, burst, queue or soft share leaves the state of each key, at most as much as
+    /// the new quota holds, or the largest of another tier that shares the counter. So a raised limit
+    /// frees nobody: a bucket that was used up gets its next unit by the new rate, windows and logs
+    /// have the new limit less what was counted. With
+    /// [`OnChange::Fresh`](crate::OnChange::Fresh) all keys start afresh, and [`reset`](Self::reset) frees one key; [`QuotaChange`](crate::limiter::QuotaChange) says what a
+    /// change gives. Requests that [wait](crate::RateLimitLayer::wait) ask again when their wait is
+    /// over, not before.
+    ///
+    /// A quota whose algorithm, period, slices or refill step changes leaves its counter: it goes on with that of another
     /// tier that counts like the new one, or starts afresh. What it leaves is forgotten; a
     /// [store](crate::LocalStore) keeps it until it has flown back, and a quota that is changed back
     /// goes on with it. Headers show the new quota from the next decision on. Requests that are open
