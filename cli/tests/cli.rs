@@ -259,11 +259,12 @@ fn a_reload_is_told_beforehand() {
     let (_, out, _) = run(&["check", &new, "--against", &old]);
     assert_eq!(
         out,
-        "1 rule\n\na reload would mean\nremoved: b\nrestarted: a\n"
+        "1 rule\n\na reload would mean\nremoved: b\nrestarted: a\n  a: 1/1s is now 1/60s; all keys start afresh\n"
     );
     let (_, json, _) = run(&["check", &new, "--against", &old, "--output", "json"]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["changes"]["restarted"][0], "a");
+    assert_eq!(json["changes"]["quotas"][0]["starts_afresh"], true);
 }
 
 #[test]

@@ -154,6 +154,42 @@ async fn keys_quotas_and_switches_are_at_hand() {
     .await;
 }
 
+/// By the file and by hand; a limit that is raised without it frees nobody, and the answer says when.
+#[tokio::test]
+async fn raised_limit_that_starts_afresh_frees_the_client_at_once() {
+    bounded(async {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::start(upstream.port, &[]).await;
+        let file = gateway.folder.path().join("rules.yaml");
+        let reload = async |text: String| {
+            fs::write(&file, text).unwrap();
+            let told = change(&gateway, "POST /v1/rules/reload", Value::Null).await;
+            told["report"].to_string()
+        };
+        assert_eq!(limited(&gateway).await, [200, 200, 429]);
+        let report = reload(RULES.replace("2/day", "3/day")).await;
+        assert!(
+            report.contains("its next unit after at most 28800 s"),
+            "{report}"
+        );
+        assert_eq!(limited(&gateway).await, [429]);
+        let fresh = RULES.replace("2/day", "3/day, on_change: fresh");
+        let report = reload(fresh).await;
+        assert!(report.contains("restarted: limited"), "{report}");
+        assert_eq!(limited(&gateway).await, [200, 200, 200, 429]);
+
+        let more = json!({"quota": "4/day", "ttl": 3600});
+        let told = change(&gateway, "PUT /v1/rules/limited/quota", more).await;
+        assert_eq!(told["change"]["starts_afresh"], true, "{told}");
+        assert_eq!(told["change"]["available"], 4, "{told}");
+        assert_eq!(limited(&gateway).await, [200, 200, 200, 200, 429]);
+        // The quota of the file goes on with what it counted.
+        change(&gateway, "DELETE /v1/rules/limited/quota", Value::Null).await;
+        assert_eq!(limited(&gateway).await, [429]);
+    })
+    .await;
+}
+
 /// What `top` prints.
 fn top(gateway: &Gateway, options: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tower-ratelimit"));
