@@ -3,9 +3,12 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
+use http::{Request, Response};
 use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    ManualClock, Quota,
+    Global, LocalLimiter, LocalStore, ManualClock, OnChange, Quota, RateLimitLayer, TokioClock,
     rules::{Format, Rules, RulesHandle, RulesLayer},
 };
 
@@ -208,4 +211,66 @@ fn other_words_are_faults_with_a_remedy() {
         error.to_string().contains("`on_change` is of no use"),
         "{error}"
     );
+}
+
+/// Whoever waits for a unit of the old limit stands in nobody's way, and gets it.
+#[tokio::test(start_paused = true)]
+async fn nobody_stands_behind_those_who_wait_for_the_old_limit() {
+    let text = |quota: &str| {
+        format!("rules: [{{name: login, key: global, quota: {quota}, wait: 1m, on_change: fresh}}]")
+    };
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("rules.yaml");
+    fs::write(&path, text("2/minute")).expect("a file");
+    let store = LocalStore::builder().clock(TokioClock::new()).build();
+    let rules = Rules::builder().store(store.expect("a store")).read(&path);
+    let layer = RulesLayer::new(rules.expect("rules"));
+    let handle = layer.handle();
+    let ruled = Ruled::new(layer, ManualClock::new());
+    let start = Instant::now();
+    assert_eq!([ruled.get("/").await, ruled.get("/").await], [200, 200]);
+    let waits = async {
+        assert_eq!(ruled.get("/").await, 200);
+        start.elapsed()
+    };
+    let others = async {
+        sleep(Duration::from_secs(1)).await;
+        fs::write(&path, text("5/minute")).expect("a file");
+        handle.reload().expect("rules");
+        for _ in 0..5 {
+            assert_eq!(ruled.get("/").await, 200);
+        }
+        start.elapsed()
+    };
+    let (waited, at) = tokio::join!(waits, others);
+    assert_eq!(at, Duration::from_secs(1), "all five at once");
+    assert_eq!(waited.as_secs(), 30);
+}
+
+/// In a layer the line is one: the head asks when its wait is over, and then those behind it.
+#[tokio::test(start_paused = true)]
+async fn line_of_a_layer_goes_on_when_its_head_asks() {
+    let builder = LocalLimiter::builder(Quota::per_minute(2)).clock(TokioClock::new());
+    let limiter = builder.on_change(OnChange::Fresh).build().expect("a quota");
+    let layer = RateLimitLayer::new(limiter.clone(), Global).wait(Duration::from_secs(60));
+    let start = Instant::now();
+    let ask = async || {
+        let inner = service_fn(async |_: Request<String>| {
+            Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+        });
+        let request = Request::new(String::new());
+        let Ok(response) = layer.layer(inner).oneshot(request).await;
+        assert_eq!(response.status(), 200);
+        start.elapsed().as_secs()
+    };
+    assert_eq!([ask().await, ask().await], [0, 0]);
+    let change = async {
+        sleep(Duration::from_secs(1)).await;
+        limiter
+            .set_quota("default", Quota::per_minute(5))
+            .expect("a quota");
+        ask().await
+    };
+    let (head, others) = tokio::join!(ask(), change);
+    assert_eq!((head, others), (30, 30));
 }

@@ -181,7 +181,7 @@ impl LocalLimiter {
     /// have the new limit less what was counted. With
     /// [`OnChange::Fresh`](crate::OnChange::Fresh) all keys start afresh, and [`reset`](Self::reset) frees one key; [`QuotaChange`](crate::limiter::QuotaChange) says what a
     /// change gives. Requests that [wait](crate::RateLimitLayer::wait) ask again when their wait is
-    /// over, not before.
+    /// over, not before, and later ones of their key stand behind them.
     ///
     /// A quota whose algorithm, period, slices or refill step changes leaves its counter: it goes on with that of another
     /// tier that counts like the new one, or starts afresh. What it leaves is forgotten; a

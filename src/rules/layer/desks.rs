@@ -14,7 +14,7 @@ use super::{
 use crate::{
     decision::{ChargeEnd, Decision, Policy},
     headers::Headers,
-    limiter::{Tier, joint::ChosenTerms, limits::Limits},
+    limiter::{OnChange, Tier, joint::ChosenTerms, limits::Limits, on_change::numbers},
     observe::Observer,
     rate_limit::{CountedResponses, Desk, DeskRoom, DeskTerms, Wait},
     rules::{
@@ -157,9 +157,18 @@ impl<R> Desks<R> {
     }
 }
 
-/// The name of the line of requests that wait for these quotas.
+/// The name of the line of requests that wait for these quotas. Where keys start afresh with other
+/// numbers, nobody stands behind those who wait for the old ones.
 fn line(rule: &Rule, set: usize) -> String {
-    format!("{}/{set}", rule.name)
+    let mut line = format!("{}/{set}", rule.name);
+    if rule.on_change == OnChange::Fresh {
+        let sets = rule.allowance.sets();
+        let quotas = sets.iter().flat_map(|set| set.quotas());
+        for (limit, capacity, soft) in quotas.map(|quota| numbers(&quota.quota())) {
+            line += &format!("/{limit},{capacity},{soft}");
+        }
+    }
+    line
 }
 
 impl<R> DesksOfRule<R> {
