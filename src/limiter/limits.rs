@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 pub(crate) use self::beside::NamedQuota;
 use super::{
     Tier,
-    on_change::Epoch,
+    on_change::{Epoch, Replaced},
     quotas::{AllQuotas, Counter, Quotas},
     request_quota::{OwnQuota, SaidOfQuotas, several_quotas},
 };
@@ -24,7 +24,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
     /// The first one is the default.
-    tiers: Vec<(Tier, Quotas)>,
+    pub(super) tiers: Vec<(Tier, Quotas)>,
     /// The counters of each key. A place whose counter no tier needs any more stays free until
     /// another takes it.
     counters: Vec<Option<Counter>>,
@@ -33,7 +33,7 @@ pub(crate) struct Limits {
     /// How long a key that broke its limit stays out, in nanoseconds.
     pub(crate) block_for: Option<u64>,
     /// The mark of the counters, where keys start afresh when numbers change.
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
     /// Names of the counters, by their places, in place of those of the default tier's quotas.
     counter_names: Option<Arc<[String]>>,
     /// The quotas of other limiters that count at these counters, by their places.
@@ -48,15 +48,6 @@ pub(crate) struct Limits {
 pub(crate) struct LoneBucket {
     pub(crate) measured: (Bucket, Policy),
     pub(crate) own: OwnQuota,
-}
-
-/// The effect of a change of quota on the counters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Replaced {
-    /// Whether each counter that there was is still there.
-    pub(crate) kept: Vec<bool>,
-    /// Whether all keys start afresh, and blocks end.
-    pub(crate) starts_afresh: bool,
 }
 
 /// Where a tier stands among the tiers; the default one is the first.
@@ -170,35 +161,8 @@ impl Limits {
         Ok(limits)
     }
 
-    /// The same limits with counters of this epoch.
-    pub(crate) fn in_epoch(mut self, epoch: Epoch) -> Self {
-        self.epoch = epoch.next(&self.tiers, true);
-        self.mark_quotas();
-        self.share_counters();
-        self
-    }
-
-    fn mark_quotas(&mut self) {
-        let quotas = self.tiers.iter_mut().flat_map(|(_, tier)| &mut tier.quotas);
-        for quota in quotas {
-            *quota = quota.in_epoch(self.epoch.mark());
-        }
-    }
-
-    pub(crate) const fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
     pub(crate) fn default_tier(&self) -> &Quotas {
         &self.tiers[0].1
-    }
-
-    /// The default tier's quota of this name.
-    #[cfg(feature = "rules")]
-    pub(crate) fn quota(&self, name: &str) -> Option<Quota> {
-        let tier = self.default_tier();
-        let mut named = tier.policies.iter().zip(&tier.quotas);
-        named.find_map(|(policy, quota)| (policy.name() == name).then(|| quota.in_epoch(0)))
     }
 
     pub(crate) fn quotas(&self, tier: TierIndex) -> &Quotas {
@@ -370,8 +334,7 @@ impl Limits {
     ) -> Result<Replaced, ConfigError> {
         let (before, epoch) = (self.counters.clone(), self.epoch);
         self.tiers[0].1.replace(name, quota)?;
-        self.epoch = epoch.next(&self.tiers, false);
-        self.mark_quotas();
+        self.epoch = epoch.next(&mut self.tiers, false);
         self.share_counters();
         let kept = before.iter().zip(&self.counters);
         let kept = kept.map(|(before, after)| match (before, after) {
@@ -410,7 +373,7 @@ impl Limits {
 
     /// Gives every quota its counter: one for those that stand at one place and count alike. The
     /// counters that are still needed stay where they are.
-    fn share_counters(&mut self) {
+    pub(super) fn share_counters(&mut self) {
         let all = self.all();
         for counter in &mut self.counters {
             counter.take_if(|counter| {

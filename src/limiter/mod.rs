@@ -42,6 +42,7 @@ mod any;
 pub(crate) mod apply;
 mod async_limiter;
 pub(crate) mod block;
+mod epoch;
 #[cfg(feature = "governor")]
 mod governor;
 pub(crate) mod handle;

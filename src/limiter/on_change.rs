@@ -63,6 +63,15 @@ pub(crate) struct Epoch {
     mark: u32,
 }
 
+/// The effect of a change of quota on the counters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    /// Whether each counter that there was is still there.
+    pub(crate) kept: Vec<bool>,
+    /// Whether all keys start afresh, and blocks end.
+    pub(crate) starts_afresh: bool,
+}
+
 impl Epoch {
     /// Counters in a table that forgets those of other numbers.
     pub(crate) fn of_table(on_change: OnChange) -> Self {
@@ -89,8 +98,17 @@ impl Epoch {
         self.mark
     }
 
-    /// The epoch of these tiers, after that of the tiers before them, if there were any.
-    pub(super) fn next(self, tiers: &[(Tier, Quotas)], is_first: bool) -> Self {
+    /// The epoch of these tiers, after that of the tiers before them, if there were any. All their
+    /// quotas bear its mark from now on.
+    pub(super) fn next(self, tiers: &mut [(Tier, Quotas)], is_first: bool) -> Self {
+        let next = self.after(tiers, is_first);
+        for quota in tiers.iter_mut().flat_map(|(_, tier)| &mut tier.quotas) {
+            *quota = quota.in_epoch(next.mark);
+        }
+        next
+    }
+
+    fn after(self, tiers: &[(Tier, Quotas)], is_first: bool) -> Self {
         if self.on_change == OnChange::Keep {
             return self;
         }

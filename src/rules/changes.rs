@@ -125,7 +125,7 @@ impl CountAt {
             quotas.sort();
             (label, quotas)
         };
-        sets(&rule.allowance, Label::Place)
+        sets(&rule.allowance, SetLabel::Place)
             .into_iter()
             .map(of_set)
             .collect()
@@ -140,9 +140,9 @@ impl CountAt {
                 Self::Places => places(before) == places(rule),
             };
         let known = counters(before);
-        let old = sets(&before.allowance, Label::Name);
+        let old = sets(&before.allowance, SetLabel::Name);
         let mut changes = Vec::new();
-        for (label, set) in sets(&rule.allowance, Label::Name) {
+        for (label, set) in sets(&rule.allowance, SetLabel::Name) {
             let Some((_, old)) = old.iter().find(|(known, _)| *known == label) else {
                 continue;
             };
@@ -175,7 +175,7 @@ type TierNumbers = (String, Vec<(String, (u64, u64, u32))>);
 
 /// What sets of quotas are told apart by.
 #[derive(Clone, Copy, PartialEq)]
-enum Label {
+enum SetLabel {
     /// The name of the tier in the rule's limiter.
     Place,
     /// The name of the tier in the file.
@@ -183,18 +183,18 @@ enum Label {
 }
 
 /// The sets of quotas of a rule, each under its label; that of a lone one is empty.
-fn sets(allowance: &Allowance, label: Label) -> Vec<(String, &QuotaSet)> {
+fn sets(allowance: &Allowance, label: SetLabel) -> Vec<(String, &QuotaSet)> {
     let first = allowance.first_place();
     let labelled = |(place, set): (usize, _)| {
         let label = match (label, allowance) {
-            (Label::Place, _) if place == first => String::new(),
+            (SetLabel::Place, _) if place == first => String::new(),
             (_, Allowance::Always(_)) => String::new(),
-            (Label::Name, Allowance::Tiers { tiers, .. }) => tiers[place].0.to_string(),
-            (Label::Name, Allowance::Scheduled { times, .. }) if place == times.len() => {
+            (SetLabel::Name, Allowance::Tiers { tiers, .. }) => tiers[place].0.to_string(),
+            (SetLabel::Name, Allowance::Scheduled { times, .. }) if place == times.len() => {
                 String::new()
             }
-            (Label::Name, Allowance::Scheduled { .. }) => format!("time {}", place + 1),
-            (Label::Place, _) => place.to_string(),
+            (SetLabel::Name, Allowance::Scheduled { .. }) => format!("time {}", place + 1),
+            (SetLabel::Place, _) => place.to_string(),
         };
         (label, set)
     };

@@ -49,10 +49,7 @@ async fn old_and_new_nodes_hold_their_bounds_side_by_side() {
     for (number, (two, five)) in raised().into_iter().enumerate() {
         let key = number.to_string();
         let [old, new] = [two, five].map(|quota| node(RedisLimiter::builder(quota), &server));
-        let most = |limiter: &RedisLimiter| {
-            let quota = limiter.policies()[0].limit();
-            quota
-        };
+        let most = |limiter: &RedisLimiter| limiter.policies()[0].limit();
         let mut passed = [0, 0];
         for _ in 0..12 {
             let alice = Key::from(key.as_str());

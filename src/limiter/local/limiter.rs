@@ -207,22 +207,9 @@ impl LocalLimiter {
         let limits = Arc::new(limits);
         match (inner.subjects.get(), &inner.instants, limits.lone_bucket()) {
             (None, Some(live), Some(bucket)) => {
-                let now = inner.clock.now();
+                live.change(bucket, &replaced, inner.capacity, inner.clock.now())?;
                 if replaced.starts_afresh {
-                    let table = live.read().table.new_of_same_size(inner.capacity, now)?;
-                    live.replace(LoneLimit::new(bucket, table));
                     inner.blocks.clear();
-                } else {
-                    let table = Arc::clone(&live.read().table);
-                    let (measured, _) = bucket.measured;
-                    live.replace(LoneLimit {
-                        bucket,
-                        table: Arc::clone(&table),
-                    });
-                    match replaced.kept == [true] {
-                        true => table.fit_to(&measured, now),
-                        false => table.clear(),
-                    }
                 }
             }
             (None, ..) => {

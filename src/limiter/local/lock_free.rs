@@ -5,6 +5,7 @@ use std::{slice, sync::Arc};
 use super::{
     capacity::Capacity,
     hash::KeyHash,
+    live::LiveLimits,
     table::{MAX_STATE, Table},
 };
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
     decision::Op,
     decision::{Decision, Policy, QuotaStatuses},
     error::ConfigError,
-    limiter::limits::LoneBucket,
+    limiter::{limits::LoneBucket, on_change::Replaced},
     quota::MAX_REFILL_NANOS,
 };
 
@@ -41,6 +42,34 @@ impl LoneLimit {
     }
 }
 
+impl LiveLimits<LoneLimit> {
+    /// Puts another bucket in force. Keys that start afresh get a table of their own with it, in one
+    /// step: entries to forget could not be told from those that requests write meanwhile.
+    pub(super) fn change(
+        &self,
+        bucket: LoneBucket,
+        replaced: &Replaced,
+        capacity: Capacity,
+        now: Timestamp,
+    ) -> Result<(), ConfigError> {
+        let old = Arc::clone(&self.read().table);
+        if replaced.starts_afresh {
+            let new = LockFree::try_new(capacity, now)?;
+            new.table.add_evictions(old.evictions());
+            self.replace(LoneLimit::new(bucket, new));
+            return Ok(());
+        }
+        let (measured, _) = bucket.measured;
+        let table = Arc::clone(&old);
+        self.replace(LoneLimit { bucket, table });
+        match replaced.kept == [true] {
+            true => old.fit_to(&measured, now),
+            false => old.clear(),
+        }
+        Ok(())
+    }
+}
+
 impl LockFree {
     pub(super) fn try_new(capacity: Capacity, now: Timestamp) -> Result<Self, ConfigError> {
         let table = Table::try_new(capacity.keys);
@@ -49,18 +78,6 @@ impl LockFree {
             // Room for a clock that steps back behind its start.
             origin: now.as_nanos().saturating_sub(MAX_REFILL_NANOS),
         })
-    }
-
-    /// A table without keys that counts its evictions on from here. A new one, since entries that
-    /// requests write meanwhile could not be told from those to forget.
-    pub(super) fn new_of_same_size(
-        &self,
-        capacity: Capacity,
-        now: Timestamp,
-    ) -> Result<Self, ConfigError> {
-        let new = Self::try_new(capacity, now)?;
-        new.table.add_evictions(self.evictions());
-        Ok(new)
     }
 
     /// Nearly all that is asked of nearly all limiters: compiled for itself, it takes a tenth less.

@@ -9,11 +9,7 @@ use super::{
 };
 use crate::{
     algorithm::{State, Weight},
-    limiter::{
-        apply::Subject,
-        block::Block,
-        limits::{Limits, Replaced},
-    },
+    limiter::{apply::Subject, block::Block, limits::Limits, on_change::Replaced},
 };
 
 /// One lock's part of the table.

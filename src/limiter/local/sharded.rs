@@ -21,7 +21,8 @@ use crate::{
         Tier,
         apply::{Apply, Subject},
         block::Block,
-        limits::{Limits, Replaced},
+        limits::Limits,
+        on_change::Replaced,
     },
     lock::unpoisoned,
 };

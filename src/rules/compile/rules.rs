@@ -56,8 +56,7 @@ impl<'c> Context<'c> {
             _ => Some(self.no_limit(node)),
         };
         // Before the fault is looked at: all faults of a rule are told.
-        let wait = self.duration(node, "wait");
-        let block_for = self.duration(node, "block_for");
+        let [wait, block_for] = ["wait", "block_for"].map(|field| self.duration(node, field));
         let (cost, count_if) = (self.cost(node), self.count_if(node));
         let (key, allowance) = limit?;
         Some(Rule {
