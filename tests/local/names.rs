@@ -1,6 +1,6 @@
 //! Limiters of one name in one store: they share counters as tiers do.
 
-use tower_ratelimit::{LocalLimiter, LocalStore, ManualClock, Quota};
+use tower_ratelimit::{LocalLimiter, LocalStore, ManualClock, OnChange, Quota};
 
 use super::{key, seconds};
 
@@ -76,6 +76,28 @@ fn maximum_follows_limiters_that_are_made_changed_and_dropped() {
     assert_eq!(reset_after(&small), after(100));
     drop(large);
     assert_eq!(reset_after(&small), after(3));
+}
+
+/// Where keys start afresh, numbers are part of the name.
+#[test]
+fn fresh_limiters_of_one_name_share_while_their_numbers_agree() {
+    let store = store(&ManualClock::new());
+    let fresh = || {
+        let builder = LocalLimiter::builder(LARGE).name("api");
+        let builder = builder.on_change(OnChange::Fresh);
+        builder.build_in(&store).expect("a good quota")
+    };
+    let left = |limiter: &LocalLimiter| limiter.peek(&key(7), 1).remaining();
+    let (one, two, kept) = (fresh(), fresh(), named(LARGE, &store));
+    assert_eq!(one.acquire(&key(7), 60).charged(), 60);
+    assert_eq!([left(&two), left(&kept)], [Some(40), Some(100)]);
+    one.set_quota("default", SMALL).expect("good");
+    assert_eq!([left(&one), left(&two)], [Some(2), Some(40)]);
+    assert_eq!(one.acquire_up_to(&key(7), 100).charged(), 2);
+    two.set_quota("default", SMALL).expect("good");
+    assert_eq!([left(&two), left(&kept)], [Some(0), Some(100)]);
+    one.set_quota("default", LARGE).expect("good");
+    assert_eq!([left(&one), left(&two)], [Some(40), Some(0)]);
 }
 
 /// Quotas meet by their names, wherever they stand; another period counts elsewhere.
