@@ -55,6 +55,8 @@ trait Erased: Send + Sync {
     fn blocks(&self) -> bool;
 
     fn identity(&self) -> Option<usize>;
+
+    fn epoch(&self, limit: usize) -> u32;
 }
 
 impl<L: Limiter> Erased for L {
@@ -79,6 +81,10 @@ impl<L: Limiter> Erased for L {
 
     fn identity(&self) -> Option<usize> {
         Limiter::identity(self)
+    }
+
+    fn epoch(&self, limit: usize) -> u32 {
+        Limiter::epoch(self, limit)
     }
 }
 
@@ -118,6 +124,10 @@ impl Limiter for AnyLimiter {
     fn identity(&self) -> Option<usize> {
         let own = || Arc::as_ptr(&self.0).addr();
         self.0.identity().or_else(|| Some(own()))
+    }
+
+    fn epoch(&self, limit: usize) -> u32 {
+        self.0.epoch(limit)
     }
 }
 

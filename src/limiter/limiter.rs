@@ -67,6 +67,14 @@ pub trait Limiter: Send + Sync + 'static {
         None
     }
 
+    /// The mark of the counters in force: another one where all keys have started afresh. Of several
+    /// limits, that of the one at this place.
+    #[doc(hidden)]
+    fn epoch(&self, limit: usize) -> u32 {
+        let _ = limit;
+        0
+    }
+
     /// Takes `cost` units if they are available.
     ///
     /// ```
@@ -141,5 +149,9 @@ impl<L: Limiter> Limiter for std::sync::Arc<L> {
 
     fn identity(&self) -> Option<usize> {
         L::identity(self).or_else(|| Some(Self::as_ptr(self).addr()))
+    }
+
+    fn epoch(&self, limit: usize) -> u32 {
+        L::epoch(self, limit)
     }
 }

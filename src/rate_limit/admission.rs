@@ -70,8 +70,11 @@ impl<F> Unsettled<F> {
 }
 
 impl<L: Limiter, R> Admission<L, R> {
-    pub(super) fn new(limiter: Arc<L>, rejection: Arc<R>, settings: Settings) -> Self {
+    pub(super) fn new(limiter: Arc<L>, rejection: Arc<R>, mut settings: Settings) -> Self {
         let front = Front::new(&settings.front, rejection, limiter.policies());
+        if settings.waiting_room.is_open() {
+            settings.waiting_room.keep_epochs_apart(&limiter);
+        }
         let bends = settings.bends() && !front.responder().is_shadow();
         let asks_more = bends || settings.final_cost.is_some();
         let admission = Self {

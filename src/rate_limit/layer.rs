@@ -279,7 +279,9 @@ impl<L, R> RateLimitLayer<L, R> {
     ///
     /// A request that waits holds the service instance that was ready for it, so limits on
     /// concurrency belong outside. The decision tells the [delay](crate::Decision::delay). One that is
-    /// dropped leaves the line. A refund wakes nobody.
+    /// dropped leaves the line. A refund wakes nobody, and neither does `set_quota`: who stands in line
+    /// asks again when the wait is over that the limiter named. After a change from which all keys
+    /// [start afresh](crate::OnChange::Fresh) later requests do not stand behind those.
     #[cfg(feature = "tokio")]
     pub fn wait(self, longest: Duration) -> Self {
         self.with(|settings| settings.waiting_room.longest = Some(longest))

@@ -62,6 +62,8 @@ pub(super) struct LineId {
     /// The limit that counts by this key, where several do with a key each.
     pub(super) limit: usize,
     pub(super) tier: Tier,
+    /// That of the limit: nobody stands behind those who wait for counts that keys no longer have.
+    pub(super) epoch: u32,
 }
 
 /// The requests of one key and tier that wait, in the order in which they came.
@@ -69,6 +71,7 @@ pub(super) struct LineId {
 pub(super) struct Line {
     limit: usize,
     tier: Tier,
+    epoch: u32,
     waiters: BTreeMap<u64, InLine>,
     pub(super) front: Option<HeadDenial>,
 }
@@ -181,13 +184,14 @@ impl Line {
         Self {
             limit: id.limit,
             tier: id.tier.clone(),
+            epoch: id.epoch,
             waiters: BTreeMap::new(),
             front: None,
         }
     }
 
     fn is(&self, id: &LineId) -> bool {
-        self.limit == id.limit && self.tier == id.tier
+        self.limit == id.limit && self.tier == id.tier && self.epoch == id.epoch
     }
 
     fn push(&mut self, arrival: u64, cost: u64) {

@@ -1,8 +1,9 @@
 //! Waiting: the room in which denied requests stand in line, and the sleep until a turn has come.
 
+mod limit_lines;
+
 use std::{
     future::poll_fn,
-    iter,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -23,6 +24,9 @@ use tokio::time::Instant;
 /// Says how long a request may wait that was denied so, if at all.
 pub(super) type LongestOf = Arc<dyn Fn(&Decision) -> Option<Duration> + Send + Sync>;
 
+/// The epoch of the limit at a place.
+type EpochOf = Arc<dyn Fn(usize) -> u32 + Send + Sync>;
+
 /// The requests that wait for a denial to end.
 ///
 /// Where several limits with a key each are charged together, a request stands in the line of one of
@@ -35,6 +39,7 @@ pub(super) struct WaitingRoom {
     pub(super) longest_of: Option<LongestOf>,
     /// The lines of the limits, where those have names: others of the room may share them.
     pub(super) named: Arc<[NamedLines]>,
+    epoch_of: Option<EpochOf>,
     pub(super) most: usize,
     lines: Arc<Lines>,
     places: Arc<WaitingPlaces>,
@@ -91,6 +96,7 @@ impl WaitingRoom {
             longest: None,
             longest_of: None,
             named: Arc::default(),
+            epoch_of: None,
             most: 1_024,
             lines: Arc::default(),
             places: Arc::default(),
@@ -118,66 +124,6 @@ impl WaitingRoom {
     fn may_have_line_of(&self, key: &Key) -> bool {
         let mut parts = key.joint_parts().into_iter().flatten().flatten();
         self.lines.may_have(key) || parts.any(|part| self.lines.may_have(&Key::from_bytes(part)))
-    }
-
-    /// The line of a request's whole key.
-    fn line_of_key(&self, demand: DemandRef<'_>) -> LineOfLimit {
-        LineOfLimit {
-            id: LineId {
-                key: demand.key.clone(),
-                limit: 0,
-                tier: demand.tier.clone(),
-            },
-            limit: 0,
-            longest: self.longest.unwrap_or_default(),
-        }
-    }
-
-    /// The line of each limit with a key of its own.
-    fn lines_of_limits<'a>(
-        &'a self,
-        demand: DemandRef<'a>,
-    ) -> impl Iterator<Item = LineOfLimit> + 'a {
-        let parts = demand.key.joint_parts().into_iter().flatten().enumerate();
-        let present = parts.filter_map(|(place, part)| Some((place, Key::from_bytes(part?))));
-        present.enumerate().map(move |(limit, (place, key))| {
-            let named = self.named.get(place);
-            let longest = named.map_or(self.longest, |named| named.longest);
-            let id = match named {
-                Some(named) => LineId {
-                    key,
-                    limit: 0,
-                    tier: named.name.clone(),
-                },
-                None => LineId {
-                    key,
-                    limit: place + 1,
-                    tier: demand.tier.clone(),
-                },
-            };
-            LineOfLimit {
-                id,
-                limit,
-                longest: longest.unwrap_or_default(),
-            }
-        })
-    }
-
-    /// The lines that a request may stand in.
-    fn lines_of<'a>(&'a self, demand: DemandRef<'a>) -> impl Iterator<Item = LineOfLimit> + 'a {
-        iter::once_with(move || self.line_of_key(demand)).chain(self.lines_of_limits(demand))
-    }
-
-    /// The line of the limit that binds in a denial.
-    fn line_for(&self, demand: DemandRef<'_>, denial: &Decision) -> LineOfLimit {
-        // A limiter that does not know of several keys has decided about the whole.
-        let limits = denial.limits().max(1);
-        let mut lines = self.lines_of_limits(demand);
-        let line = match self.lines_of_limits(demand).count() == limits {
-            true => lines.nth(denial.binding_limit()),
-            false => None,
-        };
-        line.unwrap_or_else(|| self.line_of_key(demand))
     }
 
     /// A place for a request that was denied just now.

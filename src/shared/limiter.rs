@@ -162,6 +162,10 @@ impl Limiter for RedisLimiter {
     fn identity(&self) -> Option<usize> {
         self.0.identity()
     }
+
+    fn epoch(&self, limit: usize) -> u32 {
+        self.0.epoch(limit)
+    }
 }
 
 impl fmt::Debug for RedisLimiter {

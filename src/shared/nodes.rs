@@ -419,4 +419,8 @@ impl Limiter for NodesLimiter {
     fn identity(&self) -> Option<usize> {
         Some(Arc::as_ptr(&self.0).addr())
     }
+
+    fn epoch(&self, _: usize) -> u32 {
+        self.with_limits(|limits| limits.epoch().mark())
+    }
 }

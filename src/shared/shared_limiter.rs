@@ -97,6 +97,10 @@ impl<S: Store> Limiter for SharedLimiter<S> {
     fn identity(&self) -> Option<usize> {
         self.nodes.identity()
     }
+
+    fn epoch(&self, limit: usize) -> u32 {
+        self.nodes.epoch(limit)
+    }
 }
 
 impl<S> Clone for SharedLimiter<S> {

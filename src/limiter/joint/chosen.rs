@@ -38,6 +38,12 @@ impl<L: Member> ChosenLimits<L> {
         Ok(Self { limiters, terms })
     }
 
+    /// The mark of the counters in force of the limit at this place.
+    pub(crate) fn epoch(&self, limit: usize) -> u32 {
+        let limiter = self.limiters.get(limit);
+        limiter.map_or(0, |limiter| limiter.epoch(0))
+    }
+
     /// Does `op` on a joint key that has a key for each limit, at the cost of the operation or, where
     /// there are `costs`, at that of each limit.
     pub(crate) fn apply(&self, key: &Key, op: &Op, costs: Option<&[u64]>) -> Pending<L::Future> {

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     decision::{ChargeEnd, Decision, Policy},
     headers::Headers,
-    limiter::{OnChange, Tier, joint::ChosenTerms, limits::Limits, on_change::numbers},
+    limiter::{Tier, joint::ChosenTerms, limits::Limits},
     observe::Observer,
     rate_limit::{CountedResponses, Desk, DeskRoom, DeskTerms, Wait},
     rules::{
@@ -157,18 +157,9 @@ impl<R> Desks<R> {
     }
 }
 
-/// The name of the line of requests that wait for these quotas. Where keys start afresh with other
-/// numbers, nobody stands behind those who wait for the old ones.
+/// The name of the line of requests that wait for these quotas.
 fn line(rule: &Rule, set: usize) -> String {
-    let mut line = format!("{}/{set}", rule.name);
-    if rule.on_change == OnChange::Fresh {
-        let sets = rule.allowance.sets();
-        let quotas = sets.iter().flat_map(|set| set.quotas());
-        for (limit, capacity, soft) in quotas.map(|quota| numbers(&quota.quota())) {
-            line += &format!("/{limit},{capacity},{soft}");
-        }
-    }
-    line
+    format!("{}/{set}", rule.name)
 }
 
 impl<R> DesksOfRule<R> {

@@ -129,6 +129,18 @@ impl Limiter for RuleGroup {
     fn blocks(&self) -> bool {
         self.blocks
     }
+
+    fn epoch(&self, limit: usize) -> u32 {
+        match &self.limits {
+            GroupLimits::None => 0,
+            GroupLimits::One(RuleLimiter::Local(limiter), _) => limiter.epoch(limit),
+            #[cfg(feature = "redis")]
+            GroupLimits::One(RuleLimiter::Redis(limiter), _) => limiter.epoch(limit),
+            GroupLimits::Local(limits) => limits.epoch(limit),
+            #[cfg(feature = "redis")]
+            GroupLimits::Redis(limits) => limits.epoch(limit),
+        }
+    }
 }
 
 /// The answer of limits in this process, which is always there.
