@@ -306,6 +306,19 @@ impl Rules {
         self.0.limiters[usize::from(rule.place)].as_ref()
     }
 
+    /// These rules take the place of others: open requests give nothing back that these could not
+    /// have charged.
+    #[cfg(feature = "redis")]
+    pub(super) fn replace(&self, before: &Self) {
+        for old in before.rules() {
+            let rule = self.rules().iter().find(|rule| rule.name == old.name);
+            let next = rule.and_then(|rule| self.limiter(rule));
+            if let (Some(own), Some(next)) = (before.limiter(old), next) {
+                own.make_way_for(next);
+            }
+        }
+    }
+
     /// The files, as they are now, and all that was registered for them.
     pub(super) fn read_again(&self) -> Result<Self, RulesError> {
         let origin = self.0.origin.as_ref().ok_or_else(|| {

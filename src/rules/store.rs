@@ -81,6 +81,15 @@ impl RuleLimiter {
         }
     }
 
+    /// Another limiter of the rule takes its place. In this process both count by the larger maximum
+    /// until the last request of this one has ended.
+    #[cfg(feature = "redis")]
+    pub(super) fn make_way_for(&self, next: &Self) {
+        if let (Self::Redis(own), Self::Redis(next)) = (self, next) {
+            own.make_way_for(next);
+        }
+    }
+
     /// The same limiter without its type.
     pub(super) fn to_any(&self) -> AnyLimiter {
         match self {

@@ -119,6 +119,13 @@ impl RedisLimiter {
             .unwrap_or_else(|error| Pending::Ready(Err(error)))
     }
 
+    /// Another limiter takes its place: what was charged by other numbers than that one's is not
+    /// given back.
+    #[cfg(feature = "rules")]
+    pub(crate) fn make_way_for(&self, next: &Self) {
+        self.0.make_way_for(&next.0);
+    }
+
     pub(crate) fn with_limits<T>(&self, read: impl FnOnce(&Limits) -> T) -> T {
         self.0.with_limits(read)
     }

@@ -1,5 +1,6 @@
 //! The limiter of all nodes, on whichever store.
 
+mod receipts;
 mod tell;
 
 use std::{
@@ -61,6 +62,9 @@ struct Inner {
     fallback: Fallback,
     /// Whether it is charged together with others.
     is_in_list: AtomicBool,
+    /// Whether another limiter counts in its place, by numbers that could not have charged what its
+    /// receipts say.
+    is_replaced: AtomicBool,
 }
 
 /// The parts that a limiter is made of.
@@ -86,9 +90,8 @@ impl NodesLimiter {
             leases,
         } = parts;
         let denials = denials.map(Arc::new);
-        let has_blocks = limits.block_for.is_some();
-        let ledger = |terms| Arc::new(Ledger::new(terms, has_blocks, store.deadline(), seed));
-        let ledger = leases.map(ledger);
+        let ledger = |terms| Ledger::new(terms, limits.block_for.is_some(), store.deadline(), seed);
+        let ledger = leases.map(ledger).map(Arc::new);
         let asker = Asker {
             store: store.clone(),
             denials: denials.clone(),
@@ -113,6 +116,7 @@ impl NodesLimiter {
             keeper: LeaseKeeper::new(),
             fallback,
             is_in_list: AtomicBool::new(false),
+            is_replaced: AtomicBool::new(false),
         }))
     }
 
@@ -187,16 +191,6 @@ impl NodesLimiter {
     /// Whether this node holds units that it spends by itself.
     pub(super) fn has_leases(&self) -> bool {
         self.0.ledger.is_some()
-    }
-
-    /// The identity by which it finds its share in the receipt of several limits.
-    pub(super) fn limit_identity(&self) -> u64 {
-        Arc::as_ptr(&self.0).addr() as u64
-    }
-
-    /// The operation by this limiter's share of the receipt, where that is of several.
-    fn by_own_receipt(&self, op: Op) -> Result<Op, LimiterError> {
-        Ok(op.of_limit(self.limit_identity())?.unwrap_or(op))
     }
 
     pub(super) fn submit(

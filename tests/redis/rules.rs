@@ -1,12 +1,13 @@
 //! Rules that count in Redis: for all nodes, across reloads, and together or not at all.
 
-use std::{convert::Infallible, fs, net::SocketAddr, time::Duration};
+use std::{convert::Infallible, fs, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::{Request, Response, StatusCode};
 use testkit::{needs, servers::Server};
+use tokio::{sync::Semaphore, task::JoinSet};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::{
-    RedisStore,
+    Key, Quota, RedisLimiter, RedisStore,
     rules::{Format, Rules, RulesLayer},
 };
 
@@ -100,6 +101,64 @@ async fn responses_that_do_not_count_are_given_back() {
     for expected in [401, 401, 429] {
         assert_eq!(answered(&layer, 401, &[]).await.status(), expected);
     }
+}
+
+/// Requests that are open during a reload give nothing back that the new numbers could not have
+/// charged: each would let another one pass at once.
+#[tokio::test]
+async fn open_requests_give_nothing_back_to_a_smaller_quota() {
+    needs!(redis);
+    let server = Server::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rules.yaml");
+    let write = |burst: u32| {
+        let quota = format!("1/minute burst {burst}");
+        let text = format!(
+            "rules: [{{name: a, key: global, quota: {quota}, count_if: {{status: [401]}}}}]"
+        );
+        fs::write(&path, text).unwrap();
+    };
+    write(50);
+    let store = store(&server.url());
+    let rules = Rules::builder().store(store.clone());
+    let layer = RulesLayer::new(rules.read(&path).unwrap());
+    let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let gate = Arc::new(Semaphore::new(0));
+    let inner = service_fn(move |_: Request<String>| {
+        let (ends, begun) = (Arc::clone(&gate), begun.clone());
+        async move {
+            let _ = begun.send(Arc::clone(&ends));
+            ends.acquire().await.unwrap().forget();
+            Ok::<_, Infallible>(Response::new(String::new()))
+        }
+    });
+    let mut open = JoinSet::new();
+    for _ in 0..50 {
+        open.spawn(
+            layer
+                .layer(inner.clone())
+                .oneshot(Request::new(String::new())),
+        );
+    }
+    let mut gate = None;
+    for _ in 0..50 {
+        gate = begins.recv().await;
+    }
+    write(5);
+    layer.handle().reload().unwrap();
+    // As the rule counts, but for the denials that its nodes remember.
+    let quota = RedisLimiter::builder(Quota::per_minute(1).burst(5)).name("rule.a");
+    let quota = quota.build(&store).unwrap();
+    let passes = async || quota.acquire(&Key::global(), 1).await.unwrap().is_allowed();
+    assert!(!passes().await, "50 are charged");
+    let mut passed = 0;
+    for _ in 0..50 {
+        gate.as_ref().unwrap().add_permits(1);
+        let Ok(response) = open.join_next().await.unwrap().unwrap();
+        assert_eq!(response.status(), 200);
+        passed += usize::from(passes().await);
+    }
+    assert!(passed <= 5, "{passed} passed");
 }
 
 #[tokio::test]

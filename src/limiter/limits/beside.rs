@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 
 use super::Limits;
+#[cfg(all(feature = "redis", feature = "rules"))]
+use crate::quota::Algorithm;
 use crate::{algorithm::Most, quota::Quota};
 
 /// A quota, with the name by which limiters of one name know its counter.
@@ -53,6 +55,26 @@ impl Limits {
         };
         self.beside = others.iter().filter_map(place).collect();
         self.share_counters();
+    }
+
+    /// Whether what these charged could be charges by `next`, wherever both count at one counter.
+    #[cfg(all(feature = "redis", feature = "rules"))]
+    pub(crate) fn charge_like(&self, next: &Self) -> bool {
+        let (own, next) = (self.all(), next.all());
+        own.list.iter().all(|(at, quota)| {
+            let both = |(place, other): &&(usize, Quota)| place == at && other.counts_like(quota);
+            let mut intervals =
+                (next.list.iter().filter(both)).map(|(_, one)| one.interval_nanos());
+            let (before, after) = (own.most(*at, quota), next.most(*at, quota));
+            match quota.algorithm() {
+                _ if !next.list.iter().any(|other| both(&other)) => true,
+                Algorithm::TokenBucket | Algorithm::LeakyBucket { .. } => {
+                    after.nanos >= before.nanos
+                        && intervals.any(|interval| interval == quota.interval_nanos())
+                }
+                _ => after.units >= before.units,
+            }
+        })
     }
 
     /// The most that may count at the counter of each quota, in the order of

@@ -135,6 +135,8 @@ impl<R> Shared<R> {
             }
         })?;
         let changes = rules.changes_since(&current.rules);
+        #[cfg(feature = "redis")]
+        rules.replace(&current.rules);
         let rules = rules.without(|rule| told.is_off(rule));
         let settings = Arc::clone(current.settings());
         self.desks.store(Arc::new(Desks::new(rules, settings)));
