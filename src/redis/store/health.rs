@@ -265,7 +265,7 @@ impl Alarms {
     }
 }
 
-pub(crate) type Listener = super::listener_thread::Listener<StoreHealth>;
+pub(crate) type Listener = super::listener_thread::ChangeListener<StoreHealth>;
 
 /// A change, the health that it left, and its line.
 struct Note {
@@ -279,17 +279,25 @@ pub(super) struct Notifier {
     owner: Owner,
     listener: Option<Arc<ListenerThread<StoreHealth>>>,
     /// Changes are put in while the breaker is locked and reported when it no longer is.
-    waiting: Mutex<VecDeque<Note>>,
-    telling: Mutex<()>,
+    changes: Mutex<NotedChanges>,
 }
+
+#[derive(Default)]
+struct NotedChanges {
+    waiting: VecDeque<Note>,
+    /// Whether a thread reports them.
+    are_reported: bool,
+}
+
+/// The turn of the thread that reports changes.
+struct ReportTurn<'a>(&'a Notifier);
 
 impl Notifier {
     pub(super) fn new(owner: Owner, listener: Option<Listener>) -> Self {
         Self {
             owner,
             listener: listener.map(ListenerThread::new),
-            waiting: Mutex::default(),
-            telling: Mutex::default(),
+            changes: Mutex::default(),
         }
     }
 
@@ -304,13 +312,17 @@ impl Notifier {
             Some(server) => text_of_server(change, server),
             None => text(change, owner),
         };
-        unpoisoned(self.waiting.lock()).push_back(Note { health, code, text });
+        let noted = Note { health, code, text };
+        unpoisoned(self.changes.lock()).waiting.push_back(noted);
     }
 
-    /// Reports the changes that were noted.
+    /// Reports the changes that were noted, unless another thread does so. Without a lock: a
+    /// subscriber to the log may take long, and may come back to this store.
     pub(super) fn tell(&self) {
-        let _turn = unpoisoned(self.telling.lock());
-        while let Some(Note { health, code, text }) = self.next() {
+        let Some(turn) = self.turn() else {
+            return;
+        };
+        while let Some(Note { health, code, text }) = turn.next() {
             log::say(code, &text);
             if let Some(listener) = &self.listener {
                 listener.call(health);
@@ -318,8 +330,29 @@ impl Notifier {
         }
     }
 
+    fn turn(&self) -> Option<ReportTurn<'_>> {
+        let mut changes = unpoisoned(self.changes.lock());
+        let is_free = !std::mem::replace(&mut changes.are_reported, true);
+        is_free.then_some(ReportTurn(self))
+    }
+}
+
+impl ReportTurn<'_> {
+    /// The next change; without one the turn is over.
     fn next(&self) -> Option<Note> {
-        unpoisoned(self.waiting.lock()).pop_front()
+        let mut changes = unpoisoned(self.0.changes.lock());
+        let next = changes.waiting.pop_front();
+        changes.are_reported = next.is_some();
+        next
+    }
+}
+
+impl Drop for ReportTurn<'_> {
+    /// Ends the turn where a subscriber to the log panics.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            unpoisoned(self.0.changes.lock()).are_reported = false;
+        }
     }
 }
 
@@ -405,6 +438,35 @@ mod tests {
         let told: Vec<_> = told.iter().take(3).collect();
         let in_order = [StoreHealth::Up, StoreHealth::Untried, StoreHealth::Up];
         assert_eq!(told, in_order);
+    }
+
+    /// A subscriber to the log that asks the store, and notices the next change.
+    #[cfg(feature = "tracing")]
+    #[test]
+    fn subscriber_may_come_back_to_the_store() {
+        use tracing_subscriber::{Layer, layer::Context, prelude::*, registry};
+
+        struct Back(Arc<Notifier>, mpsc::Sender<()>);
+
+        impl<S: tracing::Subscriber> Layer<S> for Back {
+            fn on_event(&self, _: &tracing::Event<'_>, _: Context<'_, S>) {
+                self.0.tell();
+                let _ = self.1.send(());
+            }
+        }
+
+        let notifier = Arc::new(Notifier::new(Owner::Redis, None));
+        let (said, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            notifier.note(StoreHealth::Up, &change());
+            notifier.note(StoreHealth::Untried, &change());
+            let subscriber = registry().with(Back(Arc::clone(&notifier), said));
+            tracing::subscriber::with_default(subscriber, || notifier.tell());
+        });
+        for _ in 0..2 {
+            let line = lines.recv_timeout(Duration::from_secs(20));
+            line.expect("a line");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::{
     log::{self, Code},
 };
 
-pub(super) type Listener<T> = Box<dyn Fn(T) + Send + Sync>;
+pub(super) type ChangeListener<T> = Box<dyn Fn(T) + Send + Sync>;
 
 /// The most changes that wait for a listener; of more the oldest are dropped.
 const MAX_WAITING: usize = 64;
@@ -20,7 +20,7 @@ const MAX_WAITING: usize = 64;
 /// A listener, called in a thread that runs while there are changes. The thread belongs to no runtime,
 /// so that a listener may block, and panic, wherever the change was noticed.
 pub(super) struct ListenerThread<T> {
-    listener: Listener<T>,
+    listener: ChangeListener<T>,
     state: Mutex<State<T>>,
 }
 
@@ -31,7 +31,7 @@ struct State<T> {
 }
 
 impl<T: Send + 'static> ListenerThread<T> {
-    pub(super) fn new(listener: Listener<T>) -> Arc<Self> {
+    pub(super) fn new(listener: ChangeListener<T>) -> Arc<Self> {
         Arc::new(Self {
             listener,
             state: Mutex::new(State {
