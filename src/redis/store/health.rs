@@ -458,8 +458,8 @@ mod tests {
         let notifier = Arc::new(Notifier::new(Owner::Redis, None));
         let (said, lines) = mpsc::channel();
         std::thread::spawn(move || {
-            notifier.note(StoreHealth::Up, &change());
-            notifier.note(StoreHealth::Untried, &change());
+            notifier.note(StoreHealth::Up, &change(), None);
+            notifier.note(StoreHealth::Untried, &change(), None);
             let subscriber = registry().with(Back(Arc::clone(&notifier), said));
             tracing::subscriber::with_default(subscriber, || notifier.tell());
         });
