@@ -122,12 +122,17 @@ impl Sites {
             site.used.store(tick, Ordering::Relaxed);
             return Ok(Arc::clone(site));
         }
-        let is_full = sites.len() >= self.most;
-        // Taken before another site goes, which may be the last one to have it.
+        let idle = match sites.len() >= self.most {
+            true => Some(
+                longest_idle(sites, now)
+                    .ok_or_else(|| PacerError::too_many_destinations(self.most))?,
+            ),
+            false => None,
+        };
+        // Not before it is known to be needed: nobody would forget that of a refused destination. But
+        // before another site goes, which may be the last one to have it.
         let budget = table.budget(destination);
-        if is_full {
-            let idle = longest_idle(&table.by_destination, now);
-            let idle = idle.ok_or_else(|| PacerError::too_many_destinations(self.most))?;
+        if let Some(idle) = idle {
             table.forget(&idle);
         }
         let site = Arc::new(Site::new(destination, self.settings, budget));
@@ -180,4 +185,37 @@ fn longest_idle(sites: &HashMap<Destination, Arc<Site>>, now: Timestamp) -> Opti
         (paused, site.used.load(Ordering::Relaxed))
     })?;
     Some(longest.destination.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{SiteSettings, Sites};
+    use crate::{client::Destination, clock::Timestamp};
+
+    #[test]
+    fn a_refused_destination_leaves_nothing() {
+        let settings = SiteSettings {
+            is_unknown: true,
+            max_in_flight: None,
+        };
+        let (sites, now) = (Sites::new(2, settings), Timestamp::from_secs(1));
+        let host = |n: u32| format!("https://h{n}.example").parse::<Destination>();
+        let used: Vec<_> = (0..2)
+            .map(|n| sites.of(&host(n).unwrap(), now).unwrap())
+            .collect();
+        for n in 2..1_000 {
+            assert!(sites.of(&host(n).unwrap(), now).is_err());
+        }
+        let budgets = || sites.table.lock().unwrap().budgets.len();
+        assert_eq!((sites.len(), budgets()), (2, 2));
+        drop(used);
+        // Those that take the place of idle ones leave nothing either.
+        for n in 2..1_000 {
+            let site = sites.of(&host(n).unwrap(), now).unwrap();
+            assert_eq!(Arc::strong_count(&site), 2);
+        }
+        assert_eq!((sites.len(), budgets()), (2, 2));
+    }
 }
